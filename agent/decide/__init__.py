@@ -1,0 +1,1 @@
+"""Decisions: pure functions over values. Nothing in here touches the machine."""

@@ -1,0 +1,109 @@
+"""Exit codes and the errors that carry them.
+
+AgentError              what failed, what to do about it, and the exit code it means
+├── UsageError          2   the command line
+├── MissingProgram      66  a needed program or file is not there
+├── PeersMissing        69  peers that did not come before the deadline
+├── SystemFault         71  the operating system said no: port in use, sshd or mpirun will not start
+├── DirectoryUnusable   73  a results or shared directory that cannot be written
+├── ClusterBusy         75  something else is running: try again
+├── PeerLost            75  a peer or the coordinator is gone
+├── IdentityRefused     77  a peer with a wrong host key, or one that refuses ours
+└── SettingsError       78  every wrong or missing setting at once
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """What an exit code of the agent means (docs/exit-codes.md)."""
+
+    OK = 0
+    USAGE = 2
+    WRONG_RESULT = 65
+    MISSING_PROGRAM = 66
+    PEERS_MISSING = 69
+    BUG = 70
+    SYSTEM = 71
+    DIRECTORY = 73
+    TRY_AGAIN = 75
+    IDENTITY = 77
+    SETTINGS = 78
+    TIME_LIMIT = 124
+    INTERRUPTED = 130
+    TERMINATED = 143
+
+
+class AgentError(Exception):
+    """An end that the user can understand: `what` failed and, in `hint`, what to do."""
+
+    code: Exit = Exit.BUG
+
+    def __init__(self, what: str, hint: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.what}\n  {self.hint}" if self.hint else self.what
+
+
+class UsageError(AgentError):
+    """The command line asks for something impossible."""
+
+    code = Exit.USAGE
+
+
+class MissingProgram(AgentError):
+    """A program or file that the work needs is not there."""
+
+    code = Exit.MISSING_PROGRAM
+
+
+class PeersMissing(AgentError):
+    """Peers did not come before the deadline; the text names each with its reason."""
+
+    code = Exit.PEERS_MISSING
+
+
+class SystemFault(AgentError):
+    """The operating system refused: a busy port, a daemon that does not start."""
+
+    code = Exit.SYSTEM
+
+
+class DirectoryUnusable(AgentError):
+    """A directory that results or shared state must go to cannot be written."""
+
+    code = Exit.DIRECTORY
+
+
+class ClusterBusy(AgentError):
+    """Another run has the cluster."""
+
+    code = Exit.TRY_AGAIN
+
+
+class PeerLost(AgentError):
+    """A peer, or the coordinator, has not been heard for the length of a lease."""
+
+    code = Exit.TRY_AGAIN
+
+
+class IdentityRefused(AgentError):
+    """A peer showed a wrong host key or refused the job's key until the deadline."""
+
+    code = Exit.IDENTITY
+
+
+class SettingsError(AgentError):
+    """Everything that is wrong with the settings, one problem per line."""
+
+    code = Exit.SETTINGS
+
+    def __init__(self, problems: list[str], hint: str = "") -> None:
+        self.problems = problems
+        head = "1 setting is wrong" if len(problems) == 1 else f"{len(problems)} settings are wrong"
+        super().__init__("\n".join([f"{head}:", *(f"  - {line}" for line in problems)]), hint)

@@ -1,0 +1,26 @@
+"""A launch: what would be started, as a value that can be printed before it is run."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One process to start: `argv`, its whole environment `env`, and where (`cwd`).
+
+    `added` names the variables that the agent put in or changed; the rest of `env` is the pod's own.
+    """
+
+    argv: Sequence[str]
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    cwd: str = "/"
+    added: Sequence[str] = ()
+
+    def __str__(self) -> str:
+        """Shell text that would start the same process by hand."""
+        changes = [f"{name}={shlex.quote(self.env[name])}" for name in sorted(self.added)]
+        lines = [f"cd {shlex.quote(self.cwd)}", *changes, shlex.join(self.argv)]
+        return " \\\n  ".join([lines[0] + " &&", *lines[1:]])

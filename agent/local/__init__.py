@@ -1,0 +1,1 @@
+"""A cluster of pod-like sandboxes on this machine, for trials and tests."""

@@ -1,0 +1,1 @@
+"""Effects: the only code that touches processes, the network and files."""
