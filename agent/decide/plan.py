@@ -1,11 +1,18 @@
-"""The plan: the one order that hostfiles, ranks and addresses follow (design: one order for all)."""
+"""The plan: the one order that hostfiles, ranks and addresses follow."""
 
 from __future__ import annotations
 
+import base64
+import json
+import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+PLAN_VERSION = 1
 
 Place = tuple[str, ...]
-"""Where a node stands, coarsest first: (cluster, block, sub-block, host), fewer parts are fine."""
+"""Where a node stands, coarsest first: (cluster, block, sub-block, host); fewer parts are fine."""
 
 
 @dataclass(frozen=True)
@@ -15,7 +22,7 @@ class PlannedPeer:
     index: int
     """Completion index of the pod in its Job."""
     name: str
-    """Absolute DNS name without the trailing dot, as hostfiles spell it."""
+    """DNS name without the trailing dot, as hostfiles spell it."""
     address: str
     """IPv4 address of the pod."""
     node: str
@@ -29,7 +36,7 @@ class Plan:
 
     epoch: str
     slots: int
-    """Ranks per pod for MPI (GPUs per pod)."""
+    """MPI ranks per pod (GPUs per pod)."""
     peers: tuple[PlannedPeer, ...]
     source: str = ""
     """Where the places came from; empty: none known, index order kept."""
@@ -39,3 +46,77 @@ class Plan:
     def ranks(self) -> int:
         """Number of MPI ranks when every slot is used."""
         return self.slots * len(self.peers)
+
+    def node_rank(self, index: int) -> int:
+        """Node rank of the pod with this completion index."""
+        return next(rank for rank, peer in enumerate(self.peers) if peer.index == index)
+
+    def to_json(self) -> dict[str, Any]:
+        """The form of `plan.json` in the run directory."""
+        peers = [
+            {
+                "rank": rank,
+                "index": peer.index,
+                "name": peer.name,
+                "address": peer.address,
+                "node": peer.node,
+                "place": list(peer.place),
+            }
+            for rank, peer in enumerate(self.peers)
+        ]
+        return {
+            "version": PLAN_VERSION,
+            "epoch": self.epoch,
+            "slots": self.slots,
+            "source": self.source,
+            "warnings": list(self.warnings),
+            "peers": peers,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Plan:
+        """Inverse of `to_json`; raises ValueError for another version."""
+        if data["version"] != PLAN_VERSION:
+            raise ValueError(f"plan version {data['version']}; this agent reads version {PLAN_VERSION}")
+        peers = tuple(
+            PlannedPeer(p["index"], p["name"], p["address"], p["node"], tuple(p["place"])) for p in data["peers"]
+        )
+        return cls(data["epoch"], data["slots"], peers, data["source"], tuple(data["warnings"]))
+
+
+def to_wire(plan: Plan) -> str:
+    """The plan as it is sent to every pod: each part of a place once, compressed, base64.
+
+    Names are left out: the receiver makes them from the prefix and domain that all pods share.
+    """
+    parts: dict[str, int] = {}
+    places = [[parts.setdefault(part, len(parts)) for part in peer.place] for peer in plan.peers]
+    data = {
+        "version": PLAN_VERSION,
+        "epoch": plan.epoch,
+        "slots": plan.slots,
+        "source": plan.source,
+        "warnings": plan.warnings,
+        "indices": [peer.index for peer in plan.peers],
+        "addresses": [peer.address for peer in plan.peers],
+        "nodes": [peer.node for peer in plan.peers],
+        "parts": list(parts),
+        "places": places,
+    }
+    packed = zlib.compress(json.dumps(data, separators=(",", ":")).encode(), 6)
+    return base64.b64encode(packed).decode()
+
+
+def from_wire(text: str, prefix: str, domain: str) -> Plan:
+    """Inverse of `to_wire`; raises ValueError when it is damaged or of another version."""
+    from agent.decide.peers import peer_name
+
+    data = json.loads(zlib.decompress(base64.b64decode(text)))
+    if data["version"] != PLAN_VERSION:
+        raise ValueError(f"plan version {data['version']}; this agent reads version {PLAN_VERSION}")
+    columns = zip(data["indices"], data["addresses"], data["nodes"], data["places"], strict=True)
+    peers = tuple(
+        PlannedPeer(index, peer_name(prefix, index, domain), address, node, tuple(data["parts"][i] for i in ids))
+        for index, address, node, ids in columns
+    )
+    return Plan(data["epoch"], data["slots"], peers, data["source"], tuple(data["warnings"]))

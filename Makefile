@@ -1,0 +1,45 @@
+# The commands to remember; `make` alone lists them. Each does the set-up that it needs.
+SHELL := /bin/sh
+WORKERS ?= 4
+PYTHON ?= python3
+export PYTHON
+bin := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test demo bench lint format clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## programs and virtual environments, for everything below
+	@scripts/setup.sh test
+
+test: ## style, types and all tests; ARGS="-k name" for some, WORKERS=1 one at a time
+	@scripts/setup.sh test
+	@$(bin)/ruff check .
+	@$(bin)/ruff format --check .
+	@$(bin)/mypy
+	@$(bin)/pytest -n $(WORKERS) --dist worksteal $(ARGS)
+
+demo: ## four pods with two fake GPUs each on this machine: they form a cluster and run over MPI
+	@scripts/setup.sh demo
+	@$(bin)/a4-agent local run --pods 4 --gpus-per-pod 2 connectivity $(ARGS)
+
+bench: ## how long a cluster takes to come up
+	@scripts/setup.sh demo
+	@$(bin)/python bench/startup.py $(ARGS)
+
+lint: ## style and types only
+	@scripts/setup.sh lint
+	@$(bin)/ruff check .
+	@$(bin)/ruff format --check .
+	@$(bin)/mypy
+
+format: ## put the code into the one style
+	@scripts/setup.sh lint
+	@$(bin)/ruff check --fix .
+	@$(bin)/ruff format .
+
+clean: ## remove environments, caches and build output
+	rm -rf .venv .venv-* build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find agent entrypoints tests -name __pycache__ -type d -exec rm -rf {} +

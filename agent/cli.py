@@ -1,0 +1,41 @@
+"""The command line: `a4-agent VERB …`."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one verb; returns the exit code. As PID 1 of a container the agent first puts tini in front."""
+    if os.getpid() == 1:
+        return _under_tini()
+    from agent.commands import dispatch
+
+    return dispatch(sys.argv[1:] if argv is None else argv)
+
+
+def _under_tini() -> int:
+    """Without an init, orphans of the job would stay zombies and signals would be lost."""
+    again = [sys.executable, "-m", "agent", *sys.argv[1:]]
+    try:
+        os.execvp("tini", ["tini", "--", *again])
+    except OSError as error:
+        print(
+            f"a4-agent: this is PID 1 and tini cannot be started in front of it ({error.strerror})\n"
+            "  Debian and Ubuntu images: apt-get install tini",
+            file=sys.stderr,
+        )
+    return 66
+
+
+def entry() -> None:
+    """The console script. Ends at once: threads that still wait on the network must not hold a pod."""
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    entry()

@@ -1,0 +1,71 @@
+"""`a4-agent hostfile`: the hostfile of this job, for any tool that wants one."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from agent.commands.pod import look, need_plan, run_dir
+from agent.decide.hostfile import hostfile
+from agent.decide.peers import peer_names
+from agent.errors import AgentError, Exit
+from agent.machine import files
+from agent.settings import read_settings
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser("hostfile", description="Prints the Open MPI hostfile of this job.")
+    parser.add_argument("--slots", type=_slots, metavar="N", help="ranks per pod (default: GPUs per pod)")
+    parser.add_argument(
+        "--order",
+        choices=("topology", "index"),
+        default="topology",
+        help="as planned (default), or by pod index, for which no plan is needed",
+    )
+    parser.add_argument("-o", "--output", metavar="FILE", help="write it there instead of stdout")
+    parser.add_argument("--json", action="store_true", help="a list of {name, slots}")
+    parser.set_defaults(handler=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    names, slots = _planned() if args.order == "topology" else _by_index()
+    slots = args.slots or slots
+    if args.json:
+        import json
+
+        text = json.dumps([{"name": name, "slots": slots} for name in names], indent=1) + "\n"
+    else:
+        text = hostfile(names, slots)
+    if args.output:
+        _write(args.output, text)
+    else:
+        sys.stdout.write(text)
+    return 0
+
+
+def _planned() -> tuple[list[str], int]:
+    plan = need_plan(run_dir())
+    return [peer.name for peer in plan.peers], plan.slots
+
+
+def _by_index() -> tuple[list[str], int]:
+    found, _ = look(os.environ)
+    settings, _ = read_settings(os.environ, found)
+    names = peer_names(settings.hostname_prefix, settings.nnodes, settings.domain_name)
+    return names, settings.gpus_per_node
+
+
+def _write(path: str, text: str) -> None:
+    try:
+        files.write(os.path.abspath(path), text)
+    except OSError as error:
+        failed = AgentError(f"{path} cannot be written: {error.strerror}")
+        failed.code = Exit.DIRECTORY
+        raise failed from error
+
+
+def _slots(text: str) -> int:
+    if not text.isdigit() or not 1 <= int(text) <= 1024:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to 1024")
+    return int(text)

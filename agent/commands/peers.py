@@ -1,0 +1,52 @@
+"""`a4-agent peers`: the pods of this job, or why some are missing."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from agent.commands.pod import need_plan, read_plan, read_state, run_dir
+from agent.decide.location import location_text
+from agent.decide.plan import Plan
+from agent.decide.tables import render
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser("peers", description="Lists the pods of this job in rank order.")
+    parser.add_argument("--json", action="store_true", help="the same as JSON")
+    parser.set_defaults(handler=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    directory = run_dir()
+    plan = read_plan(directory)
+    missing = (read_state(directory) or {}).get("missing")
+    if plan is None and missing:
+        _print_missing(missing, args.json)
+        return 0
+    _print(plan or need_plan(directory), args.json)
+    return 0
+
+
+def _print(plan: Plan, as_json: bool) -> None:
+    if as_json:
+        import json
+
+        sys.stdout.write(json.dumps(plan.to_json()["peers"], indent=1) + "\n")
+        return
+    rows = [
+        [str(rank), str(peer.index), peer.name, peer.address, location_text(peer.place)]
+        for rank, peer in enumerate(plan.peers)
+    ]
+    sys.stdout.write(render(["rank", "pod", "name", "address", "place"], rows, right=(0, 1)))
+
+
+def _print_missing(missing: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        import json
+
+        sys.stdout.write(json.dumps({"missing": missing}, indent=1) + "\n")
+        return
+    rows = [[index, why] for index, why in missing.items()]
+    sys.stdout.write("the cluster is not formed yet; missing:\n" + render(["pod", "why"], rows, right=(0,)))

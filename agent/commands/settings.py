@@ -1,0 +1,60 @@
+"""`a4-agent settings`: every setting, its value and where it came from."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from agent.commands.pod import look
+from agent.decide.tables import render
+from agent.errors import Exit
+from agent.log import secret_values
+from agent.settings import Examination, Value, examine
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "settings", description="Shows every setting of this pod; exit code 78 when some are wrong or missing."
+    )
+    parser.add_argument("--json", action="store_true", help="the same as JSON")
+    parser.set_defaults(handler=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    found, _ = look(os.environ)
+    seen = examine(os.environ, found)
+    sys.stdout.write(_as_json(seen) if args.json else _as_text(seen))
+    for problem in seen.problems:
+        print(f"a4-agent: {problem}", file=sys.stderr)
+    for warning in seen.warnings:
+        print(f"a4-agent: warning: {warning}", file=sys.stderr)
+    return int(Exit.SETTINGS) if seen.problems else 0
+
+
+def _as_text(seen: Examination) -> str:
+    rows = [[value.name, _shown(value), value.source, value.help] for value in seen.values]
+    return render(["setting", "value", "source", "meaning"], rows)
+
+
+def _as_json(seen: Examination) -> str:
+    import json
+
+    values = [
+        {"name": v.name, "value": v.value, "source": v.source, "problem": v.problem, "meaning": v.help}
+        for v in seen.values
+    ]
+    data = {"settings": values, "problems": seen.problems, "warnings": seen.warnings}
+    return json.dumps(data, indent=1) + "\n"
+
+
+def _shown(value: Value) -> str:
+    if value.value is None:
+        return "(missing)"
+    if isinstance(value.value, bool):
+        return str(value.value).lower()
+    text = f"{value.value:g}" if isinstance(value.value, float) else str(value.value)
+    if secret_values({value.name: text}):
+        return "***"
+    text = text if len(text) <= 60 else text[:57] + "…"
+    return text or "(empty)"

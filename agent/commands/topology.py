@@ -1,0 +1,46 @@
+"""`a4-agent topology`: the order of the pods and why it is so."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from agent.commands.pod import need_plan, run_dir
+from agent.decide.location import LEVELS
+from agent.decide.plan import Plan
+from agent.decide.tables import render
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser("topology", description="Shows where each pod stands, in rank order.")
+    parser.add_argument("--json", action="store_true", help="the plan as JSON")
+    parser.set_defaults(handler=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    plan = need_plan(run_dir())
+    if args.json:
+        import json
+
+        sys.stdout.write(json.dumps(plan.to_json(), indent=1) + "\n")
+    else:
+        sys.stdout.write(describe(plan))
+    return 0
+
+
+def describe(plan: Plan) -> str:
+    """The table and, below it, where the places came from."""
+    depth = max((len(peer.place) for peer in plan.peers), default=0)
+    header = ["rank", "pod", "node", *_levels(depth)]
+    rows = [
+        [str(rank), str(peer.index), peer.node, *(peer.place + ("-",) * (depth - len(peer.place)))]
+        for rank, peer in enumerate(plan.peers)
+    ]
+    source = f"places from {plan.source}" if plan.source else "no places known: ranks follow the pod index"
+    notes = "".join(f"note: {warning}\n" for warning in plan.warnings)
+    return f"{render(header, rows, right=(0, 1))}\n{source}\n{notes}"
+
+
+def _levels(depth: int) -> tuple[str, ...]:
+    """GCE's older attribute has three levels: cluster, rack, host."""
+    return ("cluster", "rack", "host") if depth == 3 else LEVELS[:depth]

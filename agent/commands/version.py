@@ -1,0 +1,54 @@
+"""`a4-agent version`: what to put into a bug report."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+from importlib import metadata
+
+from agent import __version__
+from agent.machine import process
+
+LIBRARIES = ("paramiko", "cryptography", "dnspython", "tenacity", "psutil", "mpi4py")
+PROGRAMS = {"sshd": ("-V",), "mpirun": ("--version",), "tini": ("--version",)}
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser("version", description="Versions of the agent and of what it calls.")
+    parser.add_argument("--json", action="store_true", help="the same as JSON")
+    parser.set_defaults(handler=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    versions = {"a4-agent": __version__, "python": platform.python_version()}
+    versions |= {name: _library(name) for name in LIBRARIES}
+    versions |= {name: _program(name, flags) for name, flags in PROGRAMS.items()}
+    if args.json:
+        import json
+
+        sys.stdout.write(json.dumps(versions, indent=1) + "\n")
+    else:
+        sys.stdout.write("".join(f"{name} {version}\n" for name, version in versions.items()))
+    return 0
+
+
+def _library(name: str) -> str:
+    try:
+        return metadata.version(name)  # reads the installed metadata, imports nothing
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _program(name: str, flags: tuple[str, ...]) -> str:
+    path = process.find_program(name, os.environ.get("PATH", ""))
+    if path is None:
+        return "not found"
+    try:
+        lines = [line for line in process.run_briefly([path, *flags]).splitlines() if line.strip()]
+    except (OSError, TimeoutError) as error:
+        return f"{path} failed: {error}"
+    # sshd before 9.3 knows no -V and answers with its usage, the version in the second line.
+    line = next((line for line in lines if any(c.isdigit() for c in line) and "option" not in line), "unknown")
+    return f"{line.strip()} ({path})"

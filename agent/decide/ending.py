@@ -1,0 +1,110 @@
+"""How a job ended, and the words in which every pod says so."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from signal import SIGINT, SIGTERM, Signals
+from typing import Any, Literal
+
+from agent.errors import AgentError, Exit
+
+Origin = Literal["agent", "workload"]
+RESULT_VERSION = 1
+TERMINATION_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class JobEnd:
+    """The one end of a job, the same on every pod."""
+
+    code: int
+    what: str
+    """One sentence: what happened."""
+    where: str = ""
+    """The pod that it is about, in words; empty when it is not about one."""
+    why: str = ""
+    """Details and what to do, any number of lines."""
+    origin: Origin = "agent"
+    """Whose code it is: a workload may end with 75 too."""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> JobEnd:
+        return cls(**{name: data[name] for name in cls.__dataclass_fields__ if name in data})
+
+    def __str__(self) -> str:
+        where = f" ({self.where})" if self.where else ""
+        return f"{self.what}{where}" + (f"\n{self.why}" if self.why else "")
+
+
+def from_error(error: AgentError, where: str = "") -> JobEnd:
+    return JobEnd(int(error.code), error.what, where, error.hint)
+
+
+def from_bug(traceback: str, where: str) -> JobEnd:
+    what = "a bug in a4-agent; please report it with the lines below"
+    return JobEnd(int(Exit.BUG), what, where, traceback)
+
+
+def from_signal(number: int, where: str) -> JobEnd:
+    """The job was told to end."""
+    return JobEnd(128 + number, f"told to end by {signal_name(number)}", where)
+
+
+def from_status(status: int, what: str, where: str) -> JobEnd:
+    """A workload's process ended with `status` (negative: killed by that signal)."""
+    code = exit_code(status)
+    if code == 0:
+        return JobEnd(0, f"{what} done", origin="workload")
+    how = f"was killed by {signal_name(-status)}" if status < 0 else f"ended with exit code {status}"
+    return JobEnd(code, f"{what} {how}", where, origin="workload")
+
+
+def exit_code(status: int) -> int:
+    """What a shell would say for this process status."""
+    return 128 - status if status < 0 else status
+
+
+def signal_name(number: int) -> str:
+    try:
+        return Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def termination_message(end: JobEnd, *, epoch: str, pod: int, run: str = "", code: int | None = None) -> str:
+    """At most 4096 bytes of JSON for /dev/termination-log; the longest text is cut, never the JSON.
+
+    `code` is this pod's own when it differs from the job's.
+    """
+    data = {**end.to_json(), "epoch": epoch, "pod": pod, "run": run}
+    if code is not None and code != end.code:
+        data |= {"code": code, "job_code": end.code}
+    text = json.dumps(data)
+    for field in ("why", "what", "where"):
+        over = len(text.encode()) - TERMINATION_BYTES
+        if over > 0:
+            keep = max(0, len(data[field]) - over - 1)
+            while keep and len(json.dumps(data[field][:keep])) > len(json.dumps(data[field])) - over - 6:
+                keep -= max(1, keep // 16)
+            data[field] = data[field][:keep] + "…"
+            text = json.dumps(data)
+    return text
+
+
+def merged(first: JobEnd | None, second: JobEnd) -> JobEnd:
+    """Which of two causes stands: the first, unless it is only a pod that is going because all are.
+
+    When a job is deleted every pod gets SIGTERM, and a worker's word of its own may arrive before the
+    coordinator's signal does: the job then ended by the signal, not by the lost worker.
+    """
+    if first is None:
+        return second
+    told = (128 + SIGTERM, 128 + SIGINT)
+    if first.origin == "agent" and first.code == Exit.TRY_AGAIN and second.code in told:
+        return replace(second, where="")
+    return first

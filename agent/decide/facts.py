@@ -1,0 +1,41 @@
+"""Facts: what one pod knows of itself and tells the coordinator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+SOURCES = ("A4_LOCATION", "physical_host_topology", "physical_host")
+"""Where a place can come from, the one that is believed most first."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the plan needs of a pod. `places` maps a source (see SOURCES) to the place it gave."""
+
+    index: int
+    nonce: str
+    """Drawn at each start of the agent; also the token by which ranks prove on which pod they run."""
+    version: str
+    node: str
+    address: str
+    interface: str
+    slots: int
+    gpus: int = 0
+    """GPUs that the pod can open."""
+    places: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    addresses: Mapping[str, str] = field(default_factory=dict)
+    """IPv4 address by interface."""
+    warnings: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Facts:
+        """Inverse of `to_json`; raises KeyError, TypeError or ValueError for anything else."""
+        known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
+        known["places"] = {source: tuple(place) for source, place in data["places"].items()}
+        known["warnings"] = tuple(data["warnings"])
+        return cls(**known)

@@ -1,0 +1,112 @@
+"""Which variables of the launch environment MPI ranks get, and which they must not.
+
+mpirun starts a rank of another pod from that pod's own SSH session, so every variable that a rank shall
+have is forwarded by name (`-x NAME`). Values never stand on a command line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+# Name or, with a star at its end, beginning of names: why ranks do not get it.
+DENIED = {
+    "HOSTNAME": "names the pod or node that mpirun runs on, not the rank's",
+    "PWD": "follows the rank's working directory, which mpirun sets",
+    "OLDPWD": "belongs to one shell",
+    "SHLVL": "belongs to one shell",
+    "_": "belongs to one shell",
+    "TERM": "ranks have no terminal",
+    "COLUMNS": "ranks have no terminal",
+    "LINES": "ranks have no terminal",
+    "SSH_*": "one login's addresses, terminal and agent; and SSH_PUBLIC_KEY is of no use to a rank",
+    "KUBERNETES_*": "Kubernetes' own service addresses",
+    "JOB_COMPLETION_INDEX": "differs from pod to pod: ranks would all see the coordinator's",
+    "POD_IP": "differs from pod to pod",
+    "POD_NAME": "differs from pod to pod",
+    "POD_UID": "differs from pod to pod",
+    "NODE_NAME": "differs from pod to pod",
+    "HOST_IP": "differs from pod to pod",
+    "RANK": "a torchrun variable: MPI ranks have OMPI_COMM_WORLD_RANK, a workload that wants RANK sets it",
+    "LOCAL_RANK": "a torchrun variable: MPI ranks have OMPI_COMM_WORLD_LOCAL_RANK",
+    "A4_SECRET_FILE": "path of the job's secret",
+    "A4_LOCATION": "differs from pod to pod",
+    "A4_USER_ENV": "for the agent, which has already applied it",
+    "PMI_*": "internal to another MPI launcher",
+    "PMIX_*": "internal to one mpirun",
+    "PRTE_*": "internal to one mpirun; PRRTE copies PRTE_MCA_* values to remote command lines",
+    "OMPI_*": "internal to one mpirun; OMPI_MCA_* for MPI itself is kept",
+    "ORTE_*": "internal to one mpirun",
+    "MPIEXEC_*": "would change how mpirun runs, for example its time limit",
+    "BASH_FUNC_*": "shell functions are no variables",
+    "BASH_ENV": "each remote shell would run this file first",
+    "ENV": "each remote shell would run this file first",
+    "LISTEN_*": "one process's sockets",
+    "NOTIFY_SOCKET": "one process's socket",
+    "INVOCATION_ID": "one systemd unit's",
+}
+
+# Parameters of Open MPI's launcher (frameworks of ORTE and PRRTE): the agent sets these itself, and a stray
+# one of the image would change hosts, mapping or the ssh command.
+LAUNCHER_FRAMEWORKS = (
+    "orte", "prte", "plm", "pls", "ess", "errmgr", "filem", "grpcomm", "iof", "odls", "oob", "ras", "regx",
+    "rmaps", "rml", "routed", "rtc", "schizo", "sensor", "snapc", "sstore", "state", "dfs", "notifier",
+)  # fmt: skip
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_KEPT_MCA = "OMPI_MCA_"
+
+
+@dataclass(frozen=True)
+class RankEnvironment:
+    """What ranks get. `env` also is mpirun's own environment, so that local and remote ranks agree."""
+
+    env: dict[str, str]
+    """Every variable that a rank shall have."""
+    names: list[str]
+    """The names for `-x`, sorted. OMPI_* is not among them: Open MPI forwards that by itself."""
+    refused: dict[str, str]
+    """Variables that `-x` cannot carry, with the reason: worth a warning."""
+    denied: dict[str, str]
+    """Variables left out on purpose, with the reason."""
+
+
+def rank_environment(env: Mapping[str, str]) -> RankEnvironment:
+    """Split the launch environment into what ranks get and what they do not. Applying it twice is harmless."""
+    denied = {name: reason for name in env if (reason := denial(name))}
+    refused = {name: reason for name in env if name not in denied and (reason := refusal(name, env[name]))}
+    kept = {name: value for name, value in env.items() if name not in denied and name not in refused}
+    names = sorted(name for name in kept if not name.startswith(_KEPT_MCA))
+    return RankEnvironment(kept, names, refused, denied)
+
+
+def forwarded_names(env: Mapping[str, str]) -> list[str]:
+    """The names that `-x` forwards, sorted."""
+    return rank_environment(env).names
+
+
+def denial(name: str) -> str:
+    """Why ranks do not get this variable; empty when they do."""
+    if name.startswith(_KEPT_MCA):
+        parameter = name[len(_KEPT_MCA) :]
+        return "a parameter of mpirun's launcher, which the agent sets" if _of_launcher(parameter) else ""
+    if name in DENIED:
+        return DENIED[name]
+    for pattern, reason in DENIED.items():
+        if pattern.endswith("*") and name.startswith(pattern[:-1]):
+            return reason
+    return ""
+
+
+def refusal(name: str, value: str) -> str:
+    """Why `-x` cannot carry this variable; empty when it can."""
+    if not _NAME.fullmatch(name):
+        return "mpirun's -x takes names of letters, digits and _ only"
+    if "\0" in value:
+        return "no process can have a value with a NUL in it"
+    return ""
+
+
+def _of_launcher(parameter: str) -> bool:
+    return any(parameter == name or parameter.startswith(name + "_") for name in LAUNCHER_FRAMEWORKS)

@@ -1,0 +1,94 @@
+"""The order of the pods: neighbours in the network are neighbours in rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from agent.decide.facts import SOURCES
+from agent.decide.plan import Place
+
+Places = Mapping[str, Place]
+"""What one pod knows of its place: source → place (empty when it knows none)."""
+
+
+@dataclass(frozen=True)
+class Ordering:
+    """Completion indices in rank order, the place of each index, and where places came from."""
+
+    indices: tuple[int, ...]
+    places: Mapping[int, Place]
+    source: str
+    warnings: tuple[str, ...] = ()
+
+
+def by_index(indices: Iterable[int]) -> Ordering:
+    """Plain index order, places left out."""
+    ordered = tuple(sorted(indices))
+    return Ordering(ordered, dict.fromkeys(ordered, ()), "")
+
+
+def by_topology(peers: Mapping[int, Places]) -> Ordering:
+    """Group pods by place: cluster, then block, then sub-block, then host.
+
+    At each level groups are sorted by the smallest index in them and pods by index, so index 0 is
+    always first. Pods without a place come last (index 0 never). The source used is the finest one
+    that all located pods share; where they share none, index order is kept with a warning.
+    """
+    located = {index for index, places in peers.items() if any(places.values())}
+    if not located:
+        ordering = by_index(peers)
+        return _with(ordering, "no pod knows its place: ranks follow the pod index") if len(peers) > 1 else ordering
+    source = shared_source([peers[index] for index in sorted(located)])
+    if not source:
+        return _with(by_index(peers), _no_shared_source(peers, located))
+    places = {index: (peers[index][source] if index in located else ()) for index in peers}
+    ordered = sorted(peers, key=_sort_keys(places).__getitem__)
+    lost = sorted(set(peers) - located)
+    warnings = (f"{_pods(lost)} without a known place: last in rank order",) if lost else ()
+    return Ordering(tuple(ordered), places, source, warnings)
+
+
+def shared_source(peers: Sequence[Places]) -> str:
+    """The finest source that all of `peers` have, or an empty string."""
+    return next((source for source in SOURCES if all(places.get(source) for places in peers)), "")
+
+
+def _sort_keys(places: Mapping[int, Place]) -> dict[int, tuple[int, ...]]:
+    """For each index: last or not, the smallest index of its group at every level, and the index."""
+    depth = max(len(place) for place in places.values())
+    smallest: dict[Place, int] = {}
+    for index in sorted(places):
+        for level in range(1, depth + 1):
+            smallest.setdefault(_prefix(places[index], level), index)
+    keys = {}
+    for index, place in places.items():
+        if place:
+            groups = tuple(smallest[_prefix(place, level)] for level in range(1, depth + 1))
+            keys[index] = (0, *groups, index)
+        else:
+            keys[index] = (0, 0) if index == 0 else (1, index)
+    return keys
+
+
+def _prefix(place: Place, level: int) -> Place:
+    """The first `level` parts; a shorter place is padded, so it differs from every longer one."""
+    return place[:level] + ("",) * (level - len(place))
+
+
+def _with(ordering: Ordering, warning: str) -> Ordering:
+    return Ordering(ordering.indices, ordering.places, ordering.source, (*ordering.warnings, warning))
+
+
+def _no_shared_source(peers: Mapping[int, Places], located: set[int]) -> str:
+    have = ", ".join(
+        f"{source} on {sum(bool(peers[index].get(source)) for index in located)} of {len(located)}"
+        for source in SOURCES
+        if any(peers[index].get(source) for index in located)
+    )
+    return f"pods know their places from different sources ({have}): ranks follow the pod index"
+
+
+def _pods(indices: Sequence[int]) -> str:
+    shown = ", ".join(map(str, indices[:8])) + (", …" if len(indices) > 8 else "")
+    return f"{len(indices)} pod{'s' if len(indices) != 1 else ''} ({shown})"

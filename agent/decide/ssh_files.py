@@ -1,0 +1,138 @@
+"""Text of the files that sshd and ssh read: hardened, and the same on every pod.
+
+Why each line stands there: docs/ssh.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+KEX_CHEAP_FIRST = "curve25519-sha256,curve25519-sha256@libssh.org,sntrup761x25519-sha512@openssh.com"
+CIPHERS = "aes128-gcm@openssh.com,aes256-gcm@openssh.com,chacha20-poly1305@openssh.com"
+MACS = "hmac-sha2-256-etm@openssh.com,hmac-sha2-512-etm@openssh.com,umac-128-etm@openssh.com"
+
+BEGIN_BLOCK = "# >>> a4-agent: written at each start, do not edit >>>"
+END_BLOCK = "# <<< a4-agent <<<"
+
+
+def sshd_config(*, port: int, addresses: Sequence[str], directory: str, session_env: Mapping[str, str]) -> str:
+    """The daemon's configuration. `directory` holds `host_key` and `authorized_keys`, 0700 and root's.
+
+    `session_env` is given to every session (PATH, library paths). StrictModes is off because it looks
+    at parents that the agent does not own; the agent checks `directory` itself.
+    """
+    listen = "".join(f"ListenAddress {address}:{port}\n" for address in addresses)
+    given = " ".join(f'"{name}={_escape(value)}"' for name, value in session_env.items())
+    return f"""\
+Port {port}
+AddressFamily inet
+{listen}HostKey {directory}/host_key
+HostKeyAlgorithms ssh-ed25519
+PubkeyAcceptedAlgorithms ssh-ed25519,ssh-ed25519-cert-v01@openssh.com,sk-ssh-ed25519@openssh.com,\
+ecdsa-sha2-nistp256,ecdsa-sha2-nistp384,ecdsa-sha2-nistp521,rsa-sha2-256,rsa-sha2-512
+KexAlgorithms {KEX_CHEAP_FIRST}
+Ciphers {CIPHERS}
+MACs {MACS}
+AuthenticationMethods publickey
+PubkeyAuthentication yes
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+HostbasedAuthentication no
+PermitEmptyPasswords no
+PermitRootLogin prohibit-password
+AllowUsers root
+AuthorizedKeysFile {directory}/authorized_keys
+StrictModes no
+UsePAM no
+LoginGraceTime 20
+MaxAuthTries 6
+MaxStartups 512:30:1000
+MaxSessions 32
+PermitTunnel no
+GatewayPorts no
+X11Forwarding no
+PermitUserRC no
+PermitUserEnvironment no
+AcceptEnv A4_RUN
+SetEnv {given}
+ClientAliveInterval 10
+ClientAliveCountMax 3
+TCPKeepAlive yes
+UseDNS no
+Compression no
+PrintMotd no
+PrintLastLog no
+LogLevel VERBOSE
+PidFile none
+"""
+
+
+def authorized_keys(job_key: str, people: str) -> str:
+    """The job's key may run commands and a terminal, nothing else; people's keys are unrestricted."""
+    lines = [line.strip() for line in people.splitlines() if line.strip()]
+    return "".join(f"{line}\n" for line in [f"restrict,pty {job_key} a4-agent", *lines])
+
+
+def known_hosts(port: int, keys: Mapping[str, str]) -> str:
+    """One line per pod name: every host key is known before any pod starts."""
+    return "".join(f"{_host_entry(name, port)} {key}\n" for name, key in keys.items())
+
+
+def ssh_config(*, names: str, port: int, directory: str) -> str:
+    """Client side, for the peers matched by the pattern `names` only. `directory` as in `sshd_config`."""
+    return f"""\
+Host {names}
+    User root
+    Port {port}
+    IdentityFile {directory}/client_key
+    IdentitiesOnly yes
+    IdentityAgent none
+    BatchMode yes
+    StrictHostKeyChecking yes
+    UserKnownHostsFile {directory}/known_hosts
+    GlobalKnownHostsFile /dev/null
+    UpdateHostKeys no
+    CheckHostIP no
+    VerifyHostKeyDNS no
+    HostKeyAlgorithms ssh-ed25519
+    KexAlgorithms {KEX_CHEAP_FIRST}
+    Ciphers {CIPHERS}
+    PreferredAuthentications publickey
+    ConnectTimeout 10
+    ConnectionAttempts 3
+    ServerAliveInterval 5
+    ServerAliveCountMax 3
+    ForwardAgent no
+    ForwardX11 no
+    PermitLocalCommand no
+    ControlMaster no
+    ControlPath none
+    CanonicalizeHostname no
+    LogLevel ERROR
+"""
+
+
+def with_block(text: str, block: str) -> str:
+    """`text` with our marked block first, in place of an earlier one.
+
+    First, because ssh takes the first value that it finds.
+    """
+    rest = without_block(text)
+    return f"{BEGIN_BLOCK}\n{block.rstrip()}\n{END_BLOCK}\n" + (f"\n{rest}" if rest else "")
+
+
+def without_block(text: str) -> str:
+    """`text` as it was before `with_block`."""
+    before, begin, after = text.partition(BEGIN_BLOCK + "\n")
+    if not begin:
+        return text
+    _, end, tail = after.partition(END_BLOCK + "\n")
+    return before + (tail.removeprefix("\n") if end else "")
+
+
+def _host_entry(name: str, port: int) -> str:
+    return name if port == 22 else f"[{name}]:{port}"
+
+
+def _escape(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"')

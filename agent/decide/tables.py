@@ -1,0 +1,38 @@
+"""Plain text tables: columns aligned with spaces, readable in a log and through a pipe."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Collection, Sequence
+
+
+def render(header: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
+    """Align `rows` under `header`; the columns numbered in `right` (from 0) are flushed right.
+
+    Columns are two spaces apart. Lines have no trailing spaces and the text ends with a newline. Control
+    characters in a cell become spaces, so that a table always has one line per row. ValueError when a
+    row's length is not the header's.
+    """
+    lines = [[_one_line(cell) for cell in row] for row in (header, *rows)]
+    for row in lines:
+        if len(row) != len(header):
+            raise ValueError(f"a row has {len(row)} cells, the header {len(header)}: {row}")
+    widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
+    return "".join(_line(row, widths, right) + "\n" for row in lines)
+
+
+def _one_line(cell: str) -> str:
+    return "".join(" " if not character.isprintable() else character for character in cell)
+
+
+def _width(text: str) -> int:
+    """Columns of a terminal that `text` fills: wide characters fill two, combining ones none."""
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def _line(row: Sequence[str], widths: Sequence[int], right: Collection[int]) -> str:
+    cells = []
+    for number, (cell, width) in enumerate(zip(row, widths, strict=True)):
+        padding = " " * (width - _width(cell))
+        cells.append(padding + cell if number in right else cell + padding)
+    return "  ".join(cells).rstrip()

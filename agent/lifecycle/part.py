@@ -1,0 +1,80 @@
+"""This pod's share of a run: a process, its end, and the clean-up after it."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+
+from agent.launch import Launch
+from agent.log import Log
+from agent.machine.api import Child, Machine, Timer
+
+KILL_SECONDS = 3.0
+MOST_TERM_SECONDS = 10.0
+RESERVED_SECONDS = 13.0
+"""Of the pod's grace time, for what comes after the workload's own end (sweep, results, the end)."""
+
+
+def term_seconds(grace: float) -> float:
+    """How long a workload may take to end after SIGTERM."""
+    return max(1.0, min(MOST_TERM_SECONDS, grace - RESERVED_SECONDS))
+
+
+class Part:
+    """Starts at most one process. `ended(status)` comes once, when it and all it left behind are gone."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        log: Log,
+        run_id: str,
+        grace: float,
+        ended: Callable[[int], None],
+        output: Callable[[int, bytes], None] | None = None,
+    ) -> None:
+        self._machine = machine
+        self._log = log
+        self._run_id = run_id
+        self._term_seconds = term_seconds(grace)
+        self._ended = ended
+        self._output = output
+        self._child: Child | None = None
+        self._timer: Timer | None = None
+        self._stopping = False
+        self.over = False
+
+    def start(self, launch: Launch | None) -> None:
+        """Start it; without a launch the part has no process and lasts until `stop`. Raises OSError."""
+        if launch is not None:
+            self._child = self._machine.start(launch, self._exited, self._output)
+
+    def stop(self) -> None:
+        """SIGTERM, and SIGKILL when that does not help; a second call kills at once."""
+        if self.over:
+            return
+        if self._child is None:
+            if not self._stopping:
+                self._exited(0)
+        elif self._stopping:
+            self._kill()
+        else:
+            self._child.signal(signal.SIGTERM)
+            self._timer = self._machine.later(self._term_seconds, self._kill)
+        self._stopping = True
+
+    def _kill(self) -> None:
+        if self._child is not None and not self.over:
+            self._child.signal(signal.SIGKILL)
+
+    def _exited(self, status: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._child = None
+        self._stopping = True
+        self._machine.sweep(self._run_id, lambda count: self._swept(status, count))
+
+    def _swept(self, status: int, count: int) -> None:
+        if count:
+            self._log.info(f"ended {count} process{'es' if count > 1 else ''} that the run had left behind")
+        self.over = True
+        self._ended(status)

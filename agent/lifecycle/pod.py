@@ -1,0 +1,287 @@
+"""What coordinator and workers do alike: prepare, know themselves, keep their state, end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agent import __version__
+from agent.decide.ending import JobEnd, termination_message
+from agent.decide.facts import Facts
+from agent.decide.hostfile import hostfile, hostnames_order, rank_order
+from agent.decide.location import parse_location, parse_topology
+from agent.decide.peers import peer_name
+from agent.decide.plan import Plan
+from agent.errors import Exit, SettingsError
+from agent.lifecycle.sshd import Sshd
+from agent.log import Log
+from agent.machine.api import Interface, Machine, Whereabouts
+from agent.paths import (
+    HOSTFILE,
+    HOSTFILE_ONE_PER_NODE,
+    HOSTNAMES_ORDER,
+    RANK_ORDER,
+    ROOT_SSH_CONFIG,
+    TERMINATION_LOG,
+    RunDir,
+    shipped,
+)
+from agent.settings import Settings
+
+ALIVE_SECONDS = 5.0
+LOOPBACK = Interface("lo", "127.0.0.1", False)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the command line and the environment ask of this pod."""
+
+    settings: Settings
+    environ: Mapping[str, str]
+    secret: bytes
+    """Empty for a job of one pod."""
+    python: str
+    args: Sequence[str] = ()
+    topology: bool = True
+    started: float = 0.0
+    """When the process started, on the machine's clock."""
+
+
+class Pod:
+    """State and doings of this pod, whatever its role."""
+
+    def __init__(self, machine: Machine, log: Log, job: Job, finished: Callable[[int], None]) -> None:
+        self.machine = machine
+        self.log = log
+        self.job = job
+        self.settings = job.settings
+        self.dir = RunDir(job.settings.run_dir)
+        self.nonce = machine.draw_nonce()
+        self.facts: Facts | None = None
+        self.plan: Plan | None = None
+        self.interface = LOOPBACK
+        self._state: dict[str, Any] = {}
+        self._sshd: Sshd | None = None
+        self._finished = finished
+
+    @property
+    def alone(self) -> bool:
+        return self.settings.nnodes == 1
+
+    @property
+    def name(self) -> str:
+        return peer_name(self.settings.hostname_prefix, self.settings.index, self.settings.domain_name)
+
+    def where(self, index: int) -> str:
+        """A pod in words."""
+        return f"pod {index}, {peer_name(self.settings.hostname_prefix, index, self.settings.domain_name)}"
+
+    # Preparing
+
+    def prepare(self) -> None:
+        """Write the files that need nothing but the settings. Raises AgentError."""
+        for path in (self.dir.channels, self.dir.ssh):
+            self.machine.make_private_dir(path)
+        for path in (self.dir.plan, self.dir.facts):
+            self.machine.write(path, "null\n", 0o600)
+        self.machine.write(self.dir.events, "", 0o600)
+        self.machine.write(self.dir.token, self.nonce + "\n", 0o600)
+        self.event("agent-started", when=self.job.started)
+        self.phase("preparing")
+        self._beat_alive()
+        self.interface = self.choose_interface()
+        if not self.alone:
+            self._write_ssh_files()
+
+    def start_sshd(self, listening: Callable[[], None]) -> None:
+        """Raises AgentError, at once or into the loop."""
+
+        def listens() -> None:
+            self.event("sshd-listening")
+            listening()
+
+        self._sshd = Sshd(
+            self.machine,
+            self.log,
+            config=self.dir.sshd_config,
+            addresses=[self.interface.address, "127.0.0.1"],
+            port=self.settings.ssh_port,
+            path=self._path(),
+            listening=listens,
+        )
+        self._sshd.start()
+
+    def choose_interface(self) -> Interface:
+        interfaces = self.machine.interfaces()
+        wanted = self.settings.interface
+        if wanted:
+            for interface in interfaces:
+                if interface.name == wanted:
+                    return interface
+            have = ", ".join(f"{i.name} ({i.address})" for i in interfaces) or "none"
+            raise SettingsError([f"A4_INTERFACE={wanted} (environment) has no IPv4 address here; there are: {have}"])
+        if interfaces:
+            return interfaces[0]
+        if self.alone:
+            return LOOPBACK
+        raise SettingsError(["no network interface of this pod has an IPv4 address"])
+
+    def _write_ssh_files(self) -> None:
+        # Imported here: a pod that is alone has no keys, and cryptography costs 12 ms.
+        from agent.decide.keys import JobKeys
+        from agent.decide.ssh_files import authorized_keys, known_hosts, ssh_config, sshd_config, with_block
+
+        settings, write = self.settings, self.machine.write
+        keys = JobKeys(self.job.secret, settings.epoch)
+        given = {name: self.job.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in self.job.environ}
+        session_env = {**given, "SHLVL": "2"}  # keeps bash from reading .bashrc in each session
+        addresses = [self.interface.address, "127.0.0.1"]
+        hosts = {
+            peer_name(settings.hostname_prefix, index, settings.domain_name): keys.host_public(index)
+            for index in range(settings.nnodes)
+        }
+        names = f"{settings.hostname_prefix}0-*.{settings.domain_name}"
+        ssh = self.dir.ssh
+        write(f"{ssh}/host_key", keys.host_private(settings.index), 0o600)
+        write(f"{ssh}/client_key", keys.client_private(), 0o600)
+        write(f"{ssh}/authorized_keys", authorized_keys(keys.client_public(), settings.ssh_public_key), 0o600)
+        write(f"{ssh}/known_hosts", known_hosts(settings.ssh_port, hosts), 0o600)
+        write(self.dir.ssh_config, ssh_config(names=names, port=settings.ssh_port, directory=ssh), 0o600)
+        write(
+            self.dir.sshd_config,
+            sshd_config(port=settings.ssh_port, addresses=addresses, directory=ssh, session_env=session_env),
+            0o600,
+        )
+        self.machine.make_dir("/root/.ssh", 0o700)
+        present = self.machine.read(ROOT_SSH_CONFIG) or ""
+        write(ROOT_SSH_CONFIG, with_block(present, f"Include {self.dir.ssh_config}"), 0o600)
+        write(f"{self.dir.path}/control-channel.sh", self._channel_script(), 0o700)
+
+    def _channel_script(self) -> str:
+        text = self.machine.read(shipped("entrypoints", "control-channel.sh"))
+        if text is None:
+            raise RuntimeError("the installation lacks entrypoints/control-channel.sh")
+        return text
+
+    def _path(self) -> str:
+        return self.job.environ.get("PATH") or "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+    # Knowing itself
+
+    def gather_facts(self, ready: Callable[[Facts], None]) -> None:
+        """Find the node's place, then call `ready`; never raises for what the metadata server does."""
+        settings = self.settings
+        if settings.location or self.alone:
+            place = parse_location(settings.location) if settings.location else None
+            self._have_facts({"A4_LOCATION": place} if place else {}, (), ready)
+            return
+        self.machine.locate(settings.metadata_host, lambda found: self._located(found, ready))
+
+    def _located(self, found: Whereabouts, ready: Callable[[Facts], None]) -> None:
+        parsers = {"physical_host_topology": parse_topology, "physical_host": parse_location}
+        places, warnings = {}, [found.warning] if found.warning else []
+        for source, text in found.answers.items():
+            place = parsers[source](text)
+            if place:
+                places[source] = place
+            else:
+                warnings.append(f"the metadata server's {source} is no place: {text[:80]!r}")
+        self._have_facts(places, tuple(warnings), ready)
+
+    def _have_facts(
+        self, places: Mapping[str, tuple[str, ...]], warnings: tuple[str, ...], ready: Callable[[Facts], None]
+    ) -> None:
+        for warning in warnings:
+            self.log.warning(warning)
+        self.facts = Facts(
+            index=self.settings.index,
+            nonce=self.nonce,
+            version=__version__,
+            node=self.machine.hostname(),
+            address=self.interface.address,
+            interface=self.interface.name,
+            slots=self.settings.gpus_per_node,
+            gpus=self.machine.gpu_count(),
+            places=places,
+            addresses={i.name: i.address for i in self.machine.interfaces()},
+            warnings=warnings,
+        )
+        # The nonce stays out: it is what ranks prove their pod with.
+        self._write_json(self.dir.facts, {**self.facts.to_json(), "nonce": ""})
+        self.event("facts-ready")
+        ready(self.facts)
+
+    # The plan
+
+    def keep_plan(self, plan: Plan) -> None:
+        """Write the plan and every file that follows its order. Raises OSError."""
+        self.plan = plan
+        names = [peer.name for peer in plan.peers]
+        self.machine.write(HOSTFILE, hostfile(names, plan.slots))
+        self.machine.write(HOSTFILE_ONE_PER_NODE, hostfile(names, 1))
+        self.machine.write(RANK_ORDER, rank_order(plan))
+        self.machine.write(HOSTNAMES_ORDER, hostnames_order(plan))
+        self._write_json(self.dir.plan, plan.to_json())
+        self.event("plan-ready")
+
+    # State for people and probes
+
+    def event(self, name: str, detail: str = "", when: float | None = None) -> None:
+        now = self.machine.now()
+        record: dict[str, Any] = {"event": name, "monotonic": now, "time": self.machine.wall()}
+        if when is not None:
+            record |= {"monotonic": when, "time": record["time"] - (now - when)}
+        if detail:
+            record["detail"] = detail
+        self.machine.append(self.dir.events, json.dumps(record).encode() + b"\n")
+
+    def phase(self, name: str, **more: Any) -> None:
+        """What this pod is doing, for `a4-agent status`."""
+        self._state = {
+            **{key: value for key, value in self._state.items() if key in ("run", "end")},
+            "version": 1,
+            "phase": name,
+            "since": self.machine.wall(),
+            "epoch": self.settings.epoch,
+            "index": self.settings.index,
+            "pods": self.settings.nnodes,
+            "agent": __version__,
+            **more,
+        }
+        self._write_json(self.dir.state, self._state)
+
+    def update_state(self, **more: Any) -> None:
+        self._state |= more
+        self._write_json(self.dir.state, self._state)
+
+    def _write_json(self, path: str, data: Mapping[str, Any]) -> None:
+        self.machine.write(path, json.dumps(data, indent=1) + "\n", 0o600)
+
+    def _beat_alive(self) -> None:
+        self.machine.refresh(self.dir.alive)
+        self.machine.later(ALIVE_SECONDS, self._beat_alive)
+
+    # The end
+
+    def record_end(self, end: JobEnd, run_id: str = "", code: int | None = None) -> None:
+        """Leave the job's end where Kubernetes and people look; `code` is this pod's own if it differs."""
+        message = termination_message(end, epoch=self.settings.epoch, pod=self.settings.index, run=run_id, code=code)
+        self.machine.overwrite(TERMINATION_LOG, self.log.masked(message))
+        self.update_state(end={**end.to_json(), "run": run_id})
+        self.event("result-known", detail=f"{end.code} {end.what}")
+
+    def report_end(self, end: JobEnd) -> None:
+        """Say it in the log."""
+        if end.code == Exit.OK:
+            self.log.info(f"done: {end}")
+        else:
+            self.log.error(f"the job ends with exit code {end.code}: {end}")
+
+    def finish(self, code: int) -> None:
+        """The last thing: stop sshd and leave the loop with this pod's exit code."""
+        self.phase("ended", code=code)
+        if self._sshd is not None:
+            self._sshd.close()
+        self._finished(code)

@@ -1,0 +1,244 @@
+"""The coordinator's view of its peers: find them, hold a channel to each, notice when one is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from agent.decide.messages import CHANNEL_VERSION, BadMessage, Message, decode
+from agent.lifecycle import retries
+from agent.lifecycle.link import Link
+from agent.log import Log
+from agent.machine.api import IDENTITY_PROBLEMS, Channel, Machine, Problem, Target
+
+GREETING_SECONDS = 15.0
+BEAT_SECONDS = 5.0
+BEAT_SECONDS_MANY = 10.0
+MANY_PODS = 256
+ADDRESS_SECONDS = 5.0
+"""An address older than this is looked up again before the next try: the pod may have moved."""
+SILENT_BEATS = 3
+
+
+def beat_seconds(lease: float, pods: int) -> float:
+    """How often both sides say that they live."""
+    return min(BEAT_SECONDS if pods <= MANY_PODS else BEAT_SECONDS_MANY, lease / SILENT_BEATS / 2)
+
+
+@dataclass
+class Peer:
+    """One worker pod as the coordinator knows it."""
+
+    target: Target
+    link: Link = field(default_factory=Link)
+    nonce: str = ""
+    problem: Problem = field(default_factory=lambda: Problem("name", "not looked up yet"))
+    problem_since: float = 0.0
+    attempts: int = 0
+    address: str = ""
+    address_since: float = 0.0
+    connected: bool = False
+    """Both sides have said hello on the present channel."""
+    lost: bool = False
+
+    @property
+    def index(self) -> int:
+        return self.target.index
+
+    @property
+    def name(self) -> str:
+        return self.target.name
+
+
+@dataclass(frozen=True)
+class Callbacks:
+    """What the coordinator wants to hear of."""
+
+    message: Callable[[Peer, Message], None]
+    lost: Callable[[Peer, str], None]
+    """Not heard for a lease, or started anew, after the plan was made."""
+
+
+class Roster:
+    """All workers of the job. Ends no wait by itself: deadlines are the coordinator's."""
+
+    def __init__(
+        self, machine: Machine, log: Log, targets: Sequence[Target], hello: Message, lease: float, tell: Callbacks
+    ) -> None:
+        self._machine = machine
+        self._log = log
+        self._hello = {**hello, "type": "hello", "v": CHANNEL_VERSION}
+        self._lease = lease
+        self._tell = tell
+        self._policy = retries.peer_policy()
+        self._beat = beat_seconds(lease, len(targets) + 1)
+        self._closed = False
+        self.committed = False
+        """The plan is made: from here on a pod that goes, or starts anew, is lost."""
+        self.peers = {target.index: Peer(target) for target in targets}
+        self._by_name = {peer.name: peer for peer in self.peers.values()}
+
+    def start(self) -> None:
+        self._look_up(list(self.peers.values()))
+        self._machine.later(self._beat, self._beats)
+
+    def say(self, message: Message) -> None:
+        """To every worker that is not lost."""
+        for peer in self.peers.values():
+            if not peer.lost:
+                peer.link.say(message)
+
+    def close(self) -> None:
+        self._closed = True
+        for peer in self.peers.values():
+            peer.link.detach()
+
+    def absent(self) -> dict[int, str]:
+        """Index and reason of every worker that cannot be talked to now, lost ones included."""
+        return {i: self._reason(peer) for i, peer in self.peers.items() if not peer.connected}
+
+    def identity_problems(self) -> list[int]:
+        return [i for i, peer in self.peers.items() if not peer.connected and peer.problem.kind in IDENTITY_PROBLEMS]
+
+    def drop(self, index: int, reason: str) -> None:
+        """Give a worker up without a word to the coordinator, which has decided it."""
+        peer = self.peers[index]
+        peer.lost = True
+        peer.connected = False
+        peer.link.detach()
+        self._note(peer, Problem("agent", reason))
+
+    # Finding and connecting
+
+    def _look_up(self, peers: Sequence[Peer]) -> None:
+        for peer in peers:
+            peer.problem_since = peer.problem_since or self._machine.now()
+        self._machine.resolve([peer.name for peer in peers], self._named)
+
+    def _named(self, name: str, answer: str | Problem) -> None:
+        peer = self._by_name[name]
+        if isinstance(answer, Problem):
+            self._failed(peer, answer)
+            return
+        peer.address, peer.address_since = answer, self._machine.now()
+        self._dial(peer)
+
+    def _dial(self, peer: Peer) -> None:
+        if self._closed or peer.lost:
+            return
+        target = Target(**{**vars(peer.target), "address": peer.address})
+        self._machine.connect(target, lambda result: self._dialed(peer, result))
+
+    def _dialed(self, peer: Peer, result: Channel | Problem) -> None:
+        if isinstance(result, Problem):
+            self._failed(peer, result)
+            return
+        if self._closed or peer.lost:
+            result.close()
+            return
+        peer.link.attach(result, self._machine.now())
+        result.receive(lambda line: self._line(peer, result, line), lambda reason: self._ended(peer, result, reason))
+        self._note(peer, Problem("agent", "logged in, but no a4-agent answers there"))
+        peer.link.mention({**self._hello, "index": peer.index})
+        self._machine.later(GREETING_SECONDS, lambda: self._check_greeting(peer, result))
+
+    def _check_greeting(self, peer: Peer, channel: Channel) -> None:
+        if peer.link.channel is channel and not peer.connected:
+            peer.link.detach()
+            self._failed(peer, peer.problem)
+
+    def _failed(self, peer: Peer, problem: Problem) -> None:
+        """Note why and try again a little later; the address anew if it may be a wrong one."""
+        self._note(peer, problem)
+        if self._closed or peer.lost:
+            return
+        peer.attempts += 1
+        self._machine.later(retries.pause(self._policy, peer.attempts), lambda: self._try_again(peer))
+
+    def _try_again(self, peer: Peer) -> None:
+        if self._closed or peer.lost:
+            return
+        stale = self._machine.now() - peer.address_since > ADDRESS_SECONDS
+        if not peer.address or stale or peer.problem.kind in IDENTITY_PROBLEMS:
+            self._look_up([peer])
+        else:
+            self._dial(peer)
+
+    def _note(self, peer: Peer, problem: Problem) -> None:
+        if problem.kind != peer.problem.kind:
+            peer.problem_since = self._machine.now()
+        if problem != peer.problem:
+            self._log.debug(f"peer {peer.index}: {problem.text}")
+        peer.problem = problem
+
+    def _reason(self, peer: Peer) -> str:
+        seconds = self._machine.now() - peer.problem_since
+        return f"{peer.problem.text} (for {seconds:.0f} s)" if peer.problem_since else peer.problem.text
+
+    # Talking
+
+    def _line(self, peer: Peer, channel: Channel, line: bytes) -> None:
+        if peer.link.channel is not channel:
+            return
+        try:
+            message = decode(line)
+        except BadMessage as error:
+            self._drop_channel(peer, f"it sent what is no message ({error})")
+            return
+        if message["type"] == "hello":
+            self._greeted(peer, message)
+        elif peer.connected and peer.link.take(message, self._machine.now()) and message["type"] != "beat":
+            self._tell.message(peer, message)
+
+    def _greeted(self, peer: Peer, message: Message) -> None:
+        if message.get("v") != CHANNEL_VERSION:
+            self._drop_channel(
+                peer, f"its a4-agent speaks control channel {message.get('v')}, this one {CHANNEL_VERSION}"
+            )
+            return
+        nonce = str(message.get("nonce"))
+        if peer.nonce and nonce != peer.nonce:
+            if self.committed:
+                self._lose(peer, "its agent was started anew after the plan was made")
+                return
+            self._renew(peer)
+        peer.nonce = nonce
+        peer.connected = True
+        peer.attempts = 0
+        peer.link.take(message, self._machine.now())
+        peer.link.resend()
+
+    def _renew(self, peer: Peer) -> None:
+        """Another agent answers than before: nothing said to the old one counts."""
+        channel, peer.link.channel = peer.link.channel, None
+        peer.link = Link()
+        assert channel is not None
+        peer.link.attach(channel, self._machine.now())
+
+    def _ended(self, peer: Peer, channel: Channel, reason: str) -> None:
+        if peer.link.channel is channel:
+            self._drop_channel(peer, reason)
+
+    def _drop_channel(self, peer: Peer, reason: str) -> None:
+        peer.link.detach()
+        peer.connected = False
+        self._failed(peer, Problem("agent", reason))
+
+    # Beats and leases
+
+    def _beats(self) -> None:
+        if self._closed:
+            return
+        now = self._machine.now()
+        for peer in self.peers.values():
+            if peer.connected and now - peer.link.heard > SILENT_BEATS * self._beat:
+                self._drop_channel(peer, f"silent for {now - peer.link.heard:.0f} s")
+            if peer.connected:
+                peer.link.mention({"type": "beat"})
+            if self.committed and not peer.lost and now - peer.link.heard > self._lease:
+                self._lose(peer, self._reason(peer))
+        self._machine.later(self._beat, self._beats)
+
+    def _lose(self, peer: Peer, reason: str) -> None:
+        self.drop(peer.index, reason)
+        self._tell.lost(peer, reason)

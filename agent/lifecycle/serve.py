@@ -1,0 +1,79 @@
+"""The resident agent of a pod: one event loop from the first file to the exit code."""
+
+from __future__ import annotations
+
+import signal
+import traceback
+from collections.abc import Callable
+from typing import Protocol
+
+from agent.errors import AgentError, ClusterBusy
+from agent.lifecycle.pod import Job, Pod
+from agent.log import Log
+from agent.machine.host import Host
+from agent.machine.lock import take_lock
+from agent.machine.loop import Loop
+from agent.paths import RunDir
+
+
+class Role(Protocol):
+    """Coordinator or worker."""
+
+    def start(self) -> None: ...
+
+    def fail(self, error: AgentError) -> None: ...
+
+    def bug(self, traceback: str) -> None: ...
+
+    def signalled(self, number: int) -> None: ...
+
+
+def serve(job: Job, log: Log) -> int:
+    """Live this pod's life; returns its exit code. Raises ClusterBusy when an agent lives here already."""
+    loop = Loop()
+    host = Host(loop)
+    directory = RunDir(job.settings.run_dir)
+    host.make_private_dir(directory.path)
+    holder = take_lock(directory.lock)
+    if holder:
+        raise ClusterBusy(
+            f"an a4-agent runs in this pod already ({holder})",
+            "a4-agent status shows what it does; a second run at the same time is not in this version",
+        )
+    ended: list[int] = []
+
+    def finished(code: int) -> None:
+        ended.append(code)
+        loop.stop()
+
+    pod = Pod(host, log, job, finished)
+    role = make_role(pod)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.on_signal(number, role.signalled)
+    # A lost terminal is no reason to end a job.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    loop.post(role.start)
+    while not ended:
+        guarded(loop.run, role)
+    return ended[0]
+
+
+def make_role(pod: Pod) -> Role:
+    """The coordinator is index 0; all others are workers and never import what only it needs."""
+    if pod.settings.is_coordinator:
+        from agent.lifecycle.coordinator import Coordinator
+
+        return Coordinator(pod)
+    from agent.lifecycle.worker import Worker
+
+    return Worker(pod)
+
+
+def guarded(step: Callable[[], None], role: Role) -> None:
+    """Run `step`; an error becomes the role's end, so that the other pods hear of it."""
+    try:
+        step()
+    except AgentError as error:
+        role.fail(error)
+    except Exception:
+        role.bug(traceback.format_exc())

@@ -1,0 +1,80 @@
+"""The cluster's DNS server: dnsmasq with the names of a headless service."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import socket
+import struct
+import time
+from collections.abc import Iterable
+
+from agent.errors import SystemFault
+from agent.local.spec import BRIDGE_ADDRESS, METADATA_NAME, NAMESPACE, ClusterSpec, address
+
+_DEADLINE = 10.0
+
+
+def hosts_text(spec: ClusterSpec, visible: Iterable[int]) -> str:
+    """What dnsmasq reads: an A record for each pod whose name is visible."""
+    lines = [f"{BRIDGE_ADDRESS} {METADATA_NAME}"]
+    lines += [f"{address(index)} {spec.pod_name(index)}" for index in sorted(visible)]
+    return "\n".join(lines) + "\n"
+
+
+def resolv_conf() -> str:
+    """What the kubelet writes into a pod."""
+    search = f"{NAMESPACE}.svc.cluster.local svc.cluster.local cluster.local"
+    return f"search {search}\nnameserver {BRIDGE_ADDRESS}\noptions ndots:5\n"
+
+
+def dnsmasq_argv(program: str, spec: ClusterSpec, hosts_file: str) -> list[str]:
+    """dnsmasq that knows `hosts_file` and nothing else, and writes no file."""
+    return [
+        program,
+        "--keep-in-foreground",
+        "--conf-file=/dev/null",
+        "--log-facility=/dev/null",
+        "--pid-file=",
+        "--user=root",
+        "--no-resolv",
+        "--no-hosts",
+        f"--addn-hosts={hosts_file}",
+        "--local=/#/",
+        f"--listen-address={BRIDGE_ADDRESS}",
+        "--bind-interfaces",
+        "--cache-size=10000",
+        f"--local-ttl={spec.local_ttl}",
+        f"--neg-ttl={spec.neg_ttl}",
+    ]
+
+
+def write_hosts(path: str, spec: ClusterSpec, visible: Iterable[int]) -> None:
+    """Replace the hosts file; dnsmasq reads it again at SIGHUP."""
+    with open(path + ".new", "w", encoding="ascii") as file:
+        file.write(hosts_text(spec, visible))
+    os.rename(path + ".new", path)
+
+
+def _query(name: str, number: int) -> bytes:
+    labels = b"".join(bytes([len(label)]) + label.encode() for label in name.split("."))
+    return struct.pack(">HHHHHH", number, 0x0100, 1, 0, 0, 0) + labels + b"\0" + struct.pack(">HH", 1, 1)
+
+
+def wait_until_it_answers() -> None:
+    """Return when the server answers; a pod must never find it missing."""
+    deadline = time.monotonic() + _DEADLINE
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+        client.connect((BRIDGE_ADDRESS, 53))
+        client.settimeout(0.5)
+        while time.monotonic() < deadline:
+            # A port that is not open yet refuses (ICMP): try again at once, but do not spin.
+            with contextlib.suppress(OSError):
+                client.send(_query(METADATA_NAME, random.getrandbits(16)))
+                client.recv(512)
+                return
+            time.sleep(0.002)
+    raise SystemFault(
+        f"dnsmasq does not answer on {BRIDGE_ADDRESS}", "run the command again; if it repeats, report it"
+    )

@@ -1,0 +1,56 @@
+"""The environment that a pod of the old charts has (the pod contract), as a pure function."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from agent.local.spec import METADATA_NAME, ClusterSpec
+
+SECRET_FILE = "/etc/a4-agent/secret/job-secret"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What distinguishes one building of a cluster from the next."""
+
+    uid: str
+    stamp: str
+    path: str
+    """PATH of this machine."""
+    python_path: str = ""
+    """Set when pods could not import `agent` otherwise."""
+
+
+def pod_environment(spec: ClusterSpec, job: Job, index: int) -> dict[str, str]:
+    """The whole environment of pod `index`: built anew, nothing of this machine's but PATH."""
+    coordinator = spec.pod_name(0)
+    env = {
+        "PATH": job.path or os.defpath,
+        "HOME": "/root",
+        "LANG": "C.UTF-8",
+        "HOSTNAME": spec.node_name(index),
+        "NNODES": str(spec.pods),
+        "JOB_COMPLETION_INDEX": str(index),
+        "GPUS_PER_NODE": str(spec.gpus_per_pod),
+        "WORLD_SIZE": str(spec.pods * spec.gpus_per_pod),
+        "HOSTNAME_PREFIX": spec.prefix(),
+        "DOMAIN_NAME": spec.domain(),
+        "MASTER_ADDR": coordinator,
+        "MASTER_PORT": "6002",
+        "RANK_0_FQDN": coordinator,
+        "JOB_ID": spec.name,
+        "JOB_IDENTIFIER": f"{spec.name}-{job.stamp}",
+        "JOB_ORCHESTRATOR": "gke",
+        "A4_JOBSET_UID": job.uid,
+        "A4_RESTART_ATTEMPT": "0",
+        "A4_JOB_RESTART_ATTEMPT": "0",
+        "A4_SSH_PORT": str(spec.ssh_port),
+        "A4_METADATA_HOST": METADATA_NAME,
+        "A4_SECRET_FILE": SECRET_FILE,
+    }
+    if job.python_path:
+        env["PYTHONPATH"] = job.python_path
+    env.update(spec.env)
+    env.update(spec.pod_env.get(index, {}))
+    return env

@@ -1,0 +1,147 @@
+"""What the supervisor knows of each pod, and what pods print."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from agent.local.channel import Channel
+from agent.local.loop import Loop
+
+ENDED, RUNNING, STARTING, WAITING, ABSENT = "ended", "running", "starting", "waiting", "absent"
+_BATCH = 200
+
+
+@dataclass
+class PodInfo:
+    """One pod as clients see it. Times are None until they have come."""
+
+    index: int
+    name: str
+    """DNS name."""
+    node: str
+    address: str
+    state: str = ABSENT
+    """absent (missing or dead), waiting (late), starting, running, ended."""
+    code: int | None = None
+    """Exit code of the container: 128 + n after signal n."""
+    pid: int | None = None
+    """PID 1 of the pod, as this machine numbers it."""
+    created: float | None = None
+    """When its container was begun (seconds since the epoch)."""
+    created_monotonic: float | None = None
+    """The same by CLOCK_MONOTONIC, which all pods share."""
+    started: float | None = None
+    """When its program was started."""
+    started_monotonic: float | None = None
+    ended: float | None = None
+
+
+@dataclass
+class Pod:
+    """A pod and the supervisor's hold on it."""
+
+    info: PodInfo
+    pidfd: int = -1
+    mounts: int = -1
+    """Its mount namespace, which stays readable after its last process."""
+    status: socket.socket | None = None
+    outputs: int = 0
+    """Pipes that can still bring output."""
+    reaped: bool = False
+
+    @property
+    def is_alive(self) -> bool:
+        return self.info.state in (STARTING, RUNNING)
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing more will come from it by itself."""
+        return self.info.state in (ENDED, ABSENT)
+
+    def to_message(self) -> dict[str, Any]:
+        return asdict(self.info)
+
+    def release_process(self) -> None:
+        if self.pidfd >= 0:
+            os.close(self.pidfd)
+            self.pidfd = -1
+
+    def release_mounts(self) -> None:
+        if self.mounts >= 0:
+            os.close(self.mounts)
+            self.mounts = -1
+
+
+@dataclass
+class Follower:
+    """A client that reads output; it gets more only when it has taken what it got."""
+
+    channel: Channel
+    pod: int | None
+    follow: bool
+    at: int = 0
+
+
+@dataclass
+class LogBook:
+    """All output of all pods in the order in which it came."""
+
+    records: list[tuple[int, str, bytes]] = field(default_factory=list)
+    followers: list[Follower] = field(default_factory=list)
+    is_complete: Callable[[int | None], bool] = lambda pod: False
+
+    def add(self, pod: int, stream: str, data: bytes) -> None:
+        self.records.append((pod, stream, data))
+        self.advance()
+
+    def watch(self, loop: Loop, pod: int, stream: str, pipe: int, on_end: Callable[[], None]) -> None:
+        """Keep everything that a pipe brings."""
+
+        def read() -> None:
+            data = b""
+            with contextlib.suppress(OSError):
+                data = os.read(pipe, 65536)
+            if data:
+                self.add(pod, stream, data)
+                return
+            loop.remove(pipe)
+            os.close(pipe)
+            on_end()
+
+        loop.add_reader(pipe, read)
+
+    def serve(self, follower: Follower) -> None:
+        self.followers.append(follower)
+        follower.channel.on_drained = lambda: self._advance(follower)
+        follower.channel.on_close = lambda: self._forget(follower)
+        self._advance(follower)
+
+    def advance(self) -> None:
+        """Give followers what is new."""
+        for follower in list(self.followers):
+            self._advance(follower)
+
+    def _advance(self, follower: Follower) -> None:
+        while follower.channel.is_open and follower.channel.is_idle and follower.at < len(self.records):
+            batch = self.records[follower.at : follower.at + _BATCH]
+            follower.at += len(batch)
+            lines = [
+                (pod, stream, data.decode("latin-1"))
+                for pod, stream, data in batch
+                if follower.pod in (None, pod)
+            ]
+            if lines:
+                follower.channel.send({"output": lines})
+        is_at_end = follower.at == len(self.records)
+        if is_at_end and (not follower.follow or self.is_complete(follower.pod)):
+            self._forget(follower)
+            follower.channel.send({"end": True})
+
+    def _forget(self, follower: Follower) -> None:
+        if follower in self.followers:
+            self.followers.remove(follower)

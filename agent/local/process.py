@@ -1,0 +1,166 @@
+"""Starting processes in namespaces: the first of a pod, further ones in it, helpers of the supervisor.
+
+All are children of the supervisor, also those in other PID namespaces: it sees every exit code itself, and
+the kernel ends them all with it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import resource
+import signal
+import socket
+import sys
+import termios
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from agent.local.sandbox import Sandbox, enter
+from agent.local.syscalls import (
+    CLONE_NEWIPC,
+    CLONE_NEWNET,
+    CLONE_NEWNS,
+    CLONE_NEWPID,
+    CLONE_NEWUTS,
+    die_with_parent,
+    setns,
+    unshare,
+)
+
+_OTHERS = CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWNET
+_RESET = [signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM]
+
+
+@dataclass(frozen=True)
+class Program:
+    """What a process becomes when its surroundings stand."""
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+
+    def execute(self, files_limit: int) -> NoReturn:
+        """Become the program; ends 127 or 126, as a shell would, when that is not possible."""
+        for number in _RESET:
+            signal.signal(number, signal.SIG_DFL)
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files_limit, hard))
+        try:
+            os.execvpe(self.argv[0], list(self.argv), dict(self.env))
+        except OSError as error:
+            os.write(2, f"cannot start {self.argv[0]}: {error.strerror}\n".encode())
+            os._exit(127 if isinstance(error, FileNotFoundError) else 126)
+
+
+class Forker:
+    """Forks this single-threaded process into PID namespaces."""
+
+    def __init__(self) -> None:
+        self._own = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+        self.files_limit, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        # Four descriptors per pod: a thousand pods would not fit into the usual 1,024.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+    def fork(self, child: Callable[[], None]) -> int:
+        """A child in this PID namespace."""
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            _run_child(parent, child)
+        return pid
+
+    def fork_first(self, child: Callable[[], None]) -> int:
+        """A child that is PID 1 of a new PID namespace."""
+        unshare(CLONE_NEWPID)
+        try:
+            return self.fork(child)
+        finally:
+            setns(self._own, CLONE_NEWPID)
+
+    def fork_beside(self, pidfd: int, child: Callable[[], None]) -> int:
+        """A child in the PID namespace of another process."""
+        setns(pidfd, CLONE_NEWPID)
+        try:
+            return self.fork(child)
+        finally:
+            setns(self._own, CLONE_NEWPID)
+
+
+def _run_child(parent: int, child: Callable[[], None]) -> NoReturn:
+    try:
+        die_with_parent(parent)
+        child()
+    except BaseException:
+        traceback.print_exc(file=sys.stderr)
+        sys.stderr.flush()
+    finally:
+        os._exit(1)
+
+
+def _set_streams(streams: Sequence[int]) -> None:
+    # First above 2, so that none is overwritten before it is copied.
+    copies = [fcntl.fcntl(stream, fcntl.F_DUPFD_CLOEXEC, 3) for stream in streams]
+    for number, copy in enumerate(copies):
+        os.dup2(copy, number)
+
+
+def first_process(
+    sandbox: Sandbox, program: Program, streams: Sequence[int], status: socket.socket, files_limit: int
+) -> None:
+    """Child: build the sandbox, report the start with a hold on its mount namespace, become the program."""
+    os.setsid()
+    try:
+        mounts = enter(sandbox)
+    except Exception as error:
+        status.send(json.dumps({"error": str(error), "errno": getattr(error, "errno", 0)}).encode())
+        os._exit(1)
+    _set_streams(streams)
+    started = {"started": time.time(), "monotonic": time.monotonic()}
+    socket.send_fds(status, [json.dumps(started).encode()], [mounts])
+    program.execute(files_limit)
+
+
+def further_process(pidfd: int, program: Program, streams: Sequence[int], files_limit: int) -> None:
+    """Child: join all namespaces of the pod's first process and become the program."""
+    setns(pidfd, _OTHERS)
+    os.setsid()
+    _set_streams(streams)
+    program.execute(files_limit)
+
+
+def terminal_process(pidfd: int, program: Program, reply: socket.socket, files_limit: int) -> None:
+    """Child: the same on a terminal of the pod's own; its other end goes to the client."""
+    setns(pidfd, _OTHERS)
+    os.setsid()
+    master, slave = os.openpty()
+    socket.send_fds(reply, [b'{"terminal": true}\n'], [master])
+    os.close(master)
+    _set_streams([slave, slave, slave])
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    program.execute(files_limit)
+
+
+def read_files(mounts: int, paths: Sequence[str], limit: int, output: int) -> None:
+    """Child: write what stands in files of a mount namespace, also when no process is left in it."""
+    setns(mounts, CLONE_NEWNS)
+    found = {path: _read(path, limit) for path in paths}
+    with os.fdopen(output, "wb") as pipe:
+        pipe.write(json.dumps(found).encode())
+    os._exit(0)
+
+
+def _read(path: str, limit: int) -> str | None:
+    """Latin-1 carries any bytes through JSON."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        with os.fdopen(descriptor, "rb") as file:
+            return (file.read(limit) or b"").decode("latin-1")
+    except OSError:
+        return None

@@ -1,0 +1,239 @@
+"""What clients can ask of a supervisor. One connection carries one request and its answers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from agent.errors import AgentError, UsageError
+from agent.local.channel import Channel, Message
+from agent.local.network import cable, limit_argv
+from agent.local.pods import ABSENT, RUNNING, STARTING, Follower, Pod
+from agent.local.process import Program, further_process, read_files, terminal_process
+from agent.local.supervisor import Condition, Supervisor
+
+_FILE_LIMIT = 64 << 20
+
+
+class Requests:
+    """Answers requests on behalf of a supervisor."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+        self._handlers: dict[str, Callable[[Channel, Message, list[int]], None]] = {
+            "start": self._start,
+            "status": self._status,
+            "wait": self._wait,
+            "wait_file": self._wait_file,
+            "logs": self._logs,
+            "exec": self._exec,
+            "read": self._read,
+            "signal": self._signal,
+            "link": self._link,
+            "slow_link": self._slow_link,
+            "name": self._name,
+            "metadata": self._metadata,
+            "start_pod": self._start_pod,
+            "terminate": self._terminate,
+            "quit": self._quit,
+        }
+        self._running: dict[Channel, int] = {}
+
+    def handle(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+        """Serve one message; whatever goes wrong is told to the client and harms nobody else."""
+        if channel in self._running:
+            with contextlib.suppress(OSError):
+                signal.pidfd_send_signal(self._running[channel], int(message["signal"]))
+            return
+        try:
+            self._handlers[message["op"]](channel, message, descriptors)
+        except AgentError as error:
+            channel.fail(error)
+        except Exception as error:
+            channel.fail(AgentError(f"{message.get('op')}: {type(error).__name__}: {error}"))
+
+    def _pod(self, message: Message) -> Pod:
+        index = int(message["index"])
+        if not 0 <= index < len(self._supervisor.pods):
+            raise UsageError(f"there is no pod {index}, only 0 to {len(self._supervisor.pods) - 1}")
+        return self._supervisor.pods[index]
+
+    def _live_pod(self, message: Message) -> Pod:
+        pod = self._pod(message)
+        if pod.info.state != RUNNING or pod.pidfd < 0:
+            code = "" if pod.info.code is None else f" (exit code {pod.info.code})"
+            raise UsageError(f"pod {pod.info.index} is not running: {pod.info.state}{code}")
+        return pod
+
+    def _answer(self, channel: Channel, **extra: Any) -> None:
+        channel.send({"pods": [pod.to_message() for pod in self._supervisor.pods], **extra})
+
+    def _status(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+        spec = self._supervisor.spec
+        self._answer(channel, name=spec.name, spec=spec.to_json(), pid=os.getpid())
+
+    def _start(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+        supervisor = self._supervisor
+        supervisor.start()
+
+        def is_met() -> bool:
+            starting = any(pod.info.state == STARTING for pod in supervisor.pods)
+            return supervisor.fault is not None or not starting
+
+        def then(met: bool) -> None:
+            if supervisor.fault:
+                channel.fail(supervisor.fault)
+            else:
+                self._answer(channel)
+
+        supervisor.when(Condition(is_met, then), None)
+
+    def _start_pod(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+        pod = self._pod(message)
+        if not pod.is_over:
+            raise UsageError(f"pod {pod.info.index} is {pod.info.state}: it cannot be started")
+        self._supervisor.start_pod(pod.info.index, message["env"])
+        self._supervisor.set_name(pod.info.index, True)
+        self._answer(channel)
+
+    def _wait(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+        pods = self._supervisor.pods
+        indices = message["indices"] if message["indices"] is not None else range(len(pods))
+        condition = Condition(
+            lambda: all(pods[index].is_over for index in indices),
+            lambda met: self._answer(channel, met=met),
+        )
+        self._supervisor.when(condition, message["timeout"])
+
+    def _wait_file(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+        """Wait until a file is there in all pods; a pod that ends without it ends the wait, too."""
+        pods = self._supervisor.pods
+        left = set(message["indices"] if message["indices"] is not None else self._expected())
+        path = message["path"]
+
+        def is_met() -> bool:
+            left.difference_update([index for index in left if _has_file(pods[index], path)])
+            return not left or any(pods[index].is_over for index in left)
+
+        condition = Condition(
+            is_met, lambda met: self._answer(channel, met=met and not left, left=sorted(left)), poll=True
+        )
+        self._supervisor.when(condition, message["timeout"])
+
+    def _expected(self) -> list[int]:
+        return [pod.info.index for pod in self._supervisor.pods if pod.info.state != ABSENT]
+
+    def _logs(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+        if message["index"] is not None:
+            self._pod(message)
+        self._supervisor.logs.serve(Follower(channel, message["index"], message["follow"]))
+
+    def _exec(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+        pod, supervisor = self._live_pod(message), self._supervisor
+        env = supervisor.environment(pod.info.index) | message["env"]
+        program, pidfd, limit = Program(message["argv"], env), pod.pidfd, supervisor.forker.files_limit
+
+        def child() -> None:
+            if message["terminal"]:
+                channel.socket.setblocking(True)
+                terminal_process(pidfd, program, channel.socket, limit)
+            else:
+                further_process(pidfd, program, descriptors, limit)
+
+        pid = supervisor.forker.fork_beside(pidfd, child)
+        own = os.pidfd_open(pid)
+        self._running[channel] = own
+
+        def on_exit() -> None:
+            supervisor.loop.remove(own)
+            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            del self._running[channel]
+            os.close(own)
+            channel.send({"code": code if code >= 0 else 128 - code})
+
+        def on_close() -> None:
+            if channel in self._running:
+                signal.pidfd_send_signal(own, signal.SIGHUP)
+
+        channel.on_close = on_close
+        supervisor.loop.add_reader(own, on_exit)
+
+    def _read(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+        pod, loop = self._pod(message), self._supervisor.loop
+        if pod.mounts < 0:
+            raise UsageError(f"pod {pod.info.index} has no file system: {pod.info.state}")
+        output, end = os.pipe()
+        mounts, paths = pod.mounts, message["paths"]
+        pid = self._supervisor.forker.fork(lambda: read_files(mounts, paths, _FILE_LIMIT, end))
+        os.close(end)
+        received: list[bytes] = []
+
+        def read() -> None:
+            data = os.read(output, 1 << 20)
+            if data:
+                received.append(data)
+                return
+            loop.remove(output)
+            os.close(output)
+            os.waitpid(pid, 0)
+            channel.send({"files": b"".join(received).decode("latin-1")})
+
+        loop.add_reader(output, read)
+
+    def _signal(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+        self._supervisor.signal_pod(self._live_pod(message), int(message["signal"]))
+        self._answer(channel)
+
+    def _link(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+        self._supervisor.network.set_link(self._live_pod(message).info.index, message["up"])
+        self._answer(channel)
+
+    def _slow_link(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+        """Both directions: at the bridge what goes to the pod, in the pod what comes from it."""
+        pod, supervisor = self._live_pod(message), self._supervisor
+        rate, tc, limit = message["rate"], supervisor.surroundings.tc, supervisor.forker.files_limit
+        env, pidfd = {"PATH": os.defpath}, pod.pidfd
+        outer = Program(limit_argv(tc, cable(pod.info.index), rate), env)
+        inner = Program(limit_argv(tc, "eth0", rate), env)
+        children = [
+            supervisor.forker.fork(lambda: outer.execute(limit)),
+            supervisor.forker.fork_beside(pidfd, lambda: further_process(pidfd, inner, (0, 1, 2), limit)),
+        ]
+        codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children]
+        if any(codes):
+            raise UsageError(f"tc refuses the rate {rate!r}")
+        self._answer(channel)
+
+    def _name(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+        self._supervisor.set_name(self._pod(message).info.index, message["visible"])
+        self._answer(channel)
+
+    def _metadata(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+        self._supervisor.set_metadata(self._pod(message).info.index, message["mode"])
+        self._answer(channel)
+
+    def _terminate(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+        """SIGTERM to every pod, after the grace SIGKILL; answers when all have ended."""
+        supervisor = self._supervisor
+        supervisor.cancel_late()
+        supervisor.signal_all(signal.SIGTERM)
+        supervisor.loop.call_later(message["grace"], lambda: supervisor.signal_all(signal.SIGKILL))
+        condition = Condition(
+            lambda: all(pod.is_over for pod in supervisor.pods), lambda met: self._answer(channel)
+        )
+        supervisor.when(condition, None)
+        supervisor.notify()
+
+    def _quit(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+        self._supervisor.close()
+        self._answer(channel)
+        sys.exit(0)
+
+
+def _has_file(pod: Pod, path: str) -> bool:
+    """Through /proc, without a process: good enough while the pod runs."""
+    return pod.info.state == RUNNING and os.path.lexists(f"/proc/{pod.info.pid}/root{path}")

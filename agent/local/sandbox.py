@@ -1,0 +1,212 @@
+"""The inside of a pod: its network, its file system. Runs in the pod's first process, before its program.
+
+Everything is mounted in the mount namespace of that process, so it all ends with the namespace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from agent.local.netlink import Netlink
+from agent.local.podenv import SECRET_FILE
+from agent.local.spec import PREFIX_LENGTH
+from agent.local.syscalls import (
+    CLONE_NEWIPC,
+    CLONE_NEWNET,
+    CLONE_NEWNS,
+    CLONE_NEWUTS,
+    MS_BIND,
+    MS_NODEV,
+    MS_NOEXEC,
+    MS_NOSUID,
+    MS_PRIVATE,
+    MS_RDONLY,
+    MS_REC,
+    MS_REMOUNT,
+    change_root,
+    mount,
+    unshare,
+)
+
+STATE = "/sys"
+"""Where the supervisor's own tmpfs lies, in its own mount namespace: in /sys nothing else of use can."""
+SHARED = f"{STATE}/shared"
+_POD = f"{STATE}/pod"
+_ROOT = f"{_POD}/root"
+_UPPER = f"{_POD}/upper"
+_BLACK_HOLE = b"\x02\0\0\0\0\x01"
+_NODES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
+_LINKS = {
+    "fd": "/proc/self/fd",
+    "stdin": "/proc/self/fd/0",
+    "stdout": "/proc/self/fd/1",
+    "stderr": "/proc/self/fd/2",
+    "ptmx": "pts/ptmx",
+}
+
+
+@dataclass(frozen=True)
+class Sandbox:
+    """What the pod's first process has to build around itself."""
+
+    node: str
+    address: str
+    link: str
+    """Name of the cable's end at the bridge."""
+    bridge: int
+    gateway: str
+    silent: Sequence[str]
+    """Addresses that answer nothing, not even who has them."""
+    system_files: Mapping[str, tuple[int, bytes]]
+    """Path → mode and content, laid into the overlay before it is mounted."""
+    files: Mapping[str, bytes]
+    installation: Sequence[str]
+    """Directories of this machine that the pod sees read-only at the same place."""
+    devices: Sequence[str] = field(default_factory=tuple)
+
+
+def make_state() -> None:
+    """The supervisor's part: private mounts, a tmpfs for what all pods share."""
+    unshare(CLONE_NEWNS | CLONE_NEWNET)
+    mount("none", "/", flags=MS_REC | MS_PRIVATE)
+    mount("a4-local", STATE, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755")
+    os.mkdir(_POD)
+    os.mkdir(SHARED)
+    mount("a4-shared", SHARED, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0777")
+
+
+def enter(sandbox: Sandbox) -> int:
+    """Build the sandbox around this process; returns a descriptor of its mount namespace."""
+    os.umask(0o022)
+    outside = Netlink()
+    unshare(CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWNET)
+    mounts = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+    _connect(sandbox, outside)
+    socket.sethostname(sandbox.node)
+    _build_root(sandbox)
+    change_root(_ROOT)
+    return mounts
+
+
+def _connect(sandbox: Sandbox, outside: Netlink) -> None:
+    # No IPv6 on eth0: its address detection would flood the bridge with multicast from every pod.
+    with contextlib.suppress(OSError):
+        _write("/proc/sys/net/ipv6/conf/default/disable_ipv6", b"1")
+    own = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    outside.add_veth(sandbox.link, sandbox.bridge, "eth0", own)
+    outside.close()
+    os.close(own)
+    inside = Netlink()
+    eth0 = socket.if_nametoindex("eth0")
+    inside.set_link(socket.if_nametoindex("lo"), up=True)
+    inside.add_address(eth0, sandbox.address, PREFIX_LENGTH)
+    inside.set_link(eth0, up=True)
+    inside.add_default_route(sandbox.gateway)
+    for silent in sandbox.silent:
+        inside.add_neighbour(eth0, silent, _BLACK_HOLE)
+    inside.close()
+
+
+def _build_root(sandbox: Sandbox) -> None:
+    mount("a4-pod", _POD, "tmpfs", MS_NODEV, "mode=0755")
+    for path in (_UPPER, f"{_POD}/work", _ROOT):
+        os.mkdir(path)
+    _fill_upper(sandbox.system_files)
+    layers = f"lowerdir=/,upperdir={_UPPER},workdir={_POD}/work"
+    mount("a4-root", _ROOT, "overlay", 0, layers)
+    _mount_system()
+    _make_devices(sandbox.devices)
+    for path in sandbox.installation:
+        _bind_read_only(path)
+    for path, content in sandbox.files.items():
+        os.makedirs(os.path.dirname(_ROOT + path), exist_ok=True)
+        _write(_ROOT + path, content, 0o755)
+
+
+def _fill_upper(files: Mapping[str, tuple[int, bytes]]) -> None:
+    """Lay files into the upper layer: cheaper than to have overlayfs copy their directories up."""
+    for path, (mode, content) in files.items():
+        _make_upper_directory(os.path.dirname(path))
+        _write(_UPPER + path, content, mode)
+    _make_upper_directory("/root")
+    os.mkdir(f"{_UPPER}/root/.ssh", 0o700)
+    # Opaque: this machine's own keys do not show through, while the rest of /root does.
+    os.setxattr(f"{_UPPER}/root/.ssh", "trusted.overlay.opaque", b"y")
+
+
+def _make_upper_directory(path: str) -> None:
+    if path == "/" or os.path.isdir(_UPPER + path):
+        return
+    _make_upper_directory(os.path.dirname(path))
+    os.mkdir(_UPPER + path)
+    # The upper directory's mode is the one that counts: keep this machine's.
+    with contextlib.suppress(FileNotFoundError):
+        os.chmod(_UPPER + path, stat.S_IMODE(os.stat(path).st_mode))
+
+
+def _mount_system() -> None:
+    quiet = MS_NOSUID | MS_NODEV | MS_NOEXEC
+    for name in ("proc", "sys", "dev", "run", "tmp", "mnt"):
+        if not os.path.isdir(f"{_ROOT}/{name}"):
+            os.mkdir(f"{_ROOT}/{name}")
+    mount("proc", f"{_ROOT}/proc", "proc", quiet)
+    mount("sysfs", f"{_ROOT}/sys", "sysfs", quiet | MS_RDONLY)
+    mount("tmpfs", f"{_ROOT}/dev", "tmpfs", MS_NOSUID, "mode=0755")
+    mount("tmpfs", f"{_ROOT}/run", "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755")
+    mount("tmpfs", f"{_ROOT}/tmp", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777")
+    mount(SHARED, f"{_ROOT}/mnt", flags=MS_BIND)
+
+
+def _make_devices(devices: Sequence[str]) -> None:
+    dev = f"{_ROOT}/dev"
+    os.umask(0)
+    for name, (major, minor) in _NODES.items():
+        os.mknod(f"{dev}/{name}", stat.S_IFCHR | 0o666, os.makedev(major, minor))
+    for path in devices:
+        status = os.stat(path)
+        os.makedirs(os.path.dirname(_ROOT + path), exist_ok=True)
+        os.mknod(_ROOT + path, status.st_mode, status.st_rdev)
+    os.umask(0o022)
+    for name, target in _LINKS.items():
+        os.symlink(target, f"{dev}/{name}")
+    os.mkdir(f"{dev}/pts")
+    os.mkdir(f"{dev}/shm")
+    mount("devpts", f"{dev}/pts", "devpts", MS_NOSUID | MS_NOEXEC, "mode=620,ptmxmode=666,gid=5")
+    mount("shm", f"{dev}/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777")
+    _write(f"{dev}/termination-log", b"", 0o666)
+
+
+def _bind_read_only(path: str) -> None:
+    target = _ROOT + path
+    os.makedirs(target, exist_ok=True)
+    mount(path, target, flags=MS_BIND | MS_REC)
+    mount("none", target, flags=MS_REMOUNT | MS_BIND | MS_RDONLY)
+
+
+def _write(path: str, content: bytes, mode: int = 0o644) -> None:
+    with open(path, "wb") as file:
+        file.write(content)
+    if mode != 0o644:
+        os.chmod(path, mode)
+
+
+def system_files(
+    *, node: str, address: str, hosts: str, resolv: str, secret: bytes, command: str, bashrc: str
+) -> dict[str, tuple[int, bytes]]:
+    """The files that the kubelet, the Secret and the image would give to a pod."""
+    own = f"127.0.0.1 localhost\n::1 localhost ip6-localhost\n{address} {node}\n{hosts}"
+    files = {
+        "/etc/hosts": (0o644, own.encode()),
+        "/etc/hostname": (0o644, f"{node}\n".encode()),
+        "/etc/resolv.conf": (0o644, resolv.encode()),
+        SECRET_FILE: (0o400, secret),
+        "/usr/local/bin/a4-agent": (0o755, command.encode()),
+    }
+    if bashrc:
+        files["/root/.bashrc"] = (0o644, bashrc.encode())
+    return files

@@ -1,0 +1,206 @@
+"""What a local cluster shall be: a value, checked before anything is built. No effects here."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import ipaddress
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+from agent.errors import UsageError
+
+BRIDGE_ADDRESS = "198.18.0.1"
+PREFIX_LENGTH = 15
+MAX_PODS = 1000
+"""A Linux bridge has 1,023 ports."""
+NAMESPACE = "default"
+METADATA_NAME = "metadata.google.internal"
+METADATA_MODES = ("ok", "404", "503", "html", "stall", "no-header")
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?", re.ASCII)
+_RATE = re.compile(r"\d+(\.\d+)?[kmgt]?(bit|bps)", re.ASCII | re.IGNORECASE)
+
+Place = tuple[str, str, str, str]
+"""Cluster, block, sub-block and host of a node."""
+
+
+@dataclass(frozen=True)
+class ClusterSpec:
+    """A local cluster. Pods are named by their completion index, 0 … `pods` - 1."""
+
+    pods: int
+    gpus_per_pod: int = 8
+    name: str = ""
+    """DNS label of the job; empty: a random one."""
+    entrypoint: tuple[str, ...] = ()
+    """The command line of every container; empty: `tini -- python -m agent run` and `arguments`."""
+    arguments: tuple[str, ...] = ()
+    """What follows `a4-agent run`: the workload and its arguments."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Added to the environment of every pod, over what section "pod contract" gives."""
+    pod_env: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """Files that every pod finds, as from a ConfigMap: absolute path → content (mode 0755)."""
+    devices: tuple[str, ...] = ()
+    """Device files of this machine that pods shall have too."""
+    ssh_port: int = 2222
+    secret: bytes = b""
+    """The job secret; empty: a random one."""
+    pod_secret: Mapping[int, bytes] = field(default_factory=dict)
+    places: Mapping[int, Place] = field(default_factory=dict)
+    """Where nodes stand, for the metadata server; others: `default_place`."""
+    late: Mapping[int, float] = field(default_factory=dict)
+    """Pods whose container (and name) comes so many seconds later."""
+    missing: frozenset[int] = frozenset()
+    """Pods that never come and have no name."""
+    dead: frozenset[int] = frozenset()
+    """Pods that never come but have a name: their address answers nothing."""
+    late_names: Mapping[int, float] = field(default_factory=dict)
+    """Pods whose name appears so many seconds later than their container."""
+    metadata: str = "ok"
+    """How the metadata server behaves, one of METADATA_MODES."""
+    pod_metadata: Mapping[int, str] = field(default_factory=dict)
+    slow_bashrc: float = 0
+    """Seconds that root's .bashrc takes; it prints a line, too."""
+    local_ttl: int = 30
+    neg_ttl: int = 5
+
+    def to_json(self) -> str:
+        """The spec as text, for the supervisor."""
+        return json.dumps(asdict(self), default=_to_plain)
+
+    @classmethod
+    def from_json(cls, text: str) -> ClusterSpec:
+        """The spec that `to_json` wrote."""
+        data = json.loads(text)
+        for name in ("entrypoint", "arguments", "devices"):
+            data[name] = tuple(data[name])
+        for name in ("missing", "dead"):
+            data[name] = frozenset(data[name])
+        for name in ("pod_env", "pod_secret", "places", "late", "late_names", "pod_metadata"):
+            data[name] = {int(index): value for index, value in data[name].items()}
+        data["secret"] = base64.b64decode(data["secret"])
+        for name in ("files", "pod_secret"):
+            data[name] = {key: base64.b64decode(value) for key, value in data[name].items()}
+        data["places"] = {index: tuple(place) for index, place in data["places"].items()}
+        return cls(**data)
+
+    def named(self, name: str) -> ClusterSpec:
+        """The same cluster under another name."""
+        return replace(self, name=name)
+
+    def prefix(self) -> str:
+        """What all names of pods start with (HOSTNAME_PREFIX)."""
+        return f"{self.name}-workload-"
+
+    def domain(self) -> str:
+        """The headless service's domain (DOMAIN_NAME)."""
+        return f"{self.name}.{NAMESPACE}.svc.cluster.local"
+
+    def pod_name(self, index: int) -> str:
+        """DNS name of a pod."""
+        return f"{self.prefix()}0-{index}.{self.domain()}"
+
+    def node_name(self, index: int) -> str:
+        """Host name of the machine that the pod would run on: with hostNetwork, that is its `hostname`."""
+        return f"gke-local-gpu-{_hex(self.name, 'pool')[:8]}-{index}"
+
+    def place(self, index: int) -> Place:
+        """Where the pod's node stands."""
+        return self.places.get(index) or default_place(self.name, index)
+
+    def starts(self, index: int) -> bool:
+        """Whether the pod's container ever comes by itself."""
+        return index not in self.missing and index not in self.dead
+
+
+def _to_plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, frozenset):
+        return sorted(value)
+    raise TypeError(f"{type(value).__name__} in a ClusterSpec")
+
+
+def _hex(*words: object) -> str:
+    return hashlib.sha256("/".join(map(str, words)).encode()).hexdigest()[:32]
+
+
+def address(index: int) -> str:
+    """IPv4 address of pod `index`; the first is 198.18.1.1."""
+    base = int(ipaddress.IPv4Address(BRIDGE_ADDRESS)) - 1
+    return str(ipaddress.IPv4Address(base + 256 * (1 + index // 250) + 1 + index % 250))
+
+
+def default_place(name: str, index: int) -> Place:
+    """A place that does not follow the index: two blocks interleaved, each with two sub-blocks.
+
+    So an order by place differs from the order by index from four pods on.
+    """
+    block = index % 2
+    sub_block = index // 2 % 2
+    return (
+        f"local-cluster-{_hex(name, 'cluster')[:4]}",
+        _hex(name, "block", block),
+        _hex(name, "block", block, sub_block),
+        _hex(name, "host", index),
+    )
+
+
+def problems(spec: ClusterSpec) -> list[str]:
+    """Everything that is wrong with a spec, one line each."""
+    found = []
+    if not 1 <= spec.pods <= MAX_PODS:
+        found.append(f"pods: 1 to {MAX_PODS}, not {spec.pods}")
+    if not 0 <= spec.gpus_per_pod <= 64:
+        found.append(f"GPUs per pod: 0 to 64, not {spec.gpus_per_pod}")
+    if not 1 <= spec.ssh_port <= 65535:
+        found.append(f"port: 1 to 65535, not {spec.ssh_port}")
+    if spec.name and not _NAME.fullmatch(spec.name):
+        found.append(f"name: small letters, digits and '-', 40 at most, not {spec.name!r}")
+    found += _index_problems(spec)
+    found += [
+        f"metadata: one of {', '.join(METADATA_MODES)}, not {mode}"
+        for mode in (spec.metadata, *spec.pod_metadata.values())
+        if mode not in METADATA_MODES
+    ]
+    secrets = [secret for secret in (spec.secret, *spec.pod_secret.values()) if secret]
+    found += ["secret: 32 bytes at least" for secret in secrets if len(secret) < 32]
+    found += [f"file: an absolute path, not {path}" for path in spec.files if not path.startswith("/")]
+    return found
+
+
+def _index_problems(spec: ClusterSpec) -> list[str]:
+    found = []
+    for item in fields(spec):
+        value = getattr(spec, item.name)
+        is_by_pod = isinstance(value, frozenset) or (isinstance(value, Mapping) and item.name not in ("env", "files"))
+        indices = sorted(value) if is_by_pod else []
+        words = item.name.replace("_", " ")
+        found += [
+            f"{words}: there is no pod {index}, only 0 to {spec.pods - 1}"
+            for index in indices
+            if not 0 <= index < spec.pods
+        ]
+    found += [
+        f"late: 0 or more seconds, not {seconds}"
+        for seconds in (*spec.late.values(), *spec.late_names.values(), spec.slow_bashrc)
+        if not 0 <= seconds < 1e6
+    ]
+    return found
+
+
+def check(spec: ClusterSpec) -> None:
+    """Raise UsageError that lists all problems of the spec."""
+    found = problems(spec)
+    if found:
+        raise UsageError("\n  ".join(["this local cluster cannot be built:", *found]))
+
+
+def check_rate(rate: str) -> None:
+    """Raise UsageError unless `tc` takes the rate."""
+    if not _RATE.fullmatch(rate):
+        raise UsageError(f"{rate!r} is no rate", "for example 10mbit or 500kbit")

@@ -1,0 +1,291 @@
+"""One process that holds one local cluster: its namespaces, servers, pods and their output.
+
+Single-threaded, because it forks into namespaces. When it ends, in whatever way, the kernel ends all else:
+children are bound to it by PR_SET_PDEATHSIG, namespaces live by processes and descriptors only.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from agent.errors import AgentError, SystemFault
+from agent.local import dns, sandbox
+from agent.local.loop import Loop
+from agent.local.metadata_server import MetadataServer
+from agent.local.network import Network, cable
+from agent.local.podenv import Job, pod_environment
+from agent.local.pods import ABSENT, ENDED, RUNNING, STARTING, WAITING, LogBook, Pod, PodInfo
+from agent.local.process import Forker, Program, first_process
+from agent.local.spec import BRIDGE_ADDRESS, METADATA_NAME, ClusterSpec, Place, address
+
+_HOSTS_FILE = f"{sandbox.STATE}/dns.hosts"
+_POLL = 0.02
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What the client has found out about this machine."""
+
+    dnsmasq: str
+    tc: str
+    entrypoint: tuple[str, ...]
+    installation: tuple[str, ...]
+    command: str
+    """Text of the program `a4-agent` in pods."""
+    job: Job
+
+
+@dataclass
+class Condition:
+    """Something a client waits for: tried at every event, with `poll` also in between."""
+
+    is_met: Callable[[], bool]
+    then: Callable[[bool], None]
+    poll: bool = False
+    done: bool = False
+
+
+@dataclass
+class _Faults:
+    visible: set[int] = field(default_factory=set)
+    metadata: dict[int, str] = field(default_factory=dict)
+
+
+class Supervisor:
+    """The cluster of one spec."""
+
+    def __init__(self, spec: ClusterSpec, surroundings: Surroundings) -> None:
+        self.spec = spec
+        self.surroundings = surroundings
+        self.loop = Loop()
+        self.forker = Forker()
+        self.logs = LogBook()
+        self.logs.is_complete = self._output_is_complete
+        self.fault: AgentError | None = None
+        self._secret = spec.secret or os.urandom(32)
+        self._faults = _Faults(metadata=dict(spec.pod_metadata))
+        self._conditions: list[Condition] = []
+        self._by_address = {address(index): index for index in range(spec.pods)}
+        self.pods = [
+            Pod(PodInfo(index, spec.pod_name(index), spec.node_name(index), address(index)))
+            for index in range(spec.pods)
+        ]
+
+    def build(self) -> None:
+        """Everything but the pods: namespaces, network, DNS, metadata."""
+        sandbox.make_state()
+        self.network = Network()
+        spec = self.spec
+        waiting = {*spec.missing, *spec.late, *spec.late_names}
+        self._faults.visible = {pod.info.index for pod in self.pods} - waiting
+        dns.write_hosts(_HOSTS_FILE, spec, self._faults.visible)
+        argv = dns.dnsmasq_argv(self.surroundings.dnsmasq, spec, _HOSTS_FILE)
+        program = Program(argv, {"PATH": os.defpath})
+        # In a PID namespace of its own, so that its helpers for TCP end with it.
+        self._dnsmasq = self.forker.fork_first(lambda: program.execute(self.forker.files_limit))
+        MetadataServer(self.loop, BRIDGE_ADDRESS, self._place_of, self._metadata_mode)
+        dns.wait_until_it_answers()
+        # Collections would only touch, and so copy, pages that the children share.
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+
+    def start(self) -> None:
+        """Start the pods that are due and set the clock for the others."""
+        spec = self.spec
+        for pod in self.pods:
+            index = pod.info.index
+            if not spec.starts(index):
+                continue
+            delay = spec.late.get(index, 0.0)
+            if delay > 0:
+                pod.info.state = WAITING
+                self.loop.call_later(delay, lambda index=index: self._start_late(index))  # type: ignore[misc]
+            else:
+                self.start_pod(index)
+            if index in spec.late or index in spec.late_names:
+                after = delay + spec.late_names.get(index, 0.0)
+                self.loop.call_later(after, lambda index=index: self.set_name(index, True))  # type: ignore[misc]
+
+    def _start_late(self, index: int) -> None:
+        if self.pods[index].info.state == WAITING:
+            self.start_pod(index)
+
+    def start_pod(self, index: int, env: Mapping[str, str] | None = None) -> None:
+        """Start the container of a pod that has none running, with a file system of its own."""
+        pod = self.pods[index]
+        pod.release_mounts()
+        self.pods[index] = pod = Pod(PodInfo(index, pod.info.name, pod.info.node, pod.info.address, STARTING))
+        pod.info.created, pod.info.created_monotonic = time.time(), time.monotonic()
+        program = Program(self.surroundings.entrypoint, self.environment(index) | dict(env or {}))
+        plan, limit = self._sandbox(index), self.forker.files_limit
+        own, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        output, output_end = os.pipe()
+        errors, errors_end = os.pipe()
+        streams = (_null(), output_end, errors_end)
+        pid = self.forker.fork_first(lambda: first_process(plan, program, streams, theirs, limit))
+        theirs.close()
+        for stream in streams:
+            os.close(stream)
+        pod.info.pid, pod.status, pod.outputs = pid, own, 2
+        pod.pidfd = os.pidfd_open(pid)
+        self.loop.add_reader(own, lambda: self._on_status(pod, own))
+        self.loop.add_reader(pod.pidfd, lambda: self._on_exit(pod))
+        for stream, pipe in (("out", output), ("err", errors)):
+            self.logs.watch(self.loop, index, stream, pipe, lambda: self._on_output_end(pod))
+
+    def environment(self, index: int) -> dict[str, str]:
+        return pod_environment(self.spec, self.surroundings.job, index)
+
+    def _sandbox(self, index: int) -> sandbox.Sandbox:
+        spec, info = self.spec, self.pods[index].info
+        seconds = spec.slow_bashrc
+        files = sandbox.system_files(
+            node=info.node,
+            address=info.address,
+            hosts=f"{BRIDGE_ADDRESS} {METADATA_NAME} metadata\n",
+            resolv=dns.resolv_conf(),
+            secret=spec.pod_secret.get(index) or self._secret,
+            command=self.surroundings.command,
+            bashrc=f"sleep {seconds}\necho 'this .bashrc took {seconds} seconds'\n" if seconds else "",
+        )
+        return sandbox.Sandbox(
+            node=info.node,
+            address=info.address,
+            link=cable(index),
+            bridge=self.network.bridge,
+            gateway=BRIDGE_ADDRESS,
+            silent=[address(dead) for dead in sorted(spec.dead)],
+            system_files=files,
+            files=spec.files,
+            installation=self.surroundings.installation,
+            devices=spec.devices,
+        )
+
+    def _place_of(self, client: str) -> Place | None:
+        index = self._by_address.get(client)
+        return None if index is None else self.spec.place(index)
+
+    def _metadata_mode(self, client: str) -> str:
+        return self._faults.metadata.get(self._by_address.get(client, -1), self.spec.metadata)
+
+    def set_metadata(self, index: int, mode: str) -> None:
+        self._faults.metadata[index] = mode
+
+    def set_name(self, index: int, visible: bool) -> None:
+        """Have the pod's name appear in or vanish from DNS."""
+        before = set(self._faults.visible)
+        self._faults.visible = before | {index} if visible else before - {index}
+        if self._faults.visible != before:
+            dns.write_hosts(_HOSTS_FILE, self.spec, self._faults.visible)
+            os.kill(self._dnsmasq, signal.SIGHUP)
+
+    def _on_status(self, pod: Pod, status: socket.socket) -> None:
+        data, descriptors, _, _ = socket.recv_fds(status, 65536, 1)
+        message = json.loads(data) if data else {}
+        if "started" in message:
+            pod.mounts = descriptors[0]
+            pod.info.started, pod.info.started_monotonic = message["started"], message["monotonic"]
+            if pod.info.state == STARTING:
+                pod.info.state = RUNNING
+        if "error" in message:
+            self.fault = self.fault or _build_fault(pod.info.index, message)
+        self.loop.remove(status)
+        status.close()
+        pod.status = None
+        self._check_end(pod)
+
+    def _on_exit(self, pod: Pod) -> None:
+        self.loop.remove(pod.pidfd)
+        _, status = os.waitpid(pod.info.pid or 0, 0)
+        pod.release_process()
+        code = os.waitstatus_to_exitcode(status)
+        pod.info.code = code if code >= 0 else 128 - code
+        pod.info.ended = time.time()
+        pod.reaped = True
+        self._check_end(pod)
+
+    def _on_output_end(self, pod: Pod) -> None:
+        pod.outputs -= 1
+        self._check_end(pod)
+
+    def _check_end(self, pod: Pod) -> None:
+        # Ended means: its code is known and all it has printed is in the log book.
+        if pod.reaped and not pod.outputs and pod.status is None:
+            pod.info.state = ENDED
+        self.notify()
+
+    def _output_is_complete(self, index: int | None) -> bool:
+        pods = self.pods if index is None else [self.pods[index]]
+        return all(pod.is_over for pod in pods)
+
+    def notify(self) -> None:
+        """Look whether something that a client waits for has come."""
+        self.logs.advance()
+        for condition in list(self._conditions):
+            self._try(condition)
+
+    def when(self, condition: Condition, timeout: float | None) -> None:
+        """Call `condition.then` with True once it is met, with False after `timeout` seconds."""
+        self._conditions.append(condition)
+        if timeout is not None:
+            self.loop.call_later(timeout, lambda: self._finish(condition, False))
+        self._try(condition)
+        if condition.poll:
+            self._poll(condition)
+
+    def _poll(self, condition: Condition) -> None:
+        self._try(condition)
+        if not condition.done:
+            self.loop.call_later(_POLL, lambda: self._poll(condition))
+
+    def _try(self, condition: Condition) -> None:
+        if not condition.done and condition.is_met():
+            self._finish(condition, True)
+
+    def _finish(self, condition: Condition, met: bool) -> None:
+        if not condition.done:
+            condition.done = True
+            self._conditions.remove(condition)
+            condition.then(met)
+
+    def cancel_late(self) -> None:
+        """Pods that have not come yet do not come any more."""
+        for pod in self.pods:
+            if pod.info.state == WAITING:
+                pod.info.state = ABSENT
+
+    def signal_all(self, number: int) -> None:
+        for pod in self.pods:
+            self.signal_pod(pod, number)
+
+    def signal_pod(self, pod: Pod, number: int) -> None:
+        if pod.pidfd >= 0 and pod.is_alive:
+            signal.pidfd_send_signal(pod.pidfd, number)
+
+    def close(self) -> None:
+        """End everything now; returns when no process of the cluster is left."""
+        self.cancel_late()
+        self.signal_all(signal.SIGKILL)
+        os.kill(self._dnsmasq, signal.SIGKILL)
+        for pod in self.pods:
+            if pod.is_alive and not pod.reaped:
+                os.waitpid(pod.info.pid or 0, 0)
+        os.waitpid(self._dnsmasq, 0)
+
+
+def _null() -> int:
+    return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+
+def _build_fault(index: int, message: Mapping[str, object]) -> SystemFault:
+    what = str(message["error"])
+    hint = "inside a container, start that with --privileged and a root file system that is no overlay of an overlay"
+    return SystemFault(f"the sandbox of pod {index} cannot be built: {what}", hint if "overlay" in what else "")

@@ -1,0 +1,115 @@
+"""What building a local cluster needs to know of this machine, found out by the client."""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import agent
+from agent.errors import MissingProgram, SystemFault
+from agent.local.spec import ClusterSpec
+
+_PACKAGES = {"dnsmasq": "dnsmasq-base", "tini": "tini", "tc": "iproute2"}
+_SYSTEM = ("/", "/usr", "/usr/local")
+_OLDEST_KERNEL = (5, 8)
+_SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
+
+
+def checkout() -> str:
+    """The directory that holds the package `agent`."""
+    return str(Path(agent.__file__).resolve().parent.parent)
+
+
+def check_machine() -> None:
+    """Raise SystemFault where no local cluster can be built at all."""
+    if platform.system() != "Linux":
+        raise SystemFault("a local cluster needs Linux")
+    if os.geteuid() != 0:
+        raise SystemFault("a local cluster needs root: it makes namespaces and mounts", "try sudo")
+    release = platform.release()
+    version = tuple(int(part) for part in release.split("-")[0].split(".")[:2] if part.isdigit())
+    if version < _OLDEST_KERNEL:
+        raise SystemFault(f"a local cluster needs Linux 5.8 or newer, this is {release}")
+
+
+def find_program(name: str) -> str:
+    """Path of a program; MissingProgram names the Debian package."""
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), *_SBIN])
+    found = shutil.which(name, path=path)
+    if not found:
+        raise MissingProgram(
+            f"the local cluster needs the program {name}", f"on Debian: apt-get install {_PACKAGES[name]}"
+        )
+    return found
+
+
+@functools.lru_cache(maxsize=1)
+def python_path() -> str:
+    """PYTHONPATH that pods need to import this same `agent`: empty when it is installed."""
+    code = "import agent; print(agent.__file__)"
+    argv = [sys.executable, "-I", "-c", code]
+    result = subprocess.run(argv, capture_output=True, text=True, check=False, cwd="/")
+    is_this = result.returncode == 0 and Path(result.stdout.strip()).resolve() == Path(agent.__file__).resolve()
+    return "" if is_this else checkout()
+
+
+@functools.lru_cache(maxsize=1)
+def compile_package() -> None:
+    """Byte-compile the package once here: pods see it read-only, each would compile it for itself."""
+    if not sys.dont_write_bytecode:
+        import compileall
+
+        compileall.compile_dir(str(Path(agent.__file__).parent), quiet=2)
+
+
+def installation() -> list[str]:
+    """The directories that pods need to run the agent and would not see, or could change, otherwise."""
+    wanted = {os.path.realpath(path) for path in (sys.prefix, sys.base_prefix, checkout())}
+    kept: list[str] = []
+    for path in sorted(wanted):
+        is_covered = any(path == one or path.startswith(one.rstrip("/") + "/") for one in kept)
+        if not is_covered and (path not in _SYSTEM or os.stat(path).st_dev != os.stat("/").st_dev):
+            kept.append(path)
+    return kept
+
+
+def entrypoint(spec: ClusterSpec) -> list[str]:
+    """The command line of PID 1 in every pod."""
+    if spec.entrypoint:
+        return list(spec.entrypoint)
+    return [find_program("tini"), "--", sys.executable, "-m", "agent", "run", *spec.arguments]
+
+
+def command_text() -> str:
+    """The program `a4-agent` that people find in pods."""
+    return f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m agent "$@"\n'
+
+
+def survey(spec: ClusterSpec) -> dict[str, Any]:
+    """Everything as plain data for the supervisor."""
+    check_machine()
+    tc = shutil.which("tc", path=os.pathsep.join([os.environ.get("PATH", os.defpath), *_SBIN]))
+    found = {
+        "dnsmasq": find_program("dnsmasq"),
+        "tc": tc or "",
+        "entrypoint": entrypoint(spec),
+        "installation": installation(),
+        "command": command_text(),
+        "job": {
+            "uid": str(uuid.uuid4()),
+            "stamp": time.strftime("%Y%m%d-%H%M%S"),
+            "path": os.environ.get("PATH", os.defpath),
+            "python_path": python_path(),
+        },
+    }
+    compile_package()
+    return found

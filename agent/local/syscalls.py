@@ -1,0 +1,76 @@
+"""The Linux calls that Python's standard library (3.10) lacks, each raising OSError when it fails."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+CLONE_NEWNS = 0x00020000
+CLONE_NEWUTS = 0x04000000
+CLONE_NEWIPC = 0x08000000
+CLONE_NEWPID = 0x20000000
+CLONE_NEWNET = 0x40000000
+
+MS_RDONLY = 1
+MS_NOSUID = 2
+MS_NODEV = 4
+MS_NOEXEC = 8
+MS_REMOUNT = 32
+MS_BIND = 4096
+MS_REC = 16384
+MS_PRIVATE = 1 << 18
+
+_MNT_DETACH = 2
+_PR_SET_PDEATHSIG = 1
+
+
+def _check(result: int, what: str) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+
+
+def unshare(flags: int) -> None:
+    """Move this process (for CLONE_NEWPID: its future children) into new namespaces."""
+    _check(_libc.unshare(ctypes.c_int(flags)), "unshare")
+
+
+def setns(fd: int, kind: int) -> None:
+    """Join the namespace behind `fd`, or with a pidfd all the namespaces in `kind` of that process."""
+    _check(_libc.setns(ctypes.c_int(fd), ctypes.c_int(kind)), "setns")
+
+
+def mount(source: str, target: str, kind: str = "", flags: int = 0, data: str = "") -> None:
+    """mount(2) without the program and its helpers."""
+    result = _libc.mount(
+        os.fsencode(source),
+        os.fsencode(target),
+        os.fsencode(kind),
+        ctypes.c_ulong(flags),
+        os.fsencode(data) or None,
+    )
+    _check(result, f"mount {kind or source} on {target}")
+
+
+def change_root(new_root: str) -> None:
+    """Make `new_root`, a mount point, the root of this mount namespace and drop the old one."""
+    os.chdir(new_root)
+    # With "." twice the old root is stacked over the new one, so no directory is needed to put it in.
+    _check(_libc.pivot_root(b".", b"."), f"pivot_root to {new_root}")
+    _check(_libc.umount2(b".", ctypes.c_int(_MNT_DETACH)), "umount of the old root")
+    os.chdir("/")
+
+
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when its parent, which had the pid `parent`, ends.
+
+    Must run while /proc is still the parent's: there the parent's pid can be compared even from within
+    another PID namespace, which closes the gap of a parent that ended before the call.
+    """
+    _check(_libc.prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0), "prctl")
+    with open("/proc/self/stat", encoding="ascii", errors="replace") as stat:
+        if int(stat.read().rpartition(")")[2].split()[1]) != parent:
+            os._exit(1)

@@ -1,0 +1,171 @@
+"""The seam between the life of a pod and the machine: everything the lifecycle may ask for.
+
+`agent.machine.host` is the real one. Tests put a fake in its place, on which no time passes.
+Callbacks come one at a time, never from inside the call that asked for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from agent.launch import Launch
+
+ProblemKind = Literal[
+    "name",  # DNS has no answer
+    "unreachable",  # no route
+    "timeout",  # no answer in time
+    "refused",  # nobody listens
+    "host-key",  # somebody else answers
+    "key-refused",  # it does not take our key
+    "ssh",  # SSH broke otherwise
+    "agent",  # logged in, but no agent answers there
+]
+IDENTITY_PROBLEMS = ("host-key", "key-refused")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Why a peer could not be reached; `text` reads after "peer 5: "."""
+
+    kind: ProblemKind
+    text: str
+
+
+@dataclass(frozen=True)
+class Target:
+    """Whom to open a control channel to. Keys are in OpenSSH's text forms."""
+
+    index: int
+    name: str
+    address: str
+    port: int
+    host_key: str
+    client_key: str
+    command: str
+
+
+@dataclass(frozen=True)
+class Interface:
+    """A network interface that is up, with its first IPv4 address."""
+
+    name: str
+    address: str
+    default_route: bool
+
+
+@dataclass(frozen=True)
+class Whereabouts:
+    """What the metadata server said: source → text; `warning` says why there is none."""
+
+    answers: Mapping[str, str]
+    warning: str = ""
+
+
+class Timer(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Child(Protocol):
+    """A process started by the agent, leader of a session of its own."""
+
+    pid: int
+
+    def signal(self, number: int) -> None:
+        """To every process of its group; one that is gone is no error."""
+
+
+class Channel(Protocol):
+    """One open connection to a peer, whatever carries it."""
+
+    def send(self, line: bytes) -> None:
+        """Queue one encoded message. Never blocks, never raises: a broken channel reports its end."""
+
+    def close(self) -> None:
+        """Drop the connection; no further callback comes from it."""
+
+    def receive(self, line: Callable[[bytes], None], ended: Callable[[str], None]) -> None:
+        """Name who gets each line and who is told, with the reason, that the connection is gone."""
+
+
+class Machine(Protocol):
+    """The machine as the lifecycle sees it."""
+
+    def now(self) -> float:
+        """Seconds on a clock that never jumps."""
+
+    def wall(self) -> float:
+        """Seconds since 1970; for people only, nothing is decided by it."""
+
+    def later(self, seconds: float, action: Callable[[], None]) -> Timer: ...
+
+    def resolve(self, names: Sequence[str], done: Callable[[str, str | Problem], None]) -> None:
+        """Look up the IPv4 address of each name in parallel; `done(name, answer)` once per name."""
+
+    def connect(self, target: Target, done: Callable[[Channel | Problem], None]) -> None:
+        """Open a control channel through SSH."""
+
+    def accept(self, directory: str, opened: Callable[[Channel], None]) -> None:
+        """Take control channels that arrive at this pod, through FIFOs in `directory`."""
+
+    def locate(self, host: str, done: Callable[[Whereabouts], None]) -> None:
+        """Ask the metadata server for this node's place."""
+
+    def interfaces(self) -> list[Interface]: ...
+
+    def hostname(self) -> str: ...
+
+    def gpu_count(self) -> int: ...
+
+    def core_count(self) -> int: ...
+
+    def find_program(self, name: str, path: str) -> str | None:
+        """Absolute path of a program on the search path `path`."""
+
+    def run_briefly(self, argv: Sequence[str]) -> str:
+        """Output of a short command such as `mpirun --version`. Raises OSError, TimeoutError."""
+
+    def start(
+        self,
+        launch: Launch,
+        ended: Callable[[int], None],
+        output: Callable[[int, bytes], None] | None = None,
+    ) -> Child:
+        """Start a process; `ended(status)` gets its exit status, negative for a signal.
+
+        With `output`, what it writes goes there as (1 or 2, bytes), else to the agent's own stdout and
+        stderr. Raises OSError when it cannot be started.
+        """
+
+    def emit(self, stream: int, data: bytes) -> None:
+        """Write workload output to the agent's own stdout (1) or stderr (2)."""
+
+    def sweep(self, run_id: str, done: Callable[[int], None]) -> None:
+        """End every process marked A4_RUN=`run_id`; `done(count)` when none is left or within 5 s."""
+
+    def port_holder(self, address: str, port: int) -> str:
+        """Who listens there, in words; empty when nobody does."""
+
+    def read(self, path: str) -> str | None:
+        """Text of a small file; None when it is not there."""
+
+    def write(self, path: str, text: str, mode: int = 0o644) -> None:
+        """Replace a file as a whole. Raises OSError."""
+
+    def append(self, path: str, data: bytes) -> None: ...
+
+    def overwrite(self, path: str, text: str) -> None:
+        """Write into an existing file in place; nothing happens when it is not there."""
+
+    def exists(self, path: str) -> bool: ...
+
+    def make_dir(self, path: str, mode: int = 0o755) -> None: ...
+
+    def make_private_dir(self, path: str) -> None:
+        """Make a directory of ours alone, 0700. Raises SystemFault when something else is there."""
+
+    def refresh(self, path: str) -> None:
+        """Set a file's time to now, making it if needed."""
+
+    def draw_nonce(self) -> str: ...

@@ -1,0 +1,68 @@
+"""Files of the agent: whole or not at all, and a private directory that it trusts."""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+
+from agent.errors import SystemFault
+
+
+def read(path: str) -> str | None:
+    """Text of a file; None when there is none."""
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return file.read()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def write(path: str, text: str, mode: int = 0o644) -> None:
+    """Replace `path` as a whole: readers see the old text or the new one. Raises OSError."""
+    aside = f"{path}.{os.getpid()}.new"
+    fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+    try:
+        with open(fd, "w", encoding="utf-8", errors="surrogateescape") as file:
+            os.fchmod(fd, mode)
+            file.write(text)
+        os.rename(aside, path)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(aside)
+        raise
+
+
+def append(path: str, data: bytes) -> None:
+    with open(path, "ab") as file:
+        file.write(data)
+
+
+def overwrite(path: str, text: str) -> None:
+    """In place, because the file is a mount of its own; nothing happens when it is not there."""
+    with suppress(FileNotFoundError):
+        fd = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
+        with open(fd, "w", encoding="utf-8") as file:
+            file.write(text)
+
+
+def refresh(path: str) -> None:
+    """Set the time of `path` to now, making it when needed."""
+    with open(path, "ab"):
+        os.utime(path)
+
+
+def make_private_dir(path: str) -> None:
+    """Make `path` ours: a real directory, owned by us, mode 0700. Its parents' modes do not matter.
+
+    Raises SystemFault when something else is there.
+    """
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with suppress(FileExistsError):
+        os.mkdir(path, 0o700)
+    seen = os.lstat(path)
+    if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.geteuid():
+        raise SystemFault(
+            f"{path} is not a directory of this user's own", "remove it, or set A4_RUN_DIR to another path"
+        )
+    os.chmod(path, 0o700)

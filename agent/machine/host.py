@@ -1,0 +1,148 @@
+"""The real machine: everything that agent.machine.api promises, on this pod."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from agent.launch import Launch
+from agent.machine import files, inventory, process
+from agent.machine.api import Channel, Child, Interface, Problem, Target, Timer, Whereabouts
+from agent.machine.loop import Action, Loop
+
+if TYPE_CHECKING:
+    from agent.machine.dns import Resolver
+    from agent.machine.ssh import Dialer
+    from agent.machine.workers import Workers
+
+MOST_THREADS = 64
+
+
+class Host:
+    """This pod. Parts that only the coordinator needs are imported when it first asks for them."""
+
+    def __init__(self, loop: Loop) -> None:
+        self.loop = loop
+        self._workers: Workers | None = None
+        self._resolver: Resolver | None = None
+        self._dialer: Dialer | None = None
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def wall(self) -> float:
+        return time.time()
+
+    def later(self, seconds: float, action: Callable[[], None]) -> Timer:
+        return self.loop.later(seconds, action)
+
+    def resolve(self, names: Sequence[str], done: Callable[[str, str | Problem], None]) -> None:
+        if self._resolver is None:
+            from agent.machine.dns import Resolver
+
+            self._resolver = Resolver()
+        resolver = self._resolver
+
+        def work(name: str) -> Callable[[], Action]:
+            def look() -> Action:
+                answer = resolver.lookup(name)
+                return lambda: done(name, answer)
+
+            return look
+
+        for name in names:
+            self._threads().submit(work(name))
+
+    def connect(self, target: Target, done: Callable[[Channel | Problem], None]) -> None:
+        if self._dialer is None:
+            from agent.machine.ssh import Dialer
+
+            self._dialer = Dialer(self.loop, self._threads())
+        self._dialer.dial(target, done)
+
+    def accept(self, directory: str, opened: Callable[[Channel], None]) -> None:
+        from agent.machine.fifo import FifoDoor
+
+        FifoDoor(self.loop, directory, opened)
+
+    def locate(self, host: str, done: Callable[[Whereabouts], None]) -> None:
+        def work() -> Action:
+            from agent.machine.metadata import locate
+
+            whereabouts = locate(host)
+            return lambda: done(whereabouts)
+
+        self.loop.in_thread(work)
+
+    def interfaces(self) -> list[Interface]:
+        return inventory.interfaces()
+
+    def hostname(self) -> str:
+        return socket.gethostname()
+
+    def gpu_count(self) -> int:
+        return inventory.gpu_count()
+
+    def core_count(self) -> int:
+        return inventory.core_count()
+
+    def port_holder(self, address: str, port: int) -> str:
+        return inventory.port_holder(address, port)
+
+    def find_program(self, name: str, path: str) -> str | None:
+        return process.find_program(name, path)
+
+    def run_briefly(self, argv: Sequence[str]) -> str:
+        return process.run_briefly(argv)
+
+    def start(
+        self,
+        launch: Launch,
+        ended: Callable[[int], None],
+        output: Callable[[int, bytes], None] | None = None,
+    ) -> Child:
+        return process.RunningChild(self.loop, launch, ended, output)
+
+    def emit(self, stream: int, data: bytes) -> None:
+        process.emit(stream, data)
+
+    def sweep(self, run_id: str, done: Callable[[int], None]) -> None:
+        process.sweep(self.loop, run_id, done)
+
+    def read(self, path: str) -> str | None:
+        return files.read(path)
+
+    def write(self, path: str, text: str, mode: int = 0o644) -> None:
+        files.write(path, text, mode)
+
+    def append(self, path: str, data: bytes) -> None:
+        files.append(path, data)
+
+    def overwrite(self, path: str, text: str) -> None:
+        files.overwrite(path, text)
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def make_dir(self, path: str, mode: int = 0o755) -> None:
+        os.makedirs(path, mode, exist_ok=True)
+
+    def make_private_dir(self, path: str) -> None:
+        files.make_private_dir(path)
+
+    def refresh(self, path: str) -> None:
+        files.refresh(path)
+
+    def draw_nonce(self) -> str:
+        return secrets.token_hex(16)
+
+    def _threads(self) -> Workers:
+        if self._workers is None:
+            from agent.machine.workers import Workers
+
+            self._workers = Workers(self.loop, MOST_THREADS)
+        return self._workers

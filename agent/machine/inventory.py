@@ -1,0 +1,73 @@
+"""What this pod has: network interfaces, GPUs, cores; who holds a port."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import socket
+import struct
+
+from agent.machine.api import Interface
+
+_SIOCGIFADDR = 0x8915
+
+
+def interfaces() -> list[Interface]:
+    """Interfaces with an IPv4 address, loopback left out, that of the default route first."""
+    default = _default_interface()
+    found = []
+    for _, name in socket.if_nameindex():
+        address = _address(name)
+        if address and not address.startswith("127."):
+            found.append(Interface(name, address, name == default))
+    return sorted(found, key=lambda interface: not interface.default_route)
+
+
+def _default_interface() -> str:
+    """The interface of the default route with the least metric; empty without one."""
+    routes = []
+    with open("/proc/net/route", encoding="ascii") as file:
+        for line in file.read().splitlines()[1:]:
+            name, destination, _, _, _, _, metric, mask, *_ = line.split()
+            if destination == mask == "00000000":
+                routes.append((int(metric), name))
+    return min(routes)[1] if routes else ""
+
+
+def _address(name: str) -> str:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        try:
+            data = fcntl.ioctl(sock.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()))
+        except OSError:
+            return ""  # an interface without an IPv4 address
+    return socket.inet_ntoa(data[20:24])
+
+
+def gpu_count() -> int:
+    """NVIDIA devices that this pod can open."""
+    return sum(bool(re.fullmatch(r"nvidia\d+", name)) for name in os.listdir("/dev"))
+
+
+def core_count() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def port_holder(address: str, port: int) -> str:
+    """Who listens on `address` (or on all addresses) at `port`, in words; empty when nobody does."""
+    import psutil
+
+    for connection in psutil.net_connections(kind="inet"):
+        local = connection.laddr
+        if connection.status != psutil.CONN_LISTEN or not local or local.port != port:
+            continue
+        if local.ip not in (address, "0.0.0.0", "::", f"::ffff:{address}"):
+            continue
+        if connection.pid is None:
+            return "a process outside this pod (another job on this node? hostNetwork shares its ports)"
+        try:
+            command = " ".join(psutil.Process(connection.pid).cmdline())[:120]
+        except psutil.Error:
+            command = "unknown program"
+        return f"process {connection.pid} ({command})"
+    return ""

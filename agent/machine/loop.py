@@ -1,0 +1,112 @@
+"""One thread that waits: for descriptors, timers, children, signals and other threads' results."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import os
+import selectors
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from types import FrameType
+
+Action = Callable[[], None]
+READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
+
+
+class LoopTimer:
+    """A pending timer; `cancel` makes it never fire."""
+
+    def __init__(self, when: float, action: Action) -> None:
+        self.when = when
+        self.action: Action | None = action
+
+    def cancel(self) -> None:
+        self.action = None
+
+
+class Loop:
+    """Runs callbacks one after another until `stop`."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._timers: list[tuple[float, int, LoopTimer]] = []
+        self._count = itertools.count()
+        self._posted: deque[Action] = deque()
+        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._selector.register(self._wake_read, READ, self._drain)
+        self._running = True
+
+    def later(self, seconds: float, action: Action) -> LoopTimer:
+        timer = LoopTimer(time.monotonic() + seconds, action)
+        heapq.heappush(self._timers, (timer.when, next(self._count), timer))
+        return timer
+
+    def watch(self, fd: int, events: int, action: Action) -> None:
+        """Call `action` whenever `fd` is ready; replaces an earlier watch."""
+        try:
+            self._selector.modify(fd, events, action)
+        except KeyError:
+            self._selector.register(fd, events, action)
+
+    def forget(self, fd: int) -> None:
+        """Stop watching; must come before the descriptor is closed."""
+        try:
+            self._selector.unregister(fd)
+        except KeyError:
+            pass
+
+    def post(self, action: Action) -> None:
+        """Run `action` soon; the one method that other threads and signal handlers may call."""
+        self._posted.append(action)
+        try:
+            os.write(self._wake_write, b"!")
+        except BlockingIOError:
+            pass  # the pipe is full: the loop is awake anyway
+
+    def on_signal(self, number: int, action: Callable[[int], None]) -> None:
+        def handle(number: int, frame: FrameType | None) -> None:
+            self.post(lambda: action(number))
+
+        signal.signal(number, handle)
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+
+    def in_thread(self, work: Callable[[], Action]) -> None:
+        """Run `work` in a thread of its own; the action that it returns runs in the loop."""
+        threading.Thread(target=lambda: self.post(work()), daemon=True).start()
+
+    def stop(self) -> None:
+        self._running = False
+
+    def run(self) -> None:
+        while self._running:
+            for key, _ in self._selector.select(self._patience()):
+                if key.fileobj in self._selector.get_map():
+                    key.data()
+            self._run_posted()
+            self._run_timers()
+
+    def _patience(self) -> float | None:
+        if self._posted:
+            return 0.0
+        return max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else None
+
+    def _run_posted(self) -> None:
+        for _ in range(len(self._posted)):
+            self._posted.popleft()()
+
+    def _run_timers(self) -> None:
+        now = time.monotonic()
+        while self._timers and self._timers[0][0] <= now and self._running:
+            timer = heapq.heappop(self._timers)[2]
+            if timer.action is not None:
+                timer.action()
+
+    def _drain(self) -> None:
+        try:
+            os.read(self._wake_read, 4096)
+        except BlockingIOError:
+            pass

@@ -1,0 +1,195 @@
+"""Control channels from the coordinator: paramiko, every failure typed."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from agent.machine.api import Channel, Problem, Target
+from agent.machine.lines import LineBuffer, LineTooLong
+from agent.machine.loop import READ, WRITE, Loop
+from agent.machine.workers import Workers
+
+if TYPE_CHECKING:
+    import paramiko
+
+CONNECT_SECONDS = 5.0
+HANDSHAKE_SECONDS = 20.0
+IDLE_SOCKET_SECONDS = 3600.0  # paramiko wakes ten times a second otherwise
+KEX = ("curve25519-sha256@libssh.org", "curve25519-sha256")
+CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr")
+
+Done = Callable[[Channel | Problem], None]
+
+
+class Dialer:
+    """Opens control channels: TCP in the loop, handshakes in threads."""
+
+    def __init__(self, loop: Loop, workers: Workers) -> None:
+        self._loop = loop
+        self._workers = workers
+
+    def dial(self, target: Target, done: Done) -> None:
+        sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        sock.setblocking(False)
+        failed = sock.connect_ex((target.address, target.port))
+        if failed not in (0, errno.EINPROGRESS):
+            sock.close()
+            self._loop.post(lambda: done(_connect_problem(target, failed)))
+            return
+        timer = self._loop.later(CONNECT_SECONDS, lambda: finished(errno.ETIMEDOUT))
+
+        def finished(error: int) -> None:
+            timer.cancel()
+            self._loop.forget(sock.fileno())
+            if error:
+                sock.close()
+                done(_connect_problem(target, error))
+            else:
+                self._workers.submit(lambda: self._handshake(sock, target, done))
+
+        self._loop.watch(sock.fileno(), WRITE, lambda: finished(sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)))
+
+    def _handshake(self, sock: socket.socket, target: Target, done: Done) -> Callable[[], None]:
+        """Runs in a thread; returns what the loop shall do."""
+        result = handshake(sock, target)
+        if isinstance(result, Problem):
+            return lambda: done(result)
+        transport, channel = result
+        return lambda: done(SshChannel(self._loop, transport, channel))
+
+
+def handshake(sock: socket.socket, target: Target) -> tuple[paramiko.Transport, paramiko.Channel] | Problem:
+    """Negotiate, check the host key, log in and start the channel's command. Blocks."""
+    import logging
+
+    import paramiko
+
+    logging.getLogger("paramiko").setLevel(logging.CRITICAL + 1)  # failures come back as values
+    transport = None
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        transport = paramiko.Transport(sock)
+        _limit_algorithms(transport)
+        transport.start_client(timeout=HANDSHAKE_SECONDS)
+        problem = _check_host_key(transport, target)
+        if problem is None:
+            key = paramiko.Ed25519Key.from_private_key(io.StringIO(target.client_key))
+            transport.auth_publickey("root", key)
+            channel = transport.open_session(timeout=HANDSHAKE_SECONDS)
+            channel.exec_command(target.command.encode())
+            sock.settimeout(IDLE_SOCKET_SECONDS)
+            return transport, channel
+    except paramiko.AuthenticationException:
+        problem = Problem("key-refused", f"{target.address} refuses the job's SSH key (another secret or epoch there?)")
+    except (paramiko.SSHException, EOFError, OSError) as error:
+        problem = Problem("ssh", f"SSH to {target.address}:{target.port} broke: {error or 'connection closed'}")
+    if transport is not None:
+        transport.close()
+    sock.close()
+    return problem
+
+
+def _limit_algorithms(transport: paramiko.Transport) -> None:
+    options = transport.get_security_options()
+    options.kex = tuple(name for name in KEX if name in options.kex)
+    options.ciphers = tuple(name for name in CIPHERS if name in options.ciphers)
+    options.key_types = ("ssh-ed25519",)
+
+
+def _check_host_key(transport: paramiko.Transport, target: Target) -> Problem | None:
+    key = transport.get_remote_server_key()
+    if f"{key.get_name()} {key.get_base64()}" == target.host_key:
+        return None
+    return Problem(
+        "host-key",
+        f"{target.address}:{target.port} shows a host key that is not pod {target.index}'s "
+        f"({key.fingerprint}): another job or attempt answers there, or its secret differs",
+    )
+
+
+def _connect_problem(target: Target, error: int) -> Problem:
+    where = f"port {target.port} at {target.address}"
+    if error == errno.ECONNREFUSED:
+        return Problem("refused", f"DNS ok, {where} refused")
+    if error == errno.ETIMEDOUT:
+        return Problem("timeout", f"DNS ok, {where} does not answer")
+    return Problem("unreachable", f"DNS ok, {where}: {os.strerror(error)}")
+
+
+class SshChannel:
+    """A control channel as the coordinator sees it."""
+
+    def __init__(self, loop: Loop, transport: paramiko.Transport, channel: paramiko.Channel) -> None:
+        self._loop = loop
+        self._transport = transport
+        self._channel = channel
+        self._channel.setblocking(False)
+        self._fd = channel.fileno()
+        self._buffer = LineBuffer()
+        self._unsent = b""
+        self._line: Callable[[bytes], None] = lambda line: None
+        self._ended: Callable[[str], None] = lambda reason: None
+
+    def receive(self, line: Callable[[bytes], None], ended: Callable[[str], None]) -> None:
+        self._line, self._ended = line, ended
+        self._loop.watch(self._fd, READ, self._readable)
+
+    def send(self, line: bytes) -> None:
+        self._unsent += line
+        self._flush()
+
+    def close(self) -> None:
+        if self._fd < 0:
+            return
+        self._loop.forget(self._fd)
+        self._fd = -1
+        try:
+            self._transport.sock.shutdown(socket.SHUT_RDWR)  # wakes paramiko's reader at once
+        except OSError:
+            pass
+        self._transport.close()
+
+    def _flush(self) -> None:
+        try:
+            while self._unsent and self._fd >= 0:
+                self._unsent = self._unsent[self._channel.send(self._unsent) :]
+        except TimeoutError:
+            self._loop.later(0.05, self._flush)  # the peer's window is full
+        except OSError:
+            self._unsent = b""  # its end is reported by the reading side
+
+    def _readable(self) -> None:
+        try:
+            data = self._channel.recv(65536)
+            lines = self._buffer.feed(data)
+        except TimeoutError:
+            return
+        except (OSError, LineTooLong) as error:
+            self._end(str(error))
+            return
+        for line in lines:
+            if self._fd >= 0:
+                self._line(line)
+        if not data:
+            self._end(self._last_words())
+
+    def _last_words(self) -> str:
+        """What the remote command said on stderr before it ended, or that the connection is gone."""
+        words = b""
+        try:
+            while self._channel.recv_stderr_ready():
+                words += self._channel.recv_stderr(4096)
+        except OSError:
+            pass
+        return words.decode(errors="replace").strip() or "the connection was closed"
+
+    def _end(self, reason: str) -> None:
+        if self._fd < 0:
+            return
+        self.close()
+        self._ended(reason)

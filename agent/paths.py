@@ -1,0 +1,45 @@
+"""Where files are. Every path has one owner here."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+HOSTFILE = "/etc/job-worker-services.txt"
+HOSTFILE_ONE_PER_NODE = "/etc/job-worker-services-1pernode.txt"
+RANK_ORDER = "/tmp/job-worker-rank-order.txt"
+HOSTNAMES_ORDER = "/tmp/job-worker-hostnames-order.txt"
+TERMINATION_LOG = "/dev/termination-log"
+ROOT_SSH_CONFIG = "/root/.ssh/config"
+DEFAULT_RUN_DIR = "/run/a4-agent"
+
+
+class RunDir:
+    """The private state of this pod (A4_RUN_DIR)."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.lock = f"{path}/lock"
+        self.facts = f"{path}/facts.json"
+        self.plan = f"{path}/plan.json"
+        self.state = f"{path}/state.json"
+        self.events = f"{path}/events.jsonl"
+        self.alive = f"{path}/alive"
+        self.token = f"{path}/token"
+        self.channels = f"{path}/channels"
+        self.ssh = f"{path}/ssh"
+        self.ssh_config = f"{path}/ssh/ssh_config"
+        self.sshd_config = f"{path}/ssh/sshd_config"
+
+    def run(self, run_id: str) -> str:
+        """Directory of one run."""
+        return f"{self.path}/runs/{run_id}"
+
+
+def shipped(kind: str, name: str) -> str:
+    """Path of a file that comes with the agent, in `entrypoints` or `env`: checkout first, else installed."""
+    checkout = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    path = os.path.join(checkout, kind, name)
+    if os.path.exists(path):
+        return path
+    return os.path.join(sys.prefix, "share", "a4-agent", kind, name)

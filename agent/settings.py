@@ -1,0 +1,360 @@
+"""Settings: what the pod's environment says, typed, each value with its source.
+
+`examine` reads everything and collects every problem; `read_settings` raises them all at once.
+Names without the `A4_` prefix are those that the charts of the old testbeds inject.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from agent.decide.location import parse_location
+from agent.errors import SettingsError
+
+WORKLOADS = ("none", "connectivity", "script")
+LATER_WORKLOADS = ("collectives", "nccl", "ddp", "deepep", "pai-megatron-qwen3", "pai-megatron-qwen3-next")
+LATER_SETTINGS = (
+    "A4_SHARED_DIR",
+    "A4_PROFILE",
+    "A4_PYTHON",
+    "A4_WORKLOAD_TIMEOUT_SECONDS",
+    "A4_STALL_TIMEOUT_SECONDS",
+    "A4_USER_ENV",
+)
+# Given by the agent to what it starts: no settings, but not unknown either.
+GIVEN_BY_AGENT = (
+    "A4_RUN",
+    "A4_NODE_RANK",
+    "A4_HOSTFILE",
+    "A4_HOSTFILE_1PERNODE",
+    "A4_TOKEN_FILE",
+    "A4_RECORD",
+    "A4_MPI_VERSION",
+)
+TASK_SCRIPTS = (
+    "/workload/task/task-script.sh",
+    "/workload/scripts/training-script.sh",
+    "/workload/scripts/pai-training-script.sh",
+)
+NOT_A_POD = (
+    "NNODES is not set: this does not look like a pod of a JobSet. "
+    "To try the agent on this machine: a4-agent local run --pods 4 connectivity"
+)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What reading the settings needs to know of the machine."""
+
+    task_script: str = ""
+    """Path of the mounted task script, empty when there is none."""
+    secret_problem: str = ""
+    """Why the job secret cannot be used, empty when it can."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Every setting of this pod. Field comments are in `SETTINGS` below, shown by `a4-agent settings`."""
+
+    nnodes: int
+    index: int
+    gpus_per_node: int
+    hostname_prefix: str
+    domain_name: str
+    master_port: int
+    job_identifier: str
+    workload: str
+    sleep: bool
+    ssh_port: int
+    ssh_public_key: str
+    secret_file: str
+    epoch: str
+    location: str
+    metadata_host: str
+    interface: str
+    run_dir: str
+    results_dir: str
+    peer_timeout: float
+    lease: float
+    grace: float
+    log_level: str
+    log_format: str
+    task_script: str = ""
+
+    @property
+    def is_coordinator(self) -> bool:
+        return self.index == 0
+
+
+@dataclass(frozen=True)
+class Value:
+    """One setting as it was found: `problem` is empty when it is good."""
+
+    name: str
+    value: Any
+    source: str
+    help: str
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How one environment variable becomes one field. `parse` raises ValueError with what it takes."""
+
+    name: str
+    field: str
+    parse: Callable[[str], Any]
+    default: str | None
+    help: str
+
+
+def _whole(low: int, high: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"\d{1,9}", text) or not low <= int(text) <= high:
+            raise ValueError(f"a whole number from {low} to {high}")
+        return int(text)
+
+    return parse
+
+
+def _seconds(text: str) -> float:
+    if not re.fullmatch(r"\d{1,7}(\.\d{1,3})?", text) or float(text) <= 0:
+        raise ValueError("a number of seconds above 0, such as 600")
+    return float(text)
+
+
+def _flag(text: str) -> bool:
+    words = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False}
+    words |= {"off": False, "": False}
+    if text.lower() not in words:
+        raise ValueError("true or false")
+    return words[text.lower()]
+
+
+def _choice(*words: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text.lower() not in words:
+            raise ValueError("one of " + ", ".join(words))
+        return text.lower()
+
+    return parse
+
+
+def _matching(pattern: str, wanted: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(wanted)
+        return text
+
+    return parse
+
+
+def _workload(text: str) -> str:
+    if text in LATER_WORKLOADS:
+        raise ValueError(f"one of {', '.join(WORKLOADS)}: {text} is not in this version")
+    return _choice(*WORKLOADS)(text)
+
+
+def _place(text: str) -> str:
+    if text and parse_location(text) is None:
+        raise ValueError("a place such as /cluster/block/sub-block/host, of letters, digits, '.', '_' and '-'")
+    return text
+
+
+def _public_keys(text: str) -> str:
+    for line in filter(None, (line.strip() for line in text.splitlines())):
+        if not re.match(r"(ssh-|ecdsa-|sk-)\S+ [A-Za-z0-9+/=]+( .*)?$", line):
+            raise ValueError("the text of an OpenSSH public key file, such as 'ssh-ed25519 AAAA… name'")
+    return text.strip()
+
+
+_path = _matching(r"/[^\0\n]*", "an absolute path")
+_label = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+
+SETTINGS = (
+    Setting("NNODES", "nnodes", _whole(1, 100_000), None, "number of pods"),
+    Setting("JOB_COMPLETION_INDEX", "index", _whole(0, 99_999), None, "index of this pod; 0 coordinates"),
+    Setting("GPUS_PER_NODE", "gpus_per_node", _whole(1, 1024), "8", "GPUs per pod: slots in the hostfile"),
+    Setting(
+        "HOSTNAME_PREFIX",
+        "hostname_prefix",
+        _matching(r"[a-z0-9][-a-z0-9]{0,55}-", "the start of the pods' names with its dash, 'job-workload-'"),
+        None,
+        "peer i is <HOSTNAME_PREFIX>0-<i>.<DOMAIN_NAME>",
+    ),
+    Setting(
+        "DOMAIN_NAME",
+        "domain_name",
+        _matching(rf"{_label}(\.{_label})*", "a DNS name, such as job.default.svc.cluster.local"),
+        None,
+        "domain of the pods' headless service",
+    ),
+    Setting("MASTER_PORT", "master_port", _whole(1, 65535), "6002", "rendezvous port of torchrun"),
+    Setting("JOB_IDENTIFIER", "job_identifier", str, "", "name of the job, for results"),
+    Setting("A4_WORKLOAD", "workload", _workload, None, "what to run: " + ", ".join(WORKLOADS)),
+    Setting("SLEEP_INFINITY", "sleep", _flag, "false", "keep the formed cluster after the run"),
+    Setting("A4_SSH_PORT", "ssh_port", _whole(1, 65535), "2222", "port of every pod's sshd"),
+    Setting("SSH_PUBLIC_KEY", "ssh_public_key", _public_keys, "", "keys of people who may log in"),
+    Setting(
+        "A4_SECRET_FILE",
+        "secret_file",
+        _path,
+        "/etc/a4-agent/secret/job-secret",
+        "the job's secret; every SSH key derives from it",
+    ),
+    Setting("A4_EPOCH", "epoch", _matching(r"[!-~]{1,200}", "text without spaces"), None, "one attempt of a job"),
+    Setting("A4_LOCATION", "location", _place, "", "the node's place; wins over the metadata server"),
+    Setting(
+        "A4_METADATA_HOST",
+        "metadata_host",
+        _matching(r"[A-Za-z0-9.-]+(:\d{1,5})?", "a host name or address, with a port if not 80"),
+        "metadata.google.internal",
+        "GCE metadata server",
+    ),
+    Setting(
+        "A4_INTERFACE",
+        "interface",
+        _matching(r"[A-Za-z0-9_.:@-]{0,15}", "the name of a network interface, such as eth0"),
+        "",
+        "NIC for SSH, MPI and rendezvous (default: that of the default route)",
+    ),
+    Setting("A4_RUN_DIR", "run_dir", _path, "/run/a4-agent", "private state of this pod"),
+    Setting("A4_RESULTS_DIR", "results_dir", _path, None, "where results are kept"),
+    Setting("A4_PEER_TIMEOUT_SECONDS", "peer_timeout", _seconds, "600", "give up on peers after this long"),
+    Setting("A4_LEASE_SECONDS", "lease", _seconds, "30", "a peer not heard for this long is lost"),
+    Setting("A4_GRACE_SECONDS", "grace", _seconds, "30", "the pod's terminationGracePeriodSeconds"),
+    Setting("A4_LOG_LEVEL", "log_level", _choice("debug", "info", "warning", "error"), "info", "least level"),
+    Setting("A4_LOG_FORMAT", "log_format", _choice("text", "json"), "text", "text, or one JSON object a line"),
+)
+EPOCH_PARTS = ("A4_JOBSET_UID", "A4_RESTART_ATTEMPT", "A4_JOB_RESTART_ATTEMPT", "JOB_UUID")
+
+
+@dataclass(frozen=True)
+class Examination:
+    """Everything that was read: `settings` is None when `problems` is not empty."""
+
+    values: tuple[Value, ...]
+    problems: tuple[str, ...]
+    warnings: tuple[str, ...]
+    settings: Settings | None
+
+
+def read_settings(environ: Mapping[str, str], found: Found, workload: str = "") -> tuple[Settings, tuple[str, ...]]:
+    """The settings and warnings about them.
+
+    `workload` is the one named on the command line, if any.
+    Raises SettingsError that lists every problem with its source and what would be right.
+    """
+    if not environ.get("NNODES"):
+        raise SettingsError([NOT_A_POD])
+    seen = examine(environ, found, workload)
+    if seen.settings is None:
+        raise SettingsError(list(seen.problems), "a4-agent settings shows every value and where it came from")
+    return seen.settings, seen.warnings
+
+
+def examine(environ: Mapping[str, str], found: Found, workload: str = "") -> Examination:
+    """Read every setting; never raises."""
+    values: list[Value] = []
+    parsed: dict[str, Any] = {"task_script": found.task_script}
+    for setting in SETTINGS:
+        value = _read(setting, environ, found, workload)
+        values.append(value)
+        parsed[setting.field] = value.value
+    problems = [value.problem for value in values if value.problem]
+    if not problems:
+        problems = _contradictions(parsed, found)
+    settings = None if problems else Settings(**{f.name: parsed[f.name] for f in fields(Settings)})
+    return Examination(tuple(values), tuple(problems), tuple(_warnings(environ)), settings)
+
+
+def _read(setting: Setting, environ: Mapping[str, str], found: Found, workload: str) -> Value:
+    text, source = _raw(setting, environ, found, workload)
+    if text is None:
+        problem = f"{setting.name} is not set ({setting.help}); the chart sets it for every pod"
+        return Value(setting.name, None, "missing", setting.help, problem)
+    try:
+        return Value(setting.name, setting.parse(text), source, setting.help)
+    except ValueError as wanted:
+        problem = f"{setting.name}={text!r} ({source}) should be {wanted}"
+        return Value(setting.name, text, source, setting.help, problem)
+
+
+def _raw(setting: Setting, environ: Mapping[str, str], found: Found, workload: str) -> tuple[str | None, str]:
+    """The text of a setting and where it comes from."""
+    one_pod = environ.get("NNODES") == "1"
+    if setting.name == "A4_WORKLOAD" and workload:
+        return workload, "command line"
+    given = environ.get(setting.name)
+    if given is not None and (given or setting.default is not None or setting.name == "NNODES"):
+        return (given, "environment") if given or setting.default == "" else (setting.default, "default")
+    match setting.name:
+        case "A4_WORKLOAD":
+            return _default_workload(environ, found)
+        case "A4_EPOCH":
+            return _epoch(environ, one_pod)
+        case "A4_RESULTS_DIR":
+            return (environ.get("A4_RUN_DIR") or "/run/a4-agent") + "/results", "derived from A4_RUN_DIR"
+        case "HOSTNAME_PREFIX" | "DOMAIN_NAME" if one_pod:
+            return ("pod-" if setting.name == "HOSTNAME_PREFIX" else "localdomain"), "default for one pod"
+        case "JOB_COMPLETION_INDEX" if one_pod:
+            return "0", "default for one pod"
+    return setting.default, "default"
+
+
+def _default_workload(environ: Mapping[str, str], found: Found) -> tuple[str, str]:
+    if found.task_script:
+        return "script", f"derived: {found.task_script} is mounted"
+    if environ.get("RUN_DEEPEP_TEST", "").lower() == "true":
+        return "deepep", "derived: RUN_DEEPEP_TEST=true"
+    return "none", "default"
+
+
+def _epoch(environ: Mapping[str, str], one_pod: bool) -> tuple[str | None, str]:
+    uid = environ.get("A4_JOBSET_UID")
+    if uid:
+        attempts = [environ.get(name) or "0" for name in EPOCH_PARTS[1:3]]
+        return ".".join([uid, *attempts]), "derived from A4_JOBSET_UID and the restart attempts"
+    for name in ("JOB_UUID", "JOB_IDENTIFIER"):
+        if environ.get(name):
+            return environ[name], f"derived from {name}"
+    return ("one-pod", "default for one pod") if one_pod else (None, "")
+
+
+def _contradictions(parsed: Mapping[str, Any], found: Found) -> list[str]:
+    problems = []
+    if parsed["index"] >= parsed["nnodes"]:
+        problems.append(
+            f"JOB_COMPLETION_INDEX={parsed['index']} (environment) should be below NNODES={parsed['nnodes']}"
+        )
+    longest = f"{parsed['hostname_prefix']}0-{parsed['nnodes'] - 1}"
+    if len(longest) > 63:
+        problems.append(f"HOSTNAME_PREFIX makes the pod name {longest}, {len(longest)} characters; 63 are the limit")
+    if parsed["nnodes"] > 1 and found.secret_problem:
+        problems.append(found.secret_problem)
+    return problems
+
+
+def _warnings(environ: Mapping[str, str]) -> list[str]:
+    warnings = []
+    if not environ.get("A4_EPOCH") and not environ.get("A4_JOBSET_UID") and environ.get("NNODES") != "1":
+        warnings.append(
+            "A4_JOBSET_UID is not set (downward API): a restarted attempt of this job has the same SSH keys"
+        )
+    known = {s.name for s in SETTINGS} | set(EPOCH_PARTS) | set(LATER_SETTINGS) | set(GIVEN_BY_AGENT)
+    for name in sorted(n for n in environ if n.startswith("A4_")):
+        if name in LATER_SETTINGS:
+            warnings.append(f"{name} is set, but this version does not use it")
+        elif name not in known:
+            warnings.append(f"{name} is not a setting of a4-agent{_nearest(name, known)}")
+    return warnings
+
+
+def _nearest(name: str, known: set[str]) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, sorted(known), n=1, cutoff=0.6)
+    return f"; did you mean {close[0]}?" if close else ""

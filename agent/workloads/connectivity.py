@@ -1,0 +1,82 @@
+"""`connectivity`: MPI ranks on every slot of every pod prove where they run, add up, and measure."""
+
+from __future__ import annotations
+
+from agent.decide.connectivity import Record, Verdict, as_json, judge, parse_record, table
+from agent.decide.ending import JobEnd
+from agent.decide.mpirun import mpirun_end, mpirun_launch
+from agent.errors import Exit
+from agent.launch import Launch
+from agent.paths import HOSTFILE, shipped
+from agent.workloads.base import Judgement, Kind, Outcome, RunContext
+
+RECORD = "record.jsonl"
+LOG = "connectivity-test.log"
+
+
+class Connectivity:
+    name = "connectivity"
+    kind: Kind = "mpi"
+
+    def launch(self, context: RunContext) -> Launch:
+        assert context.mpi is not None
+        given = {
+            "A4_RUN": context.run_id,
+            "A4_TOKEN_FILE": context.token_file,
+            "A4_RECORD": f"{context.run_dir}/{RECORD}",
+            "A4_MPI_VERSION": str(context.mpi.version),
+        }
+        alone = len(context.plan.peers) == 1
+        ssh = ["ssh", "-F", context.ssh_config, "-o", f"SetEnv=A4_RUN={context.run_id}"]
+        launch = mpirun_launch(
+            version=context.mpi.version,
+            mpirun=context.mpi.program,
+            hostfile=None if alone else HOSTFILE,
+            hosts=len(context.plan.peers),
+            ranks=context.plan.ranks,
+            interface=context.interface,
+            ssh_command=ssh,
+            program=[context.python, shipped("entrypoints", "connectivity.py"), *context.args],
+            env={**context.environ, **given},
+            cwd="/",
+            oversubscribed=context.plan.slots > context.cores,
+        )
+        return Launch(launch.argv, launch.env, launch.cwd, added=tuple(given))
+
+    def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
+        assert context.mpi is not None
+        record = parse_record(outcome.record)
+        names = [peer.name for peer in context.plan.peers]
+        verdict = judge(record, outcome.tokens, context.plan.slots, names)
+        end = _end(context, outcome, record, verdict)
+        text = _text(context, record, verdict, names)
+        return Judgement(end, text, as_json(record, names, context.plan.slots), LOG)
+
+
+def _end(context: RunContext, outcome: Outcome, record: Record, verdict: Verdict) -> JobEnd:
+    """The ranks' own record first, then pods that are lost, then what mpirun's status means."""
+    assert context.mpi is not None
+    reasons = "\n".join(verdict.reasons)
+    if verdict.code:
+        return JobEnd(verdict.code, "the connectivity test found something wrong", why=reasons)
+    if verdict.code is None and outcome.lost:
+        lost = "; ".join(f"pod {index}: {why}" for index, why in outcome.lost.items())
+        return JobEnd(Exit.TRY_AGAIN, "pods were lost during the connectivity test", why=f"{lost}\n{reasons}")
+    code, sentence = mpirun_end(context.mpi.version, outcome.status, outcome.output, started=record.ranks is not None)
+    if code:
+        return JobEnd(code, sentence, why=reasons, origin="workload")
+    if verdict.code is None:
+        what = "ranks of the connectivity test are missing, and nothing else explains it"
+        return JobEnd(Exit.WRONG_RESULT, what, why=f"{sentence}\n{reasons}")
+    ranks, pods = context.plan.ranks, len(context.plan.peers)
+    return JobEnd(0, f"connectivity is good: {ranks} ranks on {pods} pods", origin="workload")
+
+
+def _text(context: RunContext, record: Record, verdict: Verdict, names: list[str]) -> str:
+    """The table and, over it, what was tested."""
+    ranks, pods = context.plan.ranks, len(context.plan.peers)
+    good = "every rank is where the plan puts it, the sum is right" if verdict.code == 0 else "NOT GOOD:"
+    lines = [f"connectivity of {ranks} ranks on {pods} pods (Open MPI {context.mpi and context.mpi.version}): {good}"]
+    lines += [f"  {reason}" for reason in verdict.reasons]
+    measured = table(record, names, context.plan.slots) if record.pairs else ""
+    return "\n".join(lines) + f"\n{measured}"

@@ -1,0 +1,19 @@
+"""`none`: form the cluster, write the files, and that is all."""
+
+from __future__ import annotations
+
+from agent.decide.ending import JobEnd
+from agent.launch import Launch
+from agent.workloads.base import Judgement, Kind, Outcome, RunContext
+
+
+class Nothing:
+    name = "none"
+    kind: Kind = "nothing"
+
+    def launch(self, context: RunContext) -> Launch | None:
+        return None
+
+    def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
+        pods = len(context.plan.peers)
+        return Judgement(JobEnd(0, f"the cluster of {pods} pod{'s' if pods > 1 else ''} is formed"))

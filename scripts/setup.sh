@@ -1,0 +1,111 @@
+#!/bin/sh
+# Set up this machine for the checkout; done in a moment when nothing is missing.
+#
+#   scripts/setup.sh demo    programs, and the agent in .venv
+#   scripts/setup.sh lint    the agent and the test tools in .venv
+#   scripts/setup.sh test    all of it, and Open MPI 5 with the agent in .venv-ompi5
+#
+# PYTHON names the interpreter for the environments (default python3).
+set -eu
+cd "$(dirname "$0")/.."
+PYTHON=${PYTHON:-python3}
+PATH=$PATH:/usr/sbin:/sbin
+POLICY=/usr/sbin/policy-rc.d
+POLICY_MARK="# written by a4-agent's scripts/setup.sh"
+
+# <program>:<Debian package that has it>
+PROGRAMS="ssh:openssh-client sshd:openssh-server ip:iproute2 tc:iproute2 dnsmasq:dnsmasq-base tini:tini
+    mpirun:openmpi-bin ps:procps unshare:util-linux nsenter:util-linux mount:mount"
+
+say() { echo "setup: $*" >&2; }
+
+fail() {
+    say "$*"
+    exit 1
+}
+
+missing_programs() {
+    for pair in $PROGRAMS; do
+        command -v "${pair%%:*}" >/dev/null || echo "${pair##*:}"
+    done | sort -u
+}
+
+missing_python() {
+    if ! command -v "$PYTHON" >/dev/null; then
+        [ "$PYTHON" = python3 ] || fail "PYTHON=$PYTHON: there is no such program"
+        echo python3 python3-venv
+    elif ! "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 10))'; then
+        fail "$PYTHON is $("$PYTHON" --version 2>&1), a4-agent needs 3.10 or later: make PYTHON=<one that is>"
+    elif ! "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null; then
+        echo python3-venv
+    fi
+}
+
+# Install the packages named, if any; where that cannot be done, say which.
+need_packages() {
+    [ $# -gt 0 ] || return 0
+    command -v apt-get >/dev/null ||
+        fail "this is no Debian or Ubuntu: install what its packages $* have, then try again"
+    [ "$(id -u)" = 0 ] ||
+        fail "not root: run 'apt-get install --no-install-recommends $*' as root, then try again"
+    say "installing $*"
+    (
+        flock 8 # one checkout at a time
+        no_daemons
+        export DEBIAN_FRONTEND=noninteractive
+        said=$(apt-get -qq update 2>&1) || fail "apt-get update: $said"
+        said=$(apt-get -qq -o DPkg::Lock::Timeout=300 install --no-install-recommends "$@" 2>&1) ||
+            fail "apt-get install $*: $said"
+    ) 8</var/lib/dpkg </dev/null
+}
+
+# Until this subshell ends, packages do not start the daemons that they bring.
+no_daemons() {
+    if [ -e "$POLICY" ] && ! grep -qsF "$POLICY_MARK" "$POLICY"; then
+        say "$POLICY is there and stays: it decides which daemons start"
+        return
+    fi
+    trap 'rm -f "$POLICY"' EXIT
+    trap 'exit 130' INT
+    trap 'exit 143' TERM HUP
+    printf '#!/bin/sh\n%s: no daemon starts\nexit 101\n' "$POLICY_MARK" >"$POLICY"
+    chmod 755 "$POLICY"
+}
+
+# Of which checkout and interpreter an environment is: scripts in it break when either moves.
+identity() { echo "$PWD/$1 $(command -v "$PYTHON")"; }
+
+usable() { [ -x "$1/bin/python" ] && [ "$(cat "$1/.made-for" 2>/dev/null)" = "$(identity "$1")" ]; }
+
+# environment DIRECTORY [EXTRA]: a virtual environment with the checkout and one of its extras.
+environment() {
+    usable "$1" || {
+        say "making $1"
+        "$PYTHON" -m venv --clear "$1"
+        identity "$1" >"$1/.made-for"
+    }
+    stamp=$1/.installed${2:+-$2}
+    content=$(cat setup.cfg pyproject.toml | sha256sum)
+    [ "$(cat "$stamp" 2>/dev/null)" != "$content" ] || return 0
+    say "installing the agent${2:+ (extra: $2)} into $1"
+    "$1/bin/pip" install --quiet --disable-pip-version-check --editable ".${2:+[$2]}"
+    echo "$content" | tee "$1/.installed" >"$stamp"
+}
+
+case "${1:-}" in
+demo) programs=yes environments=.venv: ;;
+lint) programs=no environments=.venv:test ;;
+test) programs=yes environments=".venv:test .venv-ompi5:ompi5" ;;
+*) fail "usage: scripts/setup.sh demo|lint|test" ;;
+esac
+command -v flock >/dev/null || need_packages util-linux
+exec 9<scripts
+flock 9
+packages=
+[ $programs = no ] || packages=$(missing_programs)
+usable .venv || packages="$packages $(missing_python)"
+# shellcheck disable=SC2086  # one word per package
+need_packages $packages
+for pair in $environments; do
+    environment "${pair%%:*}" "${pair#*:}"
+done

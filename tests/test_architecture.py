@@ -1,0 +1,209 @@
+"""The shape of the code (CONTRIBUTING.md): which part may import which, and where effects may be."""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+ALLOWED = {
+    "decide": {"decide"},
+    "workloads": {"workloads", "decide"},
+    "machine": {"machine"},
+    "lifecycle": {"lifecycle", "workloads", "machine", "decide"},
+    "commands": {"commands", "lifecycle", "workloads", "machine", "decide"},
+    "local": {"local", "commands", "lifecycle", "workloads", "machine", "decide"},
+}
+"""Parts of the package, and the parts that each may import. Modules beside them are free to all."""
+
+ALLOWED_FOR_MODULE = {
+    "agent.settings": {"decide"},
+    "agent.cli": {"commands"},
+    "agent.commands.local": ALLOWED["commands"] | {"local"},
+}
+"""Exceptions by module. Any other module beside the parts imports none of them."""
+
+EFFECTS = {"os", "socket", "subprocess", "time", "threading", "signal", "shutil"}
+PURE = {"signal.Signals"}  # a table of names; `from signal import Signals` brings nothing else
+EFFECT_CALLS = {"open", "print", "input", "os.system", "time.sleep"}
+HEAVY = {"paramiko", "dns", "tenacity", "psutil", "asyncio", "torch", "mpi4py", "logging"}
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): ast.parse(path.read_bytes(), str(path)) for path in sorted(ROOT.glob("agent/**/*.py"))}
+RANK_PROGRAMS = sorted(ROOT.glob("entrypoints/**/*.py"))
+SHELL_SCRIPTS = sorted([*ROOT.glob("entrypoints/**/*.sh"), *ROOT.glob("scripts/**/*.sh")])
+
+
+def part_of(module: str) -> str:
+    """`decide` for agent.decide.plan; empty for a module beside the parts."""
+    second = module.split(".")[1:2]
+    return second[0] if second and second[0] in ALLOWED else ""
+
+
+def modules_in(*parts: str) -> dict[str, ast.Module]:
+    return {name: tree for name, tree in MODULES.items() if part_of(name) in parts}
+
+
+def imports(module: str, tree: ast.AST) -> Iterator[str]:
+    """Dotted names of all that a module imports, wherever the statement stands."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = absolute(module, node)
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Call) and called(node).endswith(("import_module", "__import__")):
+            yield from (str(a.value) for a in node.args if isinstance(a, ast.Constant))
+
+
+def absolute(module: str, node: ast.ImportFrom) -> str:
+    if not node.level:
+        return node.module or ""
+    is_package = any(name.startswith(module + ".") for name in MODULES)
+    parts = module.split(".")
+    base = parts[: len(parts) - node.level + is_package]
+    return ".".join([*base, *([node.module] if node.module else [])])
+
+
+def called(node: ast.Call) -> str:
+    """What a call calls, as it is written: `time.sleep`."""
+    return ast.unparse(node.func)
+
+
+def calls(tree: ast.AST) -> Iterator[ast.Call]:
+    return (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+
+
+def wrong_imports(module: str, tree: ast.AST) -> list[str]:
+    allowed = ALLOWED_FOR_MODULE.get(module, ALLOWED.get(part_of(module), set()))
+    parts = {part_of(name) for name in imports(module, tree) if name.split(".")[0] == "agent"}
+    return [f"{module} imports agent.{part}" for part in sorted(parts - allowed - {""})]
+
+
+def shell_calls(tree: ast.AST) -> list[str]:
+    """Calls that hand a text to a shell."""
+    return [
+        ast.unparse(call)
+        for call in calls(tree)
+        if called(call) in {"os.system", "os.popen", "subprocess.getoutput", "subprocess.getstatusoutput"}
+        or any(
+            k.arg == "shell" and not (isinstance(k.value, ast.Constant) and not k.value.value) for k in call.keywords
+        )
+    ]
+
+
+def test_there_is_something_to_look_at() -> None:
+    for part in ALLOWED:
+        assert len(modules_in(part)) >= 2, f"agent/{part} has no modules"
+    assert {"agent.cli", "agent.errors", "agent.launch", "agent.log", "agent.paths", "agent.settings"} <= set(MODULES)
+    assert len(RANK_PROGRAMS) >= 1
+    assert len(SHELL_SCRIPTS) >= 2
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_go_one_way(module: str) -> None:
+    assert wrong_imports(module, MODULES[module]) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "code", "expected"),
+    [
+        ("agent.decide.x", "def f():\n    from agent.machine import dns", ["agent.decide.x imports agent.machine"]),
+        ("agent.decide.x", "from ..machine.dns import resolve", ["agent.decide.x imports agent.machine"]),
+        ("agent.decide", "from . import plan", []),
+        ("agent.machine.x", "import agent.decide.plan", ["agent.machine.x imports agent.decide"]),
+        ("agent.workloads.x", "import_module('agent.machine.ssh')", ["agent.workloads.x imports agent.machine"]),
+        ("agent.lifecycle.x", "from agent import commands, errors", ["agent.lifecycle.x imports agent.commands"]),
+        ("agent.commands.run", "from agent.local import cluster", ["agent.commands.run imports agent.local"]),
+        ("agent.commands.local", "from agent.local import cluster", []),
+        ("agent.log", "from agent.decide.plan import Plan", ["agent.log imports agent.decide"]),
+        ("agent.settings", "from agent.decide.location import parse_location", []),
+    ],
+)
+def test_a_wrong_import_is_seen(module: str, code: str, expected: list[str]) -> None:
+    assert wrong_imports(module, ast.parse(code)) == expected
+
+
+@pytest.mark.parametrize("module", modules_in("decide", "workloads"))
+def test_decisions_have_no_effects(module: str) -> None:
+    tree = MODULES[module]
+    used = {name for name in imports(module, tree) if name not in PURE}
+    assert {name.split(".")[0] for name in used} & EFFECTS == set()
+    assert {called(call) for call in calls(tree)} & EFFECT_CALLS == set()
+
+
+@pytest.mark.parametrize("path", RANK_PROGRAMS, ids=lambda path: path.name)
+def test_entrypoints_stand_alone(path: Path) -> None:
+    """They run under Pythons in which the agent is not installed."""
+    tree = ast.parse(path.read_bytes())
+    assert "agent" not in {name.split(".")[0] for name in imports(path.stem, tree)}
+    assert shell_calls(tree) == []
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_no_shell_is_started(module: str) -> None:
+    assert shell_calls(MODULES[module]) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "count"),
+    [
+        ("subprocess.run(text, shell=True)", 1),
+        ("subprocess.run(text, shell=flag)", 1),
+        ("subprocess.run(argv, shell=False)", 0),
+        ("os.system(text)", 1),
+    ],
+)
+def test_a_shell_is_seen(code: str, count: int) -> None:
+    assert len(shell_calls(ast.parse(code))) == count
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if part_of(name) not in {"machine", "local"}])
+def test_nobody_sleeps(module: str) -> None:
+    """Waiting is for an event or a deadline, and belongs to the machine."""
+    tree = MODULES[module]
+    assert "time.sleep" not in {called(call) for call in calls(tree)}
+    assert "time.sleep" not in set(imports(module, tree))
+
+
+def test_the_command_line_starts_light() -> None:
+    """Whoever only asks for help does not wait for libraries."""
+    code = "import sys, json; old = set(sys.modules); import agent.cli; print(json.dumps([*set(sys.modules) - old]))"
+    shown = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert shown.returncode == 0, shown.stderr
+    loaded = {name.split(".")[0] for name in json.loads(shown.stdout)}
+    assert "agent" in loaded
+    assert loaded & HEAVY == set()
+
+
+@pytest.mark.parametrize("path", SHELL_SCRIPTS, ids=lambda path: path.name)
+def test_shell_scripts_are_valid(path: Path) -> None:
+    checks = [["sh", "-n", str(path)]]
+    if shutil.which("shellcheck"):
+        checks.append(["shellcheck", str(path)])
+    for argv in checks:
+        done = subprocess.run(argv, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_data_file_is_installed() -> None:
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    for kind in ("entrypoints", "env"):
+        installed = set(ROOT.glob(setup["options.data_files"][f"share/a4-agent/{kind}"]))
+        there = {path for path in (ROOT / kind).rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+        assert there == installed
