@@ -113,7 +113,7 @@ class Setting:
 
 def _whole(low: int, high: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
-        if not re.fullmatch(r"\d{1,9}", text) or not low <= int(text) <= high:
+        if not re.fullmatch(r"[0-9]{1,9}", text) or not low <= int(text) <= high:
             raise ValueError(f"a whole number from {low} to {high}")
         return int(text)
 
@@ -121,7 +121,7 @@ def _whole(low: int, high: int) -> Callable[[str], int]:
 
 
 def _seconds(text: str) -> float:
-    if not re.fullmatch(r"\d{1,7}(\.\d{1,3})?", text) or float(text) <= 0:
+    if not re.fullmatch(r"[0-9]{1,7}(\.[0-9]{1,3})?", text) or float(text) <= 0:
         raise ValueError("a number of seconds above 0, such as 600")
     return float(text)
 
@@ -172,6 +172,8 @@ def _public_keys(text: str) -> str:
 
 
 _path = _matching(r"/[^\0\n]*", "an absolute path")
+# It is written into configurations of ssh and sshd, which expand and split what else a path may hold.
+_run_dir = _matching(r"(/[A-Za-z0-9._@+=-]+)+/?", "an absolute path of letters, digits and '._@+=-'")
 _label = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 
 SETTINGS = (
@@ -210,7 +212,7 @@ SETTINGS = (
     Setting(
         "A4_METADATA_HOST",
         "metadata_host",
-        _matching(r"[A-Za-z0-9.-]+(:\d{1,5})?", "a host name or address, with a port if not 80"),
+        _matching(r"[A-Za-z0-9.-]+(:[0-9]{1,5})?", "a host name or address, with a port if not 80"),
         "metadata.google.internal",
         "GCE metadata server",
     ),
@@ -221,7 +223,7 @@ SETTINGS = (
         "",
         "NIC for SSH, MPI and rendezvous (default: that of the default route)",
     ),
-    Setting("A4_RUN_DIR", "run_dir", _path, "/run/a4-agent", "private state of this pod"),
+    Setting("A4_RUN_DIR", "run_dir", _run_dir, "/run/a4-agent", "private state of this pod"),
     Setting("A4_RESULTS_DIR", "results_dir", _path, None, "where results are kept"),
     Setting("A4_PEER_TIMEOUT_SECONDS", "peer_timeout", _seconds, "600", "give up on peers after this long"),
     Setting("A4_LEASE_SECONDS", "lease", _seconds, "30", "a peer not heard for this long is lost"),
@@ -265,8 +267,8 @@ def examine(environ: Mapping[str, str], found: Found, workload: str = "") -> Exa
         values.append(value)
         parsed[setting.field] = value.value
     problems = [value.problem for value in values if value.problem]
-    if not problems:
-        problems = _contradictions(parsed, found)
+    wrong = {value.name for value in values if value.problem}
+    problems += _contradictions(parsed, found, wrong)
     settings = None if problems else Settings(**{f.name: parsed[f.name] for f in fields(Settings)})
     return Examination(tuple(values), tuple(problems), tuple(_warnings(environ)), settings)
 
@@ -324,14 +326,17 @@ def _epoch(environ: Mapping[str, str], one_pod: bool) -> tuple[str | None, str]:
     return ("one-pod", "default for one pod") if one_pod else (None, "")
 
 
-def _contradictions(parsed: Mapping[str, Any], found: Found) -> list[str]:
+def _contradictions(parsed: Mapping[str, Any], found: Found, wrong: set[str]) -> list[str]:
+    """What is wrong between settings that are each right. `wrong` names those that are not."""
+    if "NNODES" in wrong:
+        return []
     problems = []
-    if parsed["index"] >= parsed["nnodes"]:
+    if "JOB_COMPLETION_INDEX" not in wrong and parsed["index"] >= parsed["nnodes"]:
         problems.append(
             f"JOB_COMPLETION_INDEX={parsed['index']} (environment) should be below NNODES={parsed['nnodes']}"
         )
     longest = f"{parsed['hostname_prefix']}0-{parsed['nnodes'] - 1}"
-    if len(longest) > 63:
+    if "HOSTNAME_PREFIX" not in wrong and len(longest) > 63:
         problems.append(f"HOSTNAME_PREFIX makes the pod name {longest}, {len(longest)} characters; 63 are the limit")
     if parsed["nnodes"] > 1 and found.secret_problem:
         problems.append(found.secret_problem)

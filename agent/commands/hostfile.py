@@ -57,8 +57,13 @@ def _by_index() -> tuple[list[str], int]:
 
 
 def _write(path: str, text: str) -> None:
+    path = os.path.abspath(path)
     try:
-        files.write(os.path.abspath(path), text)
+        # /dev/stdout or a FIFO is written into: put in its place, a file would break it for everyone.
+        if os.path.exists(path) and not os.path.isfile(path):
+            files.append(path, text.encode())
+        else:
+            files.write(path, text)
     except OSError as error:
         failed = AgentError(f"{path} cannot be written: {error.strerror}")
         failed.code = Exit.DIRECTORY

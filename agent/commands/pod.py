@@ -46,7 +46,10 @@ def read_state(directory: RunDir) -> dict[str, Any] | None:
 def read_plan(directory: RunDir) -> Plan | None:
     """The plan that this pod has; None before there is one."""
     data = _load(directory.plan)
-    return Plan.from_json(data) if data else None
+    try:
+        return Plan.from_json(data) if data else None
+    except (ValueError, KeyError, TypeError) as error:
+        raise _damaged(directory.plan, error) from error
 
 
 def need_plan(directory: RunDir) -> Plan:
@@ -62,8 +65,15 @@ def need_plan(directory: RunDir) -> Plan:
 def _load(path: str) -> dict[str, Any] | None:
     try:
         text = files.read(path)
-        return json.loads(text) if text else None
+        data = json.loads(text) if text else None
     except PermissionError as error:
         raise SystemFault(f"{path} cannot be read: only root can ask the agent") from error
     except ValueError as error:
-        raise SystemFault(f"{path} is damaged: {error}", "the next start of the agent writes it anew") from error
+        raise _damaged(path, error) from error
+    if data is not None and not isinstance(data, dict):
+        raise _damaged(path, "it is no JSON object")
+    return data
+
+
+def _damaged(path: str, why: object) -> SystemFault:
+    return SystemFault(f"{path} is damaged: {why}", "the next start of the agent writes it anew")

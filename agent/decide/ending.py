@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from signal import SIGINT, SIGTERM, Signals
@@ -84,16 +85,17 @@ def termination_message(end: JobEnd, *, epoch: str, pod: int, run: str = "", cod
     data = {**end.to_json(), "epoch": epoch, "pod": pod, "run": run}
     if code is not None and code != end.code:
         data |= {"code": code, "job_code": end.code}
-    text = json.dumps(data)
-    for field in ("why", "what", "where"):
-        over = len(text.encode()) - TERMINATION_BYTES
-        if over > 0:
-            keep = max(0, len(data[field]) - over - 1)
-            while keep and len(json.dumps(data[field][:keep])) > len(json.dumps(data[field])) - over - 6:
-                keep -= max(1, keep // 16)
-            data[field] = data[field][:keep] + "…"
-            text = json.dumps(data)
-    return text
+    texts = ("why", "what", "where")
+    while (over := len(json.dumps(data)) - TERMINATION_BYTES) > 0 and any(len(data[name]) > 1 for name in texts):
+        longest = max(texts, key=lambda name: len(json.dumps(data[name])))
+        data[longest] = _cut(data[longest], len(json.dumps(data[longest])) - over)
+    return json.dumps(data)
+
+
+def _cut(text: str, most: int) -> str:
+    """The longest beginning of `text` that, with an ellipsis, takes `most` bytes as JSON."""
+    keep = bisect_right(range(len(text)), most, key=lambda length: len(json.dumps(text[:length] + "…")))
+    return text[: max(0, keep - 1)] + "…"
 
 
 def merged(first: JobEnd | None, second: JobEnd) -> JobEnd:

@@ -36,6 +36,8 @@ class Facts:
     def from_json(cls, data: Mapping[str, Any]) -> Facts:
         """Inverse of `to_json`; raises KeyError, TypeError or ValueError for anything else."""
         known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
+        if not isinstance(data["places"], Mapping):
+            raise TypeError(f"places are no object: {data['places']!r}")
         known["places"] = {source: tuple(place) for source, place in data["places"].items()}
         known["warnings"] = tuple(data["warnings"])
         return cls(**known)

@@ -31,7 +31,7 @@ def parse_topology(text: str) -> Place | None:
     """
     try:
         data = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(data, dict):
         return None

@@ -25,7 +25,7 @@ def decode(line: bytes) -> Message:
     """The message in one line. Raises BadMessage."""
     try:
         message = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadMessage(f"not JSON: {_shown(line)}") from error
     if not isinstance(message, dict) or not isinstance(message.get("type"), str):
         raise BadMessage(f"no message: {_shown(line)}")

@@ -224,8 +224,8 @@ def mpirun_end(version: MpiVersion, status: int, output: str = "", *, started: b
     """(our exit code, one sentence) for mpirun's own `status`: 0 to 255, or -n when signal n killed it.
 
     Code 0 is no success: Open MPI 5 ends 0 after a daemon was killed, so only the ranks' record tells.
-    `output` is what mpirun wrote to its stderr (the end of it will do). `started`: ranks are known to have
-    run, so a daemon that "did not start" was lost on the way.
+    `output` is what mpirun printed on both stdout and stderr (the end will do): Open MPI 5 reports a lost SSH
+    connection on stdout. `started`: ranks are known to have run, so a daemon that "did not start" was lost.
     """
     found = _by_output(output)
     if found and started and found[0] == Exit.SYSTEM:

@@ -111,7 +111,10 @@ def from_wire(text: str, prefix: str, domain: str) -> Plan:
     """Inverse of `to_wire`; raises ValueError when it is damaged or of another version."""
     from agent.decide.peers import peer_name
 
-    data = json.loads(zlib.decompress(base64.b64decode(text)))
+    try:
+        data = json.loads(zlib.decompress(base64.b64decode(text)))
+    except zlib.error as error:
+        raise ValueError(f"the plan is damaged: {error}") from error
     if data["version"] != PLAN_VERSION:
         raise ValueError(f"plan version {data['version']}; this agent reads version {PLAN_VERSION}")
     columns = zip(data["indices"], data["addresses"], data["nodes"], data["places"], strict=True)

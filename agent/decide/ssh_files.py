@@ -18,11 +18,13 @@ END_BLOCK = "# <<< a4-agent <<<"
 def sshd_config(*, port: int, addresses: Sequence[str], directory: str, session_env: Mapping[str, str]) -> str:
     """The daemon's configuration. `directory` holds `host_key` and `authorized_keys`, 0700 and root's.
 
-    `session_env` is given to every session (PATH, library paths). StrictModes is off because it looks
-    at parents that the agent does not own; the agent checks `directory` itself.
+    `session_env` is given to every session (PATH, library paths), but for values with a line break:
+    sshd has no way to write one. StrictModes is off because it looks at parents that the agent does not
+    own; the agent checks `directory` itself.
     """
     listen = "".join(f"ListenAddress {address}:{port}\n" for address in addresses)
-    given = " ".join(f'"{name}={_escape(value)}"' for name, value in session_env.items())
+    given = [f'"{name}={_escape(value)}"' for name, value in session_env.items() if not set("\r\n") & set(value)]
+    set_env = f"SetEnv {' '.join(given)}\n" if given else ""
     return f"""\
 Port {port}
 AddressFamily inet
@@ -54,8 +56,7 @@ X11Forwarding no
 PermitUserRC no
 PermitUserEnvironment no
 AcceptEnv A4_RUN
-SetEnv {given}
-ClientAliveInterval 10
+{set_env}ClientAliveInterval 10
 ClientAliveCountMax 3
 TCPKeepAlive yes
 UseDNS no
@@ -122,12 +123,10 @@ def with_block(text: str, block: str) -> str:
 
 
 def without_block(text: str) -> str:
-    """`text` as it was before `with_block`."""
+    """`text` as it was before `with_block`; a block without its end is not ours to cut."""
     before, begin, after = text.partition(BEGIN_BLOCK + "\n")
-    if not begin:
-        return text
     _, end, tail = after.partition(END_BLOCK + "\n")
-    return before + (tail.removeprefix("\n") if end else "")
+    return before + tail.removeprefix("\n") if begin and end else text
 
 
 def _host_entry(name: str, port: int) -> str:

@@ -34,6 +34,8 @@ class Peer:
     nonce: str = ""
     problem: Problem = field(default_factory=lambda: Problem("name", "not looked up yet"))
     problem_since: float = 0.0
+    identity: Problem | None = None
+    """The last time that it was somebody else; kept while later tries fail otherwise."""
     attempts: int = 0
     address: str = ""
     address_since: float = 0.0
@@ -98,7 +100,8 @@ class Roster:
         return {i: self._reason(peer) for i, peer in self.peers.items() if not peer.connected}
 
     def identity_problems(self) -> list[int]:
-        return [i for i, peer in self.peers.items() if not peer.connected and peer.problem.kind in IDENTITY_PROBLEMS]
+        """Pods that are absent and of which somebody else has answered."""
+        return [i for i, peer in self.peers.items() if not peer.connected and peer.identity]
 
     def drop(self, index: int, reason: str) -> None:
         """Give a worker up without a word to the coordinator, which has decided it."""
@@ -170,10 +173,15 @@ class Roster:
         if problem != peer.problem:
             self._log.debug(f"peer {peer.index}: {problem.text}")
         peer.problem = problem
+        if problem.kind in IDENTITY_PROBLEMS:
+            peer.identity = problem
 
     def _reason(self, peer: Peer) -> str:
         seconds = self._machine.now() - peer.problem_since
-        return f"{peer.problem.text} (for {seconds:.0f} s)" if peer.problem_since else peer.problem.text
+        text = f"{peer.problem.text} (for {seconds:.0f} s)" if peer.problem_since else peer.problem.text
+        if peer.identity and peer.identity is not peer.problem:
+            text += f"; before that: {peer.identity.text}"
+        return text
 
     # Talking
 
@@ -205,6 +213,7 @@ class Roster:
         peer.nonce = nonce
         peer.connected = True
         peer.attempts = 0
+        peer.identity = None
         peer.link.take(message, self._machine.now())
         peer.link.resend()
 

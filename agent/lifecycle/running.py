@@ -99,7 +99,7 @@ class Run:
         self._part = Part(pod.machine, pod.log, context.run_id, pod.settings.grace, self._local_over, output)
 
     def start(self) -> None:
-        """Raises OSError when the coordinator's own part cannot be started."""
+        """A part that cannot be started ends the run with 66."""
         launch = self._workload.launch(self._context)
         self._say(
             {
@@ -114,7 +114,12 @@ class Run:
             self._stop()
             return
         self._pod.log.debug(f"starting:\n{launch}")
-        self._part.start(launch)
+        try:
+            self._part.start(launch)
+        except OSError as error:
+            self._status = Exit.MISSING_PROGRAM
+            what = f"{self._workload.name} cannot be started: {error}"
+            self.cancel(JobEnd(Exit.MISSING_PROGRAM, what, self._pod.where(self._context.index)))
 
     def worker_done(self, index: int, code: int, status: int, what: str) -> None:
         self._open.discard(index)
@@ -130,14 +135,18 @@ class Run:
         self.cancel(JobEnd(Exit.TRY_AGAIN, "a pod was lost during the run", self._pod.where(index), reason))
         self._judge_if_over()
 
+    def waits_for(self, index: int) -> bool:
+        """Is this worker's part not over?"""
+        return index in self._open
+
     def cancel(self, end: JobEnd) -> None:
-        """End the run for this reason; a second call, for whatever reason, ends it at once."""
-        again = self._stopped and self._cause is not None
+        """End the run for this reason, unless one stands already."""
         self._cause = merged(self._cause, end)
-        if again:
-            self._part.stop()
-        else:
-            self._stop()
+        self._stop()
+
+    def hurry(self) -> None:
+        """No more patience with our own part."""
+        self._part.stop()
 
     def _stop(self) -> None:
         """End every part that is still going."""

@@ -12,31 +12,36 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import secrets
 import signal
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import IO, Any, NamedTuple
+from typing import NamedTuple
 
 from agent import errors
 from agent.local import surroundings
-from agent.local.channel import SOCKET_PREFIX, Conversation, Message, socket_address
+from agent.local.calls import connect, expect, running_clusters
+from agent.local.channel import Conversation, Message
 from agent.local.pods import PodInfo
+from agent.local.running import Running
 from agent.local.spec import METADATA_MODES, ClusterSpec, check, check_rate
 
-_SUPERVISOR = "import sys; sys.path.insert(0, {path!r}); from agent.local.holder import run_from_command_line as r; r()"
+_SUPERVISOR = """\
+import sys
+sys.path.insert(0, {path!r})
+from agent.local.holder import run_from_command_line
+run_from_command_line()
+"""
 _END_DEADLINE = 30.0
 
 
 class Output(NamedTuple):
     """A piece of what a pod has printed."""
 
-    index: int
+    pod: int
     stream: str
     """`out` or `err`."""
     data: bytes
@@ -62,9 +67,9 @@ class LocalCluster:
             what = f"no local cluster {name!r} runs" if name else "which local cluster?"
             which = ", ".join(running) if running else "none"
             raise errors.UsageError(what if running or name else "no local cluster runs", f"running: {which}")
-        with contextlib.closing(_connect(name)) as conversation:
+        with contextlib.closing(connect(name)) as conversation:
             conversation.send({"op": "status"})
-            return cls(ClusterSpec.from_json(_expect(conversation)["spec"]))
+            return cls(ClusterSpec.from_json(expect(conversation)["spec"]))
 
     def __enter__(self) -> LocalCluster:
         return self
@@ -77,6 +82,10 @@ class LocalCluster:
     def start(self, *, detached: bool = False) -> list[PodInfo]:
         """Build the cluster; returns when every pod that is not late runs its program."""
         self.build(detached=detached)
+        return self.start_pods()
+
+    def start_pods(self) -> list[PodInfo]:
+        """The second half of `start`: the pods of a cluster that `build` has built."""
         try:
             return self._pods({"op": "start"})
         except BaseException:
@@ -84,7 +93,7 @@ class LocalCluster:
             raise
 
     def build(self, *, detached: bool = False) -> None:
-        """Everything but the pods; `start_pod` starts each one by hand."""
+        """The first half of `start`: everything but the pods."""
         found = surroundings.survey(self.spec)
         own, theirs = socket.socketpair()
         code = _SUPERVISOR.format(path=surroundings.checkout())
@@ -104,10 +113,12 @@ class LocalCluster:
         self._owner = Conversation(own)
         self._owner.send({"spec": self.spec.to_json(), "surroundings": found, "detached": detached})
         try:
-            _expect(self._owner)
+            expect(self._owner)
         except BaseException:
             self.close()
             raise
+        if detached:
+            self.close()
 
     def close(self) -> None:
         """End a cluster that this object has started (not a detached one), at once."""
@@ -178,22 +189,24 @@ class LocalCluster:
 
     def popen(self, index: int, argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> Running:
         """The same, started and left running: its pipes and its end."""
-        return Running(self._open(), index, argv, env or {})
+        return Running(lambda streams: self._exec(index, argv, env or {}, streams))
 
     def exec_with(
         self, index: int, argv: Sequence[str], streams: Sequence[int], env: Mapping[str, str] | None = None
     ) -> Conversation:
         """The same on three given descriptors; the conversation brings `code`, `signal` can be sent on it."""
-        conversation = self._open()
-        request = {"op": "exec", "index": index, "argv": list(argv), "env": dict(env or {}), "terminal": False}
-        conversation.send(request, streams)
-        return conversation
+        return self._exec(index, argv, env or {}, streams)
 
     def exec_on_terminal(self, index: int, argv: Sequence[str], env: Mapping[str, str]) -> Conversation:
         """The same on a new terminal of the pod's, whose other end comes as the first descriptor."""
+        return self._exec(index, argv, env, ())
+
+    def _exec(
+        self, index: int, argv: Sequence[str], env: Mapping[str, str], streams: Sequence[int]
+    ) -> Conversation:
         conversation = self._open()
-        request = {"op": "exec", "index": index, "argv": list(argv), "env": dict(env), "terminal": True}
-        conversation.send(request)
+        request = {"op": "exec", "index": index, "argv": list(argv), "env": dict(env)}
+        conversation.send(request | {"terminal": not streams}, streams)
         return conversation
 
     def read_bytes(self, index: int, paths: Sequence[str]) -> dict[str, bytes | None]:
@@ -218,7 +231,7 @@ class LocalCluster:
         """What pods have printed, in order; with `follow` until all have ended."""
         with contextlib.closing(self._open()) as conversation:
             conversation.send({"op": "logs", "index": index, "follow": follow})
-            while "end" not in (message := _expect(conversation)):
+            while "end" not in (message := expect(conversation)):
                 for pod, stream, text in message["output"]:
                     yield Output(pod, stream, text.encode("latin-1"))
 
@@ -266,111 +279,15 @@ class LocalCluster:
         self._ask({"op": "metadata", "index": index, "mode": mode})
 
     def _open(self) -> Conversation:
-        return _connect(self.name)
+        return connect(self.name)
 
     def _ask(self, request: Message) -> Message:
         with contextlib.closing(self._open()) as conversation:
             conversation.send(request)
-            return _expect(conversation)
+            return expect(conversation)
 
     def _pods(self, request: Message) -> list[PodInfo]:
         return _infos(self._ask(request))
-
-
-class Running:
-    """A command that runs in a pod."""
-
-    def __init__(
-        self, conversation: Conversation, index: int, argv: Sequence[str], env: Mapping[str, str]
-    ) -> None:
-        self._conversation = conversation
-        self.code: int | None = None
-        stdin, self._stdin_end = os.pipe()
-        out_end, stdout = os.pipe()
-        err_end, stderr = os.pipe()
-        self.stdin: IO[bytes] = os.fdopen(self._stdin_end, "wb", buffering=0)
-        self.stdout: IO[bytes] = os.fdopen(out_end, "rb")
-        self.stderr: IO[bytes] = os.fdopen(err_end, "rb")
-        request = {"op": "exec", "index": index, "argv": list(argv), "env": dict(env), "terminal": False}
-        try:
-            conversation.send(request, [stdin, stdout, stderr])
-        finally:
-            for descriptor in (stdin, stdout, stderr):
-                os.close(descriptor)
-
-    def __enter__(self) -> Running:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """End the command, if it still runs, as the loss of a terminal would."""
-        for file in (self.stdin, self.stdout, self.stderr):
-            with contextlib.suppress(OSError):
-                file.close()
-        self._conversation.close()
-
-    def signal(self, number: int) -> None:
-        """Send a signal to the command."""
-        self._conversation.send({"signal": int(number)})
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Its exit code; TimeoutError after `timeout` seconds."""
-        if self.code is None:
-            self._conversation.socket.settimeout(timeout)
-            self.code = int(_expect(self._conversation)["code"])
-        return self.code
-
-    def communicate(self, content: bytes | None = None, timeout: float | None = None) -> tuple[str, str]:
-        """Feed its stdin, wait for its end, return what it has printed; kill it after `timeout`."""
-        pieces: dict[str, bytes] = {}
-        readers = [
-            threading.Thread(target=lambda name=name, file=file: pieces.update({name: file.read()}), daemon=True)
-            for name, file in (("out", self.stdout), ("err", self.stderr))
-        ]
-        readers.append(threading.Thread(target=self._feed, args=(content or b"",), daemon=True))
-        for reader in readers:
-            reader.start()
-        try:
-            self.wait(timeout)
-        except TimeoutError:
-            self.signal(signal.SIGKILL)
-            raise
-        for reader in readers:
-            reader.join()
-        return pieces["out"].decode(errors="replace"), pieces["err"].decode(errors="replace")
-
-    def _feed(self, content: bytes) -> None:
-        with contextlib.suppress(OSError):
-            self.stdin.write(content)
-        self.stdin.close()
-
-
-def running_clusters() -> list[str]:
-    """Names of the local clusters that run on this machine."""
-    with open("/proc/net/unix", encoding="utf-8", errors="replace") as table:
-        paths = [line.split()[-1] for line in table if f" @{SOCKET_PREFIX}" in line]
-    return sorted({path[len(SOCKET_PREFIX) + 1 :] for path in paths})
-
-
-def _connect(name: str) -> Conversation:
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        connection.connect(socket_address(name))
-    except OSError as error:
-        connection.close()
-        running = ", ".join(running_clusters()) or "none"
-        raise errors.UsageError(f"no local cluster {name} runs", f"running: {running}") from error
-    return Conversation(connection)
-
-
-def _expect(conversation: Conversation) -> Message:
-    """The answer to a request; errors of the other side are raised here."""
-    message = conversation.read()
-    if message is None:
-        raise errors.SystemFault("the supervisor of the local cluster has ended")
-    if "error" in message:
-        kind: Any = getattr(errors, message["error"], errors.AgentError)
-        raise kind(message["what"], message["hint"])
-    return message
 
 
 def _infos(message: Message) -> list[PodInfo]:

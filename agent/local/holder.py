@@ -24,6 +24,9 @@ def main(owner_descriptor: int) -> None:
     message = first.read()
     if message is None:
         return
+    if message["detached"] and os.fork() > 0:
+        # The client waits for this process; its child belongs to nobody.
+        return
     try:
         listener, supervisor = _build(message)
     except AgentError as error:
@@ -61,8 +64,7 @@ def _build(message: Message) -> tuple[socket.socket, Supervisor]:
 
 def _surroundings(data: dict[str, Any]) -> Surroundings:
     job = Job(**data.pop("job"))
-    lists = {name: tuple(data.pop(name)) for name in ("entrypoint", "installation")}
-    return Surroundings(job=job, **lists, **data)
+    return Surroundings(job=job, **data)
 
 
 def _listen(name: str) -> socket.socket:

@@ -9,7 +9,7 @@ import os
 import socket
 import struct
 
-_RTM_NEWLINK, _RTM_NEWADDR, _RTM_NEWROUTE, _RTM_NEWNEIGH = 16, 20, 24, 28
+_RTM_NEWLINK, _RTM_DELLINK, _RTM_NEWADDR, _RTM_NEWROUTE, _RTM_NEWNEIGH = 16, 17, 20, 24, 28
 _REQUEST, _ACK, _REPLACE, _EXCL, _CREATE = 0x1, 0x4, 0x100, 0x200, 0x400
 _NLMSG_ERROR = 2
 _IFF_UP = 1
@@ -73,12 +73,17 @@ class Netlink:
     def add_veth(self, name: str, bridge: int, peer: str, peer_namespace: int) -> None:
         """A cable: `name` here, up and plugged into `bridge`, the end `peer` in the other namespace."""
         other = _link() + _text(_IFLA_IFNAME, peer) + _number(_IFLA_NET_NS_FD, peer_namespace)
-        body = _link(flags=_IFF_UP, change=_IFF_UP) + _text(_IFLA_IFNAME, name) + _number(_IFLA_MASTER, bridge)
+        body = (
+            _link(flags=_IFF_UP, change=_IFF_UP) + _text(_IFLA_IFNAME, name) + _number(_IFLA_MASTER, bridge)
+        )
         body += _link_kind("veth", _attribute(_VETH_INFO_PEER, other))
         self._ask(_RTM_NEWLINK, _CREATE | _EXCL, body, f"veth {name}")
 
     def set_link(self, index: int, up: bool) -> None:
         self._ask(_RTM_NEWLINK, 0, _link(index, _IFF_UP if up else 0, _IFF_UP), f"link {index}")
+
+    def remove_link(self, index: int) -> None:
+        self._ask(_RTM_DELLINK, 0, _link(index), f"link {index}")
 
     def add_address(self, link: int, address: str, prefix: int) -> None:
         raw = socket.inet_aton(address)

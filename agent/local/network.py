@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 
 from agent.local.netlink import Netlink
@@ -25,6 +26,11 @@ class Network:
         self.bridge = socket.if_nametoindex(_BRIDGE)
         self._netlink.add_address(self.bridge, BRIDGE_ADDRESS, PREFIX_LENGTH)
         self._netlink.set_link(self.bridge, up=True)
+
+    def remove_cable(self, index: int) -> None:
+        """What is left of an ended pod's cable: the kernel takes namespaces down at its leisure."""
+        with contextlib.suppress(OSError):
+            self._netlink.remove_link(socket.if_nametoindex(cable(index)))
 
     def set_link(self, index: int, up: bool) -> None:
         """Pull or plug the cable of a pod."""

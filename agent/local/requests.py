@@ -221,7 +221,9 @@ class Requests:
         supervisor = self._supervisor
         supervisor.cancel_late()
         supervisor.signal_all(signal.SIGTERM)
-        supervisor.loop.call_later(message["grace"], lambda: supervisor.signal_all(signal.SIGKILL))
+        # Those of now: a pod that is started again within the grace time is not meant.
+        pods = list(supervisor.pods)
+        supervisor.loop.call_later(message["grace"], lambda: supervisor.signal_pods(pods, signal.SIGKILL))
         condition = Condition(
             lambda: all(pod.is_over for pod in supervisor.pods), lambda met: self._answer(channel)
         )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import socket
 import stat
 from collections.abc import Mapping, Sequence
@@ -65,6 +66,8 @@ class Sandbox:
     system_files: Mapping[str, tuple[int, bytes]]
     """Path → mode and content, laid into the overlay before it is mounted."""
     files: Mapping[str, bytes]
+    file_systems: Sequence[str]
+    """Where this machine has further file systems, which the overlay of the root does not contain."""
     installation: Sequence[str]
     """Directories of this machine that the pod sees read-only at the same place."""
     devices: Sequence[str] = field(default_factory=tuple)
@@ -117,8 +120,13 @@ def _build_root(sandbox: Sandbox) -> None:
     for path in (_UPPER, f"{_POD}/work", _ROOT):
         os.mkdir(path)
     _fill_upper(sandbox.system_files)
-    layers = f"lowerdir=/,upperdir={_UPPER},workdir={_POD}/work"
-    mount("a4-root", _ROOT, "overlay", 0, layers)
+    _overlay("/", _UPPER, f"{_POD}/work")
+    for number, path in enumerate(sandbox.file_systems):
+        upper, work = f"{_POD}/upper{number}", f"{_POD}/work{number}"
+        os.mkdir(upper)
+        os.mkdir(work)
+        shutil.copymode(path, upper)
+        _overlay(path, upper, work)
     _mount_system()
     _make_devices(sandbox.devices)
     for path in sandbox.installation:
@@ -126,6 +134,12 @@ def _build_root(sandbox: Sandbox) -> None:
     for path, content in sandbox.files.items():
         os.makedirs(os.path.dirname(_ROOT + path), exist_ok=True)
         _write(_ROOT + path, content, 0o755)
+
+
+def _overlay(path: str, upper: str, work: str) -> None:
+    mount(
+        "a4-root", _ROOT + path.rstrip("/"), "overlay", 0, f"lowerdir={path},upperdir={upper},workdir={work}"
+    )
 
 
 def _fill_upper(files: Mapping[str, tuple[int, bytes]]) -> None:

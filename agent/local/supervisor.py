@@ -12,7 +12,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from agent.errors import AgentError, SystemFault
@@ -36,6 +36,7 @@ class Surroundings:
     dnsmasq: str
     tc: str
     entrypoint: tuple[str, ...]
+    file_systems: tuple[str, ...]
     installation: tuple[str, ...]
     command: str
     """Text of the program `a4-agent` in pods."""
@@ -122,6 +123,7 @@ class Supervisor:
         """Start the container of a pod that has none running, with a file system of its own."""
         pod = self.pods[index]
         pod.release_mounts()
+        self.network.remove_cable(index)
         self.pods[index] = pod = Pod(PodInfo(index, pod.info.name, pod.info.node, pod.info.address, STARTING))
         pod.info.created, pod.info.created_monotonic = time.time(), time.monotonic()
         program = Program(self.surroundings.entrypoint, self.environment(index) | dict(env or {}))
@@ -138,8 +140,8 @@ class Supervisor:
         pod.pidfd = os.pidfd_open(pid)
         self.loop.add_reader(own, lambda: self._on_status(pod, own))
         self.loop.add_reader(pod.pidfd, lambda: self._on_exit(pod))
-        for stream, pipe in (("out", output), ("err", errors)):
-            self.logs.watch(self.loop, index, stream, pipe, lambda: self._on_output_end(pod))
+        for name, pipe in (("out", output), ("err", errors)):
+            self.logs.watch(self.loop, index, name, pipe, lambda: self._on_output_end(pod))
 
     def environment(self, index: int) -> dict[str, str]:
         return pod_environment(self.spec, self.surroundings.job, index)
@@ -165,6 +167,7 @@ class Supervisor:
             silent=[address(dead) for dead in sorted(spec.dead)],
             system_files=files,
             files=spec.files,
+            file_systems=self.surroundings.file_systems,
             installation=self.surroundings.installation,
             devices=spec.devices,
         )
@@ -263,7 +266,10 @@ class Supervisor:
                 pod.info.state = ABSENT
 
     def signal_all(self, number: int) -> None:
-        for pod in self.pods:
+        self.signal_pods(self.pods, number)
+
+    def signal_pods(self, pods: Iterable[Pod], number: int) -> None:
+        for pod in pods:
             self.signal_pod(pod, number)
 
     def signal_pod(self, pod: Pod, number: int) -> None:
@@ -287,5 +293,7 @@ def _null() -> int:
 
 def _build_fault(index: int, message: Mapping[str, object]) -> SystemFault:
     what = str(message["error"])
-    hint = "inside a container, start that with --privileged and a root file system that is no overlay of an overlay"
-    return SystemFault(f"the sandbox of pod {index} cannot be built: {what}", hint if "overlay" in what else "")
+    hint = ""
+    if "overlay" in what:
+        hint = "it needs overlayfs over this root: not in a container that lies on overlayfs twice itself"
+    return SystemFault(f"the sandbox of pod {index} cannot be built: {what}", hint)

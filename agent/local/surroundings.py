@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -21,6 +22,8 @@ from agent.local.spec import ClusterSpec
 _PACKAGES = {"dnsmasq": "dnsmasq-base", "tini": "tini", "tc": "iproute2"}
 _SYSTEM = ("/", "/usr", "/usr/local")
 _OLDEST_KERNEL = (5, 8)
+_DISKS = ("ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "bcachefs")
+_OWN = ("/proc", "/sys", "/dev", "/run", "/tmp", "/mnt")
 _SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 
 
@@ -58,8 +61,8 @@ def python_path() -> str:
     code = "import agent; print(agent.__file__)"
     argv = [sys.executable, "-I", "-c", code]
     result = subprocess.run(argv, capture_output=True, text=True, check=False, cwd="/")
-    is_this = result.returncode == 0 and Path(result.stdout.strip()).resolve() == Path(agent.__file__).resolve()
-    return "" if is_this else checkout()
+    found = Path(result.stdout.strip()).resolve() if result.returncode == 0 else None
+    return "" if found == Path(agent.__file__).resolve() else checkout()
 
 
 @functools.lru_cache(maxsize=1)
@@ -82,6 +85,24 @@ def installation() -> list[str]:
     return kept
 
 
+def file_systems() -> list[str]:
+    """Mount points of this machine's further disks: a /usr or /home of its own, a container's volumes."""
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as table:
+        rows = [line.partition(" - ")[::2] for line in table]
+    found = {_unescape(left.split()[4]) for left, right in rows if right.split()[0] in _DISKS}
+    return sorted(path for path in found if path != "/" and not _is_replaced(path) and os.path.isdir(path))
+
+
+def _is_replaced(path: str) -> bool:
+    """Whether pods have something of their own there."""
+    return any(f"{path}/".startswith(f"{own}/") for own in _OWN)
+
+
+def _unescape(path: str) -> str:
+    """mountinfo writes spaces and the like as octal numbers."""
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), path)
+
+
 def entrypoint(spec: ClusterSpec) -> list[str]:
     """The command line of PID 1 in every pod."""
     if spec.entrypoint:
@@ -102,6 +123,7 @@ def survey(spec: ClusterSpec) -> dict[str, Any]:
         "dnsmasq": find_program("dnsmasq"),
         "tc": tc or "",
         "entrypoint": entrypoint(spec),
+        "file_systems": file_systems(),
         "installation": installation(),
         "command": command_text(),
         "job": {

@@ -8,14 +8,18 @@ SECONDS = 5.0
 
 
 class Resolver:
-    """Asks the servers of /etc/resolv.conf; without one, each look-up says so."""
+    """Asks the servers that `configuration` names; without one, each look-up says so."""
 
-    def __init__(self) -> None:
+    def __init__(self, configuration: str = "/etc/resolv.conf", seconds: float = SECONDS) -> None:
+        import dns.exception
         import dns.resolver
 
         self._dns = dns.resolver
+        self._any_error = dns.exception.DNSException
+        self._configuration = configuration
+        self._seconds = seconds
         try:
-            self._resolver = dns.resolver.Resolver()
+            self._resolver = dns.resolver.Resolver(configuration)
         except dns.resolver.NoResolverConfiguration:
             self._resolver = dns.resolver.Resolver(configure=False)
 
@@ -23,16 +27,16 @@ class Resolver:
         """The first IPv4 address of `name`, taken as absolute."""
         dns = self._dns
         if not self._resolver.nameservers:
-            return Problem("name", "/etc/resolv.conf names no DNS server")
+            return Problem("name", f"{self._configuration} names no DNS server")
         try:
-            answer = self._resolver.resolve(f"{name}.", "A", search=False, lifetime=SECONDS)
+            answer = self._resolver.resolve(f"{name}.", "A", search=False, lifetime=self._seconds)
         except dns.NXDOMAIN:
             return Problem("name", "DNS does not know its name yet")
         except dns.NoAnswer:
             return Problem("name", "DNS has no address for its name yet")
         except dns.LifetimeTimeout:
             servers = ", ".join(str(server) for server in self._resolver.nameservers)
-            return Problem("name", f"DNS ({servers}) did not answer within {SECONDS:.0f} s")
-        except dns.NoNameservers as error:
+            return Problem("name", f"DNS ({servers}) did not answer within {self._seconds:g} s")
+        except self._any_error as error:
             return Problem("name", f"DNS failed: {error}")
         return str(answer[0])

@@ -10,9 +10,9 @@ from agent.errors import SystemFault
 
 
 def read(path: str) -> str | None:
-    """Text of a file; None when there is none."""
+    """Text of a file, its line ends as they are; None when there is none."""
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
             return file.read()
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -27,7 +27,7 @@ def write(path: str, text: str, mode: int = 0o644) -> None:
             os.fchmod(fd, mode)
             file.write(text)
         os.rename(aside, path)
-    except OSError:
+    except BaseException:
         with suppress(OSError):
             os.unlink(aside)
         raise
@@ -57,6 +57,7 @@ def make_private_dir(path: str) -> None:
 
     Raises SystemFault when something else is there.
     """
+    path = path.rstrip("/")  # lstat would look through a link otherwise
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with suppress(FileExistsError):
         os.mkdir(path, 0o700)

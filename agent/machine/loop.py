@@ -84,7 +84,8 @@ class Loop:
     def run(self) -> None:
         while self._running:
             for key, _ in self._selector.select(self._patience()):
-                if key.fileobj in self._selector.get_map():
+                # An earlier callback may have closed it, and its number may belong to another by now.
+                if self._selector.get_map().get(key.fileobj) is key:
                     key.data()
             self._run_posted()
             self._run_timers()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agent.machine.api import Whereabouts
@@ -26,29 +27,29 @@ class Answer:
     final: bool = True
 
 
-def locate(host: str) -> Whereabouts:
-    """Both attributes at once, each asked at most TRIES times for TRY_SECONDS. Blocks, never raises."""
-    answers = _ask_both(host, ATTRIBUTES)
-    if not all(answer.final for answer in answers.values()):
-        answers |= _ask_again(host, answers)
+def locate(host: str, tries: int = TRIES, seconds: float = TRY_SECONDS) -> Whereabouts:
+    """Both attributes at once, each asked at most `tries` times for `seconds`. Blocks, never raises."""
+    answers = _ask_both(host, ATTRIBUTES, seconds)
+    if tries > 1 and not all(answer.final for answer in answers.values()):
+        answers |= _ask_again(host, answers, tries - 1, seconds)
     texts = {name: answer.text for name, answer in answers.items() if answer.text}
     problems = sorted({answer.problem for answer in answers.values() if answer.problem})
     warning = "" if texts else f"no place from the metadata server {host}: {'; '.join(problems)}"
     return Whereabouts(texts, warning)
 
 
-def _ask_again(host: str, first: dict[str, Answer]) -> dict[str, Answer]:
+def _ask_again(host: str, first: dict[str, Answer], tries: int, seconds: float) -> dict[str, Answer]:
     # Imported here: a pod whose first try succeeds, as almost all do, does not pay for it.
     from tenacity import Retrying, retry_if_result, stop_after_attempt, wait_exponential_jitter
 
     answers = dict(first)
 
     def ask() -> bool:
-        answers.update(_ask_both(host, [name for name, answer in answers.items() if not answer.final]))
+        answers.update(_ask_both(host, [name for name, answer in answers.items() if not answer.final], seconds))
         return all(answer.final for answer in answers.values())
 
     policy = Retrying(
-        stop=stop_after_attempt(TRIES - 1),
+        stop=stop_after_attempt(tries),
         wait=wait_exponential_jitter(initial=0.1, max=1.0, jitter=0.2),
         retry=retry_if_result(lambda settled: not settled),
         retry_error_callback=lambda state: None,
@@ -57,32 +58,36 @@ def _ask_again(host: str, first: dict[str, Answer]) -> dict[str, Answer]:
     return answers
 
 
-def _ask_both(host: str, names: tuple[str, ...] | list[str]) -> dict[str, Answer]:
+def _ask_both(host: str, names: Sequence[str], seconds: float) -> dict[str, Answer]:
     answers: dict[str, Answer] = {}
 
     def work(name: str) -> None:
-        answers[name] = _ask(host, name)
+        answers[name] = _ask(host, name, seconds)
 
     threads = [threading.Thread(target=work, args=(name,), daemon=True) for name in names]
     for thread in threads:
         thread.start()
-    deadline = time.monotonic() + TRY_SECONDS + 0.5  # a name look-up is outside the socket's own limit
+    deadline = time.monotonic() + seconds + 0.5  # a name look-up is outside the socket's own limit
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))
-    silent = Answer(problem=f"no answer within {TRY_SECONDS:.0f} s", final=False)
+    silent = _silent(seconds)
     return {name: answers.get(name, silent) for name in names}
 
 
-def _ask(host: str, name: str) -> Answer:
+def _silent(seconds: float) -> Answer:
+    return Answer(problem=f"no answer within {seconds:g} s", final=False)
+
+
+def _ask(host: str, name: str, seconds: float) -> Answer:
     # http.client knows no proxies, which is what we want here.
-    connection = http.client.HTTPConnection(host, timeout=TRY_SECONDS)
+    connection = http.client.HTTPConnection(host, timeout=seconds)
     try:
         connection.request("GET", _PATH + name, headers={_FLAVOR: "Google"})
         response = connection.getresponse()
-        body = _read(response, time.monotonic() + TRY_SECONDS)
+        body = _read(response, time.monotonic() + seconds)
     except TimeoutError:
-        return Answer(problem=f"no answer within {TRY_SECONDS:.0f} s", final=False)
-    except (OSError, http.client.HTTPException, ValueError) as error:
+        return _silent(seconds)
+    except (OSError, OverflowError, http.client.HTTPException, ValueError) as error:
         return Answer(problem=str(error) or type(error).__name__, final=False)
     finally:
         connection.close()

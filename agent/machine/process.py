@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from typing import IO
 
 from agent.launch import Launch
 from agent.machine.loop import READ, Loop
@@ -37,14 +38,14 @@ class RunningChild:
         self.pid = self._process.pid
         self._loop = loop
         self._ended = ended
-        self._open: set[int] = set()
+        self._open: dict[int, IO[bytes]] = {}
         self._status: int | None = None
         self._pidfd = os.pidfd_open(self.pid)
         loop.watch(self._pidfd, READ, self._exited)
         if output:
             for stream, pipe in ((1, self._process.stdout), (2, self._process.stderr)):
                 assert pipe is not None
-                self._read_from(pipe.fileno(), stream, output)
+                self._read_from(pipe, stream, output)
 
     def signal(self, number: int) -> None:
         """To the whole group; a group that is gone is no error."""
@@ -53,9 +54,10 @@ class RunningChild:
         except ProcessLookupError:
             pass
 
-    def _read_from(self, fd: int, stream: int, output: Output) -> None:
+    def _read_from(self, pipe: IO[bytes], stream: int, output: Output) -> None:
+        fd = pipe.fileno()
         os.set_blocking(fd, False)
-        self._open.add(fd)
+        self._open[fd] = pipe
 
         def ready() -> None:
             try:
@@ -81,7 +83,7 @@ class RunningChild:
 
     def _finish_stream(self, fd: int) -> None:
         self._loop.forget(fd)
-        self._open.discard(fd)
+        self._open.pop(fd).close()
         if not self._open and self._status is not None:
             status = self._status
             self._loop.post(lambda: self._ended(status))
@@ -128,7 +130,7 @@ def marked(run_id: str) -> list[int]:
     return pids
 
 
-def sweep(loop: Loop, run_id: str, done: Callable[[int], None]) -> None:
+def sweep(loop: Loop, run_id: str, done: Callable[[int], None], term_seconds: float = SWEEP_TERM_SECONDS) -> None:
     """End what a run left behind: SIGTERM, then SIGKILL, until nothing is left or 5 s are over."""
     started = time.monotonic()
     found: set[int] = set()
@@ -141,7 +143,7 @@ def sweep(loop: Loop, run_id: str, done: Callable[[int], None]) -> None:
             done(len(found))
             return
         for pid in pids:
-            if pid not in termed or age > SWEEP_TERM_SECONDS:
+            if pid not in termed or age > term_seconds:
                 send_signal(pid, signal.SIGKILL if pid in termed else signal.SIGTERM)
                 termed.add(pid)
         found.update(pids)

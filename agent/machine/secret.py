@@ -15,7 +15,7 @@ def read_secret(path: str) -> bytes:
     """The secret. Raises ValueError with a sentence that says what is wrong and how to make one."""
     try:
         with open(path, "rb") as file:
-            secret = file.read().strip()
+            secret = file.read()  # as it is: all pods mount the same bytes, a newline at the end included
     except OSError as error:
         raise ValueError(f"A4_SECRET_FILE={path} cannot be read ({error.strerror}); {HOW_TO_MAKE_ONE}") from error
     if len(secret) < SECRET_BYTES:

@@ -6,6 +6,7 @@ import errno
 import io
 import os
 import socket
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 5.0
 HANDSHAKE_SECONDS = 20.0
+LAST_WORDS_BYTES = 4096
 IDLE_SOCKET_SECONDS = 3600.0  # paramiko wakes ten times a second otherwise
 KEX = ("curve25519-sha256@libssh.org", "curve25519-sha256")
 CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr")
@@ -63,24 +65,30 @@ class Dialer:
         return lambda: done(SshChannel(self._loop, transport, channel))
 
 
-def handshake(sock: socket.socket, target: Target) -> tuple[paramiko.Transport, paramiko.Channel] | Problem:
-    """Negotiate, check the host key, log in and start the channel's command. Blocks."""
+def handshake(
+    sock: socket.socket, target: Target, seconds: float = HANDSHAKE_SECONDS
+) -> tuple[paramiko.Transport, paramiko.Channel] | Problem:
+    """Negotiate, check the host key, log in and start the channel's command. Blocks for `seconds` at most."""
     import logging
 
     import paramiko
 
     logging.getLogger("paramiko").setLevel(logging.CRITICAL + 1)  # failures come back as values
     transport = None
+    # paramiko's own limits leave gaps: it waits for ever for the answer to exec_command.
+    limit = threading.Timer(seconds, _hang_up, [sock])
+    limit.daemon = True
+    limit.start()
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         transport = paramiko.Transport(sock)
         _limit_algorithms(transport)
-        transport.start_client(timeout=HANDSHAKE_SECONDS)
+        transport.start_client(timeout=seconds)
         problem = _check_host_key(transport, target)
         if problem is None:
             key = paramiko.Ed25519Key.from_private_key(io.StringIO(target.client_key))
             transport.auth_publickey("root", key)
-            channel = transport.open_session(timeout=HANDSHAKE_SECONDS)
+            channel = transport.open_session(timeout=seconds)
             channel.exec_command(target.command.encode())
             sock.settimeout(IDLE_SOCKET_SECONDS)
             return transport, channel
@@ -88,10 +96,19 @@ def handshake(sock: socket.socket, target: Target) -> tuple[paramiko.Transport, 
         problem = Problem("key-refused", f"{target.address} refuses the job's SSH key (another secret or epoch there?)")
     except (paramiko.SSHException, EOFError, OSError) as error:
         problem = Problem("ssh", f"SSH to {target.address}:{target.port} broke: {error or 'connection closed'}")
+    finally:
+        limit.cancel()
     if transport is not None:
         transport.close()
     sock.close()
     return problem
+
+
+def _hang_up(sock: socket.socket | paramiko.Channel) -> None:
+    try:
+        sock.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass  # it is closed already
 
 
 def _limit_algorithms(transport: paramiko.Transport) -> None:
@@ -132,6 +149,8 @@ class SshChannel:
         self._fd = channel.fileno()
         self._buffer = LineBuffer()
         self._unsent = b""
+        self._words = b""
+        """The end of what the remote command said on stderr."""
         self._line: Callable[[bytes], None] = lambda line: None
         self._ended: Callable[[str], None] = lambda reason: None
 
@@ -148,10 +167,7 @@ class SshChannel:
             return
         self._loop.forget(self._fd)
         self._fd = -1
-        try:
-            self._transport.sock.shutdown(socket.SHUT_RDWR)  # wakes paramiko's reader at once
-        except OSError:
-            pass
+        _hang_up(self._transport.sock)  # wakes paramiko's reader at once
         self._transport.close()
 
     def _flush(self) -> None:
@@ -164,6 +180,8 @@ class SshChannel:
             self._unsent = b""  # its end is reported by the reading side
 
     def _readable(self) -> None:
+        # Left unread, it would keep the descriptor ready and the loop spinning.
+        self._read_stderr()
         try:
             data = self._channel.recv(65536)
             lines = self._buffer.feed(data)
@@ -176,17 +194,15 @@ class SshChannel:
             if self._fd >= 0:
                 self._line(line)
         if not data:
-            self._end(self._last_words())
+            self._read_stderr()
+            self._end(self._words.decode(errors="replace").strip() or "the connection was closed")
 
-    def _last_words(self) -> str:
-        """What the remote command said on stderr before it ended, or that the connection is gone."""
-        words = b""
+    def _read_stderr(self) -> None:
         try:
             while self._channel.recv_stderr_ready():
-                words += self._channel.recv_stderr(4096)
+                self._words = (self._words + self._channel.recv_stderr(4096))[-LAST_WORDS_BYTES:]
         except OSError:
             pass
-        return words.decode(errors="replace").strip() or "the connection was closed"
 
     def _end(self, reason: str) -> None:
         if self._fd < 0:

@@ -1,0 +1,251 @@
+"""a4-agent local: a cluster of pod-like sandboxes on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from agent.local.client import LocalCluster
+    from agent.local.spec import ClusterSpec
+
+Value = TypeVar("Value")
+DEFAULT_NAME = "local"
+
+_RUN_EPILOG = """\
+examples:
+  a4-agent local run --pods 4 connectivity
+  a4-agent local run --pods 4 --late 2:5 --missing 3 --env A4_PEER_TIMEOUT_SECONDS=10 connectivity
+  a4-agent local run --pods 2 --gpus-per-pod 2 --metadata stall none
+"""
+
+
+class _SplitParser(argparse.ArgumentParser):
+    """Keeps what follows `--` apart: argparse loses it when options stand between it and the verb."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        words = list(args if args is not None else sys.argv[1:])
+        at = words.index("--") if "--" in words else len(words)
+        found, unknown = super().parse_known_args(words[:at], namespace)
+        found.rest = words[at + 1 :]
+        return found, unknown
+
+
+def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
+    """Register the verb `local`."""
+    text = "try the agent in pod-like sandboxes on this machine (needs root)"
+    parser = subparsers.add_parser("local", help=text, description=text)
+    verbs = parser.add_subparsers(dest="local_verb", metavar="VERB", required=True, parser_class=_SplitParser)
+    run = _add_verb(verbs, "run", _run, "run a workload on a new cluster, end with its exit code")
+    run.epilog, run.formatter_class = _RUN_EPILOG, argparse.RawDescriptionHelpFormatter
+    _add_cluster_options(run)
+    run.add_argument(
+        "--timeout", type=float, default=0, metavar="SECONDS", help="end the run (124) after this"
+    )
+    _add_grace(run)
+    run.add_argument("--json", action="store_true", help="one JSON object on stdout; pods' output on stderr")
+    up = _add_verb(verbs, "up", _up, "start a cluster that stays, see exec, logs and down")
+    _add_cluster_options(up)
+    up.add_argument("--wait", action="store_true", help="return when every pod has the plan")
+    up.add_argument("--timeout", type=float, default=600, metavar="SECONDS", help="limit of --wait (600)")
+    _add_exec(verbs)
+    logs = _add_verb(verbs, "logs", _logs, "print what pods have printed")
+    logs.add_argument("pod", nargs="?", type=int, help="only this pod; else all, with their index in front")
+    logs.add_argument("-f", "--follow", action="store_true", help="go on until the pods have ended")
+    _add_name(logs)
+    down = _add_verb(verbs, "down", _down, "end a cluster: SIGTERM, after the grace time SIGKILL")
+    _add_grace(down)
+    _add_name(down)
+    _add_verb(verbs, "list", _list, "print the clusters that run")
+
+
+def _add_verb(verbs: Any, name: str, handler: Callable[[Any], int], text: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=text)
+    parser.set_defaults(handler=handler, rest=[])
+    return parser
+
+
+def _add_name(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--name", default="", help="name of the cluster (default: the only one that runs)")
+
+
+def _add_grace(parser: argparse.ArgumentParser) -> None:
+    text = "from SIGTERM to SIGKILL (30)"
+    parser.add_argument("--grace", type=float, default=30.0, metavar="SECONDS", help=text)
+
+
+def _add_exec(verbs: Any) -> None:
+    parser = _add_verb(verbs, "exec", _exec, "run a command in a pod: exec POD -- COMMAND …")
+    parser.add_argument("pod", type=int)
+    parser.add_argument("command", nargs="*", help="default: bash")
+    parser.add_argument("--tty", choices=("auto", "yes", "no"), default="auto", help="give it a terminal")
+    _add_name(parser)
+
+
+def _add_cluster_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("workload", nargs="?", default="", help="as in: a4-agent run WORKLOAD [-- ARGS]")
+    add("--pods", type=int, required=True, metavar="N", help="number of pods")
+    add("--gpus-per-pod", type=int, default=8, metavar="G", help="GPUs that each pod believes to have (8)")
+    add("--name", default=DEFAULT_NAME, help=f"name of the cluster ({DEFAULT_NAME})")
+    add("--port", type=int, default=2222, help="port of the pods' SSH daemon (2222)")
+    add("--env", action="append", default=[], metavar="NAME=VALUE", type=_pair("=", str))
+    pod_env = _by_pod(_pair("=", str))
+    text = "for pod I alone"
+    add("--pod-env", action="append", default=[], metavar="I:NAME=VALUE", type=pod_env, help=text)
+    add("--device", action="append", default=[], metavar="PATH", help="a device file that pods get, too")
+    faults = parser.add_argument_group("faults", "I is the index of a pod; all may be given several times")
+    fault = faults.add_argument
+    seconds = _by_pod(float)
+    fault("--late", action="append", default=[], metavar="I:SECONDS", type=seconds, help="starts later")
+    text = "never comes, has no DNS name"
+    fault("--missing", action="append", default=[], metavar="I", type=int, help=text)
+    text = "never comes, its address answers nothing"
+    fault("--dead", action="append", default=[], metavar="I", type=int, help=text)
+    text = "its DNS name comes so much later than itself"
+    fault("--late-name", action="append", default=[], metavar="I:SECONDS", type=seconds, help=text)
+    text = "has another job secret"
+    fault("--other-secret", action="append", default=[], metavar="I", type=int, help=text)
+    text = "how the metadata server behaves: ok, 404, 503, html, stall (never answers), no-header"
+    fault("--metadata", action="append", default=[], metavar="[I:]MODE", type=_metadata, help=text)
+    text = "root's .bashrc takes so long, and prints"
+    fault("--slow-bashrc", type=float, default=0, metavar="SECONDS", help=text)
+
+
+def _pair(separator: str, parse: Callable[[str], Value]) -> Callable[[str], tuple[str, Value]]:
+    def read(text: str) -> tuple[str, Value]:
+        name, found, value = text.partition(separator)
+        if not found or not name:
+            raise argparse.ArgumentTypeError(f"NAME{separator}VALUE, not {text!r}")
+        return name, parse(value)
+
+    return read
+
+
+def _by_pod(parse: Callable[[str], Value]) -> Callable[[str], tuple[int, Value]]:
+    def read(text: str) -> tuple[int, Value]:
+        index, found, value = text.partition(":")
+        if not found or not index.isdigit():
+            raise argparse.ArgumentTypeError(f"the index of a pod, a colon and a value, not {text!r}")
+        try:
+            return int(index), parse(value)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{value!r} is no number") from None
+
+    return read
+
+
+def _metadata(text: str) -> tuple[int | None, str]:
+    index, found, mode = text.partition(":")
+    return (int(index), mode) if found and index.isdigit() else (None, text)
+
+
+def read_spec(args: argparse.Namespace, env: dict[str, str]) -> ClusterSpec:
+    """The cluster that the command line describes."""
+    from agent.local.spec import ClusterSpec
+
+    pod_env: dict[int, dict[str, str]] = {}
+    for index, (name, value) in args.pod_env:
+        pod_env.setdefault(index, {})[name] = value
+    words = [args.workload] if args.workload else []
+    return ClusterSpec(
+        pods=args.pods,
+        gpus_per_pod=args.gpus_per_pod,
+        name=args.name,
+        arguments=tuple([*words, *(["--", *args.rest] if args.rest else [])]),
+        env=env | dict(args.env),
+        pod_env=pod_env,
+        devices=tuple(args.device),
+        ssh_port=args.port,
+        pod_secret={index: os.urandom(32) for index in args.other_secret},
+        late=dict(args.late),
+        missing=frozenset(args.missing),
+        dead=frozenset(args.dead),
+        late_names=dict(args.late_name),
+        metadata=next((mode for index, mode in args.metadata if index is None), "ok"),
+        pod_metadata={index: mode for index, mode in args.metadata if index is not None},
+        slow_bashrc=args.slow_bashrc,
+    )
+
+
+def _run(args: argparse.Namespace) -> int:
+    from agent.local.foreground import run_in_foreground
+
+    spec = read_spec(args, {"A4_GRACE_SECONDS": f"{args.grace:g}"})
+    return run_in_foreground(spec, timeout=args.timeout, grace=args.grace, as_json=args.json)
+
+
+def _up(args: argparse.Namespace) -> int:
+    from agent.errors import PeersMissing
+    from agent.local.client import LocalCluster
+    from agent.local.report import run_directory
+
+    cluster = LocalCluster(read_spec(args, {"SLEEP_INFINITY": "true"}))
+    pods = cluster.start(detached=True)
+    if args.wait:
+        path = f"{run_directory(cluster.spec, 0)}/plan.json"
+        try:
+            cluster.wait_for_file(path, args.timeout)
+        except TimeoutError as error:
+            raise PeersMissing(str(error), f"see: a4-agent local logs --name {args.name}") from error
+    running = sum(pod.state == "running" for pod in pods)
+    print(f"{running} of {args.pods} pods of the local cluster {args.name} run. Go on with:")
+    for words in ("exec 0", "logs -f", "down"):
+        print(f"  a4-agent local {words} --name {args.name}")
+    return 0
+
+
+def _attach(name: str) -> LocalCluster:
+    from agent.local.client import LocalCluster
+    from agent.local.surroundings import check_machine
+
+    check_machine()
+    return LocalCluster.attach(name)
+
+
+def _exec(args: argparse.Namespace) -> int:
+    from agent.local.terminal import run_on_terminal, run_plain
+
+    cluster = _attach(args.name)
+    argv: Sequence[str] = [*args.command, *args.rest] or ["bash"]
+    is_terminal = os.isatty(0) and os.isatty(1)
+    if args.tty == "yes" or (args.tty == "auto" and is_terminal):
+        return run_on_terminal(cluster, args.pod, argv)
+    return run_plain(cluster, args.pod, argv)
+
+
+def _logs(args: argparse.Namespace) -> int:
+    from agent.local.foreground import write_all
+
+    rest: dict[tuple[int, str], bytes] = {}
+    for index, stream, data in _attach(args.name).output(args.pod, follow=args.follow):
+        if args.pod is not None:
+            write_all(1, data)
+            continue
+        *lines, rest[index, stream] = (rest.get((index, stream), b"") + data).split(b"\n")
+        write_all(1, b"".join(b"[%d] %s\n" % (index, line) for line in lines))
+    write_all(1, b"".join(b"[%d] %s\n" % (index, line) for (index, _), line in rest.items() if line))
+    return 0
+
+
+def _down(args: argparse.Namespace) -> int:
+    cluster = _attach(args.name)
+    pods = cluster.terminate(args.grace)
+    cluster.quit()
+    for pod in pods:
+        print(f"pod {pod.index}: {'never started' if pod.code is None else f'exit code {pod.code}'}")
+    return 0
+
+
+def _list(args: argparse.Namespace) -> int:
+    from agent.local.calls import running_clusters
+    from agent.local.client import LocalCluster
+
+    for name in running_clusters():
+        states = [pod.state for pod in LocalCluster.attach(name).pods()]
+        counts = ", ".join(f"{states.count(state)} {state}" for state in sorted(set(states)))
+        print(f"{name}: {counts}")
+    return 0

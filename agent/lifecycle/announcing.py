@@ -1,0 +1,55 @@
+"""Telling every pod the one result, and going only when they have it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from agent.decide.ending import JobEnd
+from agent.lifecycle.pod import Pod
+from agent.lifecycle.roster import Roster
+
+SECONDS = 5.0
+"""For connected workers to confirm the result."""
+EARLY_SECONDS = 20.0
+"""For workers that are still starting to hear that the job has failed already."""
+
+
+class Announcement:
+    """`told()` is called once: every worker that can hear it has confirmed, or time is up."""
+
+    def __init__(self, pod: Pod, roster: Roster, stay: bool, told: Callable[[], None]) -> None:
+        self._pod = pod
+        self._roster = roster
+        self._stay = stay
+        self._told = told
+        self._open: set[int] = set()
+        self._over = False
+
+    def start(self, end: JobEnd, run_id: str, *, early: bool) -> None:
+        """`early`: the job failed while its pods were still coming, so even those are waited for."""
+        absent = self._roster.absent()
+        live = [index for index, peer in self._roster.peers.items() if not peer.lost]
+        self._open = {index for index in live if early or index not in absent}
+        self._roster.say({"type": "result", "end": end.to_json(), "run": run_id, "stay": self._stay})
+        self._pod.machine.later(EARLY_SECONDS if early else SECONDS, self._time_is_up)
+        self._end_if_confirmed()
+
+    def confirmed(self, index: int) -> None:
+        """This worker has the result, or is gone. One that does not stay is let go."""
+        self._open.discard(index)
+        if not self._stay:
+            self._roster.drop(index, "it has the result")
+        self._end_if_confirmed()
+
+    def _time_is_up(self) -> None:
+        if self._over:
+            return
+        missed = ", ".join(map(str, sorted(self._open)))
+        self._pod.log.warning(f"the result was not confirmed by pods {missed}")
+        self._open.clear()
+        self._end_if_confirmed()
+
+    def _end_if_confirmed(self) -> None:
+        if not self._open and not self._over:
+            self._over = True
+            self._told()

@@ -1,0 +1,134 @@
+"""Forming the cluster: every pod's facts in, the plan out to every pod, before the deadline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from agent.decide.facts import Facts
+from agent.decide.messages import Message
+from agent.decide.plan import to_wire
+from agent.decide.planning import make_plan
+from agent.errors import IdentityRefused, PeersMissing
+from agent.lifecycle.pod import Pod
+from agent.lifecycle.roster import Roster
+from agent.machine.api import Timer
+
+FIRST_REPORT_SECONDS = 10.0
+REPORT_SECONDS = 30.0
+SHOWN_MISSING = 12
+
+
+class Forming:
+    """From the first look-up to a plan that every pod has confirmed; then `formed()` is called once.
+
+    Without a roster the cluster is this pod alone. Raises PeersMissing or IdentityRefused into the
+    loop when the deadline passes first.
+    """
+
+    def __init__(self, pod: Pod, roster: Roster | None, formed: Callable[[], None]) -> None:
+        self._pod = pod
+        self._machine = pod.machine
+        self._settings = pod.settings
+        self._roster = roster
+        self._formed = formed
+        self._unconfirmed: set[int] = set()
+        self._deadline: Timer | None = None
+        self._report_timer: Timer | None = None
+        self.facts: dict[int, Facts] = {}
+        self.over = False
+        """Formed, or given up."""
+
+    def start(self) -> None:
+        self._pod.phase("forming")
+        self._pod.gather_facts(self._take)
+        if self._roster is not None:
+            self._deadline = self._machine.later(self._settings.peer_timeout, self._deadline_passed)
+            self._report_timer = self._machine.later(FIRST_REPORT_SECONDS, self._report)
+
+    def message(self, index: int, message: Message) -> None:
+        """`facts` or `planned` of a worker."""
+        if self.over:
+            return
+        if message["type"] == "facts":
+            self._take(Facts.from_json(message["facts"]))
+        else:
+            self._unconfirmed.discard(index)
+            self._end_if_confirmed()
+
+    def close(self) -> None:
+        """No more reports, no deadline."""
+        self.over = True
+        for timer in (self._deadline, self._report_timer):
+            if timer is not None:
+                timer.cancel()
+
+    def _take(self, facts: Facts) -> None:
+        self.facts[facts.index] = facts
+        if len(self.facts) == self._settings.nnodes and self._pod.plan is None and not self.over:
+            self._pod.event("peers-ready")
+            self._plan()
+
+    def _plan(self) -> None:
+        settings = self._settings
+        plan = make_plan(
+            self.facts.values(),
+            epoch=settings.epoch,
+            prefix=settings.hostname_prefix,
+            domain=settings.domain_name,
+            slots=settings.gpus_per_node,
+            topology=self._pod.job.topology,
+        )
+        for warning in plan.warnings:
+            self._pod.log.warning(warning)
+        if self._roster is not None:
+            self._roster.committed = True
+            self._unconfirmed = set(self._roster.peers)
+            self._roster.say({"type": "plan", "plan": to_wire(plan)})
+        self._pod.keep_plan(plan)
+        self._end_if_confirmed()
+
+    def _end_if_confirmed(self) -> None:
+        if self._unconfirmed or self._pod.plan is None:
+            return
+        self.close()
+        pods = self._settings.nnodes
+        seconds = self._machine.now() - self._pod.job.started
+        self._pod.event("cluster-formed")
+        self._pod.log.info(f"the cluster is formed: {pods} of {pods} pods, {seconds:.1f} s after this pod's start")
+        self._formed()
+
+    # Waiting
+
+    def waiting_for(self) -> dict[int, str]:
+        """Pods without which the cluster is not formed, and why they are missing."""
+        assert self._roster is not None
+        absent = self._roster.absent()
+        for index in self._roster.peers:
+            if index not in absent and index not in self.facts:
+                absent[index] = "connected, still finding its place"
+            elif index not in absent and index in self._unconfirmed:
+                absent[index] = "connected, has not confirmed the plan"
+        if 0 not in self.facts:
+            absent[0] = "this pod itself is still finding its place"
+        return dict(sorted(absent.items()))
+
+    def _report(self) -> None:
+        absent = self.waiting_for()
+        lines = [f"peer {index}: {why}" for index, why in list(absent.items())[:SHOWN_MISSING]]
+        if len(absent) > SHOWN_MISSING:
+            lines.append(f"and {len(absent) - SHOWN_MISSING} more: a4-agent peers lists them")
+        self._pod.log.info(f"waiting for {len(absent)} of {self._settings.nnodes} pods:")
+        for line in lines:
+            self._pod.log.info(f"  {line}")
+        self._pod.update_state(missing={str(index): why for index, why in absent.items()})
+        self._report_timer = self._machine.later(REPORT_SECONDS, self._report)
+
+    def _deadline_passed(self) -> None:
+        assert self._roster is not None
+        absent = self.waiting_for()
+        seconds = self._settings.peer_timeout
+        text = f"{len(absent)} of {self._settings.nnodes} pods did not come within {seconds:.0f} s"
+        reasons = "\n".join(f"{self._pod.where(index)}: {why}" for index, why in absent.items())
+        refused = any(index in absent for index in self._roster.identity_problems())
+        self.close()
+        raise (IdentityRefused if refused else PeersMissing)(text, reasons)

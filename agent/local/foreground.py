@@ -1,0 +1,121 @@
+"""`a4-agent local run`: a cluster in the foreground, from its start to the report."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+from agent.errors import AgentError, Exit
+from agent.local.client import LocalCluster, Output
+from agent.local.report import collect, job_code
+from agent.local.spec import ClusterSpec
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class _Stopper:
+    """Ends the pods, in good order the first time it is asked, at once the second time."""
+
+    def __init__(self, cluster: LocalCluster, grace: float) -> None:
+        self._cluster = cluster
+        self._grace = grace
+        self.is_started = False
+        self.timed_out = False
+        self._asked = False
+
+    def on_signal(self, number: int, frame: FrameType | None) -> None:
+        if not self.is_started:
+            sys.exit(128 + number)
+        self.stop()
+
+    def on_timeout(self) -> None:
+        self.timed_out = True
+        self.stop()
+
+    def stop(self) -> None:
+        grace = 0.0 if self._asked else self._grace
+        self._asked = True
+        # In a thread: the main one goes on to show what pods say while they end.
+        threading.Thread(target=self._terminate, args=(grace,), daemon=True).start()
+
+    def _terminate(self, grace: float) -> None:
+        with contextlib.suppress(AgentError, OSError):
+            self._cluster.terminate(grace)
+
+
+class _Lines:
+    """Passes whole lines on, so that those of different pods do not mix."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._rest: dict[int, bytes] = {}
+
+    def add(self, output: Output) -> None:
+        data = self._rest.pop(output.pod, b"") + output.data
+        whole, newline, rest = data.rpartition(b"\n")
+        if rest:
+            self._rest[output.pod] = rest
+        write_all(self._descriptor, whole + newline)
+
+    def finish(self) -> None:
+        for rest in self._rest.values():
+            write_all(self._descriptor, rest + b"\n")
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write; when the reader is gone (`| head`), the rest goes nowhere and the run goes on."""
+    try:
+        while data:
+            data = data[os.write(descriptor, data) :]
+    except BrokenPipeError:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, descriptor)
+        os.close(null)
+
+
+@contextlib.contextmanager
+def _handlers(stopper: _Stopper, timeout: float) -> Iterator[None]:
+    before = {number: signal.signal(number, stopper.on_signal) for number in _SIGNALS}
+    timer = threading.Timer(timeout, stopper.on_timeout)
+    timer.daemon = True
+    if timeout:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def run_in_foreground(spec: ClusterSpec, *, timeout: float, grace: float, as_json: bool) -> int:
+    """Run the job to its end, show its output and the report; returns the job's exit code."""
+    cluster = LocalCluster(spec)
+    stopper = _Stopper(cluster, grace)
+    with cluster, _handlers(stopper, timeout):
+        cluster.build()
+        stopper.is_started = True
+        cluster.start_pods()
+        _show_output(cluster, as_json)
+        pods = cluster.wait()
+        code = int(Exit.TIME_LIMIT) if stopper.timed_out else job_code(pods)
+        report = collect(cluster, pods, code)
+    text = json.dumps(report.to_dict(), indent=2) if as_json else f"\n{report}"
+    write_all(1, f"{text}\n".encode())
+    return code
+
+
+def _show_output(cluster: LocalCluster, as_json: bool) -> None:
+    errors = _Lines(2)
+    for output in cluster.output(follow=True):
+        if output.stream == "err":
+            errors.add(output)
+        elif output.pod == 0:
+            write_all(2 if as_json else 1, output.data)
+    errors.finish()

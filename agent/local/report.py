@@ -1,0 +1,192 @@
+"""What a run on a local cluster left behind, as text and as JSON. Pure but for `collect`."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from agent.local.client import LocalCluster
+from agent.local.pods import PodInfo
+from agent.local.spec import ClusterSpec
+
+HOSTFILE = "/etc/job-worker-services.txt"
+TERMINATION_LOG = "/dev/termination-log"
+_MANY = 8
+_SHORT = 12
+
+Table = Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class PodReport:
+    """One pod: how it ended, why, and the events of its agent."""
+
+    info: PodInfo
+    events: list[dict[str, Any]] = field(default_factory=list)
+    cause: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that is shown at the end of `local run`."""
+
+    name: str
+    code: int
+    pods: list[PodReport]
+    plan: dict[str, Any] = field(default_factory=dict)
+    hostfile: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `--json` prints."""
+        pods = [asdict(pod.info) | {"cause": pod.cause, "events": pod.events} for pod in self.pods]
+        order = {"source": self.plan.get("source", ""), "order": self.plan.get("peers", [])}
+        return {"name": self.name, "code": self.code, "pods": pods, **order, "hostfile": self.hostfile}
+
+    def __str__(self) -> str:
+        parts = [timeline(self.pods), order_table(self.plan), self._hostfile_text(), ends_table(self.pods)]
+        return "\n\n".join(part for part in parts if part)
+
+    def _hostfile_text(self) -> str:
+        return f"Hostfile {HOSTFILE}:\n{_indent(self.hostfile)}" if self.hostfile else ""
+
+
+def run_directory(spec: ClusterSpec, index: int) -> str:
+    """Where the agent of a pod keeps its state."""
+    default = spec.env.get("A4_RUN_DIR", "/run/a4-agent")
+    return spec.pod_env.get(index, {}).get("A4_RUN_DIR", default)
+
+
+def job_code(pods: Sequence[PodInfo]) -> int:
+    """The coordinator's exit code, or the first that is not 0 when that is."""
+    codes = [pod.code for pod in sorted(pods, key=lambda pod: pod.index)]
+    return next((code for code in codes if code), 0)
+
+
+def collect(cluster: LocalCluster, pods: Sequence[PodInfo], code: int) -> Report:
+    """Read what the agents have left in their pods."""
+    found, plan, hostfile = [], b"", b""
+    for pod in pods:
+        if pod.started is None:
+            found.append(PodReport(pod))
+            continue
+        directory = run_directory(cluster.spec, pod.index)
+        names = [f"{directory}/events.jsonl", f"{directory}/plan.json", HOSTFILE, TERMINATION_LOG]
+        files = cluster.read_bytes(pod.index, names)
+        events, pod_plan, pod_hostfile, last_words = [files[name] or b"" for name in names]
+        plan, hostfile = plan or pod_plan, hostfile or pod_hostfile
+        cause = _cause(last_words) if pod.code else ""
+        found.append(PodReport(pod, _events(events), cause))
+    order = _object(plan)
+    return Report(cluster.name, code, found, order, hostfile.decode(errors="replace"))
+
+
+def _object(text: bytes | str) -> dict[str, Any]:
+    """A JSON object, empty when it is none: what a killed agent left may be torn."""
+    try:
+        data = json.loads(text)
+    except ValueError:
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def _events(text: bytes) -> list[dict[str, Any]]:
+    found = [_object(line) for line in text.decode(errors="replace").splitlines()]
+    return [event for event in found if "event" in event and isinstance(event.get("monotonic"), (int, float))]
+
+
+def _cause(text: bytes) -> str:
+    return str(_object(text).get("what", ""))
+
+
+def _milestones(pod: PodReport, begin: float) -> dict[str, float]:
+    """Seconds from the first container's start to each event of a pod, the first time it came."""
+    times = {}
+    if pod.info.created_monotonic is not None:
+        times["container"] = pod.info.created_monotonic - begin
+    for event in pod.events:
+        times.setdefault(str(event["event"]), float(event["monotonic"]) - begin)
+    return times
+
+
+def timeline(pods: Sequence[PodReport]) -> str:
+    """When each pod reached each event; for many pods the least, the median and the most."""
+    begins = [pod.info.created_monotonic for pod in pods if pod.info.created_monotonic is not None]
+    if not begins:
+        return ""
+    times = {pod.info.index: _milestones(pod, min(begins)) for pod in pods if pod.info.created_monotonic}
+    names = {name for row in times.values() for name in row}
+
+    def median(name: str) -> float:
+        return statistics.median(row[name] for row in times.values() if name in row)
+
+    events = sorted(names, key=median)
+    rows = [[f"pod {index}", *(_seconds(row.get(name)) for name in events)] for index, row in times.items()]
+    if len(times) > _MANY:
+        values = [[row[name] for row in times.values() if name in row] for name in events]
+        rows = [
+            [label, *(_seconds(choose(column)) for column in values)]
+            for label, choose in (("min", min), ("median", statistics.median), ("max", max))
+        ]
+        rows.append(["pods", *(str(len(column)) for column in values)])
+    head = "Start-up, seconds after the first container was begun:"
+    return f"{head}\n{_table([['', *events], *rows])}"
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def order_table(plan: dict[str, Any]) -> str:
+    """Who has which rank, and where that is."""
+    peers = plan.get("peers")
+    if not isinstance(peers, list) or not peers:
+        return "No plan was made."
+    rows = [["rank", "pod", "node", "cluster", "block", "sub-block", "host"]]
+    for rank, peer in enumerate(peers):
+        place = [_short(part) for part in peer.get("place") or []]
+        node = str(peer.get("node", ""))
+        rows.append([str(peer.get("rank", rank)), str(peer.get("index", "?")), node, *place])
+    source = plan.get("source") or "no places known, order of the indices"
+    return f"Order ({source}):\n{_table(rows)}"
+
+
+def _short(part: object) -> str:
+    text = str(part)
+    return text if len(text) <= 2 * _SHORT else text[:_SHORT] + "…"
+
+
+def ends_table(pods: Sequence[PodReport]) -> str:
+    """How every pod ended; pods that ended alike stand in one line."""
+    groups: dict[tuple[str, str], list[int]] = {}
+    for pod in pods:
+        end = pod.info.state if pod.info.code is None else str(pod.info.code)
+        groups.setdefault((end, pod.cause), []).append(pod.info.index)
+    rows = [["pods", "exit code", "cause"]]
+    rows += [[_ranges(indices), end, cause] for (end, cause), indices in groups.items()]
+    return f"Ends:\n{_table(rows)}"
+
+
+def _ranges(indices: Sequence[int]) -> str:
+    """`0-3,7` for [0, 1, 2, 3, 7]."""
+    found: list[list[int]] = []
+    for index in sorted(indices):
+        if found and found[-1][1] == index - 1:
+            found[-1][1] = index
+        else:
+            found.append([index, index])
+    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in found)
+
+
+def _table(rows: Table) -> str:
+    columns = max(len(row) for row in rows)
+    full = [[*row, *[""] * (columns - len(row))] for row in rows]
+    widths = [max(len(row[column]) for row in full) for column in range(columns)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in full]
+    return _indent("\n".join(lines))
+
+
+def _indent(text: str) -> str:
+    return "\n".join(f"  {line}".rstrip() for line in text.splitlines())

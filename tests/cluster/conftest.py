@@ -1,0 +1,100 @@
+"""Real clusters for real tests: sandboxes with the real agent, sshd, DNS, mpirun."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.local.client import LocalCluster
+from agent.local.pods import PodInfo
+from agent.local.spec import ClusterSpec
+
+END_SECONDS = 90.0
+"""Guards against hanging; what must be quick is measured by the benchmark."""
+RUN_DIR = "/run/a4-agent"
+
+
+class Trial:
+    """One local cluster under test."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self.cluster = cluster
+
+    def codes(self, timeout: float = END_SECONDS) -> dict[int, int | None]:
+        """Exit code of every pod that was started, once all have ended."""
+        try:
+            ends = self.cluster.wait(timeout)
+        except TimeoutError:
+            pytest.fail(f"pods have not ended: {self.cluster.pods()}\n{self.log()}")
+        return {end.index: end.code for end in ends if self.cluster.spec.starts(end.index)}
+
+    def log(self) -> str:
+        """All that all pods have printed."""
+        return "".join(f"[{out.pod}] {out.data.decode(errors='replace')}" for out in self.cluster.output())
+
+    def said(self, index: int) -> dict[str, Any]:
+        """The pod's termination message."""
+        message: dict[str, Any] = json.loads(self.cluster.read(index, "/dev/termination-log"))
+        return message
+
+    def events(self, index: int) -> list[str]:
+        lines = self.cluster.read(index, f"{RUN_DIR}/events.jsonl").splitlines()
+        return [json.loads(line)["event"] for line in lines]
+
+    def kill_agent(self, index: int) -> None:
+        """SIGKILL to the agent itself; tini then ends the pod, and our own command with it."""
+        pid = self.cluster.read(index, f"{RUN_DIR}/lock").split()[1]
+        self.cluster.exec(index, ["bash", "-c", f"kill -KILL {pid}"])
+
+    def until(self, index: int, shell_test: str) -> None:
+        """Wait until a shell condition holds in a pod."""
+        script = f"for i in $(seq 3000); do {shell_test} && exit 0; sleep 0.02; done; exit 1"
+        done = self.cluster.exec(index, ["bash", "-c", script], timeout=END_SECONDS)
+        assert done.returncode == 0, f"{shell_test} never came true in pod {index}\n{self.log()}"
+
+    def until_event(self, index: int, event: str) -> None:
+        self.until(index, f"grep -qs '\"{event}\"' {RUN_DIR}/events.jsonl")
+
+
+Start = Callable[..., Trial]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """`start(pods=4, arguments=("none",), …)` builds a cluster, which ends with the test."""
+    with ExitStack() as stack:
+
+        def make(pods: int = 4, *, gpus_per_pod: int = 1, script: str = "", **more: Any) -> Trial:
+            files = dict(more.pop("files", {}))
+            if script:
+                files["/workload/task/task-script.sh"] = script.encode()
+            spec = ClusterSpec(pods=pods, gpus_per_pod=gpus_per_pod, files=files, **more)
+            trial = Trial(stack.enter_context(LocalCluster(spec)))
+            trial.cluster.start()
+            return trial
+
+        yield make
+
+
+def all_codes(trial: Trial, code: int) -> None:
+    """Every pod ends with `code`."""
+    codes = trial.codes()
+    assert set(codes.values()) == {code}, f"{codes}\n{trial.log()}"
+
+
+def ends(infos: list[PodInfo]) -> dict[int, int | None]:
+    return {info.index: info.code for info in infos}
+
+
+@pytest.fixture(scope="session")
+def ompi5() -> Path:
+    """The virtual environment with Open MPI 5, made by the set-up."""
+    path = Path(os.environ.get("A4_TEST_OMPI5") or Path(__file__).parents[2] / ".venv-ompi5")
+    assert (path / "bin" / "mpirun").exists(), f"{path} has no Open MPI 5: run make setup"
+    return path

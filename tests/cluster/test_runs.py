@@ -1,0 +1,229 @@
+"""Runs on formed clusters, and every way in which they end."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.conftest import RUN_DIR, Start, Trial, all_codes
+
+MARK = "while true; do sleep 1; done"
+QUICK = {"A4_LEASE_SECONDS": "4", "A4_PEER_TIMEOUT_SECONDS": "30"}
+
+
+def launch_of(kind: str, ompi5: Path, workload: str) -> dict[str, Any]:
+    """ENTRYPOINT and PATH for the Open MPI of that major version."""
+    if kind == "4":
+        return {"arguments": (workload,)}
+    path = f"{ompi5}/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    return {
+        "entrypoint": ("tini", "--", f"{ompi5}/bin/python", "-m", "agent", "run", workload),
+        "env": {"PATH": path},
+    }
+
+
+def results(trial: Trial) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(trial.cluster.read(0, f"{RUN_DIR}/results/result.json"))
+    return data
+
+
+@pytest.mark.parametrize("kind", ["4", "5"])
+def test_connectivity(start: Start, ompi5: Path, kind: str) -> None:
+    trial = start(4, gpus_per_pod=2, **launch_of(kind, ompi5, "connectivity"))
+    all_codes(trial, 0)
+    result = results(trial)
+    assert result["end"]["code"] == 0
+    assert result["data"]["mpirun"].startswith(f"{kind}.")
+    assert result["data"]["finished"] == list(range(8))
+    assert len(result["data"]["pairs"]) == 4
+    assert all(pair["bandwidth_gb_s"] > 0 and pair["latency_us"] > 0 for pair in result["data"]["pairs"])
+    log = trial.cluster.read(0, f"{RUN_DIR}/results/connectivity-test.log")
+    assert f"8 ranks on 4 pods (Open MPI {kind}." in log
+    assert "8 ranks on 4 pods" in trial.cluster.logs(0, "out")
+
+
+@pytest.mark.parametrize("kind", ["4", "5"])
+def test_connectivity_on_one_pod(start: Start, ompi5: Path, kind: str) -> None:
+    trial = start(1, gpus_per_pod=2, **launch_of(kind, ompi5, "connectivity"))
+    all_codes(trial, 0)
+    assert results(trial)["data"]["finished"] == [0, 1]
+
+
+SCRIPT = """\
+[ "$JOB_COMPLETION_INDEX" = {index} ] && {{ {what}; }}
+exit 0
+"""
+
+
+@pytest.mark.parametrize("index", [0, 2])
+@pytest.mark.parametrize(
+    ("what", "code"), [("exit 7", 7), ("exit 255", 255), ("kill -SEGV $$", 139), ("kill -KILL $$", 137)]
+)
+def test_a_script_that_fails_on_one_pod_ends_the_job(start: Start, index: int, what: str, code: int) -> None:
+    trial = start(3, script=SCRIPT.format(index=index, what=what))
+    all_codes(trial, code)
+    for pod in range(3):
+        end = trial.said(pod)
+        assert (end["code"], end["origin"]) == (code, "workload")
+        assert end["where"].startswith(f"pod {index}, ")
+
+
+def test_a_script_gets_what_the_plan_says(start: Start) -> None:
+    script = """
+printf '%s|' "$A4_NODE_RANK" "$NODE_RANK" "$MASTER_ADDR" "$MASTER_PORT" "$A4_HOSTFILE" "$A4_HOSTFILE_1PERNODE"
+printf '%s' "$HOSTILE" | sha256sum
+test -s "$A4_HOSTFILE" && test -s "$A4_HOSTFILE_1PERNODE"
+"""
+    hostile = "a b'c\"d$(touch /tmp/owned)`x`\\;|&\n\t=é \x01"
+    trial = start(3, script=script, env={"HOSTILE": hostile})
+    all_codes(trial, 0)
+    import hashlib
+
+    digest = hashlib.sha256(hostile.encode()).hexdigest()
+    order = [line.split()[1] for line in trial.cluster.read(0, "/tmp/job-worker-rank-order.txt").splitlines()]
+    for index in range(3):
+        rank = order.index(trial.cluster.spec.pod_name(index))
+        wanted = f"{rank}|{rank}|{order[0]}|6002|/etc/job-worker-services.txt|/etc/job-worker-services-1pernode.txt|"
+        assert trial.cluster.logs(index, "out") == f"{wanted}{digest}  -\n"
+
+
+def test_the_others_are_ended_when_one_fails(start: Start) -> None:
+    trial = start(3, script=f'[ "$JOB_COMPLETION_INDEX" = 1 ] && exit 9\n{MARK}')
+    all_codes(trial, 9)
+
+
+def test_a_script_that_ignores_sigterm_is_killed(start: Start) -> None:
+    trial = start(2, script=f"trap '' TERM\n[ \"$JOB_COMPLETION_INDEX\" = 1 ] && exit 9\n{MARK}")
+    all_codes(trial, 9)
+
+
+def test_no_script_is_said_on_every_pod(start: Start) -> None:
+    trial = start(2, arguments=("script",))
+    all_codes(trial, 66)
+    assert "no task script is mounted" in trial.said(1)["what"]
+
+
+def test_sleeping_pods_end_with_the_recorded_code(start: Start) -> None:
+    trial = start(3, script="exit 7", env={"SLEEP_INFINITY": "true"})
+    for index in range(3):
+        trial.until_event(index, "result-known")
+        assert trial.said(index)["code"] == 7
+    status = trial.cluster.exec(1, [sys.executable, "-m", "agent", "status"])
+    assert "exit code 7" in status.stdout, status
+    again = trial.cluster.exec(0, [sys.executable, "-m", "agent", "run", "none"])
+    assert (again.returncode, "runs in this pod already" in again.stderr) == (75, True), again
+    trial.cluster.signal(0, 15)
+    all_codes(trial, 7)
+
+
+def test_sigterm_to_the_coordinator_during_discovery(start: Start) -> None:
+    trial = start(3, missing=frozenset({2}), arguments=("none",))
+    trial.until_event(1, "coordinator-connected")
+    trial.cluster.signal(0, 15)
+    all_codes(trial, 143)
+
+
+def test_sigterm_to_a_waiting_worker(start: Start) -> None:
+    trial = start(3, missing=frozenset({2}), env=QUICK, arguments=("none",))
+    trial.until_event(1, "coordinator-connected")
+    trial.cluster.signal(1, 15)
+    assert trial.codes() == {0: 75, 1: 143}
+
+
+def test_sigterm_to_all_is_143_everywhere(start: Start) -> None:
+    trial = start(4, script=MARK)
+    trial.until_event(0, "run-started")
+    trial.cluster.terminate()
+    all_codes(trial, 143)
+
+
+def test_sigterm_to_one_worker_during_a_run(start: Start) -> None:
+    trial = start(3, script=MARK)
+    trial.until_event(2, "run-started")
+    trial.cluster.signal(2, 15)
+    assert trial.codes() == {0: 75, 1: 75, 2: 143}, trial.log()
+    assert trial.said(1)["where"].startswith("pod 2, ")
+
+
+LONG = ("connectivity", "--", "--repeats", "100000")
+
+
+def in_mpirun(trial: Trial) -> None:
+    """Wait until the ranks of every pod have reported."""
+    trial.until(0, f"grep -qs '\"step\": \"ranks\"' {RUN_DIR}/runs/*/record.jsonl")
+
+
+def test_sigterm_during_mpirun(start: Start) -> None:
+    trial = start(3, arguments=LONG)
+    in_mpirun(trial)
+    trial.cluster.signal(0, 15)
+    all_codes(trial, 143)
+
+
+@pytest.mark.parametrize("kind", ["4", "5"])
+@pytest.mark.parametrize("victim", ["orted|prted", "entrypoints/connectivity.py"])
+def test_a_killed_daemon_or_rank_is_never_success(start: Start, ompi5: Path, kind: str, victim: str) -> None:
+    launch = launch_of(kind, ompi5, "connectivity")
+    last = "entrypoint" if kind == "5" else "arguments"
+    trial = start(3, **{**launch, last: (*launch[last], *LONG[1:])})
+    in_mpirun(trial)
+    killed = trial.cluster.exec(1, ["pkill", "-KILL", "-f", victim])
+    assert killed.returncode == 0
+    all_codes(trial, 75 if victim.startswith("orted") else 137)
+    left = trial.log()
+    assert "connectivity is good" not in left
+
+
+@pytest.mark.parametrize("index", [0, 2])
+def test_a_killed_agent_ends_every_pod(start: Start, index: int) -> None:
+    trial = start(3, script=MARK, env=QUICK)
+    trial.until_event(2, "run-started")
+    trial.until_event(0, "run-started")
+    trial.kill_agent(index)
+    codes = trial.codes()
+    assert codes[index] == 137
+    assert {code for pod, code in codes.items() if pod != index} == {75}, trial.log()
+
+
+def test_a_killed_agent_during_mpirun(start: Start) -> None:
+    trial = start(3, arguments=LONG, env=QUICK)
+    in_mpirun(trial)
+    trial.kill_agent(2)
+    codes = trial.codes()
+    assert (codes[0], codes[1]) == (75, 75), trial.log()
+    assert "pod 2" in trial.said(1)["where"] + trial.said(1)["why"]
+
+
+def test_a_cut_link_ends_both_sides(start: Start) -> None:
+    trial = start(3, script=MARK, env=QUICK)
+    trial.until_event(1, "run-started")
+    trial.cluster.link(1, up=False)
+    all_codes(trial, 75)
+
+
+def test_a_killed_sshd_comes_back(start: Start) -> None:
+    trial = start(2, script="until test -e /tmp/go; do sleep 0.05; done")
+    trial.until_event(1, "run-started")
+    killed = trial.cluster.exec(1, ["bash", "-c", "kill -9 $(pgrep -f 'sshd.* -D -e' | head -1)"])
+    assert killed.returncode == 0, killed
+    name = trial.cluster.spec.pod_name(1)
+    trial.until(0, f"ssh -o ConnectTimeout=5 {name} touch /tmp/go 2>/dev/null")
+    trial.cluster.exec(0, ["touch", "/tmp/go"])
+    all_codes(trial, 0)
+    assert "is started again" in trial.log()
+
+
+def test_nothing_of_a_run_is_left_in_the_pods(start: Start) -> None:
+    """A script that leaves daemons behind; the pods sleep, so what is left would show."""
+    script = "(setsid bash -c 'trap \"\" TERM; while :; do sleep 1; done' &)\nexit 0"
+    trial = start(2, script=script, env={"SLEEP_INFINITY": "true"})
+    for index in range(2):
+        trial.until_event(index, "result-known")
+        left = trial.cluster.exec(index, ["bash", "-c", "grep -lz ^A4_RUN= /proc/[0-9]*/environ 2>/dev/null"])
+        assert left.stdout == "", left.stdout
+    trial.cluster.terminate()
+    all_codes(trial, 0)
