@@ -28,7 +28,9 @@ def look(environ: Mapping[str, str]) -> tuple[Found, bytes]:
 
 def log_for(settings: Settings, environ: Mapping[str, str], secret: bytes) -> Log:
     """The log of this pod's agent: labelled, and blind to secrets."""
-    secrets = secret_values(environ) | ({secret.decode(errors="replace")} if secret else set())
+    # Whoever prints the secret may leave out the newline at its end.
+    text = secret.decode(errors="replace").strip()
+    secrets = secret_values(environ) | ({text} if text else set())
     log = Log(settings.log_level, settings.log_format, secrets=secrets)
     log.labels = {"pod": f"{settings.index}/{settings.nnodes}", "job": settings.job_identifier}
     return log

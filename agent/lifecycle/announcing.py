@@ -9,7 +9,7 @@ from agent.lifecycle.pod import Pod
 from agent.lifecycle.roster import Roster
 
 SECONDS = 5.0
-"""For connected workers to confirm the result."""
+"""For workers that have been there to confirm the result, over a new connection if need be."""
 EARLY_SECONDS = 20.0
 """For workers that are still starting to hear that the job has failed already."""
 
@@ -27,9 +27,8 @@ class Announcement:
 
     def start(self, end: JobEnd, run_id: str, *, early: bool) -> None:
         """`early`: the job failed while its pods were still coming, so even those are waited for."""
-        absent = self._roster.absent()
-        live = [index for index, peer in self._roster.peers.items() if not peer.lost]
-        self._open = {index for index in live if early or index not in absent}
+        live = {index: peer for index, peer in self._roster.peers.items() if not peer.lost}
+        self._open = {index for index, peer in live.items() if early or peer.nonce}
         self._roster.say({"type": "result", "end": end.to_json(), "run": run_id, "stay": self._stay})
         self._pod.machine.later(EARLY_SECONDS if early else SECONDS, self._time_is_up)
         self._end_if_confirmed()

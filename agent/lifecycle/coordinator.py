@@ -8,7 +8,7 @@ from agent import __version__
 from agent.decide.ending import JobEnd, from_bug, from_error, from_signal, merged
 from agent.decide.messages import Message
 from agent.decide.peers import peer_name
-from agent.errors import AgentError, Exit, MissingProgram, PeerLost
+from agent.errors import AgentError, Exit, IdentityRefused, MissingProgram, PeerLost, PeersMissing
 from agent.lifecycle.announcing import Announcement
 from agent.lifecycle.forming import Forming
 from agent.lifecycle.pod import Pod
@@ -46,12 +46,15 @@ class Coordinator:
         self._over = False
 
     def start(self) -> None:
-        """Raises AgentError; `fail` then tells the other pods."""
+        """Raises AgentError; `fail` then tells the other pods, so the way to them is opened first."""
+        if self._signal is not None:
+            return
         pod = self._pod
-        pod.prepare()
         if not pod.alone:
             self._roster = self._make_roster()
             self._roster.start()
+        pod.prepare()
+        if not pod.alone:
             pod.start_sshd(lambda: None)
         self._forming = Forming(pod, self._roster, self._start_run)
         self._check_needs()
@@ -180,7 +183,8 @@ class Coordinator:
 
     def fail(self, error: AgentError) -> None:
         """The job cannot go on."""
-        self._job_fails(from_error(error))
+        others = isinstance(error, (PeersMissing, IdentityRefused, PeerLost))
+        self._job_fails(from_error(error, "" if others else self._pod.where(0)))
 
     def bug(self, traceback: str) -> None:
         end = from_bug(traceback, self._pod.where(0))
@@ -218,7 +222,7 @@ class Coordinator:
         self._end = end
         self._pod.report_end(end)
         self._pod.record_end(end, self._run_id)
-        stay = self._pod.settings.sleep and self._run is not None
+        stay = self._pod.settings.sleep and self._run is not None and self._signal is None
         if self._roster is None:
             self._told(stay)
             return

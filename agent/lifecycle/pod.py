@@ -14,7 +14,7 @@ from agent.decide.hostfile import hostfile, hostnames_order, rank_order
 from agent.decide.location import parse_location, parse_topology
 from agent.decide.peers import peer_name
 from agent.decide.plan import Plan
-from agent.errors import Exit, SettingsError
+from agent.errors import Exit, SettingsError, SystemFault
 from agent.lifecycle.sshd import Sshd
 from agent.log import Log
 from agent.machine.api import Interface, Machine, Whereabouts
@@ -63,8 +63,10 @@ class Pod:
         self.plan: Plan | None = None
         self.interface = LOOPBACK
         self._state: dict[str, Any] = {}
+        self.sshd_listens = False
+        self._state_lost = False
         self._sshd: Sshd | None = None
-        self._finished = finished
+        self._finished: Callable[[int], None] | None = finished
 
     @property
     def alone(self) -> bool:
@@ -85,9 +87,9 @@ class Pod:
         for path in (self.dir.channels, self.dir.ssh):
             self.machine.make_private_dir(path)
         for path in (self.dir.plan, self.dir.facts):
-            self.machine.write(path, "null\n", 0o600)
-        self.machine.write(self.dir.events, "", 0o600)
-        self.machine.write(self.dir.token, self.nonce + "\n", 0o600)
+            self.write(path, "null\n", 0o600)
+        self.write(self.dir.events, "", 0o600)
+        self.write(self.dir.token, self.nonce + "\n", 0o600)
         self.event("agent-started", when=self.job.started)
         self.phase("preparing")
         self._beat_alive()
@@ -99,6 +101,7 @@ class Pod:
         """Raises AgentError, at once or into the loop."""
 
         def listens() -> None:
+            self.sshd_listens = True
             self.event("sshd-listening")
             listening()
 
@@ -133,7 +136,7 @@ class Pod:
         from agent.decide.keys import JobKeys
         from agent.decide.ssh_files import authorized_keys, known_hosts, ssh_config, sshd_config, with_block
 
-        settings, write = self.settings, self.machine.write
+        settings, write = self.settings, self.write
         keys = JobKeys(self.job.secret, settings.epoch)
         given = {name: self.job.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in self.job.environ}
         session_env = {**given, "SHLVL": "2"}  # keeps bash from reading .bashrc in each session
@@ -154,7 +157,7 @@ class Pod:
             sshd_config(port=settings.ssh_port, addresses=addresses, directory=ssh, session_env=session_env),
             0o600,
         )
-        self.machine.make_dir("/root/.ssh", 0o700)
+        self.make_dir("/root/.ssh", 0o700)
         present = self.machine.read(ROOT_SSH_CONFIG) or ""
         write(ROOT_SSH_CONFIG, with_block(present, f"Include {self.dir.ssh_config}"), 0o600)
         write(f"{self.dir.path}/control-channel.sh", self._channel_script(), 0o700)
@@ -216,17 +219,31 @@ class Pod:
     # The plan
 
     def keep_plan(self, plan: Plan) -> None:
-        """Write the plan and every file that follows its order. Raises OSError."""
+        """Write the plan and every file that follows its order. Raises SystemFault."""
         self.plan = plan
         names = [peer.name for peer in plan.peers]
-        self.machine.write(HOSTFILE, hostfile(names, plan.slots))
-        self.machine.write(HOSTFILE_ONE_PER_NODE, hostfile(names, 1))
-        self.machine.write(RANK_ORDER, rank_order(plan))
-        self.machine.write(HOSTNAMES_ORDER, hostnames_order(plan))
-        self._write_json(self.dir.plan, plan.to_json())
+        self.write(HOSTFILE, hostfile(names, plan.slots))
+        self.write(HOSTFILE_ONE_PER_NODE, hostfile(names, 1))
+        self.write(RANK_ORDER, rank_order(plan))
+        self.write(HOSTNAMES_ORDER, hostnames_order(plan))
+        self.write(self.dir.plan, json.dumps(plan.to_json(), indent=1) + "\n", 0o600)
         self.event("plan-ready")
 
-    # State for people and probes
+    def write(self, path: str, text: str, mode: int = 0o644) -> None:
+        """A file that the job needs. Raises SystemFault."""
+        try:
+            self.machine.write(path, text, mode)
+        except OSError as error:
+            raise SystemFault(f"{path} cannot be written: {error.strerror}") from error
+
+    def make_dir(self, path: str, mode: int) -> None:
+        """A directory that the job needs. Raises SystemFault."""
+        try:
+            self.machine.make_dir(path, mode)
+        except OSError as error:
+            raise SystemFault(f"{path} cannot be made: {error.strerror}") from error
+
+    # State for people and probes: a full disk must not end a job that needs none of it
 
     def event(self, name: str, detail: str = "", when: float | None = None) -> None:
         now = self.machine.now()
@@ -235,7 +252,8 @@ class Pod:
             record |= {"monotonic": when, "time": record["time"] - (now - when)}
         if detail:
             record["detail"] = detail
-        self.machine.append(self.dir.events, json.dumps(record).encode() + b"\n")
+        line = json.dumps(record).encode() + b"\n"
+        self.attempt(lambda: self.machine.append(self.dir.events, line))
 
     def phase(self, name: str, **more: Any) -> None:
         """What this pod is doing, for `a4-agent status`."""
@@ -257,10 +275,20 @@ class Pod:
         self._write_json(self.dir.state, self._state)
 
     def _write_json(self, path: str, data: Mapping[str, Any]) -> None:
-        self.machine.write(path, json.dumps(data, indent=1) + "\n", 0o600)
+        text = json.dumps(data, indent=1) + "\n"
+        self.attempt(lambda: self.machine.write(path, text, 0o600))
+
+    def attempt(self, write: Callable[[], None]) -> None:
+        """Write what is only for people; the first failure is said, and no failure ends anything."""
+        try:
+            write()
+        except OSError as error:
+            if not self._state_lost:
+                self.log.warning(f"state of this pod cannot be kept: {error.filename}: {error.strerror}")
+            self._state_lost = True
 
     def _beat_alive(self) -> None:
-        self.machine.refresh(self.dir.alive)
+        self.attempt(lambda: self.machine.refresh(self.dir.alive))
         self.machine.later(ALIVE_SECONDS, self._beat_alive)
 
     # The end
@@ -268,7 +296,7 @@ class Pod:
     def record_end(self, end: JobEnd, run_id: str = "", code: int | None = None) -> None:
         """Leave the job's end where Kubernetes and people look; `code` is this pod's own if it differs."""
         message = termination_message(end, epoch=self.settings.epoch, pod=self.settings.index, run=run_id, code=code)
-        self.machine.overwrite(TERMINATION_LOG, self.log.masked(message))
+        self.attempt(lambda: self.machine.overwrite(TERMINATION_LOG, self.log.masked(message)))
         self.update_state(end={**end.to_json(), "run": run_id})
         self.event("result-known", detail=f"{end.code} {end.what}")
 
@@ -280,8 +308,11 @@ class Pod:
             self.log.error(f"the job ends with exit code {end.code}: {end}")
 
     def finish(self, code: int) -> None:
-        """The last thing: stop sshd and leave the loop with this pod's exit code."""
+        """The last thing: stop sshd and leave the loop with this pod's exit code. Later calls do nothing."""
+        if self._finished is None:
+            return
+        finished, self._finished = self._finished, None
         self.phase("ended", code=code)
         if self._sshd is not None:
             self._sshd.close()
-        self._finished(code)
+        finished(code)

@@ -13,11 +13,10 @@ PEER_MOST_SECONDS = 1.0
 
 def peer_policy() -> wait_base:
     """Between two tries at one peer: quick at first, since pods start together, then once a second."""
-    from tenacity import wait_exponential_jitter
+    from tenacity import wait_exponential, wait_random
 
-    return wait_exponential_jitter(
-        initial=PEER_FIRST_SECONDS, exp_base=1.5, max=PEER_MOST_SECONDS, jitter=PEER_FIRST_SECONDS
-    )
+    growing = wait_exponential(multiplier=PEER_FIRST_SECONDS, exp_base=1.5, max=PEER_MOST_SECONDS)
+    return growing + wait_random(0, PEER_FIRST_SECONDS)
 
 
 def pause(policy: wait_base, attempt: int) -> float:

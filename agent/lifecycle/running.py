@@ -39,7 +39,7 @@ def run_context(pod: Pod, run_id: str, args: Sequence[str], mpi: Mpi | None = No
     assert pod.plan is not None
     settings = pod.settings
     run_dir = pod.dir.run(run_id)
-    pod.machine.make_dir(run_dir, 0o700)
+    pod.make_dir(run_dir, 0o700)
     return context_for(pod, pod.plan, run_id, run_dir, args, mpi, settings.task_script)
 
 
@@ -187,7 +187,7 @@ class Run:
 
     def _output(self, stream: int, data: bytes) -> None:
         self._pod.machine.emit(stream, data)
-        self._pod.machine.append(f"{self._context.run_dir}/output.log", data)
+        self._pod.attempt(lambda: self._pod.machine.append(f"{self._context.run_dir}/output.log", data))
         self._tail = (self._tail + data)[-TAIL_BYTES:]
 
     def _of(self, index: int) -> RunContext:

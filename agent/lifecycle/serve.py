@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable
 from typing import Protocol
 
-from agent.errors import AgentError, ClusterBusy
+from agent.errors import AgentError, ClusterBusy, Exit
 from agent.lifecycle.pod import Job, Pod
 from agent.log import Log
 from agent.machine.host import Host
@@ -54,7 +54,11 @@ def serve(job: Job, log: Log) -> int:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     loop.post(role.start)
     while not ended:
-        guarded(loop.run, role)
+        try:
+            guarded(loop.run, role)
+        except Exception:
+            log.error(f"a bug in a4-agent while it was ending:\n{traceback.format_exc()}")
+            return int(Exit.BUG)
     return ended[0]
 
 

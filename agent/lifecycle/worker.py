@@ -17,6 +17,8 @@ from agent.machine.api import Channel, Timer
 from agent.workloads.registry import find_workload
 
 REPORT_SECONDS = 30.0
+EARLY_SECONDS = 20.0
+"""How long a pod that cannot go on waits to tell a coordinator that has not come yet."""
 LAST_WORDS_SECONDS = 2.0
 """The most that this pod's end waits for the coordinator to close the channel, having read all."""
 
@@ -43,7 +45,7 @@ class Worker:
         pod = self._pod
         pod.prepare()
         self._machine.accept(pod.dir.channels, self._opened)
-        pod.start_sshd(lambda: pod.phase("waiting", waiting_for="the coordinator"))
+        pod.start_sshd(lambda: pod.phase("waiting"))
         pod.gather_facts(self._facts_ready)
         self._deadline = self._machine.later(self._settings.peer_timeout, self._nobody_came)
         self._machine.later(REPORT_SECONDS, self._report)
@@ -84,13 +86,14 @@ class Worker:
             self._coordinator = nonce
             self._link.detach()
             self._link = Link()
-            if self._pod.facts is not None:
+            if self._own_end is not None:
+                self._link.say({"type": "stopping", "end": self._own_end.to_json()})
+            elif self._pod.facts is not None:
                 self._link.say({"type": "facts", "facts": self._pod.facts.to_json()})
         if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+            self._end_waiting()
             self._pod.event("coordinator-connected")
-            self._pod.phase("forming", waiting_for="the plan")
+            self._pod.phase("forming")
         self._link.attach(channel, self._machine.now())
         self._link.take(message, self._machine.now())
         self._link.mention({"type": "hello", "v": CHANNEL_VERSION, "nonce": self._pod.nonce, "version": __version__})
@@ -144,8 +147,8 @@ class Worker:
             self._part.stop()
 
     def _part_over(self, status: int) -> None:
-        self._pod.event("run-ended", detail=str(status))
         self._part = None
+        self._pod.event("run-ended", detail=str(status))
         self._say_done(exit_code(status), "", status)
         if self._own_end is not None:
             self._give_up()
@@ -174,7 +177,9 @@ class Worker:
 
     def signalled(self, number: int) -> None:
         """SIGTERM or SIGINT for this pod; again: no more patience."""
-        if self._end is not None:
+        if self._over:
+            self._pod.finish(self._code())
+        elif self._end is not None:
             self._leave()
         else:
             self._end_by_oneself(from_signal(number, self._pod.where(self._settings.index)))
@@ -201,12 +206,20 @@ class Worker:
         if self._over:
             return
         self._over = True
+        self._end_waiting()
         if self._part is not None:
             self._part.stop()
-        if self._link.channel is None:
-            self._pod.finish(self._code())
-        else:
+        if self._link.channel is not None:
             self._machine.later(LAST_WORDS_SECONDS, lambda: self._pod.finish(self._code()))
+        elif self._can_still_be_heard():
+            self._machine.later(EARLY_SECONDS, lambda: self._pod.finish(self._code()))
+        else:
+            self._pod.finish(self._code())
+
+    def _can_still_be_heard(self) -> bool:
+        """This pod failed, no coordinator knows of it, and one may be about to connect."""
+        told_to_end = self._code() in (Exit.TERMINATED, Exit.INTERRUPTED, Exit.PEERS_MISSING)
+        return not self._coordinator and not told_to_end and self._pod.sshd_listens
 
     def _code(self) -> int:
         """The job's code, except for a pod that was itself told to end, or failed, before there was one."""
@@ -223,6 +236,12 @@ class Worker:
                 f"sshd listens on {address}; see the log of {self._pod.where(0)} for why it does not reach it",
             )
         )
+
+    def _end_waiting(self) -> None:
+        """The coordinator has come, or this pod no longer waits for it."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
 
     def _report(self) -> None:
         if self._deadline is None:

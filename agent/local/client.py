@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import secrets
+import select
 import signal
 import socket
 import subprocess
@@ -135,8 +137,13 @@ class LocalCluster:
 
     def quit(self) -> None:
         """End the cluster at once, whoever has started it."""
-        with contextlib.suppress(errors.AgentError):
-            self._ask({"op": "quit"})
+        with contextlib.suppress(errors.AgentError, OSError):
+            process = os.pidfd_open(self.supervisor_pid())
+            try:
+                self._ask({"op": "quit"})
+                select.select([process], [], [], _END_DEADLINE)
+            finally:
+                os.close(process)
         self.close()
 
     def terminate(self, grace: float = 30.0) -> list[PodInfo]:
@@ -181,10 +188,13 @@ class LocalCluster:
         input: bytes | str | None = None,
         timeout: float | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command in a pod with the pod's environment, as `kubectl exec` does; its output as text."""
+        """Run a command in a pod with the pod's environment, as `kubectl exec` does; its output as text.
+
+        After `timeout` seconds it is killed, and TimeoutError raised.
+        """
         content = input.encode() if isinstance(input, str) else input
         with self.popen(index, argv, env=env) as running:
-            out, err = running.communicate(content, timeout)
+            out, err = running.communicate(content or b"", timeout)
             return subprocess.CompletedProcess(list(argv), running.code or 0, out, err)
 
     def popen(self, index: int, argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> Running:

@@ -38,6 +38,7 @@ def dnsmasq_argv(program: str, spec: ClusterSpec, hosts_file: str) -> list[str]:
         "--log-facility=/dev/null",
         "--pid-file=",
         "--user=root",
+        "--group=root",
         "--no-resolv",
         "--no-hosts",
         f"--addn-hosts={hosts_file}",

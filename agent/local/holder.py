@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import socket
 import sys
 from typing import Any
@@ -14,6 +15,9 @@ from agent.local.podenv import Job
 from agent.local.requests import Requests
 from agent.local.spec import ClusterSpec
 from agent.local.supervisor import Supervisor, Surroundings
+from agent.local.syscalls import CLONE_NEWPID, die_with_parent, pid_outside, unshare
+
+_PRIVILEGED = "it needs the rights of root on the machine: inside a container, start that with --privileged"
 
 
 def main(owner_descriptor: int) -> None:
@@ -24,10 +28,9 @@ def main(owner_descriptor: int) -> None:
     message = first.read()
     if message is None:
         return
-    if message["detached"] and os.fork() > 0:
-        # The client waits for this process; its child belongs to nobody.
-        return
     try:
+        if _fork(message["detached"]):
+            return
         listener, supervisor = _build(message)
     except AgentError as error:
         first.send({"error": type(error).__name__, "what": error.what, "hint": error.hint})
@@ -44,6 +47,26 @@ def main(owner_descriptor: int) -> None:
     supervisor.loop.run()
 
 
+def _fork(detached: bool) -> bool:
+    """Go on in a child that is PID 1 of a new namespace; True in the process that was started."""
+    parent = pid_outside()
+    try:
+        unshare(CLONE_NEWPID)
+    except OSError as error:
+        raise SystemFault(f"the local cluster cannot be built: {error}", _PRIVILEGED) from error
+    child = os.fork()
+    if child == 0:
+        if not detached:
+            die_with_parent(parent)
+        # A PID 1 is deaf to signals that it does not handle.
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            signal.signal(number, lambda number, frame: sys.exit(128 + number))
+        return False
+    if not detached:
+        os.waitpid(child, 0)
+    return True
+
+
 def _end(supervisor: Supervisor) -> None:
     supervisor.close()
     sys.exit(0)
@@ -57,8 +80,7 @@ def _build(message: Message) -> tuple[socket.socket, Supervisor]:
     try:
         supervisor.build()
     except OSError as error:
-        hint = "it needs the rights of root on the machine: inside a container, start that with --privileged"
-        raise SystemFault(f"the local cluster cannot be built: {error}", hint) from error
+        raise SystemFault(f"the local cluster cannot be built: {error}", _PRIVILEGED) from error
     return listener, supervisor
 
 

@@ -26,7 +26,7 @@ class PodInfo:
     node: str
     address: str
     state: str = ABSENT
-    """absent (missing or dead), waiting (late), starting, running, ended."""
+    """absent (missing or dead), waiting (still to come), starting, running, ended."""
     code: int | None = None
     """Exit code of the container: 128 + n after signal n."""
     pid: int | None = None
@@ -46,6 +46,8 @@ class Pod:
     """A pod and the supervisor's hold on it."""
 
     info: PodInfo
+    child: int = 0
+    """Its first process, as the supervisor numbers it."""
     pidfd: int = -1
     mounts: int = -1
     """Its mount namespace, which stays readable after its last process."""

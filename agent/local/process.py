@@ -1,7 +1,7 @@
 """Starting processes in namespaces: the first of a pod, further ones in it, helpers of the supervisor.
 
-All are children of the supervisor, also those in other PID namespaces: it sees every exit code itself, and
-the kernel ends them all with it.
+All are children of the supervisor, also those in other PID namespaces: it sees every exit code itself.
+Their namespaces lie within that of the supervisor, which is PID 1 there: the kernel ends them all with it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from agent.local.syscalls import (
     CLONE_NEWNS,
     CLONE_NEWPID,
     CLONE_NEWUTS,
-    die_with_parent,
+    pid_outside,
     setns,
     unshare,
 )
@@ -67,10 +67,9 @@ class Forker:
 
     def fork(self, child: Callable[[], None]) -> int:
         """A child in this PID namespace."""
-        parent = os.getpid()
         pid = os.fork()
         if pid == 0:
-            _run_child(parent, child)
+            _run_child(child)
         return pid
 
     def fork_first(self, child: Callable[[], None]) -> int:
@@ -90,9 +89,8 @@ class Forker:
             setns(self._own, CLONE_NEWPID)
 
 
-def _run_child(parent: int, child: Callable[[], None]) -> NoReturn:
+def _run_child(child: Callable[[], None]) -> NoReturn:
     try:
-        die_with_parent(parent)
         child()
     except BaseException:
         traceback.print_exc(file=sys.stderr)
@@ -113,13 +111,14 @@ def first_process(
 ) -> None:
     """Child: build the sandbox, report the start with a hold on its mount namespace, become the program."""
     os.setsid()
+    pid = pid_outside()
     try:
         mounts = enter(sandbox)
     except Exception as error:
         status.send(json.dumps({"error": str(error), "errno": getattr(error, "errno", 0)}).encode())
         os._exit(1)
     _set_streams(streams)
-    started = {"started": time.time(), "monotonic": time.monotonic()}
+    started = {"started": time.time(), "monotonic": time.monotonic(), "pid": pid}
     socket.send_fds(status, [json.dumps(started).encode()], [mounts])
     program.execute(files_limit)
 

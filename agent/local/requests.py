@@ -15,6 +15,7 @@ from agent.local.network import cable, limit_argv
 from agent.local.pods import ABSENT, RUNNING, STARTING, Follower, Pod
 from agent.local.process import Program, further_process, read_files, terminal_process
 from agent.local.supervisor import Condition, Supervisor
+from agent.local.syscalls import pid_outside
 
 _FILE_LIMIT = 64 << 20
 
@@ -42,12 +43,12 @@ class Requests:
             "quit": self._quit,
         }
         self._running: dict[Channel, int] = {}
+        """Process ids of the commands that `exec` has started and that have not been reaped."""
 
     def handle(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
         """Serve one message; whatever goes wrong is told to the client and harms nobody else."""
         if channel in self._running:
-            with contextlib.suppress(OSError):
-                signal.pidfd_send_signal(self._running[channel], int(message["signal"]))
+            self._signal_command(self._running[channel], int(message["signal"]), message.get("group", False))
             return
         try:
             self._handlers[message["op"]](channel, message, descriptors)
@@ -74,7 +75,7 @@ class Requests:
 
     def _status(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
         spec = self._supervisor.spec
-        self._answer(channel, name=spec.name, spec=spec.to_json(), pid=os.getpid())
+        self._answer(channel, name=spec.name, spec=spec.to_json(), pid=pid_outside())
 
     def _start(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
         supervisor = self._supervisor
@@ -94,7 +95,7 @@ class Requests:
 
     def _start_pod(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
         pod = self._pod(message)
-        if not pod.is_over:
+        if pod.is_alive:
             raise UsageError(f"pod {pod.info.index} is {pod.info.state}: it cannot be started")
         self._supervisor.start_pod(pod.info.index, message["env"])
         self._supervisor.set_name(pod.info.index, True)
@@ -146,7 +147,7 @@ class Requests:
 
         pid = supervisor.forker.fork_beside(pidfd, child)
         own = os.pidfd_open(pid)
-        self._running[channel] = own
+        self._running[channel] = pid
 
         def on_exit() -> None:
             supervisor.loop.remove(own)
@@ -157,10 +158,18 @@ class Requests:
 
         def on_close() -> None:
             if channel in self._running:
-                signal.pidfd_send_signal(own, signal.SIGHUP)
+                self._signal_command(pid, signal.SIGHUP, True)
 
         channel.on_close = on_close
         supervisor.loop.add_reader(own, on_exit)
+
+    def _signal_command(self, pid: int, number: int, group: bool) -> None:
+        # Not reaped yet, so the number is still its own; it leads a session and so a group.
+        with contextlib.suppress(OSError):
+            if group:
+                os.killpg(pid, number)
+            else:
+                os.kill(pid, number)
 
     def _read(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
         pod, loop = self._pod(message), self._supervisor.loop

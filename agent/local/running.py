@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import selectors
 import signal
-import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import IO
 
 from agent.local.calls import expect
 from agent.local.channel import Conversation
+
+_PIECE = 65536
 
 
 class Running:
@@ -26,6 +29,9 @@ class Running:
         self.stderr: IO[bytes] = os.fdopen(err_end, "rb")
         try:
             self._conversation = begin((stdin, stdout, stderr))
+        except BaseException:
+            self._close_files()
+            raise
         finally:
             for descriptor in (stdin, stdout, stderr):
                 os.close(descriptor)
@@ -35,14 +41,17 @@ class Running:
 
     def __exit__(self, *_: object) -> None:
         """End the command, if it still runs, as the loss of a terminal would."""
+        self._close_files()
+        self._conversation.close()
+
+    def _close_files(self) -> None:
         for file in (self.stdin, self.stdout, self.stderr):
             with contextlib.suppress(OSError):
                 file.close()
-        self._conversation.close()
 
-    def signal(self, number: int) -> None:
-        """Send a signal to the command."""
-        self._conversation.send({"signal": int(number)})
+    def signal(self, number: int, *, group: bool = False) -> None:
+        """Send a signal to the command, with `group` to all that it has started in its own session."""
+        self._conversation.send({"signal": int(number), "group": group})
 
     def wait(self, timeout: float | None = None) -> int:
         """Its exit code; TimeoutError after `timeout` seconds."""
@@ -51,30 +60,55 @@ class Running:
             self.code = int(expect(self._conversation)["code"])
         return self.code
 
-    def communicate(self, content: bytes | None = None, timeout: float | None = None) -> tuple[str, str]:
-        """Feed its stdin, wait for its end, return what it has printed; kill it after `timeout`."""
-        pieces: dict[str, bytes] = {}
+    def communicate(self, content: bytes = b"", timeout: float | None = None) -> tuple[str, str]:
+        """Feed its stdin, wait for its end and that of its output, return that.
 
-        def drain(name: str, file: IO[bytes]) -> None:
-            pieces[name] = file.read()
-
-        readers = [
-            threading.Thread(target=drain, args=("out", self.stdout), daemon=True),
-            threading.Thread(target=drain, args=("err", self.stderr), daemon=True),
-            threading.Thread(target=self._feed, args=(content or b"",), daemon=True),
-        ]
-        for reader in readers:
-            reader.start()
+        After `timeout` seconds it is killed with all of its group, and TimeoutError raised.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
         try:
-            self.wait(timeout)
+            out, err = self._exchange(content, deadline)
+            self.wait(_left(deadline))
         except TimeoutError:
-            self.signal(signal.SIGKILL)
+            self.signal(signal.SIGKILL, group=True)
+            self.wait()
             raise
-        for reader in readers:
-            reader.join()
-        return pieces["out"].decode(errors="replace"), pieces["err"].decode(errors="replace")
+        return out, err
 
-    def _feed(self, content: bytes) -> None:
-        with contextlib.suppress(OSError):
-            self.stdin.write(content)
-        self.stdin.close()
+    def _exchange(self, content: bytes, deadline: float | None) -> tuple[str, str]:
+        found = {self.stdout: bytearray(), self.stderr: bytearray()}
+        with selectors.DefaultSelector() as selector:
+            for file in found:
+                selector.register(file, selectors.EVENT_READ)
+            os.set_blocking(self.stdin.fileno(), False)
+            selector.register(self.stdin, selectors.EVENT_WRITE)
+            while selector.get_map():
+                ready = selector.select(_left(deadline))
+                if not ready and deadline is not None and time.monotonic() >= deadline:
+                    raise TimeoutError("the command in the pod takes too long")
+                for key, _ in ready:
+                    if key.fileobj is self.stdin:
+                        content = self._feed(selector, content)
+                    elif piece := os.read(key.fd, _PIECE):
+                        found[key.fileobj] += piece  # type: ignore[index]
+                    else:
+                        selector.unregister(key.fileobj)
+        out, err = (bytes(piece).decode(errors="replace") for piece in found.values())
+        return out, err
+
+    def _feed(self, selector: selectors.BaseSelector, content: bytes) -> bytes:
+        """Write what fits, return the rest; close stdin when there is none or nobody reads."""
+        try:
+            content = content[os.write(self.stdin.fileno(), content[:_PIECE]) :]
+        except BlockingIOError:
+            return content
+        except BrokenPipeError:
+            content = b""
+        if not content:
+            selector.unregister(self.stdin)
+            self.stdin.close()
+        return content
+
+
+def _left(deadline: float | None) -> float | None:
+    return None if deadline is None else max(0.0, deadline - time.monotonic())

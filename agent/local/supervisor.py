@@ -1,7 +1,8 @@
 """One process that holds one local cluster: its namespaces, servers, pods and their output.
 
 Single-threaded, because it forks into namespaces. When it ends, in whatever way, the kernel ends all else:
-children are bound to it by PR_SET_PDEATHSIG, namespaces live by processes and descriptors only.
+it is PID 1 of a namespace that all processes of the cluster are in, and the other namespaces and mounts live
+by those processes and by descriptors only.
 """
 
 from __future__ import annotations
@@ -74,10 +75,13 @@ class Supervisor:
         self._faults = _Faults(metadata=dict(spec.pod_metadata))
         self._conditions: list[Condition] = []
         self._by_address = {address(index): index for index in range(spec.pods)}
-        self.pods = [
-            Pod(PodInfo(index, spec.pod_name(index), spec.node_name(index), address(index)))
-            for index in range(spec.pods)
-        ]
+        self.pods = [Pod(self._info(index)) for index in range(spec.pods)]
+        self._is_ending = False
+
+    def _info(self, index: int, state: str = "") -> PodInfo:
+        spec = self.spec
+        state = state or (WAITING if spec.starts(index) else ABSENT)
+        return PodInfo(index, spec.pod_name(index), spec.node_name(index), address(index), state)
 
     def build(self) -> None:
         """Everything but the pods: namespaces, network, DNS, metadata."""
@@ -103,11 +107,10 @@ class Supervisor:
         spec = self.spec
         for pod in self.pods:
             index = pod.info.index
-            if not spec.starts(index):
+            if self._is_ending or not spec.starts(index):
                 continue
             delay = spec.late.get(index, 0.0)
             if delay > 0:
-                pod.info.state = WAITING
                 self.loop.call_later(delay, lambda index=index: self._start_late(index))  # type: ignore[misc]
             else:
                 self.start_pod(index)
@@ -124,7 +127,7 @@ class Supervisor:
         pod = self.pods[index]
         pod.release_mounts()
         self.network.remove_cable(index)
-        self.pods[index] = pod = Pod(PodInfo(index, pod.info.name, pod.info.node, pod.info.address, STARTING))
+        self.pods[index] = pod = Pod(self._info(index, STARTING))
         pod.info.created, pod.info.created_monotonic = time.time(), time.monotonic()
         program = Program(self.surroundings.entrypoint, self.environment(index) | dict(env or {}))
         plan, limit = self._sandbox(index), self.forker.files_limit
@@ -136,7 +139,7 @@ class Supervisor:
         theirs.close()
         for stream in streams:
             os.close(stream)
-        pod.info.pid, pod.status, pod.outputs = pid, own, 2
+        pod.child, pod.status, pod.outputs = pid, own, 2
         pod.pidfd = os.pidfd_open(pid)
         self.loop.add_reader(own, lambda: self._on_status(pod, own))
         self.loop.add_reader(pod.pidfd, lambda: self._on_exit(pod))
@@ -194,7 +197,7 @@ class Supervisor:
         data, descriptors, _, _ = socket.recv_fds(status, 65536, 1)
         message = json.loads(data) if data else {}
         if "started" in message:
-            pod.mounts = descriptors[0]
+            pod.mounts, pod.info.pid = descriptors[0], message["pid"]
             pod.info.started, pod.info.started_monotonic = message["started"], message["monotonic"]
             if pod.info.state == STARTING:
                 pod.info.state = RUNNING
@@ -207,7 +210,7 @@ class Supervisor:
 
     def _on_exit(self, pod: Pod) -> None:
         self.loop.remove(pod.pidfd)
-        _, status = os.waitpid(pod.info.pid or 0, 0)
+        _, status = os.waitpid(pod.child, 0)
         pod.release_process()
         code = os.waitstatus_to_exitcode(status)
         pod.info.code = code if code >= 0 else 128 - code
@@ -260,7 +263,8 @@ class Supervisor:
             condition.then(met)
 
     def cancel_late(self) -> None:
-        """Pods that have not come yet do not come any more."""
+        """Pods that have not come yet do not come any more by themselves."""
+        self._is_ending = True
         for pod in self.pods:
             if pod.info.state == WAITING:
                 pod.info.state = ABSENT
@@ -283,7 +287,7 @@ class Supervisor:
         os.kill(self._dnsmasq, signal.SIGKILL)
         for pod in self.pods:
             if pod.is_alive and not pod.reaped:
-                os.waitpid(pod.info.pid or 0, 0)
+                os.waitpid(pod.child, 0)
         os.waitpid(self._dnsmasq, 0)
 
 

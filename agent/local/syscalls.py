@@ -64,11 +64,16 @@ def change_root(new_root: str) -> None:
     os.chdir("/")
 
 
-def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when its parent, which had the pid `parent`, ends.
+def pid_outside() -> int:
+    """Number of this process in the PID namespace that /proc was mounted for."""
+    return int(os.readlink("/proc/self"))
 
-    Must run while /proc is still the parent's: there the parent's pid can be compared even from within
-    another PID namespace, which closes the gap of a parent that ended before the call.
+
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when its parent, which has that number in /proc, ends.
+
+    It is compared there, since in a PID namespace of its own a process sees 0 for its parent: so a parent
+    that ended before the call is noticed, too.
     """
     _check(_libc.prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0), "prctl")
     with open("/proc/self/stat", encoding="ascii", errors="replace") as stat:

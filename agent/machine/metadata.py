@@ -6,6 +6,7 @@ import http.client
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 from agent.machine.api import Whereabouts
@@ -40,7 +41,7 @@ def locate(host: str, tries: int = TRIES, seconds: float = TRY_SECONDS) -> Where
 
 def _ask_again(host: str, first: dict[str, Answer], tries: int, seconds: float) -> dict[str, Answer]:
     # Imported here: a pod whose first try succeeds, as almost all do, does not pay for it.
-    from tenacity import Retrying, retry_if_result, stop_after_attempt, wait_exponential_jitter
+    from tenacity import Retrying, retry_if_result, stop_after_attempt, wait_exponential, wait_random
 
     answers = dict(first)
 
@@ -50,7 +51,7 @@ def _ask_again(host: str, first: dict[str, Answer], tries: int, seconds: float) 
 
     policy = Retrying(
         stop=stop_after_attempt(tries),
-        wait=wait_exponential_jitter(initial=0.1, max=1.0, jitter=0.2),
+        wait=wait_exponential(multiplier=0.1, max=1.0) + wait_random(0, 0.2),
         retry=retry_if_result(lambda settled: not settled),
         retry_error_callback=lambda state: None,
     )
@@ -79,18 +80,16 @@ def _silent(seconds: float) -> Answer:
 
 
 def _ask(host: str, name: str, seconds: float) -> Answer:
-    # http.client knows no proxies, which is what we want here.
-    connection = http.client.HTTPConnection(host, timeout=seconds)
     try:
-        connection.request("GET", _PATH + name, headers={_FLAVOR: "Google"})
-        response = connection.getresponse()
-        body = _read(response, time.monotonic() + seconds)
+        # http.client knows no proxies, which is what we want here.
+        with closing(http.client.HTTPConnection(host, timeout=seconds)) as connection:
+            connection.request("GET", _PATH + name, headers={_FLAVOR: "Google"})
+            response = connection.getresponse()
+            body = _read(response, time.monotonic() + seconds)
     except TimeoutError:
         return _silent(seconds)
     except (OSError, OverflowError, http.client.HTTPException, ValueError) as error:
         return Answer(problem=str(error) or type(error).__name__, final=False)
-    finally:
-        connection.close()
     if response.status == 404:
         return Answer(problem="it does not have the attributes " + " and ".join(ATTRIBUTES))
     if response.status != 200:

@@ -1,0 +1,212 @@
+"""Reading and judging the record of the connectivity test."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.decide.connectivity import Verdict, as_json, judge, neighbours, parse_record, table
+
+TOKENS = ["aa", "bb", "cc"]
+NAMES = [f"job-workload-0-{index}.job.default.svc.cluster.local" for index in (0, 2, 1)]
+SLOTS = 2
+Line = dict[str, Any]
+
+
+def lines(pods: int = 3, slots: int = SLOTS) -> list[Line]:
+    """The record of a run in which all is right."""
+    ranks = list(range(pods * slots))
+    start = {"step": "start", "version": 1, "ranks": len(ranks), "world": len(ranks), "mpirun": "4.1.4"}
+    seen = [
+        {"rank": r, "token": TOKENS[r // slots], "pid": 10 + r, "node": f"node-{r // slots}", "library": "4.1.4"}
+        for r in ranks
+    ]
+    pairs = [
+        {"step": "pair", "ranks": list(pair), "latency_us": 10.0 + i, "bandwidth_gb_s": 2.0 - i / 10, "bytes": 1024}
+        for i, pair in enumerate(neighbours(pods, slots))
+    ]
+    return [
+        {**start, "library": "Open MPI v4.1.4, package: x"},
+        {"step": "ranks", "ranks": seen},
+        {"step": "sum", "wrong": []},
+        *pairs,
+        {"step": "end", "finished": ranks},
+    ]
+
+
+def text(record: list[Line]) -> str:
+    return "".join(json.dumps(line) + "\n" for line in record)
+
+
+def judged(record: list[Line]) -> Verdict:
+    return judge(parse_record(text(record)), TOKENS, SLOTS, NAMES)
+
+
+def test_a_right_run_is_0_without_reasons() -> None:
+    assert judged(lines()) == Verdict(0, [])
+
+
+@pytest.mark.parametrize(("pods", "slots"), [(1, 1), (1, 2), (1, 8), (2, 1), (2, 8), (3, 2)])
+def test_clusters_of_other_sizes(pods: int, slots: int) -> None:
+    record = parse_record(text(lines(pods, slots)))
+    assert judge(record, TOKENS[:pods], slots, NAMES[:pods]) == Verdict(0, [])
+
+
+def move(record: list[Line]) -> None:
+    record[1]["ranks"][5]["token"] = TOKENS[1]
+
+
+def stranger(record: list[Line]) -> None:
+    record[1]["ranks"][0]["token"] = "dd"
+
+
+def unreadable(record: list[Line]) -> None:
+    record[1]["ranks"][4] |= {"token": "", "error": "No such file"}
+
+
+def wrong_sum(record: list[Line]) -> None:
+    record[2]["wrong"] = [{"rank": 3, "index": 7, "expected": 168, "found": 167}]
+
+
+def too_few(record: list[Line]) -> None:
+    record[0] |= {"ranks": 4, "world": 4}
+
+
+def alone(record: list[Line]) -> None:
+    record[0] |= {"world": 1, "library": "Open MPI v5.0.11, package: x"}
+    del record[1:]
+
+
+def other_library(record: list[Line]) -> None:
+    for rank in (2, 3, 5):
+        record[1]["ranks"][rank]["library"] = "5.0.11"
+
+
+def unfinished(record: list[Line]) -> None:
+    record[-1]["finished"].remove(3)
+
+
+def unmeasured(record: list[Line]) -> None:
+    del record[3]
+
+
+@pytest.mark.parametrize(
+    ("harm", "reason"),
+    [
+        (move, "rank 5 runs on pod 1 (job-workload-0-2), the plan puts it on pod 2 (job-workload-0-1)"),
+        (stranger, "rank 0 runs on node node-0 in no pod of the plan, the plan puts it on pod 0 (job-workload-0-0)"),
+        (unreadable, "rank 4 could not read the token of its pod on node node-2: No such file"),
+        (wrong_sum, "rank 3 on pod 1 (job-workload-0-2) got a wrong all-reduce: element 7 is 167, 168 is right"),
+        (too_few, "4 ranks ran, the plan has 6 (2 on each of 3 pods)"),
+        (alone, "mpirun 4.1.4 started 6 ranks, but MPI sees 1: the ranks' Python loads Open MPI v5.0.11;"),
+        (other_library, "mpirun is Open MPI 4.1.4, but ranks 2-3, 5 use libmpi of 5.0.11;"),
+        (unfinished, "rank 3 on pod 1 (job-workload-0-2) did not finish"),
+        (unmeasured, "rank 0 on pod 0 (job-workload-0-0) and rank 2 on pod 1 (job-workload-0-2) were not measured"),
+    ],
+)
+def test_what_is_wrong_is_65_and_names_rank_and_pod(harm: Callable[[list[Line]], None], reason: str) -> None:
+    record = lines()
+    harm(record)
+    verdict = judged(record)
+    assert verdict.code == 65
+    assert len(verdict.reasons) == 1
+    assert verdict.reasons[0].startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("reached", "reason"),
+    [
+        (0, "no rank reported"),
+        (1, "6 ranks started, then they stopped before they told where they run"),
+        (2, "stopped in the all-reduce"),
+        (3, "(0 pairs done)"),
+        (5, "(2 pairs done)"),
+    ],
+)
+def test_a_record_that_ends_early_is_no_verdict(reached: int, reason: str) -> None:
+    verdict = judged(lines()[:reached])
+    assert verdict.code is None
+    assert reason in verdict.reasons[0]
+
+
+def test_what_is_wrong_in_a_record_that_ends_early_is_65() -> None:
+    record = lines()
+    move(record)
+    assert judged(record[:2]).code == 65
+
+
+def test_a_record_of_another_version_is_no_verdict() -> None:
+    verdict = judged([{"step": "start", "version": 2}])
+    assert verdict.code is None
+    assert "of different releases" in verdict.reasons[0]
+
+
+@pytest.mark.parametrize("harm", ["garbage", "{}", "[]", '{"step": "new"}', '{"step": "ranks"}', "1" * 5000])
+def test_a_damaged_line_is_never_success(harm: str) -> None:
+    whole = text(lines()).split("\n")
+    record = parse_record("\n".join([*whole[:3], harm, *whole[3:]]))
+    assert record.damaged == [4]
+    verdict = judge(record, TOKENS, SLOTS, NAMES)
+    assert verdict == Verdict(None, ["line 4 of the record of the ranks cannot be read"])
+
+
+@given(st.integers(0, len(text(lines())) - 1))
+def test_a_cut_record_is_never_success_and_never_wrong(length: int) -> None:
+    record = parse_record(text(lines())[:length])
+    assert record.damaged == []
+    assert judge(record, TOKENS, SLOTS, NAMES).code is None
+
+
+@given(st.text())
+def test_any_text_can_be_parsed(garbage: str) -> None:
+    assert judge(parse_record(garbage), TOKENS, SLOTS, NAMES).code is None
+
+
+def test_the_table_is_in_plan_order_and_marks_the_slowest() -> None:
+    record = lines()
+    record[3:6] = [record[5], record[3], record[4]]
+    assert table(parse_record(text(record)), NAMES, SLOTS) == (
+        "ranks  pods                                         latency (µs)  bandwidth (GB/s)\n"
+        "0 - 2  0 (job-workload-0-0) - 1 (job-workload-0-2)          10.0              2.00\n"
+        "2 - 4  1 (job-workload-0-2) - 2 (job-workload-0-1)          11.0              1.90\n"
+        "4 - 0  2 (job-workload-0-1) - 0 (job-workload-0-0)          12.0              1.80"
+        "  lowest bandwidth, highest latency\n"
+    )
+
+
+def test_json_has_the_figures_and_no_token() -> None:
+    values = as_json(parse_record(text(lines())), NAMES, SLOTS)
+    assert values["sum_right"] is True
+    assert values["mapping"][5] == {"rank": 5, "planned_pod": NAMES[2], "node": "node-2"}
+    assert values["pairs"][0] == {
+        "ranks": [0, 2],
+        "pods": NAMES[:2],
+        "latency_us": 10.0,
+        "bandwidth_gb_s": 2.0,
+        "bytes": 1024,
+    }
+    assert not any(token in json.dumps(values).split('"') for token in TOKENS)
+
+
+def test_json_of_an_empty_record_is_valid() -> None:
+    values = as_json(parse_record(""), NAMES, SLOTS)
+    assert values["sum_right"] is None and values["finished"] is None and values["pairs"] == []
+
+
+@pytest.mark.parametrize(
+    ("pods", "slots", "pairs"),
+    [
+        (1, 1, []),
+        (1, 2, [(0, 1)]),
+        (1, 3, [(0, 1), (1, 2), (2, 0)]),
+        (2, 4, [(0, 4)]),
+        (4, 2, [(0, 2), (2, 4), (4, 6), (6, 0)]),
+    ],
+)
+def test_neighbours(pods: int, slots: int, pairs: list[tuple[int, int]]) -> None:
+    assert neighbours(pods, slots) == pairs

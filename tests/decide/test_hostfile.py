@@ -1,0 +1,40 @@
+"""Hostfiles and the order files."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.decide.hostfile import hostfile, hostnames_order, parse_hostfile, rank_order
+from agent.decide.plan import Plan, PlannedPeer
+
+NAMES = st.lists(st.from_regex(r"[a-z0-9][a-z0-9.-]{0,40}", fullmatch=True))
+PLAN = Plan(
+    "e",
+    8,
+    (PlannedPeer(0, "pod-0.x", "10.0.0.1", "n", ("c", "b")), PlannedPeer(2, "pod-2.x", "10.0.0.3", "n")),
+)
+
+
+def test_the_text() -> None:
+    assert hostfile(["b.x", "a.x"], 8) == "b.x slots=8\na.x slots=8\n"
+    assert hostfile([], 8) == ""
+
+
+@given(NAMES, st.integers(1, 1024))
+def test_a_hostfile_is_read_back(names: list[str], slots: int) -> None:
+    assert parse_hostfile(hostfile(names, slots)) == [(name, slots) for name in names]
+
+
+@pytest.mark.parametrize(
+    "line", ["a", "a slots=", "a slots=x", "a b slots=1", " a slots=1", "a slots=1 ", "# a", "$(x) slots=1"]
+)
+def test_another_line_is_named(line: str) -> None:
+    with pytest.raises(ValueError, match="line 2 is not"):
+        parse_hostfile(f"good slots=1\n{line}\n")
+
+
+def test_the_order_files() -> None:
+    assert rank_order(PLAN) == "/c/b pod-0.x\n- pod-2.x\n"
+    assert hostnames_order(PLAN) == "pod-0.x\npod-2.x\n"

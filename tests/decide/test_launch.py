@@ -1,0 +1,62 @@
+"""A launch as text: a shell that runs it starts the same process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.launch import Launch
+
+SHOW = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ), os.getcwd()]))"
+HOSTILE = [
+    "",
+    " ",
+    "$(id)",
+    "`id`",
+    "${HOME}",
+    "a'b",
+    'a"b',
+    "\\",
+    "a\nb",
+    "-c",
+    "--",
+    "*",
+    "~",
+    "!x",
+    "#x",
+    ";",
+    "&",
+    "é",
+]
+text = st.sampled_from(HOSTILE) | st.text(st.characters(blacklist_characters="\0", blacklist_categories=["Cs"]))
+
+
+@given(st.lists(text, max_size=5), st.dictionaries(st.sampled_from(["A", "B_1", "C"]), text))
+@settings(max_examples=30)
+def test_a_shell_starts_the_same_process(args: list[str], added: dict[str, str]) -> None:
+    env = {"PATH": "/usr/bin:/bin", "PYTHONUTF8": "1"}
+    launch = Launch([sys.executable, "-c", SHOW, *args], env | added, "/usr", tuple(added))
+    shown = subprocess.run(["sh", "-c", str(launch)], env=env, capture_output=True)
+    assert shown.returncode == 0, shown.stderr
+    argv, environ, cwd = json.loads(shown.stdout)
+    assert argv == args
+    assert {name: environ[name] for name in added} == added
+    assert cwd == "/usr"
+
+
+def test_a_directory_with_a_hostile_name(tmp_path: Path) -> None:
+    directory = tmp_path / "a b; $(x) 'y'"
+    directory.mkdir()
+    shown = subprocess.run(["sh", "-c", str(Launch(["pwd"], {}, str(directory)))], capture_output=True, text=True)
+    assert shown.stdout == f"{directory}\n"
+
+
+def test_the_pods_own_environment_is_not_shown() -> None:
+    launch = Launch(["true"], {"HF_TOKEN": "hf_secret", "RANK": "0"}, "/", ("RANK",))
+    assert str(launch) == "cd / && \\\n  RANK=0 \\\n  true"
+    assert "hf_secret" not in repr(launch)

@@ -1,0 +1,223 @@
+"""The mpirun command line and the meaning of its status."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.decide.mpirun import MpiVersion, mpirun_end, mpirun_launch, parse_version, ssh_agent
+from agent.launch import Launch
+
+FOUR = MpiVersion(4, 1, 4)
+FIVE = MpiVersion(5, 0, 11)
+BOTH = pytest.mark.parametrize("version", [FOUR, FIVE], ids=str)
+
+
+def launch(version: MpiVersion, **changes: Any) -> Launch:
+    values: dict[str, Any] = {
+        "version": version,
+        "mpirun": "/usr/bin/mpirun",
+        "hostfile": "/etc/job-worker-services.txt",
+        "hosts": 2,
+        "ranks": 16,
+        "interface": "eth0",
+        "ssh_command": ["ssh", "-F", "/run/a4-agent/ssh/ssh_config"],
+        "program": ["/bin/program", "-x", "argument"],
+        "env": {"PATH": "/bin", "HF_TOKEN": "hf_canary", "HOSTNAME": "pod-0"},
+        "cwd": "/work",
+        "oversubscribed": False,
+    }
+    return mpirun_launch(**{**values, **changes})
+
+
+def options(made: Launch, name: str) -> list[str]:
+    """What follows each `name` among mpirun's own words."""
+    own = list(made.argv[: made.argv.index("/bin/program")])
+    return [own[i + 1] for i, word in enumerate(own) if word == name]
+
+
+def parameters(made: Launch, option: str) -> dict[str, str]:
+    own = list(made.argv[: made.argv.index("/bin/program")])
+    return {own[i + 1]: own[i + 2] for i, word in enumerate(own) if word == option}
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("mpirun (Open MPI) 4.1.4\n\nReport bugs to http://www.open-mpi.org/community/help/\n", FOUR),
+        ("mpirun (Open MPI) 5.0.11\n\nReport bugs to https://www.open-mpi.org/community/help/\n", FIVE),
+        ("mpirun (Open MPI) 4.1.7rc1\n", MpiVersion(4, 1, 7)),
+        ("mpirun (Open MPI) 4.1.9a1\n", MpiVersion(4, 1, 9)),
+        ("mpirun (Open MPI) 5.1\n", MpiVersion(5, 1, 0)),
+        ("warning: something\nmpirun (Open MPI) 4.0.0\n", MpiVersion(4, 0, 0)),
+        ("HYDRA build details:\n    Version:      4.1.2\n", None),
+        ("Intel(R) MPI Library for Linux* OS, Version 2021.10 Build 20230619\n", None),
+        ("", None),
+    ],
+)
+def test_versions(text: str, version: MpiVersion | None) -> None:
+    assert parse_version(text) == version
+
+
+@given(st.builds(MpiVersion, *[st.integers(0, 10**6)] * 3))
+def test_a_version_is_read_as_it_is_printed(version: MpiVersion) -> None:
+    assert parse_version(f"mpirun (Open MPI) {version}") == version
+
+
+@BOTH
+def test_no_value_of_the_environment_stands_on_the_command_line(version: MpiVersion) -> None:
+    made = launch(version)
+    assert options(made, "-x") == ["HF_TOKEN", "PATH"]
+    assert made.env["HF_TOKEN"] == "hf_canary"
+    assert "HOSTNAME" not in made.env
+    assert not any("hf_canary" in word for word in made.argv)
+
+
+@BOTH
+def test_the_program_comes_last_and_unchanged(version: MpiVersion) -> None:
+    assert list(launch(version).argv[-3:]) == ["/bin/program", "-x", "argument"]
+
+
+@BOTH
+def test_hosts_ranks_mapping_and_directory(version: MpiVersion) -> None:
+    made = launch(version)
+    assert made.argv[0] == "/usr/bin/mpirun"
+    assert "--allow-run-as-root" in made.argv
+    assert options(made, "--hostfile") == ["/etc/job-worker-services.txt"]
+    assert options(made, "-np") == ["16"]
+    assert options(made, "--map-by") == ["slot"]
+    assert options(made, "--wdir") == ["/work"]
+    assert made.cwd == "/work"
+
+
+def test_launcher_parameters_of_open_mpi_4() -> None:
+    values = parameters(launch(FOUR, hosts=300), "--mca")
+    assert values["plm_rsh_agent"] == "ssh -F /run/a4-agent/ssh/ssh_config"
+    assert values["plm_rsh_no_tree_spawn"] == "1"
+    assert values["plm_rsh_num_concurrent"] == "300"
+    assert values["plm_rsh_pass_environ_mca_params"] == "0"
+    assert values["orte_keep_fqdn_hostnames"] == "1"
+    assert values["oob_tcp_if_include"] == values["btl_tcp_if_include"] == "eth0"
+    assert values["routed"] == "direct"
+    assert values["pml"] == "ob1" and values["btl"] == "self,vader,tcp"
+
+
+def test_launcher_parameters_of_open_mpi_5() -> None:
+    made = launch(FIVE, hosts=300)
+    values = parameters(made, "--prtemca")
+    assert values["plm_ssh_agent"] == "ssh -F /run/a4-agent/ssh/ssh_config"
+    assert values["plm_ssh_no_tree_spawn"] == "1"
+    assert values["plm_ssh_num_concurrent"] == values["routed_radix"] == "300"
+    assert values["prte_keep_fqdn_hostnames"] == "1"
+    assert values["prte_if_include"] == "eth0"
+    mpi = parameters(made, "--mca")
+    assert mpi["btl_tcp_if_include"] == "eth0"
+    assert mpi["pml"] == "ob1" and mpi["btl"] == "self,sm,tcp"
+
+
+@pytest.mark.parametrize(("version", "option"), [(FOUR, "--mca"), (FIVE, "--prtemca")], ids=str)
+def test_a_dead_link_is_noticed_after_25_seconds(version: MpiVersion, option: str) -> None:
+    values = parameters(launch(version), option)
+    time, interval, probes = (values[f"oob_tcp_keepalive_{name}"] for name in ("time", "intvl", "probes"))
+    assert int(time) + int(interval) * int(probes) == 25
+
+
+@BOTH
+def test_one_pod_needs_neither_ssh_nor_a_network(version: MpiVersion) -> None:
+    made = launch(version, hostfile=None, hosts=1, ranks=8, ssh_command=[])
+    assert options(made, "--host") == ["localhost:8"]
+    words = " ".join(made.argv)
+    assert "agent" not in words and "tcp" not in words and "eth0" not in words
+
+
+@BOTH
+@pytest.mark.parametrize("oversubscribed", [False, True])
+def test_idle_ranks_yield_where_they_share_cores(version: MpiVersion, oversubscribed: bool) -> None:
+    found = parameters(launch(version, oversubscribed=oversubscribed), "--mca").get("mpi_yield_when_idle")
+    assert found == ("1" if oversubscribed else None)
+
+
+@BOTH
+def test_mpirun_has_a_home_directory(version: MpiVersion) -> None:
+    assert launch(version, env={}).env == {"HOME": "/root"}
+    assert launch(version, env={"HOME": "/home/me"}).env["HOME"] == "/home/me"
+
+
+def test_open_mpi_3_is_refused() -> None:
+    with pytest.raises(ValueError, match="too old"):
+        launch(MpiVersion(3, 1, 6))
+
+
+@pytest.mark.parametrize("word", ["", "a b", "a\tb", "a:b", "it's", 'a"b', "a\\b", "a\nb"])
+def test_ssh_words_that_mpirun_would_split_are_refused(word: str) -> None:
+    with pytest.raises(ValueError, match="cannot carry this word"):
+        ssh_agent(["ssh", "-o", word])
+
+
+@given(st.lists(st.text("abc/._-=,@%", min_size=1), min_size=1))
+def test_other_ssh_words_survive(words: list[str]) -> None:
+    assert ssh_agent(words).split(" ") == words
+
+
+LOST = "ORTE has lost communication with a remote daemon.\n  HNP daemon: [[1,0],0]"
+NOT_STARTED = "ORTE was unable to reliably start one or more daemons."
+NOT_STARTED_5 = "A daemon failed to report back after being spawned. This could\nbe due to"
+
+
+@pytest.mark.parametrize(
+    ("version", "status", "output", "started", "code"),
+    [
+        (FOUR, 0, "", False, 0),
+        (FIVE, 0, "", False, 0),
+        (FIVE, 0, "PRTE has lost communication with a remote\ndaemon.", True, 75),
+        (FOUR, 205, "", False, 75),
+        (FOUR, 205, LOST, True, 75),
+        (FIVE, 255, NOT_STARTED_5, True, 75),
+        (FIVE, 255, NOT_STARTED_5, False, 71),
+        (FOUR, 255, NOT_STARTED, False, 71),
+        (FOUR, 127, NOT_STARTED, False, 71),
+        (FOUR, 255, "", False, 71),
+        (FOUR, 255, "rank 3 said goodbye", False, 255),
+        (FOUR, 255, "", True, 255),
+        (FOUR, 132, "", False, 66),
+        (FOUR, 132, "Illegal instruction", False, 132),
+        (FOUR, 134, "mpirun was unable to find the specified executable file, and therefore", False, 66),
+        (FOUR, 134, "", False, 134),
+        (FIVE, 183, "", False, 66),
+        (FIVE, 66, "", False, 66),
+        (FIVE, 181, "", False, 66),
+        (FIVE, 213, 'via the "execve" system call but\nfailed.', False, 66),
+        (FIVE, 213, "", False, 71),
+        (FIVE, 183, "", True, 183),
+        (FOUR, 110, "", False, 124),
+        (FIVE, 241, "", False, 124),
+        (FOUR, 1, "There are not enough slots available in the system", False, 71),
+        (FOUR, 1, '/usr/bin/mpirun: Error: unknown option "--no"', False, 70),
+        (FOUR, 243, "", False, 71),
+        (FIVE, 250, "", False, 71),
+        (FOUR, 7, "", True, 7),
+        (FOUR, 137, "", True, 137),
+        (FIVE, 14, "", True, 14),
+        (FOUR, -9, "", True, 137),
+        (FIVE, -15, "", True, 143),
+        (MpiVersion(6, 0, 0), 241, "", False, 124),
+    ],
+)
+def test_ends(version: MpiVersion, status: int, output: str, started: bool, code: int) -> None:
+    found, sentence = mpirun_end(version, status, output, started=started)
+    assert found == code
+    assert sentence
+
+
+@given(st.sampled_from([FOUR, FIVE]), st.integers(1, 100), st.booleans())
+def test_small_codes_of_ranks_are_untouched(version: MpiVersion, status: int, started: bool) -> None:
+    assert mpirun_end(version, status, started=started)[0] == status
+
+
+@given(st.sampled_from([FOUR, FIVE]), st.integers(-64, 255).filter(bool), st.text(), st.booleans())
+def test_an_end_other_than_0_never_becomes_0(version: MpiVersion, status: int, output: str, started: bool) -> None:
+    code, _ = mpirun_end(version, status, output, started=started)
+    assert 0 < code < 256

@@ -1,0 +1,156 @@
+"""The order of the pods: laws that hold for any places."""
+
+from __future__ import annotations
+
+import random
+from itertools import groupby
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.decide.facts import SOURCES
+from agent.decide.order import Places, by_index, by_topology, shared_source
+from agent.decide.plan import Place
+
+OVERRIDE, TOPOLOGY, PHYSICAL = SOURCES
+
+# Few different parts, so that groups meet at every level.
+places = st.lists(st.sampled_from("abc"), max_size=4).map(tuple)
+indices = st.sets(st.integers(1, 60), max_size=24).map(lambda more: {0, *more})
+one_source = indices.flatmap(lambda some: st.fixed_dictionaries(dict.fromkeys(some, places)))
+known = st.fixed_dictionaries({}, optional=dict.fromkeys(SOURCES, places))
+any_sources = indices.flatmap(lambda some: st.fixed_dictionaries(dict.fromkeys(some, known)))
+
+
+def peers_at(where: dict[int, Place], source: str = TOPOLOGY) -> dict[int, Places]:
+    return {index: {source: place} if place else {} for index, place in where.items()}
+
+
+@given(any_sources)
+def test_the_order_is_a_permutation_and_the_coordinator_is_first(peers: dict[int, Places]) -> None:
+    order = by_topology(peers)
+    assert sorted(order.indices) == sorted(peers)
+    assert order.indices[0] == 0
+    assert set(order.places) == set(peers)
+
+
+@given(any_sources, st.randoms(use_true_random=False))
+def test_the_order_does_not_depend_on_who_answered_first(peers: dict[int, Places], chance: random.Random) -> None:
+    shuffled = list(peers.items())
+    chance.shuffle(shuffled)
+    assert by_topology(dict(shuffled)) == by_topology(peers)
+
+
+@given(one_source)
+def test_groups_stay_together_at_every_level(where: dict[int, Place]) -> None:
+    order = by_topology(peers_at(where))
+    located = [where[index] for index in order.indices if where[index]]
+    for level in range(1, 5):
+        runs = [key for key, _ in groupby(padded(place)[:level] for place in located)]
+        assert len(runs) == len(set(runs))
+
+
+@given(one_source)
+def test_groups_are_sorted_by_the_smallest_index_in_them(where: dict[int, Place]) -> None:
+    located = [index for index in by_topology(peers_at(where)).indices if where[index]]
+    assert_sorted(located, where, 0)
+
+
+def assert_sorted(indices: list[int], where: dict[int, Place], level: int) -> None:
+    if level == 4:
+        assert indices == sorted(indices)
+        return
+    groups = [list(group) for _, group in groupby(indices, key=lambda index: padded(where[index])[level])]
+    smallest = [min(group) for group in groups]
+    assert smallest == sorted(smallest)
+    for group in groups:
+        assert_sorted(group, where, level + 1)
+
+
+def padded(place: Place) -> Place:
+    return place + ("",) * (4 - len(place))
+
+
+@given(one_source)
+def test_pods_without_a_place_come_last_by_index_and_are_counted(where: dict[int, Place]) -> None:
+    order = by_topology(peers_at(where))
+    lost = sorted(index for index, place in where.items() if not place)
+    if len(lost) == len(where):
+        assert order.indices == tuple(sorted(where))
+        return
+    behind = [index for index in lost if index != 0]
+    assert list(order.indices[len(where) - len(behind) :]) == behind
+    assert [text for text in order.warnings if f"{len(lost)} pod" in text] == list(order.warnings)
+    assert bool(order.warnings) == bool(lost)
+
+
+def test_an_example_with_all_levels() -> None:
+    where: dict[int, Place] = {
+        0: ("c1", "b2", "s1", "h1"),
+        1: ("c2", "b1", "s1", "h1"),
+        2: ("c1", "b1", "s2", "h1"),
+        3: ("c1", "b2", "s2", "h1"),
+        4: ("c1", "b1", "s1", "h1"),
+        5: ("c2", "b1", "s1", "h1"),
+        6: ("c1", "b2", "s1", "h2"),
+        7: ("c1", "b2", "s1", "h1"),
+    }
+    order = by_topology(peers_at(where))
+    assert order.indices == (0, 7, 6, 3, 2, 4, 1, 5)
+    assert (order.source, order.warnings) == (TOPOLOGY, ())
+    assert order.places == where
+
+
+@given(any_sources)
+def test_the_source_is_the_first_that_all_located_pods_have(peers: dict[int, Places]) -> None:
+    located = [places for places in peers.values() if any(places.values())]
+    shared = [source for source in SOURCES if all(places.get(source) for places in located)]
+    order = by_topology(peers)
+    if not located:
+        assert order.source == ""
+        assert order.indices == tuple(sorted(peers))
+    elif shared:
+        assert order.source == shared[0] == shared_source(located)
+        for index, places in peers.items():
+            assert order.places[index] == (places.get(shared[0], ()) if any(places.values()) else ())
+    else:
+        assert (order.source, order.indices) == ("", tuple(sorted(peers)))
+        assert any("different sources" in text for text in order.warnings)
+
+
+def test_sources_that_no_two_pods_share_are_named_in_the_warning() -> None:
+    order = by_topology({0: {PHYSICAL: ("a",)}, 1: {TOPOLOGY: ("a",)}, 2: {PHYSICAL: ("b",)}})
+    assert order.indices == (0, 1, 2)
+    assert order.warnings == (
+        "pods know their places from different sources (physical_host_topology on 1 of 3, physical_host on 2 of 3): "
+        "ranks follow the pod index",
+    )
+
+
+def test_the_coarser_source_is_taken_when_only_that_is_shared() -> None:
+    order = by_topology(
+        {
+            0: {TOPOLOGY: ("x", "y", "z", "1"), PHYSICAL: ("c", "r1", "h1")},
+            1: {PHYSICAL: ("c", "r2", "h1")},
+            2: {TOPOLOGY: ("x", "y", "z", "2"), PHYSICAL: ("c", "r1", "h2")},
+        }
+    )
+    assert (order.source, order.indices) == (PHYSICAL, (0, 2, 1))
+
+
+def test_no_places_at_all_is_a_warning_for_several_pods_only() -> None:
+    assert by_topology({0: {}, 1: {}}).warnings == ("no pod knows its place: ranks follow the pod index",)
+    assert by_topology({0: {}}).warnings == ()
+
+
+def test_many_pods_without_a_place_are_not_all_named() -> None:
+    where: dict[int, Place] = {0: ("a",)} | dict.fromkeys(range(1, 21), ())
+    (warning,) = by_topology(peers_at(where)).warnings
+    assert warning == "20 pods (1, 2, 3, 4, 5, 6, 7, 8, …) without a known place: last in rank order"
+
+
+@given(st.sets(st.integers(0, 100)))
+def test_index_order(some: set[int]) -> None:
+    order = by_index(some)
+    assert order.indices == tuple(sorted(some))
+    assert (order.source, order.warnings) == ("", ())

@@ -1,0 +1,152 @@
+"""The plan: made from facts, written as JSON, sent on the wire."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import random
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.decide.facts import Facts
+from agent.decide.order import by_topology
+from agent.decide.peers import peer_name, peer_names
+from agent.decide.plan import PLAN_VERSION, Plan, PlannedPeer, from_wire, to_wire
+from agent.decide.planning import make_plan
+
+PREFIX, DOMAIN = "job-workload-", "job.default.svc.cluster.local"
+text = st.text(max_size=20)
+places = st.lists(text, max_size=4).map(tuple)
+
+
+def facts(index: int, places: dict[str, tuple[str, ...]] | None = None, slots: int = 8) -> Facts:
+    return Facts(index, f"nonce-{index}", "1", f"node-{index}", f"10.0.0.{index}", "eth0", slots, places=places or {})
+
+
+def plan_for(some: list[Facts], topology: bool = True, slots: int = 8) -> Plan:
+    return make_plan(some, epoch="e", prefix=PREFIX, domain=DOMAIN, slots=slots, topology=topology)
+
+
+peers = st.lists(
+    st.tuples(st.integers(0, 99_999), text, text, places), unique_by=lambda peer: peer[0], max_size=20
+).map(lambda some: tuple(PlannedPeer(i, peer_name(PREFIX, i, DOMAIN), a, n, p) for i, a, n, p in some))
+plans = st.builds(
+    Plan,
+    epoch=text,
+    slots=st.integers(1, 1024),
+    peers=peers,
+    source=text,
+    warnings=st.lists(text, max_size=3).map(tuple),
+)
+
+
+@given(plans)
+def test_a_plan_survives_json(plan: Plan) -> None:
+    assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+
+
+@given(plans)
+def test_a_plan_survives_the_wire(plan: Plan) -> None:
+    assert from_wire(to_wire(plan), PREFIX, DOMAIN) == plan
+
+
+def test_ranks() -> None:
+    plan = plan_for([facts(2), facts(0), facts(1)])
+    assert plan.ranks == 24
+    assert [plan.node_rank(index) for index in (0, 1, 2)] == [0, 1, 2]
+    assert [entry["rank"] for entry in plan.to_json()["peers"]] == [0, 1, 2]
+
+
+def some_hex(words: object) -> str:
+    return hashlib.md5(str(words).encode(), usedforsecurity=False).hexdigest()
+
+
+def test_a_thousand_pods_fit_on_the_wire() -> None:
+    """Hex that does not compress, as Google's place names are."""
+    some = []
+    for i in range(1000):
+        place = (some_hex("c"), some_hex(("b", i // 64)), some_hex(("s", i // 8)), some_hex(("h", i)))
+        node = f"gke-cluster-a4-pool-{some_hex(('n', i))[:8]}-{some_hex(i)[:4]}"
+        address = f"10.{i % 7}.{i // 256}.{i % 256}"
+        some.append(Facts(i, "n", "1", node, address, "eth0", 8, places={"physical_host_topology": place}))
+    plan = plan_for(some)
+    wire = to_wire(plan)
+    assert len(wire) < 64 * 1024
+    assert wire.isascii()
+    assert from_wire(wire, PREFIX, DOMAIN) == plan
+
+
+def packed(data: bytes) -> str:
+    return base64.b64encode(zlib.compress(data)).decode()
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        "",
+        "!",
+        "abcde",
+        base64.b64encode(b"not compressed").decode(),
+        to_wire(plan_for([facts(0)]))[:-8],
+        packed(b"no json"),
+        packed(json.dumps({"version": PLAN_VERSION + 1}).encode()),
+    ],
+)
+def test_a_damaged_wire_is_a_value_error(wire: str) -> None:
+    with pytest.raises(ValueError):
+        from_wire(wire, PREFIX, DOMAIN)
+
+
+def test_another_version_is_refused_by_name() -> None:
+    data = {**plan_for([facts(0)]).to_json(), "version": PLAN_VERSION + 1}
+    with pytest.raises(ValueError, match=f"plan version {PLAN_VERSION + 1}; this agent reads version {PLAN_VERSION}"):
+        Plan.from_json(data)
+
+
+def test_a_plan_holds_what_the_facts_say_in_the_order_of_the_places() -> None:
+    some = [facts(0, {"A4_LOCATION": ("a",)}), facts(1, {"A4_LOCATION": ("b",)}), facts(2, {"A4_LOCATION": ("a",)})]
+    plan = plan_for(some)
+    assert plan == Plan(
+        "e",
+        8,
+        tuple(
+            PlannedPeer(i, peer_name(PREFIX, i, DOMAIN), f"10.0.0.{i}", f"node-{i}", (place,))
+            for i, place in ((0, "a"), (2, "a"), (1, "b"))
+        ),
+        "A4_LOCATION",
+    )
+
+
+def test_index_order_keeps_the_places() -> None:
+    some = [facts(0, {"A4_LOCATION": ("a",)}), facts(1, {"A4_LOCATION": ("b",)}), facts(2, {"A4_LOCATION": ("a",)})]
+    plan = plan_for(some, topology=False)
+    assert [peer.index for peer in plan.peers] == [0, 1, 2]
+    assert [peer.place for peer in plan.peers] == [("a",), ("b",), ("a",)]
+    assert (plan.source, plan.warnings) == ("A4_LOCATION", ())
+
+
+@given(st.dictionaries(st.integers(1, 30), places), st.randoms(use_true_random=False))
+def test_a_plan_does_not_depend_on_who_answered_first(where: dict[int, tuple[str, ...]], chance: random.Random) -> None:
+    some = [facts(index, {"physical_host": place} if place else {}) for index, place in {0: (), **where}.items()]
+    shuffled = list(some)
+    chance.shuffle(shuffled)
+    plan = plan_for(shuffled)
+    assert plan == plan_for(some)
+    assert tuple(p.index for p in plan.peers) == by_topology({f.index: f.places for f in some}).indices
+
+
+def test_pods_with_other_slots_are_a_warning() -> None:
+    assert plan_for([facts(0), facts(1, slots=4), facts(2)]).warnings[-1] == (
+        "GPUS_PER_NODE differs: pod 1 has 4, the coordinator has 8"
+    )
+
+
+def test_names() -> None:
+    assert peer_names(PREFIX, 2, DOMAIN) == [
+        "job-workload-0-0.job.default.svc.cluster.local",
+        "job-workload-0-1.job.default.svc.cluster.local",
+    ]

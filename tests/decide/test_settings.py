@@ -1,0 +1,299 @@
+"""Settings: defaults, sources, wrong values, and everything that is wrong told at once."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.errors import Exit, SettingsError
+from agent.settings import (
+    LATER_SETTINGS,
+    LATER_WORKLOADS,
+    SETTINGS,
+    TASK_SCRIPTS,
+    WORKLOADS,
+    Found,
+    Settings,
+    examine,
+    read_settings,
+)
+
+POD = {
+    "NNODES": "4",
+    "JOB_COMPLETION_INDEX": "3",
+    "HOSTNAME_PREFIX": "job-workload-",
+    "DOMAIN_NAME": "job.default.svc.cluster.local",
+    "A4_JOBSET_UID": "11-22",
+    "A4_RESTART_ATTEMPT": "2",
+    "A4_JOB_RESTART_ATTEMPT": "1",
+}
+NO_SECRET = Found(secret_problem="A4_SECRET_FILE=/x cannot be read")
+
+
+def read(extra: dict[str, str] | None = None, found: Found | None = None, workload: str = "") -> Settings:
+    return read_settings(POD | (extra or {}), found or Found(), workload)[0]
+
+
+def problems(environ: dict[str, str], found: Found | None = None, workload: str = "") -> list[str]:
+    with pytest.raises(SettingsError) as caught:
+        read_settings(environ, found or Found(), workload)
+    assert caught.value.code == Exit.SETTINGS
+    assert all(problem in str(caught.value) for problem in caught.value.problems)
+    return caught.value.problems
+
+
+def source(name: str, environ: dict[str, str], found: Found | None = None, workload: str = "") -> str:
+    return next(value.source for value in examine(environ, found or Found(), workload).values if value.name == name)
+
+
+def test_a_pod_with_the_least_environment() -> None:
+    assert read() == Settings(
+        nnodes=4,
+        index=3,
+        gpus_per_node=8,
+        hostname_prefix="job-workload-",
+        domain_name="job.default.svc.cluster.local",
+        master_port=6002,
+        job_identifier="",
+        workload="none",
+        sleep=False,
+        ssh_port=2222,
+        ssh_public_key="",
+        secret_file="/etc/a4-agent/secret/job-secret",
+        epoch="11-22.2.1",
+        location="",
+        metadata_host="metadata.google.internal",
+        interface="",
+        run_dir="/run/a4-agent",
+        results_dir="/run/a4-agent/results",
+        peer_timeout=600.0,
+        lease=30.0,
+        grace=30.0,
+        log_level="info",
+        log_format="text",
+    )
+
+
+GOOD = [
+    ("GPUS_PER_NODE", "1", "gpus_per_node", 1),
+    ("MASTER_PORT", "29500", "master_port", 29500),
+    ("JOB_IDENTIFIER", "name-1", "job_identifier", "name-1"),
+    ("A4_WORKLOAD", "connectivity", "workload", "connectivity"),
+    ("A4_WORKLOAD", "Script", "workload", "script"),
+    ("SLEEP_INFINITY", "True", "sleep", True),
+    ("SLEEP_INFINITY", "0", "sleep", False),
+    ("A4_SSH_PORT", "222", "ssh_port", 222),
+    ("SSH_PUBLIC_KEY", "ssh-ed25519 AAAA me\necdsa-sha2-nistp256 BBBB\n", "ssh_public_key", None),
+    ("A4_SECRET_FILE", "/a b/c", "secret_file", "/a b/c"),
+    ("A4_EPOCH", "own", "epoch", "own"),
+    ("A4_LOCATION", "/c/b", "location", "/c/b"),
+    ("A4_METADATA_HOST", "10.0.0.1:8080", "metadata_host", "10.0.0.1:8080"),
+    ("A4_INTERFACE", "eth0.7", "interface", "eth0.7"),
+    ("A4_RUN_DIR", "/run/other", "run_dir", "/run/other"),
+    ("A4_RUN_DIR", "/run/other", "results_dir", "/run/other/results"),
+    ("A4_RESULTS_DIR", "/gcs/x", "results_dir", "/gcs/x"),
+    ("A4_PEER_TIMEOUT_SECONDS", "0.5", "peer_timeout", 0.5),
+    ("A4_LEASE_SECONDS", "7", "lease", 7.0),
+    ("A4_GRACE_SECONDS", "60", "grace", 60.0),
+    ("A4_LOG_LEVEL", "DEBUG", "log_level", "debug"),
+    ("A4_LOG_FORMAT", "json", "log_format", "json"),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "field", "value"), GOOD)
+def test_a_good_value(name: str, text: str, field: str, value: object) -> None:
+    assert getattr(read({name: text}), field) == (text.strip() if value is None else value)
+    assert source(name, POD | {name: text}) == "environment"
+
+
+WRONG = [
+    ("NNODES", "0", "from 1 to 100000"),
+    ("NNODES", "four", "from 1 to 100000"),
+    ("NNODES", "٤", "from 1 to 100000"),
+    ("JOB_COMPLETION_INDEX", "-1", "from 0 to 99999"),
+    ("JOB_COMPLETION_INDEX", "1.0", "from 0 to 99999"),
+    ("GPUS_PER_NODE", "0", "from 1 to 1024"),
+    ("HOSTNAME_PREFIX", "job-workload", "with its dash"),
+    ("HOSTNAME_PREFIX", "Job-", "with its dash"),
+    ("HOSTNAME_PREFIX", "a\nb-", "with its dash"),
+    ("DOMAIN_NAME", "job..local", "a DNS name"),
+    ("DOMAIN_NAME", "job.local.", "a DNS name"),
+    ("DOMAIN_NAME", "$(x)", "a DNS name"),
+    ("MASTER_PORT", "65536", "from 1 to 65535"),
+    ("A4_WORKLOAD", "conectivity", "one of none, connectivity, script"),
+    ("SLEEP_INFINITY", "maybe", "true or false"),
+    ("A4_SSH_PORT", "ssh", "from 1 to 65535"),
+    ("SSH_PUBLIC_KEY", "ssh-ed25519 AAAA me\nnonsense", "OpenSSH public key"),
+    ("SSH_PUBLIC_KEY", 'command="x" ssh-ed25519 AAAA', "OpenSSH public key"),
+    ("A4_SECRET_FILE", "job-secret", "an absolute path"),
+    ("A4_EPOCH", "a b", "without spaces"),
+    ("A4_LOCATION", "cluster/block", "such as /cluster/block"),
+    ("A4_LOCATION", "/a/b/c/d/e", "such as /cluster/block"),
+    ("A4_METADATA_HOST", "http://metadata", "a host name or address"),
+    ("A4_INTERFACE", "eth0 eth1", "name of a network interface"),
+    ("A4_RUN_DIR", "run", "an absolute path"),
+    ("A4_RUN_DIR", "/", "an absolute path"),
+    ("A4_RUN_DIR", "/run/a b", "an absolute path"),
+    ("A4_RUN_DIR", "/run/%h", "an absolute path"),
+    ("A4_RESULTS_DIR", "gs://bucket", "an absolute path"),
+    ("A4_PEER_TIMEOUT_SECONDS", "0", "seconds above 0"),
+    ("A4_LEASE_SECONDS", "30s", "seconds above 0"),
+    ("A4_GRACE_SECONDS", "-1", "seconds above 0"),
+    ("A4_LOG_LEVEL", "loud", "one of debug, info, warning, error"),
+    ("A4_LOG_FORMAT", "xml", "one of text, json"),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "wanted"), WRONG)
+def test_a_wrong_value_is_told_with_its_name_value_source_and_what_would_be_right(
+    name: str, text: str, wanted: str
+) -> None:
+    about = [problem for problem in problems(POD | {name: text}) if problem.startswith(f"{name}=")]
+    assert len(about) == 1
+    assert repr(text) in about[0]
+    assert "(environment)" in about[0]
+    assert wanted in about[0]
+
+
+def test_every_setting_is_tried_with_a_wrong_value() -> None:
+    assert {setting.name for setting in SETTINGS} - {name for name, _, _ in WRONG} == {"JOB_IDENTIFIER"}
+
+
+def test_every_setting_has_its_field_and_every_field_its_setting() -> None:
+    fields = {field.name for field in dataclasses.fields(Settings)}
+    assert {setting.field for setting in SETTINGS} | {"task_script"} == fields
+
+
+def test_all_problems_come_at_once() -> None:
+    seen = problems(POD | {"JOB_COMPLETION_INDEX": "9", "A4_SSH_PORT": "x", "A4_LOG_LEVEL": "y"}, NO_SECRET)
+    assert [text.split("=")[0] for text in seen] == [
+        "A4_SSH_PORT",
+        "A4_LOG_LEVEL",
+        "JOB_COMPLETION_INDEX",
+        "A4_SECRET_FILE",
+    ]
+
+
+@pytest.mark.parametrize("name", ["JOB_COMPLETION_INDEX", "HOSTNAME_PREFIX", "DOMAIN_NAME"])
+@pytest.mark.parametrize("empty", [True, False])
+def test_a_missing_value_is_told(name: str, empty: bool) -> None:
+    environ = POD | {name: ""} if empty else {key: value for key, value in POD.items() if key != name}
+    assert [text for text in problems(environ) if text.startswith(f"{name} is not set")]
+
+
+@pytest.mark.parametrize("environ", [{}, {"NNODES": ""}, {"HOSTNAME_PREFIX": "x-"}])
+def test_without_nnodes_this_is_no_pod(environ: dict[str, str]) -> None:
+    (problem,) = problems(environ)
+    assert "NNODES" in problem
+    assert "a4-agent local" in problem
+
+
+def test_the_index_is_below_the_number_of_pods() -> None:
+    (problem,) = problems(POD | {"JOB_COMPLETION_INDEX": "4"})
+    assert "JOB_COMPLETION_INDEX=4" in problem
+    assert "NNODES=4" in problem
+
+
+def test_the_longest_pod_name_is_a_dns_label() -> None:
+    prefix = "a" * 56 + "-"
+    long = POD | {"HOSTNAME_PREFIX": prefix}
+    (problem,) = problems(long | {"NNODES": "100000"})
+    assert f"{prefix}0-99999, 64 characters; 63 are the limit" in problem
+    assert read_settings(long | {"NNODES": "10000"}, Found())[0].hostname_prefix == prefix
+
+
+def test_several_pods_need_the_secret_and_one_does_not() -> None:
+    assert problems(POD, NO_SECRET) == [NO_SECRET.secret_problem]
+    settings, warnings = read_settings({"NNODES": "1"}, NO_SECRET)
+    assert (settings.nnodes, settings.index, settings.is_coordinator, warnings) == (1, 0, True, ())
+    assert settings.epoch == "one-pod"
+    for name in ("JOB_COMPLETION_INDEX", "HOSTNAME_PREFIX", "DOMAIN_NAME", "A4_EPOCH"):
+        assert source(name, {"NNODES": "1"}) == "default for one pod"
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [("A4_SSHPORT", "A4_SSH_PORT"), ("A4_LOGLEVEL", "A4_LOG_LEVEL"), ("A4_WORKLODA", "A4_WORKLOAD")],
+)
+def test_an_unknown_name_is_a_warning_with_the_nearest(name: str, nearest: str) -> None:
+    _, warnings = read_settings(POD | {name: "x"}, Found())
+    assert warnings == (f"{name} is not a setting of a4-agent; did you mean {nearest}?",)
+
+
+def test_an_unknown_name_that_is_near_to_none() -> None:
+    _, warnings = read_settings(POD | {"A4_QQQQQQQQQQQQQQQQQQQQ": "x"}, Found())
+    assert warnings == ("A4_QQQQQQQQQQQQQQQQQQQQ is not a setting of a4-agent",)
+
+
+@pytest.mark.parametrize("name", LATER_SETTINGS)
+def test_a_later_setting_is_a_warning(name: str) -> None:
+    _, warnings = read_settings(POD | {name: "x"}, Found())
+    assert warnings == (f"{name} is set, but this version does not use it",)
+
+
+@pytest.mark.parametrize("name", LATER_WORKLOADS)
+def test_a_later_workload_is_refused_by_name(name: str) -> None:
+    for environ, argument in ((POD | {"A4_WORKLOAD": name}, ""), (POD, name)):
+        (problem,) = problems(environ, workload=argument)
+        assert f"{name} is not in this version" in problem
+        assert all(word in problem for word in WORKLOADS)
+
+
+@pytest.mark.parametrize(
+    ("extra", "script", "argument", "workload", "came_from"),
+    [
+        ({}, "", "", "none", "default"),
+        ({"A4_WORKLOAD": ""}, "", "", "none", "default"),
+        ({}, TASK_SCRIPTS[0], "", "script", f"derived: {TASK_SCRIPTS[0]} is mounted"),
+        ({"RUN_DEEPEP_TEST": "true"}, TASK_SCRIPTS[1], "", "script", f"derived: {TASK_SCRIPTS[1]} is mounted"),
+        ({"RUN_DEEPEP_TEST": "true"}, "", "", "deepep", "derived: RUN_DEEPEP_TEST=true"),
+        ({"RUN_DEEPEP_TEST": "false"}, "", "", "none", "default"),
+        ({"A4_WORKLOAD": "connectivity"}, TASK_SCRIPTS[0], "", "connectivity", "environment"),
+        ({"A4_WORKLOAD": "script"}, "", "connectivity", "connectivity", "command line"),
+    ],
+)
+def test_where_the_workload_comes_from(
+    extra: dict[str, str], script: str, argument: str, workload: str, came_from: str
+) -> None:
+    (value,) = (v for v in examine(POD | extra, Found(script), argument).values if v.name == "A4_WORKLOAD")
+    assert (value.value, value.source) == (workload, came_from)
+    assert bool(value.problem) == (workload == "deepep")
+
+
+@pytest.mark.parametrize(
+    ("environ", "epoch", "warned"),
+    [
+        ({"A4_JOBSET_UID": "u", "A4_RESTART_ATTEMPT": "1", "A4_JOB_RESTART_ATTEMPT": "2"}, "u.1.2", False),
+        ({"A4_JOBSET_UID": "u", "A4_RESTART_ATTEMPT": "", "A4_JOB_RESTART_ATTEMPT": ""}, "u.0.0", False),
+        ({"A4_JOBSET_UID": "u", "JOB_UUID": "v"}, "u.0.0", False),
+        ({"A4_JOBSET_UID": "", "JOB_UUID": "v", "JOB_IDENTIFIER": "w"}, "v", True),
+        ({"JOB_IDENTIFIER": "w"}, "w", True),
+        ({"A4_EPOCH": "mine", "A4_JOBSET_UID": "u"}, "mine", False),
+        ({"A4_EPOCH": "mine"}, "mine", False),
+    ],
+)
+def test_the_epoch(environ: dict[str, str], epoch: str, warned: bool) -> None:
+    base = {name: POD[name] for name in ("NNODES", "JOB_COMPLETION_INDEX", "HOSTNAME_PREFIX", "DOMAIN_NAME")}
+    settings, warnings = read_settings(base | environ, Found())
+    assert settings.epoch == epoch
+    assert any("A4_JOBSET_UID is not set" in text for text in warnings) == warned
+
+
+def test_without_anything_to_make_an_epoch_of() -> None:
+    environ = {name: value for name, value in POD.items() if not name.startswith("A4_")}
+    (problem,) = problems(environ)
+    assert problem.startswith("A4_EPOCH is not set")
+
+
+names = st.sampled_from([setting.name for setting in SETTINGS])
+
+
+@given(st.dictionaries(names, st.text(max_size=80)))
+def test_no_value_whatever_is_more_than_a_problem(environ: dict[str, str]) -> None:
+    seen = examine(POD | environ, Found())
+    assert (seen.settings is None) == bool(seen.problems)
+    for value in seen.values:
+        assert not value.problem or value.problem.startswith(value.name)

@@ -1,0 +1,175 @@
+"""Files for sshd and ssh, judged by OpenSSH itself."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.decide.keys import JobKeys
+from agent.decide.ssh_files import (
+    BEGIN_BLOCK,
+    END_BLOCK,
+    authorized_keys,
+    known_hosts,
+    ssh_config,
+    sshd_config,
+    with_block,
+    without_block,
+)
+
+KEYS = JobKeys(b"s" * 32, "epoch")
+PEERS = "job-workload-0-*.job.local"
+PEER = "job-workload-0-3.job.local"
+
+
+def settings_of(text: str) -> dict[str, list[str]]:
+    """What `sshd -T` and `ssh -G` print: keyword → values."""
+    found: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        keyword, _, value = line.partition(" ")
+        found.setdefault(keyword.lower(), []).append(value)
+    return found
+
+
+def sshd_says(tmp_path: Path, session_env: dict[str, str]) -> dict[str, list[str]]:
+    """The configuration as the daemon understands it; fails when it refuses it."""
+    key = tmp_path / "host_key"
+    key.write_text(KEYS.host_private(0))
+    key.chmod(0o600)
+    Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+    path = tmp_path / "sshd_config"
+    addresses = ["10.1.2.3", "127.0.0.1"]
+    path.write_text(sshd_config(port=2222, addresses=addresses, directory=str(tmp_path), session_env=session_env))
+    tested = subprocess.run(["/usr/sbin/sshd", "-t", "-f", str(path)], capture_output=True, text=True)
+    assert (tested.returncode, tested.stderr) == (0, "")
+    shown = subprocess.run(["/usr/sbin/sshd", "-T", "-f", str(path)], capture_output=True, text=True)
+    assert shown.returncode == 0, shown.stderr
+    return settings_of(shown.stdout)
+
+
+def test_sshd_takes_the_configuration(tmp_path: Path) -> None:
+    said = sshd_says(tmp_path, {"PATH": "/usr/bin:/bin", "SHLVL": "2"})
+    assert sorted(said["listenaddress"]) == ["10.1.2.3:2222", "127.0.0.1:2222"]
+    assert said["setenv"] == ["PATH=/usr/bin:/bin", "SHLVL=2"]
+    assert said["authorizedkeysfile"] == [f"{tmp_path}/authorized_keys"]
+    assert said["permitrootlogin"] == ["without-password"]
+    assert said["acceptenv"] == ["A4_RUN"]
+    for keyword in (
+        "passwordauthentication",
+        "kbdinteractiveauthentication",
+        "x11forwarding",
+        "permituserrc",
+        "usepam",
+    ):
+        assert said[keyword] == ["no"], keyword
+
+
+@pytest.mark.parametrize(
+    "value", ["", "a b", 'say "x"', "back\\slash", "\\", "#no comment", "a'b", "$(x)`y`", "end\\", "tab\there", "%h"]
+)
+def test_a_session_gets_any_value_as_it_is(value: str, tmp_path: Path) -> None:
+    assert sshd_says(tmp_path, {"FIRST": value, "LAST": "x"})["setenv"] == [f"FIRST={value}", "LAST=x"]
+
+
+def test_a_value_with_a_line_break_does_not_become_configuration(tmp_path: Path) -> None:
+    said = sshd_says(tmp_path, {"FIRST": "x\nPermitRootLogin yes", "LAST": "x"})
+    assert said["setenv"] == ["LAST=x"]
+    assert said["permitrootlogin"] == ["without-password"]
+
+
+def test_no_session_environment_at_all(tmp_path: Path) -> None:
+    assert "setenv" not in sshd_says(tmp_path, {})
+
+
+def ssh_says(path: Path, host: str) -> dict[str, list[str]]:
+    shown = subprocess.run(["ssh", "-G", "-F", str(path), host], capture_output=True, text=True)
+    assert shown.returncode == 0, shown.stderr
+    return settings_of(shown.stdout)
+
+
+def test_ssh_uses_it_for_peers(tmp_path: Path) -> None:
+    path = tmp_path / "ssh_config"
+    path.write_text(ssh_config(names=PEERS, port=2345, directory=str(tmp_path)))
+    said = ssh_says(path, PEER)
+    expected = {
+        "user": "root",
+        "port": "2345",
+        "identityfile": f"{tmp_path}/client_key",
+        "userknownhostsfile": f"{tmp_path}/known_hosts",
+        "identitiesonly": "yes",
+        "identityagent": "none",
+        "batchmode": "yes",
+        "hostkeyalgorithms": "ssh-ed25519",
+        "forwardagent": "no",
+        "connectionattempts": "3",
+    }
+    assert {keyword: said[keyword] for keyword in expected} == {k: [v] for k, v in expected.items()}
+    assert said["stricthostkeychecking"] in (["true"], ["yes"])
+
+
+@pytest.mark.parametrize("host", ["github.com", "job-workload-0-3", "job-workload-1-3.job.local", "job.local"])
+def test_ssh_leaves_other_hosts_alone(host: str, tmp_path: Path) -> None:
+    ours, none = tmp_path / "ssh_config", tmp_path / "empty"
+    ours.write_text(ssh_config(names=PEERS, port=2345, directory=str(tmp_path)))
+    none.write_text("")
+    assert ssh_says(ours, host) == ssh_says(none, host)
+
+
+@pytest.mark.parametrize("port", [22, 2222])
+def test_ssh_finds_the_host_keys(port: int, tmp_path: Path) -> None:
+    path = tmp_path / "known_hosts"
+    path.write_text(known_hosts(port, {PEER: KEYS.host_public(3), "other.local": KEYS.host_public(4)}))
+    wanted = PEER if port == 22 else f"[{PEER}]:{port}"
+    found = subprocess.run(["ssh-keygen", "-F", wanted, "-f", str(path)], capture_output=True, text=True)
+    assert KEYS.host_public(3) in found.stdout
+    assert KEYS.host_public(4) not in found.stdout
+
+
+def test_the_jobs_key_is_restricted_and_peoples_are_not() -> None:
+    text = authorized_keys("ssh-ed25519 JOB", " ssh-ed25519 ME me \n\n  ecdsa-sha2-nistp256 YOU\n")
+    assert text.splitlines() == [
+        "restrict,pty ssh-ed25519 JOB a4-agent",
+        "ssh-ed25519 ME me",
+        "ecdsa-sha2-nistp256 YOU",
+    ]
+    assert authorized_keys("k", "") == "restrict,pty k a4-agent\n"
+
+
+others = st.text().filter(lambda text: BEGIN_BLOCK not in text)
+blocks = st.text("abc /\n", max_size=40)
+
+
+@given(others, blocks)
+def test_a_block_can_be_taken_out_again(text: str, block: str) -> None:
+    assert without_block(with_block(text, block)) == text
+
+
+@given(others, blocks, blocks)
+def test_a_second_start_replaces_the_block(text: str, first: str, second: str) -> None:
+    assert with_block(with_block(text, first), second) == with_block(text, second)
+
+
+@given(others, blocks)
+def test_the_block_comes_first(text: str, block: str) -> None:
+    whole = with_block(text, block)
+    assert whole.startswith(f"{BEGIN_BLOCK}\n")
+    assert whole.count(BEGIN_BLOCK) == whole.count(END_BLOCK) - text.count(END_BLOCK) == 1
+
+
+@given(st.lists(st.sampled_from([BEGIN_BLOCK + "\n", END_BLOCK + "\n", "Host a\n", "  User b\n", "\n"]), max_size=8))
+def test_nothing_is_lost_that_is_not_between_our_marks(lines: list[str]) -> None:
+    """People edit their files: marks may be doubled, turned around or half deleted."""
+    text = "".join(lines)
+    kept = without_block(text)
+    if END_BLOCK not in text.partition(BEGIN_BLOCK)[2]:
+        assert kept == text
+    assert with_block(with_block(text, "x"), "x").endswith(kept)
+
+
+def test_lines_put_before_the_block_stay() -> None:
+    text = "Host mine\n" + with_block("Host other\n", "Include x")
+    assert without_block(text) == "Host mine\nHost other\n"

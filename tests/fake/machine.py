@@ -1,0 +1,215 @@
+"""A machine on which no time passes but the world's: one for each start of an agent."""
+
+from __future__ import annotations
+
+import errno
+import os
+import traceback
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from agent.launch import Launch
+from agent.lifecycle.serve import Role, guarded
+from agent.machine.api import Channel, Child, Interface, Problem, Target, Timer, Whereabouts
+from agent.paths import DEFAULT_RUN_DIR, TERMINATION_LOG, shipped
+from tests.fake.net import FakeEnd, public_of
+from tests.fake.process import SSHD, FakeChild, FakeSshd
+
+if TYPE_CHECKING:
+    from tests.fake.pod import FakePod
+
+DIRECTORIES = {"/", "/dev", "/etc", "/root", "/run", "/tmp", DEFAULT_RUN_DIR}
+SWEEP_SECONDS = 0.01
+
+
+class FakeMachine:
+    """Implements agent.machine.api.Machine for one life of an agent in one pod."""
+
+    role: Role
+
+    def __init__(self, pod: FakePod) -> None:
+        self.pod = pod
+        self.world = pod.world
+        self.alive = True
+        self.ends: list[FakeEnd] = []
+        self.children: list[FakeChild] = []
+        self.files = {TERMINATION_LOG: "", shipped("entrypoints", "control-channel.sh"): "#!/bin/sh\n", **pod.files}
+        self.directories = set(DIRECTORIES)
+        self.emitted: dict[int, bytes] = {1: b"", 2: b""}
+        self.sshd: FakeSshd | None = None
+        self.crashed = ""
+        """Traceback of what escaped from the role's own handling of errors."""
+        self._door: tuple[str, Callable[[Channel], None]] | None = None
+
+    # Life
+
+    def call(self, action: Callable[[], None]) -> None:
+        """Run one callback as the agent's loop does."""
+        if not self.alive:
+            return
+        try:
+            guarded(action, self.role)
+        except Exception:
+            self.crashed = traceback.format_exc()
+            self.pod.over(70)
+
+    def post(self, seconds: float, action: Callable[[], None]) -> Timer:
+        return self.world.clock.after(seconds, lambda: self.call(action))
+
+    def die(self) -> None:
+        """The container is gone, and all that was in it."""
+        self.alive = False
+        for child in self.children:
+            child.over = True
+        for end in self.ends:
+            end.close()
+
+    def listens(self, address: str, port: int) -> bool:
+        return self.alive and self.sshd is not None and not self.sshd.over and (address, port) in self.sshd.bound
+
+    def ssh_file(self, option: str) -> str | None:
+        assert self.sshd is not None
+        return self.files.get(self.sshd.option(option))
+
+    def host_key(self) -> str:
+        return public_of(self.ssh_file("HostKey") or "")
+
+    def knock(self, command: str, end: FakeEnd) -> bool:
+        """A channel's command has been started here; False when no agent answers it."""
+        directory = command.split()[-1]
+        assert command == f"exec sh {directory}/control-channel.sh {directory}"
+        if self._door is None or f"{directory}/control-channel.sh" not in self.files:
+            return False
+        where, opened = self._door
+        assert where == f"{directory}/channels"
+        self.post(0.001, lambda: opened(end))
+        return True
+
+    # Time
+
+    def now(self) -> float:
+        return self.world.clock.now
+
+    def wall(self) -> float:
+        return 1_700_000_000 + self.world.clock.now
+
+    def later(self, seconds: float, action: Callable[[], None]) -> Timer:
+        return self.post(seconds, action)
+
+    # Network
+
+    def resolve(self, names: Sequence[str], done: Callable[[str, str | Problem], None]) -> None:
+        for name in names:
+            self.world.net.resolve(self, name, done)
+
+    def connect(self, target: Target, done: Callable[[Channel | Problem], None]) -> None:
+        self.world.net.dial(self, target, done)
+
+    def accept(self, directory: str, opened: Callable[[Channel], None]) -> None:
+        self._door = (directory, opened)
+
+    def locate(self, host: str, done: Callable[[Whereabouts], None]) -> None:
+        if self.pod.metadata_seconds is not None:
+            self.post(self.pod.metadata_seconds, lambda: done(self.pod.whereabouts))
+
+    def interfaces(self) -> list[Interface]:
+        return [Interface("eth0", self.pod.address, True)]
+
+    def hostname(self) -> str:
+        self._may_break("hostname")
+        return f"node-{self.pod.index}"
+
+    # Hardware and programs
+
+    def gpu_count(self) -> int:
+        self._may_break("gpu_count")
+        return 8
+
+    def core_count(self) -> int:
+        self._may_break("core_count")
+        return 64
+
+    def find_program(self, name: str, path: str) -> str | None:
+        return self.pod.programs.get(name)
+
+    def run_briefly(self, argv: Sequence[str]) -> str:
+        return "mpirun (Open MPI) 4.1.4\n"
+
+    def start(
+        self,
+        launch: Launch,
+        ended: Callable[[int], None],
+        output: Callable[[int, bytes], None] | None = None,
+    ) -> Child:
+        program = os.path.basename(launch.argv[0])
+        if program in self.pod.unstartable:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), launch.argv[0])
+        is_sshd = launch.argv[0] == SSHD
+        child = (FakeSshd if is_sshd else FakeChild)(self, launch, ended, output or self.emit)
+        if isinstance(child, FakeSshd):
+            self.sshd = child
+        self.children.append(child)
+        child.live(self.pod.sshd_life if is_sshd else self.pod.life)
+        return child
+
+    def emit(self, stream: int, data: bytes) -> None:
+        self.emitted[stream] += data
+
+    def sweep(self, run_id: str, done: Callable[[int], None]) -> None:
+        left = 0
+        for child in self.children:
+            if child.launch.env.get("A4_RUN") == run_id:
+                left += child.life.leftovers + (not child.over)
+                child.over = True
+        self.post(SWEEP_SECONDS, lambda: done(left))
+
+    def port_holder(self, address: str, port: int) -> str:
+        return self.pod.busy.get(address, "")
+
+    # Files
+
+    def read(self, path: str) -> str | None:
+        return self.files.get(path)
+
+    def write(self, path: str, text: str, mode: int = 0o644) -> None:
+        self._may_fail(path)
+        self.files[path] = text
+
+    def append(self, path: str, data: bytes) -> None:
+        self._may_fail(path)
+        self.files[path] = self.files.get(path, "") + data.decode()
+
+    def overwrite(self, path: str, text: str) -> None:
+        if path in self.files:
+            self._may_fail(path)
+            self.files[path] = text
+
+    def exists(self, path: str) -> bool:
+        return path in self.files or path in self.directories
+
+    def make_dir(self, path: str, mode: int = 0o755) -> None:
+        if path not in self.directories:
+            self._may_fail(f"{path}/", parent=False)
+        while path not in self.directories:
+            self.directories.add(path)
+            path = os.path.dirname(path)
+
+    def make_private_dir(self, path: str) -> None:
+        self.make_dir(path, 0o700)
+
+    def refresh(self, path: str) -> None:
+        self.append(path, b"")
+
+    def draw_nonce(self) -> str:
+        return f"{self.world.random.getrandbits(128):032x}"
+
+    def _may_fail(self, path: str, *, parent: bool = True) -> None:
+        for prefix, number in self.pod.failing.items():
+            if path.startswith(prefix):
+                raise OSError(number, os.strerror(number), path)
+        if parent and os.path.dirname(path) not in self.directories:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+    def _may_break(self, method: str) -> None:
+        if method in self.pod.broken:
+            raise RuntimeError(f"{method} is broken")

@@ -1,0 +1,151 @@
+"""One pod of a fake world: what is scripted for it, its present agent, and what came out of it."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from agent.lifecycle.pod import Job, Pod
+from agent.lifecycle.serve import make_role
+from agent.log import Log
+from agent.machine.api import Whereabouts
+from agent.paths import DEFAULT_RUN_DIR, TERMINATION_LOG, RunDir
+from agent.settings import Found, read_settings
+from tests.fake.machine import FakeMachine
+from tests.fake.process import FOREVER, SSHD, Life
+
+if TYPE_CHECKING:
+    from tests.fake.world import FakeWorld
+
+PREFIX, DOMAIN = "job-workload-", "job.default.svc.cluster.local"
+SCRIPT = "/workload/task/task-script.sh"
+DIR = RunDir(DEFAULT_RUN_DIR)
+KILLED = 137
+
+
+class FakePod:
+    """Attributes down to `env` may be changed before the pod starts, or while it lives."""
+
+    def __init__(self, world: FakeWorld, index: int) -> None:
+        self.world = world
+        self.index = index
+        self.name = f"{PREFIX}0-{index}.{DOMAIN}"
+        self.address = f"10.0.{index // 250}.{index % 250 + 1}"
+        self.starts: float | None = 0.0
+        """Second of its start; None: it never comes."""
+        self.life = Life()
+        """Of the workload's process."""
+        self.sshd_life = FOREVER
+        self.metadata_seconds: float | None = 0.05
+        self.whereabouts = Whereabouts({"physical_host": f"/cluster/rack-{index % 2}/host-{index}"})
+        self.programs = {"sshd": SSHD, "mpirun": "/usr/bin/mpirun"}
+        self.unstartable: set[str] = set()
+        self.broken: set[str] = set()
+        """Methods of the machine that raise what nobody expects."""
+        self.busy: dict[str, str] = {}
+        """Address on which the SSH port is taken → who holds it."""
+        self.failing: dict[str, int] = {}
+        """Beginning of paths that cannot be written → errno."""
+        self.files: dict[str, str] = {}
+        self.secret = b"0123456789abcdef0123456789abcdef"
+        self.env: dict[str, str] = {}
+
+        self.machine: FakeMachine | None = None
+        self.code: int | None = None
+        self.ended_at: float | None = None
+        self.pids = 0
+        self.log = _Lines(world, index)
+
+    # What happens to it
+
+    def start(self) -> None:
+        """The container starts, for the first time or again; nothing happens when it lives."""
+        if self.living:
+            return
+        self.code = self.ended_at = None
+        machine = self.machine = FakeMachine(self)
+        self.world.net.hosts[self.address] = machine
+        settings, _ = read_settings(self._environ(), Found(SCRIPT), self.world.workload)
+        log = Log("debug", stream=self.log)
+        log.labels = {"pod": f"{self.index}/{settings.nnodes}"}
+        job = Job(settings, self._environ(), self.secret, "/usr/bin/python3", started=machine.now())
+        machine.role = make_role(Pod(machine, log, job, self.over))
+        machine.post(0, machine.role.start)
+
+    def _environ(self) -> Mapping[str, str]:
+        return {
+            "PATH": "/usr/sbin:/usr/bin",
+            "NNODES": str(len(self.world.pods)),
+            "JOB_COMPLETION_INDEX": str(self.index),
+            "HOSTNAME_PREFIX": PREFIX,
+            "DOMAIN_NAME": DOMAIN,
+            "JOB_IDENTIFIER": "job",
+            "A4_EPOCH": "uid.0.0",
+            **self.world.env,
+            **self.env,
+        }
+
+    def over(self, code: int) -> None:
+        """The agent has ended, and its container with it."""
+        assert self.machine is not None
+        if self.machine.alive:
+            self.code, self.ended_at = code, self.world.clock.seconds
+            self.machine.die()
+
+    def kill(self) -> None:
+        """The node kills it at once; its peers see their connections end."""
+        if self.living:
+            self.over(KILLED)
+
+    def signal(self, number: int = 15) -> None:
+        if self.machine is not None:
+            role = self.machine.role
+            self.machine.post(0, lambda: role.signalled(number))
+
+    def kill_sshd(self) -> None:
+        assert self.machine is not None
+        assert self.machine.sshd is not None
+        self.machine.sshd.die(-9)
+
+    # What came out of it
+
+    @property
+    def living(self) -> bool:
+        return self.machine is not None and self.machine.alive
+
+    @property
+    def files_now(self) -> Mapping[str, str]:
+        return self.machine.files if self.machine else {}
+
+    def events(self) -> list[str]:
+        return [json.loads(line)["event"] for line in self.files_now.get(DIR.events, "").splitlines()]
+
+    def has(self, event: str) -> bool:
+        return f'"event": "{event}"' in self.files_now.get(DIR.events, "")
+
+    def state(self) -> dict[str, Any]:
+        data: dict[str, Any] = json.loads(self.files_now[DIR.state])
+        return data
+
+    def said(self) -> dict[str, Any]:
+        """Its termination message."""
+        data: dict[str, Any] = json.loads(self.files_now[TERMINATION_LOG] or "{}")
+        return data
+
+    def workloads(self) -> list[tuple[str, list[int]]]:
+        """Program and signals of every workload process that was started here."""
+        children = self.machine.children if self.machine else []
+        return [(child.launch.argv[0], child.signals) for child in children if child.launch.argv[0] != SSHD]
+
+
+class _Lines(io.StringIO):
+    """The agent's log, with the world's time before each line."""
+
+    def __init__(self, world: FakeWorld, index: int) -> None:
+        super().__init__()
+        self._world = world
+
+    def write(self, text: str) -> int:
+        return super().write(f"{self._world.clock.seconds:9.3f} {text[9:]}")

@@ -1,0 +1,108 @@
+"""Fake processes: scripted lives, and an sshd that does what its configuration says."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from agent.launch import Launch
+
+if TYPE_CHECKING:
+    from tests.fake.machine import FakeMachine
+
+SSHD = "/usr/sbin/sshd"
+SSHD_START_SECONDS = 0.02
+
+
+@dataclass(frozen=True)
+class Life:
+    """How a process goes: it ends with `status` (negative: a signal) after `seconds`; None: never by itself."""
+
+    status: int = 0
+    seconds: float | None = 10.0
+    term_seconds: float | None = 0.1
+    """How long it takes to end after SIGTERM; None: it ignores that."""
+    term_status: int = -15
+    output: bytes = b""
+    leftovers: int = 0
+    """Processes that it leaves behind for the sweep."""
+
+
+FOREVER = Life(seconds=None)
+STUBBORN = Life(seconds=None, term_seconds=None)
+
+
+class FakeChild:
+    """A process on one machine; `ended` gets its status once."""
+
+    def __init__(
+        self, machine: FakeMachine, launch: Launch, ended: Callable[[int], None], output: Callable[[int, bytes], None]
+    ) -> None:
+        machine.pod.pids += 1
+        self.pid = 100 + machine.pod.pids
+        self.machine = machine
+        self.launch = launch
+        self.signals: list[int] = []
+        self.over = False
+        self._ended = ended
+        self.output = output
+
+    def live(self, life: Life) -> None:
+        self.life = life
+        if life.output:
+            self.machine.post(0.001, lambda: self.output(1, life.output))
+        if life.seconds is not None:
+            self.machine.post(life.seconds, lambda: self.die(life.status))
+
+    def signal(self, number: int) -> None:
+        if self.over:
+            return
+        self.signals.append(int(number))
+        if number == signal.SIGKILL:
+            self.machine.post(0.001, lambda: self.die(-9))
+        elif number == signal.SIGTERM and self.life.term_seconds is not None:
+            self.machine.post(self.life.term_seconds, lambda: self.die(self.life.term_status))
+
+    def die(self, status: int) -> None:
+        """It is gone now; its machine is told a moment later."""
+        if not self.over:
+            self.over = True
+            self.machine.post(0.001, lambda: self._ended(status))
+
+
+class FakeSshd(FakeChild):
+    """Binds what its configuration names, says so on stderr, and lives until SIGTERM."""
+
+    def live(self, life: Life) -> None:
+        self.life = life
+        self.config = self.machine.files[self.launch.argv[self.launch.argv.index("-f") + 1]]
+        self.bound: set[tuple[str, int]] = set()
+        self.machine.post(SSHD_START_SECONDS, self._bind)
+
+    def option(self, name: str) -> str:
+        return next(line.split(None, 1)[1] for line in self.config.splitlines() if line.startswith(name + " "))
+
+    def _bind(self) -> None:
+        if self.over:
+            return
+        for line in self.config.splitlines():
+            if line.startswith("ListenAddress "):
+                address, _, port = line.split()[1].rpartition(":")
+                self._listen(address, int(port))
+        if not self.bound:
+            self._say("Cannot bind any address.")
+            self.die(255)
+        elif self.life.seconds is not None:
+            self.machine.post(self.life.seconds, lambda: self.die(self.life.status))
+
+    def _listen(self, address: str, port: int) -> None:
+        if address in self.machine.pod.busy:
+            self._say(f"Bind to port {port} on {address} failed: Address already in use.")
+        else:
+            self.bound.add((address, port))
+            self._say(f"Server listening on {address} port {port}.")
+
+    def _say(self, line: str) -> None:
+        self.machine.post(0.0, lambda: self.output(2, line.encode() + b"\r\n"))

@@ -1,0 +1,151 @@
+"""Pods that are killed, cut off or replaced while others need them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fake.pod import KILLED
+from tests.fake.process import FOREVER, Life
+from tests.fake.world import FakeWorld
+
+LEASE = 30.0
+BEATS = 10.0
+"""A few of them: what may come on top of a lease."""
+
+
+def running(pods: int = 4, workload: str = "script", **env: str) -> FakeWorld:
+    world = FakeWorld(pods, workload, env)
+    for pod in world.pods:
+        pod.life = FOREVER
+    world.until_event("run-started")
+    world.wait(5)
+    return world
+
+
+def test_a_killed_worker_ends_the_job() -> None:
+    world = running()
+    world.pod(2).kill()
+    assert world.run() == {0: 75, 1: 75, 2: KILLED, 3: 75}, world.dump()
+    assert world.last() < 5 + LEASE + BEATS
+    for pod in world.others(2):
+        assert pod.said()["where"] == f"pod 2, {world.pod(2).name}"
+
+
+@pytest.mark.parametrize("lease", [4.0, 30.0, 300.0])
+@pytest.mark.parametrize("index", [0, 2])
+def test_both_sides_of_a_partition_end(index: int, lease: float) -> None:
+    world = running(A4_LEASE_SECONDS=str(lease))
+    world.net.isolate(index)
+    assert set(world.run().values()) == {75}, world.dump()
+    assert world.last() < 5 + lease + BEATS + 5, world.dump()
+
+
+def test_a_killed_coordinator_ends_every_worker() -> None:
+    world = running()
+    world.pod(0).kill()
+    assert world.run() == {0: KILLED, 1: 75, 2: 75, 3: 75}, world.dump()
+    assert world.last() < 5 + LEASE + BEATS
+
+
+def test_a_coordinator_that_comes_back_is_another_one() -> None:
+    """Its workers have begun their part for the first: theirs ends 75, and the new one learns that they are gone."""
+    world = running()
+    world.pod(0).kill()
+    world.at(10, world.pod(0).start)
+    codes = world.run()
+    assert [codes[index] for index in (1, 2, 3)] == [75, 75, 75], world.dump()
+    assert codes[0] not in (0, None)
+    assert world.last(world.others(0)) < 20
+    for pod in world.others(0):
+        assert "another coordinator" in pod.said()["what"]
+
+
+def test_a_worker_that_comes_back_is_another_one() -> None:
+    world = running()
+    world.pod(2).kill()
+    world.at(10, world.pod(2).start)
+    codes = world.run()
+    assert (codes[0], codes[1], codes[3]) == (75, 75, 75), world.dump()
+    assert world.last(world.others(2)) < 20
+    assert codes[2] not in (0, None)
+    assert "started anew" in world.pod(1).said()["why"]
+
+
+def test_a_worker_killed_before_the_plan_is_waited_for() -> None:
+    world = FakeWorld(4, "script")
+    world.pod(3).starts = None
+    world.at(20, world.pod(2).kill)
+    assert world.run() == {0: 69, 1: 69, 2: KILLED}, world.dump()
+    for pod in (world.pod(0), world.pod(1)):
+        assert world.pod(2).name in pod.said()["why"]
+        assert "10.0.0.3" in pod.said()["why"]
+
+
+@pytest.mark.parametrize("moment", ["plan-ready", "cluster-formed", "run-started", "run-ended"])
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_pod_killed_at_a_turning_point(moment: str, index: int) -> None:
+    world = FakeWorld(3, "script")
+    world.until_event(moment, 0)
+    world.pod(index).kill()
+    codes = world.run()
+    others = {codes[pod.index] for pod in world.others(index)}
+    assert len(others) == 1, world.dump()
+    if moment != "run-ended":
+        assert others <= {75, 69}, world.dump()
+
+
+def test_a_worker_lost_after_its_part_was_done() -> None:
+    """Its script ended with 0, but nobody can tell whether the others still need the pod: 75."""
+    world = running()
+    for index, pod in enumerate(world.pods):
+        assert pod.machine is not None
+        if index == 2:
+            pod.machine.children[-1].die(0)
+    world.wait(5)
+    world.pod(2).kill()
+    codes = world.run()
+    assert (codes[0], codes[1], codes[3]) == (75, 75, 75), world.dump()
+
+
+def test_two_lost_workers() -> None:
+    world = running(5)
+    world.pod(2).kill()
+    world.net.isolate(3)
+    assert world.run() == {0: 75, 1: 75, 2: KILLED, 3: 75, 4: 75}, world.dump()
+    assert world.last() < 5 + LEASE + BEATS + 5
+
+
+def test_all_workers_at_once() -> None:
+    world = running()
+    for pod in world.others(0):
+        pod.kill()
+    assert world.run()[0] == 75, world.dump()
+    assert world.last() < 5 + LEASE + BEATS
+
+
+def test_a_worker_lost_while_the_others_are_being_stopped() -> None:
+    """The first cause stands."""
+    world = running()
+    world.pod(1).life = Life(7, 0)
+    for pod in world.pods:
+        assert pod.machine is not None
+        pod.machine.children[-1].life = Life(seconds=None, term_seconds=8)
+    child = world.pod(1).machine
+    assert child is not None
+    child.children[-1].die(7)
+    world.at(7, world.pod(2).kill)
+    assert world.run() == {0: 7, 1: 7, 2: KILLED, 3: 7}, world.dump()
+    assert world.last() < 5 + LEASE
+
+
+def test_a_lost_pod_of_an_mpi_run() -> None:
+    world = running(workload="connectivity")
+    world.pod(2).kill()
+    assert world.run() == {0: 75, 1: 75, 2: KILLED, 3: 75}, world.dump()
+    assert "pod 2" in world.pod(1).said()["where"] + world.pod(1).said()["why"]
+
+
+def test_an_mpirun_that_ends_0_without_a_record_is_no_success() -> None:
+    world = FakeWorld(3, "connectivity")
+    world.pod(0).life = Life(0, 5)
+    assert set(world.run().values()) == {65}, world.dump()

@@ -1,0 +1,205 @@
+"""What goes wrong inside one pod: its sshd, its disk, its programs, the agent itself."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from agent.paths import HOSTFILE
+from tests.fake.pod import DIR
+from tests.fake.process import FOREVER, Life
+from tests.fake.world import FakeWorld
+
+START_SECONDS = 15.0
+
+
+def all_are(code: int, pods: int = 4) -> dict[int, int | None]:
+    return dict.fromkeys(range(pods), code)
+
+
+def running() -> FakeWorld:
+    world = FakeWorld(4, "script")
+    for pod in world.pods:
+        pod.life = Life(0, 100)
+    world.until_event("run-started")
+    return world
+
+
+# sshd
+
+
+@pytest.mark.parametrize("index", [0, 2])
+def test_an_sshd_that_dies_is_started_again(index: int) -> None:
+    world = running()
+    world.at(20, world.pod(index).kill_sshd)
+    assert world.run() == all_are(0), world.dump()
+    assert "is started again" in world.pod(index).log.getvalue()
+
+
+@pytest.mark.parametrize("index", [0, 2])
+def test_an_sshd_that_dies_now_and_then(index: int) -> None:
+    world = running()
+    for count in range(7):
+        world.at(5 + 13 * count, world.pod(index).kill_sshd)
+    assert world.run() == all_are(0), world.dump()
+
+
+@pytest.mark.parametrize("index", [0, 2])
+def test_an_sshd_that_dies_six_times_in_a_minute_ends_the_job(index: int) -> None:
+    world = running()
+    for count in range(6):
+        world.at(10 + 5 * count, world.pod(index).kill_sshd)
+    assert world.run() == all_are(71), world.dump()
+    for pod in world.others(index):
+        assert "sshd ended" in pod.said()["what"]
+        assert pod.said()["where"] == f"pod {index}, {world.pod(index).name}"
+
+
+def test_a_busy_port_on_the_coordinator_is_told_to_all() -> None:
+    world = FakeWorld(4)
+    world.pod(0).busy[world.pod(0).address] = "pid 7 (nc)"
+    assert world.run() == all_are(71), world.dump()
+    assert world.last() < 10
+    for pod in world.pods:
+        assert "in use by pid 7 (nc)" in pod.said()["what"]
+
+
+def test_a_busy_port_on_a_worker() -> None:
+    """Nobody can reach it to hear why: it says so itself, the others name it."""
+    world = FakeWorld(4)
+    pod = world.pod(2)
+    pod.busy = {pod.address: "pid 7 (nc)", "127.0.0.1": "pid 7 (nc)"}
+    assert world.run() == {0: 69, 1: 69, 2: 71, 3: 69}, world.dump()
+    assert "in use by pid 7 (nc)" in pod.said()["what"]
+    assert f"{pod.name}: DNS ok, port 2222 at {pod.address}" in world.pod(1).said()["why"]
+
+
+def test_a_busy_loopback_of_a_worker_is_told_to_all() -> None:
+    """Its own address listens, so the coordinator may hear of it before it is gone."""
+    world = FakeWorld(4)
+    world.pod(2).busy["127.0.0.1"] = "pid 7 (nc)"
+    codes = world.run()
+    assert codes[2] == 71, world.dump()
+    assert {codes[index] for index in (0, 1, 3)} <= {69, 71}, world.dump()
+
+
+def test_an_sshd_that_never_says_that_it_listens() -> None:
+    world = FakeWorld(3)
+    world.pod(0).sshd_life = Life(1, 0.0)
+    world.pod(0).busy = {world.pod(0).address: "", "127.0.0.1": ""}
+    codes = world.run()
+    assert codes == all_are(71, 3), world.dump()
+
+
+@pytest.mark.parametrize(("index", "codes"), [(0, all_are(66)), (2, {0: 69, 1: 69, 2: 66, 3: 69})])
+def test_no_sshd_installed(index: int, codes: dict[int, int | None]) -> None:
+    world = FakeWorld(4)
+    world.pod(index).programs.pop("sshd")
+    assert world.run() == codes, world.dump()
+    assert "sshd is not installed" in world.pod(index).said()["what"]
+
+
+@pytest.mark.parametrize(("index", "codes"), [(0, all_are(71)), (2, {0: 69, 1: 69, 2: 71, 3: 69})])
+def test_a_locked_root(index: int, codes: dict[int, int | None]) -> None:
+    world = FakeWorld(4)
+    world.pod(index).files["/etc/shadow"] = "root:!:19000:0:99999:7:::\n"
+    assert world.run() == codes, world.dump()
+
+
+# Files
+
+
+@pytest.mark.parametrize("index", [0, 2])
+def test_a_full_disk_when_the_hostfile_is_written(index: int) -> None:
+    world = FakeWorld(4)
+    world.pod(index).failing[HOSTFILE] = errno.ENOSPC
+    codes = world.run()
+    assert 0 not in codes.values(), world.dump()
+    assert len(set(codes.values())) == 1, world.dump()
+    assert world.last() < 60, world.dump()
+    for pod in world.pods:
+        assert "No space left on device" in pod.said()["what"] + pod.said()["why"]
+
+
+@pytest.mark.parametrize("index", [0, 2])
+def test_a_run_directory_that_becomes_full(index: int) -> None:
+    """Not even the agent's own state can be written any more; the others hear of it all the same."""
+    world = FakeWorld(4, "script")
+    for pod in world.pods:
+        pod.life = FOREVER
+    world.until_event("run-started")
+    world.pod(index).failing[DIR.path] = errno.ENOSPC
+    world.at(30, world.pod(1).signal)
+    codes = world.run()
+    assert 0 not in codes.values(), world.dump()
+    assert world.last() < 75, world.dump()
+
+
+def test_a_run_directory_that_is_full_for_a_while() -> None:
+    """The probe's file could not be touched: no reason to end a job."""
+    world = running()
+    world.at(30, lambda: world.pod(2).failing.update({DIR.alive: errno.ENOSPC}))
+    world.at(40, world.pod(2).failing.clear)
+    assert world.run() == all_are(0), world.dump()
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.ENOSPC])
+def test_a_results_directory_that_cannot_be_written(number: int) -> None:
+    world = FakeWorld(4, env={"A4_RESULTS_DIR": "/results"})
+    world.pod(0).failing["/results"] = number
+    assert world.run() == all_are(73), world.dump()
+    assert world.last() < 10
+    assert all("A4_RESULTS_DIR=/results" in pod.said()["what"] for pod in world.pods)
+
+
+def test_results_that_cannot_be_stored_in_the_end_cost_the_file_only() -> None:
+    world = FakeWorld(4, "script", {"A4_RESULTS_DIR": "/results"})
+    world.at(5, lambda: world.pod(0).failing.update({"/results": errno.ENOSPC}))
+    assert world.run() == all_are(0), world.dump()
+    assert "results could not be stored" in world.pod(0).log.getvalue()
+
+
+# Programs and settings
+
+
+def test_no_mpirun_is_told_to_all() -> None:
+    world = FakeWorld(4, "connectivity")
+    world.pod(0).programs.pop("mpirun")
+    assert world.run() == all_are(66), world.dump()
+    assert world.last() < 10
+
+
+def test_an_early_failure_waits_for_pods_that_are_still_starting() -> None:
+    world = FakeWorld(4, "connectivity")
+    world.pod(0).programs.pop("mpirun")
+    world.pod(3).starts = 12
+    assert world.run() == all_are(66), world.dump()
+
+
+@pytest.mark.parametrize("index", [0, 2])
+def test_an_interface_that_is_not_there(index: int) -> None:
+    world = FakeWorld(4)
+    world.pod(index).env["A4_INTERFACE"] = "eth7"
+    codes = world.run()
+    assert codes[index] == 78, world.dump()
+    assert {codes[pod.index] for pod in world.others(index)} in ({69}, {78}), world.dump()
+
+
+# The agent itself
+
+
+@pytest.mark.parametrize("index", [0, 2])
+@pytest.mark.parametrize("method", ["gpu_count", "core_count"])
+def test_a_bug_ends_every_pod_and_says_where(method: str, index: int) -> None:
+    """gpu_count is asked while the cluster forms, core_count when the run starts."""
+    world = FakeWorld(4, "script")
+    for pod in world.pods:
+        pod.life = FOREVER
+        pod.metadata_seconds = 0.5  # the coordinator has come by then
+    world.pod(index).broken.add(method)
+    assert world.run() == all_are(70), world.dump()
+    assert world.last() < 60
+    for pod in world.pods:
+        assert pod.said()["where"] == f"pod {index}, {world.pod(index).name}"
+        assert f"RuntimeError: {method} is broken" in pod.said()["why"]

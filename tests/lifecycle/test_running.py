@@ -1,0 +1,134 @@
+"""Runs of a script on a formed cluster, and every way in which it may end by itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fake.process import FOREVER, STUBBORN, Life
+from tests.fake.world import FakeWorld
+
+TERM, KILL = 15, 9
+
+
+def all_are(code: int, pods: int = 4) -> dict[int, int | None]:
+    return dict.fromkeys(range(pods), code)
+
+
+def test_all_scripts_end_well() -> None:
+    world = FakeWorld(4, "script")
+    for pod in world.pods:
+        pod.life = Life(seconds=10.0 * (pod.index + 1))
+    assert world.run() == all_are(0), world.dump()
+    assert 40 < world.last() < 45
+    assert world.ends() == {index: (0, "workload", "") for index in range(4)}
+    assert [pod.workloads() for pod in world.pods] == [[("bash", [])]] * 4
+
+
+@pytest.mark.parametrize("index", [0, 2])
+@pytest.mark.parametrize(
+    ("status", "code"), [(1, 1), (7, 7), (75, 75), (143, 143), (255, 255), (-11, 139), (-9, 137), (-15, 143)]
+)
+def test_one_script_fails(index: int, status: int, code: int) -> None:
+    world = FakeWorld(4, "script")
+    for pod in world.pods:
+        pod.life = Life(status, 20) if pod.index == index else FOREVER
+    assert world.run() == all_are(code), world.dump()
+    where = f"pod {index}, {world.pod(index).name}"
+    assert world.ends() == {pod: (code, "workload", where) for pod in range(4)}
+    for pod in world.others(index):
+        assert pod.workloads() == [("bash", [TERM])]
+    assert world.last() < 25
+
+
+def test_the_failure_that_arrives_first_decides() -> None:
+    world = FakeWorld(4, "script")
+    for pod in world.pods:
+        pod.life = FOREVER
+    world.pod(3).life = Life(5, 20)
+    world.pod(1).life = Life(6, 20.5)
+    assert world.run() == all_are(5), world.dump()
+    assert {end[2] for end in world.ends().values()} == {f"pod 3, {world.pod(3).name}"}
+
+
+def test_a_failure_after_others_have_done_their_part() -> None:
+    world = FakeWorld(3, "script")
+    world.pod(2).life = Life(9, 50)
+    assert world.run() == all_are(9, 3), world.dump()
+
+
+def test_what_the_stopped_ones_end_with_changes_nothing() -> None:
+    world = FakeWorld(3, "script")
+    world.pod(0).life = Life(seconds=None, term_status=3)
+    world.pod(1).life = Life(9, 5)
+    world.pod(2).life = Life(seconds=None, term_status=0)
+    assert world.run() == all_are(9, 3), world.dump()
+
+
+@pytest.mark.parametrize("index", [0, 2])
+def test_a_script_that_ignores_sigterm_is_killed(index: int) -> None:
+    world = FakeWorld(4, "script")
+    for pod in world.pods:
+        pod.life = STUBBORN if pod.index == index else FOREVER
+    world.pod(1).life = Life(7, 20)
+    assert world.run() == all_are(7), world.dump()
+    assert world.pod(index).workloads() == [("bash", [TERM, KILL])]
+    assert world.last() < 20 + 17
+
+
+@pytest.mark.parametrize("index", [0, 2])
+def test_a_script_that_cannot_be_started(index: int) -> None:
+    world = FakeWorld(4, "script")
+    for pod in world.pods:
+        pod.life = FOREVER
+    world.pod(index).unstartable.add("bash")
+    assert world.run() == all_are(66), world.dump()
+    assert {end for end in world.ends().values()} == {(66, "agent", f"pod {index}, {world.pod(index).name}")}
+
+
+def test_what_a_script_leaves_behind_is_swept() -> None:
+    world = FakeWorld(2, "script")
+    world.pod(1).life = Life(leftovers=3)
+    assert world.run() == all_are(0, 2), world.dump()
+    assert "ended 3 processes" in world.pod(1).log.getvalue()
+
+
+def test_output_stays_unchanged() -> None:
+    world = FakeWorld(2, "script")
+    world.pod(1).life = Life(output=b"\xff\0 half a line")
+    world.run()
+    assert world.pod(1).machine is not None
+    assert world.pod(1).machine.emitted[1] == b"\xff\0 half a line"
+
+
+@pytest.mark.parametrize("index", [0, 2])
+def test_a_channel_that_comes_back_costs_nothing(index: int) -> None:
+    """All messages arrive once, whatever is cut when."""
+    world = FakeWorld(4, "script")
+    for pod in world.pods:
+        pod.life = Life(seconds=20.0 + pod.index)
+    for second in (0.13, 0.1305, 0.131, 0.132, 0.14, 4.9, 5.0, 19.9, 20.0, 20.2, 21.5, 22.16, 23.15, 23.16, 23.17):
+        world.at(second, lambda: world.net.cut(index))
+    assert world.run() == all_are(0), world.dump()
+    for pod in world.pods:
+        assert len(pod.workloads()) == 1
+        assert pod.events().count("run-started") == pod.events().count("result-known") == 1
+
+
+@pytest.mark.parametrize("index", [0, 2])
+def test_a_short_silence_costs_nothing(index: int) -> None:
+    world = FakeWorld(4, "script")
+    for pod in world.pods:
+        pod.life = Life(seconds=60)
+    world.at(30, lambda: world.net.isolate(index))
+    world.at(55, lambda: world.net.heal(index))
+    assert world.run() == all_are(0), world.dump()
+    assert [len(pod.workloads()) for pod in world.pods] == [1, 1, 1, 1]
+
+
+def test_a_run_that_ends_during_a_silence() -> None:
+    world = FakeWorld(4, "script")
+    for pod in world.pods:
+        pod.life = Life(3, 40) if pod.index == 2 else FOREVER
+    world.at(30, lambda: world.net.isolate(2))
+    world.at(50, lambda: world.net.heal(2))
+    assert world.run() == all_are(3), world.dump()

@@ -1,0 +1,191 @@
+"""Pods that are told to end: the coordinator, one worker, all of them, in every phase."""
+
+from __future__ import annotations
+
+import itertools
+from signal import SIGINT, SIGKILL, SIGTERM
+
+import pytest
+
+from tests.fake.process import FOREVER, STUBBORN, Life
+from tests.fake.world import FakeWorld
+
+GRACE = 30.0
+
+
+def forever(pods: int = 4, life: Life = FOREVER, **env: str) -> FakeWorld:
+    world = FakeWorld(pods, "script", env)
+    for pod in world.pods:
+        pod.life = life
+    return world
+
+
+def all_are(code: int, pods: int = 4) -> dict[int, int | None]:
+    return dict.fromkeys(range(pods), code)
+
+
+@pytest.mark.parametrize(("number", "code"), [(SIGTERM, 143), (SIGINT, 130)])
+def test_the_coordinator_during_discovery(number: int, code: int) -> None:
+    world = forever()
+    world.pod(3).starts = None
+    world.at(20, lambda: world.pod(0).signal(number))
+    assert world.run() == {0: code, 1: code, 2: code}, world.dump()
+    assert world.last() < 20 + GRACE - 3
+
+
+@pytest.mark.parametrize(("number", "code"), [(SIGTERM, 143), (SIGINT, 130)])
+def test_the_coordinator_during_the_run(number: int, code: int) -> None:
+    world = forever()
+    world.until_event("run-started")
+    world.pod(0).signal(number)
+    assert world.run() == all_are(code), world.dump()
+    assert {end for end in world.ends().values()} == {(code, "agent", f"pod 0, {world.pod(0).name}")}
+    assert world.last() < 5
+
+
+def test_the_coordinator_before_anything() -> None:
+    world = forever()
+    world.until(lambda: world.pod(0).living)
+    machine = world.pod(0).machine
+    assert machine is not None
+    machine.call(lambda: machine.role.signalled(SIGTERM))
+    codes = world.run()
+    assert codes[0] == 143, world.dump()
+    assert world.last([world.pod(0)]) < GRACE - 3
+    assert {codes[index] for index in (1, 2, 3)} in ({143}, {69}), world.dump()
+
+
+def test_the_coordinator_while_it_announces() -> None:
+    """The result is known by then: it stays."""
+    world = FakeWorld(4, "script")
+    world.pod(2).life = Life(7, 10)
+    world.until_event("result-known", 0)
+    world.pod(0).signal()
+    assert world.run() == all_are(7), world.dump()
+
+
+def test_a_worker_that_has_the_result_keeps_its_code() -> None:
+    world = FakeWorld(4, "script")
+    world.pod(2).life = Life(7, 10)
+    world.until_event("result-known", 1)
+    world.pod(1).signal()
+    assert world.run() == all_are(7), world.dump()
+
+
+@pytest.mark.parametrize("life", [FOREVER, STUBBORN])
+def test_one_worker_during_the_run(life: Life) -> None:
+    world = forever(life=life)
+    world.until_event("run-started")
+    world.pod(2).signal()
+    assert world.run() == {0: 75, 1: 75, 2: 143, 3: 75}, world.dump()
+    assert world.last() < GRACE
+    for pod in world.others(2):
+        assert pod.said()["where"] == f"pod 2, {world.pod(2).name}"
+        assert "SIGTERM" in pod.said()["what"]
+    assert world.pod(2).said()["code"] == 143
+
+
+def test_one_worker_during_discovery() -> None:
+    world = forever()
+    world.pod(3).starts = None
+    world.at(20, world.pod(2).signal)
+    codes = world.run()
+    assert codes == {0: 75, 1: 75, 2: 143}, world.dump()
+    assert world.last() < 20 + GRACE
+
+
+def test_one_worker_before_the_coordinator_comes() -> None:
+    """Nobody knows of it yet: the coordinator finds it gone."""
+    world = forever()
+    world.pod(0).starts = 30
+    world.at(20, world.pod(2).signal)
+    assert world.run() == {0: 69, 1: 69, 2: 143, 3: 69}, world.dump()
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+@pytest.mark.parametrize("gap", [0.0, 0.0005, 0.05, 0.5])
+def test_all_pods_in_any_order(order: tuple[int, ...], gap: float) -> None:
+    world = forever(3)
+    world.until_event("run-started")
+    for place, index in enumerate(order):
+        world.at(5 + place * gap, world.pod(index).signal)
+    assert world.run() == all_are(143, 3), world.dump()
+    assert world.last() < 5 + GRACE - 3
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_all_pods_in_any_order_while_forming(order: tuple[int, ...]) -> None:
+    world = forever(4)
+    world.pod(3).starts = None
+    for place, index in enumerate(order):
+        world.at(20 + place * 0.4, world.pod(index).signal)
+    assert world.run() == all_are(143, 3), world.dump()
+    assert world.last() < 20 + GRACE - 3
+
+
+@pytest.mark.parametrize("gap", [0.0, 0.3])
+def test_all_pods_whose_scripts_take_the_signal_badly(gap: float) -> None:
+    world = forever(4, STUBBORN)
+    world.until_event("run-started")
+    for pod in world.pods:
+        world.at(5 + gap * (3 - pod.index), pod.signal)
+    assert world.run() == all_are(143), world.dump()
+    assert world.last() < 5 + GRACE - 3
+
+
+def test_all_pods_with_scripts_that_end_with_a_code_of_their_own() -> None:
+    """A checkpoint takes 5 s and ends 0 or 3: the job was told to end nevertheless."""
+    world = forever(4, Life(seconds=None, term_seconds=5, term_status=3))
+    world.pod(1).life = Life(seconds=None, term_seconds=5, term_status=0)
+    world.until_event("run-started")
+    for pod in world.pods:
+        world.at(5 + 0.2 * pod.index, pod.signal)
+    assert world.run() == all_are(143), world.dump()
+
+
+@pytest.mark.parametrize("index", [0, 2])
+def test_a_second_signal_hurries(index: int) -> None:
+    world = forever(4)
+    world.pod(index).life = STUBBORN
+    world.until_event("run-started")
+    world.at(5, world.pod(index).signal)
+    world.at(6, world.pod(index).signal)
+    codes = world.run()
+    assert codes[index] == 143, world.dump()
+    assert world.pod(index).workloads()[0][1] == [SIGTERM, SIGKILL]
+    assert world.last() < 11
+
+
+def test_a_signal_to_all_with_a_short_grace() -> None:
+    world = forever(4, STUBBORN, A4_GRACE_SECONDS="10")
+    world.until_event("run-started")
+    for pod in world.pods:
+        world.at(5, pod.signal)
+    assert world.run() == all_are(143), world.dump()
+    assert world.last() < 5 + 10 - 3, world.dump()
+
+
+@pytest.mark.parametrize("step", range(8))
+def test_a_signal_to_all_while_the_result_is_on_its_way(step: int) -> None:
+    """Who has it keeps it; who was told to end first says so; the coordinator has it."""
+    world = FakeWorld(3, "script")
+    world.until_event("result-known", 0)
+    knew = []
+    for pod in world.pods:
+        world.at(world.seconds + 0.0004 * step, lambda pod=pod: knew.append(pod.has("result-known")))  # type: ignore[misc]
+        world.at(world.seconds + 0.0004 * step, pod.signal)
+    codes = world.run()
+    assert list(codes.values()) == [0 if known else 143 for known in knew], world.dump()
+
+
+def test_a_signal_at_every_moment_of_a_short_job() -> None:
+    """Told before its result: 143; after it: the result. Never anything else, whoever is told."""
+    for step in range(60):
+        world = FakeWorld(3, "script", seed=step)
+        for pod in world.pods:
+            pod.life = Life(7, 0.5)
+            world.at(0.02 * step, pod.signal)
+        codes = world.run()
+        first = world.pod(0).code
+        assert first in (7, 143), world.dump()
+        assert set(codes.values()) <= {first, 143}, world.dump()

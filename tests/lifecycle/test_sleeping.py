@@ -1,0 +1,112 @@
+"""SLEEP_INFINITY: the formed cluster stays after its result, until it is told to go."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fake.pod import KILLED
+from tests.fake.process import Life
+from tests.fake.world import FakeWorld
+
+
+def asleep(code: int, pods: int = 4) -> FakeWorld:
+    """A cluster that sleeps since about second 10."""
+    world = FakeWorld(pods, "script", {"SLEEP_INFINITY": "true"})
+    world.pod(pods - 1).life = Life(code, 10)
+    world.until_event("result-known")
+    world.wait(20)
+    assert all(pod.living and pod.state()["phase"] == "sleeping" for pod in world.pods), world.dump()
+    assert {pod.said()["code"] for pod in world.pods} == {code}
+    return world
+
+
+@pytest.mark.parametrize("code", [0, 7])
+def test_it_stays_until_the_coordinator_is_told(code: int) -> None:
+    world = asleep(code)
+    world.wait(100_000)
+    assert all(pod.living for pod in world.pods), world.dump()
+    world.pod(0).signal()
+    assert set(world.run(200_000).values()) == {code}, world.dump()
+    assert world.last() < 100_000 + 35
+
+
+@pytest.mark.parametrize("code", [0, 7])
+def test_all_pods_are_told(code: int) -> None:
+    world = asleep(code)
+    for pod in world.pods:
+        world.at(100 + (3 - pod.index) * 0.3, pod.signal)
+    assert set(world.run().values()) == {code}, world.dump()
+    assert world.last() < 105
+
+
+@pytest.mark.parametrize("code", [0, 7])
+def test_a_worker_that_is_told_goes_alone(code: int) -> None:
+    world = asleep(code)
+    world.pod(2).signal()
+    world.wait(100)
+    assert [pod.living for pod in world.pods] == [True, True, False, True], world.dump()
+    assert world.pod(2).code == code
+    world.pod(0).signal()
+    assert set(world.run().values()) == {code}, world.dump()
+
+
+@pytest.mark.parametrize("code", [0, 7])
+def test_a_lost_worker_keeps_the_rest(code: int) -> None:
+    world = asleep(code)
+    world.pod(2).kill()
+    world.wait(200)
+    assert [pod.living for pod in world.pods] == [True, True, False, True], world.dump()
+    assert "peer 2 is lost" in world.pod(0).log.getvalue()
+    world.pod(0).signal()
+    assert world.run() == {0: code, 1: code, 2: KILLED, 3: code}, world.dump()
+
+
+@pytest.mark.parametrize("code", [0, 7])
+def test_a_lost_coordinator_ends_every_worker_with_the_recorded_code(code: int) -> None:
+    world = asleep(code)
+    world.pod(0).kill()
+    assert world.run() == {0: KILLED, 1: code, 2: code, 3: code}, world.dump()
+    assert world.last() < 30 + 40
+
+
+def test_a_silent_coordinator_ends_every_worker_with_the_recorded_code() -> None:
+    world = asleep(7)
+    world.net.isolate(0)
+    world.at(150, world.pod(0).signal)
+    assert set(world.run().values()) == {7}, world.dump()
+
+
+def test_a_worker_away_for_a_while_is_taken_back_or_ends_with_the_recorded_code() -> None:
+    world = asleep(7)
+    world.net.isolate(2)
+    world.at(50, lambda: world.net.heal(2))
+    world.at(300, world.pod(0).signal)
+    assert set(world.run().values()) == {7}, world.dump()
+
+
+def test_a_sleeping_worker_that_starts_anew_does_not_sleep_for_ever() -> None:
+    world = asleep(0)
+    world.pod(2).kill()
+    world.at(60, world.pod(2).start)
+    world.wait(1000)
+    assert [world.pod(index).living for index in (0, 1, 3)] == [True] * 3, world.dump()
+    assert world.pod(2).code in (69, 75), world.dump()
+
+
+@pytest.mark.parametrize("scene", ["forming", "running"])
+def test_a_signal_before_the_result_ends_a_job_that_would_sleep(scene: str) -> None:
+    world = FakeWorld(3, "script", {"SLEEP_INFINITY": "true"})
+    if scene == "forming":
+        world.pod(2).starts = 1000
+    world.at(5, world.pod(0).signal)
+    world.at(5.5, world.pod(1).signal)
+    if scene == "running":
+        world.at(5.8, world.pod(2).signal)
+    world.wait(60)
+    assert world.pod(0).code == world.pod(1).code == 143, world.dump()
+
+
+def test_one_pod_alone_sleeps_too() -> None:
+    world = asleep(7, 1)
+    world.pod(0).signal()
+    assert world.run() == {0: 7}

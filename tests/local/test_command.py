@@ -1,0 +1,202 @@
+"""The verbs of `a4-agent local`, as people type them."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import pty
+import select
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.errors import MissingProgram, SystemFault
+from agent.local import surroundings
+from agent.local.calls import running_clusters
+from agent.local.client import LocalCluster
+from agent.local.spec import ClusterSpec
+from tests.local.helpers import CHECKOUT, DEADLINE, cluster_of, eventually, needs_root
+
+AGENT = [sys.executable, "-m", "agent", "local"]
+
+
+def local(*words: str, text: str = "") -> subprocess.CompletedProcess[str]:
+    limits: dict[str, Any] = {"timeout": DEADLINE, "check": False, "cwd": CHECKOUT}
+    return subprocess.run([*AGENT, *words], input=text, capture_output=True, text=True, **limits)
+
+
+def fresh_name(word: str) -> str:
+    return f"{word}-{os.getpid()}"
+
+
+@pytest.fixture
+def cluster() -> Iterator[LocalCluster]:
+    with cluster_of(2, ("sh", "-c", "echo hello; exec sleep infinity")) as cluster:
+        cluster.start()
+        yield cluster
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["run"], "--pods"),
+        (["run", "--pods", "2", "--late", "1"], "index of a pod, a colon and a value"),
+        (["run", "--pods", "2", "--late", "1:soon"], "'soon' is no number"),
+        (["run", "--pods", "2", "--env", "NAME"], "NAME=VALUE, not 'NAME'"),
+        (["run", "--pods", "2", "--missing", "5"], "missing: there is no pod 5"),
+        (["run", "--pods", "2", "--metadata", "tea"], "metadata: one of ok"),
+        (["exec", "0", "--name", "nobody", "--", "true"], "no local cluster"),
+        (["down", "--name", "nobody"], "no local cluster"),
+    ],
+)
+@needs_root
+def test_errors_of_usage(words: list[str], text: str) -> None:
+    result = local(*words)
+    assert result.returncode == 2
+    assert text in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@needs_root
+def test_exec_passes_streams_and_code(cluster: LocalCluster) -> None:
+    result = local(
+        "exec", "1", "--name", cluster.name, "--", "sh", "-c", "cat; echo err >&2; exit 6", text="in"
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (6, "in", "err\n")
+
+
+@needs_root
+def test_exec_on_a_terminal(cluster: LocalCluster) -> None:
+    """A shell on a terminal of the pod's own, and Ctrl-C that reaches it."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(CHECKOUT)
+        os.execv(sys.executable, [*AGENT, "exec", "0", "--name", cluster.name, "--", "bash", "--norc"])
+    seen = b""
+
+    def shows(text: bytes) -> bool:
+        nonlocal seen
+        if select.select([terminal], [], [], 0.1)[0]:
+            seen += os.read(terminal, 65536)
+        return text in seen
+
+    os.write(terminal, b"tty; echo $((6 * 7))\n")
+    eventually(lambda: shows(b"42"))
+    assert b"/dev/pts/0" in seen
+    os.write(terminal, b"echo wait''ing; sleep 1000\n")
+    eventually(lambda: shows(b"waiting"))
+    os.write(terminal, b"\x03")
+    os.write(terminal, b"exit 5\n")
+    _, status = os.waitpid(pid, 0)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(status) == 5
+
+
+@needs_root
+def test_logs_of_one_and_of_all(cluster: LocalCluster) -> None:
+    eventually(lambda: cluster.logs(0) and cluster.logs(1))
+    assert local("logs", "1", "--name", cluster.name).stdout == "hello\n"
+    assert sorted(local("logs", "--name", cluster.name).stdout.splitlines()) == ["[0] hello", "[1] hello"]
+
+
+@needs_root
+def test_list_and_down(cluster: LocalCluster) -> None:
+    assert f"{cluster.name}: 2 running" in local("list").stdout.splitlines()
+    result = local("down", "--name", cluster.name, "--grace", "0")
+    assert result.stdout.splitlines() == ["pod 0: exit code 137", "pod 1: exit code 137"]
+    assert cluster.name not in running_clusters()
+
+
+@needs_root
+def test_up_leaves_a_cluster_behind_and_down_ends_it() -> None:
+    name = fresh_name("up")
+    words = ["up", "--pods", "2", "--gpus-per-pod", "1", "--name", name, "--wait", "none"]
+    try:
+        result = local(*words)
+        assert result.returncode == 0, result.stderr
+        assert f"2 of 2 pods of the local cluster {name} run" in result.stdout
+        again = local(*words)
+        assert again.returncode == 2 and "runs already" in again.stderr
+        assert local("exec", "1", "--name", name, "--", "printenv", "SLEEP_INFINITY").stdout == "true\n"
+    finally:
+        down = local("down", "--name", name)
+    assert down.stdout.splitlines() == ["pod 0: exit code 0", "pod 1: exit code 0"], down.stderr
+    assert name not in running_clusters()
+
+
+@needs_root
+def test_run_shows_what_happened() -> None:
+    result = local("run", "--pods", "2", "--gpus-per-pod", "1", "--name", fresh_name("run"), "none")
+    assert result.returncode == 0, result.stderr
+    for text in ("plan-ready", "Order (physical_host_topology)", "slots=1", "exit code"):
+        assert text in result.stdout
+
+
+@needs_root
+def test_run_as_json_ends_with_the_jobs_code() -> None:
+    words = ["--missing", "1", "--env", "A4_PEER_TIMEOUT_SECONDS=1", "--json"]
+    result = local("run", "--pods", "2", "--name", fresh_name("json"), *words, "none")
+    data = json.loads(result.stdout)
+    assert result.returncode == data["code"] == 69, result.stderr
+    assert [pod["state"] for pod in data["pods"]] == ["ended", "absent"]
+    assert data["pods"][0]["cause"]
+
+
+@needs_root
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_end_a_run_in_good_order(number: signal.Signals) -> None:
+    name = fresh_name(f"signal-{int(number)}")
+    words = ["run", "--pods", "2", "--name", name, "--missing", "1", "none"]
+    with subprocess.Popen(
+        [*AGENT, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=CHECKOUT
+    ) as running:
+        try:
+            eventually(lambda: name in running_clusters())
+            LocalCluster.attach(name).wait_for_file("/run/a4-agent/events.jsonl", DEADLINE, [0])
+        finally:
+            running.send_signal(number)
+        out, err = running.communicate(timeout=DEADLINE)
+    assert running.returncode == 143, err
+    assert "0     143" in out
+    assert name not in running_clusters()
+
+
+@needs_root
+def test_run_ends_at_its_time_limit() -> None:
+    words = ["--missing", "1", "--timeout", "0.2", "--grace", "5"]
+    result = local("run", "--pods", "2", "--name", fresh_name("limit"), *words, "none")
+    assert result.returncode == 124, result.stderr
+
+
+def test_missing_programs_are_named_with_their_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name, path: None)
+    with pytest.raises(MissingProgram, match=r"(?s)dnsmasq.*apt-get install dnsmasq-base"):
+        surroundings.find_program("dnsmasq")
+    with pytest.raises(MissingProgram, match="apt-get install tini"):
+        surroundings.entrypoint(ClusterSpec(pods=1))
+
+
+def test_without_root_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(SystemFault, match="needs root"):
+        LocalCluster(ClusterSpec(pods=1)).start()
+
+
+def test_old_kernels_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(platform, "release", lambda: "5.4.0-1-generic")
+    with pytest.raises(SystemFault, match=r"Linux 5\.8 or newer, this is 5\.4"):
+        surroundings.check_machine()
+
+
+def test_mount_points_of_this_machine_are_directories() -> None:
+    found = surroundings.file_systems()
+    assert "/" not in found
+    assert all(Path(path).is_dir() for path in found)

@@ -1,0 +1,184 @@
+"""How pods end, and that nothing stays behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from agent.errors import SystemFault, UsageError
+from agent.local.calls import running_clusters
+from agent.local.client import LocalCluster
+from tests.local.helpers import (
+    CHECKOUT,
+    DEADLINE,
+    all_namespaces,
+    cluster_of,
+    eventually,
+    namespaces_of,
+    needs_root,
+    nothing_left,
+    own_namespaces,
+)
+
+pytestmark = needs_root
+
+_OWNER = """
+import sys
+from agent.local.client import ClusterSpec, LocalCluster
+cluster = LocalCluster(ClusterSpec(pods=2, name=sys.argv[1], entrypoint=("sleep", "infinity")))
+cluster.start()
+print("started", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "code"),
+    [("true", 0), ("exit 7", 7), ("exit 255", 255), ("kill -9 $$; exit 3", 3), ("sh -c 'kill -9 $$'", 137)],
+)
+def test_exit_codes_under_tini(script: str, code: int) -> None:
+    with cluster_of(1, ("tini", "--", "sh", "-c", f"{script}; exit $?")) as cluster:
+        cluster.start()
+        expected = 137 if "kill -9 $$; exit" in script else code
+        assert [pod.code for pod in cluster.wait(DEADLINE)] == [expected]
+
+
+def test_each_pod_has_its_own_code_and_output() -> None:
+    script = 'echo "out $JOB_COMPLETION_INDEX"; echo "err" >&2; exit $JOB_COMPLETION_INDEX'
+    with cluster_of(3, ("sh", "-c", script)) as cluster:
+        cluster.start()
+        assert [pod.code for pod in cluster.wait(DEADLINE)] == [0, 1, 2]
+        assert [cluster.logs(pod, "out") for pod in range(3)] == ["out 0\n", "out 1\n", "out 2\n"]
+        assert cluster.logs(1, "err") == "err\n"
+        assert [item.pod for item in cluster.output(1, follow=True)] == [1, 1]
+
+
+def test_a_missing_program_is_the_end_of_the_pod_only() -> None:
+    with cluster_of(1, ("no-such-program",)) as cluster:
+        cluster.start()
+        assert [pod.code for pod in cluster.wait(DEADLINE)] == [127]
+        assert "cannot start no-such-program" in cluster.logs(0)
+
+
+def test_files_can_be_read_after_the_end() -> None:
+    with cluster_of(
+        2, ("sh", "-c", "echo run > /run/x; echo log > /dev/termination-log; echo e > /etc/x")
+    ) as cluster:
+        cluster.start()
+        cluster.wait(DEADLINE)
+        found = [cluster.read(1, path) for path in ("/run/x", "/dev/termination-log", "/etc/x")]
+        assert found == ["run\n", "log\n", "e\n"]
+        with pytest.raises(UsageError, match=r"pod 1 is not running: ended \(exit code 0\)"):
+            cluster.exec(1, ["true"])
+
+
+def test_killed_pod_ends_137_with_all_its_processes() -> None:
+    with cluster_of(2, ("sh", "-c", "sleep infinity & sleep infinity & wait")) as cluster:
+        cluster.start()
+        dead = namespaces_of(cluster.pods()[1].pid or 0)
+        cluster.kill_pod(1)
+        assert cluster.wait(DEADLINE, [1])[1].code == 137
+        assert cluster.pods()[0].state == "running"
+        assert not dead & (all_namespaces() - namespaces_of(os.getpid()))
+
+
+def test_a_pod_can_be_started_again_afresh() -> None:
+    with cluster_of(
+        2, ("sh", "-c", "test -e /etc/mark && exit 9; touch /etc/mark; exit ${CODE:-4}")
+    ) as cluster:
+        cluster.start()
+        cluster.wait(DEADLINE)
+        cluster.start_pod(1, {"CODE": "5"})
+        assert [pod.code for pod in cluster.wait(DEADLINE)] == [4, 5]
+
+
+def test_terminate_is_sigterm_then_sigkill() -> None:
+    script = (
+        'if [ $JOB_COMPLETION_INDEX = 0 ]; then trap "exit 3" TERM; fi; echo on; while :; do sleep 0.01; done'
+    )
+    with cluster_of(2, ("bash", "-c", script)) as cluster:
+        cluster.start()
+        eventually(lambda: cluster.logs(0) and cluster.logs(1))
+        # Without a handler, the kernel keeps SIGTERM from a PID 1: only the end of the grace time ends it.
+        assert [pod.code for pod in cluster.terminate(grace=0.3)] == [3, 137]
+
+
+def test_nothing_is_left_after_close() -> None:
+    with cluster_of(2) as cluster:
+        cluster.start()
+        namespaces = own_namespaces(cluster)
+        assert len(namespaces) >= 12
+        assert cluster.name in running_clusters()
+    eventually(lambda: nothing_left(cluster.name, namespaces))
+
+
+def test_nothing_is_left_when_the_supervisor_is_killed() -> None:
+    with cluster_of(3, ("sh", "-c", "setsid sleep infinity & sleep infinity")) as cluster:
+        cluster.start()
+        with cluster.popen(1, ["sleep", "infinity"]):
+            namespaces = own_namespaces(cluster)
+            os.kill(cluster.supervisor_pid(), signal.SIGKILL)
+            eventually(lambda: nothing_left(cluster.name, namespaces))
+        with pytest.raises(UsageError, match="no local cluster"):
+            cluster.pods()
+
+
+def test_nothing_is_left_when_the_owner_is_killed() -> None:
+    name = f"owner-{os.getpid()}"
+    with subprocess.Popen(
+        [sys.executable, "-c", _OWNER, name], cwd=CHECKOUT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as owner:
+        assert owner.stdout is not None and owner.stdout.readline() == b"started\n"
+        namespaces = own_namespaces(LocalCluster.attach(name))
+        owner.kill()
+        eventually(lambda: nothing_left(name, namespaces))
+
+
+def test_a_cluster_that_cannot_be_built_says_why_and_leaves_nothing() -> None:
+    with cluster_of(2, devices=("/dev/no-such-device",)) as cluster:
+        with pytest.raises(SystemFault, match=r"the sandbox of pod \d cannot be built: .*no-such-device"):
+            cluster.start()
+        assert cluster.name not in running_clusters()
+
+
+def test_two_clusters_side_by_side() -> None:
+    with cluster_of(2) as one, cluster_of(2) as other:
+        one.start()
+        other.start()
+        assert one.pods()[1].address == other.pods()[1].address
+        one.write(0, "/mnt/file", "one")
+        other.write(0, "/mnt/file", "other")
+        assert (one.read(1, "/mnt/file"), other.read(1, "/mnt/file")) == ("one", "other")
+        one.close()
+        assert other.exec(1, ["true"]).returncode == 0
+
+
+def test_a_name_can_be_taken_once() -> None:
+    with cluster_of(1) as one, cluster_of(1, name=one.name) as other:
+        one.start()
+        with pytest.raises(UsageError, match="runs already"):
+            other.start()
+        assert one.exec(0, ["true"]).returncode == 0
+
+
+def test_attach_finds_by_name() -> None:
+    with cluster_of(1) as cluster:
+        cluster.start()
+        assert LocalCluster.attach(cluster.name).spec == cluster.spec
+        with pytest.raises(UsageError, match=f"(?s)no local cluster 'nobody' runs.*{cluster.name}"):
+            LocalCluster.attach("nobody")
+
+
+def test_wait_gives_up_in_time() -> None:
+    with cluster_of(1) as cluster:
+        cluster.start()
+        with pytest.raises(TimeoutError, match="have not ended"):
+            cluster.wait(0.05)
+        with pytest.raises(TimeoutError, match="no /run/x"):
+            cluster.wait_for_file("/run/x", 0.05)
+        cluster.write(0, "/run/x", "")
+        cluster.wait_for_file("/run/x", DEADLINE)

@@ -1,0 +1,173 @@
+"""Network, DNS, metadata, and the faults that the local cluster can bring about."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+
+import pytest
+
+from agent.errors import UsageError
+from agent.local.client import LocalCluster
+from agent.local.spec import BRIDGE_ADDRESS, address
+from tests.local.helpers import DEADLINE, ask_dns, cluster_of, eventually, needs_root, python_in
+
+pytestmark = needs_root
+
+NXDOMAIN = 3
+_SERVE = """
+import socket
+server = socket.create_server(("", 7000))
+print("ready", flush=True)
+while True:
+    connection, client = server.accept()
+    connection.sendall(client[0].encode())
+    connection.close()
+"""
+_TALK = """
+import socket, sys
+try:
+    with socket.create_connection((sys.argv[1], 7000), timeout=float(sys.argv[2])) as connection:
+        print(connection.recv(64).decode())
+except OSError as error:
+    print(type(error).__name__)
+"""
+_GET = """
+import http.client, os, sys
+connection = http.client.HTTPConnection(os.environ["A4_METADATA_HOST"], timeout=float(sys.argv[3]))
+headers = {"Metadata-Flavor": "Google"} if sys.argv[2] else {}
+try:
+    connection.request("GET", "/computeMetadata/v1/instance/attributes/" + sys.argv[1], headers=headers)
+    answer = connection.getresponse()
+    print(answer.status, answer.headers.get("Metadata-Flavor", "-"), answer.read().decode())
+except TimeoutError:
+    print("timeout")
+"""
+
+
+def metadata(
+    cluster: LocalCluster, pod: int, name: str, flavor: str = "yes", timeout: float = 20
+) -> list[str]:
+    return python_in(cluster, pod, _GET, name, flavor, str(timeout)).split(maxsplit=2)
+
+
+def test_pods_reach_each_other_by_name() -> None:
+    with cluster_of(3) as cluster:
+        cluster.start()
+        with cluster.popen(2, ["python3", "-c", _SERVE]) as server:
+            assert server.stdout.readline() == b"ready\n"
+            assert python_in(cluster, 0, _TALK, cluster.spec.pod_name(2), "20") == address(0)
+            assert python_in(cluster, 2, _TALK, "127.0.0.1", "20") == "127.0.0.1"
+
+
+def test_dns_answers_as_a_headless_service() -> None:
+    with cluster_of(3, missing=frozenset({1})) as cluster:
+        cluster.start()
+        name = cluster.spec.pod_name
+        assert ask_dns(cluster, 0, name(2)) == (0, 1, address(2))
+        assert ask_dns(cluster, 2, name(2), kind=28) == (0, 0, "-")
+        assert ask_dns(cluster, 0, name(1))[:2] == (NXDOMAIN, 0)
+        assert ask_dns(cluster, 0, "example.com")[:2] == (NXDOMAIN, 0)
+        assert ask_dns(cluster, 0, f"{name(2)}.default.svc.cluster.local")[:2] == (NXDOMAIN, 0)
+        assert ask_dns(cluster, 0, "metadata.google.internal") == (0, 1, BRIDGE_ADDRESS)
+
+
+def test_a_name_can_come_late_and_go() -> None:
+    with cluster_of(2, late_names={1: 0.3}) as cluster:
+        cluster.start()
+        name = cluster.spec.pod_name(1)
+        assert cluster.pods()[1].state == "running"
+        eventually(lambda: ask_dns(cluster, 0, name) == (0, 1, address(1)))
+        cluster.set_name(1, visible=False)
+        eventually(lambda: ask_dns(cluster, 0, name)[0] == NXDOMAIN)
+
+
+def test_a_late_pod_comes_later_with_its_name() -> None:
+    with cluster_of(2, late={1: 0.5}) as cluster:
+        begin = time.monotonic()
+        pods = cluster.start()
+        assert (pods[0].state, pods[1].state) == ("running", "waiting")
+        eventually(lambda: cluster.pods()[1].state == "running")
+        started = cluster.pods()[1].started_monotonic
+        assert started is not None and started - begin >= 0.5
+        eventually(lambda: ask_dns(cluster, 0, cluster.spec.pod_name(1))[0] == 0)
+
+
+def test_pods_that_never_come() -> None:
+    with cluster_of(3, ("true",), missing=frozenset({1}), late={2: 1000}) as cluster:
+        cluster.start()
+        assert [pod.state for pod in cluster.terminate(0)] == ["ended", "absent", "absent"]
+        cluster.start_pod(1)
+        assert [pod.code for pod in cluster.wait(DEADLINE)] == [0, 0, None]
+
+
+def test_a_dead_address_answers_nothing() -> None:
+    with cluster_of(2, dead=frozenset({1})) as cluster:
+        cluster.start()
+        assert ask_dns(cluster, 0, cluster.spec.pod_name(1))[:2] == (0, 1)
+        assert python_in(cluster, 0, _TALK, cluster.spec.pod_name(1), "0.3") == "TimeoutError"
+
+
+def test_a_pulled_cable() -> None:
+    with cluster_of(2) as cluster:
+        cluster.start()
+        with cluster.popen(1, ["python3", "-c", _SERVE]) as server:
+            assert server.stdout.readline() == b"ready\n"
+            assert python_in(cluster, 0, _TALK, address(1), "20") == address(0)
+            cluster.link(1, up=False)
+            assert python_in(cluster, 0, _TALK, address(1), "0.3") in ("TimeoutError", "OSError")
+            cluster.link(1, up=True)
+            eventually(lambda: python_in(cluster, 0, _TALK, address(1), "1") == address(0))
+
+
+def test_a_slow_link_and_its_end() -> None:
+    with cluster_of(2) as cluster:
+        cluster.start()
+        cluster.slow_link(1, "1mbit")
+        assert "tbf" in cluster.exec(1, ["tc", "qdisc", "show", "dev", "eth0"]).stdout
+        cluster.slow_link(1, "")
+        assert "tbf" not in cluster.exec(1, ["tc", "qdisc", "show", "dev", "eth0"]).stdout
+        with pytest.raises(UsageError, match="is no rate"):
+            cluster.slow_link(1, "fast")
+
+
+def test_metadata_knows_the_node_by_its_address() -> None:
+    place = ("c", "b", "s", "h")
+    with cluster_of(2, places={1: place}) as cluster:
+        cluster.start()
+        status, flavor, text = metadata(cluster, 1, "physical_host_topology")
+        assert (status, flavor) == ("200", "Google")
+        assert json.loads(text) == {"cluster": "c", "block": "b", "subBlock": "s", "host": "h"}
+        assert metadata(cluster, 1, "physical_host") == ["200", "Google", "/c/b/h"]
+        own = json.loads(metadata(cluster, 0, "physical_host_topology")[2])
+        assert tuple(own.values()) == cluster.spec.place(0)
+        assert metadata(cluster, 0, "unknown")[0] == "404"
+        assert metadata(cluster, 0, "physical_host", flavor="")[0] == "403"
+
+
+def test_metadata_faults() -> None:
+    with cluster_of(2, pod_metadata={1: "503"}) as cluster:
+        cluster.start()
+        assert metadata(cluster, 0, "physical_host")[0] == "200"
+        assert metadata(cluster, 1, "physical_host")[0] == "503"
+        cluster.set_metadata(1, "404")
+        assert metadata(cluster, 1, "physical_host")[0] == "404"
+        cluster.set_metadata(1, "html")
+        status, flavor, text = metadata(cluster, 1, "physical_host")
+        assert (status, flavor) == ("200", "-") and text.startswith("<!DOCTYPE html>")
+        cluster.set_metadata(1, "no-header")
+        assert metadata(cluster, 1, "physical_host")[:2] == ["200", "-"]
+        cluster.set_metadata(1, "stall")
+        assert metadata(cluster, 1, "physical_host", timeout=0.2) == ["timeout"]
+        with pytest.raises(UsageError, match="one of ok, 404"):
+            cluster.set_metadata(1, "teapot")
+
+
+def test_nothing_leads_out_of_the_cluster() -> None:
+    code = "import socket; s = socket.create_connection(('192.0.2.1', 80), 1)"
+    with cluster_of(1) as cluster:
+        cluster.start()
+        assert cluster.exec(0, ["python3", "-c", code]).returncode == 1
+        names = {name for _, name in socket.if_nameindex()}
+        assert not names & {"pods", "pod0"}

@@ -1,0 +1,177 @@
+"""The values of the local cluster: specs, names, addresses, environments, texts. No root needed."""
+
+from __future__ import annotations
+
+import ipaddress
+
+import pytest
+
+from agent.decide.location import parse_location, parse_topology
+from agent.errors import UsageError
+from agent.local.dns import hosts_text, resolv_conf
+from agent.local.metadata_server import answer, attributes
+from agent.local.podenv import Job, pod_environment
+from agent.local.pods import PodInfo
+from agent.local.report import PodReport, Report, job_code
+from agent.local.spec import MAX_PODS, ClusterSpec, address, check, check_rate, default_place
+
+FULL = ClusterSpec(
+    pods=4,
+    name="job",
+    entrypoint=("sh",),
+    arguments=("connectivity",),
+    env={"A": "1"},
+    pod_env={1: {"B": "2"}},
+    files={"/x": b"\0\xff"},
+    devices=("/dev/null",),
+    secret=b"s" * 32,
+    pod_secret={3: b"t" * 32},
+    places={0: ("a", "b", "c", "d")},
+    late={1: 2.5},
+    missing=frozenset({2}),
+    dead=frozenset({3}),
+    late_names={0: 1.0},
+    pod_metadata={0: "stall"},
+)
+
+
+def test_a_spec_survives_the_way_to_the_supervisor() -> None:
+    assert ClusterSpec.from_json(FULL.to_json()) == FULL
+
+
+def test_addresses_are_distinct_and_of_the_benchmark_range() -> None:
+    found = [ipaddress.IPv4Address(address(index)) for index in range(MAX_PODS)]
+    assert len(set(found)) == MAX_PODS
+    assert all(one in ipaddress.IPv4Network("198.18.0.0/15") for one in found)
+    assert address(0) == "198.18.1.1"
+
+
+def test_default_places_do_not_follow_the_index() -> None:
+    places = [default_place("job", index) for index in range(8)]
+    assert len(set(places)) == 8
+    assert places == [default_place("job", index) for index in range(8)]
+    blocks = [place[1] for place in places]
+    assert blocks[0] == blocks[2] != blocks[1] == blocks[3]
+
+
+def test_names_follow_the_pod_contract() -> None:
+    assert FULL.pod_name(2) == "job-workload-0-2.job.default.svc.cluster.local"
+    env = pod_environment(FULL, Job("uid", "stamp", "/bin", "/checkout"), 1)
+    assert f"{env['HOSTNAME_PREFIX']}0-2.{env['DOMAIN_NAME']}" == FULL.pod_name(2)
+    assert (env["A"], env["B"], env["PYTHONPATH"], env["JOB_IDENTIFIER"]) == (
+        "1",
+        "2",
+        "/checkout",
+        "job-stamp",
+    )
+    assert env["HOSTNAME"] == FULL.node_name(1)
+    assert "B" not in pod_environment(FULL, Job("uid", "stamp", "/bin"), 0)
+
+
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        (ClusterSpec(pods=0), "pods: 1 to 1000, not 0"),
+        (ClusterSpec(pods=2, gpus_per_pod=65), "GPUs per pod: 0 to 64"),
+        (ClusterSpec(pods=2, ssh_port=0), "port: 1 to 65535"),
+        (ClusterSpec(pods=2, name="Not_A_Label"), "name: small letters"),
+        (ClusterSpec(pods=2, late={2: 1}), "late: there is no pod 2, only 0 to 1"),
+        (ClusterSpec(pods=2, late={1: -1}), "late: 0 or more seconds"),
+        (ClusterSpec(pods=2, dead=frozenset({7})), "dead: there is no pod 7"),
+        (
+            ClusterSpec(pods=2, metadata="tea"),
+            "metadata: one of ok, 404, 503, html, stall, no-header, not tea",
+        ),
+        (ClusterSpec(pods=2, secret=b"short"), "secret: 32 bytes at least"),
+        (ClusterSpec(pods=2, files={"relative": b""}), "file: an absolute path"),
+    ],
+)
+def test_problems_are_named(spec: ClusterSpec, text: str) -> None:
+    with pytest.raises(UsageError, match=text):
+        check(spec)
+
+
+def test_all_problems_are_named_at_once() -> None:
+    with pytest.raises(UsageError, match=r"(?s)GPUs.*port"):
+        check(ClusterSpec(pods=1, gpus_per_pod=-1, ssh_port=-1))
+
+
+def test_rates() -> None:
+    for rate in ("10mbit", "1.5Gbit", "500kbps"):
+        check_rate(rate)
+    for rate in ("", "10", "fast", "10mbit; true"):
+        with pytest.raises(UsageError):
+            check_rate(rate)
+
+
+def test_dns_knows_the_visible_pods() -> None:
+    lines = hosts_text(FULL, {0, 2}).splitlines()
+    assert lines[1:] == [f"{address(index)} {FULL.pod_name(index)}" for index in (0, 2)]
+    assert "options ndots:5" in resolv_conf()
+
+
+def test_metadata_is_what_the_agent_reads() -> None:
+    place = default_place("job", 3)
+    known = attributes(place)
+    assert parse_topology(known["physical_host_topology"]) == place
+    assert parse_location(known["physical_host"]) == (place[0], place[1], place[3])
+
+
+@pytest.mark.parametrize(
+    ("request_line", "code"),
+    [
+        ("GET /", 404),
+        ("GET", 400),
+        ("", 400),
+        ("GET /computeMetadata/v1/instance/attributes/physical_host HTTP/1.1", 200),
+    ],
+)
+def test_metadata_of_odd_requests(request_line: str, code: int) -> None:
+    line = request_line if code != 404 else request_line + " HTTP/1.1"
+    head = answer(f"{line}\r\nmetadata-flavor: Google", ("c", "b", "s", "h"), "ok")
+    assert head.startswith(f"HTTP/1.1 {code} ".encode())
+
+
+def report_of(*codes: int | None, events: list[dict[str, object]] | None = None) -> Report:
+    pods = [
+        PodReport(
+            PodInfo(
+                index, f"pod-{index}", f"node-{index}", address(index), "ended", code, created_monotonic=10.0
+            ),
+            list(events or []),
+            "the cause" if code else "",
+        )
+        for index, code in enumerate(codes)
+    ]
+    plan = {
+        "source": "somewhere",
+        "peers": [{"index": 1, "node": "n", "place": ["c", "b" * 32]}, {"index": 0}],
+    }
+    return Report("job", job_code([pod.info for pod in pods]), pods, plan, "a slots=8\n")
+
+
+@pytest.mark.parametrize(
+    ("codes", "code"), [((0, 0), 0), ((3, 4), 3), ((0, 4), 4), ((None, 5), 5), ((None,), 0)]
+)
+def test_code_of_the_job(codes: tuple[int | None, ...], code: int) -> None:
+    assert report_of(*codes).code == code
+
+
+def test_report_names_times_order_hostfile_and_ends() -> None:
+    text = str(report_of(0, 0, 75, events=[{"event": "plan-ready", "monotonic": 10.25}]))
+    assert "plan-ready" in text and "0.250" in text
+    assert "Order (somewhere)" in text and "bbbbbbbbbbbb…" in text
+    assert "a slots=8" in text
+    assert "0-1   0" in text and "2     75         the cause" in text
+
+
+def test_report_of_many_pods_is_short() -> None:
+    text = str(report_of(*[0] * 64, events=[{"event": "plan-ready", "monotonic": 10.25}]))
+    assert "median" in text and "pod 9" not in text
+    assert "0-63" in text
+
+
+def test_report_without_anything() -> None:
+    empty = Report("job", 1, [PodReport(PodInfo(0, "p", "n", "a"))])
+    assert "No plan was made." in str(empty) and "absent" in str(empty)
+    assert empty.to_dict()["order"] == []

@@ -1,0 +1,219 @@
+"""The loop: descriptors, timers, signals, other threads."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from agent.machine.lines import MOST_BYTES, LineBuffer, LineTooLong
+from agent.machine.loop import READ, WRITE, Action, Loop
+from agent.machine.workers import Workers
+from tests.machine.waiting import run
+
+
+def test_timers_fire_in_their_order_and_cancelled_ones_never() -> None:
+    loop, fired = Loop(), list[str]()
+    loop.later(0.03, loop.stop)
+    loop.later(0.02, lambda: fired.append("third"))
+    loop.later(0.01, lambda: fired.append("cancelled")).cancel()
+    first = loop.later(0.0, lambda: fired.append("first"))
+    loop.later(0.0, lambda: fired.append("second"))
+    assert first.when > 0
+    run(loop)
+    assert fired == ["first", "second", "third"]
+
+
+def test_a_timer_may_cancel_another_that_is_due_too() -> None:
+    loop, fired = Loop(), list[str]()
+    loop.later(0.0, lambda: other.cancel())
+    other = loop.later(0.0, lambda: fired.append("cancelled"))
+    loop.later(0.0, loop.stop)
+    run(loop)
+    assert fired == []
+
+
+def test_posts_from_many_threads_all_run_each_threads_in_order() -> None:
+    loop, seen = Loop(), list[tuple[int, int]]()
+
+    def take(thread: int, number: int) -> None:
+        seen.append((thread, number))
+        if len(seen) == 8000:
+            loop.stop()
+
+    def poster(thread: int) -> None:
+        for number in range(1000):
+            loop.post(partial(take, thread, number))
+
+    threads = [threading.Thread(target=poster, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    run(loop)
+    for i in range(8):
+        assert [number for thread, number in seen if thread == i] == list(range(1000))
+
+
+def test_work_in_a_thread_comes_back_to_the_loop() -> None:
+    loop, where = Loop(), list[threading.Thread]()
+
+    def work() -> Action:
+        where.append(threading.current_thread())
+        return back
+
+    def back() -> None:
+        where.append(threading.current_thread())
+        loop.stop()
+
+    loop.in_thread(work)
+    run(loop)
+    assert where[0] is not where[1] is threading.current_thread()
+
+
+def test_an_error_goes_to_the_caller_and_the_loop_goes_on() -> None:
+    loop, seen = Loop(), list[str]()
+
+    def fail() -> None:
+        raise KeyError("x")
+
+    loop.post(fail)
+    loop.post(lambda: seen.append("after"))
+    with pytest.raises(KeyError):
+        run(loop)
+    loop.post(loop.stop)
+    run(loop)
+    assert seen == ["after"]
+
+
+def test_a_watch_is_replaced_and_forgotten() -> None:
+    loop, seen = Loop(), list[str]()
+    read, write = os.pipe()
+
+    def readable() -> None:
+        seen.append(os.read(read, 10).decode())
+        loop.forget(read)
+        loop.forget(read)
+        os.write(write, b"b")
+        loop.later(0.0, loop.stop)
+
+    loop.watch(read, READ, lambda: seen.append("replaced"))
+    loop.watch(read, READ, readable)
+    os.write(write, b"a")
+    run(loop)
+    assert seen == ["a"]
+    os.close(read)
+    os.close(write)
+
+
+def test_a_descriptor_closed_by_an_earlier_callback_is_not_called_for_the_one_that_took_its_number() -> None:
+    """Both are ready in the same round; whoever comes first closes the other and opens a new one."""
+    loop, seen = Loop(), list[str]()
+    pipes = [os.pipe(), os.pipe()]
+    opened: list[int] = []
+
+    def ready(mine: int, others: int) -> None:
+        seen.append("old")
+        loop.forget(mine)
+        loop.forget(others)
+        os.close(others)
+        opened.extend(os.pipe())
+        assert others in opened
+        loop.watch(opened[1], WRITE, new_writable)
+        loop.watch(opened[0], READ, lambda: seen.append("new one is not readable"))
+
+    def new_writable() -> None:
+        seen.append("new one is writable")
+        loop.stop()
+
+    (first, _), (second, _) = pipes
+    loop.watch(first, READ, lambda: ready(first, second))
+    loop.watch(second, READ, lambda: ready(second, first))
+    for _, write in pipes:
+        os.write(write, b"x")
+    run(loop)
+    assert seen == ["old", "new one is writable"]
+    for fd in {fd for pipe in pipes for fd in pipe} | set(opened):
+        os.close(fd)
+
+
+SIGNALS = """
+import os, signal, sys
+from agent.machine.loop import Loop
+
+loop, seen = Loop(), []
+
+def took(number):
+    seen.append(signal.Signals(number).name)
+    if len(seen) == 2:
+        print(*seen)
+        loop.stop()
+    else:
+        os.kill(os.getpid(), signal.SIGINT)
+
+for number in (signal.SIGTERM, signal.SIGINT):
+    loop.on_signal(number, took)
+print("ready", flush=True)
+loop.run()
+"""
+
+
+def test_signals_wake_a_loop_that_waits_for_nothing_else() -> None:
+    with subprocess.Popen([sys.executable, "-c", SIGNALS], stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        child.terminate()
+        assert child.stdout.readline() == "SIGTERM SIGINT\n"
+        assert child.wait() == 0
+
+
+def test_workers_are_bounded_and_all_work_is_done() -> None:
+    loop, seen = Loop(), list[int]()
+    workers = Workers(loop, 3)
+    lock, inside, most = threading.Lock(), [0], [0]
+    three = threading.Barrier(3)
+
+    def done(number: int) -> None:
+        seen.append(number)
+        if len(seen) == 12:
+            loop.stop()
+
+    def work(number: int) -> None:
+        with lock:
+            inside[0] += 1
+            most[0] = max(most[0], inside[0])
+        three.wait(30)  # so that three are inside at once, and a fourth would be seen
+        with lock:
+            inside[0] -= 1
+
+    def task(number: int) -> Callable[[], Action]:
+        def submitted() -> Action:
+            work(number)
+            return lambda: done(number)
+
+        return submitted
+
+    for number in range(12):
+        workers.submit(task(number))
+    run(loop)
+    assert sorted(seen) == list(range(12))
+    assert most == [3]
+
+
+def test_lines_are_cut_wherever_the_pieces_end() -> None:
+    text = b"one\n\ntwo\nthree"
+    for size in range(1, len(text) + 1):
+        buffer = LineBuffer()
+        pieces = [text[i : i + size] for i in range(0, len(text), size)]
+        assert [line for piece in pieces for line in buffer.feed(piece)] == [b"one", b"", b"two"]
+        assert buffer.feed(b"!\n") == [b"three!"]
+
+
+def test_a_line_without_an_end_is_refused() -> None:
+    buffer = LineBuffer()
+    assert buffer.feed(b"x" * MOST_BYTES) == []
+    with pytest.raises(LineTooLong):
+        buffer.feed(b"x")

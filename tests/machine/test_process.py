@@ -1,0 +1,203 @@
+"""Children: all they write, then how they ended; and leftovers that are found by their mark."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.launch import Launch
+from agent.machine import process
+from agent.machine.loop import Loop
+from tests.machine.waiting import run, wait_until
+
+ENV = {"PATH": os.environ["PATH"]}
+
+
+def start(argv: list[str], kill: int = 0, output: bool = True) -> tuple[int, bytes, bytes]:
+    """Run to the end: status, stdout, stderr. With `kill`, the child gets that signal after its first output."""
+    loop, said, statuses = Loop(), {1: b"", 2: b""}, list[int]()
+
+    def take(stream: int, data: bytes) -> None:
+        assert not statuses, "output after the end"
+        said[stream] += data
+        if kill:
+            child.signal(kill)
+
+    def ended(status: int) -> None:
+        statuses.append(status)
+        loop.stop()
+
+    child = process.RunningChild(loop, Launch(argv, ENV), ended, take if output else None)
+    run(loop)
+    child.signal(signal.SIGTERM)  # it is gone: no error
+    assert len(statuses) == 1
+    return statuses[0], said[1], said[2]
+
+
+@pytest.mark.parametrize("status", [0, 1, 7, 255])
+@pytest.mark.parametrize("output", [True, False])
+def test_the_status_of_a_child(status: int, output: bool) -> None:
+    assert start(["sh", "-c", f"exit {status}"], output=output)[0] == status
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGSEGV])
+def test_a_child_that_a_signal_ends(number: int) -> None:
+    assert start(["sh", "-c", "echo up; exec sleep 1000"], kill=number)[0] == -number
+
+
+def test_all_output_comes_before_the_end() -> None:
+    code = "import os; [os.write(f, bytes([65 + f]) * 1000) for i in range(3000) for f in (1, 2)]"
+    assert start([sys.executable, "-c", code]) == (0, b"B" * 3_000_000, b"C" * 3_000_000)
+
+
+def test_a_grandchild_that_keeps_the_pipe_does_not_hold_the_end(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    assert start(["sh", "-c", f"sleep 1000 & echo $! > {pid}; echo said; exit 3"]) == (3, b"said\n", b"")
+
+
+def test_a_child_sees_its_environment_and_directory_and_no_stdin() -> None:
+    loop, said = Loop(), list[bytes]()
+    argv = [sys.executable, "-c", "import os, sys; print(os.environ['A'], os.getcwd(), sys.stdin.read() == '')"]
+    launch = Launch(argv, {**ENV, "A": "b"}, "/usr")
+    process.RunningChild(loop, launch, lambda status: loop.stop(), lambda stream, data: said.append(data))
+    run(loop)
+    assert b"".join(said) == b"b /usr True\n"
+
+
+def test_a_child_is_in_a_session_of_its_own_and_signals_reach_its_group() -> None:
+    loop, statuses = Loop(), list[int]()
+
+    def take(stream: int, data: bytes) -> None:
+        session, inner = map(int, data.split())
+        assert session == child.pid == os.getsid(inner)
+        child.signal(signal.SIGKILL)
+
+    def ended(status: int) -> None:
+        statuses.append(status)
+        loop.stop()
+
+    script = "sleep 1000 & echo $$ $!; wait"
+    child = process.RunningChild(loop, Launch(["sh", "-c", script], ENV), ended, take)
+    run(loop)
+    assert statuses == [-signal.SIGKILL]
+
+
+@pytest.mark.parametrize("argv", [["/no/such/program"], ["/etc"]])
+def test_what_cannot_be_started(argv: list[str]) -> None:
+    with pytest.raises(OSError):
+        process.RunningChild(Loop(), Launch(argv, ENV), lambda status: None, None)
+
+
+def test_many_children_leave_no_descriptor_open() -> None:
+    def one() -> None:
+        assert start(["true"])[0] == 0
+
+    loops = len(os.listdir("/proc/self/fd"))
+    one()
+    per_loop = len(os.listdir("/proc/self/fd")) - loops  # a Loop lives as long as its process
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        one()
+    assert len(os.listdir("/proc/self/fd")) <= before + 5 * per_loop
+    assert per_loop <= 3
+
+
+def test_programs_are_found_in_sbin_too(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\n")
+    assert process.find_program("program", str(tmp_path)) is None
+    program.chmod(0o755)
+    assert process.find_program("program", f"/none:{tmp_path}") == str(program)
+    assert process.find_program("sshd", "/none") == "/usr/sbin/sshd"
+
+
+def test_a_short_command() -> None:
+    assert process.run_briefly(["sh", "-c", "echo out; echo err >&2; exit 3"]) == "out\nerr\n"
+    with pytest.raises(OSError):
+        process.run_briefly(["/no/such/program"])
+
+
+# Leftovers of a run
+
+LEFTOVERS = {
+    "plain": "exec sleep 1000",
+    "deaf": "trap '' TERM HUP; while :; do sleep 1000; done",
+    "daemon": "setsid sh -c 'trap \"\" TERM; setsid sleep 1000 & sleep 1000' &",
+    "forking": f"exec {sys.executable} -c 'import os, time; os.fork() or os.setsid(); os.fork(); time.sleep(1000)'",
+}
+
+
+@pytest.fixture
+def run_id() -> Iterator[str]:
+    """A mark of this test alone; whatever still carries it is ended."""
+    name = f"test-{uuid.uuid4()}"
+    yield name
+    for suffix in ("", "1"):
+        for pid in process.marked(name + suffix):
+            process.send_signal(pid, signal.SIGKILL)
+
+
+def leave(run_id: str, *kinds: str, inner: int) -> None:
+    """Start leftovers and wait until `inner` processes carry the mark."""
+    env = {**ENV, "A4_RUN": run_id}
+    for kind in kinds:
+        subprocess.run(["sh", "-c", f"{{ {LEFTOVERS[kind]}\n}} >/dev/null 2>&1 &"], env=env, check=True)
+    wait_until(lambda: len(process.marked(run_id)) >= inner)
+
+
+def swept(run_id: str) -> int:
+    loop, counts = Loop(), list[int]()
+
+    def done(count: int) -> None:
+        counts.append(count)
+        loop.stop()
+
+    process.sweep(loop, run_id, done, term_seconds=0.3)
+    run(loop)
+    assert len(counts) == 1
+    return counts[0]
+
+
+@pytest.mark.parametrize(("kind", "inner"), [("plain", 1), ("deaf", 2), ("daemon", 3), ("forking", 4)])
+def test_leftovers_are_found_by_their_mark_and_ended(kind: str, inner: int, run_id: str) -> None:
+    leave(run_id, kind, inner=inner)
+    assert swept(run_id) >= inner
+    assert process.marked(run_id) == []
+
+
+def test_others_are_left_alone(run_id: str) -> None:
+    """A longer mark, the mark in an argument, the mark in another variable, and no mark."""
+    mark = f"A4_RUN={run_id}"
+    environments = [ENV | {"A4_RUN": f"{run_id}1"}, ENV | {"OTHER": mark}, ENV | {"MY_A4_RUN": run_id}, ENV]
+    others = [subprocess.Popen(["sleep", "1000"], env=env) for env in environments]
+    others.append(subprocess.Popen(["sh", "-c", "sleep 1000; :", mark], env=ENV))
+    leave(run_id, "plain", inner=1)
+    assert swept(run_id) == 1
+    assert [other.poll() for other in others] == [None] * 5
+    for other in others:
+        other.kill()
+        other.wait()
+
+
+def test_nothing_to_sweep(run_id: str) -> None:
+    assert swept(run_id) == 0
+
+
+EMIT = "import sys; from agent.machine.process import emit; [emit(s, b'x' * 100_000) for s in (1, 2)]; sys.exit(3)"
+
+
+def test_output_passes_to_stdout_and_stderr_and_a_reader_that_has_gone_ends_nothing() -> None:
+    done = subprocess.run([sys.executable, "-c", EMIT], capture_output=True)
+    assert (done.returncode, len(done.stdout), len(done.stderr)) == (3, 100_000, 100_000)
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run([sys.executable, "-c", EMIT], stdout=write, stderr=subprocess.PIPE)
+    os.close(write)
+    assert (done.returncode, len(done.stderr)) == (3, 100_000)

@@ -1,0 +1,108 @@
+"""Fixtures of the MPI tests: both Open MPI versions, and pods on this machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.decide.mpirun import MpiVersion, mpirun_end, mpirun_launch, parse_version
+from agent.launch import Launch
+from tests.mpi.pods import PLAIN_PATH, End, Pods
+
+ROOT = Path(__file__).resolve().parents[2]
+# Read when the tests are collected: later, no variable of the agent is left in the environment.
+OMPI5 = Path(os.environ.get("A4_TEST_OMPI5", ROOT / ".venv-ompi5"))
+CONNECTIVITY = str(ROOT / "entrypoints" / "connectivity.py")
+
+
+@dataclass(frozen=True)
+class Mpi:
+    """One Open MPI installation, and a Python whose mpi4py finds its libmpi."""
+
+    version: MpiVersion
+    mpirun: str
+    python: str
+
+    def launch(
+        self, pods: Pods, program: Sequence[str], slots: int = 2, order: Sequence[int] = (), **changes: Any
+    ) -> Launch:
+        """The launch of `program` on the pods in `order` (by default all)."""
+        order = order or range(len(pods.pods))
+        values: dict[str, Any] = {
+            "version": self.version,
+            "mpirun": self.mpirun,
+            "hostfile": str(pods.hostfile(slots, order)),
+            "hosts": len(order),
+            "ranks": slots * len(order),
+            "interface": "eth0",
+            "ssh_command": pods.ssh_command,
+            "program": program,
+            "env": pods.environment(),
+            "cwd": "/",
+            "oversubscribed": True,
+        }
+        return mpirun_launch(**{**values, **changes})
+
+    def code(self, end: End, *, started: bool = False) -> int:
+        """The agent's exit code for this end."""
+        return mpirun_end(self.version, end.status, end.output, started=started)[0]
+
+
+def open_mpi_4() -> Mpi:
+    program = shutil.which("mpirun", path=PLAIN_PATH)
+    if not program:
+        pytest.fail("no mpirun of the system: apt-get install openmpi-bin, or make setup", pytrace=False)
+    return checked(program, sys.executable, 4)
+
+
+def open_mpi_5() -> Mpi:
+    program = OMPI5 / "bin" / "mpirun"
+    if not program.exists():
+        why = f"no Open MPI 5 at {program}: make setup, or name an environment that has it by A4_TEST_OMPI5"
+        pytest.fail(why, pytrace=False)
+    return checked(str(program), str(OMPI5 / "bin" / "python"), 5)
+
+
+def checked(program: str, python: str, major: int) -> Mpi:
+    text = subprocess.run([program, "--version"], text=True, capture_output=True, check=True).stdout
+    version = parse_version(text)
+    assert version and version.major == major, f"{program} is no Open MPI {major}: {text}"
+    return Mpi(version, program, python)
+
+
+@pytest.fixture(params=[open_mpi_4, open_mpi_5], ids=["ompi4", "ompi5"])
+def mpi(request: pytest.FixtureRequest) -> Mpi:
+    """Each Open MPI version in turn. A missing one is a failure, never a skipped test."""
+    made: Callable[[], Mpi] = request.param
+    return made()
+
+
+@pytest.fixture
+def make_pods() -> Iterator[Callable[[int], Pods]]:
+    """Makes clusters of as many pods as asked for, and ends them."""
+    if os.geteuid() != 0:
+        pytest.fail("pods need network namespaces: run the MPI tests as root", pytrace=False)
+    with ExitStack() as stack:
+
+        def make(count: int) -> Pods:
+            # pytest's own directories are too long for the sockets that Open MPI puts below TMPDIR.
+            home = stack.enter_context(tempfile.TemporaryDirectory(prefix="a4-mpi-"))
+            return stack.enter_context(Pods(Path(home), count))
+
+        yield make
+
+
+@pytest.fixture
+def pods(make_pods: Callable[[int], Pods]) -> Pods:
+    """Three pods."""
+    return make_pods(3)

@@ -1,0 +1,276 @@
+"""Pod-like sandboxes for the MPI tests: real sshd in namespaces of their own, on one private bridge.
+
+Open MPI takes every 127.x address for its own machine, so real remote daemons need a network namespace per
+pod. Each pod also has its own host name (a node's, not the pod's), PID namespace, /dev/shm, /run,
+TMPDIR and /etc/hosts. Namespaces are held by processes only: every pod ends when its standard input closes, so a killed
+test run leaves nothing behind. Needs root. Addresses come from 198.18.0.0/15 (RFC 2544).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent.launch import Launch
+
+PORT = 2222
+PLAIN_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+NAMESPACES = ["--net", "--uts", "--ipc", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+HANG_S = 90.0
+"""Longer than Open MPI needs to notice a dead link: who takes longer hangs."""
+
+# $1: node name, $2: directory of the pods. The pod says "up", is told its address once it has a network (an
+# empty one for the hub), and lives until the end of its input. sshd's own lines go to the same output, so
+# that "Server listening" is the event that says it is ready.
+POD = """
+set -e
+hostname "$1"
+ip link set lo up
+mount -t tmpfs -o mode=1777 none /dev/shm
+mount -t tmpfs -o mode=755 none /run
+mkdir /run/sshd
+mount -t tmpfs -o mode=1777 none "$2/tmp"
+mount --bind "$2/hosts" /etc/hosts
+echo up
+read -r address
+if [ -n "$address" ]; then
+  /usr/sbin/sshd -D -e -f "$2/sshd_config" -o ListenAddress="$address" 2>&1 &
+fi
+read -r end || true
+"""
+
+SSHD_CONFIG = """\
+Port {port}
+HostKey {home}/host_key
+AuthorizedKeysFile {home}/client_key.pub
+StrictModes no
+UsePAM no
+PermitRootLogin prohibit-password
+PidFile none
+MaxStartups 256
+AcceptEnv A4_RUN
+SetEnv PATH={path} SHLVL=2 TMPDIR={home}/tmp
+"""
+
+SSH_CONFIG = """\
+Host *
+  Port {port}
+  User root
+  IdentityFile {home}/client_key
+  IdentitiesOnly yes
+  BatchMode yes
+  StrictHostKeyChecking yes
+  UserKnownHostsFile {home}/known_hosts
+  GlobalKnownHostsFile /dev/null
+  ConnectTimeout 10
+  LogLevel ERROR
+"""
+
+
+@dataclass(frozen=True)
+class End:
+    """How mpirun ended."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+    @property
+    def output(self) -> str:
+        """All that mpirun and its ranks printed."""
+        return self.stdout + self.stderr
+
+
+@dataclass
+class Pod:
+    """One sandbox: `name` is what peers call it, `node` its own host name."""
+
+    name: str
+    node: str
+    address: str
+    process: subprocess.Popen[str]
+
+    @property
+    def pid(self) -> int:
+        """PID (outside) of the pod's first process, whose namespaces are the pod's."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
+        return int(children.split()[0])
+
+    def tell(self, line: str) -> None:
+        """Send one line to the pod's first process."""
+        assert self.process.stdin
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def wait_for(self, text: str) -> None:
+        """Read the pod's lines until one has `text`; AssertionError when it ends before."""
+        assert self.process.stdout
+        seen = []
+        for line in self.process.stdout:
+            seen.append(line)
+            if text in line:
+                return
+        raise AssertionError(f"{self.name} ended before {text!r}:\n{''.join(seen)}")
+
+    def command(self, argv: Sequence[str]) -> list[str]:
+        """The command line that runs `argv` inside this pod."""
+        return ["nsenter", "-t", str(self.pid), "--all", "--wd=/", "--", *argv]
+
+    def run(self, script: str) -> str:
+        """Run a shell script inside the pod and return what it prints."""
+        done = subprocess.run(
+            self.command(["sh", "-ec", script]), text=True, capture_output=True, timeout=HANG_S, env=plain()
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def close(self) -> None:
+        """End the pod and everything in it."""
+        self.process.kill()  # then the kernel kills its child (--kill-child), and with that the PID namespace
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout):
+            assert stream
+            stream.close()
+
+
+class Pods:
+    """`count` pods; the first is the coordinator. Use as a context manager."""
+
+    def __init__(self, home: Path, count: int) -> None:
+        self.home = home
+        self.pods: list[Pod] = []
+        self.hub: Pod | None = None
+        self.names = [f"job-workload-0-{i}.job.default.svc.cluster.local" for i in range(count)]
+        self.addresses = [f"198.18.0.{i + 1}" for i in range(count)]
+
+    def __enter__(self) -> Pods:
+        try:
+            self._write_files()
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all pods; safe to call twice."""
+        for pod in [*self.pods, *([self.hub] if self.hub else [])]:
+            pod.close()
+        self.pods, self.hub = [], None
+
+    @property
+    def ssh_command(self) -> list[str]:
+        """The SSH client with the pods' configuration."""
+        return ["ssh", "-F", str(self.home / "ssh_config")]
+
+    def hostfile(self, slots: int, order: Sequence[int]) -> Path:
+        """Write a hostfile with `slots` for each pod of `order`."""
+        path = self.home / "hostfile"
+        path.write_text("".join(f"{self.names[index]} slots={slots}\n" for index in order))
+        return path
+
+    def environment(self, **more: str) -> dict[str, str]:
+        """The environment of a pod with a plain image; TMPDIR is the pod's own, as Open MPI 5
+        names its directories below it by PID alone, and short enough for socket paths."""
+        return {**plain(), "HOME": "/root", "TMPDIR": f"{self.home}/tmp", **more}
+
+    @contextmanager
+    def started(self, launch: Launch) -> Iterator[subprocess.Popen[str]]:
+        """Start a launch in the coordinator; it is killed at the end if it still runs."""
+        with subprocess.Popen(
+            self.pods[0].command(launch.argv),
+            env=dict(launch.env),
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    def run(self, launch: Launch) -> End:
+        """Run a launch in the coordinator to its end."""
+        with self.started(launch) as process:
+            return finish(process)
+
+    def cut(self, index: int) -> None:
+        """Take down the link of one pod."""
+        assert self.hub
+        in_network(self.hub, f"ip link set v{index} down")
+
+    def connect(self, interface: str, network: str) -> None:
+        """Join an interface of every pod to a bridge of the hub; addresses are `network`.1 and so on."""
+        assert self.hub
+        bridge, port = f"br-{interface}", "v" if interface == "eth0" else f"{interface}-v"
+        lines = [f"ip link add {bridge} type bridge", f"ip link set {bridge} up"]
+        for index, pod in enumerate(self.pods):
+            lines += [
+                f"ip link add {port}{index} type veth peer name {interface} netns {pod.pid}",
+                f"ip link set {port}{index} master {bridge} up",
+            ]
+        in_network(self.hub, "\n".join(lines))
+        for index, pod in enumerate(self.pods):
+            address = f"{network}.{index + 1}/24"
+            in_network(pod, f"ip addr add {address} dev {interface}; ip link set {interface} up")
+
+    def _write_files(self) -> None:
+        home = self.home
+        (home / "tmp").mkdir()
+        for key in ("host_key", "client_key"):
+            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(home / key)], check=True)
+        public = (home / "host_key.pub").read_text()
+        (home / "known_hosts").write_text("".join(f"[{name}]:{PORT} {public}" for name in self.names))
+        lines = [f"{a} {n}\n" for a, n in zip(self.addresses, self.names, strict=True)]
+        (home / "hosts").write_text("127.0.0.1 localhost\n" + "".join(lines))
+        values = {"home": str(home), "port": PORT, "path": PLAIN_PATH}
+        (home / "sshd_config").write_text(SSHD_CONFIG.format(**values))
+        (home / "ssh_config").write_text(SSH_CONFIG.format(**values))
+
+    def _start(self) -> None:
+        for index, (name, address) in enumerate(zip(self.names, self.addresses, strict=True)):
+            self.pods.append(self._spawn(name, f"node-{index}", address))
+        self.hub = self._spawn("hub", "hub", "")
+        for pod in [*self.pods, self.hub]:
+            pod.wait_for("up")
+        self.connect("eth0", "198.18.0")
+        for pod in self.pods:
+            pod.tell(pod.address)
+        for pod in self.pods:
+            pod.wait_for("Server listening")
+
+    def _spawn(self, name: str, node: str, address: str) -> Pod:
+        process = subprocess.Popen(
+            ["unshare", *NAMESPACES, "sh", "-c", POD, "pod", node, str(self.home)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=plain(),
+        )
+        return Pod(name, node, address, process)
+
+
+def plain() -> Mapping[str, str]:
+    """The environment of a program that needs none; child processes find Debian's programs."""
+    return {"PATH": PLAIN_PATH + os.pathsep + os.environ.get("PATH", "")}
+
+
+def finish(process: subprocess.Popen[str]) -> End:
+    """Wait for the end of a started launch."""
+    stdout, stderr = process.communicate(timeout=HANG_S)
+    return End(process.returncode, stdout, stderr)
+
+
+def in_network(pod: Pod, script: str) -> None:
+    """Run a shell script in the pod's network namespace with this machine's programs."""
+    argv = ["nsenter", "-t", str(pod.pid), "--net", "sh", "-ec", script]
+    subprocess.run(argv, check=True, env=plain(), timeout=HANG_S)

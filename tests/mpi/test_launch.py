@@ -1,0 +1,232 @@
+"""mpirun for real, on both versions: what ranks get, what a launch shows, and how it ends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.launch import Launch
+from tests.mpi.conftest import Mpi
+from tests.mpi.pods import Pods, finish
+
+# Each rank writes a file of its own: mpirun cuts long lines of several ranks into one another.
+SHOW = """
+import json, os, sys
+found = {**os.environ, "cwd": os.getcwd(), "node": os.uname().nodename}
+with open(sys.argv[1] + os.environ["OMPI_COMM_WORLD_RANK"], "w") as file:
+    json.dump(found, file)
+"""
+CANARIES = {
+    "HF_TOKEN": "canary-token",
+    "OMPI_MCA_a4_test": "canary-ompi",
+    "PRTE_MCA_a4_test": "canary-prte",
+    "PMIX_MCA_a4_test": "canary-pmix",
+}
+
+
+def shown(mpi: Mpi, pods: Pods, **changes: Any) -> list[dict[str, str]]:
+    """What ranks see of themselves, by rank."""
+    launch = mpi.launch(pods, [mpi.python, "-c", SHOW, f"{pods.home}/rank"], **changes)
+    end = pods.run(launch)
+    assert end.status == 0, end.output
+    files = sorted(pods.home.glob("rank*"), key=lambda path: int(path.name[len("rank") :]))
+    return [json.loads(path.read_text()) for path in files]
+
+
+def test_ranks_follow_the_order_of_the_hostfile(mpi: Mpi, pods: Pods) -> None:
+    ranks = shown(mpi, pods, order=[0, 2, 1])
+    assert [rank["node"] for rank in ranks] == ["node-0", "node-0", "node-2", "node-2", "node-1", "node-1"]
+
+
+def test_every_rank_has_the_environment_and_the_directory(mpi: Mpi, pods: Pods) -> None:
+    odd = {"ODD": "a;b,c=d 'e' \"f\" $g `h`\nsecond line ü \\n", "EMPTY": "", "HF_TOKEN": "token"}
+    env = {**pods.environment(**odd), "JOB_COMPLETION_INDEX": "0"}
+    ranks = shown(mpi, pods, env=env, cwd="/usr")
+    assert len(ranks) == 6
+    for rank in ranks:
+        assert {name: rank[name] for name in odd} == odd
+        assert rank["cwd"] == "/usr"
+        assert "JOB_COMPLETION_INDEX" not in rank
+
+
+def test_one_pod_runs_without_ssh(mpi: Mpi, pods: Pods) -> None:
+    ranks = shown(mpi, pods, hostfile=None, ranks=2, ssh_command=["/no/ssh"])
+    assert [rank["node"] for rank in ranks] == ["node-0", "node-0"]
+
+
+def waiting(pods: Pods, pod: int) -> list[str]:
+    """A program whose ranks on one pod wait for that pod's FIFO to be opened; on others they end."""
+    for index, each in enumerate(pods.pods):
+        each.run("mkfifo /run/gate" if index == pod else "echo > /run/gate")
+    return ["sh", "-c", "read -r line < /run/gate"]
+
+
+def command_lines() -> str:
+    """The command lines of all processes of this machine, pods included."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            found.append(path.read_text(errors="replace"))
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it ended
+    return "\n".join(found)
+
+
+def test_nothing_secret_stands_on_a_command_line(mpi: Mpi, pods: Pods) -> None:
+    agent = pods.home / "agent"
+    agent.write_text(f'#!/bin/sh\necho "$@" >> {pods.home}/agent.log\nexec {" ".join(pods.ssh_command)} "$@"\n')
+    agent.chmod(0o755)
+    program = waiting(pods, 1)
+    launch = mpi.launch(pods, program, slots=1, ssh_command=[str(agent)], env={**pods.environment(), **CANARIES})
+    with pods.started(launch) as process:
+        # Opening the FIFO waits until the rank is there; then all daemons and ranks run.
+        seen = pods.pods[1].run("exec 3>/run/gate; cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ; echo >&3")
+        everywhere = command_lines()
+        assert finish(process).status == 0
+    agents = (pods.home / "agent.log").read_text()
+    assert len(agents.splitlines()) == 2, "one SSH connection to each other pod, none to its own"
+    assert "canary" not in everywhere + agents
+    assert "HF_TOKEN=canary-token" in seen, "the rank has it"
+
+
+def test_all_traffic_is_on_one_interface(mpi: Mpi, pods: Pods) -> None:
+    pods.connect("eth1", "198.19.0")
+    for pod in pods.pods:
+        pod.run("mkfifo /run/gate")
+    # An all-reduce makes the ranks connect; then they wait for the gate.
+    text = (
+        "from mpi4py import MPI; c = MPI.COMM_WORLD; c.allreduce(1); c.barrier(); open('/run/gate').read(); c.barrier()"
+    )
+    with pods.started(mpi.launch(pods, [mpi.python, "-c", text], slots=1)) as process:
+        seen = "".join(pod.run("exec 3>/run/gate; ss -Htn state established") for pod in pods.pods)
+        assert finish(process).status == 0
+    assert "198.18.0.3" in seen
+    assert "198.19.0." not in seen
+
+
+def test_more_than_64_pods(mpi: Mpi, make_pods: Callable[[int], Pods]) -> None:
+    pods = make_pods(66)
+    end = pods.run(mpi.launch(pods, ["hostname"], slots=1))
+    assert end.status == 0, end.output
+    assert sorted(end.stdout.split()) == sorted(pod.node for pod in pods.pods)
+
+
+@pytest.mark.parametrize("code", [0, 1, 7, 65, 100])
+def test_a_ranks_code_is_the_end(mpi: Mpi, pods: Pods, code: int) -> None:
+    program = ["sh", "-c", f"test $OMPI_COMM_WORLD_RANK != 3 || exit {code}"]
+    assert mpi.code(pods.run(mpi.launch(pods, program))) == code
+
+
+@pytest.mark.parametrize("number", [6, 9, 11, 15])
+def test_a_ranks_signal_is_128_more(mpi: Mpi, pods: Pods, number: int) -> None:
+    program = ["sh", "-c", f"test $OMPI_COMM_WORLD_RANK != 3 || kill -{number} $$"]
+    assert mpi.code(pods.run(mpi.launch(pods, program))) == 128 + number
+
+
+def missing_program(mpi: Mpi, pods: Pods) -> Launch:
+    return mpi.launch(pods, ["/no/program"])
+
+
+def missing_name(mpi: Mpi, pods: Pods) -> Launch:
+    return mpi.launch(pods, ["no-such-program"])
+
+
+def missing_on_one_pod(mpi: Mpi, pods: Pods) -> Launch:
+    for pod in pods.pods[:2]:
+        pod.run("printf '#!/bin/sh\n' > /run/program; chmod +x /run/program")
+    return mpi.launch(pods, ["/run/program"])
+
+
+def not_executable(mpi: Mpi, pods: Pods) -> Launch:
+    return mpi.launch(pods, [str(pods.home / "hosts")])
+
+
+def missing_interpreter(mpi: Mpi, pods: Pods) -> Launch:
+    program = pods.home / "program"
+    program.write_text("#!/no/interpreter\n")
+    program.chmod(0o755)
+    return mpi.launch(pods, [str(program)])
+
+
+def missing_directory(mpi: Mpi, pods: Pods) -> Launch:
+    return mpi.launch(pods, ["true"], cwd="/no/directory")
+
+
+def refused(mpi: Mpi, pods: Pods) -> Launch:
+    return with_ssh(mpi, pods, "Port 1")
+
+
+def wrong_host_key(mpi: Mpi, pods: Pods) -> Launch:
+    return with_ssh(mpi, pods, "UserKnownHostsFile /dev/null")
+
+
+def with_ssh(mpi: Mpi, pods: Pods, option: str) -> Launch:
+    """One host gets another SSH option."""
+    config = pods.home / "other_config"
+    config.write_text(f"Host {pods.names[2]}\n  {option}\n" + (pods.home / "ssh_config").read_text())
+    return mpi.launch(pods, ["true"], ssh_command=["ssh", "-F", str(config)])
+
+
+def no_ssh(mpi: Mpi, pods: Pods) -> Launch:
+    return mpi.launch(pods, ["true"], ssh_command=["/no/ssh"])
+
+
+def no_daemon(mpi: Mpi, pods: Pods) -> Launch:
+    four = mpi.version.major == 4
+    option = ["--mca", "orte_launch_agent"] if four else ["--prtemca", "prte_launch_agent"]
+    launch = mpi.launch(pods, ["true"])
+    return replace(launch, argv=[launch.argv[0], *option, "/no/daemon", *launch.argv[1:]])
+
+
+def too_few_slots(mpi: Mpi, pods: Pods) -> Launch:
+    return mpi.launch(pods, ["true"], ranks=7)
+
+
+def no_interface(mpi: Mpi, pods: Pods) -> Launch:
+    return mpi.launch(pods, ["true"], interface="eth9")
+
+
+def no_hostfile(mpi: Mpi, pods: Pods) -> Launch:
+    return mpi.launch(pods, ["true"], hostfile="/no/hostfile")
+
+
+def time_limit(mpi: Mpi, pods: Pods) -> Launch:
+    launch = mpi.launch(pods, ["sleep", "60"])
+    return replace(launch, argv=[launch.argv[0], "--timeout", "1", *launch.argv[1:]])
+
+
+@pytest.mark.parametrize(
+    ("cause", "code"),
+    [
+        (missing_program, 66),
+        (missing_name, 66),
+        (missing_on_one_pod, 66),
+        (not_executable, 66),
+        (missing_interpreter, 66),
+        (missing_directory, 66),
+        (refused, 71),
+        (wrong_host_key, 71),
+        (no_ssh, 71),
+        (no_daemon, 71),
+        (too_few_slots, 71),
+        (no_interface, 71),
+        (no_hostfile, 71),
+        (time_limit, 124),
+    ],
+)
+def test_launches_that_fail(mpi: Mpi, pods: Pods, cause: Callable[[Mpi, Pods], Launch], code: int) -> None:
+    assert mpi.code(pods.run(cause(mpi, pods))) == code
+
+
+def test_a_link_that_dies_is_a_lost_pod(mpi: Mpi, pods: Pods) -> None:
+    program = waiting(pods, 1)
+    with pods.started(mpi.launch(pods, program, slots=1)) as process:
+        pods.pods[1].run("exec 3>/run/gate; sleep 600 >/dev/null 2>&1 &")  # the rank is there, and waits on
+        pods.cut(1)
+        end = finish(process)
+    assert mpi.code(end, started=True) == 75
