@@ -154,7 +154,7 @@ LONG = ("connectivity", "--", "--repeats", "100000")
 
 def in_mpirun(trial: Trial) -> None:
     """Wait until the ranks of every pod have reported."""
-    trial.until(0, f"grep -qs '\"step\": \"ranks\"' {RUN_DIR}/runs/*/record.jsonl")
+    trial.until(0, f'grep -qs \'"step": "ranks"\' {RUN_DIR}/runs/*/record.jsonl')
 
 
 def test_sigterm_during_mpirun(start: Start) -> None:

@@ -84,7 +84,9 @@ def test_every_pod_ends_and_those_left_alone_agree(lives: list[Life], faults: li
     codes = {pod.index: pod.code for pod in world.pods}
     assert None not in codes.values(), world.dump()
     touched = {fault.pod for fault in faults if fault.excuses}
-    calm = {code for index, code in codes.items() if index not in touched}
+    # A coordinator that goes before it has met a worker leaves that one to its own deadline.
+    alone = {pod.index for pod in world.pods if pod.code == 69 and pod.index and not pod.has("coordinator-connected")}
+    calm = {code for index, code in codes.items() if index not in touched | alone}
     if {fault.kind for fault in faults if fault.pod == 0} <= {"late", "cut", "term"}:
         assert calm <= {codes[0]}, f"{faults}\n{world.dump()}"
 

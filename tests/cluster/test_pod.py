@@ -1,0 +1,136 @@
+"""What a pod is like from inside: init, sshd, keys, environment, commands."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.conftest import RUN_DIR, Start, all_codes
+
+AGENT = (sys.executable, "-m", "agent")
+
+
+def test_an_agent_that_is_pid_1_puts_tini_in_front(start: Start) -> None:
+    trial = start(2, entrypoint=(*AGENT, "run", "none"), env={"SLEEP_INFINITY": "true"})
+    trial.until_event(1, "result-known")
+    assert trial.cluster.exec(1, ["cat", "/proc/1/comm"]).stdout == "tini\n"
+    trial.cluster.terminate()
+    all_codes(trial, 0)
+
+
+def test_without_tini_pid_1_says_so(start: Start) -> None:
+    trial = start(1, entrypoint=(*AGENT, "run", "none"), env={"PATH": "/nowhere"})
+    all_codes(trial, 66)
+    assert "apt-get install tini" in trial.log()
+
+
+def test_sshd_does_not_care_for_the_modes_of_parents(start: Start) -> None:
+    program = (
+        "tini",
+        "--",
+        "bash",
+        "-c",
+        'chmod 0777 /run /run/a4 2>/dev/null; exec "$@"',
+        "sh",
+        *AGENT,
+        "run",
+        "none",
+    )
+    trial = start(2, entrypoint=program, env={"A4_RUN_DIR": "/run/a4/deep/er"})
+    all_codes(trial, 0)
+
+
+def test_a_foreign_run_directory_is_refused(start: Start) -> None:
+    program = ("tini", "--", "bash", "-c", 'ln -s /tmp /run/a4-agent; exec "$@"', "sh", *AGENT, "run", "none")
+    trial = start(1, entrypoint=program)
+    all_codes(trial, 71)
+    assert "/run/a4-agent is not a directory of this user's own" in trial.log()
+
+
+def test_people_may_forward_and_the_job_may_not(start: Start, tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+    public = key.with_suffix(".pub").read_text()
+    trial = start(2, env={"SLEEP_INFINITY": "true", "SSH_PUBLIC_KEY": public})
+    trial.until_event(1, "result-known")
+    trial.cluster.write(0, "/tmp/key", key.read_text())
+    trial.cluster.exec(0, ["chmod", "600", "/tmp/key"])
+    peer = trial.cluster.spec.pod_name(1)
+    forward = ["-W", "127.0.0.1:2222", peer]
+    job = trial.cluster.exec(0, ["ssh", *forward], input="", timeout=30)
+    assert "SSH-2.0" not in job.stdout
+    assert "forwarding failed" in job.stderr
+    # The pods' own configuration offers the job's key first; a person comes with a client that has another.
+    alone = trial.cluster.exec(
+        0,
+        ["ssh", "-F", "/dev/null", "-p", "2222", "-i", "/tmp/key", "-o", "IdentitiesOnly=yes",
+         "-o", f"UserKnownHostsFile={RUN_DIR}/ssh/known_hosts", *forward],
+        input="",
+        timeout=30,
+    )  # fmt: skip
+    assert "SSH-2.0" in alone.stdout, alone
+
+
+@pytest.mark.parametrize("option", ["PasswordAuthentication=yes", "PreferredAuthentications=keyboard-interactive"])
+def test_nobody_gets_in_without_a_key(start: Start, option: str) -> None:
+    trial = start(2, env={"SLEEP_INFINITY": "true"}, arguments=("none",))
+    trial.until_event(1, "result-known")
+    peer = trial.cluster.spec.pod_name(1)
+    command = ["ssh", "-F", "/dev/null", "-p", "2222", "-o", option, "-o", "PubkeyAuthentication=no"]
+    check = ["-o", "BatchMode=no", "-o", f"UserKnownHostsFile={RUN_DIR}/ssh/known_hosts", peer, "true"]
+    tried = trial.cluster.exec(0, [*command, *check], input="", timeout=30)
+    assert tried.returncode == 255
+    assert "Permission denied (publickey)" in tried.stderr
+
+
+def test_a_token_reaches_the_ranks_and_no_command_line(start: Start) -> None:
+    canary = "canary-7c1d9e5a-token"
+    long = ("connectivity", "--", "--repeats", "100000")
+    trial = start(2, arguments=long, env={"HF_TOKEN": canary, "OMPI_MCA_user_secret": canary})
+    trial.until(0, f'grep -qs \'"step": "ranks"\' {RUN_DIR}/runs/*/record.jsonl')
+    for index in range(2):
+        shown = trial.cluster.exec(index, ["bash", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '"])
+        assert "connectivity.py" in shown.stdout
+        assert canary not in shown.stdout
+        ranks = "for p in $(pgrep -f '[e]ntrypoints/connectivity.py'); do tr '\\0' '\\n' < /proc/$p/environ; done"
+        assert f"HF_TOKEN={canary}" in trial.cluster.exec(index, ["bash", "-c", ranks]).stdout
+    trial.cluster.signal(0, 15)
+    all_codes(trial, 143)
+    assert canary not in trial.log()
+    assert canary not in trial.cluster.read(0, f"{RUN_DIR}/results/result.json")
+
+
+def test_verbs_answer_while_the_cluster_forms(start: Start) -> None:
+    trial = start(2, missing=frozenset({1}), arguments=("none",))
+    trial.until_event(0, "facts-ready")
+    run = trial.cluster.exec
+    assert "is forming the cluster" in run(0, [*AGENT, "status"]).stdout
+    hostfile = run(0, [*AGENT, "hostfile"])
+    assert (hostfile.returncode, "not formed" in hostfile.stderr) == (69, True)
+    by_index = run(0, [*AGENT, "hostfile", "--order", "index", "--slots", "1"])
+    assert by_index.stdout == "".join(f"{trial.cluster.spec.pod_name(i)} slots=1\n" for i in range(2))
+    settings = run(0, [*AGENT, "settings"])
+    assert settings.returncode == 0
+    assert "A4_JOBSET_UID" in settings.stdout
+    dry = run(0, [*AGENT, "run", "connectivity", "--dry-run"])
+    assert dry.returncode == 0, dry
+    assert "--hostfile /etc/job-worker-services.txt" in dry.stdout
+
+
+def test_verbs_answer_after_the_cluster_has_formed(start: Start) -> None:
+    trial = start(3, gpus_per_pod=2, env={"SLEEP_INFINITY": "true"}, arguments=("none",))
+    trial.until_event(2, "result-known")
+    run = trial.cluster.exec
+    same = [run(index, [*AGENT, "hostfile"]).stdout for index in range(3)]
+    assert same == [trial.cluster.read(0, "/etc/job-worker-services.txt")] * 3
+    topology = run(1, [*AGENT, "topology"]).stdout
+    assert topology.splitlines()[0].split() == ["rank", "pod", "node", "cluster", "block", "sub-block", "host"]
+    assert trial.cluster.spec.pod_name(2) in run(1, [*AGENT, "peers"]).stdout
+    assert "sleeps after its run" in run(1, [*AGENT, "status"]).stdout
+    # In an ssh session the pod's own environment is not there; the state in the run directory is.
+    peer = trial.cluster.spec.pod_name(1)
+    far = run(0, ["ssh", peer, *AGENT, "status"], timeout=30)
+    assert "sleeps after its run" in far.stdout, far

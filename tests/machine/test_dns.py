@@ -1,0 +1,105 @@
+"""Looking up peers, from a real DNS server on this machine."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.machine.api import Problem
+from agent.machine.dns import Resolver
+from tests.machine.waiting import wait_until
+
+PEER = "job-workload-0-1.job.default.svc.cluster.local"
+
+
+def free_loopback_address() -> str:
+    """An address whose port 53 nobody has: resolv.conf knows no other port."""
+    for attempt in range(250):
+        address = f"127.{53 + attempt % 3}.{os.getpid() % 250 + 1}.{attempt + 1}"
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.bind((address, 53))
+            except OSError:
+                continue
+            return address
+    raise AssertionError("every address has a DNS server")
+
+
+@pytest.fixture(scope="module")
+def configuration(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The resolv.conf of a pod, with search domains that must not be used."""
+    directory = tmp_path_factory.mktemp("dns")
+    address = free_loopback_address()
+    hosts = directory / "hosts"
+    hosts.write_text(f"10.1.2.3 {PEER}\n10.9.9.9 short.default.svc.cluster.local\nfd00::1 six.local\n")
+    argv = ["/usr/sbin/dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--pid-file=", "--user=root"]
+    argv += ["--log-facility=-", "--no-resolv", "--no-hosts", f"--addn-hosts={hosts}", "--bind-interfaces"]
+    argv += [
+        f"--listen-address={address}",
+        "--server=/refused.local/#",
+        "--local=/svc.cluster.local/six.local/gone.local/",
+    ]
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+        path = directory / "resolv.conf"
+        path.write_text(f"search default.svc.cluster.local\nnameserver {address}\noptions ndots:5\n")
+        wait_until(lambda: Resolver(str(path)).lookup(PEER) == "10.1.2.3" or server.poll() is not None)
+        assert server.poll() is None
+        yield str(path)
+        server.terminate()
+
+
+def problem(answer: str | Problem) -> Problem:
+    assert isinstance(answer, Problem)
+    assert answer.kind == "name"
+    return answer
+
+
+def test_an_address(configuration: str) -> None:
+    assert Resolver(configuration).lookup(PEER) == "10.1.2.3"
+
+
+def test_names_are_absolute(configuration: str) -> None:
+    assert problem(Resolver(configuration).lookup("short")).text
+
+
+def test_a_name_that_is_not_known_yet(configuration: str) -> None:
+    answer = Resolver(configuration).lookup("job-workload-0-9.job.default.svc.cluster.local")
+    assert problem(answer).text == "DNS does not know its name yet"
+
+
+def test_a_name_without_an_ipv4_address(configuration: str) -> None:
+    assert problem(Resolver(configuration).lookup("six.local")).text == "DNS has no address for its name yet"
+
+
+def test_a_server_that_refuses(configuration: str) -> None:
+    """dnsmasq has no upstream server for other names."""
+    assert problem(Resolver(configuration).lookup("example.invalid")).text.startswith("DNS failed: ")
+
+
+@pytest.mark.parametrize("name", ["a" * 64 + ".local", "a..b", ".".join(["abcdefgh"] * 40)])
+def test_a_name_that_cannot_be_asked_for(name: str, configuration: str) -> None:
+    assert problem(Resolver(configuration).lookup(name)).text.startswith("DNS failed: ")
+
+
+def test_a_server_that_does_not_answer(tmp_path: Path) -> None:
+    address = free_loopback_address()
+    path = tmp_path / "resolv.conf"
+    path.write_text(f"nameserver {address}\n")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
+        silent.bind((address, 53))
+        answer = Resolver(str(path), seconds=0.3).lookup(PEER)
+    assert problem(answer).text.endswith(" did not answer within 0.3 s")
+    assert address in problem(answer).text
+
+
+@pytest.mark.parametrize("text", [None, "", "# nothing\n"])
+def test_no_server_is_configured(text: str | None, tmp_path: Path) -> None:
+    path = tmp_path / "resolv.conf"
+    if text is not None:
+        path.write_text(text)
+    assert problem(Resolver(str(path)).lookup(PEER)).text == f"{path} names no DNS server"

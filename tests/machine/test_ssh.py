@@ -1,0 +1,220 @@
+"""Control channels through a real sshd with the agent's own configuration and keys."""
+
+from __future__ import annotations
+
+import select
+import socket
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from agent.decide.keys import JobKeys
+from agent.decide.ssh_files import authorized_keys, sshd_config
+from agent.machine.api import Channel, Problem, Target
+from agent.machine.loop import Action, Loop
+from agent.machine.ssh import Dialer, handshake
+from agent.machine.workers import Workers
+from tests.machine.waiting import run
+
+KEYS = JobKeys(b"s" * 32, "this-attempt")
+OTHER = JobKeys(b"s" * 32, "another-attempt")
+HOSTILE = "a \"b\" 'c' \\d #e $(f)"
+
+
+@dataclass(frozen=True)
+class Sshd:
+    target: Target
+    directory: Path
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@pytest.fixture(scope="module")
+def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
+    """The daemon of pod 3, on loopback."""
+    directory = tmp_path_factory.mktemp("ssh")
+    port = free_port()
+    env = {"PATH": "/usr/bin:/bin", "SHLVL": "2", "HOSTILE": HOSTILE}
+    texts = {
+        "host_key": KEYS.host_private(3),
+        "authorized_keys": authorized_keys(KEYS.client_public(), ""),
+        "sshd_config": sshd_config(port=port, addresses=["127.0.0.1"], directory=str(directory), session_env=env),
+    }
+    for name, text in texts.items():
+        (directory / name).write_text(text)
+        (directory / name).chmod(0o600)
+    Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+    argv = ["/usr/sbin/sshd", "-D", "-e", "-f", str(directory / "sshd_config")]
+    with subprocess.Popen(argv, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as daemon:
+        assert daemon.stderr is not None
+        line = daemon.stderr.readline()
+        assert line.startswith("Server listening on 127.0.0.1"), line
+        target = Target(3, "pod-3", "127.0.0.1", port, KEYS.host_public(3), KEYS.client_private(), "cat")
+        yield Sshd(target, directory)
+        daemon.terminate()
+
+
+def dial(target: Target) -> Problem:
+    """Why no channel can be opened."""
+    loop, problems = Loop(), list[Problem]()
+
+    def done(result: Channel | Problem) -> None:
+        assert isinstance(result, Problem)
+        problems.append(result)
+        loop.stop()
+
+    Dialer(loop, Workers(loop, 2)).dial(target, done)
+    run(loop)
+    return problems[0]
+
+
+def talk(sshd: Sshd, command: str, *lines: bytes, expect: int) -> tuple[list[bytes], str]:
+    """Send lines to the command: `expect` lines that it answers, and how it ended if it did by itself."""
+    loop, heard, ends = Loop(), list[bytes](), list[str]()
+
+    def done(result: Channel | Problem) -> None:
+        assert not isinstance(result, Problem), result
+
+        def line(data: bytes) -> None:
+            heard.append(data)
+            if len(heard) == expect:
+                result.close()
+                loop.stop()
+
+        def ended(reason: str) -> None:
+            ends.append(reason)
+            loop.stop()
+
+        result.receive(line, ended)
+        for data in lines:
+            result.send(data)
+
+    Dialer(loop, Workers(loop, 2)).dial(replace(sshd.target, command=command), done)
+    run(loop)
+    return heard, "".join(ends)
+
+
+def test_lines_go_both_ways(sshd: Sshd) -> None:
+    assert talk(sshd, "cat", b"one\n", b"two\n", expect=2) == ([b"one", b"two"], "")
+
+
+def test_more_than_a_window_arrives_whole(sshd: Sshd) -> None:
+    big = b"x" * 3_000_000
+    assert talk(sshd, "cat", big + b"\n", b"end\n", expect=2) == ([big, b"end"], "")
+
+
+def test_a_session_has_the_environment_that_the_configuration_gives(sshd: Sshd) -> None:
+    heard, _ = talk(sshd, 'echo "$HOSTILE"; echo "$SHLVL"', expect=2)
+    assert heard[0].decode() == HOSTILE
+    assert int(heard[1]) >= 2
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        ("echo no agent here >&2; exit 3", "no agent here"),
+        ("true", "the connection was closed"),
+        ("head -c 9000 /dev/zero | tr '\\0' x >&2; echo the end >&2", "the end"),
+    ],
+)
+def test_the_last_words_of_the_command_are_the_reason(command: str, reason: str, sshd: Sshd) -> None:
+    heard, end = talk(sshd, command, expect=1)
+    assert heard == []
+    assert end.endswith(reason)
+    assert len(end) <= 4096
+
+
+def test_words_on_stderr_do_not_keep_the_loop_busy(sshd: Sshd) -> None:
+    """A shell may complain about its locale in every session: the channel must then be quiet, not ready."""
+    ready: list[object] = []
+    watched: list[int] = []
+
+    class Watching(Loop):
+        def watch(self, fd: int, events: int, action: Action) -> None:
+            watched.append(fd)
+            super().watch(fd, events, action)
+
+    loop = Watching()
+
+    def done(result: Channel | Problem) -> None:
+        assert not isinstance(result, Problem), result
+
+        def line(data: bytes) -> None:
+            if data == b"up":
+                result.send(b"go on\n")
+                return
+            ready.extend(select.select([watched[-1]], [], [], 0)[0])
+            result.close()
+            loop.stop()
+
+        result.receive(line, lambda reason: loop.stop())
+
+    command = "echo warning >&2; echo up; read x; echo $x; cat"
+    Dialer(loop, Workers(loop, 2)).dial(replace(sshd.target, command=command), done)
+    run(loop)
+    assert len(watched) >= 2
+    assert ready == []
+
+
+def test_a_wrong_host_key(sshd: Sshd) -> None:
+    for key in (OTHER.host_public(3), KEYS.host_public(4), KEYS.client_public()):
+        problem = dial(replace(sshd.target, host_key=key))
+        assert problem.kind == "host-key"
+        assert "pod 3" in problem.text
+
+
+def test_a_refused_key(sshd: Sshd) -> None:
+    problem = dial(replace(sshd.target, client_key=OTHER.client_private()))
+    assert problem.kind == "key-refused"
+
+
+def test_the_jobs_key_forwards_nothing(sshd: Sshd) -> None:
+    (sshd.directory / "client_key").write_text(KEYS.client_private())
+    (sshd.directory / "client_key").chmod(0o600)
+    argv = ["ssh", "-F", "none", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"]
+    argv += ["-i", str(sshd.directory / "client_key"), "-p", str(sshd.target.port), "root@127.0.0.1"]
+    run_it = subprocess.run([*argv, "echo works"], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert run_it.stdout == "works\n"
+    argv[1:1] = ["-W", f"127.0.0.1:{sshd.target.port}"]
+    forwarded = subprocess.run(argv, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert forwarded.returncode != 0
+    assert "SSH-2.0" not in forwarded.stdout
+
+
+def test_nobody_listens(sshd: Sshd) -> None:
+    port = free_port()
+    problem = dial(replace(sshd.target, port=port))
+    assert problem == Problem("refused", f"DNS ok, port {port} at 127.0.0.1 refused")
+
+
+@pytest.mark.parametrize(
+    "words", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"SSH-2.0-x\r\n", b"SSH-2.0-x\r\n" + b"\0" * 99]
+)
+def test_somebody_who_never_gets_further(words: bytes, sshd: Sshd) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        target = replace(sshd.target, port=server.getsockname()[1])
+        client = socket.create_connection(server.getsockname())
+        connection, _ = server.accept()
+        with connection:
+            connection.sendall(words)
+            result = handshake(client, target, seconds=0.5)
+    assert isinstance(result, Problem)
+    assert (result.kind, result.text.split(":")[0]) == ("ssh", "SSH to 127.0.0.1")
+    assert client.fileno() == -1
+
+
+def test_a_connection_that_ends_at_once(sshd: Sshd) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        client = socket.create_connection(server.getsockname())
+        server.accept()[0].close()
+        result = handshake(client, replace(sshd.target, port=server.getsockname()[1]))
+    assert isinstance(result, Problem)
+    assert result.kind == "ssh"
