@@ -241,11 +241,15 @@ def _down(args: argparse.Namespace) -> int:
 
 
 def _list(args: argparse.Namespace) -> int:
+    from agent.errors import AgentError
     from agent.local.calls import running_clusters
     from agent.local.client import LocalCluster
 
     for name in running_clusters():
-        states = [pod.state for pod in LocalCluster.attach(name).pods()]
+        try:
+            states = [pod.state for pod in LocalCluster.attach(name).pods()]
+        except AgentError:
+            continue  # it has ended meanwhile
         counts = ", ".join(f"{states.count(state)} {state}" for state in sorted(set(states)))
         print(f"{name}: {counts}")
     return 0

@@ -6,7 +6,7 @@ import json
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from signal import SIGINT, SIGTERM, Signals
+from signal import Signals
 from typing import Any, Literal
 
 from agent.errors import AgentError, Exit
@@ -106,7 +106,7 @@ def merged(first: JobEnd | None, second: JobEnd) -> JobEnd:
     """
     if first is None:
         return second
-    told = (128 + SIGTERM, 128 + SIGINT)
+    told = (128 + Signals.SIGTERM, 128 + Signals.SIGINT)
     if first.origin == "agent" and first.code == Exit.TRY_AGAIN and second.code in told:
         return replace(second, where="")
     return first

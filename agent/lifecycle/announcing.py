@@ -8,10 +8,12 @@ from agent.decide.ending import JobEnd
 from agent.lifecycle.pod import Pod
 from agent.lifecycle.roster import Roster
 
-SECONDS = 5.0
+KNOWN_SECONDS = 5.0
 """For workers that have been there to confirm the result, over a new connection if need be."""
 EARLY_SECONDS = 20.0
 """For workers that are still starting to hear that the job has failed already."""
+EARLY_SIGNAL_SECONDS = 2.0
+"""The same when the job was told to end: its workers most likely were, too."""
 
 
 class Announcement:
@@ -25,12 +27,12 @@ class Announcement:
         self._open: set[int] = set()
         self._over = False
 
-    def start(self, end: JobEnd, run_id: str, *, early: bool) -> None:
-        """`early`: the job failed while its pods were still coming, so even those are waited for."""
+    def start(self, end: JobEnd, run_id: str, *, patience: float, known_only: bool) -> None:
+        """Wait `patience` seconds at most, for workers that have been there or for all."""
         live = {index: peer for index, peer in self._roster.peers.items() if not peer.lost}
-        self._open = {index for index, peer in live.items() if early or peer.nonce}
+        self._open = {index for index, peer in live.items() if peer.nonce or not known_only}
         self._roster.say({"type": "result", "end": end.to_json(), "run": run_id, "stay": self._stay})
-        self._pod.machine.later(EARLY_SECONDS if early else SECONDS, self._time_is_up)
+        self._pod.machine.later(patience, self._time_is_up)
         self._end_if_confirmed()
 
     def confirmed(self, index: int) -> None:

@@ -9,7 +9,7 @@ from agent.decide.ending import JobEnd, from_bug, from_error, from_signal, merge
 from agent.decide.messages import Message
 from agent.decide.peers import peer_name
 from agent.errors import AgentError, Exit, IdentityRefused, MissingProgram, PeerLost, PeersMissing
-from agent.lifecycle.announcing import Announcement
+from agent.lifecycle.announcing import EARLY_SECONDS, EARLY_SIGNAL_SECONDS, KNOWN_SECONDS, Announcement
 from agent.lifecycle.forming import Forming
 from agent.lifecycle.pod import Pod
 from agent.lifecycle.results import check_results_dir, keep_results
@@ -227,12 +227,15 @@ class Coordinator:
             self._told(stay)
             return
         self._announcement = Announcement(self._pod, self._roster, stay, lambda: self._told(stay))
-        self._announcement.start(end, self._run_id, early=self._failed_early(end))
+        patience, known_only = self._patience(end)
+        self._announcement.start(end, self._run_id, patience=patience, known_only=known_only)
 
-    def _failed_early(self, end: JobEnd) -> bool:
-        """Did the job fail while its pods could still be coming?"""
-        waited = end.code in (Exit.PEERS_MISSING, Exit.IDENTITY)
-        return self._pod.plan is None and self._signal is None and not waited
+    def _patience(self, end: JobEnd) -> tuple[float, bool]:
+        """How long workers may take to hear of the end, and whether only those that have been there count."""
+        waited_already = end.code in (Exit.PEERS_MISSING, Exit.IDENTITY)
+        if self._pod.plan is not None or waited_already:
+            return KNOWN_SECONDS, True
+        return (EARLY_SIGNAL_SECONDS if self._signal else EARLY_SECONDS), False
 
     def _told(self, stay: bool) -> None:
         assert self._end is not None

@@ -24,11 +24,13 @@ class Link:
         self._next = 1
         self._unacknowledged: deque[Message] = deque()
 
-    def attach(self, channel: Channel, now: float) -> None:
-        """Use a new channel from here on; an older one is closed."""
+    def attach(self, channel: Channel) -> None:
+        """Use a new channel from here on; an older one is closed.
+
+        That a connection came about says nothing of the agent behind it: `heard` stays.
+        """
         self.detach()
         self.channel = channel
-        self.heard = now
 
     def detach(self) -> None:
         if self.channel is not None:

@@ -139,7 +139,7 @@ class Roster:
         if self._closed or peer.lost:
             result.close()
             return
-        peer.link.attach(result, self._machine.now())
+        peer.link.attach(result)
         result.receive(lambda line: self._line(peer, result, line), lambda reason: self._ended(peer, result, reason))
         self._note(peer, Problem("agent", "logged in, but no a4-agent answers there"))
         peer.link.mention({**self._hello, "index": peer.index})
@@ -222,7 +222,7 @@ class Roster:
         channel, peer.link.channel = peer.link.channel, None
         peer.link = Link()
         assert channel is not None
-        peer.link.attach(channel, self._machine.now())
+        peer.link.attach(channel)
 
     def _ended(self, peer: Peer, channel: Channel, reason: str) -> None:
         if peer.link.channel is channel:

@@ -79,7 +79,7 @@ class Worker:
     def _hello(self, channel: Channel, message: Message) -> None:
         nonce = str(message.get("nonce"))
         if nonce != self._coordinator:
-            if self._run_id or self._end is not None:
+            if self._coordinator and (self._run_id or self._end is not None):
                 channel.close()
                 self.fail(PeerLost("another coordinator took over: the one of this run is gone"))
                 return
@@ -94,7 +94,7 @@ class Worker:
             self._end_waiting()
             self._pod.event("coordinator-connected")
             self._pod.phase("forming")
-        self._link.attach(channel, self._machine.now())
+        self._link.attach(channel)
         self._link.take(message, self._machine.now())
         self._link.mention({"type": "hello", "v": CHANNEL_VERSION, "nonce": self._pod.nonce, "version": __version__})
         self._link.resend()

@@ -80,30 +80,38 @@ def write_all(descriptor: int, data: bytes) -> None:
 
 
 @contextlib.contextmanager
-def _handlers(stopper: _Stopper, timeout: float) -> Iterator[None]:
+def _handlers(stopper: _Stopper) -> Iterator[None]:
     before = {number: signal.signal(number, stopper.on_signal) for number in _SIGNALS}
-    timer = threading.Timer(timeout, stopper.on_timeout)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _time_limit(stopper: _Stopper, seconds: float) -> Iterator[None]:
+    timer = threading.Timer(seconds, stopper.on_timeout)
     timer.daemon = True
-    if timeout:
+    if seconds:
         timer.start()
     try:
         yield
     finally:
         timer.cancel()
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def run_in_foreground(spec: ClusterSpec, *, timeout: float, grace: float, as_json: bool) -> int:
     """Run the job to its end, show its output and the report; returns the job's exit code."""
     cluster = LocalCluster(spec)
     stopper = _Stopper(cluster, grace)
-    with cluster, _handlers(stopper, timeout):
+    with cluster, _handlers(stopper):
         cluster.build()
         stopper.is_started = True
         cluster.start_pods()
-        _show_output(cluster, as_json)
-        pods = cluster.wait()
+        with _time_limit(stopper, timeout):
+            _show_output(cluster, as_json)
+            pods = cluster.wait()
         code = int(Exit.TIME_LIMIT) if stopper.timed_out else job_code(pods)
         report = collect(cluster, pods, code)
     text = json.dumps(report.to_dict(), indent=2) if as_json else f"\n{report}"

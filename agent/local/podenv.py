@@ -48,6 +48,8 @@ def pod_environment(spec: ClusterSpec, job: Job, index: int) -> dict[str, str]:
         "A4_SSH_PORT": str(spec.ssh_port),
         "A4_METADATA_HOST": METADATA_NAME,
         "A4_SECRET_FILE": SECRET_FILE,
+        # No pod can see that all of them share the cores of this machine: idle ranks must not spin.
+        "OMPI_MCA_mpi_yield_when_idle": "1",
     }
     if job.python_path:
         env["PYTHONPATH"] = job.python_path

@@ -14,8 +14,9 @@ from agent.local.channel import Channel, Message
 from agent.local.network import cable, limit_argv
 from agent.local.pods import ABSENT, RUNNING, STARTING, Follower, Pod
 from agent.local.process import Program, further_process, read_files, terminal_process
-from agent.local.supervisor import Condition, Supervisor
+from agent.local.supervisor import Supervisor
 from agent.local.syscalls import pid_outside
+from agent.local.waiting import Condition
 
 _FILE_LIMIT = 64 << 20
 
@@ -91,7 +92,7 @@ class Requests:
             else:
                 self._answer(channel)
 
-        supervisor.when(Condition(is_met, then), None)
+        supervisor.waiting.add(Condition(is_met, then), None)
 
     def _start_pod(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
         pod = self._pod(message)
@@ -108,7 +109,7 @@ class Requests:
             lambda: all(pods[index].is_over for index in indices),
             lambda met: self._answer(channel, met=met),
         )
-        self._supervisor.when(condition, message["timeout"])
+        self._supervisor.waiting.add(condition, message["timeout"])
 
     def _wait_file(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
         """Wait until a file is there in all pods; a pod that ends without it ends the wait, too."""
@@ -123,7 +124,7 @@ class Requests:
         condition = Condition(
             is_met, lambda met: self._answer(channel, met=met and not left, left=sorted(left)), poll=True
         )
-        self._supervisor.when(condition, message["timeout"])
+        self._supervisor.waiting.add(condition, message["timeout"])
 
     def _expected(self) -> list[int]:
         return [pod.info.index for pod in self._supervisor.pods if pod.info.state != ABSENT]
@@ -236,7 +237,7 @@ class Requests:
         condition = Condition(
             lambda: all(pod.is_over for pod in supervisor.pods), lambda met: self._answer(channel)
         )
-        supervisor.when(condition, None)
+        supervisor.waiting.add(condition, None)
         supervisor.notify()
 
     def _quit(self, channel: Channel, message: Message, descriptors: list[int]) -> None:

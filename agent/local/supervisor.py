@@ -7,13 +7,14 @@ by those processes and by descriptors only.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from agent.errors import AgentError, SystemFault
@@ -25,9 +26,9 @@ from agent.local.podenv import Job, pod_environment
 from agent.local.pods import ABSENT, ENDED, RUNNING, STARTING, WAITING, LogBook, Pod, PodInfo
 from agent.local.process import Forker, Program, first_process
 from agent.local.spec import BRIDGE_ADDRESS, METADATA_NAME, ClusterSpec, Place, address
+from agent.local.waiting import Waiting
 
 _HOSTS_FILE = f"{sandbox.STATE}/dns.hosts"
-_POLL = 0.02
 
 
 @dataclass(frozen=True)
@@ -42,16 +43,6 @@ class Surroundings:
     command: str
     """Text of the program `a4-agent` in pods."""
     job: Job
-
-
-@dataclass
-class Condition:
-    """Something a client waits for: tried at every event, with `poll` also in between."""
-
-    is_met: Callable[[], bool]
-    then: Callable[[bool], None]
-    poll: bool = False
-    done: bool = False
 
 
 @dataclass
@@ -73,7 +64,7 @@ class Supervisor:
         self.fault: AgentError | None = None
         self._secret = spec.secret or os.urandom(32)
         self._faults = _Faults(metadata=dict(spec.pod_metadata))
-        self._conditions: list[Condition] = []
+        self.waiting = Waiting(self.loop)
         self._by_address = {address(index): index for index in range(spec.pods)}
         self.pods = [Pod(self._info(index)) for index in range(spec.pods)]
         self._is_ending = False
@@ -235,32 +226,7 @@ class Supervisor:
     def notify(self) -> None:
         """Look whether something that a client waits for has come."""
         self.logs.advance()
-        for condition in list(self._conditions):
-            self._try(condition)
-
-    def when(self, condition: Condition, timeout: float | None) -> None:
-        """Call `condition.then` with True once it is met, with False after `timeout` seconds."""
-        self._conditions.append(condition)
-        if timeout is not None:
-            self.loop.call_later(timeout, lambda: self._finish(condition, False))
-        self._try(condition)
-        if condition.poll:
-            self._poll(condition)
-
-    def _poll(self, condition: Condition) -> None:
-        self._try(condition)
-        if not condition.done:
-            self.loop.call_later(_POLL, lambda: self._poll(condition))
-
-    def _try(self, condition: Condition) -> None:
-        if not condition.done and condition.is_met():
-            self._finish(condition, True)
-
-    def _finish(self, condition: Condition, met: bool) -> None:
-        if not condition.done:
-            condition.done = True
-            self._conditions.remove(condition)
-            condition.then(met)
+        self.waiting.notify()
 
     def cancel_late(self) -> None:
         """Pods that have not come yet do not come any more by themselves."""
@@ -283,12 +249,13 @@ class Supervisor:
     def close(self) -> None:
         """End everything now; returns when no process of the cluster is left."""
         self.cancel_late()
-        self.signal_all(signal.SIGKILL)
-        os.kill(self._dnsmasq, signal.SIGKILL)
-        for pod in self.pods:
-            if pod.is_alive and not pod.reaped:
-                os.waitpid(pod.child, 0)
-        os.waitpid(self._dnsmasq, 0)
+        # This process is PID 1: -1 is all that is in its namespace and in those below.
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(-1, signal.SIGKILL)
+        # In whatever order they end: a pod's first process waits for those that `exec` brought into it.
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                os.waitpid(-1, 0)
 
 
 def _null() -> int:

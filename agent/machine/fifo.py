@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+from agent.machine import files
 from agent.machine.lines import LineBuffer, LineTooLong
 from agent.machine.loop import READ, WRITE, Loop
 
@@ -26,8 +27,7 @@ class FifoDoor:
         os.mkfifo(door, 0o600)
         # Read and write: never at end of file when the last announcer has gone.
         self._fd = os.open(door, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(os.path.join(directory, "agent.pid"), "w", encoding="ascii") as file:
-            file.write(f"{os.getpid()}\n")
+        files.write(os.path.join(directory, "agent.pid"), f"{os.getpid()}\n")  # whole: a session may read it now
         self._numbers = LineBuffer()
         loop.watch(self._fd, READ, self._announced)
 

@@ -39,19 +39,41 @@ class FakeMachine:
         self.sshd: FakeSshd | None = None
         self.crashed = ""
         """Traceback of what escaped from the role's own handling of errors."""
+        self.paused = False
+        self.gone = False
+        self._arrived: list[Callable[[], None]] = []
+        self._due: list[Callable[[], None]] = []
         self._door: tuple[str, Callable[[Channel], None]] | None = None
 
     # Life
 
-    def call(self, action: Callable[[], None]) -> None:
-        """Run one callback as the agent's loop does."""
-        if not self.alive:
+    def call(self, action: Callable[[], None], *, arrived: bool = False) -> None:
+        """Run one callback as the agent's loop does: after a pause, what has arrived comes before timers."""
+        if self.paused:
+            (self._arrived if arrived else self._due).append(action)
+        if not self.alive or self.paused:
             return
         try:
             guarded(action, self.role)
         except Exception:
             self.crashed = traceback.format_exc()
             self.pod.over(70)
+
+    def resume(self) -> None:
+        if self.gone:
+            return
+        self.paused = False
+        held = [*self._arrived, *self._due]
+        self._arrived, self._due = [], []
+        for action in held:
+            self.call(action)
+
+    def vanish(self) -> None:
+        """The agent is gone, its container and its sshd are not."""
+        self.paused = self.gone = True
+        self._door = None
+        for end in self.ends:
+            end.close()
 
     def post(self, seconds: float, action: Callable[[], None]) -> Timer:
         return self.world.clock.after(seconds, lambda: self.call(action))

@@ -80,15 +80,15 @@ class Pipe:
 
     def pump(self, end: FakeEnd) -> None:
         """Deliver what has arrived."""
-        if self.net.parted(self.near.machine.pod.index, self.far.machine.pod.index):
+        if self.net.parted(self.other(end).machine.pod.index, end.machine.pod.index):
             return
         while end.line is not None and not end.closed and end.incoming and end.incoming[0][0] <= self.clock.now + 1e-9:
             _, line = end.incoming.popleft()
             if line is None:
                 end.closed = True
-                end.machine.call(lambda: end.ended(self.reason))
+                end.machine.call(lambda: end.ended(self.reason), arrived=True)
             else:
-                end.machine.call(lambda line=line: end.line(line))  # type: ignore[misc]
+                end.machine.call(lambda line=line: end.line(line), arrived=True)  # type: ignore[misc]
 
     def cut(self, reason: str = "the connection was reset") -> None:
         """Both ends lose it, and what was under way is lost."""
@@ -112,13 +112,21 @@ class Network:
         """Address → public host key of a stranger's sshd."""
         self.unreachable: set[str] = set()
         self.isolated: set[int] = set()
+        self.mute: set[tuple[int, int]] = set()
+        """What the first sends does not reach the second; the other way it does."""
         self.pipes: list[Pipe] = []
+        self.dials: list[tuple[float, int]] = []
         self.lookups: list[tuple[float, str]] = []
 
     # Faults
 
-    def parted(self, one: int, other: int) -> bool:
-        return one != other and bool({one, other} & self.isolated)
+    def parted(self, sender: int, receiver: int) -> bool:
+        apart = sender != receiver and bool({sender, receiver} & self.isolated)
+        return apart or (sender, receiver) in self.mute
+
+    def unreached(self, one: int, other: int) -> bool:
+        """A connection needs both ways."""
+        return self.parted(one, other) or self.parted(other, one)
 
     def isolate(self, index: int) -> None:
         """Nothing reaches this pod or leaves it, and nobody is told."""
@@ -150,13 +158,14 @@ class Network:
             asker.post(DNS_SECONDS, lambda: done(name, Problem("name", "DNS does not know its name yet")))
 
     def dial(self, caller: FakeMachine, target: Target, done: Callable[[Channel | Problem], None]) -> None:
+        self.dials.append((self.clock.seconds, target.index))
         address, where = target.address, f"port {target.port} at {target.address}"
         host = self.hosts.get(address)
         if address in self.unreachable:
             caller.post(LATENCY, lambda: done(Problem("unreachable", f"DNS ok, {where}: No route to host")))
         elif address in self.impostors:
             caller.post(HANDSHAKE_SECONDS, lambda: done(_wrong_key(target, self.impostors.get(address, ""))))
-        elif host is None or self.parted(caller.pod.index, host.pod.index):
+        elif host is None or self.unreached(caller.pod.index, host.pod.index):
             caller.post(CONNECT_SECONDS, lambda: done(Problem("timeout", f"DNS ok, {where} does not answer")))
         elif not host.listens(address, target.port):
             caller.post(self.latency, lambda: done(Problem("refused", f"DNS ok, {where} refused")))
@@ -165,7 +174,7 @@ class Network:
 
     def _log_in(self, caller: FakeMachine, host: FakeMachine, target: Target) -> Channel | Problem:
         """As sshd would: by the files that the pod's own agent has written."""
-        if not host.listens(target.address, target.port) or self.parted(caller.pod.index, host.pod.index):
+        if not host.listens(target.address, target.port) or self.unreached(caller.pod.index, host.pod.index):
             return Problem("ssh", f"SSH to {target.address}:{target.port} broke: connection closed")
         if host.host_key() != target.host_key:
             return _wrong_key(target, host.host_key())

@@ -61,7 +61,7 @@ class FakePod:
     # What happens to it
 
     def start(self) -> None:
-        """The container starts, for the first time or again; nothing happens when it lives."""
+        """The container starts, for the first time or again; nothing happens while it is there."""
         if self.living:
             return
         self.code = self.ended_at = None
@@ -89,10 +89,9 @@ class FakePod:
 
     def over(self, code: int) -> None:
         """The agent has ended, and its container with it."""
-        assert self.machine is not None
-        if self.machine.alive:
+        if self.living:
             self.code, self.ended_at = code, self.world.clock.seconds
-            self.machine.die()
+            self.agent.die()
 
     def kill(self) -> None:
         """The node kills it at once; its peers see their connections end."""
@@ -104,16 +103,34 @@ class FakePod:
             role = self.machine.role
             self.machine.post(0, lambda: role.signalled(number))
 
+    def pause(self, seconds: float) -> None:
+        """Its agent is stopped, as by SIGSTOP, and goes on later."""
+        if self.living:
+            agent = self.agent
+            agent.paused = True
+            self.world.clock.after(seconds, agent.resume)
+
+    def kill_agent(self) -> None:
+        """The agent alone: its sshd goes on, and says to who asks that no agent is there."""
+        if self.living:
+            self.code, self.ended_at = KILLED, self.world.clock.seconds
+            self.agent.vanish()
+
     def kill_sshd(self) -> None:
-        assert self.machine is not None
-        assert self.machine.sshd is not None
-        self.machine.sshd.die(-9)
+        assert self.agent.sshd is not None
+        self.agent.sshd.die(-9)
 
     # What came out of it
 
     @property
     def living(self) -> bool:
         return self.machine is not None and self.machine.alive
+
+    @property
+    def agent(self) -> FakeMachine:
+        """The machine of its present agent, or of its last."""
+        assert self.machine is not None
+        return self.machine
 
     @property
     def files_now(self) -> Mapping[str, str]:

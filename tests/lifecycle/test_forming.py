@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import pytest
 
@@ -14,6 +15,7 @@ from tests.fake.pod import DIR, FakePod
 from tests.fake.world import FakeWorld
 
 TIMEOUT = 600.0
+Scene = Callable[[FakeWorld], None]
 ZERO = {0: 0, 1: 0, 2: 0, 3: 0}
 
 
@@ -86,7 +88,7 @@ def attempt_before_is_still_there(world: FakeWorld) -> None:
     """The same address: the pod of the attempt before must end first."""
     world.pod(2).env["A4_EPOCH"] = "uid.9.9"
     world.at(30, world.pod(2).kill)
-    world.at(31, lambda: world.pod(2).env.pop("A4_EPOCH"))
+    world.at(31, world.pod(2).env.clear)
     world.at(31, world.pod(2).start)
 
 
@@ -146,9 +148,8 @@ SCENES = (
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
-def test_what_comes_right_in_the_end_is_waited_for(scene: object) -> None:
+def test_what_comes_right_in_the_end_is_waited_for(scene: Scene) -> None:
     world = FakeWorld(4)
-    assert callable(scene)
     scene(world)
     assert world.run() == ZERO, world.dump()
     assert world.last() < 75
@@ -199,24 +200,16 @@ def other_epoch(world: FakeWorld) -> FakePod:
 
 
 def key_taken_out(world: FakeWorld) -> FakePod:
-    def take_out() -> None:
-        machine = world.pod(2).machine
-        assert machine is not None
-        machine.files[f"{DIR.ssh}/authorized_keys"] = "ssh-ed25519 AAAA nobody\n"
-
-    world.at(0.001, take_out)
+    other = {f"{DIR.ssh}/authorized_keys": "ssh-ed25519 AAAA nobody\n"}
+    world.at(0.001, lambda: world.pod(2).agent.files.update(other))
     return world.pod(2)
 
 
 def no_agent(world: FakeWorld) -> FakePod:
     """SSH works there, but no agent takes the channel."""
 
-    def take_out() -> None:
-        machine = world.pod(2).machine
-        assert machine is not None
-        del machine.files[f"{DIR.path}/control-channel.sh"]
-
-    world.at(0.001, take_out)
+    script = f"{DIR.path}/control-channel.sh"
+    world.at(0.001, lambda: world.pod(2).agent.files.__delitem__(script))
     return world.pod(2)
 
 
@@ -243,10 +236,9 @@ def cut_off(world: FakeWorld) -> FakePod:
     ids=lambda value: getattr(value, "__name__", None),
 )
 def test_a_pod_that_does_not_come_is_named_at_the_deadline(
-    scene: object, code: int, reason: str, own: int | None
+    scene: Callable[[FakeWorld], FakePod], code: int, reason: str, own: int | None
 ) -> None:
     world = FakeWorld(4)
-    assert callable(scene)
     missing = scene(world)
     codes = world.run()
     expected: dict[int, int | None] = {0: code, 1: code, 3: code}

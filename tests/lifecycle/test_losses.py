@@ -97,10 +97,7 @@ def test_a_pod_killed_at_a_turning_point(moment: str, index: int) -> None:
 def test_a_worker_lost_after_its_part_was_done() -> None:
     """Its script ended with 0, but nobody can tell whether the others still need the pod: 75."""
     world = running()
-    for index, pod in enumerate(world.pods):
-        assert pod.machine is not None
-        if index == 2:
-            pod.machine.children[-1].die(0)
+    world.pod(2).agent.children[-1].die(0)
     world.wait(5)
     world.pod(2).kill()
     codes = world.run()
@@ -126,13 +123,9 @@ def test_all_workers_at_once() -> None:
 def test_a_worker_lost_while_the_others_are_being_stopped() -> None:
     """The first cause stands."""
     world = running()
-    world.pod(1).life = Life(7, 0)
     for pod in world.pods:
-        assert pod.machine is not None
-        pod.machine.children[-1].life = Life(seconds=None, term_seconds=8)
-    child = world.pod(1).machine
-    assert child is not None
-    child.children[-1].die(7)
+        pod.agent.children[-1].life = Life(seconds=None, term_seconds=8)
+    world.pod(1).agent.children[-1].die(7)
     world.at(7, world.pod(2).kill)
     assert world.run() == {0: 7, 1: 7, 2: KILLED, 3: 7}, world.dump()
     assert world.last() < 5 + LEASE
@@ -149,3 +142,52 @@ def test_an_mpirun_that_ends_0_without_a_record_is_no_success() -> None:
     world = FakeWorld(3, "connectivity")
     world.pod(0).life = Life(0, 5)
     assert set(world.run().values()) == {65}, world.dump()
+
+
+@pytest.mark.parametrize("index", [0, 2])
+@pytest.mark.parametrize("deaf", [True, False])
+def test_a_connection_that_works_one_way_only(index: int, deaf: bool) -> None:
+    world = running()
+    for pod in world.others(index):
+        world.net.mute.add((pod.index, index) if deaf else (index, pod.index))
+    assert set(world.run().values()) == {75}, world.dump()
+    assert world.last() < 5 + 2 * LEASE + 2 * BEATS
+
+
+@pytest.mark.parametrize("index", [0, 2])
+def test_an_agent_that_is_stopped_for_longer_than_a_lease(index: int) -> None:
+    world = running()
+    world.pod(index).pause(60)
+    assert set(world.run(200).values()) == {75}, world.dump()
+    assert world.last(world.others(index)) < 5 + LEASE + BEATS
+    assert world.last() < 5 + 60 + LEASE + BEATS  # what it reads first is old
+
+
+def test_an_agent_that_dies_while_its_sshd_lives_on() -> None:
+    """That one can log in there does not mean that anybody answers."""
+    world = running()
+    world.pod(2).kill_agent()
+    assert world.run() == {0: 75, 1: 75, 2: KILLED, 3: 75}, world.dump()
+    assert world.last() < 5 + LEASE + BEATS
+    assert "a4-agent" in world.pod(1).said()["why"]
+
+
+@pytest.mark.parametrize("index", [0, 2])
+def test_an_agent_that_is_stopped_for_a_while(index: int) -> None:
+    world = FakeWorld(4, "script")
+    for pod in world.pods:
+        pod.life = Life(seconds=60)
+    world.at(30, lambda: world.pod(index).pause(25))
+    assert set(world.run().values()) == {0}, world.dump()
+
+
+def test_a_peer_is_tried_about_once_a_second_however_often_its_channel_broke() -> None:
+    world = FakeWorld(4)
+    world.pod(3).starts = None
+    for second in range(2, 30):
+        world.at(second / 4, lambda: world.net.cut(2))
+    world.at(10, world.pod(2).kill)
+    world.until(lambda: world.seconds > 100)
+    tries = [index for second, index in world.net.dials if second > 40]
+    assert tries.count(2) <= 61, world.dump()
+    assert len([name for _, name in world.net.lookups if name == world.pod(3).name]) <= 110

@@ -38,6 +38,10 @@ class Fault:
         elif self.kind == "restart":
             world.at(self.second, pod.kill)
             world.at(self.second + self.lasts, pod.start)
+        elif self.kind == "agent":
+            world.at(self.second, pod.kill_agent)
+        elif self.kind == "pause":
+            world.at(self.second, lambda: pod.pause(self.lasts))
         elif self.kind == "cut":
             world.at(self.second, lambda: world.net.cut(self.pod))
         else:
@@ -51,7 +55,7 @@ class Fault:
         return self.kind not in ("late", "cut")
 
 
-KINDS = ("kill", "term", "late", "restart", "cut", "isolate", "silence")
+KINDS = ("kill", "term", "late", "restart", "cut", "isolate", "silence", "pause", "agent")
 MOMENTS = st.one_of(
     st.floats(0, 40).map(lambda second: round(second, 2)),
     st.floats(0, 0.3).map(lambda second: round(second, 4)),  # while forming
@@ -91,11 +95,11 @@ def test_every_pod_ends_and_those_left_alone_agree(lives: list[Life], faults: li
         assert calm <= {codes[0]}, f"{faults}\n{world.dump()}"
 
 
-@given(st.integers(0, PODS - 1), st.floats(0.5, 19.9), st.sampled_from(["kill", "isolate"]), st.integers(0, 9))
+@given(st.integers(0, PODS - 1), st.floats(0.5, 19.9), st.sampled_from(["kill", "isolate", "agent"]), st.integers(0, 9))
 def test_a_run_that_loses_a_pod_is_never_a_success(index: int, second: float, kind: str, seed: int) -> None:
     world = make_world([Life(0, 20)] * PODS, [Fault(kind, index, second)], seed)
     codes = world.run(LONGEST)
-    expected = dict.fromkeys(range(PODS), 75) | ({index: KILLED} if kind == "kill" else {})
+    expected = dict.fromkeys(range(PODS), 75) | ({index: KILLED} if kind != "isolate" else {})
     assert codes == expected, world.dump()
     assert world.last() < second + LEASE + 15, world.dump()
 

@@ -39,16 +39,15 @@ def test_the_coordinator_during_the_run(number: int, code: int) -> None:
     world.until_event("run-started")
     world.pod(0).signal(number)
     assert world.run() == all_are(code), world.dump()
-    assert {end for end in world.ends().values()} == {(code, "agent", f"pod 0, {world.pod(0).name}")}
+    assert set(world.ends().values()) == {(code, "agent", f"pod 0, {world.pod(0).name}")}
     assert world.last() < 5
 
 
 def test_the_coordinator_before_anything() -> None:
     world = forever()
     world.until(lambda: world.pod(0).living)
-    machine = world.pod(0).machine
-    assert machine is not None
-    machine.call(lambda: machine.role.signalled(SIGTERM))
+    agent = world.pod(0).agent
+    agent.call(lambda: agent.role.signalled(SIGTERM))
     codes = world.run()
     assert codes[0] == 143, world.dump()
     assert world.last([world.pod(0)]) < GRACE - 3
@@ -189,3 +188,12 @@ def test_a_signal_at_every_moment_of_a_short_job() -> None:
         first = world.pod(0).code
         assert first in (7, 143), world.dump()
         assert set(codes.values()) <= {first, 143}, world.dump()
+
+
+def test_a_signal_while_pods_that_start_late_are_waited_for_to_hear_of_the_end() -> None:
+    world = FakeWorld(3, "connectivity")
+    world.pod(0).programs.pop("mpirun")
+    world.pod(2).starts = None
+    world.at(5, world.pod(0).signal)
+    assert world.run() == {0: 66, 1: 66}, world.dump()
+    assert world.last() < 8

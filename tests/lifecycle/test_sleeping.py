@@ -23,11 +23,11 @@ def asleep(code: int, pods: int = 4) -> FakeWorld:
 @pytest.mark.parametrize("code", [0, 7])
 def test_it_stays_until_the_coordinator_is_told(code: int) -> None:
     world = asleep(code)
-    world.wait(100_000)
+    world.wait(10_000)
     assert all(pod.living for pod in world.pods), world.dump()
     world.pod(0).signal()
-    assert set(world.run(200_000).values()) == {code}, world.dump()
-    assert world.last() < 100_000 + 35
+    assert set(world.run(20_000).values()) == {code}, world.dump()
+    assert world.last() < 10_000 + 35
 
 
 @pytest.mark.parametrize("code", [0, 7])

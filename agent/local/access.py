@@ -1,0 +1,192 @@
+"""What can be asked of a running local cluster, whoever has started it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from agent import errors
+from agent.local import surroundings
+from agent.local.calls import connect, expect
+from agent.local.channel import Conversation, Message
+from agent.local.pods import PodInfo
+from agent.local.running import Running
+from agent.local.spec import METADATA_MODES, ClusterSpec, check_rate
+
+
+class Output(NamedTuple):
+    """A piece of what a pod has printed."""
+
+    pod: int
+    stream: str
+    """`out` or `err`."""
+    data: bytes
+
+
+class ClusterAccess:
+    """Watches, uses and disturbs the cluster `spec.name`."""
+
+    def __init__(self, spec: ClusterSpec) -> None:
+        self.spec = spec
+        self.name = spec.name
+
+    def terminate(self, grace: float = 30.0) -> list[PodInfo]:
+        """SIGTERM to every pod, SIGKILL after the grace time; the cluster itself stays readable."""
+        return self.ask_pods({"op": "terminate", "grace": grace})
+
+    def pods(self) -> list[PodInfo]:
+        """All pods as they are now."""
+        return self.ask_pods({"op": "status"})
+
+    def supervisor_pid(self) -> int:
+        """The process that holds the cluster."""
+        return int(self.ask({"op": "status"})["pid"])
+
+    def wait(self, timeout: float | None = None, indices: Iterable[int] | None = None) -> list[PodInfo]:
+        """Until all pods (or those of `indices`) have ended; TimeoutError after `timeout` seconds."""
+        chosen = None if indices is None else list(indices)
+        answer = self.ask({"op": "wait", "timeout": timeout, "indices": chosen})
+        if not answer["met"]:
+            raise TimeoutError(f"pods have not ended after {timeout:g} s")
+        return _infos(answer)
+
+    def wait_for_file(
+        self, path: str, timeout: float | None = None, indices: Iterable[int] | None = None
+    ) -> None:
+        """Until a file is there in all pods; TimeoutError, or PeerLost when a pod ends without it."""
+        chosen = None if indices is None else list(indices)
+        request = {"op": "wait_file", "path": path, "timeout": timeout, "indices": chosen}
+        answer = self.ask(request)
+        if answer["left"]:
+            ended = [pod for pod in _infos(answer) if pod.index in answer["left"] and pod.state == "ended"]
+            if ended:
+                raise errors.PeerLost(f"pod {ended[0].index} has ended {ended[0].code} without {path}")
+            raise TimeoutError(f"no {path} in pods {answer['left']} after {timeout} s")
+
+    def exec(
+        self,
+        index: int,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        input: bytes | str | None = None,
+        timeout: float | None = None,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command in a pod with the pod's environment, as `kubectl exec` does; its output as text.
+
+        After `timeout` seconds it is killed, and TimeoutError raised.
+        """
+        content = input.encode() if isinstance(input, str) else input
+        with self.popen(index, argv, env=env) as running:
+            out, err = running.communicate(content or b"", timeout)
+            return subprocess.CompletedProcess(list(argv), running.code or 0, out, err)
+
+    def popen(self, index: int, argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> Running:
+        """The same, started and left running: its pipes and its end."""
+        return Running(lambda streams: self._exec(index, argv, env or {}, streams))
+
+    def exec_with(
+        self, index: int, argv: Sequence[str], streams: Sequence[int], env: Mapping[str, str] | None = None
+    ) -> Conversation:
+        """The same on three given descriptors; the conversation brings `code`, `signal` can be sent on it."""
+        return self._exec(index, argv, env or {}, streams)
+
+    def exec_on_terminal(self, index: int, argv: Sequence[str], env: Mapping[str, str]) -> Conversation:
+        """The same on a new terminal of the pod's, whose other end comes as the first descriptor."""
+        return self._exec(index, argv, env, ())
+
+    def _exec(
+        self, index: int, argv: Sequence[str], env: Mapping[str, str], streams: Sequence[int]
+    ) -> Conversation:
+        conversation = self._open()
+        request = {"op": "exec", "index": index, "argv": list(argv), "env": dict(env)}
+        conversation.send(request | {"terminal": not streams}, streams)
+        return conversation
+
+    def read_bytes(self, index: int, paths: Sequence[str]) -> dict[str, bytes | None]:
+        """Files of a pod, also of one that has ended; None for those that are not there."""
+        files = json.loads(self.ask({"op": "read", "index": index, "paths": list(paths)})["files"])
+        return {path: None if text is None else text.encode("latin-1") for path, text in files.items()}
+
+    def read(self, index: int, path: str) -> str:
+        """A text file of a pod, also of one that has ended; FileNotFoundError when it is not there."""
+        content = self.read_bytes(index, [path])[path]
+        if content is None:
+            raise FileNotFoundError(f"{path} in pod {index}")
+        return content.decode(errors="replace")
+
+    def write(self, index: int, path: str, content: bytes | str) -> None:
+        """Write a file in a running pod."""
+        result = self.exec(index, ["sh", "-c", 'cat > "$1"', "sh", path], input=content)
+        if result.returncode != 0:
+            raise OSError(f"pod {index}: {result.stderr.strip()}")
+
+    def output(self, index: int | None = None, *, follow: bool = False) -> Iterator[Output]:
+        """What pods have printed, in order; with `follow` until all have ended."""
+        with contextlib.closing(self._open()) as conversation:
+            conversation.send({"op": "logs", "index": index, "follow": follow})
+            while "end" not in (message := expect(conversation)):
+                for pod, stream, text in message["output"]:
+                    yield Output(pod, stream, text.encode("latin-1"))
+
+    def logs(self, index: int, stream: str = "") -> str:
+        """All that a pod has printed so far, on one of its streams (`out`, `err`) or on both."""
+        pieces = [item.data for item in self.output(index) if stream in ("", item.stream)]
+        return b"".join(pieces).decode(errors="replace")
+
+    def kill_pod(self, index: int) -> None:
+        """SIGKILL to the pod's PID 1, and so to all of the pod."""
+        self.signal(index, signal.SIGKILL)
+
+    def signal(self, index: int, number: int, pid: int = 1) -> None:
+        """A signal to a process, numbered as the pod itself numbers it."""
+        if pid == 1:
+            self.ask({"op": "signal", "index": index, "signal": int(number)})
+            return
+        result = self.exec(index, ["sh", "-c", f"kill -{int(number)} {pid}"])
+        if result.returncode != 0:
+            raise ProcessLookupError(f"pod {index}: {result.stderr.strip()}")
+
+    def start_pod(self, index: int, env: Mapping[str, str] | None = None) -> None:
+        """Start a pod that is missing or has ended, with a fresh file system; `env` is added to its own."""
+        self.ask({"op": "start_pod", "index": index, "env": dict(env or {})})
+
+    def link(self, index: int, *, up: bool) -> None:
+        """Pull (or plug again) the network cable of a pod."""
+        self.ask({"op": "link", "index": index, "up": up})
+
+    def slow_link(self, index: int, rate: str) -> None:
+        """Limit a pod's network to `rate` (as `tc` writes it: `10mbit`); an empty rate ends that."""
+        if rate:
+            check_rate(rate)
+        surroundings.find_program("tc")
+        self.ask({"op": "slow_link", "index": index, "rate": rate})
+
+    def set_name(self, index: int, *, visible: bool) -> None:
+        """Have the pod's DNS name appear or vanish."""
+        self.ask({"op": "name", "index": index, "visible": visible})
+
+    def set_metadata(self, index: int, mode: str) -> None:
+        """Change how the metadata server behaves towards one pod (METADATA_MODES)."""
+        if mode not in METADATA_MODES:
+            raise errors.UsageError(f"metadata: one of {', '.join(METADATA_MODES)}, not {mode}")
+        self.ask({"op": "metadata", "index": index, "mode": mode})
+
+    def _open(self) -> Conversation:
+        return connect(self.name)
+
+    def ask(self, request: Message) -> Message:
+        with contextlib.closing(self._open()) as conversation:
+            conversation.send(request)
+            return expect(conversation)
+
+    def ask_pods(self, request: Message) -> list[PodInfo]:
+        return _infos(self.ask(request))
+
+
+def _infos(message: Message) -> list[PodInfo]:
+    return [PodInfo(**pod) for pod in message["pods"]]
