@@ -42,9 +42,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     run = _add_verb(verbs, "run", _run, "run a workload on a new cluster, end with its exit code")
     run.epilog, run.formatter_class = _RUN_EPILOG, argparse.RawDescriptionHelpFormatter
     _add_cluster_options(run)
-    run.add_argument(
-        "--timeout", type=float, default=0, metavar="SECONDS", help="end the run (124) after this"
-    )
+    run.add_argument("--timeout", type=float, default=0, metavar="SECONDS", help="end the run (124) after this")
     _add_grace(run)
     run.add_argument("--json", action="store_true", help="one JSON object on stdout; pods' output on stderr")
     up = _add_verb(verbs, "up", _up, "start a cluster that stays, see exec, logs and down")
@@ -155,7 +153,7 @@ def read_spec(args: argparse.Namespace, env: dict[str, str]) -> ClusterSpec:
         pods=args.pods,
         gpus_per_pod=args.gpus_per_pod,
         name=args.name,
-        arguments=tuple([*words, *(["--", *args.rest] if args.rest else [])]),
+        arguments=(*words, *(["--", *args.rest] if args.rest else [])),
         env=env | dict(args.env),
         pod_env=pod_env,
         devices=tuple(args.device),

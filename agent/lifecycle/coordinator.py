@@ -90,7 +90,7 @@ class Coordinator:
             for index in range(1, settings.nnodes)
         ]
         hello = {"nonce": self._pod.nonce, "version": __version__, "epoch": settings.epoch}
-        tell = Callbacks(self._message, self._worker_lost)
+        tell = Callbacks(self._message, self._worker_lost, self._worker_renewed)
         return Roster(self._machine, self._pod.log, targets, hello, settings.lease, tell)
 
     # What workers say
@@ -126,6 +126,10 @@ class Coordinator:
         self._roster.drop(index, "it ended by itself")
         if self._announcement is not None:
             self._announcement.confirmed(index)
+
+    def _worker_renewed(self, peer: Peer) -> None:
+        if self._forming is not None:
+            self._forming.forget(peer.index)
 
     def _worker_lost(self, peer: Peer, reason: str) -> None:
         if self._announcement is not None:

@@ -55,6 +55,10 @@ class Forming:
             self._unconfirmed.discard(index)
             self._end_if_confirmed()
 
+    def forget(self, index: int) -> None:
+        """This worker's agent has been started anew: its facts are to come again."""
+        self.facts.pop(index, None)
+
     def close(self) -> None:
         """No more reports, no deadline."""
         self.over = True

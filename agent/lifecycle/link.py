@@ -54,7 +54,11 @@ class Link:
             self._transmit(message)
 
     def take(self, message: Message, now: float) -> bool:
-        """Note a received message; False when it is a repetition that must not be acted on again."""
+        """Note a received message; False when it must not be acted on.
+
+        That is a repetition, or one that overtook what was lost with an earlier channel: both sides
+        repeat after their hellos, and then it comes in its turn.
+        """
         self.heard = now
         acknowledged = message.get("seen")
         if isinstance(acknowledged, int):
@@ -63,7 +67,7 @@ class Link:
         seq = message.get("seq")
         if not isinstance(seq, int):
             return True
-        if seq <= self.seen:
+        if seq != self.seen + 1:
             return False
         self.seen = seq
         return True

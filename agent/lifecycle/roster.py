@@ -59,6 +59,8 @@ class Callbacks:
     message: Callable[[Peer, Message], None]
     lost: Callable[[Peer, str], None]
     """Not heard for a lease, or started anew, after the plan was made."""
+    renewed: Callable[[Peer], None]
+    """Started anew before that: nothing that it said counts."""
 
 
 class Roster:
@@ -142,7 +144,7 @@ class Roster:
         peer.link.attach(result)
         result.receive(lambda line: self._line(peer, result, line), lambda reason: self._ended(peer, result, reason))
         self._note(peer, Problem("agent", "logged in, but no a4-agent answers there"))
-        peer.link.mention({**self._hello, "index": peer.index})
+        peer.link.mention({**self._hello, "index": peer.index, "knows": peer.nonce})
         self._machine.later(GREETING_SECONDS, lambda: self._check_greeting(peer, result))
 
     def _check_greeting(self, peer: Peer, channel: Channel) -> None:
@@ -223,6 +225,7 @@ class Roster:
         peer.link = Link()
         assert channel is not None
         peer.link.attach(channel)
+        self._tell.renewed(peer)
 
     def _ended(self, peer: Peer, channel: Channel, reason: str) -> None:
         if peer.link.channel is channel:

@@ -95,6 +95,8 @@ class Worker:
             self._pod.event("coordinator-connected")
             self._pod.phase("forming")
         self._link.attach(channel)
+        if message.get("knows") != self._pod.nonce:
+            message = {**message, "seen": 0}  # it has heard an earlier agent of this pod, not this one
         self._link.take(message, self._machine.now())
         self._link.mention({"type": "hello", "v": CHANNEL_VERSION, "nonce": self._pod.nonce, "version": __version__})
         self._link.resend()

@@ -54,9 +54,7 @@ class ClusterAccess:
             raise TimeoutError(f"pods have not ended after {timeout:g} s")
         return _infos(answer)
 
-    def wait_for_file(
-        self, path: str, timeout: float | None = None, indices: Iterable[int] | None = None
-    ) -> None:
+    def wait_for_file(self, path: str, timeout: float | None = None, indices: Iterable[int] | None = None) -> None:
         """Until a file is there in all pods; TimeoutError, or PeerLost when a pod ends without it."""
         chosen = None if indices is None else list(indices)
         request = {"op": "wait_file", "path": path, "timeout": timeout, "indices": chosen}
@@ -99,9 +97,7 @@ class ClusterAccess:
         """The same on a new terminal of the pod's, whose other end comes as the first descriptor."""
         return self._exec(index, argv, env, ())
 
-    def _exec(
-        self, index: int, argv: Sequence[str], env: Mapping[str, str], streams: Sequence[int]
-    ) -> Conversation:
+    def _exec(self, index: int, argv: Sequence[str], env: Mapping[str, str], streams: Sequence[int]) -> Conversation:
         conversation = self._open()
         request = {"op": "exec", "index": index, "argv": list(argv), "env": dict(env)}
         conversation.send(request | {"terminal": not streams}, streams)

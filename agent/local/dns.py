@@ -76,6 +76,4 @@ def wait_until_it_answers() -> None:
                 client.recv(512)
                 return
             time.sleep(0.002)
-    raise SystemFault(
-        f"dnsmasq does not answer on {BRIDGE_ADDRESS}", "run the command again; if it repeats, report it"
-    )
+    raise SystemFault(f"dnsmasq does not answer on {BRIDGE_ADDRESS}", "run the command again; if it repeats, report it")

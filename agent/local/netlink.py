@@ -73,9 +73,7 @@ class Netlink:
     def add_veth(self, name: str, bridge: int, peer: str, peer_namespace: int) -> None:
         """A cable: `name` here, up and plugged into `bridge`, the end `peer` in the other namespace."""
         other = _link() + _text(_IFLA_IFNAME, peer) + _number(_IFLA_NET_NS_FD, peer_namespace)
-        body = (
-            _link(flags=_IFF_UP, change=_IFF_UP) + _text(_IFLA_IFNAME, name) + _number(_IFLA_MASTER, bridge)
-        )
+        body = _link(flags=_IFF_UP, change=_IFF_UP) + _text(_IFLA_IFNAME, name) + _number(_IFLA_MASTER, bridge)
         body += _link_kind("veth", _attribute(_VETH_INFO_PEER, other))
         self._ask(_RTM_NEWLINK, _CREATE | _EXCL, body, f"veth {name}")
 
@@ -93,9 +91,7 @@ class Netlink:
         self._ask(_RTM_NEWADDR, _CREATE | _EXCL, body, f"address {address}")
 
     def add_default_route(self, gateway: str) -> None:
-        body = struct.pack(
-            "=BBBBBBBBI", socket.AF_INET, 0, 0, 0, _RT_TABLE_MAIN, _RTPROT_BOOT, 0, _RTN_UNICAST, 0
-        )
+        body = struct.pack("=BBBBBBBBI", socket.AF_INET, 0, 0, 0, _RT_TABLE_MAIN, _RTPROT_BOOT, 0, _RTN_UNICAST, 0)
         body += _attribute(_RTA_GATEWAY, socket.inet_aton(gateway))
         self._ask(_RTM_NEWROUTE, _CREATE | _EXCL, body, f"route through {gateway}")
 

@@ -133,9 +133,7 @@ class LogBook:
             batch = self.records[follower.at : follower.at + _BATCH]
             follower.at += len(batch)
             lines = [
-                (pod, stream, data.decode("latin-1"))
-                for pod, stream, data in batch
-                if follower.pod in (None, pod)
+                (pod, stream, data.decode("latin-1")) for pod, stream, data in batch if follower.pod in (None, pod)
             ]
             if lines:
                 follower.channel.send({"output": lines})

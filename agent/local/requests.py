@@ -234,9 +234,7 @@ class Requests:
         # Those of now: a pod that is started again within the grace time is not meant.
         pods = list(supervisor.pods)
         supervisor.loop.call_later(message["grace"], lambda: supervisor.signal_pods(pods, signal.SIGKILL))
-        condition = Condition(
-            lambda: all(pod.is_over for pod in supervisor.pods), lambda met: self._answer(channel)
-        )
+        condition = Condition(lambda: all(pod.is_over for pod in supervisor.pods), lambda met: self._answer(channel))
         supervisor.waiting.add(condition, None)
         supervisor.notify()
 

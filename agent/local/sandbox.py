@@ -137,9 +137,7 @@ def _build_root(sandbox: Sandbox) -> None:
 
 
 def _overlay(path: str, upper: str, work: str) -> None:
-    mount(
-        "a4-root", _ROOT + path.rstrip("/"), "overlay", 0, f"lowerdir={path},upperdir={upper},workdir={work}"
-    )
+    mount("a4-root", _ROOT + path.rstrip("/"), "overlay", 0, f"lowerdir={path},upperdir={upper},workdir={work}")
 
 
 def _fill_upper(files: Mapping[str, tuple[int, bytes]]) -> None:

@@ -177,9 +177,7 @@ def _index_problems(spec: ClusterSpec) -> list[str]:
     found = []
     for item in fields(spec):
         value = getattr(spec, item.name)
-        is_by_pod = isinstance(value, frozenset) or (
-            isinstance(value, Mapping) and item.name not in ("env", "files")
-        )
+        is_by_pod = isinstance(value, frozenset) or (isinstance(value, Mapping) and item.name not in ("env", "files"))
         indices = sorted(value) if is_by_pod else []
         words = item.name.replace("_", " ")
         found += [

@@ -156,6 +156,20 @@ def test_what_comes_right_in_the_end_is_waited_for(scene: Scene) -> None:
     assert [pod.events().count("run-started") for pod in world.pods] == [1, 1, 1, 1]
 
 
+def test_a_pod_that_starts_anew_before_the_plan_is_planned_as_it_is_now() -> None:
+    """What its first agent said must not count: the token that its ranks are known by is a new one, too."""
+    world = FakeWorld(4)
+    restarts_before_the_plan(world)
+    elsewhere = Whereabouts({"physical_host": "/cluster/rack-9/host-9"})
+
+    def moves_on() -> None:
+        world.pod(2).whereabouts = elsewhere
+
+    world.at(12, moves_on)
+    assert world.run() == ZERO, world.dump()
+    assert f"/cluster/rack-9/host-9 {world.pod(2).name}" in world.pod(0).files_now[RANK_ORDER].splitlines()
+
+
 def never(world: FakeWorld) -> FakePod:
     world.pod(2).starts = None
     return world.pod(2)

@@ -66,19 +66,18 @@ def test_errors_of_usage(words: list[str], text: str) -> None:
 
 @needs_root
 def test_exec_passes_streams_and_code(cluster: LocalCluster) -> None:
-    result = local(
-        "exec", "1", "--name", cluster.name, "--", "sh", "-c", "cat; echo err >&2; exit 6", text="in"
-    )
+    result = local("exec", "1", "--name", cluster.name, "--", "sh", "-c", "cat; echo err >&2; exit 6", text="in")
     assert (result.returncode, result.stdout, result.stderr) == (6, "in", "err\n")
 
 
 @needs_root
 def test_exec_on_a_terminal(cluster: LocalCluster) -> None:
     """A shell on a terminal of the pod's own, and Ctrl-C that reaches it."""
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.chdir(CHECKOUT)
-        os.execv(sys.executable, [*AGENT, "exec", "0", "--name", cluster.name, "--", "bash", "--norc"])
+    terminal, own_end = pty.openpty()
+    argv = [*AGENT, "exec", "0", "--name", cluster.name, "--", "bash", "--norc"]
+    streams: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), own_end)
+    shell = subprocess.Popen(argv, cwd=CHECKOUT, start_new_session=True, **streams)
+    os.close(own_end)
     seen = b""
 
     def shows(text: bytes) -> bool:
@@ -90,13 +89,13 @@ def test_exec_on_a_terminal(cluster: LocalCluster) -> None:
     os.write(terminal, b"tty; echo $((6 * 7))\n")
     eventually(lambda: shows(b"42"))
     assert b"/dev/pts/0" in seen
-    os.write(terminal, b"echo wait''ing; sleep 1000\n")
-    eventually(lambda: shows(b"waiting"))
+    os.write(terminal, b"sh -c 'echo $((40 + 1)); exec sleep 1000'\n")
+    eventually(lambda: shows(b"41"))
     os.write(terminal, b"\x03")
+    eventually(lambda: shows(b"^C"))
     os.write(terminal, b"exit 5\n")
-    _, status = os.waitpid(pid, 0)
+    assert shell.wait(DEADLINE) == 5
     os.close(terminal)
-    assert os.waitstatus_to_exitcode(status) == 5
 
 
 @needs_root

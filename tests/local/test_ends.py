@@ -65,9 +65,7 @@ def test_a_missing_program_is_the_end_of_the_pod_only() -> None:
 
 
 def test_files_can_be_read_after_the_end() -> None:
-    with cluster_of(
-        2, ("sh", "-c", "echo run > /run/x; echo log > /dev/termination-log; echo e > /etc/x")
-    ) as cluster:
+    with cluster_of(2, ("sh", "-c", "echo run > /run/x; echo log > /dev/termination-log; echo e > /etc/x")) as cluster:
         cluster.start()
         cluster.wait(DEADLINE)
         found = [cluster.read(1, path) for path in ("/run/x", "/dev/termination-log", "/etc/x")]
@@ -87,9 +85,7 @@ def test_killed_pod_ends_137_with_all_its_processes() -> None:
 
 
 def test_a_pod_can_be_started_again_afresh() -> None:
-    with cluster_of(
-        2, ("sh", "-c", "test -e /etc/mark && exit 9; touch /etc/mark; exit ${CODE:-4}")
-    ) as cluster:
+    with cluster_of(2, ("sh", "-c", "test -e /etc/mark && exit 9; touch /etc/mark; exit ${CODE:-4}")) as cluster:
         cluster.start()
         cluster.wait(DEADLINE)
         cluster.start_pod(1, {"CODE": "5"})
@@ -97,9 +93,7 @@ def test_a_pod_can_be_started_again_afresh() -> None:
 
 
 def test_terminate_is_sigterm_then_sigkill() -> None:
-    script = (
-        'if [ $JOB_COMPLETION_INDEX = 0 ]; then trap "exit 3" TERM; fi; echo on; while :; do sleep 0.01; done'
-    )
+    script = 'if [ $JOB_COMPLETION_INDEX = 0 ]; then trap "exit 3" TERM; fi; echo on; while :; do sleep 0.01; done'
     with cluster_of(2, ("bash", "-c", script)) as cluster:
         cluster.start()
         eventually(lambda: cluster.logs(0) and cluster.logs(1))
@@ -171,6 +165,18 @@ def test_attach_finds_by_name() -> None:
         assert LocalCluster.attach(cluster.name).spec == cluster.spec
         with pytest.raises(UsageError, match=f"(?s)no local cluster 'nobody' runs.*{cluster.name}"):
             LocalCluster.attach("nobody")
+
+
+def test_close_does_not_wait_for_what_exec_has_started() -> None:
+    with cluster_of(2) as cluster:
+        cluster.start()
+        commands = [cluster.popen(pod, ["sleep", "infinity"]) for pod in (0, 0, 1)]
+        namespaces = own_namespaces(cluster)
+        cluster.close()
+        eventually(lambda: nothing_left(cluster.name, namespaces))
+        for command in commands:
+            with command, pytest.raises(SystemFault, match="has ended"):
+                command.wait(DEADLINE)
 
 
 def test_wait_gives_up_in_time() -> None:

@@ -46,9 +46,7 @@ except TimeoutError:
 """
 
 
-def metadata(
-    cluster: LocalCluster, pod: int, name: str, flavor: str = "yes", timeout: float = 20
-) -> list[str]:
+def metadata(cluster: LocalCluster, pod: int, name: str, flavor: str = "yes", timeout: float = 20) -> list[str]:
     return python_in(cluster, pod, _GET, name, flavor, str(timeout)).split(maxsplit=2)
 
 
@@ -97,6 +95,7 @@ def test_a_late_pod_comes_later_with_its_name() -> None:
 def test_pods_that_never_come() -> None:
     with cluster_of(3, ("true",), missing=frozenset({1}), late={2: 1000}) as cluster:
         cluster.start()
+        cluster.wait(DEADLINE, [0])
         assert [pod.state for pod in cluster.terminate(0)] == ["ended", "absent", "absent"]
         cluster.start_pod(1)
         assert [pod.code for pod in cluster.wait(DEADLINE)] == [0, 0, None]

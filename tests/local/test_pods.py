@@ -78,9 +78,7 @@ def test_host_name_is_the_nodes(cluster: LocalCluster) -> None:
     assert names == [cluster.spec.node_name(pod) for pod in range(3)]
     assert len(set(names)) == 3
     assert cluster.read(1, "/etc/hostname").strip() == names[1]
-    assert python_in(
-        cluster, 1, "import socket; print(socket.gethostbyname(socket.gethostname()))"
-    ) == address(1)
+    assert python_in(cluster, 1, "import socket; print(socket.gethostbyname(socket.gethostname()))") == address(1)
 
 
 def test_each_pod_has_processes_of_its_own(cluster: LocalCluster) -> None:
@@ -101,9 +99,7 @@ def test_shared_directory_is_shared_and_nothing_else_is(cluster: LocalCluster) -
 
 
 def test_modes_of_the_usual_places(cluster: LocalCluster) -> None:
-    places = (
-        "/run /tmp /dev/shm /root/.ssh /etc /etc/a4-agent/secret/job-secret /dev/termination-log /dev/null"
-    )
+    places = "/run /tmp /dev/shm /root/.ssh /etc /etc/a4-agent/secret/job-secret /dev/termination-log /dev/null"
     modes = cluster.exec(0, ["stat", "-c", "%a", *places.split()]).stdout.split()
     assert modes == ["755", "1777", "1777", "700", "755", "400", "666", "666"]
 
@@ -184,9 +180,7 @@ def test_exec_that_takes_too_long_is_killed(cluster: LocalCluster) -> None:
 
 
 def test_exec_left_running_is_signalled_or_loses_its_terminal(cluster: LocalCluster) -> None:
-    with cluster.popen(
-        0, ["sh", "-c", "trap 'exit 5' TERM; echo ready; while :; do sleep 0.01; done"]
-    ) as running:
+    with cluster.popen(0, ["sh", "-c", "trap 'exit 5' TERM; echo ready; while :; do sleep 0.01; done"]) as running:
         assert running.stdout.readline() == b"ready\n"
         running.signal(signal.SIGTERM)
         assert running.wait(DEADLINE) == 5

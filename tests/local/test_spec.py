@@ -135,9 +135,7 @@ def test_metadata_of_odd_requests(request_line: str, code: int) -> None:
 def report_of(*codes: int | None, events: list[dict[str, object]] | None = None) -> Report:
     pods = [
         PodReport(
-            PodInfo(
-                index, f"pod-{index}", f"node-{index}", address(index), "ended", code, created_monotonic=10.0
-            ),
+            PodInfo(index, f"pod-{index}", f"node-{index}", address(index), "ended", code, created_monotonic=10.0),
             list(events or []),
             "the cause" if code else "",
         )
@@ -150,9 +148,7 @@ def report_of(*codes: int | None, events: list[dict[str, object]] | None = None)
     return Report("job", job_code([pod.info for pod in pods]), pods, plan, "a slots=8\n")
 
 
-@pytest.mark.parametrize(
-    ("codes", "code"), [((0, 0), 0), ((3, 4), 3), ((0, 4), 4), ((None, 5), 5), ((None,), 0)]
-)
+@pytest.mark.parametrize(("codes", "code"), [((0, 0), 0), ((3, 4), 3), ((0, 4), 4), ((None, 5), 5), ((None,), 0)])
 def test_code_of_the_job(codes: tuple[int | None, ...], code: int) -> None:
     assert report_of(*codes).code == code
 

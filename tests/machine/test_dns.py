@@ -60,30 +60,32 @@ def problem(answer: str | Problem) -> Problem:
 
 
 def test_an_address(configuration: str) -> None:
-    assert Resolver(configuration).lookup(PEER) == "10.1.2.3"
+    assert Resolver(configuration, seconds=30).lookup(PEER) == "10.1.2.3"
 
 
 def test_names_are_absolute(configuration: str) -> None:
-    assert problem(Resolver(configuration).lookup("short")).text
+    assert problem(Resolver(configuration, seconds=30).lookup("short")).text
 
 
 def test_a_name_that_is_not_known_yet(configuration: str) -> None:
-    answer = Resolver(configuration).lookup("job-workload-0-9.job.default.svc.cluster.local")
+    answer = Resolver(configuration, seconds=30).lookup("job-workload-0-9.job.default.svc.cluster.local")
     assert problem(answer).text == "DNS does not know its name yet"
 
 
 def test_a_name_without_an_ipv4_address(configuration: str) -> None:
-    assert problem(Resolver(configuration).lookup("six.local")).text == "DNS has no address for its name yet"
+    assert (
+        problem(Resolver(configuration, seconds=30).lookup("six.local")).text == "DNS has no address for its name yet"
+    )
 
 
 def test_a_server_that_refuses(configuration: str) -> None:
     """dnsmasq has no upstream server for other names."""
-    assert problem(Resolver(configuration).lookup("example.invalid")).text.startswith("DNS failed: ")
+    assert problem(Resolver(configuration, seconds=30).lookup("example.invalid")).text.startswith("DNS failed: ")
 
 
 @pytest.mark.parametrize("name", ["a" * 64 + ".local", "a..b", ".".join(["abcdefgh"] * 40)])
 def test_a_name_that_cannot_be_asked_for(name: str, configuration: str) -> None:
-    assert problem(Resolver(configuration).lookup(name)).text.startswith("DNS failed: ")
+    assert problem(Resolver(configuration, seconds=30).lookup(name)).text.startswith("DNS failed: ")
 
 
 def test_a_server_that_does_not_answer(tmp_path: Path) -> None:

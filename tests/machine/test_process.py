@@ -60,6 +60,7 @@ def test_all_output_comes_before_the_end() -> None:
 def test_a_grandchild_that_keeps_the_pipe_does_not_hold_the_end(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     assert start(["sh", "-c", f"sleep 1000 & echo $! > {pid}; echo said; exit 3"]) == (3, b"said\n", b"")
+    os.kill(int(pid.read_text()), signal.SIGKILL)
 
 
 def test_a_child_sees_its_environment_and_directory_and_no_stdin() -> None:
@@ -177,7 +178,7 @@ def test_others_are_left_alone(run_id: str) -> None:
     mark = f"A4_RUN={run_id}"
     environments = [ENV | {"A4_RUN": f"{run_id}1"}, ENV | {"OTHER": mark}, ENV | {"MY_A4_RUN": run_id}, ENV]
     others = [subprocess.Popen(["sleep", "1000"], env=env) for env in environments]
-    others.append(subprocess.Popen(["sh", "-c", "sleep 1000; :", mark], env=ENV))
+    others.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)", mark], env=ENV))
     leave(run_id, "plain", inner=1)
     assert swept(run_id) == 1
     assert [other.poll() for other in others] == [None] * 5

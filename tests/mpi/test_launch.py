@@ -14,9 +14,11 @@ from agent.launch import Launch
 from tests.mpi.conftest import Mpi
 from tests.mpi.pods import Pods, finish
 
-# Each rank writes a file of its own: mpirun cuts long lines of several ranks into one another.
+# Each rank writes a file of its own: mpirun cuts long lines of several ranks into one another. It is an MPI
+# program because Open MPI 5.0.11 may hang when other programs end within milliseconds.
 SHOW = """
 import json, os, sys
+from mpi4py import MPI
 found = {**os.environ, "cwd": os.getcwd(), "node": os.uname().nodename}
 with open(sys.argv[1] + os.environ["OMPI_COMM_WORLD_RANK"], "w") as file:
     json.dump(found, file)
@@ -59,11 +61,15 @@ def test_one_pod_runs_without_ssh(mpi: Mpi, pods: Pods) -> None:
     assert [rank["node"] for rank in ranks] == ["node-0", "node-0"]
 
 
-def waiting(pods: Pods, pod: int) -> list[str]:
-    """A program whose ranks on one pod wait for that pod's FIFO to be opened; on others they end."""
-    for index, each in enumerate(pods.pods):
-        each.run("mkfifo /run/gate" if index == pod else "echo > /run/gate")
-    return ["sh", "-c", "read -r line < /run/gate"]
+GATED = ["sh", "-c", "read -r line < /run/gate"]
+"""A program whose ranks wait for the gate of their pod to be opened."""
+OPEN = "exec 3>/run/gate"
+"""Shell text that waits for a rank at the pod's gate; closing the descriptor lets it pass."""
+
+
+def make_gates(pods: Pods) -> None:
+    for pod in pods.pods:
+        pod.run("mkfifo /run/gate")
 
 
 def command_lines() -> str:
@@ -81,12 +87,14 @@ def test_nothing_secret_stands_on_a_command_line(mpi: Mpi, pods: Pods) -> None:
     agent = pods.home / "agent"
     agent.write_text(f'#!/bin/sh\necho "$@" >> {pods.home}/agent.log\nexec {" ".join(pods.ssh_command)} "$@"\n')
     agent.chmod(0o755)
-    program = waiting(pods, 1)
-    launch = mpi.launch(pods, program, slots=1, ssh_command=[str(agent)], env={**pods.environment(), **CANARIES})
-    with pods.started(launch) as process:
-        # Opening the FIFO waits until the rank is there; then all daemons and ranks run.
-        seen = pods.pods[1].run("exec 3>/run/gate; cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ; echo >&3")
+    make_gates(pods)
+    env = {**pods.environment(), **CANARIES}
+    with pods.started(mpi.launch(pods, GATED, slots=1, ssh_command=[str(agent)], env=env)) as process:
+        # With this rank at its gate, all daemons run; its own pod's processes are among this machine's.
+        seen = pods.pods[1].run(f"{OPEN}; cat /proc/[0-9]*/environ")
         everywhere = command_lines()
+        pods.pods[0].run(OPEN)
+        pods.pods[2].run(OPEN)
         assert finish(process).status == 0
     agents = (pods.home / "agent.log").read_text()
     assert len(agents.splitlines()) == 2, "one SSH connection to each other pod, none to its own"
@@ -94,16 +102,19 @@ def test_nothing_secret_stands_on_a_command_line(mpi: Mpi, pods: Pods) -> None:
     assert "HF_TOKEN=canary-token" in seen, "the rank has it"
 
 
+CONNECT = """
+from mpi4py import MPI
+MPI.COMM_WORLD.allreduce(1)
+open("/run/gate").read()
+MPI.COMM_WORLD.barrier()
+"""
+
+
 def test_all_traffic_is_on_one_interface(mpi: Mpi, pods: Pods) -> None:
     pods.connect("eth1", "198.19.0")
-    for pod in pods.pods:
-        pod.run("mkfifo /run/gate")
-    # An all-reduce makes the ranks connect; then they wait for the gate.
-    text = (
-        "from mpi4py import MPI; c = MPI.COMM_WORLD; c.allreduce(1); c.barrier(); open('/run/gate').read(); c.barrier()"
-    )
-    with pods.started(mpi.launch(pods, [mpi.python, "-c", text], slots=1)) as process:
-        seen = "".join(pod.run("exec 3>/run/gate; ss -Htn state established") for pod in pods.pods)
+    make_gates(pods)
+    with pods.started(mpi.launch(pods, [mpi.python, "-c", CONNECT], slots=1)) as process:
+        seen = "".join(pod.run(f"{OPEN}; ss -Htn state established") for pod in pods.pods)
         assert finish(process).status == 0
     assert "198.18.0.3" in seen
     assert "198.19.0." not in seen
@@ -111,20 +122,19 @@ def test_all_traffic_is_on_one_interface(mpi: Mpi, pods: Pods) -> None:
 
 def test_more_than_64_pods(mpi: Mpi, make_pods: Callable[[int], Pods]) -> None:
     pods = make_pods(66)
-    end = pods.run(mpi.launch(pods, ["hostname"], slots=1))
-    assert end.status == 0, end.output
-    assert sorted(end.stdout.split()) == sorted(pod.node for pod in pods.pods)
+    ranks = shown(mpi, pods, slots=1)
+    assert [rank["node"] for rank in ranks] == [pod.node for pod in pods.pods]
 
 
-@pytest.mark.parametrize("code", [0, 1, 7, 65, 100])
+@pytest.mark.parametrize("code", [1, 7, 65, 100])
 def test_a_ranks_code_is_the_end(mpi: Mpi, pods: Pods, code: int) -> None:
-    program = ["sh", "-c", f"test $OMPI_COMM_WORLD_RANK != 3 || exit {code}"]
+    program = ["sh", "-c", f"test $OMPI_COMM_WORLD_RANK != 3 || exit {code}; exec sleep 600"]
     assert mpi.code(pods.run(mpi.launch(pods, program))) == code
 
 
 @pytest.mark.parametrize("number", [6, 9, 11, 15])
 def test_a_ranks_signal_is_128_more(mpi: Mpi, pods: Pods, number: int) -> None:
-    program = ["sh", "-c", f"test $OMPI_COMM_WORLD_RANK != 3 || kill -{number} $$"]
+    program = ["sh", "-c", f"test $OMPI_COMM_WORLD_RANK != 3 || kill -{number} $$; exec sleep 600"]
     assert mpi.code(pods.run(mpi.launch(pods, program))) == 128 + number
 
 
@@ -224,9 +234,9 @@ def test_launches_that_fail(mpi: Mpi, pods: Pods, cause: Callable[[Mpi, Pods], L
 
 
 def test_a_link_that_dies_is_a_lost_pod(mpi: Mpi, pods: Pods) -> None:
-    program = waiting(pods, 1)
-    with pods.started(mpi.launch(pods, program, slots=1)) as process:
-        pods.pods[1].run("exec 3>/run/gate; sleep 600 >/dev/null 2>&1 &")  # the rank is there, and waits on
+    make_gates(pods)
+    with pods.started(mpi.launch(pods, GATED, slots=1)) as process:
+        pods.pods[1].run(f"{OPEN}; sleep 600 >/dev/null 2>&1 &")  # the rank is there and stays
         pods.cut(1)
         end = finish(process)
     assert mpi.code(end, started=True) == 75
