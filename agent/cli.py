@@ -32,8 +32,11 @@ def _under_tini() -> int:
 def entry() -> None:
     """The console script. Ends at once: threads that still wait on the network must not hold a pod."""
     code = main()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BrokenPipeError:
+        code = code or 141  # the reader of our output has gone, as `| head` does
     os._exit(code)
 
 

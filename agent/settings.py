@@ -276,13 +276,19 @@ def examine(environ: Mapping[str, str], found: Found, workload: str = "") -> Exa
 def _read(setting: Setting, environ: Mapping[str, str], found: Found, workload: str) -> Value:
     text, source = _raw(setting, environ, found, workload)
     if text is None:
-        problem = f"{setting.name} is not set ({setting.help}); the chart sets it for every pod"
+        problem = f"{setting.name} is not set ({setting.help}); {_who_sets(setting.name)}"
         return Value(setting.name, None, "missing", setting.help, problem)
     try:
         return Value(setting.name, setting.parse(text), source, setting.help)
     except ValueError as wanted:
         problem = f"{setting.name}={text!r} ({source}) should be {wanted}"
         return Value(setting.name, text, source, setting.help, problem)
+
+
+def _who_sets(name: str) -> str:
+    if name == "A4_EPOCH":
+        return "it follows from A4_JOBSET_UID, which the chart takes from the downward API"
+    return "the chart sets it for every pod"
 
 
 def _raw(setting: Setting, environ: Mapping[str, str], found: Found, workload: str) -> tuple[str | None, str]:

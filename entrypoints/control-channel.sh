@@ -9,8 +9,10 @@ set -eu
 cd "$1/channels" 2>/dev/null || { echo "no a4-agent has been started here ($1)" >&2; exit 3; }
 
 # The door is a FIFO that a living agent holds open; opened for writing only, a dead one would block us.
+[ -s agent.pid ] || { echo "a4-agent is still starting here" >&2; exit 3; }
 read -r agent < agent.pid
 kill -0 "$agent" 2>/dev/null || { echo "a4-agent is not running here any more (pid $agent)" >&2; exit 3; }
+[ -p door ] || { echo "a4-agent is still starting here" >&2; exit 3; }
 
 umask 077
 mkfifo "$$.in" "$$.out"

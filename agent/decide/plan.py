@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from agent.decide.peers import peer_name
+
 PLAN_VERSION = 1
 
 Place = tuple[str, ...]
@@ -109,14 +111,16 @@ def to_wire(plan: Plan) -> str:
 
 def from_wire(text: str, prefix: str, domain: str) -> Plan:
     """Inverse of `to_wire`; raises ValueError when it is damaged or of another version."""
-    from agent.decide.peers import peer_name
-
     try:
         data = json.loads(zlib.decompress(base64.b64decode(text)))
-    except zlib.error as error:
-        raise ValueError(f"the plan is damaged: {error}") from error
-    if data["version"] != PLAN_VERSION:
-        raise ValueError(f"plan version {data['version']}; this agent reads version {PLAN_VERSION}")
+        if data["version"] != PLAN_VERSION:
+            raise ValueError(f"plan version {data['version']}; this agent reads version {PLAN_VERSION}")
+        return _from_columns(data, prefix, domain)
+    except (zlib.error, KeyError, TypeError, IndexError) as error:
+        raise ValueError(f"the plan is damaged: {error!r}") from error
+
+
+def _from_columns(data: Mapping[str, Any], prefix: str, domain: str) -> Plan:
     columns = zip(data["indices"], data["addresses"], data["nodes"], data["places"], strict=True)
     peers = tuple(
         PlannedPeer(index, peer_name(prefix, index, domain), address, node, tuple(data["parts"][i] for i in ids))

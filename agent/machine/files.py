@@ -62,8 +62,9 @@ def make_private_dir(path: str) -> None:
     with suppress(FileExistsError):
         os.mkdir(path, 0o700)
     seen = os.lstat(path)
+    other_use = "remove it, or set A4_RUN_DIR to another path"
     if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.geteuid():
-        raise SystemFault(
-            f"{path} is not a directory of this user's own", "remove it, or set A4_RUN_DIR to another path"
-        )
+        raise SystemFault(f"{path} is not a directory of this user's own", other_use)
+    if seen.st_mode & stat.S_ISVTX:
+        raise SystemFault(f"{path} is a directory that others share, as /tmp is", other_use)
     os.chmod(path, 0o700)

@@ -112,6 +112,12 @@ def restarts_before_the_plan(world: FakeWorld) -> None:
     world.at(15, world.pod(2).start)
 
 
+def away_when_the_last_pod_comes(world: FakeWorld) -> None:
+    world.pod(3).starts = 40
+    world.at(10, world.pod(2).kill)
+    world.at(50, world.pod(2).start)
+
+
 def coordinator_restarts_before_the_plan(world: FakeWorld) -> None:
     world.pod(3).starts = 40
     world.at(10, world.pod(0).kill)
@@ -141,6 +147,7 @@ SCENES = (
     slow_metadata_on_the_coordinator,
     network_away_for_a_while,
     restarts_before_the_plan,
+    away_when_the_last_pod_comes,
     coordinator_restarts_before_the_plan,
     channel_breaks_before_the_plan,
     slow_round_trips,
@@ -151,6 +158,7 @@ SCENES = (
 def test_what_comes_right_in_the_end_is_waited_for(scene: Scene) -> None:
     world = FakeWorld(4)
     scene(world)
+    world.wait(55)  # for those that come again
     assert world.run() == ZERO, world.dump()
     assert world.last() < 75
     assert [pod.events().count("run-started") for pod in world.pods] == [1, 1, 1, 1]
