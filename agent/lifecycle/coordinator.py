@@ -90,7 +90,7 @@ class Coordinator:
             for index in range(1, settings.nnodes)
         ]
         hello = {"nonce": self._pod.nonce, "version": __version__, "epoch": settings.epoch}
-        tell = Callbacks(self._message, self._worker_lost, self._worker_renewed)
+        tell = Callbacks(self._message, self._worker_lost, self._worker_greeted)
         return Roster(self._machine, self._pod.log, targets, hello, settings.lease, tell)
 
     # What workers say
@@ -127,9 +127,9 @@ class Coordinator:
         if self._announcement is not None:
             self._announcement.confirmed(index)
 
-    def _worker_renewed(self, peer: Peer) -> None:
+    def _worker_greeted(self, peer: Peer, anew: bool) -> None:
         if self._forming is not None:
-            self._forming.forget(peer.index)
+            self._forming.greeted(peer.index, anew)
 
     def _worker_lost(self, peer: Peer, reason: str) -> None:
         if self._announcement is not None:
@@ -143,7 +143,8 @@ class Coordinator:
         elif self._run is not None:
             self._run.worker_lost(peer.index, reason)
         else:
-            self.fail(PeerLost(f"{self._pod.where(peer.index)} was lost before the run", reason))
+            lost = PeerLost("a pod was lost before the run", reason)
+            self._job_fails(from_error(lost, self._pod.where(peer.index)))
 
     # The run
 

@@ -55,9 +55,11 @@ class Forming:
             self._unconfirmed.discard(index)
             self._end_if_confirmed()
 
-    def forget(self, index: int) -> None:
-        """This worker's agent has been started anew: its facts are to come again."""
-        self.facts.pop(index, None)
+    def greeted(self, index: int, anew: bool) -> None:
+        """A worker is connected; started `anew`, it has its facts to tell again."""
+        if anew:
+            self.facts.pop(index, None)
+        self._plan_if_all_are_here()
 
     def close(self) -> None:
         """No more reports, no deadline."""
@@ -68,7 +70,12 @@ class Forming:
 
     def _take(self, facts: Facts) -> None:
         self.facts[facts.index] = facts
-        if len(self.facts) == self._settings.nnodes and self._pod.plan is None and not self.over:
+        self._plan_if_all_are_here()
+
+    def _plan_if_all_are_here(self) -> None:
+        """All facts are known, and nobody has gone again meanwhile: from the plan on that would be a loss."""
+        gone = self._roster is not None and self._roster.absent()
+        if len(self.facts) == self._settings.nnodes and not gone and self._pod.plan is None and not self.over:
             self._pod.event("peers-ready")
             self._plan()
 

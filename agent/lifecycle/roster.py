@@ -59,8 +59,8 @@ class Callbacks:
     message: Callable[[Peer, Message], None]
     lost: Callable[[Peer, str], None]
     """Not heard for a lease, or started anew, after the plan was made."""
-    renewed: Callable[[Peer], None]
-    """Started anew before that: nothing that it said counts."""
+    greeted: Callable[[Peer, bool], None]
+    """Connected, again or for the first time; True: its agent was started anew, nothing it said counts."""
 
 
 class Roster:
@@ -212,12 +212,13 @@ class Roster:
                 self._lose(peer, "its agent was started anew after the plan was made")
                 return
             self._renew(peer)
-        peer.nonce = nonce
+        anew, peer.nonce = bool(peer.nonce) and nonce != peer.nonce, nonce
         peer.connected = True
         peer.attempts = 0
         peer.identity = None
         peer.link.take(message, self._machine.now())
         peer.link.resend()
+        self._tell.greeted(peer, anew)
 
     def _renew(self, peer: Peer) -> None:
         """Another agent answers than before: nothing said to the old one counts."""
@@ -225,7 +226,6 @@ class Roster:
         peer.link = Link()
         assert channel is not None
         peer.link.attach(channel)
-        self._tell.renewed(peer)
 
     def _ended(self, peer: Peer, channel: Channel, reason: str) -> None:
         if peer.link.channel is channel:

@@ -19,7 +19,8 @@ _IFLA_INFO_KIND, _IFLA_INFO_DATA = 1, 2
 _VETH_INFO_PEER = 1
 _IFLA_BR_MCAST_SNOOPING = 23
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST = 1, 2, 4
-_RTA_GATEWAY = 5
+_RTA_OIF, _RTA_GATEWAY = 4, 5
+_RTNH_F_ONLINK = 4
 _NDA_DST, _NDA_LLADDR = 1, 2
 _NUD_PERMANENT = 0x80
 _RT_TABLE_MAIN, _RTPROT_BOOT, _RTN_UNICAST = 254, 3, 1
@@ -90,9 +91,12 @@ class Netlink:
         body += _attribute(_IFA_LOCAL, raw) + _attribute(_IFA_ADDRESS, raw) + _attribute(_IFA_BROADCAST, last)
         self._ask(_RTM_NEWADDR, _CREATE | _EXCL, body, f"address {address}")
 
-    def add_default_route(self, gateway: str) -> None:
-        body = struct.pack("=BBBBBBBBI", socket.AF_INET, 0, 0, 0, _RT_TABLE_MAIN, _RTPROT_BOOT, 0, _RTN_UNICAST, 0)
-        body += _attribute(_RTA_GATEWAY, socket.inet_aton(gateway))
+    def add_default_route(self, gateway: str, link: int) -> None:
+        """Everything goes through `gateway`, which is on `link` though no address range says so."""
+        body = struct.pack(
+            "=BBBBBBBBI", socket.AF_INET, 0, 0, 0, _RT_TABLE_MAIN, _RTPROT_BOOT, 0, _RTN_UNICAST, _RTNH_F_ONLINK
+        )
+        body += _attribute(_RTA_GATEWAY, socket.inet_aton(gateway)) + _number(_RTA_OIF, link)
         self._ask(_RTM_NEWROUTE, _CREATE | _EXCL, body, f"route through {gateway}")
 
     def add_neighbour(self, link: int, address: str, hardware: bytes) -> None:

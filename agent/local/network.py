@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import socket
+from collections.abc import Iterable
 
 from agent.local.netlink import Netlink
 from agent.local.spec import BRIDGE_ADDRESS, PREFIX_LENGTH
 
 _BRIDGE = "pods"
+_BLACK_HOLE = b"\x02\0\0\0\0\x01"
+"""A hardware address that nobody has."""
+_SYSTEM = "/proc/sys/net/ipv4"
+_REDIRECTS = f"conf/{_BRIDGE}/send_redirects"
 
 
 def cable(index: int) -> str:
@@ -17,15 +22,23 @@ def cable(index: int) -> str:
 
 
 class Network:
-    """The bridge in the supervisor's own network namespace."""
+    """The bridge in the supervisor's own network namespace, which is the gateway between all pods.
 
-    def __init__(self) -> None:
+    `silent` are addresses that are somebody's but answer nothing.
+    """
+
+    def __init__(self, silent: Iterable[str] = ()) -> None:
         self._netlink = Netlink()
         self._netlink.set_link(socket.if_nametoindex("lo"), up=True)
         self._netlink.add_bridge(_BRIDGE)
         self.bridge = socket.if_nametoindex(_BRIDGE)
         self._netlink.add_address(self.bridge, BRIDGE_ADDRESS, PREFIX_LENGTH)
         self._netlink.set_link(self.bridge, up=True)
+        for name, value in (("ip_forward", "1"), ("conf/all/send_redirects", "0"), (_REDIRECTS, "0")):
+            with open(f"{_SYSTEM}/{name}", "w", encoding="ascii") as file:
+                file.write(value)
+        for address in silent:
+            self._netlink.add_neighbour(self.bridge, address, _BLACK_HOLE)
 
     def remove_cable(self, index: int) -> None:
         """What is left of an ended pod's cable: the kernel takes namespaces down at its leisure."""

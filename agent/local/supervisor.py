@@ -77,7 +77,7 @@ class Supervisor:
     def build(self) -> None:
         """Everything but the pods: namespaces, network, DNS, metadata."""
         sandbox.make_state()
-        self.network = Network()
+        self.network = Network(address(dead) for dead in sorted(self.spec.dead))
         spec = self.spec
         waiting = {*spec.missing, *spec.late, *spec.late_names}
         self._faults.visible = {pod.info.index for pod in self.pods} - waiting
@@ -158,7 +158,6 @@ class Supervisor:
             link=cable(index),
             bridge=self.network.bridge,
             gateway=BRIDGE_ADDRESS,
-            silent=[address(dead) for dead in sorted(spec.dead)],
             system_files=files,
             files=spec.files,
             file_systems=self.surroundings.file_systems,
