@@ -23,11 +23,11 @@ test: ## style, types and all tests; ARGS="-k name" for some, WORKERS=1 one at a
 
 demo: ## four pods with two fake GPUs each on this machine: they form a cluster and run over MPI
 	@scripts/setup.sh demo
-	@$(bin)/a4-agent local run --pods 4 --gpus-per-pod 2 connectivity $(ARGS)
+	@env -u PYTHONDONTWRITEBYTECODE $(bin)/a4-agent local run --pods 4 --gpus-per-pod 2 connectivity $(ARGS)
 
 bench: ## how long a cluster takes to come up
 	@scripts/setup.sh demo
-	@$(bin)/python bench/startup.py $(ARGS)
+	@env -u PYTHONDONTWRITEBYTECODE $(bin)/python bench/startup.py $(ARGS)
 
 lint: ## style and types only
 	@scripts/setup.sh lint

@@ -173,9 +173,12 @@ def test_a_killed_daemon_or_rank_is_never_success(start: Start, ompi5: Path, kin
     in_mpirun(trial)
     killed = trial.cluster.exec(1, ["pkill", "-KILL", "-f", victim])
     assert killed.returncode == 0
-    all_codes(trial, 75 if victim.startswith("orted") else 137)
-    left = trial.log()
-    assert "connectivity is good" not in left
+    # With Open MPI 5 another rank may notice the closed connection before mpirun hears of the death: 14.
+    wanted = {75} if victim.startswith("orted") else {137} if kind == "4" else {137, 14}
+    codes = set(trial.codes().values())
+    assert len(codes) == 1, trial.log()
+    assert codes <= wanted, trial.log()
+    assert "connectivity is good" not in trial.log()
 
 
 @pytest.mark.parametrize("index", [0, 2])
