@@ -236,6 +236,19 @@ def mpirun_end(version: MpiVersion, status: int, output: str = "", *, started: b
     return _rank_end(version, status)
 
 
+def reported_end(output: str) -> int | None:
+    """The code of the rank whose end mpirun has reported in what it printed; None when it has reported none.
+
+    After such a report mpirun ends within a second or so, except that Open MPI 5.0.11 sometimes never does.
+    """
+    text = " ".join(output.split())
+    killed = re.search(r"process rank \d+ .{0,200}? exited on signal (\d+)", text)
+    if killed:
+        return 128 + int(killed[1])
+    ended = re.search(r"exited with non-zero status.{0,400}?Exit code: (\d+)", text)
+    return int(ended[1]) if ended else None
+
+
 def _by_output(output: str) -> tuple[Exit, str] | None:
     text = " ".join(output.split())  # the two versions break their lines at different places
     return next(((code, sentence) for phrase, code, sentence in _PHRASES if phrase in text), None)

@@ -13,6 +13,8 @@ from agent.lifecycle.pod import Pod
 from agent.workloads.base import Judgement, Mpi, Outcome, RunContext, Workload
 
 TAIL_BYTES = 65536
+ENDING_SECONDS = 15.0
+"""For a process that has reported its end to come to it."""
 ANSWER_SECONDS = 7.0
 """For a worker to clean up and answer, beyond what its workload may take to end."""
 
@@ -94,6 +96,8 @@ class Run:
         self._status: int | None = None
         self._tail = b""
         self._stopped = False
+        self._ending = False
+        self._stuck = False
         self._judged = False
         output = self._output if workload.kind == "mpi" else None
         self._part = Part(pod.machine, pod.log, context.run_id, pod.settings.grace, self._local_over, output)
@@ -179,7 +183,9 @@ class Run:
             return
         self._judged = True
         record = self._pod.machine.read(f"{self._context.run_dir}/record.jsonl") or ""
-        outcome = Outcome(self._status, record, self._tail.decode(errors="replace"), self._tokens, dict(self._lost))
+        outcome = Outcome(
+            self._status, record, self._tail.decode(errors="replace"), self._tokens, dict(self._lost), self._stuck
+        )
         judgement = self._workload.judge(self._context, outcome)
         if self._cause is not None:
             judgement = Judgement(self._cause, judgement.text, judgement.data, judgement.log_name)
@@ -189,6 +195,15 @@ class Run:
         self._pod.machine.emit(stream, data)
         self._pod.attempt(lambda: self._pod.machine.append(f"{self._context.run_dir}/output.log", data))
         self._tail = (self._tail + data)[-TAIL_BYTES:]
+        if not self._ending and self._workload.is_ending(self._tail.decode(errors="replace")):
+            self._ending = True
+            self._pod.machine.later(ENDING_SECONDS, self._end_if_stuck)
+
+    def _end_if_stuck(self) -> None:
+        if self._status is None and not self._stopped:
+            self._pod.log.warning(f"the run reported its end {ENDING_SECONDS:.0f} s ago and hangs: it is ended")
+            self._stuck = True
+            self._part.stop()
 
     def _of(self, index: int) -> RunContext:
         return RunContext(**{**vars(self._context), "index": index})

@@ -61,6 +61,8 @@ class Outcome:
     """Each pod's token in plan order."""
     lost: Mapping[int, str] = field(default_factory=dict)
     """Pods that the coordinator does not hear: completion index → why."""
+    stuck: bool = False
+    """The process had reported its end and did not come to it: `status` is from our ending it."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,9 @@ class Workload(Protocol):
 
     def launch(self, context: RunContext) -> Launch | None:
         """This pod's process; None when it has none."""
+
+    def is_ending(self, output: str) -> bool:
+        """Has the process reported, in what it printed, that it is about to end?"""
 
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
         """The verdict over the coordinator's own part."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from agent.decide.connectivity import Record, Verdict, as_json, judge, parse_record, table
 from agent.decide.ending import JobEnd
-from agent.decide.mpirun import mpirun_end, mpirun_launch
+from agent.decide.mpirun import mpirun_end, mpirun_launch, reported_end
 from agent.errors import Exit
 from agent.launch import Launch
 from agent.paths import HOSTFILE, shipped
-from agent.workloads.base import Judgement, Kind, Outcome, RunContext
+from agent.workloads.base import Judgement, Kind, Mpi, Outcome, RunContext
 
 RECORD = "record.jsonl"
 LOG = "connectivity-test.log"
@@ -43,6 +43,9 @@ class Connectivity:
         )
         return Launch(launch.argv, launch.env, launch.cwd, added=tuple(given))
 
+    def is_ending(self, output: str) -> bool:
+        return reported_end(output) is not None
+
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
         assert context.mpi is not None
         record = parse_record(outcome.record)
@@ -70,6 +73,13 @@ def _end(context: RunContext, outcome: Outcome, record: Record, verdict: Verdict
         return JobEnd(Exit.WRONG_RESULT, what, why=f"{sentence}\n{reasons}")
     ranks, pods = context.plan.ranks, len(context.plan.peers)
     return JobEnd(0, f"connectivity is good: {ranks} ranks on {pods} pods", origin="workload")
+
+
+def _mpirun_end(mpi: Mpi, outcome: Outcome, record: Record) -> tuple[int, str]:
+    reported = reported_end(outcome.output) if outcome.stuck else None
+    if reported is not None:
+        return reported, f"a rank ended {reported}; mpirun {mpi.version} said so and hung"
+    return mpirun_end(mpi.version, outcome.status, outcome.output, started=record.ranks is not None)
 
 
 def _text(context: RunContext, record: Record, verdict: Verdict, names: list[str]) -> str:

@@ -14,6 +14,9 @@ class Nothing:
     def launch(self, context: RunContext) -> Launch | None:
         return None
 
+    def is_ending(self, output: str) -> bool:
+        return False
+
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
         pods = len(context.plan.peers)
         return Judgement(JobEnd(0, f"the cluster of {pods} pod{'s' if pods > 1 else ''} is formed"))

@@ -26,6 +26,9 @@ class Script:
         argv = ["bash", context.script, *context.args]
         return Launch(argv, {**context.environ, **given}, added=tuple(given))
 
+    def is_ending(self, output: str) -> bool:
+        return False
+
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
         where = f"pod {context.index}, {context.plan.peers[context.plan.node_rank(context.index)].name}"
         return Judgement(from_status(outcome.status, context.script, where))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.decide.mpirun import MpiVersion, mpirun_end, mpirun_launch, parse_version, ssh_agent
+from agent.decide.mpirun import MpiVersion, mpirun_end, mpirun_launch, parse_version, reported_end, ssh_agent
 from agent.launch import Launch
 
 FOUR = MpiVersion(4, 1, 4)
@@ -221,3 +221,26 @@ def test_small_codes_of_ranks_are_untouched(version: MpiVersion, status: int, st
 def test_an_end_other_than_0_never_becomes_0(version: MpiVersion, status: int, output: str, started: bool) -> None:
     code, _ = mpirun_end(version, status, output, started=started)
     assert 0 < code < 256
+
+
+FOUR_SIGNAL = """\
+Primary job  terminated normally, but 1 process returned
+a non-zero exit code. Per user-direction, the job has been aborted.
+mpirun noticed that process rank 1 with PID 0 on node vm exited on signal 9 (Killed).
+"""
+FIVE_SIGNAL = "prterun noticed that process rank 3 with PID 25 on node node-1 exited on\nsignal 6 (Aborted).\n"
+FIVE_CODE = """\
+prterun detected that one or more processes exited with non-zero status,
+thus causing the job to be terminated. The first process to do so was:
+
+   Process name: [prterun-vm-1186@1,1]
+   Exit code:    7
+"""
+
+
+@pytest.mark.parametrize(
+    ("output", "code"),
+    [(FOUR_SIGNAL, 137), (FIVE_SIGNAL, 134), (FIVE_CODE, 7), ("", None), ("exited on time with signal", None)],
+)
+def test_what_mpirun_reports_of_a_rank(output: str, code: int | None) -> None:
+    assert reported_end(f"before\n{output}after\n") == code

@@ -144,6 +144,15 @@ def test_an_mpirun_that_ends_0_without_a_record_is_no_success() -> None:
     assert set(world.run().values()) == {65}, world.dump()
 
 
+def test_an_mpirun_that_reports_its_end_and_hangs_is_ended() -> None:
+    """Open MPI 5.0.11 does that now and then when a rank is killed."""
+    world = FakeWorld(3, "connectivity")
+    report = b"prterun noticed that process rank 3 with PID 25 on node node-1 exited on\nsignal 6 (Aborted).\n"
+    world.pod(0).life = Life(seconds=None, term_status=1, output=report)
+    assert set(world.run().values()) == {134}, world.dump()
+    assert world.last() < 30
+
+
 @pytest.mark.parametrize("index", [0, 2])
 @pytest.mark.parametrize("deaf", [True, False])
 def test_a_connection_that_works_one_way_only(index: int, deaf: bool) -> None:
