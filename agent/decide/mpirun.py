@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from agent.decide.mpi_environment import rank_environment
 from agent.errors import Exit
@@ -220,8 +221,16 @@ SECONDARY = 14
 """Open MPI 5's status when a rank died because its connection to another, already dead one closed."""
 
 
-def mpirun_end(version: MpiVersion, status: int, output: str = "", *, started: bool = False) -> tuple[int, str]:
-    """(our exit code, one sentence) for mpirun's own `status`: 0 to 255, or -n when signal n killed it.
+class MpirunEnd(NamedTuple):
+    """What an end of mpirun means: our exit code, one sentence, and whether the code is a rank's own."""
+
+    code: int
+    sentence: str
+    of_rank: bool
+
+
+def mpirun_end(version: MpiVersion, status: int, output: str = "", *, started: bool = False) -> MpirunEnd:
+    """The meaning of mpirun's own `status`: 0 to 255, or -n when signal n killed it.
 
     Code 0 is no success: Open MPI 5 ends 0 after a daemon was killed, so only the ranks' record tells.
     `output` is what mpirun printed on both stdout and stderr (the end will do): Open MPI 5 reports a lost SSH
@@ -232,8 +241,8 @@ def mpirun_end(version: MpiVersion, status: int, output: str = "", *, started: b
         found = Exit.TRY_AGAIN, "a pod or its Open MPI daemon was lost"
     found = found or _by_number(version, status, silent=not output.strip(), started=started)
     if found:
-        return int(found[0]), f"{found[1]} (mpirun {version} ended {status})"
-    return _rank_end(version, status)
+        return MpirunEnd(int(found[0]), f"{found[1]} (mpirun {version} ended {status})", of_rank=False)
+    return MpirunEnd(*_rank_end(version, status), of_rank=status >= 0)
 
 
 def reported_end(output: str) -> int | None:

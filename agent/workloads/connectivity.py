@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agent.decide.connectivity import Record, Verdict, as_json, judge, parse_record, table
 from agent.decide.ending import JobEnd
-from agent.decide.mpirun import mpirun_end, mpirun_launch, reported_end
+from agent.decide.mpirun import MpirunEnd, mpirun_end, mpirun_launch, reported_end
 from agent.errors import Exit
 from agent.launch import Launch
 from agent.paths import HOSTFILE, shipped
@@ -65,9 +65,9 @@ def _end(context: RunContext, outcome: Outcome, record: Record, verdict: Verdict
     if verdict.code is None and outcome.lost:
         lost = "; ".join(f"pod {index}: {why}" for index, why in outcome.lost.items())
         return JobEnd(Exit.TRY_AGAIN, "pods were lost during the connectivity test", why=f"{lost}\n{reasons}")
-    code, sentence = mpirun_end(context.mpi.version, outcome.status, outcome.output, started=record.ranks is not None)
+    code, sentence, of_rank = _mpirun_end(context.mpi, outcome, record)
     if code:
-        return JobEnd(code, sentence, why=reasons, origin="workload")
+        return JobEnd(code, sentence, why=reasons, origin="workload" if of_rank else "agent")
     if verdict.code is None:
         what = "ranks of the connectivity test are missing, and nothing else explains it"
         return JobEnd(Exit.WRONG_RESULT, what, why=f"{sentence}\n{reasons}")
@@ -75,10 +75,10 @@ def _end(context: RunContext, outcome: Outcome, record: Record, verdict: Verdict
     return JobEnd(0, f"connectivity is good: {ranks} ranks on {pods} pods", origin="workload")
 
 
-def _mpirun_end(mpi: Mpi, outcome: Outcome, record: Record) -> tuple[int, str]:
+def _mpirun_end(mpi: Mpi, outcome: Outcome, record: Record) -> MpirunEnd:
     reported = reported_end(outcome.output) if outcome.stuck else None
     if reported is not None:
-        return reported, f"a rank ended {reported}; mpirun {mpi.version} said so and hung"
+        return MpirunEnd(reported, f"a rank ended {reported}; mpirun {mpi.version} said so and hung", of_rank=True)
     return mpirun_end(mpi.version, outcome.status, outcome.output, started=record.ranks is not None)
 
 

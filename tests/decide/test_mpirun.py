@@ -207,7 +207,7 @@ NOT_STARTED_5 = "A daemon failed to report back after being spawned. This could\
     ],
 )
 def test_ends(version: MpiVersion, status: int, output: str, started: bool, code: int) -> None:
-    found, sentence = mpirun_end(version, status, output, started=started)
+    found, sentence, _ = mpirun_end(version, status, output, started=started)
     assert found == code
     assert sentence
 
@@ -219,7 +219,7 @@ def test_small_codes_of_ranks_are_untouched(version: MpiVersion, status: int, st
 
 @given(st.sampled_from([FOUR, FIVE]), st.integers(-64, 255).filter(bool), st.text(), st.booleans())
 def test_an_end_other_than_0_never_becomes_0(version: MpiVersion, status: int, output: str, started: bool) -> None:
-    code, _ = mpirun_end(version, status, output, started=started)
+    code, _, _ = mpirun_end(version, status, output, started=started)
     assert 0 < code < 256
 
 
