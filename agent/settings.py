@@ -120,10 +120,13 @@ def _whole(low: int, high: int) -> Callable[[str], int]:
     return parse
 
 
-def _seconds(text: str) -> float:
-    if not re.fullmatch(r"[0-9]{1,7}(\.[0-9]{1,3})?", text) or float(text) <= 0:
-        raise ValueError("a number of seconds above 0, such as 600")
-    return float(text)
+def _seconds(example: str) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        if not re.fullmatch(r"[0-9]{1,7}(\.[0-9]{1,3})?", text) or float(text) <= 0:
+            raise ValueError(f"a number of seconds above 0, such as {example}")
+        return float(text)
+
+    return parse
 
 
 def _flag(text: str) -> bool:
@@ -225,9 +228,9 @@ SETTINGS = (
     ),
     Setting("A4_RUN_DIR", "run_dir", _run_dir, "/run/a4-agent", "private state of this pod"),
     Setting("A4_RESULTS_DIR", "results_dir", _path, None, "where results are kept"),
-    Setting("A4_PEER_TIMEOUT_SECONDS", "peer_timeout", _seconds, "600", "give up on peers after this long"),
-    Setting("A4_LEASE_SECONDS", "lease", _seconds, "30", "a peer not heard for this long is lost"),
-    Setting("A4_GRACE_SECONDS", "grace", _seconds, "30", "the pod's terminationGracePeriodSeconds"),
+    Setting("A4_PEER_TIMEOUT_SECONDS", "peer_timeout", _seconds("600"), "600", "give up on peers after this long"),
+    Setting("A4_LEASE_SECONDS", "lease", _seconds("30"), "30", "a peer not heard for this long is lost"),
+    Setting("A4_GRACE_SECONDS", "grace", _seconds("30"), "30", "the pod's terminationGracePeriodSeconds"),
     Setting("A4_LOG_LEVEL", "log_level", _choice("debug", "info", "warning", "error"), "info", "least level"),
     Setting("A4_LOG_FORMAT", "log_format", _choice("text", "json"), "text", "text, or one JSON object a line"),
 )

@@ -8,6 +8,9 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from agent.errors import UsageError
+from agent.settings import TASK_SCRIPTS, WORKLOADS
+
 if TYPE_CHECKING:
     from agent.local.client import LocalCluster
     from agent.local.spec import ClusterSpec
@@ -94,6 +97,8 @@ def _add_cluster_options(parser: argparse.ArgumentParser) -> None:
     pod_env = _by_pod(_pair("=", str))
     text = "for pod I alone"
     add("--pod-env", action="append", default=[], metavar="I:NAME=VALUE", type=pod_env, help=text)
+    text = "a task script that every pod finds mounted, for the workload `script`"
+    add("--task-script", default="", metavar="FILE", help=text)
     add("--device", action="append", default=[], metavar="PATH", help="a device file that pods get, too")
     faults = parser.add_argument_group("faults", "I is the index of a pod; all may be given several times")
     fault = faults.add_argument
@@ -145,6 +150,7 @@ def read_spec(args: argparse.Namespace, env: dict[str, str]) -> ClusterSpec:
     """The cluster that the command line describes."""
     from agent.local.spec import ClusterSpec
 
+    _check_workload(args.workload)
     pod_env: dict[int, dict[str, str]] = {}
     for index, (name, value) in args.pod_env:
         pod_env.setdefault(index, {})[name] = value
@@ -156,6 +162,7 @@ def read_spec(args: argparse.Namespace, env: dict[str, str]) -> ClusterSpec:
         arguments=(*words, *(["--", *args.rest] if args.rest else [])),
         env=env | dict(args.env),
         pod_env=pod_env,
+        files=_task_script(args.task_script),
         devices=tuple(args.device),
         ssh_port=args.port,
         pod_secret={index: os.urandom(32) for index in args.other_secret},
@@ -167,6 +174,23 @@ def read_spec(args: argparse.Namespace, env: dict[str, str]) -> ClusterSpec:
         pod_metadata={index: mode for index, mode in args.metadata if index is not None},
         slow_bashrc=args.slow_bashrc,
     )
+
+
+def _task_script(path: str) -> dict[str, bytes]:
+    """The user's script where the chart would mount it."""
+    if not path:
+        return {}
+    try:
+        with open(path, "rb") as file:
+            return {TASK_SCRIPTS[0]: file.read()}
+    except OSError as error:
+        raise UsageError(f"--task-script {path} cannot be read: {error.strerror}") from error
+
+
+def _check_workload(name: str) -> None:
+    """Said once here, instead of by every pod."""
+    if name and name not in WORKLOADS:
+        raise UsageError(f"there is no workload {name!r}", f"there are: {', '.join(WORKLOADS)}")
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -7,6 +7,7 @@ import os
 import sys
 import time
 
+from agent.errors import SettingsError
 from agent.settings import NOT_A_POD, WORKLOADS, Settings, read_settings
 
 DESCRIPTION = """\
@@ -36,12 +37,16 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(args: argparse.Namespace) -> int:
     started = time.monotonic()
     from agent.commands.pod import log_for, look
-    from agent.errors import SettingsError
 
     if not os.environ.get("NNODES"):
         raise SettingsError([NOT_A_POD])
     found, secret = look(os.environ)
-    settings, warnings = read_settings(os.environ, found, args.workload)
+    try:
+        settings, warnings = read_settings(os.environ, found, args.workload)
+    except SettingsError as error:
+        if not args.dry_run:
+            _leave_message(error)
+        raise
     if args.dry_run:
         return _dry_run(settings, args)
     from agent.lifecycle.pod import Job
@@ -60,6 +65,19 @@ def run(args: argparse.Namespace) -> int:
         started=started,
     )
     return serve(job, log)
+
+
+def _leave_message(error: SettingsError) -> None:
+    """Have `kubectl describe pod` say what is wrong, unless an agent lives here that will say its own."""
+    from agent.commands.pod import read_state, run_dir
+    from agent.decide.ending import from_error, termination_message
+    from agent.machine.files import overwrite
+    from agent.paths import TERMINATION_LOG
+
+    index = os.environ.get("JOB_COMPLETION_INDEX", "")
+    pod = int(index) if index.isdecimal() else 0
+    if read_state(run_dir()) is None:
+        overwrite(TERMINATION_LOG, termination_message(from_error(error), epoch="", pod=pod))
 
 
 def _dry_run(settings: Settings, args: argparse.Namespace) -> int:

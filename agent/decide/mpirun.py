@@ -163,6 +163,10 @@ def _transport(version: MpiVersion, alone: bool, interface: str, oversubscribed:
 #   mpirun's own --timeout                               110     241
 #   SIGTERM or SIGINT to mpirun                          1       1
 #
+# Open MPI 5.0.11 on a busy machine sometimes does not end at all: it forgets a rank that ended within milliseconds
+# of its start (its daemon reaps it and reports nothing), and it can lock itself up when all ranks, daemons and SSH
+# clients are gone.
+#
 # Many of these numbers can also be a rank's own, so what mpirun said goes before the number.
 _PHRASES: tuple[tuple[str, Exit, str], ...] = (
     ("user-provided time limit for job execution has been reached", Exit.TIME_LIMIT, "mpirun's time limit"),

@@ -41,10 +41,12 @@ class Part:
         self._child: Child | None = None
         self._timer: Timer | None = None
         self._stopping = False
+        self._had_process = False
         self.over = False
 
     def start(self, launch: Launch | None) -> None:
         """Start it; without a launch the part has no process and lasts until `stop`. Raises OSError."""
+        self._had_process = launch is not None
         if launch is not None:
             self._child = self._machine.start(launch, self._exited, self._output)
 
@@ -75,6 +77,8 @@ class Part:
 
     def _swept(self, status: int, count: int) -> None:
         if count:
-            self._log.info(f"ended {count} process{'es' if count > 1 else ''} that the run had left behind")
+            # Daemons of an MPI run are still ending by themselves when the run is over: no news.
+            say = self._log.info if self._had_process else self._log.debug
+            say(f"ended {count} process{'es' if count > 1 else ''} that the run had left behind")
         self.over = True
         self._ended(status)

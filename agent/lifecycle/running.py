@@ -13,7 +13,8 @@ from agent.lifecycle.pod import Pod
 from agent.workloads.base import Judgement, Mpi, Outcome, RunContext, Workload
 
 TAIL_BYTES = 65536
-ENDING_SECONDS = 15.0
+LOOK_SECONDS = 5.0
+ENDING_SECONDS = 10.0
 """For a process that has reported its end to come to it."""
 ANSWER_SECONDS = 7.0
 """For a worker to clean up and answer, beyond what its workload may take to end."""
@@ -96,7 +97,6 @@ class Run:
         self._status: int | None = None
         self._tail = b""
         self._stopped = False
-        self._ending = False
         self._stuck = False
         self._judged = False
         output = self._output if workload.kind == "mpi" else None
@@ -118,6 +118,8 @@ class Run:
             self._stop()
             return
         self._pod.log.debug(f"starting:\n{launch}")
+        if self._workload.kind == "mpi":
+            self._pod.machine.later(LOOK_SECONDS, self._look_for_the_end)
         try:
             self._part.start(launch)
         except OSError as error:
@@ -182,7 +184,7 @@ class Run:
         if self._judged or self._status is None or self._open:
             return
         self._judged = True
-        record = self._pod.machine.read(f"{self._context.run_dir}/record.jsonl") or ""
+        record = self._record()
         outcome = Outcome(
             self._status, record, self._tail.decode(errors="replace"), self._tokens, dict(self._lost), self._stuck
         )
@@ -195,9 +197,19 @@ class Run:
         self._pod.machine.emit(stream, data)
         self._pod.attempt(lambda: self._pod.machine.append(f"{self._context.run_dir}/output.log", data))
         self._tail = (self._tail + data)[-TAIL_BYTES:]
-        if not self._ending and self._workload.is_ending(self._tail.decode(errors="replace")):
-            self._ending = True
+
+    def _look_for_the_end(self) -> None:
+        """A process that says that it is at its end has ENDING_SECONDS to get there."""
+        if self._status is not None or self._stopped:
+            return
+        if self._workload.is_ending(self._tail.decode(errors="replace"), self._record()):
             self._pod.machine.later(ENDING_SECONDS, self._end_if_stuck)
+        else:
+            self._pod.machine.later(LOOK_SECONDS, self._look_for_the_end)
+
+    def _record(self) -> str:
+        """What the rank programs have written of themselves so far."""
+        return self._pod.machine.read(f"{self._context.run_dir}/record.jsonl") or ""
 
     def _end_if_stuck(self) -> None:
         if self._status is None and not self._stopped:

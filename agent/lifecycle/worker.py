@@ -235,7 +235,8 @@ class Worker:
         self.fail(
             PeersMissing(
                 f"the coordinator did not come within {self._settings.peer_timeout:.0f} s",
-                f"sshd listens on {address}; see the log of {self._pod.where(0)} for why it does not reach it",
+                f"sshd listens on {address}. Why it was not reached stands in the log of {self._pod.where(0)}; "
+                "a pod whose secret or epoch differs from the others' is refused",
             )
         )
 

@@ -36,6 +36,7 @@ class _Stopper:
 
     def on_timeout(self) -> None:
         self.timed_out = True
+        print("a4-agent: the time limit (--timeout) is reached: the pods are told to end", file=sys.stderr)
         self.stop()
 
     def stop(self) -> None:

@@ -155,8 +155,8 @@ def problems(spec: ClusterSpec) -> list[str]:
     found = []
     if not 1 <= spec.pods <= MAX_PODS:
         found.append(f"pods: 1 to {MAX_PODS}, not {spec.pods}")
-    if not 0 <= spec.gpus_per_pod <= 64:
-        found.append(f"GPUs per pod: 0 to 64, not {spec.gpus_per_pod}")
+    if not 1 <= spec.gpus_per_pod <= 64:
+        found.append(f"GPUs per pod: 1 to 64, not {spec.gpus_per_pod}")
     if not 1 <= spec.ssh_port <= 65535:
         found.append(f"port: 1 to 65535, not {spec.ssh_port}")
     if spec.name and not _NAME.fullmatch(spec.name):
@@ -186,7 +186,7 @@ def _index_problems(spec: ClusterSpec) -> list[str]:
             if not 0 <= index < spec.pods
         ]
     found += [
-        f"late: 0 or more seconds, not {seconds}"
+        f"seconds: 0 or more, not {seconds:g}"
         for seconds in (*spec.late.values(), *spec.late_names.values(), spec.slow_bashrc)
         if not 0 <= seconds < 1e6
     ]

@@ -85,8 +85,11 @@ class Workload(Protocol):
     def launch(self, context: RunContext) -> Launch | None:
         """This pod's process; None when it has none."""
 
-    def is_ending(self, output: str) -> bool:
-        """Has the process reported, in what it printed, that it is about to end?"""
+    def is_ending(self, output: str, record: str) -> bool:
+        """Does what the process printed, or the ranks' record, say that it is about to end?
+
+        Open MPI 5.0.11 on a busy machine sometimes does not: what says so and stays is ended.
+        """
 
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
         """The verdict over the coordinator's own part."""

@@ -43,8 +43,8 @@ class Connectivity:
         )
         return Launch(launch.argv, launch.env, launch.cwd, added=tuple(given))
 
-    def is_ending(self, output: str) -> bool:
-        return reported_end(output) is not None
+    def is_ending(self, output: str, record: str) -> bool:
+        return reported_end(output) is not None or parse_record(record).finished is not None
 
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
         assert context.mpi is not None
@@ -76,9 +76,9 @@ def _end(context: RunContext, outcome: Outcome, record: Record, verdict: Verdict
 
 
 def _mpirun_end(mpi: Mpi, outcome: Outcome, record: Record) -> MpirunEnd:
-    reported = reported_end(outcome.output) if outcome.stuck else None
-    if reported is not None:
-        return MpirunEnd(reported, f"a rank ended {reported}; mpirun {mpi.version} said so and hung", of_rank=True)
+    if outcome.stuck:
+        code, sentence = reported_end(outcome.output) or (0, "every rank finished")
+        return MpirunEnd(code, f"{sentence} (mpirun {mpi.version} hung after that and was ended)", of_rank=True)
     return mpirun_end(mpi.version, outcome.status, outcome.output, started=record.ranks is not None)
 
 

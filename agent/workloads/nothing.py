@@ -14,7 +14,7 @@ class Nothing:
     def launch(self, context: RunContext) -> Launch | None:
         return None
 
-    def is_ending(self, output: str) -> bool:
+    def is_ending(self, output: str, record: str) -> bool:
         return False
 
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:

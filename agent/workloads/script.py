@@ -26,7 +26,7 @@ class Script:
         argv = ["bash", context.script, *context.args]
         return Launch(argv, {**context.environ, **given}, added=tuple(given))
 
-    def is_ending(self, output: str) -> bool:
+    def is_ending(self, output: str, record: str) -> bool:
         return False
 
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:

@@ -72,7 +72,7 @@ def test_names_follow_the_pod_contract() -> None:
     ("spec", "text"),
     [
         (ClusterSpec(pods=0), "pods: 1 to 1000, not 0"),
-        (ClusterSpec(pods=2, gpus_per_pod=65), "GPUs per pod: 0 to 64"),
+        (ClusterSpec(pods=2, gpus_per_pod=65), "GPUs per pod: 1 to 64"),
         (ClusterSpec(pods=2, ssh_port=0), "port: 1 to 65535"),
         (ClusterSpec(pods=2, name="Not_A_Label"), "name: small letters"),
         (ClusterSpec(pods=2, late={2: 1}), "late: there is no pod 2, only 0 to 1"),

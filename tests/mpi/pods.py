@@ -21,7 +21,7 @@ PORT = 2222
 PLAIN_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 NAMESPACES = ["--net", "--uts", "--ipc", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
 HANG_S = 60.0
-"""Longer than Open MPI needs to notice a dead link: who takes longer hangs."""
+"""Longer than Open MPI needs to notice a dead link, or to start 66 ranks on two cores: who takes longer hangs."""
 
 # $1: node name, $2: directory of the pods. The pod says "up", is told its address once it has a network (an
 # empty one for the hub), and lives until the end of its input. sshd's own lines go to the same output, so
@@ -200,7 +200,17 @@ class Pods:
     def run(self, launch: Launch) -> End:
         """Run a launch in the coordinator to its end."""
         with self.started(launch) as process:
-            return finish(process)
+            return self.finish(process)
+
+    def finish(self, process: subprocess.Popen[str]) -> End:
+        """Wait for the end of a started launch. An mpirun that hangs is killed, as whoever runs it must do:
+        5.0.11 sometimes locks itself up on a busy machine after all its ranks have ended."""
+        try:
+            stdout, stderr = process.communicate(timeout=HANG_S)
+        except subprocess.TimeoutExpired:
+            self.pods[0].run("pkill -KILL '^(mpirun|orterun|prterun)$'")
+            stdout, stderr = process.communicate(timeout=HANG_S)
+        return End(process.returncode, stdout, stderr)
 
     def cut(self, index: int) -> None:
         """Take down the link of one pod."""
@@ -262,12 +272,6 @@ class Pods:
 def plain() -> Mapping[str, str]:
     """The environment of a program that needs none; child processes find Debian's programs."""
     return {"PATH": PLAIN_PATH + os.pathsep + os.environ.get("PATH", "")}
-
-
-def finish(process: subprocess.Popen[str]) -> End:
-    """Wait for the end of a started launch."""
-    stdout, stderr = process.communicate(timeout=HANG_S)
-    return End(process.returncode, stdout, stderr)
 
 
 def in_network(pod: Pod, script: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from agent.decide.connectivity import Record, Verdict, judge, neighbours, parse_record, table
 from agent.launch import Launch
 from tests.mpi.conftest import CONNECTIVITY, Mpi, open_mpi_4, open_mpi_5
-from tests.mpi.pods import End, Pods, finish
+from tests.mpi.pods import End, Pods
 
 SLOTS = 2
 TOKENS = ["first", "second", "third"]
@@ -80,7 +80,7 @@ def held(mpi: Mpi, pods: Pods) -> Iterator[Callable[[], End]]:
     with pods.started(connectivity(mpi, pods)) as process:
         # Opening the FIFO waits for a rank that reads it. The open end is held by a process of the pod.
         pods.pods[1].run("exec 3>/run/token; sleep 600 >/dev/null 2>&1 &")
-        yield lambda: finish(process)
+        yield lambda: pods.finish(process)
 
 
 def kill_daemon(pods: Pods) -> None:
