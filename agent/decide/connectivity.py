@@ -303,5 +303,5 @@ def _name(pod: int, names: Sequence[str]) -> str:
 
 
 def _pod(pod: int, names: Sequence[str]) -> str:
-    """A pod by its place in the plan and, without the domain, its name."""
-    return f"{pod} ({_name(pod, names).split('.')[0]})"
+    """A pod by its name without the domain; the number at its end is the one that all other lines use."""
+    return _name(pod, names).split(".")[0]

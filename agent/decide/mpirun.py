@@ -246,20 +246,7 @@ def mpirun_end(version: MpiVersion, status: int, output: str = "", *, started: b
     found = found or _by_number(version, status, silent=not output.strip(), started=started)
     if found:
         return MpirunEnd(int(found[0]), f"{found[1]} (mpirun {version} ended {status})", of_rank=False)
-    return MpirunEnd(*_rank_end(version, status), of_rank=status >= 0)
-
-
-def reported_end(output: str) -> int | None:
-    """The code of the rank whose end mpirun has reported in what it printed; None when it has reported none.
-
-    After such a report mpirun ends within a second or so, except that Open MPI 5.0.11 sometimes never does.
-    """
-    text = " ".join(output.split())
-    killed = re.search(r"process rank \d+ .{0,200}? exited on signal (\d+)", text)
-    if killed:
-        return 128 + int(killed[1])
-    ended = re.search(r"exited with non-zero status.{0,400}?Exit code: (\d+)", text)
-    return int(ended[1]) if ended else None
+    return MpirunEnd(*_rank_end(version, status, output), of_rank=status >= 0)
 
 
 def _by_output(output: str) -> tuple[Exit, str] | None:
@@ -276,7 +263,10 @@ def _by_number(version: MpiVersion, status: int, *, silent: bool, started: bool)
     return found
 
 
-def _rank_end(version: MpiVersion, status: int) -> tuple[int, str]:
+def _rank_end(version: MpiVersion, status: int, output: str) -> tuple[int, str]:
+    told = reported_end(output)
+    if told and (status <= 0 or status == told[0]):  # <= 0: Open MPI 5 was ended because it hung, or is unreliable
+        return told
     if status < 0:
         return 128 - status, f"mpirun was killed by signal {-status}"
     if status == 0:
@@ -286,3 +276,14 @@ def _rank_end(version: MpiVersion, status: int) -> tuple[int, str]:
     if 128 < status <= 128 + 64:
         return status, f"a rank was killed by signal {status - 128}, or ended {status}"
     return status, f"a rank ended {status}"
+
+
+def reported_end(output: str) -> tuple[int, str] | None:
+    """(code, sentence) of the rank whose end mpirun reports in what it printed; None when it reports none."""
+    text = " ".join(output.split())
+    if found := re.search(r"process rank (\d+) with PID \d+ on node (\S+) exited on signal (\d+)", text):
+        rank, node, number = found.groups()
+        return 128 + int(number), f"rank {rank} on {node} was killed by signal {number}"
+    if found := re.search(r"Process name: \[\S*,(\d+)\] Exit code: (\d+)", text):
+        return int(found[2]), f"rank {found[1]} ended {found[2]}"
+    return None

@@ -98,15 +98,15 @@ def unmeasured(record: list[Line]) -> None:
 @pytest.mark.parametrize(
     ("harm", "reason"),
     [
-        (move, "rank 5 runs on pod 1 (job-workload-0-2), the plan puts it on pod 2 (job-workload-0-1)"),
-        (stranger, "rank 0 runs on node node-0 in no pod of the plan, the plan puts it on pod 0 (job-workload-0-0)"),
+        (move, "rank 5 runs on pod job-workload-0-2, the plan puts it on pod job-workload-0-1"),
+        (stranger, "rank 0 runs on node node-0 in no pod of the plan, the plan puts it on pod job-workload-0-0"),
         (unreadable, "rank 4 could not read the token of its pod on node node-2: No such file"),
-        (wrong_sum, "rank 3 on pod 1 (job-workload-0-2) got a wrong all-reduce: element 7 is 167, 168 is right"),
+        (wrong_sum, "rank 3 on pod job-workload-0-2 got a wrong all-reduce: element 7 is 167, 168 is right"),
         (too_few, "4 ranks ran, the plan has 6 (2 on each of 3 pods)"),
         (alone, "mpirun 4.1.4 started 6 ranks, but MPI sees 1: the ranks' Python loads Open MPI v5.0.11;"),
         (other_library, "mpirun is Open MPI 4.1.4, but ranks 2-3, 5 use libmpi of 5.0.11;"),
-        (unfinished, "rank 3 on pod 1 (job-workload-0-2) did not finish"),
-        (unmeasured, "rank 0 on pod 0 (job-workload-0-0) and rank 2 on pod 1 (job-workload-0-2) were not measured"),
+        (unfinished, "rank 3 on pod job-workload-0-2 did not finish"),
+        (unmeasured, "rank 0 on pod job-workload-0-0 and rank 2 on pod job-workload-0-2 were not measured"),
     ],
 )
 def test_what_is_wrong_is_65_and_names_rank_and_pod(harm: Callable[[list[Line]], None], reason: str) -> None:
@@ -171,10 +171,10 @@ def test_the_table_is_in_plan_order_and_marks_the_slowest() -> None:
     record = lines()
     record[3:6] = [record[5], record[3], record[4]]
     assert table(parse_record(text(record)), NAMES, SLOTS) == (
-        "ranks  pods                                         latency (µs)  bandwidth (GB/s)\n"
-        "0 - 2  0 (job-workload-0-0) - 1 (job-workload-0-2)          10.0              2.00\n"
-        "2 - 4  1 (job-workload-0-2) - 2 (job-workload-0-1)          11.0              1.90\n"
-        "4 - 0  2 (job-workload-0-1) - 0 (job-workload-0-0)          12.0              1.80"
+        "ranks  pods                                 latency (µs)  bandwidth (GB/s)\n"
+        "0 - 2  job-workload-0-0 - job-workload-0-2          10.0              2.00\n"
+        "2 - 4  job-workload-0-2 - job-workload-0-1          11.0              1.90\n"
+        "4 - 0  job-workload-0-1 - job-workload-0-0          12.0              1.80"
         "  lowest bandwidth, highest latency\n"
     )
 
