@@ -14,7 +14,7 @@ _REQUEST, _ACK, _REPLACE, _EXCL, _CREATE = 0x1, 0x4, 0x100, 0x200, 0x400
 _NLMSG_ERROR = 2
 _IFF_UP = 1
 
-_IFLA_IFNAME, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_NET_NS_FD = 3, 10, 18, 28
+_IFLA_ADDRESS, _IFLA_IFNAME, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_NET_NS_FD = 1, 3, 10, 18, 28
 _IFLA_INFO_KIND, _IFLA_INFO_DATA = 1, 2
 _VETH_INFO_PEER = 1
 _IFLA_BR_MCAST_SNOOPING = 23
@@ -65,10 +65,15 @@ class Netlink:
         if answer_kind == _NLMSG_ERROR and error:
             raise OSError(-error, f"{what}: {os.strerror(-error)}")
 
-    def add_bridge(self, name: str) -> None:
-        """A bridge that floods multicast: with only broadcasts to carry, learning groups costs time."""
+    def add_bridge(self, name: str, hardware: bytes) -> None:
+        """A bridge that floods multicast: with only broadcasts to carry, learning groups costs time.
+
+        Its hardware address is given: else it is the lowest of all its ports', changes with each new
+        port, and pods that know the old one are cut off until they ask again, some 40 s later.
+        """
         data = _attribute(_IFLA_BR_MCAST_SNOOPING, b"\0")
-        body = _link() + _text(_IFLA_IFNAME, name) + _link_kind("bridge", data)
+        body = _link() + _attribute(_IFLA_ADDRESS, hardware) + _text(_IFLA_IFNAME, name)
+        body += _link_kind("bridge", data)
         self._ask(_RTM_NEWLINK, _CREATE | _EXCL, body, f"bridge {name}")
 
     def add_veth(self, name: str, bridge: int, peer: str, peer_namespace: int) -> None:

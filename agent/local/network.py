@@ -10,6 +10,7 @@ from agent.local.netlink import Netlink
 from agent.local.spec import BRIDGE_ADDRESS, PREFIX_LENGTH
 
 _BRIDGE = "pods"
+_GATEWAY = b"\x02\0\0\0\0\x02"
 _BLACK_HOLE = b"\x02\0\0\0\0\x01"
 """A hardware address that nobody has."""
 _SYSTEM = "/proc/sys/net/ipv4"
@@ -30,7 +31,7 @@ class Network:
     def __init__(self, silent: Iterable[str] = ()) -> None:
         self._netlink = Netlink()
         self._netlink.set_link(socket.if_nametoindex("lo"), up=True)
-        self._netlink.add_bridge(_BRIDGE)
+        self._netlink.add_bridge(_BRIDGE, _GATEWAY)
         self.bridge = socket.if_nametoindex(_BRIDGE)
         self._netlink.add_address(self.bridge, BRIDGE_ADDRESS, PREFIX_LENGTH)
         self._netlink.set_link(self.bridge, up=True)

@@ -163,6 +163,8 @@ def test_other_ssh_words_survive(words: list[str]) -> None:
 
 
 LOST = "ORTE has lost communication with a remote daemon.\n  HNP daemon: [[1,0],0]"
+SIGNALLED = "prterun noticed that process rank 2 with PID 34 on node node-1 exited on\nsignal 9 (Killed)."
+ENDED = "first process to do so was:\n\n  Process name: [prterun-node-0-12@1,3]\n   Exit code:    7\n"
 NOT_STARTED = "ORTE was unable to reliably start one or more daemons."
 NOT_STARTED_5 = "A daemon failed to report back after being spawned. This could\nbe due to"
 
@@ -202,6 +204,10 @@ NOT_STARTED_5 = "A daemon failed to report back after being spawned. This could\
         (FOUR, 137, "", True, 137),
         (FIVE, 14, "", True, 14),
         (FOUR, -9, "", True, 137),
+        (FIVE, -9, SIGNALLED.replace("signal 9", "signal 11"), True, 139),
+        (FIVE, -9, ENDED, True, 7),
+        (FIVE, 0, ENDED, True, 7),
+        (FIVE, 14, SIGNALLED, True, 14),
         (FIVE, -15, "", True, 143),
         (MpiVersion(6, 0, 0), 241, "", False, 124),
     ],
@@ -210,6 +216,11 @@ def test_ends(version: MpiVersion, status: int, output: str, started: bool, code
     found, sentence, _ = mpirun_end(version, status, output, started=started)
     assert found == code
     assert sentence
+
+
+def test_the_rank_that_mpirun_tells_of_is_named() -> None:
+    assert mpirun_end(FIVE, 137, SIGNALLED)[1] == "rank 2 on node-1 was killed by signal 9"
+    assert mpirun_end(FOUR, 7, "Process name: [[10566,1],3]\n  Exit code:    7")[1] == "rank 3 ended 7"
 
 
 @given(st.sampled_from([FOUR, FIVE]), st.integers(1, 100), st.booleans())
@@ -239,8 +250,14 @@ thus causing the job to be terminated. The first process to do so was:
 
 
 @pytest.mark.parametrize(
-    ("output", "code"),
-    [(FOUR_SIGNAL, 137), (FIVE_SIGNAL, 134), (FIVE_CODE, 7), ("", None), ("exited on time with signal", None)],
+    ("output", "end"),
+    [
+        (FOUR_SIGNAL, (137, "rank 1 on vm was killed by signal 9")),
+        (FIVE_SIGNAL, (134, "rank 3 on node-1 was killed by signal 6")),
+        (FIVE_CODE, (7, "rank 1 ended 7")),
+        ("", None),
+        ("exited on time with signal", None),
+    ],
 )
-def test_what_mpirun_reports_of_a_rank(output: str, code: int | None) -> None:
-    assert reported_end(f"before\n{output}after\n") == code
+def test_what_mpirun_reports_of_a_rank(output: str, end: tuple[int, str] | None) -> None:
+    assert reported_end(f"before\n{output}after\n") == end

@@ -55,7 +55,7 @@ def test_the_order_of_the_plan_is_kept(mpi: Mpi, pods: Pods) -> None:
     wrong = judged(pods, TOKENS)
     assert wrong.code == 65
     assert len(wrong.reasons) == 4
-    assert wrong.reasons[0] == ("rank 2 runs on pod 2 (job-workload-0-2), the plan puts it on pod 1 (job-workload-0-1)")
+    assert wrong.reasons[0] == ("rank 2 runs on pod job-workload-0-2, the plan puts it on pod job-workload-0-1")
 
 
 def test_one_pod(mpi: Mpi, pods: Pods) -> None:
