@@ -17,9 +17,9 @@ def main(argv: list[str] | None = None) -> int:
 
 def _under_tini() -> int:
     """Without an init, orphans of the job would stay zombies and signals would be lost."""
-    again = [sys.executable, "-m", "agent", *sys.argv[1:]]
     try:
-        os.execvp("tini", ["tini", "--", *again])
+        # As it was called: with `-m`, a directory `agent` in the working directory would be taken for ours.
+        os.execvp("tini", ["tini", "--", *sys.orig_argv])
     except OSError as error:
         print(
             f"a4-agent: this is PID 1 and tini cannot be started in front of it ({error.strerror})\n"

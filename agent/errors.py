@@ -105,5 +105,8 @@ class SettingsError(AgentError):
 
     def __init__(self, problems: list[str], hint: str = "") -> None:
         self.problems = problems
-        head = "1 setting is wrong" if len(problems) == 1 else f"{len(problems)} settings are wrong"
-        super().__init__("\n".join([f"{head}:", *(f"  - {line}" for line in problems)]), hint)
+        if len(problems) == 1:
+            super().__init__(problems[0], hint)
+        else:
+            lines = [f"{len(problems)} settings are wrong:", *(f"  - {line}" for line in problems)]
+            super().__init__("\n".join(lines), hint)

@@ -63,7 +63,8 @@ class Log:
 
     def _lines(self, level: str, text: str) -> list[str]:
         if self.form == "json":
-            return [json.dumps({"severity": _SEVERITY[level], "message": text, **self.labels})]
+            stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            return [json.dumps({"severity": _SEVERITY[level], "message": text, "time": stamp, **self.labels})]
         clock = time.strftime("%H:%M:%S")
         where = f" [{self.labels['pod']}]" if "pod" in self.labels else ""
         mark = "" if level in ("info", "debug") else f"{level}: "

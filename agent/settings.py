@@ -186,7 +186,7 @@ SETTINGS = (
     Setting(
         "HOSTNAME_PREFIX",
         "hostname_prefix",
-        _matching(r"[a-z0-9][-a-z0-9]{0,55}-", "the start of the pods' names with its dash, 'job-workload-'"),
+        _matching(r"[a-z0-9][-a-z0-9]{0,55}-", "the start of the pods' names with its dash, such as 'job-workload-'"),
         None,
         "peer i is <HOSTNAME_PREFIX>0-<i>.<DOMAIN_NAME>",
     ),
@@ -284,8 +284,16 @@ def _read(setting: Setting, environ: Mapping[str, str], found: Found, workload: 
     try:
         return Value(setting.name, setting.parse(text), source, setting.help)
     except ValueError as wanted:
+        text = _excerpt(text)
         problem = f"{setting.name}={text!r} ({source}) should be {wanted}"
         return Value(setting.name, text, source, setting.help, problem)
+
+
+def _excerpt(text: str) -> str:
+    """A wrong value, as far as it can be shown: people paste private keys where public ones belong."""
+    if "PRIVATE KEY" in text:
+        return "(a private key)"
+    return text if len(text) <= 80 else text[:80] + "…"
 
 
 def _who_sets(name: str) -> str:

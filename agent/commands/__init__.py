@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
+from agent import __version__
+
 VERBS = {
     "run": "form the cluster and run a workload: the ENTRYPOINT of every pod",
     "status": "what this pod is doing, and with whom",
@@ -28,8 +30,12 @@ def dispatch(argv: Sequence[str]) -> int:
     """Run the verb in `argv`; returns the exit code. Prints errors, raises none but bugs."""
     from agent.errors import AgentError
 
-    parser = build_parser(_verb(argv))
+    verb = _verb(argv)
+    argv, rest = _split(argv) if verb == "run" else (argv, [])
+    parser = build_parser(verb)
     args = parser.parse_args(argv)
+    if verb == "run":
+        args.args = rest
     handler: Callable[[argparse.Namespace], int] | None = getattr(args, "handler", None)
     if handler is None:
         parser.print_help()
@@ -39,10 +45,22 @@ def dispatch(argv: Sequence[str]) -> int:
     except AgentError as error:
         print(f"a4-agent: {error}", file=sys.stderr)
         return int(error.code)
-    except KeyboardInterrupt:
-        return 130
     except BrokenPipeError:
         return 141  # the reader of our output has gone, as `| head` does
+    except Exception:
+        import traceback
+
+        traceback.print_exc()
+        print("a4-agent: this is a bug in a4-agent; please report it with the lines above", file=sys.stderr)
+        return 70
+    except KeyboardInterrupt:
+        return 130
+
+
+def _split(argv: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """What stands before and after the first `--`."""
+    at = list(argv).index("--") if "--" in argv else len(argv)
+    return argv[:at], argv[at + 1 :]
 
 
 def build_parser(verb: str = "") -> argparse.ArgumentParser:
@@ -53,6 +71,7 @@ def build_parser(verb: str = "") -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action="version", version=f"a4-agent {__version__}")
     subparsers = parser.add_subparsers(metavar="VERB", title="verbs")
     for name, text in VERBS.items():
         if name == verb:

@@ -33,6 +33,8 @@ def describe(settings: Settings, environ: Mapping[str, str], python: str, args: 
     if workload.kind == "mpi" and not settings.is_coordinator:
         return f"{head}# nothing is started here: pod 0 starts mpirun, which reaches this pod through sshd\n"
     launch = workload.launch(context)
+    if workload.kind == "mpi":
+        head += "# to read, not to paste: RUN-ID is drawn at each run, and its directory made then\n"
     return head + (f"{launch}\n" if launch else "# nothing is started: the cluster is formed and that is all\n")
 
 

@@ -21,25 +21,29 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(args: argparse.Namespace) -> int:
     directory = run_dir()
     plan = read_plan(directory)
-    missing = (read_state(directory) or {}).get("missing")
-    if plan is None and missing:
-        _print_missing(missing, args.json)
+    state = read_state(directory) or {}
+    if plan is None and state.get("missing"):
+        _print_missing(state["missing"], args.json)
         return 0
-    _print(plan or need_plan(directory), args.json)
+    _print(plan or need_plan(directory), state.get("lost", {}), args.json)
     return 0
 
 
-def _print(plan: Plan, as_json: bool) -> None:
+def _print(plan: Plan, lost: dict[str, str], as_json: bool) -> None:
+    """The plan, and why pods of it have gone since."""
     if as_json:
         import json
 
-        sys.stdout.write(json.dumps(plan.to_json()["peers"], indent=1) + "\n")
+        peers = [{**peer, "lost": lost.get(str(peer["index"]), "")} for peer in plan.to_json()["peers"]]
+        sys.stdout.write(json.dumps(peers, indent=1) + "\n")
         return
     rows = [
         [str(rank), str(peer.index), peer.name, peer.address, location_text(peer.place)]
         for rank, peer in enumerate(plan.peers)
     ]
     sys.stdout.write(render(["rank", "pod", "name", "address", "place"], rows, right=(0, 1)))
+    for index, why in lost.items():
+        sys.stdout.write(f"lost: pod {index}: {why}\n")
 
 
 def _print_missing(missing: dict[str, Any], as_json: bool) -> None:

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 
-from agent.errors import SettingsError
+from agent.errors import AgentError, SettingsError
 from agent.settings import NOT_A_POD, WORKLOADS, Settings, read_settings
 
 DESCRIPTION = """\
@@ -16,14 +16,19 @@ code. Started in every pod, usually as its ENTRYPOINT; pod 0 coordinates. WORKLO
   none           form the cluster and write the hostfiles
   connectivity   MPI ranks on every pod: placement, an all-reduce, latency and bandwidth of neighbours
   script         the task script that is mounted in the pod, on every pod
-and by default what A4_WORKLOAD says. ARGS go to the workload.
+and by default what A4_WORKLOAD says. ARGS go to the workload: connectivity takes --sizes and --repeats,
+a script whatever it takes.
 """
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser("run", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = subparsers.add_parser(
+        "run",
+        usage="a4-agent run [-h] [--order {topology,index}] [--dry-run] [WORKLOAD] [-- ARGS ...]",
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("workload", nargs="?", default="", metavar="WORKLOAD", help=", ".join(WORKLOADS))
-    parser.add_argument("args", nargs="*", metavar="-- ARGS", help="passed on to the workload")
     parser.add_argument(
         "--order",
         choices=("topology", "index"),
@@ -76,8 +81,11 @@ def _leave_message(error: SettingsError) -> None:
 
     index = os.environ.get("JOB_COMPLETION_INDEX", "")
     pod = int(index) if index.isdecimal() else 0
-    if read_state(run_dir()) is None:
-        overwrite(TERMINATION_LOG, termination_message(from_error(error), epoch="", pod=pod))
+    try:
+        if read_state(run_dir()) is None:
+            overwrite(TERMINATION_LOG, termination_message(from_error(error), epoch="", pod=pod))
+    except (AgentError, OSError):
+        pass  # the settings errors themselves are what matters
 
 
 def _dry_run(settings: Settings, args: argparse.Namespace) -> int:

@@ -62,6 +62,8 @@ def describe(state: dict[str, Any], alive: float | None, now: float) -> str:
         lines.append(f"run {state['run']['id']} ({state['run']['workload']})")
     for index, why in state.get("missing", {}).items():
         lines.append(f"  missing pod {index}: {why}")
+    for index, why in state.get("lost", {}).items():
+        lines.append(f"  lost pod {index}: {why}")
     if "end" in state:
         end = state["end"]
         where = f" ({end['where']})" if end.get("where") else ""

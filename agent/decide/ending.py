@@ -30,6 +30,9 @@ class JobEnd:
     origin: Origin = "agent"
     """Whose code it is: a workload may end with 75 too."""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "code", int(self.code))  # an Exit would print its name on Python 3.10
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 

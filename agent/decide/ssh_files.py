@@ -79,10 +79,13 @@ def known_hosts(port: int, keys: Mapping[str, str]) -> str:
     return "".join(f"{_host_entry(name, port)} {key}\n" for name, key in keys.items())
 
 
-def ssh_config(*, names: str, port: int, directory: str) -> str:
-    """Client side, for the peers matched by the pattern `names` only. `directory` as in `sshd_config`."""
+def ssh_config(*, prefix: str, domain: str, pods: int, port: int, directory: str) -> str:
+    """Client side, for this job's peers only, by full and by short name. `directory` as in `sshd_config`."""
+    short = " ".join(f"{prefix}0-{'?' * digits}" for digits in range(1, len(str(pods - 1)) + 1))
     return f"""\
-Host {names}
+Host {short}
+    HostName %h.{domain}
+Host {prefix}0-*.{domain} {short}
     User root
     Port {port}
     IdentityFile {directory}/client_key

@@ -8,8 +8,8 @@ from agent.decide.ending import JobEnd
 from agent.lifecycle.pod import Pod
 from agent.lifecycle.roster import Roster
 
-KNOWN_SECONDS = 5.0
-"""For workers that have been there to confirm the result, over a new connection if need be."""
+SIGNAL_SECONDS = 5.0
+"""For workers that have been there to confirm the result when the job was told to end; a lease otherwise."""
 EARLY_SECONDS = 20.0
 """For workers that are still starting to hear that the job has failed already."""
 EARLY_SIGNAL_SECONDS = 2.0
@@ -45,8 +45,9 @@ class Announcement:
     def _time_is_up(self) -> None:
         if self._over:
             return
-        missed = ", ".join(map(str, sorted(self._open)))
-        self._pod.log.warning(f"the result was not confirmed by pods {missed}")
+        missed = [index for index in sorted(self._open) if self._roster.peers[index].nonce]
+        if missed:
+            self._pod.log.warning(f"the result was not confirmed by pods {', '.join(map(str, missed))}")
         self._open.clear()
         self._end_if_confirmed()
 

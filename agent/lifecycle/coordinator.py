@@ -8,8 +8,8 @@ from agent import __version__
 from agent.decide.ending import JobEnd, from_bug, from_error, from_signal, merged
 from agent.decide.messages import Message
 from agent.decide.peers import peer_name
-from agent.errors import AgentError, Exit, IdentityRefused, MissingProgram, PeerLost, PeersMissing
-from agent.lifecycle.announcing import EARLY_SECONDS, EARLY_SIGNAL_SECONDS, KNOWN_SECONDS, Announcement
+from agent.errors import AgentError, Exit, IdentityRefused, PeerLost, PeersMissing
+from agent.lifecycle.announcing import EARLY_SECONDS, EARLY_SIGNAL_SECONDS, SIGNAL_SECONDS, Announcement
 from agent.lifecycle.forming import Forming
 from agent.lifecycle.pod import Pod
 from agent.lifecycle.results import check_results_dir, keep_results
@@ -42,6 +42,8 @@ class Coordinator:
         self._settle_until = 0.0
         self._leaving: set[int] = set()
         """Workers that said that they end by themselves."""
+        self._gone: dict[str, str] = {}
+        """Workers lost while the cluster sleeps: index → why."""
         self._sleeping = False
         self._over = False
 
@@ -51,6 +53,7 @@ class Coordinator:
             return
         pod = self._pod
         if not pod.alone:
+            self._machine.raise_file_limit()
             self._roster = self._make_roster()
             self._roster.start()
         pod.prepare()
@@ -64,10 +67,6 @@ class Coordinator:
         """What the run will need, before anybody waits for it. Raises AgentError."""
         if self._workload.kind == "mpi":
             self._mpi = find_mpi(self._pod)
-        if self._workload.name == "script" and not self._pod.settings.task_script:
-            raise MissingProgram(
-                "no task script is mounted", "mount one at /workload/task/task-script.sh (chart: task_script)"
-            )
         check_results_dir(self._pod)
 
     def _make_roster(self) -> Roster:
@@ -135,9 +134,10 @@ class Coordinator:
         if self._announcement is not None:
             self._announcement.confirmed(peer.index)
         if self._sleeping:
-            assert self._roster is not None
-            left = self._pod.settings.nnodes - sum(other.lost for other in self._roster.peers.values())
+            self._gone[str(peer.index)] = reason
+            left = self._pod.settings.nnodes - len(self._gone)
             self._pod.log.warning(f"peer {peer.index} is lost ({reason}); {left} pods are left")
+            self._pod.update_state(lost=self._gone)
         elif self._end is not None:
             return
         elif self._run is not None:
@@ -173,7 +173,7 @@ class Coordinator:
             self._roster.say(message)
 
     def _run_over(self, judgement: Judgement) -> None:
-        self._pod.event("run-ended", detail=str(judgement.end.code))
+        self._pod.event("run-ended", detail=str(int(judgement.end.code)))
         self._when_settled(lambda: self._close_run(judgement))
 
     def _when_settled(self, action: Any) -> None:
@@ -239,7 +239,7 @@ class Coordinator:
         """How long workers may take to hear of the end, and whether only those that have been there count."""
         waited_already = end.code in (Exit.PEERS_MISSING, Exit.IDENTITY)
         if self._pod.plan is not None or waited_already:
-            return KNOWN_SECONDS, True
+            return (SIGNAL_SECONDS if self._signal else max(self._pod.settings.lease, SIGNAL_SECONDS)), True
         return (EARLY_SIGNAL_SECONDS if self._signal else EARLY_SECONDS), False
 
     def _told(self, stay: bool) -> None:

@@ -13,6 +13,7 @@ from agent.lifecycle.pod import Pod
 from agent.lifecycle.roster import Roster
 from agent.machine.api import Timer
 
+STATE_SECONDS = 1.0
 FIRST_REPORT_SECONDS = 10.0
 REPORT_SECONDS = 30.0
 SHOWN_MISSING = 12
@@ -34,6 +35,7 @@ class Forming:
         self._unconfirmed: set[int] = set()
         self._deadline: Timer | None = None
         self._report_timer: Timer | None = None
+        self._state_timer: Timer | None = None
         self.facts: dict[int, Facts] = {}
         self.over = False
         """Formed, or given up."""
@@ -44,6 +46,7 @@ class Forming:
         if self._roster is not None:
             self._deadline = self._machine.later(self._settings.peer_timeout, self._deadline_passed)
             self._report_timer = self._machine.later(FIRST_REPORT_SECONDS, self._report)
+            self._state_timer = self._machine.later(STATE_SECONDS, self._keep_state)
 
     def message(self, index: int, message: Message) -> None:
         """`facts` or `planned` of a worker."""
@@ -64,7 +67,7 @@ class Forming:
     def close(self) -> None:
         """No more reports, no deadline."""
         self.over = True
-        for timer in (self._deadline, self._report_timer):
+        for timer in (self._deadline, self._report_timer, self._state_timer):
             if timer is not None:
                 timer.cancel()
 
@@ -131,8 +134,12 @@ class Forming:
         self._pod.log.info(f"waiting for {len(absent)} of {self._settings.nnodes} pods:")
         for line in lines:
             self._pod.log.info(f"  {line}")
-        self._pod.update_state(missing={str(index): why for index, why in absent.items()})
         self._report_timer = self._machine.later(REPORT_SECONDS, self._report)
+
+    def _keep_state(self) -> None:
+        """For `a4-agent status` and `peers`, more often than for the log."""
+        self._pod.update_state(missing={str(index): why for index, why in self.waiting_for().items()})
+        self._state_timer = self._machine.later(STATE_SECONDS, self._keep_state)
 
     def _deadline_passed(self) -> None:
         assert self._roster is not None

@@ -42,6 +42,7 @@ class Part:
         self._timer: Timer | None = None
         self._stopping = False
         self._had_process = False
+        self._gone = False
         self.over = False
 
     def start(self, launch: Launch | None) -> None:
@@ -51,24 +52,31 @@ class Part:
             self._child = self._machine.start(launch, self._exited, self._output)
 
     def stop(self) -> None:
-        """SIGTERM, and SIGKILL when that does not help; a second call kills at once."""
-        if self.over:
+        """SIGTERM, and SIGKILL when that does not help in time. Further calls change nothing."""
+        if self._stopping:
             return
+        self._stopping = True
         if self._child is None:
-            if not self._stopping:
-                self._exited(0)
-        elif self._stopping:
-            self._kill()
+            self._exited(0)
         else:
             self._child.signal(signal.SIGTERM)
-            self._timer = self._machine.later(self._term_seconds, self._kill)
-        self._stopping = True
+            self._timer = self._machine.later(self._term_seconds, self.kill)
 
-    def _kill(self) -> None:
-        if self._child is not None and not self.over:
+    def kill(self) -> None:
+        """No more patience. What even SIGKILL does not end (a device that hangs) is left and said."""
+        if self._child is not None:
             self._child.signal(signal.SIGKILL)
+            self._machine.later(KILL_SECONDS, self._leave_unkillable)
+
+    def _leave_unkillable(self) -> None:
+        if self._child is not None:
+            self._log.error(f"process {self._child.pid} of the run cannot be killed")
+            self._exited(-signal.SIGKILL)
 
     def _exited(self, status: int) -> None:
+        if self._gone:
+            return
+        self._gone = True
         if self._timer is not None:
             self._timer.cancel()
         self._child = None

@@ -87,7 +87,7 @@ class Pod:
         for path in (self.dir.channels, self.dir.ssh):
             self.machine.make_private_dir(path)
         for path in (self.dir.plan, self.dir.facts):
-            self.write(path, "null\n", 0o600)
+            self.machine.remove(path)
         self.write(self.dir.events, "", 0o600)
         self.write(self.dir.token, self.nonce + "\n", 0o600)
         self.event("agent-started", when=self.job.started)
@@ -111,7 +111,7 @@ class Pod:
             config=self.dir.sshd_config,
             addresses=[self.interface.address, "127.0.0.1"],
             port=self.settings.ssh_port,
-            path=self._path(),
+            path=self.search_path(),
             listening=listens,
         )
         self._sshd.start()
@@ -134,7 +134,7 @@ class Pod:
     def _write_ssh_files(self) -> None:
         # Imported here: a pod that is alone has no keys, and cryptography costs 12 ms.
         from agent.decide.keys import JobKeys
-        from agent.decide.ssh_files import authorized_keys, known_hosts, ssh_config, sshd_config, with_block
+        from agent.decide.ssh_files import authorized_keys, known_hosts, ssh_config, sshd_config
 
         settings, write = self.settings, self.write
         keys = JobKeys(self.job.secret, settings.epoch)
@@ -145,22 +145,34 @@ class Pod:
             peer_name(settings.hostname_prefix, index, settings.domain_name): keys.host_public(index)
             for index in range(settings.nnodes)
         }
-        names = f"{settings.hostname_prefix}0-*.{settings.domain_name}"
         ssh = self.dir.ssh
         write(f"{ssh}/host_key", keys.host_private(settings.index), 0o600)
         write(f"{ssh}/client_key", keys.client_private(), 0o600)
         write(f"{ssh}/authorized_keys", authorized_keys(keys.client_public(), settings.ssh_public_key), 0o600)
         write(f"{ssh}/known_hosts", known_hosts(settings.ssh_port, hosts), 0o600)
-        write(self.dir.ssh_config, ssh_config(names=names, port=settings.ssh_port, directory=ssh), 0o600)
+        client = ssh_config(
+            prefix=settings.hostname_prefix,
+            domain=settings.domain_name,
+            pods=settings.nnodes,
+            port=settings.ssh_port,
+            directory=ssh,
+        )
+        write(self.dir.ssh_config, client, 0o600)
         write(
             self.dir.sshd_config,
             sshd_config(port=settings.ssh_port, addresses=addresses, directory=ssh, session_env=session_env),
             0o600,
         )
-        self.make_dir("/root/.ssh", 0o700)
-        present = self.machine.read(ROOT_SSH_CONFIG) or ""
-        write(ROOT_SSH_CONFIG, with_block(present, f"Include {self.dir.ssh_config}"), 0o600)
+        self.attempt(self._write_root_ssh_config)
         write(f"{self.dir.path}/control-channel.sh", self._channel_script(), 0o700)
+
+    def _write_root_ssh_config(self) -> None:
+        """For people's hands only, so a read-only home is no reason to end."""
+        from agent.decide.ssh_files import with_block
+
+        self.machine.make_dir("/root/.ssh", 0o700)
+        present = self.machine.read(ROOT_SSH_CONFIG) or ""
+        self.machine.write(ROOT_SSH_CONFIG, with_block(present, f"Include {self.dir.ssh_config}"), 0o600)
 
     def _channel_script(self) -> str:
         text = self.machine.read(shipped("entrypoints", "control-channel.sh"))
@@ -168,7 +180,7 @@ class Pod:
             raise RuntimeError("the installation lacks entrypoints/control-channel.sh")
         return text
 
-    def _path(self) -> str:
+    def search_path(self) -> str:
         return self.job.environ.get("PATH") or "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
     # Knowing itself

@@ -15,9 +15,11 @@ from agent.workloads.base import Judgement
 def check_results_dir(pod: Pod) -> None:
     """Raises DirectoryUnusable when results could not be stored later."""
     directory = pod.settings.results_dir
+    probe = f"{directory}/.a4-agent-probe"
     try:
         pod.machine.make_dir(directory)
-        pod.machine.write(f"{directory}/.a4-agent-probe", "")
+        pod.machine.write(probe, "")
+        pod.machine.remove(probe)
     except OSError as error:
         raise DirectoryUnusable(
             f"A4_RESULTS_DIR={directory} cannot be written: {error.strerror}", "mount it, or set another one"
@@ -27,7 +29,7 @@ def check_results_dir(pod: Pod) -> None:
 def keep_results(pod: Pod, run_id: str, judgement: Judgement) -> None:
     """Show the table and store it; a full disk costs the file, not the job's code."""
     if judgement.text:
-        pod.machine.emit(1, judgement.text.encode())
+        pod.machine.emit(1, judgement.text.encode(errors="backslashreplace"))
     directory = pod.settings.results_dir
     run_dir = pod.dir.run(run_id)
     result = pod.log.masked(json.dumps(_result(pod, run_id, judgement), indent=1) + "\n")

@@ -18,6 +18,7 @@ MANY_PODS = 256
 ADDRESS_SECONDS = 5.0
 """An address older than this is looked up again before the next try: the pod may have moved."""
 SILENT_BEATS = 3
+SILENT = Problem("agent", "logged in, but no a4-agent answers there")
 
 
 def beat_seconds(lease: float, pods: int) -> float:
@@ -143,7 +144,7 @@ class Roster:
             return
         peer.link.attach(result)
         result.receive(lambda line: self._line(peer, result, line), lambda reason: self._ended(peer, result, reason))
-        self._note(peer, Problem("agent", "logged in, but no a4-agent answers there"))
+        peer.problem, peer.problem_since = SILENT, self._machine.now()
         peer.link.mention({**self._hello, "index": peer.index, "knows": peer.nonce})
         self._machine.later(GREETING_SECONDS, lambda: self._check_greeting(peer, result))
 

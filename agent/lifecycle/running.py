@@ -22,7 +22,7 @@ ANSWER_SECONDS = 7.0
 
 def find_mpi(pod: Pod) -> Mpi:
     """The pod's mpirun and its version. Raises MissingProgram or SystemFault."""
-    path = pod.job.environ.get("PATH", "")
+    path = pod.search_path()
     program = pod.machine.find_program("mpirun", path)
     if program is None:
         raise MissingProgram(f"mpirun is not on PATH ({path})", "the image needs Open MPI 4 or 5")
@@ -34,6 +34,8 @@ def find_mpi(pod: Pod) -> Mpi:
     if version is None:
         first = text.strip().splitlines()[:1]
         raise MissingProgram(f"{program} is not Open MPI's mpirun; it says {first}", "Open MPI 4 or 5 is needed")
+    if version.major < 4:
+        raise MissingProgram(f"{program} is Open MPI {version}", "Open MPI 4 or 5 is needed")
     return Mpi(program, version)
 
 
@@ -123,7 +125,7 @@ class Run:
         try:
             self._part.start(launch)
         except OSError as error:
-            self._status = Exit.MISSING_PROGRAM
+            self._status = int(Exit.MISSING_PROGRAM)
             what = f"{self._workload.name} cannot be started: {error}"
             self.cancel(JobEnd(Exit.MISSING_PROGRAM, what, self._pod.where(self._context.index)))
 
@@ -152,7 +154,7 @@ class Run:
 
     def hurry(self) -> None:
         """No more patience with our own part."""
-        self._part.stop()
+        self._part.kill()
 
     def _stop(self) -> None:
         """End every part that is still going."""

@@ -50,8 +50,8 @@ def serve(job: Job, log: Log) -> int:
     role = make_role(pod)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.on_signal(number, role.signalled)
-    # A lost terminal is no reason to end a job.
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    # A lost terminal is no reason to end a job. Not SIG_IGN, which what we start would inherit.
+    loop.on_signal(signal.SIGHUP, lambda number: None)
     loop.post(role.start)
     while not ended:
         try:

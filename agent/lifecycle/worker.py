@@ -39,9 +39,13 @@ class Worker:
         """Why this pod ends by itself, when it does."""
         self._deadline: Timer | None = None
         self._beat = beat_seconds(pod.settings.lease, pod.settings.nnodes)
+        self._signalled = False
         self._over = False
 
     def start(self) -> None:
+        """Raises AgentError."""
+        if self._over:
+            return
         pod = self._pod
         pod.prepare()
         self._machine.accept(pod.dir.channels, self._opened)
@@ -77,6 +81,12 @@ class Worker:
             self._message(message)
 
     def _hello(self, channel: Channel, message: Message) -> None:
+        if message.get("v") != CHANNEL_VERSION or message.get("index") != self._settings.index:
+            self._pod.log.warning(
+                f"a coordinator with control channel {message.get('v')} for pod {message.get('index')} was turned away"
+            )
+            channel.close()
+            return
         nonce = str(message.get("nonce"))
         if nonce != self._coordinator:
             if self._coordinator and (self._run_id or self._end is not None):
@@ -139,10 +149,11 @@ class Worker:
         context = run_context(self._pod, self._run_id, message.get("args", ()))
         try:
             part.start(workload.launch(context))
-        except OSError as error:
-            self._pod.log.error(f"cannot start {workload.name}: {error}")
+        except (OSError, AgentError) as error:
+            what = error.what if isinstance(error, AgentError) else f"{workload.name} cannot be started: {error}"
+            self._pod.log.error(what)
             self._part = None
-            self._say_done(Exit.MISSING_PROGRAM, f"{workload.name} cannot be started: {error}")
+            self._say_done(Exit.MISSING_PROGRAM, what)
 
     def _stop_part(self) -> None:
         if self._part is not None:
@@ -160,6 +171,8 @@ class Worker:
 
     def _result(self, message: Message) -> None:
         self._end = JobEnd.from_json(message["end"])
+        if self._own_end is None:
+            self._pod.report_end(self._end)
         self._pod.record_end(self._end, str(message.get("run", "")), self._code())
         self._link.say({"type": "bye"})
         if message.get("stay") and self._own_end is None:
@@ -183,10 +196,17 @@ class Worker:
             self._pod.finish(self._code())
         elif self._end is not None:
             self._leave()
+        elif self._signalled and self._part is not None:
+            self._part.kill()
         else:
+            self._signalled = True
             self._end_by_oneself(from_signal(number, self._pod.where(self._settings.index)))
 
     def _end_by_oneself(self, end: JobEnd) -> None:
+        if self._end is not None:
+            self._pod.log.error(f"after the job's end: {end}")
+            self._leave()
+            return
         if self._own_end is None:
             self._own_end = end
             self._pod.report_end(end)

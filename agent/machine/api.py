@@ -7,7 +7,7 @@ Callbacks come one at a time, never from inside the call that asked for them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from agent.launch import Launch
@@ -42,7 +42,7 @@ class Target:
     address: str
     port: int
     host_key: str
-    client_key: str
+    client_key: str = field(repr=False)
     command: str
 
 
@@ -120,6 +120,9 @@ class Machine(Protocol):
 
     def core_count(self) -> int: ...
 
+    def raise_file_limit(self) -> None:
+        """Allow this process as many open files as it may have: each peer takes three."""
+
     def find_program(self, name: str, path: str) -> str | None:
         """Absolute path of a program on the search path `path`."""
 
@@ -158,7 +161,8 @@ class Machine(Protocol):
     def overwrite(self, path: str, text: str) -> None:
         """Write into an existing file in place; nothing happens when it is not there."""
 
-    def exists(self, path: str) -> bool: ...
+    def remove(self, path: str) -> None:
+        """Take a file away; one that is not there is no error."""
 
     def make_dir(self, path: str, mode: int = 0o755) -> None: ...
 

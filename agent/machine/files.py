@@ -14,7 +14,7 @@ def read(path: str) -> str | None:
     try:
         with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
             return file.read()
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
 
 
@@ -58,13 +58,22 @@ def make_private_dir(path: str) -> None:
     Raises SystemFault when something else is there.
     """
     path = path.rstrip("/")  # lstat would look through a link otherwise
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with suppress(FileExistsError):
-        os.mkdir(path, 0o700)
-    seen = os.lstat(path)
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with suppress(FileExistsError):
+            os.mkdir(path, 0o700)
+        seen = os.lstat(path)
+    except OSError as error:
+        raise SystemFault(f"{path} cannot be made: {error.strerror}", "set A4_RUN_DIR to another path") from error
     other_use = "remove it, or set A4_RUN_DIR to another path"
     if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.geteuid():
         raise SystemFault(f"{path} is not a directory of this user's own", other_use)
     if seen.st_mode & stat.S_ISVTX:
-        raise SystemFault(f"{path} is a directory that others share, as /tmp is", other_use)
+        raise SystemFault(f"{path} is shared with others", "set A4_RUN_DIR to a directory of root's own")
     os.chmod(path, 0o700)
+
+
+def remove(path: str) -> None:
+    """Take a file away; one that is not there is no error."""
+    with suppress(FileNotFoundError):
+        os.unlink(path)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from agent.machine.workers import Workers
 
 MOST_THREADS = 64
+MOST_FILES = 65536
+"""Children inherit the limit, and some close every possible descriptor one by one."""
 
 
 class Host:
@@ -93,6 +95,13 @@ class Host:
     def port_holder(self, address: str, port: int) -> str:
         return inventory.port_holder(address, port)
 
+    def raise_file_limit(self) -> None:
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = min(hard, MOST_FILES) if hard != resource.RLIM_INFINITY else MOST_FILES
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+
     def find_program(self, name: str, path: str) -> str | None:
         return process.find_program(name, path)
 
@@ -125,8 +134,8 @@ class Host:
     def overwrite(self, path: str, text: str) -> None:
         files.overwrite(path, text)
 
-    def exists(self, path: str) -> bool:
-        return os.path.exists(path)
+    def remove(self, path: str) -> None:
+        files.remove(path)
 
     def make_dir(self, path: str, mode: int = 0o755) -> None:
         os.makedirs(path, mode, exist_ok=True)

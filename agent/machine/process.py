@@ -95,7 +95,8 @@ class RunningChild:
 
 def find_program(name: str, path: str) -> str | None:
     """Absolute path of a program; sbin directories are looked at too, as images leave them off PATH."""
-    found = shutil.which(name, path=os.pathsep.join([path, "/usr/local/sbin", "/usr/sbin", "/sbin"]))
+    folders = [folder for folder in path.split(os.pathsep) if folder]  # an empty one would mean here
+    found = shutil.which(name, path=os.pathsep.join([*folders, "/usr/local/sbin", "/usr/sbin", "/sbin"]))
     return os.path.abspath(found) if found else None
 
 
@@ -160,11 +161,11 @@ def send_signal(pid: int, number: int) -> None:
 
 
 def emit(stream: int, data: bytes) -> None:
-    """Write to the agent's own stdout or stderr; a reader that has gone must not end the job."""
+    """Write to the agent's own stdout or stderr; a reader that has gone, or a full disk, must not end the job."""
     sys.stdout.flush()
     view = memoryview(data)
     try:
         while view:
             view = view[os.write(stream, view) :]
-    except BrokenPipeError:
+    except OSError:
         pass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import select
 import socket
 import threading
 from collections.abc import Callable
@@ -22,6 +23,10 @@ CONNECT_SECONDS = 5.0
 HANDSHAKE_SECONDS = 20.0
 LAST_WORDS_BYTES = 4096
 IDLE_SOCKET_SECONDS = 3600.0  # paramiko wakes ten times a second otherwise
+UNACKNOWLEDGED_MILLISECONDS = 30_000
+"""A peer whose machine confirms nothing for so long is cut off, so that no writer waits longer."""
+PIECE = 16384
+FLUSH_SECONDS = 0.05
 KEX = ("curve25519-sha256@libssh.org", "curve25519-sha256")
 CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr")
 
@@ -91,10 +96,11 @@ def handshake(
             channel = transport.open_session(timeout=seconds)
             channel.exec_command(target.command.encode())
             sock.settimeout(IDLE_SOCKET_SECONDS)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNACKNOWLEDGED_MILLISECONDS)
             return transport, channel
     except paramiko.AuthenticationException:
         problem = Problem("key-refused", f"{target.address} refuses the job's SSH key (another secret or epoch there?)")
-    except (paramiko.SSHException, EOFError, OSError) as error:
+    except Exception as error:  # whatever answers there may send anything, and paramiko trips over it in many ways
         problem = Problem("ssh", f"SSH to {target.address}:{target.port} broke: {error or 'connection closed'}")
     finally:
         limit.cancel()
@@ -149,6 +155,7 @@ class SshChannel:
         self._fd = channel.fileno()
         self._buffer = LineBuffer()
         self._unsent = b""
+        self._flushing = False
         self._words = b""
         """The end of what the remote command said on stderr."""
         self._line: Callable[[bytes], None] = lambda line: None
@@ -167,17 +174,38 @@ class SshChannel:
             return
         self._loop.forget(self._fd)
         self._fd = -1
+        self._channel.close()  # its two pipe descriptors would wait for the garbage collector
         _hang_up(self._transport.sock)  # wakes paramiko's reader at once
         self._transport.close()
+        self._line, self._ended = (lambda line: None), (lambda reason: None)
 
     def _flush(self) -> None:
+        """Send what the socket takes now; paramiko itself would wait for a peer that takes nothing."""
+        from paramiko import SSHException
+
         try:
-            while self._unsent and self._fd >= 0:
-                self._unsent = self._unsent[self._channel.send(self._unsent) :]
+            while self._unsent and self._fd >= 0 and self._takes_more():
+                self._unsent = self._unsent[self._channel.send(self._unsent[:PIECE]) :]
         except TimeoutError:
-            self._loop.later(0.05, self._flush)  # the peer's window is full
-        except OSError:
-            self._unsent = b""  # its end is reported by the reading side
+            pass  # the peer's window is full
+        except (OSError, EOFError, SSHException):
+            self._unsent = b""
+            self._loop.post(lambda: self._end("the connection broke"))
+        if self._unsent and self._fd >= 0 and not self._flushing:
+            self._flushing = True
+            self._loop.later(FLUSH_SECONDS, self._flush_again)
+
+    def _flush_again(self) -> None:
+        self._flushing = False
+        self._flush()
+
+    def _takes_more(self) -> bool:
+        sock = self._transport.sock
+        if sock.fileno() < 0:
+            raise EOFError
+        poll = select.poll()
+        poll.register(sock, select.POLLOUT)
+        return bool(poll.poll(0))
 
     def _readable(self) -> None:
         # Left unread, it would keep the descriptor ready and the loop spinning.
@@ -207,5 +235,6 @@ class SshChannel:
     def _end(self, reason: str) -> None:
         if self._fd < 0:
             return
+        ended = self._ended
         self.close()
-        self._ended(reason)
+        ended(reason)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from agent.errors import UsageError
 from agent.workloads.base import Workload
 
 
 def find_workload(name: str) -> Workload:
-    """The workload of that name; settings have refused all others."""
+    """The workload of that name. Raises UsageError for another, which only a pod of another release asks for."""
     if name == "connectivity":
         from agent.workloads.connectivity import Connectivity
 
@@ -15,6 +16,8 @@ def find_workload(name: str) -> Workload:
         from agent.workloads.script import Script
 
         return Script()
-    from agent.workloads.nothing import Nothing
+    if name == "none":
+        from agent.workloads.nothing import Nothing
 
-    return Nothing()
+        return Nothing()
+    raise UsageError(f"this a4-agent has no workload {name!r}", "do all pods run the same release?")

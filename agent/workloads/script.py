@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agent.decide.ending import from_status
+from agent.errors import MissingProgram
 from agent.launch import Launch
 from agent.paths import HOSTFILE, HOSTFILE_ONE_PER_NODE
 from agent.workloads.base import Judgement, Kind, Outcome, RunContext
@@ -13,6 +14,11 @@ class Script:
     kind: Kind = "everywhere"
 
     def launch(self, context: RunContext) -> Launch:
+        """Raises MissingProgram when no script is mounted."""
+        if not context.script:
+            raise MissingProgram(
+                "no task script is mounted", "mount one at /workload/task/task-script.sh (chart: task_script)"
+            )
         rank = str(context.plan.node_rank(context.index))
         given = {
             "A4_RUN": context.run_id,

@@ -22,7 +22,6 @@ from agent.decide.ssh_files import (
 )
 
 KEYS = JobKeys(b"s" * 32, "epoch")
-PEERS = "job-workload-0-*.job.local"
 PEER = "job-workload-0-3.job.local"
 
 
@@ -91,9 +90,21 @@ def ssh_says(path: Path, host: str) -> dict[str, list[str]]:
     return settings_of(shown.stdout)
 
 
+def client_config(directory: Path) -> str:
+    return ssh_config(prefix="job-workload-", domain="job.local", pods=12, port=2345, directory=str(directory))
+
+
+@pytest.mark.parametrize("name", ["job-workload-0-3", "job-workload-0-11"])
+def test_ssh_completes_short_names(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "ssh_config"
+    path.write_text(client_config(tmp_path))
+    said = ssh_says(path, name)
+    assert (said["hostname"], said["port"]) == ([f"{name}.job.local"], ["2345"])
+
+
 def test_ssh_uses_it_for_peers(tmp_path: Path) -> None:
     path = tmp_path / "ssh_config"
-    path.write_text(ssh_config(names=PEERS, port=2345, directory=str(tmp_path)))
+    path.write_text(client_config(tmp_path))
     said = ssh_says(path, PEER)
     expected = {
         "user": "root",
@@ -111,10 +122,10 @@ def test_ssh_uses_it_for_peers(tmp_path: Path) -> None:
     assert said["stricthostkeychecking"] in (["true"], ["yes"])
 
 
-@pytest.mark.parametrize("host", ["github.com", "job-workload-0-3", "job-workload-1-3.job.local", "job.local"])
+@pytest.mark.parametrize("host", ["github.com", "job-workload-0-3.other", "job-workload-1-3.job.local", "job.local"])
 def test_ssh_leaves_other_hosts_alone(host: str, tmp_path: Path) -> None:
     ours, none = tmp_path / "ssh_config", tmp_path / "empty"
-    ours.write_text(ssh_config(names=PEERS, port=2345, directory=str(tmp_path)))
+    ours.write_text(client_config(tmp_path))
     none.write_text("")
     assert ssh_says(ours, host) == ssh_says(none, host)
 

@@ -206,8 +206,11 @@ class FakeMachine:
             self._may_fail(path)
             self.files[path] = text
 
-    def exists(self, path: str) -> bool:
-        return path in self.files or path in self.directories
+    def raise_file_limit(self) -> None:
+        pass
+
+    def remove(self, path: str) -> None:
+        self.files.pop(path, None)
 
     def make_dir(self, path: str, mode: int = 0o755) -> None:
         if path not in self.directories:
