@@ -16,6 +16,8 @@ TAIL_BYTES = 65536
 LOOK_SECONDS = 5.0
 ENDING_SECONDS = 10.0
 """For a process that has reported its end to come to it."""
+AFTERWARDS_SECONDS = 8.0
+"""Of the pod's grace time, for telling all pods and the three seconds that are kept free."""
 ANSWER_SECONDS = 7.0
 """For a worker to clean up and answer, beyond what its workload may take to end."""
 
@@ -161,12 +163,18 @@ class Run:
         if self._stopped:
             return
         self._stopped = True
-        self._say({"type": "stop", "run": self._context.run_id})
         if self._status is None:
             self._part.stop()
-        patience = term_seconds(self._pod.settings.grace) + KILL_SECONDS + ANSWER_SECONDS
+        if self._status is not None or self._workload.kind != "mpi":
+            self._say_stop()
+        grace = self._pod.settings.grace
+        patience = min(term_seconds(grace) + KILL_SECONDS + ANSWER_SECONDS, max(2.0, grace - AFTERWARDS_SECONDS))
         self._pod.machine.later(patience, self._stop_waiting)
         self._judge_if_over()
+
+    def _say_stop(self) -> None:
+        """To the workers. In an MPI run only when mpirun has ended: it gives remote ranks their time, too."""
+        self._say({"type": "stop", "run": self._context.run_id})
 
     def _stop_waiting(self) -> None:
         for index in sorted(self._open):
@@ -176,7 +184,9 @@ class Run:
 
     def _local_over(self, status: int) -> None:
         self._status = status
-        if self._workload.kind == "mpi":
+        if self._stopped and self._workload.kind == "mpi":
+            self._say_stop()
+        elif self._workload.kind == "mpi":
             self._stop()
         elif status and self._cause is None:
             self.cancel(self._workload.judge(self._context, Outcome(status)).end)
@@ -186,12 +196,17 @@ class Run:
         if self._judged or self._status is None or self._open:
             return
         self._judged = True
-        record = self._record()
         outcome = Outcome(
-            self._status, record, self._tail.decode(errors="replace"), self._tokens, dict(self._lost), self._stuck
+            status=self._status,
+            record=self._record(),
+            output=self._tail.decode(errors="replace"),
+            tokens=self._tokens,
+            lost=dict(self._lost),
+            cause=self._cause,
+            stuck=self._stuck,
         )
         judgement = self._workload.judge(self._context, outcome)
-        if self._cause is not None:
+        if self._cause is not None and self._workload.kind != "mpi":
             judgement = Judgement(self._cause, judgement.text, judgement.data, judgement.log_name)
         self._over(judgement)
 

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from agent.machine.ssh import Dialer
     from agent.machine.workers import Workers
 
-MOST_THREADS = 64
+MOST_HANDSHAKES = 64
+MOST_LOOK_UPS = 32
+"""Threads apart from those for handshakes: a DNS server that does not answer must not hold up peers that do."""
 MOST_FILES = 65536
 """Children inherit the limit, and some close every possible descriptor one by one."""
 
@@ -29,7 +31,7 @@ class Host:
 
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
-        self._workers: Workers | None = None
+        self._look_ups: Workers | None = None
         self._resolver: Resolver | None = None
         self._dialer: Dialer | None = None
 
@@ -45,9 +47,12 @@ class Host:
     def resolve(self, names: Sequence[str], done: Callable[[str, str | Problem], None]) -> None:
         if self._resolver is None:
             from agent.machine.dns import Resolver
+            from agent.machine.workers import Workers
 
             self._resolver = Resolver()
-        resolver = self._resolver
+            self._look_ups = Workers(self.loop, MOST_LOOK_UPS)
+        resolver, look_ups = self._resolver, self._look_ups
+        assert look_ups is not None
 
         def work(name: str) -> Callable[[], Action]:
             def look() -> Action:
@@ -57,13 +62,14 @@ class Host:
             return look
 
         for name in names:
-            self._threads().submit(work(name))
+            look_ups.submit(work(name))
 
     def connect(self, target: Target, done: Callable[[Channel | Problem], None]) -> None:
         if self._dialer is None:
             from agent.machine.ssh import Dialer
+            from agent.machine.workers import Workers
 
-            self._dialer = Dialer(self.loop, self._threads())
+            self._dialer = Dialer(self.loop, Workers(self.loop, MOST_HANDSHAKES))
         self._dialer.dial(target, done)
 
     def accept(self, directory: str, opened: Callable[[Channel], None]) -> None:
@@ -148,10 +154,3 @@ class Host:
 
     def draw_nonce(self) -> str:
         return secrets.token_hex(16)
-
-    def _threads(self) -> Workers:
-        if self._workers is None:
-            from agent.machine.workers import Workers
-
-            self._workers = Workers(self.loop, MOST_THREADS)
-        return self._workers

@@ -50,7 +50,14 @@ def gpu_count() -> int:
 
 
 def core_count() -> int:
-    return len(os.sched_getaffinity(0))
+    """Cores that this pod may use: those it may run on, or its cgroup's share, whichever is less."""
+    allowed = len(os.sched_getaffinity(0))
+    try:
+        with open("/sys/fs/cgroup/cpu.max", encoding="ascii") as file:
+            quota, period = file.read().split()
+    except (OSError, ValueError):
+        return allowed
+    return allowed if quota == "max" else max(1, min(allowed, int(quota) // int(period)))
 
 
 def port_holder(address: str, port: int) -> str:

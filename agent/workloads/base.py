@@ -61,6 +61,8 @@ class Outcome:
     """Each pod's token in plan order."""
     lost: Mapping[int, str] = field(default_factory=dict)
     """Pods that the coordinator does not hear: completion index → why."""
+    cause: JobEnd | None = None
+    """Why the run was ended before its own end, if it was."""
     stuck: bool = False
     """The process had reported its end and did not come to it: `status` is from our ending it."""
 

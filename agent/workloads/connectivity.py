@@ -57,11 +57,13 @@ class Connectivity:
 
 
 def _end(context: RunContext, outcome: Outcome, record: Record, verdict: Verdict) -> JobEnd:
-    """The ranks' own record first, then pods that are lost, then what mpirun's status means."""
+    """The ranks' own record first, then why the run was ended, lost pods, and what mpirun's status means."""
     assert context.mpi is not None
     reasons = "\n".join(verdict.reasons)
     if verdict.code:
         return JobEnd(verdict.code, "the connectivity test found something wrong", why=reasons)
+    if outcome.cause is not None:
+        return outcome.cause
     if verdict.code is None and outcome.lost:
         lost = "; ".join(f"pod {index}: {why}" for index, why in outcome.lost.items())
         return JobEnd(Exit.TRY_AGAIN, "pods were lost during the connectivity test", why=f"{lost}\n{reasons}")

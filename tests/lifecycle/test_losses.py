@@ -128,7 +128,7 @@ def test_a_worker_lost_while_the_others_are_being_stopped() -> None:
     world.pod(1).agent.children[-1].die(7)
     world.at(7, world.pod(2).kill)
     assert world.run() == {0: 7, 1: 7, 2: KILLED, 3: 7}, world.dump()
-    assert world.last([world.pod(1), world.pod(3)]) < 20
+    assert world.last([world.pod(1), world.pod(3)]) < 5 + 30 - 3
     assert world.last() < 15 + LEASE + BEATS  # the coordinator gives the lost one its lease
 
 
