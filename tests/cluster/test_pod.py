@@ -118,6 +118,8 @@ def test_verbs_answer_while_the_cluster_forms(start: Start) -> None:
     dry = run(0, [*AGENT, "run", "connectivity", "--dry-run"])
     assert dry.returncode == 0, dry
     assert "--hostfile /etc/job-worker-services.txt" in dry.stdout
+    args = run(0, [*AGENT, "run", "connectivity", "--dry-run", "--", "--repeats", "5"])
+    assert "connectivity.py --repeats 5" in args.stdout, args
 
 
 def test_verbs_answer_after_the_cluster_has_formed(start: Start) -> None:
@@ -132,5 +134,5 @@ def test_verbs_answer_after_the_cluster_has_formed(start: Start) -> None:
     assert "sleeps after its run" in run(1, [*AGENT, "status"]).stdout
     # In an ssh session the pod's own environment is not there; the state in the run directory is.
     peer = trial.cluster.spec.pod_name(1)
-    far = run(0, ["ssh", peer, *AGENT, "status"], timeout=30)
+    far = run(0, ["ssh", peer.split(".")[0], *AGENT, "status"], timeout=30)
     assert "sleeps after its run" in far.stdout, far

@@ -141,6 +141,18 @@ def test_sigterm_to_all_is_143_everywhere(start: Start) -> None:
     all_codes(trial, 143)
 
 
+def test_every_pod_has_time_to_save_when_all_are_told_to_end(start: Start) -> None:
+    save = "trap 'sleep 1.5; echo saved; exit 0' TERM; echo ready; while :; do sleep 0.1; done"
+    trial = start(3, script=save)
+    for index in range(3):
+        trial.until_event(index, "run-started")
+    while not all("ready" in trial.cluster.logs(index) for index in range(3)):
+        trial.until(0, "true")
+    trial.cluster.terminate()
+    all_codes(trial, 143)
+    assert ["saved" in trial.cluster.logs(index) for index in range(3)] == [True] * 3
+
+
 def test_sigterm_to_one_worker_during_a_run(start: Start) -> None:
     trial = start(3, script=MARK)
     trial.until_event(2, "run-started")
