@@ -76,7 +76,7 @@ def test_names_follow_the_pod_contract() -> None:
         (ClusterSpec(pods=2, ssh_port=0), "port: 1 to 65535"),
         (ClusterSpec(pods=2, name="Not_A_Label"), "name: small letters"),
         (ClusterSpec(pods=2, late={2: 1}), "late: there is no pod 2, only 0 to 1"),
-        (ClusterSpec(pods=2, late={1: -1}), "late: 0 or more seconds"),
+        (ClusterSpec(pods=2, late={1: -1}), "seconds: 0 or more, not -1"),
         (ClusterSpec(pods=2, dead=frozenset({7})), "dead: there is no pod 7"),
         (
             ClusterSpec(pods=2, metadata="tea"),

@@ -80,6 +80,8 @@ def held(mpi: Mpi, pods: Pods) -> Iterator[Callable[[], End]]:
     with pods.started(connectivity(mpi, pods)) as process:
         # Opening the FIFO waits for a rank that reads it. The open end is held by a process of the pod.
         pods.pods[1].run("exec 3>/run/token; sleep 600 >/dev/null 2>&1 &")
+        # Rank 0 may still be on its way to the first line of its record.
+        pods.pods[0].run(f"until grep -qs start {pods.home}/record; do sleep 0.02; done")
         yield lambda: pods.finish(process)
 
 
