@@ -53,7 +53,7 @@ def test_ports(start: Start, port: int) -> None:
 
 def test_a_late_pod_is_waited_for(start: Start) -> None:
     trial = start(4, late={2: 10.0}, arguments=("none",))
-    trial.until(0, f"grep -qs '\"2\": \"DNS does not know its name yet' {RUN_DIR}/state.json")
+    trial.until(0, f'grep -qs \'"2": "DNS does not know its name yet\' {RUN_DIR}/state.json')
     all_codes(trial, 0)
 
 
