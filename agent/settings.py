@@ -6,12 +6,22 @@ Names without the `A4_` prefix are those that the charts of the old testbeds inj
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from agent.decide.location import parse_location
+from agent.decide.setting_values import (
+    DNS_LABEL,
+    choice,
+    flag,
+    matching,
+    path,
+    place,
+    public_keys,
+    run_dir,
+    seconds,
+    whole,
+)
 from agent.errors import SettingsError
 
 WORKLOADS = ("none", "connectivity", "script")
@@ -111,128 +121,66 @@ class Setting:
     help: str
 
 
-def _whole(low: int, high: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        if not re.fullmatch(r"[0-9]{1,9}", text) or not low <= int(text) <= high:
-            raise ValueError(f"a whole number from {low} to {high}")
-        return int(text)
-
-    return parse
-
-
-def _seconds(example: str) -> Callable[[str], float]:
-    def parse(text: str) -> float:
-        if not re.fullmatch(r"[0-9]{1,7}(\.[0-9]{1,3})?", text) or float(text) <= 0:
-            raise ValueError(f"a number of seconds above 0, such as {example}")
-        return float(text)
-
-    return parse
-
-
-def _flag(text: str) -> bool:
-    words = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False}
-    words |= {"off": False, "": False}
-    if text.lower() not in words:
-        raise ValueError("true or false")
-    return words[text.lower()]
-
-
-def _choice(*words: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if text.lower() not in words:
-            raise ValueError("one of " + ", ".join(words))
-        return text.lower()
-
-    return parse
-
-
-def _matching(pattern: str, wanted: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if not re.fullmatch(pattern, text):
-            raise ValueError(wanted)
-        return text
-
-    return parse
-
-
 def _workload(text: str) -> str:
     if text in LATER_WORKLOADS:
         raise ValueError(f"one of {', '.join(WORKLOADS)}: {text} is not in this version")
-    return _choice(*WORKLOADS)(text)
+    return choice(*WORKLOADS)(text)
 
-
-def _place(text: str) -> str:
-    if text and parse_location(text) is None:
-        raise ValueError("a place such as /cluster/block/sub-block/host, of letters, digits, '.', '_' and '-'")
-    return text
-
-
-def _public_keys(text: str) -> str:
-    for line in filter(None, (line.strip() for line in text.splitlines())):
-        if not re.match(r"(ssh-|ecdsa-|sk-)\S+ [A-Za-z0-9+/=]+( .*)?$", line):
-            raise ValueError("the text of an OpenSSH public key file, such as 'ssh-ed25519 AAAA… name'")
-    return text.strip()
-
-
-_path = _matching(r"/[^\0\n]*", "an absolute path")
-# It is written into configurations of ssh and sshd, which expand and split what else a path may hold.
-_run_dir = _matching(r"(/[A-Za-z0-9._@+=-]+)+/?", "an absolute path of letters, digits and '._@+=-'")
-_label = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 
 SETTINGS = (
-    Setting("NNODES", "nnodes", _whole(1, 100_000), None, "number of pods"),
-    Setting("JOB_COMPLETION_INDEX", "index", _whole(0, 99_999), None, "index of this pod; 0 coordinates"),
-    Setting("GPUS_PER_NODE", "gpus_per_node", _whole(1, 1024), "8", "GPUs per pod: slots in the hostfile"),
+    Setting("NNODES", "nnodes", whole(1, 100_000), None, "number of pods"),
+    Setting("JOB_COMPLETION_INDEX", "index", whole(0, 99_999), None, "index of this pod; 0 coordinates"),
+    Setting("GPUS_PER_NODE", "gpus_per_node", whole(1, 1024), "8", "GPUs per pod: slots in the hostfile"),
     Setting(
         "HOSTNAME_PREFIX",
         "hostname_prefix",
-        _matching(r"[a-z0-9][-a-z0-9]{0,55}-", "the start of the pods' names with its dash, such as 'job-workload-'"),
+        matching(r"[a-z0-9][-a-z0-9]{0,55}-", "the start of the pods' names with its dash, such as 'job-workload-'"),
         None,
         "peer i is <HOSTNAME_PREFIX>0-<i>.<DOMAIN_NAME>",
     ),
     Setting(
         "DOMAIN_NAME",
         "domain_name",
-        _matching(rf"{_label}(\.{_label})*", "a DNS name, such as job.default.svc.cluster.local"),
+        matching(rf"{DNS_LABEL}(\.{DNS_LABEL})*", "a DNS name, such as job.default.svc.cluster.local"),
         None,
         "domain of the pods' headless service",
     ),
-    Setting("MASTER_PORT", "master_port", _whole(1, 65535), "6002", "rendezvous port of torchrun"),
+    Setting("MASTER_PORT", "master_port", whole(1, 65535), "6002", "rendezvous port of torchrun"),
     Setting("JOB_IDENTIFIER", "job_identifier", str, "", "name of the job, for results"),
     Setting("A4_WORKLOAD", "workload", _workload, None, "what to run: " + ", ".join(WORKLOADS)),
-    Setting("SLEEP_INFINITY", "sleep", _flag, "false", "keep the formed cluster after the run"),
-    Setting("A4_SSH_PORT", "ssh_port", _whole(1, 65535), "2222", "port of every pod's sshd"),
-    Setting("SSH_PUBLIC_KEY", "ssh_public_key", _public_keys, "", "keys of people who may log in"),
+    Setting("SLEEP_INFINITY", "sleep", flag, "false", "keep the formed cluster after the run"),
+    Setting("A4_SSH_PORT", "ssh_port", whole(1, 65535), "2222", "port of every pod's sshd"),
+    Setting("SSH_PUBLIC_KEY", "ssh_public_key", public_keys, "", "keys of people who may log in"),
     Setting(
         "A4_SECRET_FILE",
         "secret_file",
-        _path,
+        path,
         "/etc/a4-agent/secret/job-secret",
         "the job's secret; every SSH key derives from it",
     ),
-    Setting("A4_EPOCH", "epoch", _matching(r"[!-~]{1,200}", "text without spaces"), None, "one attempt of a job"),
-    Setting("A4_LOCATION", "location", _place, "", "the node's place; wins over the metadata server"),
+    Setting("A4_EPOCH", "epoch", matching(r"[!-~]{1,200}", "text without spaces"), None, "one attempt of a job"),
+    Setting("A4_LOCATION", "location", place, "", "the node's place; wins over the metadata server"),
     Setting(
         "A4_METADATA_HOST",
         "metadata_host",
-        _matching(r"[A-Za-z0-9.-]+(:[0-9]{1,5})?", "a host name or address, with a port if not 80"),
+        matching(r"[A-Za-z0-9.-]+(:[0-9]{1,5})?", "a host name or address, with a port if not 80"),
         "metadata.google.internal",
         "GCE metadata server",
     ),
     Setting(
         "A4_INTERFACE",
         "interface",
-        _matching(r"[A-Za-z0-9_.:@-]{0,15}", "the name of a network interface, such as eth0"),
+        matching(r"[A-Za-z0-9_.:@-]{0,15}", "the name of a network interface, such as eth0"),
         "",
         "NIC for SSH, MPI and rendezvous (default: that of the default route)",
     ),
-    Setting("A4_RUN_DIR", "run_dir", _run_dir, "/run/a4-agent", "private state of this pod"),
-    Setting("A4_RESULTS_DIR", "results_dir", _path, None, "where results are kept"),
-    Setting("A4_PEER_TIMEOUT_SECONDS", "peer_timeout", _seconds("600"), "600", "give up on peers after this long"),
-    Setting("A4_LEASE_SECONDS", "lease", _seconds("30"), "30", "a peer not heard for this long is lost"),
-    Setting("A4_GRACE_SECONDS", "grace", _seconds("30"), "30", "the pod's terminationGracePeriodSeconds"),
-    Setting("A4_LOG_LEVEL", "log_level", _choice("debug", "info", "warning", "error"), "info", "least level"),
-    Setting("A4_LOG_FORMAT", "log_format", _choice("text", "json"), "text", "text, or one JSON object a line"),
+    Setting("A4_RUN_DIR", "run_dir", run_dir, "/run/a4-agent", "private state of this pod"),
+    Setting("A4_RESULTS_DIR", "results_dir", path, None, "where results are kept"),
+    Setting("A4_PEER_TIMEOUT_SECONDS", "peer_timeout", seconds("600"), "600", "give up on peers after this long"),
+    Setting("A4_LEASE_SECONDS", "lease", seconds("30"), "30", "a peer not heard for this long is lost"),
+    Setting("A4_GRACE_SECONDS", "grace", seconds("30"), "30", "the pod's terminationGracePeriodSeconds"),
+    Setting("A4_LOG_LEVEL", "log_level", choice("debug", "info", "warning", "error"), "info", "least level"),
+    Setting("A4_LOG_FORMAT", "log_format", choice("text", "json"), "text", "text, or one JSON object a line"),
 )
 EPOCH_PARTS = ("A4_JOBSET_UID", "A4_RESTART_ATTEMPT", "A4_JOB_RESTART_ATTEMPT", "JOB_UUID")
 

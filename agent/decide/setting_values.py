@@ -1,0 +1,71 @@
+"""How the text of a setting becomes its value. Each parser raises ValueError with what it takes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from agent.decide.location import parse_location
+
+
+def whole(low: int, high: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"[0-9]{1,9}", text) or not low <= int(text) <= high:
+            raise ValueError(f"a whole number from {low} to {high}")
+        return int(text)
+
+    return parse
+
+
+def seconds(example: str) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        if not re.fullmatch(r"[0-9]{1,7}(\.[0-9]{1,3})?", text) or float(text) <= 0:
+            raise ValueError(f"a number of seconds above 0, such as {example}")
+        return float(text)
+
+    return parse
+
+
+def flag(text: str) -> bool:
+    words = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False}
+    words |= {"off": False, "": False}
+    if text.lower() not in words:
+        raise ValueError("true or false")
+    return words[text.lower()]
+
+
+def choice(*words: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text.lower() not in words:
+            raise ValueError("one of " + ", ".join(words))
+        return text.lower()
+
+    return parse
+
+
+def matching(pattern: str, wanted: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(wanted)
+        return text
+
+    return parse
+
+
+def place(text: str) -> str:
+    if text and parse_location(text) is None:
+        raise ValueError("a place such as /cluster/block/sub-block/host, of letters, digits, '.', '_' and '-'")
+    return text
+
+
+def public_keys(text: str) -> str:
+    for line in filter(None, (line.strip() for line in text.splitlines())):
+        if not re.match(r"(ssh-|ecdsa-|sk-)\S+ [A-Za-z0-9+/=]+( .*)?$", line):
+            raise ValueError("the text of an OpenSSH public key file, such as 'ssh-ed25519 AAAA… name'")
+    return text.strip()
+
+
+path = matching(r"/[^\0\n]*", "an absolute path")
+# It is written into configurations of ssh and sshd, which expand and split what else a path may hold.
+run_dir = matching(r"(/[A-Za-z0-9._@+=-]+)+/?", "an absolute path of letters, digits and '._@+=-'")
+DNS_LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
