@@ -23,10 +23,8 @@ from agent.paths import (
     HOSTFILE_ONE_PER_NODE,
     HOSTNAMES_ORDER,
     RANK_ORDER,
-    ROOT_SSH_CONFIG,
     TERMINATION_LOG,
     RunDir,
-    shipped,
 )
 from agent.settings import Settings
 
@@ -95,7 +93,10 @@ class Pod:
         self._beat_alive()
         self.interface = self.choose_interface()
         if not self.alone:
-            self._write_ssh_files()
+            # Imported here: a pod that is alone has no keys, and cryptography costs 12 ms.
+            from agent.lifecycle.ssh_setup import write_ssh_files
+
+            write_ssh_files(self)
 
     def start_sshd(self, listening: Callable[[], None]) -> None:
         """Raises AgentError, at once or into the loop."""
@@ -109,7 +110,7 @@ class Pod:
             self.machine,
             self.log,
             config=self.dir.sshd_config,
-            addresses=[self.interface.address, "127.0.0.1"],
+            addresses=self.ssh_addresses(),
             port=self.settings.ssh_port,
             path=self.search_path(),
             listening=listens,
@@ -131,54 +132,9 @@ class Pod:
             return LOOPBACK
         raise SettingsError(["no network interface of this pod has an IPv4 address"])
 
-    def _write_ssh_files(self) -> None:
-        # Imported here: a pod that is alone has no keys, and cryptography costs 12 ms.
-        from agent.decide.keys import JobKeys
-        from agent.decide.ssh_files import authorized_keys, known_hosts, ssh_config, sshd_config
-
-        settings, write = self.settings, self.write
-        keys = JobKeys(self.job.secret, settings.epoch)
-        given = {name: self.job.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in self.job.environ}
-        session_env = {**given, "SHLVL": "2"}  # keeps bash from reading .bashrc in each session
-        addresses = [self.interface.address, "127.0.0.1"]
-        hosts = {
-            peer_name(settings.hostname_prefix, index, settings.domain_name): keys.host_public(index)
-            for index in range(settings.nnodes)
-        }
-        ssh = self.dir.ssh
-        write(f"{ssh}/host_key", keys.host_private(settings.index), 0o600)
-        write(f"{ssh}/client_key", keys.client_private(), 0o600)
-        write(f"{ssh}/authorized_keys", authorized_keys(keys.client_public(), settings.ssh_public_key), 0o600)
-        write(f"{ssh}/known_hosts", known_hosts(settings.ssh_port, hosts), 0o600)
-        client = ssh_config(
-            prefix=settings.hostname_prefix,
-            domain=settings.domain_name,
-            pods=settings.nnodes,
-            port=settings.ssh_port,
-            directory=ssh,
-        )
-        write(self.dir.ssh_config, client, 0o600)
-        write(
-            self.dir.sshd_config,
-            sshd_config(port=settings.ssh_port, addresses=addresses, directory=ssh, session_env=session_env),
-            0o600,
-        )
-        self.attempt(self._write_root_ssh_config)
-        write(f"{self.dir.path}/control-channel.sh", self._channel_script(), 0o700)
-
-    def _write_root_ssh_config(self) -> None:
-        """For people's hands only, so a read-only home is no reason to end."""
-        from agent.decide.ssh_files import with_block
-
-        self.machine.make_dir("/root/.ssh", 0o700)
-        present = self.machine.read(ROOT_SSH_CONFIG) or ""
-        self.machine.write(ROOT_SSH_CONFIG, with_block(present, f"Include {self.dir.ssh_config}"), 0o600)
-
-    def _channel_script(self) -> str:
-        text = self.machine.read(shipped("entrypoints", "control-channel.sh"))
-        if text is None:
-            raise RuntimeError("the installation lacks entrypoints/control-channel.sh")
-        return text
+    def ssh_addresses(self) -> list[str]:
+        """Where sshd listens; on loopback for `kubectl port-forward`."""
+        return [self.interface.address, LOOPBACK.address]
 
     def search_path(self) -> str:
         return self.job.environ.get("PATH") or "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
