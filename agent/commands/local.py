@@ -212,7 +212,8 @@ def _up(args: argparse.Namespace) -> int:
         try:
             cluster.wait_for_file(path, args.timeout)
         except TimeoutError as error:
-            raise PeersMissing(str(error), f"see: a4-agent local logs --name {args.name}") from error
+            what = f"the cluster was not formed within {args.timeout:g} s; it goes on"
+            raise PeersMissing(what, f"why: a4-agent local exec 0 --name {args.name} -- a4-agent status") from error
     running = sum(pod.state == "running" for pod in pods)
     print(f"{running} of {args.pods} pods of the local cluster {args.name} run. Go on with:")
     for words in ("exec 0", "logs -f", "down"):
