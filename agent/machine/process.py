@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import IO
 
 from agent.launch import Launch
@@ -19,6 +20,9 @@ BRIEF_SECONDS = 20.0
 LAST_OUTPUT_SECONDS = 0.5
 SWEEP_TERM_SECONDS = 2.0
 SWEEP_SECONDS = 5.0
+UNSURE_SECONDS = 2.0
+KERNEL_THREAD = 0x00200000
+"""PF_KTHREAD of <linux/sched.h>."""
 
 
 class RunningChild:
@@ -115,20 +119,38 @@ def run_briefly(argv: Sequence[str]) -> str:
     return done.stdout.decode(errors="replace")
 
 
-def marked(run_id: str) -> list[int]:
+@dataclass
+class Marked:
+    """What was seen of a run: its processes, and whether some process could not be judged yet."""
+
+    pids: list[int] = field(default_factory=list)
+    unsure: bool = False
+
+
+def marked(run_id: str) -> Marked:
     """Processes other than this one that carry A4_RUN=`run_id` in their environment."""
     mark = f"A4_RUN={run_id}".encode()
-    pids = []
+    seen = Marked()
     for entry in os.listdir("/proc"):
         if not entry.isdigit() or int(entry) == os.getpid():
             continue
         try:
             with open(f"/proc/{entry}/environ", "rb") as file:
-                if mark in file.read().split(b"\0"):
-                    pids.append(int(entry))
+                environ = file.read()
+            if mark in environ.split(b"\0"):
+                seen.pids.append(int(entry))
+            elif not environ and _runs_a_program(entry):
+                seen.unsure = True  # in the middle of an exec: its environment shows in a moment
         except OSError:
-            continue  # it ended, or is a zombie: nothing to end
-    return pids
+            continue  # it has ended: nothing to end
+    return seen
+
+
+def _runs_a_program(entry: str) -> bool:
+    """Neither a zombie nor a kernel thread."""
+    with open(f"/proc/{entry}/stat", encoding="utf-8", errors="replace") as file:
+        state, _, _, _, _, _, flags, *_ = file.read().rpartition(")")[2].split()
+    return state not in "ZX" and not int(flags) & KERNEL_THREAD
 
 
 def sweep(loop: Loop, run_id: str, done: Callable[[int], None], term_seconds: float = SWEEP_TERM_SECONDS) -> None:
@@ -138,8 +160,12 @@ def sweep(loop: Loop, run_id: str, done: Callable[[int], None], term_seconds: fl
     termed: set[int] = set()
 
     def look() -> None:
-        pids = marked(run_id)
+        seen = marked(run_id)
+        pids = seen.pids
         age = time.monotonic() - started
+        if not pids and seen.unsure and age < UNSURE_SECONDS:
+            loop.later(0.05, look)
+            return
         if not pids or age > SWEEP_SECONDS:
             done(len(found))
             return

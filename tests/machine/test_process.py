@@ -140,7 +140,7 @@ def run_id() -> Iterator[str]:
     name = f"test-{uuid.uuid4()}"
     yield name
     for suffix in ("", "1"):
-        for pid in process.marked(name + suffix):
+        for pid in process.marked(name + suffix).pids:
             process.send_signal(pid, signal.SIGKILL)
 
 
@@ -149,7 +149,7 @@ def leave(run_id: str, *kinds: str, inner: int) -> None:
     env = {**ENV, "A4_RUN": run_id}
     for kind in kinds:
         subprocess.run(["sh", "-c", f"{{ {LEFTOVERS[kind]}\n}} >/dev/null 2>&1 &"], env=env, check=True)
-    wait_until(lambda: len(process.marked(run_id)) >= inner)
+    wait_until(lambda: len(process.marked(run_id).pids) >= inner)
 
 
 def swept(run_id: str) -> int:
@@ -169,7 +169,7 @@ def swept(run_id: str) -> int:
 def test_leftovers_are_found_by_their_mark_and_ended(kind: str, inner: int, run_id: str) -> None:
     leave(run_id, kind, inner=inner)
     assert swept(run_id) >= inner
-    assert process.marked(run_id) == []
+    assert process.marked(run_id).pids == []
 
 
 def test_others_are_left_alone(run_id: str) -> None:
