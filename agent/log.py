@@ -1,4 +1,4 @@
-"""The agent's own log: lines on stderr, each with `[index/count]`, secrets masked.
+"""The agent's own log: lines, each with `[index/count]` or as a JSON object, secrets masked.
 
 The logging package is not used: importing it costs every pod 10 ms of CPU.
 """
@@ -6,31 +6,41 @@ The logging package is not used: importing it costs every pod 10 ms of CPU.
 from __future__ import annotations
 
 import json
-import re
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import TextIO
+
+from agent.decide.masking import Masker
+from agent.decide.masking import secret_values as secret_values
 
 LEVELS = ("debug", "info", "warning", "error")
 _SEVERITY = {"debug": "DEBUG", "info": "INFO", "warning": "WARNING", "error": "ERROR"}
-_SECRET_NAME = re.compile(r"token|secret|passw|key|cred", re.IGNORECASE)
-# Names that match the pattern but hold nothing secret: paths, public keys, switches.
-_NOT_SECRET = re.compile(r"PUBLIC_KEY|_FILE$|_PATH$|_DIR$", re.IGNORECASE)
-_LEAST_SECRET = 8
 
 
 class Log:
     """Writes lines to `stream`. One per agent; made first, given its pod's place when that is known."""
 
     def __init__(
-        self, level: str = "info", form: str = "text", stream: TextIO | None = None, secrets: Iterable[str] = ()
+        self,
+        level: str = "info",
+        form: str = "text",
+        stream: TextIO | None = None,
+        secrets: Iterable[str] = (),
+        *,
+        write: Callable[[bytes], None] | None = None,
+        tee: Callable[[str], None] | None = None,
     ) -> None:
         self.level = LEVELS.index(level)
         self.form = form
         self.stream = stream or sys.stderr
-        self.secrets = sorted(secrets, key=len, reverse=True)
+        self.write = write
+        """Takes the lines instead of `stream`."""
+        self.tee = tee
+        """Gets every line too, as it is written: masked, with its newline."""
+        self.masker = Masker(secrets)
         self.labels: dict[str, str] = {}
+        """`pod` (index/count), `job`, and `run` while one goes on. Empty ones are not shown."""
 
     def debug(self, text: str) -> None:
         self._write("debug", text)
@@ -46,35 +56,40 @@ class Log:
 
     def masked(self, text: str) -> str:
         """`text` with every known secret replaced by `***`."""
-        for secret in self.secrets:
-            text = text.replace(secret, "***")
-        return text
+        return self.masker.text(text)
+
+    def add_secrets(self, secrets: Iterable[str]) -> None:
+        """Mask these too from now on, as when a run brings secrets of its own."""
+        self.masker = self.masker.with_more(secrets)
 
     def _write(self, level: str, text: str) -> None:
         if LEVELS.index(level) < self.level:
             return
-        text = self.masked(text)
+        # What came from bytes that are no text is shown as stderr would show it, to everyone.
+        text = self.masked(text).encode(errors="backslashreplace").decode()
+        lines = [f"{line}\n" for line in self._lines(level, text)]
         try:
-            for line in self._lines(level, text):
-                self.stream.write(line + "\n")
-            self.stream.flush()
+            self._show("".join(lines))
         except OSError:
             pass  # nobody reads: a lost log line must not end a job
+        if self.tee is not None:
+            for line in lines:
+                self.tee(line)
+
+    def _show(self, text: str) -> None:
+        if self.write is not None:
+            self.write(text.encode())
+        else:
+            self.stream.write(text)
+            self.stream.flush()
 
     def _lines(self, level: str, text: str) -> list[str]:
+        labels = {name: label for name, label in self.labels.items() if label}
         if self.form == "json":
             stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-            return [json.dumps({"severity": _SEVERITY[level], "message": text, "time": stamp, **self.labels})]
+            entry = {"severity": _SEVERITY[level], "message": text, "time": stamp, **labels}
+            return [json.dumps(self.masker.value(entry))]
         clock = time.strftime("%H:%M:%S")
-        where = f" [{self.labels['pod']}]" if "pod" in self.labels else ""
+        where = f" [{labels['pod']}]" if "pod" in labels else ""
         mark = "" if level in ("info", "debug") else f"{level}: "
         return [f"{clock} a4-agent{where} {mark}{line}" for line in text.splitlines()]
-
-
-def secret_values(environ: Mapping[str, str]) -> set[str]:
-    """Values that must never be shown: those of variables whose name says so."""
-    return {
-        value
-        for name, value in environ.items()
-        if _SECRET_NAME.search(name) and not _NOT_SECRET.search(name) and len(value) >= _LEAST_SECRET
-    }

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import IO
 
 from agent.launch import Launch
 from agent.machine.loop import READ, Loop
+from agent.machine.output import Emitter
 
 Output = Callable[[int, bytes], None]
+READ_BYTES = 65536
 BRIEF_SECONDS = 20.0
 LAST_OUTPUT_SECONDS = 0.5
 SWEEP_TERM_SECONDS = 2.0
@@ -26,9 +29,14 @@ KERNEL_THREAD = 0x00200000
 
 
 class RunningChild:
-    """A process in a session of its own, watched by the loop."""
+    """A process in a session of its own, watched by the loop.
 
-    def __init__(self, loop: Loop, launch: Launch, ended: Callable[[int], None], output: Output | None) -> None:
+    What it writes stays in its pipes while `emitter` is far behind: it has to wait then, as if it wrote there itself.
+    """
+
+    def __init__(
+        self, loop: Loop, launch: Launch, ended: Callable[[int], None], output: Output | None, emitter: Emitter
+    ) -> None:
         piped = subprocess.PIPE if output else None
         self._process = subprocess.Popen(
             list(launch.argv),
@@ -41,15 +49,22 @@ class RunningChild:
         )
         self.pid = self._process.pid
         self._loop = loop
+        self._emitter = emitter
         self._ended = ended
-        self._open: dict[int, IO[bytes]] = {}
+        self._pipes: dict[int, Pipe] = {}
+        """Those that are open, by descriptor."""
+        self._paused = False
+        self._abandons = False
+        """Time is up for those who hold the pipes of a child that has ended."""
         self._status: int | None = None
         self._pidfd = os.pidfd_open(self.pid)
         loop.watch(self._pidfd, READ, self._exited)
         if output:
-            for stream, pipe in ((1, self._process.stdout), (2, self._process.stderr)):
-                assert pipe is not None
-                self._read_from(pipe, stream, output)
+            for stream, file in ((1, self._process.stdout), (2, self._process.stderr)):
+                assert file is not None
+                os.set_blocking(file.fileno(), False)
+                self._pipes[file.fileno()] = Pipe(file, partial(output, stream))
+            self._watch()
 
     def signal(self, number: int) -> None:
         """To the whole group; a group that is gone is no error."""
@@ -58,43 +73,85 @@ class RunningChild:
         except ProcessLookupError:
             pass
 
-    def _read_from(self, pipe: IO[bytes], stream: int, output: Output) -> None:
-        fd = pipe.fileno()
-        os.set_blocking(fd, False)
-        self._open[fd] = pipe
+    def _watch(self) -> None:
+        for fd in self._pipes:
+            self._loop.watch(fd, READ, partial(self._readable, fd))
 
-        def ready() -> None:
-            try:
-                data = os.read(fd, 65536)
-            except BlockingIOError:
-                return
-            if data:
-                output(stream, data)
-            else:
-                self._finish_stream(fd)
+    def _readable(self, fd: int) -> None:
+        if self._emitter.is_far_behind:
+            self._pause()
+        else:
+            self._read(fd, READ_BYTES)
 
-        self._loop.watch(fd, READ, ready)
+    def _pause(self) -> None:
+        self._paused = True
+        for fd in self._pipes:
+            self._loop.forget(fd)
+        self._emitter.on_relief(self._resume)
+
+    def _resume(self) -> None:
+        self._paused = False
+        if self._abandons:
+            self._abandon()
+        else:
+            self._watch()
+
+    def _read(self, fd: int, most: int) -> bool:
+        """Pass on what is there; True when there may be more."""
+        try:
+            data = os.read(fd, most)
+        except BlockingIOError:
+            return False
+        if data:
+            self._pipes[fd].output(data)
+        else:
+            self._finish_stream(fd)
+        return bool(data)
+
+    def _read_rest(self, fd: int) -> None:
+        """What is in the pipe now, and its end if nobody holds it. This is little: no need to spare the emitter."""
+        if self._read(fd, fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ)):
+            self._read(fd, READ_BYTES)
 
     def _exited(self) -> None:
         self._status = self._process.wait()
         self._loop.forget(self._pidfd)
         os.close(self._pidfd)
-        if self._open:
-            # Its own children may hold the pipes open; what it wrote itself is there already.
-            self._loop.later(LAST_OUTPUT_SECONDS, self._abandon_streams)
-        else:
-            self._loop.post(lambda: self._ended(self._status or 0))
+        if not self._pipes:
+            self._tell()
+            return
+        # Its own children may hold the pipes open and still be writing.
+        self._loop.later(LAST_OUTPUT_SECONDS, self._abandon)
+        for fd in list(self._pipes):
+            self._read_rest(fd)  # all that it has written itself
 
     def _finish_stream(self, fd: int) -> None:
         self._loop.forget(fd)
-        self._open.pop(fd).close()
-        if not self._open and self._status is not None:
-            status = self._status
-            self._loop.post(lambda: self._ended(status))
+        self._pipes.pop(fd).file.close()
+        if not self._pipes and self._status is not None:
+            self._tell()
 
-    def _abandon_streams(self) -> None:
-        for fd in list(self._open):
-            self._finish_stream(fd)
+    def _tell(self) -> None:
+        status = self._status or 0
+        self._loop.post(lambda: self._ended(status))
+
+    def _abandon(self) -> None:
+        """No more patience with those who hold the pipes, unless it is we who do not read."""
+        self._abandons = True
+        if self._paused:
+            return
+        for fd in list(self._pipes):
+            self._read_rest(fd)
+            if fd in self._pipes:
+                self._finish_stream(fd)
+
+
+@dataclass(frozen=True)
+class Pipe:
+    """One of a child's two, and where its bytes go."""
+
+    file: IO[bytes]
+    output: Callable[[bytes], None]
 
 
 def find_program(name: str, path: str) -> str | None:
@@ -183,15 +240,4 @@ def send_signal(pid: int, number: int) -> None:
     try:
         os.kill(pid, number)
     except ProcessLookupError:
-        pass
-
-
-def emit(stream: int, data: bytes) -> None:
-    """Write to the agent's own stdout or stderr; a reader that has gone, or a full disk, must not end the job."""
-    sys.stdout.flush()
-    view = memoryview(data)
-    try:
-        while view:
-            view = view[os.write(stream, view) :]
-    except OSError:
         pass

@@ -9,11 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.log import LEVELS, Log, secret_values
+from agent.decide.masking import secret_values
+from agent.log import LEVELS, Log
 
 names = st.sampled_from(["HF_TOKEN", "WANDB_API_KEY", "MY_SECRET", "DB_PASSWORD", "AWS_CREDENTIALS", "hf_token"])
 # The mask itself is made of stars.
-secrets = st.text(st.characters(blacklist_characters="*", blacklist_categories=["Cs"]), min_size=8, max_size=30)
+secrets = st.text(st.characters(blacklist_characters="*", blacklist_categories=["Cs"]), min_size=8, max_size=30).filter(
+    lambda secret: len(secret.strip()) >= 8
+)
 
 
 def written(form: str, texts: list[str], secrets: set[str] | None = None, level: str = "debug") -> str:
@@ -40,22 +43,6 @@ def test_secrets_never_appear(environ: dict[str, str], around: list[str]) -> Non
 
 def test_a_secret_inside_another_is_masked_with_it() -> None:
     assert "inner" not in written("text", ["x outer-inner-123 y"], {"inner-123", "outer-inner-123"})
-
-
-@pytest.mark.parametrize(
-    "environ",
-    [
-        {"SSH_PUBLIC_KEY": "ssh-ed25519 AAAA"},
-        {"A4_SECRET_FILE": "/etc/secret/file"},
-        {"KEY_PATH": "/a/long/path"},
-        {"TOKEN_DIR": "/a/long/path"},
-        {"HOME": "/root/somewhere"},
-        {"HF_TOKEN": "short"},
-        {"HF_TOKEN": ""},
-    ],
-)
-def test_what_is_no_secret_stays(environ: dict[str, str]) -> None:
-    assert secret_values(environ) == set()
 
 
 @given(st.lists(st.text(max_size=40), max_size=5))
@@ -99,5 +86,39 @@ def test_a_reader_that_has_gone_ends_nothing() -> None:
             raise BrokenPipeError
 
     log = Log(stream=Broken())
+    heard: list[str] = []
+    log.tee = heard.append
     log.error("nobody hears this")
     assert log.labels == {}
+    assert len(heard) == 1
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_lines_go_to_a_sink_and_beside_it(form: str) -> None:
+    written, lines, stream = list[bytes](), list[str](), io.StringIO()
+    log = Log("debug", form, stream, ["secret-1"], write=written.append, tee=lines.append)
+    log.warning("one secret-1\ntwo é \udcff secret-2")
+    log.add_secrets(["secret-2"])
+    log.error("three secret-2 é \udcff")
+    assert stream.getvalue() == ""
+    assert b"".join(written).decode() == "".join(lines)
+    assert all(line.endswith("\n") and line.count("\n") == 1 for line in lines)
+    if form == "json":
+        shown = [json.loads(line)["message"] for line in lines]
+        assert shown == ["one ***\ntwo é \\udcff secret-2", "three *** é \\udcff"]
+    else:
+        shown = [line[len("00:00:00") :] for line in lines]
+        assert shown == [
+            " a4-agent warning: one ***\n",
+            " a4-agent warning: two é \\udcff secret-2\n",
+            " a4-agent error: three *** é \\udcff\n",
+        ]
+
+
+def test_the_run_is_a_label_while_there_is_one() -> None:
+    stream = io.StringIO()
+    log = Log("info", "json", stream, ["secret-1"])
+    for run in ("ddp-1", "", "of-secret-1"):
+        log.labels["run"] = run
+        log.info("x")
+    assert [json.loads(line).get("run") for line in stream.getvalue().splitlines()] == ["ddp-1", None, "of-***"]

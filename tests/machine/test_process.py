@@ -7,8 +7,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import uuid
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ import pytest
 from agent.launch import Launch
 from agent.machine import process
 from agent.machine.loop import Loop
+from agent.machine.output import HIGH_MARK, Emitter
 from tests.machine.waiting import run, wait_until
 
 ENV = {"PATH": os.environ["PATH"]}
@@ -35,7 +38,7 @@ def start(argv: list[str], kill: int = 0, output: bool = True) -> tuple[int, byt
         statuses.append(status)
         loop.stop()
 
-    child = process.RunningChild(loop, Launch(argv, ENV), ended, take if output else None)
+    child = process.RunningChild(loop, Launch(argv, ENV), ended, take if output else None, Emitter(loop))
     run(loop)
     child.signal(signal.SIGTERM)  # it is gone: no error
     assert len(statuses) == 1
@@ -68,7 +71,9 @@ def test_a_child_sees_its_environment_and_directory_and_no_stdin() -> None:
     loop, said = Loop(), list[bytes]()
     argv = [sys.executable, "-c", "import os, sys; print(os.environ['A'], os.getcwd(), sys.stdin.read() == '')"]
     launch = Launch(argv, {**ENV, "A": "b"}, "/usr")
-    process.RunningChild(loop, launch, lambda status: loop.stop(), lambda stream, data: said.append(data))
+    process.RunningChild(
+        loop, launch, lambda status: loop.stop(), lambda stream, data: said.append(data), Emitter(loop)
+    )
     run(loop)
     assert b"".join(said) == b"b /usr True\n"
 
@@ -86,7 +91,7 @@ def test_a_child_is_in_a_session_of_its_own_and_signals_reach_its_group() -> Non
         loop.stop()
 
     script = "sleep 1000 & echo $$ $!; wait"
-    child = process.RunningChild(loop, Launch(["sh", "-c", script], ENV), ended, take)
+    child = process.RunningChild(loop, Launch(["sh", "-c", script], ENV), ended, take, Emitter(loop))
     run(loop)
     assert statuses == [-signal.SIGKILL]
 
@@ -94,7 +99,8 @@ def test_a_child_is_in_a_session_of_its_own_and_signals_reach_its_group() -> Non
 @pytest.mark.parametrize("argv", [["/no/such/program"], ["/etc"]])
 def test_what_cannot_be_started(argv: list[str]) -> None:
     with pytest.raises(OSError):
-        process.RunningChild(Loop(), Launch(argv, ENV), lambda status: None, None)
+        loop = Loop()
+        process.RunningChild(loop, Launch(argv, ENV), lambda status: None, None, Emitter(loop))
 
 
 def test_many_children_leave_no_descriptor_open() -> None:
@@ -124,16 +130,6 @@ def test_a_short_command() -> None:
         process.run_briefly(["/no/such/program"])
 
 
-# Leftovers of a run
-
-LEFTOVERS = {
-    "plain": "exec sleep 1000",
-    "deaf": "trap '' TERM HUP; while :; do sleep 1000; done",
-    "daemon": "setsid sh -c 'trap \"\" TERM; setsid sleep 1000 & sleep 1000' &",
-    "forking": f"exec {sys.executable} -c 'import os, time; os.fork() or os.setsid(); os.fork(); time.sleep(1000)'",
-}
-
-
 @pytest.fixture
 def run_id() -> Iterator[str]:
     """A mark of this test alone; whatever still carries it is ended."""
@@ -142,6 +138,164 @@ def run_id() -> Iterator[str]:
     for suffix in ("", "1"):
         for pid in process.marked(name + suffix).pids:
             process.send_signal(pid, signal.SIGKILL)
+
+
+# A stdout of the agent that nobody reads
+
+BACKLOG = HIGH_MARK + 1_048_576
+
+
+@pytest.fixture
+def stuck() -> Iterator[tuple[Loop, Emitter, int]]:
+    """A loop, an emitter that is far behind, and the descriptor from which its output can be read."""
+    loop, (read, write) = Loop(), os.pipe()
+    emitter = Emitter(loop, write, write)
+    for _ in range(0, BACKLOG, 65536):
+        emitter.emit(1, bytes(65536))
+    yield loop, emitter, read
+    os.close(read)  # whatever happened: what is left goes nowhere
+    emitter.flush(60)
+    os.close(write)
+
+
+def read_away(read: int, size: int) -> None:
+    while size > 0:
+        size -= len(os.read(read, min(size, 65536)))
+
+
+def test_a_child_waits_for_who_reads_our_output(stuck: tuple[Loop, Emitter, int]) -> None:
+    loop, emitter, read = stuck
+    size, far_behind, backlogs, statuses = 64_000_000, threading.Event(), list[int](), list[int]()
+
+    def read_slowly() -> None:
+        read_away(read, BACKLOG - 300_000)  # this is a relief
+        far_behind.wait(60)
+        read_away(read, 300_000 + size)
+
+    def take(stream: int, data: bytes) -> None:
+        emitter.emit(stream, data)
+        backlogs.append(emitter.behind)
+        if emitter.is_far_behind:
+            far_behind.set()
+
+    def ended(status: int) -> None:
+        statuses.append(status)
+        loop.stop()
+
+    argv = ["sh", "-c", f"head -c {size // 2} /dev/zero & head -c {size // 2} /dev/zero >&2; wait"]
+    process.RunningChild(loop, Launch(argv, ENV), ended, take, emitter)
+    reader = threading.Thread(target=read_slowly)
+    reader.start()
+    run(loop)
+    reader.join()
+    assert statuses == [0]
+    assert emitter.flush(60) == 0
+    # One piece from each pipe, and what is left in them when the child has ended.
+    assert HIGH_MARK < max(backlogs) <= HIGH_MARK + 4 * 65536
+
+
+def open_fifo(path: Path) -> None:
+    """Let go who waits in opening it."""
+    os.close(os.open(path, os.O_WRONLY))
+
+
+LAST_WORDS = """
+import fcntl, os
+for fd in (1, 2):
+    fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, 1 << 20)
+    os.write(fd, bytes([65 + fd]) * (1 << 20))
+os._exit(7)
+"""
+
+
+@pytest.mark.parametrize("heir", [False, True])
+def test_a_child_that_ends_while_nobody_reads_has_said_all(
+    heir: bool, stuck: tuple[Loop, Emitter, int], run_id: str
+) -> None:
+    """Its pipes are full to the brim and, with an heir, stay open: this one is not given up while we do not read."""
+    loop, emitter, read = stuck
+    said, all_of_it, statuses = {1: b"", 2: b""}, {1: b"B" * (1 << 20), 2: b"C" * (1 << 20)}, list[int]()
+
+    def take(stream: int, data: bytes) -> None:
+        said[stream] += data
+        if heir and said == all_of_it:
+            loop.post(lambda: read_away(read, BACKLOG - 300_000))
+
+    def ended(status: int) -> None:
+        statuses.append(status)
+        loop.stop()
+
+    script = f'{"sleep 1000 &" if heir else ""} exec "$0" -c "$1"'
+    launch = Launch(["sh", "-c", script, sys.executable, LAST_WORDS], ENV | {"A4_RUN": run_id})
+    process.RunningChild(loop, launch, ended, take, emitter)
+    run(loop)
+    assert (statuses, said) == ([7], all_of_it)
+    assert emitter.is_far_behind is not heir
+
+
+def test_heirs_of_a_child_are_not_given_up_while_we_do_not_read(
+    stuck: tuple[Loop, Emitter, int], run_id: str, tmp_path: Path
+) -> None:
+    loop, emitter, read = stuck
+    spoke, leave, go, done = (tmp_path / name for name in ("spoke", "leave", "go", "done"))
+    said, statuses = list[bytes](), list[int]()
+    os.mkfifo(leave)
+    os.mkfifo(go)
+
+    def look() -> None:
+        # With bytes in the pipe, the loop's next turn finds that they must wait. Then the child ends.
+        if spoke.exists():
+            loop.post(partial(open_fifo, leave))
+        else:
+            loop.later(0.005, look)
+
+    def take(stream: int, data: bytes) -> None:
+        said.append(data)
+        if len(said) == 1:
+            loop.later(2 * process.LAST_OUTPUT_SECONDS, late)
+
+    def late() -> None:
+        assert (said, statuses) == ([b"child\n"], [])
+        open_fifo(go)
+        wait_until(done.exists)
+        read_away(read, BACKLOG - 300_000)
+
+    def ended(status: int) -> None:
+        statuses.append(status)
+        loop.stop()
+
+    heir = f"(cat {go}; echo heir; touch {done}; exec sleep 1000)"
+    script = f"{heir} & echo child; touch {spoke}; cat {leave}; exit 3"
+    process.RunningChild(loop, Launch(["sh", "-c", script], ENV | {"A4_RUN": run_id}), ended, take, emitter)
+    look()
+    run(loop)
+    assert (statuses, said) == ([3], [b"child\n", b"heir\n"])
+
+
+@pytest.mark.parametrize(("script", "status"), [("exec yes", -signal.SIGTERM), ("yes & yes >&2 & exit 5", 5)])
+def test_who_never_stops_printing_holds_up_nothing(script: str, status: int, run_id: str) -> None:
+    loop, statuses = Loop(), list[int]()
+
+    def ended(status: int) -> None:
+        statuses.append(status)
+        loop.stop()
+
+    launch = Launch(["sh", "-c", script], ENV | {"A4_RUN": run_id})
+    child = process.RunningChild(loop, launch, ended, lambda stream, data: None, Emitter(loop))
+    if status < 0:
+        loop.later(0.05, lambda: child.signal(signal.SIGTERM))
+    run(loop)
+    assert statuses == [status]
+
+
+# Leftovers of a run
+
+LEFTOVERS = {
+    "plain": "exec sleep 1000",
+    "deaf": "trap '' TERM HUP; while :; do sleep 1000; done",
+    "daemon": "setsid sh -c 'trap \"\" TERM; setsid sleep 1000 & sleep 1000' &",
+    "forking": f"exec {sys.executable} -c 'import os, time; os.fork() or os.setsid(); os.fork(); time.sleep(1000)'",
+}
 
 
 def leave(run_id: str, *kinds: str, inner: int) -> None:
@@ -188,16 +342,3 @@ def test_others_are_left_alone(run_id: str) -> None:
 
 def test_nothing_to_sweep(run_id: str) -> None:
     assert swept(run_id) == 0
-
-
-EMIT = "import sys; from agent.machine.process import emit; [emit(s, b'x' * 100_000) for s in (1, 2)]; sys.exit(3)"
-
-
-def test_output_passes_to_stdout_and_stderr_and_a_reader_that_has_gone_ends_nothing() -> None:
-    done = subprocess.run([sys.executable, "-c", EMIT], capture_output=True)
-    assert (done.returncode, len(done.stdout), len(done.stderr)) == (3, 100_000, 100_000)
-    read, write = os.pipe()
-    os.close(read)
-    done = subprocess.run([sys.executable, "-c", EMIT], stdout=write, stderr=subprocess.PIPE)
-    os.close(write)
-    assert (done.returncode, len(done.stderr)) == (3, 100_000)

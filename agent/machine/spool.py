@@ -1,0 +1,174 @@
+"""What a pod printed during a run, in files: whole frames in segments, the oldest of which go first.
+
+A frame is the stream (u8), the length of its data (u32, big-endian) and the data. A segment is a file named by the
+offset of its first frame, in 20 digits; no frame lies in two. Whoever reads needs nothing but the files: a frame
+that is not whole is being written, or its segment was left at that place and the next one goes on from there.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+
+from agent.machine.api import Piece
+
+HEADER = struct.Struct(">BI")
+MOST_DATA = 65536
+"""Bytes in one frame."""
+MOST_SEGMENT = 8 * 1024 * 1024
+NAME_DIGITS = 20
+STREAMS = (1, 2, 3)
+
+
+class FileSpool:
+    """agent.machine.api.Spool in a directory of its own, begun anew. Raises OSError."""
+
+    def __init__(self, directory: str, limit: int) -> None:
+        self.end = 0
+        self.lost = 0
+        self._directory = directory
+        self._limit = limit
+        self._most_segment = max(min(MOST_SEGMENT, limit // 8), HEADER.size + 1)
+        self._most_data = min(MOST_DATA, self._most_segment - HEADER.size)
+        self._closed_segments: deque[tuple[int, int]] = deque()
+        """(offset, bytes)"""
+        self._start = 0
+        """Offset of the segment that is written."""
+        self._kept = 0
+        """Bytes in all segments."""
+        self._fd = -1
+        self._over = False
+        os.makedirs(directory, 0o700, exist_ok=True)
+        for start in segments(directory):
+            os.unlink(segment_path(directory, start))
+        self._open()
+
+    def append(self, stream: int, data: bytes) -> None:
+        for at in range(0, len(data), self._most_data):
+            piece = data[at : at + self._most_data]
+            try:
+                self._write(stream, piece)
+            except OSError:
+                self.lost += len(piece)
+
+    def close(self) -> None:
+        self._over = True
+        self._leave()
+
+    def _write(self, stream: int, data: bytes) -> None:
+        """Raises OSError when the frame cannot be written; nothing of it is left then."""
+        if self._over:
+            raise OSError("the spool is closed")
+        length = HEADER.size + len(data)
+        if self._fd >= 0 and self.end - self._start + length > self._most_segment:
+            self._leave()
+        if self._fd < 0:
+            self._open()
+        self._make_room(length)
+        try:
+            if os.writev(self._fd, [HEADER.pack(stream, len(data)), data]) != length:
+                raise OSError("the disk is full")
+        except OSError:
+            self._cut_back()
+            raise
+        self.end += length
+        self._kept += length
+
+    def _open(self) -> None:
+        """Begin a segment. One of that name has no frame in it."""
+        path = segment_path(self._directory, self.end)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._fd = os.open(path, flags, 0o600)
+        self._start = self.end
+
+    def _leave(self) -> None:
+        """The segment is full, or broken."""
+        if self._fd >= 0:
+            with suppress(OSError):
+                os.close(self._fd)
+            self._fd = -1
+            if self.end > self._start:
+                self._closed_segments.append((self._start, self.end - self._start))
+
+    def _cut_back(self) -> None:
+        """Take away what was written of a frame, or else leave the segment, as no reader takes half a frame."""
+        try:
+            os.ftruncate(self._fd, self.end - self._start)
+        except OSError:
+            self._leave()
+
+    def _make_room(self, length: int) -> None:
+        while self._closed_segments and self._kept + length > self._limit:
+            start, size = self._closed_segments.popleft()
+            with suppress(OSError):
+                os.unlink(segment_path(self._directory, start))
+            self._kept -= size
+
+
+def read_spool(directory: str, offset: int, most: int) -> Piece | None:
+    """Frames from `offset` on, with `most` bytes of data or little less, but at least one frame if there is one.
+
+    None when there is no such spool. `offset` is 0 or the `next` of an earlier piece; a segment that cannot be read
+    counts as skipped, like one that is no longer kept.
+    """
+    starts = segments(directory)
+    if not starts:
+        return None
+    frames: list[tuple[int, bytes]] = []
+    at = begin = offset
+    size = 0
+    first = max(0, bisect_right(starts, offset) - 1)
+    for start in starts[first:]:
+        if at < start:
+            if frames:
+                break  # the gap is for the next piece, which begins with it
+            at = begin = start
+        for stream, data in _frames(segment_path(directory, start), at - start, most - size):
+            if frames and size + len(data) > most:
+                return Piece(tuple(frames), at, begin - offset)
+            frames.append((stream, data))
+            size += len(data)
+            at += HEADER.size + len(data)
+    return Piece(tuple(frames), at, begin - offset)
+
+
+def _frames(path: str, at: int, most: int) -> Iterator[tuple[int, bytes]]:
+    """Whole frames of one segment from a place in it on, as many as one read of some `most` bytes gives."""
+    content = _content(path, at, min(max(most, MOST_DATA) + HEADER.size, MOST_SEGMENT))
+    place = 0
+    while place + HEADER.size <= len(content):
+        stream, length = HEADER.unpack_from(content, place)
+        place += HEADER.size
+        if stream not in STREAMS or not 0 < length <= len(content) - place:
+            return  # it is being written, or no frame begins here
+        yield stream, content[place : place + length]
+        place += length
+
+
+def _content(path: str, at: int, most: int) -> bytes:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.pread(fd, most, at)
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
+
+
+def segments(directory: str) -> list[int]:
+    """Where the segments of a spool begin, in order; empty when there is none."""
+    try:
+        return sorted(int(name) for name in os.listdir(directory) if len(name) == NAME_DIGITS and name.isdecimal())
+    except OSError:
+        return []
+
+
+def segment_path(directory: str, start: int) -> str:
+    return f"{directory}/{start:0{NAME_DIGITS}}"
