@@ -8,6 +8,9 @@ from contextlib import suppress
 
 from agent.errors import SystemFault
 
+MOST_SMALL = 64 * 1024
+"""Bytes; `read_dir` passes larger files over."""
+
 
 def read(path: str) -> str | None:
     """Text of a file, its line ends as they are; None when there is none."""
@@ -18,10 +21,61 @@ def read(path: str) -> str | None:
         return None
 
 
+def read_dir(path: str) -> dict[str, str]:
+    """Name → text of the files in a directory that are no larger than MOST_SMALL."""
+    texts = {}
+    for entry in _entries(path):
+        with suppress(OSError):  # it has just gone
+            if entry.is_file(follow_symlinks=False):
+                data = _read_end(entry.path, MOST_SMALL + 1)
+                if len(data) <= MOST_SMALL:
+                    texts[entry.name] = data.decode("utf-8", "surrogateescape")
+    return texts
+
+
+def read_tails(path: str, most: int) -> dict[str, str]:
+    """Relative name → text of the last `most` bytes of every file below a directory, from the start of a line on."""
+    texts = {}
+    for folder, _, names in os.walk(path):
+        for name in names:
+            full = os.path.join(folder, name)
+            with suppress(OSError):  # it has just gone
+                if stat.S_ISREG(os.lstat(full).st_mode):
+                    data = _read_end(full, most + 1)
+                    whole = data if len(data) <= most else data.partition(b"\n")[2] or data[1:]
+                    texts[os.path.relpath(full, path)] = whole.decode("utf-8", "replace")
+    return texts
+
+
+def _read_end(path: str, most: int) -> bytes:
+    # What was a file a moment ago may be a link or a FIFO now: neither is followed or waited for.
+    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - most))
+        return file.read(most)
+
+
+def list_dir(path: str) -> list[str]:
+    """Names in a directory by the time of their last change, the oldest first."""
+    times = {}
+    for entry in _entries(path):
+        with suppress(FileNotFoundError):
+            times[entry.name] = entry.stat(follow_symlinks=False).st_mtime_ns
+    return sorted(times, key=lambda name: (times[name], name))
+
+
+def _entries(path: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(path) as entries:
+            return list(entries)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
 def write(path: str, text: str, mode: int = 0o644) -> None:
     """Replace `path` as a whole: readers see the old text or the new one. Raises OSError."""
     aside = f"{path}.{os.getpid()}.new"
-    fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+    remove(aside)  # of an earlier process with our number, or laid there by somebody
+    fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         with open(fd, "w", encoding="utf-8", errors="surrogateescape") as file:
             os.fchmod(fd, mode)
@@ -77,3 +131,10 @@ def remove(path: str) -> None:
     """Take a file away; one that is not there is no error."""
     with suppress(FileNotFoundError):
         os.unlink(path)
+
+
+def remove_dir(path: str) -> None:
+    """Take a directory away as far as that is possible; links in it are removed, not followed."""
+    import shutil
+
+    shutil.rmtree(path, ignore_errors=True)

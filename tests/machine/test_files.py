@@ -66,19 +66,73 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(text: str, tmp_
     assert path.is_dir() or path.read_text() == "old"
 
 
-def test_a_link_laid_where_the_new_file_is_prepared_is_not_followed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("left", ["link", "file"])
+def test_what_lies_where_the_new_file_is_prepared_is_not_written_to(left: str, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("precious")
-    (tmp_path / f"file.{os.getpid()}.new").symlink_to(victim)
-    with pytest.raises(OSError):
-        files.write(str(tmp_path / "file"), "text")
+    aside = tmp_path / f"file.{os.getpid()}.new"
+    aside.symlink_to(victim) if left == "link" else aside.hardlink_to(victim)
+    files.write(str(tmp_path / "file"), "text")
     assert victim.read_text() == "precious"
+    assert (tmp_path / "file").read_text() == "text"
+    assert set(os.listdir(tmp_path)) == {"victim", "file"}
 
 
 def test_reading_what_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     assert files.read(str(tmp_path / "none")) is None
     assert files.read(str(tmp_path / "file" / "below")) is None
+
+
+def test_the_small_files_of_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "0").write_bytes(b"start\r\n\xff\n")
+    (tmp_path / "most").write_bytes(b"x" * files.MOST_SMALL)
+    (tmp_path / "larger").write_bytes(b"x" * (files.MOST_SMALL + 1))
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "0")
+    os.mkfifo(tmp_path / "fifo")
+    assert files.read_dir(str(tmp_path)) == {"0": "start\r\n\udcff\n", "most": "x" * files.MOST_SMALL}
+    assert files.read_dir(str(tmp_path / "none")) == {}
+    assert files.read_dir(str(tmp_path / "0")) == {}
+
+
+def test_the_ends_of_all_files_below_a_directory(tmp_path: Path) -> None:
+    for rank, data in enumerate((b"one\ntwo\nthree\n", b"short\n", b"x" * 50, b"123456\n890\n")):
+        (tmp_path / "1" / f"rank.{rank}").mkdir(parents=True)
+        (tmp_path / "1" / f"rank.{rank}" / "stdout").write_bytes(data)
+    os.mkfifo(tmp_path / "1" / "fifo")
+    (tmp_path / "loop").symlink_to(tmp_path)
+    assert files.read_tails(str(tmp_path), 10) == {
+        "1/rank.0/stdout": "two\nthree\n",
+        "1/rank.1/stdout": "short\n",
+        "1/rank.2/stdout": "x" * 10,
+        "1/rank.3/stdout": "890\n",
+    }
+    assert files.read_tails(str(tmp_path / "none"), 10) == {}
+
+
+def test_names_come_by_time_then_by_name(tmp_path: Path) -> None:
+    for name, time in (("young", 30), ("b", 20), ("a", 20), ("old", 10)):
+        (tmp_path / name).mkdir()
+        os.utime(tmp_path / name, (time, time))
+    (tmp_path / "link").symlink_to(tmp_path / "nothing")
+    os.utime(tmp_path / "link", (25, 25), follow_symlinks=False)
+    assert files.list_dir(str(tmp_path)) == ["old", "a", "b", "link", "young"]
+    assert files.list_dir(str(tmp_path / "none")) == []
+
+
+def test_a_directory_goes_with_all_that_is_in_it_and_nothing_else(tmp_path: Path) -> None:
+    kept, path = tmp_path / "kept", tmp_path / "run"
+    kept.mkdir()
+    (kept / "file").write_text("precious")
+    (path / "deep" / "deeper").mkdir(parents=True)
+    (path / "deep" / "link").symlink_to(kept)
+    (path / "deep" / "file").write_text("x")
+    (tmp_path / "link").symlink_to(kept)
+    for name in ("run", "run", "link", "none"):
+        files.remove_dir(str(tmp_path / name))
+    assert not path.exists()
+    assert (kept / "file").read_text() == "precious"
 
 
 def test_append_refresh_and_overwrite(tmp_path: Path) -> None:

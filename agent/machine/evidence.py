@@ -1,0 +1,241 @@
+"""Where the processes of a run are: what /proc says of them, and py-spy of those that are Python.
+
+A process that hangs may make whoever looks at it hang too, so every look is in a thread with a deadline.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from agent.machine.api import Evidence
+from agent.machine.evidence_text import ProcessSeen, ThreadSeen, cut_at_word, in_order, render
+from agent.machine.process import find_program, marked
+from agent.machine.syscall_names import syscall_name
+
+SECONDS = 9.5
+SCAN_SHARE, LOOK_SHARE = 0.3, 0.5
+"""Parts of the time after which the search for processes, and the look at them, must be over."""
+DUMP_SECONDS = 4.0
+KILLED_SECONDS = 0.2
+MOST_LOOKS = 32
+MOST_DUMPS = 8
+MOST_PROCESSES = 256
+MOST_THREADS = 32
+MOST_FRAMES = 12
+MOST_PROGRAM = 200
+MOST_DUMP = 65536
+MOST_REASON = 300
+NO_PY_SPY = "py-spy is not installed (pip install py-spy): it would show the Python stacks"
+RANKS = ("OMPI_COMM_WORLD_RANK", "RANK")
+LOCAL_RANKS = ("OMPI_COMM_WORLD_LOCAL_RANK", "LOCAL_RANK")
+
+Job = Callable[[], None]
+
+
+def gather(run_id: str, path: str, seconds: float = SECONDS) -> Evidence:
+    """Blocks for at most `seconds` and never raises; `path` is the search path for py-spy."""
+    try:
+        return _gather(run_id, path, seconds)
+    except Exception as error:  # such as no more threads: a run that hangs must still be ended
+        return Evidence(problem := f"what {run_id} does could not be found out: {error!r}\n", problem)
+
+
+def _gather(run_id: str, path: str, seconds: float) -> Evidence:
+    started = time.monotonic()
+    found: list[list[int]] = []
+    in_time([lambda: found.append(marked(run_id).pids)], 1, started + seconds * SCAN_SHARE)
+    if not found:
+        return render(f"processes of {run_id}", [], ["they could not be found: a look at every process does not end"])
+    pids = found[0]
+    seen: dict[int, ProcessSeen] = {}
+
+    def keep(process: ProcessSeen) -> None:
+        seen[process.pid] = process
+
+    chosen = sorted(pids)[:MOST_PROCESSES]
+    in_time([_look_job(pid, keep) for pid in chosen], MOST_LOOKS, started + seconds * LOOK_SHARE)
+    notes = [f"{len(pids)} processes, of which {len(chosen)} are shown"] if len(pids) > len(chosen) else []
+    processes = in_order(list(seen.values()))
+    spy = find_program("py-spy", os.pathsep.join([path, os.path.dirname(sys.executable)]))
+    if spy:
+        processes = _with_dumps(spy, processes, started + seconds)
+    elif any(process.is_python for process in processes):
+        notes.append(NO_PY_SPY)
+    return render(f"processes of {run_id}" if seen else f"{run_id} has no processes", processes, notes)
+
+
+def in_time(jobs: Sequence[Job], most: int, deadline: float) -> bool:
+    """Run jobs, up to `most` at once, until `deadline` (monotonic); False when some are not over by then.
+
+    Those are left behind in their threads.
+    """
+    waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
+    for job in jobs:
+        waiting.put(job)
+
+    def serve() -> None:
+        with suppress(queue.Empty):
+            while time.monotonic() < deadline:
+                waiting.get_nowait()()
+
+    threads = [threading.Thread(target=serve, daemon=True) for _ in range(min(most, len(jobs)))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    return waiting.empty() and not any(thread.is_alive() for thread in threads)
+
+
+def _look_job(pid: int, keep: Callable[[ProcessSeen], None]) -> Job:
+    def job() -> None:
+        with suppress(OSError):  # it has ended
+            for process in look(pid):
+                keep(process)
+
+    return job
+
+
+def look(pid: int) -> Iterator[ProcessSeen]:
+    """What /proc says of a process, more and more of it. Raises OSError when it has ended."""
+    name, fields = _stat(f"/proc/{pid}")
+    ticks = os.sysconf("SC_CLK_TCK")
+    process = ProcessSeen(
+        pid=pid,
+        ppid=int(fields[1]),
+        program=f"[{name}]",
+        state=fields[0],
+        seconds=time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / ticks,
+        cpu_seconds=(int(fields[11]) + int(fields[12])) / ticks,
+    )
+    yield process
+    tids = sorted(map(int, os.listdir(f"/proc/{pid}/task")))
+    process = replace(
+        process,
+        threads=tuple(_threads(pid, tids[:MOST_THREADS])),
+        more_threads=max(0, len(tids) - MOST_THREADS),
+        is_python=_is_python(pid),
+    )
+    yield process
+    # These come last: they wait for the process's memory, which a call that hangs in the kernel may have locked.
+    environ = dict(item.split("=", 1) for item in _text(f"/proc/{pid}/environ").split("\0") if "=" in item)
+    process = replace(process, rank=_number(environ, RANKS), local_rank=_number(environ, LOCAL_RANKS))
+    yield process
+    program = _printable(_text(f"/proc/{pid}/cmdline").replace("\0", " "))
+    yield replace(process, program=cut_at_word(program, MOST_PROGRAM) or process.program)
+
+
+def _threads(pid: int, tids: Sequence[int]) -> Iterator[ThreadSeen]:
+    for tid in tids:
+        path = f"/proc/{pid}/task/{tid}"
+        with suppress(OSError):  # it has ended
+            name, fields = _stat(path)
+            wchan = _text_if_allowed(f"{path}/wchan")
+            yield ThreadSeen(
+                tid=tid,
+                name=name,
+                state=fields[0],
+                wchan="" if wchan == "0" else wchan,
+                syscall=syscall_name(_text_if_allowed(f"{path}/syscall"), os.uname().machine),
+                stack=tuple(_frames(_text_if_allowed(f"{path}/stack"))),
+            )
+
+
+def _frames(stack: str) -> list[str]:
+    """`[<0>] futex_wait+0x85/0x110` → futex_wait."""
+    return [line.partition("] ")[2].partition("+")[0] for line in stack.splitlines()][:MOST_FRAMES]
+
+
+def _stat(path: str) -> tuple[str, list[str]]:
+    """Name, and the fields after it: state, parent, …; the name may hold anything, parentheses too."""
+    head, _, rest = _text(f"{path}/stat").rpartition(")")
+    return _printable(head.partition("(")[2]), rest.split()
+
+
+def _text(path: str) -> str:
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return file.read()
+
+
+def _text_if_allowed(path: str) -> str:
+    try:
+        return _text(path).strip()
+    except OSError:
+        return ""
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
+
+
+def _is_python(pid: int) -> bool:
+    try:
+        return os.path.basename(os.readlink(f"/proc/{pid}/exe")).startswith("python")
+    except OSError:
+        return False
+
+
+def _number(environ: dict[str, str], names: Sequence[str]) -> int | None:
+    values = [environ[name] for name in names if name in environ]
+    return int(values[0]) if values and values[0].isdecimal() else None
+
+
+def _with_dumps(spy: str, processes: Sequence[ProcessSeen], deadline: float) -> list[ProcessSeen]:
+    found: dict[int, tuple[str, str]] = {}
+
+    def job(pid: int) -> Job:
+        def dump() -> None:
+            try:
+                found[pid] = dump_python(spy, pid, min(DUMP_SECONDS, deadline - time.monotonic()))
+            except OSError as error:
+                found[pid] = "", f"py-spy: {error}"
+
+        return dump
+
+    pythons = [process.pid for process in processes if process.is_python]
+    in_time([job(pid) for pid in pythons], MOST_DUMPS, deadline)
+    late = dict.fromkeys(pythons, ("", "no time was left for it")) | found
+    return [
+        replace(process, dump=late[process.pid][0], no_dump=late[process.pid][1]) if process.pid in late else process
+        for process in processes
+    ]
+
+
+def dump_python(spy: str, pid: int, seconds: float) -> tuple[str, str]:
+    """Stacks of a Python process, or why there are none. Raises OSError when py-spy cannot be started."""
+    # Without a pause of the process: one that is stuck in the kernel would never come to it.
+    argv = [spy, "dump", "--pid", str(pid), "--nonblocking"]
+    child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={})
+    try:
+        out, problem = child.communicate(timeout=max(0.0, seconds))
+    except subprocess.TimeoutExpired:
+        _abandon(child)
+        return "", f"py-spy did not finish within {seconds:.1f} s"
+    if child.returncode == 0:
+        lines = out[:MOST_DUMP].decode(errors="replace").splitlines()
+        return "\n".join(line for line in lines if not line.startswith("Process ")), ""
+    return "", f"py-spy: {_reason(problem.decode(errors='replace'))}"
+
+
+def _abandon(child: subprocess.Popen[bytes]) -> None:
+    child.kill()
+    with suppress(subprocess.TimeoutExpired):
+        child.wait(KILLED_SECONDS)
+    for pipe in (child.stdout, child.stderr):
+        if pipe:
+            pipe.close()
+
+
+def _reason(problem: str) -> str:
+    """The error and its causes in one line, each once, without the stack of py-spy itself."""
+    told = problem.partition("\nStack backtrace")[0].replace("Caused by:", "").splitlines()
+    lines = [line.strip().removeprefix("Error: ") for line in told]
+    causes = [line.partition(": ")[2] if line.partition(": ")[0].isdigit() else line for line in lines if line]
+    return cut_at_word(": ".join(dict.fromkeys(causes)), MOST_REASON) or "it failed"

@@ -1,0 +1,155 @@
+"""What was seen of a run's processes, as values; and as text for people."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agent.machine.api import Evidence
+
+MOST_TEXT = 256 * 1024
+MOST_SUMMARY = 2048
+MOST_SUMMARY_LINE = 240
+SUMMARY_FRAMES = 3
+SUMMARY_PROGRAM = 60
+STATES = {
+    "R": "running",
+    "S": "sleeping",
+    "D": "waiting in the kernel, cannot be interrupted",
+    "T": "stopped",
+    "t": "stopped by a debugger",
+    "Z": "ended, not yet waited for",
+    "X": "ended",
+    "I": "idle",
+}
+
+
+@dataclass(frozen=True)
+class ThreadSeen:
+    """One thread; what could not be read is empty."""
+
+    tid: int
+    name: str
+    state: str
+    """One letter, as in /proc."""
+    wchan: str = ""
+    """Function of the kernel in which it waits."""
+    syscall: str = ""
+    stack: tuple[str, ...] = ()
+    """Functions of the kernel, the innermost first."""
+
+    def place(self) -> str:
+        parts = [self.syscall, f"in {self.wchan}" if self.wchan else ""]
+        return " ".join(part for part in parts if part)
+
+
+@dataclass(frozen=True)
+class ProcessSeen:
+    """One process of the run."""
+
+    pid: int
+    ppid: int
+    program: str
+    state: str
+    seconds: float
+    """Since its start."""
+    cpu_seconds: float
+    rank: int | None = None
+    local_rank: int | None = None
+    threads: tuple[ThreadSeen, ...] = ()
+    more_threads: int = 0
+    is_python: bool = False
+    dump: str = ""
+    """Python stacks of all its threads, as py-spy prints them."""
+    no_dump: str = ""
+    """Why there is no dump although one was tried."""
+
+
+def render(title: str, processes: Sequence[ProcessSeen], notes: Sequence[str]) -> Evidence:
+    """Ranks come first; each process has its share of the space."""
+    blocks = [_process(process) for process in in_order(processes)]
+    text = "\n".join([title, *notes]) + "\n"
+    for done, block in enumerate(blocks):
+        share = (MOST_TEXT - len(text.encode())) // (len(blocks) - done)
+        text += shortened(f"\n{block}\n", share)
+    lines = [shortened(_summary(process), MOST_SUMMARY_LINE) for process in in_order(processes)]
+    return Evidence(text, shortened("".join(f"{line}\n" for line in lines or notes), MOST_SUMMARY))
+
+
+def in_order(processes: Sequence[ProcessSeen]) -> list[ProcessSeen]:
+    """The rank programs by rank, then what has no rank, then children of rank programs, which inherit the rank."""
+    ranks = {process.pid: process.rank for process in processes}
+
+    def key(process: ProcessSeen) -> tuple[int, int, int]:
+        if process.rank is None:
+            return 1, 0, process.pid
+        return (2 if ranks.get(process.ppid) == process.rank else 0), process.rank, process.pid
+
+    return sorted(processes, key=key)
+
+
+def shortened(text: str, most: int) -> str:
+    """At most `most` bytes: whole lines and how many more there were, or a line that ends in "…"."""
+    if len(text.encode()) <= most:
+        return text
+    lines, kept, size = text.splitlines(), list[str](), len("  … 1234567 more lines\n".encode())
+    for line in lines:
+        size += len(line.encode()) + 1
+        if size > most:
+            break
+        kept.append(line)
+    if not kept:
+        return text.encode()[: max(0, most - 3)].decode(errors="ignore") + "…"
+    return "\n".join([*kept, f"  … {len(lines) - len(kept)} more lines"]) + "\n"
+
+
+def innermost(dump: str) -> list[str]:
+    """Frames of the main thread, or of the first one, the innermost first."""
+    threads = [part for part in re.split(r"^(?=Thread )", dump, flags=re.M) if part.startswith("Thread ")]
+    chosen = next((part for part in threads if '"MainThread"' in part.partition("\n")[0]), "".join(threads[:1]))
+    return [line.strip() for line in chosen.splitlines()[1:] if line.startswith("    ")]
+
+
+def _process(process: ProcessSeen) -> str:
+    head = f"{_rank(process)}pid {process.pid}, parent {process.ppid}, state {process.state}"
+    head += f" ({STATES[process.state]})" if process.state in STATES else ""
+    head += f", for {process.seconds:.1f} s, {process.cpu_seconds:.1f} s of CPU"
+    lines = [head, f"  {process.program}"]
+    if process.no_dump:
+        lines.append(f"  no Python stacks: {process.no_dump}")
+    lines += [f"  {line}" for line in process.dump.splitlines() if line]
+    lines += [f"  {_thread(thread)}" for thread in process.threads]
+    if process.more_threads:
+        lines.append(f"  and {process.more_threads} more threads")
+    return "\n".join(lines)
+
+
+def _rank(process: ProcessSeen) -> str:
+    if process.rank is None:
+        return ""
+    return (
+        f"rank {process.rank}: " if process.local_rank is None else f"rank {process.rank} ({process.local_rank} here): "
+    )
+
+
+def _thread(thread: ThreadSeen) -> str:
+    stack = f", kernel stack: {' < '.join(thread.stack)}" if thread.stack else ""
+    return f"thread {thread.tid} {thread.name}: {thread.state} {thread.place()}".rstrip() + stack
+
+
+def _summary(process: ProcessSeen) -> str:
+    frames = innermost(process.dump)[:SUMMARY_FRAMES]
+    place = " < ".join(frames) if frames else process.threads[0].place() if process.threads else ""
+    path, _, arguments = process.program.partition(" ")
+    program = cut_at_word(f"{path.rpartition('/')[2]} {arguments}".rstrip(), SUMMARY_PROGRAM)
+    rank = "" if process.rank is None else f"rank {process.rank}: "
+    return f"{rank}pid {process.pid} {program}: {process.state} {place}".rstrip()
+
+
+def cut_at_word(text: str, most: int) -> str:
+    """At most `most` characters; no word is shown in part, for it may be a secret that is masked later."""
+    if len(text) <= most:
+        return text
+    kept = text[: most - 2]
+    return (kept.rpartition(" ")[0] or kept) + " …"

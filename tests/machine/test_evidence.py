@@ -1,0 +1,343 @@
+"""Where real processes are found: hanging, sleeping, stopped, stuck in the kernel, gone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.machine.api import Evidence
+from agent.machine.evidence import NO_PY_SPY, dump_python, gather, in_time, look
+from agent.machine.evidence_text import (
+    MOST_SUMMARY,
+    MOST_TEXT,
+    ProcessSeen,
+    ThreadSeen,
+    cut_at_word,
+    in_order,
+    innermost,
+    render,
+    shortened,
+)
+from agent.machine.host import Host
+from agent.machine.loop import Loop
+from agent.machine.syscall_names import syscall_name
+from tests.machine.waiting import run, wait_until
+
+PATH = os.environ["PATH"]
+
+HANG = """
+import threading
+
+def wait_for_a_peer_that_never_comes(tell):
+    tell()
+    threading.Event().wait()
+
+there = threading.Event()
+threading.Thread(target=wait_for_a_peer_that_never_comes, args=(there.set,), name="helper", daemon=True).start()
+there.wait()
+wait_for_a_peer_that_never_comes(lambda: print("up", flush=True))
+"""
+FUNCTION = "wait_for_a_peer_that_never_comes (<string>:6)"
+
+# Until its child has opened the FIFO and runs its program, the kernel holds the parent where nothing but
+# SIGKILL ends it.
+UNINTERRUPTIBLE = """
+import os, sys
+print("up", flush=True)
+opens = (os.POSIX_SPAWN_OPEN, 0, sys.argv[1], os.O_RDONLY, 0)
+os.posix_spawn("/bin/true", ["true"], dict(os.environ), file_actions=[opens])
+"""
+
+
+def state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+@dataclass
+class Run:
+    """A run on this machine."""
+
+    id: str = field(default_factory=lambda: f"test-{uuid.uuid4().hex[:8]}")
+    children: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def start(self, argv: list[str], env: Mapping[str, str] | None = None) -> int:
+        child = subprocess.Popen(
+            argv, env={"PATH": PATH, "A4_RUN": self.id, **(env or {})}, stdout=subprocess.PIPE, start_new_session=True
+        )
+        self.children.append(child)
+        return child.pid
+
+    def python(self, code: str, *args: str, env: Mapping[str, str] | None = None) -> int:
+        """It waits when this returns, after it has printed `up`."""
+        pid = self.start([sys.executable, "-c", code, *args], env)
+        assert self.children[-1].stdout is not None
+        assert self.children[-1].stdout.readline() == b"up\n"
+        wait_until(lambda: state(pid) in "SD")
+        return pid
+
+
+@pytest.fixture
+def hanging() -> Iterator[Run]:
+    run = Run()
+    yield run
+    for child in run.children:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+        assert child.stdout is not None
+        child.stdout.close()
+
+
+def line_of(text: str, start: str) -> str:
+    found = [line for line in text.splitlines() if line.startswith(start)]
+    assert len(found) == 1, text
+    return found[0]
+
+
+def test_a_python_rank_that_hangs_is_found_in_its_function(hanging: Run) -> None:
+    pid = hanging.python(HANG, env={"OMPI_COMM_WORLD_RANK": "12", "OMPI_COMM_WORLD_LOCAL_RANK": "4"})
+    found = gather(hanging.id, PATH)
+    assert line_of(found.text, "rank 12 (4 here): ").startswith(
+        f"rank 12 (4 here): pid {pid}, parent {os.getpid()}, state S (sleeping), for "
+    )
+    assert f"\n  {os.path.basename(sys.executable)} " in found.text.replace(os.path.dirname(sys.executable) + "/", "")
+    assert f"\n  {sys.executable} -c import threading def wait_for" in found.text
+    assert '"MainThread"' in found.text
+    assert '"helper"' in found.text
+    assert found.text.count(FUNCTION) == 2
+    assert FUNCTION in line_of(found.summary, f"rank 12: pid {pid} ")
+
+
+def test_a_program_that_is_not_python(hanging: Run) -> None:
+    pid = hanging.start(["sleep", "1000"], {"RANK": "3", "LOCAL_RANK": "x"})
+    wait_until(lambda: Path(f"/proc/{pid}/comm").read_text() == "sleep\n" and state(pid) == "S")
+    found = gather(hanging.id, PATH)
+    assert f"rank 3: pid {pid}, parent {os.getpid()}, state S (sleeping)" in found.text
+    assert "\n  sleep 1000\n" in found.text
+    assert f"\n  thread {pid} sleep: S clock_nanosleep" in found.text
+    assert "py-spy" not in found.text
+    assert line_of(found.summary, "rank 3: ").startswith(f"rank 3: pid {pid} sleep 1000: S clock_nanosleep")
+
+
+def test_a_stopped_process(hanging: Run) -> None:
+    pid = hanging.python(HANG)
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: state(pid) == "T")
+    found = gather(hanging.id, PATH)
+    assert f"\npid {pid}, parent {os.getpid()}, state T (stopped)" in found.text
+    assert FUNCTION in found.summary
+
+
+def child_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/task/{pid}/children").read_text())
+
+
+def test_a_process_that_nothing_can_interrupt(hanging: Run, tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    pid = hanging.python(UNINTERRUPTIBLE, str(fifo))
+    wait_until(lambda: state(pid) == "D" and state(child_of(pid)) == "S")
+    found = gather(hanging.id, PATH)
+    assert f"\npid {pid}, parent {os.getpid()}, state D (waiting in the kernel, cannot be interrupted)" in found.text
+    assert f"\npid {child_of(pid)}, parent {pid}, state S" in found.text
+    assert line_of(found.summary, f"pid {pid} ")
+
+
+def test_a_run_without_processes(hanging: Run) -> None:
+    assert gather(hanging.id, PATH) == Evidence(f"{hanging.id} has no processes\n", "")
+
+
+def test_a_process_that_has_ended_raises_what_is_passed_over() -> None:
+    with subprocess.Popen(["true"]) as ended:
+        ended.wait()
+    with pytest.raises(OSError):
+        list(look(ended.pid))
+
+
+def test_of_many_threads_the_first_are_shown(hanging: Run) -> None:
+    many = "import threading\nfor n in range(40):\n    threading.Thread(target=threading.Event().wait).start()\n"
+    pid = hanging.python(many + HANG)
+    process = list(look(pid))[-1]
+    assert len(process.threads) == 32
+    assert process.threads[0].tid == pid
+    assert process.more_threads == 10
+    assert "  and 10 more threads\n" in gather(hanging.id, PATH).text
+
+
+def fake_spy(directory: Path, script: str) -> str:
+    """Search path with a py-spy of ours first."""
+    path = directory / "py-spy"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(stat.S_IRWXU)
+    return f"{directory}:{PATH}"
+
+
+def test_py_spy_that_fails_says_why_in_one_line(hanging: Run, tmp_path: Path) -> None:
+    pid = hanging.python(HANG)
+    said = (
+        "Error: Failed to suspend\\n\\nCaused by:\\n    0: No access\\n    1: No access\\n\\nStack backtrace:\\n  0: x"
+    )
+    found = gather(hanging.id, fake_spy(tmp_path, f"printf '{said}\\n' >&2; exit 1"))
+    assert "\n  no Python stacks: py-spy: Failed to suspend: No access\n" in found.text
+    assert line_of(found.summary, f"pid {pid} ")
+
+
+def test_py_spy_that_cannot_be_started(hanging: Run, tmp_path: Path) -> None:
+    hanging.python(HANG)
+    path = fake_spy(tmp_path, "")
+    (tmp_path / "py-spy").write_text("#!/none\n")
+    assert "no Python stacks: py-spy: [Errno 2]" in gather(hanging.id, path).text
+
+
+def test_py_spy_that_hangs_is_ended(tmp_path: Path) -> None:
+    told = tmp_path / "pid"
+    fake_spy(tmp_path, f"echo $$ > {told}; exec sleep 1000")
+    assert dump_python(f"{tmp_path}/py-spy", os.getpid(), 1.0) == ("", "py-spy did not finish within 1.0 s")
+    assert not os.path.exists(f"/proc/{told.read_text().strip()}")
+
+
+def test_without_py_spy_one_line_says_what_is_missing(hanging: Run, tmp_path: Path) -> None:
+    """Another Python, beside which no py-spy lies, does the looking."""
+    pid = hanging.python(HANG)
+    code = "import sys; sys.executable = '/none/python'; from agent.machine.evidence import gather\n"
+    code += "print(gather(sys.argv[1], '/none').text)"
+    done = subprocess.run([sys.executable, "-c", code, hanging.id], capture_output=True, text=True)
+    assert done.stdout.splitlines()[:2] == [f"processes of {hanging.id}", NO_PY_SPY], done.stderr
+    assert f"pid {pid}, parent" in done.stdout
+    assert "futex" in done.stdout
+
+
+def test_the_loop_goes_on_meanwhile(hanging: Run) -> None:
+    hanging.start(["sleep", "1000"])
+    loop, found = Loop(), list[Evidence]()
+
+    def done(evidence: Evidence) -> None:
+        found.append(evidence)
+        assert threading.current_thread() is threading.main_thread()
+        loop.stop()
+
+    Host(loop).gather_evidence(hanging.id, PATH, done)
+    assert found == []
+    run(loop)
+    assert hanging.id in found[0].text
+
+
+def test_a_look_that_hangs_does_not_hold_up_the_others() -> None:
+    release, looked = threading.Event(), list[int]()
+
+    def hangs() -> None:
+        release.wait()
+        looked.append(-1)
+
+    jobs: list[Callable[[], None]] = [hangs, *(partial(looked.append, n) for n in range(20))]
+    try:
+        assert not in_time(jobs, 2, time.monotonic() + 0.3)
+        assert looked == list(range(20))
+    finally:
+        release.set()
+    assert in_time(jobs, 4, time.monotonic() + 60)
+    assert in_time([], 4, time.monotonic() + 60)
+
+
+# What is made of it
+
+
+def seen(pid: int, rank: int | None = None, **more: object) -> ProcessSeen:
+    process = ProcessSeen(pid=pid, ppid=1, program="prog", state="S", seconds=1.0, cpu_seconds=0.5, rank=rank)
+    return ProcessSeen(**{**vars(process), **more})
+
+
+def test_rank_programs_come_first_and_their_children_last() -> None:
+    processes = [seen(1), seen(2, rank=10), seen(3, rank=2), seen(4, rank=2, ppid=3), seen(5, rank=0, ppid=3)]
+    assert [process.pid for process in in_order(processes)] == [5, 3, 2, 1, 4]
+
+
+def test_a_process_with_all_that_can_be_known_of_it() -> None:
+    thread = ThreadSeen(8, "NCCL proxy", "D", "nfs_wait", "read", ("nfs_wait", "nfs_read"))
+    dump = 'Python v3.11.7 (/usr/bin/python3)\n\nThread 7 (idle): "MainThread"\n    f (a.py:1)'
+    program = "/usr/bin/prog -x"
+    process = seen(
+        7, 1, program=program, local_rank=0, threads=(ThreadSeen(7, "prog", "S"), thread), more_threads=3, dump=dump
+    )
+    assert render("title", [process], ["a note"]) == Evidence(
+        "title\na note\n\nrank 1 (0 here): pid 7, parent 1, state S (sleeping), for 1.0 s, 0.5 s of CPU\n"
+        "  /usr/bin/prog -x\n"
+        '  Python v3.11.7 (/usr/bin/python3)\n  Thread 7 (idle): "MainThread"\n      f (a.py:1)\n'
+        "  thread 7 prog: S\n"
+        "  thread 8 NCCL proxy: D read in nfs_wait, kernel stack: nfs_wait < nfs_read\n"
+        "  and 3 more threads\n",
+        "rank 1: pid 7 prog -x: S f (a.py:1)\n",
+    )
+
+
+def test_many_large_processes_share_the_space() -> None:
+    dump = 'Thread 7 (idle): "MainThread"\n' + "".join(f"    function_{n} (très_long.py:{n})\n" for n in range(3000))
+    found = render("title", [seen(pid, rank=pid, dump=dump) for pid in range(100)], [])
+    assert len(found.text.encode()) <= MOST_TEXT
+    assert len(found.summary.encode()) <= MOST_SUMMARY
+    assert all(f"rank {rank}: pid {rank}," in found.text for rank in range(100))
+    assert "more lines" in found.text
+    assert found.summary.splitlines()[0].startswith("rank 0: pid 0 prog: S function_0 (très_long.py:0) < function_1")
+    assert "more lines" in found.summary.splitlines()[-1]
+
+
+def test_notes_are_the_summary_when_there_is_nothing_else() -> None:
+    assert render("title", [], ["nothing was found"]) == Evidence("title\nnothing was found\n", "nothing was found\n")
+
+
+@given(st.text(), st.integers(40, 200))
+def test_what_is_too_long_is_cut(text: str, most: int) -> None:
+    cut = shortened(text, most)
+    assert len(cut.encode()) <= most
+    assert cut == text or "…" in cut
+    assert len(cut_at_word(text, most)) <= most
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("a --token=secret", "a …"), ("a b", "a b"), ("abcdefghijkl", "abcdefgh …")],
+)
+def test_no_word_is_shown_in_part(text: str, expected: str) -> None:
+    assert cut_at_word(text, 10) == expected
+
+
+@pytest.mark.parametrize(
+    ("dump", "expected"),
+    [
+        ("", []),
+        ("Python v3\n\nThread 1 (idle)\n    f (a.py:1)\n    g (a.py:2)\n", ["f (a.py:1)", "g (a.py:2)"]),
+        ('Thread 1 (idle): "x"\n    f (a:1)\nThread 2 (active): "MainThread"\n    g (a:2)\n', ["g (a:2)"]),
+        ("no stacks", []),
+    ],
+)
+def test_the_innermost_place_is_that_of_the_main_thread(dump: str, expected: list[str]) -> None:
+    assert innermost(dump) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "machine", "expected"),
+    [
+        ("202 0x7f 0x0 0x0", "x86_64", "futex"),
+        ("98 0x7f 0x0 0x0", "aarch64", "futex"),
+        ("98 0x7f 0x0 0x0", "x86_64", "syscall 98"),
+        ("202 0x7f", "riscv64", "syscall 202"),
+        ("-1 0x7ffe 0x7f", "x86_64", ""),
+        ("running", "x86_64", "running"),
+        ("", "x86_64", ""),
+    ],
+)
+def test_names_of_system_calls(line: str, machine: str, expected: str) -> None:
+    assert syscall_name(line, machine) == expected
