@@ -18,6 +18,10 @@ class Launch:
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
     cwd: str = "/"
     added: Sequence[str] = ()
+    port: int = 0
+    """TCP port that the process will listen on, which must be free before; 0: none."""
+    notes: Sequence[str] = ()
+    """What the user should be warned of, a sentence each."""
 
     def __str__(self) -> str:
         """Shell text that would start the same process by hand."""

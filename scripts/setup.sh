@@ -3,7 +3,8 @@
 #
 #   scripts/setup.sh demo    programs, and the agent in .venv
 #   scripts/setup.sh lint    the agent and the test tools in .venv
-#   scripts/setup.sh test    all of it, and Open MPI 5 with the agent in .venv-ompi5
+#   scripts/setup.sh bench   as demo, and what the agent is measured beside
+#   scripts/setup.sh test    all of it, Open MPI 5 with the agent in .venv-ompi5, and torch in .venv-torch
 #
 # PYTHON names the interpreter for the environments (default python3).
 set -eu
@@ -16,6 +17,8 @@ POLICY_MARK="# written by a4-agent's scripts/setup.sh"
 # <program>:<Debian package that has it>
 PROGRAMS="ssh:openssh-client sshd:openssh-server ip:iproute2 tc:iproute2 dnsmasq:dnsmasq-base tini:tini
     mpirun:openmpi-bin ps:procps unshare:util-linux nsenter:util-linux mount:mount"
+BENCH_PROGRAMS="clush:clustershell"
+TEST_PROGRAMS="bindfs:bindfs"
 
 say() { echo "setup: $*" >&2; }
 
@@ -24,8 +27,9 @@ fail() {
     exit 1
 }
 
+# missing_programs PAIR...: packages of the programs that are not there.
 missing_programs() {
-    for pair in $PROGRAMS; do
+    for pair; do
         command -v "${pair%%:*}" >/dev/null || echo "${pair##*:}"
     done | sort -u
 }
@@ -77,35 +81,62 @@ identity() { echo "$PWD/$1 $(command -v "$PYTHON")"; }
 
 usable() { [ -x "$1/bin/python" ] && [ "$(cat "$1/.made-for" 2>/dev/null)" = "$(identity "$1")" ]; }
 
-# environment DIRECTORY [EXTRA]: a virtual environment with the checkout and one of its extras.
-environment() {
+make_environment() {
     usable "$1" || {
         say "making $1"
         "$PYTHON" -m venv --clear "$1"
         identity "$1" >"$1/.made-for"
     }
+}
+
+pip_install() {
+    directory=$1
+    shift
+    "$directory/bin/pip" install --quiet --disable-pip-version-check "$@"
+}
+
+# environment DIRECTORY [EXTRA]: a virtual environment with the checkout and one of its extras.
+environment() {
+    make_environment "$1"
     stamp=$1/.installed${2:+-$2}
     content=$(cat setup.cfg pyproject.toml | sha256sum)
     [ "$(cat "$stamp" 2>/dev/null)" != "$content" ] || return 0
     say "installing the agent${2:+ (extra: $2)} into $1"
-    "$1/bin/pip" install --quiet --disable-pip-version-check --editable ".${2:+[$2]}"
+    pip_install "$1" --editable ".${2:+[$2]}"
     echo "$content" | tee "$1/.installed" >"$stamp"
 }
 
+# packages DIRECTORY REQUIREMENT...: packages of their own in a virtual environment.
+packages() {
+    make_environment "$1"
+    directory=$1
+    shift
+    [ "$(cat "$directory/.packages" 2>/dev/null)" != "$*" ] || return 0
+    say "installing $* into $directory"
+    pip_install "$directory" "$@"
+    echo "$*" >"$directory/.packages"
+}
+
 case "${1:-}" in
-demo) programs=yes environments=.venv: ;;
-lint) programs=no environments=.venv:test ;;
-test) programs=yes environments=".venv:test .venv-ompi5:ompi5" ;;
-*) fail "usage: scripts/setup.sh demo|lint|test" ;;
+demo) programs=$PROGRAMS environments=.venv: ;;
+bench) programs="$PROGRAMS $BENCH_PROGRAMS" environments=.venv: ;;
+lint) programs='' environments=.venv:test ;;
+test) programs="$PROGRAMS $TEST_PROGRAMS" environments=".venv:test .venv-ompi5:ompi5" ;;
+*) fail "usage: scripts/setup.sh demo|bench|lint|test" ;;
 esac
 command -v flock >/dev/null || need_packages util-linux
 exec 9<scripts
 flock 9
-packages=
-[ $programs = no ] || packages=$(missing_programs)
-usable .venv || packages="$packages $(missing_python)"
+# shellcheck disable=SC2086  # one word per program
+needed=$(missing_programs $programs)
+usable .venv || needed="$needed $(missing_python)"
 # shellcheck disable=SC2086  # one word per package
-need_packages $packages
+need_packages $needed
 for pair in $environments; do
     environment "${pair%%:*}" "${pair#*:}"
 done
+if [ "$1" = test ]; then
+    packages .venv py-spy
+    # The workload's Python. A build for CPUs does, where pip can have one; without numpy torch complains at each start.
+    packages .venv-torch torch==2.13.0 numpy
+fi

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
-CHANNEL_VERSION = 1
+CHANNEL_VERSION = 2
 Message = dict[str, Any]
 
-COORDINATOR_SAYS = ("hello", "plan", "start", "stop", "result", "end", "beat")
-WORKER_SAYS = ("hello", "facts", "planned", "done", "stopping", "bye", "beat")
+COORDINATOR_SAYS = (
+    "hello", "plan", "start", "stop", "evidence", "run", "cluster", "ask", "answer", "result", "end", "beat",
+)  # fmt: skip
+WORKER_SAYS = (
+    "hello", "facts", "planned", "inventory", "done", "evidence", "ask", "answer", "stopping", "bye", "beat",
+)  # fmt: skip
 
 
 class BadMessage(ValueError):

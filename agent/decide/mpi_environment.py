@@ -81,11 +81,6 @@ def rank_environment(env: Mapping[str, str]) -> RankEnvironment:
     return RankEnvironment(kept, names, refused, denied)
 
 
-def forwarded_names(env: Mapping[str, str]) -> list[str]:
-    """The names that `-x` forwards, sorted."""
-    return rank_environment(env).names
-
-
 def denial(name: str) -> str:
     """Why ranks do not get this variable; empty when they do."""
     if name.startswith(_KEPT_MCA):

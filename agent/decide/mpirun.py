@@ -30,6 +30,36 @@ def parse_version(text: str) -> MpiVersion | None:
     return MpiVersion(int(found[1]), int(found[2]), int(found[3] or 0)) if found else None
 
 
+@dataclass(frozen=True)
+class Mpi:
+    """The mpirun of a pod. `version` is that of Open MPI; a `problem` says why it cannot be used."""
+
+    program: str
+    version: MpiVersion = MpiVersion(0, 0, 0)
+    problem: str = ""
+
+
+def read_mpi(program: str, text: str) -> Mpi:
+    """The mpirun at `program`, whose `--version` prints `text`."""
+    version = parse_version(text)
+    if version is None:
+        first = (text.strip().splitlines() or ["nothing"])[0][:200]
+        return Mpi(program, problem=f"{program} is not Open MPI's mpirun: it says {first!r}")
+    if version.major < 4:
+        return Mpi(program, version, f"{program} is Open MPI {version}")
+    return Mpi(program, version)
+
+
+def mpi_of(inventory: Mapping[str, str] | None) -> Mpi | None:
+    """The mpirun in the inventory of a pod (agent.machine.inventory); None when that says nothing of it."""
+    inventory = inventory or {}
+    program = inventory.get("mpirun", "mpirun")
+    if problem := inventory.get("mpirun_problem"):
+        return Mpi(program, problem=problem)
+    text = inventory.get("mpirun_version_text")
+    return None if text is None else read_mpi(program, text)
+
+
 def mpirun_launch(
     *,
     version: MpiVersion,
@@ -70,7 +100,14 @@ def mpirun_launch(
         *program,
     ]
     # Open MPI 5 does not start without a home directory.
-    return Launch(argv, {"HOME": "/root", **kept.env}, cwd)
+    return Launch(argv, {"HOME": "/root", **kept.env}, cwd, notes=_notes(kept.refused))
+
+
+def _notes(refused: Mapping[str, str]) -> list[str]:
+    if not refused:
+        return []
+    reasons = "; ".join(dict.fromkeys(refused.values()))
+    return [f"MPI ranks do not get {', '.join(map(repr, sorted(refused)))}: {reasons}"]
 
 
 def ssh_agent(ssh_command: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from agent.decide.plan import Plan, PlannedPeer
 def make_plan(
     facts: Iterable[Facts], *, epoch: str, prefix: str, domain: str, slots: int, topology: bool = True
 ) -> Plan:
-    """The plan for pods with these facts, whatever order they come in.
+    """The plan for pods with these facts, whatever order they come in. That they fit is checked before each run.
 
     `topology=False` keeps the index order (`--order index`) but still records the places.
     """
@@ -32,19 +32,4 @@ def make_plan(
         )
         for index in ordering.indices
     )
-    warnings = ordering.warnings + _odd_slots(known, slots) + _odd_interfaces(known)
-    return Plan(epoch, slots, peers, ordering.source, warnings)
-
-
-def _odd_slots(known: dict[int, Facts], slots: int) -> tuple[str, ...]:
-    odd = [f"pod {index} has {fact.slots}" for index, fact in sorted(known.items()) if fact.slots != slots]
-    return (f"GPUS_PER_NODE differs: {', '.join(odd)}, the coordinator has {slots}",) if odd else ()
-
-
-def _odd_interfaces(known: dict[int, Facts]) -> tuple[str, ...]:
-    """mpirun takes one name for all pods."""
-    common = known[min(known)].interface
-    odd = [f"{fact.interface} on pod {index}" for index, fact in sorted(known.items()) if fact.interface != common]
-    if not odd:
-        return ()
-    return (f"the network interface is {common} on the coordinator, but {', '.join(odd)}: MPI needs one name for all",)
+    return Plan(epoch, slots, peers, ordering.source, ordering.warnings)

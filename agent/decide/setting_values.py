@@ -26,6 +26,15 @@ def seconds(example: str) -> Callable[[str], float]:
     return parse
 
 
+def amount(example: str) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        if not re.fullmatch(r"[0-9]{1,7}(\.[0-9]{1,3})?", text):
+            raise ValueError(f"a number from 0 on, such as {example}")
+        return float(text)
+
+    return parse
+
+
 def flag(text: str) -> bool:
     words = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False}
     words |= {"off": False, "": False}

@@ -1,4 +1,4 @@
-"""What this pod has: network interfaces, GPUs, cores; who holds a port."""
+"""What this pod has: network interfaces, GPUs, cores, programs; who holds a port."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import os
 import re
 import socket
 import struct
+import sys
 
 from agent.machine.api import Interface
+from agent.machine.process import find_program, run_briefly
 
 _SIOCGIFADDR = 0x8915
 
@@ -58,6 +60,24 @@ def core_count() -> int:
     except (OSError, ValueError):
         return allowed
     return allowed if quota == "max" else max(1, min(allowed, int(quota) // int(period)))
+
+
+def inventory(path: str) -> dict[str, str]:
+    """Versions and the like that the plan does not need; programs are looked for on the search path `path`.
+
+    `python`: the agent's own; `mpirun`: its path, if there is one; `mpirun_version_text`: what it says of itself,
+    or `mpirun_problem`: why it does not.
+    """
+    found = {"python": "{}.{}.{}".format(*sys.version_info)}
+    program = find_program("mpirun", path)
+    if program is None:
+        return {**found, "mpirun_problem": f"mpirun is not on PATH ({path})"}
+    found["mpirun"] = program
+    try:
+        found["mpirun_version_text"] = run_briefly([program, "--version"])
+    except (OSError, TimeoutError) as error:
+        found["mpirun_problem"] = f"{program} --version failed: {error}"
+    return found
 
 
 def port_holder(address: str, port: int) -> str:

@@ -7,20 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from agent.decide.ending import JobEnd
-from agent.decide.mpirun import MpiVersion
+from agent.decide.mpirun import Mpi as Mpi
 from agent.decide.plan import Plan
+from agent.decide.ranks import RankEnd
+from agent.decide.runspec import RunSpec
 from agent.launch import Launch
 
 Kind = Literal["nothing", "everywhere", "mpi"]
-"""Where it runs: nowhere; a process on every pod; mpirun on the coordinator, which reaches the others."""
-
-
-@dataclass(frozen=True)
-class Mpi:
-    """The mpirun that would be used. `version` is that of Open MPI."""
-
-    program: str
-    version: MpiVersion
+"""Where it runs: nowhere; a process on every pod; mpirun on the lead, which reaches the others."""
 
 
 @dataclass(frozen=True)
@@ -28,43 +22,96 @@ class RunContext:
     """Everything that a launch may depend on, as it is on this pod."""
 
     run_id: str
+    spec: RunSpec
     plan: Plan
+    """Of the pods that take part, in rank order; `plan.peers[0]` is the lead."""
     index: int
     """Completion index of this pod."""
     environ: Mapping[str, str]
-    """The pod's environment."""
+    """The pod's environment, with the variables of `spec` on top."""
     master_port: int
     run_dir: str
-    """Directory of this run, private to the pod."""
+    """Directory of this run, private to the pod and the same path on all; hostfiles of the run are in it."""
     token_file: str
     ssh_config: str
     interface: str
     python: str
     """The agent's own Python, which has mpi4py."""
+    workload_python: str
+    """The workload's Python, which has torch (A4_PYTHON)."""
     cores: int
+    rank_script: str = ""
+    """The copy of entrypoints/rank.sh on every pod."""
     script: str = ""
-    args: Sequence[str] = ()
     mpi: Mpi | None = None
+    """On the lead, and where its part is judged."""
+    keep_ranks: bool = False
+    """Keep each rank's output in files of its own: a time limit is set, and its last words will be wanted."""
+
+    @property
+    def lead(self) -> int:
+        """Completion index of the pod with rank 0, on which mpirun is started."""
+        return self.plan.peers[0].index
+
+    @property
+    def args(self) -> Sequence[str]:
+        return self.spec.args
+
+    @property
+    def record(self) -> str:
+        """File of the rank programs' record, on the lead."""
+        return f"{self.run_dir}/record.jsonl"
+
+    @property
+    def ranks_dir(self) -> str:
+        """Directory of what entrypoints/rank.sh records of the ranks on each pod."""
+        return f"{self.run_dir}/ranks"
+
+    @property
+    def ranks_output(self) -> str:
+        """Directory of the last output of the ranks on each pod, with `keep_ranks`."""
+        return f"{self.run_dir}/ranks-output"
+
+    @property
+    def hostfile(self) -> str:
+        return f"{self.run_dir}/hostfile"
+
+    @property
+    def hostfile_one_per_node(self) -> str:
+        return f"{self.run_dir}/hostfile-1pernode"
+
+    def where(self, index: int) -> str:
+        """The pod with this completion index, in words."""
+        return f"pod {index}, {self.plan.peers[self.plan.node_rank(index)].name}"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What is known when a run's processes have ended."""
+    """What is known when all parts of a run are over."""
 
     status: int
-    """Exit status of the coordinator's process, negative for a signal."""
+    """Exit status of the lead's process, negative for a signal."""
     record: str = ""
-    """What the rank programs wrote of themselves."""
+    """What the rank programs wrote of themselves (record.jsonl on the lead)."""
     output: str = ""
-    """The end of what the process wrote on stdout and stderr."""
+    """The end of what the lead's process wrote on stdout and stderr."""
     tokens: Sequence[str] = ()
     """Each pod's token in plan order."""
+    statuses: Mapping[int, int] = field(default_factory=dict)
+    """Exit status of every pod's process: completion index → status. Pods without an answer are missing."""
+    ranks: Mapping[int, RankEnd] = field(default_factory=dict)
+    """What entrypoints/rank.sh recorded on all pods: rank → how it ended."""
     lost: Mapping[int, str] = field(default_factory=dict)
     """Pods that the coordinator does not hear: completion index → why."""
     cause: JobEnd | None = None
     """Why the run was ended before its own end, if it was."""
     stuck: bool = False
     """The process had reported its end and did not come to it: `status` is from our ending it."""
+
+    @property
+    def losses(self) -> str:
+        """The pods that were lost and why, in words."""
+        return "; ".join(f"pod {index}: {why}" for index, why in sorted(self.lost.items()))
 
 
 @dataclass(frozen=True)
@@ -83,9 +130,13 @@ class Workload(Protocol):
 
     name: str
     kind: Kind
+    exclusive: bool
+    """Has the cluster for itself. What has not (`exec`) runs beside, unrecorded and out of the pods' logs."""
+    fail_fast: bool
+    """The first part that fails ends the others."""
 
     def launch(self, context: RunContext) -> Launch | None:
-        """This pod's process; None when it has none."""
+        """This pod's process; None when it has none. Raises AgentError."""
 
     def is_ending(self, output: str, record: str) -> bool:
         """Does what the process printed, or the ranks' record, say that it is about to end?
@@ -94,4 +145,4 @@ class Workload(Protocol):
         """
 
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
-        """The verdict over the coordinator's own part."""
+        """The verdict over the whole run, as seen by the coordinator."""

@@ -3,71 +3,63 @@
 from __future__ import annotations
 
 from agent.decide.connectivity import Record, Verdict, as_json, judge, parse_record, table
-from agent.decide.ending import JobEnd
-from agent.decide.mpirun import MpirunEnd, mpirun_end, mpirun_launch, reported_end
-from agent.errors import Exit
+from agent.decide.ending import JobEnd, from_error
+from agent.decide.mpirun import Mpi, MpirunEnd, mpirun_end, reported_end
+from agent.errors import Exit, MissingProgram
 from agent.launch import Launch
-from agent.paths import HOSTFILE, shipped
-from agent.workloads.base import Judgement, Kind, Mpi, Outcome, RunContext
+from agent.paths import shipped
+from agent.workloads.base import Judgement, Kind, Outcome, RunContext
+from agent.workloads.mpi import Layout, start, usable_mpi
 
-RECORD = "record.jsonl"
 LOG = "connectivity-test.log"
 
 
 class Connectivity:
     name = "connectivity"
     kind: Kind = "mpi"
+    exclusive = True
+    fail_fast = True
 
-    def launch(self, context: RunContext) -> Launch:
-        assert context.mpi is not None
+    def launch(self, context: RunContext) -> Launch | None:
+        """Raises MissingProgram."""
+        if context.index != context.lead:
+            return None
         given = {
-            "A4_RUN": context.run_id,
             "A4_TOKEN_FILE": context.token_file,
-            "A4_RECORD": f"{context.run_dir}/{RECORD}",
-            "A4_MPI_VERSION": str(context.mpi.version),
+            "A4_RECORD": context.record,
+            "A4_MPI_VERSION": str(usable_mpi(context).version),
         }
-        alone = len(context.plan.peers) == 1
-        ssh = ["ssh", "-F", context.ssh_config, "-o", f"SetEnv=A4_RUN={context.run_id}"]
-        launch = mpirun_launch(
-            version=context.mpi.version,
-            mpirun=context.mpi.program,
-            hostfile=None if alone else HOSTFILE,
-            hosts=len(context.plan.peers),
-            ranks=context.plan.ranks,
-            interface=context.interface,
-            ssh_command=ssh,
-            program=[context.python, shipped("entrypoints", "connectivity.py"), *context.args],
-            env={**context.environ, **given},
-            cwd="/",
-            oversubscribed=context.plan.slots > context.cores,
-        )
-        return Launch(launch.argv, launch.env, launch.cwd, added=tuple(given))
+        program = [context.python, shipped("entrypoints", "connectivity.py"), *context.args]
+        every_slot = Layout(context.plan.ranks, context.plan.slots)
+        return start(context, program, every_slot, given=given, cwd="/")
 
     def is_ending(self, output: str, record: str) -> bool:
         return reported_end(output) is not None or parse_record(record).finished is not None
 
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
-        assert context.mpi is not None
+        try:
+            mpi = usable_mpi(context)
+        except MissingProgram as error:  # nothing was started, for the same reason
+            return Judgement(outcome.cause or from_error(error))
         record = parse_record(outcome.record)
         names = [peer.name for peer in context.plan.peers]
         verdict = judge(record, outcome.tokens, context.plan.slots, names)
-        end = _end(context, outcome, record, verdict)
-        text = _text(context, record, verdict, names)
+        end = _end(context, mpi, outcome, record, verdict)
+        text = _text(context, mpi, record, verdict, names)
         return Judgement(end, text, as_json(record, names, context.plan.slots), LOG)
 
 
-def _end(context: RunContext, outcome: Outcome, record: Record, verdict: Verdict) -> JobEnd:
+def _end(context: RunContext, mpi: Mpi, outcome: Outcome, record: Record, verdict: Verdict) -> JobEnd:
     """The ranks' own record first, then why the run was ended, lost pods, and what mpirun's status means."""
-    assert context.mpi is not None
     reasons = "\n".join(verdict.reasons)
     if verdict.code:
         return JobEnd(verdict.code, "the connectivity test found something wrong", why=reasons)
     if outcome.cause is not None:
         return outcome.cause
     if verdict.code is None and outcome.lost:
-        lost = "; ".join(f"pod {index}: {why}" for index, why in outcome.lost.items())
-        return JobEnd(Exit.TRY_AGAIN, "pods were lost during the connectivity test", why=f"{lost}\n{reasons}")
-    code, sentence, of_rank = _mpirun_end(context.mpi, outcome, record)
+        what = "pods were lost during the connectivity test"
+        return JobEnd(Exit.TRY_AGAIN, what, why=f"{outcome.losses}\n{reasons}")
+    code, sentence, of_rank = _mpirun_end(mpi, outcome, record)
     if code:
         return JobEnd(code, sentence, why=reasons, origin="workload" if of_rank else "agent")
     if verdict.code is None:
@@ -84,11 +76,11 @@ def _mpirun_end(mpi: Mpi, outcome: Outcome, record: Record) -> MpirunEnd:
     return mpirun_end(mpi.version, outcome.status, outcome.output, started=record.ranks is not None)
 
 
-def _text(context: RunContext, record: Record, verdict: Verdict, names: list[str]) -> str:
+def _text(context: RunContext, mpi: Mpi, record: Record, verdict: Verdict, names: list[str]) -> str:
     """The table and, over it, what was tested."""
     ranks, pods = context.plan.ranks, len(context.plan.peers)
     good = "every rank is where the plan puts it, the sum is right" if verdict.code == 0 else "NOT GOOD:"
-    lines = [f"connectivity of {ranks} ranks on {pods} pods (Open MPI {context.mpi and context.mpi.version}): {good}"]
+    lines = [f"connectivity of {ranks} ranks on {pods} pods (Open MPI {mpi.version}): {good}"]
     lines += [f"  {reason}" for reason in verdict.reasons]
     measured = table(record, names, context.plan.slots) if record.pairs else ""
     return "\n".join(lines) + f"\n{measured}"

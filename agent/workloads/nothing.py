@@ -10,6 +10,8 @@ from agent.workloads.base import Judgement, Kind, Outcome, RunContext
 class Nothing:
     name = "none"
     kind: Kind = "nothing"
+    exclusive = True
+    fail_fast = True
 
     def launch(self, context: RunContext) -> Launch | None:
         return None

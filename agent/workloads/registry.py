@@ -8,16 +8,29 @@ from agent.workloads.base import Workload
 
 def find_workload(name: str) -> Workload:
     """The workload of that name. Raises UsageError for another, which only a pod of another release asks for."""
-    if name == "connectivity":
-        from agent.workloads.connectivity import Connectivity
+    match name:
+        case "connectivity":
+            from agent.workloads.connectivity import Connectivity
 
-        return Connectivity()
-    if name == "script":
-        from agent.workloads.script import Script
+            return Connectivity()
+        case "exec":
+            from agent.workloads.execute import Exec
 
-        return Script()
-    if name == "none":
-        from agent.workloads.nothing import Nothing
+            return Exec()
+        case "mpirun":
+            from agent.workloads.mpirun import Mpirun
 
-        return Nothing()
+            return Mpirun()
+        case "none":
+            from agent.workloads.nothing import Nothing
+
+            return Nothing()
+        case "script":
+            from agent.workloads.script import Script
+
+            return Script()
+        case "torchrun":
+            from agent.workloads.torchrun import Torchrun
+
+            return Torchrun()
     raise UsageError(f"this a4-agent has no workload {name!r}", "do all pods run the same release?")

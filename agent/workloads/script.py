@@ -5,13 +5,15 @@ from __future__ import annotations
 from agent.decide.ending import from_status
 from agent.errors import MissingProgram
 from agent.launch import Launch
-from agent.paths import HOSTFILE, HOSTFILE_ONE_PER_NODE
 from agent.workloads.base import Judgement, Kind, Outcome, RunContext
+from agent.workloads.everywhere import end_without_failure, failed_pod
 
 
 class Script:
     name = "script"
     kind: Kind = "everywhere"
+    exclusive = True
+    fail_fast = True
 
     def launch(self, context: RunContext) -> Launch:
         """Raises MissingProgram when no script is mounted."""
@@ -26,8 +28,8 @@ class Script:
             "NODE_RANK": rank,
             "MASTER_ADDR": context.plan.peers[0].name,
             "MASTER_PORT": str(context.master_port),
-            "A4_HOSTFILE": HOSTFILE,
-            "A4_HOSTFILE_1PERNODE": HOSTFILE_ONE_PER_NODE,
+            "A4_HOSTFILE": context.hostfile,
+            "A4_HOSTFILE_1PERNODE": context.hostfile_one_per_node,
         }
         argv = ["bash", context.script, *context.args]
         return Launch(argv, {**context.environ, **given}, added=tuple(given))
@@ -36,5 +38,8 @@ class Script:
         return False
 
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
-        where = f"pod {context.index}, {context.plan.peers[context.plan.node_rank(context.index)].name}"
-        return Judgement(from_status(outcome.status, context.script, where))
+        failed = failed_pod(context, outcome)
+        if failed is None:
+            return Judgement(end_without_failure(outcome, context.script))
+        index, status = failed
+        return Judgement(from_status(status, context.script, context.where(index)))

@@ -139,12 +139,6 @@ def test_a_plan_does_not_depend_on_who_answered_first(where: dict[int, tuple[str
     assert tuple(p.index for p in plan.peers) == by_topology({f.index: f.places for f in some}).indices
 
 
-def test_pods_with_other_slots_are_a_warning() -> None:
-    assert plan_for([facts(0), facts(1, slots=4), facts(2)]).warnings[-1] == (
-        "GPUS_PER_NODE differs: pod 1 has 4, the coordinator has 8"
-    )
-
-
 def test_names() -> None:
     assert peer_names(PREFIX, 2, DOMAIN) == [
         "job-workload-0-0.job.default.svc.cluster.local",

@@ -59,7 +59,9 @@ def test_a_pod_with_the_least_environment() -> None:
         master_port=6002,
         job_identifier="",
         workload="none",
-        sleep=False,
+        sleep_infinity=False,
+        sleep_on="never",
+        sleep_max_hours=0.0,
         ssh_port=2222,
         ssh_public_key="",
         secret_file="/etc/a4-agent/secret/job-secret",
@@ -69,11 +71,17 @@ def test_a_pod_with_the_least_environment() -> None:
         interface="",
         run_dir="/run/a4-agent",
         results_dir="/run/a4-agent/results",
+        results_explicit=False,
+        python="python3",
+        pods_differ="refuse",
         peer_timeout=600.0,
         lease=30.0,
+        workload_timeout=0.0,
+        stall_timeout=0.0,
         grace=30.0,
         log_level="info",
         log_format="text",
+        log_limit_mb=1024,
     )
 
 
@@ -83,8 +91,15 @@ GOOD = [
     ("JOB_IDENTIFIER", "name-1", "job_identifier", "name-1"),
     ("A4_WORKLOAD", "connectivity", "workload", "connectivity"),
     ("A4_WORKLOAD", "Script", "workload", "script"),
-    ("SLEEP_INFINITY", "True", "sleep", True),
-    ("SLEEP_INFINITY", "0", "sleep", False),
+    ("SLEEP_INFINITY", "True", "sleep_on", "always"),
+    ("SLEEP_INFINITY", "0", "sleep_on", "never"),
+    ("A4_SLEEP_ON", "Failure", "sleep_on", "failure"),
+    ("A4_SLEEP_MAX_HOURS", "0.5", "sleep_max_hours", 0.5),
+    ("A4_PYTHON", "/opt/venv/bin/python", "python", "/opt/venv/bin/python"),
+    ("A4_PODS_DIFFER", "warn", "pods_differ", "warn"),
+    ("A4_WORKLOAD_TIMEOUT_SECONDS", "3600", "workload_timeout", 3600.0),
+    ("A4_STALL_TIMEOUT_SECONDS", "0", "stall_timeout", 0.0),
+    ("A4_LOG_LIMIT_MB", "16", "log_limit_mb", 16),
     ("A4_SSH_PORT", "222", "ssh_port", 222),
     ("SSH_PUBLIC_KEY", "ssh-ed25519 AAAA me\necdsa-sha2-nistp256 BBBB\n", "ssh_public_key", None),
     ("A4_SECRET_FILE", "/a b/c", "secret_file", "/a b/c"),
@@ -101,6 +116,34 @@ GOOD = [
     ("A4_LOG_LEVEL", "DEBUG", "log_level", "debug"),
     ("A4_LOG_FORMAT", "json", "log_format", "json"),
 ]
+
+
+BUCKET = "/gcs/testbed-logs"
+
+
+@pytest.mark.parametrize(
+    ("extra", "directory"),
+    [
+        ({}, f"{BUCKET}/job/11-22.2.1"),
+        ({"JOB_IDENTIFIER": "name-1"}, f"{BUCKET}/name-1/11-22.2.1"),
+        ({"A4_EPOCH": "own"}, f"{BUCKET}/job/own"),
+        ({"A4_RESULTS_DIR": "/mnt/x"}, "/mnt/x"),
+        ({"JOB_IDENTIFIER": "../../etc"}, "/run/a4-agent/results"),
+        ({"A4_EPOCH": "a/b"}, "/run/a4-agent/results"),
+    ],
+)
+def test_results_go_to_the_bucket_that_is_mounted(extra: dict[str, str], directory: str) -> None:
+    settings = read(extra, Found(bucket=True))
+    assert settings.results_dir == directory
+    assert settings.results_explicit == ("A4_RESULTS_DIR" in extra)
+
+
+@pytest.mark.parametrize(
+    ("on", "after"), [("always", (True, True)), ("failure", (False, True)), ("never", (False, False))]
+)
+def test_when_the_cluster_stays(on: str, after: tuple[bool, bool]) -> None:
+    settings = read({"A4_SLEEP_ON": on, "SLEEP_INFINITY": "true"})
+    assert (settings.sleeps_after(0), settings.sleeps_after(7)) == after
 
 
 @pytest.mark.parametrize(("name", "text", "field", "value"), GOOD)
@@ -142,6 +185,13 @@ WRONG = [
     ("A4_PEER_TIMEOUT_SECONDS", "0", "seconds above 0"),
     ("A4_LEASE_SECONDS", "30s", "seconds above 0"),
     ("A4_GRACE_SECONDS", "-1", "seconds above 0"),
+    ("A4_WORKLOAD_TIMEOUT_SECONDS", "-1", "a number from 0 on"),
+    ("A4_STALL_TIMEOUT_SECONDS", "never", "a number from 0 on"),
+    ("A4_SLEEP_ON", "sometimes", "one of always, failure, never"),
+    ("A4_SLEEP_MAX_HOURS", "12h", "a number from 0 on"),
+    ("A4_PYTHON", "a\nb", "a program"),
+    ("A4_PODS_DIFFER", "ignore", "one of refuse, warn"),
+    ("A4_LOG_LIMIT_MB", "0", "a whole number from 1"),
     ("A4_LOG_LEVEL", "loud", "one of debug, info, warning, error"),
     ("A4_LOG_FORMAT", "xml", "one of text, json"),
 ]
@@ -164,7 +214,7 @@ def test_every_setting_is_tried_with_a_wrong_value() -> None:
 
 def test_every_setting_has_its_field_and_every_field_its_setting() -> None:
     fields = {field.name for field in dataclasses.fields(Settings)}
-    assert {setting.field for setting in SETTINGS} | {"task_script"} == fields
+    assert {setting.field for setting in SETTINGS} | {"task_script", "results_explicit"} == fields
 
 
 def test_all_problems_come_at_once() -> None:

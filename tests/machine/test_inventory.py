@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from pathlib import Path
 
 from agent.machine import inventory
 
@@ -42,3 +43,29 @@ def test_interfaces_have_addresses_and_the_default_route_comes_first() -> None:
 def test_cores_and_gpus() -> None:
     assert 1 <= inventory.core_count() <= (os.cpu_count() or 1)
     assert inventory.gpu_count() == len([n for n in os.listdir("/dev") if n[:6] == "nvidia" and n[6:].isdigit()])
+
+
+def test_what_mpirun_says_of_itself(tmp_path: Path) -> None:
+    program = tmp_path / "mpirun"
+    program.write_text("#!/bin/sh\necho version of $1\n")
+    program.chmod(0o755)
+    found = inventory.inventory(f"/no/such/directory:{tmp_path}")
+    assert found["mpirun"] == str(program)
+    assert found["mpirun_version_text"] == "version of --version\n"
+    assert "mpirun_problem" not in found
+    assert found["python"].count(".") == 2
+
+
+def test_why_there_is_no_version_of_mpirun(tmp_path: Path) -> None:
+    program = tmp_path / "mpirun"
+    program.write_text("#!/no/interpreter\n")
+    program.chmod(0o755)
+    found = inventory.inventory(str(tmp_path))
+    assert found["mpirun"] == str(program)
+    assert "failed" in found["mpirun_problem"] and "mpirun_version_text" not in found
+
+
+def test_no_mpirun(tmp_path: Path) -> None:
+    found = inventory.inventory(str(tmp_path))
+    assert "mpirun" not in found
+    assert found["mpirun_problem"] == f"mpirun is not on PATH ({tmp_path})"

@@ -182,10 +182,10 @@ class Pods:
         return {**plain(), "HOME": "/root", "TMPDIR": f"{self.home}/tmp", **more}
 
     @contextmanager
-    def started(self, launch: Launch) -> Iterator[subprocess.Popen[str]]:
-        """Start a launch in the coordinator; it is killed at the end if it still runs."""
+    def started(self, launch: Launch, index: int = 0) -> Iterator[subprocess.Popen[str]]:
+        """Start a launch in a pod, by default the coordinator; it is killed at the end if it still runs."""
         with subprocess.Popen(
-            self.pods[0].command(launch.argv),
+            self.pods[index].command(launch.argv),
             env=dict(launch.env),
             text=True,
             stdin=subprocess.DEVNULL,

@@ -1,0 +1,115 @@
+"""Before a run: do its pods differ where they must not?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from agent.decide.facts import Facts
+from agent.decide.mpirun import mpi_of
+from agent.decide.subset import ranges
+from agent.decide.tables import render
+
+Inventory = Mapping[str, str]
+UNKNOWN = ""
+NODES_OWN = re.compile(
+    r"(docker|br-|veth|gke|cali|cilium|lxc|cni|flannel|weave|kube|nodelocaldns|virbr|tunl|vxlan|dummy)"
+)
+"""Beginnings of names of interfaces that a node makes for the pods on it: seen with hostNetwork, and never alike."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing to compare."""
+
+    what: str
+    read: Callable[[Facts, Inventory], str]
+    """The pod's value, UNKNOWN when it has not been told."""
+    kinds: Sequence[str] = ("nothing", "everywhere", "mpi")
+    """Kinds of workload that it matters to."""
+    distinct: bool = False
+    """Each pod must have a value of its own; else all must have the same."""
+
+
+def _interfaces(facts: Facts) -> str:
+    return " ".join(sorted(name for name in facts.addresses if not NODES_OWN.match(name)))
+
+
+def _open_mpi(inventory: Inventory) -> str:
+    mpi = mpi_of(inventory)
+    return UNKNOWN if mpi is None else "none" if mpi.problem else str(mpi.version)
+
+
+CHECKS = (
+    Check("GPUS_PER_NODE", lambda facts, _: str(facts.slots)),
+    Check("GPUs that it can open", lambda facts, _: str(facts.gpus)),
+    Check("a4-agent", lambda facts, _: facts.version),
+    Check("pod address", lambda facts, _: facts.address, distinct=True),
+    Check("interface for MPI", lambda facts, _: facts.interface, ("mpi",)),
+    Check("interfaces with IPv4", lambda facts, _: _interfaces(facts), ("everywhere", "mpi")),
+    Check("Open MPI", lambda _, inventory: _open_mpi(inventory), ("mpi",)),
+    Check("mpirun", lambda _, inventory: inventory.get("mpirun", "none" if inventory else UNKNOWN), ("mpi",)),
+)
+
+
+@dataclass(frozen=True)
+class Differences:
+    """What differs. Nothing does where `odd` is empty."""
+
+    odd: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    """Odd pods: completion index → what is odd there."""
+    table: str = ""
+    """A line per difference, for people."""
+    sentence: str = ""
+    warning: str = ""
+    """Which pods could not be compared in everything; empty: none."""
+
+
+def compare(
+    facts: Mapping[int, Facts], inventories: Mapping[int, Inventory], kind: str, checks: Sequence[Check] = CHECKS
+) -> Differences:
+    """Compare pods (by completion index) for a workload of this kind. What most of them have is normal; where no
+    value has the most, that of the pod with the lowest index is."""
+    odd: dict[int, list[str]] = {}
+    rows = []
+    unknown: set[int] = set()
+    for check in checks:
+        if kind not in check.kinds:
+            continue
+        values = {index: check.read(facts[index], inventories.get(index, {})) for index in sorted(facts)}
+        unknown |= {index for index, value in values.items() if value == UNKNOWN}
+        usual, others = _split(check, {index: value for index, value in values.items() if value != UNKNOWN})
+        if others:
+            rows.append([check.what, usual, ", ".join(f"{v} on {_pods(pods)}" for v, pods in others.items())])
+        for index in (index for pods in others.values() for index in pods):
+            odd.setdefault(index, []).append(check.what)
+    warning = f"{_pods(unknown)} did not say all of what must be alike: not compared" if unknown else ""
+    if not odd:
+        return Differences(warning=warning)
+    table = render(["what", "most pods", "odd pods"], rows)
+    return Differences(odd, table, f"pods differ where they must not: {_named(odd)}", warning)
+
+
+def _named(odd: Mapping[int, Sequence[str]]) -> str:
+    """Pods that are odd in the same things, together."""
+    pods_of: dict[tuple[str, ...], list[int]] = {}
+    for index in sorted(odd):
+        pods_of.setdefault(tuple(odd[index]), []).append(index)
+    return "; ".join(f"{_pods(pods)} in {', '.join(things)}" for things, pods in pods_of.items())
+
+
+def _split(check: Check, values: Mapping[int, str]) -> tuple[str, dict[str, list[int]]]:
+    """The normal value in words, and the pods with each value that is odd."""
+    pods_of: dict[str, list[int]] = {}
+    for index, value in values.items():
+        pods_of.setdefault(value, []).append(index)
+    if check.distinct:
+        return "one each", {value: pods for value, pods in pods_of.items() if len(pods) > 1}
+    usual = max(pods_of, key=lambda value: (len(pods_of[value]), -pods_of[value][0]), default="")
+    return usual, {value: pods for value, pods in pods_of.items() if value != usual}
+
+
+def _pods(indices: Iterable[int]) -> str:
+    text = ranges(indices)
+    return f"pod {text}" if text.isdecimal() else f"pods {text}"

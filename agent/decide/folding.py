@@ -1,0 +1,66 @@
+"""Equal output of many pods shown once, with the pods that it is of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from agent.decide.ending import signal_name
+from agent.decide.subset import ranges
+
+
+@dataclass(frozen=True)
+class Group:
+    """Pods whose output is the same."""
+
+    pods: tuple[int, ...]
+    """Completion indices, ascending."""
+    text: bytes
+
+
+def fold(outputs: Mapping[int, bytes]) -> list[Group]:
+    """Output by pod as groups, that of the smallest index first. Pods that printed nothing are left out."""
+    groups: dict[bytes, list[int]] = {}
+    for pod in sorted(outputs):
+        if outputs[pod]:
+            groups.setdefault(outputs[pod], []).append(pod)
+    return [Group(tuple(pods), text) for text, pods in groups.items()]
+
+
+def shown(groups: Sequence[Group], *, alone: bool) -> bytes:
+    """The text for people: `pods: line` where no group has more than one line, else each under a header.
+
+    Of a pod that is `alone`, the only one that was asked, the output is shown as it is.
+    """
+    if alone:
+        return b"".join(group.text for group in groups)
+    if all(b"\n" not in _ended(group.text)[:-1] for group in groups):
+        return b"".join(b"%s: %s" % (_pods(group), _ended(group.text)) for group in groups)
+    return b"".join(b"== %s %s ==\n%s" % (_word(group), _pods(group), _ended(group.text)) for group in groups)
+
+
+def _pods(group: Group) -> bytes:
+    return ranges(group.pods).encode()
+
+
+def _word(group: Group) -> bytes:
+    return b"pod" if len(group.pods) == 1 else b"pods"
+
+
+def _ended(text: bytes) -> bytes:
+    return text if text.endswith(b"\n") else text + b"\n"
+
+
+def failures(codes: Mapping[int, int], lost: Mapping[int, str]) -> list[str]:
+    """A line for each exit code that is not 0, and for each reason of a loss, with the pods that it is of."""
+    by_code: dict[str, list[int]] = {}
+    for pod in sorted(codes):
+        if codes[pod] and pod not in lost:
+            by_code.setdefault(f"exit code {codes[pod]}{_signal(codes[pod])}", []).append(pod)
+    for pod in sorted(lost):
+        by_code.setdefault(f"lost: {lost[pod]}", []).append(pod)
+    return [f"{'pod' if len(pods) == 1 else 'pods'} {ranges(pods)}: {how}" for how, pods in by_code.items()]
+
+
+def _signal(code: int) -> str:
+    return f" ({signal_name(code - 128)})" if 128 < code < 128 + 65 else ""

@@ -1,0 +1,125 @@
+"""What entrypoints/rank.sh records of every rank, and what that says of an MPI run of any program."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agent.decide.ending import signal_name
+from agent.decide.subset import ranges
+
+CLOCKS_SECONDS = 1.0
+"""Clocks of pods differ: of failures so close to each other the time does not tell which came first."""
+FOLLOWED = (143, 14)
+"""Codes of ranks that only followed another: mpirun's SIGTERM, and what Open MPI ends with when a peer is gone.
+mpirun's SIGKILL is not among them: it takes rank.sh as well, so that a recorded 137 had another cause."""
+
+
+@dataclass(frozen=True)
+class RankEnd:
+    """How one rank went."""
+
+    code: int | None
+    """Exit code (128 + n for a signal); None: it started, and nothing says that it ended."""
+    when: float = 0.0
+    """Seconds since 1970 on its pod's clock when it failed; 0: not known."""
+    refused: bool = False
+    """Its program could not be started; `code` is the shell's, 126 or 127."""
+
+    def to_json(self) -> list[Any]:
+        return [self.code, self.when, self.refused]
+
+    @classmethod
+    def from_json(cls, data: Any) -> RankEnd:
+        """Inverse of `to_json`. Raises TypeError or ValueError for anything else."""
+        code, when, refused = data
+        return cls(None if code is None else int(code), float(when), bool(refused))
+
+
+@dataclass(frozen=True)
+class RanksVerdict:
+    """What became of all planned ranks."""
+
+    complete: bool
+    """Every one of them ended 0."""
+    first: int | None
+    """The rank that failed first; None: none failed."""
+    code: int
+    """Its exit code, else 0."""
+    refused: bool
+    """Its program could not be started."""
+    started: bool
+    """At least one rank did."""
+    text: str
+    """Lines about what is not as it should be; empty when complete."""
+
+
+def parse_rank(text: str) -> RankEnd:
+    """Read one rank's file. Lines that are not whole yet say nothing."""
+    lines = text.split("\n")[:-1]
+    refused = "refused" in lines
+    for line in lines:
+        if found := re.fullmatch(r"ended (\d{1,3}) ?(\d+(?:\.\d+)?)?", line, re.ASCII):
+            return RankEnd(int(found[1]), float(found[2] or 0), refused)
+    return RankEnd(None, refused=refused)
+
+
+def verdict(ranks: Mapping[int, RankEnd], planned: int, place: Callable[[int], int]) -> RanksVerdict:
+    """What the records of ranks 0 to `planned` - 1 say; `place(rank)` is the completion index of its pod."""
+    known = {rank: ranks[rank] for rank in range(planned) if rank in ranks}
+    failed = {rank: end for rank, end in known.items() if end.code}
+    absent = [rank for rank in range(planned) if rank not in known]
+    open_ended = [rank for rank, end in known.items() if end.code is None]
+    first = _first(failed)
+    lines = [] if first is None else [f"first of {_ranks(failed, place)} that failed: {_told(first, failed, place)}"]
+    if first is not None and len(failed) == 1:
+        lines = [_told(first, failed, place)]
+    lines += [f"never started: {_ranks(absent, place)}"] if absent else []
+    lines += [f"started and never ended: {_ranks(open_ended, place)}"] if open_ended else []
+    return RanksVerdict(
+        complete=not (failed or absent or open_ended) and planned > 0,
+        first=first,
+        code=(failed[first].code or 0) if first is not None else 0,
+        refused=first is not None and failed[first].refused,
+        started=bool(known),
+        text="\n".join(lines),
+    )
+
+
+def as_json(ranks: Mapping[int, RankEnd], planned: int) -> dict[str, Any]:
+    """For result.json: how many ranks were planned, and which ended with which code."""
+    by_code: dict[str, list[int]] = {}
+    for rank in range(planned):
+        end = ranks.get(rank)
+        code = "never started" if end is None else "never ended" if end.code is None else str(end.code)
+        by_code.setdefault(code, []).append(rank)
+    return {"ranks": planned, "ended": {code: ranges(of_code) for code, of_code in by_code.items()}}
+
+
+def _first(failed: Mapping[int, RankEnd]) -> int | None:
+    """The rank that failed first, as far as the clocks of several pods can tell."""
+    if not failed:
+        return None
+    times = {rank: end.when or float("inf") for rank, end in failed.items()}
+    earliest = min(times.values())
+    close = [rank for rank in failed if times[rank] == earliest or times[rank] - earliest <= CLOCKS_SECONDS]
+    return min(close, key=lambda rank: (failed[rank].code in FOLLOWED, times[rank], rank))
+
+
+def _told(rank: int, failed: Mapping[int, RankEnd], place: Callable[[int], int]) -> str:
+    code = failed[rank].code or 0
+    if failed[rank].refused:
+        how = "could not start its program: " + ("it is not there" if code == 127 else "it cannot be executed")
+    else:
+        how = f"ended {code}" + (f" ({signal_name(code - 128)})" if 128 < code <= 192 else "")
+    return f"rank {rank} on pod {place(rank)} {how}"
+
+
+def _ranks(ranks: Iterable[int], place: Callable[[int], int]) -> str:
+    """Ranks as people write them, with their pods: 'ranks 8-15 (pod 1)'."""
+    ranks = list(ranks)
+    pods = {place(rank) for rank in ranks}
+    words = "rank" if len(ranks) == 1 else "ranks"
+    return f"{words} {ranges(ranks)} ({'pod' if len(pods) == 1 else 'pods'} {ranges(pods)})"

@@ -1,0 +1,93 @@
+"""Which pods of the plan a run takes, as people name them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from agent.decide.plan import Plan, PlannedPeer
+from agent.errors import PeerLost, UsageError
+
+HINT = "pods are named by index (3), range (0-3), DNS name or node name; a4-agent peers lists them"
+
+
+def subset(
+    plan: Plan,
+    nodes: int = 0,
+    hosts: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    *,
+    lost: Mapping[int, str],
+) -> Plan:
+    """The plan with only the pods that were asked for, in its order.
+
+    `hosts` (empty: all) and `exclude` hold what people type: words or comma lists of a pod's index, a range of
+    indices, its DNS name or the first part of it, or the name of a node (all its pods). `nodes` (0: all) is how many
+    to take of what these leave. `lost`: index → why. Raises UsageError, and PeerLost when a pod of the choice is
+    lost: none is left out silently.
+    """
+    wanted = _indices(plan, hosts, "--hosts") if hosts else {peer.index for peer in plan.peers}
+    left_out = _indices(plan, exclude, "--exclude")
+    peers = [peer for peer in plan.peers if peer.index in wanted - left_out]
+    if not peers:
+        raise UsageError(f"no pod is left: {_existing(plan)}", HINT)
+    if nodes > len(peers):
+        of_choice = " by --hosts and --exclude" if hosts or exclude else ""
+        raise UsageError(f"--nodes {nodes}: only {_pods(len(peers))} to choose from{of_choice}: {_of(peers)}", HINT)
+    peers = peers[: nodes or len(peers)]
+    _check_lost([peer.index for peer in peers], lost, left_out)
+    return replace(plan, peers=tuple(peers))
+
+
+def ranges(indices: Iterable[int]) -> str:
+    """Numbers as people write them: [0, 1, 2, 5] → "0-2,5"."""
+    parts: list[tuple[int, int]] = []
+    for index in sorted(set(indices)):
+        if parts and parts[-1][1] == index - 1:
+            parts[-1] = parts[-1][0], index
+        else:
+            parts.append((index, index))
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
+
+
+def _indices(plan: Plan, typed: Sequence[str], option: str) -> set[int]:
+    """Indices of all pods that these words name."""
+    words = [word.strip() for text in typed for word in text.split(",")]
+    return {index for word in words for index in _named(plan, word, option)}
+
+
+def _named(plan: Plan, word: str, option: str) -> set[int]:
+    known = {peer.index for peer in plan.peers}
+    if found := re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", word, re.ASCII):
+        first, last = int(found[1]), int(found[2] or found[1])
+        if first <= last and {first, last} <= known:
+            return {index for index in known if first <= index <= last}
+    elif word:
+        name = word.rstrip(".")
+        for fits in (lambda peer: name in (peer.name, peer.name.split(".")[0]), lambda peer: name == peer.node):
+            if indices := {peer.index for peer in plan.peers if fits(peer)}:
+                return indices
+    raise UsageError(f"{option} {word!r} names no pod: {_existing(plan)}", HINT)
+
+
+def _check_lost(chosen: Sequence[int], lost: Mapping[int, str], left_out: set[int]) -> None:
+    missing = sorted(index for index in chosen if index in lost)
+    if not missing:
+        return
+    which = f"pod {missing[0]} is" if len(missing) == 1 else f"pods {ranges(missing)} are"
+    reasons = "; ".join(f"pod {index}: {lost[index]}" for index in missing)
+    hint = f"go on without: --exclude {ranges([*missing, *left_out])}"
+    raise PeerLost(f"{which} needed and lost ({reasons})", hint)
+
+
+def _existing(plan: Plan) -> str:
+    return f"the plan has {_of(plan.peers)}"
+
+
+def _of(peers: Sequence[PlannedPeer]) -> str:
+    return f"{'pod' if len(peers) == 1 else 'pods'} {ranges(peer.index for peer in peers)}"
+
+
+def _pods(count: int) -> str:
+    return "1 pod" if count == 1 else f"{count} pods"

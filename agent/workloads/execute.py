@@ -1,0 +1,48 @@
+"""`exec`: one command on every pod, beside whatever else runs there."""
+
+from __future__ import annotations
+
+from agent.decide.ending import JobEnd, exit_code
+from agent.decide.subset import ranges
+from agent.errors import Exit, UsageError
+from agent.launch import Launch
+from agent.workloads.base import Judgement, Kind, Outcome, RunContext
+from agent.workloads.everywhere import end_without_failure
+
+
+class Exec:
+    name = "exec"
+    kind: Kind = "everywhere"
+    exclusive = False
+    fail_fast = False
+
+    def launch(self, context: RunContext) -> Launch:
+        """Raises UsageError."""
+        if not context.args:
+            raise UsageError("exec needs a command", "a4-agent exec -- hostname")
+        given = {"A4_RUN": context.run_id, "A4_NODE_RANK": str(context.plan.node_rank(context.index))}
+        return Launch(context.args, {**context.environ, **given}, context.spec.cwd, tuple(given))
+
+    def is_ending(self, output: str, record: str) -> bool:
+        return False
+
+    def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
+        """The code of all that failed if it is one and the same, else the greatest."""
+        statuses = outcome.statuses or {context.index: outcome.status}
+        pods_of: dict[int, list[int]] = {}
+        for index, status in statuses.items():
+            if status:
+                pods_of.setdefault(exit_code(status), []).append(index)
+        command = context.args[0]
+        if outcome.cause is not None or not (pods_of or outcome.lost):
+            return Judgement(end_without_failure(outcome, command))
+        codes = "; ".join(f"{code} on {_pods(pods_of[code])}" for code in sorted(pods_of))
+        failures = f"{command} ended with exit code {codes}" if codes else ""
+        if outcome.lost:
+            why = "\n".join(text for text in (outcome.losses, failures) if text)
+            return Judgement(JobEnd(Exit.TRY_AGAIN, f"pods were lost during {command}", why=why))
+        return Judgement(JobEnd(max(pods_of), failures, origin="workload"))
+
+
+def _pods(indices: list[int]) -> str:
+    return f"pod {indices[0]}" if len(indices) == 1 else f"pods {ranges(indices)}"

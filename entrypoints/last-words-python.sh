@@ -1,0 +1,3 @@
+#!/bin/sh
+# PYTHON_EXEC of torchrun in runs that have a limit: each worker's Python is started through last-words.py.
+exec "${A4_AGENT_PYTHON:?}" -IS "${0%/*}/last-words.py" "${A4_LAST_WORDS:?}" "${A4_WORKLOAD_PYTHON:?}" "$@"

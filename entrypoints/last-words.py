@@ -1,0 +1,129 @@
+"""Pass on what a program prints, and keep the end of it: last-words.py DIRECTORY PROGRAM [ARGUMENT...]
+
+Stands before the program of every rank in runs that have a limit of time or silence. The file DIRECTORY/<rank> holds
+the last 64 to 128 KiB of stdout and stderr together; what is passed on is unchanged. The launchers' own means do not
+serve: Open MPI 4 keeps everything, Open MPI 5.0.11 then prints nothing, torchrun --tee marks and delays lines.
+
+PROGRAM gets a terminal for its stdout where this process has one, as mpirun gives one: else a C program would hold its
+lines back. Signals go to the whole process group: this process waits for the end of PROGRAM, and ends as it did.
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import selectors
+import signal
+import sys
+import time
+import tty
+
+LIMIT = 64 * 1024
+AFTERWARDS_SECONDS = 0.5
+"""For what was printed to arrive when PROGRAM has ended; a process that it left behind may hold the streams open."""
+SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+
+
+class LastWords:
+    """A file with the end of what was printed. A full disk only costs the file."""
+
+    def __init__(self, directory: str) -> None:
+        rank = os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ.get("RANK") or "unknown"
+        self._kept = bytearray()
+        os.makedirs(directory, 0o700, exist_ok=True)
+        self._file = open(os.path.join(directory, rank), "wb", buffering=0)  # noqa: SIM115
+
+    def add(self, data: bytes) -> None:
+        self._kept += data
+        try:
+            if len(self._kept) > 2 * LIMIT:
+                del self._kept[:-LIMIT]
+                self._file.seek(0)
+                self._file.write(self._kept)
+                self._file.truncate()
+            else:
+                self._file.write(data)
+        except OSError:
+            pass
+
+
+def main() -> None:
+    directory, *argv = sys.argv[1:]
+    words = LastWords(directory)
+    for number in SIGNALS:
+        signal.signal(number, lambda *_: None)
+    streams = {1: output(), 2: os.pipe()}
+    actions = [(os.POSIX_SPAWN_DUP2, write, stream) for stream, (_, write) in streams.items()]
+    try:
+        pid = os.posix_spawnp(
+            argv[0], argv, os.environ, file_actions=actions, setsigdef=[signal.SIGPIPE, signal.SIGXFSZ]
+        )
+    except OSError as error:
+        print(f"cannot start {argv[0]}: {error.strerror}", file=sys.stderr)
+        raise SystemExit(127 if isinstance(error, FileNotFoundError) else 126) from error
+    for _, write in streams.values():
+        os.close(write)
+    pass_on(pid, {read: stream for stream, (read, _) in streams.items()}, words)
+    end_like(pid)
+
+
+def output() -> tuple[int, int]:
+    """(end to read, end for the program) of what becomes its stdout."""
+    if not os.isatty(1):
+        return os.pipe()
+    read, write = os.openpty()
+    tty.setraw(write)
+    return read, write
+
+
+def pass_on(pid: int, streams: dict[int, int], words: LastWords) -> None:
+    """Copy each descriptor of `streams` to its stream, until the process has ended and all of them are at their end."""
+    selector = selectors.DefaultSelector()
+    ended = os.pidfd_open(pid)
+    for fd in (*streams, ended):
+        selector.register(fd, selectors.EVENT_READ)
+    deadline = None
+    while deadline is None or (streams and time.monotonic() < deadline):
+        for key, _ in selector.select(None if deadline is None else max(0.0, deadline - time.monotonic())):
+            fd = int(key.fd)
+            if fd == ended:
+                selector.unregister(ended)
+                deadline = time.monotonic() + AFTERWARDS_SECONDS
+            elif data := read(fd):
+                words.add(data)
+                write(streams[fd], data)
+            else:
+                selector.unregister(fd)
+                del streams[fd]
+
+
+def read(fd: int) -> bytes:
+    try:
+        return os.read(fd, 65536)
+    except OSError:
+        return b""  # the end of a terminal is an error
+
+
+def write(stream: int, data: bytes) -> None:
+    try:
+        while data:
+            data = data[os.write(stream, data) :]
+    except OSError:
+        pass  # nobody reads it any more
+
+
+def end_like(pid: int) -> None:
+    """End with the same code, or by the same signal."""
+    _, status = os.waitpid(pid, 0)
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # one core file is enough
+        if number != signal.SIGKILL:
+            signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+    sys.exit(os.waitstatus_to_exitcode(status))
+
+
+if __name__ == "__main__":
+    main()

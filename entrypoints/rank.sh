@@ -1,0 +1,32 @@
+#!/bin/sh
+# mpirun starts this in place of each rank's program: sh rank.sh PROGRAM [ARGUMENT...]
+#
+# It runs PROGRAM and records in A4_RANKS_DIR/<rank> how that went, whatever program it is:
+#
+#   started <pid>               PROGRAM is about to run
+#   refused                     it cannot be started; the shell's code, 126 or 127, follows
+#   ended <code> [<unix time>]  it has ended; code 128 + n is signal n. The time is that of a failure: who was first?
+#
+# Signals from mpirun reach the whole process group. This shell stays until PROGRAM has ended.
+record=${A4_RANKS_DIR:?}/${OMPI_COMM_WORLD_RANK:?}
+trap : HUP INT QUIT USR1 USR2 TERM
+read -r began _ </proc/uptime
+exec 3>&2 2>/dev/null # what a shell says of a killed command is no output of PROGRAM
+(
+    read -r pid _ </proc/self/stat
+    echo "started $pid" >"$record"
+    # Only a failed exec comes to this. bash gets here when nothing is found, dash in every case.
+    trap 'echo refused >>"$record"' EXIT
+    exec "$@" 2>&3 3>&-
+)
+code=$?
+when=
+[ $code = 0 ] || when=$(date +%s.%N) # a process more, so not for every rank
+echo "ended $code $when" >>"$record"
+
+# Open MPI 5 forgets a rank that ends as soon as it is started, and then waits for it for ever.
+if [ -n "${A4_RANKS_LINGER-}" ]; then
+    read -r now _ </proc/uptime
+    [ $((${now%.*}${now#*.} - ${began%.*}${began#*.})) -ge 20 ] || sleep "$A4_RANKS_LINGER" # hundredths of a second
+fi
+exit $code

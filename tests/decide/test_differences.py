@@ -1,0 +1,114 @@
+"""Pods that differ where they must not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.decide.differences import CHECKS, Check, compare
+from agent.decide.facts import Facts
+
+MPI = {"mpirun": "/usr/bin/mpirun", "mpirun_version_text": "mpirun (Open MPI) 4.1.4\n"}
+
+
+def pod(index: int, **changes: Any) -> Facts:
+    facts = Facts(index, f"nonce-{index}", "1.0", f"node-{index}", f"10.0.0.{index}", "eth0", 8, 8)
+    return replace(replace(facts, addresses={"eth0": facts.address, "gpu0rdma0": f"10.1.0.{index}"}), **changes)
+
+
+def pods(count: int, changes: Mapping[int, Mapping[str, Any]]) -> dict[int, Facts]:
+    return {index: pod(index, **changes.get(index, {})) for index in range(count)}
+
+
+def all_alike(count: int) -> dict[int, Mapping[str, str]]:
+    return dict.fromkeys(range(count), MPI)
+
+
+@pytest.mark.parametrize("kind", ["nothing", "everywhere", "mpi"])
+def test_pods_that_are_alike(kind: str) -> None:
+    found = compare(pods(4, {}), all_alike(4), kind)
+    assert (found.odd, found.table, found.sentence, found.warning) == ({}, "", "", "")
+
+
+@pytest.mark.parametrize(
+    ("changes", "what", "usual", "cell"),
+    [
+        ({2: {"slots": 4}}, "GPUS_PER_NODE", "8", "4 on pod 2"),
+        ({3: {"gpus": 7}}, "GPUs that it can open", "8", "7 on pod 3"),
+        ({1: {"version": "0.9"}, 3: {"version": "0.8"}}, "a4-agent", "1.0", "0.9 on pod 1, 0.8 on pod 3"),
+        ({1: {"interface": "ens5"}}, "interface for MPI", "eth0", "ens5 on pod 1"),
+        ({1: {"addresses": {"eth0": "10.0.0.1"}}}, "interfaces with IPv4", "eth0 gpu0rdma0", "eth0 on pod 1"),
+        ({1: {"address": "10.0.0.3"}}, "pod address", "one each", "10.0.0.3 on pods 1,3"),
+    ],
+)
+def test_one_odd_thing(changes: Mapping[int, Mapping[str, Any]], what: str, usual: str, cell: str) -> None:
+    found = compare(pods(5, changes), all_alike(5), "mpi")
+    header, row, *more = found.table.splitlines()
+    assert header.split() == ["what", "most", "pods", "odd", "pods"]
+    assert row.split() == f"{what} {usual} {cell}".split() and not more
+    assert set(found.odd) == (set(changes) if what != "pod address" else {1, 3})
+    assert all(things == [what] for things in found.odd.values())
+    assert found.sentence.startswith("pods differ where they must not: pod") and what in found.sentence
+
+
+def test_pods_that_are_odd_in_the_same_are_named_together() -> None:
+    found = compare(pods(6, {1: {"slots": 4}, 2: {"slots": 4}, 5: {"slots": 2, "gpus": 2}}), {}, "everywhere")
+    assert found.sentence == (
+        "pods differ where they must not: pods 1-2 in GPUS_PER_NODE; pod 5 in GPUS_PER_NODE, GPUs that it can open"
+    )
+    assert len(found.table.splitlines()) == 3
+
+
+def test_of_equal_numbers_the_lowest_index_is_normal() -> None:
+    assert set(compare(pods(2, {0: {"slots": 4}}), {}, "everywhere").odd) == {1}
+    assert set(compare(pods(4, {1: {"slots": 4}, 2: {"slots": 4}}), {}, "everywhere").odd) == {1, 2}
+    three = pods(5, {0: {"slots": 1}, 1: {"slots": 2}, 2: {"slots": 2}})
+    assert set(compare(three, {}, "everywhere").odd) == {0, 3, 4}, "0 has neither of the two that most have"
+
+
+@pytest.mark.parametrize(
+    ("inventory", "what", "odd"),
+    [
+        ({**MPI, "mpirun_version_text": "mpirun (Open MPI) 5.0.8"}, ["Open MPI"], "5.0.8 on pod 2"),
+        ({**MPI, "mpirun": "/opt/hpcx/bin/mpirun"}, ["mpirun"], "/opt/hpcx/bin/mpirun on pod 2"),
+        ({**MPI, "mpirun_version_text": "HYDRA build details"}, ["Open MPI"], "none on pod 2"),
+        ({"mpirun_problem": "mpirun is not on PATH (/bin)"}, ["Open MPI", "mpirun"], "none on pod 2"),
+    ],
+)
+def test_another_mpirun_matters_to_mpi_runs_only(inventory: Mapping[str, str], what: list[str], odd: str) -> None:
+    inventories = {**all_alike(4), 2: inventory}
+    found = compare(pods(4, {}), inventories, "mpi")
+    assert found.odd == {2: what} and odd in found.table
+    assert not compare(pods(4, {}), inventories, "everywhere").odd
+
+
+def test_what_is_not_known_is_a_warning_only() -> None:
+    found = compare(pods(4, {}), {0: MPI, 1: MPI}, "mpi")
+    assert not found.odd
+    assert found.warning == "pods 2-3 did not say all of what must be alike: not compared"
+    assert not compare(pods(4, {}), {}, "everywhere").warning, "nothing of it matters there"
+
+
+def test_interfaces_that_a_node_makes_for_its_pods_do_not_count() -> None:
+    addresses = {"eth0": "10.0.0.1", "gpu0rdma0": "10.1.0.1", "docker0": "172.17.0.1", "gke0123456789a": "10.4.0.1"}
+    assert not compare(pods(3, {1: {"addresses": addresses}}), {}, "everywhere").odd
+
+
+def test_one_line_more_is_all_that_a_new_check_takes() -> None:
+    check = Check("NVIDIA driver", lambda facts, inventory: inventory.get("driver", ""))
+    inventories = {0: {"driver": "570"}, 1: {"driver": "575"}, 2: {"driver": "570"}}
+    found = compare(pods(3, {}), inventories, "everywhere", [*CHECKS, check])
+    assert found.odd == {1: ["NVIDIA driver"]}
+
+
+@given(st.lists(st.sampled_from("abc"), min_size=1, max_size=20))
+def test_what_most_pods_have_is_never_odd(versions: list[str]) -> None:
+    found = compare({i: pod(i, version=version) for i, version in enumerate(versions)}, {}, "everywhere")
+    normal = {versions[i] for i in range(len(versions)) if i not in found.odd}
+    assert len(normal) == 1
+    assert versions.count(normal.pop()) == max(map(versions.count, versions))

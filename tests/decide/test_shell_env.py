@@ -1,0 +1,105 @@
+"""Which variables of a shell go with its runs."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.decide.shell_env import stays, travelling
+
+CONTAINER = {"PATH": "/bin", "LD_LIBRARY_PATH": "/usr/lib", "NCCL_DEBUG": "WARN", "NNODES": "4"}
+AGENT = CONTAINER | {"LD_LIBRARY_PATH": "/usr/local/gib/lib64:/usr/lib", "A4_RUN_DIR": "/run/a4-agent"}
+
+
+def test_what_the_user_sets_travels() -> None:
+    shell = CONTAINER | {"NCCL_DEBUG": "INFO", "MY_SWITCH": "1", "HF_TOKEN": "hf_12345678", "EMPTY": ""}
+    assert travelling(shell, AGENT, CONTAINER) == {
+        "NCCL_DEBUG": "INFO",
+        "MY_SWITCH": "1",
+        "HF_TOKEN": "hf_12345678",
+        "EMPTY": "",
+    }
+
+
+def test_what_a_launcher_made_better_is_not_undone() -> None:
+    """`kubectl exec` starts a shell with the container's variables, not with those of the launcher."""
+    assert travelling(CONTAINER, AGENT, CONTAINER) == {}
+
+
+def test_what_is_equal_to_the_agents_stays() -> None:
+    assert travelling(AGENT | {"B": "b"}, AGENT, {}) == {"B": "b"}
+
+
+OWN = [
+    "HOSTNAME",
+    "TERM",
+    "PS1",
+    "SSH_CONNECTION",
+    "SSH_TTY",
+    "KUBECTL_REMOTE_COMMAND_WEBSOCKETS",
+    "KUBERNETES_PORT",
+    "A4_RUN",
+    "A4_SECRET_FILE",
+    "A4_RUN_DIR",
+    "PWD",
+    "OLDPWD",
+    "SHLVL",
+    "_",
+    "HOME",
+    "USER",
+    "RANK",
+    "LOCAL_RANK",
+    "JOB_COMPLETION_INDEX",
+    "POD_IP",
+    "OMPI_COMM_WORLD_RANK",
+    "PMIX_ID",
+    "BASH_FUNC_which%%",
+    "LS_COLORS",
+    "HISTFILE",
+    "COLORTERM",
+    "TERM_PROGRAM",
+    "TMUX_PANE",
+    "XDG_RUNTIME_DIR",
+    "a.b",
+]
+
+
+@pytest.mark.parametrize("name", [*OWN, "", "no name"])
+def test_what_belongs_to_a_shell_a_login_or_a_pod_stays(name: str) -> None:
+    assert stays(name)
+    assert travelling({name: "x"}, {}, {}) == {}
+
+
+OTHERS = [
+    "PATH",
+    "LD_LIBRARY_PATH",
+    "PYTHONPATH",
+    "VIRTUAL_ENV",
+    "NCCL_DEBUG",
+    "CUDA_VISIBLE_DEVICES",
+    "HF_TOKEN",
+    "LC_ALL",
+    "OMPI_MCA_btl_tcp_links",
+    "TORCH_LOGS",
+    "HOMEPAGE",
+    "TERMINAL_VELOCITY",
+]
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_a_program_may_need_travels(name: str) -> None:
+    assert not stays(name)
+    assert travelling({name: "x"}, {name: "y"}, {}) == {name: "x"}
+
+
+ENVIRONMENT = st.dictionaries(st.sampled_from(["A", "B", "PATH", "TERM", "A4_X", "RANK"]), st.sampled_from("xyz"))
+
+
+@given(ENVIRONMENT, ENVIRONMENT, ENVIRONMENT)
+def test_nothing_is_invented(shell: dict[str, str], agent: dict[str, str], container: dict[str, str]) -> None:
+    found = travelling(shell, agent, container)
+    assert found.items() <= shell.items()
+    assert not found.items() & agent.items()
+    assert set(found) <= {"A", "B", "PATH"}
+    assert travelling(found, agent, container) == found
