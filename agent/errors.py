@@ -9,6 +9,7 @@ AgentError              what failed, what to do about it, and the exit code it m
 ├── ClusterBusy         75  something else is running: try again
 ├── PeerLost            75  a peer or the coordinator is gone
 ├── IdentityRefused     77  a peer with a wrong host key, or one that refuses ours
+├── PodsDiffer          78  pods of one run that differ where they must not
 └── SettingsError       78  every wrong or missing setting at once
 """
 
@@ -96,6 +97,12 @@ class IdentityRefused(AgentError):
     """A peer showed a wrong host key or refused the job's key until the deadline."""
 
     code = Exit.IDENTITY
+
+
+class PodsDiffer(AgentError):
+    """Pods that a run needs differ where they must not; the text is a table that names the odd ones."""
+
+    code = Exit.SETTINGS
 
 
 class SettingsError(AgentError):

@@ -27,13 +27,20 @@ class RunDir:
         self.alive = f"{path}/alive"
         self.token = f"{path}/token"
         self.channels = f"{path}/channels"
+        self.socket = f"{path}/agent.sock"
+        self.rank_script = f"{path}/rank.sh"
+        self.runs = f"{path}/runs"
         self.ssh = f"{path}/ssh"
         self.ssh_config = f"{path}/ssh/ssh_config"
         self.sshd_config = f"{path}/ssh/sshd_config"
 
     def run(self, run_id: str) -> str:
-        """Directory of one run."""
-        return f"{self.path}/runs/{run_id}"
+        """Directory of one run: spool/, hostfile, ranks/, record.jsonl, end.json and what the run itself puts there."""
+        return f"{self.runs}/{run_id}"
+
+    def spool(self, run_id: str) -> str:
+        """What this pod printed during a run."""
+        return f"{self.run(run_id)}/spool"
 
 
 def shipped(kind: str, name: str) -> str:

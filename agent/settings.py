@@ -6,12 +6,14 @@ Names without the `A4_` prefix are those that the charts of the old testbeds inj
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
 from agent.decide.setting_values import (
     DNS_LABEL,
+    amount,
     choice,
     flag,
     matching,
@@ -26,14 +28,7 @@ from agent.errors import SettingsError
 
 WORKLOADS = ("none", "connectivity", "script")
 LATER_WORKLOADS = ("collectives", "nccl", "ddp", "deepep", "pai-megatron-qwen3", "pai-megatron-qwen3-next")
-LATER_SETTINGS = (
-    "A4_SHARED_DIR",
-    "A4_PROFILE",
-    "A4_PYTHON",
-    "A4_WORKLOAD_TIMEOUT_SECONDS",
-    "A4_STALL_TIMEOUT_SECONDS",
-    "A4_USER_ENV",
-)
+LATER_SETTINGS = ("A4_SHARED_DIR", "A4_PROFILE", "A4_USER_ENV")
 # Given by the agent to what it starts: no settings, but not unknown either.
 GIVEN_BY_AGENT = (
     "A4_RUN",
@@ -43,12 +38,15 @@ GIVEN_BY_AGENT = (
     "A4_TOKEN_FILE",
     "A4_RECORD",
     "A4_MPI_VERSION",
+    "A4_RANKS_DIR",
 )
+SLEEP_ON = ("always", "failure", "never")
 TASK_SCRIPTS = (
     "/workload/task/task-script.sh",
     "/workload/scripts/training-script.sh",
     "/workload/scripts/pai-training-script.sh",
 )
+BUCKET = "/gcs"
 NOT_A_POD = (
     "NNODES is not set: this does not look like a pod of a JobSet. "
     "To try the agent on this machine: a4-agent local run --pods 4 connectivity"
@@ -63,6 +61,8 @@ class Found:
     """Path of the mounted task script, empty when there is none."""
     secret_problem: str = ""
     """Why the job secret cannot be used, empty when it can."""
+    bucket: bool = False
+    """A bucket or another file system is mounted at /gcs."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,9 @@ class Settings:
     master_port: int
     job_identifier: str
     workload: str
-    sleep: bool
+    sleep_infinity: bool
+    sleep_on: str
+    sleep_max_hours: float
     ssh_port: int
     ssh_public_key: str
     secret_file: str
@@ -87,9 +89,15 @@ class Settings:
     interface: str
     run_dir: str
     results_dir: str
+    results_explicit: bool
+    python: str
+    pods_differ: str
     peer_timeout: float
     lease: float
+    workload_timeout: float
+    stall_timeout: float
     grace: float
+    log_limit_mb: int
     log_level: str
     log_format: str
     task_script: str = ""
@@ -97,6 +105,10 @@ class Settings:
     @property
     def is_coordinator(self) -> bool:
         return self.index == 0
+
+    def sleeps_after(self, code: int) -> bool:
+        """Does the cluster stay after a first run that ended so?"""
+        return self.sleep_on == "always" or (self.sleep_on == "failure" and code != 0)
 
 
 @dataclass(frozen=True)
@@ -148,7 +160,15 @@ SETTINGS = (
     Setting("MASTER_PORT", "master_port", whole(1, 65535), "6002", "rendezvous port of torchrun"),
     Setting("JOB_IDENTIFIER", "job_identifier", str, "", "name of the job, for results"),
     Setting("A4_WORKLOAD", "workload", _workload, None, "what to run: " + ", ".join(WORKLOADS)),
-    Setting("SLEEP_INFINITY", "sleep", flag, "false", "keep the formed cluster after the run"),
+    Setting("SLEEP_INFINITY", "sleep_infinity", flag, "false", "keep the formed cluster after the run"),
+    Setting(
+        "A4_SLEEP_ON",
+        "sleep_on",
+        choice(*SLEEP_ON),
+        None,
+        "keep it after the run always, after a failure, or never (default: always if SLEEP_INFINITY)",
+    ),
+    Setting("A4_SLEEP_MAX_HOURS", "sleep_max_hours", amount("12"), "0", "release an idle cluster after this; 0: never"),
     Setting("A4_SSH_PORT", "ssh_port", whole(1, 65535), "2222", "port of every pod's sshd"),
     Setting("SSH_PUBLIC_KEY", "ssh_public_key", public_keys, "", "keys of people who may log in"),
     Setting(
@@ -175,12 +195,29 @@ SETTINGS = (
         "NIC for SSH, MPI and rendezvous (default: that of the default route)",
     ),
     Setting("A4_RUN_DIR", "run_dir", run_dir, "/run/a4-agent", "private state of this pod"),
-    Setting("A4_RESULTS_DIR", "results_dir", path, None, "where results are kept"),
+    Setting("A4_RESULTS_DIR", "results_dir", path, None, "where results and pods' logs are kept"),
+    Setting("A4_PYTHON", "python", matching(r"[^\0\n]+", "a program"), "python3", "the workload's Python, with torch"),
+    Setting(
+        "A4_PODS_DIFFER",
+        "pods_differ",
+        choice("refuse", "warn"),
+        "refuse",
+        "a run on pods that differ where they must not",
+    ),
     Setting("A4_PEER_TIMEOUT_SECONDS", "peer_timeout", seconds("600"), "600", "give up on peers after this long"),
     Setting("A4_LEASE_SECONDS", "lease", seconds("30"), "30", "a peer not heard for this long is lost"),
+    Setting("A4_WORKLOAD_TIMEOUT_SECONDS", "workload_timeout", amount("3600"), "0", "wall limit of a run; 0: none"),
+    Setting("A4_STALL_TIMEOUT_SECONDS", "stall_timeout", amount("1800"), "0", "end a silent run; 0: never"),
     Setting("A4_GRACE_SECONDS", "grace", seconds("30"), "30", "the pod's terminationGracePeriodSeconds"),
     Setting("A4_LOG_LEVEL", "log_level", choice("debug", "info", "warning", "error"), "info", "least level"),
     Setting("A4_LOG_FORMAT", "log_format", choice("text", "json"), "text", "text, or one JSON object a line"),
+    Setting(
+        "A4_LOG_LIMIT_MB",
+        "log_limit_mb",
+        whole(1, 1_000_000),
+        "1024",
+        "most output of a run kept in a pod, in MiB; the oldest goes first",
+    ),
 )
 EPOCH_PARTS = ("A4_JOBSET_UID", "A4_RESTART_ATTEMPT", "A4_JOB_RESTART_ATTEMPT", "JOB_UUID")
 
@@ -220,6 +257,7 @@ def examine(environ: Mapping[str, str], found: Found, workload: str = "") -> Exa
     problems = [value.problem for value in values if value.problem]
     wrong = {value.name for value in values if value.problem}
     problems += _contradictions(parsed, found, wrong)
+    parsed["results_explicit"] = bool(environ.get("A4_RESULTS_DIR"))
     settings = None if problems else Settings(**{f.name: parsed[f.name] for f in fields(Settings)})
     return Examination(tuple(values), tuple(problems), tuple(_warnings(environ)), settings)
 
@@ -263,13 +301,32 @@ def _raw(setting: Setting, environ: Mapping[str, str], found: Found, workload: s
             return _default_workload(environ, found)
         case "A4_EPOCH":
             return _epoch(environ, one_pod)
+        case "A4_SLEEP_ON":
+            return _default_sleep(environ)
         case "A4_RESULTS_DIR":
-            return (environ.get("A4_RUN_DIR") or "/run/a4-agent") + "/results", "derived from A4_RUN_DIR"
+            return _results_dir(environ, found)
         case "HOSTNAME_PREFIX" | "DOMAIN_NAME" if one_pod:
             return ("pod-" if setting.name == "HOSTNAME_PREFIX" else "localdomain"), "default for one pod"
         case "JOB_COMPLETION_INDEX" if one_pod:
             return "0", "default for one pod"
     return setting.default, "default"
+
+
+def _results_dir(environ: Mapping[str, str], found: Found) -> tuple[str, str]:
+    job = environ.get("JOB_IDENTIFIER") or "job"
+    epoch = environ.get("A4_EPOCH") or _epoch(environ, environ.get("NNODES") == "1")[0] or ""
+    # What could climb out of the bucket's folder is no name there.
+    if found.bucket and all(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", name) for name in (job, epoch)):
+        return f"{BUCKET}/testbed-logs/{job}/{epoch}", f"derived: {BUCKET} is mounted"
+    return (environ.get("A4_RUN_DIR") or "/run/a4-agent") + "/results", "derived from A4_RUN_DIR"
+
+
+def _default_sleep(environ: Mapping[str, str]) -> tuple[str, str]:
+    try:
+        sleeps = flag(environ.get("SLEEP_INFINITY", ""))
+    except ValueError:
+        sleeps = False  # SLEEP_INFINITY itself is then the problem that is told
+    return ("always", "derived: SLEEP_INFINITY=true") if sleeps else ("never", "default")
 
 
 def _default_workload(environ: Mapping[str, str], found: Found) -> tuple[str, str]:

@@ -1,26 +1,44 @@
-"""The coordinator (index 0): forms the cluster, leads the run, tells every pod the one result."""
+"""The coordinator (index 0): forms the cluster, leads the runs, tells every pod the job's one end."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from enum import Enum
 from typing import Any
 
 from agent import __version__
 from agent.decide.ending import JobEnd, from_bug, from_error, from_signal, merged
 from agent.decide.messages import Message
 from agent.decide.peers import peer_name
-from agent.errors import AgentError, Exit, IdentityRefused, PeerLost, PeersMissing
+from agent.decide.runspec import RunSpec
+from agent.errors import AgentError, ClusterBusy, Exit, IdentityRefused, PeerLost, PeersMissing
 from agent.lifecycle.announcing import EARLY_SECONDS, EARLY_SIGNAL_SECONDS, SIGNAL_SECONDS, Announcement
+from agent.lifecycle.bookings import Booking, Bookings
+from agent.lifecycle.desk import Desk, handled
 from agent.lifecycle.forming import Forming
+from agent.lifecycle.idling import Idling
+from agent.lifecycle.part import PartEnd
+from agent.lifecycle.parts import Parts
 from agent.lifecycle.pod import Pod
-from agent.lifecycle.results import check_results_dir, keep_results
+from agent.lifecycle.preparing import Preparations
+from agent.lifecycle.questions import Answer
 from agent.lifecycle.roster import Callbacks, Peer, Roster
-from agent.lifecycle.running import Run, find_mpi, run_context
+from agent.lifecycle.running import find_mpi
 from agent.machine.api import Target
-from agent.workloads.base import Judgement, Mpi, Workload
 from agent.workloads.registry import find_workload
 
 SETTLE_SECONDS = 2.0
 """After a worker says that it was told to end: time for our own SIGTERM to arrive, when all go."""
+
+
+class Stage(Enum):
+    """How far the job is."""
+
+    FORMING = "forming"
+    FIRST_RUN = "first run"
+    ENDING = "telling every pod the end"
+    SLEEPING = "sleeping"
+    LEAVING = "leaving"
 
 
 class Coordinator:
@@ -29,12 +47,13 @@ class Coordinator:
     def __init__(self, pod: Pod) -> None:
         self._pod = pod
         self._machine = pod.machine
-        self._workload: Workload = find_workload(pod.settings.workload)
-        self._mpi: Mpi | None = None
+        self._stage = Stage.FORMING
         self._roster: Roster | None = None
         self._forming: Forming | None = None
-        self._run: Run | None = None
-        self._run_id = ""
+        self._parts = Parts(pod, self._own_part_done, self._own_evidence)
+        self._preparations = Preparations(pod)
+        self._bookings = Bookings(pod, self._preparations, self._tell, self._printed, self._run_over)
+        self._idling = Idling(pod, self._release_idle)
         self._announcement: Announcement | None = None
         self._end: JobEnd | None = None
         """The job's end, fixed once."""
@@ -42,32 +61,28 @@ class Coordinator:
         self._settle_until = 0.0
         self._leaving: set[int] = set()
         """Workers that said that they end by themselves."""
-        self._gone: dict[str, str] = {}
-        """Workers lost while the cluster sleeps: index → why."""
-        self._sleeping = False
-        self._over = False
+        self._lost: dict[str, dict[str, Any]] = {}
+        """Workers that are gone: index → why and since when."""
 
     def start(self) -> None:
         """Raises AgentError; `fail` then tells the other pods, so the way to them is opened first."""
         if self._signal is not None:
             return
         pod = self._pod
+        workload = find_workload(pod.job.spec.workload)
         if not pod.alone:
             self._machine.raise_file_limit()
             self._roster = self._make_roster()
             self._roster.start()
         pod.prepare()
+        Desk(pod, self._handle).open()
         if not pod.alone:
             pod.start_sshd(lambda: None)
-        self._forming = Forming(pod, self._roster, self._start_run)
-        self._check_needs()
+        self._forming = Forming(pod, self._roster, self._formed)
+        if workload.kind == "mpi":
+            find_mpi(pod)  # missing, it ends the job before anybody waits for the others
+        self._preparations.check_results_dir(self.fail)
         self._forming.start()
-
-    def _check_needs(self) -> None:
-        """What the run will need, before anybody waits for it. Raises AgentError."""
-        if self._workload.kind == "mpi":
-            self._mpi = find_mpi(self._pod)
-        check_results_dir(self._pod)
 
     def _make_roster(self) -> Roster:
         from agent.decide.keys import JobKeys
@@ -98,26 +113,40 @@ class Coordinator:
         kind, index = message["type"], peer.index
         if kind in ("facts", "planned") and self._forming is not None:
             self._forming.message(index, message)
-        elif kind == "done" and self._run is not None:
-            self._run.worker_done(index, int(message["code"]), int(message["status"]), str(message["what"]))
-            if index in self._leaving:
-                self._let_go(index)
+        elif kind == "inventory":
+            self._preparations.inventory(index, dict(message["inventory"]))
+        elif kind == "done":
+            self._part_done(index, str(message["run"]), PartEnd.from_json(message["end"]))
+        elif kind == "evidence":
+            self._bookings.evidence(str(message["run"]), index, str(message["summary"]))
+        elif kind == "ask":
+            self._asked(peer, message)
+        elif kind == "answer":
+            peer.questions.answered(message)
         elif kind == "stopping":
             self._worker_stopping(index, JobEnd.from_json(message["end"]))
         elif kind == "bye" and self._announcement is not None:
             self._announcement.confirmed(index)
 
+    def _part_done(self, index: int, run_id: str, end: PartEnd) -> None:
+        self._bookings.part_done(run_id, index, end)
+        if index in self._leaving and not self._bookings.waits_for(index):
+            self._let_go(index)
+
     def _worker_stopping(self, index: int, end: JobEnd) -> None:
         """A worker ends by itself: it was told to, or it cannot go on."""
         self._pod.log.warning(f"peer {index}: {end.what}")
-        if self._run is not None and self._run.waits_for(index):
-            self._leaving.add(index)
-        else:
-            self._let_go(index)
         if end.code in (Exit.TERMINATED, Exit.INTERRUPTED):
             self._settle_until = self._machine.now() + SETTLE_SECONDS
             end = JobEnd(Exit.TRY_AGAIN, f"a worker pod was {end.what}", self._pod.where(index))
-        self._job_fails(end)
+        self._gone(index, end.what)
+        if self._bookings.waits_for(index):
+            self._leaving.add(index)
+            self._bookings.cancel_those_with(index, end)
+        else:
+            self._let_go(index)
+        if self._stage is not Stage.SLEEPING:
+            self._job_fails(end)
 
     def _let_go(self, index: int) -> None:
         """This worker ends with a code of its own and needs nothing more from us."""
@@ -133,56 +162,191 @@ class Coordinator:
     def _worker_lost(self, peer: Peer, reason: str) -> None:
         if self._announcement is not None:
             self._announcement.confirmed(peer.index)
-        if self._sleeping:
-            self._gone[str(peer.index)] = reason
-            left = self._pod.settings.nnodes - len(self._gone)
-            self._pod.log.warning(f"peer {peer.index} is lost ({reason}); {left} pods are left")
-            self._pod.update_state(lost=self._gone)
-        elif self._end is not None:
+        if self._stage in (Stage.ENDING, Stage.LEAVING):
             return
-        elif self._run is not None:
-            self._run.worker_lost(peer.index, reason)
-        else:
+        self._gone(peer.index, reason)
+        if self._bookings.lost(peer.index, reason) or self._stage is Stage.SLEEPING:
+            return
+        if not self._bookings.going_on:
             lost = PeerLost("a pod was lost before the run", reason)
             self._job_fails(from_error(lost, self._pod.where(peer.index)))
 
-    # The run
+    def _gone(self, index: int, reason: str) -> None:
+        """Keep the rest, and have every pod's `status` say so."""
+        if str(index) in self._lost or self._pod.plan is None:
+            return
+        self._lost[str(index)] = {"why": reason, "since": self._machine.wall()}
+        left = self._pod.settings.nnodes - len(self._lost)
+        self._pod.log.warning(f"peer {index} is lost ({reason}); {left} pods are left")
+        self._pod.update_state(lost=self._lost)
+        self._say({"type": "cluster", "lost": self._lost})
 
-    def _start_run(self) -> None:
+    # What commands ask, here or through a worker
+
+    def _asked(self, peer: Peer, message: Message) -> None:
+        number = message.get("id")
+
+        def answer(body: dict[str, Any]) -> None:
+            if not peer.lost:
+                peer.link.say({"type": "answer", "id": number, "answer": body})
+
+        fields = message.get("fields")
+        handled(self._handle, str(message.get("op")), fields if isinstance(fields, dict) else {}, answer)
+
+    def _handle(self, op: str, fields: dict[str, Any], answer: Answer) -> None:
+        """Raises AgentError, KeyError, TypeError or ValueError, which become the answer."""
+        if op == "read":
+            self._read(fields, answer)
+        elif op == "submit":
+            self._submit(RunSpec.from_json(fields.get("spec")), answer)
+        elif op == "find":
+            booking = self._bookings.find(str(fields.get("run", "")))
+            booking.when_begun(lambda: answer({"ok": {**booking.about(), "over": booking.judgement is not None}}))
+        elif op == "wait":
+            self._bookings.find(str(fields["run"])).when_over(lambda told: answer({"ok": told}))
+        elif op == "cancel":
+            self._cancel(fields)
+            answer({"ok": {}})
+        elif op == "release":
+            self._release(answer, force=bool(fields.get("force")))
+        else:
+            raise ValueError("no such request")
+
+    def _read(self, fields: dict[str, Any], answer: Answer) -> None:
+        index = int(fields.get("pod", 0))
+        if index == 0:
+            self._parts.read(fields, answer)
+            return
+        peer = self._roster.peers.get(index) if self._roster is not None else None
+        if peer is None or peer.lost:
+            lost = self._lost.get(str(index))
+            raise PeerLost(f"pod {index} is lost: {lost['why']}" if lost else f"there is no pod {index}")
+        peer.questions.ask("read", fields, answer)
+
+    def _submit(self, spec: RunSpec, answer: Answer) -> None:
+        workload = find_workload(spec.workload)
+        if self._pod.plan is None:
+            raise PeersMissing("the cluster is not formed yet", "a4-agent status shows whom it waits for")
+        if self._stage in (Stage.ENDING, Stage.LEAVING):
+            raise ClusterBusy("the job is ending")
+        if workload.exclusive and (self._bookings.going_on or self._stage is not Stage.SLEEPING):
+            raise self._bookings.busy()
+        booking = self._bookings.book(spec, workload, lost=self._why_lost(), first=False)
+        booking.when_begun(lambda: answer({"ok": booking.about()}))
+        self._begin(booking)
+
+    def _why_lost(self) -> dict[int, str]:
+        return {int(index): str(lost["why"]) for index, lost in self._lost.items()}
+
+    def _cancel(self, fields: dict[str, Any]) -> None:
+        booking = self._bookings.find(str(fields["run"]))
+        if booking.judgement is not None:
+            return
+        why = str(fields.get("why") or "somebody ended it")
+        self._pod.log.info(f"{booking.run_id} is ended: {why}")
+        booking.run.cancel(JobEnd(Exit.INTERRUPTED, f"{booking.run_id} was ended", why=why))
+        if fields.get("hurry"):
+            booking.run.hurry()
+
+    def _release(self, answer: Answer, *, force: bool) -> None:
+        """End a sleeping cluster with its recorded code."""
+        if self._stage is not Stage.SLEEPING and not (force and self._stage is Stage.FIRST_RUN):
+            if self._bookings.going_on:
+                raise self._bookings.busy()
+            raise ClusterBusy("the cluster does not sleep", "a4-agent status shows what it does")
+        if self._bookings.going_on and not force:
+            raise self._bookings.busy()
+        self._pod.log.info("the cluster is released")
+        answer({"ok": {"code": self._end.code if self._end is not None else int(Exit.INTERRUPTED)}})
+        self._leave_orderly(JobEnd(Exit.INTERRUPTED, "the cluster was released"))
+
+    def _leave_orderly(self, why: JobEnd) -> None:
+        """End the runs that go on, then the job, with its recorded code if there is one."""
+        if self._end is None:
+            self._signal = why
+            self._job_fails(why)
+            return
+        self._stage = Stage.LEAVING
+        self._bookings.cancel_all(why, self._say_end)
+
+    # Runs
+
+    def _formed(self) -> None:
         if self._end is not None or self._signal is not None:
             return
-        pod = self._pod
-        assert pod.plan is not None
+        self._pod.update_state(formed=self._machine.wall())
+        self._pod.gather_inventory(lambda found: self._preparations.inventory(0, found))
         assert self._forming is not None
-        self._run_id = f"{self._workload.name}-{self._machine.draw_nonce()[:8]}"
-        self._run = Run(
-            pod,
-            self._workload,
-            run_context(pod, self._run_id, pod.job.args, self._mpi),
-            workers=[i for i, peer in self._roster.peers.items() if not peer.lost] if self._roster else [],
-            tokens=[self._forming.facts[peer.index].nonce for peer in pod.plan.peers],
-            say=self._say,
-            over=self._run_over,
-        )
-        pod.event("run-started", detail=self._run_id)
-        pod.phase("running", run={"id": self._run_id, "workload": self._workload.name})
-        self._run.start()
+        self._preparations.facts = dict(self._forming.facts)
+        self._stage = Stage.FIRST_RUN
+        spec = self._pod.job.spec
+        booking = self._bookings.book(spec, find_workload(spec.workload), lost=self._why_lost(), first=True)
+        self._begin(booking)
 
-    def _say(self, message: dict[str, Any]) -> None:
-        if self._roster is not None:
-            self._roster.say(message)
+    def _begin(self, booking: Booking) -> None:
+        """Start it once everything that it needs to know of its pods is here, unless it has ended by then."""
+        if booking.exclusive:
+            self._pod.note_run(booking.summary())
+            self._say({"type": "run", "run": booking.summary()})
+            self._idling.stop()
+            if not booking.first:
+                self._pod.log.info(f"{booking.spec.by} runs {booking.run_id}")
+        self._preparations.when_ready(booking.run.indices, booking.begin)
 
-    def _run_over(self, judgement: Judgement) -> None:
-        self._pod.event("run-ended", detail=str(int(judgement.end.code)))
-        self._when_settled(lambda: self._close_run(judgement))
+    def _tell(self, index: int, message: Message) -> None:
+        """To one pod that takes part, this one included."""
+        if index == 0:
+            self._machine.later(0, lambda: self._told_oneself(message))
+        elif self._roster is not None and not self._roster.peers[index].lost:
+            self._roster.peers[index].link.say(message)
 
-    def _when_settled(self, action: Any) -> None:
+    def _told_oneself(self, message: Message) -> None:
+        run_id = str(message["run"])
+        if message["type"] == "start":
+            self._parts.start(run_id, RunSpec.from_json(message["spec"]), message["pods"])
+        elif message["type"] == "stop":
+            self._parts.stop(run_id, hurry=bool(message.get("hurry")))
+        else:
+            self._parts.gather_evidence(run_id)
+
+    def _own_part_done(self, run_id: str, end: PartEnd) -> None:
+        self._machine.later(0, lambda: self._part_done(0, run_id, end))
+
+    def _own_evidence(self, run_id: str, summary: str) -> None:
+        self._machine.later(0, lambda: self._bookings.evidence(run_id, 0, summary))
+
+    def _printed(self, indices: list[int]) -> float:
+        """When one of these pods was last heard to print."""
+        times = [self._roster.peers[index].printed for index in indices if index and self._roster is not None]
+        own = self._parts.printed()
+        return max([*times, *([own] if own is not None and 0 in indices else [])], default=0.0)
+
+    def _run_over(self, booking: Booking) -> None:
+        """Its processes are gone and it is judged."""
+        if not booking.exclusive:
+            booking.close()
+            return
+        self._when_settled(lambda: self._close_run(booking))
+
+    def _when_settled(self, action: Callable[[], None]) -> None:
         self._machine.later(max(0.0, self._settle_until - self._machine.now()), action)
 
-    def _close_run(self, judgement: Judgement) -> None:
-        end = merged(judgement.end, self._signal) if self._signal else judgement.end
-        keep_results(self._pod, self._run_id, Judgement(end, judgement.text, judgement.data, judgement.log_name))
-        self._announce(end)
+    def _close_run(self, booking: Booking) -> None:
+        if booking.first and self._signal is not None:
+            booking.end_as(merged(booking.end, self._signal))
+        booking.close()
+        self._pod.note_run(booking.summary())
+        self._say({"type": "run", "run": booking.summary()})
+        if booking.first:
+            self._announce(booking.end, booking.run_id)
+            self._bookings.closed(booking)
+            return
+        self._pod.log.info(f"{booking.run_id} ended with exit code {booking.end.code}: {booking.end.what}")
+        self._pod.end_archive()
+        if self._stage is Stage.SLEEPING:
+            self._pod.phase("sleeping", code=self._end.code if self._end else 0)
+            self._idling.start()
+        self._bookings.closed(booking)
 
     # Ends
 
@@ -193,47 +357,49 @@ class Coordinator:
 
     def bug(self, traceback: str) -> None:
         end = from_bug(traceback, self._pod.where(0))
-        if self._run is not None:
-            self._run.cancel(end)  # what may itself be broken gets one chance to end the run in order
-            self._run = None
+        self._bookings.abandon(end)  # what may itself be broken gets one chance to end the run in order
+        if self._end is not None:
+            self._pod.log.error(str(end))
         self._announce(end)
 
     def signalled(self, number: int) -> None:
         """SIGTERM or SIGINT: end the job; when its result is known, only end sooner."""
-        if self._end is not None:
-            self._say({"type": "end"})
-            self._leave()
-        elif self._signal is not None and self._run is not None:
-            self._run.hurry()
-        else:
-            self._signal = from_signal(number, self._pod.where(0))
+        self._pod.told_to_end()
+        again = self._signal is not None
+        self._signal = self._signal or from_signal(number, self._pod.where(0))
+        if self._bookings.going_on and again:
+            self._bookings.hurry()
+        elif self._end is None and not again:
             self._settle_until = 0.0
             self._job_fails(self._signal)
+        elif self._stage in (Stage.SLEEPING, Stage.ENDING):
+            self._leave_orderly(self._signal)
 
     def _job_fails(self, end: JobEnd) -> None:
         if self._end is not None:
             return
-        if self._run is not None:
-            self._run.cancel(end)
+        if self._bookings.going_on:
+            self._bookings.cancel_exclusive(end)
             return
         if self._forming is not None:
             self._forming.close()
         self._when_settled(lambda: self._announce(merged(end, self._signal) if self._signal else end))
 
-    def _announce(self, end: JobEnd) -> None:
-        """Fix the job's end, record it, tell every worker, and go when they have it."""
+    def _announce(self, end: JobEnd, run_id: str = "") -> None:
+        """Fix the job's end, record it, tell every worker, and go when they have it, or sleep."""
         if self._end is not None:
             return
         self._end = end
+        self._stage = Stage.ENDING
         self._pod.report_end(end)
-        self._pod.record_end(end, self._run_id)
-        stay = self._pod.settings.sleep and self._run is not None and self._signal is None
+        self._pod.record_end(end, run_id)
+        stay = bool(run_id) and self._signal is None and self._pod.settings.sleeps_after(end.code)
         if self._roster is None:
             self._told(stay)
             return
         self._announcement = Announcement(self._pod, self._roster, stay, lambda: self._told(stay))
         patience, known_only = self._patience(end)
-        self._announcement.start(end, self._run_id, patience=patience, known_only=known_only)
+        self._announcement.start(end, run_id, patience=patience, known_only=known_only)
 
     def _patience(self, end: JobEnd) -> tuple[float, bool]:
         """How long workers may take to hear of the end, and whether only those that have been there count."""
@@ -244,18 +410,37 @@ class Coordinator:
 
     def _told(self, stay: bool) -> None:
         assert self._end is not None
+        if self._stage is Stage.LEAVING:
+            return
         if not stay:
             self._leave()
             return
-        self._sleeping = True
+        self._stage = Stage.SLEEPING
+        self._pod.end_archive()
         self._pod.phase("sleeping", code=self._end.code)
-        self._pod.log.info("the cluster stays (SLEEP_INFINITY) until it gets SIGTERM, then ends with that code")
+        self._pod.log.info("the cluster stays; a4-agent run submits to it, a4-agent release ends it with that code")
+        self._idling.start()
+
+    def _release_idle(self) -> None:
+        if self._stage is Stage.SLEEPING and not self._bookings.going_on:
+            self._leave_orderly(JobEnd(Exit.INTERRUPTED, "the cluster was idle for too long"))
+
+    def _say(self, message: dict[str, Any]) -> None:
+        if self._roster is not None:
+            self._roster.say(message)
+
+    def _say_end(self) -> None:
+        self._say({"type": "end"})
+        self._leave()
 
     def _leave(self) -> None:
         assert self._end is not None
-        if self._over:
-            return
-        self._over = True
+        self._stage = Stage.LEAVING
+        self._idling.stop()
+        self._parts.stop_all(self._finish)
+
+    def _finish(self) -> None:
+        assert self._end is not None
         if self._roster is not None:
             self._roster.close()
         self._pod.finish(self._end.code)

@@ -1,8 +1,8 @@
 """A link: messages between the coordinator and one worker, each once and in order.
 
 Channels under a link may break and be opened anew. Every message but `hello` and `beat` carries a
-`seq`; both of those carry the highest `seq` that was received, so that the other side forgets what
-has arrived and sends again what has not.
+`seq`; every message carries the highest `seq` that was received (`seen`), so that the other side
+forgets what has arrived and sends again what has not.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Link:
 
     def mention(self, message: Message) -> None:
         """Send `hello` or `beat`: worth nothing later, so never repeated."""
-        self._transmit({**message, "seen": self.seen})
+        self._transmit(message)
 
     def resend(self) -> None:
         """After both sides said hello on a new channel: repeat what has not arrived."""
@@ -74,4 +74,4 @@ class Link:
 
     def _transmit(self, message: Message) -> None:
         if self.channel is not None:
-            self.channel.send(encode(message))
+            self.channel.send(encode({**message, "seen": self.seen}))

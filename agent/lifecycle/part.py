@@ -1,92 +1,230 @@
-"""This pod's share of a run: a process, its end, and the clean-up after it."""
+"""This pod's part of a run: its process if it has one, what that prints, and what is left of it."""
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
+from agent.decide.ending import exit_code
+from agent.decide.hostfile import hostfile
+from agent.decide.masking import MaskedStream, secret_values
+from agent.decide.ranks import RankEnd, parse_rank
+from agent.errors import AgentError, Exit, SystemFault
 from agent.launch import Launch
-from agent.log import Log
-from agent.machine.api import Child, Machine, Timer
+from agent.lifecycle.task import Task
+from agent.machine.api import Spool
+from agent.workloads.base import RunContext, Workload
 
-KILL_SECONDS = 3.0
-MOST_TERM_SECONDS = 10.0
-RESERVED_SECONDS = 13.0
-"""Of the pod's grace time, for what comes after the workload's own end (sweep, results, the end)."""
+if TYPE_CHECKING:
+    from agent.lifecycle.pod import Pod
+
+TAIL_BYTES = 65536
+LOOK_SECONDS = 5.0
+ENDING_SECONDS = 10.0
+"""For a process that has reported its end to come to it."""
+AGENT = 3
+"""Stream of the agent's own lines in a spool."""
 
 
-def term_seconds(grace: float) -> float:
-    """How long a workload may take to end after SIGTERM."""
-    return max(1.0, min(MOST_TERM_SECONDS, grace - RESERVED_SECONDS))
+@dataclass(frozen=True)
+class PartEnd:
+    """How one pod's part went; travels to the coordinator as `done`."""
+
+    status: int | None = None
+    """Exit status of the process, negative for a signal; None: there was none."""
+    code: int = 0
+    what: str = ""
+    """Why no process could be started; empty when it could, or none was wanted."""
+    record: str = ""
+    output: str = ""
+    """The end of what was printed; on the lead of an MPI run, or where the process failed."""
+    ranks: Mapping[int, RankEnd] = field(default_factory=dict)
+    stuck: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        ranks = {str(rank): end.to_json() for rank, end in self.ranks.items()}
+        return {**vars(self), "ranks": ranks}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> PartEnd:
+        """Raises KeyError, TypeError or ValueError for anything else."""
+        known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
+        known["ranks"] = {int(rank): RankEnd.from_json(end) for rank, end in data["ranks"].items()}
+        return cls(**known)
 
 
 class Part:
-    """Starts at most one process. `ended(status)` comes once, when it and all it left behind are gone."""
+    """Begins with `start`; `ended` gets how it went once, when nothing of it is left."""
 
-    def __init__(
-        self,
-        machine: Machine,
-        log: Log,
-        run_id: str,
-        grace: float,
-        ended: Callable[[int], None],
-        output: Callable[[int, bytes], None] | None = None,
-    ) -> None:
-        self._machine = machine
-        self._log = log
-        self._run_id = run_id
-        self._term_seconds = term_seconds(grace)
+    def __init__(self, pod: Pod, workload: Workload, context: RunContext, ended: Callable[[PartEnd], None]) -> None:
+        self._pod = pod
+        self._machine = pod.machine
+        self._workload = workload
+        self.context = context
         self._ended = ended
-        self._output = output
-        self._child: Child | None = None
-        self._timer: Timer | None = None
-        self._stopping = False
-        self._had_process = False
-        self._gone = False
+        self._task = Task(pod.machine, pod.log, context.run_id, pod.settings.grace, self._task_over, self._output)
+        self._spool: Spool | None = None
+        self._streams: dict[int, MaskedStream] = {}
+        self._tail = b""
+        self._has_process = False
+        self._stopped = False
+        self._stuck = False
+        self._waiting: list[Callable[[], None]] = []
+        """Readers that want to hear when there is more to read."""
+        self.printed = pod.machine.now()
+        """When the process last printed something."""
         self.over = False
 
-    def start(self, launch: Launch | None) -> None:
-        """Start it; without a launch the part has no process and lasts until `stop`. Raises OSError."""
-        self._had_process = launch is not None
-        if launch is not None:
-            self._child = self._machine.start(launch, self._exited, self._output)
+    @property
+    def run_id(self) -> str:
+        return self.context.run_id
+
+    @property
+    def exclusive(self) -> bool:
+        return self._workload.exclusive
+
+    def start(self) -> None:
+        """A part that cannot be started is over at once, and says why."""
+        try:
+            launch = self._prepare()
+        except (AgentError, OSError) as error:
+            self._fail(error)
+            return
+        if launch is None:
+            self._task.start(None)
+            return
+        for note in launch.notes:
+            self._pod.log.warning(note)
+        self._pod.log.debug(f"starting:\n{self._pod.log.masked(str(launch))}")
+        self._has_process = True
+        try:
+            self._task.start(launch)
+        except OSError as error:
+            self._has_process = False
+            self._fail(error)
+            return
+        self.printed = self._machine.now()
+        if self._workload.kind == "mpi":
+            self._machine.later(LOOK_SECONDS, self._look_for_the_end)
+
+    def _prepare(self) -> Launch | None:
+        """Directories and files of the run, then what to start. Raises AgentError or OSError."""
+        pod, context = self._pod, self.context
+        pod.log.add_secrets(secret_values(context.spec.env))
+        pod.make_dir(context.run_dir, 0o700)
+        self._spool = pod.archive_spool() if self.exclusive else pod.open_spool(context.run_id)
+        self._streams = {stream: pod.log.masker.stream() for stream in (1, 2)}
+        names = [peer.name for peer in context.plan.peers]
+        pod.write(context.hostfile, hostfile(names, context.spec.per_node or context.plan.slots))
+        pod.write(context.hostfile_one_per_node, hostfile(names, 1))
+        pod.make_dir(context.ranks_dir, 0o700)
+        launch = self._workload.launch(context)
+        if launch is not None and launch.port:
+            self._check_port(launch.port)
+        return launch
+
+    def _check_port(self, port: int) -> None:
+        """Raises SystemFault that names who has it."""
+        holder = self._machine.port_holder(self._pod.interface.address, port)
+        if holder:
+            where = self._pod.where(self.context.index)
+            raise SystemFault(
+                f"MASTER_PORT {port} on {where} is taken by {holder}", "end it, or set another MASTER_PORT"
+            )
+
+    def _fail(self, error: AgentError | OSError) -> None:
+        if isinstance(error, AgentError):
+            code, what = int(error.code), str(error)
+        else:
+            code, what = int(Exit.MISSING_PROGRAM), f"{self._workload.name} cannot be started: {error}"
+        self._pod.log.error(what)
+        self._finish(PartEnd(None, code, what))
+
+    # Ending it
 
     def stop(self) -> None:
-        """SIGTERM, and SIGKILL when that does not help in time. Further calls change nothing."""
-        if self._stopping:
-            return
-        self._stopping = True
-        if self._child is None:
-            self._exited(0)
-        else:
-            self._child.signal(signal.SIGTERM)
-            self._timer = self._machine.later(self._term_seconds, self.kill)
+        """End it: SIGTERM, SIGKILL later; further calls change nothing."""
+        self._stopped = True
+        if not self.over:
+            self._task.stop()
 
     def kill(self) -> None:
-        """No more patience. What even SIGKILL does not end (a device that hangs) is left and said."""
-        if self._child is not None:
-            self._child.signal(signal.SIGKILL)
-            self._machine.later(KILL_SECONDS, self._leave_unkillable)
+        """No more patience."""
+        self._stopped = True
+        if not self.over:
+            self._task.stop()
+            self._task.kill()
 
-    def _leave_unkillable(self) -> None:
-        if self._child is not None:
-            self._log.error(f"process {self._child.pid} of the run cannot be killed")
-            self._exited(-signal.SIGKILL)
-
-    def _exited(self, status: int) -> None:
-        if self._gone:
+    def _task_over(self, status: int) -> None:
+        if self.over:
             return
-        self._gone = True
-        if self._timer is not None:
-            self._timer.cancel()
-        self._child = None
-        self._stopping = True
-        self._machine.sweep(self._run_id, lambda count: self._swept(status, count))
+        for stream in self._streams:
+            self._print(stream, self._streams[stream].finish())
+        code = exit_code(status) if self._has_process else 0
+        mpi_lead = self._workload.kind == "mpi" and self._has_process
+        self._finish(
+            PartEnd(
+                status=status if self._has_process else None,
+                code=code,
+                record=self._record() if mpi_lead else "",
+                output=self._tail.decode(errors="replace") if mpi_lead or code else "",
+                ranks=self._ranks(),
+                stuck=self._stuck,
+            )
+        )
 
-    def _swept(self, status: int, count: int) -> None:
-        if count:
-            # Daemons of an MPI run are still ending by themselves when the run is over: no news.
-            say = self._log.info if self._had_process else self._log.debug
-            say(f"ended {count} process{'es' if count > 1 else ''} that the run had left behind")
+    def _finish(self, end: PartEnd) -> None:
         self.over = True
-        self._ended(status)
+        if self._spool is not None and not self.exclusive:
+            self._spool.close()  # that of an exclusive run gets the agent's lines up to the very end
+        self._ended(end)
+        self._wake()
+
+    def _ranks(self) -> dict[int, RankEnd]:
+        found = self._machine.read_dir(self.context.ranks_dir)
+        return {int(name): parse_rank(text) for name, text in found.items() if name.isdigit()}
+
+    # What it prints
+
+    def _output(self, stream: int, data: bytes) -> None:
+        self.printed = self._machine.now()
+        self._print(stream, self._streams[stream].feed(data))
+
+    def _print(self, stream: int, data: bytes) -> None:
+        if not data:
+            return
+        if self._spool is not None:
+            self._spool.append(stream, data)
+        if self.exclusive:
+            self._machine.emit(stream, data)
+        self._tail = (self._tail + data)[-TAIL_BYTES:]
+        self._wake()
+
+    def when_more(self, action: Callable[[], None]) -> None:
+        """Call `action` once, when there is more to read or nothing more to come."""
+        self._waiting.append(action)
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for action in waiting:
+            action()
+
+    # A process that says that it is at its end has ENDING_SECONDS to get there
+
+    def _look_for_the_end(self) -> None:
+        if self.over or self._stopped:
+            return
+        if self._workload.is_ending(self._tail.decode(errors="replace"), self._record()):
+            self._machine.later(ENDING_SECONDS, self._end_if_stuck)
+        else:
+            self._machine.later(LOOK_SECONDS, self._look_for_the_end)
+
+    def _record(self) -> str:
+        return self._machine.read(self.context.record) or ""
+
+    def _end_if_stuck(self) -> None:
+        if not self.over and not self._stopped:
+            self._pod.log.warning(f"the run reported its end {ENDING_SECONDS:.0f} s ago and hangs: it is ended")
+            self._stuck = True
+            self._task.stop()

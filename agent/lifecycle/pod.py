@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +15,13 @@ from agent.decide.hostfile import hostfile, hostnames_order, rank_order
 from agent.decide.location import parse_location, parse_topology
 from agent.decide.peers import peer_name
 from agent.decide.plan import Plan
+from agent.decide.runspec import RunSpec
 from agent.errors import Exit, SettingsError, SystemFault
+from agent.lifecycle.archive import Archive
+from agent.lifecycle.part import AGENT
 from agent.lifecycle.sshd import Sshd
 from agent.log import Log
-from agent.machine.api import Interface, Machine, Whereabouts
+from agent.machine.api import Interface, Machine, Spool, Whereabouts
 from agent.paths import (
     HOSTFILE,
     HOSTFILE_ONE_PER_NODE,
@@ -25,11 +29,22 @@ from agent.paths import (
     RANK_ORDER,
     TERMINATION_LOG,
     RunDir,
+    shipped,
 )
 from agent.settings import Settings
 
 ALIVE_SECONDS = 5.0
 LOOPBACK = Interface("lo", "127.0.0.1", False)
+EARLY_LINES = 2000
+"""Lines of the agent's log that are kept for the log of the next run."""
+KEPT_SUMMARIES = 50
+STORE_SECONDS = 30.0
+"""The most that a pod's end waits for the results directory."""
+LEAST_STORE_SECONDS = 1.0
+RESERVED_SECONDS = 3.0
+"""Of the pod's grace time, that stay free."""
+FORMING = "forming"
+"""Name of the spool of a job that came to no run."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +56,8 @@ class Job:
     secret: bytes
     """Empty for a job of one pod."""
     python: str
-    args: Sequence[str] = ()
+    spec: RunSpec
+    """The first run."""
     topology: bool = True
     started: float = 0.0
     """When the process started, on the machine's clock."""
@@ -58,6 +74,7 @@ class Pod:
         self.dir = RunDir(job.settings.run_dir)
         self.nonce = machine.draw_nonce()
         self.facts: Facts | None = None
+        self.inventory: Mapping[str, str] | None = None
         self.plan: Plan | None = None
         self.interface = LOOPBACK
         self._state: dict[str, Any] = {}
@@ -65,6 +82,19 @@ class Pod:
         self._state_lost = False
         self._sshd: Sshd | None = None
         self._finished: Callable[[int], None] | None = finished
+        self._leave_by: float | None = None
+        self._exit: Callable[[], None] | None = None
+        """Set while the end waits for nothing but the results directory."""
+        self._archives: list[Archive] = []
+        self._archive: Archive | None = None
+        """That of the exclusive run that goes on, or has just ended."""
+        self._early: deque[bytes] = deque(maxlen=EARLY_LINES)
+        log.tee = self._logged
+
+    @property
+    def log_name(self) -> str:
+        """Name of this pod's log among the results."""
+        return "coordinator" if self.settings.is_coordinator else f"worker-{self.settings.index}"
 
     @property
     def alone(self) -> bool:
@@ -82,12 +112,16 @@ class Pod:
 
     def prepare(self) -> None:
         """Write the files that need nothing but the settings. Raises AgentError."""
-        for path in (self.dir.channels, self.dir.ssh):
+        for path in (self.dir.channels, self.dir.ssh, self.dir.runs):
             self.machine.make_private_dir(path)
         for path in (self.dir.plan, self.dir.facts):
             self.machine.remove(path)
         self.write(self.dir.events, "", 0o600)
         self.write(self.dir.token, self.nonce + "\n", 0o600)
+        script = self.machine.read(shipped("entrypoints", "rank.sh"))
+        if script is None:
+            raise RuntimeError("the installation lacks entrypoints/rank.sh")
+        self.write(self.dir.rank_script, script, 0o700)
         self.event("agent-started", when=self.job.started)
         self.phase("preparing")
         self._beat_alive()
@@ -184,6 +218,15 @@ class Pod:
         self.event("facts-ready")
         ready(self.facts)
 
+    def gather_inventory(self, ready: Callable[[Mapping[str, str]], None]) -> None:
+        """What a run needs to know and the plan does not."""
+
+        def have(inventory: Mapping[str, str]) -> None:
+            self.inventory = inventory
+            ready(inventory)
+
+        self.machine.gather_inventory(self.search_path(), have)
+
     # The plan
 
     def keep_plan(self, plan: Plan) -> None:
@@ -219,31 +262,46 @@ class Pod:
         if when is not None:
             record |= {"monotonic": when, "time": record["time"] - (now - when)}
         if detail:
-            record["detail"] = detail
+            record["detail"] = self.log.masked(detail)
         line = json.dumps(record).encode() + b"\n"
         self.attempt(lambda: self.machine.append(self.dir.events, line))
 
     def phase(self, name: str, **more: Any) -> None:
         """What this pod is doing, for `a4-agent status`."""
+        kept = ("run", "runs", "end", "lost", "formed", "idle")
         self._state = {
-            **{key: value for key, value in self._state.items() if key in ("run", "end")},
+            **{key: value for key, value in self._state.items() if key in kept},
             "version": 1,
             "phase": name,
             "since": self.machine.wall(),
             "epoch": self.settings.epoch,
             "index": self.settings.index,
             "pods": self.settings.nnodes,
+            "gpus": self.settings.gpus_per_node,
             "agent": __version__,
-            **more,
         }
-        self._write_json(self.dir.state, self._state)
+        self.update_state(**more)
 
     def update_state(self, **more: Any) -> None:
-        self._state |= more
+        """Set fields of the state; None takes one away."""
+        self._state = {key: value for key, value in {**self._state, **more}.items() if value is not None}
         self._write_json(self.dir.state, self._state)
 
+    def note_run(self, summary: Mapping[str, Any]) -> None:
+        """An exclusive run has begun, or, with `until` in its summary, ended: on this pod or others."""
+        if "until" not in summary:
+            self.begin_archive(str(summary["id"]), self.results_of(str(summary["id"]), first=bool(summary["first"])))
+            self.log.labels["run"] = str(summary["id"])
+            self.event("run-started", detail=str(summary["id"]))
+            self.phase("running", run=dict(summary), idle=None)
+            return
+        self.log.labels.pop("run", None)
+        self.event("run-ended", detail=f"{summary['code']}")
+        runs = [*self._state.get("runs", []), dict(summary)][-KEPT_SUMMARIES:]
+        self.update_state(run=None, runs=runs, idle=summary["until"])
+
     def _write_json(self, path: str, data: Mapping[str, Any]) -> None:
-        text = json.dumps(data, indent=1) + "\n"
+        text = json.dumps(self.log.masker.value(data), indent=1) + "\n"
         self.attempt(lambda: self.machine.write(path, text, 0o600))
 
     def attempt(self, write: Callable[[], None]) -> None:
@@ -275,12 +333,113 @@ class Pod:
         else:
             self.log.error(f"the job ends with exit code {end.code}: {end}")
 
+    def told_to_end(self) -> None:
+        """SIGTERM or SIGINT has come: the pod has its grace time from now on."""
+        if self._leave_by is None:
+            self._leave_by = self.machine.now() + self.settings.grace - RESERVED_SECONDS
+        if self._exit is not None:
+            self.machine.later(self._store_seconds(), self._exit)
+
+    def _store_seconds(self) -> float:
+        """How long the end may still wait for the results directory."""
+        if self._leave_by is None:
+            return STORE_SECONDS
+        return min(STORE_SECONDS, max(LEAST_STORE_SECONDS, self._leave_by - self.machine.now()))
+
     def finish(self, code: int) -> None:
-        """The last thing: stop sshd and leave the loop with this pod's exit code. Later calls do nothing."""
+        """The last thing: store what is left, stop sshd, leave the loop with this pod's exit code.
+
+        Later calls do nothing.
+        """
         if self._finished is None:
             return
         finished, self._finished = self._finished, None
         self.phase("ended", code=code)
         if self._sshd is not None:
             self._sshd.close()
-        finished(code)
+        if not self._archives and self._worth_storing():
+            self.begin_archive(FORMING, self.settings.results_dir)
+        exited: list[int] = []
+
+        def leave() -> None:
+            if not exited:
+                exited.append(code)
+                finished(code)
+
+        self._exit = leave
+        self._close_archives(leave)
+
+    def _worth_storing(self) -> bool:
+        """A results directory that outlives the pod gets the log even of a job that came to no run."""
+        return not self.settings.results_dir.startswith(f"{self.dir.path}/") and bool(self._state)
+
+    # The log of this pod, and what is kept of runs
+
+    def _logged(self, line: str) -> None:
+        data = line.encode(errors="surrogateescape")
+        if self._archive is not None:
+            self._archive.spool.append(AGENT, data)
+        else:
+            self._early.append(data)
+
+    def begin_archive(self, run_id: str, directory: str) -> None:
+        """From now on the agent's lines, and what an exclusive run prints here, are kept for `directory`."""
+        self.end_archive()
+        spool = self.open_spool(run_id)
+        if spool is None:
+            return
+        while self._early:
+            spool.append(AGENT, self._early.popleft())
+        self._archive = Archive(self.machine, self.log, directory, self.log_name, self.dir.spool(run_id), spool)
+        self._archives = [archive for archive in self._archives if not archive.over] + [self._archive]
+
+    def results_of(self, run_id: str, *, first: bool) -> str:
+        """Directory of a run's results: that of the job for its first run, one of its own for each later."""
+        directory = self.settings.results_dir
+        return directory if first else f"{directory}/runs/{run_id}"
+
+    def end_archive(self) -> None:
+        """The run is over: the rest is stored while other things go on."""
+        if self._archive is not None:
+            archive, self._archive = self._archive, None
+            archive.close(None, lambda: None)
+
+    def archive_spool(self) -> Spool | None:
+        return self._archive.spool if self._archive is not None else None
+
+    def open_spool(self, run_id: str) -> Spool | None:
+        """None when the disk refuses: a run does not fail for that."""
+        try:
+            self.machine.make_private_dir(self.dir.run(run_id))
+            return self.machine.spool(self.dir.spool(run_id), self.settings.log_limit_mb << 20)
+        except (OSError, SystemFault) as error:
+            self.log.warning(f"what {run_id} prints cannot be kept in this pod: {error}")
+            return None
+
+    def keep_result(self, name: str, text: str) -> None:
+        """Store a file among the results of the run that goes on."""
+        if self._archive is not None:
+            self._archive.keep(name, text)
+
+    def _close_archives(self, closed: Callable[[], None]) -> None:
+        current, self._archive = self._archive, None
+        open_ones = [archive for archive in self._archives if not archive.over]
+
+        def one_closed() -> None:
+            if all(archive.over for archive in open_ones):
+                closed()
+
+        for archive in open_ones:
+            if archive is current:
+                archive.close(self._store_seconds(), one_closed)
+            else:
+                archive.hurry(self._store_seconds(), one_closed)
+        if not open_ones:
+            closed()
+
+    def print_result(self, text: str) -> None:
+        """A table for people: on this pod's stdout and in its log."""
+        data = self.log.masked(text).encode(errors="backslashreplace")
+        self.machine.emit(1, data)
+        if self._archive is not None:
+            self._archive.spool.append(AGENT, data)

@@ -3,55 +3,41 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from agent import __version__
 from agent.decide.ending import RESULT_VERSION
-from agent.errors import DirectoryUnusable
 from agent.lifecycle.pod import Pod
+from agent.lifecycle.running import Run
 from agent.workloads.base import Judgement
 
 
-def check_results_dir(pod: Pod) -> None:
-    """Raises DirectoryUnusable when results could not be stored later."""
-    directory = pod.settings.results_dir
-    probe = f"{directory}/.a4-agent-probe"
-    try:
-        pod.machine.make_dir(directory)
-        pod.machine.write(probe, "")
-        pod.machine.remove(probe)
-    except OSError as error:
-        raise DirectoryUnusable(
-            f"A4_RESULTS_DIR={directory} cannot be written: {error.strerror}", "mount it, or set another one"
-        ) from error
-
-
-def keep_results(pod: Pod, run_id: str, judgement: Judgement) -> None:
-    """Show the table and store it; a full disk costs the file, not the job's code."""
+def keep_results(pod: Pod, run: Run, judgement: Judgement, summary: Mapping[str, Any]) -> None:
+    """Show the table and store it: in the pod at once, in the results directory as soon as that takes it."""
     if judgement.text:
-        pod.machine.emit(1, judgement.text.encode(errors="backslashreplace"))
-    directory = pod.settings.results_dir
-    run_dir = pod.dir.run(run_id)
-    result = pod.log.masked(json.dumps(_result(pod, run_id, judgement), indent=1) + "\n")
-    output = pod.machine.read(f"{run_dir}/output.log") or ""
-    try:
-        pod.machine.write(f"{run_dir}/result.json", result)
-        pod.machine.write(f"{directory}/result.json", result)
-        if judgement.log_name:
-            text = f"{judgement.text}\noutput of the run:\n{output}" if output else judgement.text
-            pod.machine.write(f"{directory}/{judgement.log_name}", pod.log.masked(text))
-    except OSError as error:
-        pod.log.error(f"the results could not be stored in {directory}: {error.strerror}")
+        pod.print_result(judgement.text)
+    result = json.dumps(pod.log.masker.value(_result(pod, judgement, summary)), indent=1) + "\n"
+    pod.attempt(lambda: pod.machine.write(f"{pod.dir.run(run.run_id)}/result.json", result, 0o600))
+    pod.keep_result("result.json", result)
+    if judgement.log_name:
+        output = run.lead_output()
+        text = f"{judgement.text}\noutput of the run:\n{output}" if output else judgement.text
+        pod.keep_result(judgement.log_name, pod.log.masked(text))
 
 
-def _result(pod: Pod, run_id: str, judgement: Judgement) -> dict[str, Any]:
+def _result(pod: Pod, judgement: Judgement, summary: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "version": RESULT_VERSION,
         "agent": __version__,
         "job": pod.settings.job_identifier,
         "epoch": pod.settings.epoch,
-        "run": run_id,
-        "workload": pod.settings.workload,
+        "run": summary["id"],
+        "workload": summary["workload"],
+        "by": summary["by"],
+        "since": summary["since"],
+        "until": summary["until"],
+        "pods": summary["pods"],
         "end": judgement.end.to_json(),
         "plan": pod.plan.to_json() if pod.plan else None,
         "data": judgement.data,

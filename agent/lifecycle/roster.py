@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from agent.decide.messages import CHANNEL_VERSION, BadMessage, Message, decode
+from agent.errors import PeerLost
 from agent.lifecycle import retries
 from agent.lifecycle.link import Link
+from agent.lifecycle.questions import Questions, refusal
 from agent.log import Log
 from agent.machine.api import IDENTITY_PROBLEMS, Channel, Machine, Problem, Target
 
@@ -43,6 +45,11 @@ class Peer:
     connected: bool = False
     """Both sides have said hello on the present channel."""
     lost: bool = False
+    printed: float = 0.0
+    """When its part of a run last printed, by our clock, as far as its beats have told."""
+
+    def __post_init__(self) -> None:
+        self.questions = Questions(lambda message: self.link.say(message))
 
     @property
     def index(self) -> int:
@@ -113,6 +120,7 @@ class Roster:
         peer.connected = False
         peer.link.detach()
         self._note(peer, Problem("agent", reason))
+        peer.questions.give_up(refusal(PeerLost(f"pod {index} is lost: {reason}")))
 
     # Finding and connecting
 
@@ -198,8 +206,16 @@ class Roster:
             return
         if message["type"] == "hello":
             self._greeted(peer, message)
-        elif peer.connected and peer.link.take(message, self._machine.now()) and message["type"] != "beat":
-            self._tell.message(peer, message)
+        elif peer.connected and peer.link.take(message, self._machine.now()):
+            if message["type"] == "beat":
+                self._beat_of(peer, message)
+            else:
+                self._tell.message(peer, message)
+
+    def _beat_of(self, peer: Peer, message: Message) -> None:
+        quiet = message.get("quiet")
+        if isinstance(quiet, (int, float)):
+            peer.printed = self._machine.now() - quiet
 
     def _greeted(self, peer: Peer, message: Message) -> None:
         if message.get("v") != CHANNEL_VERSION:

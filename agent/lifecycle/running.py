@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from agent.decide.ending import JobEnd, merged
+from agent.decide.messages import Message
 from agent.decide.mpirun import parse_version
-from agent.decide.plan import Plan
+from agent.decide.ranks import RankEnd
 from agent.errors import Exit, MissingProgram, SystemFault
-from agent.lifecycle.part import KILL_SECONDS, Part, term_seconds
+from agent.lifecycle.part import PartEnd
 from agent.lifecycle.pod import Pod
+from agent.lifecycle.preparing import Preparations
+from agent.lifecycle.task import KILL_SECONDS, term_seconds
+from agent.machine.api import Timer
 from agent.workloads.base import Judgement, Mpi, Outcome, RunContext, Workload
 
-TAIL_BYTES = 65536
-LOOK_SECONDS = 5.0
-ENDING_SECONDS = 10.0
-"""For a process that has reported its end to come to it."""
 AFTERWARDS_SECONDS = 8.0
 """Of the pod's grace time, for telling all pods and the three seconds that are kept free."""
 ANSWER_SECONDS = 7.0
 """For a worker to clean up and answer, beyond what its workload may take to end."""
+EVIDENCE_SECONDS = 12.0
+"""For every pod to say what hangs, before it is ended."""
+MOST_WHY = 6000
 
 
 def find_mpi(pod: Pod) -> Mpi:
@@ -41,40 +45,11 @@ def find_mpi(pod: Pod) -> Mpi:
     return Mpi(program, version)
 
 
-def run_context(pod: Pod, run_id: str, args: Sequence[str], mpi: Mpi | None = None) -> RunContext:
-    """What a launch on this pod may depend on."""
-    assert pod.plan is not None
-    settings = pod.settings
-    run_dir = pod.dir.run(run_id)
-    pod.make_dir(run_dir, 0o700)
-    return context_for(pod, pod.plan, run_id, run_dir, args, mpi, settings.task_script)
-
-
-def context_for(
-    pod: Pod, plan: Plan, run_id: str, run_dir: str, args: Sequence[str], mpi: Mpi | None, script: str
-) -> RunContext:
-    return RunContext(
-        run_id=run_id,
-        plan=plan,
-        index=pod.settings.index,
-        environ=pod.job.environ,
-        master_port=pod.settings.master_port,
-        run_dir=run_dir,
-        token_file=pod.dir.token,
-        ssh_config=pod.dir.ssh_config,
-        interface=pod.interface.name,
-        python=pod.job.python,
-        cores=pod.machine.core_count(),
-        script=script,
-        args=tuple(args),
-        mpi=mpi,
-    )
-
-
 class Run:
     """Starts every part, ends all when one fails, judges when all are over.
 
-    `say` reaches every worker; `over` gets the judgement once.
+    `context` is the lead's, as far as the coordinator knows it. `tell(index, message)` reaches one pod that takes
+    part, this one included; `printed()` says when any of them last printed; `over` gets the judgement once.
     """
 
     def __init__(
@@ -83,71 +58,107 @@ class Run:
         workload: Workload,
         context: RunContext,
         *,
-        workers: Sequence[int],
-        tokens: Sequence[str],
-        say: Callable[[dict[str, object]], None],
+        preparations: Preparations,
+        tell: Callable[[int, Message], None],
+        printed: Callable[[], float],
         over: Callable[[Judgement], None],
     ) -> None:
         self._pod = pod
-        self._workload = workload
-        self._context = context
-        self._tokens = tokens
-        self._say = say
+        self._machine = pod.machine
+        self.workload = workload
+        self.context = context
+        self._preparations = preparations
+        self._tell = tell
+        self._printed = printed
         self._over = over
-        self._open = set(workers)
-        """Workers whose part is not over."""
-        self._lost: dict[int, str] = {}
+        self.indices = [peer.index for peer in context.plan.peers]
+        self._open: set[int] = set()
+        """Pods whose part is not over."""
+        self.ends: dict[int, PartEnd] = {}
+        self.lost: dict[int, str] = {}
         self._cause: JobEnd | None = None
-        self._status: int | None = None
-        self._tail = b""
         self._stopped = False
-        self._stuck = False
+        self._told_others = False
         self._judged = False
-        output = self._output if workload.kind == "mpi" else None
-        self._part = Part(pod.machine, pod.log, context.run_id, pod.settings.grace, self._local_over, output)
+        self._timers: list[Timer] = []
+        self._evidence: dict[int, str] | None = None
+        """Summaries by pod, while they are being gathered."""
+        self._limit: JobEnd | None = None
+
+    @property
+    def run_id(self) -> str:
+        return self.context.run_id
+
+    @property
+    def over(self) -> bool:
+        """Judged."""
+        return self._judged
+
+    def lead_output(self) -> str:
+        """The end of what the lead printed."""
+        return self.ends.get(self.context.lead, PartEnd()).output
 
     def start(self) -> None:
-        """A part that cannot be started ends the run with 66."""
-        launch = self._workload.launch(self._context)
-        self._say(
-            {
-                "type": "start",
-                "run": self._context.run_id,
-                "workload": self._workload.name,
-                "args": list(self._context.args),
-            }
-        )
-        if launch is None:
-            self._status = 0
-            self._stop()
+        """Refuses pods that differ where they must not, else starts every part; nothing if it was ended before."""
+        if self._judged:
             return
-        self._pod.log.debug(f"starting:\n{launch}")
-        if self._workload.kind == "mpi":
-            self._pod.machine.later(LOOK_SECONDS, self._look_for_the_end)
-        try:
-            self._part.start(launch)
-        except OSError as error:
-            self._status = int(Exit.MISSING_PROGRAM)
-            what = f"{self._workload.name} cannot be started: {error}"
-            self.cancel(JobEnd(Exit.MISSING_PROGRAM, what, self._pod.where(self._context.index)))
+        refused = self._preparations.differences(self.context, self.workload)
+        if refused is not None:
+            self.cancel(refused)
+            return
+        mpi = self._preparations.mpi(self.context.lead)
+        self.context = replace(self.context, mpi=mpi)
+        spec = self.context.spec
+        if self.workload.kind == "nothing":
+            self._judge_if_over()
+            return
+        self._open = set(self.indices)
+        message = {"type": "start", "run": self.run_id, "spec": spec.to_json(), "pods": self.indices}
+        for index in self.indices:
+            self._tell(index, message)
+        if spec.timeout:
+            self._after(spec.timeout, lambda: self._hit(f"the time limit of {spec.timeout:g} s"))
+        if spec.stall:
+            self._after(spec.stall, lambda: self._look_for_silence(spec.stall or 0.0))
 
-    def worker_done(self, index: int, code: int, status: int, what: str) -> None:
+    # What pods say
+
+    def part_done(self, index: int, end: PartEnd) -> None:
+        """This pod's part is over."""
+        if index not in self._open:
+            return
         self._open.discard(index)
-        if code and not self._stopped and self._workload.kind == "everywhere":
-            judged = self._workload.judge(self._of(index), Outcome(status))
-            end = JobEnd(code, what, self._pod.where(index)) if what else judged.end
-            self.cancel(end)
+        self.ends[index] = end
+        failed = end.code != 0 or bool(end.what)
+        if failed and end.what:
+            self.cancel(JobEnd(end.code, end.what, self._pod.where(index)))
+        elif failed and self.workload.kind != "mpi" and self.workload.fail_fast and not self._stopped:
+            self.cancel(self.workload.judge(self._of(index), Outcome(end.status or 0, output=end.output)).end)
+        if self.workload.kind == "mpi" and index == self.context.lead:
+            self._stop_the_others()
+        if self._evidence is not None:
+            self.evidence(index, "")
         self._judge_if_over()
 
     def worker_lost(self, index: int, reason: str) -> None:
-        self._lost[index] = reason
+        if index not in self.indices or self._judged:
+            return
+        self.lost[index] = reason
         self._open.discard(index)
-        self.cancel(JobEnd(Exit.TRY_AGAIN, "a pod was lost during the run", self._pod.where(index), reason))
+        if self.workload.fail_fast or self.workload.kind == "mpi":
+            # Also when its part is done: nobody can tell whether the others still need the pod.
+            self.cancel(JobEnd(Exit.TRY_AGAIN, "a pod was lost during the run", self._pod.where(index), reason))
+            if index == self.context.lead:
+                self._stop_the_others()
+        if self._evidence is not None:
+            self.evidence(index, "")
         self._judge_if_over()
 
     def waits_for(self, index: int) -> bool:
-        """Is this worker's part not over?"""
+        """Is this pod's part not over?"""
         return index in self._open
+
+    # Ending it
 
     def cancel(self, end: JobEnd) -> None:
         """End the run for this reason, unless one stands already."""
@@ -155,84 +166,121 @@ class Run:
         self._stop()
 
     def hurry(self) -> None:
-        """No more patience with our own part."""
-        self._part.kill()
+        """No more patience."""
+        for index in sorted(self._open):
+            self._tell(index, {"type": "stop", "run": self.run_id, "hurry": True})
 
     def _stop(self) -> None:
         """End every part that is still going."""
         if self._stopped:
             return
         self._stopped = True
-        if self._status is None:
-            self._part.stop()
-        if self._status is not None or self._workload.kind != "mpi":
-            self._say_stop()
+        self._cancel_timers()
+        if self.workload.kind == "mpi" and self.context.lead in self._open:
+            # mpirun gives remote ranks their time, too: the others are told when it has ended.
+            self._tell(self.context.lead, {"type": "stop", "run": self.run_id})
+        else:
+            self._stop_the_others()
         grace = self._pod.settings.grace
         patience = min(term_seconds(grace) + KILL_SECONDS + ANSWER_SECONDS, max(2.0, grace - AFTERWARDS_SECONDS))
-        self._pod.machine.later(patience, self._stop_waiting)
+        self._machine.later(patience, self._stop_waiting)
         self._judge_if_over()
 
-    def _say_stop(self) -> None:
-        """To the workers. In an MPI run only when mpirun has ended: it gives remote ranks their time, too."""
-        self._say({"type": "stop", "run": self._context.run_id})
+    def _stop_the_others(self) -> None:
+        if self._told_others:
+            return
+        self._told_others = self._stopped = True
+        self._cancel_timers()
+        for index in sorted(self._open):
+            self._tell(index, {"type": "stop", "run": self.run_id})
+        self._machine.later(term_seconds(self._pod.settings.grace) + KILL_SECONDS + ANSWER_SECONDS, self._stop_waiting)
 
     def _stop_waiting(self) -> None:
         for index in sorted(self._open):
-            self._lost[index] = "it did not answer when the run was ended"
+            self.lost[index] = "it did not answer when the run was ended"
         self._open.clear()
         self._judge_if_over()
 
-    def _local_over(self, status: int) -> None:
-        self._status = status
-        if self._stopped and self._workload.kind == "mpi":
-            self._say_stop()
-        elif self._workload.kind == "mpi":
-            self._stop()
-        elif status and self._cause is None:
-            self.cancel(self._workload.judge(self._context, Outcome(status)).end)
-        self._judge_if_over()
-
     def _judge_if_over(self) -> None:
-        if self._judged or self._status is None or self._open:
+        if self._judged or self._open:
             return
         self._judged = True
+        self._cancel_timers()
+        self._over(self._judgement())
+
+    def _judgement(self) -> Judgement:
+        lead = self.ends.get(self.context.lead, PartEnd())
+        ranks: dict[int, RankEnd] = {}
+        for end in self.ends.values():
+            ranks.update(end.ranks)
         outcome = Outcome(
-            status=self._status,
-            record=self._record(),
-            output=self._tail.decode(errors="replace"),
-            tokens=self._tokens,
-            lost=dict(self._lost),
+            status=lead.status or 0,
+            record=lead.record,
+            output=lead.output,
+            tokens=self._preparations.tokens(self.context),
+            statuses={index: end.status for index, end in self.ends.items() if end.status is not None},
+            ranks=ranks,
+            lost=dict(self.lost),
             cause=self._cause,
-            stuck=self._stuck,
+            stuck=lead.stuck,
         )
-        judgement = self._workload.judge(self._context, outcome)
-        if self._cause is not None and self._workload.kind != "mpi":
+        if self._cause is not None and not self.ends:
+            return Judgement(self._cause)
+        judgement = self.workload.judge(self.context, outcome)
+        if self._cause is not None and (self.workload.kind != "mpi" or self.context.lead not in self.ends):
             judgement = Judgement(self._cause, judgement.text, judgement.data, judgement.log_name)
-        self._over(judgement)
-
-    def _output(self, stream: int, data: bytes) -> None:
-        self._pod.machine.emit(stream, data)
-        self._pod.attempt(lambda: self._pod.machine.append(f"{self._context.run_dir}/output.log", data))
-        self._tail = (self._tail + data)[-TAIL_BYTES:]
-
-    def _look_for_the_end(self) -> None:
-        """A process that says that it is at its end has ENDING_SECONDS to get there."""
-        if self._status is not None or self._stopped:
-            return
-        if self._workload.is_ending(self._tail.decode(errors="replace"), self._record()):
-            self._pod.machine.later(ENDING_SECONDS, self._end_if_stuck)
-        else:
-            self._pod.machine.later(LOOK_SECONDS, self._look_for_the_end)
-
-    def _record(self) -> str:
-        """What the rank programs have written of themselves so far."""
-        return self._pod.machine.read(f"{self._context.run_dir}/record.jsonl") or ""
-
-    def _end_if_stuck(self) -> None:
-        if self._status is None and not self._stopped:
-            self._pod.log.warning(f"the run reported its end {ENDING_SECONDS:.0f} s ago and hangs: it is ended")
-            self._stuck = True
-            self._part.stop()
+        return judgement
 
     def _of(self, index: int) -> RunContext:
-        return RunContext(**{**vars(self._context), "index": index})
+        return replace(self.context, index=index)
+
+    # Limits
+
+    def _look_for_silence(self, limit: float) -> None:
+        silent = self._machine.now() - self._printed()
+        if silent >= limit:
+            self._hit(f"the limit of {limit:g} s without a line of output")
+        else:
+            self._after(limit - silent, lambda: self._look_for_silence(limit))
+
+    def _hit(self, which: str) -> None:
+        """A limit: first everybody says what hangs, then the run ends."""
+        if self._stopped or self._evidence is not None:
+            return
+        self._pod.log.error(f"{self.run_id} hit {which}; asking every pod what its processes do")
+        self._limit = JobEnd(Exit.TIME_LIMIT, f"{self.workload.name} hit {which}")
+        self._evidence = {}
+        for index in sorted(self._open):
+            self._tell(index, {"type": "evidence", "run": self.run_id})
+        self._after(EVIDENCE_SECONDS, self._end_by_limit)
+
+    def evidence(self, index: int, summary: str) -> None:
+        """A pod has said what its processes do; an empty text says that there are none."""
+        if self._evidence is None:
+            return
+        self._evidence[index] = summary
+        if self._open <= set(self._evidence):
+            self._end_by_limit()
+
+    def _end_by_limit(self) -> None:
+        if self._limit is None or self._stopped:
+            return
+        self.cancel(JobEnd(self._limit.code, self._limit.what, why=self._described(self._evidence or {})))
+
+    def _described(self, found: Mapping[int, str]) -> str:
+        lines = [f"pod {index}: {line}" for index in sorted(found) for line in found[index].splitlines()]
+        silent = sorted(self._open - set(found))
+        if silent:
+            lines.append(f"pods {', '.join(map(str, silent))} did not say in time what they do")
+        text = "\n".join(lines)
+        directory = f"{self._pod.dir.run(self.run_id)}/evidence.txt"
+        cut = text if len(text) <= MOST_WHY else f"{text[:MOST_WHY]}…"
+        return f"{cut}\nstacks and last output of every rank: {directory} on each pod, evidence/ in the results"
+
+    def _after(self, seconds: float, action: Callable[[], None]) -> None:
+        self._timers.append(self._machine.later(seconds, action))
+
+    def _cancel_timers(self) -> None:
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()

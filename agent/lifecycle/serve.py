@@ -15,6 +15,9 @@ from agent.machine.lock import take_lock
 from agent.machine.loop import Loop
 from agent.paths import RunDir
 
+FLUSH_SECONDS = 5.0
+"""The most that the end waits for who reads our output."""
+
 
 class Role(Protocol):
     """Coordinator or worker."""
@@ -36,10 +39,9 @@ def serve(job: Job, log: Log) -> int:
     host.make_private_dir(directory.path)
     holder = take_lock(directory.lock)
     if holder:
-        raise ClusterBusy(
-            f"an a4-agent runs in this pod already ({holder})",
-            "a4-agent status shows what it does; a second run at the same time is not in this version",
-        )
+        raise ClusterBusy(f"an a4-agent has just started in this pod ({holder})", "a4-agent status shows what it does")
+    # From here on nothing waits for who reads our output.
+    log.write = lambda line: host.emit(2, line)
     ended: list[int] = []
 
     def finished(code: int) -> None:
@@ -58,7 +60,8 @@ def serve(job: Job, log: Log) -> int:
             guarded(loop.run, role)
         except Exception:
             log.error(f"a bug in a4-agent while it was ending:\n{traceback.format_exc()}")
-            return int(Exit.BUG)
+            ended.append(int(Exit.BUG))
+    host.flush_output(FLUSH_SECONDS)
     return ended[0]
 
 

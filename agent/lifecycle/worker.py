@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 from agent import __version__
-from agent.decide.ending import JobEnd, exit_code, from_bug, from_error, from_signal
+from agent.decide.ending import JobEnd, from_bug, from_error, from_signal
 from agent.decide.facts import Facts
 from agent.decide.messages import CHANNEL_VERSION, BadMessage, Message, decode
 from agent.decide.plan import from_wire
+from agent.decide.runspec import RunSpec
 from agent.errors import AgentError, Exit, PeerLost, PeersMissing
+from agent.lifecycle.desk import Desk, handled
 from agent.lifecycle.link import Link
-from agent.lifecycle.part import Part
+from agent.lifecycle.part import PartEnd
+from agent.lifecycle.parts import Parts
 from agent.lifecycle.pod import Pod
+from agent.lifecycle.questions import Answer, Questions, refusal
 from agent.lifecycle.roster import beat_seconds
-from agent.lifecycle.running import run_context
 from agent.machine.api import Channel, Timer
-from agent.workloads.registry import find_workload
 
 REPORT_SECONDS = 30.0
 EARLY_SECONDS = 20.0
@@ -32,15 +37,21 @@ class Worker:
         self._settings = pod.settings
         self._link = Link()
         self._coordinator = ""
-        self._part: Part | None = None
-        self._run_id = ""
+        self._questions = Questions(lambda message: self._link.say(message))
+        self._parts = Parts(pod, self._part_done, self._evidence_gathered)
+        self._begun = False
+        """A run has begun: from here on this pod belongs to its coordinator."""
         self._end: JobEnd | None = None
         self._own_end: JobEnd | None = None
         """Why this pod ends by itself, when it does."""
+        self._own_end_first = False
+        """It did so before the job's end was known."""
         self._deadline: Timer | None = None
         self._beat = beat_seconds(pod.settings.lease, pod.settings.nnodes)
         self._signalled = False
         self._over = False
+        self._silent = False
+        """Nothing is left but to be heard."""
 
     def start(self) -> None:
         """Raises AgentError."""
@@ -48,6 +59,7 @@ class Worker:
             return
         pod = self._pod
         pod.prepare()
+        Desk(pod, self._handle).open()
         self._machine.accept(pod.dir.channels, self._opened)
         pod.start_sshd(lambda: pod.phase("waiting"))
         pod.gather_facts(self._facts_ready)
@@ -64,7 +76,7 @@ class Worker:
         if self._link.channel is channel:
             self._link.detach()
             if self._over:
-                self._pod.finish(self._code())
+                self._last_words_over()
             elif self._end is None:
                 self._pod.log.warning(f"lost the channel to the coordinator: {reason}")
 
@@ -89,7 +101,7 @@ class Worker:
             return
         nonce = str(message.get("nonce"))
         if nonce != self._coordinator:
-            if self._coordinator and (self._run_id or self._end is not None):
+            if self._coordinator and (self._begun or self._end is not None):
                 channel.close()
                 self.fail(PeerLost("another coordinator took over: the one of this run is gone"))
                 return
@@ -118,56 +130,51 @@ class Worker:
     # What the coordinator says
 
     def _message(self, message: Message) -> None:
-        kind = message["type"]
-        if kind == "plan":
-            self._plan(message)
-        elif kind == "start":
-            self._start_part(message)
-        elif kind == "stop":
-            self._stop_part()
-        elif kind == "result":
-            self._result(message)
-        elif kind == "end":
-            self._leave()
+        acts: dict[str, Callable[[Message], None]] = {
+            "plan": self._plan,
+            "start": self._start_part,
+            "stop": lambda m: self._parts.stop(str(m["run"]), hurry=bool(m.get("hurry"))),
+            "evidence": lambda m: self._parts.gather_evidence(str(m["run"])),
+            "run": lambda m: self._run_noted(m["run"]),
+            "cluster": lambda m: self._pod.update_state(lost=m["lost"]),
+            "ask": self._asked,
+            "answer": self._questions.answered,
+            "result": self._result,
+            "end": lambda m: self._leave(),
+        }
+        act = acts.get(message["type"])
+        if act is not None:
+            act(message)
 
     def _plan(self, message: Message) -> None:
         settings = self._settings
         self._pod.keep_plan(from_wire(message["plan"], settings.hostname_prefix, settings.domain_name))
+        self._pod.update_state(formed=self._machine.wall())
         self._pod.phase("formed")
         self._link.say({"type": "planned"})
+        self._pod.gather_inventory(lambda found: self._link.say({"type": "inventory", "inventory": dict(found)}))
+
+    def _run_noted(self, summary: Mapping[str, Any]) -> None:
+        """An exclusive run has begun or ended, with this pod or without."""
+        self._begun = True
+        self._pod.note_run(summary)
+        if "until" in summary and not summary["first"]:
+            self._pod.end_archive()
+            self._pod.phase("sleeping", code=self._end.code if self._end is not None else 0)
 
     def _start_part(self, message: Message) -> None:
-        self._run_id = str(message["run"])
-        self._pod.event("run-started", detail=self._run_id)
-        workload = find_workload(str(message["workload"]))
-        self._pod.phase("running", run={"id": self._run_id, "workload": workload.name})
-        part = Part(self._machine, self._pod.log, self._run_id, self._settings.grace, self._part_over)
-        self._part = part
-        if workload.kind != "everywhere":
-            part.start(None)
-            return
-        context = run_context(self._pod, self._run_id, message.get("args", ()))
+        self._begun = True
+        run_id = str(message["run"])
         try:
-            part.start(workload.launch(context))
-        except (OSError, AgentError) as error:
-            what = error.what if isinstance(error, AgentError) else f"{workload.name} cannot be started: {error}"
-            self._pod.log.error(what)
-            self._part = None
-            self._say_done(Exit.MISSING_PROGRAM, what)
+            self._parts.start(run_id, RunSpec.from_json(message["spec"]), message["pods"])
+        except AgentError as error:
+            self._part_done(run_id, PartEnd(None, int(error.code), str(error)))
 
-    def _stop_part(self) -> None:
-        if self._part is not None:
-            self._part.stop()
+    def _part_done(self, run_id: str, end: PartEnd) -> None:
+        self._link.say({"type": "done", "run": run_id, "end": end.to_json()})
 
-    def _part_over(self, status: int) -> None:
-        self._part = None
-        self._pod.event("run-ended", detail=str(status))
-        self._say_done(exit_code(status), "", status)
-        if self._own_end is not None:
-            self._give_up()
-
-    def _say_done(self, code: int, what: str, status: int = 0) -> None:
-        self._link.say({"type": "done", "run": self._run_id, "code": code, "status": status, "what": what})
+    def _evidence_gathered(self, run_id: str, summary: str) -> None:
+        self._link.say({"type": "evidence", "run": run_id, "summary": summary})
 
     def _result(self, message: Message) -> None:
         self._end = JobEnd.from_json(message["end"])
@@ -176,10 +183,39 @@ class Worker:
         self._pod.record_end(self._end, str(message.get("run", "")), self._code())
         self._link.say({"type": "bye"})
         if message.get("stay") and self._own_end is None:
+            self._pod.end_archive()
             self._pod.phase("sleeping", code=self._end.code)
-            self._pod.log.info(f"the run ended with exit code {self._end.code}; the pod stays (SLEEP_INFINITY)")
+            self._pod.log.info(f"the run ended with exit code {self._end.code}; the cluster stays")
         else:
             self._leave()
+
+    # What commands ask
+
+    def _handle(self, op: str, fields: dict[str, Any], answer: Answer) -> None:
+        """What this pod printed it knows itself; everything else the coordinator knows."""
+        if op == "read" and int(fields.get("pod", self._settings.index)) == self._settings.index:
+            self._parts.read(fields, answer)
+        elif self._pod.plan is None:
+            raise PeersMissing("the cluster is not formed yet", "a4-agent status shows what this pod waits for")
+        elif self._over or self._own_end is not None:
+            raise PeerLost("this pod is ending")
+        else:
+            self._questions.ask(op, {name: value for name, value in fields.items() if name not in ("id", "op")}, answer)
+
+    def _asked(self, message: Message) -> None:
+        """The coordinator wants to know what this pod printed."""
+        number = message.get("id")
+
+        def answer(body: dict[str, Any]) -> None:
+            self._link.say({"type": "answer", "id": number, "answer": body})
+
+        def handle(op: str, fields: dict[str, Any], answer: Answer) -> None:
+            if op != "read":
+                raise ValueError("no such request")
+            self._parts.read(fields, answer)
+
+        fields = message.get("fields")
+        handled(handle, str(message.get("op")), fields if isinstance(fields, dict) else {}, answer)
 
     # Ends
 
@@ -192,36 +228,39 @@ class Worker:
 
     def signalled(self, number: int) -> None:
         """SIGTERM or SIGINT for this pod; again: no more patience."""
+        self._pod.told_to_end()
         if self._over:
-            self._pod.finish(self._code())
-        elif self._end is not None:
-            self._leave()
-        elif self._signalled and self._part is not None:
-            self._part.kill()
+            self._parts.hurry()
+            self._last_words_over()
+        elif self._signalled:
+            self._parts.hurry()
         else:
             self._signalled = True
-            self._end_by_oneself(from_signal(number, self._pod.where(self._settings.index)))
+            if self._end is not None and not self._parts.busy:
+                self._leave()
+            else:
+                self._end_by_oneself(from_signal(number, self._pod.where(self._settings.index)))
 
     def _end_by_oneself(self, end: JobEnd) -> None:
-        if self._end is not None:
+        """For this reason, unless the job's end is known; parts end first, so that the coordinator hears of them."""
+        if self._own_end is not None or self._over:
+            return
+        if self._end is not None and not self._parts.busy:
             self._pod.log.error(f"after the job's end: {end}")
             self._leave()
             return
-        if self._own_end is None:
-            self._own_end = end
-            self._pod.report_end(end)
-            self._link.say({"type": "stopping", "end": end.to_json()})
-        if self._part is not None:
-            self._part.stop()
-        else:
-            self._give_up()
+        self._own_end = end
+        self._own_end_first = self._end is None
+        self._pod.log.error(f"this pod ends: {end}") if self._end is not None else self._pod.report_end(end)
+        self._link.say({"type": "stopping", "end": end.to_json()})
+        self._parts.stop_all(self._give_up)
 
     def _give_up(self) -> None:
-        """Part over, or none: this pod's own end stands unless the job's is known by now."""
+        """Nothing runs here any more: this pod's own end stands unless the job's is known by now."""
         assert self._own_end is not None
         if self._end is None:
             self._end = self._own_end
-            self._pod.record_end(self._own_end, self._run_id)
+            self._pod.record_end(self._own_end)
         self._leave()
 
     def _leave(self) -> None:
@@ -229,13 +268,21 @@ class Worker:
             return
         self._over = True
         self._end_waiting()
-        if self._part is not None:
-            self._part.stop()
+        self._questions.give_up(refusal(PeerLost("this pod is ending")))
+        self._parts.stop_all(self._say_last_words)
+
+    def _say_last_words(self) -> None:
+        """What was said must get out: the coordinator closes the channel when it has read all."""
+        self._silent = True
         if self._link.channel is not None:
-            self._machine.later(LAST_WORDS_SECONDS, lambda: self._pod.finish(self._code()))
+            self._machine.later(LAST_WORDS_SECONDS, self._last_words_over)
         elif self._can_still_be_heard():
-            self._machine.later(EARLY_SECONDS, lambda: self._pod.finish(self._code()))
+            self._machine.later(EARLY_SECONDS, self._last_words_over)
         else:
+            self._last_words_over()
+
+    def _last_words_over(self) -> None:
+        if self._silent:
             self._pod.finish(self._code())
 
     def _can_still_be_heard(self) -> bool:
@@ -245,10 +292,10 @@ class Worker:
 
     def _code(self) -> int:
         """The job's code, except for a pod that was itself told to end, or failed, before there was one."""
-        if self._own_end is not None:
+        assert self._end is not None or self._own_end is not None
+        if self._own_end is not None and self._own_end_first:
             return self._own_end.code
-        assert self._end is not None
-        return self._end.code
+        return self._end.code if self._end is not None else self._own_end.code  # type: ignore[union-attr]
 
     def _nobody_came(self) -> None:
         address = f"{self._pod.interface.address}:{self._settings.ssh_port}"
@@ -273,11 +320,13 @@ class Worker:
         self._machine.later(REPORT_SECONDS, self._report)
 
     def _beats(self) -> None:
-        if self._over:
+        if self._silent:
             return
-        self._link.mention({"type": "beat"})
+        printed = self._parts.printed()
+        quiet = {} if printed is None else {"quiet": round(self._machine.now() - printed, 3)}
+        self._link.mention({"type": "beat", **quiet})
         silent = self._machine.now() - self._link.heard
-        if self._coordinator and self._own_end is None and silent > self._settings.lease:
+        if self._coordinator and self._own_end is None and not self._over and silent > self._settings.lease:
             self._coordinator_lost(silent)
         self._machine.later(self._beat, self._beats)
 

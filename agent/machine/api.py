@@ -89,6 +89,64 @@ class Channel(Protocol):
         """Name who gets each line and who is told, with the reason, that the connection is gone."""
 
 
+@dataclass(frozen=True)
+class Piece:
+    """A stretch of a spool, whole frames only."""
+
+    frames: tuple[tuple[int, bytes], ...]
+    """(stream, bytes): 1 stdout, 2 stderr, 3 the agent's own log."""
+    next: int
+    """Offset to read on from."""
+    skipped: int = 0
+    """Bytes between the wanted offset and the first frame that are no longer kept."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Where the processes of a run were found."""
+
+    text: str
+    """All that is known, for people; at most 256 KiB."""
+    summary: str
+    """A line for each process, at most 2 KiB; empty when there are none."""
+
+
+class Spool(Protocol):
+    """What one pod printed during one run, on this pod's disk, bounded: the oldest goes first.
+
+    Offsets count from 0 over all that was ever appended, frame headers included.
+    """
+
+    end: int
+    """Offset after the last frame."""
+    lost: int
+    """Bytes that could not be written (a full disk)."""
+
+    def append(self, stream: int, data: bytes) -> None:
+        """Never raises: what cannot be written is counted in `lost`."""
+
+    def close(self) -> None: ...
+
+
+class Keeper(Protocol):
+    """Stores files in one directory through a process of its own: never blocks, never raises."""
+
+    def write(self, name: str, text: str, done: Callable[[str], None]) -> None:
+        """Put a whole file there; `done` gets why that failed, empty when it did not."""
+
+    def copy_spool(self, spool: str, start: int, end: int, name: str, done: Callable[[str], None]) -> None:
+        """The text of a spool between two offsets, without its frames, as a file."""
+
+    def remove(self, names: Sequence[str], done: Callable[[str], None]) -> None:
+        """Take files away; those that are not there are no error."""
+
+    def probe(self, done: Callable[[str], None]) -> None:
+        """Write, read and remove a file there, within 5 s; makes the directory."""
+
+    def close(self) -> None:
+        """Give up what is still under way and end the process, if one was started."""
+
+
 class Machine(Protocol):
     """The machine as the lifecycle sees it."""
 
@@ -108,6 +166,9 @@ class Machine(Protocol):
 
     def accept(self, directory: str, opened: Callable[[Channel], None]) -> None:
         """Take control channels that arrive at this pod, through FIFOs in `directory`."""
+
+    def listen(self, path: str, opened: Callable[[Channel], None]) -> None:
+        """Take connections of this pod's own commands on a Unix socket. Raises OSError."""
 
     def locate(self, host: str, done: Callable[[Whereabouts], None]) -> None:
         """Ask the metadata server for this node's place."""
@@ -138,11 +199,26 @@ class Machine(Protocol):
         """Start a process; `ended(status)` gets its exit status, negative for a signal.
 
         With `output`, what it writes goes there as (1 or 2, bytes), else to the agent's own stdout and
-        stderr. Raises OSError when it cannot be started.
+        stderr. It has to wait with writing while `emit` is far behind. Raises OSError when it cannot be started.
         """
 
     def emit(self, stream: int, data: bytes) -> None:
-        """Write workload output to the agent's own stdout (1) or stderr (2)."""
+        """Write to the agent's own stdout (1) or stderr (2), in order; never blocks, never raises."""
+
+    def spool(self, directory: str, limit: int) -> Spool:
+        """Begin a spool of at most `limit` bytes, anew if there was one. Raises OSError."""
+
+    def read_spool(self, directory: str, offset: int, most: int) -> Piece | None:
+        """Frames from `offset` on, about `most` bytes; None when there is no such spool."""
+
+    def keeper(self, directory: str) -> Keeper:
+        """Storage in `directory`, which need not exist yet."""
+
+    def gather_inventory(self, path: str, done: Callable[[Mapping[str, str]], None]) -> None:
+        """Versions and the like that the plan does not need; `path` is the search path for programs."""
+
+    def gather_evidence(self, run_id: str, path: str, done: Callable[[Evidence], None]) -> None:
+        """Say where the processes of a run are, within 10 s; `path` is the search path for programs."""
 
     def sweep(self, run_id: str, done: Callable[[int], None]) -> None:
         """End every process marked A4_RUN=`run_id`; `done(count)` when none is left or within 5 s."""
@@ -152,6 +228,15 @@ class Machine(Protocol):
 
     def read(self, path: str) -> str | None:
         """Text of a small file; None when it is not there."""
+
+    def read_dir(self, path: str) -> dict[str, str]:
+        """Name → text of the small files in a directory; empty when it is not there."""
+
+    def read_tails(self, path: str, most: int) -> dict[str, str]:
+        """Relative name → the last `most` bytes, as text, of every file below a directory."""
+
+    def list_dir(self, path: str) -> list[str]:
+        """Names in a directory, the oldest first; empty when it is not there."""
 
     def write(self, path: str, text: str, mode: int = 0o644) -> None:
         """Replace a file as a whole. Raises OSError."""
@@ -163,6 +248,9 @@ class Machine(Protocol):
 
     def remove(self, path: str) -> None:
         """Take a file away; one that is not there is no error."""
+
+    def remove_dir(self, path: str) -> None:
+        """Take a directory away with all that is in it, as far as that is possible."""
 
     def make_dir(self, path: str, mode: int = 0o755) -> None: ...
 

@@ -5,14 +5,29 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from agent.launch import Launch
 from agent.machine import files, inventory, process
-from agent.machine.api import Channel, Child, Interface, Problem, Target, Timer, Whereabouts
+from agent.machine.api import (
+    Channel,
+    Child,
+    Evidence,
+    Interface,
+    Keeper,
+    Piece,
+    Problem,
+    Spool,
+    Target,
+    Timer,
+    Whereabouts,
+)
 from agent.machine.loop import Action, Loop
+from agent.machine.output import Emitter
+from agent.machine.spool import FileSpool, read_spool
 
 if TYPE_CHECKING:
     from agent.machine.dns import Resolver
@@ -31,6 +46,7 @@ class Host:
 
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
+        self._emitter = Emitter(loop)
         self._look_ups: Workers | None = None
         self._resolver: Resolver | None = None
         self._dialer: Dialer | None = None
@@ -77,6 +93,11 @@ class Host:
 
         FifoDoor(self.loop, directory, opened)
 
+    def listen(self, path: str, opened: Callable[[Channel], None]) -> None:
+        from agent.machine.unix_socket import SocketDoor
+
+        SocketDoor(self.loop, path, opened)
+
     def locate(self, host: str, done: Callable[[Whereabouts], None]) -> None:
         def work() -> Action:
             from agent.machine.metadata import locate
@@ -120,16 +141,59 @@ class Host:
         ended: Callable[[int], None],
         output: Callable[[int, bytes], None] | None = None,
     ) -> Child:
-        return process.RunningChild(self.loop, launch, ended, output)
+        return process.RunningChild(self.loop, launch, ended, output, self._emitter)
 
     def emit(self, stream: int, data: bytes) -> None:
-        process.emit(stream, data)
+        self._emitter.emit(stream, data)
+
+    def flush_output(self, seconds: float) -> int:
+        """Wait, at most so long, until all that was emitted is written; returns the bytes that are left."""
+        return self._emitter.flush(seconds)
+
+    def spool(self, directory: str, limit: int) -> Spool:
+        return FileSpool(directory, limit)
+
+    def read_spool(self, directory: str, offset: int, most: int) -> Piece | None:
+        return read_spool(directory, offset, most)
+
+    def keeper(self, directory: str) -> Keeper:
+        from agent.machine.keeper import ProcessKeeper
+
+        return ProcessKeeper(self.loop, sys.executable, directory)
+
+    def gather_inventory(self, path: str, done: Callable[[Mapping[str, str]], None]) -> None:
+        def work() -> Action:
+            try:
+                found = inventory.inventory(path)
+            except Exception as error:  # nothing depends on it: what is wrong is told as a part of it
+                found = {"problem": f"{type(error).__name__}: {error}"}
+            return lambda: done(found)
+
+        self.loop.in_thread(work)
+
+    def gather_evidence(self, run_id: str, path: str, done: Callable[[Evidence], None]) -> None:
+        def work() -> Action:
+            from agent.machine.evidence import gather
+
+            evidence = gather(run_id, path)
+            return lambda: done(evidence)
+
+        self.loop.in_thread(work)
 
     def sweep(self, run_id: str, done: Callable[[int], None]) -> None:
         process.sweep(self.loop, run_id, done)
 
     def read(self, path: str) -> str | None:
         return files.read(path)
+
+    def read_dir(self, path: str) -> dict[str, str]:
+        return files.read_dir(path)
+
+    def read_tails(self, path: str, most: int) -> dict[str, str]:
+        return files.read_tails(path, most)
+
+    def list_dir(self, path: str) -> list[str]:
+        return files.list_dir(path)
 
     def write(self, path: str, text: str, mode: int = 0o644) -> None:
         files.write(path, text, mode)
@@ -142,6 +206,9 @@ class Host:
 
     def remove(self, path: str) -> None:
         files.remove(path)
+
+    def remove_dir(self, path: str) -> None:
+        files.remove_dir(path)
 
     def make_dir(self, path: str, mode: int = 0o755) -> None:
         os.makedirs(path, mode, exist_ok=True)

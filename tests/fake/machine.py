@@ -5,15 +5,26 @@ from __future__ import annotations
 import errno
 import os
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from agent.launch import Launch
 from agent.lifecycle.serve import Role, guarded
-from agent.machine.api import Channel, Child, Interface, Problem, Target, Timer, Whereabouts
+from agent.machine.api import (
+    Channel,
+    Child,
+    Evidence,
+    Interface,
+    Piece,
+    Problem,
+    Target,
+    Timer,
+    Whereabouts,
+)
 from agent.paths import DEFAULT_RUN_DIR, TERMINATION_LOG, shipped
 from tests.fake.net import FakeEnd, public_of
 from tests.fake.process import SSHD, FakeChild, FakeSshd
+from tests.fake.storage import FakeClient, FakeKeeper, FakeSpool
 
 if TYPE_CHECKING:
     from tests.fake.pod import FakePod
@@ -33,7 +44,10 @@ class FakeMachine:
         self.alive = True
         self.ends: list[FakeEnd] = []
         self.children: list[FakeChild] = []
-        self.files = {TERMINATION_LOG: "", shipped("entrypoints", "control-channel.sh"): "#!/bin/sh\n", **pod.files}
+        scripts = [shipped("entrypoints", name) for name in ("control-channel.sh", "rank.sh")]
+        self.files = {TERMINATION_LOG: "", **dict.fromkeys(scripts, "#!/bin/sh\n"), **pod.files}
+        self.spools: dict[str, FakeSpool] = {}
+        self._desk: Callable[[Channel], None] | None = None
         self.directories = set(DIRECTORIES)
         self.emitted: dict[int, bytes] = {1: b"", 2: b""}
         self.sshd: FakeSshd | None = None
@@ -130,6 +144,14 @@ class FakeMachine:
     def accept(self, directory: str, opened: Callable[[Channel], None]) -> None:
         self._door = (directory, opened)
 
+    def listen(self, path: str, opened: Callable[[Channel], None]) -> None:
+        self._desk = opened
+
+    def client(self) -> FakeClient:
+        """A command of this pod connects to its agent."""
+        assert self._desk is not None, "this agent takes no commands yet"
+        return FakeClient(self, self._desk)
+
     def locate(self, host: str, done: Callable[[Whereabouts], None]) -> None:
         if self.pod.metadata_seconds is not None:
             self.post(self.pod.metadata_seconds, lambda: done(self.pod.whereabouts))
@@ -177,6 +199,28 @@ class FakeMachine:
     def emit(self, stream: int, data: bytes) -> None:
         self.emitted[stream] += data
 
+    def spool(self, directory: str, limit: int) -> FakeSpool:
+        self._may_fail(f"{directory}/", parent=False)
+        self.spools[directory] = FakeSpool()
+        return self.spools[directory]
+
+    def read_spool(self, directory: str, offset: int, most: int) -> Piece | None:
+        spool = self.spools.get(directory)
+        return spool.read(offset, most) if spool is not None else None
+
+    def keeper(self, directory: str) -> FakeKeeper:
+        return FakeKeeper(self, directory)
+
+    def gather_inventory(self, path: str, done: Callable[[Mapping[str, str]], None]) -> None:
+        if self.pod.inventory is not None:
+            found = self.pod.inventory
+            self.post(0.02, lambda: done(found))
+
+    def gather_evidence(self, run_id: str, path: str, done: Callable[[Evidence], None]) -> None:
+        found = Evidence(f"stacks of pod {self.pod.index}\n", f"rank {self.pod.index} hangs")
+        if self.pod.evidence_seconds is not None:
+            self.post(self.pod.evidence_seconds, lambda: done(found))
+
     def sweep(self, run_id: str, done: Callable[[int], None]) -> None:
         left = 0
         for child in self.children:
@@ -186,12 +230,26 @@ class FakeMachine:
         self.post(SWEEP_SECONDS, lambda: done(left))
 
     def port_holder(self, address: str, port: int) -> str:
-        return self.pod.busy.get(address, "")
+        return self.pod.busy.get(address) or self.pod.busy.get(str(port), "")
 
     # Files
 
     def read(self, path: str) -> str | None:
         return self.files.get(path)
+
+    def read_dir(self, path: str) -> dict[str, str]:
+        return {os.path.basename(name): text for name, text in self.files.items() if os.path.dirname(name) == path}
+
+    def read_tails(self, path: str, most: int) -> dict[str, str]:
+        return {name: text[-most:] for name, text in self.read_dir(path).items()}
+
+    def list_dir(self, path: str) -> list[str]:
+        return [os.path.basename(name) for name in self.directories if os.path.dirname(name) == path]
+
+    def remove_dir(self, path: str) -> None:
+        self.directories = {name for name in self.directories if not f"{name}/".startswith(f"{path}/")}
+        self.files = {name: text for name, text in self.files.items() if not name.startswith(f"{path}/")}
+        self.spools = {name: spool for name, spool in self.spools.items() if not name.startswith(f"{path}/")}
 
     def write(self, path: str, text: str, mode: int = 0o644) -> None:
         self._may_fail(path)

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from agent.decide.runspec import RunSpec
 from agent.lifecycle.pod import Job, Pod
 from agent.lifecycle.serve import make_role
 from agent.log import Log
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 PREFIX, DOMAIN = "job-workload-", "job.default.svc.cluster.local"
 SCRIPT = "/workload/task/task-script.sh"
+INVENTORY = {"mpirun": "/usr/bin/mpirun", "mpirun_version_text": "mpirun (Open MPI) 4.1.4\n"}
 DIR = RunDir(DEFAULT_RUN_DIR)
 KILLED = 137
 
@@ -49,8 +51,17 @@ class FakePod:
         self.failing: dict[str, int] = {}
         """Beginning of paths that cannot be written → errno."""
         self.files: dict[str, str] = {}
+        self.stored: dict[str, str] = {}
+        """What is in results directories: path → text. It outlives the pod."""
+        self.storage = ""
+        """Why nothing can be stored: `stuck` gives no answer; empty: it can."""
+        self.inventory: Mapping[str, str] | None = INVENTORY
+        """None: it is never told."""
+        self.evidence_seconds: float | None = 1.0
         self.secret = b"0123456789abcdef0123456789abcdef"
         self.env: dict[str, str] = {}
+        self.wish: dict[str, Any] = {}
+        """More of the first run's RunSpec."""
 
         self.machine: FakeMachine | None = None
         self.code: int | None = None
@@ -70,7 +81,8 @@ class FakePod:
         settings, _ = read_settings(self._environ(), Found(SCRIPT), self.world.workload)
         log = Log("debug", stream=self.log)
         log.labels = {"pod": f"{self.index}/{settings.nnodes}"}
-        job = Job(settings, self._environ(), self.secret, "/usr/bin/python3", started=machine.now())
+        spec = RunSpec(settings.workload, by="ENTRYPOINT", **self.wish)
+        job = Job(settings, self._environ(), self.secret, "/usr/bin/python3", spec, started=machine.now())
         machine.role = make_role(Pod(machine, log, job, self.over))
         machine.post(0, machine.role.start)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import pytest
 
@@ -68,6 +69,23 @@ class FakeWorld:
         """Until these pods (all, when none is named) have noted this event."""
         pods = [self.pods[index] for index in indices] or self.pods
         self.until(lambda: all(pod.has(event) for pod in pods))
+
+    def ask(self, index: int, op: str, **fields: Any) -> dict[str, Any]:
+        """What the agent of a pod answers a command there: `ok` or `error` of it."""
+        client = self.pod(index).agent.client()
+        number = client.ask(op, **fields)
+        self.until(lambda: number in client.answers, self.seconds + LIMIT_SECONDS)
+        return client.answers[number]
+
+    def submit(self, index: int, workload: str, **wish: Any) -> str:
+        """Submit a run in a pod; returns its id."""
+        answer = self.ask(index, "submit", spec={"workload": workload, "by": f"pod {index}", **wish})
+        assert "ok" in answer, answer
+        run_id: str = answer["ok"]["run"]
+        return run_id
+
+    def asleep(self) -> bool:
+        return all(pod.living and pod.state()["phase"] == "sleeping" for pod in self.pods)
 
     def wait(self, seconds: float) -> None:
         """Let that much time pass."""

@@ -184,4 +184,4 @@ def test_a_strange_acknowledgement_harms_nothing(seen: object) -> None:
     half = Half(deque())
     link.attach(half)
     link.resend()
-    assert decode(half.queue[0]) == {"type": "word", "seq": 1}
+    assert decode(half.queue[0]) == {"type": "word", "seq": 1, "seen": 0}

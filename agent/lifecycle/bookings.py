@@ -1,0 +1,271 @@
+"""The coordinator's book of runs: what goes on, who waits for what, how each ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from agent.decide.ending import JobEnd, exit_code
+from agent.decide.messages import Message
+from agent.decide.runspec import RunSpec
+from agent.decide.subset import subset
+from agent.errors import ClusterBusy, MissingProgram
+from agent.lifecycle.part import PartEnd
+from agent.lifecycle.parts import context_of
+from agent.lifecycle.pod import Pod
+from agent.lifecycle.preparing import Preparations
+from agent.lifecycle.results import keep_results
+from agent.lifecycle.running import Run
+from agent.workloads.base import Judgement, Workload
+
+KEPT_BOOKINGS = 50
+ID_CHARACTERS = 8
+
+
+class Booking:
+    """One run from the wish to the end."""
+
+    def __init__(self, pod: Pod, spec: RunSpec, run: Run, *, first: bool) -> None:
+        self._pod = pod
+        self.spec = spec
+        self.run = run
+        self.first = first
+        self.since = pod.machine.wall()
+        self.until = 0.0
+        self.judgement: Judgement | None = None
+        self._asked: list[Callable[[], None]] = []
+        self._begun = False
+        self._waiting: list[Callable[[dict[str, Any]], None]] = []
+        self._closed = False
+
+    @property
+    def run_id(self) -> str:
+        return self.run.run_id
+
+    @property
+    def exclusive(self) -> bool:
+        return self.run.workload.exclusive
+
+    @property
+    def end(self) -> JobEnd:
+        assert self.judgement is not None
+        return self.judgement.end
+
+    @property
+    def results(self) -> str:
+        """Directory on the coordinator; a run beside others keeps none."""
+        return self._pod.results_of(self.run_id, first=self.first) if self.exclusive else ""
+
+    def end_as(self, end: JobEnd) -> None:
+        assert self.judgement is not None
+        self.judgement = Judgement(end, self.judgement.text, self.judgement.data, self.judgement.log_name)
+
+    def close(self) -> None:
+        """Store what came out and tell those who wait."""
+        assert self.judgement is not None
+        self.until = self._pod.machine.wall()
+        self._closed = True
+        if self.exclusive:
+            keep_results(self._pod, self.run, self.judgement, self.summary())
+        waiting, self._waiting = self._waiting, []
+        for tell in waiting:
+            tell(self.told())
+
+    def begin(self) -> None:
+        """Start every part, and only then answer who asked: a pod that is read from has heard of the run by then."""
+        self.run.start()
+        self._begun = True
+        asked, self._asked = self._asked, []
+        for tell in asked:
+            tell()
+
+    def when_begun(self, tell: Callable[[], None]) -> None:
+        if self._begun:
+            tell()
+        else:
+            self._asked.append(tell)
+
+    def when_over(self, tell: Callable[[dict[str, Any]], None]) -> None:
+        if self._closed:
+            tell(self.told())
+        else:
+            self._waiting.append(tell)
+
+    def told(self) -> dict[str, Any]:
+        """The answer to `wait`."""
+        assert self.judgement is not None
+        codes = {str(i): exit_code(end.status) for i, end in self.run.ends.items() if end.status is not None}
+        lost = {str(index): why for index, why in self.run.lost.items()}
+        text = self._pod.log.masked(self.judgement.text)
+        end = self._pod.log.masker.value(self.end.to_json())
+        return {"end": end, "text": text, "codes": codes, "lost": lost, "results": self.results}
+
+    def about(self) -> dict[str, Any]:
+        """The answer to `submit` and `find`."""
+        kind, indices = self.run.workload.kind, self.run.indices
+        outputs = {"nothing": [], "mpi": indices[:1], "everywhere": indices}[kind]
+        names = {str(peer.index): peer.name for peer in self.run.context.plan.peers}
+        return {"run": self.run_id, "pods": indices, "lead": indices[0], "outputs": outputs, "names": names}
+
+    def summary(self) -> dict[str, Any]:
+        """For `status` on every pod; with `until` once it is over."""
+        known = {
+            "id": self.run_id,
+            "workload": self.run.workload.name,
+            "by": self.spec.by,
+            "first": self.first,
+            "since": self.since,
+            "pods": self.run.indices,
+            "lead": self.run.indices[0],
+            "results": self.results,
+        }
+        if not self._closed:
+            return known
+        end = self._pod.log.masker.value(self.end.to_json())
+        return {**known, "until": self.until, **{name: end[name] for name in ("code", "what", "where", "origin")}}
+
+
+class Bookings:
+    """Every run by its id; one exclusive run at a time."""
+
+    def __init__(
+        self,
+        pod: Pod,
+        preparations: Preparations,
+        tell: Callable[[int, Message], None],
+        printed: Callable[[list[int]], float],
+        over: Callable[[Booking], None],
+    ) -> None:
+        self._pod = pod
+        self._preparations = preparations
+        self._tell = tell
+        self._printed = printed
+        self._over = over
+        self._bookings: dict[str, Booking] = {}
+        self._current: Booking | None = None
+        """The exclusive run that goes on."""
+        self._when_none: Callable[[], None] | None = None
+
+    @property
+    def going_on(self) -> bool:
+        return self._current is not None
+
+    def book(self, spec: RunSpec, workload: Workload, *, lost: Mapping[int, str], first: bool) -> Booking:
+        """A run on those pods of the plan that `spec` chooses. Raises UsageError, or PeerLost when it needs one."""
+        pod = self._pod
+        assert pod.plan is not None
+        plan = subset(pod.plan, nodes=spec.nodes, hosts=spec.hosts, exclude=spec.exclude, lost=lost)
+        run_id = f"{workload.name}-{pod.machine.draw_nonce()[:ID_CHARACTERS]}"
+        spec = self._preparations.with_limits(spec, workload)
+        run = Run(
+            pod,
+            workload,
+            replace(context_of(pod, plan, run_id, spec), index=plan.peers[0].index),
+            preparations=self._preparations,
+            tell=self._tell,
+            printed=lambda: self._printed(run.indices),
+            over=lambda judgement: self._judged(booking, judgement),
+        )
+        booking = Booking(pod, spec, run, first=first)
+        self._bookings[run_id] = booking
+        if workload.exclusive:
+            self._current = booking
+        self._forget_old()
+        return booking
+
+    def _forget_old(self) -> None:
+        over = [run_id for run_id, booking in self._bookings.items() if booking.run.over]
+        for run_id in over[: max(0, len(self._bookings) - KEPT_BOOKINGS)]:
+            del self._bookings[run_id]
+
+    def find(self, run_id: str) -> Booking:
+        """That run, or the newest exclusive one. Raises MissingProgram (66)."""
+        if run_id in self._bookings:
+            return self._bookings[run_id]
+        if run_id:
+            raise MissingProgram(f"there is no run {run_id!r}", "a4-agent status lists the runs of this cluster")
+        newest = [booking for booking in self._bookings.values() if booking.exclusive]
+        if not newest:
+            raise MissingProgram("there has been no run yet")
+        return newest[-1]
+
+    def busy(self) -> ClusterBusy:
+        """Who runs what since when."""
+        if self._current is None:
+            return ClusterBusy("the job's first run has not begun yet", "a4-agent status shows what it waits for")
+        booking = self._current
+        seconds = self._pod.machine.wall() - booking.since
+        since = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+        return ClusterBusy(
+            f"the cluster is busy: {booking.spec.by} runs {booking.run_id} since {since}",
+            f"follow it: a4-agent logs {booking.run_id}; a4-agent exec works beside it",
+        )
+
+    # What pods say
+
+    def part_done(self, run_id: str, index: int, end: PartEnd) -> None:
+        if run_id in self._bookings:
+            self._bookings[run_id].run.part_done(index, end)
+
+    def evidence(self, run_id: str, index: int, summary: str) -> None:
+        if run_id in self._bookings:
+            self._bookings[run_id].run.evidence(index, summary)
+
+    def waits_for(self, index: int) -> bool:
+        """Does some run wait for this pod's part?"""
+        return any(booking.run.waits_for(index) for booking in self._bookings.values())
+
+    def lost(self, index: int, reason: str) -> bool:
+        """A pod is gone; True when the exclusive run needed it."""
+        needed = self._current is not None and index in self._current.run.indices
+        for booking in list(self._bookings.values()):
+            booking.run.worker_lost(index, reason)
+        return needed
+
+    # Ending runs
+
+    def cancel_those_with(self, index: int, end: JobEnd) -> None:
+        for booking in list(self._bookings.values()):
+            if booking.run.waits_for(index):
+                booking.run.cancel(end)
+
+    def cancel_exclusive(self, end: JobEnd) -> None:
+        if self._current is not None:
+            self._current.run.cancel(end)
+
+    def cancel_all(self, end: JobEnd, done: Callable[[], None]) -> None:
+        """End every run; `done` when none is left, at once if there is none."""
+        self._when_none = done
+        for booking in list(self._bookings.values()):
+            if not booking.run.over:
+                booking.run.cancel(end)
+        self._done_if_none()
+
+    def hurry(self) -> None:
+        if self._current is not None:
+            self._current.run.hurry()
+
+    def abandon(self, end: JobEnd) -> None:
+        """After a bug: ask the run to end, and wait for nothing."""
+        current, self._current = self._current, None
+        if current is not None:
+            current.run.cancel(end)
+
+    def _judged(self, booking: Booking, judgement: Judgement) -> None:
+        booking.judgement = judgement
+        self._over(booking)
+        if booking is not self._current:
+            self._done_if_none()
+
+    def closed(self, booking: Booking) -> None:
+        """The run's end is known everywhere: the next one may come."""
+        if booking is self._current:
+            self._current = None
+        self._done_if_none()
+
+    def _done_if_none(self) -> None:
+        open_ones = [booking for booking in self._bookings.values() if not booking.run.over]
+        if self._when_none is not None and not open_ones and self._current is None:
+            done, self._when_none = self._when_none, None
+            done()

@@ -1,0 +1,58 @@
+"""Where this pod's own commands ask the agent: one JSON object per line on a Unix socket (docs/control-channel.md)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from agent.errors import AgentError, UsageError
+from agent.lifecycle.questions import Answer, refusal
+from agent.machine.api import Channel
+
+if TYPE_CHECKING:
+    from agent.lifecycle.pod import Pod
+
+Handle = Callable[[str, dict[str, Any], Answer], None]
+"""Op, fields, and where the answer goes, now or later."""
+
+
+class Desk:
+    """Takes requests and brings each its answer. A client that goes away ends nothing."""
+
+    def __init__(self, pod: Pod, handle: Handle) -> None:
+        self._pod = pod
+        self._handle = handle
+
+    def open(self) -> None:
+        """A pod without its socket still does its job: that is said, and no more."""
+        try:
+            self._pod.machine.listen(self._pod.dir.socket, self._opened)
+        except OSError as error:
+            self._pod.log.warning(f"commands of this pod cannot reach the agent: {self._pod.dir.socket}: {error}")
+
+    def _opened(self, channel: Channel) -> None:
+        channel.receive(lambda line: self._line(channel, line), lambda reason: None)
+
+    def _line(self, channel: Channel, line: bytes) -> None:
+        try:
+            request = json.loads(line)
+            number, op = request["id"], str(request["op"])
+        except (ValueError, KeyError, TypeError, RecursionError):
+            channel.close()  # no client of ours
+            return
+
+        def answer(body: dict[str, Any]) -> None:
+            channel.send(json.dumps({"id": number, **body}, separators=(",", ":")).encode() + b"\n")
+
+        handled(self._handle, op, request, answer)
+
+
+def handled(handle: Handle, op: str, fields: dict[str, Any], answer: Answer) -> None:
+    """Let `handle` answer; what it refuses, or what makes no sense, is an answer as well."""
+    try:
+        handle(op, fields, answer)
+    except AgentError as error:
+        answer(refusal(error))
+    except (KeyError, TypeError, ValueError) as error:
+        answer(refusal(UsageError(f"the agent does not understand this {op!r}: {error!r}", "is it of this release?")))

@@ -1,0 +1,167 @@
+"""All that a pod, coordinator or worker, has to do with runs: its parts in them, and what they printed."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from agent.decide.evidence import last_words
+from agent.decide.mpirun import mpi_of
+from agent.decide.plan import Plan
+from agent.decide.runspec import RunSpec
+from agent.errors import MissingProgram
+from agent.lifecycle.part import Part, PartEnd
+from agent.lifecycle.questions import Answer, refusal
+from agent.machine.api import Evidence, Piece
+from agent.workloads.base import RunContext
+from agent.workloads.registry import find_workload
+
+if TYPE_CHECKING:
+    from agent.lifecycle.pod import Pod
+
+MOST_READ = 65536
+KEPT_RUNS = 30
+"""Directories of earlier runs that stay in the run directory."""
+MOST_LAST_WORDS = 65536
+
+
+class Parts:
+    """By run id. `done` hears how each part went; `evidence` gets the summary that was asked for."""
+
+    def __init__(self, pod: Pod, done: Callable[[str, PartEnd], None], evidence: Callable[[str, str], None]) -> None:
+        self._pod = pod
+        self._machine = pod.machine
+        self._done = done
+        self._evidence = evidence
+        self._parts: dict[str, Part] = {}
+        self._when_idle: Callable[[], None] | None = None
+
+    @property
+    def busy(self) -> bool:
+        return any(not part.over for part in self._parts.values())
+
+    def start(self, run_id: str, spec: RunSpec, indices: Sequence[int]) -> None:
+        """Begin this pod's part. A workload of another release ends it at once. Raises UsageError for that."""
+        workload = find_workload(spec.workload)
+        self._prune()
+        context = context_of(self._pod, subset_of(self._pod, indices), run_id, spec)
+        part = Part(self._pod, workload, context, lambda end: self._ended(run_id, end))
+        self._parts[run_id] = part
+        part.start()
+
+    def stop(self, run_id: str, *, hurry: bool = False) -> None:
+        part = self._parts.get(run_id)
+        if part is not None:
+            part.kill() if hurry else part.stop()
+
+    def stop_all(self, done: Callable[[], None]) -> None:
+        """End every part; `done` when none is left, at once if there is none."""
+        self._when_idle = done
+        for run_id in list(self._parts):
+            self.stop(run_id)
+        self._done_if_idle()
+
+    def hurry(self) -> None:
+        """No more patience with any."""
+        for run_id in list(self._parts):
+            self.stop(run_id, hurry=True)
+
+    def printed(self) -> float | None:
+        """When a part of an exclusive run last printed; None when there is none."""
+        times = [part.printed for part in self._parts.values() if part.exclusive and not part.over]
+        return max(times) if times else None
+
+    def _ended(self, run_id: str, end: PartEnd) -> None:
+        self._done(run_id, end)
+        self._done_if_idle()
+
+    def _done_if_idle(self) -> None:
+        if self._when_idle is not None and not self.busy:
+            done, self._when_idle = self._when_idle, None
+            done()
+
+    def _prune(self) -> None:
+        """Room for one more run: the oldest go, but never one that goes on."""
+        for run_id, part in list(self._parts.items()):
+            if part.over:
+                del self._parts[run_id]
+        old = [name for name in self._machine.list_dir(self._pod.dir.runs) if name not in self._parts]
+        for name in old[: max(0, len(old) - KEPT_RUNS + 1)]:
+            self._machine.remove_dir(self._pod.dir.run(name))
+
+    # Evidence of what hangs
+
+    def gather_evidence(self, run_id: str) -> None:
+        """Where the run's processes are and what their ranks said last; kept here, summed up for the coordinator."""
+        part = self._parts.get(run_id)
+        if part is None or part.over:
+            self._evidence(run_id, "")
+            return
+        self._machine.gather_evidence(run_id, self._pod.search_path(), lambda found: self._keep_evidence(part, found))
+
+    def _keep_evidence(self, part: Part, found: Evidence) -> None:
+        directory, masker = part.context.run_dir, self._pod.log.masker
+        # Masked before lines are cut: the beginning of a secret must not stay.
+        words = last_words(masker.value(self._machine.read_tails(part.context.ranks_output, MOST_LAST_WORDS)))
+        text = masker.text(found.text) + (f"\n{words}" if words else "")
+        self._pod.attempt(lambda: self._machine.write(f"{directory}/evidence.txt", text, 0o600))
+        self._pod.keep_result(f"evidence/{self._pod.log_name}.txt", text)
+        self._evidence(part.run_id, masker.text(found.summary))
+
+    # Reading what was printed
+
+    def read(self, fields: dict[str, Any], answer: Answer) -> None:
+        """Op `read` for this pod. Answers later when `wait` is set and there is nothing new yet."""
+        run_id, offset = str(fields.get("run", "")), int(fields.get("offset", 0))
+        part = self._parts.get(run_id)
+        going_on = part is not None and not part.over
+        piece = self._piece(run_id, offset, int(fields.get("most", MOST_READ)))
+        if piece is None:
+            answer(refusal(MissingProgram(f"{self._pod.where(self._pod.settings.index)} knows no run {run_id!r}")))
+        elif going_on and fields.get("wait") and not piece.frames and not piece.skipped:
+            assert part is not None
+            part.when_more(lambda: self.read({**fields, "offset": piece.next}, answer))
+        else:
+            answer({"ok": _as_json(piece, over=not going_on and not piece.frames)})
+
+    def _piece(self, run_id: str, offset: int, most: int) -> Piece | None:
+        if not run_id or "/" in run_id or run_id.startswith("."):
+            return None
+        return self._machine.read_spool(self._pod.dir.spool(run_id), max(0, offset), max(1, min(most, MOST_READ)))
+
+
+def _as_json(piece: Piece, *, over: bool) -> dict[str, Any]:
+    frames = [[stream, base64.b64encode(data).decode()] for stream, data in piece.frames]
+    return {"frames": frames, "next": piece.next, "skipped": piece.skipped, "over": over}
+
+
+def subset_of(pod: Pod, indices: Sequence[int]) -> Plan:
+    """The plan of those pods alone, in the order given."""
+    assert pod.plan is not None
+    peers = {peer.index: peer for peer in pod.plan.peers}
+    return replace(pod.plan, peers=tuple(peers[index] for index in indices))
+
+
+def context_of(pod: Pod, plan: Plan, run_id: str, spec: RunSpec) -> RunContext:
+    """What a launch on this pod may depend on."""
+    return RunContext(
+        run_id=run_id,
+        spec=spec,
+        plan=plan,
+        index=pod.settings.index,
+        environ={**pod.job.environ, **spec.env},
+        master_port=pod.settings.master_port,
+        run_dir=pod.dir.run(run_id),
+        token_file=pod.dir.token,
+        ssh_config=pod.dir.ssh_config,
+        interface=pod.interface.name,
+        python=pod.job.python,
+        workload_python=pod.settings.python,
+        cores=pod.machine.core_count(),
+        rank_script=pod.dir.rank_script,
+        script=pod.settings.task_script,
+        mpi=mpi_of(pod.inventory),
+        keep_ranks=bool(spec.timeout or spec.stall),
+    )

@@ -1,0 +1,113 @@
+"""Before a run: what must be known of its pods, and whether they may run together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from agent.decide.differences import compare
+from agent.decide.ending import JobEnd
+from agent.decide.facts import Facts
+from agent.decide.mpirun import mpi_of
+from agent.decide.runspec import RunSpec
+from agent.errors import AgentError, DirectoryUnusable, Exit
+from agent.lifecycle.pod import Pod
+from agent.workloads.base import Mpi, RunContext, Workload
+
+INVENTORY_SECONDS = 20.0
+"""Longer than any pod takes to say what it has; a run then goes on without."""
+
+
+@dataclass
+class _Wait:
+    indices: Sequence[int]
+    ready: Callable[[], None]
+    over: bool = False
+
+
+@dataclass
+class Preparations:
+    """What the coordinator knows of all pods. `facts` and `inventories` are by completion index."""
+
+    pod: Pod
+    facts: dict[int, Facts] = field(default_factory=dict)
+    inventories: dict[int, Mapping[str, str]] = field(default_factory=dict)
+    _results_checked: bool = True
+    _waits: list[_Wait] = field(default_factory=list)
+
+    def check_results_dir(self, fail: Callable[[AgentError], None]) -> None:
+        """A results directory that was asked for and cannot be used ends the job (73), before a GPU is used."""
+        settings = self.pod.settings
+        if not settings.results_explicit and settings.results_dir.startswith(f"{self.pod.dir.path}/"):
+            return
+        self._results_checked = False
+        keeper = self.pod.machine.keeper(settings.results_dir)
+
+        def checked(problem: str) -> None:
+            keeper.close()
+            self._results_checked = True
+            if problem and settings.results_explicit:
+                what = f"A4_RESULTS_DIR={settings.results_dir} cannot be used: {problem}"
+                fail(DirectoryUnusable(what, "mount it, or set another one"))
+            elif problem:
+                self.pod.log.warning(f"results directory {settings.results_dir}: {problem}; results stay in the pod")
+            self._go_on()
+
+        keeper.probe(checked)
+
+    def inventory(self, index: int, found: Mapping[str, str]) -> None:
+        self.inventories[index] = found
+        self._go_on()
+
+    def when_ready(self, indices: Sequence[int], ready: Callable[[], None]) -> None:
+        """Call `ready` when these pods have said what they have, or have had time enough to."""
+        wait = _Wait(indices, ready)
+        self._waits.append(wait)
+        self.pod.machine.later(INVENTORY_SECONDS, lambda: self._end(wait))
+        self._go_on()
+
+    def _go_on(self) -> None:
+        for wait in list(self._waits):
+            if self._results_checked and all(index in self.inventories for index in wait.indices):
+                self._end(wait)
+
+    def _end(self, wait: _Wait) -> None:
+        if not wait.over:
+            wait.over = True
+            self._waits.remove(wait)
+            wait.ready()
+
+    # What follows from it
+
+    def with_limits(self, spec: RunSpec, workload: Workload) -> RunSpec:
+        """The wish with the limits that the settings give it; none for what is not exclusive."""
+        settings = self.pod.settings
+        timeout, stall = (settings.workload_timeout, settings.stall_timeout) if workload.exclusive else (0.0, 0.0)
+        return replace(
+            spec,
+            timeout=timeout if spec.timeout is None else spec.timeout,
+            stall=stall if spec.stall is None or not workload.exclusive else spec.stall,
+        )
+
+    def differences(self, context: RunContext, workload: Workload) -> JobEnd | None:
+        """Why pods that differ where they must not may not run together; None when they may."""
+        indices = [peer.index for peer in context.plan.peers]
+        facts = {index: self.facts[index] for index in indices if index in self.facts}
+        found = compare(facts, {index: self.inventories.get(index, {}) for index in indices}, workload.kind)
+        if not found.odd or not workload.exclusive:
+            return None
+        refused = self.pod.settings.pods_differ == "refuse" and workload.kind != "nothing"
+        say = self.pod.log.error if refused else self.pod.log.warning
+        say(f"{found.sentence}\n{found.table}")
+        if not refused:
+            return None
+        hint = "mend or leave out the odd pods (--exclude), or set A4_PODS_DIFFER=warn"
+        return JobEnd(Exit.SETTINGS, found.sentence, why=f"{found.table}{hint}")
+
+    def mpi(self, index: int) -> Mpi | None:
+        """The mpirun of that pod."""
+        return mpi_of(self.inventories.get(index))
+
+    def tokens(self, context: RunContext) -> list[str]:
+        """Each pod's token, in rank order."""
+        return [self.facts[peer.index].nonce for peer in context.plan.peers]

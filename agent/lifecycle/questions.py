@@ -1,0 +1,43 @@
+"""Questions that an agent asks another over the control channel, and who waits for which answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from agent.decide.messages import Message
+from agent.errors import AgentError
+
+Answer = Callable[[dict[str, Any]], None]
+
+
+class Questions:
+    """Towards one peer. `say` delivers each message once; a peer that is lost never answers: see `give_up`."""
+
+    def __init__(self, say: Callable[[Message], None]) -> None:
+        self._say = say
+        self._open: dict[int, Answer] = {}
+        self._last = 0
+
+    def ask(self, op: str, fields: dict[str, Any], answer: Answer) -> None:
+        self._last += 1
+        self._open[self._last] = answer
+        self._say({"type": "ask", "id": self._last, "op": op, "fields": fields})
+
+    def answered(self, message: Message) -> None:
+        """An `answer` has come; one that nobody waits for any more is no error."""
+        answer = self._open.pop(message.get("id", 0), None)
+        if answer is not None:
+            body = message.get("answer")
+            answer(body if isinstance(body, dict) else {"ok": {}})
+
+    def give_up(self, error: dict[str, Any]) -> None:
+        """Everybody who waits gets this answer instead."""
+        waiting, self._open = self._open, {}
+        for answer in waiting.values():
+            answer(error)
+
+
+def refusal(error: AgentError) -> dict[str, Any]:
+    """An error as an answer."""
+    return {"error": {"code": int(error.code), "what": error.what, "hint": error.hint}}

@@ -1,0 +1,92 @@
+"""One process that the agent starts for a run: its end, and the clean-up after it."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+
+from agent.launch import Launch
+from agent.log import Log
+from agent.machine.api import Child, Machine, Timer
+
+KILL_SECONDS = 3.0
+MOST_TERM_SECONDS = 10.0
+RESERVED_SECONDS = 13.0
+"""Of the pod's grace time, for what comes after the workload's own end (sweep, results, the end)."""
+
+
+def term_seconds(grace: float) -> float:
+    """How long a workload may take to end after SIGTERM."""
+    return max(1.0, min(MOST_TERM_SECONDS, grace - RESERVED_SECONDS))
+
+
+class Task:
+    """Starts at most one process. `ended(status)` comes once, when it and all it left behind are gone."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        log: Log,
+        run_id: str,
+        grace: float,
+        ended: Callable[[int], None],
+        output: Callable[[int, bytes], None],
+    ) -> None:
+        self._machine = machine
+        self._log = log
+        self._run_id = run_id
+        self._term_seconds = term_seconds(grace)
+        self._ended = ended
+        self._output = output
+        self._child: Child | None = None
+        self._timer: Timer | None = None
+        self._stopping = False
+        self._had_process = False
+        self._gone = False
+        self.over = False
+
+    def start(self, launch: Launch | None) -> None:
+        """Start it; without a launch there is no process, and the task lasts until `stop`. Raises OSError."""
+        self._had_process = launch is not None
+        if launch is not None:
+            self._child = self._machine.start(launch, self._exited, self._output)
+
+    def stop(self) -> None:
+        """SIGTERM, and SIGKILL when that does not help in time. Further calls change nothing."""
+        if self._stopping:
+            return
+        self._stopping = True
+        if self._child is None:
+            self._exited(0)
+        else:
+            self._child.signal(signal.SIGTERM)
+            self._timer = self._machine.later(self._term_seconds, self.kill)
+
+    def kill(self) -> None:
+        """No more patience. What even SIGKILL does not end (a device that hangs) is left and said."""
+        if self._child is not None:
+            self._child.signal(signal.SIGKILL)
+            self._machine.later(KILL_SECONDS, self._leave_unkillable)
+
+    def _leave_unkillable(self) -> None:
+        if self._child is not None:
+            self._log.error(f"process {self._child.pid} of the run cannot be killed")
+            self._exited(-signal.SIGKILL)
+
+    def _exited(self, status: int) -> None:
+        if self._gone:
+            return
+        self._gone = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._child = None
+        self._stopping = True
+        self._machine.sweep(self._run_id, lambda count: self._swept(status, count))
+
+    def _swept(self, status: int, count: int) -> None:
+        if count:
+            # Daemons of an MPI run are still ending by themselves when the run is over: no news.
+            say = self._log.info if self._had_process else self._log.debug
+            say(f"ended {count} process{'es' if count > 1 else ''} that the run had left behind")
+        self.over = True
+        self._ended(status)

@@ -1,0 +1,494 @@
+"""Runs submitted to a sleeping cluster: from any pod, one at a time, and what becomes of them when things go wrong."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+
+from tests.fake.process import FOREVER, STUBBORN, Life
+from tests.fake.world import FakeWorld
+
+TERM, KILL = 15, 9
+
+
+def sleeping(pods: int = 4, env: dict[str, str] | None = None) -> FakeWorld:
+    """A cluster that sleeps after a first run of `none`."""
+    world = FakeWorld(pods, "none", {"SLEEP_INFINITY": "true", **(env or {})})
+    world.until(lambda: all(pod.living and pod.has("result-known") for pod in world.pods) and world.asleep())
+    return world
+
+
+def ends(world: FakeWorld, index: int, run_id: str) -> dict[str, Any]:
+    """The answer to `wait`, asked in that pod."""
+    answer = world.ask(index, "wait", run=run_id)
+    assert "ok" in answer, answer
+    told: dict[str, Any] = answer["ok"]
+    return told
+
+
+def printed(world: FakeWorld, index: int, run_id: str, pod: int) -> bytes:
+    """All that a pod printed on stdout and stderr during a run, read in another pod."""
+    data, offset = b"", 0
+    while True:
+        answer = world.ask(index, "read", run=run_id, pod=pod, offset=offset, most=65536, wait=True)["ok"]
+        data += b"".join(base64.b64decode(text) for stream, text in answer["frames"] if stream in (1, 2))
+        offset = answer["next"]
+        if answer["over"]:
+            return data
+
+
+@pytest.mark.parametrize("index", [0, 2])
+def test_a_run_from_any_pod(index: int) -> None:
+    world = sleeping()
+    for pod in world.pods:
+        pod.life = Life(output=f"hello from {pod.index}\n".encode())
+    run_id = world.submit(index, "script")
+    told = ends(world, index, run_id)
+    assert told["end"]["code"] == 0 and told["codes"] == {str(i): 0 for i in range(4)}, world.dump()
+    assert [printed(world, index, run_id, pod) for pod in range(4)] == [f"hello from {i}\n".encode() for i in range(4)]
+    world.wait(5)
+    assert world.asleep(), world.dump()
+    for pod in world.pods:
+        past = pod.state()["runs"]
+        assert [run["workload"] for run in past] == ["none", "script"]
+        assert past[-1]["by"] == f"pod {index}" and past[-1]["code"] == 0
+        assert "run" not in pod.state()
+
+
+def test_one_after_the_other() -> None:
+    world = sleeping()
+    for code in (0, 7, 0):
+        world.pod(3).life = Life(code)
+        run_id = world.submit(code % 4, "script")
+        assert ends(world, 1, run_id)["end"]["code"] == code, world.dump()
+    world.pod(0).signal()
+    assert set(world.run().values()) == {0}, "the cluster ends with the recorded code of its first run"
+
+
+def test_a_second_one_meanwhile_is_refused() -> None:
+    world = sleeping()
+    for pod in world.pods:
+        pod.life = FOREVER
+    run_id = world.submit(1, "script")
+    world.wait(600)
+    for index in (0, 1, 3):
+        error = world.ask(index, "submit", spec={"workload": "script"})["error"]
+        assert error["code"] == 75
+        assert run_id in error["what"] and "pod 1 runs" in error["what"] and "10 min" in error["what"]
+    world.ask(3, "cancel", run=run_id)
+    assert ends(world, 0, run_id)["end"]["code"] == 130
+
+
+def test_a_run_before_the_first_one_is_over_is_refused() -> None:
+    world = FakeWorld(3, "script", {"SLEEP_INFINITY": "true"})
+    for pod in world.pods:
+        pod.life = Life(seconds=100)
+    world.until_event("run-started")
+    error = world.ask(2, "submit", spec={"workload": "script"})["error"]
+    assert error["code"] == 75 and "ENTRYPOINT runs script-" in error["what"]
+
+
+def test_before_the_cluster_is_formed_there_are_no_runs() -> None:
+    world = FakeWorld(3, "script", {"SLEEP_INFINITY": "true"})
+    world.pod(2).starts = 100
+    world.wait(20)
+    for index in (0, 1):
+        assert world.ask(index, "submit", spec={"workload": "script"})["error"]["code"] == 69
+
+
+@pytest.mark.parametrize("life", [FOREVER, STUBBORN])
+def test_it_is_ended_on_every_pod(life: Life) -> None:
+    world = sleeping()
+    for pod in world.pods:
+        pod.life = life
+    run_id = world.submit(2, "script")
+    world.wait(5)
+    before = world.seconds
+    world.ask(2, "cancel", run=run_id, why="Ctrl-C in pod 2")
+    told = ends(world, 2, run_id)
+    assert told["end"]["code"] == 130 and told["end"]["why"] == "Ctrl-C in pod 2"
+    assert world.seconds - before < 27, "within the grace time"
+    assert all(pod.workloads()[-1][1][0] == TERM for pod in world.pods), world.dump()
+    world.wait(3)
+    assert world.asleep(), world.dump()
+
+
+def test_hurry_kills() -> None:
+    world = sleeping()
+    for pod in world.pods:
+        pod.life = STUBBORN
+    run_id = world.submit(0, "script")
+    world.wait(5)
+    before = world.seconds
+    world.ask(0, "cancel", run=run_id, hurry=True)
+    assert ends(world, 0, run_id)["end"]["code"] == 130
+    assert world.seconds - before < 4
+    assert all(KILL in pod.workloads()[-1][1] for pod in world.pods)
+
+
+def test_a_failing_pod_ends_the_others() -> None:
+    world = sleeping()
+    for pod in world.pods:
+        pod.life = FOREVER
+    world.pod(2).life = Life(7, 5)
+    told = ends(world, 1, world.submit(1, "script"))
+    assert told["end"]["code"] == 7 and told["end"]["where"].startswith("pod 2")
+
+
+def test_a_lost_worker_ends_the_run_and_not_the_cluster() -> None:
+    world = sleeping()
+    for pod in world.pods:
+        pod.life = FOREVER
+    run_id = world.submit(1, "script")
+    world.wait(5)
+    world.pod(2).kill_agent()
+    told = ends(world, 1, run_id)
+    assert told["end"]["code"] == 75 and told["lost"].keys() == {"2"}, world.dump()
+    world.wait(5)
+    for index in (0, 1, 3):
+        state = world.pod(index).state()
+        assert state["phase"] == "sleeping" and state["lost"].keys() == {"2"}, world.dump()
+    error = world.ask(3, "submit", spec={"workload": "script"})["error"]
+    assert error["code"] == 75 and "2" in error["what"] and "--exclude 2" in error["hint"]
+    for pod in world.pods:
+        pod.life = Life()
+    told = ends(world, 3, world.submit(3, "script", exclude=["2"]))
+    assert told["end"]["code"] == 0 and told["codes"].keys() == {"0", "1", "3"}
+
+
+def test_a_worker_that_is_told_to_end_ends_the_run() -> None:
+    world = sleeping()
+    for pod in world.pods:
+        pod.life = FOREVER
+    run_id = world.submit(1, "script")
+    world.wait(5)
+    world.pod(3).signal()
+    told = ends(world, 1, run_id)
+    assert told["end"]["code"] == 75 and "SIGTERM" in told["end"]["what"], world.dump()
+    world.wait(40)
+    assert [pod.living for pod in world.pods] == [True, True, True, False], world.dump()
+    assert world.pod(3).code == 0, "the job's recorded code"
+
+
+def test_a_lost_coordinator_ends_the_parts_and_the_pods() -> None:
+    world = sleeping()
+    for pod in world.pods:
+        pod.life = FOREVER
+    world.submit(1, "script")
+    world.wait(5)
+    world.pod(0).kill_agent()
+    codes = world.run()
+    assert {codes[index] for index in (1, 2, 3)} == {0}, world.dump()
+    assert all(pod.workloads()[-1][1] for pod in world.others(0)), "their processes were ended"
+
+
+def test_the_coordinator_told_to_end_during_a_run() -> None:
+    world = sleeping()
+    for pod in world.pods:
+        pod.life = FOREVER
+    run_id = world.submit(1, "script")
+    world.wait(5)
+    before = world.seconds
+    world.pod(0).signal()
+    codes = world.run()
+    assert set(codes.values()) == {0}, world.dump()
+    assert world.last() - before < 27
+    assert all(pod.state()["runs"][-1]["id"] == run_id for pod in world.pods)
+    assert all(pod.state()["runs"][-1]["code"] == 143 for pod in world.pods)
+
+
+def test_a_worker_away_for_a_moment_loses_nothing() -> None:
+    world = sleeping()
+    for pod in world.pods:
+        pod.life = Life(seconds=60, output=b"x" * 1000)
+    run_id = world.submit(2, "script")
+    world.wait(2)
+    world.net.isolate(2)
+    world.wait(12)
+    world.net.heal(2)
+    told = ends(world, 2, run_id)
+    assert told["end"]["code"] == 0, world.dump()
+    assert printed(world, 1, run_id, 2) == b"x" * 1000
+
+
+# Subsets
+
+
+@pytest.mark.parametrize(
+    ("wish", "pods"),
+    [({"nodes": 2}, 2), ({"hosts": ["1", "3"]}, 2), ({"exclude": ["0"]}, 3), ({"hosts": ["1-3"], "nodes": 1}, 1)],
+)
+def test_subsets_in_plan_order(wish: dict[str, Any], pods: int) -> None:
+    world = sleeping()
+    about = world.ask(1, "submit", spec={"workload": "script", **wish})["ok"]
+    assert len(about["pods"]) == pods and about["lead"] == about["pods"][0]
+    told = ends(world, 1, about["run"])
+    assert told["codes"].keys() == {str(index) for index in about["pods"]}, world.dump()
+    started = [pod.index for pod in world.pods if pod.workloads()]
+    assert started == sorted(about["pods"])
+    lead = world.pod(about["lead"])
+    child = next(child for child in lead.agent.children if child.launch.argv[0] == "bash")
+    assert child.launch.env["NODE_RANK"] == "0" and child.launch.env["MASTER_ADDR"] == lead.name
+
+
+@pytest.mark.parametrize("wish", [{"hosts": ["7"]}, {"nodes": 9}, {"exclude": ["0-3"]}])
+def test_impossible_subsets_are_refused(wish: dict[str, Any]) -> None:
+    world = sleeping()
+    assert world.ask(1, "submit", spec={"workload": "script", **wish})["error"]["code"] == 2
+
+
+def test_a_first_run_on_a_subset() -> None:
+    world = FakeWorld(4, "script")
+    world.pod(0).wish = {"nodes": 2}
+    assert set(world.run().values()) == {0}, world.dump()
+    assert sum(bool(pod.workloads()) for pod in world.pods) == 2
+
+
+# exec
+
+
+def test_exec_runs_beside_a_run_and_waits_for_all() -> None:
+    world = sleeping()
+    for pod in world.pods:
+        pod.life = FOREVER
+    run_id = world.submit(0, "script")
+    world.wait(1)
+    for pod in world.pods:
+        pod.life = Life(0, 3, output=b"node\n")
+    world.pod(2).life = Life(4, 1, output=b"oops\n")
+    beside = world.submit(1, "exec", args=["hostname"])
+    told = ends(world, 1, beside)
+    assert told["end"]["code"] == 4 and told["codes"] == {"0": 0, "1": 0, "2": 4, "3": 0}, world.dump()
+    assert printed(world, 1, beside, 3) == b"node\n"
+    assert all(b"node" not in pod.agent.emitted[1] for pod in world.pods), "it is not in the pods' own logs"
+    assert [run["workload"] for run in world.pod(0).state()["runs"]] == ["none"], "it is not recorded"
+    world.ask(0, "cancel", run=run_id)
+    assert ends(world, 0, run_id)["end"]["code"] == 130
+
+
+def test_exec_goes_on_where_a_pod_is_lost() -> None:
+    world = sleeping()
+    for pod in world.pods:
+        pod.life = Life(0, 60)
+    run_id = world.submit(1, "exec", args=["sleep", "60"])
+    world.wait(2)
+    world.pod(2).kill()
+    told = ends(world, 1, run_id)
+    assert told["end"]["code"] == 75 and told["codes"] == {"0": 0, "1": 0, "3": 0}, world.dump()
+
+
+# MPI runs
+
+
+def test_mpirun_starts_on_the_lead_alone() -> None:
+    world = sleeping()
+    for pod in world.pods:
+        pod.life = Life(3, 5, output=b"ranks say hello\n")
+    about = world.ask(2, "submit", spec={"workload": "mpirun", "args": ["./bin"], "exclude": ["0"]})["ok"]
+    assert about["outputs"] == [about["lead"]] and about["lead"] != 0
+    told = ends(world, 2, about["run"])
+    assert told["end"]["code"] == 3, told
+    assert printed(world, 2, about["run"], about["lead"]) == b"ranks say hello\n"
+    assert [pod.index for pod in world.pods if pod.workloads()] == [about["lead"]]
+
+
+def test_a_lost_lead_ends_an_mpi_run() -> None:
+    world = sleeping()
+    for pod in world.pods:
+        pod.life = FOREVER
+    about = world.ask(0, "submit", spec={"workload": "mpirun", "args": ["./bin"], "exclude": ["0"]})["ok"]
+    world.wait(5)
+    world.pod(about["lead"]).kill()
+    assert ends(world, 0, about["run"])["end"]["code"] == 75, world.dump()
+
+
+# Limits
+
+
+def test_the_time_limit_ends_a_run_and_keeps_evidence() -> None:
+    world = FakeWorld(3, "script", {"A4_WORKLOAD_TIMEOUT_SECONDS": "60"})
+    for pod in world.pods:
+        pod.life = FOREVER
+    assert set(world.run().values()) == {124}, world.dump()
+    assert world.last() < 60 + 20
+    for pod in world.pods:
+        assert "time limit of 60 s" in pod.said()["what"] and f"rank {pod.index} hangs" in pod.said()["why"]
+        run = pod.state()["runs"][-1]["id"]
+        assert f"stacks of pod {pod.index}" in pod.files_now[f"/run/a4-agent/runs/{run}/evidence.txt"]
+        assert any(f"stacks of pod {pod.index}" in text for text in pod.stored.values()), pod.stored.keys()
+
+
+def test_a_pod_that_cannot_say_what_hangs_does_not_hold_up_the_end() -> None:
+    world = FakeWorld(3, "script", {"A4_WORKLOAD_TIMEOUT_SECONDS": "60"})
+    for pod in world.pods:
+        pod.life = FOREVER
+    world.pod(1).evidence_seconds = None
+    assert set(world.run().values()) == {124}, world.dump()
+    assert "pods 1 did not say in time" in world.pod(2).said()["why"]
+
+
+def test_silence_ends_a_run_and_talk_does_not() -> None:
+    world = FakeWorld(3, "script", {"A4_STALL_TIMEOUT_SECONDS": "100"})
+    for pod in world.pods:
+        pod.life = FOREVER
+    world.until_event("run-started")
+    world.wait(2)
+
+    def talk(seconds: float) -> None:
+        child = world.pod(2).agent.children[-1]
+        world.at(seconds, lambda: child.output(1, b"step\n"))
+
+    for second in (50, 120, 200):
+        talk(second)
+    assert set(world.run().values()) == {124}, world.dump()
+    assert 300 < world.last() < 330, "a hundred seconds after the last word of the last pod that spoke"
+
+
+def test_a_limit_of_ones_own() -> None:
+    world = sleeping()
+    for pod in world.pods:
+        pod.life = FOREVER
+    before = world.seconds
+    told = ends(world, 1, world.submit(1, "script", timeout=20))
+    assert told["end"]["code"] == 124 and 20 < world.seconds - before < 40
+
+
+# Before the run
+
+
+def test_pods_that_differ_are_refused_by_name() -> None:
+    world = FakeWorld(4, "script")
+    world.pod(2).env = {"GPUS_PER_NODE": "4"}
+    assert set(world.run().values()) == {78}, world.dump()
+    said = world.pod(1).said()
+    assert "pod 2" in said["what"] + said["why"] and "4" in said["why"]
+    assert not any(pod.workloads() for pod in world.pods)
+
+
+def test_or_warned_of() -> None:
+    world = FakeWorld(4, "script", {"A4_PODS_DIFFER": "warn"})
+    world.pod(2).env = {"GPUS_PER_NODE": "4"}
+    assert set(world.run().values()) == {0}, world.dump()
+    assert "GPUS_PER_NODE" in world.pod(0).log.getvalue()
+
+
+def test_a_pod_that_never_says_what_it_has_holds_nothing_up_for_ever() -> None:
+    world = FakeWorld(3, "script")
+    world.pod(1).inventory = None
+    assert set(world.run().values()) == {0}, world.dump()
+    assert 20 < world.last() < 40
+
+
+# The idle cluster
+
+
+@pytest.mark.parametrize("index", [0, 2])
+@pytest.mark.parametrize("code", [0, 7])
+def test_release_ends_it_with_the_recorded_code(index: int, code: int) -> None:
+    world = FakeWorld(4, "script", {"A4_SLEEP_ON": "always"})
+    world.pod(3).life = Life(code)
+    world.until(lambda: all(pod.living and pod.has("result-known") for pod in world.pods) and world.asleep())
+    assert world.ask(index, "release")["ok"] == {"code": code}
+    assert set(world.run().values()) == {code}, world.dump()
+
+
+def test_release_does_not_end_a_run_unless_forced() -> None:
+    world = sleeping()
+    for pod in world.pods:
+        pod.life = FOREVER
+    run_id = world.submit(3, "script")
+    error = world.ask(1, "release")["error"]
+    assert error["code"] == 75 and run_id in error["what"]
+    world.ask(1, "release", force=True)
+    assert set(world.run().values()) == {0}, world.dump()
+
+
+@pytest.mark.parametrize(("when", "code", "stays"), [("failure", 0, False), ("failure", 7, True), ("never", 7, False)])
+def test_when_it_stays(when: str, code: int, stays: bool) -> None:
+    world = FakeWorld(3, "script", {"SLEEP_INFINITY": "true", "A4_SLEEP_ON": when})
+    world.pod(1).life = Life(code)
+    world.wait(200)
+    assert [pod.living for pod in world.pods] == [stays] * 3, world.dump()
+    assert stays or set(world.codes().values()) == {code}
+
+
+def test_idle_hours_are_counted_and_limited() -> None:
+    world = sleeping(2, {"A4_SLEEP_MAX_HOURS": "3"})
+    world.wait(2.5 * 3600)
+    text = world.pod(0).log.getvalue()
+    assert "16 GPUs have been idle for 1 h" in text and "16 GPUs have been idle for 2 h" in text
+    for pod in world.pods:
+        pod.life = Life()
+    ends(world, 1, world.submit(1, "script"))
+    world.wait(2.9 * 3600)
+    assert world.asleep(), "the count begins anew after a run"
+    assert set(world.run(20_000).values()) == {0}, world.dump()
+
+
+# Results
+
+
+def test_results_are_stored_by_run() -> None:
+    world = sleeping(3)
+    for pod in world.pods:
+        pod.life = Life(output=f"hello from {pod.index}\n".encode())
+    run_id = world.submit(1, "script")
+    ends(world, 1, run_id)
+    world.wait(5)
+    results = "/run/a4-agent/results"
+    assert (
+        f"{results}/result.json" in world.pod(0).stored
+        and f"{results}/runs/{run_id}/result.json" in world.pod(0).stored
+    )
+    for pod, name in zip(world.pods, ("coordinator", "worker-1", "worker-2"), strict=True):
+        assert f"hello from {pod.index}" in pod.stored[f"{results}/runs/{run_id}/pod-logs/{name}.log"]
+        assert "hello" not in pod.stored[f"{results}/pod-logs/{name}.log"]
+
+
+@pytest.mark.parametrize("storage", ["stuck", "No space left on device"])
+@pytest.mark.parametrize("code", [0, 7])
+def test_a_results_directory_that_breaks_during_the_run_changes_no_code(storage: str, code: int) -> None:
+    world = FakeWorld(3, "script", {"A4_RESULTS_DIR": "/gcs/results"})
+    for pod in world.pods:
+        pod.life = Life(code if pod.index == 1 else 0, 100, output=b"words\n")
+    world.until_event("run-started")
+    for pod in world.pods:
+        pod.storage = storage
+    assert set(world.run().values()) == {code}, world.dump()
+    assert world.last() < 100 + 35
+    assert "not stored in /gcs/results" in world.pod(0).log.getvalue()
+
+
+def test_a_results_directory_that_comes_back_gets_everything() -> None:
+    world = FakeWorld(3, "script", {"A4_RESULTS_DIR": "/gcs/results"})
+    for pod in world.pods:
+        pod.life = Life(0, 200, output=b"words\n")
+    world.until_event("run-started")
+    for pod in world.pods:
+        pod.storage = "stuck"
+    world.wait(60)
+    for pod in world.pods:
+        pod.storage = ""
+    assert set(world.run().values()) == {0}, world.dump()
+    assert all(any("words" in text for text in pod.stored.values()) for pod in world.pods)
+
+
+@pytest.mark.parametrize("storage", ["stuck", "Read-only file system"])
+def test_an_unusable_results_directory_is_found_before_the_run(storage: str) -> None:
+    world = FakeWorld(3, "script", {"A4_RESULTS_DIR": "/gcs/results"})
+    world.pod(0).storage = storage
+    assert set(world.run().values()) == {73}, world.dump()
+    assert not any(pod.workloads() for pod in world.pods)
+
+
+def test_a_master_port_that_is_taken_is_found_before_the_start() -> None:
+    world = sleeping()
+    about = world.ask(2, "submit", spec={"workload": "torchrun", "args": ["train.py"], "exclude": ["1"]})["ok"]
+    assert ends(world, 2, about["run"])["end"]["code"] == 0
+    world.pod(about["lead"]).busy["6002"] = "process 7 (jupyter)"
+    before = [len(pod.workloads()) for pod in world.pods]
+    end = ends(world, 2, world.submit(2, "torchrun", args=["train.py"], exclude=["1"]))["end"]
+    assert end["code"] == 71 and "6002" in end["what"] and "jupyter" in end["what"], world.dump()
+    assert len(world.pod(about["lead"]).workloads()) == before[about["lead"]]
