@@ -6,22 +6,29 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from typing import Any
 
 from agent import __version__
 
 VERBS = {
-    "run": "form the cluster and run a workload: the ENTRYPOINT of every pod",
+    "run": "run a workload on the cluster; as ENTRYPOINT of every pod, form the cluster first",
+    "exec": "run a command on all pods, equal output folded",
+    "mpirun": "run a program of one's own as MPI ranks on all pods",
+    "torchrun": "run a program of one's own under torchrun on all pods",
+    "logs": "what a run has printed",
     "status": "what this pod is doing, and with whom",
     "peers": "the pods of this job, in rank order",
     "topology": "who stands where: rank, pod, node and place",
     "hostfile": "the MPI hostfile",
     "settings": "every setting, its value and where it came from",
+    "release": "end a sleeping cluster with its recorded exit code",
     "local": "a cluster of pod-like sandboxes on this machine",
+    "completion": "completion for bash",
     "version": "versions of the agent and of what it calls",
 }
 EPILOG = """\
 In a pod:        a4-agent run            (as ENTRYPOINT; the chart sets everything it needs)
-In kubectl exec: a4-agent status
+In kubectl exec: a4-agent status         a4-agent exec -- nvidia-smi -L
 On your machine: a4-agent local run --pods 4 connectivity
 """
 
@@ -30,12 +37,8 @@ def dispatch(argv: Sequence[str]) -> int:
     """Run the verb in `argv`; returns the exit code. Prints errors, raises none but bugs."""
     from agent.errors import AgentError
 
-    verb = _verb(argv)
-    argv, rest = _split(argv) if verb == "run" else (argv, [])
-    parser = build_parser(verb)
+    parser = build_parser(next((word for word in argv if not word.startswith("-")), ""))
     args = parser.parse_args(argv)
-    if verb == "run":
-        args.args = rest
     handler: Callable[[argparse.Namespace], int] | None = getattr(args, "handler", None)
     if handler is None:
         parser.print_help()
@@ -57,29 +60,59 @@ def dispatch(argv: Sequence[str]) -> int:
         return 130
 
 
-def _split(argv: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
-    """What stands before and after the first `--`."""
-    at = list(argv).index("--") if "--" in argv else len(argv)
-    return argv[:at], argv[at + 1 :]
-
-
-def build_parser(verb: str = "") -> argparse.ArgumentParser:
-    """The parser, complete for `verb` alone: the others are only named."""
+def build_parser(*verbs: str) -> argparse.ArgumentParser:
+    """The parser, complete for `verbs` alone: the others are only named."""
     parser = argparse.ArgumentParser(
         prog="a4-agent",
-        description="Brings the pods of a GPU JobSet together and runs one workload on all of them.",
+        description="Brings the pods of a GPU JobSet together and runs workloads on all of them.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"a4-agent {__version__}")
-    subparsers = parser.add_subparsers(metavar="VERB", title="verbs")
+    subparsers = parser.add_subparsers(metavar="VERB", title="verbs", parser_class=VerbParser)
     for name, text in VERBS.items():
-        if name == verb:
+        if name in verbs:
             import_module(f"agent.commands.{name}").add_parser(subparsers)
         else:
             subparsers.add_parser(name, help=text, add_help=False)
     return parser
 
 
-def _verb(argv: Sequence[str]) -> str:
-    return next((word for word in argv if not word.startswith("-")), "")
+class VerbParser(argparse.ArgumentParser):
+    """Keeps a command, or arguments for a workload, apart: argparse would look for our options among them.
+
+    `takes_command`: a command begins at the first word that is neither an option nor an option's value, or after `--`.
+    `takes_rest`: arguments begin after `--`. Both are found as `args.rest`.
+    """
+
+    takes_command = False
+    takes_rest = False
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        words = list(args if args is not None else sys.argv[1:])
+        at = len(words)
+        if self.takes_command:
+            at = self._begin(words)
+        elif self.takes_rest and "--" in words:
+            at = words.index("--")
+        found, unknown = super().parse_known_args(words[:at], namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{self._remedy()}")
+        if self.takes_command or self.takes_rest:
+            found.rest = words[at + 1 :] if words[at : at + 1] == ["--"] else words[at:]
+        return found, unknown
+
+    def _begin(self, words: Sequence[str]) -> int:
+        at = 0
+        while at < len(words) and words[at] not in ("-", "--") and words[at].startswith("-"):
+            option = self._option_string_actions.get(words[at])
+            takes_value = option is not None and option.nargs is None
+            at += 2 if takes_value and words[at + 1 : at + 2] != ["--"] else 1
+        return at
+
+    def _remedy(self) -> str:
+        if self.takes_command:
+            return f"\n  options of the command itself go after it: {self.prog} -- COMMAND --option"
+        if self.takes_rest:
+            return f"\n  arguments of the workload go after `--`: {self.prog} WORKLOAD -- ARGUMENT …"
+        return ""

@@ -1,46 +1,103 @@
-"""`a4-agent run --dry-run`: the command lines and environment changes, nothing touched."""
+"""`--dry-run`: the command lines and environment changes of a run, nothing touched."""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from agent.commands.pod import read_plan
-from agent.decide.peers import peer_name
-from agent.decide.plan import Plan, PlannedPeer
+from agent.commands.pod import agent_environment, guessed_plan, living, look, of_caller, read_plan, read_state
+from agent.decide.masking import Masker, secret_values
+from agent.decide.plan import Plan
+from agent.decide.runspec import RunSpec
+from agent.decide.subset import ranges, subset
+from agent.launch import Launch
 from agent.log import Log
 from agent.machine.host import Host
 from agent.machine.loop import Loop
 from agent.paths import RunDir
-from agent.settings import Settings
+from agent.settings import WORKLOADS, Settings, read_settings
+from agent.workloads.base import RunContext, Workload
+
+RUN_ID = "RUN-ID"
 
 
-def describe(settings: Settings, environ: Mapping[str, str], python: str, args: Sequence[str], topology: bool) -> str:
-    """What `run` would start on this pod. Raises MissingProgram as the run would."""
+def show(spec: RunSpec, directory: RunDir) -> int:
+    """Print what would be started on each kind of pod. Raises AgentError as the run itself would."""
+    client = living(directory)
+    environ: Mapping[str, str] = os.environ
+    if client is not None:
+        client.close()
+        environ = agent_environment(directory)
+        spec = of_caller(spec, directory)
+    found, secret = look(environ)
+    settings, _ = read_settings(environ, found, spec.workload if spec.workload in WORKLOADS else "")
+    hidden = secret_values({**environ, **spec.env}) | {secret.decode(errors="replace").strip()}
+    sys.stdout.write(Masker(hidden).text(describe(settings, environ, spec)))
+    return 0
+
+
+def describe(settings: Settings, environ: Mapping[str, str], spec: RunSpec) -> str:
+    """The launch on the lead, and on the others if they have one."""
+    directory = RunDir(settings.run_dir)
+    plan = read_plan(directory)
+    losses = (read_state(directory) or {}).get("lost", {})
+    lost = {int(index): str(loss["why"]) for index, loss in losses.items()}
+    chosen = subset(plan or guessed_plan(settings), nodes=spec.nodes, hosts=spec.hosts, exclude=spec.exclude, lost=lost)
+    workload, context = _context(settings, environ, spec, chosen)
+    pods = ranges(peer.index for peer in chosen.peers)
+    lines = [f"# {workload.name} on {len(chosen.peers)} of {settings.nnodes} pods: {pods}"]
+    if plan is None:
+        lines.append("# no plan yet: pods in index order, as a guess")
+    if workload.kind == "nothing":
+        return "\n".join([*lines, "# nothing is started: the cluster is formed and that is all"]) + "\n"
+    lines.append(f"# to read, not to paste: {RUN_ID} is drawn at each run, and its directory made then")
+    return "\n".join([*lines, *_launches(workload, context)]) + "\n"
+
+
+def _context(
+    settings: Settings, environ: Mapping[str, str], spec: RunSpec, chosen: Plan
+) -> tuple[Workload, RunContext]:
+    from agent.lifecycle.parts import context_of
     from agent.lifecycle.pod import Job, Pod
-    from agent.lifecycle.running import context_for, find_mpi
+    from agent.lifecycle.running import find_mpi
     from agent.workloads.registry import find_workload
 
-    job = Job(settings, environ, b"", python, args, topology)
-    pod = Pod(Host(Loop()), Log(settings.log_level), job, lambda code: None)
-    pod.interface = pod.choose_interface()
-    plan = read_plan(RunDir(settings.run_dir))
-    note = "" if plan else "# no plan yet: pods in index order, as a guess\n"
-    workload = find_workload(settings.workload)
-    mpi = find_mpi(pod) if workload.kind == "mpi" else None
-    run_dir = pod.dir.run("RUN-ID")
-    context = context_for(pod, plan or _guess(settings), "RUN-ID", run_dir, args, mpi, settings.task_script)
-    head = f"# workload {workload.name} on pod {settings.index} of {settings.nnodes}\n{note}"
-    if workload.kind == "mpi" and not settings.is_coordinator:
-        return f"{head}# nothing is started here: pod 0 starts mpirun, which reaches this pod through sshd\n"
-    launch = workload.launch(context)
-    if workload.kind == "mpi":
-        head += "# to read, not to paste: RUN-ID is drawn at each run, and its directory made then\n"
-    return head + (f"{launch}\n" if launch else "# nothing is started: the cluster is formed and that is all\n")
-
-
-def _guess(settings: Settings) -> Plan:
-    peers = tuple(
-        PlannedPeer(index, peer_name(settings.hostname_prefix, index, settings.domain_name), "", "")
-        for index in range(settings.nnodes)
+    pod = Pod(
+        Host(Loop()), Log(settings.log_level), Job(settings, environ, b"", sys.executable, spec), lambda code: None
     )
-    return Plan(settings.epoch, settings.gpus_per_node, peers)
+    pod.interface = pod.choose_interface()
+    workload = find_workload(spec.workload)
+    context = context_of(pod, chosen, RUN_ID, spec)
+    return workload, replace(context, mpi=find_mpi(pod)) if workload.kind == "mpi" else context
+
+
+def _launches(workload: Workload, context: RunContext) -> list[str]:
+    lead, *others = [peer.index for peer in context.plan.peers]
+    if workload.kind == "mpi":
+        reached = [f"# {_pods(others)}: nothing is started, mpirun reaches them through sshd"] if others else []
+        return [
+            f"# pod {lead} (with the programs and variables of this pod):",
+            _text(workload, context, lead),
+            *reached,
+        ]
+    first = _text(workload, context, lead)
+    second = _text(workload, context, others[0]) if others else first
+    if first == second:
+        return [f"# {_pods([lead, *others])}:", first]
+    rest = f"; likewise on {_pods(others[1:])}, each with its own rank" if others[1:] else ""
+    return [f"# pod {lead}:", first, f"# pod {others[0]}{rest}:", second]
+
+
+def _pods(indices: Sequence[int]) -> str:
+    return f"{'pod' if len(indices) == 1 else 'pods'} {ranges(indices)}"
+
+
+def _text(workload: Workload, context: RunContext, index: int) -> str:
+    launch = workload.launch(replace(context, index=index))
+    if launch is None:
+        return "# nothing is started here"
+    brought = [name for name in context.spec.env if name in launch.env]
+    shown = Launch(launch.argv, launch.env, launch.cwd, sorted({*launch.added, *brought}))
+    return "\n".join([*(f"# note: {note}" for note in launch.notes), str(shown)])

@@ -6,9 +6,11 @@ import argparse
 import os
 import sys
 
-from agent.commands.pod import look, need_plan, run_dir
+from agent.commands.options import add_subset
+from agent.commands.pod import guessed_plan, look, need_plan, run_dir
 from agent.decide.hostfile import hostfile
-from agent.decide.peers import peer_names
+from agent.decide.plan import Plan
+from agent.decide.subset import subset
 from agent.errors import AgentError, Exit
 from agent.machine import files
 from agent.settings import read_settings
@@ -23,14 +25,16 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         default="topology",
         help="as planned (default), or by pod index, for which no plan is needed",
     )
+    add_subset(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="write it there instead of stdout")
     parser.add_argument("--json", action="store_true", help="a list of {name, slots}")
     parser.set_defaults(handler=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    names, slots = _planned() if args.order == "topology" else _by_index()
-    slots = args.slots or slots
+    whole = need_plan(run_dir()) if args.order == "topology" else _by_index()
+    plan = subset(whole, nodes=args.nodes, hosts=args.hosts, exclude=args.exclude, lost={})
+    names, slots = [peer.name for peer in plan.peers], args.slots or plan.slots
     if args.json:
         import json
 
@@ -44,16 +48,10 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _planned() -> tuple[list[str], int]:
-    plan = need_plan(run_dir())
-    return [peer.name for peer in plan.peers], plan.slots
-
-
-def _by_index() -> tuple[list[str], int]:
+def _by_index() -> Plan:
     found, _ = look(os.environ)
     settings, _ = read_settings(os.environ, found)
-    names = peer_names(settings.hostname_prefix, settings.nnodes, settings.domain_name)
-    return names, settings.gpus_per_node
+    return guessed_plan(settings)
 
 
 def _write(path: str, text: str) -> None:

@@ -25,7 +25,8 @@ def run(args: argparse.Namespace) -> int:
     if plan is None and state.get("missing"):
         _print_missing(state["missing"], args.json)
         return 0
-    _print(plan or need_plan(directory), state.get("lost", {}), args.json)
+    lost = {index: loss["why"] for index, loss in state.get("lost", {}).items()}
+    _print(plan or need_plan(directory), lost, args.json)
     return 0
 
 

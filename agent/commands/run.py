@@ -1,4 +1,4 @@
-"""`a4-agent run`: the resident agent of a pod, from the first file to the job's exit code."""
+"""`a4-agent run`: the resident agent of a pod; where one lives already, a run submitted to it."""
 
 from __future__ import annotations
 
@@ -6,75 +6,159 @@ import argparse
 import os
 import sys
 import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
 
-from agent.errors import AgentError, SettingsError
-from agent.settings import NOT_A_POD, WORKLOADS, Settings, read_settings
+from agent.commands import VerbParser
+from agent.commands.options import add_following, add_run, read_spec
+from agent.errors import AgentError, ClusterBusy, SettingsError, UsageError
+from agent.paths import RunDir
+from agent.settings import NOT_A_POD, WORKLOADS, examine, read_settings
+
+if TYPE_CHECKING:
+    from agent.client import Client
 
 DESCRIPTION = """\
 Forms the cluster with the other pods of the job, runs WORKLOAD on it, and ends with the job's exit
-code. Started in every pod, usually as its ENTRYPOINT; pod 0 coordinates. WORKLOAD is one of
+code. Started in every pod, usually as its ENTRYPOINT; pod 0 coordinates. Where an agent lives already, as
+in kubectl exec, it has that one run WORKLOAD, shows what it prints and ends with its exit code.
+WORKLOAD is one of
   none           form the cluster and write the hostfiles
   connectivity   MPI ranks on every pod: placement, an all-reduce, latency and bandwidth of neighbours
   script         the task script that is mounted in the pod, on every pod
-and by default what A4_WORKLOAD says. ARGS go to the workload: connectivity takes --sizes and --repeats,
-a script whatever it takes.
+and by default what A4_WORKLOAD says. ARGUMENTS go to the workload: connectivity takes --sizes and --repeats,
+a script whatever it takes. While a run is followed, Ctrl-C ends it on every pod; a lost terminal does not.
 """
+SOCKET_SECONDS = 5.0
+"""For an agent that has just taken the pod to open its door."""
+LOOK_SECONDS = 0.05
+Found = TypeVar("Found")
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(subparsers: argparse._SubParsersAction[VerbParser]) -> None:
     parser = subparsers.add_parser(
         "run",
-        usage="a4-agent run [-h] [--order {topology,index}] [--dry-run] [WORKLOAD] [-- ARGS ...]",
+        usage="a4-agent run [-h] [options] [WORKLOAD] [-- ARGUMENT ...]",
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
+    parser.takes_rest = True
     parser.add_argument("workload", nargs="?", default="", metavar="WORKLOAD", help=", ".join(WORKLOADS))
     parser.add_argument(
         "--order",
         choices=("topology", "index"),
-        default="topology",
-        help="ranks by physical place (default) or by pod index",
+        help="ranks by physical place (default) or by pod index, when the cluster is formed",
     )
-    parser.add_argument("--dry-run", action="store_true", help="print what would be started and touch nothing")
+    add_run(parser)
+    add_following(parser)
     parser.set_defaults(handler=run)
 
 
 def run(args: argparse.Namespace) -> int:
     started = time.monotonic()
+    from agent.commands.pod import agent_environment, living, run_dir
+
+    directory = run_dir()
+    client = living(directory)
+    if args.dry_run:
+        from agent.commands.dry_run import show
+
+        environ: Mapping[str, str] = os.environ
+        if client is not None:
+            client.close()
+            environ = agent_environment(directory)
+        return show(read_spec(args, _workload(args.workload, environ), args.rest), directory)
+    if client is None:
+        try:
+            return _be_the_agent(args, directory, started)
+        except ClusterBusy as busy:  # the lock decides: one has taken this pod, and its door opens in a moment
+            client = patiently(lambda: living(directory), SOCKET_SECONDS)
+            if client is None:
+                raise busy
+    return _submit(args, directory, client)
+
+
+def patiently(find: Callable[[], Found | None], seconds: float) -> Found | None:
+    """What `find` returns, asked again for so long while that is None."""
+    from agent.machine.loop import Loop
+
+    loop = Loop()
+    until = time.monotonic() + seconds
+    found: Found | None = None
+
+    def look() -> None:
+        nonlocal found
+        found = find()
+        if found is not None or time.monotonic() > until:
+            loop.stop()
+        else:
+            loop.later(LOOK_SECONDS, look)
+
+    loop.post(look)
+    loop.run()
+    return found
+
+
+def _submit(args: argparse.Namespace, directory: RunDir, client: Client) -> int:
+    from agent.commands.following import submit
+    from agent.commands.pod import agent_environment
+
+    if args.order:
+        raise UsageError("--order is for forming the cluster, which is formed", "a4-agent topology shows its order")
+    workload = _workload(args.workload, agent_environment(directory))
+    return submit(args, read_spec(args, workload, args.rest), directory, client)
+
+
+def _workload(name: str, environ: Mapping[str, str]) -> str:
+    """The workload to run, by default that of the pod. Raises SettingsError."""
+    from agent.commands.pod import look
+
+    found, _ = look(environ)
+    (value,) = (value for value in examine(environ, found, name).values if value.name == "A4_WORKLOAD")
+    if value.problem:
+        raise SettingsError([value.problem])
+    return str(value.value)
+
+
+def _be_the_agent(args: argparse.Namespace, directory: RunDir, started: float) -> int:
+    """Live this pod's life. Raises ClusterBusy when an agent has taken the pod meanwhile."""
     from agent.commands.pod import log_for, look
 
     if not os.environ.get("NNODES"):
         raise SettingsError([NOT_A_POD])
+    for option in ("detach", "label"):
+        if getattr(args, option):
+            raise UsageError(f"--{option} is for a run that an agent takes: in this pod none lives yet")
     found, secret = look(os.environ)
     try:
         settings, warnings = read_settings(os.environ, found, args.workload)
     except SettingsError as error:
-        if not args.dry_run:
-            _leave_message(error)
+        _leave_message(error, directory)
         raise
-    if args.dry_run:
-        return _dry_run(settings, args)
     from agent.lifecycle.pod import Job
     from agent.lifecycle.serve import serve
 
     log = log_for(settings, os.environ, secret)
     for warning in warnings:
         log.warning(warning)
+    spec = replace(read_spec(args, settings.workload, args.rest), by="ENTRYPOINT")
     job = Job(
         settings=settings,
         environ=dict(os.environ),
         secret=secret,
         python=sys.executable,
-        args=tuple(args.args),
-        topology=args.order == "topology",
+        spec=spec,
+        topology=args.order != "index",
         started=started,
     )
     return serve(job, log)
 
 
-def _leave_message(error: SettingsError) -> None:
+def _leave_message(error: SettingsError, directory: RunDir) -> None:
     """Have `kubectl describe pod` say what is wrong, unless an agent lives here that will say its own."""
-    from agent.commands.pod import read_state, run_dir
+    from agent.commands.pod import read_state
     from agent.decide.ending import from_error, termination_message
     from agent.machine.files import overwrite
     from agent.paths import TERMINATION_LOG
@@ -82,14 +166,7 @@ def _leave_message(error: SettingsError) -> None:
     index = os.environ.get("JOB_COMPLETION_INDEX", "")
     pod = int(index) if index.isdecimal() else 0
     try:
-        if read_state(run_dir()) is None:
+        if read_state(directory) is None:
             overwrite(TERMINATION_LOG, termination_message(from_error(error), epoch="", pod=pod))
     except (AgentError, OSError):
         pass  # the settings errors themselves are what matters
-
-
-def _dry_run(settings: Settings, args: argparse.Namespace) -> int:
-    from agent.commands.dry_run import describe
-
-    sys.stdout.write(describe(settings, os.environ, sys.executable, args.args, args.order == "topology"))
-    return 0

@@ -3,73 +3,83 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import shutil
 import sys
 import time
-from typing import Any
 
+from agent.commands.options import checked
 from agent.commands.pod import read_plan, read_state, run_dir
+from agent.commands.state_text import describe
+from agent.decide.setting_values import seconds
 from agent.paths import RunDir
 
-FRESH_SECONDS = 30.0
-PHASES = {
-    "preparing": "is starting",
-    "waiting": "waits for the coordinator to connect",
-    "forming": "is forming the cluster",
-    "formed": "has the plan and waits for the run",
-    "running": "takes part in a run",
-    "sleeping": "sleeps after its run (SLEEP_INFINITY)",
-    "ended": "has ended",
-}
+CLEAR = "\x1b[H\x1b[J"
+"""From the upper left corner on: unlike a whole clear it does not flicker."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser("status", description="Shows what the agent of this pod is doing.")
-    parser.add_argument("--json", action="store_true", help="the same as JSON")
+    parser = subparsers.add_parser(
+        "status", description="Shows what the agent of this pod is doing: phase, runs, pods, the job's end."
+    )
+    parser.add_argument(
+        "--watch",
+        nargs="?",
+        type=checked(seconds("2")),
+        const=1.0,
+        metavar="SECONDS",
+        help="show it again and again, every second by default, until Ctrl-C",
+    )
+    parser.add_argument("--json", action="store_true", help="the same as JSON; with --watch one line each time")
     parser.set_defaults(handler=run)
 
 
 def run(args: argparse.Namespace) -> int:
     directory = run_dir()
-    state = read_state(directory)
-    alive = _alive_seconds(directory)
-    if args.json:
-        import json
+    if args.watch is None:
+        sys.stdout.write(_shown(directory, as_json=args.json, indent=1))
+        return 0
+    return _watch(directory, args.watch, as_json=args.json)
 
-        plan = read_plan(directory)
+
+def _shown(directory: RunDir, *, as_json: bool, indent: int | None) -> str:
+    state, plan, alive = read_state(directory), read_plan(directory), _alive_seconds(directory)
+    if as_json:
         data = {"state": state, "alive_seconds_ago": alive, "plan": plan.to_json() if plan else None}
-        sys.stdout.write(json.dumps(data, indent=1) + "\n")
-    elif state is None:
-        sys.stdout.write(f"no a4-agent has been started in this pod ({directory.path} holds no state)\n")
-    else:
-        sys.stdout.write(describe(state, alive, time.time()))
-        plan = read_plan(directory)
-        if plan is not None:
-            sys.stdout.write(f"plan: {len(plan.peers)} pods x {plan.slots} slots; a4-agent peers lists them\n")
+        return json.dumps(data, indent=indent) + "\n"
+    if state is None:
+        return f"no a4-agent has been started in this pod ({directory.path} holds no state)\n"
+    return describe(state, plan, alive, time.time(), directory)
+
+
+def _watch(directory: RunDir, every: float, *, as_json: bool) -> int:
+    import signal
+
+    from agent.machine.loop import Loop
+
+    loop = Loop()
+    terminal = sys.stdout.isatty()
+
+    def show() -> None:
+        text = _shown(directory, as_json=as_json, indent=None)
+        sys.stdout.write(_fitted(text) if terminal else text)
+        sys.stdout.flush()
+        loop.later(every, show)
+
+    loop.on_signal(signal.SIGINT, lambda number: loop.stop())
+    loop.post(show)
+    loop.run()
     return 0
 
 
-def describe(state: dict[str, Any], alive: float | None, now: float) -> str:
-    """The state in a few lines. `alive` is the age of the agent's last sign of life, in seconds."""
-    phase = state["phase"]
-    lines = [
-        f"pod {state['index']} of {state['pods']} {PHASES.get(phase, phase)}, since {_ago(now - state['since'])}",
-        f"epoch {state['epoch']}, a4-agent {state['agent']}",
-    ]
-    if phase != "ended" and (alive is None or alive > FRESH_SECONDS):
-        lines.append("the agent itself gives no sign of life: it was killed or hangs")
-    if "run" in state:
-        lines.append(f"run {state['run']['id']} ({state['run']['workload']})")
-    for index, why in state.get("missing", {}).items():
-        lines.append(f"  missing pod {index}: {why}")
-    for index, why in state.get("lost", {}).items():
-        lines.append(f"  lost pod {index}: {why}")
-    if "end" in state:
-        end = state["end"]
-        where = f" ({end['where']})" if end.get("where") else ""
-        lines.append(f"the job's end: exit code {end['code']}, {end['what']}{where}")
-        lines += [f"  {line}" for line in end.get("why", "").splitlines()]
-    return "".join(f"{line}\n" for line in lines)
+def _fitted(text: str) -> str:
+    """As much as the terminal has lines for, over what it shows."""
+    size = shutil.get_terminal_size()
+    lines = [line[: size.columns] for line in text.splitlines()]
+    if len(lines) >= size.lines:
+        lines = [*lines[: size.lines - 2], f"… {len(lines) - size.lines + 2} more lines: a4-agent status"]
+    return CLEAR + "".join(f"{line}\n" for line in lines)
 
 
 def _alive_seconds(directory: RunDir) -> float | None:
@@ -77,9 +87,3 @@ def _alive_seconds(directory: RunDir) -> float | None:
         return max(0.0, time.time() - os.stat(directory.alive).st_mtime)
     except OSError:
         return None
-
-
-def _ago(seconds: float) -> str:
-    if seconds < 120:
-        return f"{max(0.0, seconds):.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

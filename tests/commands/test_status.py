@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -10,24 +13,46 @@ from typing import Any
 import pytest
 
 from agent.cli import main
-from agent.commands.status import FRESH_SECONDS, describe
+from agent.commands.state_text import FRESH_SECONDS, MOST_RUNS, clock, describe
+from agent.decide.plan import Plan, PlannedPeer
+from agent.paths import RunDir
+from tests.commands.conftest import Type
 
 STATE: dict[str, Any] = {
     "phase": "running",
     "index": 1,
     "pods": 3,
+    "gpus": 8,
     "since": 1000.0,
     "epoch": "uid.0.0",
     "agent": "1.2.3",
 }
+RUN: dict[str, Any] = {
+    "id": "script-7",
+    "workload": "script",
+    "by": "pod 2 (pid 31)",
+    "since": 1000.0,
+    "pods": [0, 1, 2],
+    "lead": 0,
+    "results": "/results/runs/script-7",
+}
+PAST = RUN | {"until": 1090.0, "code": 7, "what": "script ended with exit code 7", "where": "pod 2, job-2.local"}
 END = {"code": 75, "what": "pod 2 was lost", "where": "pod 2", "why": "line 1\nline 2", "origin": "agent"}
+PLAN = Plan("uid.0.0", 8, tuple(PlannedPeer(i, f"job-{i}.local", "", "", ("c", f"b{i % 2}")) for i in (0, 2, 1)))
+DIRECTORY = RunDir("/run/a4-agent")
 Shown = pytest.CaptureFixture[str]
+
+
+def described(state: dict[str, Any], now: float = 1010.0, plan: Plan | None = None, alive: float | None = 0.0) -> str:
+    return describe(state, plan, alive, now, DIRECTORY)
 
 
 @pytest.fixture
 def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("A4_RUN_DIR", str(tmp_path))
-    return tmp_path
+    directory = tmp_path / "run"
+    directory.mkdir()
+    monkeypatch.setenv("A4_RUN_DIR", str(directory))
+    return directory
 
 
 def test_no_agent_was_started(run_dir: Path, capsys: Shown) -> None:
@@ -38,17 +63,20 @@ def test_no_agent_was_started(run_dir: Path, capsys: Shown) -> None:
 
 
 def test_a_running_agent(run_dir: Path, capsys: Shown) -> None:
-    state = STATE | {"since": time.time(), "run": {"id": "run-7", "workload": "connectivity"}}
+    state = STATE | {"since": time.time(), "run": RUN | {"since": time.time()}}
     (run_dir / "state.json").write_text(json.dumps(state))
+    (run_dir / "plan.json").write_text(json.dumps(PLAN.to_json()))
     (run_dir / "alive").touch()
     assert main(["status"]) == 0
     shown = capsys.readouterr().out
     assert "pod 1 of 3 takes part in a run, since " in shown
-    assert "run run-7 (connectivity)" in shown
+    assert "run script-7 (script) by pod 2 (pid 31) on pods 0-2, since " in shown
+    assert "cluster: 3 pods x 8 slots" in shown
     assert "no sign of life" not in shown
     assert main(["status", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["state"] == state
+    assert data["plan"] == PLAN.to_json()
     assert data["alive_seconds_ago"] is not None
 
 
@@ -61,11 +89,11 @@ def test_a_damaged_state_is_told(text: str, run_dir: Path, capsys: Shown) -> Non
 
 @pytest.mark.parametrize("alive", [None, FRESH_SECONDS + 1])
 def test_a_dead_agent(alive: float | None) -> None:
-    assert "no sign of life: it was killed or hangs" in describe(STATE, alive, 1010.0)
+    assert "no sign of life: it was killed or hangs" in described(STATE, alive=alive)
 
 
 def test_an_agent_that_has_ended_need_not_live() -> None:
-    text = describe(STATE | {"phase": "ended", "end": END}, None, 1010.0)
+    text = described(STATE | {"phase": "ended", "end": END}, alive=None)
     assert "sign of life" not in text
     assert text.endswith("the job's end: exit code 75, pod 2 was lost (pod 2)\n  line 1\n  line 2\n")
 
@@ -78,13 +106,13 @@ def test_an_agent_that_has_ended_need_not_live() -> None:
         ("forming", "is forming the cluster"),
         ("formed", "has the plan"),
         ("running", "takes part in a run"),
-        ("sleeping", "SLEEP_INFINITY"),
+        ("sleeping", "sleeps between runs"),
         ("ended", "has ended"),
         ("a later phase", "a later phase"),
     ],
 )
 def test_every_phase_in_words(phase: str, words: str) -> None:
-    assert words in describe(STATE | {"phase": phase}, 0.0, 1000.0).splitlines()[0]
+    assert words in described(STATE | {"phase": phase}).splitlines()[0]
 
 
 @pytest.mark.parametrize(
@@ -92,9 +120,131 @@ def test_every_phase_in_words(phase: str, words: str) -> None:
     [(-5, "since 0 s"), (0, "since 0 s"), (119, "since 119 s"), (600, "since 10 min"), (9000, "since 2.5 h")],
 )
 def test_how_long(seconds: float, words: str) -> None:
-    assert describe(STATE, 0.0, 1000.0 + seconds).splitlines()[0].endswith(words)
+    assert described(STATE, 1000.0 + seconds).splitlines()[0].endswith(words)
 
 
 def test_who_is_missing() -> None:
-    text = describe(STATE | {"phase": "forming", "missing": {"2": "port 2222 refused"}}, 0.0, 1000.0)
-    assert "  missing pod 2: port 2222 refused\n" in text
+    text = described(STATE | {"phase": "forming", "missing": {"2": "port 2222 refused"}})
+    assert "missing: pod 2: port 2222 refused\n" in text
+
+
+def test_the_current_run() -> None:
+    assert described(STATE | {"run": RUN}, 1600.0).splitlines()[2:] == [
+        "run script-7 (script) by pod 2 (pid 31) on pods 0-2, since 10 min",
+        "  what it prints: a4-agent logs script-7",
+        "  results on pod 0: /results/runs/script-7",
+    ]
+
+
+def test_past_runs() -> None:
+    later = PAST | {"id": "ddp-8", "code": 0, "what": "x" * 100, "where": ""}
+    lines = described(STATE | {"runs": [PAST, later]}, 5000.0).splitlines()
+    at = lines.index("past runs:")
+    assert lines[at + 1].split() == ["run", "workload", "by", "start", "took", "code", "what"]
+    cells = re.split(r" {2,}", lines[at + 2].strip())
+    assert cells[:3] + cells[4:] == [
+        "script-7",
+        "script",
+        "pod 2 (pid 31)",
+        "90 s",
+        "7",
+        "script ended with exit code 7 (pod 2, job-2.local)",
+    ]
+    assert lines[at + 3].endswith(" 0  " + "x" * 79 + "…")
+    assert lines[at + 4 :] == [
+        "logs: a4-agent logs RUN; of this pod also in /run/a4-agent/runs/RUN/spool",
+        "results of ddp-8 on pod 0: /results/runs/script-7",
+    ]
+
+
+def test_many_past_runs() -> None:
+    text = described(STATE | {"runs": [PAST | {"id": f"script-{i}"} for i in range(50)]})
+    shown = re.findall(r"^  (script-\d+)", text, re.MULTILINE)
+    assert shown == [f"script-{i}" for i in range(50 - MOST_RUNS, 50)]
+    assert f"  and {50 - MOST_RUNS} older: a4-agent status --json\n" in text
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({}, "idle for 60 min: 24 GPUs; a4-agent release ends the cluster\n"),
+        ({"runs": [PAST | {"until": 4000.0}]}, "idle for 600 s"),
+        ({"idle": 4300.0}, "idle for 5 min"),
+    ],
+)
+def test_an_idle_cluster(more: dict[str, Any], words: str) -> None:
+    assert words.replace("600 s", "10 min") in described(STATE | {"phase": "sleeping"} | more, 4600.0)
+
+
+def test_pods() -> None:
+    lost = {"2": {"why": "not heard for 30 s", "since": 1300.0}}
+    lines = described(STATE | {"formed": 1000.0, "lost": lost}, 8200.0, PLAN).splitlines()
+    at = lines.index("cluster: 3 pods x 8 slots, formed 2.0 h ago; 1 lost")
+    assert [re.split(r" {2,}", line.strip()) for line in lines[at + 1 :]] == [
+        ["rank", "pod", "name", "state", "place"],
+        ["0", "0", "job-0.local", "here", "/c/b0"],
+        ["1", "2", "job-2.local", "lost 115 min ago: not heard for 30 s", "/c/b0"],
+        ["2", "1", "job-1.local", "here", "/c/b1"],
+    ]
+
+
+def test_the_time_of_day() -> None:
+    assert re.fullmatch(r"\d\d:\d\d:\d\d", clock(200_000.0, 286_399.0))
+    assert re.fullmatch(r"1970-01-\d\d \d\d:\d\d", clock(200_000.0, 286_400.0))
+
+
+# Watching
+
+
+def test_watching_a_pipe(run_dir: Path, type_command: Type) -> None:
+    (run_dir / "state.json").write_text(json.dumps(STATE))
+    typed = type_command("status", "--watch", "0.01", "--json")
+    assert json.loads(typed.stdout.readline())["state"] == STATE
+    (run_dir / "new.json").write_text(json.dumps(STATE | {"phase": "sleeping"}))
+    (run_dir / "new.json").rename(run_dir / "state.json")
+    while json.loads(typed.stdout.readline())["state"]["phase"] != "sleeping":
+        pass
+    typed.signal(signal.SIGINT)
+    code, _, err = typed.end()
+    assert (code, err) == (0, "")
+
+
+def test_watching_as_text_is_appended(run_dir: Path, type_command: Type) -> None:
+    typed = type_command("status", "--watch=0.01")
+    first = typed.stdout.readline()
+    assert first.startswith(b"no a4-agent has been started in this pod")
+    assert [typed.stdout.readline() for _ in range(3)] == [first] * 3
+    typed.signal(signal.SIGINT)
+    assert typed.end()[0] == 0
+
+
+def test_watching_on_a_terminal_redraws(run_dir: Path, type_command: Type) -> None:
+    import fcntl
+    import struct
+    import termios
+
+    runs = [PAST | {"id": f"script-{i}"} for i in range(10)]
+    (run_dir / "state.json").write_text(json.dumps(STATE | {"runs": runs}))
+    master, slave = os.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 8, 40, 0, 0))
+    typed = type_command("status", "--watch", "0.01", stdout=slave)
+    os.close(slave)
+    seen = b""
+    while seen.count(b"\x1b[H\x1b[J") < 3:
+        seen += os.read(master, 4096)
+    typed.signal(signal.SIGINT)
+    assert typed.process.wait() == 0
+    os.close(master)
+    screen = seen.split(b"\x1b[H\x1b[J")[1].decode()
+    lines = screen.removesuffix("\r\n").split("\r\n")
+    assert len(lines) == 7
+    assert all(len(line) <= 40 for line in lines)
+    assert re.fullmatch(r"… \d+ more lines: a4-agent status", lines[-1])
+
+
+def test_a_reader_that_goes(run_dir: Path, type_command: Type) -> None:
+    typed = type_command("status", "--watch", "0.01")
+    typed.stdout.readline()
+    typed.stdout.close()
+    assert typed.process.wait() == 141
+    assert typed.stderr.read() == b""

@@ -101,6 +101,30 @@ def test_hostfile_in_plan_order(formed: Path, capsys: Shown) -> None:
     assert json.loads(capsys.readouterr().out) == [{"name": name, "slots": 2} for name in NAMES]
 
 
+@pytest.mark.parametrize(
+    ("argv", "indices"),
+    [
+        (["--nodes", "2"], [0, 2]),
+        (["--hosts", "1-2"], [2, 1]),
+        (["--hosts", "1", "--hosts", "0,2", "--exclude", "2"], [0, 1]),
+        (["--order", "index", "--exclude", "1"], [0, 2]),
+        (["--order", "index", "--nodes", "2"], [0, 1]),
+    ],
+)
+def test_hostfile_of_some_pods(argv: list[str], indices: list[int], formed: Path, pod: Path, capsys: Shown) -> None:
+    assert verb("hostfile", *argv) == 0
+    expected = [peer_name(PREFIX, index, DOMAIN) for index in indices]
+    assert [name for name, _ in parse_hostfile(capsys.readouterr().out)] == expected
+
+
+@pytest.mark.parametrize("argv", [["--hosts", "3"], ["--nodes", "4"], ["--exclude", "0-2"], ["--hosts", "no-such"]])
+def test_hostfile_of_pods_that_there_are_not(argv: list[str], formed: Path, capsys: Shown) -> None:
+    assert verb("hostfile", *argv) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "a4-agent peers lists them" in shown.err
+
+
 def test_hostfile_without_a_plan(run_dir: Path, capsys: Shown) -> None:
     assert verb("hostfile") == 69
     shown = capsys.readouterr()
@@ -164,6 +188,15 @@ def test_peers(formed: Path, capsys: Shown) -> None:
     ]
     assert verb("peers", "--json") == 0
     assert json.loads(capsys.readouterr().out) == [{**peer, "lost": ""} for peer in PLAN.to_json()["peers"]]
+
+
+def test_peers_that_are_lost(formed: Path, capsys: Shown) -> None:
+    write_state(formed, lost={"2": {"why": "not heard for 30 s", "since": 0.0}})
+    assert verb("peers") == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "lost: pod 2: not heard for 30 s"
+    assert verb("peers", "--json") == 0
+    lost = {peer["index"]: peer["lost"] for peer in json.loads(capsys.readouterr().out)}
+    assert lost == {0: "", 1: "", 2: "not heard for 30 s"}
 
 
 def test_peers_that_are_missing(run_dir: Path, capsys: Shown) -> None:
@@ -284,6 +317,15 @@ def test_no_verb_is_help_and_an_unknown_one_an_error(capsys: Shown) -> None:
     assert all(name in shown for name in VERBS)
     assert verb("runn") == 2
     assert "runn" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("argv", [["exec", "hostname"], ["run", "none"], ["logs"], ["status"], ["release"]])
+def test_what_asks_the_agent_starts_light(argv: list[str], run_dir: Path) -> None:
+    code = "import sys; from agent.cli import main; main(sys.argv[1:]); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code, *argv], capture_output=True, text=True)
+    loaded = {name.split(".")[0] for name in done.stdout.split()}
+    assert "agent" in loaded
+    assert not loaded & {"paramiko", "cryptography", "dns", "tenacity", "psutil", "asyncio", "logging", "subprocess"}
 
 
 def test_a_reader_that_leaves_early_is_no_bug(formed: Path) -> None:

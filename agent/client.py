@@ -1,0 +1,253 @@
+"""A client of the agent that lives in this pod: submit runs, follow them, end them.
+
+    with Client("/run/a4-agent") as client:
+        run = client.submit(RunSpec("exec", args=("hostname",), by="a notebook"))
+        ended = client.follow(run, Lines(label=True))
+        print(ended.end.code)
+
+Everything raises AgentError: 69 where no agent lives, 75 when it ends meanwhile, and whatever the agent itself
+answers (docs/control-channel.md). A client that goes away ends nothing: a run goes on without it.
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+from agent.connection import ANSWER_SECONDS, Answer, Connection, content
+from agent.decide.ending import JobEnd
+from agent.decide.runspec import RunSpec
+from agent.errors import AgentError
+from agent.output import Sink
+from agent.paths import DEFAULT_RUN_DIR, RunDir
+
+MOST_READ, LEAST_READ = 65536, 4096
+"""Bytes of one answer."""
+MOST_OPEN = 16 * 1024 * 1024
+"""Bytes of all answers that may be on their way to a reader who does not come to them."""
+LAST_SECONDS = 10.0
+"""Without a word, for output that is still to come when the run is over: a lost pod sends none."""
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """A run that the agent knows."""
+
+    id: str
+    pods: tuple[int, ...]
+    """Completion indices of the pods that take part, in rank order."""
+    lead: int
+    """The pod with rank 0."""
+    outputs: tuple[int, ...]
+    """The pods that print: the lead of an MPI run, else all."""
+    names: Mapping[int, str] = field(default_factory=dict)
+    """DNS name by completion index."""
+    over: bool = False
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> RunInfo:
+        return cls(
+            id=data["run"],
+            pods=tuple(data["pods"]),
+            lead=data["lead"],
+            outputs=tuple(data["outputs"]),
+            names={int(index): name for index, name in data["names"].items()},
+            over=bool(data.get("over", False)),
+        )
+
+
+@dataclass(frozen=True)
+class Output:
+    """A stretch of what one pod printed."""
+
+    frames: tuple[tuple[int, bytes], ...]
+    """(stream, bytes) in the order of printing; streams are those of `agent.output`."""
+    next: int
+    """Offset to read on from."""
+    skipped: int
+    """Bytes between the wanted offset and the first frame that are no longer kept."""
+    over: bool
+    """Nothing will come after this."""
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Output:
+        frames = tuple((stream, base64.b64decode(text)) for stream, text in data["frames"])
+        return cls(frames, data["next"], data["skipped"], bool(data["over"]))
+
+
+@dataclass(frozen=True)
+class RunEnd:
+    """How a run ended."""
+
+    end: JobEnd
+    text: str = ""
+    """The workload's table for people; may be empty."""
+    codes: Mapping[int, int] = field(default_factory=dict)
+    """Exit code of each pod's process. Pods that were lost or had none are missing."""
+    lost: Mapping[int, str] = field(default_factory=dict)
+    """Why pods were lost."""
+    results: str = ""
+    """Directory on the coordinator with result.json; empty for none."""
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> RunEnd:
+        return cls(
+            end=JobEnd.from_json(data["end"]),
+            text=data["text"],
+            codes={int(index): code for index, code in data["codes"].items()},
+            lost={int(index): why for index, why in data["lost"].items()},
+            results=data["results"],
+        )
+
+
+class Client:
+    """One connection to the agent of this pod; `run_dir` is its A4_RUN_DIR. Not for several threads at once."""
+
+    def __init__(self, run_dir: str = DEFAULT_RUN_DIR) -> None:
+        """Raises AgentError: 69 where no agent listens, 71 for who may not ask it."""
+        self._connection = Connection(RunDir(run_dir).socket)
+
+    def close(self) -> None:
+        """Leave; runs go on."""
+        self._connection.close()
+
+    def wake_by(self, fd: int) -> None:
+        """Let bytes in this pipe interrupt whatever is waited for (see `signal.set_wakeup_fd`); -1: nothing."""
+        self._connection.wake_by(fd)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def submit(self, spec: RunSpec) -> RunInfo:
+        """Have a run started.
+
+        Raises AgentError: 75 when another goes on or a needed pod is lost, 69 before the cluster is formed, 2 for pods
+        that there are not, 78 when pods differ where they must not.
+        """
+        return RunInfo.from_json(self._ask("submit", {"spec": spec.to_json()}))
+
+    def find(self, run: str = "") -> RunInfo:
+        """A run that goes on or was; by default the newest that had the cluster for itself. Raises AgentError 66."""
+        return RunInfo.from_json(self._ask("find", {"run": run}))
+
+    def read(self, run: str, pod: int, offset: int = 0, *, most: int = MOST_READ, wait: bool = False) -> Output:
+        """What a pod printed from `offset` on, about `most` bytes; with `wait` not before there is something."""
+        answer = self._ask("read", _reading(run, pod, offset, most, wait), None if wait else ANSWER_SECONDS)
+        return Output.from_json(answer)
+
+    def wait(self, run: str) -> RunEnd:
+        """Wait until the run is over."""
+        return RunEnd.from_json(self._ask("wait", {"run": run}, None))
+
+    def cancel(self, run: str, *, hurry: bool = False, why: str = "", answered: bool = True) -> None:
+        """End a run on every pod within the grace time, or at once (`hurry`). Does not wait for its end.
+
+        `answered=False` does not even wait until the agent has heard it: a signal handler may call that.
+        """
+        fields = {"run": run, "hurry": hurry, "why": why}
+        if answered:
+            self._ask("cancel", fields)
+        else:
+            self._connection.send("cancel", fields)
+
+    def release(self, *, force: bool = False) -> int:
+        """End the cluster; returns the exit code of its job. Raises AgentError 75 while a run goes on (not `force`)."""
+        return int(self._ask("release", {"force": force})["code"])
+
+    def follow(self, run: RunInfo, sink: Sink, *, last_seconds: float = LAST_SECONDS) -> RunEnd:
+        """Hand everything that `run.outputs` print to `sink`, from the beginning, until the run is over.
+
+        Reads no further than the sink has come: slow is fine, nothing is lost and nothing piles up. When the run is
+        over, output that does not come within `last_seconds` is given up, and said.
+        """
+        self._connection.run = run.id
+        try:
+            ended = self._follow(run, sink, last_seconds)
+        except AgentError:
+            sink.close()  # what has come so far
+            raise
+        sink.close()
+        return ended
+
+    def _follow(self, run: RunInfo, sink: Sink, last_seconds: float) -> RunEnd:
+        most = min(MOST_READ, max(LEAST_READ, MOST_OPEN // max(1, len(run.outputs))))
+
+        def read_on(pod: int, offset: int) -> int:
+            return self._connection.send("read", _reading(run.id, pod, offset, most, True))
+
+        waiting = self._connection.send("wait", {"run": run.id})
+        reads = {read_on(pod, 0): pod for pod in run.outputs}
+        ended: RunEnd | None = None
+        quiet_since = time.monotonic()
+        while ended is None or reads:
+            answer = self._connection.next(_least(sink.idle(), last_seconds if ended else None))
+            if answer is None:
+                if ended and time.monotonic() - quiet_since >= last_seconds:
+                    sink.note(_incomplete(run.id, reads.values()))
+                    break
+                continue
+            if answer["id"] == waiting:
+                ended = RunEnd.from_json(content(answer))
+            elif answer["id"] in reads:
+                pod = reads.pop(answer["id"])
+                offset = _hand_over(sink, pod, answer)
+                if offset is not None and sink.wants(pod):
+                    reads[read_on(pod, offset)] = pod
+            quiet_since = time.monotonic()
+        return ended
+
+    def catch_up(self, run: RunInfo, sink: Sink) -> None:
+        """Hand what `run.outputs` have printed so far to `sink`, one pod after another."""
+        self._connection.run = run.id
+        for pod in run.outputs:
+            before: int | None = None
+            offset: int | None = 0
+            while offset is not None and offset != before:
+                number = self._connection.send("read", _reading(run.id, pod, offset, MOST_READ, False))
+                before, offset = offset, _hand_over(sink, pod, self._connection.answer(number, ANSWER_SECONDS))
+        sink.close()
+
+    def _ask(self, op: str, fields: Mapping[str, Any], patience: float | None = ANSWER_SECONDS) -> dict[str, Any]:
+        return content(self._connection.answer(self._connection.send(op, fields), patience))
+
+
+def _reading(run: str, pod: int, offset: int, most: int, wait: bool) -> dict[str, Any]:
+    return {"run": run, "pod": pod, "offset": offset, "most": most, "wait": wait}
+
+
+def _hand_over(sink: Sink, pod: int, answer: Answer) -> int | None:
+    """Give a piece to the sink; returns where to read on, None at the end of what this pod prints."""
+    try:
+        piece = Output.from_json(content(answer))
+    except AgentError as error:
+        sink.note(f"what pod {pod} printed cannot be read any further: {error}")
+        sink.over(pod)
+        return None
+    if piece.skipped:
+        sink.note(skipped_words(pod, piece.skipped))
+    for stream, data in piece.frames:
+        sink.output(pod, stream, data)
+    if piece.over:
+        sink.over(pod)
+        return None
+    return piece.next
+
+
+def skipped_words(pod: int, skipped: int) -> str:
+    return f"{skipped} bytes that pod {pod} printed are not kept any more (A4_LOG_LIMIT_MB sets how much is)"
+
+
+def _incomplete(run: str, pods: Iterable[int]) -> str:
+    names = ",".join(map(str, sorted(pods)))
+    return f"the end of what pods {names} printed did not come; try: a4-agent logs {run} --pod {names}"
+
+
+def _least(*seconds: float | None) -> float | None:
+    return min((value for value in seconds if value is not None), default=None)

@@ -1,0 +1,155 @@
+"""`a4-agent exec`: one command on all pods, equal output shown once."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Sequence
+
+from agent.client import Client, RunEnd, RunInfo
+from agent.commands import VerbParser
+from agent.commands.following import Follower, reader_gone, tell_end
+from agent.commands.options import add_run, need_command, read_spec
+from agent.commands.pod import of_caller, run_dir
+from agent.decide.folding import failures, fold, shown
+from agent.decide.runspec import RunSpec
+from agent.decide.subset import ranges
+from agent.output import STDERR, STDOUT, Lines, Sink, say, write_all
+
+DESCRIPTION = """\
+Runs COMMAND on all pods, beside whatever else runs there. Output that is equal on several pods is
+shown once, under the numbers of those pods, when all have ended. The exit code is 0 if it is 0
+everywhere, else that of a pod where it failed.
+"""
+EPILOG = """\
+examples:
+  a4-agent exec -- nvidia-smi -L
+  a4-agent exec --hosts 0,4-7 -- df -h /mnt
+  a4-agent exec --no-fold -- bash -c 'dmesg | tail -n 3'
+"""
+MOST_KEPT = 4 * 1024 * 1024
+"""Bytes of one pod's output."""
+FIRST_WORD_SECONDS, NEXT_WORD_SECONDS = 10.0, 30.0
+
+
+def add_parser(subparsers: argparse._SubParsersAction[VerbParser]) -> None:
+    parser = subparsers.add_parser(
+        "exec",
+        usage="a4-agent exec [-h] [options] [--] COMMAND [ARGUMENT ...]",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.takes_command = True
+    add_run(parser)
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--no-fold", action="store_true", help="show lines as they come, with [pod] in front")
+    form.add_argument("--json", action="store_true", help="a list of {pod, name, code, stdout, stderr}")
+    parser.set_defaults(handler=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    directory = run_dir()
+    command = need_command(args.rest, "exec", "hostname")
+    spec = read_spec(args, "exec", command)
+    if args.dry_run:
+        from agent.commands.dry_run import show
+
+        return show(spec, directory)
+    with Client(directory.path) as client:
+        return _run(client, of_caller(spec, directory), fold_output=not args.no_fold, as_json=args.json)
+
+
+def _run(client: Client, spec: RunSpec, *, fold_output: bool, as_json: bool) -> int:
+    with Follower(client, spec.by) as follower:
+        run = follower.begin(spec)
+        alone = len(run.outputs) == 1
+        collected = Collected(run) if as_json or (fold_output and not alone) else None
+        sink: Sink = collected or Lines(label=not fold_output, whole=not alone)
+        try:
+            ended = follower.follow(run, sink)
+            if collected is not None:
+                collected.show(ended, as_json=as_json)
+        except BrokenPipeError:
+            return reader_gone(run.id)
+        _tell_failures(run, ended)
+        return follower.code(ended)
+
+
+def _tell_failures(run: RunInfo, ended: RunEnd) -> None:
+    for line in failures(ended.codes, ended.lost):
+        say(line)
+    # What the pods' own codes do not tell: a limit, a program that is not there, Ctrl-C.
+    if ended.end.code and ended.end.origin == "agent":
+        tell_end(run.id, ended)
+
+
+class Collected:
+    """Keeps each pod's output until all have ended; says meanwhile whom it waits for."""
+
+    def __init__(self, run: RunInfo, now: Callable[[], float] = time.monotonic) -> None:
+        self._run = run
+        self._now = now
+        self._began = now()
+        self._speak_at = self._began + FIRST_WORD_SECONDS
+        self._open = set(run.outputs)
+        self._cut: set[int] = set()
+        self._kept: dict[tuple[int, int], bytearray] = {}
+
+    def output(self, pod: int, stream: int, data: bytes) -> None:
+        if stream not in (STDOUT, STDERR):
+            return
+        room = MOST_KEPT - sum(len(self._kept.get((pod, each), b"")) for each in (STDOUT, STDERR))
+        if len(data) > room and pod not in self._cut:
+            self._cut.add(pod)
+            all_of_it = f"a4-agent logs {self._run.id} --pod {pod}"
+            say(f"of what pod {pod} prints, only the first {MOST_KEPT >> 20} MiB are shown; all of it: {all_of_it}")
+        self._kept.setdefault((pod, stream), bytearray()).extend(data[:room])
+
+    def wants(self, pod: int) -> bool:
+        return pod not in self._cut
+
+    def over(self, pod: int) -> None:
+        self._open.discard(pod)
+
+    def note(self, text: str) -> None:
+        say(text)
+
+    def idle(self) -> float | None:
+        if not self._open:
+            return None
+        now = self._now()
+        if now >= self._speak_at:
+            pods = f"{len(self._open)} of {len(self._run.outputs)} pods: {ranges(self._open)}"
+            say(f"{self._run.id} waits for {pods} (for {now - self._began:.0f} s)")
+            self._speak_at = now + NEXT_WORD_SECONDS
+        return self._speak_at - now
+
+    def close(self) -> None:
+        pass
+
+    def show(self, ended: RunEnd, *, as_json: bool) -> None:
+        if as_json:
+            write_all(STDOUT, self._as_json(self._run.pods, ended).encode())
+            return
+        for stream in (STDOUT, STDERR):
+            outputs = {pod: bytes(self._kept.get((pod, stream), b"")) for pod in self._run.outputs}
+            write_all(stream, shown(fold(outputs), alone=False))
+
+    def _as_json(self, pods: Sequence[int], ended: RunEnd) -> str:
+        items = [
+            {
+                "pod": pod,
+                "name": self._run.names.get(pod, ""),
+                "code": ended.codes.get(pod),
+                "stdout": self._text(pod, STDOUT),
+                "stderr": self._text(pod, STDERR),
+            }
+            for pod in pods
+        ]
+        return json.dumps(items, indent=1) + "\n"
+
+    def _text(self, pod: int, stream: int) -> str:
+        return self._kept.get((pod, stream), bytearray()).decode(errors="replace")

@@ -1,0 +1,151 @@
+"""A person who waits for a run: how it is begun and followed, what Ctrl-C does, how the end is told."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from types import FrameType, TracebackType
+
+from agent.client import Client, RunEnd, RunInfo
+from agent.commands.pod import of_caller
+from agent.decide.ending import signal_name
+from agent.decide.runspec import RunSpec
+from agent.errors import AgentError, SystemFault
+from agent.output import STDOUT, Lines, Sink, say, write_all
+from agent.paths import RunDir
+
+READER_GONE = 141
+MOST_REASONS = 8
+"""Lines of a failure's reason that are shown here; all are in the pods' logs and status."""
+
+
+class Follower:
+    """Begins a run and follows it to its end.
+
+    Meanwhile SIGINT and SIGTERM end the run on every pod, a second one in a hurry, and a third leaves it alone.
+    A terminal that goes leaves it alone, too.
+    """
+
+    def __init__(self, client: Client, by: str) -> None:
+        self._client = client
+        self._by = by
+        self._run = ""
+        self._told = 0
+        """How often it was told to end."""
+        self._signal = 0
+        """What it was first told to end by."""
+        self._before: dict[int, object] = {}
+        self._woken_before = -1
+        self._pipe = (-1, -1)
+
+    def __enter__(self) -> Follower:
+        # A signal that comes just before we begin to wait would otherwise be noticed only when something else comes.
+        self._pipe = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._client.wake_by(self._pipe[0])
+        self._woken_before = signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
+        for number, action in ((signal.SIGINT, self._end), (signal.SIGTERM, self._end), (signal.SIGHUP, self._leave)):
+            # Under nohup, or in the background of a script, a signal is ignored on purpose.
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._before[number] = signal.signal(number, action)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)  # type: ignore[arg-type]
+        signal.set_wakeup_fd(self._woken_before)
+        self._client.wake_by(-1)
+        for fd in self._pipe:
+            os.close(fd)
+
+    def begin(self, spec: RunSpec) -> RunInfo:
+        """Raises AgentError when the agent refuses."""
+        run = self._client.submit(spec)
+        self._run = run.id
+        if self._told:
+            self._cancel()  # it could not be named before
+        return run
+
+    def follow(self, run: RunInfo, sink: Sink) -> RunEnd:
+        """Raises BrokenPipeError when nobody reads any more, SystemFault for a full disk; the run goes on then."""
+        try:
+            return self._client.follow(run, sink)
+        except SystemFault as error:
+            raise SystemFault(error.what, _goes_on(run.id)) from error
+
+    def code(self, ended: RunEnd) -> int:
+        """Exit code of the command."""
+        return 128 + self._signal if self._signal else ended.end.code
+
+    def _end(self, number: int, frame: FrameType | None) -> None:
+        """May come anywhere, even while we wait for a terminal that takes nothing, or inside itself."""
+        self._told += 1
+        self._signal = self._signal or number
+        times = self._told
+        if times > 2:
+            say(f"left; {_goes_on(self._run)}")
+            raise SystemExit(128 + number)
+        if self._run:
+            self._cancel()
+        say("ending the run on every pod; again to hurry" if times == 1 else "hurrying; again to leave it alone")
+
+    def _cancel(self) -> None:
+        why = f"{self._by} was told to by {signal_name(self._signal)}"
+        try:
+            self._client.cancel(self._run, hurry=self._told > 1, why=why, answered=False)
+        except AgentError:
+            pass  # the agent is gone, which is told where its answers are waited for
+
+    def _leave(self, number: int, frame: FrameType | None) -> None:
+        say(_goes_on(self._run))
+        raise SystemExit(128 + number)
+
+
+def run_to_end(client: Client, spec: RunSpec, *, label: bool) -> int:
+    """Begin a run, show what it prints and how it ends; returns the exit code. Raises AgentError."""
+    with Follower(client, spec.by) as follower:
+        run = follower.begin(spec)
+        say(f"{run.id} runs on {len(run.pods)} pod{'s' if len(run.pods) > 1 else ''}")
+        try:
+            ended = follower.follow(run, Lines(label=label, whole=len(run.outputs) > 1))
+            write_all(STDOUT, ended.text.encode(errors="surrogateescape"))
+        except BrokenPipeError:
+            return reader_gone(run.id)
+        tell_end(run.id, ended)
+        return follower.code(ended)
+
+
+def submit(args: argparse.Namespace, spec: RunSpec, directory: RunDir, client: Client | None = None) -> int:
+    """Have the agent of this pod run it, and follow or leave it alone as the options say; returns the exit code."""
+    spec = of_caller(spec, directory)
+    with client or Client(directory.path) as client:
+        if not args.detach:
+            return run_to_end(client, spec, label=args.label)
+        sys.stdout.write(client.submit(spec).id + "\n")
+        return 0
+
+
+def reader_gone(run: str) -> int:
+    say(f"nobody reads the output any more; {_goes_on(run)}")
+    return READER_GONE
+
+
+def tell_end(run: str, ended: RunEnd) -> None:
+    """On stderr: what failed, where, why, and where to read on; of a success, where its results are."""
+    end = ended.end
+    if end.code == 0:
+        if ended.results:
+            say(f"{run} is done; results on pod 0: {ended.results}")
+        return
+    where = f" ({end.where})" if end.where else ""
+    reasons = [line for line in end.why.splitlines() if line.strip()]
+    lines = [f"{run} ended with exit code {end.code}: {end.what}{where}", *reasons[:MOST_REASONS]]
+    if len(reasons) > MOST_REASONS:
+        lines.append(f"… {len(reasons) - MOST_REASONS} more lines: a4-agent status")
+    lines.append(f"logs: a4-agent logs {run}" + (f"; results on pod 0: {ended.results}" if ended.results else ""))
+    say("\n  ".join(lines))
+
+
+def _goes_on(run: str) -> str:
+    return f"{run} goes on: a4-agent logs {run}" if run else "if the run has begun it goes on: a4-agent status"

@@ -1,0 +1,119 @@
+"""`a4-agent logs`: what a run has printed, from its beginning."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from agent.client import MOST_READ, Client, RunEnd, RunInfo, skipped_words
+from agent.commands.options import pods
+from agent.commands.pod import living, need_plan, read_state, run_dir
+from agent.decide.subset import ranges, subset
+from agent.errors import MissingProgram, PeersMissing, UsageError
+from agent.output import Lines, say
+from agent.paths import RunDir
+
+DESCRIPTION = """\
+Prints what the pods have printed during RUN, by default the newest run that had the cluster for itself,
+and goes on until the run is over. Leaving ends nothing. Where the agent is gone, what this pod itself
+has printed is read from its disk.
+"""
+RUN_ID = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "logs", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("run", nargs="?", default="", metavar="RUN", help="the run's id, as a4-agent status shows it")
+    parser.add_argument(
+        "--pod", type=pods, action="extend", default=[], metavar="LIST", help="only these, such as 3 or 0,2-5"
+    )
+    parser.add_argument("--no-follow", action="store_true", help="only what there is by now")
+    parser.add_argument("--agent", action="store_true", help="the agents' own lines, too")
+    parser.add_argument("--label", action="store_true", help="put [pod] in front of every line")
+    parser.set_defaults(handler=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    directory = run_dir()
+    client = living(directory)
+    if client is None:
+        return _from_disk(args, directory)
+    with client:
+        return _from_agent(args, directory, client)
+
+
+def _from_agent(args: argparse.Namespace, directory: RunDir, client: Client) -> int:
+    run = client.find(args.run)
+    wanted = _wanted(args, directory, run)
+    sink = Lines(label=args.label, whole=len(wanted) > 1, agent=args.agent)
+    chosen = replace(run, outputs=wanted)
+    if not args.no_follow:
+        _tell_end(run, client.follow(chosen, sink))
+        return 0
+    client.catch_up(chosen, sink)
+    if run.over:
+        _tell_end(run, client.wait(run.id))
+    else:
+        say(f"{run.id} goes on")
+    return 0
+
+
+def _wanted(args: argparse.Namespace, directory: RunDir, run: RunInfo) -> tuple[int, ...]:
+    """The pods to read. Raises UsageError for those that had no part in the run."""
+    if not args.pod:
+        # Agents have something to say even where no process prints.
+        return run.outputs or ((run.lead,) if args.agent else ())
+    try:
+        chosen = subset(need_plan(directory), hosts=args.pod, lost={})
+    except UsageError as error:
+        raise UsageError(error.what.replace("--hosts", "--pod"), error.hint) from error
+    indices = tuple(peer.index for peer in chosen.peers)
+    strangers = sorted(set(indices) - set(run.pods))
+    if strangers:
+        one = len(strangers) == 1
+        raise UsageError(
+            f"pod{'' if one else 's'} {ranges(strangers)} had no part in {run.id}", f"it is on {ranges(run.pods)}"
+        )
+    return indices
+
+
+def _tell_end(run: RunInfo, ended: RunEnd) -> None:
+    where = f" ({ended.end.where})" if ended.end.where else ""
+    say(f"{run.id} ended with exit code {ended.end.code}: {ended.end.what}{where}")
+
+
+def _from_disk(args: argparse.Namespace, directory: RunDir) -> int:
+    """Without an agent nobody can ask other pods."""
+    from agent.machine.spool import read_spool
+
+    state = read_state(directory) or {}
+    index = int(state.get("index", 0))
+    if args.pod and args.pod != [str(index)]:
+        what = f"no a4-agent runs in this pod: only what this pod itself printed, pod {index}, can be read"
+        raise PeersMissing(what, "leave out --pod, or ask in another pod")
+    run = args.run or _newest(directory, state)
+    path = directory.spool(run)
+    piece = read_spool(path, 0, MOST_READ) if re.fullmatch(RUN_ID, run) else None
+    if piece is None:
+        raise MissingProgram(f"this pod has kept nothing of {run or 'any run'}", "a4-agent status lists the runs")
+    say(f"no a4-agent runs in this pod: this is what pod {index} itself printed during {run}")
+    sink = Lines(label=args.label, whole=False, agent=args.agent)
+    while piece is not None and (piece.frames or piece.skipped):
+        if piece.skipped:
+            sink.note(skipped_words(index, piece.skipped))
+        for stream, data in piece.frames:
+            sink.output(index, stream, data)
+        piece = read_spool(path, piece.next, MOST_READ)
+    sink.close()
+    return 0
+
+
+def _newest(directory: RunDir, state: Mapping[str, Any]) -> str:
+    """The run that went on last; empty when there has been none."""
+    summaries = [*state.get("runs", []), *([state["run"]] if "run" in state else [])]
+    return str(summaries[-1]["id"]) if summaries else ""

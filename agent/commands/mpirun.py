@@ -1,0 +1,50 @@
+"""`a4-agent mpirun`: a program of one's own as MPI ranks on the pods of the plan."""
+
+from __future__ import annotations
+
+import argparse
+
+from agent.commands import VerbParser
+from agent.commands.following import submit
+from agent.commands.options import add_following, add_run, count, need_command, read_spec
+from agent.commands.pod import run_dir
+
+DESCRIPTION = """\
+Runs COMMAND as MPI ranks on all pods: in the order of the plan, with each pod's environment, over the
+cluster's own SSH. What it prints is shown here as it comes; the exit code is that of the ranks.
+"""
+EPILOG = """\
+examples:
+  a4-agent mpirun -- ./all_reduce_perf -b 8 -e 8G -f 2 -g 1
+  a4-agent mpirun -np 4 -N 1 -- hostname
+"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[VerbParser]) -> None:
+    parser = subparsers.add_parser(
+        "mpirun",
+        usage="a4-agent mpirun [-h] [options] [--] COMMAND [ARGUMENT ...]",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.takes_command = True
+    parser.add_argument("-np", "-n", "--np", type=count, default=0, metavar="N", help="ranks (default: every slot)")
+    parser.add_argument(
+        "-N", "--per-node", type=count, default=0, metavar="N", help="ranks per pod (default: its GPUs)"
+    )
+    add_run(parser)
+    add_following(parser)
+    parser.set_defaults(handler=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    directory = run_dir()
+    command = need_command(args.rest, "mpirun", "./program argument")
+    spec = read_spec(args, "mpirun", command, ranks=args.np, per_node=args.per_node)
+    if args.dry_run:
+        from agent.commands.dry_run import show
+
+        return show(spec, directory)
+    return submit(args, spec, directory)

@@ -1,0 +1,99 @@
+"""Options that several verbs share, and what they mean as a RunSpec."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from agent.decide.runspec import RunSpec
+from agent.decide.setting_values import amount, whole
+from agent.errors import UsageError
+
+Value = TypeVar("Value")
+MOST_PODS = 100_000
+
+
+def checked(parse: Callable[[str], Value]) -> Callable[[str], Value]:
+    """A type for argparse that says what it takes."""
+
+    def read(text: str) -> Value:
+        try:
+            return parse(text)
+        except ValueError as wanted:
+            raise argparse.ArgumentTypeError(f"{text!r} is not {wanted}") from None
+
+    return read
+
+
+count = checked(whole(1, MOST_PODS))
+
+
+def pods(text: str) -> list[str]:
+    """The items of a list such as `0,2-5,some-name`."""
+    items = [item.strip() for item in text.split(",")]
+    if not all(items):
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of pods such as 0,2-5")
+    return items
+
+
+def add_subset(parser: argparse.ArgumentParser) -> None:
+    """Which pods: --nodes, --hosts, --exclude."""
+    group = parser.add_argument_group("which pods (default: all)")
+    add = group.add_argument
+    add("--nodes", type=count, default=0, metavar="N", help="only the first N in rank order")
+    several = {"type": pods, "action": "extend", "default": [], "metavar": "LIST"}
+    add("--hosts", **several, help="only these: indices, ranges, names, such as 0,2-5")  # type: ignore[arg-type]
+    add("--exclude", **several, help="not these")  # type: ignore[arg-type]
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """What every run can have: a subset of pods, limits, --dry-run."""
+    add_subset(parser)
+    seconds = checked(amount("3600"))
+    limits = parser.add_argument_group("limits (default: what the pod's settings say; 0: none)")
+    limits.add_argument("--timeout", type=seconds, metavar="SECONDS", help="end the run after this (124)")
+    limits.add_argument(
+        "--stall-timeout", type=seconds, metavar="SECONDS", help="end it when it is silent for this long"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="print what would be started and touch nothing")
+
+
+def add_following(parser: argparse.ArgumentParser) -> None:
+    """How its output is shown, or that it is not."""
+    parser.add_argument("--label", action="store_true", help="put [pod] in front of every line")
+    parser.add_argument("--detach", action="store_true", help="print the run's id and return at once")
+
+
+def need_command(words: Sequence[str], verb: str, example: str) -> tuple[str, ...]:
+    """Raises UsageError when there is none."""
+    if not words:
+        raise UsageError(f"{verb} needs a command", f"for example: a4-agent {verb} -- {example}")
+    return tuple(words)
+
+
+def read_spec(
+    args: argparse.Namespace, workload: str, words: Sequence[str], *, ranks: int = 0, per_node: int = 0
+) -> RunSpec:
+    """What the command line says of a run."""
+    return RunSpec(
+        workload=workload,
+        args=tuple(words),
+        nodes=args.nodes,
+        hosts=tuple(args.hosts),
+        exclude=tuple(args.exclude),
+        ranks=ranks,
+        per_node=per_node,
+        cwd=working_directory(),
+        timeout=args.timeout,
+        stall=args.stall_timeout,
+    )
+
+
+def working_directory() -> str:
+    """Raises UsageError when it has been removed."""
+    try:
+        return os.getcwd()
+    except OSError as error:
+        raise UsageError("the directory of this shell is gone", "cd to one that is there on every pod") from error

@@ -1,0 +1,139 @@
+"""The wire between a command and the agent of its pod: requests and answers, one JSON object per line."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+import time
+from collections.abc import Mapping
+from itertools import count
+from typing import Any
+
+from agent.errors import AgentError, Exit, PeerLost, PeersMissing, SystemFault
+from agent.machine.unix_socket import connect
+
+ANSWER_SECONDS = 60.0
+"""For the agent to answer what it can answer at once."""
+
+_NOBODY = "nobody listens at {}; `a4-agent run`, the ENTRYPOINT of a pod, starts one"
+
+Answer = Mapping[str, Any]
+"""`id` of the request, and `ok` or `error`."""
+
+
+class Connection:
+    """Several requests may be open at once; answers come in any order."""
+
+    def __init__(self, path: str) -> None:
+        """Raises PeersMissing where no agent listens, SystemFault for who may not ask it."""
+        self._socket = _connected(path)
+        self._poll = select.poll()
+        self._poll.register(self._socket, select.POLLIN)
+        self._wake = -1
+        self._received = bytearray()
+        self._looked = 0
+        """Bytes of `_received` that are known to hold no line end."""
+        self._numbers = count(1)
+        self._early: dict[int, Answer] = {}
+        """Answers that came while another was waited for."""
+        self.run = ""
+        """The run that all this is about, for the words when the agent dies."""
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def wake_by(self, fd: int) -> None:
+        """Wait for bytes in this pipe, too; -1: no longer for any."""
+        if self._wake >= 0:
+            self._poll.unregister(self._wake)
+        if fd >= 0:
+            self._poll.register(fd, select.POLLIN)
+        self._wake = fd
+
+    def send(self, op: str, fields: Mapping[str, Any]) -> int:
+        """Ask; returns the number that the answer will bear. Raises PeerLost."""
+        number = next(self._numbers)
+        line = json.dumps({"id": number, "op": op, **fields}, separators=(",", ":")).encode() + b"\n"
+        try:
+            self._socket.sendall(line)
+        except OSError as error:
+            raise self._gone() from error
+        return number
+
+    def answer(self, number: int, patience: float | None) -> Answer:
+        """Wait for one answer. Raises PeerLost when the agent ends, or says nothing for `patience` seconds."""
+        until = None if patience is None else time.monotonic() + patience
+        while number not in self._early:
+            answer = self._receive(None if until is None else until - time.monotonic())
+            if answer is None:
+                raise PeerLost(
+                    f"the agent of this pod has not answered for {patience:.0f} s",
+                    "a4-agent status shows whether it still gives a sign of life, and what it does",
+                )
+            self._early[answer["id"]] = answer
+        return self._early.pop(number)
+
+    def next(self, patience: float | None) -> Answer | None:
+        """Any answer that has come, or that comes within `patience` seconds. Raises PeerLost."""
+        if self._early:
+            return self._early.pop(next(iter(self._early)))
+        return self._receive(patience)
+
+    def _receive(self, patience: float | None) -> Answer | None:
+        while (end := self._received.find(b"\n", self._looked)) < 0:
+            self._looked = len(self._received)
+            ready = [fd for fd, _ in self._poll.poll(None if patience is None else max(0.0, patience) * 1000)]
+            if not ready:
+                return None
+            if self._wake in ready:
+                os.read(self._wake, 4096)  # handlers of signals run now
+            if self._socket.fileno() in ready:
+                self._received += self._more()
+        line = bytes(self._received[:end])
+        del self._received[: end + 1]
+        self._looked = 0
+        answer = json.loads(line)
+        assert isinstance(answer, dict)
+        return answer
+
+    def _more(self) -> bytes:
+        try:
+            data = self._socket.recv(262144)
+        except OSError as error:
+            raise self._gone() from error
+        if not data:
+            raise self._gone()
+        return data
+
+    def _gone(self) -> PeerLost:
+        if not self.run:
+            return PeerLost("the agent of this pod has just ended", "a4-agent status shows how")
+        return PeerLost(
+            f"the agent of this pod has ended while {self.run} was going on",
+            f"a4-agent status shows how; what this pod printed until then: a4-agent logs {self.run}",
+        )
+
+
+def content(answer: Answer) -> dict[str, Any]:
+    """What the agent says. Raises AgentError for its refusal, with its words and exit code."""
+    if "error" not in answer:
+        ok = answer["ok"]
+        assert isinstance(ok, dict)
+        return ok
+    refusal = answer["error"]
+    error = AgentError(refusal["what"], refusal.get("hint", ""))
+    error.code = Exit(refusal["code"])
+    raise error
+
+
+def _connected(path: str) -> socket.socket:
+    try:
+        return connect(path)
+    except PermissionError as error:
+        raise SystemFault("only root can ask the agent of this pod", f"{path}: {error.strerror}") from error
+    except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError) as error:
+        raise PeersMissing("no a4-agent runs in this pod", _NOBODY.format(path)) from error
+    except OSError as error:
+        raise SystemFault(f"the agent of this pod cannot be asked: {path}: {error.strerror}") from error

@@ -1,0 +1,161 @@
+"""Where the output of pods goes on its way to a person: sinks for `agent.client.Client.follow`."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from agent.errors import SystemFault
+
+STDOUT, STDERR, AGENT = 1, 2, 3
+"""Streams of what a pod prints: the workload's two, and the agent's own lines."""
+HELD_SECONDS = 0.5
+HELD_BYTES = 65536
+
+
+class Sink(Protocol):
+    """Takes what pods print. The next piece of a pod is asked for when the sink is done with the last."""
+
+    def output(self, pod: int, stream: int, data: bytes) -> None:
+        """Take some bytes; may block for as long as it likes."""
+
+    def wants(self, pod: int) -> bool:
+        """Should more of this pod be read?"""
+
+    def over(self, pod: int) -> None:
+        """This pod prints nothing more."""
+
+    def note(self, text: str) -> None:
+        """Something that the person should know."""
+
+    def idle(self) -> float | None:
+        """Called again and again; returns in how many seconds it has to be called next, None for whenever."""
+
+    def close(self) -> None:
+        """Nothing more comes of any pod."""
+
+
+class Lines:
+    """Writes each pod's stdout and stderr to ours: unchanged, or line by line (`whole`).
+
+    Whole lines are for output of several pods: lines of different pods never mix. A line that does not end is held back
+    for HELD_SECONDS or HELD_BYTES, and what was written of it is ended before another pod's line. `label` puts `[pod] `
+    in front of each. The agents' own lines are shown with `agent` only, on stderr.
+    Raises BrokenPipeError when nobody reads any more, SystemFault when writing fails otherwise.
+    """
+
+    def __init__(
+        self,
+        *,
+        label: bool = False,
+        whole: bool = True,
+        agent: bool = False,
+        stdout: int = STDOUT,
+        stderr: int = STDERR,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._label = label
+        self._whole = whole or label
+        self._targets = {STDOUT: stdout, STDERR: stderr} | ({AGENT: stderr} if agent else {})
+        self._screens = {target: _screen(target) for target in self._targets.values()}
+        self._now = now
+        self._held: dict[tuple[int, int], tuple[float, bytes]] = {}
+        """(pod, stream) → since when, and the beginning of a line."""
+        self._unended: dict[object, tuple[int, int]] = {}
+        """Screen → the (pod, stream) whose line stands there without its end."""
+
+    def output(self, pod: int, stream: int, data: bytes) -> None:
+        if stream not in self._targets:
+            return
+        if not self._whole:
+            write_all(self._targets[stream], data)
+            return
+        since, before = self._held.pop((pod, stream), (self._now(), b""))
+        text = before + data
+        end = text.rfind(b"\n") + 1
+        if end < len(text) <= end + HELD_BYTES:
+            self._held[pod, stream] = (self._now() if end else since, text[end:])
+            text = text[:end]
+        self._write((pod, stream), text)
+
+    def wants(self, pod: int) -> bool:
+        return True
+
+    def over(self, pod: int) -> None:
+        for stream in self._targets:
+            self._release((pod, stream))
+
+    def note(self, text: str) -> None:
+        say(text)
+
+    def idle(self) -> float | None:
+        now = self._now()
+        for source, (since, _) in list(self._held.items()):
+            if now - since >= HELD_SECONDS:
+                self._release(source)
+        return min((since + HELD_SECONDS - now for since, _ in self._held.values()), default=None)
+
+    def close(self) -> None:
+        for source in list(self._held):
+            self._release(source)
+
+    def _release(self, source: tuple[int, int]) -> None:
+        self._write(source, self._held.pop(source, (0.0, b""))[1])
+
+    def _write(self, source: tuple[int, int], text: bytes) -> None:
+        if not text:
+            return
+        pod, stream = source
+        target = self._targets[stream]
+        unended = self._unended.pop(self._screens[target], None)
+        if self._label:
+            text = labelled(b"[%d] " % pod, text, continued=unended == source)
+        if unended not in (None, source):
+            text = b"\n" + text
+        if not text.endswith(b"\n"):
+            self._unended[self._screens[target]] = source
+        write_all(target, text)
+
+
+def labelled(label: bytes, text: bytes, *, continued: bool = False) -> bytes:
+    """`text` with `label` in front of each line, the first excepted when it only continues one."""
+    body, end = (text[:-1], b"\n") if text.endswith(b"\n") else (text, b"")
+    first = b"" if continued else label
+    return first + body.replace(b"\n", b"\n" + label) + end
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write everything, however slow the reader. Raises BrokenPipeError when it has gone, else SystemFault."""
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[os.write(fd, view) :]
+        except BlockingIOError:
+            select.select([], [fd], [])  # somebody who shares the descriptor wants it so
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            if error.errno == errno.EIO:
+                raise BrokenPipeError(error.errno, "the terminal is gone") from error
+            raise SystemFault(f"the output cannot be written: {error.strerror}") from error
+
+
+def say(text: str) -> None:
+    """A message to the person, on stderr; nobody there to read it is no error."""
+    try:
+        write_all(STDERR, f"a4-agent: {text}\n".encode(errors="backslashreplace"))
+    except (OSError, SystemFault):
+        pass
+
+
+def _screen(fd: int) -> object:
+    """The same value for two descriptors whose output meets, as stdout and stderr on one terminal."""
+    try:
+        seen = os.fstat(fd)
+    except OSError:
+        return fd
+    return (seen.st_dev, seen.st_ino)

@@ -1,0 +1,253 @@
+"""An agent as commands see it: a real Unix socket, the protocol, and runs that do what a test says."""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import json
+import os
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+HEADER = 5
+"""Bytes that a frame takes in a spool beside its data."""
+PATIENCE = 60.0
+"""For what must happen; only a broken test waits so long."""
+
+
+class Refused(Exception):
+    """An answer that is an error."""
+
+    def __init__(self, code: int, what: str, hint: str = "") -> None:
+        super().__init__(what)
+        self.error = {"code": code, "what": what, "hint": hint}
+
+
+class FakeRun:
+    """What pods print and how it ends. All methods may be called from any thread."""
+
+    def __init__(self, agent: FakeAgent, run_id: str, spec: Mapping[str, Any], pods: list[int]) -> None:
+        self._agent = agent
+        self.id = run_id
+        self.spec = spec
+        self.pods = pods
+        self.outputs = list(pods)
+        self.frames: dict[int, list[tuple[int, bytes]]] = {pod: [] for pod in pods}
+        self.kept_from: dict[int, int] = {}
+        """Pod → number of the first frame that is still kept."""
+        self.broken: dict[int, Refused] = {}
+        """Pods whose output cannot be read."""
+        self.silent: set[int] = set()
+        """Pods whose `read` is never answered."""
+        self.over: set[int] = set()
+        self.ended: dict[str, Any] | None = None
+
+    def say(self, pod: int, data: bytes, stream: int = 1) -> None:
+        with self._agent.changed:
+            self.frames[pod].append((stream, data))
+            self._agent.changed.notify_all()
+
+    def finish(self, pod: int) -> None:
+        """This pod's part is over."""
+        with self._agent.changed:
+            self.over.add(pod)
+            self._agent.changed.notify_all()
+
+    def end(self, code: int = 0, what: str = "done", text: str = "", **more: Any) -> None:
+        """All is over."""
+        end = {"code": code, "what": what, "where": "", "why": "", "origin": "workload"}
+        end |= {name: more.pop(name) for name in ("where", "why", "origin") if name in more}
+        codes = more.pop("codes", dict.fromkeys(self.outputs, code))
+        lost = more.pop("lost", {})
+        with self._agent.changed:
+            self.over |= set(self.pods) - set(lost)
+            self.broken |= {pod: Refused(75, f"pod {pod} is lost: {why}") for pod, why in lost.items()}
+            self.ended = {
+                "end": end,
+                "text": text,
+                "codes": {str(pod): value for pod, value in codes.items()},
+                "lost": {str(pod): why for pod, why in lost.items()},
+                "results": more.pop("results", ""),
+            }
+            assert not more, more
+            self._agent.changed.notify_all()
+
+    def about(self) -> dict[str, Any]:
+        names = {str(pod): f"job-{pod}.local" for pod in self.pods}
+        return {"run": self.id, "pods": self.pods, "lead": self.pods[0], "outputs": self.outputs, "names": names}
+
+    def piece(self, pod: int, offset: int, most: int) -> dict[str, Any]:
+        """The answer to `read` as things stand."""
+        frames: list[list[Any]] = []
+        at, size, begin, after = 0, 0, offset, offset
+        for number, (stream, data) in enumerate(self.frames[pod]):
+            if at >= offset and number >= self.kept_from.get(pod, 0) and (not frames or size < most):
+                if not frames:
+                    begin = at
+                frames.append([stream, base64.b64encode(data).decode()])
+                size += len(data)
+                after = at + HEADER + len(data)
+            at += HEADER + len(data)
+        return {
+            "frames": frames,
+            "next": after,
+            "skipped": begin - offset,
+            "over": pod in self.over and after >= at,
+        }
+
+
+class FakeAgent:
+    """Listens in `directory` as long as the `with` block lasts. `submitted(run)` says what becomes of a run."""
+
+    def __init__(self, directory: Path, pods: int = 4, pid: int = 0) -> None:
+        self.directory = directory
+        self.pid = pid or os.getpid()
+        self.changed = threading.Condition()
+        self.requests: list[dict[str, Any]] = []
+        self.runs: list[FakeRun] = []
+        self.submitted: Callable[[FakeRun], None] = lambda run: None
+        self.refuse: dict[str, Refused] = {}
+        """Op → why it is refused."""
+        self.code = 0
+        """Of the job, for `release`."""
+        self._pods = pods
+        self._connections: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+        self._closing = False
+
+    def __enter__(self) -> FakeAgent:
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(self._lock, 0)
+        os.write(self._lock, f"pid {self.pid} since a moment ago\n".encode())
+        self.write("state.json", {"phase": "sleeping", "index": 1, "pods": self._pods})
+        self._listener = socket.socket(socket.AF_UNIX)
+        with self._in_directory() as path:
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+            self._listener.bind(path)
+        self._listener.listen(16)
+        self._start(self._accept)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.die()
+        os.close(self._lock)
+        for thread in self._threads:
+            thread.join(PATIENCE)
+
+    def _in_directory(self) -> Any:
+        from agent.machine.unix_socket import _short  # an address has room for 107 bytes
+
+        return _short(str(self.directory / "agent.sock"))
+
+    def write(self, name: str, data: Any) -> None:
+        (self.directory / name).write_text(json.dumps(data))
+
+    def die(self) -> None:
+        """As by SIGKILL: every connection ends."""
+        with self.changed:
+            self._closing = True
+            self.changed.notify_all()
+        for each in (self._listener, *self._connections):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for something that a client does."""
+        with self.changed:
+            assert self.changed.wait_for(condition, PATIENCE), f"it did not happen; requests: {self.requests}"
+
+    def asked(self, op: str) -> list[dict[str, Any]]:
+        return [request for request in self.requests if request["op"] == op]
+
+    # The protocol
+
+    def _start(self, work: Callable[[], None]) -> None:
+        thread = threading.Thread(target=work, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            with self.changed:
+                self._connections.append(connection)
+                if self._closing:
+                    connection.close()
+                    return
+            self._start(lambda connection=connection: self._serve(connection))  # type: ignore[misc]
+
+    def _serve(self, connection: socket.socket) -> None:
+        writing = threading.Lock()
+        with suppress(OSError), connection.makefile("rb") as lines:
+            for line in lines:
+                request = json.loads(line)
+                with self.changed:
+                    self.requests.append(request)
+                    self.changed.notify_all()
+                self._start(lambda request=request: self._answer(connection, writing, request))  # type: ignore[misc]
+
+    def _answer(self, connection: socket.socket, writing: threading.Lock, request: dict[str, Any]) -> None:
+        try:
+            if request["op"] in self.refuse:
+                raise self.refuse[request["op"]]
+            answer = {"ok": getattr(self, f"_{request['op']}")(request)}
+        except Refused as refused:
+            answer = {"error": refused.error}
+        line = json.dumps({"id": request["id"], **answer}).encode() + b"\n"
+        with writing, suppress(OSError):
+            if not self._closing:
+                connection.sendall(line)
+
+    def _run(self, run_id: str) -> FakeRun:
+        for run in reversed(self.runs):
+            if run_id in ("", run.id):
+                return run
+        raise Refused(66, f"there is no run {run_id!r}", "a4-agent status lists the runs")
+
+    def _submit(self, request: dict[str, Any]) -> dict[str, Any]:
+        spec = request["spec"]
+        run = FakeRun(self, f"{spec['workload']}-{len(self.runs)}", spec, list(range(self._pods)))
+        self.submitted(run)
+        self.runs.append(run)
+        return run.about()
+
+    def _find(self, request: dict[str, Any]) -> dict[str, Any]:
+        run = self._run(request["run"])
+        return {**run.about(), "over": run.ended is not None}
+
+    def _read(self, request: dict[str, Any]) -> dict[str, Any]:
+        run, pod = self._run(request["run"]), request["pod"]
+        with self.changed:
+            while True:
+                piece = run.piece(pod, request["offset"], request["most"])
+                news = piece["frames"] or piece["skipped"] or piece["over"] or not request["wait"]
+                if self._closing or (news and pod not in run.silent):
+                    return piece
+                if pod in run.broken and pod not in run.silent:
+                    raise run.broken[pod]
+                self.changed.wait(PATIENCE)
+
+    def _wait(self, request: dict[str, Any]) -> dict[str, Any]:
+        run = self._run(request["run"])
+        with self.changed:
+            self.changed.wait_for(lambda: run.ended is not None or self._closing, PATIENCE)
+            return run.ended or {}
+
+    def _cancel(self, request: dict[str, Any]) -> dict[str, Any]:
+        self._run(request["run"])
+        return {}
+
+    def _release(self, request: dict[str, Any]) -> dict[str, Any]:
+        return {"code": self.code}

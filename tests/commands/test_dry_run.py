@@ -1,0 +1,112 @@
+"""`--dry-run`: what would be started, and nothing is."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from agent.decide.plan import Plan, PlannedPeer
+from agent.machine.inventory import interfaces
+from tests.commands.conftest import Type
+
+pytestmark = pytest.mark.skipif(not interfaces(), reason="needs a network interface")
+needs_mpirun = pytest.mark.skipif(shutil.which("mpirun") is None, reason="needs mpirun")
+ORDER = (0, 2, 1)
+PLAN = Plan("uid.0.0", 2, tuple(PlannedPeer(i, f"job-0-{i}.local", f"10.0.0.{i}", f"node-{i}") for i in ORDER))
+
+
+@pytest.fixture
+def pod(tmp_path: Path) -> dict[str, str]:
+    """Variables of pod 1 of 3, before there is an agent."""
+    (tmp_path / "secret").write_text("0123456789abcdef" * 2 + "\n")
+    return {
+        "NNODES": "3",
+        "JOB_COMPLETION_INDEX": "1",
+        "GPUS_PER_NODE": "2",
+        "HOSTNAME_PREFIX": "job-",
+        "DOMAIN_NAME": "local",
+        "A4_JOBSET_UID": "uid",
+        "A4_SECRET_FILE": str(tmp_path / "secret"),
+        "HF_TOKEN": "hf_abcdefghij",
+    }
+
+
+@pytest.fixture
+def planned(tmp_path: Path, pod: dict[str, str]) -> dict[str, str]:
+    """The same when an agent has left a plan in which pod 2 is before pod 1, and pod 2 is lost."""
+    directory = tmp_path / "run"
+    directory.mkdir()
+    (directory / "plan.json").write_text(json.dumps(PLAN.to_json()))
+    lost = {"2": {"why": "not heard for 30 s", "since": 0.0}}
+    (directory / "state.json").write_text(json.dumps({"phase": "sleeping", "index": 1, "lost": lost}))
+    return pod
+
+
+def test_nothing_is_touched(pod: dict[str, str], tmp_path: Path, type_command: Type) -> None:
+    code, out, err = type_command("run", "none", "--dry-run", env=pod).end()
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [
+        "# none on 3 of 3 pods: 0-2",
+        "# no plan yet: pods in index order, as a guess",
+        "# nothing is started: the cluster is formed and that is all",
+    ]
+    assert sorted(os.listdir(tmp_path)) == ["secret"]
+
+
+@needs_mpirun
+def test_an_mpi_run(pod: dict[str, str], type_command: Type) -> None:
+    code, out, err = type_command("run", "connectivity", "--dry-run", "--", "--sizes", "8", env=pod).end()
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert "# pod 0 (with the programs and variables of this pod):" in lines
+    assert lines[-1] == "# pods 1-2: nothing is started, mpirun reaches them through sshd"
+    assert lines[-2].split()[0].endswith("mpirun")
+    assert " -np 6 " in lines[-2] and lines[-2].endswith("--sizes 8")
+
+
+@needs_mpirun
+def test_ones_own_mpi_program(planned: dict[str, str], type_command: Type) -> None:
+    argv = ["mpirun", "--dry-run", "-np", "3", "--exclude", "2", "./a.out", "hf_abcdefghij"]
+    code, out, err = type_command(*argv, env=planned).end()
+    assert (code, err) == (0, "")
+    assert "# mpirun on 2 of 3 pods: 0-1\n" in out
+    assert " -np 3 " in out
+    assert "./a.out ***\n" in out
+    assert "hf_abcdefghij" not in out
+
+
+def test_torchrun(planned: dict[str, str], type_command: Type) -> None:
+    argv = ["torchrun", "--dry-run", "--hosts", "0,1", "--", "train.py", "--lr", "1"]
+    code, out, err = type_command(*argv, env=planned).end()
+    assert (code, err) == (0, "")
+    assert "# pod 0:\n" in out and "# pod 1:\n" in out
+    assert out.count("train.py --lr 1\n") == 2
+
+
+def test_exec(planned: dict[str, str], type_command: Type) -> None:
+    code, out, err = type_command("exec", "--dry-run", "--nodes", "1", "hostname", "-f", env=planned).end()
+    assert (code, err) == (0, "")
+    assert out.startswith("# exec on 1 of 3 pods: 0\n")
+    assert out.endswith(" hostname -f\n")
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "words"),
+    [
+        ("exec --dry-run hostname", 75, "pod 2 is needed and lost (pod 2: not heard for 30 s)"),
+        ("exec --dry-run --hosts 7 hostname", 2, "--hosts '7' names no pod"),
+        ("run --dry-run script", 66, "no task script is mounted"),
+        ("run --dry-run nccl", 78, "nccl is not in this version"),
+    ],
+)
+def test_what_the_run_would_be_refused_for(
+    argv: str, code: int, words: str, planned: dict[str, str], type_command: Type
+) -> None:
+    more = ["--exclude", "2"] if "script" in argv else []
+    ended, out, err = type_command(*argv.split(), *more, env=planned).end()
+    assert (ended, out) == (code, "")
+    assert words in err

@@ -1,0 +1,166 @@
+"""`a4-agent exec`: many pods, one screen."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from agent.client import RunInfo
+from agent.commands.exec import FIRST_WORD_SECONDS, MOST_KEPT, NEXT_WORD_SECONDS, Collected
+from tests.commands.conftest import Type
+from tests.commands.server import FakeAgent, FakeRun
+
+Shown = pytest.CaptureFixture[str]
+
+
+def life(outputs: list[bytes], errors: dict[int, bytes] | None = None, **end: Any) -> Callable[[FakeRun], None]:
+    """What pods print, from the last to the first, and how it ends."""
+
+    def live(run: FakeRun) -> None:
+        run.pods = run.outputs = list(range(len(outputs)))
+        for pod in reversed(run.pods):
+            run.say(pod, outputs[pod])
+            if errors and pod in errors:
+                run.say(pod, errors[pod], stream=2)
+            run.say(pod, b"the agent's own\n", stream=3)
+        run.end(**end)
+
+    return live
+
+
+def test_hostnames(agent: FakeAgent, type_command: Type) -> None:
+    agent.submitted = life([b"host-%d\n" % i for i in range(4)])
+    assert type_command("exec", "hostname").end() == (0, "".join(f"{i}: host-{i}\n" for i in range(4)), "")
+
+
+def test_equal_output_is_shown_once(agent: FakeAgent, type_command: Type) -> None:
+    agent.submitted = life([b"a\nb\n", b"c\n", b"a\nb\n", b"a\nb\n"], {1: b"oh\n", 3: b"oh\n"})
+    out = "== pods 0,2-3 ==\na\nb\n== pod 1 ==\nc\n"
+    assert type_command("exec", "--", "x").end() == (0, out, "1,3: oh\n")
+
+
+def test_a_failure(agent: FakeAgent, type_command: Type) -> None:
+    agent.submitted = life(
+        [b"", b"", b"", b"x\n"], code=7, what="exec ended with exit code 7", codes={0: 0, 1: 7, 2: 7, 3: 0}
+    )
+    assert type_command("exec", "x").end() == (7, "3: x\n", "a4-agent: pods 1-2: exit code 7\n")
+
+
+def test_a_pod_that_is_lost(agent: FakeAgent, type_command: Type) -> None:
+    agent.submitted = life(
+        [b"x\n", b"x\n"], code=75, what="a pod was lost", origin="agent", codes={0: 0}, lost={1: "not heard for 30 s"}
+    )
+    code, out, err = type_command("exec", "x").end()
+    assert (code, out) == (75, "0-1: x\n")
+    assert err.splitlines()[-3:] == [
+        "a4-agent: pod 1: lost: not heard for 30 s",
+        "a4-agent: exec-0 ended with exit code 75: a pod was lost",
+        "  logs: a4-agent logs exec-0",
+    ]
+
+
+def test_one_pod_is_shown_as_it_is(agent: FakeAgent, type_command: Type) -> None:
+    agent.submitted = life([b"a\n\nb"], {0: b"warning"})
+    assert type_command("exec", "--hosts", "0", "x").end() == (0, "a\n\nb", "warning")
+
+
+def test_as_json(agent: FakeAgent, type_command: Type) -> None:
+    agent.submitted = life([b"a\xff\n", b""], {1: b"oh\n"}, code=1, what="it failed", codes={0: 0}, lost={1: "gone"})
+    code, out, err = type_command("exec", "--json", "x").end()
+    assert json.loads(out) == [
+        {"pod": 0, "name": "job-0.local", "code": 0, "stdout": "a\ufffd\n", "stderr": ""},
+        {"pod": 1, "name": "job-1.local", "code": None, "stdout": "", "stderr": "oh\n"},
+    ]
+    assert code == 1
+    assert "pod 1: lost: gone" in err
+
+
+def test_unfolded(agent: FakeAgent, type_command: Type) -> None:
+    typed = type_command("exec", "--no-fold", "x")
+    agent.until(lambda: bool(agent.asked("wait")))
+    agent.runs[0].say(2, b"first\n")
+    assert typed.stdout.readline() == b"[2] first\n"
+    agent.runs[0].say(1, b"second\n", stream=2)
+    assert typed.stderr.readline() == b"[1] second\n"
+    agent.runs[0].end()
+    assert typed.end() == (0, "", "")
+
+
+def test_ctrl_c_shows_what_has_come(agent: FakeAgent, type_command: Type) -> None:
+    typed = type_command("exec", "x")
+    agent.until(lambda: bool(agent.asked("wait")))
+    agent.runs[0].say(2, b"half\n")
+    typed.signal(signal.SIGINT)
+    agent.until(lambda: bool(agent.asked("cancel")))
+    agent.runs[0].end(130, "exec-0 was ended", origin="agent", codes=dict.fromkeys(range(4), 143))
+    code, out, err = typed.end()
+    assert (code, out) == (130, "2: half\n")
+    assert "a4-agent: pods 0-3: exit code 143 (SIGTERM)\n" in err
+
+
+def test_a_reader_that_goes(agent: FakeAgent, type_command: Type) -> None:
+    typed = type_command("exec", "x")
+    agent.until(lambda: bool(agent.asked("wait")))
+    typed.stdout.close()
+    agent.runs[0].say(0, b"x\n")
+    agent.runs[0].end()
+    assert typed.process.wait() == 141
+    assert b"Traceback" not in typed.stderr.read()
+
+
+# What is kept, and whom it waits for
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+RUN = RunInfo("exec-0", (0, 1, 2, 5), 0, (0, 1, 2, 5))
+
+
+def test_much_output_is_not_kept(capfd: Shown) -> None:
+    kept = Collected(RUN)
+    for _ in range(64):
+        for pod in (0, 1):
+            kept.output(pod, 1 + pod, b"x" * (MOST_KEPT // 64))
+    assert kept.wants(0) and kept.wants(1)
+    for stream in (2, 1):
+        kept.output(1, stream, b"y")
+    assert kept.wants(0) and not kept.wants(1)
+    told = "of what pod 1 prints, only the first 4 MiB are shown; all of it: a4-agent logs exec-0 --pod 1"
+    assert capfd.readouterr().err == f"a4-agent: {told}\n"
+
+
+def test_whom_it_waits_for(capfd: Shown) -> None:
+    clock = Clock()
+    kept = Collected(RUN, clock)
+    assert kept.idle() == FIRST_WORD_SECONDS
+    kept.over(1)
+    clock.now += FIRST_WORD_SECONDS
+    assert kept.idle() == NEXT_WORD_SECONDS
+    assert capfd.readouterr().err == "a4-agent: exec-0 waits for 3 of 4 pods: 0,2,5 (for 10 s)\n"
+    kept.over(0)
+    clock.now += NEXT_WORD_SECONDS - 1
+    assert kept.idle() == 1
+    assert capfd.readouterr().err == ""
+    clock.now += 1
+    kept.idle()
+    assert capfd.readouterr().err == "a4-agent: exec-0 waits for 2 of 4 pods: 2,5 (for 40 s)\n"
+
+
+def test_it_waits_for_nobody_when_all_have_ended(capfd: Shown) -> None:
+    clock = Clock()
+    kept = Collected(RUN, clock)
+    for pod in RUN.outputs:
+        kept.over(pod)
+    clock.now += 100
+    assert kept.idle() is None
+    assert capfd.readouterr().err == ""

@@ -1,0 +1,363 @@
+"""Runs as a person sees them who waits: run, mpirun and torchrun beside an agent that lives."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.decide.runspec import RunSpec
+from tests.commands.conftest import Type
+from tests.commands.server import FakeAgent, FakeRun, Refused
+
+VERBS = [("run", "connectivity"), ("mpirun", "--", "./a.out"), ("torchrun", "--", "train.py")]
+
+
+def mpi_life(run: FakeRun) -> None:
+    """Pod 2 leads, and prints."""
+    run.pods = [2, 0, 1, 3]
+    run.outputs = [2]
+    run.say(2, b"\x00out\n")
+    run.say(2, b"err\n", stream=2)
+    run.say(2, b"the agent's\n", stream=3)
+
+
+@pytest.mark.parametrize("argv", VERBS, ids=lambda argv: argv[0])
+def test_a_good_run(argv: tuple[str, ...], agent: FakeAgent, type_command: Type) -> None:
+    def life(run: FakeRun) -> None:
+        mpi_life(run)
+        run.end(text="a table\n", results="/gcs/results")
+
+    agent.submitted = life
+    code, out, err = type_command(*argv).end()
+    assert (code, out) == (0, "\x00out\na table\n")
+    run = agent.runs[0].id
+    assert err.splitlines() == [
+        f"a4-agent: {run} runs on 4 pods",
+        "err",
+        f"a4-agent: {run} is done; results on pod 0: /gcs/results",
+    ]
+
+
+def test_a_bad_run(agent: FakeAgent, type_command: Type) -> None:
+    def life(run: FakeRun) -> None:
+        run.outputs = [0]
+        run.end(7, "rank 3 ended 7", where="pod 1, job-1.local", why="\n".join(f"reason {i}" for i in range(20)))
+
+    agent.submitted = life
+    code, out, err = type_command("mpirun", "./a.out").end()
+    assert (code, out) == (7, "")
+    assert err.splitlines() == [
+        "a4-agent: mpirun-0 runs on 4 pods",
+        "a4-agent: mpirun-0 ended with exit code 7: rank 3 ended 7 (pod 1, job-1.local)",
+        *(f"  reason {i}" for i in range(8)),
+        "  … 12 more lines: a4-agent status",
+        "  logs: a4-agent logs mpirun-0",
+    ]
+
+
+def test_lines_of_all_pods(agent: FakeAgent, type_command: Type) -> None:
+    def life(run: FakeRun) -> None:
+        for pod in range(4):
+            run.say(pod, b"epoch ")
+        for pod in range(4):
+            run.say(pod, b"1\nlast")
+        run.end()
+
+    agent.submitted = life
+    code, out, _ = type_command("torchrun", "--label", "train.py").end()
+    assert code == 0
+    assert sorted(out.splitlines()) == sorted(f"[{i}] {text}" for i in range(4) for text in ("epoch 1", "last"))
+
+
+def test_detached(agent: FakeAgent, type_command: Type) -> None:
+    assert type_command("mpirun", "--detach", "./a.out").end() == (0, "mpirun-0\n", "")
+    assert [request["op"] for request in agent.requests] == ["submit"]
+
+
+# What is asked of the agent
+
+
+def test_what_travels(agent: FakeAgent, type_command: Type, tmp_path: Path) -> None:
+    agent.submitted = lambda run: run.end()
+    argv = "mpirun -np 4 -N 2 --nodes 2 --hosts 0-1,3 --hosts job-2 --exclude 3 --timeout 90.5 --stall-timeout 0"
+    env = {"NCCL_DEBUG": "INFO", "MINE": "é", "TERM": "xterm", "PS1": "$ ", "A4_WORKLOAD": "none", "HOME": "/root"}
+    typed = type_command(*argv.split(), "--", "./a.out", "-np", "--", "--timeout", env=env, cwd=tmp_path)
+    assert typed.end()[0] == 0
+    spec = RunSpec.from_json(agent.runs[0].spec)
+    assert spec == RunSpec(
+        "mpirun",
+        ("./a.out", "-np", "--", "--timeout"),
+        nodes=2,
+        hosts=("0-1", "3", "job-2"),
+        exclude=("3",),
+        ranks=4,
+        per_node=2,
+        env=spec.env,
+        cwd=str(tmp_path),
+        timeout=90.5,
+        stall=0.0,
+        by=f"pod 1 (pid {typed.process.pid})",
+    )
+    assert {"NCCL_DEBUG": "INFO", "MINE": "é"}.items() <= spec.env.items()
+    assert not {"TERM", "PS1", "A4_WORKLOAD", "A4_RUN_DIR", "HOME", "PATH"} & set(spec.env)
+
+
+@pytest.mark.parametrize(
+    ("argv", "command"),
+    [
+        ("exec hostname", "hostname"),
+        ("exec hostname -f --json", "hostname -f --json"),
+        ("exec -- hostname", "hostname"),
+        ("exec --nodes 2 hostname --nodes 3", "hostname --nodes 3"),
+        ("exec --nodes=2 hostname", "hostname"),
+        ("exec --no-fold -- --odd", "--odd"),
+        ("exec a -- b", "a -- b"),
+        ("exec -- -- b", "-- b"),
+        ("exec - x", "- x"),
+        ("mpirun -np 4 ./a.out -np 2", "./a.out -np 2"),
+        ("mpirun -n4 ./a.out", "./a.out"),
+        ("mpirun --np 4 --per-node 1 ./a.out", "./a.out"),
+        ("torchrun --nproc-per-node 2 -- -m package", "-m package"),
+        ("torchrun train.py --nodes 3", "train.py --nodes 3"),
+        ("run script -- --nodes 3 --", "--nodes 3 --"),
+        ("run --nodes 1 script", ""),
+        ("run script --nodes 1 --", ""),
+    ],
+)
+def test_where_the_command_begins(argv: str, command: str, agent: FakeAgent, type_command: Type) -> None:
+    agent.submitted = lambda run: run.end()
+    assert type_command(*argv.split()).end()[0] == 0
+    assert agent.runs[0].spec["args"] == command.split()
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        ("exec", "exec needs a command"),
+        ("mpirun -np 4", "mpirun needs a command"),
+        ("torchrun --", "torchrun needs a command"),
+        ("exec --odd hostname", "unrecognized arguments: --odd\n  options of the command itself go after it"),
+        ("exec --node 2 hostname", "exec -- COMMAND --option"),
+        ("exec --nodes -- hostname", "argument --nodes: expected one argument"),
+        ("exec --nodes 0 hostname", "argument --nodes: '0' is not a whole number from 1 to"),
+        ("exec --nodes two hostname", "'two' is not a whole number"),
+        ("exec --hosts 1,,2 hostname", "'1,,2' is no list of pods such as 0,2-5"),
+        ("exec --exclude= hostname", "'' is no list of pods"),
+        ("exec --timeout soon hostname", "'soon' is not a number from 0 on, such as 3600"),
+        ("exec --stall-timeout -1 hostname", "argument --stall-timeout"),
+        ("exec --json --no-fold hostname", "not allowed with"),
+        ("exec --detach hostname", "unrecognized arguments: --detach"),
+        ("mpirun -np x ./a.out", "argument -np/-n/--np: 'x' is not a whole number"),
+        ("torchrun --nproc-per-node 0 a.py", "'0' is not a whole number from 1 to"),
+        ("run script argument", "arguments of the workload go after `--`"),
+        ("run --odd script", "arguments of the workload go after `--`"),
+        ("run --order index none", "--order is for forming the cluster"),
+        ("logs --pod", "expected one argument"),
+        ("status --watch 0", "'0' is not a number of seconds above 0"),
+        ("completion zsh", "invalid choice: 'zsh'"),
+    ],
+)
+def test_bad_usage_is_told(argv: str, words: str, agent: FakeAgent, type_command: Type) -> None:
+    code, out, err = type_command(*argv.split()).end()
+    assert (code, out) == (2, "")
+    assert words in err
+    assert not agent.asked("submit")
+
+
+@pytest.mark.parametrize("argv", [*VERBS, ("exec", "hostname"), ("release",)], ids=lambda argv: argv[0])
+def test_a_refusal(argv: tuple[str, ...], agent: FakeAgent, type_command: Type) -> None:
+    busy = Refused(75, "the cluster is busy: pod 3 (pid 12) runs ddp-1 since 12 min", "follow it: a4-agent logs ddp-1")
+    agent.refuse = {"submit": busy, "release": busy}
+    code, out, err = type_command(*argv).end()
+    assert (code, out) == (75, "")
+    assert err == (
+        "a4-agent: the cluster is busy: pod 3 (pid 12) runs ddp-1 since 12 min\n  follow it: a4-agent logs ddp-1\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "argv", [("exec", "hostname"), ("mpirun", "./a.out"), ("torchrun", "a.py"), ("release",)], ids=lambda argv: argv[0]
+)
+def test_no_agent(argv: tuple[str, ...], type_command: Type) -> None:
+    code, out, err = type_command(*argv).end()
+    assert (code, out) == (69, "")
+    assert err.startswith("a4-agent: no a4-agent runs in this pod\n  nobody listens at /")
+
+
+def test_a_directory_that_is_gone(agent: FakeAgent, type_command: Type, tmp_path: Path) -> None:
+    lose = ["sh", "-c", 'mkdir gone; cd gone; rmdir ../gone; exec "$@"', "sh"]
+    code, _, err = type_command("exec", "hostname", through=lose, cwd=tmp_path).end()
+    assert (code, err) == (2, "a4-agent: the directory of this shell is gone\n  cd to one that is there on every pod\n")
+
+
+# Ending it
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_told_to_end(number: int, code: int, agent: FakeAgent, type_command: Type) -> None:
+    typed = type_command("mpirun", "./a.out")
+    agent.until(lambda: bool(agent.asked("wait")))
+    typed.signal(number)
+    agent.until(lambda: bool(agent.asked("cancel")))
+    agent.runs[0].say(0, b"last words\n")
+    agent.runs[0].end(130, "mpirun-0 was ended", origin="agent")
+    ended, out, err = typed.end()
+    assert (ended, out) == (code, "last words\n")
+    assert err.splitlines()[1:3] == [
+        "a4-agent: ending the run on every pod; again to hurry",
+        "a4-agent: mpirun-0 ended with exit code 130: mpirun-0 was ended",
+    ]
+    (request,) = agent.asked("cancel")
+    assert (request["run"], request["hurry"]) == ("mpirun-0", False)
+    name = signal.Signals(number).name
+    assert request["why"] == f"pod 1 (pid {typed.process.pid}) was told to by {name}"
+
+
+def test_told_again_and_again(agent: FakeAgent, type_command: Type) -> None:
+    typed = type_command("mpirun", "./a.out")
+    agent.until(lambda: bool(agent.asked("wait")))
+    assert typed.stderr.readline() == b"a4-agent: mpirun-0 runs on 4 pods\n"
+    for words in (b"ending the run on every pod; again to hurry", b"hurrying; again to leave it alone"):
+        typed.signal(signal.SIGINT)
+        assert typed.stderr.readline() == b"a4-agent: %s\n" % words
+    typed.signal(signal.SIGINT)
+    assert typed.end() == (130, "", "a4-agent: left; mpirun-0 goes on: a4-agent logs mpirun-0\n")
+    agent.until(lambda: len(agent.asked("cancel")) == 2)
+    assert [request["hurry"] for request in agent.asked("cancel")] == [False, True]
+
+
+def test_told_to_end_before_it_has_begun(agent: FakeAgent, type_command: Type) -> None:
+    gate = threading.Event()
+
+    def life(run: FakeRun) -> None:
+        assert gate.wait(60)
+        run.end(130)
+
+    agent.submitted = life
+    typed = type_command("run", "script")
+    agent.until(lambda: bool(agent.asked("submit")))
+    typed.signal(signal.SIGINT)
+    assert typed.stderr.readline() == b"a4-agent: ending the run on every pod; again to hurry\n"
+    gate.set()
+    assert typed.end()[0] == 130
+    (request,) = agent.asked("cancel")
+    assert (request["run"], request["hurry"]) == ("script-0", False)
+
+
+def test_told_to_end_while_nobody_reads(agent: FakeAgent, type_command: Type) -> None:
+    """Blocked in a write it still hears, and what was printed is all there in the end."""
+
+    def life(run: FakeRun) -> None:
+        run.outputs = [0]
+        for i in range(16):
+            run.say(0, b"%x" % i * 65536)
+
+    agent.submitted = life
+    typed = type_command("mpirun", "./a.out")
+    agent.until(lambda: len(agent.asked("read")) == 2)  # a pipe has room for the first piece
+    typed.signal(signal.SIGINT)
+    agent.until(lambda: bool(agent.asked("cancel")))
+    assert len(agent.asked("read")) == 2
+    agent.runs[0].end(130)
+    code, out, _ = typed.end()
+    assert code == 130
+    assert out == "".join(f"{i:x}" * 65536 for i in range(16))
+
+
+# Leaving it
+
+
+def test_a_terminal_that_hangs_up(agent: FakeAgent, type_command: Type) -> None:
+    typed = type_command("mpirun", "./a.out")
+    agent.until(lambda: bool(agent.asked("wait")))
+    typed.signal(signal.SIGHUP)
+    code, _, err = typed.end()
+    assert code == 129
+    assert err.endswith("a4-agent: mpirun-0 goes on: a4-agent logs mpirun-0\n")
+    assert not agent.asked("cancel")
+
+
+def test_under_nohup_a_hangup_is_nothing(agent: FakeAgent, type_command: Type) -> None:
+    ignoring = ["sh", "-c", "trap '' HUP; exec \"$@\"", "sh"]
+    typed = type_command("mpirun", "./a.out", through=ignoring)
+    agent.until(lambda: bool(agent.asked("wait")))
+    typed.signal(signal.SIGHUP)
+    agent.runs[0].end()
+    assert typed.end()[0] == 0
+
+
+def test_a_reader_that_goes(agent: FakeAgent, type_command: Type) -> None:
+    typed = type_command("mpirun", "./a.out")
+    agent.until(lambda: bool(agent.asked("wait")))
+    typed.stdout.close()
+    agent.runs[0].say(0, b"anybody?\n")
+    assert typed.process.wait() == 141
+    err = typed.stderr.read().decode()
+    assert err.endswith("a4-agent: nobody reads the output any more; mpirun-0 goes on: a4-agent logs mpirun-0\n")
+    assert not agent.asked("cancel")
+
+
+def test_a_full_disk(agent: FakeAgent, type_command: Type) -> None:
+    agent.submitted = lambda run: run.say(0, b"x")
+    with open("/dev/full", "wb") as full:
+        code, _, err = type_command("mpirun", "--hosts", "0", "./a.out", stdout=full).end()
+    assert code == 71
+    assert err.endswith(
+        "a4-agent: the output cannot be written: No space left on device\n  mpirun-0 goes on: a4-agent logs mpirun-0\n"
+    )
+    assert not agent.asked("cancel")
+
+
+def test_the_agent_dies(agent: FakeAgent, type_command: Type) -> None:
+    typed = type_command("run", "connectivity")
+    agent.until(lambda: bool(agent.asked("wait")))
+    agent.die()
+    code, _, err = typed.end()
+    assert code == 75
+    assert "a4-agent: the agent of this pod has ended while connectivity-0 was going on\n" in err
+
+
+class Terminal:
+    """A pseudo-terminal, and how a command gets it as its controlling terminal."""
+
+    def __init__(self) -> None:
+        self.master, slave = os.openpty()
+        self.given: dict[str, Any] = {"stdin": slave, "stdout": slave, "stderr": slave, "through": ["setsid", "-c"]}
+
+    def given_away(self) -> None:
+        """The command has it: here it is not needed any more."""
+        os.close(self.given["stdin"])
+
+    def read_until(self, words: bytes) -> None:
+        seen = b""
+        while words not in seen:
+            seen += os.read(self.master, 4096)
+
+
+def test_ctrl_c_on_a_terminal(agent: FakeAgent, type_command: Type) -> None:
+    terminal = Terminal()
+    typed = type_command("run", "script", **terminal.given)
+    terminal.given_away()
+    agent.until(lambda: bool(agent.asked("wait")))
+    os.write(terminal.master, b"\x03")
+    terminal.read_until(b"again to hurry")
+    agent.until(lambda: bool(agent.asked("cancel")))
+    agent.runs[0].end(130)
+    terminal.read_until(b"logs: a4-agent logs script-0")
+    assert typed.process.wait() == 130
+    os.close(terminal.master)
+
+
+def test_a_terminal_that_is_killed(agent: FakeAgent, type_command: Type) -> None:
+    terminal = Terminal()
+    typed = type_command("run", "script", **terminal.given)
+    terminal.given_away()
+    agent.until(lambda: bool(agent.asked("wait")))
+    os.close(terminal.master)
+    assert typed.process.wait() == 129
+    assert not agent.asked("cancel")

@@ -1,0 +1,181 @@
+"""`a4-agent logs`, beside an agent and without one; `a4-agent release`."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from agent.decide.plan import Plan, PlannedPeer
+from agent.machine.spool import FileSpool
+from tests.commands.conftest import Type
+from tests.commands.server import FakeAgent, FakeRun
+
+PLAN = Plan("uid.0.0", 8, tuple(PlannedPeer(i, f"job-{i}.local", f"10.0.0.{i}", f"node-{i}") for i in (0, 2, 1, 3, 4)))
+
+
+@pytest.fixture
+def run(agent: FakeAgent) -> FakeRun:
+    """A run of pods 0 to 3 that goes on and has printed."""
+    agent.write("plan.json", PLAN.to_json())
+    run = FakeRun(agent, "script-7", {}, [0, 1, 2, 3])
+    agent.runs = [FakeRun(agent, "old-1", {}, [0, 1, 2, 3]), run]
+    for pod in run.pods:
+        run.say(pod, b"hello from %d\n" % pod)
+        run.say(pod, b"agent %d\n" % pod, stream=3)
+    run.say(2, b"oh\n", stream=2)
+    return run
+
+
+def over(run: FakeRun) -> None:
+    run.end(7, "script ended with exit code 7", where="pod 2")
+
+
+END = "a4-agent: script-7 ended with exit code 7: script ended with exit code 7 (pod 2)\n"
+
+
+def test_the_newest_run(run: FakeRun, type_command: Type) -> None:
+    over(run)
+    code, out, err = type_command("logs").end()
+    assert code == 0
+    assert sorted(out.splitlines()) == [f"hello from {i}" for i in range(4)]
+    assert err == f"oh\n{END}"
+
+
+def test_it_follows_to_the_end(run: FakeRun, type_command: Type) -> None:
+    typed = type_command("logs", "script-7", "--pod", "2", "--label")
+    assert typed.stdout.readline() == b"[2] hello from 2\n"
+    run.say(2, b"more\n")
+    assert typed.stdout.readline() == b"[2] more\n"
+    over(run)
+    assert typed.end() == (0, "", f"[2] oh\n{END}")
+
+
+def test_what_there_is_by_now(run: FakeRun, type_command: Type) -> None:
+    code, out, err = type_command("logs", "--no-follow", "--pod", "1-2", "--pod", "job-3").end()
+    assert (code, out) == (0, "hello from 2\nhello from 1\nhello from 3\n")  # in rank order
+    assert err == "oh\na4-agent: script-7 goes on\n"
+    over(run)
+    assert type_command("logs", "--no-follow", "--pod", "0").end() == (0, "hello from 0\n", END)
+
+
+def test_the_agents_own_lines(run: FakeRun, type_command: Type) -> None:
+    over(run)
+    assert type_command("logs", "--agent", "--pod", "0").end() == (0, "hello from 0\n", f"agent 0\n{END}")
+    run.outputs = []  # as of `none`
+    assert type_command("logs", "--agent").end() == (0, "hello from 0\n", f"agent 0\n{END}")
+    assert type_command("logs").end() == (0, "", END)
+
+
+def test_leaving_ends_nothing(run: FakeRun, agent: FakeAgent, type_command: Type) -> None:
+    typed = type_command("logs")
+    agent.until(lambda: bool(agent.asked("wait")))
+    typed.signal(signal.SIGINT)
+    assert typed.end()[0] == 130
+    assert not agent.asked("cancel")
+
+
+def test_a_reader_that_goes(run: FakeRun, agent: FakeAgent, type_command: Type) -> None:
+    typed = type_command("logs")
+    agent.until(lambda: bool(agent.asked("wait")))
+    typed.stdout.close()
+    run.say(0, b"more\n")
+    assert typed.process.wait() == 141
+    assert b"Traceback" not in typed.stderr.read()
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "words"),
+    [
+        ("logs no-such", 66, "there is no run 'no-such'"),
+        ("logs --pod 9", 2, "--pod '9' names no pod: the plan has pods 0-4"),
+        ("logs --pod 3,4", 2, "pod 4 had no part in script-7\n  it is on 0-3"),
+        ("logs --pod ,", 2, "',' is no list of pods"),
+        ("logs a b", 2, "unrecognized arguments: b"),
+    ],
+)
+def test_bad_usage_is_told(argv: str, code: int, words: str, run: FakeRun, type_command: Type) -> None:
+    ended, out, err = type_command(*argv.split()).end()
+    assert (ended, out) == (code, "")
+    assert words in err
+
+
+# Without an agent
+
+
+@pytest.fixture
+def left(tmp_path: Path) -> Path:
+    """What the agent of pod 3 has left on the disk."""
+    directory = tmp_path / "run"
+    directory.mkdir()
+    runs = [{"id": "old-1"}, {"id": "script-7"}]
+    (directory / "state.json").write_text(json.dumps({"phase": "running", "index": 3, "runs": runs}))
+    for name in ("old-1", "script-7"):
+        spool = FileSpool(str(directory / "runs" / name / "spool"), 1 << 20)
+        for number in range(3):
+            spool.append(1, f"{name} {number}\n".encode() * 8000)
+        spool.append(2, b"oh\n")
+        spool.append(3, b"the agent's\n")
+        spool.close()
+    return directory
+
+
+def told(run: str) -> str:
+    return f"a4-agent: no a4-agent runs in this pod: this is what pod 3 itself printed during {run}\n"
+
+
+@pytest.mark.parametrize("argv", [[], ["script-7"], ["--pod", "3"], ["--no-follow"]], ids=" ".join)
+def test_this_pods_output_from_its_disk(argv: list[str], left: Path, type_command: Type) -> None:
+    out = "".join(f"script-7 {number}\n" * 8000 for number in range(3))
+    assert type_command("logs", *argv).end() == (0, out, f"{told('script-7')}oh\n")
+
+
+def test_an_older_run_from_the_disk(left: Path, type_command: Type) -> None:
+    code, out, err = type_command("logs", "old-1", "--agent", "--label").end()
+    assert (code, out[:13], err) == (0, "[3] old-1 0\n[", f"{told('old-1')}[3] oh\n[3] the agent's\n")
+
+
+def test_what_the_disk_no_longer_has(tmp_path: Path, type_command: Type) -> None:
+    directory = tmp_path / "run"
+    directory.mkdir()
+    (directory / "state.json").write_text(json.dumps({"index": 0, "run": {"id": "a-1"}}))
+    spool = FileSpool(str(directory / "runs" / "a-1" / "spool"), 80_000)
+    for number in range(100):
+        spool.append(1, b"%4d\n" % number * 400)
+    spool.close()
+    code, out, err = type_command("logs").end()
+    assert code == 0
+    assert out.splitlines()[-1] == "  99"
+    assert "bytes that pod 0 printed are not kept any more" in err
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "words"),
+    [
+        ("logs no-such", 66, "this pod has kept nothing of no-such\n  a4-agent status lists the runs"),
+        ("logs ../runs/old-1", 66, "this pod has kept nothing of ../runs/old-1"),
+        ("logs --pod 2", 69, "only what this pod itself printed, pod 3, can be read\n  leave out --pod"),
+    ],
+)
+def test_what_cannot_be_read_without_an_agent(argv: str, code: int, words: str, left: Path, type_command: Type) -> None:
+    ended, out, err = type_command(*argv.split()).end()
+    assert (ended, out) == (code, "")
+    assert words in err
+
+
+def test_a_pod_in_which_nothing_has_run(type_command: Type) -> None:
+    code, _, err = type_command("logs").end()
+    assert (code, err) == (66, "a4-agent: this pod has kept nothing of any run\n  a4-agent status lists the runs\n")
+
+
+# Release
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_release(force: bool, agent: FakeAgent, type_command: Type) -> None:
+    agent.code = 7
+    code, out, err = type_command("release", *(["--force"] if force else [])).end()
+    assert (code, out, err) == (0, "the cluster is released: every pod ends with the job's exit code 7\n", "")
+    assert [request["force"] for request in agent.asked("release")] == [force]

@@ -1,0 +1,74 @@
+"""`a4-agent run`: the agent, or a client of it? And what `--dry-run` shows."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+import pytest
+
+from agent.commands.run import patiently
+from tests.commands.conftest import Type
+from tests.commands.server import FakeAgent
+
+POD = {
+    "NNODES": "1",
+    "JOB_COMPLETION_INDEX": "0",
+    "GPUS_PER_NODE": "2",
+    "A4_JOBSET_UID": "uid",
+    "A4_WORKLOAD": "none",
+}
+
+
+def test_beside_an_agent_it_needs_no_settings(agent: FakeAgent, type_command: Type) -> None:
+    """As in a session of ssh, which has next to no variables."""
+    agent.submitted = lambda run: run.end()
+    assert type_command("run", "connectivity").end()[0] == 0
+    assert agent.runs[0].spec["workload"] == "connectivity"
+
+
+def test_the_workload_of_the_pod_is_the_default(agent: FakeAgent, type_command: Type) -> None:
+    """That of the agent, which is `script` here; not of the shell."""
+    agent.submitted = lambda run: run.end()
+    assert type_command("run", env=POD).end()[0] == 0
+    assert agent.runs[0].spec["workload"] == "script"
+
+
+@pytest.mark.parametrize("name", ["conectivity", "nccl", "exec"])
+def test_a_workload_that_there_is_not(name: str, agent: FakeAgent, type_command: Type) -> None:
+    code, out, err = type_command("run", name).end()
+    assert (code, out) == (78, "")
+    assert f"A4_WORKLOAD='{name}' (command line) should be one of none, connectivity, script" in err
+    assert not agent.asked("submit")
+
+
+def test_an_agent_that_has_no_door(tmp_path: Path, type_command: Type) -> None:
+    """The lock decides, and whoever waits in vain for the socket hears of it."""
+    directory = tmp_path / "run"
+    directory.mkdir(mode=0o700)
+    lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    os.write(lock, b"pid 1 since a moment ago\n")
+    code, out, err = type_command("run", "none", env=POD).end()
+    os.close(lock)
+    assert (code, out) == (75, "")
+    assert "pid 1 since a moment ago" in err
+    assert "a4-agent status" in err
+
+
+def test_the_door_opens_while_we_wait() -> None:
+    answers = iter([None, None, "here", "too late"])
+    assert patiently(lambda: next(answers), 60) == "here"
+
+
+def test_the_door_does_not_open() -> None:
+    assert patiently(lambda: None, 0.0) is None
+
+
+@pytest.mark.parametrize("option", ["--detach", "--label"])
+def test_what_only_a_client_can(option: str, tmp_path: Path, type_command: Type) -> None:
+    code, out, err = type_command("run", option, "none", env=POD).end()
+    assert (code, out) == (2, "")
+    assert f"{option} is for a run that an agent takes: in this pod none lives yet" in err
+    assert not (tmp_path / "run").exists()
