@@ -26,7 +26,7 @@ demo: ## four pods with two fake GPUs each on this machine: they form a cluster 
 	@env -u PYTHONDONTWRITEBYTECODE $(bin)/a4-agent local run --pods 4 --gpus-per-pod 2 connectivity $(ARGS)
 
 bench: ## how long a cluster takes to come up
-	@scripts/setup.sh demo
+	@scripts/setup.sh bench
 	@env -u PYTHONDONTWRITEBYTECODE $(bin)/python bench/startup.py $(ARGS)
 
 lint: ## style and types only

@@ -117,7 +117,7 @@ def test_verbs_answer_while_the_cluster_forms(start: Start) -> None:
     assert "A4_JOBSET_UID" in settings.stdout
     dry = run(0, [*AGENT, "run", "connectivity", "--dry-run"])
     assert dry.returncode == 0, dry
-    assert "--hostfile /etc/job-worker-services.txt" in dry.stdout
+    assert "--hostfile /run/a4-agent/runs/RUN-ID/hostfile" in dry.stdout
     args = run(0, [*AGENT, "run", "connectivity", "--dry-run", "--", "--repeats", "5"])
     assert "connectivity.py --repeats 5" in args.stdout, args
 
@@ -131,8 +131,8 @@ def test_verbs_answer_after_the_cluster_has_formed(start: Start) -> None:
     topology = run(1, [*AGENT, "topology"]).stdout
     assert topology.splitlines()[0].split() == ["rank", "pod", "node", "cluster", "block", "sub-block", "host"]
     assert trial.cluster.spec.pod_name(2) in run(1, [*AGENT, "peers"]).stdout
-    assert "sleeps after its run" in run(1, [*AGENT, "status"]).stdout
+    assert "sleeps between runs" in run(1, [*AGENT, "status"]).stdout
     # In an ssh session the pod's own environment is not there; the state in the run directory is.
     peer = trial.cluster.spec.pod_name(1)
     far = run(0, ["ssh", peer.split(".")[0], *AGENT, "status"], timeout=30)
-    assert "sleeps after its run" in far.stdout, far
+    assert "sleeps between runs" in far.stdout, far
