@@ -1,6 +1,6 @@
 """A client of the agent that lives in this pod: submit runs, follow them, end them.
 
-    with Client("/run/a4-agent") as client:
+    with Client() as client:
         run = client.submit(RunSpec("exec", args=("hostname",), by="a notebook"))
         ended = client.follow(run, Lines(label=True))
         print(ended.end.code)
@@ -23,7 +23,7 @@ from agent.decide.ending import JobEnd
 from agent.decide.runspec import RunSpec
 from agent.errors import AgentError
 from agent.output import Sink
-from agent.paths import DEFAULT_RUN_DIR, RunDir
+from agent.paths import RunDir, default_run_dir
 
 MOST_READ, LEAST_READ = 65536, 4096
 """Bytes of one answer."""
@@ -105,11 +105,11 @@ class RunEnd:
 
 
 class Client:
-    """One connection to the agent of this pod; `run_dir` is its A4_RUN_DIR. Not for several threads at once."""
+    """One connection to the agent of this pod; `run_dir`: by default A4_RUN_DIR. Not for several threads at once."""
 
-    def __init__(self, run_dir: str = DEFAULT_RUN_DIR) -> None:
+    def __init__(self, run_dir: str = "") -> None:
         """Raises AgentError: 69 where no agent listens, 71 for who may not ask it."""
-        self._connection = Connection(RunDir(run_dir).socket)
+        self._connection = Connection(RunDir(run_dir or default_run_dir()).socket)
 
     def close(self) -> None:
         """Leave; runs go on."""

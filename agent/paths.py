@@ -14,6 +14,11 @@ ROOT_SSH_CONFIG = "/root/.ssh/config"
 DEFAULT_RUN_DIR = "/run/a4-agent"
 
 
+def default_run_dir() -> str:
+    """That of this pod, as its environment says."""
+    return os.environ.get("A4_RUN_DIR") or DEFAULT_RUN_DIR
+
+
 class RunDir:
     """The private state of this pod (A4_RUN_DIR)."""
 

@@ -10,7 +10,6 @@
 # Signals from mpirun reach the whole process group. This shell stays until PROGRAM has ended.
 record=${A4_RANKS_DIR:?}/${OMPI_COMM_WORLD_RANK:?}
 trap : HUP INT QUIT USR1 USR2 TERM
-read -r began _ </proc/uptime
 exec 3>&2 2>/dev/null # what a shell says of a killed command is no output of PROGRAM
 (
     read -r pid _ </proc/self/stat
@@ -21,12 +20,13 @@ exec 3>&2 2>/dev/null # what a shell says of a killed command is no output of PR
 )
 code=$?
 when=
-[ $code = 0 ] || when=$(date +%s.%N) # a process more, so not for every rank
+# A process more, so not for every rank. mpirun's signals to the others come while it runs.
+[ $code = 0 ] || when=$(
+    trap '' HUP INT QUIT USR1 USR2 TERM
+    date +%s.%N
+)
 echo "ended $code $when" >>"$record"
 
-# Open MPI 5 forgets a rank that ends as soon as it is started, and then waits for it for ever.
-if [ -n "${A4_RANKS_LINGER-}" ]; then
-    read -r now _ </proc/uptime
-    [ $((${now%.*}${now#*.} - ${began%.*}${began#*.})) -ge 20 ] || sleep "$A4_RANKS_LINGER" # hundredths of a second
-fi
+# Open MPI 5 forgets a rank that ends as soon as it is started, and what a rank printed just before its end.
+[ -z "${A4_RANKS_LINGER-}" ] || sleep "$A4_RANKS_LINGER"
 exit $code

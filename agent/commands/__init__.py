@@ -16,6 +16,7 @@ VERBS = {
     "mpirun": "run a program of one's own as MPI ranks on all pods",
     "torchrun": "run a program of one's own under torchrun on all pods",
     "logs": "what a run has printed",
+    "cancel": "end a run on every pod",
     "status": "what this pod is doing, and with whom",
     "peers": "the pods of this job, in rank order",
     "topology": "who stands where: rank, pod, node and place",

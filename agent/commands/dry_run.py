@@ -7,11 +7,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from agent.commands.pod import agent_environment, guessed_plan, living, look, of_caller, read_plan, read_state
+from agent.commands.pod import agent_environment, guessed_plan, living, of_caller, read_state
 from agent.decide.masking import Masker, secret_values
 from agent.decide.plan import Plan
 from agent.decide.runspec import RunSpec
 from agent.decide.subset import ranges, subset
+from agent.environment import find_plan, look
 from agent.launch import Launch
 from agent.log import Log
 from agent.machine.host import Host
@@ -41,7 +42,7 @@ def show(spec: RunSpec, directory: RunDir) -> int:
 def describe(settings: Settings, environ: Mapping[str, str], spec: RunSpec) -> str:
     """The launch on the lead, and on the others if they have one."""
     directory = RunDir(settings.run_dir)
-    plan = read_plan(directory)
+    plan = find_plan(directory)
     losses = (read_state(directory) or {}).get("lost", {})
     lost = {int(index): str(loss["why"]) for index, loss in losses.items()}
     chosen = subset(plan or guessed_plan(settings), nodes=spec.nodes, hosts=spec.hosts, exclude=spec.exclude, lost=lost)

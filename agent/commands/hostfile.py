@@ -7,10 +7,11 @@ import os
 import sys
 
 from agent.commands.options import add_subset
-from agent.commands.pod import guessed_plan, look, need_plan, run_dir
+from agent.commands.pod import guessed_plan
 from agent.decide.hostfile import hostfile
 from agent.decide.plan import Plan
 from agent.decide.subset import subset
+from agent.environment import look, read_plan
 from agent.errors import AgentError, Exit
 from agent.machine import files
 from agent.settings import read_settings
@@ -32,7 +33,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    whole = need_plan(run_dir()) if args.order == "topology" else _by_index()
+    whole = read_plan() if args.order == "topology" else _by_index()
     plan = subset(whole, nodes=args.nodes, hosts=args.hosts, exclude=args.exclude, lost={})
     names, slots = [peer.name for peer in plan.peers], args.slots or plan.slots
     if args.json:

@@ -10,8 +10,9 @@ from typing import Any
 
 from agent.client import MOST_READ, Client, RunEnd, RunInfo, skipped_words
 from agent.commands.options import pods
-from agent.commands.pod import living, need_plan, read_state, run_dir
+from agent.commands.pod import living, read_state, run_dir
 from agent.decide.subset import ranges, subset
+from agent.environment import read_plan
 from agent.errors import MissingProgram, PeersMissing, UsageError
 from agent.output import Lines, say
 from agent.paths import RunDir
@@ -69,7 +70,7 @@ def _wanted(args: argparse.Namespace, directory: RunDir, run: RunInfo) -> tuple[
         # Agents have something to say even where no process prints.
         return run.outputs or ((run.lead,) if args.agent else ())
     try:
-        chosen = subset(need_plan(directory), hosts=args.pod, lost={})
+        chosen = subset(read_plan(), hosts=args.pod, lost={})
     except UsageError as error:
         raise UsageError(error.what.replace("--hosts", "--pod"), error.hint) from error
     indices = tuple(peer.index for peer in chosen.peers)

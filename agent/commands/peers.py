@@ -6,10 +6,11 @@ import argparse
 import sys
 from typing import Any
 
-from agent.commands.pod import need_plan, read_plan, read_state, run_dir
+from agent.commands.pod import read_state, run_dir
 from agent.decide.location import location_text
 from agent.decide.plan import Plan
 from agent.decide.tables import render
+from agent.environment import find_plan, read_plan
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -20,13 +21,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     directory = run_dir()
-    plan = read_plan(directory)
+    plan = find_plan(directory)
     state = read_state(directory) or {}
     if plan is None and state.get("missing"):
         _print_missing(state["missing"], args.json)
         return 0
     lost = {index: loss["why"] for index, loss in state.get("lost", {}).items()}
-    _print(plan or need_plan(directory), lost, args.json)
+    _print(plan or read_plan(), lost, args.json)
     return 0
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -14,7 +13,7 @@ from agent.commands import VerbParser
 from agent.commands.options import add_following, add_run, read_spec
 from agent.errors import AgentError, ClusterBusy, SettingsError, UsageError
 from agent.paths import RunDir
-from agent.settings import NOT_A_POD, WORKLOADS, examine, read_settings
+from agent.settings import NOT_A_POD, WORKLOADS, examine
 
 if TYPE_CHECKING:
     from agent.client import Client
@@ -113,7 +112,7 @@ def _submit(args: argparse.Namespace, directory: RunDir, client: Client) -> int:
 
 def _workload(name: str, environ: Mapping[str, str]) -> str:
     """The workload to run, by default that of the pod. Raises SettingsError."""
-    from agent.commands.pod import look
+    from agent.environment import look
 
     found, _ = look(environ)
     (value,) = (value for value in examine(environ, found, name).values if value.name == "A4_WORKLOAD")
@@ -124,36 +123,20 @@ def _workload(name: str, environ: Mapping[str, str]) -> str:
 
 def _be_the_agent(args: argparse.Namespace, directory: RunDir, started: float) -> int:
     """Live this pod's life. Raises ClusterBusy when an agent has taken the pod meanwhile."""
-    from agent.commands.pod import log_for, look
-
     if not os.environ.get("NNODES"):
         raise SettingsError([NOT_A_POD])
     for option in ("detach", "label"):
         if getattr(args, option):
             raise UsageError(f"--{option} is for a run that an agent takes: in this pod none lives yet")
-    found, secret = look(os.environ)
+    from agent.environment import job_from_environment, serve
+
     try:
-        settings, warnings = read_settings(os.environ, found, args.workload)
+        job = job_from_environment(args.workload)
     except SettingsError as error:
         _leave_message(error, directory)
         raise
-    from agent.lifecycle.pod import Job
-    from agent.lifecycle.serve import serve
-
-    log = log_for(settings, os.environ, secret)
-    for warning in warnings:
-        log.warning(warning)
-    spec = replace(read_spec(args, settings.workload, args.rest), by="ENTRYPOINT")
-    job = Job(
-        settings=settings,
-        environ=dict(os.environ),
-        secret=secret,
-        python=sys.executable,
-        spec=spec,
-        topology=args.order != "index",
-        started=started,
-    )
-    return serve(job, log)
+    spec = replace(read_spec(args, job.settings.workload, args.rest), by="ENTRYPOINT")
+    return serve(replace(job, spec=spec, topology=args.order != "index", started=started))
 
 
 def _leave_message(error: SettingsError, directory: RunDir) -> None:

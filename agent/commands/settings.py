@@ -6,8 +6,8 @@ import argparse
 import os
 import sys
 
-from agent.commands.pod import look
 from agent.decide.tables import render
+from agent.environment import look
 from agent.errors import Exit
 from agent.log import secret_values
 from agent.settings import Examination, Value, examine

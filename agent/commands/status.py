@@ -10,9 +10,10 @@ import sys
 import time
 
 from agent.commands.options import checked
-from agent.commands.pod import read_plan, read_state, run_dir
+from agent.commands.pod import read_state, run_dir
 from agent.commands.state_text import describe
 from agent.decide.setting_values import seconds
+from agent.environment import find_plan
 from agent.paths import RunDir
 
 CLEAR = "\x1b[H\x1b[J"
@@ -44,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _shown(directory: RunDir, *, as_json: bool, indent: int | None) -> str:
-    state, plan, alive = read_state(directory), read_plan(directory), _alive_seconds(directory)
+    state, plan, alive = read_state(directory), find_plan(directory), _alive_seconds(directory)
     if as_json:
         data = {"state": state, "alive_seconds_ago": alive, "plan": plan.to_json() if plan else None}
         return json.dumps(data, indent=indent) + "\n"

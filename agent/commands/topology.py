@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 
-from agent.commands.pod import need_plan, run_dir
 from agent.decide.location import LEVELS
 from agent.decide.plan import Plan
 from agent.decide.tables import render
+from agent.environment import read_plan
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -18,7 +18,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    plan = need_plan(run_dir())
+    plan = read_plan()
     if args.json:
         import json
 

@@ -66,7 +66,7 @@ def parse_rank(text: str) -> RankEnd:
     return RankEnd(None, refused=refused)
 
 
-def verdict(ranks: Mapping[int, RankEnd], planned: int, place: Callable[[int], int]) -> RanksVerdict:
+def ranks_verdict(ranks: Mapping[int, RankEnd], planned: int, place: Callable[[int], int]) -> RanksVerdict:
     """What the records of ranks 0 to `planned` - 1 say; `place(rank)` is the completion index of its pod."""
     known = {rank: ranks[rank] for rank in range(planned) if rank in ranks}
     failed = {rank: end for rank, end in known.items() if end.code}
@@ -102,9 +102,9 @@ def _first(failed: Mapping[int, RankEnd]) -> int | None:
     """The rank that failed first, as far as the clocks of several pods can tell."""
     if not failed:
         return None
-    times = {rank: end.when or float("inf") for rank, end in failed.items()}
-    earliest = min(times.values())
-    close = [rank for rank in failed if times[rank] == earliest or times[rank] - earliest <= CLOCKS_SECONDS]
+    earliest = min((end.when for end in failed.values() if end.when), default=0.0)
+    times = {rank: end.when or earliest for rank, end in failed.items()}  # one without a time may be the first
+    close = [rank for rank in failed if times[rank] <= earliest + CLOCKS_SECONDS]
     return min(close, key=lambda rank: (failed[rank].code in FOLLOWED, times[rank], rank))
 
 

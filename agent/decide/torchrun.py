@@ -62,7 +62,7 @@ def torchrun_end(status: int, output: str, *, python: str, port: int) -> Torchru
     text = " ".join(output.split())
     if re.search(rf"Error while finding module specification for '{MODULE}'|No module named {MODULE}\b", text):
         return TorchrunEnd(Exit.MISSING_PROGRAM, f"{python} has no torch: set A4_PYTHON to a Python that has", False)
-    if re.search(rf"EADDRINUSE|port:? {port}\D.{{0,200}}[Aa]ddress already in use", text) and str(port) in text:
+    if re.search(rf"port: {port}\D.{{0,80}}EADDRINUSE|:{port}\D.{{0,80}}[Aa]ddress already in use", text):
         return TorchrunEnd(Exit.SYSTEM, f"MASTER_PORT {port} is in use: set another one", False)
     if found := re.search(r"Root Cause \(first observed failure\):(.*)", text):
         return TorchrunEnd(code, f"torchrun ended with exit code {code}: {_root_cause(found[1])}", True)

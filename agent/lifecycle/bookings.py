@@ -34,8 +34,6 @@ class Booking:
         self.since = pod.machine.wall()
         self.until = 0.0
         self.judgement: Judgement | None = None
-        self._asked: list[Callable[[], None]] = []
-        self._begun = False
         self._waiting: list[Callable[[dict[str, Any]], None]] = []
         self._closed = False
 
@@ -71,20 +69,6 @@ class Booking:
         waiting, self._waiting = self._waiting, []
         for tell in waiting:
             tell(self.told())
-
-    def begin(self) -> None:
-        """Start every part, and only then answer who asked: a pod that is read from has heard of the run by then."""
-        self.run.start()
-        self._begun = True
-        asked, self._asked = self._asked, []
-        for tell in asked:
-            tell()
-
-    def when_begun(self, tell: Callable[[], None]) -> None:
-        if self._begun:
-            tell()
-        else:
-            self._asked.append(tell)
 
     def when_over(self, tell: Callable[[dict[str, Any]], None]) -> None:
         if self._closed:
@@ -179,6 +163,9 @@ class Bookings:
         for run_id in over[: max(0, len(self._bookings) - KEPT_BOOKINGS)]:
             del self._bookings[run_id]
 
+    def knows(self, run_id: str) -> bool:
+        return run_id in self._bookings
+
     def find(self, run_id: str) -> Booking:
         """That run, or the newest exclusive one. Raises MissingProgram (66)."""
         if run_id in self._bookings:
@@ -199,7 +186,7 @@ class Bookings:
         since = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
         return ClusterBusy(
             f"the cluster is busy: {booking.spec.by} runs {booking.run_id} since {since}",
-            f"follow it: a4-agent logs {booking.run_id}; a4-agent exec works beside it",
+            f"follow it: a4-agent logs {booking.run_id}; end it: a4-agent cancel; a4-agent exec works beside it",
         )
 
     # What pods say

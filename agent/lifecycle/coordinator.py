@@ -31,6 +31,10 @@ SETTLE_SECONDS = 2.0
 """After a worker says that it was told to end: time for our own SIGTERM to arrive, when all go."""
 
 
+FAREWELL_SECONDS = 0.5
+"""For a command that asked for the end to say so and go: it dies with its pod."""
+
+
 class Stage(Enum):
     """How far the job is."""
 
@@ -163,6 +167,7 @@ class Coordinator:
         if self._announcement is not None:
             self._announcement.confirmed(peer.index)
         if self._stage in (Stage.ENDING, Stage.LEAVING):
+            self._bookings.lost(peer.index, reason)
             return
         self._gone(peer.index, reason)
         if self._bookings.lost(peer.index, reason) or self._stage is Stage.SLEEPING:
@@ -201,7 +206,7 @@ class Coordinator:
             self._submit(RunSpec.from_json(fields.get("spec")), answer)
         elif op == "find":
             booking = self._bookings.find(str(fields.get("run", "")))
-            booking.when_begun(lambda: answer({"ok": {**booking.about(), "over": booking.judgement is not None}}))
+            answer({"ok": {**booking.about(), "over": booking.judgement is not None}})
         elif op == "wait":
             self._bookings.find(str(fields["run"])).when_over(lambda told: answer({"ok": told}))
         elif op == "cancel":
@@ -213,15 +218,24 @@ class Coordinator:
             raise ValueError("no such request")
 
     def _read(self, fields: dict[str, Any], answer: Answer) -> None:
-        index = int(fields.get("pod", 0))
+        """Asked of the pod concerned, not before it has been told to begin: else it would know nothing of the run."""
+        run_id = str(fields["run"])
+        if self._bookings.knows(run_id):
+            self._bookings.find(run_id).run.when_begun(lambda: handled(self._read_now, "read", fields, answer))
+        else:
+            self._read_now("read", fields, answer)
+
+    def _read_now(self, op: str, fields: dict[str, Any], answer: Answer) -> None:
+        index = int(fields["pod"])
         if index == 0:
-            self._parts.read(fields, answer)
+            # Later: what this pod tells itself to begin comes first.
+            self._machine.later(0, lambda: handled(lambda op, f, a: self._parts.read(f, a), op, fields, answer))
             return
         peer = self._roster.peers.get(index) if self._roster is not None else None
         if peer is None or peer.lost:
             lost = self._lost.get(str(index))
             raise PeerLost(f"pod {index} is lost: {lost['why']}" if lost else f"there is no pod {index}")
-        peer.questions.ask("read", fields, answer)
+        peer.questions.ask(op, {name: value for name, value in fields.items() if name not in ("id", "op")}, answer)
 
     def _submit(self, spec: RunSpec, answer: Answer) -> None:
         workload = find_workload(spec.workload)
@@ -232,7 +246,7 @@ class Coordinator:
         if workload.exclusive and (self._bookings.going_on or self._stage is not Stage.SLEEPING):
             raise self._bookings.busy()
         booking = self._bookings.book(spec, workload, lost=self._why_lost(), first=False)
-        booking.when_begun(lambda: answer({"ok": booking.about()}))
+        answer({"ok": booking.about()})
         self._begin(booking)
 
     def _why_lost(self) -> dict[int, str]:
@@ -258,16 +272,20 @@ class Coordinator:
             raise self._bookings.busy()
         self._pod.log.info("the cluster is released")
         answer({"ok": {"code": self._end.code if self._end is not None else int(Exit.INTERRUPTED)}})
-        self._leave_orderly(JobEnd(Exit.INTERRUPTED, "the cluster was released"))
+        self._leave_orderly(JobEnd(Exit.INTERRUPTED, "the cluster was released"), FAREWELL_SECONDS)
 
-    def _leave_orderly(self, why: JobEnd) -> None:
-        """End the runs that go on, then the job, with its recorded code if there is one."""
+    def _leave_orderly(self, why: JobEnd, pause: float = 0.0) -> None:
+        """End the runs that go on, then, `pause` seconds later, the job, with its recorded code if there is one."""
         if self._end is None:
             self._signal = why
             self._job_fails(why)
             return
         self._stage = Stage.LEAVING
-        self._bookings.cancel_all(why, self._say_end)
+
+        def leave() -> None:
+            self._machine.later(pause, self._say_end)
+
+        self._bookings.cancel_all(why, leave)
 
     # Runs
 
@@ -291,7 +309,7 @@ class Coordinator:
             self._idling.stop()
             if not booking.first:
                 self._pod.log.info(f"{booking.spec.by} runs {booking.run_id}")
-        self._preparations.when_ready(booking.run.indices, booking.begin)
+        self._preparations.when_ready(booking.run.indices, booking.run.start)
 
     def _tell(self, index: int, message: Message) -> None:
         """To one pod that takes part, this one included."""

@@ -139,7 +139,12 @@ class Part:
         else:
             code, what = int(Exit.MISSING_PROGRAM), f"{self._workload.name} cannot be started: {error}"
         self._pod.log.error(what)
-        self._finish(PartEnd(None, code, what))
+        if self._workload.fail_fast:
+            self._finish(PartEnd(None, code, what))
+            return
+        # As a shell would: this pod has failed, the others go on.
+        self._print(2, self._pod.log.masked(f"{what}\n").encode(errors="backslashreplace"))
+        self._finish(PartEnd(code, code))
 
     # Ending it
 

@@ -68,12 +68,19 @@ class Parts:
         for run_id in list(self._parts):
             self.stop(run_id, hurry=True)
 
+    def has(self, run_id: str) -> bool:
+        """Has this pod's part of that run begun, lately?"""
+        return run_id in self._parts
+
     def printed(self) -> float | None:
         """When a part of an exclusive run last printed; None when there is none."""
         times = [part.printed for part in self._parts.values() if part.exclusive and not part.over]
         return max(times) if times else None
 
     def _ended(self, run_id: str, end: PartEnd) -> None:
+        context = self._parts[run_id].context
+        if context.keep_ranks:
+            self._machine.remove_dir(context.ranks_output)  # not masked; what counts of it is in evidence.txt
         self._done(run_id, end)
         self._done_if_idle()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from agent import __version__
@@ -52,8 +52,8 @@ class Job:
     """What the command line and the environment ask of this pod."""
 
     settings: Settings
-    environ: Mapping[str, str]
-    secret: bytes
+    environ: Mapping[str, str] = field(repr=False)
+    secret: bytes = field(repr=False)
     """Empty for a job of one pod."""
     python: str
     spec: RunSpec
@@ -61,6 +61,8 @@ class Job:
     topology: bool = True
     started: float = 0.0
     """When the process started, on the machine's clock."""
+    warnings: tuple[str, ...] = ()
+    """About the settings; `serve` says them."""
 
 
 class Pod:
@@ -357,6 +359,8 @@ class Pod:
         self.phase("ended", code=code)
         if self._sshd is not None:
             self._sshd.close()
+        if code == Exit.DIRECTORY:
+            self._leave_by = self.machine.now()  # nothing can be stored there: why wait for it?
         if not self._archives and self._worth_storing():
             self.begin_archive(FORMING, self.settings.results_dir)
         exited: list[int] = []

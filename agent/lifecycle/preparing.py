@@ -85,6 +85,7 @@ class Preparations:
         timeout, stall = (settings.workload_timeout, settings.stall_timeout) if workload.exclusive else (0.0, 0.0)
         return replace(
             spec,
+            by=spec.by or "somebody",
             timeout=timeout if spec.timeout is None else spec.timeout,
             stall=stall if spec.stall is None or not workload.exclusive else spec.stall,
         )

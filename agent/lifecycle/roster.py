@@ -249,6 +249,8 @@ class Roster:
             self._drop_channel(peer, reason)
 
     def _drop_channel(self, peer: Peer, reason: str) -> None:
+        if peer.connected:
+            peer.problem_since = self._machine.now()  # until now there was none
         peer.link.detach()
         peer.connected = False
         self._failed(peer, Problem("agent", reason))

@@ -13,6 +13,7 @@ from agent.errors import Exit, MissingProgram, SystemFault
 from agent.lifecycle.part import PartEnd
 from agent.lifecycle.pod import Pod
 from agent.lifecycle.preparing import Preparations
+from agent.lifecycle.roster import beat_seconds
 from agent.lifecycle.task import KILL_SECONDS, term_seconds
 from agent.machine.api import Timer
 from agent.workloads.base import Judgement, Mpi, Outcome, RunContext, Workload
@@ -79,6 +80,9 @@ class Run:
         self._cause: JobEnd | None = None
         self._stopped = False
         self._told_others = False
+        self._begun = False
+        self._waiting: list[Callable[[], None]] = []
+        """What is to be done when every pod has been told to begin."""
         self._judged = False
         self._timers: list[Timer] = []
         self._evidence: dict[int, str] | None = None
@@ -102,6 +106,7 @@ class Run:
         """Refuses pods that differ where they must not, else starts every part; nothing if it was ended before."""
         if self._judged:
             return
+        self._begun = True
         refused = self._preparations.differences(self.context, self.workload)
         if refused is not None:
             self.cancel(refused)
@@ -116,10 +121,23 @@ class Run:
         message = {"type": "start", "run": self.run_id, "spec": spec.to_json(), "pods": self.indices}
         for index in self.indices:
             self._tell(index, message)
+        self._tell_waiting()
         if spec.timeout:
             self._after(spec.timeout, lambda: self._hit(f"the time limit of {spec.timeout:g} s"))
         if spec.stall:
             self._after(spec.stall, lambda: self._look_for_silence(spec.stall or 0.0))
+
+    def when_begun(self, action: Callable[[], None]) -> None:
+        """Call it when every pod has been told to begin, or when the run is over without."""
+        if self._begun or self._judged:
+            action()
+        else:
+            self._waiting.append(action)
+
+    def _tell_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for action in waiting:
+            action()
 
     # What pods say
 
@@ -207,6 +225,7 @@ class Run:
         self._judged = True
         self._cancel_timers()
         self._over(self._judgement())
+        self._tell_waiting()
 
     def _judgement(self) -> Judgement:
         lead = self.ends.get(self.context.lead, PartEnd())
@@ -237,11 +256,14 @@ class Run:
     # Limits
 
     def _look_for_silence(self, limit: float) -> None:
-        silent = self._machine.now() - self._printed()
-        if silent >= limit:
+        settings = self._pod.settings
+        # What workers print is known with their next beat.
+        late = beat_seconds(settings.lease, settings.nnodes) if self.indices != [0] else 0.0
+        left = limit + late - (self._machine.now() - self._printed())
+        if left <= 0:
             self._hit(f"the limit of {limit:g} s without a line of output")
         else:
-            self._after(limit - silent, lambda: self._look_for_silence(limit))
+            self._after(left, lambda: self._look_for_silence(limit))
 
     def _hit(self, which: str) -> None:
         """A limit: first everybody says what hangs, then the run ends."""

@@ -192,8 +192,12 @@ class Worker:
     # What commands ask
 
     def _handle(self, op: str, fields: dict[str, Any], answer: Answer) -> None:
-        """What this pod printed it knows itself; everything else the coordinator knows."""
-        if op == "read" and int(fields.get("pod", self._settings.index)) == self._settings.index:
+        """What this pod printed it knows itself; everything else the coordinator knows.
+
+        Such as whether a run that has not begun here is going to.
+        """
+        own = op == "read" and int(fields["pod"]) == self._settings.index
+        if own and (self._parts.has(str(fields["run"])) or self._pod.plan is None):
             self._parts.read(fields, answer)
         elif self._pod.plan is None:
             raise PeersMissing("the cluster is not formed yet", "a4-agent status shows what this pod waits for")
@@ -333,6 +337,8 @@ class Worker:
     def _coordinator_lost(self, silent: float) -> None:
         if self._end is not None:
             self._pod.log.info("the coordinator is gone and the result is known: this pod ends too")
+            gone = f"the coordinator, pod 0, has not been heard for {silent:.0f} s: the cluster is over, this pod ends"
+            self._questions.give_up(refusal(PeerLost(gone)))
             self._leave()
             return
         self.fail(PeerLost(f"the coordinator has not been heard for {silent:.0f} s"))

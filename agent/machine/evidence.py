@@ -199,7 +199,7 @@ def _with_dumps(spy: str, processes: Sequence[ProcessSeen], deadline: float) -> 
 
         return dump
 
-    pythons = [process.pid for process in processes if process.is_python]
+    pythons = [process.pid for process in processes if process.is_python and not process.is_ours]
     in_time([job(pid) for pid in pythons], MOST_DUMPS, deadline)
     late = dict.fromkeys(pythons, ("", "no time was left for it")) | found
     return [

@@ -13,6 +13,8 @@ MOST_SUMMARY = 2048
 MOST_SUMMARY_LINE = 240
 SUMMARY_FRAMES = 3
 SUMMARY_PROGRAM = 60
+OURS = re.compile(r"/(last-words\.py|rank\.sh) ")
+"""Programs of the agent that stand before a rank's own and wait for its end."""
 STATES = {
     "R": "running",
     "S": "sleeping",
@@ -65,6 +67,11 @@ class ProcessSeen:
     no_dump: str = ""
     """Why there is no dump although one was tried."""
 
+    @property
+    def is_ours(self) -> bool:
+        """Nobody asks where it is."""
+        return OURS.search(self.program) is not None
+
 
 def render(title: str, processes: Sequence[ProcessSeen], notes: Sequence[str]) -> Evidence:
     """Ranks come first; each process has its share of the space."""
@@ -73,15 +80,18 @@ def render(title: str, processes: Sequence[ProcessSeen], notes: Sequence[str]) -
     for done, block in enumerate(blocks):
         share = (MOST_TEXT - len(text.encode())) // (len(blocks) - done)
         text += shortened(f"\n{block}\n", share)
-    lines = [shortened(_summary(process), MOST_SUMMARY_LINE) for process in in_order(processes)]
+    asked_for = [process for process in in_order(processes) if not process.is_ours]
+    lines = [shortened(_summary(process), MOST_SUMMARY_LINE) for process in asked_for]
     return Evidence(text, shortened("".join(f"{line}\n" for line in lines or notes), MOST_SUMMARY))
 
 
 def in_order(processes: Sequence[ProcessSeen]) -> list[ProcessSeen]:
-    """The rank programs by rank, then what has no rank, then children of rank programs, which inherit the rank."""
-    ranks = {process.pid: process.rank for process in processes}
+    """The rank programs by rank, then what has no rank, children of rank programs, which inherit the rank, and ours."""
+    ranks = {process.pid: process.rank for process in processes if not process.is_ours}
 
     def key(process: ProcessSeen) -> tuple[int, int, int]:
+        if process.is_ours:
+            return 3, process.rank or 0, process.pid
         if process.rank is None:
             return 1, 0, process.pid
         return (2 if ranks.get(process.ppid) == process.rank else 0), process.rank, process.pid

@@ -26,7 +26,7 @@ IDLE_SOCKET_SECONDS = 3600.0  # paramiko wakes ten times a second otherwise
 UNACKNOWLEDGED_MILLISECONDS = 30_000
 """A peer whose machine confirms nothing for so long is cut off, so that no writer waits longer."""
 PIECE = 16384
-FLUSH_SECONDS = 0.05
+FLUSH_SECONDS = 0.01
 KEX = ("curve25519-sha256@libssh.org", "curve25519-sha256")
 CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr")
 

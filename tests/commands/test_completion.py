@@ -102,6 +102,7 @@ def test_every_workload() -> None:
 def test_runs(runs: Path) -> None:
     assert completed("logs", "", run_dir=runs)[-2:] == ["mpirun-1a2b", "script-3c4d"]
     assert completed("logs", "mp", run_dir=runs) == ["mpirun-1a2b"]
+    assert completed("cancel", "mp", run_dir=runs) == ["mpirun-1a2b"]
     assert completed("logs", "--label", "scr", run_dir=runs) == ["script-3c4d"]
     assert completed("status", "scr", run_dir=runs) == []
 

@@ -1,4 +1,4 @@
-"""`a4-agent logs`, beside an agent and without one; `a4-agent release`."""
+"""`a4-agent logs`, beside an agent and without one; `a4-agent cancel` and `release`."""
 
 from __future__ import annotations
 
@@ -170,7 +170,38 @@ def test_a_pod_in_which_nothing_has_run(type_command: Type) -> None:
     assert (code, err) == (66, "a4-agent: this pod has kept nothing of any run\n  a4-agent status lists the runs\n")
 
 
-# Release
+# Cancel and release
+
+
+def going_on(agent: FakeAgent) -> FakeRun:
+    agent.runs = [FakeRun(agent, "mpirun-1a2b", {}, [0, 1, 2, 3])]
+    return agent.runs[0]
+
+
+@pytest.mark.parametrize("hurry", [False, True])
+@pytest.mark.parametrize("named", [False, True])
+def test_cancel(named: bool, hurry: bool, agent: FakeAgent, type_command: Type) -> None:
+    run = going_on(agent)
+    typed = type_command("cancel", *([run.id] if named else []), *(["--hurry"] if hurry else []))
+    agent.until(lambda: bool(agent.asked("cancel")))
+    request = agent.asked("cancel")[0]
+    assert (request["run"], request["hurry"]) == (run.id, hurry)
+    run.end(130, "ended")
+    code, out, err = typed.end()
+    assert (code, out) == (0, "")
+    assert err.splitlines()[-1] == f"a4-agent: {run.id} ended with exit code 130: ended"
+
+
+def test_cancel_of_what_is_over(agent: FakeAgent, type_command: Type) -> None:
+    run = going_on(agent)
+    run.end()
+    assert type_command("cancel").end() == (0, "", f"a4-agent: {run.id} is over already\n")
+    assert not agent.asked("cancel")
+
+
+def test_cancel_of_what_is_not_there(agent: FakeAgent, type_command: Type) -> None:
+    going_on(agent)
+    assert type_command("cancel", "mpirun-00000000").end()[0] == 66
 
 
 @pytest.mark.parametrize("force", [False, True])

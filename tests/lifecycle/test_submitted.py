@@ -57,6 +57,23 @@ def test_a_run_from_any_pod(index: int) -> None:
         assert "run" not in pod.state()
 
 
+@pytest.mark.parametrize("index", [0, 2])
+@pytest.mark.parametrize("workload", ["script", "exec", "torchrun"])
+def test_a_reader_may_come_before_the_run_begins(index: int, workload: str) -> None:
+    world = sleeping()
+    for pod in world.pods:
+        pod.life = Life(seconds=3, output=f"hello from {pod.index}\n".encode())
+    client = world.pod(index).agent.client()
+    client.ask("submit", spec={"workload": workload, "args": ["x"]})
+    world.until(lambda: 1 in client.answers)
+    run_id = client.answers[1]["ok"]["run"]
+    numbers = [client.ask("read", run=run_id, pod=of, offset=0, most=9999, wait=True) for of in range(4)]
+    world.until(lambda: set(numbers) <= set(client.answers))
+    for of, number in enumerate(numbers):
+        frames = client.answers[number]["ok"]["frames"]
+        assert [base64.b64decode(text) for stream, text in frames if stream == 1] == [f"hello from {of}\n".encode()]
+
+
 def test_one_after_the_other() -> None:
     world = sleeping()
     for code in (0, 7, 0):

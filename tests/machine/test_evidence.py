@@ -265,6 +265,14 @@ def test_rank_programs_come_first_and_their_children_last() -> None:
     assert [process.pid for process in in_order(processes)] == [5, 3, 2, 1, 4]
 
 
+def test_what_stands_before_a_rank_program_comes_last_and_is_in_no_summary() -> None:
+    keep = seen(2, rank=0, program="/usr/bin/python3 -IS /opt/entrypoints/last-words.py /run/x sh /run/rank.sh ./a.out")
+    record = seen(3, rank=0, ppid=2, program="sh /run/a4-agent/rank.sh ./a.out")
+    processes = [seen(1), keep, record, seen(4, rank=0, ppid=3), seen(5, rank=0, ppid=4)]
+    assert [process.pid for process in in_order(processes)] == [4, 1, 5, 2, 3]
+    assert render("title", processes, []).summary == "rank 0: pid 4 prog: S\npid 1 prog: S\nrank 0: pid 5 prog: S\n"
+
+
 def test_a_process_with_all_that_can_be_known_of_it() -> None:
     thread = ThreadSeen(8, "NCCL proxy", "D", "nfs_wait", "read", ("nfs_wait", "nfs_read"))
     dump = 'Python v3.11.7 (/usr/bin/python3)\n\nThread 7 (idle): "MainThread"\n    f (a.py:1)'

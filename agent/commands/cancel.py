@@ -1,0 +1,35 @@
+"""`a4-agent cancel`: end a run that nobody follows any more."""
+
+from __future__ import annotations
+
+import argparse
+import socket
+
+from agent.client import Client
+from agent.commands.pod import run_dir
+from agent.output import say
+
+DESCRIPTION = """\
+Ends RUN on every pod, by default the run that has the cluster for itself, as Ctrl-C would where it was
+started; returns when nothing of it is left.
+"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser("cancel", description=DESCRIPTION)
+    parser.add_argument("run", nargs="?", default="", metavar="RUN", help="the run's id, as a4-agent status shows it")
+    parser.add_argument("--hurry", action="store_true", help="SIGKILL at once, without the time to end well")
+    parser.set_defaults(handler=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    with Client(run_dir().path) as client:
+        found = client.find(args.run)
+        if found.over:
+            say(f"{found.id} is over already")
+            return 0
+        client.cancel(found.id, hurry=args.hurry, why=f"a4-agent cancel on {socket.gethostname()}")
+        say(f"ending {found.id} on {len(found.pods)} pods")
+        end = client.wait(found.id).end
+    say(f"{found.id} ended with exit code {end.code}: {end.what}")
+    return 0

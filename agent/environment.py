@@ -1,0 +1,160 @@
+"""What a program finds around it in a pod: settings, facts, plan, mpirun. And how it becomes the resident agent."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from agent.decide.masking import secret_values
+from agent.decide.plan import Plan
+from agent.decide.runspec import RunSpec
+from agent.errors import MissingProgram, PeersMissing, SystemFault
+from agent.log import Log
+from agent.machine import files
+from agent.machine.secret import read_secret
+from agent.paths import RunDir, default_run_dir
+from agent.settings import BUCKET, TASK_SCRIPTS, Found, Settings, read_settings
+
+if TYPE_CHECKING:
+    from agent.decide.facts import Facts
+    from agent.decide.mpirun import Mpi
+    from agent.lifecycle.pod import Job
+
+NO_AGENT = "no a4-agent has run in this pod yet"
+
+
+def job_from_environment(
+    workload: str = "", args: Sequence[str] = (), *, environ: Mapping[str, str] | None = None
+) -> Job:
+    """The job that this pod is part of. Its first run is `workload` with `args`, by default what A4_WORKLOAD says.
+
+    `environ`: in place of this process's environment. Raises SettingsError that lists everything that is wrong.
+    """
+    environ = dict(os.environ if environ is None else environ)
+    found, secret = look(environ)
+    settings, warnings = read_settings(environ, found, workload)
+    from agent.lifecycle.pod import Job
+
+    return Job(
+        settings=settings,
+        environ=environ,
+        secret=secret,
+        python=sys.executable,
+        spec=RunSpec(settings.workload, tuple(args), by="ENTRYPOINT"),
+        started=time.monotonic(),
+        warnings=warnings,
+    )
+
+
+def serve(job: Job) -> int:
+    """Live this pod's life as its resident agent, to the exit code that the pod is to end with.
+
+    What goes wrong with the job ends it on every pod, and is said in the log and in that code. Once in a process, in
+    its main thread: SIGTERM, SIGINT and SIGHUP are the agent's from then on. Raises ClusterBusy when an agent lives in
+    this pod already, SystemFault when the run directory cannot be had.
+    """
+    from agent.lifecycle.serve import serve as live
+
+    log = log_for(job.settings, job.environ, job.secret)
+    for warning in job.warnings:
+        log.warning(warning)
+    return live(job, log)
+
+
+def look(environ: Mapping[str, str]) -> tuple[Found, bytes]:
+    """What the settings depend on, and the job's secret (empty when there is none to be had)."""
+    script = next((path for path in TASK_SCRIPTS if os.path.exists(path)), "")
+    bucket = _is_mounted(BUCKET)
+    try:
+        secret = read_secret(environ.get("A4_SECRET_FILE") or "/etc/a4-agent/secret/job-secret")
+    except ValueError as error:
+        return Found(script, str(error), bucket), b""
+    return Found(script, bucket=bucket), secret
+
+
+def _is_mounted(path: str) -> bool:
+    """Does not look at the directory itself: a bucket that hangs must not hold us."""
+    mounts = files.read("/proc/self/mountinfo") or ""
+    return any(line.split(" ")[4:5] == [path] for line in mounts.splitlines())
+
+
+def log_for(settings: Settings, environ: Mapping[str, str], secret: bytes) -> Log:
+    """The log of this pod's agent: labelled, and blind to secrets."""
+    # Whoever prints the secret may leave out the newline at its end.
+    text = secret.decode(errors="replace").strip()
+    secrets = secret_values(environ) | ({text} if text else set())
+    log = Log(settings.log_level, settings.log_format, secrets=secrets)
+    log.labels = {"pod": f"{settings.index}/{settings.nnodes}", "job": settings.job_identifier}
+    return log
+
+
+def read_plan(run_dir: str = "") -> Plan:
+    """The plan that this pod has. `run_dir`: by default A4_RUN_DIR.
+
+    Raises PeersMissing while the cluster is not formed, SystemFault when the plan cannot be read.
+    """
+    directory = RunDir(run_dir or default_run_dir())
+    plan = find_plan(directory)
+    if plan is not None:
+        return plan
+    hint = "a4-agent status shows what this pod waits for" if load(directory.state) else NO_AGENT
+    raise PeersMissing("there is no plan yet: the cluster is not formed", hint)
+
+
+def find_plan(directory: RunDir) -> Plan | None:
+    """The plan that this pod has; None before there is one."""
+    data = load(directory.plan)
+    try:
+        return Plan.from_json(data) if data else None
+    except (ValueError, KeyError, TypeError) as error:
+        raise _damaged(directory.plan, error) from error
+
+
+def read_facts(run_dir: str = "") -> Facts:
+    """What the agent of this pod knows of it: index, address, interface and the like. `run_dir`: by default A4_RUN_DIR.
+
+    Raises PeersMissing before there are facts, SystemFault when they cannot be read.
+    """
+    from agent.decide.facts import Facts
+
+    path = RunDir(run_dir or default_run_dir()).facts
+    data = load(path)
+    if data is None:
+        raise PeersMissing("there are no facts of this pod yet", NO_AGENT)
+    try:
+        return Facts.from_json(data)
+    except (ValueError, KeyError, TypeError) as error:
+        raise _damaged(path, error) from error
+
+
+def find_mpi(path: str = "") -> Mpi:
+    """Open MPI's mpirun on the search path `path`, by default PATH. Raises MissingProgram when none can be used."""
+    from agent.decide.mpirun import mpi_of
+    from agent.machine.inventory import inventory
+
+    mpi = mpi_of(inventory(path or os.environ.get("PATH") or os.defpath))
+    if mpi is None or mpi.problem:
+        raise MissingProgram(mpi.problem if mpi else "mpirun says nothing of itself", "Open MPI 4 or 5 is needed")
+    return mpi
+
+
+def load(path: str) -> dict[str, Any] | None:
+    """A file of the agent's state; None when there is none. Raises SystemFault when it cannot be read."""
+    try:
+        text = files.read(path)
+        data = json.loads(text) if text else None
+    except PermissionError as error:
+        raise SystemFault(f"{path} cannot be read: only root can ask the agent") from error
+    except ValueError as error:
+        raise _damaged(path, error) from error
+    if data is not None and not isinstance(data, dict):
+        raise _damaged(path, "it is no JSON object")
+    return data
+
+
+def _damaged(path: str, why: object) -> SystemFault:
+    return SystemFault(f"{path} is damaged: {why}", "the next start of the agent writes it anew")

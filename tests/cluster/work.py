@@ -1,0 +1,91 @@
+"""Work in a sleeping cluster, as a person in `kubectl exec` does it."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import IO, Any
+
+from agent.local.running import Running
+from tests.cluster.conftest import END_SECONDS, RUN_DIR, Start, Trial
+
+AGENT = (sys.executable, "-m", "agent")
+SCRIPT = 'exec "$@"\n'
+"""The mounted task script: `a4-agent run script -- COMMAND …` runs any command on every pod."""
+SHELL = ("script", "--", "bash", "-c")
+MARKED = "grep -lz ^A4_RUN= /proc/[0-9]*/environ 2>/dev/null"
+"""Processes of any run."""
+GATE = "until test -e /tmp/go; do sleep 0.02; done"
+"""What a run does until `open_gate`."""
+
+
+def sleeping(start: Start, pods: int = 4, **more: Any) -> Trial:
+    """A cluster that has formed, ended its first run (by default `none`), and sleeps."""
+    env = {"SLEEP_INFINITY": "true", **more.pop("env", {})}
+    trial = start(pods, **{"arguments": ("none",), "script": SCRIPT, **more}, env=env)
+    for index in range(pods):
+        trial.until(index, f'grep -qs \'"phase": "sleeping"\' {RUN_DIR}/state.json')
+    return trial
+
+
+def agent(
+    trial: Trial, index: int, *words: str, env: Mapping[str, str] | None = None, cwd: str = "/"
+) -> subprocess.CompletedProcess[str]:
+    """`a4-agent WORDS` typed in a pod, to its end."""
+    return trial.cluster.exec(index, ["env", "-C", cwd, *AGENT, *words], env=env, timeout=END_SECONDS)
+
+
+@contextmanager
+def following(
+    trial: Trial, index: int, *words: str, env: Mapping[str, str] | None = None
+) -> Iterator[tuple[Running, str]]:
+    """A command that submits a run and follows it: that command, and the id of the run."""
+    with trial.cluster.popen(index, [*AGENT, *words], env=env) as client:
+        said = read_until(client.stderr, b"\n").split()
+        assert said[2:4] == [b"runs", b"on"], said
+        yield client, said[1].decode()
+
+
+def read_until(file: IO[bytes], end: bytes) -> bytes:
+    """What comes, up to `end`, and not a byte more."""
+    seen = bytearray()
+    while not seen.endswith(end):
+        ready, _, _ = select.select([file], [], [], END_SECONDS)
+        byte = os.read(file.fileno(), 1) if ready else b""
+        assert byte, f"{end!r} did not come, but {bytes(seen)!r}"
+        seen += byte
+    return bytes(seen)
+
+
+def open_gate(trial: Trial, *indices: int) -> None:
+    """Let runs go on that wait at the gate, in these pods or in all."""
+    for index in indices or range(trial.cluster.spec.pods):
+        trial.cluster.exec(index, ["touch", "/tmp/go"])
+
+
+def marked(trial: Trial, *indices: int) -> dict[int, str]:
+    """Processes of runs, by the pods that have some."""
+    shown = {index: trial.cluster.exec(index, ["bash", "-c", MARKED]).stdout for index in indices}
+    return {index: text for index, text in shown.items() if text}
+
+
+def state(trial: Trial, index: int = 0) -> dict[str, Any]:
+    """What `a4-agent status --json` says of a pod's state."""
+    shown = agent(trial, index, "status", "--json")
+    assert shown.returncode == 0, shown
+    data: dict[str, Any] = json.loads(shown.stdout)["state"]
+    return data
+
+
+def order(trial: Trial) -> list[int]:
+    """Completion indices in the order of the plan."""
+    return [peer["index"] for peer in json.loads(trial.cluster.read(0, f"{RUN_DIR}/plan.json"))["peers"]]
+
+
+def hostnames(trial: Trial, *indices: int) -> list[str]:
+    return [trial.cluster.spec.node_name(index) for index in indices]

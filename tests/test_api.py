@@ -1,0 +1,196 @@
+"""The library: docs/api.md is what `agent` exports, and its examples run."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import inspect
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import agent
+from agent.local.client import LocalCluster
+from agent.local.spec import ClusterSpec
+from agent.paths import DEFAULT_RUN_DIR
+from tests.test_architecture import HEAVY
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs/api.md").read_text()
+NAMES = [name for name in agent.__all__ if name != "__version__"]
+SECONDS = 60.0
+"""Guards against hanging."""
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="makes namespaces and mounts")
+
+
+def documented() -> dict[str, str]:
+    """Name → signature as it is written, empty for none: of each item, and of each row of the errors' table."""
+    items = re.findall(r"^\* `(\w+)(\([^`]*\))?`", PAGE, re.MULTILINE)
+    errors = re.findall(r"^\| `(\w+)` \| \d+ \|", PAGE, re.MULTILINE)
+    names = [name for name, _ in items] + errors
+    assert len(names) == len(set(names)), "one place for each name"
+    return {name: " ".join(call.split()) for name, call in items} | dict.fromkeys(errors, "")
+
+
+def signature(name: str) -> str:
+    """As the page writes it: without types."""
+    found = inspect.signature(getattr(agent, name))
+    bare = [each.replace(annotation=each.empty) for each in found.parameters.values()]
+    text = str(found.replace(parameters=bare, return_annotation=found.empty))
+    return text.replace("<factory>", "{}")
+
+
+def blocks(marker: str) -> list[tuple[str, str]]:
+    """Each script that the page marks so, and what the page says that it prints."""
+    block = r"((?:(?:    .*)?\n)+)"
+    found = re.findall(rf"^<!-- {marker} -->\n\n{block}(?:prints\n\n{block})?", PAGE, re.MULTILINE)
+    return [(inspect.cleandoc("\n" + code), inspect.cleandoc("\n" + printed)) for code, printed in found]
+
+
+def agrees(wanted: str, got: str) -> bool:
+    """`...` stands for anything, as in doctests."""
+    return doctest.OutputChecker().check_output(wanted + "\n", got, doctest.ELLIPSIS)
+
+
+def run_python(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=SECONDS)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+# Names
+
+
+def test_the_page_lists_the_public_names() -> None:
+    assert set(documented()) == set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_page_tells_how_to_call_it(name: str) -> None:
+    written = documented()[name]
+    if written or inspect.isfunction(getattr(agent, name)):
+        given, _, rest = written.partition(", …")
+        assert signature(name).startswith(given)
+        assert rest or written == signature(name)
+
+
+@pytest.mark.parametrize("name", ["Client", "LocalCluster", "Sink"])
+def test_the_page_tells_how_to_call_methods(name: str) -> None:
+    (text,) = re.findall(rf"^\* `{name}\b(.*\n(?:  .*\n)*)", PAGE, re.MULTILINE)
+    calls = re.findall(r"`(\w+)\(([^`]*)\)`", text)
+    assert len(calls) > 4
+    for method, written in calls:
+        given = [each.replace(annotation=each.empty) for each in parameters(getattr(getattr(agent, name), method))]
+        assert set(written.split(", ")) <= {"", "*", *map(str, given)}, f"{name}.{method}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_public_name_says_what_it_is(name: str) -> None:
+    text = getattr(agent, name).__doc__ or ""
+    assert text and not text.startswith(f"{name}(")  # what dataclasses and tuples say of themselves
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_public_name_is_fully_typed(name: str) -> None:
+    for function in functions(getattr(agent, name)):
+        untyped = [each.name for each in parameters(function) if each.annotation is each.empty]
+        assert not untyped and "return" in function.__annotations__, f"{function.__qualname__}: {untyped}"
+
+
+def parameters(function: Callable[..., object]) -> list[inspect.Parameter]:
+    found = inspect.signature(function).parameters.values()
+    return [each for each in found if each.name not in ("self", "cls")]
+
+
+def functions(item: object) -> list[Callable[..., object]]:
+    """A function itself; of a class its own public methods."""
+    if not inspect.isclass(item):
+        assert callable(item)
+        return [item]
+    members = [getattr(item, name) for name in vars(item) if not name.startswith("_") or name == "__init__"]
+    return [each for each in members if inspect.isroutine(each) and each.__module__ != "typing"]
+
+
+def test_type_checkers_see_the_same_names() -> None:
+    tree = ast.parse((ROOT / "agent/__init__.py").read_bytes())
+    found = [
+        (node.module, alias.name)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module != "importlib"
+        for alias in node.names
+    ]
+    assert sorted(name for _, name in found) == sorted(NAMES)
+    for module, name in found:
+        assert getattr(agent, name) is getattr(import_module(str(module)), name)
+
+
+def test_a_name_that_is_not_there_is_missed() -> None:
+    with pytest.raises(AttributeError, match="no_such_name"):
+        agent.no_such_name  # type: ignore[attr-defined]  # noqa: B018
+    assert set(agent.__all__) <= set(dir(agent))
+
+
+# What importing costs
+
+LOADED = "import json, sys; old = {*sys.modules}; import agent; %s; print(json.dumps([*{*sys.modules} - old]))"
+
+
+def test_importing_the_package_imports_nothing_else() -> None:
+    assert json.loads(run_python(LOADED % "agent.__all__")) == ["agent"]
+
+
+def test_no_name_needs_a_heavy_module() -> None:
+    """Those are for an agent that lives, or for the coordinator alone."""
+    loaded = {
+        name.partition(".")[0]
+        for name in json.loads(run_python(LOADED % "[*map(agent.__getattr__, agent.__all__[1:])]"))
+    }
+    assert "agent" in loaded
+    assert not loaded & HEAVY
+
+
+# Examples
+
+
+def test_the_examples_hold() -> None:
+    failed, attempted = doctest.testfile(str(ROOT / "docs/api.md"), module_relative=False)
+    assert attempted > 10
+    assert not failed
+
+
+@needs_root
+def test_the_examples_for_pods_hold() -> None:
+    """A cluster whose ENTRYPOINT is the page's own; its scripts run in the last pod, and the last of all ends it."""
+    ((entrypoint, _),) = blocks("entrypoint of every pod")
+    spec = ClusterSpec(
+        pods=2,
+        gpus_per_pod=2,
+        entrypoint=("tini", "--", sys.executable, "/opt/entrypoint.py"),
+        files={"/opt/entrypoint.py": entrypoint.encode()},
+        env={"SLEEP_INFINITY": "true"},
+    )
+    with LocalCluster(spec) as cluster:
+        cluster.start()
+        cluster.wait_for_file(f"{DEFAULT_RUN_DIR}/plan.json", SECONDS)
+        scripts = blocks("in a pod")
+        assert len(scripts) == 3
+        for script, printed in scripts:
+            done = cluster.exec(1, [sys.executable, "-c", script], timeout=SECONDS)
+            assert done.returncode == 0, done.stderr
+            assert agrees(printed, done.stdout), done.stdout
+        cluster.exec(1, [sys.executable, "-c", "import agent; agent.Client().release()"], timeout=SECONDS)
+        assert [pod.code for pod in cluster.wait(SECONDS)] == [0, 0], cluster.logs(0)
+
+
+@needs_root
+def test_the_example_of_a_local_cluster_holds() -> None:
+    ((script, printed),) = blocks("on this machine")
+    assert run_python(script) == printed + "\n"
