@@ -25,9 +25,10 @@ demo: ## four pods with two fake GPUs each on this machine: they form a cluster 
 	@scripts/setup.sh demo
 	@env -u PYTHONDONTWRITEBYTECODE $(bin)/a4-agent local run --pods 4 --gpus-per-pod 2 connectivity $(ARGS)
 
-bench: ## how long a cluster takes to come up
+bench: ## how long a cluster takes to come up, and a command on all its pods beside clush
 	@scripts/setup.sh bench
 	@env -u PYTHONDONTWRITEBYTECODE $(bin)/python bench/startup.py $(ARGS)
+	@env -u PYTHONDONTWRITEBYTECODE $(bin)/python bench/exec.py $(ARGS)
 
 lint: ## style and types only
 	@scripts/setup.sh lint

@@ -39,6 +39,10 @@ GIVEN_BY_AGENT = (
     "A4_RECORD",
     "A4_MPI_VERSION",
     "A4_RANKS_DIR",
+    "A4_RANKS_LINGER",
+    "A4_AGENT_PYTHON",
+    "A4_WORKLOAD_PYTHON",
+    "A4_LAST_WORDS",
 )
 SLEEP_ON = ("always", "failure", "never")
 TASK_SCRIPTS = (

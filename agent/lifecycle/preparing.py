@@ -95,7 +95,11 @@ class Preparations:
         indices = [peer.index for peer in context.plan.peers]
         facts = {index: self.facts[index] for index in indices if index in self.facts}
         found = compare(facts, {index: self.inventories.get(index, {}) for index in indices}, workload.kind)
-        if not found.odd or not workload.exclusive:
+        if not workload.exclusive:
+            return None
+        if found.warning:
+            self.pod.log.warning(found.warning)
+        if not found.odd:
             return None
         refused = self.pod.settings.pods_differ == "refuse" and workload.kind != "nothing"
         say = self.pod.log.error if refused else self.pod.log.warning

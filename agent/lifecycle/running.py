@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from agent.decide.ending import JobEnd, merged
 from agent.decide.messages import Message
-from agent.decide.mpirun import parse_version
+from agent.decide.mpirun import read_mpi
 from agent.decide.ranks import RankEnd
 from agent.errors import Exit, MissingProgram, SystemFault
 from agent.lifecycle.part import PartEnd
@@ -37,13 +37,10 @@ def find_mpi(pod: Pod) -> Mpi:
         text = pod.machine.run_briefly([program, "--version"])
     except (OSError, TimeoutError) as error:
         raise SystemFault(f"{program} --version failed: {error}") from error
-    version = parse_version(text)
-    if version is None:
-        first = text.strip().splitlines()[:1]
-        raise MissingProgram(f"{program} is not Open MPI's mpirun; it says {first}", "Open MPI 4 or 5 is needed")
-    if version.major < 4:
-        raise MissingProgram(f"{program} is Open MPI {version}", "Open MPI 4 or 5 is needed")
-    return Mpi(program, version)
+    found = read_mpi(program, text)
+    if found.problem:
+        raise MissingProgram(found.problem, "Open MPI 4 or 5 is needed")
+    return found
 
 
 class Run:

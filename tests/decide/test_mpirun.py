@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.decide.mpirun import MpiVersion, mpirun_end, mpirun_launch, parse_version, reported_end, ssh_agent
+from agent.decide.mpirun import (
+    Mpi,
+    MpiVersion,
+    mpi_of,
+    mpirun_end,
+    mpirun_launch,
+    parse_version,
+    read_mpi,
+    reported_end,
+    ssh_agent,
+)
 from agent.launch import Launch
 
 FOUR = MpiVersion(4, 1, 4)
@@ -65,6 +75,44 @@ def test_versions(text: str, version: MpiVersion | None) -> None:
 @given(st.builds(MpiVersion, *[st.integers(0, 10**6)] * 3))
 def test_a_version_is_read_as_it_is_printed(version: MpiVersion) -> None:
     assert parse_version(f"mpirun (Open MPI) {version}") == version
+
+
+@pytest.mark.parametrize(
+    ("inventory", "mpi"),
+    [
+        (None, None),
+        ({}, None),
+        ({"problem": "KeyError: 'x'"}, None),
+        ({"mpirun": "/b/mpirun", "mpirun_version_text": "mpirun (Open MPI) 4.1.4\n"}, Mpi("/b/mpirun", FOUR)),
+        ({"mpirun_problem": "not on PATH"}, Mpi("mpirun", problem="not on PATH")),
+        (
+            {"mpirun": "/b/mpirun", "mpirun_problem": "did not answer within 20 s"},
+            Mpi("/b/mpirun", problem="did not answer within 20 s"),
+        ),
+    ],
+)
+def test_the_mpirun_of_an_inventory(inventory: dict[str, str] | None, mpi: Mpi | None) -> None:
+    assert mpi_of(inventory) == mpi
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("mpirun (Open MPI) 5.0.11\n", ""),
+        ("mpirun (Open MPI) 3.1.6\n", "/m is Open MPI 3.1.6"),
+        ("\nHYDRA build details:\nVersion 4\n", "/m is not Open MPI's mpirun: it says 'HYDRA build details:'"),
+        ("", "/m is not Open MPI's mpirun: it says 'nothing'"),
+    ],
+)
+def test_an_mpirun_that_cannot_be_used(text: str, problem: str) -> None:
+    assert read_mpi("/m", text).problem == problem
+
+
+@BOTH
+def test_variables_that_mpirun_cannot_carry_are_noted(version: MpiVersion) -> None:
+    assert launch(version).notes == []
+    (note,) = launch(version, env={"A": "1", "my.token": "canary", "b-c": "2"}).notes
+    assert note == "MPI ranks do not get 'b-c', 'my.token': mpirun's -x takes names of letters, digits and _ only"
 
 
 @BOTH

@@ -34,7 +34,7 @@ class Run:
         spec = RunSpec("mpirun", tuple(args), **wish)
         self.context = self._context(mpi, spec, env or {})
         for peer in self.context.plan.peers:
-            pods.pods[peer.index].run(f"mkdir -p {self.context.ranks_dir}")
+            pods.pods[peer.index].run(f"rm -rf {RUN_DIR}; mkdir -p {self.context.ranks_dir}")
         names = [peer.name for peer in self.context.plan.peers]
         text = hostfile(names, spec.per_node or SLOTS)
         self.lead.run(f"cat >{self.context.hostfile} <<'END'\n{text}END")

@@ -1,0 +1,368 @@
+"""What workloads start, and what they make of how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agent.decide.ending import JobEnd
+from agent.decide.mpirun import Mpi, MpiVersion
+from agent.decide.plan import Plan, PlannedPeer
+from agent.decide.ranks import RankEnd
+from agent.decide.runspec import RunSpec
+from agent.errors import AgentError, Exit, MissingProgram, UsageError
+from agent.launch import Launch
+from agent.settings import WORKLOADS
+from agent.workloads.base import Judgement, Outcome, RunContext, Workload
+from agent.workloads.registry import find_workload
+
+NAMES = [*WORKLOADS, "exec", "mpirun", "torchrun"]
+PEERS = tuple(PlannedPeer(i, f"job-workload-0-{i}.job", f"10.0.0.{i}", f"node-{i}") for i in (2, 0, 1))
+FOUR, FIVE = MpiVersion(4, 1, 4), MpiVersion(5, 0, 11)
+TIMED_OUT = JobEnd(Exit.TIME_LIMIT, "hit the time limit", why="pod 0: in the all-reduce")
+
+
+def context(
+    workload: str, *args: str, index: int = 2, wish: Mapping[str, Any] | None = None, **changes: Any
+) -> RunContext:
+    """Pods 2, 0 and 1 in this order, two slots each; pod 2 is the lead."""
+    values: dict[str, Any] = {
+        "run_id": f"{workload}-1a2b",
+        "spec": RunSpec(workload, args, **(wish or {})),
+        "plan": Plan("epoch", 2, PEERS),
+        "index": index,
+        "environ": {"PATH": "/bin", "HF_TOKEN": "canary"},
+        "master_port": 6002,
+        "run_dir": "/run/a4-agent/runs/x",
+        "token_file": "/run/a4-agent/token",
+        "ssh_config": "/run/a4-agent/ssh/ssh_config",
+        "interface": "eth0",
+        "python": "/opt/a4-agent/bin/python",
+        "workload_python": "python3",
+        "cores": 8,
+        "rank_script": "/run/a4-agent/rank.sh",
+        "script": "/workload/task/task-script.sh",
+        "mpi": Mpi("/usr/bin/mpirun", FOUR),
+    }
+    return RunContext(**{**values, **changes})
+
+
+def launched(some: RunContext) -> Launch:
+    made = find_workload(some.spec.workload).launch(some)
+    assert made is not None
+    return made
+
+
+def judged(some: RunContext, outcome: Outcome) -> Judgement:
+    return find_workload(some.spec.workload).judge(some, outcome)
+
+
+def options(made: Launch, name: str) -> list[str]:
+    return [after for word, after in zip(made.argv, made.argv[1:], strict=False) if word == name]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_all_are_known_by_their_names(name: str) -> None:
+    workload: Workload = find_workload(name)
+    assert workload.name == name
+    assert workload.exclusive == workload.fail_fast == (name != "exec")
+
+
+def test_another_is_refused() -> None:
+    with pytest.raises(UsageError, match="no workload 'deepep-2'"):
+        find_workload("deepep-2")
+
+
+@pytest.mark.parametrize("name", ["exec", "mpirun", "torchrun"])
+@pytest.mark.parametrize("index", [2, 0])
+def test_a_command_is_needed(name: str, index: int) -> None:
+    with pytest.raises(UsageError, match=f"{name} needs a"):
+        find_workload(name).launch(context(name, index=index))
+
+
+@pytest.mark.parametrize("name", ["connectivity", "mpirun", "torchrun", "exec", "script"])
+@pytest.mark.parametrize("keep", [False, True])
+def test_processes_are_marked_and_no_value_stands_on_a_command_line(name: str, keep: bool) -> None:
+    made = launched(context(name, "program", "argument", keep_ranks=keep))
+    assert made.env["A4_RUN"] == f"{name}-1a2b" and "A4_RUN" in made.added
+    assert made.env["HF_TOKEN"] == "canary"
+    assert not any("canary" in word for word in made.argv)
+    assert set(made.added) <= set(made.env)
+    assert made.argv[-1] == "argument"
+
+
+# mpirun
+
+
+@pytest.mark.parametrize("name", ["mpirun", "connectivity"])
+def test_mpirun_is_started_on_the_lead_alone(name: str) -> None:
+    assert [find_workload(name).launch(context(name, "a.out", index=i)) is None for i in (2, 0, 1)] == [0, 1, 1]
+
+
+@pytest.mark.parametrize("name", ["mpirun", "connectivity"])
+@pytest.mark.parametrize("mpi", [None, Mpi("mpirun", problem="mpirun is not on PATH (/bin)")])
+def test_without_mpirun_nothing_is_started(name: str, mpi: Mpi | None) -> None:
+    some = context(name, "a.out", mpi=mpi)
+    with pytest.raises(MissingProgram, match="mpirun"):
+        find_workload(name).launch(some)
+    cause = JobEnd(66, "mpirun is not on PATH")
+    assert judged(some, Outcome(0, cause=cause)).end == cause
+    assert judged(some, Outcome(0)).end.code == 66
+
+
+def test_every_slot_has_a_rank() -> None:
+    made = launched(context("mpirun", "./a.out", "-x", wish={"cwd": "/work"}))
+    assert list(made.argv[-4:]) == ["sh", "/run/a4-agent/rank.sh", "./a.out", "-x"]
+    assert options(made, "-np") == ["6"]
+    assert options(made, "--hostfile") == ["/run/a4-agent/runs/x/hostfile"]
+    assert options(made, "--wdir") == ["/work"]
+    assert made.env["A4_RANKS_DIR"] == "/run/a4-agent/runs/x/ranks"
+    assert {"A4_RUN", "A4_RANKS_DIR", "HF_TOKEN"} <= set(options(made, "-x"))
+
+
+@pytest.mark.parametrize(
+    ("wish", "ranks"),
+    [
+        ({"ranks": 4}, "4"),
+        ({"ranks": 6}, "6"),
+        ({"per_node": 1}, "3"),
+        ({"per_node": 2}, "6"),
+        ({"per_node": 1, "ranks": 2}, "2"),
+    ],
+)
+def test_fewer_ranks_than_slots(wish: dict[str, int], ranks: str) -> None:
+    assert options(launched(context("mpirun", "./a.out", wish=wish)), "-np") == [ranks]
+
+
+@pytest.mark.parametrize(
+    ("wish", "what"),
+    [
+        ({"ranks": 7}, "-np 7: there are 6 slots (3 pods of 2)"),
+        ({"ranks": 4, "per_node": 1}, "-np 4: there are 3 slots (3 pods of 1)"),
+        ({"per_node": 3}, "-N 3: a pod has 2 slots"),
+    ],
+)
+def test_more_ranks_than_slots_are_refused(wish: dict[str, int], what: str) -> None:
+    some = context("mpirun", "./a.out", wish=wish)
+    with pytest.raises(UsageError) as caught:
+        find_workload("mpirun").launch(some)
+    assert what in caught.value.what
+    assert judged(some, Outcome(0)).end.code == 2, "if it comes to that"
+
+
+def test_one_pod_needs_no_hostfile() -> None:
+    made = launched(context("mpirun", "./a.out", plan=Plan("epoch", 2, PEERS[:1])))
+    assert options(made, "--host") == ["localhost:2"] and not options(made, "--hostfile")
+
+
+@pytest.mark.parametrize(("cores", "yields"), [(2, False), (1, True)])
+def test_ranks_yield_where_they_share_cores(cores: int, yields: bool) -> None:
+    assert ("mpi_yield_when_idle" in launched(context("mpirun", "./a.out", cores=cores)).argv) == yields
+    assert "mpi_yield_when_idle" not in launched(context("mpirun", "./a.out", cores=cores, wish={"ranks": 1})).argv
+
+
+def test_what_ranks_print_is_kept_where_a_limit_may_be_hit() -> None:
+    made = launched(context("mpirun", "./a.out", keep_ranks=True))
+    _, option, keep, directory, *program = made.argv[list(made.argv).index("/opt/a4-agent/bin/python") :]
+    assert option == "-IS" and keep.endswith("/entrypoints/last-words.py")
+    assert directory == "/run/a4-agent/runs/x/ranks-output"
+    assert program == ["sh", "/run/a4-agent/rank.sh", "./a.out"]
+    assert not any("last-words" in word for word in launched(context("mpirun", "./a.out")).argv)
+
+
+def test_only_open_mpi_5_needs_patience_at_the_end() -> None:
+    assert "A4_RANKS_LINGER" not in launched(context("mpirun", "./a.out")).env
+    made = launched(context("mpirun", "./a.out", mpi=Mpi("/usr/bin/mpirun", FIVE)))
+    assert float(made.env["A4_RANKS_LINGER"]) > 0
+
+
+def test_variables_that_ranks_cannot_have_are_noted() -> None:
+    assert launched(context("mpirun", "./a.out")).notes == []
+    (note,) = launched(context("mpirun", "./a.out", environ={"my.token": "canary"})).notes
+    assert "'my.token'" in note and "canary" not in note
+
+
+WELL = dict.fromkeys(range(6), RankEnd(0))
+LOST = "ORTE has lost communication with a remote daemon."
+SIGNALLED = "mpirun noticed that process rank 2 with PID 34 on node node-1 exited on signal 9 (Killed)."
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code", "origin", "text"),
+    [
+        (Outcome(0, ranks=WELL), 0, "workload", "a.out done"),
+        (Outcome(-15, ranks=WELL, stuck=True), 0, "workload", "a.out done"),
+        # Every rank ended well, and that is all there is to know.
+        (Outcome(0, ranks=WELL, cause=TIMED_OUT), 0, "workload", "a.out done"),
+        (Outcome(1, ranks=WELL), 1, "workload", "a rank ended 1"),
+        (Outcome(1, ranks=WELL, cause=TIMED_OUT), 124, "agent", "hit the time limit"),
+        # mpirun alone proves nothing.
+        (Outcome(0), 65, "agent", "ranks are missing"),
+        (Outcome(0, ranks={**WELL, 5: RankEnd(None)}), 65, "agent", "rank 5 (pod 1)"),
+        (Outcome(0, ranks={i: WELL[i] for i in range(5)}), 65, "agent", "never started: rank 5 (pod 1)"),
+        (Outcome(0, ranks={**WELL, 5: RankEnd(None)}, output=LOST), 75, "agent", "daemon was lost"),
+        (Outcome(205, ranks={**WELL, 5: RankEnd(None)}), 75, "agent", "daemon was lost"),
+        (Outcome(205, ranks={**WELL, 5: RankEnd(143, 1.0)}), 75, "agent", "daemon was lost"),
+        (Outcome(0, ranks=WELL, output=LOST), 75, "agent", "daemon was lost"),
+        (Outcome(0, ranks={}, lost={0: "not heard for 30 s"}), 75, "agent", "pod 0: not heard for 30 s"),
+        # A rank's own end.
+        (Outcome(7, ranks={**WELL, 3: RankEnd(7, 1.0)}), 7, "workload", "a.out: rank 3 on pod 0 ended 7"),
+        (Outcome(1, ranks={**WELL, 3: RankEnd(205, 1.0)}), 205, "workload", "rank 3 on pod 0 ended 205"),
+        (Outcome(205, ranks={**WELL, 3: RankEnd(205, 1.0)}), 205, "workload", "rank 3 on pod 0 ended 205"),
+        (Outcome(0, ranks={**WELL, 3: RankEnd(75, 1.0)}), 75, "workload", "rank 3 on pod 0 ended 75"),
+        (Outcome(7, ranks={**WELL, 3: RankEnd(7, 1.0)}, cause=TIMED_OUT), 124, "agent", "rank 3 on pod 0 ended 7"),
+        (Outcome(127, ranks={**WELL, 3: RankEnd(127, 1.0)}), 127, "workload", "127 is its own code"),
+        (Outcome(137, ranks={}, output=SIGNALLED), 137, "workload", "rank 2 on node-1 was killed by signal 9"),
+        # It did not come to ranks.
+        (Outcome(127, ranks={0: RankEnd(127, 1.0, refused=True)}), 66, "agent", "a.out cannot be started"),
+        (Outcome(135, ranks={}), 66, "agent", "working directory"),
+        (Outcome(255, ranks={}), 71, "agent", "daemon did not start"),
+        (Outcome(-9, ranks={**WELL, 0: RankEnd(None)}), 137, "agent", "mpirun was killed by signal 9"),
+    ],
+)
+def test_ends_of_mpirun(outcome: Outcome, code: int, origin: str, text: str) -> None:
+    end = judged(context("mpirun", "a.out"), outcome).end
+    assert (end.code, end.origin) == (code, origin), end
+    assert text in str(end)
+
+
+def test_a_limit_tells_what_ranks_did_as_well() -> None:
+    outcome = Outcome(1, ranks={**WELL, 1: RankEnd(None)}, cause=TIMED_OUT)
+    end = judged(context("mpirun", "a.out"), outcome).end
+    assert end.why.splitlines() == ["pod 0: in the all-reduce", "started and never ended: rank 1 (pod 2)"]
+
+
+def test_the_pod_of_the_first_rank_that_failed_is_named() -> None:
+    judgement = judged(context("mpirun", "a.out"), Outcome(7, ranks={**WELL, 2: RankEnd(7, 1.0)}))
+    assert judgement.end.where == "pod 0, job-workload-0-0.job"
+    assert judgement.data == {"ranks": 6, "ended": {"0": "0-1,3-5", "7": "2"}}
+
+
+def test_ranks_of_a_part_of_the_slots() -> None:
+    some = context("mpirun", "a.out", wish={"per_node": 1, "ranks": 2})
+    assert judged(some, Outcome(0, ranks={0: RankEnd(0), 1: RankEnd(0)})).end.code == 0
+    assert "rank 1 on pod 0" in judged(some, Outcome(3, ranks={0: RankEnd(0), 1: RankEnd(3, 1.0)})).end.what
+
+
+@pytest.mark.parametrize("name", ["mpirun", "connectivity"])
+def test_an_mpirun_that_tells_of_an_end_is_ending(name: str) -> None:
+    assert find_workload(name).is_ending(SIGNALLED, "")
+    assert not find_workload(name).is_ending("step 100", "")
+
+
+# torchrun
+
+
+def test_torchrun_by_the_plan() -> None:
+    made = launched(context("torchrun", "train.py", index=0, wish={"cwd": "/work"}))
+    assert list(made.argv[:3]) == ["python3", "-m", "torch.distributed.run"]
+    assert options(made, "--nnodes") == ["3"]
+    assert options(made, "--node-rank") == ["1"]
+    assert options(made, "--nproc-per-node") == ["2"]
+    assert options(made, "--master-addr") == ["job-workload-0-2.job"]
+    assert options(made, "--master-port") == ["6002"]
+    assert (made.argv[-1], made.cwd, made.port) == ("train.py", "/work", 0)
+    assert made.env["GLOO_SOCKET_IFNAME"] == "eth0"
+    assert launched(context("torchrun", "train.py")).port == 6002
+
+
+def test_torchrun_on_one_pod_needs_no_name() -> None:
+    made = launched(context("torchrun", "train.py", plan=Plan("epoch", 2, PEERS[:1]), wish={"per_node": 1}))
+    assert options(made, "--master-addr") == ["127.0.0.1"]
+    assert options(made, "--nproc-per-node") == ["1"]
+
+
+def test_torchruns_workers_keep_their_last_words() -> None:
+    made = launched(context("torchrun", "train.py", keep_ranks=True))
+    assert made.env["PYTHON_EXEC"].endswith("/entrypoints/last-words-python.sh")
+    assert made.env["A4_WORKLOAD_PYTHON"] == "python3"
+    assert made.env["A4_LAST_WORDS"] == "/run/a4-agent/runs/x/ranks-output"
+    users = launched(context("torchrun", "train.py", keep_ranks=True, environ={"PYTHON_EXEC": "/my/python"}))
+    assert users.env["A4_WORKLOAD_PYTHON"] == "/my/python"
+    assert "PYTHON_EXEC" not in launched(context("torchrun", "train.py")).env
+
+
+def test_a_python_without_torch() -> None:
+    output = "Error while finding module specification for 'torch.distributed.run' (ModuleNotFoundError: …)"
+    end = judged(context("torchrun", "train.py", index=1), Outcome(1, output=output)).end
+    assert (end.code, end.origin, end.where) == (66, "agent", "pod 1, job-workload-0-1.job")
+
+
+# On every pod
+
+
+@pytest.mark.parametrize("name", ["script", "torchrun", "exec"])
+def test_all_pods_ended_well(name: str) -> None:
+    end = judged(context(name, "hostname"), Outcome(0, statuses={0: 0, 1: 0, 2: 0})).end
+    assert (end.code, end.origin) == (0, "workload")
+
+
+@pytest.mark.parametrize("name", ["script", "torchrun", "exec"])
+def test_a_lost_pod_is_75(name: str) -> None:
+    end = judged(context(name, "hostname"), Outcome(0, statuses={0: 0, 2: 0}, lost={1: "not heard for 30 s"})).end
+    assert end.code == 75 and "pod 1: not heard for 30 s" in end.why
+
+
+@pytest.mark.parametrize("name", ["script", "torchrun", "exec"])
+def test_why_it_was_ended(name: str) -> None:
+    outcome = Outcome(0, statuses={0: 0, 1: 0, 2: 0}, cause=TIMED_OUT)
+    assert judged(context(name, "hostname"), outcome).end == TIMED_OUT
+
+
+@pytest.mark.parametrize("name", ["script", "torchrun"])
+def test_the_first_failure_while_the_others_run(name: str) -> None:
+    end = judged(context(name, "train.py", index=1), Outcome(-11)).end
+    assert (end.code, end.origin, end.where) == (139, "workload", "pod 1, job-workload-0-1.job")
+
+
+def test_the_first_in_the_order_of_the_plan_of_those_that_failed() -> None:
+    end = judged(context("script"), Outcome(0, statuses={0: 3, 1: 4, 2: 0})).end
+    assert (end.code, end.where) == (3, "pod 0, job-workload-0-0.job")
+
+
+def test_a_script_gets_its_place_in_the_plan() -> None:
+    made = launched(context("script", "argument", index=0))
+    assert list(made.argv) == ["bash", "/workload/task/task-script.sh", "argument"]
+    assert made.env["NODE_RANK"] == made.env["A4_NODE_RANK"] == "1"
+    assert made.env["MASTER_ADDR"] == "job-workload-0-2.job"
+    assert made.env["A4_HOSTFILE"] == "/run/a4-agent/runs/x/hostfile"
+    assert made.env["A4_HOSTFILE_1PERNODE"] == "/run/a4-agent/runs/x/hostfile-1pernode"
+
+
+def test_no_script_is_mounted() -> None:
+    with pytest.raises(AgentError, match="no task script") as caught:
+        find_workload("script").launch(context("script", script=""))
+    assert caught.value.code == 66
+
+
+def test_nothing_is_started_for_none() -> None:
+    some = context("none")
+    assert find_workload("none").launch(some) is None
+    assert judged(some, Outcome(0)).end.what == "the cluster of 3 pods is formed"
+    assert judged(replace(some, plan=Plan("e", 2, PEERS[:1])), Outcome(0)).end.what.endswith("1 pod is formed")
+
+
+def test_exec_is_the_command_as_it_is() -> None:
+    made = launched(context("exec", "df", "-h", index=1, wish={"cwd": "/mnt"}))
+    assert (list(made.argv), made.cwd, made.env["A4_NODE_RANK"]) == (["df", "-h"], "/mnt", "2")
+
+
+@pytest.mark.parametrize(
+    ("statuses", "code", "what"),
+    [
+        ({0: 0, 1: 7, 2: 0}, 7, "df ended with exit code 7 on pod 1"),
+        ({0: 7, 1: 7, 2: 0}, 7, "df ended with exit code 7 on pods 0-1"),
+        ({0: 1, 1: -9, 2: 1}, 137, "df ended with exit code 1 on pods 0,2; 137 on pod 1"),
+    ],
+)
+def test_the_code_of_exec(statuses: dict[int, int], code: int, what: str) -> None:
+    end = judged(context("exec", "df"), Outcome(0, statuses=statuses)).end
+    assert (end.code, end.what, end.origin) == (code, what, "workload")
+
+
+def test_exec_with_a_lost_pod_and_a_failure() -> None:
+    end = judged(context("exec", "df"), Outcome(0, statuses={0: 7, 2: 0}, lost={1: "gone"})).end
+    assert end.code == 75 and end.why == "pod 1: gone\ndf ended with exit code 7 on pod 0"
