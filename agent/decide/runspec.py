@@ -55,6 +55,9 @@ class RunSpec:
             raise ValueError("env is no object of texts")
         if not all(isinstance(known.get(name, ""), str) for name in ("cwd", "by")):
             raise ValueError("cwd and by are texts")
+        texts = [*known["args"], known.get("cwd", "/"), *env, *env.values()]
+        if any("\0" in text for text in texts) or any(not name or "=" in name for name in env):
+            raise ValueError("no process can be given a NUL, nor a variable without a name or with '=' in it")
         return cls(**known)
 
 
@@ -73,6 +76,6 @@ def _count(name: str, value: Any) -> int:
 def _seconds(name: str, value: Any) -> float | None:
     if value is None:
         return None
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not value >= 0:
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < 1e9:
         raise ValueError(f"{name} is no number of seconds")
     return float(value)

@@ -15,7 +15,10 @@ AGAIN_SECONDS = 10.0
 class Archive:
     """Of one run on one pod. Storing goes on beside everything else and nothing waits for it but `close`."""
 
-    def __init__(self, machine: Machine, log: Log, directory: str, name: str, spool_dir: str, spool: Spool) -> None:
+    def __init__(
+        self, machine: Machine, log: Log, run_id: str, directory: str, name: str, spool_dir: str, spool: Spool
+    ) -> None:
+        self.run_id = run_id
         self._machine = machine
         self._log = log
         self.directory = directory

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from agent.decide.ending import JobEnd, exit_code
+from agent.decide.masking import secret_values
 from agent.decide.messages import Message
 from agent.decide.runspec import RunSpec
 from agent.decide.subset import subset
@@ -66,6 +67,7 @@ class Booking:
         self._closed = True
         if self.exclusive:
             keep_results(self._pod, self.run, self.judgement, self.summary())
+        self.run.forget_output()
         waiting, self._waiting = self._waiting, []
         for tell in waiting:
             tell(self.told())
@@ -80,7 +82,7 @@ class Booking:
         """The answer to `wait`."""
         assert self.judgement is not None
         codes = {str(i): exit_code(end.status) for i, end in self.run.ends.items() if end.status is not None}
-        lost = {str(index): why for index, why in self.run.lost.items()}
+        lost = self._pod.log.masker.value({str(index): why for index, why in self.run.lost.items()})
         text = self._pod.log.masked(self.judgement.text)
         end = self._pod.log.masker.value(self.end.to_json())
         return {"end": end, "text": text, "codes": codes, "lost": lost, "results": self.results}
@@ -119,12 +121,14 @@ class Bookings:
         preparations: Preparations,
         tell: Callable[[int, Message], None],
         printed: Callable[[list[int]], float],
+        gone: Callable[[], Mapping[int, str]],
         over: Callable[[Booking], None],
     ) -> None:
         self._pod = pod
         self._preparations = preparations
         self._tell = tell
         self._printed = printed
+        self._gone = gone
         self._over = over
         self._bookings: dict[str, Booking] = {}
         self._current: Booking | None = None
@@ -133,7 +137,13 @@ class Bookings:
 
     @property
     def going_on(self) -> bool:
+        """Has a run the cluster for itself?"""
         return self._current is not None
+
+    @property
+    def idle(self) -> bool:
+        """Does nothing run at all?"""
+        return self._current is None and all(booking.run.over for booking in self._bookings.values())
 
     def book(self, spec: RunSpec, workload: Workload, *, lost: Mapping[int, str], first: bool) -> Booking:
         """A run on those pods of the plan that `spec` chooses. Raises UsageError, or PeerLost when it needs one."""
@@ -142,6 +152,7 @@ class Bookings:
         plan = subset(pod.plan, nodes=spec.nodes, hosts=spec.hosts, exclude=spec.exclude, lost=lost)
         run_id = f"{workload.name}-{pod.machine.draw_nonce()[:ID_CHARACTERS]}"
         spec = self._preparations.with_limits(spec, workload)
+        pod.log.add_secrets(secret_values(spec.env))
         run = Run(
             pod,
             workload,
@@ -149,6 +160,7 @@ class Bookings:
             preparations=self._preparations,
             tell=self._tell,
             printed=lambda: self._printed(run.indices),
+            gone=self._gone,
             over=lambda judgement: self._judged(booking, judgement),
         )
         booking = Booking(pod, spec, run, first=first)
@@ -159,9 +171,12 @@ class Bookings:
         return booking
 
     def _forget_old(self) -> None:
-        over = [run_id for run_id, booking in self._bookings.items() if booking.run.over]
-        for run_id in over[: max(0, len(self._bookings) - KEPT_BOOKINGS)]:
-            del self._bookings[run_id]
+        """Runs with the cluster for themselves and those beside them apart: many of these must not push out those."""
+        for exclusive in (True, False):
+            alike = [booking for booking in self._bookings.values() if booking.exclusive is exclusive]
+            for booking in alike[: max(0, len(alike) - KEPT_BOOKINGS)]:
+                if booking.run.over:
+                    del self._bookings[booking.run_id]
 
     def knows(self, run_id: str) -> bool:
         return run_id in self._bookings
@@ -217,16 +232,15 @@ class Bookings:
             if booking.run.waits_for(index):
                 booking.run.cancel(end)
 
-    def cancel_exclusive(self, end: JobEnd) -> None:
-        if self._current is not None:
-            self._current.run.cancel(end)
+    def cancel_every(self, end: JobEnd) -> None:
+        for booking in list(self._bookings.values()):
+            if not booking.run.over:
+                booking.run.cancel(end)
 
     def cancel_all(self, end: JobEnd, done: Callable[[], None]) -> None:
         """End every run; `done` when none is left, at once if there is none."""
         self._when_none = done
-        for booking in list(self._bookings.values()):
-            if not booking.run.over:
-                booking.run.cancel(end)
+        self.cancel_every(end)
         self._done_if_none()
 
     def hurry(self) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from agent import __version__
 from agent.decide.ending import JobEnd, from_bug, from_error, from_signal, merged
+from agent.decide.facts import Facts
 from agent.decide.messages import Message
 from agent.decide.peers import peer_name
 from agent.decide.runspec import RunSpec
@@ -56,7 +57,7 @@ class Coordinator:
         self._forming: Forming | None = None
         self._parts = Parts(pod, self._own_part_done, self._own_evidence)
         self._preparations = Preparations(pod)
-        self._bookings = Bookings(pod, self._preparations, self._tell, self._printed, self._run_over)
+        self._bookings = Bookings(pod, self._preparations, self._tell, self._printed, self._lost_peers, self._run_over)
         self._idling = Idling(pod, self._release_idle)
         self._announcement: Announcement | None = None
         self._end: JobEnd | None = None
@@ -114,21 +115,30 @@ class Coordinator:
     # What workers say
 
     def _message(self, peer: Peer, message: Message) -> None:
-        kind, index = message["type"], peer.index
+        try:
+            parsed = understood(message)
+        except (KeyError, TypeError, ValueError) as error:
+            assert self._roster is not None
+            self._roster.lose(peer, f"it said what this release does not understand: {message['type']}, {error!r}")
+            return
+        self._understood(peer, message["type"], message, parsed)
+
+    def _understood(self, peer: Peer, kind: str, message: Message, parsed: Any) -> None:
+        index = peer.index
         if kind in ("facts", "planned") and self._forming is not None:
             self._forming.message(index, message)
         elif kind == "inventory":
-            self._preparations.inventory(index, dict(message["inventory"]))
+            self._preparations.inventory(index, parsed)
         elif kind == "done":
-            self._part_done(index, str(message["run"]), PartEnd.from_json(message["end"]))
+            self._part_done(index, str(message["run"]), parsed)
         elif kind == "evidence":
-            self._bookings.evidence(str(message["run"]), index, str(message["summary"]))
+            self._bookings.evidence(str(message["run"]), index, parsed)
         elif kind == "ask":
             self._asked(peer, message)
         elif kind == "answer":
             peer.questions.answered(message)
         elif kind == "stopping":
-            self._worker_stopping(index, JobEnd.from_json(message["end"]))
+            self._worker_stopping(index, parsed)
         elif kind == "bye" and self._announcement is not None:
             self._announcement.confirmed(index)
 
@@ -149,7 +159,7 @@ class Coordinator:
             self._bookings.cancel_those_with(index, end)
         else:
             self._let_go(index)
-        if self._stage is not Stage.SLEEPING:
+        if self._stage in (Stage.FORMING, Stage.FIRST_RUN):
             self._job_fails(end)
 
     def _let_go(self, index: int) -> None:
@@ -166,10 +176,11 @@ class Coordinator:
     def _worker_lost(self, peer: Peer, reason: str) -> None:
         if self._announcement is not None:
             self._announcement.confirmed(peer.index)
+        if self._stage is not Stage.LEAVING:
+            self._gone(peer.index, reason)
         if self._stage in (Stage.ENDING, Stage.LEAVING):
             self._bookings.lost(peer.index, reason)
             return
-        self._gone(peer.index, reason)
         if self._bookings.lost(peer.index, reason) or self._stage is Stage.SLEEPING:
             return
         if not self._bookings.going_on:
@@ -248,6 +259,11 @@ class Coordinator:
         booking = self._bookings.book(spec, workload, lost=self._why_lost(), first=False)
         answer({"ok": booking.about()})
         self._begin(booking)
+
+    def _lost_peers(self) -> dict[int, str]:
+        """Those that nothing can be said to any more."""
+        peers = self._roster.peers if self._roster is not None else {}
+        return {index: peer.problem.text for index, peer in peers.items() if peer.lost}
 
     def _why_lost(self) -> dict[int, str]:
         return {int(index): str(lost["why"]) for index, lost in self._lost.items()}
@@ -375,9 +391,13 @@ class Coordinator:
 
     def bug(self, traceback: str) -> None:
         end = from_bug(traceback, self._pod.where(0))
-        self._bookings.abandon(end)  # what may itself be broken gets one chance to end the run in order
         if self._end is not None:
-            self._pod.log.error(str(end))
+            # Half of the cluster may not have heard of something by now: better it ends than that it seems to sleep.
+            self._pod.log.error(f"after the job's end: {end}")
+            if self._stage is not Stage.LEAVING:
+                self._say_end()
+            return
+        self._bookings.abandon(end)  # what may itself be broken gets one chance to end the run in order
         self._announce(end)
 
     def signalled(self, number: int) -> None:
@@ -395,9 +415,10 @@ class Coordinator:
 
     def _job_fails(self, end: JobEnd) -> None:
         if self._end is not None:
+            self._pod.log.error(f"after the job's end: {end}")
             return
+        self._bookings.cancel_every(end)
         if self._bookings.going_on:
-            self._bookings.cancel_exclusive(end)
             return
         if self._forming is not None:
             self._forming.close()
@@ -440,7 +461,11 @@ class Coordinator:
         self._idling.start()
 
     def _release_idle(self) -> None:
-        if self._stage is Stage.SLEEPING and not self._bookings.going_on:
+        if not self._bookings.idle:
+            self._idling.start()  # somebody works here with exec
+        elif self._stage is Stage.SLEEPING:
+            hours = self._pod.settings.sleep_max_hours
+            self._pod.log.warning(f"the cluster was idle for {hours:g} h (A4_SLEEP_MAX_HOURS): it ends")
             self._leave_orderly(JobEnd(Exit.INTERRUPTED, "the cluster was idle for too long"))
 
     def _say(self, message: dict[str, Any]) -> None:
@@ -462,3 +487,19 @@ class Coordinator:
         if self._roster is not None:
             self._roster.close()
         self._pod.finish(self._end.code)
+
+
+def understood(message: Message) -> Any:
+    """What a worker's message carries, as a value. Raises KeyError, TypeError or ValueError for what is none."""
+    kind = message["type"]
+    if kind == "facts":
+        return Facts.from_json(message["facts"])
+    if kind == "inventory":
+        return {str(name): str(value) for name, value in message["inventory"].items()}
+    if kind == "done":
+        return PartEnd.from_json(message["end"])
+    if kind == "evidence":
+        return str(message["summary"])
+    if kind == "stopping":
+        return JobEnd.from_json(message["end"])
+    return None

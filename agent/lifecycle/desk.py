@@ -13,6 +13,8 @@ from agent.machine.api import Channel
 if TYPE_CHECKING:
     from agent.lifecycle.pod import Pod
 
+MOST_REQUEST = 1 << 20
+"""Bytes of one request: it goes on to other pods in a message, which has a limit."""
 Handle = Callable[[str, dict[str, Any], Answer], None]
 """Op, fields, and where the answer goes, now or later."""
 
@@ -45,6 +47,9 @@ class Desk:
         def answer(body: dict[str, Any]) -> None:
             channel.send(json.dumps({"id": number, **body}, separators=(",", ":")).encode() + b"\n")
 
+        if len(line) > MOST_REQUEST:
+            answer(refusal(UsageError(f"this request is larger than {MOST_REQUEST >> 20} MiB")))
+            return
         handled(self._handle, op, request, answer)
 
 
@@ -54,5 +59,5 @@ def handled(handle: Handle, op: str, fields: dict[str, Any], answer: Answer) -> 
         handle(op, fields, answer)
     except AgentError as error:
         answer(refusal(error))
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
         answer(refusal(UsageError(f"the agent does not understand this {op!r}: {error!r}", "is it of this release?")))

@@ -24,7 +24,7 @@ class Idling:
         self._remind(1)
         most = self._pod.settings.sleep_max_hours
         if most:
-            self._after(most * HOUR, self._end)
+            self._after(most * HOUR, self._release)
 
     def stop(self) -> None:
         """It works again, or ends."""
@@ -40,11 +40,6 @@ class Idling:
             self._remind(hours + 1)
 
         self._after(HOUR, say)
-
-    def _end(self) -> None:
-        hours = self._pod.settings.sleep_max_hours
-        self._pod.log.warning(f"the cluster was idle for {hours:g} h (A4_SLEEP_MAX_HOURS): it ends")
-        self._release()
 
     def _after(self, seconds: float, action: Callable[[], None]) -> None:
         self._timers.append(self._pod.machine.later(seconds, action))

@@ -20,9 +20,12 @@ if TYPE_CHECKING:
     from agent.lifecycle.pod import Pod
 
 TAIL_BYTES = 65536
+MOST_RECORD = 2 << 20
+"""Characters: a message of the control channel has a limit."""
 LOOK_SECONDS = 5.0
 ENDING_SECONDS = 10.0
 """For a process that has reported its end to come to it."""
+PATIENCE_SECONDS = 60.0
 AGENT = 3
 """Stream of the agent's own lines in a spool."""
 
@@ -63,7 +66,15 @@ class Part:
         self._workload = workload
         self.context = context
         self._ended = ended
-        self._task = Task(pod.machine, pod.log, context.run_id, pod.settings.grace, self._task_over, self._output)
+        self._task = Task(
+            pod.machine,
+            pod.log,
+            context.run_id,
+            pod.settings.grace,
+            self._task_over,
+            self._output,
+            emitted=workload.exclusive,
+        )
         self._spool: Spool | None = None
         self._streams: dict[int, MaskedStream] = {}
         self._tail = b""
@@ -88,7 +99,7 @@ class Part:
         """A part that cannot be started is over at once, and says why."""
         try:
             launch = self._prepare()
-        except (AgentError, OSError) as error:
+        except (AgentError, OSError, ValueError) as error:
             self._fail(error)
             return
         if launch is None:
@@ -100,7 +111,7 @@ class Part:
         self._has_process = True
         try:
             self._task.start(launch)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: a text that no process can be given
             self._has_process = False
             self._fail(error)
             return
@@ -133,7 +144,7 @@ class Part:
                 f"MASTER_PORT {port} on {where} is taken by {holder}", "end it, or set another MASTER_PORT"
             )
 
-    def _fail(self, error: AgentError | OSError) -> None:
+    def _fail(self, error: AgentError | OSError | ValueError) -> None:
         if isinstance(error, AgentError):
             code, what = int(error.code), str(error)
         else:
@@ -172,8 +183,8 @@ class Part:
             PartEnd(
                 status=status if self._has_process else None,
                 code=code,
-                record=self._record() if mpi_lead else "",
-                output=self._tail.decode(errors="replace") if mpi_lead or code else "",
+                record=self._record()[:MOST_RECORD] if mpi_lead else "",
+                output=self._tail.decode(errors="replace") if mpi_lead or (code and self._workload.fail_fast) else "",
                 ranks=self._ranks(),
                 stuck=self._stuck,
             )
@@ -207,8 +218,17 @@ class Part:
         self._wake()
 
     def when_more(self, action: Callable[[], None]) -> None:
-        """Call `action` once, when there is more to read or nothing more to come."""
+        """Call `action` once, when there is more to read, nothing more to come, or PATIENCE_SECONDS have passed.
+
+        The last, so that readers who went away are forgotten.
+        """
         self._waiting.append(action)
+        self._machine.later(PATIENCE_SECONDS, lambda: self._no_more_waiting(action))
+
+    def _no_more_waiting(self, action: Callable[[], None]) -> None:
+        if action in self._waiting:
+            self._waiting.remove(action)
+            action()
 
     def _wake(self) -> None:
         waiting, self._waiting = self._waiting, []

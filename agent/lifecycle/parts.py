@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from agent.lifecycle.pod import Pod
 
 MOST_READ = 65536
-KEPT_RUNS = 30
-"""Directories of earlier runs that stay in the run directory."""
+KEPT_RUNS, KEPT_BESIDE = 10, 20
+"""Directories of earlier runs that stay in the run directory: with the cluster for themselves, and beside those."""
 MOST_LAST_WORDS = 65536
 
 
@@ -94,9 +94,12 @@ class Parts:
         for run_id, part in list(self._parts.items()):
             if part.over:
                 del self._parts[run_id]
-        old = [name for name in self._machine.list_dir(self._pod.dir.runs) if name not in self._parts]
-        for name in old[: max(0, len(old) - KEPT_RUNS + 1)]:
-            self._machine.remove_dir(self._pod.dir.run(name))
+        needed = self._parts.keys() | self._pod.unstored_runs()
+        old = [name for name in self._machine.list_dir(self._pod.dir.runs) if name not in needed]
+        beside = [name for name in old if name.startswith("exec-")]
+        for names, kept in ((beside, KEPT_BESIDE), ([name for name in old if name not in beside], KEPT_RUNS)):
+            for name in names[: max(0, len(names) - kept + 1)]:
+                self._machine.remove_dir(self._pod.dir.run(name))
 
     # Evidence of what hangs
 
@@ -129,14 +132,17 @@ class Parts:
             answer(refusal(MissingProgram(f"{self._pod.where(self._pod.settings.index)} knows no run {run_id!r}")))
         elif going_on and fields.get("wait") and not piece.frames and not piece.skipped:
             assert part is not None
-            part.when_more(lambda: self.read({**fields, "offset": piece.next}, answer))
+            part.when_more(lambda: self.read({**fields, "offset": piece.next, "wait": False}, answer))
         else:
-            answer({"ok": _as_json(piece, over=not going_on and not piece.frames)})
+            over = not going_on and not piece.frames
+            answer({"ok": _as_json(piece, over=over)})
 
     def _piece(self, run_id: str, offset: int, most: int) -> Piece | None:
         if not run_id or "/" in run_id or run_id.startswith("."):
             return None
-        return self._machine.read_spool(self._pod.dir.spool(run_id), max(0, offset), max(1, min(most, MOST_READ)))
+        return self._machine.read_spool(
+            self._pod.dir.spool(run_id), min(max(0, offset), 1 << 62), max(1, min(most, MOST_READ))
+        )
 
 
 def _as_json(piece: Piece, *, over: bool) -> dict[str, Any]:

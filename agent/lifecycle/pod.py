@@ -323,8 +323,10 @@ class Pod:
 
     def record_end(self, end: JobEnd, run_id: str = "", code: int | None = None) -> None:
         """Leave the job's end where Kubernetes and people look; `code` is this pod's own if it differs."""
+        # Masked before it is cut and escaped, which would hide a secret from the mask.
+        end = JobEnd.from_json(self.log.masker.value(end.to_json()))
         message = termination_message(end, epoch=self.settings.epoch, pod=self.settings.index, run=run_id, code=code)
-        self.attempt(lambda: self.machine.overwrite(TERMINATION_LOG, self.log.masked(message)))
+        self.attempt(lambda: self.machine.overwrite(TERMINATION_LOG, message))
         self.update_state(end={**end.to_json(), "run": run_id})
         self.event("result-known", detail=f"{end.code} {end.what}")
 
@@ -394,7 +396,7 @@ class Pod:
             return
         while self._early:
             spool.append(AGENT, self._early.popleft())
-        self._archive = Archive(self.machine, self.log, directory, self.log_name, self.dir.spool(run_id), spool)
+        self._archive = Archive(self.machine, self.log, run_id, directory, self.log_name, self.dir.spool(run_id), spool)
         self._archives = [archive for archive in self._archives if not archive.over] + [self._archive]
 
     def results_of(self, run_id: str, *, first: bool) -> str:
@@ -407,6 +409,10 @@ class Pod:
         if self._archive is not None:
             archive, self._archive = self._archive, None
             archive.close(None, lambda: None)
+
+    def unstored_runs(self) -> set[str]:
+        """Runs whose spools are still needed."""
+        return {archive.run_id for archive in self._archives if not archive.over}
 
     def archive_spool(self) -> Spool | None:
         return self._archive.spool if self._archive is not None else None

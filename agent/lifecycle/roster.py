@@ -226,7 +226,7 @@ class Roster:
         nonce = str(message.get("nonce"))
         if peer.nonce and nonce != peer.nonce:
             if self.committed:
-                self._lose(peer, "its agent was started anew after the plan was made")
+                self.lose(peer, "its agent was started anew after the plan was made")
                 return
             self._renew(peer)
         anew, peer.nonce = bool(peer.nonce) and nonce != peer.nonce, nonce
@@ -260,6 +260,7 @@ class Roster:
     def _beats(self) -> None:
         if self._closed:
             return
+        self._machine.later(self._beat, self._beats)  # first: whatever breaks below, the next beat comes
         now = self._machine.now()
         for peer in self.peers.values():
             if peer.connected and now - peer.link.heard > SILENT_BEATS * self._beat:
@@ -267,9 +268,9 @@ class Roster:
             if peer.connected:
                 peer.link.mention({"type": "beat"})
             if self.committed and not peer.lost and now - peer.link.heard > self._lease:
-                self._lose(peer, self._reason(peer))
-        self._machine.later(self._beat, self._beats)
+                self.lose(peer, self._reason(peer))
 
-    def _lose(self, peer: Peer, reason: str) -> None:
+    def lose(self, peer: Peer, reason: str) -> None:
+        """Give a worker up and tell the coordinator."""
         self.drop(peer.index, reason)
         self._tell.lost(peer, reason)

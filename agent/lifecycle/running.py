@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from agent.decide.ending import JobEnd, merged
+from agent.decide.ending import JobEnd, from_bug, merged
 from agent.decide.messages import Message
 from agent.decide.mpirun import read_mpi
 from agent.decide.ranks import RankEnd
@@ -47,7 +48,8 @@ class Run:
     """Starts every part, ends all when one fails, judges when all are over.
 
     `context` is the lead's, as far as the coordinator knows it. `tell(index, message)` reaches one pod that takes
-    part, this one included; `printed()` says when any of them last printed; `over` gets the judgement once.
+    part, this one included; `printed()` says when any of them last printed; `gone()` says
+    which pods of the cluster are lost and why; `over` gets the judgement once.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class Run:
         preparations: Preparations,
         tell: Callable[[int, Message], None],
         printed: Callable[[], float],
+        gone: Callable[[], Mapping[int, str]],
         over: Callable[[Judgement], None],
     ) -> None:
         self._pod = pod
@@ -68,6 +71,7 @@ class Run:
         self._preparations = preparations
         self._tell = tell
         self._printed = printed
+        self._gone = gone
         self._over = over
         self.indices = [peer.index for peer in context.plan.peers]
         self._open: set[int] = set()
@@ -95,6 +99,10 @@ class Run:
         """Judged."""
         return self._judged
 
+    def forget_output(self) -> None:
+        """What was printed is in the spools."""
+        self.ends = {index: replace(end, output="", record="") for index, end in self.ends.items()}
+
     def lead_output(self) -> str:
         """The end of what the lead printed."""
         return self.ends.get(self.context.lead, PartEnd()).output
@@ -114,11 +122,17 @@ class Run:
         if self.workload.kind == "nothing":
             self._judge_if_over()
             return
-        self._open = set(self.indices)
+        self.lost = {index: why for index, why in self._gone().items() if index in self.indices}
+        if self.lost and (self.workload.fail_fast or self.workload.kind == "mpi"):
+            index, why = min(self.lost.items())
+            self.cancel(JobEnd(Exit.TRY_AGAIN, "a pod was lost before the run began", self._pod.where(index), why))
+            return
+        self._open = set(self.indices) - set(self.lost)
         message = {"type": "start", "run": self.run_id, "spec": spec.to_json(), "pods": self.indices}
-        for index in self.indices:
+        for index in sorted(self._open):
             self._tell(index, message)
         self._tell_waiting()
+        self._judge_if_over()
         if spec.timeout:
             self._after(spec.timeout, lambda: self._hit(f"the time limit of {spec.timeout:g} s"))
         if spec.stall:
@@ -221,7 +235,13 @@ class Run:
             return
         self._judged = True
         self._cancel_timers()
-        self._over(self._judgement())
+        try:
+            judgement = self._judgement()
+        except Exception:
+            # Whoever waits for this run must hear of its end, whatever is broken.
+            judgement = Judgement(from_bug(traceback.format_exc(), self._pod.where(0)))
+            self._pod.log.error(str(judgement.end))
+        self._over(judgement)
         self._tell_waiting()
 
     def _judgement(self) -> Judgement:

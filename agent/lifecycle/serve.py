@@ -15,7 +15,7 @@ from agent.machine.lock import take_lock
 from agent.machine.loop import Loop
 from agent.paths import RunDir
 
-FLUSH_SECONDS = 5.0
+FLUSH_SECONDS = 2.0
 """The most that the end waits for who reads our output."""
 
 

@@ -31,6 +31,8 @@ class Task:
         grace: float,
         ended: Callable[[int], None],
         output: Callable[[int, bytes], None],
+        *,
+        emitted: bool,
     ) -> None:
         self._machine = machine
         self._log = log
@@ -38,6 +40,7 @@ class Task:
         self._term_seconds = term_seconds(grace)
         self._ended = ended
         self._output = output
+        self._emitted = emitted
         self._child: Child | None = None
         self._timer: Timer | None = None
         self._stopping = False
@@ -49,7 +52,7 @@ class Task:
         """Start it; without a launch there is no process, and the task lasts until `stop`. Raises OSError."""
         self._had_process = launch is not None
         if launch is not None:
-            self._child = self._machine.start(launch, self._exited, self._output)
+            self._child = self._machine.start(launch, self._exited, self._output, emitted=self._emitted)
 
     def stop(self) -> None:
         """SIGTERM, and SIGKILL when that does not help in time. Further calls change nothing."""

@@ -165,6 +165,9 @@ class Worker:
     def _start_part(self, message: Message) -> None:
         self._begun = True
         run_id = str(message["run"])
+        if self._over or self._own_end is not None:
+            self._part_done(run_id, PartEnd(None, int(Exit.TRY_AGAIN), "this pod is ending"))
+            return
         try:
             self._parts.start(run_id, RunSpec.from_json(message["spec"]), message["pods"])
         except AgentError as error:
@@ -240,18 +243,11 @@ class Worker:
             self._parts.hurry()
         else:
             self._signalled = True
-            if self._end is not None and not self._parts.busy:
-                self._leave()
-            else:
-                self._end_by_oneself(from_signal(number, self._pod.where(self._settings.index)))
+            self._end_by_oneself(from_signal(number, self._pod.where(self._settings.index)))
 
     def _end_by_oneself(self, end: JobEnd) -> None:
         """For this reason, unless the job's end is known; parts end first, so that the coordinator hears of them."""
         if self._own_end is not None or self._over:
-            return
-        if self._end is not None and not self._parts.busy:
-            self._pod.log.error(f"after the job's end: {end}")
-            self._leave()
             return
         self._own_end = end
         self._own_end_first = self._end is None

@@ -195,11 +195,14 @@ class Machine(Protocol):
         launch: Launch,
         ended: Callable[[int], None],
         output: Callable[[int, bytes], None] | None = None,
+        *,
+        emitted: bool = False,
     ) -> Child:
         """Start a process; `ended(status)` gets its exit status, negative for a signal.
 
         With `output`, what it writes goes there as (1 or 2, bytes), else to the agent's own stdout and
-        stderr. It has to wait with writing while `emit` is far behind. Raises OSError when it cannot be started.
+        stderr. One whose output is `emitted` has to wait with writing while `emit` is far behind. Raises OSError
+        or ValueError when it cannot be started.
         """
 
     def emit(self, stream: int, data: bytes) -> None:

@@ -140,8 +140,10 @@ class Host:
         launch: Launch,
         ended: Callable[[int], None],
         output: Callable[[int, bytes], None] | None = None,
+        *,
+        emitted: bool = False,
     ) -> Child:
-        return process.RunningChild(self.loop, launch, ended, output, self._emitter)
+        return process.RunningChild(self.loop, launch, ended, output, self._emitter if emitted else None)
 
     def emit(self, stream: int, data: bytes) -> None:
         self._emitter.emit(stream, data)

@@ -31,11 +31,12 @@ KERNEL_THREAD = 0x00200000
 class RunningChild:
     """A process in a session of its own, watched by the loop.
 
-    What it writes stays in its pipes while `emitter` is far behind: it has to wait then, as if it wrote there itself.
+    What it writes stays in its pipes while `emitter`, if there is one, is far behind: it has to wait then, as if it
+    wrote there itself.
     """
 
     def __init__(
-        self, loop: Loop, launch: Launch, ended: Callable[[int], None], output: Output | None, emitter: Emitter
+        self, loop: Loop, launch: Launch, ended: Callable[[int], None], output: Output | None, emitter: Emitter | None
     ) -> None:
         piped = subprocess.PIPE if output else None
         self._process = subprocess.Popen(
@@ -78,16 +79,16 @@ class RunningChild:
             self._loop.watch(fd, READ, partial(self._readable, fd))
 
     def _readable(self, fd: int) -> None:
-        if self._emitter.is_far_behind:
-            self._pause()
+        if self._emitter is not None and self._emitter.is_far_behind:
+            self._pause(self._emitter)
         else:
             self._read(fd, READ_BYTES)
 
-    def _pause(self) -> None:
+    def _pause(self, emitter: Emitter) -> None:
         self._paused = True
         for fd in self._pipes:
             self._loop.forget(fd)
-        self._emitter.on_relief(self._resume)
+        emitter.on_relief(self._resume)
 
     def _resume(self) -> None:
         self._paused = False

@@ -184,6 +184,8 @@ class FakeMachine:
         launch: Launch,
         ended: Callable[[int], None],
         output: Callable[[int, bytes], None] | None = None,
+        *,
+        emitted: bool = False,
     ) -> Child:
         program = os.path.basename(launch.argv[0])
         if program in self.pod.unstartable:

@@ -149,7 +149,7 @@ def test_a_results_directory_that_cannot_be_written(problem: str) -> None:
     world = FakeWorld(4, env={"A4_RESULTS_DIR": "/results"})
     world.pod(0).storage = problem
     assert world.run() == all_are(73), world.dump()
-    assert world.last() < 60
+    assert world.last() < 15  # nobody waits for that directory once more
     assert all("A4_RESULTS_DIR=/results" in pod.said()["what"] for pod in world.pods)
 
 

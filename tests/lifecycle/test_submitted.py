@@ -509,3 +509,93 @@ def test_a_master_port_that_is_taken_is_found_before_the_start() -> None:
     end = ends(world, 2, world.submit(2, "torchrun", args=["train.py"], exclude=["1"]))["end"]
     assert end["code"] == 71 and "6002" in end["what"] and "jupyter" in end["what"], world.dump()
     assert len(world.pod(about["lead"]).workloads()) == before[about["lead"]]
+
+
+# What went wrong once
+
+
+def test_a_pod_that_goes_while_a_run_is_prepared() -> None:
+    world = FakeWorld(4, "script", {"A4_SLEEP_ON": "always"})
+    world.pod(1).inventory = None  # the run waits for it, 20 s
+    world.until_event("run-started")
+    world.at(5, world.pod(2).signal)
+    world.wait(60)
+    codes = [pod.state()["runs"][-1]["code"] for pod in world.others(2)]
+    assert codes == [75, 75, 75], world.dump()
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        {"args": ["a\0b"]},
+        {"cwd": "/\0"},
+        {"env": {"A": "\0"}},
+        {"env": {"A=B": "c"}},
+        {"timeout": 1e400},
+        {"nodes": -1},
+    ],
+)
+def test_wishes_that_no_process_can_have_are_refused(wish: dict[str, Any]) -> None:
+    world = sleeping()
+    assert world.ask(2, "submit", spec={"workload": "exec", "args": ["x"], **wish})["error"]["code"] == 2
+    assert world.asleep(), world.dump()
+
+
+@pytest.mark.parametrize(
+    "fields", [{"pod": float("inf")}, {"offset": 10**400}, {"pod": "x"}, {"most": None}, {"pod": 99}]
+)
+@pytest.mark.parametrize("index", [0, 2])
+def test_nonsense_is_answered_and_ends_nothing(fields: dict[str, Any], index: int) -> None:
+    world = sleeping()
+    run_id = world.submit(1, "exec", args=["x"])
+    ends(world, 1, run_id)
+    answer = world.ask(index, "read", **{"run": run_id, "pod": 1, "offset": 0, "most": 10, "wait": False, **fields})
+    assert "error" in answer or "offset" in fields
+    assert world.asleep(), world.dump()
+
+
+def test_many_commands_beside_push_out_no_run() -> None:
+    world = sleeping(2)
+    for pod in world.pods:
+        pod.life = Life(seconds=0.1, output=b"of the run\n")
+        pod.storage = "stuck"
+    run_id = world.submit(0, "script")
+    ends(world, 0, run_id)
+    for _ in range(70):
+        ends(world, 1, world.submit(1, "exec", args=["x"]))
+    assert world.ask(1, "find", run="")["ok"]["run"] == run_id
+    assert printed(world, 0, run_id, 1) == b"of the run\n", "it is not stored yet"
+    for pod in world.pods:
+        assert len(pod.agent.spools) < 40
+        pod.storage = ""
+    world.wait(60)
+    for pod in world.pods:
+        assert any("of the run" in text for text in pod.stored.values())
+
+
+def test_a_sleeping_worker_that_is_told_to_end_says_so() -> None:
+    world = sleeping()
+    world.pod(2).signal()
+    world.wait(0.5)
+    error = world.ask(1, "submit", spec={"workload": "exec", "args": ["x"]})["error"]
+    assert error["code"] == 75 and "--exclude 2" in error["hint"], error
+
+
+def test_a_command_beside_keeps_an_idle_cluster() -> None:
+    world = sleeping(2, {"A4_SLEEP_MAX_HOURS": "1"})
+    for pod in world.pods:
+        pod.life = Life(seconds=1000)
+    world.wait(3000)
+    told = ends(world, 1, world.submit(1, "exec", args=["x"]))
+    assert told["end"]["code"] == 0, world.dump()
+
+
+def test_a_worker_that_talks_nonsense_is_lost_and_the_cluster_stays() -> None:
+    world = sleeping()
+    link = world.pod(2).agent.role._link  # type: ignore[attr-defined]
+    world.pod(2).agent.post(0, lambda: link.say({"type": "done", "run": "x", "end": {}}))
+    world.wait(5)
+    assert "does not understand" in world.pod(0).state()["lost"]["2"]["why"], world.dump()
+    for pod in world.pods:
+        pod.life = Life()
+    assert ends(world, 1, world.submit(1, "script", exclude=["2"]))["end"]["code"] == 0

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from agent.lifecycle.pod_log import PodLog, PodLogEnd
 from agent.log import Log
 from agent.machine.host import Host
-from agent.machine.keeper import MOST_QUEUED, ProcessKeeper
+from agent.machine.keeper import MOST_QUEUED, ProcessKeeper, mount_of
 from agent.machine.loop import Loop
 from agent.machine.spool import FileSpool
 from agent.paths import shipped
@@ -284,6 +284,32 @@ def test_the_process_is_none_of_the_run(tmp_path: Path) -> None:
     env = {**os.environ, "A4_RUN": "exec-1234", "HF_TOKEN": "a secret"}
     shown = subprocess.run([sys.executable, "-c", LOOK, str(tmp_path)], env=env, capture_output=True, text=True)
     assert (shown.stdout, shown.stderr) == ("set()\n/ True\n", "")
+
+
+@pytest.mark.parametrize(
+    ("directory", "mount"),
+    [
+        ("/gcs/testbed-logs/job", "/gcs"),
+        ("/gcs", "/gcs"),
+        ("/gcs2/out", "/"),
+        ("/run/a4-agent/results", "/run"),
+        ("/run/a4-agent/../../gcs/out", "/gcs"),
+        ("/with space/inner/out", "/with\\040space/inner"),
+        ("/with space/out", "/with\\040space"),
+    ],
+)
+def test_the_mount_that_a_directory_lies_on(directory: str, mount: str) -> None:
+    points = ["/", "/run", "/gcs", "/with\\040space", "/with\\040space/inner"]
+    assert mount_of(directory, points) == mount
+    assert mount_of(directory, []) == "/"
+
+
+def test_a_mount_that_is_gone() -> None:
+    check = program().check_mount
+    check("/")
+    check("/proc")
+    with pytest.raises(OSError, match="nothing is mounted at /no/such any more"):
+        check("/no/such")
 
 
 # Spools
