@@ -31,7 +31,10 @@ def _under_tini() -> int:
 
 def entry() -> None:
     """The console script. Ends at once: threads that still wait on the network must not hold a pod."""
-    code = main()
+    try:
+        code = main()
+    except KeyboardInterrupt:
+        code = 130  # while modules were still being imported
     try:
         sys.stdout.flush()
         sys.stderr.flush()

@@ -14,7 +14,7 @@ from typing import Any
 from agent.errors import AgentError, Exit, PeerLost, PeersMissing, SystemFault
 from agent.machine.unix_socket import connect
 
-ANSWER_SECONDS = 60.0
+ANSWER_SECONDS = 20.0
 """For the agent to answer what it can answer at once."""
 
 _NOBODY = "nobody listens at {}; `a4-agent run`, the ENTRYPOINT of a pod, starts one"

@@ -100,5 +100,7 @@ def _text(workload: Workload, context: RunContext, index: int) -> str:
     if launch is None:
         return "# nothing is started here"
     brought = [name for name in context.spec.env if name in launch.env]
-    shown = Launch(launch.argv, launch.env, launch.cwd, sorted({*launch.added, *brought}))
+    # Whatever a secret looks like, and however short it is: this text is made to be passed around.
+    hidden = {name: "***" for name in brought if secret_values({name: "x" * 99})}
+    shown = Launch(launch.argv, {**launch.env, **hidden}, launch.cwd, sorted({*launch.added, *brought}))
     return "\n".join([*(f"# note: {note}" for note in launch.notes), str(shown)])

@@ -83,11 +83,13 @@ class Follower:
         self._told += 1
         self._signal = self._signal or number
         times = self._told
-        if times > 2:
+        if times > 2 or (times > 1 and not self._run):
             say(f"left; {_goes_on(self._run)}")
             raise SystemExit(128 + number)
-        if self._run:
-            self._cancel()
+        if not self._run:
+            say("the agent has not answered yet: what it begins is ended at once; again to leave")
+            return
+        self._cancel()
         say("ending the run on every pod; again to hurry" if times == 1 else "hurrying; again to leave it alone")
 
     def _cancel(self) -> None:

@@ -14,7 +14,7 @@ from agent.commands.pod import living, read_state, run_dir
 from agent.decide.subset import ranges, subset
 from agent.environment import read_plan
 from agent.errors import MissingProgram, PeersMissing, UsageError
-from agent.output import Lines, say
+from agent.output import STDOUT, Lines, say, write_all
 from agent.paths import RunDir
 
 DESCRIPTION = """\
@@ -84,6 +84,7 @@ def _wanted(args: argparse.Namespace, directory: RunDir, run: RunInfo) -> tuple[
 
 
 def _tell_end(run: RunInfo, ended: RunEnd) -> None:
+    write_all(STDOUT, ended.text.encode(errors="surrogateescape"))
     where = f" ({ended.end.where})" if ended.end.where else ""
     say(f"{run.id} ended with exit code {ended.end.code}: {ended.end.what}{where}")
 

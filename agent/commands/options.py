@@ -62,7 +62,11 @@ def add_run(parser: argparse.ArgumentParser) -> None:
 
 def add_following(parser: argparse.ArgumentParser) -> None:
     """How its output is shown, or that it is not."""
-    parser.add_argument("--label", action="store_true", help="put [pod] in front of every line")
+    parser.add_argument(
+        "--label",
+        action="store_true",
+        help="put the pod that printed it in front of every line: for mpirun that is the first",
+    )
     parser.add_argument("--detach", action="store_true", help="print the run's id and return at once")
 
 

@@ -122,7 +122,13 @@ def _peers(state: State, plan: Plan | None, now: float) -> list[str]:
     formed = f", formed {ago(now - state['formed'])} ago" if "formed" in state else ""
     header = ["rank", "pod", "name", "state", "place"]
     rows = [
-        [str(rank), str(peer.index), peer.name, _state(lost.get(str(peer.index)), now), location_text(peer.place)]
+        [
+            str(rank),
+            str(peer.index),
+            peer.name,
+            _state(lost.get(str(peer.index)), now),
+            location_text(tuple(map(_short, peer.place))),
+        ]
         for rank, peer in enumerate(plan.peers)
     ]
     counts = f"{len(plan.peers)} pods x {plan.slots} slots{formed}" + (f"; {len(lost)} lost" if lost else "")
@@ -131,6 +137,11 @@ def _peers(state: State, plan: Plan | None, now: float) -> list[str]:
 
 def _state(lost: Mapping[str, Any] | None, now: float) -> str:
     return f"lost {ago(now - lost['since'])} ago: {lost['why']}" if lost else "here"
+
+
+def _short(part: str) -> str:
+    """Of a hash the beginning is enough: a4-agent topology --json has it whole."""
+    return part if len(part) <= 24 else f"{part[:12]}…"
 
 
 def _indented(lines: Iterable[str]) -> list[str]:

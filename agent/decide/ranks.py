@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,8 +66,13 @@ def parse_rank(text: str) -> RankEnd:
     return RankEnd(None, refused=refused)
 
 
-def ranks_verdict(ranks: Mapping[int, RankEnd], planned: int, place: Callable[[int], int]) -> RanksVerdict:
-    """What the records of ranks 0 to `planned` - 1 say; `place(rank)` is the completion index of its pod."""
+def ranks_verdict(
+    ranks: Mapping[int, RankEnd], planned: int, place: Callable[[int], int], lost: Collection[int] = ()
+) -> RanksVerdict:
+    """What the records of ranks 0 to `planned` - 1 say; `place(rank)` is the completion index of its pod.
+
+    `lost`: pods whose records nobody can read.
+    """
     known = {rank: ranks[rank] for rank in range(planned) if rank in ranks}
     failed = {rank: end for rank, end in known.items() if end.code}
     absent = [rank for rank in range(planned) if rank not in known]
@@ -76,7 +81,10 @@ def ranks_verdict(ranks: Mapping[int, RankEnd], planned: int, place: Callable[[i
     lines = [] if first is None else [f"first of {_ranks(failed, place)} that failed: {_told(first, failed, place)}"]
     if first is not None and len(failed) == 1:
         lines = [_told(first, failed, place)]
-    lines += [f"never started: {_ranks(absent, place)}"] if absent else []
+    silent = [rank for rank in absent if place(rank) in lost]
+    never = [rank for rank in absent if place(rank) not in lost]
+    lines += [f"not known, since their pods are lost: {_ranks(silent, place)}"] if silent else []
+    lines += [f"never started: {_ranks(never, place)}"] if never else []
     lines += [f"started and never ended: {_ranks(open_ended, place)}"] if open_ended else []
     return RanksVerdict(
         complete=not (failed or absent or open_ended) and planned > 0,

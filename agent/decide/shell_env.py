@@ -39,6 +39,8 @@ STAYS = {
     "BASHOPTS": "the shell's",
     "SHELLOPTS": "the shell's",
 }
+TRAVELS = ("A4_PYTHON",)
+"""Settings that a run may have of its own; MASTER_PORT is another, under its old name."""
 _BEGINNINGS = tuple(name[:-1] for name in STAYS if name.endswith("*"))
 
 
@@ -57,4 +59,6 @@ def travelling(shell: Mapping[str, str], agent: Mapping[str, str], container: Ma
 
 def stays(name: str, value: str = "") -> bool:
     """Does this variable belong to one shell, one login or one pod?"""
+    if name in TRAVELS:
+        return bool(refusal(name, value))
     return bool(name in STAYS or name.startswith(_BEGINNINGS) or denial(name) or refusal(name, value))

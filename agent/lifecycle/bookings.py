@@ -9,9 +9,10 @@ from typing import Any
 from agent.decide.ending import JobEnd, exit_code
 from agent.decide.masking import secret_values
 from agent.decide.messages import Message
+from agent.decide.plan import Plan
 from agent.decide.runspec import RunSpec
 from agent.decide.subset import subset
-from agent.errors import ClusterBusy, MissingProgram
+from agent.errors import AgentError, ClusterBusy, MissingProgram, UsageError
 from agent.lifecycle.part import PartEnd
 from agent.lifecycle.parts import context_of
 from agent.lifecycle.pod import Pod
@@ -150,6 +151,7 @@ class Bookings:
         pod = self._pod
         assert pod.plan is not None
         plan = subset(pod.plan, nodes=spec.nodes, hosts=spec.hosts, exclude=spec.exclude, lost=lost)
+        self._check(workload, plan, spec)
         run_id = f"{workload.name}-{pod.machine.draw_nonce()[:ID_CHARACTERS]}"
         spec = self._preparations.with_limits(spec, workload)
         pod.log.add_secrets(secret_values(spec.env))
@@ -169,6 +171,17 @@ class Bookings:
             self._current = booking
         self._forget_old()
         return booking
+
+    def _check(self, workload: Workload, plan: Plan, spec: RunSpec) -> None:
+        """What is wrong with the wish itself is told at once. Raises UsageError."""
+        lead = plan.peers[0].index
+        context = replace(context_of(self._pod, plan, "", spec), index=lead, mpi=self._preparations.mpi(lead))
+        try:
+            workload.launch(context)
+        except UsageError:
+            raise
+        except AgentError:
+            pass  # that is for the pod to say whom it concerns
 
     def _forget_old(self) -> None:
         """Runs with the cluster for themselves and those beside them apart: many of these must not push out those."""

@@ -14,6 +14,8 @@ from agent.lifecycle.roster import Roster
 from agent.machine.api import Timer
 
 STATE_SECONDS = 1.0
+TELL_EVERY = 5
+"""Of these times, how often the workers that are here are told as well."""
 FIRST_REPORT_SECONDS = 10.0
 REPORT_SECONDS = 30.0
 SHOWN_MISSING = 12
@@ -37,6 +39,7 @@ class Forming:
         self._report_timer: Timer | None = None
         self._state_timer: Timer | None = None
         self.facts: dict[int, Facts] = {}
+        self._kept = 0
         self.over = False
         """Formed, or given up."""
 
@@ -138,7 +141,11 @@ class Forming:
 
     def _keep_state(self) -> None:
         """For `a4-agent status` and `peers`, more often than for the log."""
-        self._pod.update_state(missing={str(index): why for index, why in self.waiting_for().items()})
+        missing = {str(index): why for index, why in self.waiting_for().items()}
+        self._pod.update_state(missing=missing)
+        self._kept += 1
+        if self._roster is not None and self._kept % TELL_EVERY == 0:
+            self._roster.mention({"type": "cluster", "missing": missing})
         self._state_timer = self._machine.later(STATE_SECONDS, self._keep_state)
 
     def _deadline_passed(self) -> None:

@@ -148,7 +148,7 @@ class Part:
         if isinstance(error, AgentError):
             code, what = int(error.code), str(error)
         else:
-            code, what = int(Exit.MISSING_PROGRAM), f"{self._workload.name} cannot be started: {error}"
+            code, what = int(Exit.MISSING_PROGRAM), self._why_not(error)
         self._pod.log.error(what)
         if self._workload.fail_fast:
             self._finish(PartEnd(None, code, what))
@@ -156,6 +156,14 @@ class Part:
         # As a shell would: this pod has failed, the others go on.
         self._print(2, self._pod.log.masked(f"{what}\n").encode(errors="backslashreplace"))
         self._finish(PartEnd(code, code))
+
+    def _why_not(self, error: OSError | ValueError) -> str:
+        if isinstance(error, FileNotFoundError) and error.filename == self.context.spec.cwd:
+            where = self._pod.where(self.context.index)
+            return f"the directory {error.filename}, in which {self._workload.name} was asked for, is not on {where}"
+        if isinstance(error, OSError) and error.filename:
+            return f"{error.filename} cannot be started: {error.strerror}"
+        return f"{self._workload.name} cannot be started: {error}"
 
     # Ending it
 

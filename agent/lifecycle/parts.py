@@ -11,7 +11,7 @@ from agent.decide.evidence import last_words
 from agent.decide.mpirun import mpi_of
 from agent.decide.plan import Plan
 from agent.decide.runspec import RunSpec
-from agent.errors import MissingProgram
+from agent.errors import MissingProgram, UsageError
 from agent.lifecycle.part import Part, PartEnd
 from agent.lifecycle.questions import Answer, refusal
 from agent.machine.api import Evidence, Piece
@@ -158,20 +158,23 @@ def subset_of(pod: Pod, indices: Sequence[int]) -> Plan:
 
 
 def context_of(pod: Pod, plan: Plan, run_id: str, spec: RunSpec) -> RunContext:
-    """What a launch on this pod may depend on."""
+    """What a launch on this pod may depend on. Raises UsageError."""
+    port = spec.env.get("MASTER_PORT", str(pod.settings.master_port))
+    if not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        raise UsageError(f"MASTER_PORT={port} (of the shell) is no port")
     return RunContext(
         run_id=run_id,
         spec=spec,
         plan=plan,
         index=pod.settings.index,
         environ={**pod.job.environ, **spec.env},
-        master_port=pod.settings.master_port,
+        master_port=int(port),
         run_dir=pod.dir.run(run_id),
         token_file=pod.dir.token,
         ssh_config=pod.dir.ssh_config,
         interface=pod.interface.name,
         python=pod.job.python,
-        workload_python=pod.settings.python,
+        workload_python=spec.env.get("A4_PYTHON") or pod.settings.python,
         cores=pod.machine.core_count(),
         rank_script=pod.dir.rank_script,
         script=pod.settings.task_script,

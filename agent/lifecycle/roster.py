@@ -100,6 +100,12 @@ class Roster:
             if not peer.lost:
                 peer.link.say(message)
 
+    def mention(self, message: Message) -> None:
+        """To every worker that is here now; worth nothing later."""
+        for peer in self.peers.values():
+            if peer.connected and not peer.lost:
+                peer.link.mention(message)
+
     def close(self) -> None:
         self._closed = True
         for peer in self.peers.values():

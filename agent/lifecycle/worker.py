@@ -136,7 +136,7 @@ class Worker:
             "stop": lambda m: self._parts.stop(str(m["run"]), hurry=bool(m.get("hurry"))),
             "evidence": lambda m: self._parts.gather_evidence(str(m["run"])),
             "run": lambda m: self._run_noted(m["run"]),
-            "cluster": lambda m: self._pod.update_state(lost=m["lost"]),
+            "cluster": lambda m: self._pod.update_state(**{name: m[name] for name in ("lost", "missing") if name in m}),
             "ask": self._asked,
             "answer": self._questions.answered,
             "result": self._result,

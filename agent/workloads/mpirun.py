@@ -45,7 +45,7 @@ class Mpirun:
         except AgentError as error:  # nothing was started, for the same reason
             return Judgement(outcome.cause or from_error(error))
         peers = context.plan.peers
-        found = ranks_verdict(outcome.ranks, ranks.ranks, lambda rank: peers[ranks.pod(rank)].index)
+        found = ranks_verdict(outcome.ranks, ranks.ranks, lambda rank: peers[ranks.pod(rank)].index, outcome.lost)
         end = _end(context.args[0], mpi, outcome, found)
         if found.first is not None and end.origin == "workload":
             end = replace(end, where=context.where(peers[ranks.pod(found.first)].index))
