@@ -1,0 +1,76 @@
+"""Results directories on a FUSE file system of the pod's own, as a bucket is mounted, and ways to break it."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from tests.cluster.conftest import RUN_DIR, Trial
+
+STORE = "/store"
+"""What lies behind the mount: to be read also while its server stands still, and when the pod has ended."""
+MOUNT = "/gcs"
+RESULTS = f"{MOUNT}/out"
+
+_MOUNTED = f"""
+mkdir {STORE} {MOUNT} && mount -t tmpfs -o size=64m none {STORE} || exit 71
+bindfs -f {STORE} {MOUNT} &
+until mountpoint -q {MOUNT}; do kill -0 $! || exit 71; done
+eval "$1"
+shift
+exec "$@"
+"""
+
+
+def on_fuse(before: str = "", env: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """What `start` needs for pods that mount their results directory, and then do `before`, before the agent starts."""
+    return {
+        "devices": ("/dev/fuse",),
+        "entrypoint": ("tini", "--", "sh", "-c", _MOUNTED, "sh", before, sys.executable, "-m", "agent", "run"),
+        "env": {"A4_RESULTS_DIR": RESULTS, **(env or {})},
+    }
+
+
+BREAK = {
+    "stopped": "pkill -STOP -x bindfs",
+    "full": f"dd if=/dev/zero of={STORE}/ballast bs=1M 2>/dev/null; test -s {STORE}/ballast",
+    "read-only": f"mount -i -o remount,ro {MOUNT}",
+    "gone": f"umount -l {MOUNT}",
+}
+MEND = {
+    "stopped": "pkill -CONT -x bindfs",
+    "full": f"rm {STORE}/ballast",
+    "read-only": f"mount -i -o remount,rw {MOUNT}",
+    "gone": f"bindfs {STORE} {MOUNT}",
+}
+REASON = {
+    "stopped": "no answer for 10 s",
+    "full": "No space left on device",
+    "read-only": "Read-only file system",
+    "gone": f"nothing is mounted at {MOUNT} any more",
+}
+"""How the pod's log says it."""
+
+
+def shell(trial: Trial, index: int, script: str) -> str:
+    """Run a line of shell in a pod; its stdout."""
+    done = trial.cluster.exec(index, ["sh", "-c", script], timeout=60)
+    assert done.returncode == 0, f"pod {index}: {script}: {done.stderr}\n{trial.log()[-4000:]}"
+    return done.stdout
+
+
+def stored(trial: Trial, index: int, name: str) -> str:
+    """A file of the results, whatever has become of the mount."""
+    return trial.cluster.read(index, f"{STORE}/out/{name}")
+
+
+def log_name(index: int) -> str:
+    """What a pod's log is called."""
+    return "coordinator" if index == 0 else f"worker-{index}"
+
+
+def until_logged(trial: Trial, index: int, text: str) -> None:
+    """Wait until this is among what a pod keeps of the output of its runs, or of what its agent says."""
+    trial.until(index, f"grep -qsaF {shlex.quote(text)} {RUN_DIR}/runs/*/spool/*")

@@ -1,0 +1,214 @@
+"""Logs and results on the real thing: kept while a run lasts and after it, and never in its way."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from tests.cluster.conftest import Start, Trial, all_codes
+from tests.cluster.storage import (
+    BREAK,
+    MEND,
+    MOUNT,
+    REASON,
+    RESULTS,
+    STORE,
+    log_name,
+    on_fuse,
+    shell,
+    stored,
+    until_logged,
+)
+from tests.cluster.work import agent, sleeping, state
+
+FAULTS = dict(enumerate(BREAK))
+"""Each pod's results directory breaks in another way."""
+OUTLIVING = "/mnt/results"
+"""A directory that all pods share and that outlives them."""
+MUCH = "seq -f 'line %0100g of a long log' 80000"
+"""More than 8 MiB: a piece is stored at once and not only after 30 s."""
+
+
+def until_printed(trial: Trial, text: str) -> None:
+    """Wait until every pod has printed a line in its run."""
+    for index in range(trial.cluster.spec.pods):
+        until_logged(trial, index, text)
+
+
+def on_all(trial: Trial, script: str) -> None:
+    for index in range(trial.cluster.spec.pods):
+        shell(trial, index, script)
+
+
+BREAKS_FOR_A_WHILE = f"""
+echo begun
+until test -e /tmp/broken; do sleep 0.05; done
+{MUCH}
+echo printed
+until test -e /tmp/mended; do sleep 0.05; done
+echo after
+"""
+
+
+def test_a_results_directory_that_breaks_for_a_while_holds_nothing_up_and_nothing_is_lost(start: Start) -> None:
+    trial = start(len(FAULTS), script=BREAKS_FOR_A_WHILE, **on_fuse())
+    until_printed(trial, "begun")
+    for index, fault in FAULTS.items():
+        shell(trial, index, BREAK[fault])
+    on_all(trial, "touch /tmp/broken")
+    until_printed(trial, "printed")
+    for index, fault in FAULTS.items():
+        until_logged(trial, index, f"this pod's log cannot be stored in {RESULTS}: {REASON[fault]};")
+        assert "takes part in a run" in shell(trial, index, "a4-agent status")
+        answers = json.loads(shell(trial, index, "a4-agent exec --json -- echo here"))
+        assert {answer["pod"]: answer["stdout"] for answer in answers} == dict.fromkeys(FAULTS, "here\n")
+    for index, fault in FAULTS.items():
+        shell(trial, index, MEND[fault])
+    on_all(trial, "touch /tmp/mended")
+    all_codes(trial, 0)
+    for index in FAULTS:
+        workload, said = trial.cluster.logs(index, "out").splitlines(), trial.cluster.logs(index, "err")
+        assert (len(workload), workload[-1]) == (80_003, "after")
+        kept = stored(trial, index, f"pod-logs/{log_name(index)}.log").splitlines()
+        assert [line for line in kept if " a4-agent [" not in line] == workload
+        assert f"is stored in {RESULTS} again" in said
+        assert "could not be stored" not in said
+    assert json.loads(stored(trial, 0, "result.json"))["end"]["code"] == 0
+
+
+STAYS_BROKEN = """
+echo begun
+until test -e /tmp/broken; do sleep 0.05; done
+echo after
+until test -e /tmp/over; do sleep 0.05; done
+exit 7
+"""
+
+
+def test_a_results_directory_that_stays_broken_changes_no_code_and_each_pod_says_what_is_lost(start: Start) -> None:
+    trial = start(len(FAULTS), script=STAYS_BROKEN, **on_fuse())
+    until_printed(trial, "begun")
+    for index, fault in FAULTS.items():
+        shell(trial, index, BREAK[fault])
+    on_all(trial, "touch /tmp/broken")
+    until_printed(trial, "after")
+    shell(trial, 2, "touch /tmp/over")
+    all_codes(trial, 7)
+    for index, fault in FAULTS.items():
+        said = trial.cluster.logs(index, "err")
+        lost = re.findall(rf"(\d+) bytes of this pod's log could not be stored in {RESULTS}: {REASON[fault]}", said)
+        assert len(lost) == 1 and int(lost[0]) > len("begun\nafter\n"), said
+        assert f"{RESULTS} again" not in said
+        assert (trial.said(index)["code"], trial.said(index)["where"][:6]) == (7, "pod 2,")
+    assert f"not stored in {RESULTS}: result.json (no answer for 10 s)" in trial.cluster.logs(0, "err")
+    for index in (1, 2, 3):
+        # Not behind the mount, and not on the container's own disk where the mount was.
+        paths = [f"{where}/pod-logs/{log_name(index)}.log" for where in (f"{STORE}/out", RESULTS)]
+        assert trial.cluster.read_bytes(index, paths) == dict.fromkeys(paths)
+
+
+@pytest.mark.parametrize(
+    ("before", "directory", "why"),
+    [
+        (f"mount -i -o remount,ro {MOUNT}", RESULTS, "Read-only file system"),
+        ("pkill -STOP -x bindfs", RESULTS, "no answer for 5 s"),
+        ("", "/etc/hostname", "Not a directory"),
+    ],
+    ids=["read-only", "stopped", "a file"],
+)
+def test_a_directory_that_was_asked_for_and_cannot_be_written_ends_the_job_before_its_run(
+    start: Start, before: str, directory: str, why: str
+) -> None:
+    trial = start(2, script="echo begun", **on_fuse(before, {"A4_RESULTS_DIR": directory}))
+    all_codes(trial, 73)
+    for index in (0, 1):
+        end = trial.said(index)
+        assert (end["what"], end["origin"]) == (f"A4_RESULTS_DIR={directory} cannot be used: {why}", "agent")
+        assert end["where"].startswith("pod 0, ")
+        assert trial.cluster.logs(index, "out") == ""
+
+
+def test_a_log_is_there_in_pieces_while_its_run_lasts_and_whole_at_its_end(start: Start) -> None:
+    """Of a pod that was killed the pieces stay."""
+    script = f"{MUCH}; until test -e /tmp/over; do sleep 0.05; done"
+    trial = start(2, script=script, env={"A4_RESULTS_DIR": OUTLIVING, "A4_LEASE_SECONDS": "4"})
+    logs = [f"{OUTLIVING}/pod-logs/{log_name(index)}.log" for index in (0, 1)]
+    pieces = [f"{log}.0001" for log in logs]
+    for index in (0, 1):
+        trial.until(index, f"test -e {pieces[index]}")
+    assert trial.cluster.read(0, pieces[0]).endswith(" of a long log\n")
+    trial.cluster.kill_pod(1)
+    assert trial.codes() == {0: 75, 1: 137}
+    kept = trial.cluster.read_bytes(0, [*logs, *pieces])
+    assert [kept[path] is not None for path in (*logs, *pieces)] == [True, False, False, True]
+    whole = kept[logs[0]] or b""
+    assert whole.count(b" of a long log\n") == 80_000
+    assert b"exit code 75: a pod was lost during the run" in whole
+
+
+EXIT_TOGETHER = """
+echo "run with $#"
+touch /mnt/$#.$JOB_COMPLETION_INDEX
+until test -e /mnt/$#.0 -a -e /mnt/$#.1; do sleep 0.02; done
+exit $#
+"""
+
+
+def test_every_run_has_results_of_its_own(start: Start) -> None:
+    trial = sleeping(
+        start,
+        2,
+        arguments=("script",),
+        script=EXIT_TOGETHER,
+        env={"A4_RESULTS_DIR": OUTLIVING, "JOB_IDENTIFIER": "my-job"},
+    )
+    assert agent(trial, 1, "run", "script", "--", "one", "two").returncode == 2
+    (run,) = [run for run in state(trial)["runs"] if not run["first"]]
+    assert run["results"] == f"{OUTLIVING}/runs/{run['id']}"
+    trial.cluster.terminate()
+    all_codes(trial, 0)
+    for directory, code in ((OUTLIVING, 0), (run["results"], 2)):
+        for index in (0, 1):
+            log = trial.cluster.read(0, f"{directory}/pod-logs/{log_name(index)}.log")
+            assert f"run with {code}\n" in log
+            assert f"run with {2 - code}\n" not in log
+        result = json.loads(trial.cluster.read(0, f"{directory}/result.json"))
+        assert (result["job"], result["workload"], result["pods"]) == ("my-job", "script", [0, 1])
+        assert (result["end"]["code"], result["end"]["origin"]) == (code, "workload")
+        assert result["by"].startswith("pod 1 (pid " if code else "ENTRYPOINT")
+        assert result["since"] <= result["until"]
+        assert [peer["index"] for peer in result["plan"]["peers"]] == [0, 1]
+    assert trial.said(1)["run"] != run["id"]  # Kubernetes hears of the job, not of what people do later
+    assert trial.said(1)["code"] == 0
+
+
+def test_every_line_of_an_agent_is_an_object_for_cloud_logging(start: Start) -> None:
+    env = {"A4_LOG_FORMAT": "json", "JOB_IDENTIFIER": "my-job"}
+    trial = sleeping(start, 2, env=env, pod_env={1: {"A4_NO_SUCH_SETTING": "x"}})
+    assert agent(trial, 1, "run", "script", "--", "false").returncode == 1
+    first, second = (run["id"] for run in state(trial)["runs"])
+    trial.cluster.terminate()
+    all_codes(trial, 0)
+    said: list[dict[str, Any]] = []
+    for index in (0, 1):
+        lines = [json.loads(line) for line in trial.cluster.logs(index, "err").splitlines()]
+        assert {(line["pod"], line["job"]) for line in lines} == {(f"{index}/2", "my-job")}
+        said += lines
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", line["time"]) for line in said)
+    assert {line["run"] for line in said if "run" in line} <= {first, second}
+    assert {line["severity"] for line in said if "A4_NO_SUCH_SETTING" in line["message"]} == {"WARNING"}
+    (begun,) = (line for line in said if line["message"].endswith(f" runs {second}"))
+    assert (begun["severity"], begun["run"]) == ("INFO", second)
+
+
+def test_a_job_that_comes_to_no_run_leaves_its_logs(start: Start) -> None:
+    env = {"A4_RESULTS_DIR": OUTLIVING, "A4_PEER_TIMEOUT_SECONDS": "2"}
+    trial = start(3, missing=frozenset({2}), env=env, arguments=("none",))
+    all_codes(trial, 69)
+    for index in (0, 1):
+        log = trial.cluster.read(0, f"{OUTLIVING}/pod-logs/{log_name(index)}.log")
+        assert "exit code 69: 1 of 3 pods did not come within 2 s" in log
+        assert "pod 2, " in log
