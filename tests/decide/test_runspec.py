@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from agent.decide.runspec import RunSpec
 
-text = st.text(max_size=20)
+text = st.text(st.characters(exclude_characters="\0"), max_size=20)
+names = st.text(st.characters(exclude_characters="\0="), min_size=1, max_size=20)
 texts = st.lists(text, max_size=4).map(tuple)
-limits = st.none() | st.floats(0, 1e9)
+limits = st.none() | st.floats(0, 1e9, exclude_max=True)
 specs = st.builds(
     RunSpec,
     workload=text,
@@ -23,7 +24,7 @@ specs = st.builds(
     exclude=texts,
     ranks=st.integers(0, 10**6),
     per_node=st.integers(0, 64),
-    env=st.dictionaries(text, text, max_size=4),
+    env=st.dictionaries(names, text, max_size=4),
     cwd=text,
     timeout=limits,
     stall=limits,
