@@ -79,6 +79,27 @@ def test_a_results_directory_that_breaks_for_a_while_holds_nothing_up_and_nothin
     assert json.loads(stored(trial, 0, "result.json"))["end"]["code"] == 0
 
 
+@pytest.mark.parametrize(
+    ("before", "directory", "why"),
+    [
+        (f"mount -i -o remount,ro {MOUNT}", RESULTS, "Read-only file system"),
+        ("pkill -STOP -x bindfs", RESULTS, "no answer for 5 s"),
+        ("", "/etc/hostname", "Not a directory"),
+    ],
+    ids=["read-only", "stopped", "a file"],
+)
+def test_a_directory_that_was_asked_for_and_cannot_be_written_ends_the_job_before_its_run(
+    start: Start, before: str, directory: str, why: str
+) -> None:
+    trial = start(2, script="echo begun", **on_fuse(before, {"A4_RESULTS_DIR": directory}))
+    all_codes(trial, 73)
+    for index in (0, 1):
+        end = trial.said(index)
+        assert (end["what"], end["origin"]) == (f"A4_RESULTS_DIR={directory} cannot be used: {why}", "agent")
+        assert end["where"].startswith("pod 0, ")
+        assert trial.cluster.logs(index, "out") == ""
+
+
 STAYS_BROKEN = """
 echo begun
 until test -e /tmp/broken; do sleep 0.05; done
@@ -108,27 +129,6 @@ def test_a_results_directory_that_stays_broken_changes_no_code_and_each_pod_says
         # Not behind the mount, and not on the container's own disk where the mount was.
         paths = [f"{where}/pod-logs/{log_name(index)}.log" for where in (f"{STORE}/out", RESULTS)]
         assert trial.cluster.read_bytes(index, paths) == dict.fromkeys(paths)
-
-
-@pytest.mark.parametrize(
-    ("before", "directory", "why"),
-    [
-        (f"mount -i -o remount,ro {MOUNT}", RESULTS, "Read-only file system"),
-        ("pkill -STOP -x bindfs", RESULTS, "no answer for 5 s"),
-        ("", "/etc/hostname", "Not a directory"),
-    ],
-    ids=["read-only", "stopped", "a file"],
-)
-def test_a_directory_that_was_asked_for_and_cannot_be_written_ends_the_job_before_its_run(
-    start: Start, before: str, directory: str, why: str
-) -> None:
-    trial = start(2, script="echo begun", **on_fuse(before, {"A4_RESULTS_DIR": directory}))
-    all_codes(trial, 73)
-    for index in (0, 1):
-        end = trial.said(index)
-        assert (end["what"], end["origin"]) == (f"A4_RESULTS_DIR={directory} cannot be used: {why}", "agent")
-        assert end["where"].startswith("pod 0, ")
-        assert trial.cluster.logs(index, "out") == ""
 
 
 def test_a_log_is_there_in_pieces_while_its_run_lasts_and_whole_at_its_end(start: Start) -> None:

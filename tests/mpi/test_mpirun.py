@@ -41,7 +41,8 @@ def test_all_is_well(mpi: Mpi, pods: Pods) -> None:
     assert (judgement.end.what, judgement.end.origin) == ("sh done", "workload")
     assert sorted(run.end.stdout.split()) == sorted(["node-0", "node-1", "node-2"] * 2)
     assert judgement.data == {"ranks": 6, "ended": {"0": "0-5"}}
-    assert run.end.stderr == ""
+    # Open MPI 5 sometimes says this of its own race with ssh, which harms nothing.
+    assert [line for line in run.end.stderr.splitlines() if "setpgid" not in line] == []
 
 
 WHO = ["sh", "-c", 'echo "$OMPI_COMM_WORLD_RANK $(hostname) $PWD"']
