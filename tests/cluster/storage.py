@@ -72,5 +72,6 @@ def log_name(index: int) -> str:
 
 
 def until_logged(trial: Trial, index: int, text: str) -> None:
-    """Wait until this is among what a pod keeps of the output of its runs, or of what its agent says."""
-    trial.until(index, f"grep -qsaF {shlex.quote(text)} {RUN_DIR}/runs/*/spool/*")
+    """Wait until this is among the last that a pod keeps of the output of its run, or of what its agent says."""
+    last = f"for file in {RUN_DIR}/runs/*/spool/*; do :; done"  # a segment is small, all that was printed may not be
+    trial.until(index, f'{{ {last}; grep -qsaF {shlex.quote(text)} "$file"; }}')

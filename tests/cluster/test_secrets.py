@@ -69,7 +69,7 @@ def look():
 
 wanted, seen = json.loads(sys.stdin.readline()), set()
 print("looking", flush=True)
-while not select.select([sys.stdin], [], [], 0.02)[0]:  # between two looks
+while not select.select([sys.stdin], [], [], 0.1)[0]:  # between two looks
     look()
 print(json.dumps(sorted(seen)), flush=True)
 """
@@ -84,7 +84,7 @@ class Sampled:
 
 @contextmanager
 def sampled(*words: str) -> Iterator[Sampled]:
-    """Looks at /proc/*/cmdline about fifty times a second while the block lasts."""
+    """Looks at /proc/*/cmdline about ten times a second while the block lasts."""
     found = Sampled()
     with subprocess.Popen(
         [sys.executable, "-ISc", SAMPLER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

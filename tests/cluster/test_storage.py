@@ -28,7 +28,8 @@ FAULTS = dict(enumerate(BREAK))
 """Each pod's results directory breaks in another way."""
 OUTLIVING = "/mnt/results"
 """A directory that all pods share and that outlives them."""
-MUCH = "seq -f 'line %0100g of a long log' 80000"
+LINES = 8500
+MUCH = f"seq -f 'line %01000g of a long log' {LINES}"
 """More than 8 MiB: a piece is stored at once and not only after 30 s."""
 
 
@@ -71,7 +72,7 @@ def test_a_results_directory_that_breaks_for_a_while_holds_nothing_up_and_nothin
     all_codes(trial, 0)
     for index in FAULTS:
         workload, said = trial.cluster.logs(index, "out").splitlines(), trial.cluster.logs(index, "err")
-        assert (len(workload), workload[-1]) == (80_003, "after")
+        assert (len(workload), workload[-1]) == (LINES + 3, "after")
         kept = stored(trial, index, f"pod-logs/{log_name(index)}.log").splitlines()
         assert [line for line in kept if " a4-agent [" not in line] == workload
         assert f"is stored in {RESULTS} again" in said
@@ -145,7 +146,7 @@ def test_a_log_is_there_in_pieces_while_its_run_lasts_and_whole_at_its_end(start
     kept = trial.cluster.read_bytes(0, [*logs, *pieces])
     assert [kept[path] is not None for path in (*logs, *pieces)] == [True, False, False, True]
     whole = kept[logs[0]] or b""
-    assert whole.count(b" of a long log\n") == 80_000
+    assert whole.count(b" of a long log\n") == LINES
     assert b"exit code 75: a pod was lost during the run" in whole
 
 
