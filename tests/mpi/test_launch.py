@@ -24,10 +24,10 @@ with open(sys.argv[1] + os.environ["OMPI_COMM_WORLD_RANK"], "w") as file:
     json.dump(found, file)
 """
 CANARIES = {
-    "HF_TOKEN": "canary-token",
-    "OMPI_MCA_a4_test": "canary-ompi",
-    "PRTE_MCA_a4_test": "canary-prte",
-    "PMIX_MCA_a4_test": "canary-pmix",
+    "HF_TOKEN": "linnet-token",
+    "OMPI_MCA_a4_test": "linnet-ompi",
+    "PRTE_MCA_a4_test": "linnet-prte",
+    "PMIX_MCA_a4_test": "linnet-pmix",
 }
 
 
@@ -98,8 +98,8 @@ def test_nothing_secret_stands_on_a_command_line(mpi: Mpi, pods: Pods) -> None:
         assert pods.finish(process).status == 0
     agents = (pods.home / "agent.log").read_text()
     assert len(agents.splitlines()) == 2, "one SSH connection to each other pod, none to its own"
-    assert "canary" not in everywhere + agents
-    assert "HF_TOKEN=canary-token" in seen, "the rank has it"
+    assert "linnet" not in everywhere + agents
+    assert "HF_TOKEN=linnet-token" in seen, "the rank has it"
 
 
 CONNECT = """
