@@ -376,7 +376,7 @@ class Coordinator:
             self._bookings.closed(booking)
             return
         self._pod.log.info(f"{booking.run_id} ended with exit code {booking.end.code}: {booking.end.what}")
-        self._pod.end_archive()
+        self._pod.archives.end()
         if self._stage is Stage.SLEEPING:
             self._pod.phase("sleeping", code=self._end.code if self._end else 0)
             self._idling.start()
@@ -455,7 +455,7 @@ class Coordinator:
             self._leave()
             return
         self._stage = Stage.SLEEPING
-        self._pod.end_archive()
+        self._pod.archives.end()
         self._pod.phase("sleeping", code=self._end.code)
         self._pod.log.info("the cluster stays; a4-agent run submits to it, a4-agent release ends it with that code")
         self._idling.start()

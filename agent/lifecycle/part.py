@@ -26,8 +26,7 @@ LOOK_SECONDS = 5.0
 ENDING_SECONDS = 10.0
 """For a process that has reported its end to come to it."""
 PATIENCE_SECONDS = 60.0
-AGENT = 3
-"""Stream of the agent's own lines in a spool."""
+"""Of a reader, for something to read."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +123,7 @@ class Part:
         pod, context = self._pod, self.context
         pod.log.add_secrets(secret_values(context.spec.env))
         pod.make_dir(context.run_dir, 0o700)
-        self._spool = pod.archive_spool() if self.exclusive else pod.open_spool(context.run_id)
+        self._spool = pod.archives.spool if self.exclusive else pod.archives.open_spool(context.run_id)
         self._streams = {stream: pod.log.masker.stream() for stream in (1, 2)}
         names = [peer.name for peer in context.plan.peers]
         pod.write(context.hostfile, hostfile(names, context.spec.per_node or context.plan.slots))

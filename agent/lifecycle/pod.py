@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,11 +16,10 @@ from agent.decide.peers import peer_name
 from agent.decide.plan import Plan
 from agent.decide.runspec import RunSpec
 from agent.errors import Exit, SettingsError, SystemFault
-from agent.lifecycle.archive import Archive
-from agent.lifecycle.part import AGENT
+from agent.lifecycle.archives import Archives
 from agent.lifecycle.sshd import Sshd
 from agent.log import Log
-from agent.machine.api import Interface, Machine, Spool, Whereabouts
+from agent.machine.api import Interface, Machine, Whereabouts
 from agent.paths import (
     HOSTFILE,
     HOSTFILE_ONE_PER_NODE,
@@ -35,16 +33,12 @@ from agent.settings import Settings
 
 ALIVE_SECONDS = 5.0
 LOOPBACK = Interface("lo", "127.0.0.1", False)
-EARLY_LINES = 2000
-"""Lines of the agent's log that are kept for the log of the next run."""
 KEPT_SUMMARIES = 50
 STORE_SECONDS = 30.0
 """The most that a pod's end waits for the results directory."""
 LEAST_STORE_SECONDS = 1.0
 RESERVED_SECONDS = 3.0
 """Of the pod's grace time, that stay free."""
-FORMING = "forming"
-"""Name of the spool of a job that came to no run."""
 
 
 @dataclass(frozen=True)
@@ -87,16 +81,7 @@ class Pod:
         self._leave_by: float | None = None
         self._exit: Callable[[], None] | None = None
         """Set while the end waits for nothing but the results directory."""
-        self._archives: list[Archive] = []
-        self._archive: Archive | None = None
-        """That of the exclusive run that goes on, or has just ended."""
-        self._early: deque[bytes] = deque(maxlen=EARLY_LINES)
-        log.tee = self._logged
-
-    @property
-    def log_name(self) -> str:
-        """Name of this pod's log among the results."""
-        return "coordinator" if self.settings.is_coordinator else f"worker-{self.settings.index}"
+        self.archives = Archives(machine, log, job.settings)
 
     @property
     def alone(self) -> bool:
@@ -292,7 +277,7 @@ class Pod:
     def note_run(self, summary: Mapping[str, Any]) -> None:
         """An exclusive run has begun, or, with `until` in its summary, ended: on this pod or others."""
         if "until" not in summary:
-            self.begin_archive(str(summary["id"]), self.results_of(str(summary["id"]), first=bool(summary["first"])))
+            self.archives.begin(str(summary["id"]), first=bool(summary["first"]))
             self.log.labels["run"] = str(summary["id"])
             self.event("run-started", detail=str(summary["id"]))
             self.phase("running", run=dict(summary), idle=None)
@@ -363,8 +348,8 @@ class Pod:
             self._sshd.close()
         if code == Exit.DIRECTORY:
             self._leave_by = self.machine.now()  # nothing can be stored there: why wait for it?
-        if not self._archives and self._worth_storing():
-            self.begin_archive(FORMING, self.settings.results_dir)
+        if self._state:
+            self.archives.begin_without_run()
         exited: list[int] = []
 
         def leave() -> None:
@@ -373,83 +358,4 @@ class Pod:
                 finished(code)
 
         self._exit = leave
-        self._close_archives(leave)
-
-    def _worth_storing(self) -> bool:
-        """A results directory that outlives the pod gets the log even of a job that came to no run."""
-        return not self.settings.results_dir.startswith(f"{self.dir.path}/") and bool(self._state)
-
-    # The log of this pod, and what is kept of runs
-
-    def _logged(self, line: str) -> None:
-        data = line.encode(errors="surrogateescape")
-        if self._archive is not None:
-            self._archive.spool.append(AGENT, data)
-        else:
-            self._early.append(data)
-
-    def begin_archive(self, run_id: str, directory: str) -> None:
-        """From now on the agent's lines, and what an exclusive run prints here, are kept for `directory`."""
-        self.end_archive()
-        spool = self.open_spool(run_id)
-        if spool is None:
-            return
-        while self._early:
-            spool.append(AGENT, self._early.popleft())
-        self._archive = Archive(self.machine, self.log, run_id, directory, self.log_name, self.dir.spool(run_id), spool)
-        self._archives = [archive for archive in self._archives if not archive.over] + [self._archive]
-
-    def results_of(self, run_id: str, *, first: bool) -> str:
-        """Directory of a run's results: that of the job for its first run, one of its own for each later."""
-        directory = self.settings.results_dir
-        return directory if first else f"{directory}/runs/{run_id}"
-
-    def end_archive(self) -> None:
-        """The run is over: the rest is stored while other things go on."""
-        if self._archive is not None:
-            archive, self._archive = self._archive, None
-            archive.close(None, lambda: None)
-
-    def unstored_runs(self) -> set[str]:
-        """Runs whose spools are still needed."""
-        return {archive.run_id for archive in self._archives if not archive.over}
-
-    def archive_spool(self) -> Spool | None:
-        return self._archive.spool if self._archive is not None else None
-
-    def open_spool(self, run_id: str) -> Spool | None:
-        """None when the disk refuses: a run does not fail for that."""
-        try:
-            self.machine.make_private_dir(self.dir.run(run_id))
-            return self.machine.spool(self.dir.spool(run_id), self.settings.log_limit_mb << 20)
-        except (OSError, SystemFault) as error:
-            self.log.warning(f"what {run_id} prints cannot be kept in this pod: {error}")
-            return None
-
-    def keep_result(self, name: str, text: str) -> None:
-        """Store a file among the results of the run that goes on."""
-        if self._archive is not None:
-            self._archive.keep(name, text)
-
-    def _close_archives(self, closed: Callable[[], None]) -> None:
-        current, self._archive = self._archive, None
-        open_ones = [archive for archive in self._archives if not archive.over]
-
-        def one_closed() -> None:
-            if all(archive.over for archive in open_ones):
-                closed()
-
-        for archive in open_ones:
-            if archive is current:
-                archive.close(self._store_seconds(), one_closed)
-            else:
-                archive.hurry(self._store_seconds(), one_closed)
-        if not open_ones:
-            closed()
-
-    def print_result(self, text: str) -> None:
-        """A table for people: on this pod's stdout and in its log."""
-        data = self.log.masked(text).encode(errors="backslashreplace")
-        self.machine.emit(1, data)
-        if self._archive is not None:
-            self._archive.spool.append(AGENT, data)
+        self.archives.close(self._store_seconds(), leave)

@@ -16,14 +16,14 @@ from agent.workloads.base import Judgement
 def keep_results(pod: Pod, run: Run, judgement: Judgement, summary: Mapping[str, Any]) -> None:
     """Show the table and store it: in the pod at once, in the results directory as soon as that takes it."""
     if judgement.text:
-        pod.print_result(judgement.text)
+        pod.archives.print(judgement.text)
     result = json.dumps(pod.log.masker.value(_result(pod, judgement, summary)), indent=1) + "\n"
     pod.attempt(lambda: pod.machine.write(f"{pod.dir.run(run.run_id)}/result.json", result, 0o600))
-    pod.keep_result("result.json", result)
+    pod.archives.keep("result.json", result)
     if judgement.log_name:
         output = run.lead_output()
         text = f"{judgement.text}\noutput of the run:\n{output}" if output else judgement.text
-        pod.keep_result(judgement.log_name, pod.log.masked(text))
+        pod.archives.keep(judgement.log_name, pod.log.masked(text))
 
 
 def _result(pod: Pod, judgement: Judgement, summary: Mapping[str, Any]) -> dict[str, Any]:

@@ -159,7 +159,7 @@ class Worker:
         self._begun = True
         self._pod.note_run(summary)
         if "until" in summary and not summary["first"]:
-            self._pod.end_archive()
+            self._pod.archives.end()
             self._pod.phase("sleeping", code=self._end.code if self._end is not None else 0)
 
     def _start_part(self, message: Message) -> None:
@@ -186,7 +186,7 @@ class Worker:
         self._pod.record_end(self._end, str(message.get("run", "")), self._code())
         self._link.say({"type": "bye"})
         if message.get("stay") and self._own_end is None:
-            self._pod.end_archive()
+            self._pod.archives.end()
             self._pod.phase("sleeping", code=self._end.code)
             self._pod.log.info(f"the run ended with exit code {self._end.code}; the cluster stays")
         else:

@@ -89,6 +89,10 @@ class Channel(Protocol):
         """Name who gets each line and who is told, with the reason, that the connection is gone."""
 
 
+AGENT = 3
+"""Stream of the agent's own lines in a spool, beside 1 and 2 for stdout and stderr."""
+
+
 @dataclass(frozen=True)
 class Piece:
     """A stretch of a spool, whole frames only."""

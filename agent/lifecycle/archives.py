@@ -1,0 +1,127 @@
+"""What this pod keeps of its runs: the log of the one that goes on, and the archives that are still being stored."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from agent.errors import SystemFault
+from agent.lifecycle.archive import Archive
+from agent.log import Log
+from agent.machine.api import AGENT, Machine, Spool
+from agent.paths import RunDir
+from agent.settings import Settings
+
+EARLY_LINES = 2000
+"""Lines of the agent's log that are kept for the log of the next run."""
+FORMING = "forming"
+"""Name of the spool of a job that came to no run."""
+
+
+class Archives:
+    """One at a time gets the agent's lines and what the exclusive run prints; earlier ones may still be storing."""
+
+    def __init__(self, machine: Machine, log: Log, settings: Settings) -> None:
+        self._machine = machine
+        self._log = log
+        self._settings = settings
+        self._dir = RunDir(settings.run_dir)
+        self._open: list[Archive] = []
+        self._current: Archive | None = None
+        """That of the exclusive run that goes on, or has just ended."""
+        self._begun = False
+        self._early: deque[bytes] = deque(maxlen=EARLY_LINES)
+        log.tee = self._logged
+
+    @property
+    def log_name(self) -> str:
+        """Name of this pod's log among the results."""
+        return "coordinator" if self._settings.is_coordinator else f"worker-{self._settings.index}"
+
+    @property
+    def spool(self) -> Spool | None:
+        """Where the output of the exclusive run goes."""
+        return self._current.spool if self._current is not None else None
+
+    def directory(self, run_id: str, *, first: bool) -> str:
+        """Of a run's results: that of the job for its first run, one of its own for each later."""
+        return self._settings.results_dir if first else f"{self._settings.results_dir}/runs/{run_id}"
+
+    def unstored(self) -> set[str]:
+        """Runs whose spools are still needed."""
+        return {archive.run_id for archive in self._open if not archive.over}
+
+    # The one that goes on
+
+    def begin(self, run_id: str, *, first: bool) -> None:
+        """From now on the agent's lines, and what an exclusive run prints here, are kept for its results."""
+        self.end()
+        self._begun = True
+        spool = self.open_spool(run_id)
+        if spool is None:
+            return
+        while self._early:
+            spool.append(AGENT, self._early.popleft())
+        directory = self.directory(run_id, first=first)
+        self._current = Archive(
+            self._machine, self._log, run_id, directory, self.log_name, self._dir.spool(run_id), spool
+        )
+        self._open = [archive for archive in self._open if not archive.over] + [self._current]
+
+    def begin_without_run(self) -> None:
+        """A results directory that outlives the pod gets the log even of a job that came to no run."""
+        if not self._begun and not self._settings.results_dir.startswith(f"{self._dir.path}/"):
+            self.begin(FORMING, first=True)
+
+    def open_spool(self, run_id: str) -> Spool | None:
+        """None when the disk refuses: a run does not fail for that."""
+        try:
+            self._machine.make_private_dir(self._dir.run(run_id))
+            return self._machine.spool(self._dir.spool(run_id), self._settings.log_limit_mb << 20)
+        except (OSError, SystemFault) as error:
+            self._log.warning(f"what {run_id} prints cannot be kept in this pod: {error}")
+            return None
+
+    def keep(self, name: str, text: str) -> None:
+        """Store a file among the results."""
+        if self._current is not None:
+            self._current.keep(name, text)
+
+    def print(self, text: str) -> None:
+        """A table for people: on this pod's stdout and in its log."""
+        data = self._log.masked(text).encode(errors="backslashreplace")
+        self._machine.emit(1, data)
+        if self._current is not None:
+            self._current.spool.append(AGENT, data)
+
+    def _logged(self, line: str) -> None:
+        data = line.encode(errors="surrogateescape")
+        if self._current is not None:
+            self._current.spool.append(AGENT, data)
+        else:
+            self._early.append(data)
+
+    # Ends
+
+    def end(self) -> None:
+        """The run is over: the rest is stored while other things go on."""
+        if self._current is not None:
+            archive, self._current = self._current, None
+            archive.close(None, lambda: None)
+
+    def close(self, seconds: float, closed: Callable[[], None]) -> None:
+        """Store all that is not stored yet; `closed` when that is done, or when `seconds` are over."""
+        current, self._current = self._current, None
+        left = [archive for archive in self._open if not archive.over]
+
+        def one_closed() -> None:
+            if all(archive.over for archive in left):
+                closed()
+
+        for archive in left:
+            if archive is current:
+                archive.close(seconds, one_closed)
+            else:
+                archive.hurry(seconds, one_closed)
+        if not left:
+            closed()
