@@ -18,6 +18,8 @@ class Launch:
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
     cwd: str = "/"
     added: Sequence[str] = ()
+    removed: Sequence[str] = ()
+    """Variables of the pod's own that the process does not get."""
     port: int = 0
     """TCP port that the process will listen on, which must be free before; 0: none."""
     notes: Sequence[str] = ()
@@ -26,5 +28,6 @@ class Launch:
     def __str__(self) -> str:
         """Shell text that would start the same process by hand."""
         changes = [f"{name}={shlex.quote(self.env[name])}" for name in sorted(self.added)]
-        lines = [f"cd {shlex.quote(self.cwd)}", *changes, shlex.join(self.argv)]
+        without = [f"env {' '.join(f'-u {name}' for name in self.removed)}"] if self.removed else []
+        lines = [f"cd {shlex.quote(self.cwd)}", *without, *changes, shlex.join(self.argv)]
         return " \\\n  ".join([lines[0] + " &&", *lines[1:]])

@@ -1,8 +1,9 @@
 """Pass on what a program prints, and keep the end of it: last-words.py DIRECTORY PROGRAM [ARGUMENT...]
 
 Stands before the program of every rank in runs that have a limit of time or silence. The file DIRECTORY/<rank> holds
-the last 64 to 128 KiB of stdout and stderr together; what is passed on is unchanged. The launchers' own means do not
-serve: Open MPI 4 keeps everything, Open MPI 5.0.11 then prints nothing, torchrun --tee marks and delays lines.
+the last 64 to 128 KiB of stdout and stderr together, line by line; what is passed on is unchanged. The launchers' own
+means do not serve: Open MPI 4 keeps everything, Open MPI 5.0.11 then prints nothing, torchrun --tee marks and delays
+lines.
 
 PROGRAM gets a terminal for its stdout where this process has one, as mpirun gives one: else a C program would hold its
 lines back. Signals go to the whole process group: this process waits for the end of PROGRAM, and ends as it did.
@@ -20,32 +21,49 @@ import time
 import tty
 
 LIMIT = 64 * 1024
+LINE_LIMIT = 4096
+"""A longer line may be cut by one of the other stream."""
 AFTERWARDS_SECONDS = 0.5
 """For what was printed to arrive when PROGRAM has ended; a process that it left behind may hold the streams open."""
 SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
 
 class LastWords:
-    """A file with the end of what was printed. A full disk only costs the file."""
+    """A file with the end of what was printed. A full disk only costs the file.
+
+    The line that a stream is at stands at the end until it is whole: were it cut by what the other stream prints, a
+    secret in it would not be known again.
+    """
 
     def __init__(self, directory: str) -> None:
         rank = os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ.get("RANK") or "unknown"
         self._kept = bytearray()
+        self._begun = {1: b"", 2: b""}
+        """The line that each stream is at."""
         os.makedirs(directory, 0o700, exist_ok=True)
         self._file = open(os.path.join(directory, rank), "wb", buffering=0)  # noqa: SIM115
 
-    def add(self, data: bytes) -> None:
-        self._kept += data
+    def add(self, stream: int, data: bytes) -> None:
+        whole, self._begun[stream] = parted(self._begun[stream] + data)
+        end = len(self._kept)
+        self._kept += whole
+        if len(self._kept) > 2 * LIMIT:
+            del self._kept[:-LIMIT]
+            end = 0
         try:
-            if len(self._kept) > 2 * LIMIT:
-                del self._kept[:-LIMIT]
-                self._file.seek(0)
-                self._file.write(self._kept)
-                self._file.truncate()
-            else:
-                self._file.write(data)
+            self._file.seek(end)
+            self._file.write(self._kept[end:] + b"\n".join(filter(None, self._begun.values())))
+            self._file.truncate()
         except OSError:
             pass
+
+
+def parted(data: bytes) -> tuple[bytes, bytes]:
+    """Whole lines, and what has begun of one; that counts as whole when it is too long."""
+    end = data.rfind(b"\n") + 1
+    if len(data) - end > LINE_LIMIT:
+        end = len(data)
+    return data[:end], data[end:]
 
 
 def main() -> None:
@@ -91,7 +109,7 @@ def pass_on(pid: int, streams: dict[int, int], words: LastWords) -> None:
                 selector.unregister(ended)
                 deadline = time.monotonic() + AFTERWARDS_SECONDS
             elif data := read(fd):
-                words.add(data)
+                words.add(streams[fd], data)
                 write(streams[fd], data)
             else:
                 selector.unregister(fd)

@@ -12,7 +12,7 @@ from agent.decide.masking import Masker, secret_values
 from agent.decide.plan import Plan
 from agent.decide.runspec import RunSpec
 from agent.decide.subset import ranges, subset
-from agent.environment import find_plan, look
+from agent.environment import find_mpi, find_plan, look
 from agent.launch import Launch
 from agent.log import Log
 from agent.machine.host import Host
@@ -62,7 +62,6 @@ def _context(
 ) -> tuple[Workload, RunContext]:
     from agent.lifecycle.parts import context_of
     from agent.lifecycle.pod import Job, Pod
-    from agent.lifecycle.running import find_mpi
     from agent.workloads.registry import find_workload
 
     pod = Pod(
@@ -71,7 +70,7 @@ def _context(
     pod.interface = pod.choose_interface()
     workload = find_workload(spec.workload)
     context = context_of(pod, chosen, RUN_ID, spec)
-    return workload, replace(context, mpi=find_mpi(pod)) if workload.kind == "mpi" else context
+    return workload, replace(context, mpi=find_mpi(pod.search_path())) if workload.kind == "mpi" else context
 
 
 def _launches(workload: Workload, context: RunContext) -> list[str]:

@@ -19,11 +19,16 @@ _NOT_SECRET = re.compile(r"PUBLIC_KEY|_FILE$|_PATH$|_DIR$", re.IGNORECASE)
 
 def secret_values(environ: Mapping[str, str]) -> set[str]:
     """Values that must never be shown: those of variables whose name says so."""
-    return {
-        value
-        for name, value in environ.items()
-        if _SECRET_NAME.search(name) and not _NOT_SECRET.search(name) and len(value.strip()) >= LEAST_LENGTH
-    }
+    return {value for name, value in environ.items() if _is_secret(name) and len(value.strip()) >= LEAST_LENGTH}
+
+
+def hidden(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment as it may be stored: what is secret by its name is replaced, however short."""
+    return {name: MARK if _is_secret(name) and value else value for name, value in environ.items()}
+
+
+def _is_secret(name: str) -> bool:
+    return bool(_SECRET_NAME.search(name)) and not _NOT_SECRET.search(name)
 
 
 class Masker:
@@ -107,9 +112,13 @@ class MaskedStream:
 
 
 def _forms(secret: str) -> set[str]:
-    """What to look for: the secret without the space around it, and each long line of it alone, as a log shows it."""
+    """What to look for: the secret without the space around it, and each long line of it alone, as a log shows it.
+
+    Each also as shlex.quote writes it inside its quotes, and so a printed launch shows it.
+    """
     lines = {line.strip() for line in secret.splitlines()}
-    return {secret.strip() or secret} | {line for line in lines if len(line) >= LEAST_LENGTH}
+    forms = {secret.strip() or secret} | {line for line in lines if len(line) >= LEAST_LENGTH}
+    return forms | {form.replace("'", "'\"'\"'") for form in forms}
 
 
 def _encoded(text: str) -> bytes:

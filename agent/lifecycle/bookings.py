@@ -59,7 +59,7 @@ class Booking:
 
     def end_as(self, end: JobEnd) -> None:
         assert self.judgement is not None
-        self.judgement = Judgement(end, self.judgement.text, self.judgement.data, self.judgement.log_name)
+        self.judgement = replace(self.judgement, end=end)
 
     def close(self) -> None:
         """Store what came out and tell those who wait."""
@@ -134,7 +134,7 @@ class Bookings:
         self._bookings: dict[str, Booking] = {}
         self._current: Booking | None = None
         """The exclusive run that goes on."""
-        self._when_none: Callable[[], None] | None = None
+        self._when_idle: Callable[[], object] | None = None
 
     @property
     def going_on(self) -> bool:
@@ -146,11 +146,11 @@ class Bookings:
         """Does nothing run at all?"""
         return self._current is None and all(booking.run.over for booking in self._bookings.values())
 
-    def book(self, spec: RunSpec, workload: Workload, *, lost: Mapping[int, str], first: bool) -> Booking:
+    def book(self, spec: RunSpec, workload: Workload, *, first: bool) -> Booking:
         """A run on those pods of the plan that `spec` chooses. Raises UsageError, or PeerLost when it needs one."""
         pod = self._pod
         assert pod.plan is not None
-        plan = subset(pod.plan, nodes=spec.nodes, hosts=spec.hosts, exclude=spec.exclude, lost=lost)
+        plan = subset(pod.plan, nodes=spec.nodes, hosts=spec.hosts, exclude=spec.exclude, lost=self._gone())
         self._check(workload, plan, spec)
         run_id = f"{workload.name}-{pod.machine.draw_nonce()[:ID_CHARACTERS]}"
         spec = self._preparations.with_limits(spec, workload)
@@ -245,16 +245,15 @@ class Bookings:
             if booking.run.waits_for(index):
                 booking.run.cancel(end)
 
-    def cancel_every(self, end: JobEnd) -> None:
+    def cancel_all(self, end: JobEnd) -> None:
         for booking in list(self._bookings.values()):
             if not booking.run.over:
                 booking.run.cancel(end)
 
-    def cancel_all(self, end: JobEnd, done: Callable[[], None]) -> None:
-        """End every run; `done` when none is left, at once if there is none."""
-        self._when_none = done
-        self.cancel_every(end)
-        self._done_if_none()
+    def when_idle(self, action: Callable[[], object]) -> None:
+        """Call it when no run is left, at once if there is none."""
+        self._when_idle = action
+        self._act_if_idle()
 
     def hurry(self) -> None:
         if self._current is not None:
@@ -270,16 +269,15 @@ class Bookings:
         booking.judgement = judgement
         self._over(booking)
         if booking is not self._current:
-            self._done_if_none()
+            self._act_if_idle()
 
     def closed(self, booking: Booking) -> None:
         """The run's end is known everywhere: the next one may come."""
         if booking is self._current:
             self._current = None
-        self._done_if_none()
+        self._act_if_idle()
 
-    def _done_if_none(self) -> None:
-        open_ones = [booking for booking in self._bookings.values() if not booking.run.over]
-        if self._when_none is not None and not open_ones and self._current is None:
-            done, self._when_none = self._when_none, None
-            done()
+    def _act_if_idle(self) -> None:
+        if self._when_idle is not None and self.idle:
+            action, self._when_idle = self._when_idle, None
+            action()

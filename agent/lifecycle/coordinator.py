@@ -4,34 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
+from functools import partial
 from typing import Any
 
-from agent import __version__
 from agent.decide.ending import JobEnd, from_bug, from_error, from_signal, merged
 from agent.decide.facts import Facts
 from agent.decide.messages import Message
-from agent.decide.peers import peer_name
 from agent.decide.runspec import RunSpec
 from agent.errors import AgentError, ClusterBusy, Exit, IdentityRefused, PeerLost, PeersMissing
 from agent.lifecycle.announcing import EARLY_SECONDS, EARLY_SIGNAL_SECONDS, SIGNAL_SECONDS, Announcement
 from agent.lifecycle.bookings import Booking, Bookings
-from agent.lifecycle.desk import Desk, handled
+from agent.lifecycle.desk import Desk
 from agent.lifecycle.forming import Forming
 from agent.lifecycle.idling import Idling
+from agent.lifecycle.losses import Losses
 from agent.lifecycle.part import PartEnd
 from agent.lifecycle.parts import Parts
 from agent.lifecycle.pod import Pod
 from agent.lifecycle.preparing import Preparations
 from agent.lifecycle.questions import Answer
-from agent.lifecycle.roster import Callbacks, Peer, Roster
-from agent.lifecycle.running import find_mpi
-from agent.machine.api import Target
+from agent.lifecycle.requests import Requests
+from agent.lifecycle.roster import Callbacks, Peer, Roster, roster_of
 from agent.workloads.registry import find_workload
 
 SETTLE_SECONDS = 2.0
 """After a worker says that it was told to end: time for our own SIGTERM to arrive, when all go."""
-
-
 FAREWELL_SECONDS = 0.5
 """For a command that asked for the end to say so and go: it dies with its pod."""
 
@@ -57,7 +54,10 @@ class Coordinator:
         self._forming: Forming | None = None
         self._parts = Parts(pod, self._own_part_done, self._own_evidence)
         self._preparations = Preparations(pod)
-        self._bookings = Bookings(pod, self._preparations, self._tell, self._printed, self._lost_peers, self._run_over)
+        self._losses = Losses(pod, self._say)
+        gone = self._losses.reasons
+        self._bookings = Bookings(pod, self._preparations, self._tell, self._printed, gone, self._run_over)
+        self._requests = Requests(pod, self._parts, self._bookings, self._peer, self._submit, self._release)
         self._idling = Idling(pod, self._release_idle)
         self._announcement: Announcement | None = None
         self._end: JobEnd | None = None
@@ -66,8 +66,6 @@ class Coordinator:
         self._settle_until = 0.0
         self._leaving: set[int] = set()
         """Workers that said that they end by themselves."""
-        self._lost: dict[str, dict[str, Any]] = {}
-        """Workers that are gone: index → why and since when."""
 
     def start(self) -> None:
         """Raises AgentError; `fail` then tells the other pods, so the way to them is opened first."""
@@ -77,70 +75,53 @@ class Coordinator:
         workload = find_workload(pod.job.spec.workload)
         if not pod.alone:
             self._machine.raise_file_limit()
-            self._roster = self._make_roster()
+            self._roster = roster_of(pod, Callbacks(self._message, self._worker_lost, self._worker_greeted))
             self._roster.start()
         pod.prepare()
-        Desk(pod, self._handle).open()
+        Desk(pod, self._requests.handle).open()
         if not pod.alone:
             pod.start_sshd(lambda: None)
         self._forming = Forming(pod, self._roster, self._formed)
-        if workload.kind == "mpi":
-            find_mpi(pod)  # missing, it ends the job before anybody waits for the others
         self._preparations.check_results_dir(self.fail)
+        self._preparations.take_stock(workload.kind, self.fail)
         self._forming.start()
-
-    def _make_roster(self) -> Roster:
-        from agent.decide.keys import JobKeys
-
-        settings = self._pod.settings
-        keys = JobKeys(self._pod.job.secret, settings.epoch)
-        client = keys.client_private()
-        command = f"exec sh {self._pod.dir.path}/control-channel.sh {self._pod.dir.path}"
-        targets = [
-            Target(
-                index=index,
-                name=peer_name(settings.hostname_prefix, index, settings.domain_name),
-                address="",
-                port=settings.ssh_port,
-                host_key=keys.host_public(index),
-                client_key=client,
-                command=command,
-            )
-            for index in range(1, settings.nnodes)
-        ]
-        hello = {"nonce": self._pod.nonce, "version": __version__, "epoch": settings.epoch}
-        tell = Callbacks(self._message, self._worker_lost, self._worker_greeted)
-        return Roster(self._machine, self._pod.log, targets, hello, settings.lease, tell)
 
     # What workers say
 
     def _message(self, peer: Peer, message: Message) -> None:
         try:
-            parsed = understood(message)
-        except (KeyError, TypeError, ValueError) as error:
+            act = self._meant(peer, message)
+        except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
             assert self._roster is not None
             self._roster.lose(peer, f"it said what this release does not understand: {message['type']}, {error!r}")
             return
-        self._understood(peer, message["type"], message, parsed)
+        act()
 
-    def _understood(self, peer: Peer, kind: str, message: Message, parsed: Any) -> None:
+    def _meant(self, peer: Peer, message: Message) -> Callable[[], None]:
+        """What is to be done about it; does nothing yet, and raises whatever nonsense raises."""
         index = peer.index
-        if kind in ("facts", "planned") and self._forming is not None:
-            self._forming.message(index, message)
-        elif kind == "inventory":
-            self._preparations.inventory(index, parsed)
-        elif kind == "done":
-            self._part_done(index, str(message["run"]), parsed)
-        elif kind == "evidence":
-            self._bookings.evidence(str(message["run"]), index, parsed)
-        elif kind == "ask":
-            self._asked(peer, message)
-        elif kind == "answer":
-            peer.questions.answered(message)
-        elif kind == "stopping":
-            self._worker_stopping(index, parsed)
-        elif kind == "bye" and self._announcement is not None:
-            self._announcement.confirmed(index)
+        match message["type"]:
+            case "facts" if self._forming is not None:
+                return partial(self._forming.take, Facts.from_json(message["facts"]))
+            case "planned" if self._forming is not None:
+                return partial(self._forming.planned, index)
+            case "inventory":
+                found = {str(name): str(value) for name, value in message["inventory"].items()}
+                phases = {str(name): float(when) for name, when in message.get("phases", {}).items()}
+                return partial(self._preparations.inventory, index, found, phases)
+            case "done":
+                return partial(self._part_done, index, str(message["run"]), PartEnd.from_json(message["end"]))
+            case "evidence":
+                return partial(self._bookings.evidence, str(message["run"]), index, str(message["summary"]))
+            case "ask":
+                return partial(self._requests.asked, peer, message)
+            case "answer":
+                return partial(peer.questions.answered, {**message, "id": int(message["id"])})
+            case "stopping":
+                return partial(self._worker_stopping, index, JobEnd.from_json(message["end"]))
+            case "bye" if self._announcement is not None:
+                return partial(self._announcement.confirmed, index)
+        return lambda: None
 
     def _part_done(self, index: int, run_id: str, end: PartEnd) -> None:
         self._bookings.part_done(run_id, index, end)
@@ -153,7 +134,7 @@ class Coordinator:
         if end.code in (Exit.TERMINATED, Exit.INTERRUPTED):
             self._settle_until = self._machine.now() + SETTLE_SECONDS
             end = JobEnd(Exit.TRY_AGAIN, f"a worker pod was {end.what}", self._pod.where(index))
-        self._gone(index, end.what)
+        self._losses.note(index, end.what)
         if self._bookings.waits_for(index):
             self._leaving.add(index)
             self._bookings.cancel_those_with(index, end)
@@ -177,76 +158,13 @@ class Coordinator:
         if self._announcement is not None:
             self._announcement.confirmed(peer.index)
         if self._stage is not Stage.LEAVING:
-            self._gone(peer.index, reason)
-        if self._stage in (Stage.ENDING, Stage.LEAVING):
-            self._bookings.lost(peer.index, reason)
-            return
-        if self._bookings.lost(peer.index, reason) or self._stage is Stage.SLEEPING:
-            return
-        if not self._bookings.going_on:
+            self._losses.note(peer.index, reason)
+        needed = self._bookings.lost(peer.index, reason)
+        if self._stage in (Stage.FORMING, Stage.FIRST_RUN) and not needed and not self._bookings.going_on:
             lost = PeerLost("a pod was lost before the run", reason)
             self._job_fails(from_error(lost, self._pod.where(peer.index)))
 
-    def _gone(self, index: int, reason: str) -> None:
-        """Keep the rest, and have every pod's `status` say so."""
-        if str(index) in self._lost or self._pod.plan is None:
-            return
-        self._lost[str(index)] = {"why": reason, "since": self._machine.wall()}
-        left = self._pod.settings.nnodes - len(self._lost)
-        self._pod.log.warning(f"peer {index} is lost ({reason}); {left} pods are left")
-        self._pod.update_state(lost=self._lost)
-        self._say({"type": "cluster", "lost": self._lost})
-
-    # What commands ask, here or through a worker
-
-    def _asked(self, peer: Peer, message: Message) -> None:
-        number = message.get("id")
-
-        def answer(body: dict[str, Any]) -> None:
-            if not peer.lost:
-                peer.link.say({"type": "answer", "id": number, "answer": body})
-
-        fields = message.get("fields")
-        handled(self._handle, str(message.get("op")), fields if isinstance(fields, dict) else {}, answer)
-
-    def _handle(self, op: str, fields: dict[str, Any], answer: Answer) -> None:
-        """Raises AgentError, KeyError, TypeError or ValueError, which become the answer."""
-        if op == "read":
-            self._read(fields, answer)
-        elif op == "submit":
-            self._submit(RunSpec.from_json(fields.get("spec")), answer)
-        elif op == "find":
-            booking = self._bookings.find(str(fields.get("run", "")))
-            answer({"ok": {**booking.about(), "over": booking.judgement is not None}})
-        elif op == "wait":
-            self._bookings.find(str(fields["run"])).when_over(lambda told: answer({"ok": told}))
-        elif op == "cancel":
-            self._cancel(fields)
-            answer({"ok": {}})
-        elif op == "release":
-            self._release(answer, force=bool(fields.get("force")))
-        else:
-            raise ValueError("no such request")
-
-    def _read(self, fields: dict[str, Any], answer: Answer) -> None:
-        """Asked of the pod concerned, not before it has been told to begin: else it would know nothing of the run."""
-        run_id = str(fields["run"])
-        if self._bookings.knows(run_id):
-            self._bookings.find(run_id).run.when_begun(lambda: handled(self._read_now, "read", fields, answer))
-        else:
-            self._read_now("read", fields, answer)
-
-    def _read_now(self, op: str, fields: dict[str, Any], answer: Answer) -> None:
-        index = int(fields["pod"])
-        if index == 0:
-            # Later: what this pod tells itself to begin comes first.
-            self._machine.later(0, lambda: handled(lambda op, f, a: self._parts.read(f, a), op, fields, answer))
-            return
-        peer = self._roster.peers.get(index) if self._roster is not None else None
-        if peer is None or peer.lost:
-            lost = self._lost.get(str(index))
-            raise PeerLost(f"pod {index} is lost: {lost['why']}" if lost else f"there is no pod {index}")
-        peer.questions.ask(op, {name: value for name, value in fields.items() if name not in ("id", "op")}, answer)
+    # What commands ask (see Requests)
 
     def _submit(self, spec: RunSpec, answer: Answer) -> None:
         workload = find_workload(spec.workload)
@@ -256,39 +174,33 @@ class Coordinator:
             raise ClusterBusy("the job is ending")
         if workload.exclusive and (self._bookings.going_on or self._stage is not Stage.SLEEPING):
             raise self._bookings.busy()
-        booking = self._bookings.book(spec, workload, lost=self._why_lost(), first=False)
+        booking = self._bookings.book(spec, workload, first=False)
         answer({"ok": booking.about()})
         self._begin(booking)
 
-    def _lost_peers(self) -> dict[int, str]:
-        """Those that nothing can be said to any more."""
-        peers = self._roster.peers if self._roster is not None else {}
-        return {index: peer.problem.text for index, peer in peers.items() if peer.lost}
+    def _peer(self, index: int) -> Peer:
+        """A worker that can be talked to. Raises PeerLost."""
+        peer = self._roster.peers.get(index) if self._roster is not None else None
+        if peer is None or peer.lost:
+            raise self._losses.error(index)
+        return peer
 
-    def _why_lost(self) -> dict[int, str]:
-        return {int(index): str(lost["why"]) for index, lost in self._lost.items()}
+    def _release(self, force: bool) -> int:
+        """End a sleeping cluster; returns its recorded code, also when it ends already. Raises ClusterBusy."""
+        why = JobEnd(Exit.INTERRUPTED, "the cluster was released")
+        if self._stage is not Stage.LEAVING and self._signal is None:
+            self._check_release(force)
+            self._pod.log.info("the cluster is released")
+            self._leave_orderly(why, FAREWELL_SECONDS)
+        return (self._end or self._signal or why).code
 
-    def _cancel(self, fields: dict[str, Any]) -> None:
-        booking = self._bookings.find(str(fields["run"]))
-        if booking.judgement is not None:
-            return
-        why = str(fields.get("why") or "somebody ended it")
-        self._pod.log.info(f"{booking.run_id} is ended: {why}")
-        booking.run.cancel(JobEnd(Exit.INTERRUPTED, f"{booking.run_id} was ended", why=why))
-        if fields.get("hurry"):
-            booking.run.hurry()
-
-    def _release(self, answer: Answer, *, force: bool) -> None:
-        """End a sleeping cluster with its recorded code."""
+    def _check_release(self, force: bool) -> None:
         if self._stage is not Stage.SLEEPING and not (force and self._stage is Stage.FIRST_RUN):
             if self._bookings.going_on:
                 raise self._bookings.busy()
             raise ClusterBusy("the cluster does not sleep", "a4-agent status shows what it does")
         if self._bookings.going_on and not force:
             raise self._bookings.busy()
-        self._pod.log.info("the cluster is released")
-        answer({"ok": {"code": self._end.code if self._end is not None else int(Exit.INTERRUPTED)}})
-        self._leave_orderly(JobEnd(Exit.INTERRUPTED, "the cluster was released"), FAREWELL_SECONDS)
 
     def _leave_orderly(self, why: JobEnd, pause: float = 0.0) -> None:
         """End the runs that go on, then, `pause` seconds later, the job, with its recorded code if there is one."""
@@ -297,11 +209,8 @@ class Coordinator:
             self._job_fails(why)
             return
         self._stage = Stage.LEAVING
-
-        def leave() -> None:
-            self._machine.later(pause, self._say_end)
-
-        self._bookings.cancel_all(why, leave)
+        self._bookings.cancel_all(why)
+        self._bookings.when_idle(lambda: self._machine.later(pause, self._say_end))
 
     # Runs
 
@@ -309,12 +218,11 @@ class Coordinator:
         if self._end is not None or self._signal is not None:
             return
         self._pod.update_state(formed=self._machine.wall())
-        self._pod.gather_inventory(lambda found: self._preparations.inventory(0, found))
         assert self._forming is not None
         self._preparations.facts = dict(self._forming.facts)
         self._stage = Stage.FIRST_RUN
         spec = self._pod.job.spec
-        booking = self._bookings.book(spec, find_workload(spec.workload), lost=self._why_lost(), first=True)
+        booking = self._bookings.book(spec, find_workload(spec.workload), first=True)
         self._begin(booking)
 
     def _begin(self, booking: Booking) -> None:
@@ -357,10 +265,10 @@ class Coordinator:
 
     def _run_over(self, booking: Booking) -> None:
         """Its processes are gone and it is judged."""
-        if not booking.exclusive:
+        if booking.exclusive:
+            self._when_settled(lambda: self._close_run(booking))
+        else:
             booking.close()
-            return
-        self._when_settled(lambda: self._close_run(booking))
 
     def _when_settled(self, action: Callable[[], None]) -> None:
         self._machine.later(max(0.0, self._settle_until - self._machine.now()), action)
@@ -417,7 +325,7 @@ class Coordinator:
         if self._end is not None:
             self._pod.log.error(f"after the job's end: {end}")
             return
-        self._bookings.cancel_every(end)
+        self._bookings.cancel_all(end)
         if self._bookings.going_on:
             return
         if self._forming is not None:
@@ -487,19 +395,3 @@ class Coordinator:
         if self._roster is not None:
             self._roster.close()
         self._pod.finish(self._end.code)
-
-
-def understood(message: Message) -> Any:
-    """What a worker's message carries, as a value. Raises KeyError, TypeError or ValueError for what is none."""
-    kind = message["type"]
-    if kind == "facts":
-        return Facts.from_json(message["facts"])
-    if kind == "inventory":
-        return {str(name): str(value) for name, value in message["inventory"].items()}
-    if kind == "done":
-        return PartEnd.from_json(message["end"])
-    if kind == "evidence":
-        return str(message["summary"])
-    if kind == "stopping":
-        return JobEnd.from_json(message["end"])
-    return None

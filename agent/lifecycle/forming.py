@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from agent.decide.facts import Facts
-from agent.decide.messages import Message
 from agent.decide.plan import to_wire
 from agent.decide.planning import make_plan
 from agent.errors import IdentityRefused, PeersMissing
@@ -45,19 +44,21 @@ class Forming:
 
     def start(self) -> None:
         self._pod.phase("forming")
-        self._pod.gather_facts(self._take)
+        self._pod.gather_facts(self.take)
         if self._roster is not None:
             self._deadline = self._machine.later(self._settings.peer_timeout, self._deadline_passed)
             self._report_timer = self._machine.later(FIRST_REPORT_SECONDS, self._report)
             self._state_timer = self._machine.later(STATE_SECONDS, self._keep_state)
 
-    def message(self, index: int, message: Message) -> None:
-        """`facts` or `planned` of a worker."""
-        if self.over:
-            return
-        if message["type"] == "facts":
-            self._take(Facts.from_json(message["facts"]))
-        else:
+    def take(self, facts: Facts) -> None:
+        """Of this pod or of a worker."""
+        if not self.over:
+            self.facts[facts.index] = facts
+            self._plan_if_all_are_here()
+
+    def planned(self, index: int) -> None:
+        """A worker has the plan."""
+        if not self.over:
             self._unconfirmed.discard(index)
             self._end_if_confirmed()
 
@@ -73,10 +74,6 @@ class Forming:
         for timer in (self._deadline, self._report_timer, self._state_timer):
             if timer is not None:
                 timer.cancel()
-
-    def _take(self, facts: Facts) -> None:
-        self.facts[facts.index] = facts
-        self._plan_if_all_are_here()
 
     def _plan_if_all_are_here(self) -> None:
         """All facts are known, and nobody has gone again meanwhile: from the plan on that would be a loss."""

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from agent import __version__
 from agent.decide.messages import CHANNEL_VERSION, BadMessage, Message, decode
+from agent.decide.peers import peer_name
 from agent.errors import PeerLost
 from agent.lifecycle import retries
 from agent.lifecycle.link import Link
+from agent.lifecycle.pod import Pod
 from agent.lifecycle.questions import Questions, refusal
 from agent.log import Log
 from agent.machine.api import IDENTITY_PROBLEMS, Channel, Machine, Problem, Target
@@ -280,3 +283,27 @@ class Roster:
         """Give a worker up and tell the coordinator."""
         self.drop(peer.index, reason)
         self._tell.lost(peer, reason)
+
+
+def roster_of(pod: Pod, tell: Callbacks) -> Roster:
+    """All workers of the job that this pod coordinates."""
+    from agent.decide.keys import JobKeys  # here: workers import this module too, and cryptography costs 12 ms
+
+    settings = pod.settings
+    keys = JobKeys(pod.job.secret, settings.epoch)
+    client = keys.client_private()
+    command = f"exec sh {pod.dir.path}/control-channel.sh {pod.dir.path}"
+    targets = [
+        Target(
+            index=index,
+            name=peer_name(settings.hostname_prefix, index, settings.domain_name),
+            address="",
+            port=settings.ssh_port,
+            host_key=keys.host_public(index),
+            client_key=client,
+            command=command,
+        )
+        for index in range(1, settings.nnodes)
+    ]
+    hello = {"nonce": pod.nonce, "version": __version__, "epoch": settings.epoch}
+    return Roster(pod.machine, pod.log, targets, hello, settings.lease, tell)

@@ -191,9 +191,6 @@ class Machine(Protocol):
     def find_program(self, name: str, path: str) -> str | None:
         """Absolute path of a program on the search path `path`."""
 
-    def run_briefly(self, argv: Sequence[str]) -> str:
-        """Output of a short command such as `mpirun --version`. Raises OSError, TimeoutError."""
-
     def start(
         self,
         launch: Launch,

@@ -132,9 +132,6 @@ class Host:
     def find_program(self, name: str, path: str) -> str | None:
         return process.find_program(name, path)
 
-    def run_briefly(self, argv: Sequence[str]) -> str:
-        return process.run_briefly(argv)
-
     def start(
         self,
         launch: Launch,

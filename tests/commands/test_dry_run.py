@@ -87,6 +87,15 @@ def test_torchrun(planned: dict[str, str], type_command: Type) -> None:
     assert out.count("train.py --lr 1\n") == 2
 
 
+def test_a_secret_is_hidden_however_it_is_quoted(planned: dict[str, str], type_command: Type) -> None:
+    planned["HF_TOKEN"] = 'it\'s a\n"secret" of $5'
+    argv = ["exec", "--dry-run", "--nodes", "1", "echo", f"--token={planned['HF_TOKEN']}"]
+    code, out, err = type_command(*argv, env=planned).end()
+    assert (code, err) == (0, "")
+    assert out.endswith(" echo '--token=***'\n")
+    assert "secret" not in out
+
+
 def test_exec(planned: dict[str, str], type_command: Type) -> None:
     code, out, err = type_command("exec", "--dry-run", "--nodes", "1", "hostname", "-f", env=planned).end()
     assert (code, err) == (0, "")

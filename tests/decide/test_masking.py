@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent.decide.masking import MaskedStream, Masker, secret_values
+from agent.launch import Launch
 
 # Few letters, so that secrets overlap and nest; no star, of which the mask itself is made.
 few = st.text("abé", min_size=1, max_size=6)
@@ -63,20 +65,20 @@ def test_secrets_that_look_like_the_mark(known: list[str], text: str, places: li
 @given(texts(), st.lists(st.integers(0, 200)))
 def test_no_more_is_kept_back_than_could_become_a_secret(case: tuple[list[str], str], places: list[int]) -> None:
     known, text = case
-    beginnings = {
-        form.encode()[:end] for secret in known for form in lines_of(secret) for end in range(len(form.encode()))
-    }
+    forms = {form.encode() for secret in known for form in forms_of(secret)}
+    beginnings = {form[:end] for form in forms for end in range(len(form))}
     stream, came, shown = Masker(known).stream(), b"", b""
     for piece in cut(text.encode(), places):
         came, shown = came + piece, shown + stream.feed(piece)
         possible = max(len(start) for start in [b"", *beginnings] if came.endswith(start))
         settled = came[: len(came) - possible]
-        if not [secret for secret in known if secret.strip().encode() in came or secret.encode() in came]:
+        if not [form for form in forms if form in came]:
             assert shown == settled
 
 
-def lines_of(secret: str) -> list[str]:
-    return [secret.strip() or secret, *(line.strip() for line in secret.splitlines() if len(line.strip()) >= 8)]
+def forms_of(secret: str) -> list[str]:
+    lines = [secret.strip() or secret, *(line.strip() for line in secret.splitlines() if len(line.strip()) >= 8)]
+    return [*lines, *(shlex.quote(f"{line} ")[1:-2] for line in lines)]
 
 
 @pytest.mark.parametrize(
@@ -115,6 +117,22 @@ def test_lines_of_a_pasted_key_are_secrets_too() -> None:
     assert masker.text("ab=") == "ab="
     assert masker.text(json.dumps(KEY)) == '"***\\n***\\r\\n  ***\\n***\\nab=\\n***\\n"'
     assert passed(masker.stream(), KEY.encode().splitlines(keepends=True)[1:3]) == b"***\r\n  ***\n"
+
+
+@pytest.mark.parametrize(
+    "secret",
+    ["it's-a-secret", "'secret'", "''secret", 'a"secret', "$secret$(x)", "a b secret", "a'b\nsecret'c", "a'\"'$ \n'"],
+)
+@pytest.mark.parametrize("word", ["{}", "--key={}", "'{}' $x", "{}{}"])
+def test_a_printed_launch_shows_no_secret(secret: str, word: str) -> None:
+    def printed(value: str) -> str:
+        text = word.replace("{}", value)
+        return str(Launch(["run me", text], {"KEY": text}, f"/{text}", ["KEY"]))
+
+    masker = Masker([secret])
+    shown = masker.text(printed(secret))
+    assert shown == printed("***")
+    assert passed(masker.stream(), [printed(secret).encode()]) == shown.encode()
 
 
 def test_what_cannot_become_a_secret_is_shown_at_once() -> None:

@@ -170,6 +170,26 @@ def test_no_mpirun_is_told_to_all() -> None:
     assert world.last() < 10
 
 
+@pytest.mark.parametrize(
+    ("inventory", "why"),
+    [
+        ({"mpirun": "/mpirun", "mpirun_version_text": "Intel(R) MPI"}, "/mpirun is not Open MPI's mpirun"),
+        ({"mpirun": "/mpirun", "mpirun_problem": "/mpirun --version failed"}, "/mpirun --version failed"),
+        ({"problem": "OSError: no memory"}, "OSError: no memory"),
+    ],
+)
+@pytest.mark.parametrize("seconds", [0.02, 5.0])
+def test_an_mpirun_of_no_use_is_told_to_all(inventory: dict[str, str], why: str, seconds: float) -> None:
+    """Also where the cluster is formed before mpirun has said what it is."""
+    world = FakeWorld(4, "connectivity")
+    world.pod(0).inventory = inventory
+    world.pod(0).inventory_seconds = seconds
+    assert world.run() == all_are(66), world.dump()
+    assert world.last() < seconds + 5
+    assert all(why in pod.said()["what"] for pod in world.pods)
+    assert not any(pod.workloads() for pod in world.pods)
+
+
 def test_an_early_failure_waits_for_pods_that_are_still_starting() -> None:
     world = FakeWorld(4, "connectivity")
     world.pod(0).programs.pop("mpirun")

@@ -411,6 +411,32 @@ def test_release_ends_it_with_the_recorded_code(index: int, code: int) -> None:
     assert set(world.run().values()) == {code}, world.dump()
 
 
+@pytest.mark.parametrize("index", [0, 2])
+def test_a_second_release_is_told_the_same(index: int) -> None:
+    world = sleeping()
+    for pod in world.pods:
+        pod.life = STUBBORN
+    world.submit(3, "exec", args=["sleep"])
+    assert [world.ask(pod, "release", force=force)["ok"] for pod, force in ((1, True), (index, False))] == [
+        {"code": 0}
+    ] * 2
+    world.wait(5)
+    assert world.ask(index, "release")["ok"] == {"code": 0}, "while what runs is being ended"
+    assert set(world.run().values()) == {0}, world.dump()
+
+
+def test_a_second_release_while_the_first_run_is_ended() -> None:
+    world = FakeWorld(3, "script", {"SLEEP_INFINITY": "true"})
+    for pod in world.pods:
+        pod.life = STUBBORN
+    world.until_event("run-started")
+    world.wait(1)
+    assert world.ask(1, "release")["error"]["code"] == 75
+    for force in (True, False):
+        assert world.ask(1, "release", force=force)["ok"] == {"code": 130}
+    assert set(world.run().values()) == {130}, world.dump()
+
+
 def test_release_does_not_end_a_run_unless_forced() -> None:
     world = sleeping()
     for pod in world.pods:
@@ -590,10 +616,24 @@ def test_a_command_beside_keeps_an_idle_cluster() -> None:
     assert told["end"]["code"] == 0, world.dump()
 
 
-def test_a_worker_that_talks_nonsense_is_lost_and_the_cluster_stays() -> None:
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"type": "done", "run": "x", "end": {}},
+        {"type": "done", "run": "x", "end": {"ranks": []}},
+        {"type": "done", "end": {"ranks": {}}},
+        {"type": "evidence", "summary": "x"},
+        {"type": "facts", "facts": {"places": {}}},
+        {"type": "inventory", "inventory": []},
+        {"type": "answer", "id": [], "answer": {}},
+        {"type": "answer", "id": float("inf"), "answer": {}},
+        {"type": "stopping", "end": {"code": "x", "what": ""}},
+    ],
+)
+def test_a_worker_that_talks_nonsense_is_lost_and_the_cluster_stays(message: dict[str, Any]) -> None:
     world = sleeping()
     link = world.pod(2).agent.role._link  # type: ignore[attr-defined]
-    world.pod(2).agent.post(0, lambda: link.say({"type": "done", "run": "x", "end": {}}))
+    world.pod(2).agent.post(0, lambda: link.say(message))
     world.wait(5)
     assert "does not understand" in world.pod(0).state()["lost"]["2"]["why"], world.dump()
     for pod in world.pods:

@@ -1,0 +1,97 @@
+"""What commands ask the coordinator, on its own desk or through a worker, and the way of each answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from agent.decide.ending import JobEnd
+from agent.decide.messages import Message
+from agent.decide.runspec import RunSpec
+from agent.errors import Exit
+from agent.lifecycle.bookings import Bookings
+from agent.lifecycle.desk import handled
+from agent.lifecycle.parts import Parts
+from agent.lifecycle.pod import Pod
+from agent.lifecycle.questions import Answer
+from agent.lifecycle.roster import Peer
+
+
+class Requests:
+    """Answers what the book of runs and the pods know; passes on what changes the job's course.
+
+    `peer(index)` is a worker that can be talked to, or raises PeerLost; `submit` and `release` are the coordinator's.
+    """
+
+    def __init__(
+        self,
+        pod: Pod,
+        parts: Parts,
+        bookings: Bookings,
+        peer: Callable[[int], Peer],
+        submit: Callable[[RunSpec, Answer], None],
+        release: Callable[[bool], int],
+    ) -> None:
+        self._pod = pod
+        self._parts = parts
+        self._bookings = bookings
+        self._peer = peer
+        self._submit = submit
+        self._release = release
+
+    def asked(self, peer: Peer, message: Message) -> None:
+        """A command in that worker's pod asks."""
+        number = message.get("id")
+
+        def answer(body: dict[str, Any]) -> None:
+            if not peer.lost:
+                peer.link.say({"type": "answer", "id": number, "answer": body})
+
+        fields = message.get("fields")
+        handled(self.handle, str(message.get("op")), fields if isinstance(fields, dict) else {}, answer)
+
+    def handle(self, op: str, fields: dict[str, Any], answer: Answer) -> None:
+        """Raises AgentError, KeyError, TypeError or ValueError, which become the answer."""
+        if op == "read":
+            self._read(fields, answer)
+        elif op == "submit":
+            self._submit(RunSpec.from_json(fields.get("spec")), answer)
+        elif op == "find":
+            booking = self._bookings.find(str(fields.get("run", "")))
+            answer({"ok": {**booking.about(), "over": booking.judgement is not None}})
+        elif op == "wait":
+            self._bookings.find(str(fields["run"])).when_over(lambda told: answer({"ok": told}))
+        elif op == "cancel":
+            self._cancel(fields)
+            answer({"ok": {}})
+        elif op == "release":
+            answer({"ok": {"code": self._release(bool(fields.get("force")))}})
+        else:
+            raise ValueError("no such request")
+
+    def _read(self, fields: dict[str, Any], answer: Answer) -> None:
+        """Asked of the pod concerned, not before it has been told to begin: else it would know nothing of the run."""
+        run_id = str(fields["run"])
+        if self._bookings.knows(run_id):
+            self._bookings.find(run_id).run.when_begun(lambda: handled(self._read_now, "read", fields, answer))
+        else:
+            self._read_now("read", fields, answer)
+
+    def _read_now(self, op: str, fields: dict[str, Any], answer: Answer) -> None:
+        index = int(fields["pod"])
+        if index == 0:
+            # Later: what this pod tells itself to begin comes first.
+            self._pod.machine.later(0, lambda: handled(lambda op, f, a: self._parts.read(f, a), op, fields, answer))
+            return
+        asked = {name: value for name, value in fields.items() if name not in ("id", "op")}
+        self._peer(index).questions.ask(op, asked, answer)
+
+    def _cancel(self, fields: dict[str, Any]) -> None:
+        booking = self._bookings.find(str(fields["run"]))
+        if booking.judgement is not None:
+            return
+        why = str(fields.get("why") or "somebody ended it")
+        self._pod.log.info(f"{booking.run_id} is ended: {why}")
+        booking.run.cancel(JobEnd(Exit.INTERRUPTED, f"{booking.run_id} was ended", why=why))
+        if fields.get("hurry"):
+            booking.run.hurry()
