@@ -6,7 +6,7 @@ export PYTHON
 bin := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test demo bench lint format clean
+.PHONY: help setup test test-gpu demo bench lint format clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,6 +20,12 @@ test: ## style, types and all tests; ARGS="-k name" for some, WORKERS=1 one at a
 	@$(bin)/ruff format --check .
 	@$(bin)/mypy
 	@$(bin)/pytest -n $(WORKERS) --dist worksteal $(ARGS)
+
+test-gpu: ## tests that need GPUs; PORTABLE=directory of scripts/portable-tools.sh where nothing can be installed
+	@ls /dev/nvidia[0-9]* >/dev/null 2>&1 || { echo "make test-gpu: this machine has no GPU" >&2; exit 1; }
+	@[ -n "$(PORTABLE)" ] || scripts/setup.sh test
+	@PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 $(if $(PORTABLE),scripts/use-portable-tools.sh $(PORTABLE) -- python,$(bin)/python) \
+		-m pytest -rs -o faulthandler_timeout=300 tests/gpu $(ARGS)
 
 demo: ## four pods with two fake GPUs each on this machine: they form a cluster and run over MPI
 	@scripts/setup.sh demo

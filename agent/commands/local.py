@@ -90,7 +90,9 @@ def _add_cluster_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("workload", nargs="?", default="", help="as in: a4-agent run WORKLOAD [-- ARGS]")
     add("--pods", type=int, required=True, metavar="N", help="number of pods")
-    add("--gpus-per-pod", type=int, default=8, metavar="G", help="GPUs that each pod believes to have (8)")
+    add("--gpus-per-pod", type=int, default=8, metavar="G", help="GPUs that each pod has, or believes to have (8)")
+    text = "share out this machine's GPUs: pod 0 has the first G, pod 1 the next G; without it, GPUs are only believed"
+    add("--real-gpus", action="store_true", help=text)
     add("--name", default=DEFAULT_NAME, help=f"name of the cluster ({DEFAULT_NAME})")
     add("--port", type=int, default=2222, help="port of the pods' SSH daemon (2222)")
     add("--env", action="append", default=[], metavar="NAME=VALUE", type=_pair("=", str))
@@ -164,6 +166,7 @@ def read_spec(args: argparse.Namespace, env: dict[str, str]) -> ClusterSpec:
         pod_env=pod_env,
         files=_task_script(args.task_script),
         devices=tuple(args.device),
+        real_gpus=args.real_gpus,
         ssh_port=args.port,
         pod_secret={index: os.urandom(32) for index in args.other_secret},
         late=dict(args.late),

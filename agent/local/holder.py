@@ -11,6 +11,7 @@ from typing import Any
 
 from agent.errors import AgentError, SystemFault, UsageError
 from agent.local.channel import Channel, Conversation, Message, peer_is_root, socket_address
+from agent.local.gpus import Gpus
 from agent.local.podenv import Job
 from agent.local.requests import Requests
 from agent.local.spec import ClusterSpec
@@ -86,7 +87,8 @@ def _build(message: Message) -> tuple[socket.socket, Supervisor]:
 
 def _surroundings(data: dict[str, Any]) -> Surroundings:
     job = Job(**data.pop("job"))
-    return Surroundings(job=job, **data)
+    gpus = Gpus(**{kind: tuple(paths) for kind, paths in data.pop("gpus").items()})
+    return Surroundings(job=job, gpus=gpus, **data)
 
 
 def _listen(name: str) -> socket.socket:

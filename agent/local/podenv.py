@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from agent.local.spec import METADATA_NAME, ClusterSpec
 
@@ -20,10 +21,12 @@ class Job:
     """PATH of this machine."""
     python_path: str = ""
     """Set when pods could not import `agent` otherwise."""
+    gpu_variables: Mapping[str, str] = field(default_factory=dict)
+    """For pods with real GPUs."""
 
 
 def pod_environment(spec: ClusterSpec, job: Job, index: int) -> dict[str, str]:
-    """The whole environment of pod `index`: built anew, nothing of this machine's but PATH."""
+    """The whole environment of pod `index`: built anew, nothing of this machine's but PATH, and what concerns GPUs."""
     coordinator = spec.pod_name(0)
     env = {
         "PATH": job.path or os.defpath,
@@ -53,6 +56,8 @@ def pod_environment(spec: ClusterSpec, job: Job, index: int) -> dict[str, str]:
     }
     if job.python_path:
         env["PYTHONPATH"] = job.python_path
+    if spec.real_gpus:
+        env.update(job.gpu_variables)
     env.update(spec.env)
     env.update(spec.pod_env.get(index, {}))
     return env

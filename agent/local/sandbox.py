@@ -13,6 +13,7 @@ import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from agent.local.gpus import guarded_parameters
 from agent.local.netlink import Netlink
 from agent.local.podenv import SECRET_FILE
 from agent.local.syscalls import (
@@ -39,6 +40,7 @@ SHARED = f"{STATE}/shared"
 _POD = f"{STATE}/pod"
 _ROOT = f"{_POD}/root"
 _UPPER = f"{_POD}/upper"
+_GPU_PARAMETERS = "/proc/driver/nvidia/params"
 _NODES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
 _LINKS = {
     "fd": "/proc/self/fd",
@@ -66,7 +68,7 @@ class Sandbox:
     file_systems: Sequence[str]
     """Where this machine has further file systems, which the overlay of the root does not contain."""
     installation: Sequence[str]
-    """Directories of this machine that the pod sees read-only at the same place."""
+    """Directories and files of this machine that the pod sees read-only at the same place."""
     devices: Sequence[str] = field(default_factory=tuple)
 
 
@@ -126,6 +128,7 @@ def _build_root(sandbox: Sandbox) -> None:
         _overlay(path, upper, work)
     _mount_system()
     _make_devices(sandbox.devices)
+    _guard_gpus()
     for path in sandbox.installation:
         _bind_read_only(path)
     for path, content in sandbox.files.items():
@@ -190,9 +193,24 @@ def _make_devices(devices: Sequence[str]) -> None:
     _write(f"{dev}/termination-log", b"", 0o666)
 
 
+def _guard_gpus() -> None:
+    """Have the driver's libraries find the pod's devices only: as root they would make the files of all others."""
+    try:
+        with open(_GPU_PARAMETERS, encoding="ascii") as file:
+            text = guarded_parameters(file.read())
+    except FileNotFoundError:
+        return
+    _write(f"{_POD}/nvidia-params", text.encode(), 0o444)
+    mount(f"{_POD}/nvidia-params", _ROOT + _GPU_PARAMETERS, flags=MS_BIND)
+
+
 def _bind_read_only(path: str) -> None:
     target = _ROOT + path
-    os.makedirs(target, exist_ok=True)
+    if os.path.isdir(path):
+        os.makedirs(target, exist_ok=True)
+    elif not os.path.exists(target):
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        _write(target, b"")
     mount(path, target, flags=MS_BIND | MS_REC)
     mount("none", target, flags=MS_REMOUNT | MS_BIND | MS_RDONLY)
 

@@ -46,6 +46,8 @@ class ClusterSpec:
     """Files that every pod finds, as from a ConfigMap: absolute path → content (mode 0755)."""
     devices: tuple[str, ...] = ()
     """Device files of this machine that pods shall have too."""
+    real_gpus: bool = False
+    """Each pod has its share of this machine's GPUs; otherwise pods believe in theirs."""
     ssh_port: int = 2222
     secret: bytes = b""
     """The job secret; empty: a random one."""

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 from agent.errors import AgentError, SystemFault
 from agent.local import dns, sandbox
+from agent.local.gpus import Gpus, devices_of
 from agent.local.loop import Loop
 from agent.local.metadata_server import MetadataServer
 from agent.local.network import Network, cable
@@ -43,6 +44,7 @@ class Surroundings:
     command: str
     """Text of the program `a4-agent` in pods."""
     job: Job
+    gpus: Gpus
 
 
 @dataclass
@@ -162,7 +164,7 @@ class Supervisor:
             files=spec.files,
             file_systems=self.surroundings.file_systems,
             installation=self.surroundings.installation,
-            devices=spec.devices,
+            devices=(*spec.devices, *devices_of(spec, index, self.surroundings.gpus)),
         )
 
     def _place_of(self, client: str) -> Place | None:

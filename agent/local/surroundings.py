@@ -12,11 +12,13 @@ import subprocess
 import sys
 import time
 import uuid
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import agent
 from agent.errors import MissingProgram, SystemFault
+from agent.local.gpus import check_room, driver_mounts, find_gpus, gpu_variables
 from agent.local.spec import ClusterSpec
 
 _PACKAGES = {"dnsmasq": "dnsmasq-base", "tini": "tini", "tc": "iproute2"}
@@ -87,10 +89,21 @@ def installation() -> list[str]:
 
 def file_systems() -> list[str]:
     """Mount points of this machine's further disks: a /usr or /home of its own, a container's volumes."""
+    return [path for path, kind in _mounts().items() if kind in _DISKS and os.path.isdir(path)]
+
+
+def _mounts() -> dict[str, str]:
+    """Mount point → kind of file system, sorted, without the root and what pods have of their own."""
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as table:
         rows = [line.partition(" - ")[::2] for line in table]
-    found = {_unescape(left.split()[4]) for left, right in rows if right.split()[0] in _DISKS}
-    return sorted(path for path in found if path != "/" and not _is_replaced(path) and os.path.isdir(path))
+    found = {_unescape(left.split()[4]): right.split()[0] for left, right in rows}
+    return {path: found[path] for path in sorted(found) if path != "/" and not _is_replaced(path)}
+
+
+def _driver_mounts() -> list[str]:
+    """Where the GPUs' driver is, as far as pods would not see it by the overlays."""
+    overlaid = set(file_systems())
+    return [path for path in driver_mounts(_mounts()) if path not in overlaid]
 
 
 def _is_replaced(path: str) -> bool:
@@ -118,20 +131,24 @@ def command_text() -> str:
 def survey(spec: ClusterSpec) -> dict[str, Any]:
     """Everything as plain data for the supervisor."""
     check_machine()
+    gpus = find_gpus()
+    check_room(spec, gpus)
     tc = shutil.which("tc", path=os.pathsep.join([os.environ.get("PATH", os.defpath), *_SBIN]))
     found = {
         "dnsmasq": find_program("dnsmasq"),
         "tc": tc or "",
         "entrypoint": entrypoint(spec),
         "file_systems": file_systems(),
-        "installation": installation(),
+        "installation": [*installation(), *(_driver_mounts() if spec.real_gpus else [])],
         "command": command_text(),
         "job": {
             "uid": str(uuid.uuid4()),
             "stamp": time.strftime("%Y%m%d-%H%M%S"),
             "path": os.environ.get("PATH", os.defpath),
             "python_path": python_path(),
+            "gpu_variables": gpu_variables(os.environ),
         },
+        "gpus": asdict(gpus),
     }
     compile_package()
     return found

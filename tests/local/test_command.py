@@ -52,6 +52,7 @@ def cluster() -> Iterator[LocalCluster]:
         (["run", "--pods", "2", "--env", "NAME"], "NAME=VALUE, not 'NAME'"),
         (["run", "--pods", "2", "--missing", "5"], "missing: there is no pod 5"),
         (["run", "--pods", "2", "--metadata", "tea"], "metadata: one of ok"),
+        (["run", "--pods", "1000", "--real-gpus"], "1000 x 8 real GPUs (pods x per pod) are 8000, this"),
         (["exec", "0", "--name", "nobody", "--", "true"], "no local cluster"),
         (["down", "--name", "nobody"], "no local cluster"),
     ],

@@ -24,6 +24,7 @@ FULL = ClusterSpec(
     pod_env={1: {"B": "2"}},
     files={"/x": b"\0\xff"},
     devices=("/dev/null",),
+    real_gpus=True,
     secret=b"s" * 32,
     pod_secret={3: b"t" * 32},
     places={0: ("a", "b", "c", "d")},
