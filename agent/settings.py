@@ -14,6 +14,7 @@ from typing import Any
 from agent.decide.setting_values import (
     DNS_LABEL,
     amount,
+    auto_or,
     choice,
     flag,
     matching,
@@ -26,8 +27,8 @@ from agent.decide.setting_values import (
 )
 from agent.errors import SettingsError
 
-WORKLOADS = ("none", "connectivity", "script")
-LATER_WORKLOADS = ("collectives", "nccl", "ddp", "deepep", "pai-megatron-qwen3", "pai-megatron-qwen3-next")
+WORKLOADS = ("none", "connectivity", "collectives", "ddp", "script")
+LATER_WORKLOADS = ("nccl", "deepep", "pai-megatron-qwen3", "pai-megatron-qwen3-next")
 LATER_SETTINGS = ("A4_SHARED_DIR", "A4_PROFILE", "A4_USER_ENV")
 # Given by the agent to what it starts: no settings, but not unknown either.
 GIVEN_BY_AGENT = (
@@ -99,8 +100,10 @@ class Settings:
     peer_timeout: float
     lease: float
     workload_timeout: float
-    stall_timeout: float
+    stall_timeout: float | str
+    """Seconds, 0 for never, or "auto"."""
     grace: float
+    report: bool
     log_limit_mb: int
     log_level: str
     log_format: str
@@ -109,6 +112,10 @@ class Settings:
     @property
     def is_coordinator(self) -> bool:
         return self.index == 0
+
+    def stall_seconds(self, usual: float) -> float:
+        """Limit of silence for a workload for which `usual` is the usual one; 0: none."""
+        return usual if isinstance(self.stall_timeout, str) else self.stall_timeout
 
     def sleeps_after(self, code: int) -> bool:
         """Does the cluster stay after a first run that ended so?"""
@@ -211,8 +218,15 @@ SETTINGS = (
     Setting("A4_PEER_TIMEOUT_SECONDS", "peer_timeout", seconds("600"), "600", "give up on peers after this long"),
     Setting("A4_LEASE_SECONDS", "lease", seconds("30"), "30", "a peer not heard for this long is lost"),
     Setting("A4_WORKLOAD_TIMEOUT_SECONDS", "workload_timeout", amount("3600"), "0", "wall limit of a run; 0: none"),
-    Setting("A4_STALL_TIMEOUT_SECONDS", "stall_timeout", amount("1800"), "0", "end a silent run; 0: never"),
+    Setting(
+        "A4_STALL_TIMEOUT_SECONDS",
+        "stall_timeout",
+        auto_or(amount("1800")),
+        "auto",
+        "end a run that prints nothing for this long; 0: never; auto: 1800 for collectives, else never",
+    ),
     Setting("A4_GRACE_SECONDS", "grace", seconds("30"), "30", "the pod's terminationGracePeriodSeconds"),
+    Setting("A4_REPORT", "report", flag, "true", "make report.html of every run; needs Jinja2 and matplotlib"),
     Setting("A4_LOG_LEVEL", "log_level", choice("debug", "info", "warning", "error"), "info", "least level"),
     Setting("A4_LOG_FORMAT", "log_format", choice("text", "json"), "text", "text, or one JSON object a line"),
     Setting(

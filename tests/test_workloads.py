@@ -16,7 +16,7 @@ from agent.decide.runspec import RunSpec
 from agent.errors import AgentError, Exit, MissingProgram, UsageError
 from agent.launch import Launch
 from agent.settings import WORKLOADS
-from agent.workloads.base import Judgement, Outcome, RunContext, Workload
+from agent.workloads.base import FailedPart, Judgement, Outcome, RunContext, Workload
 from agent.workloads.registry import find_workload
 
 NAMES = [*WORKLOADS, "exec", "mpirun", "torchrun"]
@@ -238,7 +238,7 @@ def test_a_limit_tells_what_ranks_did_as_well() -> None:
 def test_the_pod_of_the_first_rank_that_failed_is_named() -> None:
     judgement = judged(context("mpirun", "a.out"), Outcome(7, ranks={**WELL, 2: RankEnd(7, 1.0)}))
     assert judgement.end.where == "pod 0, job-workload-0-0.job"
-    assert judgement.data == {"ranks": 6, "ended": {"0": "0-1,3-5", "7": "2"}}
+    assert judgement.findings.record == {"ranks": 6, "ended": {"0": "0-1,3-5", "7": "2"}}
 
 
 def test_ranks_of_a_part_of_the_slots() -> None:
@@ -287,7 +287,8 @@ def test_torchruns_workers_keep_their_last_words() -> None:
 
 def test_a_python_without_torch() -> None:
     output = "Error while finding module specification for 'torch.distributed.run' (ModuleNotFoundError: …)"
-    end = judged(context("torchrun", "train.py", index=1), Outcome(1, output=output)).end
+    outcome = Outcome(0, statuses={1: 1}, first=1, failures={1: FailedPart(output)})
+    end = judged(context("torchrun", "train.py"), outcome).end
     assert (end.code, end.origin, end.where) == (66, "agent", "pod 1, job-workload-0-1.job")
 
 
@@ -313,14 +314,10 @@ def test_why_it_was_ended(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["script", "torchrun"])
-def test_the_first_failure_while_the_others_run(name: str) -> None:
-    end = judged(context(name, "train.py", index=1), Outcome(-11)).end
+def test_the_pod_that_failed_first_is_the_cause_and_not_those_that_were_ended_for_it(name: str) -> None:
+    outcome = Outcome(0, statuses={0: -15, 1: -11, 2: 0}, first=1, lost={0: "not heard for 30 s"})
+    end = judged(context(name, "train.py"), outcome).end
     assert (end.code, end.origin, end.where) == (139, "workload", "pod 1, job-workload-0-1.job")
-
-
-def test_the_first_in_the_order_of_the_plan_of_those_that_failed() -> None:
-    end = judged(context("script"), Outcome(0, statuses={0: 3, 1: 4, 2: 0})).end
-    assert (end.code, end.where) == (3, "pod 0, job-workload-0-0.job")
 
 
 def test_a_script_gets_its_place_in_the_plan() -> None:

@@ -35,6 +35,18 @@ def amount(example: str) -> Callable[[str], float]:
     return parse
 
 
+def auto_or(parse: Callable[[str], float]) -> Callable[[str], float | str]:
+    def parse_or_auto(text: str) -> float | str:
+        if text.lower() == "auto":
+            return "auto"
+        try:
+            return parse(text)
+        except ValueError as wanted:
+            raise ValueError(f"auto, or {wanted}") from None
+
+    return parse_or_auto
+
+
 def flag(text: str) -> bool:
     words = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False}
     words |= {"off": False, "": False}

@@ -24,19 +24,22 @@ def torchrun_launch(
     args: Sequence[str],
     env: Mapping[str, str],
     cwd: str,
+    log_dir: str = "",
 ) -> Launch:
     """torchrun of one node, static rendezvous: node 0 listens at `address`:`port`, which the others dial.
 
     gloo and TensorPipe would take the address of the host name, which is the node's, or loopback: they get the
-    `interface`, unless `env` has one already.
+    `interface`, unless `env` has one already. Without `log_dir` torchrun leaves a directory in /tmp behind.
     """
-    options = {
+    options: dict[str, object] = {
         "--nnodes": nodes,
         "--node-rank": node_rank,
         "--nproc-per-node": per_node,
         "--master-addr": address,
         "--master-port": port,
     }
+    if log_dir:
+        options["--log-dir"] = log_dir
     words = [str(word) for pair in options.items() for word in pair]
     names = [name for name in ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME") if interface and not env.get(name)]
     return Launch(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from agent.decide.ending import JobEnd
 from agent.decide.mpirun import Mpi as Mpi
 from agent.decide.plan import Plan
 from agent.decide.ranks import RankEnd
+from agent.decide.result import Findings as Findings
 from agent.decide.runspec import RunSpec
 from agent.launch import Launch
 
@@ -63,6 +64,16 @@ class RunContext:
         return f"{self.run_dir}/record.jsonl"
 
     @property
+    def torch_error(self) -> str:
+        """File to which torchrun copies the error file of the rank that failed first, on each pod."""
+        return f"{self.run_dir}/torch-error.json"
+
+    @property
+    def torch_logs(self) -> str:
+        """Directory for what torchrun keeps of its processes."""
+        return f"{self.run_dir}/torch-logs"
+
+    @property
     def ranks_dir(self) -> str:
         """Directory of what entrypoints/rank.sh records of the ranks on each pod."""
         return f"{self.run_dir}/ranks"
@@ -86,6 +97,16 @@ class RunContext:
 
 
 @dataclass(frozen=True)
+class FailedPart:
+    """What a process that failed left behind."""
+
+    output: str = ""
+    """The end of what it wrote on stdout and stderr."""
+    error: str = ""
+    """Torch's error file of the rank that failed first on that pod; empty when there is none."""
+
+
+@dataclass(frozen=True)
 class Outcome:
     """What is known when all parts of a run are over."""
 
@@ -103,6 +124,10 @@ class Outcome:
     """What entrypoints/rank.sh recorded on all pods: rank → how it ended."""
     lost: Mapping[int, str] = field(default_factory=dict)
     """Pods that the coordinator does not hear: completion index → why."""
+    first: int | None = None
+    """Completion index of the pod whose process was heard to fail first."""
+    failures: Mapping[int, FailedPart] = field(default_factory=dict)
+    """What is known of the processes that failed: completion index → their last words."""
     cause: JobEnd | None = None
     """Why the run was ended before its own end, if it was."""
     stuck: bool = False
@@ -116,11 +141,11 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Judgement:
-    """How a run ended, the text for people and the data for result.json."""
+    """How a run ended, the text for people and what result.json gets."""
 
     end: JobEnd
     text: str = ""
-    data: Mapping[str, Any] = field(default_factory=dict)
+    findings: Findings = field(default_factory=Findings)
     log_name: str = ""
     """File in the results directory that gets `text` and the output; empty: none."""
 
@@ -134,6 +159,10 @@ class Workload(Protocol):
     """Has the cluster for itself. What has not (`exec`) runs beside, unrecorded and out of the pods' logs."""
     fail_fast: bool
     """The first part that fails ends the others."""
+    stall_seconds: float
+    """Limit of silence where the settings give none; 0: none."""
+    output_bytes: int
+    """The end of the output that is kept for `judge`."""
 
     def launch(self, context: RunContext) -> Launch | None:
         """This pod's process; None when it has none. Raises AgentError."""
@@ -144,5 +173,23 @@ class Workload(Protocol):
         Open MPI 5.0.11 on a busy machine sometimes does not: what says so and stays is ended.
         """
 
+    def progress(self, record: str) -> str:
+        """What is being done now, by the ranks' record; empty when nobody knows."""
+
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
         """The verdict over the whole run, as seen by the coordinator."""
+
+
+class Plain:
+    """What most workloads say of themselves."""
+
+    exclusive = True
+    fail_fast = True
+    stall_seconds = 0.0
+    output_bytes = 64 << 10
+
+    def is_ending(self, output: str, record: str) -> bool:
+        return False
+
+    def progress(self, record: str) -> str:
+        return ""

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from agent.decide.connectivity import Record, Verdict, as_json, judge, parse_record, table
+from agent.decide.connectivity import Record, Verdict, as_json, judge, pairs_table, parse_record, table
 from agent.decide.ending import JobEnd, from_error
 from agent.decide.mpirun import Mpi, MpirunEnd, mpirun_end, reported_end
 from agent.errors import Exit, MissingProgram
 from agent.launch import Launch
 from agent.paths import shipped
-from agent.workloads.base import Judgement, Kind, Outcome, RunContext
+from agent.workloads.base import Findings, Judgement, Kind, Outcome, Plain, RunContext
 from agent.workloads.mpi import Layout, start, usable_mpi
 
 LOG = "connectivity-test.log"
 
 
-class Connectivity:
+class Connectivity(Plain):
     name = "connectivity"
     kind: Kind = "mpi"
-    exclusive = True
-    fail_fast = True
 
     def launch(self, context: RunContext) -> Launch | None:
         """Raises MissingProgram."""
@@ -46,7 +44,14 @@ class Connectivity:
         verdict = judge(record, outcome.tokens, context.plan.slots, names)
         end = _end(context, mpi, outcome, record, verdict)
         text = _text(context, mpi, record, verdict, names)
-        return Judgement(end, text, as_json(record, names, context.plan.slots), LOG)
+        record_json = as_json(record, names, context.plan.slots)
+        findings = Findings(
+            reasons=verdict.reasons,
+            tables=[pairs_table(record, names, context.plan.slots)] if record.pairs else (),
+            versions={"Open MPI": str(mpi.version)},
+            record=record_json,
+        )
+        return Judgement(end, text, findings, LOG)
 
 
 def _end(context: RunContext, mpi: Mpi, outcome: Outcome, record: Record, verdict: Verdict) -> JobEnd:

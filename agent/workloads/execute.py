@@ -6,11 +6,11 @@ from agent.decide.ending import JobEnd, exit_code
 from agent.decide.subset import ranges
 from agent.errors import Exit, UsageError
 from agent.launch import Launch
-from agent.workloads.base import Judgement, Kind, Outcome, RunContext
+from agent.workloads.base import Judgement, Kind, Outcome, Plain, RunContext
 from agent.workloads.everywhere import end_without_failure
 
 
-class Exec:
+class Exec(Plain):
     name = "exec"
     kind: Kind = "everywhere"
     exclusive = False
@@ -22,9 +22,6 @@ class Exec:
             raise UsageError("exec needs a command", "a4-agent exec -- hostname")
         given = {"A4_RUN": context.run_id, "A4_NODE_RANK": str(context.plan.node_rank(context.index))}
         return Launch(context.args, {**context.environ, **given}, context.spec.cwd, tuple(given))
-
-    def is_ending(self, output: str, record: str) -> bool:
-        return False
 
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
         """The code of all that failed if it is one and the same, else the greatest."""

@@ -9,7 +9,7 @@ from agent.decide.mpirun import Mpi, MpirunEnd, mpirun_end, reported_end
 from agent.decide.ranks import RanksVerdict, as_json, ranks_verdict
 from agent.errors import AgentError, Exit, UsageError
 from agent.launch import Launch
-from agent.workloads.base import Judgement, Kind, Outcome, RunContext
+from agent.workloads.base import Findings, Judgement, Kind, Outcome, Plain, RunContext
 from agent.workloads.mpi import layout, start, usable_mpi
 
 LINGER_SECONDS = "0.5"
@@ -17,11 +17,9 @@ LINGER_SECONDS = "0.5"
 after the last line, 2 with 0.3 s, none with 0.5 s. And 8 of 52 runs of `true` hung, of 252 with 0.1 s none."""
 
 
-class Mpirun:
+class Mpirun(Plain):
     name = "mpirun"
     kind: Kind = "mpi"
-    exclusive = True
-    fail_fast = True
 
     def launch(self, context: RunContext) -> Launch | None:
         """Raises UsageError and MissingProgram."""
@@ -49,7 +47,8 @@ class Mpirun:
         end = _end(context.args[0], mpi, outcome, found)
         if found.first is not None and end.origin == "workload":
             end = replace(end, where=context.where(peers[ranks.pod(found.first)].index))
-        return Judgement(end, data=as_json(outcome.ranks, ranks.ranks))
+        findings = Findings(versions={"Open MPI": str(mpi.version)}, record=as_json(outcome.ranks, ranks.ranks))
+        return Judgement(end, findings=findings)
 
 
 def _end(program: str, mpi: Mpi, outcome: Outcome, ranks: RanksVerdict) -> JobEnd:

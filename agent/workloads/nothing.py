@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from agent.decide.ending import JobEnd
 from agent.launch import Launch
-from agent.workloads.base import Judgement, Kind, Outcome, RunContext
+from agent.workloads.base import Judgement, Kind, Outcome, Plain, RunContext
 
 
-class Nothing:
+class Nothing(Plain):
     name = "none"
     kind: Kind = "nothing"
-    exclusive = True
-    fail_fast = True
 
     def launch(self, context: RunContext) -> Launch | None:
         return None
-
-    def is_ending(self, output: str, record: str) -> bool:
-        return False
 
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
         pods = len(context.plan.peers)

@@ -9,10 +9,18 @@ from agent.workloads.base import Workload
 def find_workload(name: str) -> Workload:
     """The workload of that name. Raises UsageError for another, which only a pod of another release asks for."""
     match name:
+        case "collectives":
+            from agent.workloads.collectives import Collectives
+
+            return Collectives()
         case "connectivity":
             from agent.workloads.connectivity import Connectivity
 
             return Connectivity()
+        case "ddp":
+            from agent.workloads.ddp import Ddp
+
+            return Ddp()
         case "exec":
             from agent.workloads.execute import Exec
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 from agent.decide.ending import from_status
 from agent.errors import MissingProgram
 from agent.launch import Launch
-from agent.workloads.base import Judgement, Kind, Outcome, RunContext
+from agent.workloads.base import Judgement, Kind, Outcome, Plain, RunContext
 from agent.workloads.everywhere import end_without_failure, failed_pod
 
 
-class Script:
+class Script(Plain):
     name = "script"
     kind: Kind = "everywhere"
-    exclusive = True
-    fail_fast = True
 
     def launch(self, context: RunContext) -> Launch:
         """Raises MissingProgram when no script is mounted."""
@@ -34,11 +32,8 @@ class Script:
         argv = ["bash", context.script, *context.args]
         return Launch(argv, {**context.environ, **given}, added=tuple(given))
 
-    def is_ending(self, output: str, record: str) -> bool:
-        return False
-
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
-        failed = failed_pod(context, outcome)
+        failed = failed_pod(outcome)
         if failed is None:
             return Judgement(end_without_failure(outcome, context.script))
         index, status = failed

@@ -2,57 +2,65 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from agent.decide.ending import JobEnd
-from agent.decide.torchrun import torchrun_end, torchrun_launch
+from agent.decide.torchrun import torchrun_launch
 from agent.errors import UsageError
 from agent.launch import Launch
 from agent.paths import shipped
-from agent.workloads.base import Judgement, Kind, Outcome, RunContext
-from agent.workloads.everywhere import end_without_failure, failed_pod
+from agent.workloads.base import Judgement, Kind, Outcome, Plain, RunContext
+from agent.workloads.everywhere import end_without_failure
+from agent.workloads.torch_failures import torchrun_failure
 
 
-class Torchrun:
+class Torchrun(Plain):
     name = "torchrun"
     kind: Kind = "everywhere"
-    exclusive = True
-    fail_fast = True
 
     def launch(self, context: RunContext) -> Launch:
         """Raises UsageError."""
         if not context.args:
             raise UsageError("torchrun needs a program", "a4-agent torchrun -- train.py --epochs 3")
-        alone = len(context.plan.peers) == 1  # its name need not be in DNS
-        given = {"A4_RUN": context.run_id, "A4_NODE_RANK": str(context.plan.node_rank(context.index))}
-        if context.keep_ranks:
-            # torchrun takes this for the Python of its workers; what it starts makes it context.workload_python again.
-            given["PYTHON_EXEC"] = shipped("entrypoints", "last-words-python.sh")
-            given["A4_AGENT_PYTHON"] = context.python
-            given["A4_WORKLOAD_PYTHON"] = context.environ.get("PYTHON_EXEC") or context.workload_python
-            given["A4_LAST_WORDS"] = context.ranks_output
-        launch = torchrun_launch(
-            python=context.workload_python,
-            nodes=len(context.plan.peers),
-            node_rank=context.plan.node_rank(context.index),
-            per_node=context.spec.per_node or context.plan.slots,
-            address="127.0.0.1" if alone else context.plan.peers[0].name,
-            port=context.master_port,
-            interface=context.interface,
-            args=context.args,
-            env={**context.environ, **given},
-            cwd=context.spec.cwd,
-        )
-        return replace(launch, added=(*given, *launch.added))
-
-    def is_ending(self, output: str, record: str) -> bool:
-        return False
+        return start_torchrun(context, context.args, given={}, cwd=context.spec.cwd)
 
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
-        failed = failed_pod(context, outcome)
-        if failed is None:
-            return Judgement(end_without_failure(outcome, "torchrun"))
-        index, status = failed
-        found = torchrun_end(status, outcome.output, python=context.workload_python, port=context.master_port)
-        end = JobEnd(found.code, found.sentence, context.where(index))
-        return Judgement(replace(end, origin="workload") if found.of_program else end)
+        return Judgement(torchrun_failure(context, outcome) or end_without_failure(outcome, "torchrun"))
+
+
+def start_torchrun(
+    context: RunContext, words: Sequence[str], *, given: Mapping[str, str], cwd: str, without: Sequence[str] = ()
+) -> Launch:
+    """torchrun of this pod with the program and arguments `words`.
+
+    `given`: variables from the agent; `without`: those that the program must not get.
+    """
+    alone = len(context.plan.peers) == 1  # its name need not be in DNS
+    node_rank = context.plan.node_rank(context.index)
+    given = {
+        "A4_RUN": context.run_id,
+        "A4_NODE_RANK": str(node_rank),
+        # torchrun copies the error file of the rank that failed first to where its own would be.
+        "TORCHELASTIC_ERROR_FILE": context.torch_error,
+        **given,
+    }
+    if context.keep_ranks:
+        # torchrun takes this for the Python of its workers; what it starts makes it context.workload_python again.
+        given["PYTHON_EXEC"] = shipped("entrypoints", "last-words-python.sh")
+        given["A4_AGENT_PYTHON"] = context.python
+        given["A4_WORKLOAD_PYTHON"] = context.environ.get("PYTHON_EXEC") or context.workload_python
+        given["A4_LAST_WORDS"] = context.ranks_output
+    launch = torchrun_launch(
+        python=context.workload_python,
+        nodes=len(context.plan.peers),
+        node_rank=node_rank,
+        per_node=context.spec.per_node or context.plan.slots,
+        address="127.0.0.1" if alone else context.plan.peers[0].name,
+        port=context.master_port,
+        interface=context.interface,
+        log_dir=context.torch_logs,
+        args=words,
+        env={name: value for name, value in {**context.environ, **given}.items() if name not in without},
+        cwd=cwd,
+    )
+    return replace(launch, added=(*given, *launch.added), removed=tuple(without))

@@ -19,6 +19,7 @@ def launch(**changes: Any) -> Launch:
         "address": "pod-0.job",
         "port": 6002,
         "interface": "eth0",
+        "log_dir": "/run/a4-agent/runs/x/torch-logs",
         "args": ["train.py", "--epochs", "3"],
         "env": {"PATH": "/bin", "HF_TOKEN": "canary"},
         "cwd": "/work",
@@ -35,6 +36,7 @@ def test_static_rendezvous() -> None:
         *("--nproc-per-node", "8"),
         *("--master-addr", "pod-0.job"),
         *("--master-port", "6002"),
+        *("--log-dir", "/run/a4-agent/runs/x/torch-logs"),
         *("train.py", "--epochs", "3"),
     ]
     assert made.cwd == "/work"

@@ -11,7 +11,7 @@ import pytest
 
 from agent.decide.plan import Plan, PlannedPeer
 from agent.decide.runspec import RunSpec
-from agent.workloads.base import Judgement, Outcome, RunContext
+from agent.workloads.base import FailedPart, Judgement, Outcome, RunContext
 from agent.workloads.torchrun import Torchrun
 from tests.mpi.conftest import ROOT
 from tests.mpi.pods import End, Pods
@@ -81,7 +81,12 @@ def run(pods: Pods, some: list[RunContext], first: int = 0) -> tuple[End, Judgem
             ends |= {i: pods.finish(process) for i, process in enumerate(processes) if i != first}
     statuses = {index: end.status for index, end in ends.items()}
     one = ends[first]
-    outcome = Outcome(one.status, output=one.output, statuses=statuses)
+    outcome = Outcome(
+        one.status,
+        statuses=statuses,
+        first=first if one.status else None,
+        failures={first: FailedPart(one.output, pods.pods[first].run(f"cat {some[first].torch_error} || true"))},
+    )
     whole = End(one.status, "".join(end.stdout for end in ends.values()), "".join(end.stderr for end in ends.values()))
     return whole, Torchrun().judge(some[0], outcome)
 

@@ -1,0 +1,193 @@
+"""Reads and judges the record of the collectives test and its tables (the schema: entrypoints/collectives.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from agent.decide import torch_record
+from agent.decide.connectivity import Verdict
+from agent.decide.nccl_tests import Sweep
+from agent.decide.result import table as result_table
+from agent.decide.tables import render
+from agent.decide.torch_record import Reader, TorchRecord, at_most, rank_on
+
+PLACEMENTS = ("out-of-place", "in-place")
+COLUMNS = {
+    "collective": "",
+    "largest": "bytes",
+    "busbw there": "GB/s",
+    "best busbw": "GB/s",
+    "average": "GB/s",
+    "wrong": "elements",
+}
+
+Place = tuple[str, int, str]
+"""Collective, size in bytes, placement."""
+
+
+@dataclass
+class CollectivesRecord(TorchRecord):
+    """What the rank program wrote, as far as it came."""
+
+    begun: list[str] = field(default_factory=list)
+    """Collectives whose table was begun."""
+    wrong: dict[Place, dict[int, int]] = field(default_factory=dict)
+    """Where elements were wrong: rank → how many."""
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Collective → why the backend does not have it."""
+
+
+def parse_record(text: str) -> CollectivesRecord:
+    """Read a record. A last line that was cut off is left out; other unreadable lines are `damaged`."""
+    return torch_record.parse_lines(text, CollectivesRecord(), _READERS)
+
+
+def judge(
+    record: CollectivesRecord,
+    sweeps: Sequence[Sweep],
+    tokens: Sequence[str],
+    slots: int,
+    names: Sequence[str],
+    planned: Sequence[str] = (),
+) -> Verdict:
+    """Compare record and tables with the plan: `tokens` and `names` of its pods in order, `slots` ranks on each.
+
+    `planned`: the collectives that were asked for; empty: those that the record names. Those left out are no
+    failure (`warnings`), unless all are.
+    """
+    if verdict := torch_record.unusable(record, "collectives"):
+        return verdict
+    wrong = [
+        *torch_record.wrong_places(record, tokens, slots, names),
+        *_wrong_elements(record, sweeps, slots, names),
+        *_all_left_out(record, planned),
+    ]
+    incomplete = [*torch_record.unfinished(record, slots, names), *_untold(record, sweeps, planned)]
+    return torch_record.verdict(record, wrong, incomplete, torch_record.stopped(record))
+
+
+def warnings(record: CollectivesRecord) -> list[str]:
+    """What was not tested, and why."""
+    return [f"{collective} is left out: {why}" for collective, why in record.left_out.items()]
+
+
+def summary(sweeps: Sequence[Sweep]) -> str:
+    """The best bandwidths in one line."""
+    parts = [f"{sweep.collective} {max(_speeds(sweep)):.2f} GB/s" for sweep in sweeps if _speeds(sweep)]
+    return "best busbw: " + ", ".join(parts) if parts else "nothing was measured"
+
+
+def tables(sweeps: Sequence[Sweep]) -> list[dict[str, Any]]:
+    """The `tables` of result.json; empty when nothing was measured. Of two placements the faster one counts."""
+    rows = [_summary_row(sweep) for sweep in sweeps if sweep.rows]
+    return [result_table("collectives", "Bus bandwidth of collectives", COLUMNS, rows)] if rows else []
+
+
+def table(sweeps: Sequence[Sweep]) -> str:
+    """The same for people; empty when nothing was measured."""
+    rows = [_summary_row(sweep) for sweep in sweeps if sweep.rows]
+    heads = ["collective", "largest size", "busbw there (GB/s)", "best (GB/s)", "average (GB/s)", "wrong"]
+    texts = [[row[0], size_text(row[1]), *map(_speed, row[2:5]), _count(row[5])] for row in rows]
+    return render(heads, texts, right={1, 2, 3, 4, 5}) if rows else ""
+
+
+def as_json(record: CollectivesRecord, names: Sequence[str], slots: int) -> dict[str, Any]:
+    """The record for `result.json`; what was measured is in `sweeps`. Tokens are left out."""
+    wrong = [
+        {"collective": collective, "size": size, "placement": placement, "ranks": _texts(ranks)}
+        for (collective, size, placement), ranks in record.wrong.items()
+    ]
+    return {**torch_record.as_json(record, names, slots), "wrong": wrong, "left_out": record.left_out}
+
+
+def size_text(size: int) -> str:
+    """8 B, 64 KiB, 1 GiB"""
+    value, units = float(size), ["B", "KiB", "MiB", "GiB"]
+    while value >= 1024 and len(units) > 1:
+        value /= 1024
+        units.pop(0)
+    return f"{value:.4g} {units[0]}"
+
+
+def _wrong_elements(record: CollectivesRecord, sweeps: Sequence[Sweep], slots: int, names: Sequence[str]) -> list[str]:
+    """By the record, which names ranks, and by the tables, for what the record has lost."""
+    found: dict[Place, dict[int, int]] = {place: {} for place in _wrong_cells(sweeps)} | record.wrong
+    return at_most([_wrong_sentence(place, ranks, slots, names) for place, ranks in found.items()])
+
+
+def _wrong_cells(sweeps: Sequence[Sweep]) -> list[Place]:
+    return [
+        (sweep.collective, row.size, placement)
+        for sweep in sweeps
+        for row in sweep.rows
+        for placement, cell in zip(PLACEMENTS, (row.out_of_place, row.in_place), strict=True)
+        if cell and cell.wrong
+    ]
+
+
+def _wrong_sentence(place: Place, ranks: Mapping[int, int], slots: int, names: Sequence[str]) -> str:
+    collective, size, placement = place
+    where = [f"{rank_on(rank, slots, names)}: {ranks[rank]}" for rank in sorted(ranks)]
+    return f"{collective} of {size_text(size)}, {placement}, gave wrong elements" + (
+        f" ({'; '.join(at_most(where))})" if where else ", nobody said on which rank"
+    )
+
+
+def _all_left_out(record: CollectivesRecord, planned: Sequence[str]) -> list[str]:
+    everything = set(planned) or (set(record.left_out) if record.finished is not None and not record.begun else set())
+    if not everything or everything - set(record.left_out):
+        return []
+    return [f"nothing was tested: {warning}" for warning in warnings(record)]
+
+
+def _untold(record: CollectivesRecord, sweeps: Sequence[Sweep], planned: Sequence[str]) -> list[str]:
+    """Collectives without a whole table, though the ranks came to their end."""
+    whole = {sweep.collective for sweep in sweeps if sweep.rows and sweep.average_busbw is not None}
+    wanted = dict.fromkeys([*planned, *record.begun])
+    missing = [name for name in wanted if name not in whole and name not in record.left_out]
+    if missing or wanted:
+        return [f"the table of {name} is missing or incomplete" for name in missing]
+    return ["nothing was measured"] if not whole else []
+
+
+def _summary_row(sweep: Sweep) -> list[Any]:
+    """A row of COLUMNS, with None for what is not known."""
+    last = max(sweep.rows, key=lambda row: row.size)
+    counts = [cell.wrong for row in sweep.rows for cell in row.placements() if cell.wrong is not None]
+    best = max(_speeds(sweep), default=None)
+    there = max((cell.busbw for cell in last.placements()), default=None)
+    return [sweep.collective, last.size, there, best, sweep.average_busbw, sum(counts) if counts else None]
+
+
+def _speeds(sweep: Sweep) -> list[float]:
+    return [cell.busbw for row in sweep.rows for cell in row.placements()]
+
+
+def _speed(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _count(value: int | None) -> str:
+    return "not checked" if value is None else str(value)
+
+
+def _texts(ranks: Mapping[int, int]) -> dict[str, int]:
+    return {str(rank): number for rank, number in ranks.items()}
+
+
+def _read_sweep(record: CollectivesRecord, values: dict[str, Any]) -> None:
+    record.begun.append(str(values["collective"]))
+
+
+def _read_wrong(record: CollectivesRecord, values: dict[str, Any]) -> None:
+    place = str(values["collective"]), int(values["size"]), str(values["placement"])
+    record.wrong[place] = {int(rank): int(number) for rank, number in values["ranks"].items()}
+
+
+def _read_left_out(record: CollectivesRecord, values: dict[str, Any]) -> None:
+    record.left_out[str(values["collective"])] = str(values["why"])
+
+
+_READERS: dict[str, Reader] = {"sweep": _read_sweep, "wrong": _read_wrong, "left-out": _read_left_out}

@@ -1,0 +1,246 @@
+"""Reads and judges the record of the DDP test (its schema: entrypoints/ddp.py)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from agent.decide import torch_record
+from agent.decide.connectivity import Verdict
+from agent.decide.result import table as result_table
+from agent.decide.tables import render
+from agent.decide.torch_record import Reader, TorchRecord, at_most, name_of, rank_on, ranks_text, short
+
+COLUMNS = {
+    "rank": "",
+    "pod": "",
+    "device": "",
+    "rate": "samples/s",
+    "step": "ms",
+    "compute": "ms",
+    "gradients": "GB/s",
+    "remark": "",
+}
+
+
+@dataclass(frozen=True)
+class WrongSum:
+    """A rank that got a wrong all-reduce; `found`: its first wrong element."""
+
+    rank: int
+    expected: float
+    found: float
+    elements: int | None = None
+    """How many are wrong; None: not said."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Largest difference of a parameter to a run in one process, relative to its tensor; None: not a number."""
+
+    difference: float | None
+    tolerance: float
+    within: bool
+    steps: int
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What one rank measured: steps with and without their all-reduce, and the all-reduce alone."""
+
+    rank: int
+    samples_per_s: float
+    step_ms: float
+    gradient_gb_s: float
+    compute_ms: float | None = None
+
+
+@dataclass
+class DdpRecord(TorchRecord):
+    """What the rank program wrote, as far as it came. None: that step was not reached."""
+
+    wrong: list[WrongSum] | None = None
+    different: list[int] | None = None
+    """Ranks whose parameters are not those of rank 0."""
+    reference: Reference | None = None
+    speeds: list[Speed] | None = None
+    sizes: dict[str, int] = field(default_factory=dict)
+    """batch (per rank), steps (timed), parameters, gradient_bytes."""
+
+
+def parse_record(text: str) -> DdpRecord:
+    """Read a record. A last line that was cut off is left out; other unreadable lines are `damaged`."""
+    return torch_record.parse_lines(text, DdpRecord(), _READERS)
+
+
+def judge(record: DdpRecord, tokens: Sequence[str], slots: int, names: Sequence[str]) -> Verdict:
+    """Compare the record with the plan: `tokens` and `names` of its pods in order, `slots` ranks on each."""
+    if verdict := torch_record.unusable(record, "ddp"):
+        return verdict
+    wrong = [
+        *torch_record.wrong_places(record, tokens, slots, names),
+        *_wrong_sums(record, slots, names),
+        *_different(record, slots, names),
+        *_far_off(record),
+    ]
+    incomplete = [*torch_record.unfinished(record, slots, names), *_skipped(record)]
+    return torch_record.verdict(record, wrong, incomplete, torch_record.stopped(record))
+
+
+def summary(record: DdpRecord) -> str:
+    """What was checked, in one line, as far as it came."""
+    parts = []
+    if record.wrong is not None:
+        parts.append(f"all-reduce {'WRONG' if record.wrong else 'right'}")
+    if record.different is not None:
+        ranks = f"DIFFERENT on {ranks_text(record.different)}" if record.different else "the same on all ranks"
+        parts.append(f"parameters {ranks}")
+    if found := record.reference:
+        difference = "not finite" if found.difference is None else f"{found.difference:.1e}"
+        sign = "within" if found.within else "NOT WITHIN"
+        parts.append(f"difference to one process {difference}, {sign} {found.tolerance:.0e}")
+    return "; ".join(parts) or "nothing was checked"
+
+
+def tables(record: DdpRecord, names: Sequence[str], slots: int) -> list[dict[str, Any]]:
+    """The `tables` of result.json; empty when nothing was measured."""
+    if not record.speeds:
+        return []
+    title = f"Training with DDP, {record.sizes['batch']} samples per rank and step"
+    return [result_table("ddp-ranks", title, COLUMNS, _rows(record, names, slots))]
+
+
+def table(record: DdpRecord, names: Sequence[str], slots: int) -> str:
+    """The same for people; empty when nothing was measured."""
+    if not record.speeds:
+        return ""
+    heads = [f"{name} ({unit})" if unit else name for name, unit in COLUMNS.items()]
+    rows = [[_cell(value) for value in row] for row in _rows(record, names, slots)]
+    return render([*heads[:-1], ""], rows, right={0, 3, 4, 5, 6})
+
+
+def as_json(record: DdpRecord, names: Sequence[str], slots: int) -> dict[str, Any]:
+    """The record for `result.json`; None stands for what was not reached. Tokens are left out."""
+    return {
+        **torch_record.as_json(record, names, slots),
+        "sum_right": None if record.wrong is None else not record.wrong,
+        "different_parameters": record.different,
+        "reference": vars(record.reference) if record.reference else None,
+        **record.sizes,
+    }
+
+
+def _rows(record: DdpRecord, names: Sequence[str], slots: int) -> list[list[Any]]:
+    devices = {seen.rank: seen.device for seen in record.ranks or []}
+    speeds = sorted(record.speeds or [], key=lambda speed: speed.rank)
+    slowest = _slowest(speeds)
+    return [
+        [
+            speed.rank,
+            short(name_of(speed.rank, slots, names)),
+            devices.get(speed.rank, ""),
+            speed.samples_per_s,
+            speed.step_ms,
+            speed.compute_ms,
+            speed.gradient_gb_s,
+            "slowest" if speed.rank == slowest else "",
+        ]
+        for speed in speeds
+    ]
+
+
+def _slowest(speeds: Sequence[Speed]) -> int | None:
+    """The rank that computes slowest; in whole steps all wait for it and look alike."""
+    times = {one.rank: one.step_ms if one.compute_ms is None else one.compute_ms for one in speeds}
+    return max(times, key=lambda rank: times[rank]) if len(set(times.values())) > 1 else None
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+def _wrong_sums(record: DdpRecord, slots: int, names: Sequence[str]) -> list[str]:
+    return at_most(
+        [
+            f"{rank_on(one.rank, slots, names)} got a wrong all-reduce: {one.found:g}, {one.expected:g} is right"
+            + (f" ({one.elements} elements are wrong)" if one.elements else "")
+            for one in record.wrong or []
+        ]
+    )
+
+
+def _different(record: DdpRecord, slots: int, names: Sequence[str]) -> list[str]:
+    return at_most(
+        [
+            f"{rank_on(rank, slots, names)} has other parameters after training than rank 0"
+            for rank in record.different or []
+        ]
+    )
+
+
+def _far_off(record: DdpRecord) -> list[str]:
+    found = record.reference
+    if found is None or (found.within and found.difference is not None):
+        return []
+    if found.difference is None:
+        return [f"after {found.steps} steps of training, parameters are not finite numbers"]
+    return [
+        f"after {found.steps} steps the parameters differ from those of a single process by {found.difference:.1e} "
+        f"of their size, {found.tolerance:.0e} is allowed: gradients were lost or wrong"
+    ]
+
+
+def _skipped(record: DdpRecord) -> list[str]:
+    """Checks that a record with an end does not have."""
+    steps = {
+        "all-reduce": record.wrong,
+        "check of the parameters": record.different,
+        "comparison with a single process": record.reference,
+        "measurement": record.speeds,
+    }
+    return [f"the record of the ranks has no {what}" for what, found in steps.items() if found is None]
+
+
+def _read_sum(record: DdpRecord, values: dict[str, Any]) -> None:
+    record.wrong = [
+        WrongSum(int(one["rank"]), float(one["expected"]), float(one["found"]), one.get("elements"))
+        for one in values["wrong"]
+    ]
+
+
+def _read_parameters(record: DdpRecord, values: dict[str, Any]) -> None:
+    record.different = [int(rank) for rank in values["different"]]
+
+
+def _read_reference(record: DdpRecord, values: dict[str, Any]) -> None:
+    difference = None if values["difference"] is None else float(values["difference"])
+    if difference is not None and not math.isfinite(difference):
+        difference = None
+    record.reference = Reference(difference, float(values["tolerance"]), bool(values["within"]), int(values["steps"]))
+
+
+def _read_measured(record: DdpRecord, values: dict[str, Any]) -> None:
+    sizes = {name: int(values[name]) for name in ("batch", "steps", "parameters", "gradient_bytes")}
+    record.speeds = [
+        Speed(
+            rank=int(one["rank"]),
+            samples_per_s=float(one["samples_per_s"]),
+            step_ms=float(one["step_ms"]),
+            gradient_gb_s=float(one["gradient_gb_s"]),
+            compute_ms=None if one.get("compute_ms") is None else float(one["compute_ms"]),
+        )
+        for one in values["ranks"]
+    ]
+    record.sizes = sizes
+
+
+_READERS: dict[str, Reader] = {
+    "sum": _read_sum,
+    "parameters": _read_parameters,
+    "reference": _read_reference,
+    "measured": _read_measured,
+}

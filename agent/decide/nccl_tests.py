@@ -1,0 +1,260 @@
+"""Reads what nccl-tests prints, in the format of any release since 2.0, and what entrypoints/collectives.py prints.
+
+The text may be a whole log: several tables, lines of NCCL between the rows and glued onto them, mpirun's tags.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from agent.decide.sweeps import Measured, Row, Sweep, busbw_factor
+
+__all__ = ["Measured", "Row", "Sweep", "busbw_factor", "parse"]
+
+SUFFIX = re.compile(r"_perf.*")
+"""all_reduce_perf_mpi → all_reduce"""
+
+# mpirun's tags, "[1,0]<stdout>:" and "[prterun-pod-0-7@1,0]<stdout>:", and torchrun's, "[default0]:".
+TAG = re.compile(r"(\[[^][\s<>]*[0-9],[0-9]+\]<std(?:out|err|diag)>: ?|^\[[a-z_]*[0-9]+\]: ?)")
+BACKEND = re.compile(r"# a4-agent collectives\b.*, ([a-z]+)\s*$")
+STARTING = re.compile(r"# nccl-tests version |# Collective test starting: *(\S*)")
+CONCLUDED = re.compile(r"# Collective test concluded: *(\S+)")
+PARAMETERS = re.compile(r"# nThread .*warmup iters: *([0-9]{1,9}) +iters: *([0-9]{1,9})")
+RANK = re.compile(r"# +Rank +([0-9]{1,9}) +(?:Group +([0-9]{1,9}) +)?(?:Pid|on)\b")
+HEADER = re.compile(r"# +size +count +type +(.*)")
+BOUNDS = re.compile(r"# Out of bounds values *: *([0-9]{1,18})")
+AVERAGE = re.compile(r"# Avg bus bandwidth *: *(\S+)")
+
+TYPE = r"u?int(?:8|32|64)|half|float|double|bfloat16|f8e4m3|f8e5m2"
+NUMBER = r"-?(?:[0-9]+(?:\.[0-9]*)?(?:e[+-]?[0-9]+)?|inf|nan)"
+# A host's name may follow without a blank, as in "0" and "10-0-0-1:77 [0] NCCL INFO": no zero before other digits.
+COUNT = r"N/A|(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?"
+IDENTITY = {"redop": r"(?P<redop>sum|prod|min|max|avg|mulsum|none)", "root": r"(?P<root>-1|0|[1-9][0-9]{0,8})"}
+EMPTY_GROUP = 30
+"""Blanks in place of the out-of-place group, which nccl-tests leaves out when it replays a trace."""
+
+
+def parse(text: str) -> tuple[Sweep, ...]:
+    """The tables of a text, those without rows too, in their order; rows cut off in their second half are kept
+    without it. Never raises: what is not understood is left out."""
+    found: list[Sweep] = []
+    for lines in streams(text):
+        reader = Reader()
+        for line in lines:
+            reader.read(line)
+        for table in reader.tables:
+            found.extend(table.sweeps())
+    return tuple(found)
+
+
+def streams(text: str) -> list[list[str]]:
+    """The lines of each process where mpirun or torchrun has tagged them; all others are one process's."""
+    by_tag: dict[str, list[str]] = {}
+    for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
+        first, *tagged = TAG.split(line)
+        if first or not tagged:
+            by_tag.setdefault("", []).append(first)
+        for tag, rest in zip(tagged[::2], tagged[1::2], strict=True):
+            by_tag.setdefault(tag.strip(), []).append(rest)
+    return list(by_tag.values())
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The columns that a table's header names."""
+
+    identity: tuple[str, ...] = ("redop", "root")
+    """Releases before 2.13 have only those that the collective needs."""
+    per_iteration: int = 0
+    """i_* columns after each placement (-I)."""
+
+    @staticmethod
+    def of(columns: list[str]) -> Layout:
+        """From the header's words after "type"."""
+        identity = tuple(name for name in IDENTITY if name in columns)
+        return Layout(identity, sum(name.startswith("i_") for name in columns) // 2)
+
+    def preamble(self) -> re.Pattern[str]:
+        """What stands before the figures; other text may stand before that."""
+        fields = [r"(?P<size>[0-9]{1,18})", r"(?P<count>[0-9]{1,18})", f"(?P<type>{TYPE})"]
+        return re.compile(r"(?<!\S)" + r"\s+".join(fields + [IDENTITY[name] for name in self.identity]))
+
+    def group(self) -> re.Pattern[str]:
+        """The figures of one placement."""
+        figures = rf"({NUMBER})\s+({NUMBER})\s+({NUMBER})\s+({COUNT})" + rf"(?:\s+{NUMBER})" * self.per_iteration
+        return re.compile(rf"(\s*)(?<!\S)(?:{figures}|-\s+-\s+-\s+-(?!\S))")
+
+
+@dataclass
+class OpenRow:
+    """A row whose figures have come as far as `groups`."""
+
+    known: dict[str, str]
+    groups: list[Measured | None] = field(default_factory=list)
+
+    def row(self) -> Row:
+        out, inside = [*self.groups, None, None][:2]
+        known = self.known
+        root, redop = int(known.get("root", -1)), known.get("redop", "none")
+        return Row(int(known["size"]), int(known["count"]), known["type"], redop, root, out, inside)
+
+
+def measured(match: re.Match[str]) -> Measured | None:
+    """None: no numbers, or four times "-", by which entrypoints/collectives.py marks what it has not measured."""
+    time, algbw, busbw, wrong = match.groups()[1:]
+    if time is None or not all(math.isfinite(float(text)) for text in (time, algbw, busbw)):
+        return None
+    return Measured(float(time), float(algbw), float(busbw), number_wrong(wrong))
+
+
+def number_wrong(text: str) -> int | None:
+    """In the old "error" column nothing but 0 is a number of elements: it is the largest difference."""
+    value = math.nan if text == "N/A" else float(text)
+    return int(value) if math.isfinite(value) and value.is_integer() else None
+
+
+@dataclass
+class Table:
+    """What has been read of one table."""
+
+    collective: str = ""
+    backend: str = "nccl"
+    iterations: int | None = None
+    warmup: int | None = None
+    ranks: list[tuple[int, int]] = field(default_factory=list)
+    """Rank and group, one per line of devices."""
+    begun: bool = False
+    """There was a header or a row: a banner after this is another table's."""
+    rows: list[OpenRow] = field(default_factory=list)
+    out_of_bounds: int | None = None
+    average: float | None = None
+
+    def sweeps(self) -> Iterator[Sweep]:
+        """One sweep per type, operation and root (`-d all`, `-o all`, `-r all` print them as one table)."""
+        kinds: dict[tuple[str, str, int], list[Row]] = {}
+        for row in (opened.row() for opened in self.rows if opened.groups):
+            kinds.setdefault((row.type, row.redop, row.root), []).append(row)
+        whole = self.whole()
+        if len(kinds) < 2:
+            yield replace(whole, rows=tuple(row for rows in kinds.values() for row in rows))
+            return
+        for rows in kinds.values():
+            yield replace(whole, rows=tuple(rows), average_busbw=average_busbw(rows))
+
+    def whole(self) -> Sweep:
+        """Without rows."""
+        lead_group = self.ranks[0][1] if self.ranks else 0
+        return Sweep(
+            collective=self.collective,
+            ranks=len({rank for rank, group in self.ranks if group == lead_group}),
+            iterations=self.iterations,
+            warmup=self.warmup,
+            rows=(),
+            average_busbw=self.average,
+            out_of_bounds=self.out_of_bounds,
+            backend=self.backend,
+            groups=max(1, len({group for _, group in self.ranks})),
+            copies=max(1, [rank for rank, _ in self.ranks].count(0)),
+        )
+
+
+def average_busbw(rows: list[Row]) -> float | None:
+    """The mean over all sizes and both placements."""
+    values = [found.busbw for row in rows for found in row.placements()]
+    return sum(values) / len(values) if values else None
+
+
+class Reader:
+    """Reads the lines of one process."""
+
+    def __init__(self) -> None:
+        self.tables: list[Table] = []
+        self.row: OpenRow | None = None
+        """The row whose figures have not all come; the lines of others may stand between them."""
+        self.use(Layout())
+
+    def use(self, layout: Layout) -> None:
+        self.preamble, self.group = layout.preamble(), layout.group()
+
+    def read(self, line: str) -> None:
+        if "#" not in line or not self.read_comment(line):
+            self.read_figures(line)
+
+    def read_comment(self, line: str) -> bool:
+        """Whether the line was one that says something of a table."""
+        return self.read_banner(line) or self.read_header(line) or self.read_footer(line)
+
+    def table(self, begins: bool = False) -> Table:
+        """The table that is being read; with `begins`, a new one once this one has come further."""
+        if not self.tables or (begins and self.tables[-1].begun):
+            self.tables.append(Table())
+            self.row = None
+        return self.tables[-1]
+
+    def read_banner(self, line: str) -> bool:
+        if backend := BACKEND.search(line):
+            self.table(begins=True).backend = backend[1]
+        elif starting := STARTING.search(line):
+            table = self.table(begins=True)
+            table.collective = SUFFIX.sub("", starting[1] or "") or table.collective
+        elif parameters := PARAMETERS.search(line):
+            table = self.table(begins=True)
+            table.warmup, table.iterations = int(parameters[1]), int(parameters[2])
+        elif rank := RANK.search(line):
+            self.table(begins=True).ranks.append((int(rank[1]), int(rank[2] or 0)))
+        else:
+            return False
+        return True
+
+    def read_header(self, line: str) -> bool:
+        header = HEADER.search(line)
+        if header:
+            table = self.table()
+            # Processes that do not know of each other print their headers one after the other.
+            if table.rows or table.average is not None:
+                table = self.table(begins=True)
+            table.begun = True
+            self.use(Layout.of(header[1].split()))
+        return bool(header)
+
+    def read_footer(self, line: str) -> bool:
+        """Figures after the footer are late ones of other processes: the table stays theirs."""
+        if bounds := BOUNDS.search(line):
+            self.table().out_of_bounds = max(self.table().out_of_bounds or 0, int(bounds[1]))
+        elif average := AVERAGE.search(line):
+            self.table().average = finite(average[1])
+        elif concluded := CONCLUDED.search(line):
+            self.table().collective = SUFFIX.sub("", concluded[1])
+        else:
+            return False
+        self.table().begun = True
+        self.row = None
+        return True
+
+    def read_figures(self, line: str) -> None:
+        """A row, or the rest of one that was interrupted."""
+        at = 0
+        if begin := self.preamble.search(line):
+            self.row = OpenRow(begin.groupdict())
+            table = self.table()
+            table.begun = True
+            table.rows.append(self.row)
+            at = begin.end()
+        while self.row and (match := self.group.match(line, at)):
+            if not self.row.groups and len(match[1]) >= EMPTY_GROUP:
+                self.row.groups.append(None)
+            self.row.groups.append(measured(match))
+            at = match.end()
+            if len(self.row.groups) >= 2:
+                self.row = None
+
+
+def finite(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None

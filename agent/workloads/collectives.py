@@ -1,0 +1,45 @@
+"""`collectives`: the sweep of nccl-tests by torch.distributed, for pods that have torch and no nccl-tests."""
+
+from __future__ import annotations
+
+from agent.decide.collectives import as_json, judge, parse_record, summary, table, tables, warnings
+from agent.decide.nccl_tests import parse
+from agent.decide.torch_record import parse_record as parse_common
+from agent.decide.torch_record import phases, progress
+from agent.launch import Launch
+from agent.workloads.base import Findings, Judgement, Kind, Outcome, Plain, RunContext
+from agent.workloads.torch_program import names_of, program_end, slots_of, start_program
+
+LOG = "collectives-test.log"
+
+
+class Collectives(Plain):
+    name = "collectives"
+    kind: Kind = "everywhere"
+    stall_seconds = 1800.0
+    output_bytes = 1 << 20
+    """Six tables, each with a line for each of a thousand ranks."""
+
+    def launch(self, context: RunContext) -> Launch:
+        return start_program(context, "collectives.py")
+
+    def progress(self, record: str) -> str:
+        return progress(parse_common(record))
+
+    def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
+        record, sweeps = parse_record(outcome.record), parse(outcome.output)
+        slots, names = slots_of(context), names_of(context)
+        verdict = judge(record, sweeps, outcome.tokens, slots, names)
+        good = f"collectives are right: {record.launched} ranks on {len(names)} pods over {record.backend}"
+        end = program_end(context, outcome, verdict, own="collectives", good=good, bad="collectives are wrong")
+        lines = [f"{end.what}; {summary(sweeps)}" if end.code == 0 else f"collectives: {summary(sweeps)}"]
+        findings = Findings(
+            reasons=verdict.reasons,
+            tables=tables(sweeps),
+            sweeps=[sweep.to_json() for sweep in sweeps],
+            versions=record.versions,
+            phases=phases(record),
+            record=as_json(record, names, slots),
+        )
+        text = "\n  ".join([*lines, *verdict.reasons, *warnings(record)]) + "\n" + table(sweeps)
+        return Judgement(end, text, findings, LOG)

@@ -1,0 +1,40 @@
+"""`ddp`: a small model is trained with DistributedDataParallel on every GPU of every pod; the sums are proved."""
+
+from __future__ import annotations
+
+from agent.decide.ddp import as_json, judge, parse_record, summary, table, tables
+from agent.decide.torch_record import parse_record as parse_common
+from agent.decide.torch_record import phases, progress
+from agent.launch import Launch
+from agent.workloads.base import Findings, Judgement, Kind, Outcome, Plain, RunContext
+from agent.workloads.torch_program import names_of, program_end, slots_of, start_program
+
+LOG = "ddp-test.log"
+
+
+class Ddp(Plain):
+    name = "ddp"
+    kind: Kind = "everywhere"
+
+    def launch(self, context: RunContext) -> Launch:
+        return start_program(context, "ddp.py")
+
+    def progress(self, record: str) -> str:
+        return progress(parse_common(record))
+
+    def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
+        record = parse_record(outcome.record)
+        slots, names = slots_of(context), names_of(context)
+        verdict = judge(record, outcome.tokens, slots, names)
+        good = f"ddp is good: {record.launched} ranks on {len(names)} pods over {record.backend}"
+        end = program_end(context, outcome, verdict, own="ddp", good=good, bad="ddp found something wrong")
+        lines = [f"{end.what}: {summary(record)}" if end.code == 0 else f"ddp: {summary(record)}", *verdict.reasons]
+        findings = Findings(
+            reasons=verdict.reasons,
+            tables=tables(record, names, slots),
+            versions=record.versions,
+            phases=phases(record),
+            record=as_json(record, names, slots),
+        )
+        text = "\n  ".join(lines) + "\n" + table(record, names, slots)
+        return Judgement(end, text, findings, LOG)

@@ -1,0 +1,163 @@
+"""Reading and judging the record and the tables of the collectives test."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.decide.collectives import as_json, judge, parse_record, size_text, summary, table, tables, warnings
+from agent.decide.connectivity import Verdict
+from agent.decide.nccl_tests import Measured, Row, Sweep
+from tests.decide.test_torch_record import NAMES, SLOTS, TOKENS, Line, common, end, text
+
+MIB = 1 << 20
+
+
+def sweep(collective: str, wrong: int | None = 0) -> Sweep:
+    """A whole table of two sizes, the larger one in place only; `wrong` elements there."""
+    small = Measured(10.0, 1.0, 1.5, 0)
+    rows = (
+        Row(1024, 256, "float", "sum", -1, small, replace(small, busbw=1.25)),
+        Row(MIB, MIB // 4, "float", "sum", -1, None, Measured(99.0, 2.0, 3.0, wrong)),
+    )
+    return Sweep(collective, 6, 20, 5, rows, 1.9, 0, "gloo")
+
+
+SWEEPS = (sweep("all_reduce"), sweep("broadcast"))
+
+
+def begin(collective: str) -> Line:
+    return {"step": "sweep", "collective": collective, "type": "float", "redop": "sum", "root": -1} | {
+        "iterations": 20,
+        "warmup": 5,
+    }
+
+
+def lines() -> list[Line]:
+    """The record of a run in which all is right."""
+    doing = {"step": "doing", "what": "broadcast, 1 MiB", "number": 4, "of": 4}
+    return [*common("collectives"), begin("all_reduce"), begin("broadcast"), doing, end()]
+
+
+def judged(record: list[Line], sweeps: Sequence[Sweep] = SWEEPS, planned: Sequence[str] = ()) -> Verdict:
+    return judge(parse_record(text(record)), sweeps, TOKENS, SLOTS, NAMES, planned)
+
+
+LEFT_OUT = {"step": "left-out", "collective": "alltoall", "why": "gloo has none"}
+WRONG = {"step": "wrong", "collective": "all_reduce", "size": MIB, "placement": "in-place", "ranks": {"3": 17, "0": 1}}
+
+
+def test_a_right_run_is_0_without_reasons() -> None:
+    assert judged(lines()) == Verdict(0, [])
+    assert judged(lines(), planned=["all_reduce", "broadcast"]) == Verdict(0, [])
+
+
+def test_wrong_elements_name_size_rank_and_pod() -> None:
+    record = lines()
+    record.insert(3, WRONG)
+    for sweeps in (SWEEPS, (), (sweep("all_reduce", wrong=18),)):
+        assert judged(record, sweeps) == Verdict(
+            65,
+            [
+                "all_reduce of 1 MiB, in-place, gave wrong elements "
+                "(rank 0 on pod job-workload-0-0: 1; rank 3 on pod job-workload-0-2: 17)"
+            ],
+        )
+    assert judged(record[:4], ()).code == 65, "also when it ends early"
+
+
+def test_wrong_elements_of_a_table_without_a_record_of_them() -> None:
+    verdict = judged(lines(), (sweep("all_reduce", wrong=18), sweep("broadcast")))
+    assert verdict == Verdict(65, ["all_reduce of 1 MiB, in-place, gave wrong elements, nobody said on which rank"])
+
+
+def test_unchecked_elements_are_not_wrong() -> None:
+    assert judged(lines(), [sweep("all_reduce", None), sweep("broadcast")]).code == 0
+
+
+@pytest.mark.parametrize(
+    "sweeps",
+    [
+        SWEEPS[:1],
+        (SWEEPS[0], replace(SWEEPS[1], average_busbw=None)),
+        (SWEEPS[0], replace(SWEEPS[1], rows=())),
+    ],
+)
+def test_a_table_that_is_not_whole_is_65_at_the_end_only(sweeps: Sequence[Sweep]) -> None:
+    assert judged(lines(), sweeps) == Verdict(65, ["the table of broadcast is missing or incomplete"])
+    assert judged(lines()[:-1], sweeps) == Verdict(None, ["the ranks stopped during: broadcast, 1 MiB (4 of 4)"])
+
+
+def test_a_planned_collective_that_was_not_begun_is_65() -> None:
+    verdict = judged(lines(), planned=["all_reduce", "broadcast", "sendrecv"])
+    assert verdict == Verdict(65, ["the table of sendrecv is missing or incomplete"])
+
+
+def test_a_collective_that_is_left_out_is_a_warning() -> None:
+    record = lines()
+    record.insert(2, LEFT_OUT)
+    assert judged(record, planned=["alltoall", "all_reduce", "broadcast"]) == Verdict(0, [])
+    assert warnings(parse_record(text(record))) == ["alltoall is left out: gloo has none"]
+
+
+def test_nothing_measured_is_65() -> None:
+    start = common("collectives")
+    assert judged([*start, LEFT_OUT, end()], ()) == Verdict(
+        65, ["nothing was tested: alltoall is left out: gloo has none"]
+    )
+    assert judged([*start, LEFT_OUT], (), ["alltoall"]).code == 65
+    assert judged([*start, LEFT_OUT], ()).code is None
+    assert judged([*start, end()], ()) == Verdict(65, ["nothing was measured"])
+
+
+def test_ranks_that_did_not_finish_or_are_elsewhere() -> None:
+    record = lines()
+    record[-1]["finished"].remove(3)
+    assert judged(record).reasons == ["rank 3 on pod job-workload-0-2 did not finish"]
+    record[1]["ranks"][5]["token"] = TOKENS[1]
+    assert judged(record[:3]).code == 65
+
+
+@given(st.integers(0, len(text(lines())) - 1))
+def test_a_cut_record_is_never_success_and_never_wrong(length: int) -> None:
+    assert judge(parse_record(text(lines())[:length]), SWEEPS, TOKENS, SLOTS, NAMES).code is None
+
+
+def test_the_table_for_people() -> None:
+    assert table(SWEEPS[:1]) == (
+        "collective  largest size  busbw there (GB/s)  best (GB/s)  average (GB/s)  wrong\n"
+        "all_reduce         1 MiB                3.00         3.00            1.90      0\n"
+    )
+    assert table(()) == ""
+    assert table([sweep("broadcast", None)]).splitlines()[1].endswith("  0"), "the small size was checked"
+
+
+def test_tables_of_result_json() -> None:
+    (one,) = tables(SWEEPS)
+    assert one["rows"] == [["all_reduce", MIB, 3.0, 3.0, 1.9, 0], ["broadcast", MIB, 3.0, 3.0, 1.9, 0]]
+    assert len(one["columns"]) == 6
+    assert tables([replace(SWEEPS[0], rows=())]) == []
+
+
+def test_the_summary() -> None:
+    assert summary(SWEEPS) == "best busbw: all_reduce 3.00 GB/s, broadcast 3.00 GB/s"
+    assert summary(()) == "nothing was measured"
+
+
+def test_json_of_the_record() -> None:
+    record = lines()
+    record[3:3] = [LEFT_OUT, WRONG]
+    values = as_json(parse_record(text(record)), NAMES, SLOTS)
+    assert values["left_out"] == {"alltoall": "gloo has none"}
+    assert values["wrong"][0]["ranks"] == {"3": 17, "0": 1}
+
+
+@pytest.mark.parametrize(
+    ("size", "shown"), [(0, "0 B"), (1000, "1000 B"), (65536, "64 KiB"), (3 << 19, "1.5 MiB"), (8 << 40, "8192 GiB")]
+)
+def test_sizes(size: int, shown: str) -> None:
+    assert size_text(size) == shown

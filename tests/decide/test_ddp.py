@@ -1,0 +1,168 @@
+"""Reading and judging the record of the DDP test."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.decide.connectivity import Verdict
+from agent.decide.ddp import as_json, judge, parse_record, summary, table, tables
+from tests.decide.test_torch_record import NAMES, SLOTS, TOKENS, Line, common, end, text
+
+RANKS = 6
+
+
+def lines() -> list[Line]:
+    """The record of a run in which all is right."""
+    speeds = [
+        {"rank": r, "samples_per_s": 800.0 - r, "step_ms": 20.0 + r, "compute_ms": 10.0 + r % 4, "gradient_gb_s": 1.25}
+        for r in range(RANKS)
+    ]
+    sizes = {"batch": 16, "steps": 5, "parameters": 1000, "gradient_bytes": 4000}
+    return [
+        *common("ddp"),
+        {"step": "sum", "wrong": []},
+        {"step": "doing", "what": "training step", "number": 1, "of": 5},
+        {"step": "parameters", "different": []},
+        {"step": "reference", "difference": 1.2e-7, "tolerance": 1e-5, "within": True, "steps": 5},
+        {"step": "measured", "ranks": speeds, **sizes},
+        end(),
+    ]
+
+
+def judged(record: list[Line]) -> Verdict:
+    return judge(parse_record(text(record)), TOKENS, SLOTS, NAMES)
+
+
+def test_a_right_run_is_0_without_reasons() -> None:
+    assert judged(lines()) == Verdict(0, [])
+
+
+def move(record: list[Line]) -> None:
+    record[1]["ranks"][5]["token"] = TOKENS[1]
+
+
+def wrong_sum(record: list[Line]) -> None:
+    record[2]["wrong"] = [{"rank": 3, "expected": 15.0, "found": 14.0, "elements": 2}]
+
+
+def no_number(record: list[Line]) -> None:
+    record[2]["wrong"] = [{"rank": 0, "expected": 15.0, "found": "nan"}]
+
+
+def different(record: list[Line]) -> None:
+    record[4]["different"] = [4]
+
+
+def far_off(record: list[Line]) -> None:
+    record[5] |= {"difference": 0.02, "within": False}
+
+
+def not_finite(record: list[Line]) -> None:
+    record[5] |= {"difference": None, "within": False}
+
+
+def unfinished(record: list[Line]) -> None:
+    record[-1]["finished"].remove(3)
+
+
+def unchecked(record: list[Line]) -> None:
+    del record[4]
+
+
+@pytest.mark.parametrize(
+    ("harm", "reason"),
+    [
+        (move, "rank 5 runs on pod job-workload-0-2, the plan puts it on pod job-workload-0-1"),
+        (
+            wrong_sum,
+            "rank 3 on pod job-workload-0-2 got a wrong all-reduce: 14, 15 is right (2 elements are wrong)",
+        ),
+        (no_number, "rank 0 on pod job-workload-0-0 got a wrong all-reduce: nan, 15 is right"),
+        (different, "rank 4 on pod job-workload-0-1 has other parameters after training than rank 0"),
+        (far_off, "after 5 steps the parameters differ from those of a single process by 2.0e-02 of their size, 1e-05"),
+        (not_finite, "after 5 steps of training, parameters are not finite numbers"),
+        (unfinished, "rank 3 on pod job-workload-0-2 did not finish"),
+        (unchecked, "the record of the ranks has no check of the parameters"),
+    ],
+)
+def test_what_is_wrong_is_65_and_names_rank_and_pod(harm: Callable[[list[Line]], None], reason: str) -> None:
+    record = lines()
+    harm(record)
+    verdict = judged(record)
+    assert verdict.code == 65
+    assert len(verdict.reasons) == 1
+    assert verdict.reasons[0].startswith(reason)
+
+
+def test_of_many_wrong_sums_some_are_named() -> None:
+    record = lines()
+    record[2]["wrong"] = [{"rank": r % RANKS, "expected": 15.0, "found": 0.0} for r in range(1000)]
+    reasons = judged(record).reasons
+    assert len(reasons) == 9 and reasons[-1] == "and 992 more like these"
+
+
+@pytest.mark.parametrize(
+    ("reached", "reason"),
+    [
+        (0, "no rank reported"),
+        (1, "6 ranks were started, but not all of them found each other"),
+        (3, "the ranks stopped before their end"),
+        (4, "the ranks stopped during: training step (1 of 5)"),
+    ],
+)
+def test_a_record_that_ends_early_is_no_verdict(reached: int, reason: str) -> None:
+    verdict = judged(lines()[:reached])
+    assert verdict.code is None
+    assert verdict.reasons[0].startswith(reason)
+
+
+def test_what_is_wrong_in_a_record_that_ends_early_is_65() -> None:
+    record = lines()
+    wrong_sum(record)
+    assert judged(record[:3]).code == 65
+
+
+@given(st.integers(0, len(text(lines())) - 1))
+def test_a_cut_record_is_never_success_and_never_wrong(length: int) -> None:
+    assert judge(parse_record(text(lines())[:length]), TOKENS, SLOTS, NAMES).code is None
+
+
+def test_the_table_marks_the_rank_that_computes_slowest() -> None:
+    shown = table(parse_record(text(lines())), NAMES, SLOTS).splitlines()
+    assert shown[0].split("  ")[0] == "rank"
+    assert [line.endswith("slowest") for line in shown[1:]] == [False, False, False, True, False, False]
+    assert shown[4].split() == ["3", "job-workload-0-2", "cpu", "797.00", "23.00", "13.00", "1.25", "slowest"]
+
+
+def test_tables_of_result_json() -> None:
+    (one,) = tables(parse_record(text(lines())), NAMES, SLOTS)
+    assert one["name"] == "ddp-ranks"
+    assert [column["name"] for column in one["columns"]][:3] == ["rank", "pod", "device"]
+    assert one["rows"][3] == [3, "job-workload-0-2", "cpu", 797.0, 23.0, 13.0, 1.25, "slowest"]
+
+
+def test_nothing_is_shown_of_nothing() -> None:
+    record = parse_record("")
+    assert (table(record, NAMES, SLOTS), tables(record, NAMES, SLOTS)) == ("", [])
+    assert summary(record) == "nothing was checked"
+    assert as_json(record, NAMES, SLOTS)["sum_right"] is None
+
+
+def test_the_summary_says_what_was_checked() -> None:
+    record = lines()
+    assert summary(parse_record(text(record))) == (
+        "all-reduce right; parameters the same on all ranks; difference to one process 1.2e-07, within 1e-05"
+    )
+    different(record)
+    assert "parameters DIFFERENT on rank 4" in summary(parse_record(text(record)))
+
+
+def test_json_has_no_token() -> None:
+    values = as_json(parse_record(text(lines())), NAMES, SLOTS)
+    assert values["reference"]["within"] is True and values["gradient_bytes"] == 4000
+    assert not any(token in json.dumps(values).split('"') for token in TOKENS)

@@ -1,0 +1,47 @@
+"""The end of what a process printed, in whole lines."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.decide.tail import Tail
+
+LINES = st.lists(
+    st.tuples(st.sampled_from([1, 2]), st.text("ab\n", min_size=1, max_size=12).map(str.encode)), max_size=40
+)
+
+
+def test_streams_do_not_mix_inside_a_line() -> None:
+    tail = Tail(100)
+    for stream, data in [(1, b"1048576  26"), (2, b"NCCL INFO\n"), (1, b"2144 float\n"), (2, b"no end")]:
+        tail.add(stream, data)
+    assert tail.text() == "NCCL INFO\n1048576  262144 float\nno end"
+
+
+def test_the_beginning_goes_first() -> None:
+    tail = Tail(10)
+    for number in range(100):
+        tail.add(1, b"%d\n" % number)
+    assert tail.text() == "\n96\n97\n98\n99\n"[-10:]
+
+
+@given(LINES, st.integers(1, 30))
+def test_never_more_than_the_limit_and_always_the_newest_of_one_stream(
+    lines: list[tuple[int, bytes]], most: int
+) -> None:
+    tail = Tail(most)
+    for _, data in lines:
+        tail.add(1, data)
+    whole = b"".join(data for _, data in lines)
+    assert tail.text() == whole[-most:].decode(errors="replace")
+
+
+@given(LINES)
+def test_every_line_is_there_and_whole(lines: list[tuple[int, bytes]]) -> None:
+    tail = Tail(10_000)
+    for stream, data in lines:
+        tail.add(stream, data)
+    printed = [b"".join(data for one, data in lines if one == stream) for stream in (1, 2)]
+    wanted = [line for text in printed for line in text.decode().split("\n")]
+    assert sorted(filter(None, tail.text().split("\n"))) == sorted(filter(None, wanted))

@@ -1,0 +1,154 @@
+"""What the records of `ddp` and `collectives` have in common."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.decide import torch_record
+from agent.decide.torch_record import Doing, TorchRecord, at_most, parse_record, progress, wrong_places
+
+TOKENS = ["aa", "bb", "cc"]
+NAMES = [f"job-workload-0-{index}.job.default.svc.cluster.local" for index in (0, 2, 1)]
+SLOTS = 2
+Line = dict[str, Any]
+
+
+def common(program: str, pods: int = 3, slots: int = SLOTS) -> list[Line]:
+    """The first two lines of a run in which all is right."""
+    versions = {"python": "3.11.7", "torch": "2.13.0+cpu"}
+    ranks = [
+        {"rank": r, "local_rank": r % slots, "token": TOKENS[r // slots], "node": f"node-{r // slots}", "pid": 10 + r}
+        | {"device": "cpu", "error": ""}
+        for r in range(pods * slots)
+    ]
+    start = {"step": "start", "version": 1, "program": program, "ranks": len(ranks), "backend": "gloo", "time": 100.0}
+    return [{**start, "versions": versions}, {"step": "ranks", "time": 102.5, "ranks": ranks}]
+
+
+def end(pods: int = 3, slots: int = SLOTS) -> Line:
+    return {"step": "end", "time": 110.0, "finished": list(range(pods * slots))}
+
+
+def text(record: list[Line]) -> str:
+    return "".join(json.dumps(line) + "\n" for line in record)
+
+
+def parsed(record: list[Line]) -> TorchRecord:
+    return parse_record(text(record))
+
+
+DOING = {"step": "doing", "what": "all_reduce, 1 GiB", "number": 31, "of": 120}
+
+
+def test_what_is_known_of_a_run() -> None:
+    record = parsed([*common("ddp"), DOING])
+    assert (record.program, record.launched, record.backend, record.started) == ("ddp", 6, "gloo", 100.0)
+    assert record.versions == {"python": "3.11.7", "torch": "2.13.0+cpu"}
+    assert torch_record.phases(record) == {"ranks-ready": 102.5}
+    assert record.doing == Doing("all_reduce, 1 GiB", 31, 120)
+    shown = torch_record.as_json(record, NAMES, SLOTS)
+    assert shown["mapping"][5] == {"rank": 5, "planned_pod": NAMES[2], "node": "node-2", "device": "cpu"}
+    assert not any(token in json.dumps(shown).split('"') for token in TOKENS)
+
+
+def test_what_is_known_before_the_ranks_have_met() -> None:
+    record = parsed(common("ddp")[:1])
+    assert torch_record.phases(record) == {}
+    assert torch_record.stopped(record) == "6 ranks were started, but not all of them found each other"
+
+
+@pytest.mark.parametrize(
+    ("lines", "shown"),
+    [
+        ([], ""),
+        ([DOING], "all_reduce, 1 GiB (31 of 120)"),
+        ([{**DOING, "number": 1, "of": 1}], "all_reduce, 1 GiB"),
+        ([DOING, end()], ""),
+        ([DOING, {"step": "sum", "wrong": []}], ""),
+        ([DOING, {**DOING, "number": 32}], "all_reduce, 1 GiB (32 of 120)"),
+    ],
+)
+def test_progress(lines: list[Line], shown: str) -> None:
+    assert progress(parsed([*common("ddp"), *lines])) == shown
+
+
+@pytest.mark.parametrize("harm", ["garbage", "{}", "[]", '{"step": "new"}', '{"step": []}', '{"step": "end"}', "7"])
+def test_a_damaged_line_is_kept_in_mind(harm: str) -> None:
+    whole = text([*common("ddp"), end()]).split("\n")
+    assert parse_record("\n".join([*whole[:2], harm, *whole[2:]])).damaged == [3]
+
+
+def test_a_last_line_that_is_cut_off_is_no_damage() -> None:
+    record = parse_record(text([*common("ddp"), end()])[:-2])
+    assert record.damaged == [] and record.finished is None
+
+
+@given(st.text())
+def test_any_text_can_be_parsed(garbage: str) -> None:
+    assert parse_record(garbage).finished is None
+
+
+def move(record: list[Line]) -> None:
+    record[1]["ranks"][5]["token"] = TOKENS[1]
+
+
+def stranger(record: list[Line]) -> None:
+    record[1]["ranks"][0]["token"] = "dd"
+
+
+def unreadable(record: list[Line]) -> None:
+    record[1]["ranks"][4] |= {"token": "", "error": "No such file"}
+
+
+def too_few(record: list[Line]) -> None:
+    record[0]["ranks"] = 4
+
+
+@pytest.mark.parametrize(
+    ("harm", "reason"),
+    [
+        (move, "rank 5 runs on pod job-workload-0-2, the plan puts it on pod job-workload-0-1"),
+        (stranger, "rank 0 runs on node node-0 in no pod of the plan, the plan puts it on pod job-workload-0-0"),
+        (
+            unreadable,
+            "rank 4 could not read the token of its pod on node node-2: No such file, "
+            "the plan puts it on pod job-workload-0-1",
+        ),
+        (too_few, "4 ranks ran, the plan has 6 (2 on each of 3 pods)"),
+    ],
+)
+def test_wrong_places(harm: Any, reason: str) -> None:
+    record = common("ddp")
+    assert wrong_places(parsed(record), TOKENS, SLOTS, NAMES) == []
+    harm(record)
+    assert wrong_places(parsed(record), TOKENS, SLOTS, NAMES) == [reason]
+
+
+@pytest.mark.parametrize(("pods", "slots"), [(1, 1), (1, 8), (3, 1), (2, 8)])
+def test_clusters_of_other_sizes(pods: int, slots: int) -> None:
+    assert wrong_places(parsed(common("ddp", pods, slots)), TOKENS[:pods], slots, NAMES[:pods]) == []
+
+
+@pytest.mark.parametrize(
+    ("start", "reason"),
+    [
+        ({"version": 2}, "the record has version 2 of ddp, this a4-agent reads version 1 of ddp"),
+        ({"program": "collectives"}, "the record has version 1 of collectives, this a4-agent reads version 1 of ddp"),
+    ],
+)
+def test_records_of_others_are_no_verdict(start: Line, reason: str) -> None:
+    record = common("ddp")
+    record[0] |= start
+    found = torch_record.unusable(parsed(record), "ddp")
+    assert found is not None and found.code is None
+    assert found.reasons[0].startswith(reason)
+
+
+def test_many_findings_are_counted() -> None:
+    assert at_most(["x"] * 8) == ["x"] * 8
+    assert at_most(["x"] * 20) == ["x"] * 8 + ["and 12 more like these"]

@@ -1,0 +1,240 @@
+"""The collectives program for real, with gloo: each launch costs a start of torch per rank, so each shows much."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.decide.nccl_tests import Row, Sweep, busbw_factor, parse
+from tests.programs.conftest import ROOT, TOKEN, TORCH, Done, Torchrun
+
+IN_PLACE_ONLY = {"all_reduce", "broadcast"}
+OUT_OF_PLACE_ONLY = {"alltoall", "sendrecv"}
+FAULTY = """
+import os
+
+if os.environ.get("RANK") in {ranks}:
+    import torch.distributed
+
+    genuine = torch.distributed.{name}
+
+    def faulty(tensor, *args, **kwargs):
+        genuine(tensor, *args, **kwargs)
+        {fault}
+
+    torch.distributed.{name} = faulty
+"""
+
+
+def with_fault(folder: Path, ranks: list[str], name: str, fault: str) -> dict[str, str]:
+    """Environment in which a function of torch.distributed is broken on some ranks."""
+    (folder / "sitecustomize.py").write_text(FAULTY.format(ranks=ranks, name=name, fault=fault))
+    return {"PYTHONPATH": str(folder)}
+
+
+def rounding(row: Row, factor: float, sweep: Sweep) -> None:
+    """busbw is algbw × factor, and algbw is size / time, as far as their printed digits go."""
+    for found in row.placements():
+        assert found.wrong == 0
+        assert found.busbw == pytest.approx(found.algbw * factor, rel=0.02, abs=1.1e-4), (sweep.collective, row)
+        assert found.algbw == pytest.approx(row.size / found.time / 1e3, rel=0.02, abs=1.1e-4), (sweep.collective, row)
+
+
+def check(sweep: Sweep, ranks: int) -> None:
+    """What holds for every table of a good run."""
+    assert (sweep.ranks, sweep.backend, sweep.out_of_bounds, sweep.copies) == (ranks, "gloo", 0, 1)
+    for row in sweep.rows:
+        assert (row.out_of_place is None) == (sweep.collective in IN_PLACE_ONLY)
+        assert (row.in_place is None) == (sweep.collective in OUT_OF_PLACE_ONLY)
+        rounding(row, busbw_factor(sweep.collective, ranks), sweep)
+    busbw = [found.busbw for row in sweep.rows for found in row.placements()]
+    assert sweep.average_busbw == pytest.approx(sum(busbw) / len(busbw), rel=0.01, abs=1e-4)
+
+
+def steps(done: Done) -> list[str]:
+    return [line["step"] for line in done.record if line["step"] != "doing"]
+
+
+def test_every_collective(torchrun: Torchrun) -> None:
+    done = torchrun("collectives.py", 4, "-b", "8", "-e", "256K", "-f", "32", "-n", "3", "-r", "2")
+    assert done.code == 0, done
+    assert "Warning" not in done.err
+    sweeps = {sweep.collective: sweep for sweep in parse(done.out)}
+    assert [*sweeps] == ["all_reduce", "all_gather", "reduce_scatter", "alltoall", "broadcast", "sendrecv"]
+    for sweep in sweeps.values():
+        check(sweep, 4)
+        assert (sweep.iterations, sweep.warmup) == (3, 1)
+        assert Sweep.from_json(sweep.to_json()) == sweep
+    shapes = {name: [(row.size, row.count) for row in sweep.rows] for name, sweep in sweeps.items()}
+    # 8 bytes are 2 elements; 4 ranks cannot share them, and one element per rank is the least.
+    assert shapes["all_reduce"] == [(8, 2), (256, 64), (8192, 2048), (262144, 65536)]
+    assert shapes["all_gather"] == [(16, 1), (256, 16), (8192, 512), (262144, 16384)]
+    kinds = {name: (sweep.rows[0].redop, sweep.rows[0].root) for name, sweep in sweeps.items()}
+    assert kinds["broadcast"] == ("none", 2)
+    assert kinds["reduce_scatter"] == ("sum", -1)
+    check_record(done)
+
+
+def check_record(done: Done) -> None:
+    assert steps(done) == ["start", "ranks", *["sweep"] * 6, "end"]
+    start = done.step("start")
+    assert (start["version"], start["program"], start["ranks"], start["backend"]) == (1, "collectives", 4, "gloo")
+    assert {"python", "torch"} <= set(start["versions"])
+    ranks = done.step("ranks")["ranks"]
+    assert [(each["rank"], each["token"], each["device"], each["error"]) for each in ranks] == [
+        (rank, TOKEN, "cpu", "") for rank in range(4)
+    ]
+    doing = done.steps("doing")
+    assert [(each["number"], each["of"]) for each in doing] == [(n, 24) for n in range(1, 25)]
+    assert doing[7]["what"] == "all_gather, 256 KiB"
+    assert done.step("end")["finished"] == [0, 1, 2, 3]
+
+
+def test_wrong_sums_are_found_and_the_sweep_goes_on(torchrun: Torchrun, tmp_path: Path) -> None:
+    env = with_fault(tmp_path, ["2"], "all_reduce", "tensor[0] += 1; tensor[-1:] += 1")
+    options = ("-d", "bfloat16", "-b", "4K", "-e", "16K", "-f", "4", "-n", "2")
+    done = torchrun("collectives.py", 3, "--tests", "all_reduce,broadcast", *options, env=env)
+    assert done.code != 0
+    assert "exitcode  : 65" in done.err
+    assert done.errors == {}
+    reduce, broadcast = parse(done.out)
+    assert [row.in_place and row.in_place.wrong for row in reduce.rows] == [2, 2]
+    assert (reduce.out_of_bounds, reduce.rows[0].type) == (2, "bfloat16")
+    check(broadcast, 3)
+    expected = {"step": "wrong", "collective": "all_reduce", "placement": "in-place", "ranks": {"2": 2}}
+    assert done.steps("wrong") == [expected | {"size": 4096}, expected | {"size": 16384}]
+    assert steps(done)[-1] == "end"
+
+
+def test_a_rank_that_fails_ends_all(torchrun: Torchrun, tmp_path: Path) -> None:
+    """It ends while the others wait for it."""
+    fault = "if len(tensor) > 1000: raise MemoryError('no room for the broadcast')"
+    env = with_fault(tmp_path, ["1"], "broadcast", fault)
+    done = torchrun("collectives.py", 2, "broadcast", "-b", "1K", "-e", "4K", "-f", "4", env=env)
+    assert done.code != 0
+    assert "MemoryError: no room for the broadcast" in done.errors[1]["message"]["message"]
+    assert steps(done) == ["start", "ranks", "sweep"]
+    (sweep,) = parse(done.out)
+    assert [row.size for row in sweep.rows] == [1024]
+
+
+def test_by_hand_without_what_the_backend_lacks(torchrun: Torchrun, tmp_path: Path) -> None:
+    """Sizes by addition; without checks; in no time; nothing of the agent around it."""
+    lacks = "raise RuntimeError('Backend gloo does not support alltoall')"
+    env = with_fault(tmp_path, ["0", "1"], "all_to_all_single", lacks)
+    options = ("-b", "1K", "-e", "3K", "-i", "1K", "-c", "0", "-d", "double", "-o", "max", "--budget-seconds", "0")
+    done = torchrun("collectives.py", 2, "alltoall", "reduce_scatter", *options, env=env, record=False)
+    assert done.code == 0, done
+    assert done.record == []
+    assert "# alltoall is left out: Backend gloo does not support alltoall" in done.out
+    (sweep,) = parse(done.out)
+    assert [(row.size, row.type, row.redop) for row in sweep.rows] == [(n << 10, "double", "max") for n in (1, 2, 3)]
+    assert all(found.wrong is None for row in sweep.rows for found in row.placements())
+    assert "# 1024 bytes, in-place: 1 of 4 iterations" in done.out
+
+
+USAGE = {
+    "--tests all_reduce,reduce": "no test reduce: there are all_reduce, all_gather",
+    "-b 1M -e 1K": "minbytes 1048576 is more than maxbytes 1024",
+    "-b 0": "'0' is no size",
+    "-e 1P": "'1P' is no size",
+    "-r 1": "no rank 1 for --root",
+    "-d uint32": "invalid choice: 'uint32'",
+    "-f 2 -i 1K": "not allowed with",
+    "-n 0": "whole number from 1 on",
+    "--backend mpi": "invalid choice: 'mpi'",
+    "--budget": "expected one argument",
+}
+
+
+def test_wrong_usage() -> None:
+    """Each ends with 2 and says what is wrong."""
+    endings = in_torch("print(json.dumps([ending(words) for words in json.loads(sys.argv[1])]))", [*USAGE])
+    for (words, said), (code, shown) in zip(USAGE.items(), endings, strict=True):
+        assert code == 2, words
+        assert said in shown, words
+
+
+VALUES = """
+cpu = torch.device("cpu")
+by_hand = {"sum": torch.add, "prod": torch.mul, "min": torch.minimum, "max": torch.maximum}
+
+def reduced(op, ranks):
+    rows = collectives.Values(op, ranks, torch.int64, cpu).raw(list(range(ranks)), 7)
+    unnoticed = int(rows.sum(0).equal(rows[1:].sum(0)))
+    for name, kind in collectives.TYPES.items():
+        found, *rest = rows.to(kind)
+        for row in rest:
+            found = by_hand[op](found, row)
+        expected = collectives.Values(op, ranks, kind, cpu).reduced(7)
+        wrong = collectives.count_wrong(found, expected, 0, 0.0)
+        yield name, op, ranks, wrong, unnoticed, int(expected.eq(collectives.NEVER).sum())
+
+collectives.BLOCK = 5  # periods: not only one comparison
+
+def moved(length, offset):
+    period = collectives.Values("", 4, torch.float32, cpu).moved(3, 1)
+    buffer = torch.zeros(length)
+    collectives.fill(buffer, period, offset)
+    whole = torch.zeros(length + offset)
+    collectives.fill(whole, period)
+    same = bool(buffer.equal(whole[offset:]))
+    shifted = collectives.count_wrong(buffer, period, offset + 4096, 0.0)
+    buffer[::1000] = float("nan")
+    tolerant = collectives.count_wrong(buffer, period, offset, 0.5)
+    return [same, shifted, collectives.count_wrong(buffer, period, offset, 0.0), tolerant, -(-length // 1000)]
+
+counted = {name: [each.count(size, 3, 4) for size in (1, 100, 4096)] for name, each in collectives.COLLECTIVES.items()}
+result = {
+    "reduced": [each for op in by_hand for ranks in (2, 33, 300) for each in reduced(op, ranks)],
+    "moved": [moved(*case) for case in ((1, 0), (4093, 5), (10_000, 4093), (100_000, 123_456))],
+    "counts": counted,
+    "narrow": [collectives.narrow(value, 6) for value in (0.01234, 1.5, 375.26, 1234.56, 123456.7, 12345678)],
+}
+print(json.dumps(result))
+"""
+
+
+def test_values_are_exact_for_every_type() -> None:
+    """Reduced in the type itself, one rank after the other; a rank that is left out, or a shift, is noticed."""
+    result = in_torch(VALUES)
+    for name, op, ranks, wrong, unnoticed, never in result["reduced"]:
+        assert (wrong, unnoticed, never) == (0, 0, 0), (name, op, ranks)
+    for same, shifted, wrong, tolerant, nans in result["moved"]:
+        assert same
+        assert shifted > 0
+        assert (wrong, tolerant) == (nans, nans)
+    assert result["counts"]["all_reduce"] == [1, 25, 1024]
+    assert result["counts"]["all_gather"] == [1, 8, 340]
+    assert result["narrow"] == ["0.0123", "  1.50", "375.26", "1234.6", "123457", " 1e+07"]
+
+
+PREPARED = """
+import contextlib, io, json, os, sys
+import torch
+import collectives
+
+one = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
+
+def ending(words):
+    with contextlib.redirect_stderr(io.StringIO()) as shown:
+        try:
+            collectives.arguments(words.split(), one)
+        except SystemExit as end:
+            return end.code, shown.getvalue()
+    return 0, ""
+"""
+
+
+def in_torch(code: str, *given: object) -> Any:
+    """What code prints, which may use the program as a module."""
+    python = str(TORCH / "bin" / "python")
+    argv = [python, "-c", PREPARED + code, *map(json.dumps, given)]
+    env = {"PYTHONPATH": str(ROOT / "entrypoints"), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(argv, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)

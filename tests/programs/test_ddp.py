@@ -1,0 +1,123 @@
+"""The ddp program for real, with gloo: each launch costs a start of torch per rank, so each shows much."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from agent.decide.ddp import judge, parse_record, table
+from tests.programs.conftest import TOKEN, Torchrun
+
+SMALL = ("--steps", "2", "--timed", "1", "--width", "64", "--layers", "2", "--batch", "8")
+FAULTY = """
+import os
+
+if os.environ.get("RANK") == "1":
+    import torch
+
+    genuine, genuine_step = torch.distributed.all_reduce, torch.optim.SGD.step
+
+    def all_reduce(tensor, *args, **kwargs):
+        work = genuine(tensor, *args, **kwargs)
+        if tensor.shape == (1024, 1024):
+            tensor[1000, 7] += 1
+        return work
+
+    def step(self, *args, **kwargs):
+        genuine_step(self, *args, **kwargs)
+        with torch.no_grad():
+            self.param_groups[0]["params"][0][0, 0] += 1e-6
+
+    torch.distributed.all_reduce, torch.optim.SGD.step = all_reduce, step
+"""
+LOSING = """
+import os
+
+if os.environ.get("RANK") == "0":
+    import torch
+
+    genuine = torch.optim.SGD.step
+    steps = []
+
+    def step(self, *args, **kwargs):
+        # rank 0 takes two steps of training, then two of the reference
+        steps.append(1)
+        if len(steps) == 3:
+            self.param_groups[0]["params"][0].grad *= 0.75
+        genuine(self, *args, **kwargs)
+
+    torch.optim.SGD.step = step
+"""
+DYING = """
+import os
+
+if os.environ.get("RANK") == "1":
+    import torch
+
+    def all_reduce(tensor, *args, **kwargs):
+        raise OSError("the network card is on fire")
+
+    torch.distributed.all_reduce = all_reduce
+"""
+
+
+def with_fault(folder: Path, code: str) -> dict[str, str]:
+    """Environment in which one rank's torch is broken."""
+    (folder / "sitecustomize.py").write_text(code)
+    return {"PYTHONPATH": str(folder)}
+
+
+def lines(record: list[dict[str, Any]]) -> str:
+    return "".join(json.dumps(line) + "\n" for line in record)
+
+
+def test_a_good_run_on_four_ranks(torchrun: Torchrun) -> None:
+    done = torchrun("ddp.py", 4, "--steps", "3")
+    assert done.code == 0, done.err
+    record = parse_record(lines(done.record))
+    assert judge(record, [TOKEN], 4, ["pod-0"]).code == 0
+    reference = done.step("reference")
+    assert reference["within"] and 0 <= reference["difference"] < reference["tolerance"] / 10
+    assert [one["rank"] for one in done.step("measured")["ranks"]] == [0, 1, 2, 3]
+    assert all(one[name] > 0 for one in done.step("measured")["ranks"] for name in one if name != "rank")
+    assert 900_000 < done.step("measured")["parameters"] < 1_200_000
+    steps = [line["step"] for line in done.record if line["step"] != "doing"]
+    assert steps == ["start", "ranks", "sum", "parameters", "reference", "measured", "end"]
+    assert len(done.out.splitlines()) == 9 and "parameters: the same on all ranks" in done.out
+    assert len(table(record, ["pod-0"], 4).splitlines()) == 5
+
+
+def test_by_hand_on_one_rank(torchrun: Torchrun) -> None:
+    done = torchrun("ddp.py", 1, *SMALL, record=False)
+    assert done.code == 0, done.err
+    assert done.record == [] and "the largest difference is 0.0" in done.out
+
+
+def test_a_rank_with_wrong_sums_and_other_parameters_is_named(torchrun: Torchrun, tmp_path: Path) -> None:
+    done = torchrun("ddp.py", 3, *SMALL, env=with_fault(tmp_path, FAULTY))
+    assert done.code == 1 and "exitcode  : 65" in done.err
+    assert done.step("sum")["wrong"] == [{"rank": 1, "expected": 3.0, "found": 4.0, "elements": 1}]
+    assert done.step("parameters")["different"] == [1]
+    assert done.step("reference")["within"], "rank 0 is right"
+    assert done.errors == {}
+    assert "WRONG on ranks [1]" in done.out
+    verdict = judge(parse_record(lines(done.record)), [TOKEN], 3, ["pod-0"])
+    assert verdict.code == 65 and len(verdict.reasons) == 2
+
+
+def test_a_gradient_that_is_not_the_mean_is_seen_beside_one_process(torchrun: Torchrun, tmp_path: Path) -> None:
+    done = torchrun("ddp.py", 2, *SMALL, env=with_fault(tmp_path, LOSING))
+    assert done.code == 1 and "exitcode  : 65" in done.err
+    assert done.step("parameters")["different"] == [] and not done.step("reference")["within"]
+    assert judge(parse_record(lines(done.record)), [TOKEN], 2, ["pod-0"]).code == 65
+
+
+def test_a_rank_that_fails_waits_for_nobody(torchrun: Torchrun, tmp_path: Path) -> None:
+    done = torchrun("ddp.py", 3, *SMALL, env=with_fault(tmp_path, DYING))
+    assert done.code == 1
+    assert done.errors[1]["message"]["message"] == "OSError: the network card is on fire"
+    assert "[rank1]: OSError: the network card is on fire" in done.err
+    record = parse_record(lines(done.record))
+    assert record.ranks and record.wrong is None and record.finished is None
+    assert judge(record, [TOKEN], 3, ["pod-0"]).code is None
