@@ -18,7 +18,7 @@ POLICY_MARK="# written by a4-agent's scripts/setup.sh"
 PROGRAMS="ssh:openssh-client sshd:openssh-server ip:iproute2 tc:iproute2 dnsmasq:dnsmasq-base tini:tini
     mpirun:openmpi-bin ps:procps unshare:util-linux nsenter:util-linux mount:mount"
 BENCH_PROGRAMS="clush:clustershell"
-TEST_PROGRAMS="bindfs:bindfs"
+TEST_PROGRAMS="bindfs:bindfs chromium:chromium"
 
 say() { echo "setup: $*" >&2; }
 

@@ -22,6 +22,7 @@ VERBS = {
     "topology": "who stands where: rank, pod, node and place",
     "hostfile": "the MPI hostfile",
     "settings": "every setting, its value and where it came from",
+    "report": "a page of the results of a run, or one that compares several",
     "release": "end a sleeping cluster with its recorded exit code",
     "local": "a cluster of pod-like sandboxes on this machine",
     "completion": "completion for bash",

@@ -69,7 +69,7 @@ _a4_agent() {
         fi
     done
     values=$(_a4_agent_words "$verb")
-    [[ $verb == logs || $verb == cancel ]] && values+=" $(_a4_agent_runs)"
+    [[ $verb == logs || $verb == cancel || $verb == report ]] && values+=" $(_a4_agent_runs)"
     [[ " @COMMANDS@ " == *" $verb "* && $current != -* ]] && mapfile -t COMPREPLY < <(compgen -c -- "$current")
     mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen -W "$values" -- "$current")
 }

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from agent.decide.result import table as result_table
 from agent.decide.tables import render
 from agent.errors import Exit
 
@@ -126,6 +127,22 @@ def table(record: Record, names: Sequence[str], slots: int) -> str:
             ]
         )
     return render(["ranks", "pods", "latency (µs)", "bandwidth (GB/s)", ""], rows, right={2, 3})
+
+
+def pairs_table(record: Record, names: Sequence[str], slots: int) -> dict[str, Any]:
+    """The same for `tables` in result.json."""
+    columns = {"ranks": "", "pods": "", "latency": "µs", "bandwidth": "GB/s", "message": "bytes"}
+    rows = [
+        [
+            " - ".join(str(rank) for rank in pair.ranks),
+            " - ".join(_pod(rank // slots, names) for rank in pair.ranks),
+            pair.latency_us,
+            pair.bandwidth_gb_s,
+            pair.bytes,
+        ]
+        for pair in sorted(record.pairs, key=lambda pair: pair.ranks)
+    ]
+    return result_table("pairs", "Neighbours", columns, rows)
 
 
 def as_json(record: Record, names: Sequence[str], slots: int) -> dict[str, Any]:

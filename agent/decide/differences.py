@@ -54,6 +54,17 @@ CHECKS = (
 
 
 @dataclass(frozen=True)
+class Difference:
+    """One thing in which pods differ."""
+
+    what: str
+    usual: str
+    """What most pods have."""
+    odd: Mapping[str, Sequence[int]]
+    """Other value → completion indices of the pods that have it."""
+
+
+@dataclass(frozen=True)
 class Differences:
     """What differs. Nothing does where `odd` is empty."""
 
@@ -64,6 +75,7 @@ class Differences:
     sentence: str = ""
     warning: str = ""
     """Which pods could not be compared in everything; empty: none."""
+    found: Sequence[Difference] = ()
 
 
 def compare(
@@ -72,7 +84,7 @@ def compare(
     """Compare pods (by completion index) for a workload of this kind. What most of them have is normal; where no
     value has the most, that of the pod with the lowest index is."""
     odd: dict[int, list[str]] = {}
-    rows = []
+    found: list[Difference] = []
     unknown: set[int] = set()
     for check in checks:
         if kind not in check.kinds:
@@ -81,14 +93,20 @@ def compare(
         unknown |= {index for index, value in values.items() if value == UNKNOWN}
         usual, others = _split(check, {index: value for index, value in values.items() if value != UNKNOWN})
         if others:
-            rows.append([check.what, usual, ", ".join(f"{v} on {_pods(pods)}" for v, pods in others.items())])
+            found.append(Difference(check.what, usual, others))
         for index in (index for pods in others.values() for index in pods):
             odd.setdefault(index, []).append(check.what)
     warning = f"{_pods(unknown)} did not say all of what must be alike: not compared" if unknown else ""
     if not odd:
         return Differences(warning=warning)
-    table = render(["what", "most pods", "odd pods"], rows)
-    return Differences(odd, table, f"pods differ where they must not: {_named(odd)}", warning)
+    sentence = f"pods differ where they must not: {_named(odd)}"
+    return Differences(odd, _table(found), sentence, warning, tuple(found))
+
+
+def _table(found: Sequence[Difference]) -> str:
+    odd = [", ".join(f"{value} on {_pods(pods)}" for value, pods in one.odd.items()) for one in found]
+    rows = [[one.what, one.usual, text] for one, text in zip(found, odd, strict=True)]
+    return render(["what", "most pods", "odd pods"], rows)
 
 
 def _named(odd: Mapping[int, Sequence[str]]) -> str:

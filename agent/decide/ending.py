@@ -12,7 +12,6 @@ from typing import Any, Literal
 from agent.errors import AgentError, Exit
 
 Origin = Literal["agent", "workload"]
-RESULT_VERSION = 1
 TERMINATION_BYTES = 4096
 
 

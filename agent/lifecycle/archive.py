@@ -27,6 +27,8 @@ class Archive:
         self._pod_log = PodLog(machine, log, self._keeper, spool_dir, name, spool, where=directory)
         self._pending: dict[str, str] = {}
         """Files that are not stored yet: name → text."""
+        self._expected: dict[str, Callable[[], None]] = {}
+        """Files that are still being made: name → how to give that up."""
         self._why = ""
         self._closed: Callable[[], None] | None = None
         self.over = False
@@ -36,6 +38,21 @@ class Archive:
         """Store a file, now or as soon as that is possible again."""
         self._pending[name] = text
         self._store(name, text)
+
+    def expect(self, name: str, give_up: Callable[[], None]) -> Callable[[str | None], None]:
+        """A file that is still being made; `close` waits for it, or calls `give_up` when its time is up.
+
+        Give its text to what is returned, or None when there will be none.
+        """
+        self._expected[name] = give_up
+
+        def made(text: str | None) -> None:
+            self._expected.pop(name, None)
+            if text is not None and not self.over:
+                self.keep(name, text)
+            self._end_if_stored()
+
+        return made
 
     def _store(self, name: str, text: str) -> None:
         self._keeper.write(name, text, lambda problem: self._stored(name, text, problem))
@@ -63,7 +80,7 @@ class Archive:
 
     def hurry(self, seconds: float, closed: Callable[[], None]) -> None:
         """After `close` without a limit: from now on there is one."""
-        if self._pod_log_over and not self._pending:
+        if self.over:
             closed()
             return
         self._closed = closed
@@ -78,14 +95,14 @@ class Archive:
         self._end_if_stored()
 
     def _end_if_stored(self) -> None:
-        if self._pod_log_over and not self._pending:
+        if self._pod_log_over and not self._pending and not self._expected:
             self._end()
 
     def _time_is_up(self) -> None:
         if self.over:
             return
-        if self._pending:
-            names = ", ".join(sorted(self._pending))
+        if self._pending or self._expected:
+            names = ", ".join(sorted({*self._pending, *self._expected}))
             why = self._why or "it has not answered in time"
             self._log.error(f"not stored in {self.directory}: {names} ({why})")
         self._end()
@@ -94,6 +111,8 @@ class Archive:
         if self.over:
             return
         self.over = True
+        for give_up in list(self._expected.values()):
+            give_up()
         self._keeper.close()
         self.spool.close()
         closed, self._closed = self._closed, None

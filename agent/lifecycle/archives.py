@@ -87,6 +87,12 @@ class Archives:
         if self._current is not None:
             self._current.keep(name, text)
 
+    def expect(self, name: str, give_up: Callable[[], None]) -> Callable[[str | None], None]:
+        """A file among the results that is still being made (see Archive.expect)."""
+        if self._current is None:
+            return lambda text: None
+        return self._current.expect(name, give_up)
+
     def print(self, text: str) -> None:
         """A table for people: on this pod's stdout and in its log."""
         data = self._log.masked(text).encode(errors="backslashreplace")

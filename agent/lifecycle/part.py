@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from agent.decide.ending import exit_code
 from agent.decide.hostfile import hostfile
-from agent.decide.masking import MaskedStream, secret_values
+from agent.decide.masking import MaskedStream, hidden, secret_values
 from agent.decide.ranks import RankEnd, parse_rank
+from agent.decide.tail import Tail
 from agent.errors import AgentError, Exit, SystemFault
 from agent.launch import Launch
 from agent.lifecycle.task import Task
@@ -19,10 +20,12 @@ from agent.workloads.base import RunContext, Workload
 if TYPE_CHECKING:
     from agent.lifecycle.pod import Pod
 
-TAIL_BYTES = 65536
 MOST_RECORD = 2 << 20
 """Characters: a message of the control channel has a limit."""
+MOST_ERROR = 64 << 10
 LOOK_SECONDS = 5.0
+PROGRESS_SECONDS = 10.0
+"""Of silence, after which a run that knows what it does says so."""
 ENDING_SECONDS = 10.0
 """For a process that has reported its end to come to it."""
 PATIENCE_SECONDS = 60.0
@@ -39,8 +42,16 @@ class PartEnd:
     what: str = ""
     """Why no process could be started; empty when it could, or none was wanted."""
     record: str = ""
+    """What the ranks' record says; on the lead."""
     output: str = ""
-    """The end of what was printed; on the lead of an MPI run, or where the process failed."""
+    """The end of what was printed; on the lead, or where the process failed."""
+    error: str = ""
+    """Torch's error file of the rank that failed first here."""
+    began: float | None = None
+    ended: float | None = None
+    """When the process was started and had ended, in seconds since 1970."""
+    launch: Mapping[str, Any] | None = None
+    """What was started; on the lead."""
     ranks: Mapping[int, RankEnd] = field(default_factory=dict)
     stuck: bool = False
 
@@ -76,7 +87,10 @@ class Part:
         )
         self._spool: Spool | None = None
         self._streams: dict[int, MaskedStream] = {}
-        self._tail = b""
+        self._tail = Tail(workload.output_bytes)
+        self._launch: Launch | None = None
+        self._began: float | None = None
+        self._begun_at = 0.0
         self._has_process = False
         self._stopped = False
         self._stuck = False
@@ -93,6 +107,10 @@ class Part:
     @property
     def exclusive(self) -> bool:
         return self._workload.exclusive
+
+    @property
+    def is_lead(self) -> bool:
+        return self.context.index == self.context.lead
 
     def start(self) -> None:
         """A part that cannot be started is over at once, and says why."""
@@ -114,9 +132,13 @@ class Part:
             self._has_process = False
             self._fail(error)
             return
-        self.printed = self._machine.now()
+        self._launch = launch
+        self._began = self._machine.wall()
+        self._begun_at = self.printed = self._machine.now()
         if self._workload.kind == "mpi":
             self._machine.later(LOOK_SECONDS, self._look_for_the_end)
+        if self.is_lead and self.exclusive:
+            self._machine.later(PROGRESS_SECONDS, self._say_progress)
 
     def _prepare(self) -> Launch | None:
         """Directories and files of the run, then what to start. Raises AgentError or OSError."""
@@ -184,18 +206,40 @@ class Part:
             return
         for stream in self._streams:
             self._print(stream, self._streams[stream].finish())
-        code = exit_code(status) if self._has_process else 0
-        mpi_lead = self._workload.kind == "mpi" and self._has_process
-        self._finish(
-            PartEnd(
-                status=status if self._has_process else None,
-                code=code,
-                record=self._record()[:MOST_RECORD] if mpi_lead else "",
-                output=self._tail.decode(errors="replace") if mpi_lead or (code and self._workload.fail_fast) else "",
-                ranks=self._ranks(),
-                stuck=self._stuck,
-            )
+        self._finish(self._part_end(status) if self._has_process else PartEnd(ranks=self._ranks()))
+
+    def _part_end(self, status: int) -> PartEnd:
+        code = exit_code(status)
+        leads = self.is_lead and self.exclusive
+        return PartEnd(
+            status=status,
+            code=code,
+            record=self._record()[:MOST_RECORD] if leads else "",
+            output=self._tail.text() if leads or (code and self._workload.fail_fast) else "",
+            error=self._torch_error() if code else "",
+            ranks=self._ranks(),
+            stuck=self._stuck,
+            began=self._began,
+            ended=self._machine.wall(),
+            launch=self._described() if leads else None,
         )
+
+    def _torch_error(self) -> str:
+        return self._pod.log.masked(self._machine.read(self.context.torch_error) or "")[:MOST_ERROR]
+
+    def _described(self) -> dict[str, Any] | None:
+        """For result.json, secrets masked."""
+        launch = self._launch
+        if launch is None:
+            return None
+        found = {
+            "argv": list(launch.argv),
+            "cwd": launch.cwd,
+            "environment": hidden(launch.env),
+            "added": list(launch.added),
+        }
+        masked: dict[str, Any] = self._pod.log.masker.value(found)
+        return masked
 
     def _finish(self, end: PartEnd) -> None:
         self.over = True
@@ -221,8 +265,22 @@ class Part:
             self._spool.append(stream, data)
         if self.exclusive:
             self._machine.emit(stream, data)
-        self._tail = (self._tail + data)[-TAIL_BYTES:]
+        self._tail.add(stream, data)
         self._wake()
+
+    def _say_progress(self) -> None:
+        """To all who follow. It is no output of the process: limits of silence do not count it."""
+        if self.over or self._stopped:
+            return
+        self._machine.later(PROGRESS_SECONDS, self._say_progress)
+        now = self._machine.now()
+        doing = self._workload.progress(self._record()) if now - self.printed >= PROGRESS_SECONDS else ""
+        if doing:
+            text = self._pod.log.masked(f"a4-agent: {self.run_id}, {now - self._begun_at:.0f} s: {doing}\n").encode()
+            if self._spool is not None:
+                self._spool.append(2, text)
+            self._machine.emit(2, text)
+            self._wake()
 
     def when_more(self, action: Callable[[], None]) -> None:
         """Call `action` once, when there is more to read, nothing more to come, or PATIENCE_SECONDS have passed.
@@ -247,7 +305,7 @@ class Part:
     def _look_for_the_end(self) -> None:
         if self.over or self._stopped:
             return
-        if self._workload.is_ending(self._tail.decode(errors="replace"), self._record()):
+        if self._workload.is_ending(self._tail.text(), self._record()):
             self._machine.later(ENDING_SECONDS, self._end_if_stuck)
         else:
             self._machine.later(LOOK_SECONDS, self._look_for_the_end)

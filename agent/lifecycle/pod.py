@@ -74,6 +74,8 @@ class Pod:
         self.plan: Plan | None = None
         self.interface = LOOPBACK
         self._state: dict[str, Any] = {}
+        self.phases: dict[str, float] = {}
+        """When this pod first reached each event, in seconds since 1970."""
         self.sshd_listens = False
         self._state_lost = False
         self._sshd: Sshd | None = None
@@ -248,6 +250,7 @@ class Pod:
         record: dict[str, Any] = {"event": name, "monotonic": now, "time": self.machine.wall()}
         if when is not None:
             record |= {"monotonic": when, "time": record["time"] - (now - when)}
+        self.phases.setdefault(name, round(record["time"], 3))
         if detail:
             record["detail"] = self.log.masked(detail)
         line = json.dumps(record).encode() + b"\n"

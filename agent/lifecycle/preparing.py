@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from agent.decide.differences import compare
+from agent.decide.differences import Differences, compare
 from agent.decide.ending import JobEnd
 from agent.decide.facts import Facts
 from agent.decide.mpirun import mpi_of
 from agent.decide.runspec import RunSpec
-from agent.errors import AgentError, DirectoryUnusable, Exit
+from agent.errors import AgentError, DirectoryUnusable, Exit, MissingProgram
 from agent.lifecycle.pod import Pod
-from agent.workloads.base import Mpi, RunContext, Workload
+from agent.workloads.base import Kind, Mpi, RunContext, Workload
 
 INVENTORY_SECONDS = 20.0
 """Longer than any pod takes to say what it has; a run then goes on without."""
@@ -32,6 +32,8 @@ class Preparations:
     pod: Pod
     facts: dict[int, Facts] = field(default_factory=dict)
     inventories: dict[int, Mapping[str, str]] = field(default_factory=dict)
+    phases: dict[int, Mapping[str, float]] = field(default_factory=dict)
+    """When each worker reached the phases of its start-up, by its own clock."""
     _results_checked: bool = True
     _waits: list[_Wait] = field(default_factory=list)
 
@@ -55,8 +57,22 @@ class Preparations:
 
         keeper.probe(checked)
 
-    def inventory(self, index: int, found: Mapping[str, str]) -> None:
+    def take_stock(self, kind: Kind, fail: Callable[[AgentError], None]) -> None:
+        """This pod's inventory; without an mpirun that serves, a first run of `kind` "mpi" ends the job (66)."""
+
+        def have(found: Mapping[str, str]) -> None:
+            mpi = mpi_of(found)
+            if kind == "mpi" and (mpi is None or mpi.problem):
+                why = mpi.problem if mpi else found.get("problem", "this pod does not know its mpirun")
+                fail(MissingProgram(why, "the image needs Open MPI 4 or 5"))
+            self.inventory(0, found)
+
+        self.pod.gather_inventory(have)
+
+    def inventory(self, index: int, found: Mapping[str, str], phases: Mapping[str, float] | None = None) -> None:
+        """What a pod has, and when it reached each phase of its start-up."""
         self.inventories[index] = found
+        self.phases[index] = phases or {}
         self._go_on()
 
     def when_ready(self, indices: Sequence[int], ready: Callable[[], None]) -> None:
@@ -82,7 +98,8 @@ class Preparations:
     def with_limits(self, spec: RunSpec, workload: Workload) -> RunSpec:
         """The wish with the limits that the settings give it; none for what is not exclusive."""
         settings = self.pod.settings
-        timeout, stall = (settings.workload_timeout, settings.stall_timeout) if workload.exclusive else (0.0, 0.0)
+        timeout = settings.workload_timeout if workload.exclusive else 0.0
+        stall = settings.stall_seconds(workload.stall_seconds) if workload.exclusive else 0.0
         return replace(
             spec,
             by=spec.by or "somebody",
@@ -90,13 +107,17 @@ class Preparations:
             stall=stall if spec.stall is None or not workload.exclusive else spec.stall,
         )
 
-    def differences(self, context: RunContext, workload: Workload) -> JobEnd | None:
-        """Why pods that differ where they must not may not run together; None when they may."""
+    def compared(self, context: RunContext, workload: Workload) -> Differences:
+        """The pods of a run, in what must be alike for its workload."""
         indices = [peer.index for peer in context.plan.peers]
         facts = {index: self.facts[index] for index in indices if index in self.facts}
-        found = compare(facts, {index: self.inventories.get(index, {}) for index in indices}, workload.kind)
+        return compare(facts, {index: self.inventories.get(index, {}) for index in indices}, workload.kind)
+
+    def differences(self, context: RunContext, workload: Workload) -> JobEnd | None:
+        """Why pods that differ where they must not may not run together; None when they may."""
         if not workload.exclusive:
             return None
+        found = self.compared(context, workload)
         if found.warning:
             self.pod.log.warning(found.warning)
         if not found.odd:

@@ -1,4 +1,4 @@
-"""What a run leaves for people: the table on stdout, its log file and result.json."""
+"""What a run leaves for people: the table on stdout, its log file, result.json and report.html."""
 
 from __future__ import annotations
 
@@ -6,39 +6,68 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from agent import __version__
-from agent.decide.ending import RESULT_VERSION
+from agent.decide.result import PodResult, RunResult
+from agent.lifecycle.part import PartEnd
 from agent.lifecycle.pod import Pod
+from agent.lifecycle.reporting import make_report
 from agent.lifecycle.running import Run
 from agent.workloads.base import Judgement
+
+STARTUP = (
+    "agent-started",
+    "sshd-listening",
+    "facts-ready",
+    "coordinator-connected",
+    "peers-ready",
+    "plan-ready",
+)
+"""Events that are the same for every run of a cluster."""
 
 
 def keep_results(pod: Pod, run: Run, judgement: Judgement, summary: Mapping[str, Any]) -> None:
     """Show the table and store it: in the pod at once, in the results directory as soon as that takes it."""
     if judgement.text:
         pod.archives.print(judgement.text)
-    result = json.dumps(pod.log.masker.value(_result(pod, judgement, summary)), indent=1) + "\n"
-    pod.attempt(lambda: pod.machine.write(f"{pod.dir.run(run.run_id)}/result.json", result, 0o600))
-    pod.archives.keep("result.json", result)
+    result = run_result(pod, run, judgement, summary).to_json()
+    text = json.dumps(pod.log.masker.value(result), indent=1) + "\n"
+    path = f"{pod.dir.run(run.run_id)}/result.json"
+    pod.attempt(lambda: pod.machine.write(path, text, 0o600))
+    pod.archives.keep("result.json", text)
     if judgement.log_name:
         output = run.lead_output()
-        text = f"{judgement.text}\noutput of the run:\n{output}" if output else judgement.text
-        pod.archives.keep(judgement.log_name, pod.log.masked(text))
+        table = f"{judgement.text}\noutput of the run:\n{output}" if output else judgement.text
+        pod.archives.keep(judgement.log_name, pod.log.masked(table))
+    if pod.settings.report and run.workload.kind != "nothing":
+        make_report(pod, path)
 
 
-def _result(pod: Pod, judgement: Judgement, summary: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "version": RESULT_VERSION,
-        "agent": __version__,
-        "job": pod.settings.job_identifier,
-        "epoch": pod.settings.epoch,
-        "run": summary["id"],
-        "workload": summary["workload"],
-        "by": summary["by"],
-        "since": summary["since"],
-        "until": summary["until"],
-        "pods": summary["pods"],
-        "end": judgement.end.to_json(),
-        "plan": pod.plan.to_json() if pod.plan else None,
-        "data": judgement.data,
-    }
+def run_result(pod: Pod, run: Run, judgement: Judgement, summary: Mapping[str, Any]) -> RunResult:
+    """All that is known of a run that is over."""
+    lead = run.ends.get(run.context.lead, PartEnd())
+    return RunResult(
+        job=pod.settings.job_identifier,
+        epoch=pod.settings.epoch,
+        run=run.run_id,
+        spec=run.context.spec,
+        since=summary["since"],
+        until=summary["until"],
+        end=judgement.end,
+        plan=run.context.plan,
+        pods={index: _pod_result(pod, run, index) for index in run.indices},
+        differences=run.preparations.compared(run.context, run.workload),
+        launch=lead.launch,
+        findings=judgement.findings,
+    )
+
+
+def _pod_result(pod: Pod, run: Run, index: int) -> PodResult:
+    end = run.ends.get(index, PartEnd())
+    known = pod.phases if index == 0 else run.preparations.phases.get(index, {})
+    own = {"process-started": end.began, "process-ended": end.ended}
+    phases = {name: known[name] for name in STARTUP if name in known}
+    return PodResult(
+        status=end.status,
+        lost=run.lost.get(index, ""),
+        phases={**phases, **{name: when for name, when in own.items() if when is not None}},
+        inventory=run.preparations.inventories.get(index, {}),
+    )

@@ -8,16 +8,15 @@ from dataclasses import replace
 
 from agent.decide.ending import JobEnd, from_bug, merged
 from agent.decide.messages import Message
-from agent.decide.mpirun import read_mpi
 from agent.decide.ranks import RankEnd
-from agent.errors import Exit, MissingProgram, SystemFault
+from agent.errors import Exit
 from agent.lifecycle.part import PartEnd
 from agent.lifecycle.pod import Pod
 from agent.lifecycle.preparing import Preparations
 from agent.lifecycle.roster import beat_seconds
 from agent.lifecycle.task import KILL_SECONDS, term_seconds
 from agent.machine.api import Timer
-from agent.workloads.base import Judgement, Mpi, Outcome, RunContext, Workload
+from agent.workloads.base import FailedPart, Judgement, Outcome, RunContext, Workload
 
 AFTERWARDS_SECONDS = 8.0
 """Of the pod's grace time, for telling all pods and the three seconds that are kept free."""
@@ -26,22 +25,6 @@ ANSWER_SECONDS = 7.0
 EVIDENCE_SECONDS = 12.0
 """For every pod to say what hangs, before it is ended."""
 MOST_WHY = 6000
-
-
-def find_mpi(pod: Pod) -> Mpi:
-    """The pod's mpirun and its version. Raises MissingProgram or SystemFault."""
-    path = pod.search_path()
-    program = pod.machine.find_program("mpirun", path)
-    if program is None:
-        raise MissingProgram(f"mpirun is not on PATH ({path})", "the image needs Open MPI 4 or 5")
-    try:
-        text = pod.machine.run_briefly([program, "--version"])
-    except (OSError, TimeoutError) as error:
-        raise SystemFault(f"{program} --version failed: {error}") from error
-    found = read_mpi(program, text)
-    if found.problem:
-        raise MissingProgram(found.problem, "Open MPI 4 or 5 is needed")
-    return found
 
 
 class Run:
@@ -68,7 +51,7 @@ class Run:
         self._machine = pod.machine
         self.workload = workload
         self.context = context
-        self._preparations = preparations
+        self.preparations = preparations
         self._tell = tell
         self._printed = printed
         self._gone = gone
@@ -79,6 +62,8 @@ class Run:
         self.ends: dict[int, PartEnd] = {}
         self.lost: dict[int, str] = {}
         self._cause: JobEnd | None = None
+        self._first: int | None = None
+        """The pod whose process failed first. What comes after is its consequence."""
         self._stopped = False
         self._told_others = False
         self._begun = False
@@ -112,11 +97,11 @@ class Run:
         if self._judged:
             return
         self._begun = True
-        refused = self._preparations.differences(self.context, self.workload)
+        refused = self.preparations.differences(self.context, self.workload)
         if refused is not None:
             self.cancel(refused)
             return
-        mpi = self._preparations.mpi(self.context.lead)
+        mpi = self.preparations.mpi(self.context.lead)
         self.context = replace(self.context, mpi=mpi)
         spec = self.context.spec
         if self.workload.kind == "nothing":
@@ -162,7 +147,8 @@ class Run:
         if failed and end.what:
             self.cancel(JobEnd(end.code, end.what, self._pod.where(index)))
         elif failed and self.workload.kind != "mpi" and self.workload.fail_fast and not self._stopped:
-            self.cancel(self.workload.judge(self._of(index), Outcome(end.status or 0, output=end.output)).end)
+            self._first = index
+            self._stop()
         if self.workload.kind == "mpi" and index == self.context.lead:
             self._stop_the_others()
         if self._evidence is not None:
@@ -191,7 +177,8 @@ class Run:
 
     def cancel(self, end: JobEnd) -> None:
         """End the run for this reason, unless one stands already."""
-        self._cause = merged(self._cause, end)
+        if self._first is None:
+            self._cause = merged(self._cause, end)
         self._stop()
 
     def hurry(self) -> None:
@@ -249,26 +236,26 @@ class Run:
         ranks: dict[int, RankEnd] = {}
         for end in self.ends.values():
             ranks.update(end.ranks)
+        failed = {index: end for index, end in self.ends.items() if end.status}
         outcome = Outcome(
             status=lead.status or 0,
             record=lead.record,
             output=lead.output,
-            tokens=self._preparations.tokens(self.context),
+            tokens=self.preparations.tokens(self.context),
             statuses={index: end.status for index, end in self.ends.items() if end.status is not None},
             ranks=ranks,
             lost=dict(self.lost),
+            first=self._first,
+            failures={index: FailedPart(end.output, end.error) for index, end in failed.items()},
             cause=self._cause,
             stuck=lead.stuck,
         )
         if self._cause is not None and not self.ends:
             return Judgement(self._cause)
         judgement = self.workload.judge(self.context, outcome)
-        if self._cause is not None and (self.workload.kind != "mpi" or self.context.lead not in self.ends):
-            judgement = Judgement(self._cause, judgement.text, judgement.data, judgement.log_name)
+        if self._cause is not None and self.workload.kind == "mpi" and self.context.lead not in self.ends:
+            judgement = replace(judgement, end=self._cause)
         return judgement
-
-    def _of(self, index: int) -> RunContext:
-        return replace(self.context, index=index)
 
     # Limits
 

@@ -152,7 +152,10 @@ class Worker:
         self._pod.update_state(formed=self._machine.wall())
         self._pod.phase("formed")
         self._link.say({"type": "planned"})
-        self._pod.gather_inventory(lambda found: self._link.say({"type": "inventory", "inventory": dict(found)}))
+        self._pod.gather_inventory(self._tell_inventory)
+
+    def _tell_inventory(self, found: Mapping[str, str]) -> None:
+        self._link.say({"type": "inventory", "inventory": dict(found), "phases": self._pod.phases})
 
     def _run_noted(self, summary: Mapping[str, Any]) -> None:
         """An exclusive run has begun or ended, with this pod or without."""

@@ -23,7 +23,7 @@ from agent.machine.api import (
 )
 from agent.paths import DEFAULT_RUN_DIR, TERMINATION_LOG, shipped
 from tests.fake.net import FakeEnd, public_of
-from tests.fake.process import SSHD, FakeChild, FakeSshd
+from tests.fake.process import SSHD, FakeChild, FakeReport, FakeSshd
 from tests.fake.storage import FakeClient, FakeKeeper, FakeSpool
 
 if TYPE_CHECKING:
@@ -176,9 +176,6 @@ class FakeMachine:
     def find_program(self, name: str, path: str) -> str | None:
         return self.pod.programs.get(name)
 
-    def run_briefly(self, argv: Sequence[str]) -> str:
-        return "mpirun (Open MPI) 4.1.4\n"
-
     def start(
         self,
         launch: Launch,
@@ -190,12 +187,13 @@ class FakeMachine:
         program = os.path.basename(launch.argv[0])
         if program in self.pod.unstartable:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), launch.argv[0])
-        is_sshd = launch.argv[0] == SSHD
-        child = (FakeSshd if is_sshd else FakeChild)(self, launch, ended, output or self.emit)
+        is_sshd, is_report = launch.argv[0] == SSHD, "report" in launch.argv
+        kind = FakeSshd if is_sshd else FakeReport if is_report else FakeChild
+        child = kind(self, launch, ended, output or self.emit)
         if isinstance(child, FakeSshd):
             self.sshd = child
         self.children.append(child)
-        child.live(self.pod.sshd_life if is_sshd else self.pod.life)
+        child.live(self.pod.sshd_life if is_sshd else self.pod.report_life if is_report else self.pod.life)
         return child
 
     def emit(self, stream: int, data: bytes) -> None:
@@ -214,9 +212,12 @@ class FakeMachine:
         return FakeKeeper(self, directory)
 
     def gather_inventory(self, path: str, done: Callable[[Mapping[str, str]], None]) -> None:
-        if self.pod.inventory is not None:
-            found = self.pod.inventory
-            self.post(0.02, lambda: done(found))
+        found = self.pod.inventory
+        if found is None:
+            return
+        if "mpirun" not in self.pod.programs:
+            found = {"mpirun_problem": f"mpirun is not on PATH ({path})"}
+        self.post(self.pod.inventory_seconds, lambda: done(found))
 
     def gather_evidence(self, run_id: str, path: str, done: Callable[[Evidence], None]) -> None:
         found = Evidence(f"stacks of pod {self.pod.index}\n", f"rank {self.pod.index} hangs")

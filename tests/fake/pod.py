@@ -40,6 +40,7 @@ class FakePod:
         self.life = Life()
         """Of the workload's process."""
         self.sshd_life = FOREVER
+        self.report_life = Life(seconds=1.0)
         self.metadata_seconds: float | None = 0.05
         self.whereabouts = Whereabouts({"physical_host": f"/cluster/rack-{index % 2}/host-{index}"})
         self.programs = {"sshd": SSHD, "mpirun": "/usr/bin/mpirun"}
@@ -56,7 +57,8 @@ class FakePod:
         self.storage = ""
         """Why nothing can be stored: `stuck` gives no answer; empty: it can."""
         self.inventory: Mapping[str, str] | None = INVENTORY
-        """None: it is never told."""
+        """None: it is never told. Of no use without `mpirun` in `programs`."""
+        self.inventory_seconds = 0.02
         self.evidence_seconds: float | None = 1.0
         self.secret = b"0123456789abcdef0123456789abcdef"
         self.env: dict[str, str] = {}
@@ -95,6 +97,7 @@ class FakePod:
             "DOMAIN_NAME": DOMAIN,
             "JOB_IDENTIFIER": "job",
             "A4_EPOCH": "uid.0.0",
+            "A4_REPORT": "false",
             **self.world.env,
             **self.env,
         }

@@ -72,6 +72,17 @@ class FakeChild:
             self.machine.post(0.001, lambda: self._ended(status))
 
 
+class FakeReport(FakeChild):
+    """`a4-agent report RESULT -o FILE`: where it ends well, the page names the result."""
+
+    def die(self, status: int) -> None:
+        *_, result, _, page = self.launch.argv
+        if status == 0 and not self.over:
+            assert result in self.machine.files
+            self.machine.files[page] = f"page of {result}"
+        super().die(status)
+
+
 class FakeSshd(FakeChild):
     """Binds what its configuration names, says so on stderr, and lives until SIGTERM."""
 

@@ -1,0 +1,143 @@
+"""`a4-agent report`: result.json as a page for people; several as one page that compares them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Sequence
+
+from agent.commands.pod import run_dir
+from agent.errors import DirectoryUnusable, MissingProgram, UsageError
+from agent.machine import files
+from agent.output import STDOUT, say, write_all
+from agent.paths import RunDir
+from agent.report.reading import NotAResult, read_result
+from agent.report.result import Result
+
+DESCRIPTION = """\
+Makes a page of the results of runs: one HTML file that needs no network, to look at, keep and send.
+RESULT is a result.json, a directory that has one, the id of a run of this pod, or - for standard input;
+by default the newest run of this pod. Several are compared, with the first as the measure.
+"""
+NAME = "result.json"
+RUN_ID = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+EXAMPLE = "for example: a4-agent report results/result.json"
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "report", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("results", nargs="*", metavar="RESULT", help="what to report on")
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="write it there, - for stdout (default: report.html beside the result; comparison.html here for several)",
+    )
+    parser.add_argument("--json", action="store_true", help="the comparison as JSON, on stdout unless -o says where")
+    parser.set_defaults(handler=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.json and len(args.results) < 2:
+        raise UsageError("--json compares several results", "the JSON of one run is its result.json")
+    paths = [_find(name) for name in args.results] or [_newest(run_dir())]
+    results = [_read(path) for path in paths]
+    text = _json(results) if args.json else _page(results)
+    output = args.output or _default_output(paths, args.json)
+    if output == "-":
+        write_all(STDOUT, text.encode())
+    else:
+        _write(output, text)
+        say(f"the report is in {os.path.abspath(output)}")
+    return 0
+
+
+def _find(name: str) -> str:
+    """Path of the result.json that is meant, or -. Raises MissingProgram."""
+    if name == "-" or os.path.exists(name):
+        path = os.path.join(name, NAME) if os.path.isdir(name) else name
+        if name == "-" or os.path.exists(path):
+            return path
+        raise MissingProgram(f"{name} has no {NAME}", EXAMPLE)
+    directory = run_dir()
+    kept = os.path.join(directory.run(name), NAME)
+    if re.fullmatch(RUN_ID, name) and os.path.exists(kept):
+        return kept
+    if name.startswith("gs://"):
+        raise MissingProgram(f"{name} is in a bucket", f"copy it first: gcloud storage cp {name} .")
+    what = f"{name} is no file, no directory and no run that this pod has a {NAME} of"
+    raise MissingProgram(what, "runs are listed by a4-agent status; the coordinator, pod 0, has their results")
+
+
+def _newest(directory: RunDir) -> str:
+    """Of the runs that this pod has a result of. Raises UsageError when there is none."""
+    found = (os.path.join(directory.run(name), NAME) for name in reversed(files.list_dir(directory.runs)))
+    path = next((path for path in found if os.path.exists(path)), "")
+    if not path:
+        raise UsageError(f"this pod has no result of a run: say which {NAME} to report on", EXAMPLE)
+    return path
+
+
+def _read(path: str) -> Result:
+    """Raises MissingProgram when it cannot be read, UsageError when it is no result."""
+    import json
+
+    name = "standard input" if path == "-" else path
+    try:
+        text = sys.stdin.read() if path == "-" else files.read(path)
+    except OSError as error:
+        raise MissingProgram(f"{name} cannot be read: {error.strerror}") from error
+    if text is None:
+        raise MissingProgram(f"{name} is gone")
+    try:
+        return read_result(json.loads(text))
+    except NotAResult as error:
+        raise UsageError(f"{name} cannot be reported on: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{name} is not JSON: {error}") from error
+
+
+def _page(results: Sequence[Result]) -> str:
+    """Raises MissingProgram when a library of the report is not installed."""
+    from agent.report.page import render_comparison, render_run
+
+    try:
+        return render_run(results[0]) if len(results) == 1 else render_comparison(results)
+    except ImportError as error:
+        library = {"jinja2": "Jinja2", "markupsafe": "Jinja2"}.get((error.name or "").split(".")[0], "matplotlib")
+        what = f"a report needs {library}, which this Python cannot import: {error}"
+        raise MissingProgram(what, "pip install 'a4-agent[report]'") from error
+
+
+def _json(results: Sequence[Result]) -> str:
+    import json
+
+    from agent.report.comparison import comparison_json
+
+    return json.dumps(comparison_json(results), indent=1) + "\n"
+
+
+def _default_output(paths: Sequence[str], as_json: bool) -> str:
+    """Never a place where another kind of report would be: a comparison does not replace the report of a run."""
+    if as_json:
+        return "-"
+    if len(paths) > 1:
+        return "comparison.html"
+    return os.path.join(os.path.dirname(paths[0]), "report.html")
+
+
+def _write(path: str, text: str) -> None:
+    path = os.path.abspath(path)
+    try:
+        # A device or FIFO is written into: put in its place, a file would break it for everyone.
+        if os.path.exists(path) and not os.path.isfile(path):
+            files.append(path, text.encode())
+        else:
+            files.write(path, text)
+    except OSError as error:
+        remedy = "write it elsewhere with -o FILE, or to stdout with -o -"
+        raise DirectoryUnusable(f"{path} cannot be written: {error.strerror}", remedy) from error

@@ -1,0 +1,60 @@
+"""report.html of a run, made by a process of its own: what it takes would hold the agent's loop, and its memory."""
+
+from __future__ import annotations
+
+import signal
+
+from agent.errors import Exit
+from agent.launch import Launch
+from agent.lifecycle.pod import Pod
+from agent.machine.api import Child
+
+REPORT = "report.html"
+MAKE_SECONDS = 60.0
+MOST_SAID = 2000
+
+
+class Reporting:
+    """`a4-agent report` on one result.json. What comes of it goes to the archive that is open at the beginning."""
+
+    def __init__(self, pod: Pod, result: str) -> None:
+        self._pod = pod
+        self._path = f"{result.removesuffix('.json')}.html"
+        self._said = b""
+        self._child: Child | None = None
+        self._give = pod.archives.expect(REPORT, self._kill)
+        argv = [pod.job.python, "-I", "-m", "agent", "report", result, "-o", self._path]
+        # matplotlib wants a directory for its list of fonts; the user's variables are none of its business.
+        env = {"PATH": pod.search_path(), "MPLCONFIGDIR": f"{pod.dir.path}/matplotlib"}
+        try:
+            self._child = pod.machine.start(Launch(argv, env, "/"), self._ended, self._output, emitted=False)
+        except OSError as error:
+            self._failed(str(error))
+            return
+        pod.machine.later(MAKE_SECONDS, self._kill)
+
+    def _output(self, stream: int, data: bytes) -> None:
+        self._said = (self._said + data)[-MOST_SAID:]
+
+    def _ended(self, status: int) -> None:
+        self._child = None
+        text = self._pod.machine.read(self._path) if status == 0 else None
+        if text is None:
+            self._failed(self._said.decode(errors="replace").strip() or f"it ended with {status}", status)
+        else:
+            self._give(text)
+
+    def _failed(self, why: str, status: int = 1) -> None:
+        say = self._pod.log.info if status == Exit.MISSING_PROGRAM else self._pod.log.warning
+        say(f"there is no {REPORT} of this run, but result.json is there: {why}")
+        self._give(None)
+
+    def _kill(self) -> None:
+        """It takes too long, or nobody waits for it any more."""
+        if self._child is not None:
+            self._child.signal(signal.SIGKILL)
+
+
+def make_report(pod: Pod, result: str) -> None:
+    """Begin to make report.html beside the result.json of this path, and store it when it is there."""
+    Reporting(pod, result)

@@ -1,0 +1,177 @@
+"""The sweeps of one run: a curve, a line in the overview and a table each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from agent.report.charts import Line
+from agent.report.grid import Cell, Column, Grid, grid, number
+from agent.report.result import Measured, Row, Sweep
+from agent.report.words import NONE, count_text, number_text, percent_text, size_text, speed_text
+
+
+@dataclass(frozen=True)
+class SweepView:
+    name: str
+    id: str
+    about: str
+    lines: tuple[Line, ...]
+    description: str
+    grid: Grid
+
+
+def sweep_views(sweeps: Sequence[Sweep]) -> tuple[SweepView, ...]:
+    return tuple(
+        SweepView(name, f"sweep-{number}", _about(sweep), _lines(sweep), _description(name, sweep), _rows(name, sweep))
+        for number, (name, sweep) in enumerate(zip(names(sweeps), sweeps, strict=True), 1)
+    )
+
+
+def names(sweeps: Sequence[Sweep]) -> list[str]:
+    """What tells the sweeps of a run apart: the collective, with type, operation and a number where that is needed."""
+    found: list[str] = []
+    for sweep in sweeps:
+        name = sweep.collective or "collective"
+        if sum(other.collective == sweep.collective for other in sweeps) > 1:
+            name = " ".join(filter(None, [name, sweep.type, sweep.redop if sweep.redop != "none" else ""]))
+        again = sum(re.fullmatch(re.escape(name) + r"( \(\d+\))?", other) is not None for other in found)
+        found.append(f"{name} ({again + 1})" if again else name)
+    return found
+
+
+def best(row: Row) -> float | None:
+    """GB/s of the placement that people quote: out of place, where it was measured."""
+    one = row.out_of_place or row.in_place
+    return one.busbw if one else None
+
+
+def overview(sweeps: Sequence[Sweep]) -> Grid | None:
+    """One line per sweep; None when there are none."""
+    if not sweeps:
+        return None
+    columns = [
+        Column("collective"),
+        number("ranks"),
+        Column("sizes"),
+        number("peak", "GB/s"),
+        Column("at"),
+        number("average", "GB/s"),
+        *(
+            [number("of baseline", "at the largest size"), number("least", "of baseline")]
+            if _any_baseline(sweeps)
+            else []
+        ),
+        number("wrong", "elements"),
+    ]
+    rows = [_line(name, sweep, _any_baseline(sweeps)) for name, sweep in zip(names(sweeps), sweeps, strict=True)]
+    return grid("Each collective in one line", columns, rows)
+
+
+def _any_baseline(sweeps: Sequence[Sweep]) -> bool:
+    return any(sweep.baseline for sweep in sweeps)
+
+
+def _line(name: str, sweep: Sweep, with_baseline: bool) -> list[Cell | str]:
+    speed, size = max(((best(row) or 0.0, row.size) for row in sweep.rows), default=(None, None))
+    ratios = [ratio for _, ratio in _ratios(sweep)]
+    compared = [percent_text(ratios[-1] if ratios else None), percent_text(min(ratios, default=None))]
+    return [
+        name,
+        str(sweep.ranks or "?"),
+        _sizes(sweep.rows),
+        speed_text(speed),
+        size_text(size) if size is not None else NONE,
+        speed_text(sweep.average_busbw),
+        *(compared if with_baseline else []),
+        _wrong(sum(row.wrong for row in sweep.rows), any(_checked(row) for row in sweep.rows)),
+    ]
+
+
+def _ratios(sweep: Sweep) -> list[tuple[int, float]]:
+    """(size, measured / baseline) where both are known, by size."""
+    baseline = sweep.baseline.busbw if sweep.baseline else {}
+    speeds = ((row.size, best(row)) for row in sweep.rows)
+    return [(size, speed / baseline[size]) for size, speed in speeds if speed is not None and baseline.get(size)]
+
+
+def _checked(row: Row) -> bool:
+    return any(one is not None and one.wrong is not None for one in (row.out_of_place, row.in_place))
+
+
+def _wrong(count: int, checked: bool) -> Cell:
+    if count:
+        return Cell(f"✗ {count}", "bad")
+    return Cell("0") if checked else Cell("not checked", "soft")
+
+
+def _sizes(rows: Sequence[Row]) -> str:
+    if not rows:
+        return NONE
+    first, last = size_text(rows[0].size), size_text(rows[-1].size)
+    return first if first == last else f"{first} to {last}"
+
+
+def _about(sweep: Sweep) -> str:
+    """What was measured how, in one line."""
+    iterations = [
+        count_text(sweep.iterations, "iteration") if sweep.iterations is not None else "",
+        f"{sweep.warmup} of warm-up" if sweep.warmup is not None else "",
+    ]
+    kind = " ".join(filter(None, [sweep.type, sweep.redop if sweep.redop != "none" else ""]))
+    ranks = count_text(sweep.ranks, "rank") if sweep.ranks else ""
+    baseline = f"baseline: {sweep.baseline.name} ({sweep.baseline.source})" if sweep.baseline else ""
+    return " · ".join(filter(None, [ranks, sweep.backend, kind, *iterations, baseline]))
+
+
+def _lines(sweep: Sweep) -> tuple[Line, ...]:
+    out = [(row.size, row.out_of_place) for row in sweep.rows]
+    inside = [(row.size, row.in_place) for row in sweep.rows]
+    curves = [
+        Line("baseline", sorted(sweep.baseline.busbw.items()), -1) if sweep.baseline else None,
+        Line("out-of-place", _points(out), 0, _wrong_sizes(out)),
+        Line("in-place", _points(inside), 1, _wrong_sizes(inside)),
+    ]
+    return tuple(curve for curve in curves if curve and curve.points)
+
+
+def _points(measured: Iterable[tuple[int, Measured | None]]) -> list[tuple[int, float]]:
+    return [(size, one.busbw) for size, one in measured if one]
+
+
+def _wrong_sizes(measured: Iterable[tuple[int, Measured | None]]) -> frozenset[int]:
+    return frozenset(size for size, one in measured if one and one.wrong)
+
+
+def _description(name: str, sweep: Sweep) -> str:
+    return f"Bus bandwidth of {name} over message size, {_sizes(sweep.rows)}; the numbers are in the table below"
+
+
+def _rows(name: str, sweep: Sweep) -> Grid:
+    placements = [
+        Column(f"{title} {what}", unit, "number")
+        for title in ("out-of-place", "in-place")
+        for what, unit in (("time", "µs"), ("algbw", "GB/s"), ("busbw", "GB/s"), ("wrong", ""))
+    ]
+    baseline = sweep.baseline.busbw if sweep.baseline else {}
+    ratios = dict(_ratios(sweep))
+    compared = [number("baseline", "GB/s"), number("of baseline")] if sweep.baseline else []
+    rows = (
+        [
+            size_text(row.size),
+            str(row.count),
+            *_placement(row.out_of_place),
+            *_placement(row.in_place),
+            *([speed_text(baseline.get(row.size)), percent_text(ratios.get(row.size))] if compared else []),
+        ]
+        for row in sweep.rows
+    )
+    return grid(f"{name}: time and bandwidth by size", [number("size"), number("count"), *placements, *compared], rows)
+
+
+def _placement(one: Measured | None) -> list[Cell | str]:
+    if one is None:
+        return [Cell(NONE, "soft")] * 4
+    wrong = _wrong(one.wrong or 0, True) if one.wrong is not None else Cell(NONE, "soft")
+    return [number_text(one.time), speed_text(one.algbw), speed_text(one.busbw), wrong]

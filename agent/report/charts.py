@@ -1,0 +1,193 @@
+"""Bandwidth over size as SVG. Only fixed words get into a picture: names from a result are in the page around it.
+
+Colours are drawn as placeholders and become the page's variables, so that one picture does for light and dark. The same
+input gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from agent.report.palette import SERIES
+from agent.report.words import size_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+WIDTH, HEIGHT = 400, 256
+"""Pixels at full scale. On the narrowest phones it is drawn at three quarters of this."""
+TEXT = 13.5
+GAP = 16.0
+"""Least distance of two labels, in pixels."""
+PX = 0.75
+"""Points per pixel."""
+DRAWN = [*SERIES, "reference", "bad", "grid", "line", "soft", "ink", "paper"]
+PLACEHOLDERS = {name: f"#a4{number:04x}" for number, name in enumerate(DRAWN)}
+MARKERS = "osD^vPX*"
+GLYPHS = "●□◆▲▽✚✖★"
+DASHES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (7, 2, 1.5, 2)), (0, (1.5, 1.3)))
+
+
+@dataclass(frozen=True)
+class Line:
+    """One curve: (bytes, GB/s) each. `wrong`: sizes at which results were wrong."""
+
+    label: str
+    points: Sequence[tuple[int, float]]
+    style: int = 0
+    """Number of the colour, marker and dashes; below 0 for a reference."""
+    wrong: frozenset[int] = frozenset()
+
+    @property
+    def drawn(self) -> list[tuple[int, float]]:
+        """What a logarithmic axis can show."""
+        return [(size, speed) for size, speed in self.points if size > 0 and math.isfinite(speed)]
+
+
+def bandwidth(lines: Sequence[Line], name: str, description: str) -> str:
+    """An <svg> with curves that are labelled at their ends; empty when there is nothing to draw.
+
+    `name` makes its ids different from those of other pictures on the page. `description` is for those who do not see.
+    """
+    lines = [line for line in lines if line.drawn]
+    if not lines:
+        return ""
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    settings = {"svg.fonttype": "none", "svg.hashsalt": name, "font.family": "DejaVu Sans", "axes.unicode_minus": False}
+    with rc_context(settings):  # type: ignore[arg-type]
+        figure = Figure(figsize=(WIDTH / 96, HEIGHT / 96), dpi=96, facecolor="none")
+        FigureCanvasSVG(figure)
+        labels = 20 + 7.4 * max(len(line.label) for line in lines)
+        left, bottom = 46 / WIDTH, 42 / HEIGHT
+        axes = figure.add_axes((left, bottom, 1 - left - labels / WIDTH, 1 - bottom - 24 / HEIGHT), facecolor="none")
+        _scales(axes, lines)
+        for line in lines:
+            _curve(axes, line)
+        _labels(axes, lines)
+        out = io.StringIO()
+        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    return _inlined(out.getvalue(), name, description)
+
+
+def _scales(axes: Axes, lines: Sequence[Line]) -> None:
+    sizes = [size for line in lines for size, _ in line.drawn]
+    low, high = math.log2(min(sizes)), math.log2(max(sizes))
+    room = max(0.5, (high - low) * 0.03)
+    axes.set_xscale("log", base=2)
+    axes.set_xlim(2 ** (low - room), 2 ** (high + room))
+    axes.set_ylim(0, 1.06 * max((speed for line in lines for _, speed in line.drawn), default=0) or 1)
+    ticks = _ticks(low, high)
+    axes.set_xticks(ticks, [size_text(round(tick), ("B", "K", "M", "G", "T", "P"), "") for tick in ticks])
+    axes.minorticks_off()
+    axes.locator_params(axis="y", nbins=5)
+    axes.tick_params(
+        length=0, pad=5, labelsize=TEXT * PX, labelcolor=PLACEHOLDERS["soft"], grid_color=PLACEHOLDERS["grid"]
+    )
+    axes.grid(True, linewidth=0.8)
+    axes.set_axisbelow(True)
+    for side, spine in axes.spines.items():
+        spine.set_visible(side == "bottom")
+        spine.set(color=PLACEHOLDERS["line"], linewidth=1)
+    words = {"fontsize": TEXT * PX, "color": PLACEHOLDERS["soft"], "transform": axes.transAxes}
+    axes.text(0, 1.03, "bus bandwidth, GB/s", ha="left", va="bottom", **words)  # type: ignore[arg-type]
+    axes.text(1, -0.135, "message size", ha="right", va="top", **words)  # type: ignore[arg-type]
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """At most six powers of two between two of them (given as exponents), evenly apart."""
+    first, last = math.ceil(low - 1e-9), math.floor(high + 1e-9)
+    if last < first:
+        return [2**low]
+    step = next(step for step in (1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 60) if (last - first) / step < 6 or step == 60)
+    return [2.0**power for power in range(last, first - 1, -step)][::-1]
+
+
+def _look(line: Line) -> dict[str, Any]:
+    if line.style < 0:
+        return {"color": PLACEHOLDERS["reference"], "linestyle": (0, (4, 3)), "linewidth": 1.3}
+    colour = PLACEHOLDERS[SERIES[line.style % len(SERIES)]]
+    hollow = {"markerfacecolor": PLACEHOLDERS["paper"], "markeredgewidth": 1.2} if line.style % 2 else {}
+    return {
+        "color": colour,
+        "linestyle": DASHES[line.style % len(DASHES)],
+        "linewidth": 1.7,
+        "marker": MARKERS[line.style % len(MARKERS)],
+        "markersize": 4.2,
+        **hollow,
+    }
+
+
+def _curve(axes: Axes, line: Line) -> None:
+    points = sorted(line.drawn)
+    axes.plot([size for size, _ in points], [speed for _, speed in points], **_look(line), clip_on=False)
+    wrong = [(size, speed) for size, speed in points if size in line.wrong]
+    if wrong:
+        marks = {"linestyle": "none", "marker": "x", "markersize": 9, "markeredgewidth": 2.4}
+        xs, ys = zip(*wrong, strict=True)
+        axes.plot(xs, ys, color=PLACEHOLDERS["bad"], **marks, clip_on=False, zorder=5)  # type: ignore[arg-type]
+
+
+def _labels(axes: Axes, lines: Sequence[Line]) -> None:
+    """Each at the height of its curve's last point, or as near as the others allow."""
+    top = axes.get_ylim()[1]
+    height = axes.get_position().height * HEIGHT
+    wanted = [sorted(line.drawn)[-1][1] / top * height for line in lines]
+    for line, y in zip(lines, spread(wanted, GAP, height), strict=True):
+        glyph = "┅" if line.style < 0 else GLYPHS[line.style % len(GLYPHS)]
+        axes.annotate(
+            f"{glyph} {line.label}",
+            (1, y / height),
+            xycoords="axes fraction",
+            xytext=(6, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=TEXT * PX,
+            color=_look(line)["color"],
+            parse_math=False,
+        )
+
+
+def spread(wanted: Sequence[float], gap: float, top: float) -> list[float]:
+    """Positions near the wanted ones, in their order, at least `gap` apart and, where they fit, from 0 to `top`."""
+    order = sorted(range(len(wanted)), key=lambda number: wanted[number])
+    placed: list[float] = []
+    for number in order:
+        placed.append(max(wanted[number], placed[-1] + gap if placed else 0.0))
+    limit = top
+    for at in range(len(placed) - 1, -1, -1):
+        placed[at] = min(placed[at], limit)
+        limit = placed[at] - gap
+    return [placed[order.index(number)] for number in range(len(wanted))]
+
+
+def _inlined(svg: str, name: str, description: str) -> str:
+    """The <svg> alone, as wide as its place, with the page's colours and font and with ids of its own."""
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(
+        r"<(metadata|style).*?</\1>\s*|(?<=<g) id=\"[^\"]*\"| transform=\"rotate\(-0 [^\"]*\"", "", svg, flags=re.DOTALL
+    )
+    box = re.search(r'viewBox="([^"]+)"', svg)
+    head = f'<svg viewBox="{box[1] if box else ""}" role="img" aria-label="{_attribute(description)}">'
+    svg = re.sub(r"<svg[^>]*>", lambda _: head, svg, count=1)
+    svg = re.sub(r"font: ([\d.]+)px [^;\"]+", r"font-size: \1px", svg)
+    svg = re.sub(r"font-family: [^;\"]+;? ?", "", svg)
+    svg = re.sub(r'((?:\bid|xlink:href|clip-path)="(?:url\()?#?)', rf"\g<1>{name}-", svg)
+    svg = svg.replace("xlink:href", "href")
+    svg = re.sub(r"(-?\d+\.\d{2})\d+", r"\1", svg)
+    for colour, placeholder in PLACEHOLDERS.items():
+        svg = svg.replace(placeholder, f"var(--{colour})")
+    return re.sub(r"\n\s*", "\n", svg).strip()
+
+
+def _attribute(text: str) -> str:
+    from html import escape
+
+    return escape(text, quote=True)

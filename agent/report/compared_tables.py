@@ -1,0 +1,94 @@
+"""Tables that several runs have in common, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from agent.report.grid import Cell, Column, Grid, grid, number
+from agent.report.model import numbers_of
+from agent.report.result import Result, Table
+from agent.report.words import NONE, decimals, median, number_text, ratio_text
+
+Key = tuple[object, ...]
+
+
+def compared_tables(labels: Sequence[str], results: Sequence[Result]) -> Iterable[tuple[str, Grid]]:
+    """(title, table) for every table that two runs or more have with the same columns.
+
+    First its columns in short; then, where the same rows are in all, row by row.
+    """
+    found = [{(table.name, table.columns): table for table in result.tables} for result in results]
+    for name in dict.fromkeys(name for one in found for name in one):
+        having = [(label, one[name]) for label, one in zip(labels, found, strict=True) if name in one]
+        tables = [table for _, table in having]
+        if len(having) < 2:
+            continue
+        keys = _keys(tables)
+        measured = [at for at in range(keys, len(tables[0].columns)) if any(_numbers(table, at) for table in tables)]
+        if measured:
+            those = [label for label, _ in having]
+            yield tables[0].title, _short(tables[0].title, those, tables, measured)
+            if keys and len(tables[0].rows) > 1:
+                yield tables[0].title, _row_by_row(those, tables, keys, measured)
+
+
+def _keys(tables: Sequence[Table]) -> int:
+    """How many of the first columns tell the rows apart and are the same in all tables; 0: none do."""
+    for count in range(1, len(tables[0].columns)):
+        found = [[row[:count] for row in table.rows] for table in tables]
+        if all(len(set(keys)) == len(keys) for keys in found):
+            return count if all(set(keys) == set(found[0]) for keys in found) else 0
+    return 0
+
+
+def _numbers(table: Table, at: int) -> list[float]:
+    return numbers_of([row[at] for row in table.rows])
+
+
+def _short(title: str, labels: Sequence[str], tables: Sequence[Table], measured: Sequence[int]) -> Grid:
+    columns = [Column("what"), Column("run"), number("least"), number("median"), number("greatest")]
+    columns.append(number(f"median / {labels[0]}"))
+    rows: list[list[Cell | str]] = []
+    for at in measured:
+        name, unit = tables[0].columns[at]
+        every = [_numbers(table, at) for table in tables]
+        places = decimals(value for values in every for value in values)
+        for label, values in zip(labels, every, strict=True):
+            rows.append(
+                [f"{name}{f' ({unit})' if unit else ''}", label, *_sums(values, places), _ratio(values, every[0])]
+            )
+    return grid(f"{title}, in short", columns, rows)
+
+
+def _sums(values: Sequence[float], places: int | None) -> list[str]:
+    if not values:
+        return [NONE] * 3
+    return [number_text(one, places) for one in (min(values), median(values), max(values))]
+
+
+def _ratio(values: Sequence[float], first: Sequence[float]) -> Cell:
+    if not values or not first or not median(first):
+        return Cell(NONE, "soft")
+    return Cell(ratio_text(median(values) / median(first)))
+
+
+def _row_by_row(labels: Sequence[str], tables: Sequence[Table], keys: int, measured: Sequence[int]) -> Grid:
+    names = tables[0].columns
+    columns = [Column(name, unit) for name, unit in names[:keys]]
+    columns += [number(f"{names[at][0]} {label}", names[at][1]) for at in measured for label in labels]
+    rows = [{row[:keys]: row for row in table.rows} for table in tables]
+    places = {at: decimals(value for table in tables for value in _numbers(table, at)) for at in measured}
+    return grid(
+        f"{tables[0].title}, row by row",
+        columns,
+        (
+            [*(_text(part) for part in key), *(_text(one[key][at], places[at]) for at in measured for one in rows)]
+            for key in rows[0]
+        ),
+    )
+
+
+def _text(value: str | float | bool | None, places: int | None = None) -> str:
+    if isinstance(value, bool) or value is None:
+        return NONE if value is None else "yes" if value else "no"
+    return value if isinstance(value, str) else number_text(value, places)

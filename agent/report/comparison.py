@@ -1,0 +1,233 @@
+"""Several runs side by side: what was set differently, and what came of it. The first named run is the measure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agent.report.bandwidth import best, names
+from agent.report.charts import Line
+from agent.report.compared_tables import compared_tables
+from agent.report.grid import Cell, Column, Grid, grid, number
+from agent.report.model import Heading, Pairs, TableView, facts, heading
+from agent.report.result import Result, Sweep
+from agent.report.words import duration_text, median, ratio_text, size_text, speed_text
+
+MOST_NODES = 8
+"""Nodes that a cell lists; the others are counted."""
+SHOWN_FACTS = ("workload", "job", "pods × slots", "began", "took")
+
+
+@dataclass(frozen=True)
+class ComparedRun:
+    label: str
+    result: Result
+    heading: Heading
+    facts: Pairs
+
+
+@dataclass(frozen=True)
+class ComparedSweep:
+    """One collective. `lines` have GB/s out of place, where that was measured; `summary` the ratio over all sizes."""
+
+    name: str
+    id: str
+    lines: tuple[Line, ...]
+    description: str
+    summary: tuple[str, ...]
+    grid: Grid
+
+
+@dataclass(frozen=True)
+class ComparisonPage:
+    title: str
+    runs: tuple[ComparedRun, ...]
+    settings: Grid | None
+    """None: nothing was set differently."""
+    given: Grid | None
+    """What a4-agent itself gave the programs differently, as it does in every run."""
+    sweeps: tuple[ComparedSweep, ...]
+    tables: tuple[TableView, ...]
+
+
+def comparison_page(results: Sequence[Result]) -> ComparisonPage:
+    labels = labels_of(len(results))
+    runs = [
+        ComparedRun(label, result, heading(result.verdict), [pair for pair in facts(result) if pair[0] in SHOWN_FACTS])
+        for label, result in zip(labels, results, strict=True)
+    ]
+    counts = {word: sum(run.heading.word == word for run in runs) for word in ("failed", "ended", "passed")}
+    verdicts = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+    return ComparisonPage(
+        title=f"{len(runs)} runs: {verdicts}",
+        runs=tuple(runs),
+        settings=_settings_grid("What was set differently", labels, differing([settings(one) for one in results])),
+        given=_settings_grid("What a4-agent set differently", labels, differing([given(one) for one in results])),
+        sweeps=tuple(_sweeps(labels, results)),
+        tables=tuple(TableView(title, grid) for title, grid in compared_tables(labels, results)),
+    )
+
+
+def labels_of(count: int) -> list[str]:
+    """A, B, …, Z, then numbers."""
+    return [chr(65 + at) if at < 26 else str(at + 1) for at in range(count)]
+
+
+def settings(result: Result) -> dict[str, str]:
+    """What a person or a cluster chose: name → value. Ids of the run itself do not count as differences."""
+    launch = result.launch
+    found = {
+        "workload": result.workload,
+        "arguments": shlex.join(result.args),
+        "pods": str(len(result.pods)),
+        "GPUs per pod": str(result.slots),
+        "nodes in rank order": _nodes([pod.node for pod in result.pods]),
+        "order from": result.source,
+        "fabric profile": result.profile[0] if result.profile else "",
+        "time limit": duration_text(result.timeout) if result.timeout else "",
+        "limit of silence": duration_text(result.stall) if result.stall else "",
+        "command": shlex.join(launch.argv) if launch else "",
+        "directory": launch.cwd if launch else "",
+    }
+    found |= {f"version of {name}": value for name, value in result.versions.items()}
+    if launch:
+        found |= {f"${name}": value for name, value in launch.environment.items() if name not in launch.added}
+    return {name: _neutral(value, result) for name, value in found.items()}
+
+
+def given(result: Result) -> dict[str, str]:
+    launch = result.launch
+    if launch is None:
+        return {}
+    chosen = {f"${name}": value for name, value in launch.environment.items() if name in launch.added}
+    return {name: _neutral(value, result) for name, value in chosen.items()}
+
+
+def _neutral(value: str, result: Result) -> str:
+    for own, words in ((result.run, "<run>"), (result.epoch, "<epoch>"), (result.job, "<job>")):
+        if len(own) > 3:
+            value = value.replace(own, words)
+    return value
+
+
+def _nodes(nodes: Sequence[str]) -> str:
+    more = f", … {len(nodes) - MOST_NODES} more" if len(nodes) > MOST_NODES else ""
+    return ", ".join(nodes[:MOST_NODES]) + more
+
+
+def differing(found: Sequence[Mapping[str, str]]) -> dict[str, list[str | None]]:
+    """Name → value in each run (None: not set), of those that are not the same in all."""
+    every = dict.fromkeys(name for one in found for name in one)
+    values = {name: [one.get(name) for one in found] for name in every}
+    return {name: row for name, row in values.items() if len({value or "" for value in row}) > 1}
+
+
+def _settings_grid(caption: str, labels: Sequence[str], found: Mapping[str, Sequence[str | None]]) -> Grid | None:
+    if not found:
+        return None
+    columns = [Column("setting"), *(Column(label, "", "code") for label in labels)]
+    rows: list[list[Cell | str]] = [[name, *(_value(value, row[0]) for value in row)] for name, row in found.items()]
+    return grid(caption, columns, rows)
+
+
+def _value(value: str | None, first: str | None) -> Cell:
+    if not value:
+        return Cell("not set" if value is None else "empty", "soft")
+    return Cell(value, "" if value == first else "odd")
+
+
+def _sweeps(labels: Sequence[str], results: Sequence[Result]) -> Iterable[ComparedSweep]:
+    found = [dict(zip(names(result.sweeps), result.sweeps, strict=True)) for result in results]
+    for at, name in enumerate(dict.fromkeys(name for one in found for name in one), 1):
+        speeds = [_speeds(one[name]) if name in one else {} for one in found]
+        yield ComparedSweep(
+            name,
+            f"compared-{at}",
+            tuple(
+                Line(label, sorted(run.items()), no) for no, (label, run) in enumerate(zip(labels, speeds, strict=True))
+            ),
+            f"Bus bandwidth of {name} over size in runs {', '.join(labels)}; the numbers are in the table below",
+            _summary(labels, speeds),
+            _speeds_grid(name, labels, speeds),
+        )
+
+
+def _speeds(sweep: Sweep) -> dict[int, float]:
+    """Size in bytes → GB/s."""
+    return {row.size: speed for row in sweep.rows if (speed := best(row)) is not None}
+
+
+def ratios(speeds: Sequence[Mapping[int, float]], at: int) -> dict[int, float]:
+    """Size → the run's speed by that of the first run, where both were measured."""
+    first = speeds[0]
+    return {size: speed / first[size] for size, speed in sorted(speeds[at].items()) if first.get(size)}
+
+
+def _summary(labels: Sequence[str], speeds: Sequence[Mapping[int, float]]) -> tuple[str, ...]:
+    """One line for each run after the first."""
+    lines = []
+    for at in range(1, len(labels)):
+        found = ratios(speeds, at)
+        if not found:
+            lines.append(f"{labels[at]} / {labels[0]}: no size in common")
+            continue
+        worst, largest = min(found, key=lambda size: found[size]), max(found)
+        lines.append(
+            f"{labels[at]} / {labels[0]}: median {ratio_text(median(found.values()))}, "
+            f"least {ratio_text(found[worst])} at {size_text(worst)}, "
+            f"{ratio_text(found[largest])} at {size_text(largest)}"
+        )
+    return tuple(lines)
+
+
+def _speeds_grid(name: str, labels: Sequence[str], speeds: Sequence[Mapping[int, float]]) -> Grid:
+    columns = [number("size"), *(number(label, "GB/s") for label in labels)]
+    columns += [number(f"{label} / {labels[0]}") for label in labels[1:]]
+    compared = [ratios(speeds, at) for at in range(1, len(labels))]
+    rows: list[list[Cell | str]] = [
+        [
+            size_text(size),
+            *(speed_text(one.get(size)) for one in speeds),
+            *(_ratio(one.get(size)) for one in compared),
+        ]
+        for size in sorted({size for one in speeds for size in one})
+    ]
+    return grid(f"{name}: bus bandwidth by size", columns, rows)
+
+
+def _ratio(ratio: float | None) -> Cell:
+    tone = "soft" if ratio is None else "bad" if ratio <= 0.95 else "good" if ratio >= 1.05 else ""
+    return Cell(ratio_text(ratio), tone)
+
+
+def comparison_json(results: Sequence[Result]) -> dict[str, Any]:
+    """The same for programs. Lists by run follow the order of `runs`; null: not set, not measured."""
+    found = [dict(zip(names(result.sweeps), result.sweeps, strict=True)) for result in results]
+    return {
+        "version": 1,
+        "runs": [
+            {
+                "run": one.run,
+                "job": one.job,
+                "workload": one.workload,
+                "status": one.verdict.status,
+                "code": one.verdict.code,
+            }
+            for one in results
+        ],
+        "settings": differing([settings(one) for one in results]),
+        "busbw": {
+            name: _speeds_json([_speeds(one[name]) if name in one else {} for one in found])
+            for name in dict.fromkeys(name for one in found for name in one)
+        },
+    }
+
+
+def _speeds_json(speeds: Sequence[Mapping[int, float]]) -> list[dict[str, Any]]:
+    compared = [ratios(speeds, at) for at in range(len(speeds))]
+    return [
+        {"size": size, "busbw": [one.get(size) for one in speeds], "ratio": [one.get(size) for one in compared]}
+        for size in sorted({size for one in speeds for size in one})
+    ]

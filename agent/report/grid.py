@@ -1,0 +1,74 @@
+"""Tables as the page draws them: text in cells, and what the text means for its look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+MOST_ROWS = 2000
+"""Of one table on the page; result.json has them all."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """`tone`: good, bad, warn or soft; always beside words or a sign that say the same."""
+
+    text: str
+    tone: str = ""
+
+
+@dataclass(frozen=True)
+class Column:
+    """`kind`: text, number (flushed right) or code."""
+
+    name: str
+    unit: str = ""
+    kind: str = "text"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows that belong together; the heading is empty where there is but one group."""
+
+    heading: str
+    rows: tuple[tuple[Cell, ...], ...]
+
+
+@dataclass(frozen=True)
+class Grid:
+    caption: str
+    columns: tuple[Column, ...]
+    groups: tuple[Group, ...]
+    foot: tuple[tuple[Cell, ...], ...] = ()
+    note: str = ""
+
+    @property
+    def length(self) -> int:
+        return sum(len(group.rows) for group in self.groups)
+
+
+def number(name: str, unit: str = "") -> Column:
+    return Column(name, unit, "number")
+
+
+def code(name: str) -> Column:
+    return Column(name, "", "code")
+
+
+def grid(
+    caption: str,
+    columns: Sequence[Column],
+    rows: Iterable[Sequence[Cell | str]],
+    foot: Iterable[Sequence[Cell | str]] = (),
+    note: str = "",
+) -> Grid:
+    """A table of one group, cut at MOST_ROWS and saying so."""
+    all_rows = cells(rows)
+    if len(all_rows) > MOST_ROWS:
+        cut = f"The first {MOST_ROWS} of {len(all_rows)} rows; result.json has them all."
+        note = f"{note} {cut}".strip()
+    return Grid(caption, tuple(columns), (Group("", all_rows[:MOST_ROWS]),), cells(foot), note)
+
+
+def cells(rows: Iterable[Sequence[Cell | str]]) -> tuple[tuple[Cell, ...], ...]:
+    return tuple(tuple(one if isinstance(one, Cell) else Cell(one) for one in row) for row in rows)

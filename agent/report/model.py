@@ -1,0 +1,178 @@
+"""What the page of one run says, as values; only their look is left to the template."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agent.report.bandwidth import SweepView, overview, sweep_views
+from agent.report.grid import Cell, Column, Grid, grid
+from agent.report.places import differences_grid, order_grid, order_words, pods_grid, shared_inventory
+from agent.report.result import Result, Started, Table, Verdict
+from agent.report.startup import Startup, startup
+from agent.report.words import NONE, count_text, decimals, duration_text, median, moment_text, number_text
+
+SYMBOLS = {"passed": "✓", "failed": "✗", "ended": "■"}
+TONES = {"passed": "good", "failed": "bad", "ended": "ended"}
+GATES = {"passed": "good", "failed": "bad", "not judged": "warn"}
+FEWEST_SUMMED = 4
+"""Rows from which on a table gets its least, median and greatest values."""
+Pairs = list[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Heading:
+    """The verdict: sign, word and tone."""
+
+    symbol: str
+    word: str
+    tone: str
+
+
+@dataclass(frozen=True)
+class TableView:
+    title: str
+    grid: Grid
+
+
+@dataclass(frozen=True)
+class RunPage:
+    title: str
+    heading: Heading
+    result: Result
+    facts: Pairs
+    reasons: list[str]
+    gate: tuple[str, str, str] | None
+    """(tone, status, reason)"""
+    sweeps: tuple[SweepView, ...]
+    overview: Grid | None
+    tables: tuple[TableView, ...]
+    order: Grid
+    order_words: list[str]
+    startup: Startup | None
+    pods: Grid
+    shared: Pairs
+    differences: Grid | None
+    command: str
+    added: Pairs
+    environment: Pairs
+
+
+def run_page(result: Result) -> RunPage:
+    launch = result.launch
+    return RunPage(
+        title=title(result),
+        heading=heading(result.verdict),
+        result=result,
+        facts=facts(result),
+        reasons=[reason for reason in result.verdict.reasons if reason not in _said(result.verdict)],
+        gate=_gate(result),
+        sweeps=sweep_views(result.sweeps),
+        overview=overview(result.sweeps),
+        tables=tuple(TableView(table.title, table_grid(table)) for table in result.tables),
+        order=order_grid(result),
+        order_words=order_words(result),
+        startup=startup(result),
+        pods=pods_grid(result),
+        shared=shared_inventory(result),
+        differences=differences_grid(result),
+        command=shlex.join(launch.argv) if launch else "",
+        added=_environment(launch, added=True),
+        environment=_environment(launch, added=False),
+    )
+
+
+def _said(verdict: Verdict) -> str:
+    return f"{verdict.what}\n{verdict.why}"
+
+
+def _gate(result: Result) -> tuple[str, str, str] | None:
+    """Without its reason where the verdict has told it already."""
+    if result.gate is None:
+        return None
+    status, reason = result.gate
+    told = reason in _said(result.verdict) or reason in result.verdict.reasons
+    return GATES.get(status, "warn"), status, "" if told else reason
+
+
+def heading(verdict: Verdict) -> Heading:
+    return Heading(SYMBOLS[verdict.status], verdict.status, TONES[verdict.status])
+
+
+def title(result: Result) -> str:
+    """The verdict first: it is what a tab shows."""
+    verdict = result.verdict
+    code = f" ({verdict.code})" if verdict.code else ""
+    return f"{SYMBOLS[verdict.status]} {verdict.status}{code}: {result.run}" + (
+        f" · {result.job}" if result.job else ""
+    )
+
+
+def facts(result: Result) -> Pairs:
+    """What a reader wants to know first, with its name; what is not known is left out."""
+    ranks = len(result.pods) * result.slots
+    limits = [(result.timeout, "time"), (result.stall, "silence")]
+    pairs = [
+        ("workload", result.workload),
+        ("arguments", shlex.join(result.args)),
+        ("job", result.job),
+        ("run", result.run),
+        ("pods × slots", f"{len(result.pods)} × {result.slots} = {count_text(ranks, 'rank')}"),
+        ("began", moment_text(result.since)),
+        ("took", duration_text(result.until - result.since)),
+        ("asked for by", result.by),
+        ("fabric profile", f"{result.profile[0]} ({result.profile[1]})" if result.profile else ""),
+        ("limits", ", ".join(f"{words} {duration_text(limit)}" for limit, words in limits if limit)),
+        ("epoch", result.epoch),
+        ("a4-agent", "" if "a4-agent" in result.versions else result.agent),
+    ]
+    return [(name, value) for name, value in pairs if value]
+
+
+def table_grid(table: Table) -> Grid:
+    """A table of result.json; numbers flushed right, with least, median and greatest below."""
+    numeric = [_is_numeric([row[at] for row in table.rows]) for at in range(len(table.columns))]
+    columns = [
+        Column(name, unit, "number" if right else "text")
+        for (name, unit), right in zip(table.columns, numeric, strict=True)
+    ]
+    places = [decimals(numbers_of([row[at] for row in table.rows])) for at in range(len(columns))]
+    rows = ([_cell(value, places[at]) for at, value in enumerate(row)] for row in table.rows)
+    return grid(table.title, columns, rows, _sums(table, numeric, places))
+
+
+def _sums(table: Table, numeric: Sequence[bool], places: Sequence[int | None]) -> list[list[Cell | str]]:
+    """Lines with the least, median and greatest of each column that was measured. The first is what they are called."""
+    columns = [numbers_of([row[at] for row in table.rows]) if numeric[at] else [] for at in range(len(numeric))]
+    measured = [bool(table.columns[at][1]) and bool(columns[at]) for at in range(len(columns))]
+    if len(table.rows) < FEWEST_SUMMED or not any(measured) or measured[0]:
+        return []
+    kinds = (("least", min), ("median", median), ("greatest", max))
+    return [
+        [words, *(number_text(kind(columns[at]), places[at]) if measured[at] else "" for at in range(1, len(columns)))]
+        for words, kind in kinds
+    ]
+
+
+def numbers_of(values: Sequence[object]) -> list[float]:
+    return [value for value in values if isinstance(value, (int, float)) and not isinstance(value, bool)]
+
+
+def _is_numeric(values: Sequence[object]) -> bool:
+    given = [value for value in values if value is not None]
+    return bool(given) and len(numbers_of(given)) == len(given)
+
+
+def _cell(value: str | float | bool | None, places: int | None) -> Cell:
+    if value is None:
+        return Cell(NONE, "soft")
+    if isinstance(value, bool):
+        return Cell("✓ yes", "") if value else Cell("✗ no", "bad")
+    return Cell(value if isinstance(value, str) else number_text(value, places))
+
+
+def _environment(launch: Started | None, added: bool) -> Pairs:
+    if launch is None:
+        return []
+    return sorted((name, value) for name, value in launch.environment.items() if (name in launch.added) == added)

@@ -1,0 +1,57 @@
+"""Results as one HTML file that needs nothing else: no network, no script, no font of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING
+
+from agent.report import charts, palette
+from agent.report.comparison import comparison_page
+from agent.report.model import run_page
+from agent.report.result import Result
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from markupsafe import Markup
+
+UNSEEN = dict.fromkeys((*range(9), 11, 12, *range(14, 32), *range(127, 160)), "�")
+"""Control characters: no HTML may have them, and a terminal that shows the file must not obey them."""
+
+
+def render_run(result: Result) -> str:
+    """The page of one run. Raises ImportError where Jinja2 or matplotlib is missing."""
+    return _render("report.html.j2", page=run_page(result))
+
+
+def render_comparison(results: Sequence[Result]) -> str:
+    """The page that compares these runs, the first of which is the measure. Raises ImportError as `render_run`."""
+    return _render("comparison.html.j2", page=comparison_page(results))
+
+
+def _render(template: str, **values: object) -> str:
+    text = _environment().get_template(template).render(**values)
+    return text.encode("utf-8", "replace").decode().translate(UNSEEN)
+
+
+@cache
+def _environment() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("agent.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals["light"] = palette.variables(palette.LIGHT)
+    environment.globals["dark"] = palette.variables(palette.DARK)
+    environment.globals["chart"] = _chart
+    return environment
+
+
+def _chart(lines: Sequence[charts.Line], name: str, description: str) -> Markup:
+    from markupsafe import Markup
+
+    return Markup(charts.bandwidth(lines, name, description))  # of our own words, or escaped there

@@ -1,0 +1,149 @@
+"""Who stands where: the order of the ranks by place, and the pods one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from agent.decide.location import LEVELS
+from agent.report.grid import Cell, Column, Grid, Group, cells, code, grid, number
+from agent.report.result import Pod, Result
+from agent.report.words import NONE, count_text, pods_text
+
+MOST_COLUMNS = 6
+"""Of what differs from pod to pod, beside the columns that every report has."""
+
+
+def order_grid(result: Result) -> Grid:
+    """Ranks by place, a group per block."""
+    depth = _depth(result)
+    levels = _levels(depth)
+    grouped = 2 if depth >= 2 else 0
+    columns = [number("ranks"), number("pod"), code("node"), *map(code, levels[grouped:])]
+    groups, rank = [], 0
+    for place, members in groupby(result.pods, key=lambda pod: pod.place[:grouped]):
+        pods = list(members)
+        rows = [_order_row(pod, rank + number, result.slots, depth, grouped) for number, pod in enumerate(pods)]
+        heading = _heading(place, levels, rank, pods, result.slots) if grouped else ""
+        groups.append(Group(heading, cells(rows)))
+        rank += len(pods)
+    return Grid("Ranks by place", tuple(columns), tuple(groups))
+
+
+def order_words(result: Result) -> list[str]:
+    """Sentences on the order: where the places came from, and how near neighbours in rank are."""
+    if not result.pods:
+        return []
+    if not _depth(result):
+        return ["No places are known: ranks follow the pod index."]
+    levels = _levels(_depth(result))
+    counts = [
+        count_text(len({pod.place[: level + 1] for pod in result.pods if len(pod.place) > level}), name)
+        for level, name in enumerate(levels)
+    ]
+    words = [
+        f"{count_text(len(result.pods), 'pod')} in {', '.join(counts)}; places from {result.source or 'the pods'}."
+    ]
+    return words + _crossings(result, levels)
+
+
+def _crossings(result: Result, levels: Sequence[str]) -> list[str]:
+    if len(levels) < 2:
+        return []
+    blocks = [pod.place[:2] for pod in result.pods]
+    runs = [place for place, _ in groupby(blocks)]
+    name = levels[1]
+    if len(runs) == 1:
+        return [f"All are in one {name}."]
+    split = len(runs) - len(set(runs))
+    crossings = count_text(len(runs) - 1, "pair")
+    sentence = f"{crossings} of neighbours in rank {'is' if len(runs) == 2 else 'are'} in different {name}s"
+    return [f"{sentence}: {count_text(split, name)} split." if split else f"{sentence}, the least possible."]
+
+
+def _depth(result: Result) -> int:
+    return max((len(pod.place) for pod in result.pods), default=0)
+
+
+def _levels(depth: int) -> tuple[str, ...]:
+    """GCE's older attribute has three levels: cluster, rack, host."""
+    return ("cluster", "rack", "host") if depth == 3 else LEVELS[:depth]
+
+
+def _heading(place: Sequence[str], levels: Sequence[str], rank: int, pods: Sequence[Pod], slots: int) -> str:
+    where = ", ".join(f"{level} {part}" for level, part in reversed(list(zip(levels, place, strict=False))))
+    last = (rank + len(pods)) * slots - 1
+    return f"{where or 'place unknown'} · {count_text(len(pods), 'pod')}, ranks {rank * slots}–{last}"
+
+
+def _order_row(pod: Pod, node_rank: int, slots: int, depth: int, grouped: int) -> list[Cell | str]:
+    rest = (*pod.place[grouped:], *[NONE] * (depth - max(len(pod.place), grouped)))
+    return [ranks(node_rank, slots), str(pod.index), pod.node, *rest]
+
+
+def ranks(node_rank: int, slots: int) -> str:
+    """Of the pod with this place in the plan."""
+    first = node_rank * slots
+    return str(first) if slots == 1 else f"{first}–{first + slots - 1}"
+
+
+def pods_grid(result: Result) -> Grid:
+    """The pods in rank order, with the inventory that is not the same on all."""
+    names = [name for name in _inventory(result) if not _same(result, name)]
+    columns = [number("pod"), Column("status"), number("ranks"), code("name"), code("node"), code("address")]
+    columns += map(code, names[:MOST_COLUMNS])
+    left = len(names) - MOST_COLUMNS
+    rows = (_pod_row(pod, rank, result.slots, names[:MOST_COLUMNS]) for rank, pod in enumerate(result.pods))
+    note = f"{count_text(left, 'more value')} differ from pod to pod: see result.json." if left > 0 else ""
+    return grid("Pods in rank order", columns, rows, note=note)
+
+
+def _pod_row(pod: Pod, rank: int, slots: int, names: Sequence[str]) -> list[Cell | str]:
+    found = (pod.inventory.get(name, NONE) for name in names)
+    short = pod.name.split(".")[0]
+    return [str(pod.index), _status(pod), ranks(rank, slots), short, pod.node, pod.address, *found]
+
+
+def _status(pod: Pod) -> Cell:
+    process = _process(pod.status)
+    if pod.lost:
+        return Cell(f"✗ lost: {pod.lost}" + (f" ({process})" if pod.status is not None else ""), "bad")
+    return Cell(process, "soft") if pod.status is None else Cell(process, "bad" if pod.status else "")
+
+
+def _process(status: int | None) -> str:
+    if status is None:
+        return "no process"
+    if status < 0:
+        return f"✗ signal {-status}"
+    return f"✗ exit {status}" if status else "✓ exit 0"
+
+
+def shared_inventory(result: Result) -> list[tuple[str, str]]:
+    """What is the same on all pods, once."""
+    if not result.pods:
+        return []
+    domains = {pod.name.partition(".")[2] for pod in result.pods}
+    domain = [("domain", *domains)] if len(domains) == 1 and domains != {""} else []
+    same = [name for name in _inventory(result) if _same(result, name)]
+    return domain + [(name, result.pods[0].inventory[name]) for name in same]  # type: ignore[return-value]
+
+
+def _inventory(result: Result) -> list[str]:
+    return list(dict.fromkeys(name for pod in result.pods for name in pod.inventory))
+
+
+def _same(result: Result, name: str) -> bool:
+    return len({pod.inventory.get(name) for pod in result.pods}) == 1
+
+
+def differences_grid(result: Result) -> Grid | None:
+    """What differed between pods where it should not; None for nothing."""
+    if not result.differences:
+        return None
+    rows: list[list[Cell | str]] = [
+        [one.what, one.usual, Cell(value, "warn"), pods_text(pods)]
+        for one in result.differences
+        for value, pods in one.odd.items()
+    ]
+    return grid("What differed", [Column("what"), code("most pods"), code("instead"), Column("on")], rows)

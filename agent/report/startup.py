@@ -1,0 +1,139 @@
+"""The start of every pod, phase by phase, from the earliest start on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from agent.report.result import Pod, Result
+from agent.report.words import duration_text, median
+
+FIRST = "agent-started"
+PHASES = {
+    "sshd-listening": "sshd listens",
+    "facts-ready": "facts known",
+    "coordinator-connected": "coordinator connected",
+    "peers-ready": "all peers there",
+    "plan-ready": "plan there",
+    "process-started": "process started",
+    "ranks-ready": "all ranks found",
+}
+"""What ends each stretch of a bar, in the order of the numbers that the bars bear."""
+END = "process-ended"
+OWN = (FIRST, "sshd-listening", "facts-ready", "coordinator-connected")
+"""Phases that a pod reaches by itself. The coordinator does not connect to itself."""
+MOST_BARS = 32
+SLOWEST = 8
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Part of a bar: `phase` counts from 1; where it begins and how long it is, in percent of the whole."""
+
+    phase: int
+    left: float
+    width: float
+
+
+@dataclass(frozen=True)
+class Bar:
+    label: str
+    node: str
+    stretches: tuple[Stretch, ...]
+    ready: str
+    """When the pod itself was ready; what comes later is waiting for others, or common to all."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """When the pods reached a phase. `left` to `right` and `middle` are percents of the whole."""
+
+    phase: int
+    words: str
+    first: str
+    middle: str
+    last: str
+    last_pod: str
+    left: float
+    center: float
+    width: float
+
+
+@dataclass(frozen=True)
+class Startup:
+    total: str
+    phases: tuple[Spread, ...]
+    bars: tuple[Bar, ...]
+    aggregated: bool
+    """There are too many pods for a bar each: `bars` are of the slowest."""
+    ran: str
+    """How long the processes ran, in words; empty when that is not known."""
+
+
+def startup(result: Result) -> Startup | None:
+    """None when no pod said when it reached two phases."""
+    marks = {pod.index: _marks(pod) for pod in result.pods}
+    times = [time for reached in marks.values() for _, time in reached]
+    if not times or max(times) <= min(times):
+        return None
+    zero, whole = min(times), max(times) - min(times)
+    pods = [pod for pod in result.pods if marks[pod.index]]
+    aggregated = len(pods) > MOST_BARS
+    if aggregated:
+        pods = sorted(pods, key=lambda pod: -_ready(pod))[:SLOWEST]
+    spreads = [_spread(number, name, result.pods, zero, whole) for number, name in enumerate(PHASES, 1)]
+    bars = [_bar(pod, marks[pod.index], zero, whole) for pod in pods]
+    found = tuple(spread for spread in spreads if spread)
+    return Startup(duration_text(whole), found, tuple(bars), aggregated, _ran(result.pods))
+
+
+def _marks(pod: Pod) -> list[tuple[str, float]]:
+    """The start and the phases that this pod reached, by time."""
+    names = (FIRST, *PHASES)
+    return sorted(((name, pod.phases[name]) for name in names if name in pod.phases), key=lambda mark: mark[1])
+
+
+def _bar(pod: Pod, marks: Sequence[tuple[str, float]], zero: float, whole: float) -> Bar:
+    numbers = list(PHASES)
+    stretches = tuple(
+        Stretch(numbers.index(name) + 1, _percent(before - zero, whole), _percent(time - before, whole))
+        for (_, before), (name, time) in pairwise(marks)
+        if name in PHASES and time > before
+    )
+    return Bar(f"pod {pod.index}", pod.node, stretches, duration_text(_ready(pod) - zero))
+
+
+def _ready(pod: Pod) -> float:
+    own = [pod.phases[name] for name in OWN if name in pod.phases]
+    return max(own or [time for _, time in _marks(pod)])
+
+
+def _spread(number: int, name: str, pods: Sequence[Pod], zero: float, whole: float) -> Spread | None:
+    reached = sorted((pod.phases[name] - zero, pod.index) for pod in pods if name in pod.phases)
+    if not reached:
+        return None
+    first, (last, pod) = reached[0][0], reached[-1]
+    middle = median(time for time, _ in reached)
+    return Spread(
+        phase=number,
+        words=PHASES[name],
+        first=duration_text(first),
+        middle=duration_text(middle),
+        last=duration_text(last),
+        last_pod=f"pod {pod}",
+        left=_percent(first, whole),
+        center=_percent(middle, whole),
+        width=_percent(last - first, whole),
+    )
+
+
+def _ran(pods: Sequence[Pod]) -> str:
+    spans = [
+        pod.phases[END] - pod.phases["process-started"] for pod in pods if {END, "process-started"} <= pod.phases.keys()
+    ]
+    return f"The processes then ran for {duration_text(max(spans))}." if spans else ""
+
+
+def _percent(part: float, whole: float) -> float:
+    return round(100 * part / whole, 3)

@@ -1,0 +1,181 @@
+"""`a4-agent report`, as people and the agent itself type it."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.commands.test_verbs import Shown, verb
+from tests.report.examples import collectives, compared, ddp, write
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory, in a pod whose run directory is beside it."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("A4_RUN_DIR", str(tmp_path / "run"))
+    return tmp_path / "here"
+
+
+def runs(here: Path) -> Path:
+    return here.parent / "run" / "runs"
+
+
+def test_beside_the_result(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = write(here / "results" / "result.json", ddp())
+    assert verb("report", "results/result.json") == 0
+    shown = capfd.readouterr()
+    assert (shown.out, shown.err) == ("", f"a4-agent: the report is in {path.parent}/report.html\n")
+    assert "<title>✓ passed: ddp-5f1c09" in (here / "results" / "report.html").read_text()
+    assert sorted(os.listdir(here / "results")) == ["report.html", "result.json"]
+
+
+def test_of_a_directory_into_a_file(here: Path, capsys: Shown) -> None:
+    write(here / "results" / "result.json", ddp())
+    (here / "page.html").write_text("old")
+    assert verb("report", "results", "-o", "page.html") == 0
+    assert "passed" in (here / "page.html").read_text()
+    assert os.listdir(here / "results") == ["result.json"]
+
+
+def test_to_stdout(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write(here / "result.json", ddp())
+    assert verb("report", ".", "-o", "-") == 0
+    shown = capfd.readouterr()
+    assert shown.out.startswith("<!doctype html>") and shown.out.endswith("</html>")
+    assert shown.err == ""
+    assert os.listdir(here) == ["result.json"]
+
+
+def test_from_stdin(here: Path, capsys: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(ddp())))
+    assert verb("report", "-") == 0
+    assert os.listdir(here) == ["report.html"]
+
+
+def test_of_a_run_of_this_pod(here: Path, capsys: Shown) -> None:
+    old = write(runs(here) / "ddp-1" / "result.json", ddp())
+    assert verb("report", "ddp-1") == 0
+    assert (old.parent / "report.html").exists()
+
+
+def test_of_the_newest_run(here: Path, capsys: Shown) -> None:
+    for number, name in enumerate(("ddp-2", "ddp-1", "exec-1")):
+        (runs(here) / name).mkdir(parents=True)
+        if name != "exec-1":
+            write(runs(here) / name / "result.json", ddp() | {"run": name})
+        os.utime(runs(here) / name, (number, number))
+    assert verb("report", "-o", "page.html") == 0
+    assert "<title>✓ passed: ddp-1" in (here / "page.html").read_text()
+
+
+def test_several_are_compared(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    paths = [str(write(here / str(number) / "result.json", data)) for number, data in enumerate(compared())]
+    assert verb("report", *paths) == 0
+    assert "3 runs: 1 failed, 2 passed" in (here / "comparison.html").read_text()
+    assert f"the report is in {here}/comparison.html" in capfd.readouterr().err
+
+
+def test_a_comparison_as_json(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    paths = [str(write(here / str(number) / "result.json", data)) for number, data in enumerate(compared())]
+    assert verb("report", "--json", *paths) == 0
+    assert json.loads(capfd.readouterr().out)["settings"]["$NCCL_IB_TC"] == ["52", "52", "0"]
+    assert verb("report", "--json", *paths[:2], "-o", "found.json") == 0
+    assert len(json.loads((here / "found.json").read_text())["runs"]) == 2
+    assert verb("report", "--json", paths[0]) == 2
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "words"),
+    [
+        ([], 2, "for example: a4-agent report results/result.json"),
+        (["no-such"], 66, "no-such is no file, no directory and no run"),
+        (["../etc"], 66, "../etc is no file"),
+        ([""], 66, "is no file"),
+        (["."], 66, ". has no result.json"),
+        (["gs://bucket/result.json"], 66, "gcloud storage cp gs://bucket/result.json"),
+        (["text"], 2, "text is not JSON"),
+        (["deep"], 2, "deep is not JSON"),
+        (["empty"], 2, "empty is not JSON"),
+        (["other"], 2, "other cannot be reported on: it is JSON, but no result"),
+        (["old"], 2, "old cannot be reported on: it has version 1"),
+        (["wrong"], 2, "wrong cannot be reported on: job is not a text"),
+        (["good", "old"], 2, "old cannot be reported on"),
+        (["good", "-o", "no/such/report.html"], 73, "write it elsewhere with -o FILE"),
+        (["good", "-o", "/proc/report.html"], 73, "/proc/report.html cannot be written"),
+        (["good", "-o", "/etc"], 73, "/etc cannot be written"),
+    ],
+)
+def test_errors(argv: list[str], code: int, words: str, here: Path, capsys: Shown) -> None:
+    write(here / "good", ddp())
+    write(here / "other", {"a": 1})
+    write(here / "old", {"version": 1, "run": "x"})
+    write(here / "wrong", ddp() | {"job": 7})
+    (here / "text").write_text("hello")
+    (here / "empty").write_text("")
+    (here / "deep").write_text("[" * 100_000)
+    before = sorted(os.listdir(here))
+    assert verb("report", *argv) == code
+    shown = capsys.readouterr()
+    assert words in shown.err
+    assert shown.out == ""
+    assert sorted(os.listdir(here)) == before
+
+
+@pytest.mark.parametrize(("library", "words"), [("jinja2", "needs Jinja2"), ("matplotlib", "needs matplotlib")])
+def test_without_its_libraries(
+    library: str, words: str, here: Path, capsys: Shown, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from agent.report.page import _environment
+
+    write(here / "result.json", collectives())
+    _environment.cache_clear()
+    for name in list(sys.modules):
+        if name.split(".")[0] == library:
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, library, None)
+    assert verb("report", ".") == 66
+    shown = capsys.readouterr().err
+    assert words in shown
+    assert "pip install 'a4-agent[report]'" in shown
+    assert os.listdir(here) == ["result.json"]
+
+
+def test_as_a_child_of_the_agent(here: Path) -> None:
+    """Without the pod's environment, without an agent, in a directory that says nothing."""
+    path = write(here / "result.json", collectives())
+    done = subprocess.run(
+        [sys.executable, "-m", "agent", "report", str(path), "-o", str(here / "report.html")],
+        env={"PYTHONPATH": str(ROOT)},
+        cwd="/",
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == f"a4-agent: the report is in {here}/report.html\n"
+
+
+@pytest.mark.parametrize("words", [["--help"], [], ["no-such"], ["--json", "a", "b"]])
+def test_it_starts_light(words: list[str], here: Path) -> None:
+    write(here / "a", ddp())
+    write(here / "b", ddp())
+    code = (
+        "import sys\nfrom agent.cli import main\n"
+        "try: main(['report', *sys.argv[1:]])\nexcept SystemExit: pass\n"
+        "print(*sys.modules, file=sys.stderr)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    argv = [sys.executable, "-c", code, *words]
+    done = subprocess.run(argv, capture_output=True, text=True, cwd=here, env=environment)
+    loaded = {name.split(".")[0] for name in done.stderr.split()}
+    assert "agent" in loaded
+    assert not loaded & {"matplotlib", "numpy", "jinja2", "markupsafe", "paramiko", "psutil", "asyncio", "logging"}

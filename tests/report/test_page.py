@@ -1,0 +1,197 @@
+"""The HTML itself: safe, whole, the same each time, with colours that can be read."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from agent.report import palette
+from agent.report.charts import DRAWN, PLACEHOLDERS, Line, bandwidth
+from agent.report.page import render_comparison, render_run
+from agent.report.reading import read_result
+from tests.report.examples import HOSTILE, compared, many, result, wrong_collectives
+from tests.report.pages import PAGES, rendered
+
+STYLE = (Path(__file__).parents[2] / "agent/report/templates/style.css").read_text()
+VOID = {"meta", "link", "br", "img", "input", "hr", "use", "path"}
+
+
+class Page(HTMLParser):
+    """Elements with their attributes, ids, text; complains of elements that are not closed."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self._open: list[str] = []
+        self.feed(html)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_page_is_whole(name: str) -> None:
+    page = Page(rendered(name))
+    assert page.all("html") == [{"lang": "en"}]
+    assert len(page.all("h1")) == len(page.all("title")) == len(page.all("main")) == 1
+    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    targets = re.findall(r'(?:href="#|url\(#)([^")]+)', rendered(name))
+    assert set(targets) <= set(ids)
+    assert len(page.all("caption")) == len(page.all("table"))
+    assert all(attributes.get("scope") in {"col", "row", "rowgroup"} for attributes in page.all("th"))
+    assert all(svg.get("role") == "img" and svg.get("aria-label") for svg in page.all("svg"))
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_nothing_comes_from_elsewhere(name: str) -> None:
+    page = Page(rendered(name))
+    assert {"script", "iframe", "object", "embed", "img"} & {tag for tag, _ in page.elements} == set()
+    for _, attributes in page.elements:
+        assert not any(attribute.startswith("on") for attribute in attributes)
+        for attribute in ("src", "href", "action"):
+            assert (attributes.get(attribute) or "#").startswith(("#", "data:,"))
+    assert re.findall(r"@import|https?://|url\((?!#)", rendered(name)) == []
+    assert "default-src 'none'" in rendered(name)
+
+
+@pytest.mark.parametrize("name", ["hostile", "hostile-comparison"])
+def test_text_stays_text(name: str) -> None:
+    html = rendered(name)
+    page = Page(html)
+    assert HOSTILE in "".join(page.text)
+    assert "<script" not in html
+    assert "{{" not in html.replace("{{ 7 * 7 }}", "")
+    assert not any(ord(character) < 32 and character not in "\t\n\r" for character in html)
+    html.encode()
+
+
+def test_two_renders_are_equal() -> None:
+    data = wrong_collectives()
+    assert render_run(read_result(data)) == render_run(read_result(data))
+    results = [read_result(one) for one in compared()]
+    assert render_comparison(results) == render_comparison(results)
+
+
+def test_the_page_of_many_pods_is_small() -> None:
+    assert len(rendered("many").encode()) < 1_500_000
+    assert len(render_run(read_result(many(1024))).encode()) < 4_000_000
+
+
+def test_what_a_reader_looks_for_is_there() -> None:
+    text = " ".join(" ".join(Page(rendered("wrong")).text).split())
+    for words in (
+        "failed",
+        "exit code 65",
+        "pod 3, a4-train-workload-0-3",
+        "a4-agent run --exclude 3 collectives",
+        "17 wrong elements on rank 27",
+        "torchrun --nnodes=4",
+        "NCCL_NET",
+        "2.28.9",
+        "570.133.20",
+    ):
+        assert words in text
+    assert text.index("failed") < text.index("workload")
+
+
+def test_runs_without_anything_are_pages_too() -> None:
+    html = render_run(read_result(result("none", [], launch=None, versions={})))
+    for words in ("No pod took part.", "Nothing was started.", "None is known."):
+        assert words in html
+
+
+# charts
+
+
+LINE = Line("A", [(8, 0.1), (2**20, 100.0)], 0)
+
+
+def test_nothing_to_draw() -> None:
+    assert bandwidth([], "x", "") == ""
+    assert bandwidth([Line("A", [(0, 1.0), (8, float("inf")), (9, float("nan"))])], "x", "") == ""
+
+
+@pytest.mark.parametrize("points", [[(8, 1.0)], [(8, 0.0), (16, 0.0)], [(1, 1.0), (2**62, 1e12)], [(3, 1.0), (5, 2.0)]])
+def test_odd_curves_are_drawn(points: list[tuple[int, float]]) -> None:
+    assert bandwidth([Line("A", points)], "x", "").startswith("<svg viewBox=")
+
+
+def test_pictures_of_one_page_share_no_id() -> None:
+    found = [set(re.findall(r'id="([^"]+)"', bandwidth([LINE], name, ""))) for name in ("one", "other")]
+    assert all(found) and not found[0] & found[1]
+
+
+def test_pictures_have_the_pages_colours() -> None:
+    svg = bandwidth([LINE, Line("baseline", LINE.points, -1), Line("B", LINE.points, 1, frozenset([8]))], "x", '<&">')
+    assert re.findall(r"#[0-9a-fA-F]{6}", svg) == []
+    assert {"--series-1", "--series-2", "--reference", "--bad", "--soft", "--grid"} <= set(re.findall(r"--[\w-]+", svg))
+    assert 'aria-label="&lt;&amp;&quot;&gt;"' in svg
+    assert "font-family" not in svg and "matplotlib" not in svg
+
+
+def test_more_curves_than_styles() -> None:
+    assert bandwidth([Line(str(n), LINE.points, n) for n in range(20)], "x", "").count("<text") > 20
+
+
+# colours
+
+
+def test_light_and_dark_have_the_same_names() -> None:
+    assert palette.LIGHT.keys() == palette.DARK.keys()
+    used = set(re.findall(r"var\(--([\w-]+)\)", STYLE)) - {"tone", "wash"}
+    assert used | set(PLACEHOLDERS) <= palette.LIGHT.keys()
+    assert set(DRAWN) == set(PLACEHOLDERS)
+    assert re.findall(r"#[0-9a-f]{3,6}\b", STYLE) == ["#fff"]  # paper that is printed on
+
+
+TEXT = ("ink", "soft", "link", "good", "bad", "warn", "ended")
+PAIRS = [
+    *((text, ground) for text in TEXT for ground in ("page", "paper")),
+    *((text, "raised") for text in ("ink", "soft", "bad", "warn", "good")),
+    *(("ink", f"{tone}-wash") for tone in ("good", "bad", "warn", "ended")),
+    ("warn", "warn-wash"),
+    *((name, "paper") for name in (*palette.SERIES, "reference")),
+    *(("on-phase", f"phase-{number}") for number in range(1, 8)),
+]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("text", "ground"), PAIRS)
+def test_text_can_be_read(text: str, ground: str, scheme: str) -> None:
+    """WCAG AA for text of any size."""
+    colours = palette.LIGHT if scheme == "light" else palette.DARK
+    assert palette.contrast(colours[text], colours[ground]) >= 4.5
+
+
+@pytest.mark.parametrize("scheme", [palette.LIGHT, palette.DARK], ids=["light", "dark"])
+@pytest.mark.parametrize("number", range(1, 8))
+def test_bars_can_be_seen(number: int, scheme: dict[str, str]) -> None:
+    """WCAG AA for what is no text."""
+    assert palette.contrast(scheme[f"phase-{number}"], scheme["raised"]) >= 3
+
+
+def test_contrast() -> None:
+    assert palette.contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert palette.contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)

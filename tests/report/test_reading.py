@@ -1,0 +1,122 @@
+"""The schema, the examples by it, and what is no result."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from agent.report.model import run_page
+from agent.report.reading import NotAResult, read_result
+from tests.report.examples import EXAMPLES, NOON, Json, collectives, compared, ddp, gated, lost
+
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs/result.schema.json").read_text())
+VALIDATOR = Draft202012Validator(SCHEMA)
+
+
+def test_the_schema_is_one() -> None:
+    Draft202012Validator.check_schema(SCHEMA)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples_are_valid_and_read(name: str) -> None:
+    data = EXAMPLES[name]()
+    VALIDATOR.validate(data)
+    result = read_result(data)
+    assert (result.run, len(result.pods), len(result.sweeps)) == (data["run"], len(data["pods"]), len(data["sweeps"]))
+
+
+def test_compared_examples_are_valid() -> None:
+    for data in compared():
+        VALIDATOR.validate(data)
+
+
+def test_what_is_read() -> None:
+    result = read_result(gated())
+    row = result.sweeps[0].rows[-1]
+    assert (row.size, row.count, row.wrong) == (2**33, 2**31, 0)
+    assert row.out_of_place is not None and 250 < row.out_of_place.busbw < 280
+    assert result.sweeps[0].baseline is not None
+    assert 2**33 in result.sweeps[0].baseline.busbw
+    assert result.gate is not None and result.gate[0] == "failed"
+    assert read_result(lost()).pods[2].lost == "not heard for 30 s"
+    assert (result.since, result.verdict.code) == (NOON, 65)
+
+
+def with_unknown_names(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: with_unknown_names(one) for name, one in value.items()} | {"a later name": "1"}
+    return [with_unknown_names(one) for one in value] if isinstance(value, list) else value
+
+
+def test_names_that_are_not_known_are_passed_over() -> None:
+    """Maps of names to numbers or lists are the exception: there a name is data."""
+    data = ddp()
+    later = with_unknown_names(data) | {"differences": []}
+    for old, new in zip(data["pods"], later["pods"], strict=True):
+        new["phases"] = old["phases"] | {"some-later-phase": NOON}
+    assert run_page(read_result(later)).startup == run_page(read_result(data)).startup
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        ([], "no result of a run"),
+        (None, "no result of a run"),
+        ({"a": 1}, "no result of a run"),
+        ({"version": 1, "run": "x"}, "version 1 of result.json, this a4-agent reads version 2: too old"),
+        ({"version": 3, "run": "x"}, "a newer a4-agent is needed"),
+        ({"version": True, "run": "x"}, "version True"),
+        ({"version": "2", "run": "x"}, "version '2'"),
+        ({"version": 2, "run": "x"}, "is missing"),
+    ],
+)
+def test_no_result_or_another_version(data: object, why: str) -> None:
+    with pytest.raises(NotAResult, match=why):
+        read_result(data)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "why"),
+    [
+        (["job"], 7, "job is not a text"),
+        (["verdict", "status"], "fine", "verdict.status is 'fine', not one of passed, failed, ended"),
+        (["verdict", "code"], "0", "verdict.code is not a whole number"),
+        (["verdict", "code"], True, "verdict.code is not a whole number"),
+        (["pods"], {}, "pods is not a list"),
+        (["pods", 1, "phases"], [], r"pods\[1\].phases is not an object"),
+        (["pods", 1, "phases", "facts-ready"], "x", r"pods\[1\].phases.facts-ready is not a number"),
+        (["sweeps", 0, "rows", 3, "in_place"], 4.0, r"sweeps\[0\].rows\[3\].in_place is not an object"),
+        (["sweeps", 0, "rows", 3, "in_place", "busbw"], None, r"in_place.busbw is not a number"),
+        (["order"], None, "order is not an object"),
+        (["tables"], [{"name": "t", "title": "", "columns": [], "rows": [[1]]}], r"tables\[0\].rows\[0\] has 1 cells"),
+        (
+            ["tables"],
+            [{"name": "t", "title": "", "columns": [], "rows": [[{}]]}],
+            r"rows\[0\]\[0\] is not a text, a num",
+        ),
+    ],
+)
+def test_what_is_used_is_checked(path: list[Any], value: object, why: str) -> None:
+    data = copy.deepcopy(collectives())
+    at: Any = data
+    for name in path[:-1]:
+        at = at[name]
+    at[path[-1]] = value
+    with pytest.raises(NotAResult, match=why):
+        read_result(data)
+
+
+@pytest.mark.parametrize("name", sorted(SCHEMA["required"]))
+def test_every_missing_name_is_named(name: str) -> None:
+    data: Json = ddp()
+    del data[name]
+    if name == "record":  # the only one that the report does not use
+        read_result(data)
+    else:
+        with pytest.raises(NotAResult, match=f"{name} is missing|no result"):
+            read_result(data)
