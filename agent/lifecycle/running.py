@@ -25,6 +25,8 @@ ANSWER_SECONDS = 7.0
 EVIDENCE_SECONDS = 12.0
 """For every pod to say what hangs, before it is ended."""
 MOST_WHY = 6000
+LEAST_SECONDS = 0.01
+"""Less than this is rounding, and no time to wait."""
 
 
 class Run:
@@ -264,7 +266,7 @@ class Run:
         # What workers print is known with their next beat.
         late = beat_seconds(settings.lease, settings.nnodes) if self.indices != [0] else 0.0
         left = limit + late - (self._machine.now() - self._printed())
-        if left <= 0:
+        if left < LEAST_SECONDS:
             self._hit(f"the limit of {limit:g} s without a line of output")
         else:
             self._after(left, lambda: self._look_for_silence(limit))
