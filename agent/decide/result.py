@@ -30,6 +30,10 @@ class Findings:
     """Moments of the whole run, such as `ranks-ready`, in seconds since 1970."""
     record: Mapping[str, Any] = field(default_factory=dict)
     """What the workload's programs said of themselves."""
+    profile: Mapping[str, str] | None = None
+    """The fabric profile: `name`, and `why` it was chosen."""
+    gate: Mapping[str, Any] | None = None
+    """How the speed was judged: `status`, `reason`; None: it was not."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +95,8 @@ class RunResult:
             "limits": limits,
             "tables": list(self.findings.tables),
             "sweeps": list(self.findings.sweeps),
-            "profile": None,
-            "gate": None,
+            "profile": self.findings.profile,
+            "gate": self.findings.gate,
             "record": dict(self.findings.record),
         }
 

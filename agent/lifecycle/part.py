@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from agent.decide.ending import exit_code
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 MOST_RECORD = 2 << 20
 """Characters: a message of the control channel has a limit."""
 MOST_ERROR = 64 << 10
+MOST_NOTES = 16 << 20
+"""Bytes of each file that the workload inspects."""
 LOOK_SECONDS = 5.0
 PROGRESS_SECONDS = 10.0
 """Of silence, after which a run that knows what it does says so."""
@@ -52,6 +54,8 @@ class PartEnd:
     """When the process was started and had ended, in seconds since 1970."""
     launch: Mapping[str, Any] | None = None
     """What was started; on the lead."""
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    """What the workload found in this pod's files of the run."""
     ranks: Mapping[int, RankEnd] = field(default_factory=dict)
     stuck: bool = False
 
@@ -151,6 +155,7 @@ class Part:
         pod.write(context.hostfile, hostfile(names, context.spec.per_node or context.plan.slots))
         pod.write(context.hostfile_one_per_node, hostfile(names, 1))
         pod.make_dir(context.ranks_dir, 0o700)
+        pod.make_dir(context.notes_dir, 0o700)
         launch = self._workload.launch(context)
         if launch is not None and launch.port:
             self._check_port(launch.port)
@@ -206,7 +211,8 @@ class Part:
             return
         for stream in self._streams:
             self._print(stream, self._streams[stream].finish())
-        self._finish(self._part_end(status) if self._has_process else PartEnd(ranks=self._ranks()))
+        end = self._part_end(status) if self._has_process else PartEnd()
+        self._finish(replace(end, ranks=self._ranks(), notes=self._notes()))
 
     def _part_end(self, status: int) -> PartEnd:
         code = exit_code(status)
@@ -217,12 +223,16 @@ class Part:
             record=self._record()[:MOST_RECORD] if leads else "",
             output=self._tail.text() if leads or (code and self._workload.fail_fast) else "",
             error=self._torch_error() if code else "",
-            ranks=self._ranks(),
             stuck=self._stuck,
             began=self._began,
             ended=self._machine.wall(),
             launch=self._described() if leads else None,
         )
+
+    def _notes(self) -> Mapping[str, Any]:
+        files = self._machine.read_tails(self.context.notes_dir, MOST_NOTES)
+        noted: Mapping[str, Any] = self._pod.log.masker.value(self._workload.inspect(self.context, files))
+        return noted
 
     def _torch_error(self) -> str:
         return self._pod.log.masked(self._machine.read(self.context.torch_error) or "")[:MOST_ERROR]

@@ -247,6 +247,7 @@ class Run:
             statuses={index: end.status for index, end in self.ends.items() if end.status is not None},
             ranks=ranks,
             lost=dict(self.lost),
+            notes={index: end.notes for index, end in self.ends.items() if end.notes},
             first=self._first,
             failures={index: FailedPart(end.output, end.error) for index, end in failed.items()},
             cause=self._cause,

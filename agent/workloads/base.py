@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from agent.decide.ending import JobEnd
 from agent.decide.mpirun import Mpi as Mpi
@@ -62,6 +62,11 @@ class RunContext:
     def record(self) -> str:
         """File of the rank programs' record, on the lead."""
         return f"{self.run_dir}/record.jsonl"
+
+    @property
+    def notes_dir(self) -> str:
+        """Directory on each pod for files of the run that `inspect` reads when the part is over."""
+        return f"{self.run_dir}/notes"
 
     @property
     def torch_error(self) -> str:
@@ -128,6 +133,8 @@ class Outcome:
     """Completion index of the pod whose process was heard to fail first."""
     failures: Mapping[int, FailedPart] = field(default_factory=dict)
     """What is known of the processes that failed: completion index → their last words."""
+    notes: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    """What `Workload.inspect` made of each pod's files: completion index → that."""
     cause: JobEnd | None = None
     """Why the run was ended before its own end, if it was."""
     stuck: bool = False
@@ -176,6 +183,9 @@ class Workload(Protocol):
     def progress(self, record: str) -> str:
         """What is being done now, by the ranks' record; empty when nobody knows."""
 
+    def inspect(self, context: RunContext, files: Mapping[str, str]) -> Mapping[str, Any]:
+        """What this pod's files in `context.notes_dir` (name → text) say, as small JSON; the coordinator gets it."""
+
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
         """The verdict over the whole run, as seen by the coordinator."""
 
@@ -193,3 +203,6 @@ class Plain:
 
     def progress(self, record: str) -> str:
         return ""
+
+    def inspect(self, context: RunContext, files: Mapping[str, str]) -> Mapping[str, Any]:
+        return {}

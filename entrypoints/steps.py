@@ -1,0 +1,145 @@
+"""Run several commands one after the other: steps.py STEPS
+
+STEPS is a JSON list of objects: "name"; "argv"; "env", variables on top of this process's own; "ends", text at the
+beginning of a line of stdout after which the command has nothing more to do; "record", a file in which a line with
+"step": "end" says the same. Open MPI 5.0.11 on a busy machine sometimes does not end then: it has 10 s, and is ended.
+
+Before each command "# a4-agent: step NAME" goes to stdout, so that what follows can be told apart; all else is passed
+on as it comes. The first command that does not end with 0 is the last. Exit status: that of the last command, 128 + n
+for signal n; of one that was ended because it hung, 0.
+
+The file A4_RECORD gets JSON, one object per line, flushed:
+
+  {"step": "begin", "name": "all_reduce", "number": 2, "of": 3, "time": …}
+  {"step": "done", "name": "all_reduce", "status": 0, "seconds": 12.3, "stuck": false}    status negative: a signal
+
+Signals go to the whole process group: this program waits for the command's end and begins no further one.
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+LOOK_SECONDS = 1.0
+ENDING_SECONDS = 10.0
+KILL_SECONDS = 3.0
+MOST_LINE = 4096
+"""Bytes of a line that are looked at."""
+SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+
+
+class Record:
+    """The record file; without a path nothing is written."""
+
+    def __init__(self, path: str) -> None:
+        self.file = open(path, "w", encoding="utf-8") if path else None  # noqa: SIM115
+
+    def write(self, step: str, **values: object) -> None:
+        if self.file:
+            self.file.write(json.dumps({"step": step, **values}) + "\n")
+            self.file.flush()
+
+
+class Command:
+    """One command from its start to its end."""
+
+    def __init__(self, step: dict[str, Any]) -> None:
+        self.ends = step.get("ends", "").encode()
+        self.record = step.get("record", "")
+        self.line = b""
+        self.ended_at: float | None = None
+        """When it said that it had nothing more to do."""
+        self.stuck = False
+        self.process = subprocess.Popen(
+            step["argv"], env={**os.environ, **step.get("env", {})}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+        )
+
+    def wait(self) -> int:
+        """Pass on what it prints, until it has ended; its status."""
+        assert self.process.stdout is not None
+        stream = self.process.stdout.fileno()
+        while True:
+            ready, _, _ = select.select([stream], [], [], LOOK_SECONDS)
+            if ready:
+                data = os.read(stream, 65536)
+                if not data:
+                    break
+                self.pass_on(data)
+            elif self.process.poll() is not None:
+                break  # something that it left behind holds its stdout
+            self.look()
+        return self.process.wait()
+
+    def pass_on(self, data: bytes) -> None:
+        write(data)
+        *lines, rest = (self.line + data).split(b"\n")
+        self.line = rest[:MOST_LINE]
+        if self.ends and any(line.startswith(self.ends) for line in lines):
+            self.ended_at = self.ended_at or time.monotonic()
+
+    def look(self) -> None:
+        """One that has said its end has some time to come to it."""
+        if self.ended_at is None and self.record and has_ended(self.record):
+            self.ended_at = time.monotonic()
+        if self.ended_at is not None and not self.stuck and time.monotonic() - self.ended_at > ENDING_SECONDS:
+            self.stuck = True
+            print(f"a4-agent: it said its end {ENDING_SECONDS:.0f} s ago and hangs: it is ended", file=sys.stderr)
+            self.end()
+
+    def end(self) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(KILL_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+
+
+def has_ended(record: str) -> bool:
+    try:
+        with open(record, encoding="utf-8", errors="replace") as file:
+            return '"step": "end"' in file.read()
+    except OSError:
+        return False
+
+
+def write(data: bytes) -> None:
+    try:
+        while data:
+            data = data[os.write(1, data) :]
+    except OSError:
+        pass  # nobody reads it any more
+
+
+def main() -> int:
+    steps: list[dict[str, Any]] = json.loads(sys.argv[1])
+    told: list[int] = []
+    for number in SIGNALS:
+        signal.signal(number, lambda number, frame: told.append(number))
+    record = Record(os.environ.get("A4_RECORD", ""))
+    status = 0
+    for count, step in enumerate(steps, 1):
+        name = step["name"]
+        record.write("begin", name=name, number=count, of=len(steps), time=time.time())
+        write(f"# a4-agent: step {name}\n".encode())
+        begin = time.monotonic()
+        command = Command(step)
+        status = command.wait()
+        seconds = round(time.monotonic() - begin, 3)
+        record.write("done", name=name, status=status, seconds=seconds, stuck=command.stuck)
+        if command.stuck:
+            status = 0
+        if status or told:
+            break
+    return 128 - status if status < 0 else status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
