@@ -282,9 +282,10 @@ class Part:
         """To all who follow. It is no output of the process: limits of silence do not count it."""
         if self.over or self._stopped:
             return
-        self._machine.later(PROGRESS_SECONDS, self._say_progress)
         now = self._machine.now()
-        doing = self._workload.progress(self._record()) if now - self.printed >= PROGRESS_SECONDS else ""
+        left = self.printed + PROGRESS_SECONDS - now
+        self._machine.later(left if left > 0 else PROGRESS_SECONDS, self._say_progress)
+        doing = self._workload.progress(self._record()) if left <= 0 else ""
         if doing:
             text = self._pod.log.masked(f"a4-agent: {self.run_id}, {now - self._begun_at:.0f} s: {doing}\n").encode()
             if self._spool is not None:

@@ -1,4 +1,4 @@
-"""`ddp` and `collectives` over four pods with gloo: real torchrun, real ranks, real failures, one result.json for all."""
+"""`ddp` and `collectives` over four pods with gloo: real torchrun, real ranks, real failures, one form of result."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "broadc
 ENV = {"A4_PYTHON": str(TORCH), "TORCH_NCCL_USE_COMM_NONBLOCKING": "0", "HF_TOKEN": "hf_canary_of_torch_workloads"}
 TALKATIVE_PYTHON = f"""#!/bin/sh
 # torch takes its time, longer on a busy machine: until the ranks are at work, rank 0's pod talks
-[ "$A4_NODE_RANK" != 0 ] || until grep -qs '"doing"' {RUN_DIR}/runs/*/record.jsonl; do echo starting; sleep 0.5; done &
+[ "$A4_NODE_RANK" != 0 ] || until grep -qs 'first call' {RUN_DIR}/runs/*/record.jsonl; do
+    echo starting
+    sleep 0.5
+done &
 exec {TORCH} "$@"
 """
 SABOTAGE = Path(__file__).with_name("programs") / "sabotage.py"
@@ -129,7 +132,7 @@ def test_a_hang_ends_at_the_limit_and_says_who_hangs_where(start: Start) -> None
 def test_a_pod_that_is_lost_is_75_and_not_the_connection_that_broke(start: Start) -> None:
     trial = start(4, arguments=("collectives", "--", "-n", "100000"), env={**ENV, "A4_LEASE_SECONDS": "5"})
     index = order_when_made(trial)[1]
-    trial.until(0, "grep -qs doing /run/a4-agent/runs/*/record.jsonl")
+    trial.until(0, "grep -qs 'first call' /run/a4-agent/runs/*/record.jsonl")
     trial.cluster.kill_pod(index)
     codes = trial.codes()
     assert {code for pod, code in codes.items() if pod != index} == {75}, f"{codes}\n{trial.log()}"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agent.decide.collectives import judge, parse_record
 from agent.decide.nccl_tests import Row, Sweep, busbw_factor, parse
 from tests.programs.conftest import ROOT, TOKEN, TORCH, Done, Torchrun
 
@@ -88,9 +90,10 @@ def check_record(done: Done) -> None:
     assert [(each["rank"], each["token"], each["device"], each["error"]) for each in ranks] == [
         (rank, TOKEN, "cpu", "") for rank in range(4)
     ]
-    doing = done.steps("doing")
-    assert [(each["number"], each["of"]) for each in doing] == [(n, 24) for n in range(1, 25)]
-    assert doing[7]["what"] == "all_gather, 256 KiB"
+    doing = [each for each in done.steps("doing") if each["of"] > 1]
+    assert [(each["number"], each["of"]) for each in doing] == [(n, 30) for n in range(1, 31)]
+    assert [each["what"] for each in doing[5:7]] == ["all_gather, first call", "all_gather, 16 bytes"]
+    assert doing[9]["what"] == "all_gather, 256 KiB"
     assert done.step("end")["finished"] == [0, 1, 2, 3]
 
 
@@ -108,6 +111,8 @@ def test_wrong_sums_are_found_and_the_sweep_goes_on(torchrun: Torchrun, tmp_path
     expected = {"step": "wrong", "collective": "all_reduce", "placement": "in-place", "ranks": {"2": 2}}
     assert done.steps("wrong") == [expected | {"size": 4096}, expected | {"size": 16384}]
     assert steps(done)[-1] == "end"
+    after = [later["step"] for line, later in pairwise(done.record) if line["step"] == "wrong"]
+    assert after == ["doing", "doing"], "what is done after it may hang, too"
 
 
 def test_a_rank_that_fails_ends_all(torchrun: Torchrun, tmp_path: Path) -> None:
@@ -137,6 +142,27 @@ def test_by_hand_without_what_the_backend_lacks(torchrun: Torchrun, tmp_path: Pa
     assert "# 1024 bytes, in-place: 1 of 4 iterations" in done.out
 
 
+def test_nothing_that_the_backend_has_is_a_wrong_result(torchrun: Torchrun, tmp_path: Path) -> None:
+    lacks = "raise RuntimeError('Backend gloo does not support it')"
+    done = torchrun("collectives.py", 2, "broadcast", env=with_fault(tmp_path, ["0", "1"], "broadcast", lacks))
+    assert done.code != 0 and "exitcode  : 65" in done.err
+    assert done.errors == {}
+    assert "# Nothing was tested: gloo has none of broadcast" in done.out
+    assert steps(done) == ["start", "ranks", "left-out", "end"]
+    record = parse_record("".join(json.dumps(line) + "\n" for line in done.record))
+    verdict = judge(record, [], [TOKEN], 2, ["pod-0"])
+    assert verdict.code == 65
+    assert verdict.reasons == ["nothing was tested: broadcast is left out: Backend gloo does not support it"]
+
+
+def test_no_memory_names_rank_device_and_size(torchrun: Torchrun, tmp_path: Path) -> None:
+    fault = "import torch; zeros = torch.zeros; torch.zeros = lambda size, **how: zeros(1 << 60, **how)"
+    done = torchrun("collectives.py", 2, "all_reduce", env=with_fault(tmp_path, ["1"], "all_gather", fault))
+    message = done.errors[1]["message"]["message"]
+    assert "out of memory on cpu of rank 1: no room for two buffers of 16 MiB" in message
+    assert done.record[-1]["what"] == "memory for two buffers of 16 MiB"
+
+
 USAGE = {
     "--tests all_reduce,reduce": "no test reduce: there are all_reduce, all_gather",
     "-b 1M -e 1K": "minbytes 1048576 is more than maxbytes 1024",
@@ -164,36 +190,36 @@ cpu = torch.device("cpu")
 by_hand = {"sum": torch.add, "prod": torch.mul, "min": torch.minimum, "max": torch.maximum}
 
 def reduced(op, ranks):
-    rows = collectives.Values(op, ranks, torch.int64, cpu).raw(list(range(ranks)), 7)
+    rows = operations.Values(op, ranks, torch.int64, cpu).raw(list(range(ranks)), 7)
     unnoticed = int(rows.sum(0).equal(rows[1:].sum(0)))
-    for name, kind in collectives.TYPES.items():
+    for name, kind in operations.TYPES.items():
         found, *rest = rows.to(kind)
         for row in rest:
             found = by_hand[op](found, row)
-        expected = collectives.Values(op, ranks, kind, cpu).reduced(7)
-        wrong = collectives.count_wrong(found, expected, 0, 0.0)
-        yield name, op, ranks, wrong, unnoticed, int(expected.eq(collectives.NEVER).sum())
+        expected = operations.Values(op, ranks, kind, cpu).reduced(7)
+        wrong = operations.count_wrong(found, expected, 0, 0.0)
+        yield name, op, ranks, wrong, unnoticed, int(expected.eq(operations.NEVER).sum())
 
-collectives.BLOCK = 5  # periods: not only one comparison
+operations.BLOCK = 5  # periods: not only one comparison
 
 def moved(length, offset):
-    period = collectives.Values("", 4, torch.float32, cpu).moved(3, 1)
+    period = operations.Values("", 4, torch.float32, cpu).moved(3, 1)
     buffer = torch.zeros(length)
-    collectives.fill(buffer, period, offset)
+    operations.fill(buffer, period, offset)
     whole = torch.zeros(length + offset)
-    collectives.fill(whole, period)
+    operations.fill(whole, period)
     same = bool(buffer.equal(whole[offset:]))
-    shifted = collectives.count_wrong(buffer, period, offset + 4096, 0.0)
+    shifted = operations.count_wrong(buffer, period, offset + 4096, 0.0)
     buffer[::1000] = float("nan")
-    tolerant = collectives.count_wrong(buffer, period, offset, 0.5)
-    return [same, shifted, collectives.count_wrong(buffer, period, offset, 0.0), tolerant, -(-length // 1000)]
+    tolerant = operations.count_wrong(buffer, period, offset, 0.5)
+    return [same, shifted, operations.count_wrong(buffer, period, offset, 0.0), tolerant, -(-length // 1000)]
 
-counted = {name: [each.count(size, 3, 4) for size in (1, 100, 4096)] for name, each in collectives.COLLECTIVES.items()}
+counted = {name: [each.count(size, 3, 4) for size in (1, 100, 4096)] for name, each in operations.COLLECTIVES.items()}
 result = {
     "reduced": [each for op in by_hand for ranks in (2, 33, 300) for each in reduced(op, ranks)],
     "moved": [moved(*case) for case in ((1, 0), (4093, 5), (10_000, 4093), (100_000, 123_456))],
     "counts": counted,
-    "narrow": [collectives.narrow(value, 6) for value in (0.01234, 1.5, 375.26, 1234.56, 123456.7, 12345678)],
+    "narrow": [operations.narrow(value, 6) for value in (0.01234, 1.5, 375.26, 1234.56, 123456.7, 12345678)],
 }
 print(json.dumps(result))
 """
@@ -217,13 +243,14 @@ PREPARED = """
 import contextlib, io, json, os, sys
 import torch
 import collectives
+import collective_operations as operations
 
-one = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
+os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", LOCAL_WORLD_SIZE="1")
 
 def ending(words):
     with contextlib.redirect_stderr(io.StringIO()) as shown:
         try:
-            collectives.arguments(words.split(), one)
+            collectives.arguments(words.split())
         except SystemExit as end:
             return end.code, shown.getvalue()
     return 0, ""

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from agent.decide.ddp import judge, parse_record, table
 from tests.programs.conftest import TOKEN, Torchrun
 
@@ -121,3 +123,11 @@ def test_a_rank_that_fails_waits_for_nobody(torchrun: Torchrun, tmp_path: Path) 
     record = parse_record(lines(done.record))
     assert record.ranks and record.wrong is None and record.finished is None
     assert judge(record, [TOKEN], 3, ["pod-0"]).code is None
+
+
+@pytest.mark.parametrize("program", ["ddp.py", "collectives.py"])
+def test_wrong_usage_is_said_once(torchrun: Torchrun, program: str) -> None:
+    done = torchrun(program, 2, "--timeout-seconds", "0")
+    assert done.code == 1 and "exitcode  : 2" in done.err
+    assert done.err.count("usage:") == 1
+    assert done.err.count("'0' is no whole number from 1 on") == 1
