@@ -23,7 +23,7 @@ PROGRAMS="/usr/bin/ssh:openssh-client /usr/bin/ssh-keygen:openssh-client /usr/sb
 # Parts of glibc: they must be of one version with the program loader, which is that machine's.
 GLIBC="ld-linux*|libc.so.*|libm.so.*|libdl.so.*|librt.so.*|libpthread.so.*|libresolv.so.*|libutil.so.*|libanl.so.*"
 # Of the extra `test`: what a test runs with. Not what judges style, or looks at reports in a browser.
-TEST_PACKAGES="hypothesis pytest pytest-xdist"
+TEST_PACKAGES="hypothesis jsonschema pytest pytest-xdist"
 
 say() { echo "portable-tools: $*" >&2; }
 
