@@ -9,20 +9,10 @@ from typing import Any
 from agent.decide import torch_record
 from agent.decide.connectivity import Verdict
 from agent.decide.nccl_tests import Sweep
-from agent.decide.result import table as result_table
 from agent.decide.tables import render
 from agent.decide.torch_record import Reader, TorchRecord, at_most, rank_on
 
 PLACEMENTS = ("out-of-place", "in-place")
-COLUMNS = {
-    "collective": "",
-    "largest": "bytes",
-    "busbw there": "GB/s",
-    "best busbw": "GB/s",
-    "average": "GB/s",
-    "wrong": "elements",
-}
-
 Place = tuple[str, int, str]
 """Collective, size in bytes, placement."""
 
@@ -79,14 +69,8 @@ def summary(sweeps: Sequence[Sweep]) -> str:
     return "best busbw: " + ", ".join(parts) if parts else "nothing was measured"
 
 
-def tables(sweeps: Sequence[Sweep]) -> list[dict[str, Any]]:
-    """The `tables` of result.json; empty when nothing was measured. Of two placements the faster one counts."""
-    rows = [_summary_row(sweep) for sweep in sweeps if sweep.rows]
-    return [result_table("collectives", "Bus bandwidth of collectives", COLUMNS, rows)] if rows else []
-
-
 def table(sweeps: Sequence[Sweep]) -> str:
-    """The same for people; empty when nothing was measured."""
+    """A line per collective, for people; empty when nothing was measured. Of two placements the faster one counts."""
     rows = [_summary_row(sweep) for sweep in sweeps if sweep.rows]
     heads = ["collective", "largest size", "busbw there (GB/s)", "best (GB/s)", "average (GB/s)", "wrong"]
     texts = [[row[0], size_text(row[1]), *map(_speed, row[2:5]), _count(row[5])] for row in rows]
@@ -153,7 +137,7 @@ def _untold(record: CollectivesRecord, sweeps: Sequence[Sweep], planned: Sequenc
 
 
 def _summary_row(sweep: Sweep) -> list[Any]:
-    """A row of COLUMNS, with None for what is not known."""
+    """A row of the table, with None for what is not known."""
     last = max(sweep.rows, key=lambda row: row.size)
     counts = [cell.wrong for row in sweep.rows for cell in row.placements() if cell.wrong is not None]
     best = max(_speeds(sweep), default=None)

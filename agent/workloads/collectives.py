@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.decide.collectives import as_json, judge, parse_record, summary, table, tables, warnings
+from agent.decide.collectives import as_json, judge, parse_record, summary, table, warnings
 from agent.decide.nccl_tests import parse
 from agent.decide.torch_record import parse_record as parse_common
 from agent.decide.torch_record import phases, progress
@@ -16,6 +16,7 @@ LOG = "collectives-test.log"
 class Collectives(Plain):
     name = "collectives"
     kind: Kind = "everywhere"
+    uses_fabric = True
     stall_seconds = 1800.0
     output_bytes = 1 << 20
     """Six tables, each with a line for each of a thousand ranks."""
@@ -35,7 +36,6 @@ class Collectives(Plain):
         lines = [f"{end.what}; {summary(sweeps)}" if end.code == 0 else f"collectives: {summary(sweeps)}"]
         findings = Findings(
             reasons=verdict.reasons,
-            tables=tables(sweeps),
             sweeps=[sweep.to_json() for sweep in sweeps],
             versions=record.versions,
             phases=phases(record),
