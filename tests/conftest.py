@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -39,6 +40,13 @@ def without_pod(patch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name in POD_NAMES or name.startswith(POD_PREFIXES):
             patch.delenv(name)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def signals_as_usual() -> None:
+    """Under nohup, or in the background of a script, they are ignored, and by all that is started too."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -37,11 +37,11 @@ def test_connectivity(start: Start, ompi5: Path, kind: str) -> None:
     trial = start(4, gpus_per_pod=2, **launch_of(kind, ompi5, "connectivity"))
     all_codes(trial, 0)
     result = results(trial)
-    assert result["end"]["code"] == 0
-    assert result["data"]["mpirun"].startswith(f"{kind}.")
-    assert result["data"]["finished"] == list(range(8))
-    assert len(result["data"]["pairs"]) == 4
-    assert all(pair["bandwidth_gb_s"] > 0 and pair["latency_us"] > 0 for pair in result["data"]["pairs"])
+    assert result["verdict"]["code"] == 0
+    assert result["record"]["mpirun"].startswith(f"{kind}.")
+    assert result["record"]["finished"] == list(range(8))
+    assert len(result["record"]["pairs"]) == 4
+    assert all(pair["bandwidth_gb_s"] > 0 and pair["latency_us"] > 0 for pair in result["record"]["pairs"])
     log = trial.cluster.read(0, f"{RUN_DIR}/results/connectivity-test.log")
     assert f"8 ranks on 4 pods (Open MPI {kind}." in log
     assert "8 ranks on 4 pods" in trial.cluster.logs(0, "out")
@@ -51,7 +51,7 @@ def test_connectivity(start: Start, ompi5: Path, kind: str) -> None:
 def test_connectivity_on_one_pod(start: Start, ompi5: Path, kind: str) -> None:
     trial = start(1, gpus_per_pod=2, **launch_of(kind, ompi5, "connectivity"))
     all_codes(trial, 0)
-    assert results(trial)["data"]["finished"] == [0, 1]
+    assert results(trial)["record"]["finished"] == [0, 1]
 
 
 SCRIPT = """\

@@ -77,7 +77,7 @@ def test_a_results_directory_that_breaks_for_a_while_holds_nothing_up_and_nothin
         assert [line for line in kept if " a4-agent [" not in line] == workload
         assert f"is stored in {RESULTS} again" in said
         assert "could not be stored" not in said
-    assert json.loads(stored(trial, 0, "result.json"))["end"]["code"] == 0
+    assert json.loads(stored(trial, 0, "result.json"))["verdict"]["code"] == 0
 
 
 @pytest.mark.parametrize(
@@ -177,11 +177,11 @@ def test_every_run_has_results_of_its_own(start: Start) -> None:
             assert f"run with {code}\n" in log
             assert f"run with {2 - code}\n" not in log
         result = json.loads(trial.cluster.read(0, f"{directory}/result.json"))
-        assert (result["job"], result["workload"], result["pods"]) == ("my-job", "script", [0, 1])
-        assert (result["end"]["code"], result["end"]["origin"]) == (code, "workload")
+        assert (result["job"], result["workload"]) == ("my-job", "script")
+        assert (result["verdict"]["code"], result["verdict"]["origin"]) == (code, "workload")
         assert result["by"].startswith("pod 1 (pid " if code else "ENTRYPOINT")
         assert result["since"] <= result["until"]
-        assert [peer["index"] for peer in result["plan"]["peers"]] == [0, 1]
+        assert [pod["index"] for pod in result["pods"]] == [0, 1]
     assert trial.said(1)["run"] != run["id"]  # Kubernetes hears of the job, not of what people do later
     assert trial.said(1)["code"] == 0
 

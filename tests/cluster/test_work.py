@@ -102,7 +102,7 @@ def test_one_run_after_another(start: Start) -> None:
     assert [run["code"] for run in runs] == [0] * 8 + [9]
     for run in runs:
         result = json.loads(trial.cluster.read(0, f"{run['results']}/result.json"))
-        assert (result["run"], result["end"]["code"]) == (run["id"], run["code"])
+        assert (result["run"], result["verdict"]["code"]) == (run["id"], run["code"])
     trial.cluster.terminate()
     all_codes(trial, 0)
 

@@ -20,6 +20,8 @@ from agent.launch import Launch
 PORT = 2222
 PLAIN_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 NAMESPACES = ["--net", "--uts", "--ipc", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+RANKS = "grep -lsz ^OMPI_COMM_WORLD_RANK= /proc/[0-9]*/environ | cut -d / -f 3"
+"""Processes of MPI ranks in a pod."""
 HANG_S = 120.0
 """Longer than Open MPI needs to notice a dead link, or to start 66 ranks on two cores: who takes longer hangs."""
 
@@ -209,6 +211,7 @@ class Pods:
             stdout, stderr = process.communicate(timeout=HANG_S)
         except subprocess.TimeoutExpired:
             self.pods[0].run("pkill -KILL '^(mpirun|orterun|prterun)$'")
+            self.pods[0].run(f"{RANKS} | xargs -r kill -KILL")  # its ranks hold its stdout
             stdout, stderr = process.communicate(timeout=HANG_S)
         return End(process.returncode, stdout, stderr)
 
