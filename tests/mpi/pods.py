@@ -22,7 +22,7 @@ PLAIN_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 NAMESPACES = ["--net", "--uts", "--ipc", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
 RANKS = "grep -lsz ^OMPI_COMM_WORLD_RANK= /proc/[0-9]*/environ | cut -d / -f 3"
 """Processes of MPI ranks in a pod."""
-HANG_S = 120.0
+HANG_S = 50.0
 """Longer than Open MPI needs to notice a dead link, or to start 66 ranks on two cores: who takes longer hangs."""
 
 # $1: node name, $2: directory of the pods. The pod says "up", is told its address once it has a network (an
