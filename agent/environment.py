@@ -134,9 +134,9 @@ def read_facts(run_dir: str = "") -> Facts:
 def find_mpi(path: str = "") -> Mpi:
     """Open MPI's mpirun on the search path `path`, by default PATH. Raises MissingProgram when none can be used."""
     from agent.decide.mpirun import mpi_of
-    from agent.machine.inventory import inventory
+    from agent.machine import versions
 
-    mpi = mpi_of(inventory(path or os.environ.get("PATH") or os.defpath))
+    mpi = mpi_of(versions.mpi(path or os.environ.get("PATH") or os.defpath))
     if mpi is None or mpi.problem:
         raise MissingProgram(mpi.problem if mpi else "mpirun says nothing of itself", "Open MPI 4 or 5 is needed")
     return mpi

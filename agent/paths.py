@@ -11,7 +11,12 @@ RANK_ORDER = "/tmp/job-worker-rank-order.txt"
 HOSTNAMES_ORDER = "/tmp/job-worker-hostnames-order.txt"
 TERMINATION_LOG = "/dev/termination-log"
 ROOT_SSH_CONFIG = "/root/.ssh/config"
+BASHRC = "/etc/bash.bashrc"
+PROFILE_SCRIPT = "/etc/profile.d/a4-agent.sh"
+EXPORT_INIT_ENV = "/tmp/export_init_env.sh"
+LIBRARY_PATHS = "/etc/ld.so.conf.d/a4-agent.conf"
 DEFAULT_RUN_DIR = "/run/a4-agent"
+DEEPEP_DIR = "/opt/deepep/DeepEP"
 
 
 def default_run_dir() -> str:
@@ -29,6 +34,8 @@ class RunDir:
         self.plan = f"{path}/plan.json"
         self.state = f"{path}/state.json"
         self.events = f"{path}/events.jsonl"
+        self.env_sh = f"{path}/env.sh"
+        self.environment = f"{path}/environment.json"
         self.alive = f"{path}/alive"
         self.token = f"{path}/token"
         self.channels = f"{path}/channels"

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from agent.decide.profile import AUTO
+from agent.decide.profile import CHOICES as PROFILE_CHOICES
 from agent.decide.setting_values import (
     DNS_LABEL,
     amount,
@@ -18,6 +20,8 @@ from agent.decide.setting_values import (
     choice,
     flag,
     matching,
+    maybe_path,
+    names,
     path,
     place,
     public_keys,
@@ -26,10 +30,11 @@ from agent.decide.setting_values import (
     whole,
 )
 from agent.errors import SettingsError
+from agent.paths import DEEPEP_DIR
 
-WORKLOADS = ("none", "connectivity", "collectives", "ddp", "script")
-LATER_WORKLOADS = ("nccl", "deepep", "pai-megatron-qwen3", "pai-megatron-qwen3-next")
-LATER_SETTINGS = ("A4_SHARED_DIR", "A4_PROFILE", "A4_USER_ENV")
+WORKLOADS = ("none", "connectivity", "collectives", "ddp", "nccl", "deepep", "script")
+LATER_WORKLOADS = ("pai-megatron-qwen3", "pai-megatron-qwen3-next")
+LATER_SETTINGS = ("A4_SHARED_DIR",)
 # Given by the agent to what it starts: no settings, but not unknown either.
 GIVEN_BY_AGENT = (
     "A4_RUN",
@@ -44,6 +49,10 @@ GIVEN_BY_AGENT = (
     "A4_AGENT_PYTHON",
     "A4_WORKLOAD_PYTHON",
     "A4_LAST_WORDS",
+    "A4_NOTES_DIR",
+    "A4_DEEPEP_PRELOAD",
+    "A4_NCCL_TESTS_PATH",
+    "A4_SHELL_ENV",
 )
 SLEEP_ON = ("always", "failure", "never")
 TASK_SCRIPTS = (
@@ -96,6 +105,13 @@ class Settings:
     results_dir: str
     results_explicit: bool
     python: str
+    deepep_dir: str
+    nccl_tests_dir: str
+    baselines: str
+    profile: str
+    user_env: str
+    """Names, a space between them."""
+    gpu_persistence: bool
     pods_differ: str
     peer_timeout: float
     lease: float
@@ -208,6 +224,12 @@ SETTINGS = (
     Setting("A4_RUN_DIR", "run_dir", run_dir, "/run/a4-agent", "private state of this pod"),
     Setting("A4_RESULTS_DIR", "results_dir", path, None, "where results and pods' logs are kept"),
     Setting("A4_PYTHON", "python", matching(r"[^\0\n]+", "a program"), "python3", "the workload's Python, with torch"),
+    Setting("A4_DEEPEP_DIR", "deepep_dir", path, DEEPEP_DIR, "DeepEP's source with its tests, for deepep"),
+    Setting("A4_NCCL_TESTS_DIR", "nccl_tests_dir", maybe_path, "", "directory of nccl-tests, searched first"),
+    Setting("A4_BASELINES", "baselines", maybe_path, "", "file of your own baselines of bandwidth"),
+    Setting("A4_PROFILE", "profile", choice(*PROFILE_CHOICES), AUTO, "fabric profile: " + ", ".join(PROFILE_CHOICES)),
+    Setting("A4_USER_ENV", "user_env", names, "", "variables whose values come before those of profile and scripts"),
+    Setting("A4_GPU_PERSISTENCE", "gpu_persistence", flag, "true", "set the GPUs' persistence mode at start"),
     Setting(
         "A4_PODS_DIFFER",
         "pods_differ",
@@ -223,7 +245,7 @@ SETTINGS = (
         "stall_timeout",
         auto_or(amount("1800")),
         "auto",
-        "end a run that prints nothing for this long; 0: never; auto: 1800 for collectives, else never",
+        "end a run that prints nothing for this long; 0: never; auto: 1800 for nccl, collectives and deepep",
     ),
     Setting("A4_GRACE_SECONDS", "grace", seconds("30"), "30", "the pod's terminationGracePeriodSeconds"),
     Setting("A4_REPORT", "report", flag, "true", "make report.html of every run; needs Jinja2 and matplotlib"),

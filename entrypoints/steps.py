@@ -3,6 +3,8 @@
 STEPS is a JSON list of objects: "name"; "argv"; "env", variables on top of this process's own; "ends", text at the
 beginning of a line of stdout after which the command has nothing more to do; "record", a file in which a line with
 "step": "end" says the same. Open MPI 5.0.11 on a busy machine sometimes does not end then: it has 10 s, and is ended.
+"result" is a JSON file that the command writes: nccl-tests put their whole environment into it, with tokens, and so
+its key "env" is deleted when the command has ended, and the file as a whole when it cannot be read or the run is ended.
 
 Before each command "# a4-agent: step NAME" goes to stdout, so that what follows can be told apart; all else is passed
 on as it comes. The first command that does not end with 0 is the last. Exit status: that of the last command, 128 + n
@@ -26,6 +28,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from typing import Any
 
 LOOK_SECONDS = 1.0
@@ -54,6 +57,7 @@ class Command:
     def __init__(self, step: dict[str, Any]) -> None:
         self.ends = step.get("ends", "").encode()
         self.record = step.get("record", "")
+        self.result = step.get("result", "")
         self.line = b""
         self.ended_at: float | None = None
         """When it said that it had nothing more to do."""
@@ -62,8 +66,8 @@ class Command:
             step["argv"], env={**os.environ, **step.get("env", {})}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
         )
 
-    def wait(self) -> int:
-        """Pass on what it prints, until it has ended; its status."""
+    def wait(self, told: list[int]) -> int:
+        """Pass on what it prints, until it has ended; its status. `told`: signals that have come."""
         assert self.process.stdout is not None
         stream = self.process.stdout.fileno()
         while True:
@@ -76,7 +80,12 @@ class Command:
             elif self.process.poll() is not None:
                 break  # something that it left behind holds its stdout
             self.look()
-        return self.process.wait()
+            if told and self.result:
+                remove(self.result)  # at once: SIGKILL may follow
+        status = self.process.wait()
+        if self.result:
+            remove(self.result) if told else without_environment(self.result)
+        return status
 
     def pass_on(self, data: bytes) -> None:
         write(data)
@@ -110,6 +119,26 @@ def has_ended(record: str) -> bool:
         return False
 
 
+def without_environment(path: str) -> None:
+    """Write the file anew without its key "env"; one that cannot be read goes."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            data = json.load(file)
+        data.pop("env", None)
+        with open(f"{path}.new", "w", encoding="utf-8") as file:
+            json.dump(data, file)
+        os.replace(f"{path}.new", path)
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError, AttributeError, TypeError):
+        remove(path)
+
+
+def remove(path: str) -> None:
+    with suppress(OSError):
+        os.remove(path)
+
+
 def write(data: bytes) -> None:
     try:
         while data:
@@ -131,7 +160,9 @@ def main() -> int:
         write(f"# a4-agent: step {name}\n".encode())
         begin = time.monotonic()
         command = Command(step)
-        status = command.wait()
+        status = command.wait(told)
+        if command.line:
+            write(b"\n")  # the next mark stands at the beginning of a line
         seconds = round(time.monotonic() - begin, 3)
         record.write("done", name=name, status=status, seconds=seconds, stuck=command.stuck)
         if command.stuck:

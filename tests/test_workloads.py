@@ -363,3 +363,153 @@ def test_the_code_of_exec(statuses: dict[int, int], code: int, what: str) -> Non
 def test_exec_with_a_lost_pod_and_a_failure() -> None:
     end = judged(context("exec", "df"), Outcome(0, statuses={0: 7, 2: 0}, lost={1: "gone"})).end
     assert end.code == 75 and end.why == "pod 1: gone\ndf ended with exit code 7 on pod 0"
+
+
+# deepep
+
+EIGHT = Plan("epoch", 8, PEERS)
+CASE = "[testing] Running with FP8, with top-k (async=True, previous=False) ... passed\n"
+BESTS = "".join(
+    f"[tuning] Best {what}: SMs 24, NVL chunk 4, RDMA chunk 12, 30 + 950 us, 75.00 GB/s (RDMA), 245.00 GB/s (NVL)\n"
+    for what in ("dispatch (FP8)", "dispatch (BF16)", "combine")
+)
+TESTED = {"about": "script /d/tests/test_internode.py\nversion 1.2.1\n", "output": CASE * 32 + BESTS, "errors": ""}
+THREE = dict.fromkeys(range(3), RankEnd(0))
+ASSERTION = "Traceback …\nAssertionError: 511 != 512\n"
+
+
+def deepep(*args: str, **changes: Any) -> RunContext:
+    return context("deepep", *args, **{"plan": EIGHT, **changes})
+
+
+def noted(**odd: Mapping[str, str] | None) -> dict[int, Mapping[str, Any]]:
+    """What the three pods say; `pod1` and so on for one that printed something else, or nothing."""
+    files = {index: odd.get(f"pod{index}", {}) for index in (2, 0, 1)}
+    some = deepep()
+    inspect = find_workload("deepep").inspect
+    return {i: inspect(some, {**TESTED, **changed}) for i, changed in files.items() if changed is not None}
+
+
+def test_deepep_has_one_rank_per_pod() -> None:
+    made = launched(deepep("--num-tokens", "2048", "--min-percent", "80"))
+    program = ["sh", "/run/a4-agent/rank.sh", "sh"]
+    assert list(made.argv[-6:-3]) == program and made.argv[-3].endswith("/entrypoints/deepep-node.sh")
+    assert list(made.argv[-2:]) == ["--num-tokens", "2048"]
+    assert options(made, "-np") == ["3"]
+    assert options(made, "--hostfile") == ["/run/a4-agent/runs/x/hostfile-1pernode"]
+    wanted = {"WORLD_SIZE": "3", "MASTER_ADDR": "job-workload-0-2.job", "MASTER_PORT": "29500"}
+    assert wanted.items() <= made.env.items() and made.port == 29500
+    assert made.env["A4_DEEPEP_DIR"] == "/opt/deepep/DeepEP"
+    assert {*wanted, "A4_DEEPEP_DIR", "A4_NOTES_DIR", "A4_RANKS_DIR"} <= set(options(made, "-x"))
+    assert find_workload("deepep").launch(deepep(index=0)) is None
+
+
+def test_deepeps_port_is_not_torchruns_but_that_of_the_shell() -> None:
+    assert launched(deepep(environ={"MASTER_PORT": "6002"})).port == 29500
+    assert launched(deepep(environ={"MASTER_PORT": "7000"}, wish={"env": {"MASTER_PORT": "7000"}})).port == 7000
+
+
+def test_a_library_is_preloaded_into_the_test_alone() -> None:
+    made = launched(deepep(environ={"LD_PRELOAD": "/opt/libnvshmem_host.so.3"}))
+    assert "LD_PRELOAD" not in made.env and made.removed == ("LD_PRELOAD",)
+    assert made.env["A4_DEEPEP_PRELOAD"] == "/opt/libnvshmem_host.so.3"
+    assert "A4_DEEPEP_PRELOAD" in options(made, "-x") and "LD_PRELOAD" not in options(made, "-x")
+
+
+@pytest.mark.parametrize("index", [2, 0])
+@pytest.mark.parametrize(
+    ("plan", "args", "code", "what"),
+    [
+        (Plan("epoch", 8, (PEERS[0],)), [], 78, "needs 2 or more"),
+        (Plan("epoch", 4, PEERS), [], 78, "needs 8 GPUs in every pod; GPUS_PER_NODE is 4"),
+        (EIGHT, ["--min-rdma", "fast"], 2, "--min-rdma 'fast' is no number"),
+    ],
+)
+def test_what_deepep_cannot_run_on(plan: Plan, args: list[str], code: int, what: str, index: int) -> None:
+    some = deepep(*args, plan=plan, index=index)
+    with pytest.raises(AgentError, match=what):
+        find_workload("deepep").launch(some)
+    assert judged(some, Outcome(0)).end.code == code
+
+
+@pytest.mark.parametrize(
+    ("args", "warned"),
+    [(["--pressure-test-mode", "1"], 1), (["--pressure-test-mode=2"], 1), (["--pressure-test-mode", "0"], 0), ([], 0)],
+)
+def test_the_endless_test_is_warned_of(args: list[str], warned: int) -> None:
+    assert len(launched(deepep(*args)).notes) == warned
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code", "origin", "text"),
+    [
+        (Outcome(0, ranks=THREE, notes=noted()), 0, "workload", "32 of 32 cases passed on each of 3 nodes"),
+        (Outcome(-15, ranks=THREE, notes=noted(), stuck=True), 0, "workload", "DeepEP is good"),
+        # Neither mpirun's status nor the ranks' prove anything.
+        (Outcome(0, notes=noted()), 65, "agent", "ranks are missing"),
+        (Outcome(0, ranks=THREE), 65, "workload", "pod 0 has left no output"),
+        (Outcome(0, ranks=THREE, notes=noted(pod1=None)), 65, "workload", "pod 1 has left no output"),
+        (Outcome(0, ranks=THREE, notes=noted(pod1={"output": ""})), 65, "workload", "pod 1: none of 32 cases"),
+        (
+            Outcome(0, ranks=THREE, notes=noted(pod1={"output": CASE * 31 + BESTS})),
+            65,
+            "workload",
+            "pod 1: 31 of 32 cases passed",
+        ),
+        (Outcome(0, ranks=THREE, notes=noted(pod0={"output": CASE * 32})), 65, "workload", "pod 0 has not measured"),
+        (
+            Outcome(0, ranks=THREE, notes=noted(pod0={"output": TESTED["output"].replace("75.00", "6.50")})),
+            65,
+            "workload",
+            "DEEP_EP_DEVICE_TO_HCA_MAPPING",
+        ),
+        # Ends of ranks, and what is known besides.
+        (
+            Outcome(1, ranks={**THREE, 2: RankEnd(1, 1.0)}, notes=noted(pod1={"errors": "x\nRuntimeError: CUDA\n"})),
+            1,
+            "workload",
+            "pod 1: RuntimeError: CUDA",
+        ),
+        (
+            Outcome(
+                1,
+                ranks={**THREE, 2: RankEnd(1, 1.0)},
+                notes=noted(pod1={"output": CASE.replace(" passed", ""), "errors": ASSERTION}),
+            ),
+            65,
+            "workload",
+            "a check failed in case 1 (FP8, with top-k (async=True, previous=False)) (pod 1, job-workload-0-1.job)",
+        ),
+        (
+            Outcome(66, ranks={**THREE, 2: RankEnd(66, 1.0)}, notes=noted(pod1={"about": "missing no script in /d\n"})),
+            66,
+            "agent",
+            "no script in /d (pod 1, ",
+        ),
+        (Outcome(0, ranks=THREE, notes=noted(pod1=None), cause=TIMED_OUT), 124, "agent", "pod 1 has left no output"),
+        (
+            Outcome(1, ranks={0: RankEnd(None)}, notes=noted(pod1={"output": CASE * 7}), cause=TIMED_OUT),
+            124,
+            "agent",
+            "pod 1: 7 of 32 cases passed",
+        ),
+        (Outcome(0, ranks={}, notes=noted(), lost={0: "not heard for 30 s"}), 75, "agent", "not heard for 30 s"),
+        (Outcome(205, ranks={**THREE, 1: RankEnd(None)}, notes=noted()), 75, "agent", "daemon was lost"),
+    ],
+)
+def test_ends_of_deepep(outcome: Outcome, code: int, origin: str, text: str) -> None:
+    end = judged(deepep(), outcome).end
+    assert (end.code, end.origin) == (code, origin), end
+    assert text in str(end)
+
+
+def test_what_deepep_leaves() -> None:
+    judgement = judged(deepep(), Outcome(0, ranks=THREE, notes=noted()))
+    findings = judgement.findings
+    assert findings.versions == {"Open MPI": "4.1.4", "DeepEP": "1.2.1"}
+    assert findings.gate is not None and findings.gate["status"] == "not judged"
+    assert [row[:3] for row in findings.tables[0]["rows"]] == [[2, 32, 75.0], [0, 32, 75.0], [1, 32, 75.0]]
+    assert "speed not judged: there is no telling which GPUs these are" in judgement.text
+    assert "  75.00 / 245.00" in judgement.text
+    bad = judged(deepep(), Outcome(0, ranks=THREE, notes=noted(pod1={"output": CASE * 31})))
+    assert bad.findings.gate is None and len(bad.findings.reasons) == 2

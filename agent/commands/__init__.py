@@ -21,6 +21,7 @@ VERBS = {
     "peers": "the pods of this job, in rank order",
     "topology": "who stands where: rank, pod, node and place",
     "hostfile": "the MPI hostfile",
+    "env": "the environment of workloads, and what a fabric profile makes of it",
     "settings": "every setting, its value and where it came from",
     "report": "a page of the results of a run, or one that compares several",
     "release": "end a sleeping cluster with its recorded exit code",

@@ -7,9 +7,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from agent.commands.pod import agent_environment, guessed_plan, living, of_caller, read_state
+from agent.commands.pod import agent_environment, guessed_plan, living, of_caller, read_environment, read_state
 from agent.decide.masking import Masker, secret_values
 from agent.decide.plan import Plan
+from agent.decide.profile import Profile
 from agent.decide.runspec import RunSpec
 from agent.decide.subset import ranges, subset
 from agent.environment import find_mpi, find_plan, look
@@ -68,6 +69,11 @@ def _context(
         Host(Loop()), Log(settings.log_level), Job(settings, environ, b"", sys.executable, spec), lambda code: None
     )
     pod.interface = pod.choose_interface()
+    prepared = read_environment(pod.dir)
+    if prepared is None:
+        pod.surroundings.choose()  # vendors' scripts are for the agent to run
+    else:
+        pod.profile = Profile(prepared["profile"], prepared["why"])
     workload = find_workload(spec.workload)
     context = context_of(pod, chosen, RUN_ID, spec)
     return workload, replace(context, mpi=find_mpi(pod.search_path())) if workload.kind == "mpi" else context
@@ -101,5 +107,6 @@ def _text(workload: Workload, context: RunContext, index: int) -> str:
     brought = [name for name in context.spec.env if name in launch.env]
     # Whatever a secret looks like, and however short it is: this text is made to be passed around.
     hidden = {name: "***" for name in brought if secret_values({name: "x" * 99})}
-    shown = Launch(launch.argv, {**launch.env, **hidden}, launch.cwd, sorted({*launch.added, *brought}))
+    names = sorted({*launch.added, *brought})
+    shown = Launch(launch.argv, {**launch.env, **hidden}, launch.cwd, names, launch.removed, steps=launch.steps)
     return "\n".join([*(f"# note: {note}" for note in launch.notes), str(shown)])

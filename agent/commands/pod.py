@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from agent.decide.environment import changed
 from agent.decide.peers import peer_name
 from agent.decide.plan import Plan, PlannedPeer
 from agent.decide.runspec import RunSpec
@@ -39,10 +40,17 @@ def guessed_plan(settings: Settings) -> Plan:
     return Plan(settings.epoch, settings.gpus_per_node, peers)
 
 
+def read_environment(directory: RunDir) -> dict[str, Any] | None:
+    """What the agent of this pod has made of its environment; None before it has."""
+    return load(directory.environment)
+
+
 def agent_environment(directory: RunDir) -> dict[str, str]:
-    """What the agent of this pod was started with; empty when there is none, or it is not ours to read."""
+    """What the agent of this pod gives to workloads; empty when there is none, or it is not ours to read."""
     holder = re.match(r"pid (\d+) ", _readable(directory.lock))
-    return process_environment(int(holder[1])) if holder else {}
+    environ = process_environment(int(holder[1])) if holder else {}
+    record = read_environment(directory) if environ else None
+    return changed(environ, record["changes"]) if record else environ
 
 
 def process_environment(pid: int) -> dict[str, str]:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agent.decide.facts import Facts
+from agent.decide.inventory import NODES_OWN
 from agent.decide.mpirun import mpi_of
 from agent.decide.subset import ranges
 from agent.decide.tables import render
 
 Inventory = Mapping[str, str]
 UNKNOWN = ""
-NODES_OWN = re.compile(
-    r"(docker|br-|veth|gke|cali|cilium|lxc|cni|flannel|weave|kube|nodelocaldns|virbr|tunl|vxlan|dummy)"
-)
-"""Beginnings of names of interfaces that a node makes for the pods on it: seen with hostNetwork, and never alike."""
+MOVING = ("everywhere", "mpi")
+"""Kinds of workload that send something between pods."""
 
 
 @dataclass(frozen=True)
@@ -41,15 +39,40 @@ def _open_mpi(inventory: Inventory) -> str:
     return UNKNOWN if mpi is None else "none" if mpi.problem else str(mpi.version)
 
 
+def _told(name: str, part: str = "") -> Callable[[Facts, Inventory], str]:
+    """A text of the inventory: `none` where there is nothing, UNKNOWN where the `part` that says it failed."""
+
+    def read(facts: Facts, inventory: Inventory) -> str:
+        unknown = not inventory or f"{part}_problem" in inventory
+        return inventory.get(name) or (UNKNOWN if unknown else "none")
+
+    return read
+
+
+def _nccl(facts: Facts, inventory: Inventory) -> str:
+    """The versions alone, torch's own too: where they lie may differ."""
+    version, _, _ = _told("nccl", "nccl")(facts, inventory).partition(" ")
+    own, _, _ = inventory.get("nccl_torch", "").partition(" ")
+    return f"{version}, torch's {own}" if version and own else version
+
+
 CHECKS = (
     Check("GPUS_PER_NODE", lambda facts, _: str(facts.slots)),
     Check("GPUs that it can open", lambda facts, _: str(facts.gpus)),
     Check("a4-agent", lambda facts, _: facts.version),
     Check("pod address", lambda facts, _: facts.address, distinct=True),
     Check("interface for MPI", lambda facts, _: facts.interface, ("mpi",)),
-    Check("interfaces with IPv4", lambda facts, _: _interfaces(facts), ("everywhere", "mpi")),
+    Check("interfaces with IPv4", lambda facts, _: _interfaces(facts), MOVING),
     Check("Open MPI", lambda _, inventory: _open_mpi(inventory), ("mpi",)),
     Check("mpirun", lambda _, inventory: inventory.get("mpirun", "none" if inventory else UNKNOWN), ("mpi",)),
+    Check("GPU model", _told("gpus", "gpus"), MOVING),
+    Check("MIG", _told("mig", "gpus"), MOVING),
+    Check("NVIDIA driver", _told("driver", "gpus"), MOVING),
+    Check("NCCL", _nccl, MOVING),
+    Check("torch", _told("torch", "torch"), ("everywhere",)),
+    Check("fabric profile", _told("profile"), MOVING),
+    Check("MTU", _told("mtu", "nics"), MOVING),
+    Check("memory that can be locked", _told("memlock", "resources"), MOVING),
 )
 
 
@@ -85,18 +108,22 @@ def compare(
     value has the most, that of the pod with the lowest index is."""
     odd: dict[int, list[str]] = {}
     found: list[Difference] = []
-    unknown: set[int] = set()
+    unknown: dict[int, list[str]] = {}
     for check in checks:
         if kind not in check.kinds:
             continue
         values = {index: check.read(facts[index], inventories.get(index, {})) for index in sorted(facts)}
-        unknown |= {index for index, value in values.items() if value == UNKNOWN}
-        usual, others = _split(check, {index: value for index, value in values.items() if value != UNKNOWN})
+        known = {index: value for index, value in values.items() if value != UNKNOWN}
+        if not known and all(inventories.get(index) for index in values):
+            continue  # all have looked, and none could find it out: nothing says that they differ
+        for index in values.keys() - known.keys():
+            unknown.setdefault(index, []).append(check.what)
+        usual, others = _split(check, known)
         if others:
             found.append(Difference(check.what, usual, others))
         for index in (index for pods in others.values() for index in pods):
             odd.setdefault(index, []).append(check.what)
-    warning = f"{_pods(unknown)} did not say all of what must be alike: not compared" if unknown else ""
+    warning = f"not compared, because it is not known: {_named(unknown)}" if unknown else ""
     if not odd:
         return Differences(warning=warning)
     sentence = f"pods differ where they must not: {_named(odd)}"
@@ -110,7 +137,7 @@ def _table(found: Sequence[Difference]) -> str:
 
 
 def _named(odd: Mapping[int, Sequence[str]]) -> str:
-    """Pods that are odd in the same things, together."""
+    """Pods with the same things, together."""
     pods_of: dict[tuple[str, ...], list[int]] = {}
     for index in sorted(odd):
         pods_of.setdefault(tuple(odd[index]), []).append(index)

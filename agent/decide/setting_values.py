@@ -86,7 +86,16 @@ def public_keys(text: str) -> str:
     return text.strip()
 
 
+def names(text: str) -> str:
+    """Names of variables, one space between them."""
+    found = text.replace(",", " ").split()
+    if not all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) for name in found):
+        raise ValueError("names of variables, with spaces or commas between them")
+    return " ".join(found)
+
+
 path = matching(r"/[^\0\n]*", "an absolute path")
+maybe_path = matching(r"(/[^\0\n]*)?", "an absolute path")
 # It is written into configurations of ssh and sshd, which expand and split what else a path may hold.
 run_dir = matching(r"(/[A-Za-z0-9._@+=-]+)+/?", "an absolute path of letters, digits and '._@+=-'")
 DNS_LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"

@@ -39,7 +39,7 @@ STAYS = {
     "BASHOPTS": "the shell's",
     "SHELLOPTS": "the shell's",
 }
-TRAVELS = ("A4_PYTHON",)
+TRAVELS = ("A4_PYTHON", "A4_NCCL_TESTS_DIR")
 """Settings that a run may have of its own; MASTER_PORT is another, under its old name."""
 _BEGINNINGS = tuple(name[:-1] for name in STAYS if name.endswith("*"))
 

@@ -15,6 +15,7 @@ from agent.errors import MissingProgram, UsageError
 from agent.lifecycle.part import Part, PartEnd
 from agent.lifecycle.questions import Answer, refusal
 from agent.machine.api import Evidence, Piece
+from agent.paths import shipped
 from agent.workloads.base import RunContext
 from agent.workloads.registry import find_workload
 
@@ -167,7 +168,7 @@ def context_of(pod: Pod, plan: Plan, run_id: str, spec: RunSpec) -> RunContext:
         spec=spec,
         plan=plan,
         index=pod.settings.index,
-        environ={**pod.job.environ, **spec.env},
+        environ={**pod.environ, **spec.env},
         master_port=int(port),
         run_dir=pod.dir.run(run_id),
         token_file=pod.dir.token,
@@ -180,4 +181,12 @@ def context_of(pod: Pod, plan: Plan, run_id: str, spec: RunSpec) -> RunContext:
         script=pod.settings.task_script,
         mpi=mpi_of(pod.inventory),
         keep_ranks=bool(spec.timeout or spec.stall),
+        profile=pod.profile.name,
+        baselines=_baselines(pod),
     )
+
+
+def _baselines(pod: Pod) -> dict[str, str]:
+    """The shipped file of baselines and the user's: path → text."""
+    paths = [shipped("env", "baselines.json"), pod.settings.baselines]
+    return {path: pod.machine.read(path) or "" for path in paths if path}

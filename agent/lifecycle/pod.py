@@ -14,10 +14,12 @@ from agent.decide.hostfile import hostfile, hostnames_order, rank_order
 from agent.decide.location import parse_location, parse_topology
 from agent.decide.peers import peer_name
 from agent.decide.plan import Plan
+from agent.decide.profile import NONE, Profile
 from agent.decide.runspec import RunSpec
 from agent.errors import Exit, SettingsError, SystemFault
 from agent.lifecycle.archives import Archives
 from agent.lifecycle.sshd import Sshd
+from agent.lifecycle.surroundings import Surroundings
 from agent.log import Log
 from agent.machine.api import Interface, Machine, Whereabouts
 from agent.paths import (
@@ -68,9 +70,14 @@ class Pod:
         self.job = job
         self.settings = job.settings
         self.dir = RunDir(job.settings.run_dir)
+        self.environ: Mapping[str, str] = job.environ
+        """What workloads get; complete when `surroundings` are ready."""
+        self.profile = Profile(NONE, "not chosen yet")
         self.nonce = machine.draw_nonce()
         self.facts: Facts | None = None
         self.inventory: Mapping[str, str] | None = None
+        """In the few words that others get."""
+        self._whole_inventory: Mapping[str, Any] | None = None
         self.plan: Plan | None = None
         self.interface = LOOPBACK
         self._state: dict[str, Any] = {}
@@ -84,6 +91,7 @@ class Pod:
         self._exit: Callable[[], None] | None = None
         """Set while the end waits for nothing but the results directory."""
         self.archives = Archives(machine, log, job.settings)
+        self.surroundings = Surroundings(self)
 
     @property
     def alone(self) -> bool:
@@ -103,7 +111,7 @@ class Pod:
         """Write the files that need nothing but the settings. Raises AgentError."""
         for path in (self.dir.channels, self.dir.ssh, self.dir.runs):
             self.machine.make_private_dir(path)
-        for path in (self.dir.plan, self.dir.facts):
+        for path in (self.dir.plan, self.dir.facts, self.dir.environment, self.dir.env_sh):
             self.machine.remove(path)
         self.write(self.dir.events, "", 0o600)
         self.write(self.dir.token, self.nonce + "\n", 0o600)
@@ -115,11 +123,23 @@ class Pod:
         self.phase("preparing")
         self._beat_alive()
         self.interface = self.choose_interface()
+        self.surroundings.choose()
         if not self.alone:
             # Imported here: a pod that is alone has no keys, and cryptography costs 12 ms.
             from agent.lifecycle.ssh_setup import write_ssh_files
 
             write_ssh_files(self)
+        else:
+            self.machine.later(0, self.surroundings.start)
+
+    def environment_ready(self) -> None:
+        """A script may have changed what SSH sessions get."""
+        if self.alone:
+            return
+        from agent.lifecycle.ssh_setup import write_sshd_config
+
+        if write_sshd_config(self) and self._sshd is not None:
+            self._sshd.reload()
 
     def start_sshd(self, listening: Callable[[], None]) -> None:
         """Raises AgentError, at once or into the loop."""
@@ -128,6 +148,8 @@ class Pod:
             self.sshd_listens = True
             self.event("sshd-listening")
             listening()
+            # Not before: a worker that fails can be heard from now on.
+            self.machine.later(0, self.surroundings.start)
 
         self._sshd = Sshd(
             self.machine,
@@ -160,7 +182,7 @@ class Pod:
         return [self.interface.address, LOOPBACK.address]
 
     def search_path(self) -> str:
-        return self.job.environ.get("PATH") or "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+        return self.environ.get("PATH") or "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
     # Knowing itself
 
@@ -202,19 +224,27 @@ class Pod:
             addresses={i.name: i.address for i in self.machine.interfaces()},
             warnings=warnings,
         )
-        # The nonce stays out: it is what ranks prove their pod with.
-        self._write_json(self.dir.facts, {**self.facts.to_json(), "nonce": ""})
+        self._keep_facts()
         self.event("facts-ready")
         ready(self.facts)
+        self.surroundings.keep_gpus_awake(self.facts.gpus)
+
+    def _keep_facts(self) -> None:
+        """For people, once there are facts; `inventory` is null until it is there."""
+        if self.facts is not None:
+            # The nonce stays out: it is what ranks prove their pod with.
+            self._write_json(self.dir.facts, {**self.facts.to_json(), "nonce": "", "inventory": self._whole_inventory})
 
     def gather_inventory(self, ready: Callable[[Mapping[str, str]], None]) -> None:
         """What a run needs to know and the plan does not."""
+        from agent.lifecycle.stock import gather  # only now: no pod's start waits for it
 
-        def have(inventory: Mapping[str, str]) -> None:
-            self.inventory = inventory
-            ready(inventory)
+        def have(whole: Mapping[str, Any], told: Mapping[str, str]) -> None:
+            self._whole_inventory, self.inventory = whole, told
+            self._keep_facts()
+            ready(told)
 
-        self.machine.gather_inventory(self.search_path(), have)
+        gather(self, have)
 
     # The plan
 

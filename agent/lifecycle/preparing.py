@@ -12,9 +12,10 @@ from agent.decide.mpirun import mpi_of
 from agent.decide.runspec import RunSpec
 from agent.errors import AgentError, DirectoryUnusable, Exit, MissingProgram
 from agent.lifecycle.pod import Pod
+from agent.lifecycle.surroundings import LONGEST_SECONDS
 from agent.workloads.base import Kind, Mpi, RunContext, Workload
 
-INVENTORY_SECONDS = 20.0
+INVENTORY_SECONDS = 90.0 + LONGEST_SECONDS
 """Longer than any pod takes to say what it has; a run then goes on without."""
 
 
@@ -67,7 +68,7 @@ class Preparations:
                 fail(MissingProgram(why, "the image needs Open MPI 4 or 5"))
             self.inventory(0, found)
 
-        self.pod.gather_inventory(have)
+        self.pod.surroundings.when_ready(lambda: self.pod.gather_inventory(have))
 
     def inventory(self, index: int, found: Mapping[str, str], phases: Mapping[str, float] | None = None) -> None:
         """What a pod has, and when it reached each phase of its start-up."""
@@ -106,6 +107,29 @@ class Preparations:
             timeout=timeout if spec.timeout is None else spec.timeout,
             stall=stall if spec.stall is None or not workload.exclusive else spec.stall,
         )
+
+    def refusal(self, context: RunContext, workload: Workload) -> JobEnd | None:
+        """Why these pods may not run this together; None when they may."""
+        return self.fabric(context, workload) or self.differences(context, workload)
+
+    def fabric(self, context: RunContext, workload: Workload) -> JobEnd | None:
+        """Why the fabric of these pods cannot be used by a workload that is about it; None when it can."""
+        if not workload.uses_fabric:
+            return None
+        peers = context.plan.peers
+        if len(peers) == 1:  # nothing goes between pods
+            return None
+        # Without GPUs torch's programs run over gloo, which needs no fabric.
+        of_gpus = [peer for peer in peers if workload.kind == "mpi" or self.facts[peer.index].gpus]
+        told = {peer.index: self.inventories.get(peer.index, {}) for peer in of_gpus}
+        bad = {index: told[index]["profile_problems"] for index in told if "profile_problems" in told[index]}
+        if not bad:
+            return None
+        profile = told[min(bad)].get("profile", "")
+        lines = [f"{self.pod.where(index)}: {line}" for index, text in bad.items() for line in text.split("\n")]
+        what = f"the fabric profile {profile} cannot be used on {len(bad)} of {len(peers)} pods"
+        hint = "mend or leave out these pods (--exclude), or start the job with A4_PROFILE=none, which uses no fabric"
+        return JobEnd(Exit.SETTINGS, what, why="\n".join([*lines, hint]))
 
     def compared(self, context: RunContext, workload: Workload) -> Differences:
         """The pods of a run, in what must be alike for its workload."""

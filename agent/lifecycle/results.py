@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from agent.decide.result import PodResult, RunResult
+from agent.decide.profile import NONE
+from agent.decide.result import Findings, PodResult, RunResult
 from agent.lifecycle.part import PartEnd
 from agent.lifecycle.pod import Pod
 from agent.lifecycle.reporting import make_report
@@ -37,8 +39,20 @@ def keep_results(pod: Pod, run: Run, judgement: Judgement, summary: Mapping[str,
         output = run.lead_output()
         table = f"{judgement.text}\noutput of the run:\n{output}" if output else judgement.text
         pod.archives.keep(judgement.log_name, pod.log.masked(table))
+    for name, content in judgement.files.items():
+        _keep_file(pod, name, pod.log.masked(content))
     if pod.settings.report and run.workload.kind != "nothing":
         make_report(pod, path)
+
+
+def _keep_file(pod: Pod, name: str, text: str) -> None:
+    if not name.startswith("/"):
+        pod.archives.keep(name, text)
+        return
+    try:
+        pod.machine.write(name, text)
+    except OSError as error:
+        pod.log.warning(f"{name} cannot be written: {error.strerror}")
 
 
 def run_result(pod: Pod, run: Run, judgement: Judgement, summary: Mapping[str, Any]) -> RunResult:
@@ -56,8 +70,14 @@ def run_result(pod: Pod, run: Run, judgement: Judgement, summary: Mapping[str, A
         pods={index: _pod_result(pod, run, index) for index in run.indices},
         differences=run.preparations.compared(run.context, run.workload),
         launch=lead.launch,
-        findings=judgement.findings,
+        findings=_with_profile(pod, judgement.findings),
     )
+
+
+def _with_profile(pod: Pod, findings: Findings) -> Findings:
+    if findings.profile is not None or pod.profile.name == NONE:
+        return findings
+    return replace(findings, profile={"name": pod.profile.name, "why": pod.profile.why})
 
 
 def _pod_result(pod: Pod, run: Run, index: int) -> PodResult:

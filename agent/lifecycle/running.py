@@ -95,11 +95,11 @@ class Run:
         return self.ends.get(self.context.lead, PartEnd()).output
 
     def start(self) -> None:
-        """Refuses pods that differ where they must not, else starts every part; nothing if it was ended before."""
+        """Refuses pods that may not run this together, else starts every part; nothing if it was ended before."""
         if self._judged:
             return
         self._begun = True
-        refused = self.preparations.differences(self.context, self.workload)
+        refused = self.preparations.refusal(self.context, self.workload)
         if refused is not None:
             self.cancel(refused)
             return

@@ -16,7 +16,8 @@ def write_ssh_files(pod: Pod) -> None:
     """Everything that sshd, ssh and the control channel need. Raises SystemFault."""
     keys = JobKeys(pod.job.secret, pod.settings.epoch)
     _write_keys(pod, keys)
-    _write_configurations(pod)
+    _write_client_config(pod)
+    write_sshd_config(pod)
     script = pod.machine.read(shipped("entrypoints", "control-channel.sh"))
     if script is None:
         raise RuntimeError("the installation lacks entrypoints/control-channel.sh")
@@ -36,9 +37,8 @@ def _write_keys(pod: Pod, keys: JobKeys) -> None:
     pod.write(f"{ssh}/known_hosts", known_hosts(settings.ssh_port, hosts), 0o600)
 
 
-def _write_configurations(pod: Pod) -> None:
+def _write_client_config(pod: Pod) -> None:
     settings = pod.settings
-    given = {name: pod.job.environ[name] for name in PASSED_ON if name in pod.job.environ}
     client = ssh_config(
         prefix=settings.hostname_prefix,
         domain=settings.domain_name,
@@ -46,14 +46,22 @@ def _write_configurations(pod: Pod) -> None:
         port=settings.ssh_port,
         directory=pod.dir.ssh,
     )
+    pod.write(pod.dir.ssh_config, client, 0o600)
+
+
+def write_sshd_config(pod: Pod) -> bool:
+    """With the pod's environment as it is now; returns whether the file was another. Raises SystemFault."""
+    given = {name: pod.environ[name] for name in PASSED_ON if name in pod.environ}
     server = sshd_config(
-        port=settings.ssh_port,
+        port=pod.settings.ssh_port,
         addresses=pod.ssh_addresses(),
         directory=pod.dir.ssh,
         session_env={**given, "SHLVL": "2"},  # keeps bash from reading .bashrc in each session
     )
-    pod.write(pod.dir.ssh_config, client, 0o600)
+    if pod.machine.read(pod.dir.sshd_config) == server:
+        return False
     pod.write(pod.dir.sshd_config, server, 0o600)
+    return True
 
 
 def _write_root_config(pod: Pod) -> None:

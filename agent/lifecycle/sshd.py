@@ -62,6 +62,11 @@ class Sshd:
         self._launch()
         self._machine.later(START_SECONDS, self._check_started)
 
+    def reload(self) -> None:
+        """Have new sessions follow the configuration as it is now; those that are open stay. Once it listens."""
+        if self._child is not None:
+            self._child.signal(signal.SIGHUP)
+
     def close(self) -> None:
         self._closed = True
         if self._child is not None:

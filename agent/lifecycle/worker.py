@@ -152,7 +152,8 @@ class Worker:
         self._pod.update_state(formed=self._machine.wall())
         self._pod.phase("formed")
         self._link.say({"type": "planned"})
-        self._pod.gather_inventory(self._tell_inventory)
+        # No run begins before this is told.
+        self._pod.surroundings.when_ready(lambda: self._pod.gather_inventory(self._tell_inventory))
 
     def _tell_inventory(self, found: Mapping[str, str]) -> None:
         self._link.say({"type": "inventory", "inventory": dict(found), "phases": self._pod.phases})

@@ -57,6 +57,7 @@ def pod_environment(spec: ClusterSpec, job: Job, index: int) -> dict[str, str]:
     if job.python_path:
         env["PYTHONPATH"] = job.python_path
     if spec.real_gpus:
+        env["A4_GPU_PERSISTENCE"] = "false"  # the GPUs are this machine's, and their settings its owner's
         env.update(job.gpu_variables)
     env.update(spec.env)
     env.update(spec.pod_env.get(index, {}))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from agent.launch import Launch
 
@@ -115,6 +115,24 @@ class Evidence:
     """A line for each process, at most 2 KiB; empty when there are none."""
 
 
+@dataclass(frozen=True)
+class Search:
+    """Where an inventory looks, and for what."""
+
+    path: str
+    """Search path for programs."""
+    environ: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The workload's environment: libraries are looked for as it says."""
+    python: str = "python3"
+    """The workload's."""
+    fabric: bool = False
+    """Libraries matter even where there are no GPUs."""
+    libraries: Sequence[str] = ()
+    files: Sequence[str] = ()
+    socket_dir: str = ""
+    """Directory in which a socket is waited for; empty: none is."""
+
+
 class Spool(Protocol):
     """What one pod printed during one run, on this pod's disk, bounded: the oldest goes first.
 
@@ -218,8 +236,10 @@ class Machine(Protocol):
     def keeper(self, directory: str) -> Keeper:
         """Storage in `directory`, which need not exist yet."""
 
-    def gather_inventory(self, path: str, done: Callable[[Mapping[str, str]], None]) -> None:
-        """Versions and the like that the plan does not need; `path` is the search path for programs."""
+    def gather_inventory(
+        self, search: Search, say: Callable[[str], None], done: Callable[[Mapping[str, Any]], None]
+    ) -> None:
+        """All that the plan does not need; `say` gets what takes long. Never raises: `done` comes within 70 s."""
 
     def gather_evidence(self, run_id: str, path: str, done: Callable[[Evidence], None]) -> None:
         """Say where the processes of a run are, within 10 s; `path` is the search path for programs."""
@@ -229,6 +249,9 @@ class Machine(Protocol):
 
     def port_holder(self, address: str, port: int) -> str:
         """Who listens there, in words; empty when nobody does."""
+
+    def exists(self, path: str) -> bool:
+        """Is a file or directory there?"""
 
     def read(self, path: str) -> str | None:
         """Text of a small file; None when it is not there."""

@@ -8,7 +8,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agent.launch import Launch
 from agent.machine import files, inventory, process
@@ -20,6 +20,7 @@ from agent.machine.api import (
     Keeper,
     Piece,
     Problem,
+    Search,
     Spool,
     Target,
     Timer,
@@ -160,10 +161,12 @@ class Host:
 
         return ProcessKeeper(self.loop, sys.executable, directory)
 
-    def gather_inventory(self, path: str, done: Callable[[Mapping[str, str]], None]) -> None:
+    def gather_inventory(
+        self, search: Search, say: Callable[[str], None], done: Callable[[Mapping[str, Any]], None]
+    ) -> None:
         def work() -> Action:
             try:
-                found = inventory.inventory(path)
+                found = inventory.inventory(search, lambda text: self.loop.post(lambda: say(text)))
             except Exception as error:  # nothing depends on it: what is wrong is told as a part of it
                 found = {"problem": f"{type(error).__name__}: {error}"}
             return lambda: done(found)
@@ -181,6 +184,9 @@ class Host:
 
     def sweep(self, run_id: str, done: Callable[[int], None]) -> None:
         process.sweep(self.loop, run_id, done)
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
 
     def read(self, path: str) -> str | None:
         return files.read(path)

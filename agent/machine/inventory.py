@@ -1,4 +1,4 @@
-"""What this pod has: network interfaces, GPUs, cores, programs; who holds a port."""
+"""What this pod has: what the plan needs at once, and the inventory, which takes its time; who holds a port."""
 
 from __future__ import annotations
 
@@ -6,12 +6,20 @@ import fcntl
 import os
 import re
 import socket
+import stat
 import struct
-import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from agent.machine.api import Interface
-from agent.machine.process import find_program, run_briefly
+from agent.machine.api import Interface, Search
+from agent.machine.resources import cpu_quota, resources
 
+SOCKET_SECONDS = 60.0
+TOLD_SECONDS = 10.0
+POLL_SECONDS = 0.5
 _SIOCGIFADDR = 0x8915
 
 
@@ -46,38 +54,107 @@ def _address(name: str) -> str:
     return socket.inet_ntoa(data[20:24])
 
 
-def gpu_count() -> int:
+def gpu_count(root: str = "/") -> int:
     """NVIDIA devices that this pod can open."""
-    return sum(bool(re.fullmatch(r"nvidia\d+", name)) for name in os.listdir("/dev"))
+    return sum(bool(re.fullmatch(r"nvidia\d+", name)) for name in os.listdir(os.path.join(root, "dev")))
 
 
 def core_count() -> int:
     """Cores that this pod may use: those it may run on, or its cgroup's share, whichever is less."""
     allowed = len(os.sched_getaffinity(0))
-    try:
-        with open("/sys/fs/cgroup/cpu.max", encoding="ascii") as file:
-            quota, period = file.read().split()
-    except (OSError, ValueError):
-        return allowed
-    return allowed if quota == "max" else max(1, min(allowed, int(quota) // int(period)))
+    quota = cpu_quota()
+    return allowed if quota is None else max(1, min(allowed, int(quota)))
 
 
-def inventory(path: str) -> dict[str, str]:
-    """Versions and the like that the plan does not need; programs are looked for on the search path `path`.
+def inventory(search: Search, say: Callable[[str], None]) -> dict[str, Any]:
+    """All that the plan does not need; docs/files.md says what it holds. Blocks, for 65 s at the most.
 
-    `python`: the agent's own; `mpirun`: its path, if there is one; `mpirun_version_text`: what it says of itself,
-    or `mpirun_problem`: why it does not.
+    `say` gets what it waits for when that takes long. Each part has a thread and a time of its own: one that hangs or
+    fails costs nothing but itself, and `problems` says why it is missing.
     """
-    found = {"python": "{}.{}.{}".format(*sys.version_info)}
-    program = find_program("mpirun", path)
-    if program is None:
-        return {**found, "mpirun_problem": f"mpirun is not on PATH ({path})"}
-    found["mpirun"] = program
+    # Imported here, as below: no pod's start waits for what nobody needs before the plan.
+    from agent.machine.nics import nics, rdma
+    from agent.machine.versions import mpi
+
+    addresses = {interface.name: interface.address for interface in interfaces()}
+    parts = {
+        "resources": Part(resources, 5.0),
+        "nics": Part(lambda: {"nics": nics(addresses), "rdma": rdma()}, 10.0),
+        "mpi": Part(lambda: mpi(search.path), 25.0),
+    }
+    # The other parts start programs, which are dear where 64 pods share a few cores and there is nothing to find.
+    if search.fabric or gpu_count():
+        parts |= _parts_of_gpus(search)
+    if search.socket_dir:
+        parts["socket"] = Part(lambda: {"socket": wait_for_socket(search.socket_dir, say)}, SOCKET_SECONDS + 5.0)
+    return gathered(parts)
+
+
+def _parts_of_gpus(search: Search) -> dict[str, Part]:
+    from agent.machine import versions
+    from agent.machine.gpus import gpus
+
+    python, path, environ = search.python, search.path, search.environ
+    return {
+        "gpus": Part(lambda: {"gpus": gpus(environ), "cuda": versions.cuda_toolkit()}, 30.0),
+        "libraries": Part(lambda: versions.libraries(search.libraries, search.files, environ), 30.0),
+        "torch": Part(lambda: {"torch": versions.torch(python, environ, path)}, 65.0),
+    }
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some of the inventory: who finds it, and how long that may take."""
+
+    look: Callable[[], Mapping[str, Any]]
+    seconds: float
+
+
+def gathered(parts: Mapping[str, Part]) -> dict[str, Any]:
+    """What all parts find, side by side; `problems`, by part, is there when some found nothing."""
+    started = time.monotonic()
+    seen: dict[str, Mapping[str, Any]] = {}
+    problems: dict[str, str] = {}
+
+    def look(name: str, part: Part) -> None:
+        try:
+            seen[name] = part.look()
+        except Exception as error:  # a machine has more ways to be strange than can be foreseen
+            problems[name] = f"{type(error).__name__}: {error}"
+
+    threads = {name: threading.Thread(target=look, args=(name, part), daemon=True) for name, part in parts.items()}
+    for thread in threads.values():
+        thread.start()
+    late = {}
+    for name, thread in threads.items():
+        thread.join(max(0.0, started + parts[name].seconds - time.monotonic()))
+        if thread.is_alive():
+            late[name] = f"not found out within {parts[name].seconds:g} s"
+    found = {key: value for name in parts if name not in late for key, value in seen.get(name, {}).items()}
+    unknown = {**{name: why for name, why in list(problems.items()) if name not in late}, **late}
+    return {**found, **({"problems": unknown} if unknown else {})}
+
+
+def wait_for_socket(
+    directory: str, say: Callable[[str], None], seconds: float = SOCKET_SECONDS, told: float = TOLD_SECONDS
+) -> dict[str, Any]:
+    """Is there a Unix socket in `directory`? A sidecar that starts beside this container may make it yet."""
+    started = time.monotonic()
+    said = False
+    while not (there := _has_socket(directory)) and (age := time.monotonic() - started) < seconds:
+        if age >= told and not said:
+            said = True
+            say(f"waiting for a socket in {directory}, {seconds:g} s at the most")
+        time.sleep(min(POLL_SECONDS, seconds - age))
+    return {"directory": directory, "there": there, "waited": round(time.monotonic() - started, 1)}
+
+
+def _has_socket(directory: str) -> bool:
     try:
-        found["mpirun_version_text"] = run_briefly([program, "--version"])
-    except (OSError, TimeoutError) as error:
-        found["mpirun_problem"] = f"{program} --version failed: {error}"
-    return found
+        with os.scandir(directory) as entries:
+            return any(stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode) for entry in entries)
+    except OSError:
+        return False  # it is not there yet, or somebody has just taken the file away
 
 
 def port_holder(address: str, port: int) -> str:

@@ -48,6 +48,10 @@ class RunContext:
     """On the lead, and where its part is judged."""
     keep_ranks: bool = False
     """Keep each rank's output in files of its own: a time limit is set, and its last words will be wanted."""
+    profile: str = ""
+    """Name of the fabric profile; empty: none."""
+    baselines: Mapping[str, str] = field(default_factory=dict)
+    """Files of baselines, path → text, empty where it could not be read; the user's (A4_BASELINES) comes last."""
 
     @property
     def lead(self) -> int:
@@ -155,6 +159,8 @@ class Judgement:
     findings: Findings = field(default_factory=Findings)
     log_name: str = ""
     """File in the results directory that gets `text` and the output; empty: none."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """More files: name → text, in the results directory; an absolute path is one on the coordinator's pod."""
 
 
 class Workload(Protocol):
@@ -166,6 +172,8 @@ class Workload(Protocol):
     """Has the cluster for itself. What has not (`exec`) runs beside, unrecorded and out of the pods' logs."""
     fail_fast: bool
     """The first part that fails ends the others."""
+    uses_fabric: bool
+    """Refused where the fabric that its pods' profile promises cannot be used."""
     stall_seconds: float
     """Limit of silence where the settings give none; 0: none."""
     output_bytes: int
@@ -195,6 +203,7 @@ class Plain:
 
     exclusive = True
     fail_fast = True
+    uses_fabric = False
     stall_seconds = 0.0
     output_bytes = 64 << 10
 

@@ -15,6 +15,7 @@ LOG = "ddp-test.log"
 class Ddp(Plain):
     name = "ddp"
     kind: Kind = "everywhere"
+    uses_fabric = True
 
     def launch(self, context: RunContext) -> Launch:
         return start_program(context, "ddp.py")

@@ -49,6 +49,7 @@ def start(context: RunContext, program: Sequence[str], ranks: Layout, *, given: 
     """mpirun with a `program` for every rank, on the lead. `given`: variables from the agent. Raises MissingProgram."""
     mpi = usable_mpi(context)
     alone = len(context.plan.peers) == 1
+    hostfile = context.hostfile_one_per_node if ranks.per_pod == 1 else context.hostfile
     given = {"A4_RUN": context.run_id, **given}
     if context.keep_ranks:
         keep = shipped("entrypoints", "last-words.py")
@@ -56,7 +57,7 @@ def start(context: RunContext, program: Sequence[str], ranks: Layout, *, given: 
     launch = mpirun_launch(
         version=mpi.version,
         mpirun=mpi.program,
-        hostfile=None if alone else context.hostfile,
+        hostfile=None if alone else hostfile,
         hosts=len(context.plan.peers),
         ranks=ranks.ranks,
         interface=context.interface,

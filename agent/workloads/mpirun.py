@@ -44,14 +44,14 @@ class Mpirun(Plain):
             return Judgement(outcome.cause or from_error(error))
         peers = context.plan.peers
         found = ranks_verdict(outcome.ranks, ranks.ranks, lambda rank: peers[ranks.pod(rank)].index, outcome.lost)
-        end = _end(context.args[0], mpi, outcome, found)
+        end = end_of_ranks(context.args[0], mpi, outcome, found)
         if found.first is not None and end.origin == "workload":
             end = replace(end, where=context.where(peers[ranks.pod(found.first)].index))
         findings = Findings(versions={"Open MPI": str(mpi.version)}, record=as_json(outcome.ranks, ranks.ranks))
         return Judgement(end, findings=findings)
 
 
-def _end(program: str, mpi: Mpi, outcome: Outcome, ranks: RanksVerdict) -> JobEnd:
+def end_of_ranks(program: str, mpi: Mpi, outcome: Outcome, ranks: RanksVerdict) -> JobEnd:
     """In this order: every rank ended well; why the run was ended; lost pods; what mpirun says of its daemons; the
     ranks' records of failures; mpirun's status."""
     told = _mpirun_end(mpi, outcome, ranks)

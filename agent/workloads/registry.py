@@ -2,43 +2,30 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from agent.errors import UsageError
 from agent.workloads.base import Workload
+
+CLASSES = {
+    "collectives": ("collectives", "Collectives"),
+    "connectivity": ("connectivity", "Connectivity"),
+    "ddp": ("ddp", "Ddp"),
+    "deepep": ("deepep", "DeepEp"),
+    "exec": ("execute", "Exec"),
+    "mpirun": ("mpirun", "Mpirun"),
+    "nccl": ("nccl", "Nccl"),
+    "none": ("nothing", "Nothing"),
+    "script": ("script", "Script"),
+    "torchrun": ("torchrun", "Torchrun"),
+}
+"""Name → module and class."""
 
 
 def find_workload(name: str) -> Workload:
     """The workload of that name. Raises UsageError for another, which only a pod of another release asks for."""
-    match name:
-        case "collectives":
-            from agent.workloads.collectives import Collectives
-
-            return Collectives()
-        case "connectivity":
-            from agent.workloads.connectivity import Connectivity
-
-            return Connectivity()
-        case "ddp":
-            from agent.workloads.ddp import Ddp
-
-            return Ddp()
-        case "exec":
-            from agent.workloads.execute import Exec
-
-            return Exec()
-        case "mpirun":
-            from agent.workloads.mpirun import Mpirun
-
-            return Mpirun()
-        case "none":
-            from agent.workloads.nothing import Nothing
-
-            return Nothing()
-        case "script":
-            from agent.workloads.script import Script
-
-            return Script()
-        case "torchrun":
-            from agent.workloads.torchrun import Torchrun
-
-            return Torchrun()
-    raise UsageError(f"this a4-agent has no workload {name!r}", "do all pods run the same release?")
+    if name not in CLASSES:
+        raise UsageError(f"this a4-agent has no workload {name!r}", "do all pods run the same release?")
+    module, class_name = CLASSES[name]
+    found: Workload = getattr(import_module(f"agent.workloads.{module}"), class_name)()
+    return found

@@ -13,12 +13,14 @@ from agent.workloads.base import RunContext
 
 @dataclass(frozen=True)
 class Step:
-    """One command. Once it has printed a line that begins with `ends`, or its `record` has an end, it must end soon."""
+    """One command. Once it has printed a line that begins with `ends`, or its `record` has an end, it must end soon.
+    Of the JSON file `result` that it writes, what it holds of the environment is deleted."""
 
     name: str
     launch: Launch
     ends: str = ""
     record: str = ""
+    result: str = ""
 
 
 def start_steps(context: RunContext, steps: Sequence[Step]) -> Launch:
@@ -31,6 +33,7 @@ def start_steps(context: RunContext, steps: Sequence[Step]) -> Launch:
             "env": _given(step.launch.env, base),
             "ends": step.ends,
             "record": step.record,
+            "result": step.result,
         }
         for step in steps
     ]

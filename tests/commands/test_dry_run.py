@@ -109,7 +109,7 @@ def test_exec(planned: dict[str, str], type_command: Type) -> None:
         ("exec --dry-run hostname", 75, "pod 2 is needed and lost (pod 2: not heard for 30 s)"),
         ("exec --dry-run --hosts 7 hostname", 2, "--hosts '7' names no pod"),
         ("run --dry-run script", 66, "no task script is mounted"),
-        ("run --dry-run nccl", 78, "nccl is not in this version"),
+        ("run --dry-run pai-megatron-qwen3", 78, "pai-megatron-qwen3 is not in this version"),
     ],
 )
 def test_what_the_run_would_be_refused_for(
@@ -119,3 +119,18 @@ def test_what_the_run_would_be_refused_for(
     ended, out, err = type_command(*argv.split(), *more, env=planned).end()
     assert (ended, out) == (code, "")
     assert words in err
+
+
+@needs_mpirun
+def test_every_command_of_nccl_with_the_profile_of_the_pod(
+    planned: dict[str, str], tmp_path: Path, type_command: Type
+) -> None:
+    record = {"version": 1, "profile": "a3-tcpx", "why": "it is", "changes": {}, "sources": {}, "overruled": []}
+    (tmp_path / "run" / "environment.json").write_text(json.dumps(record))
+    words = ("run", "--dry-run", "--exclude", "2", "nccl", "--", "--repeat", "2")
+    code, out, err = type_command(*words, env=planned).end()
+    assert (code, err) == (0, "")
+    lines = [line for line in out.splitlines() if "mpirun --allow-run-as-root" in line]
+    assert len(lines) == 3 and "connectivity.py" in lines[0] and "steps.py" not in out
+    ends = [f"/notes/{step} -b 1M -e 512M -f 2 -g 1 -n 20 -w 5" for step in ("all_gather", "all_gather-2")]
+    assert [line.endswith(end) for line, end in zip(lines[1:], ends, strict=True)] == [True, True], out

@@ -90,8 +90,62 @@ def test_another_mpirun_matters_to_mpi_runs_only(inventory: Mapping[str, str], w
 def test_what_is_not_known_is_a_warning_only() -> None:
     found = compare(pods(4, {}), {0: MPI, 1: MPI}, "mpi")
     assert not found.odd
-    assert found.warning == "pods 2-3 did not say all of what must be alike: not compared"
-    assert not compare(pods(4, {}), {}, "everywhere").warning, "nothing of it matters there"
+    assert found.warning == "not compared, because it is not known: pods 2-3 in " + ", ".join(
+        [
+            "Open MPI",
+            "mpirun",
+            "GPU model",
+            "MIG",
+            "NVIDIA driver",
+            "NCCL",
+            "fabric profile",
+            "MTU",
+            "memory that can be locked",
+        ]
+    )
+    assert not compare(pods(4, {}), {}, "nothing").warning, "nothing of it matters there"
+
+
+def test_what_could_not_be_had_on_one_pod_is_a_warning_only() -> None:
+    gpus = {**MPI, "gpus": "8 × NVIDIA B200", "driver": "580.95.05"}
+    found = compare(pods(3, {}), {0: gpus, 1: {**MPI, "gpus_problem": "NVML did not answer"}, 2: gpus}, "everywhere")
+    assert not found.odd
+    assert found.warning == "not compared, because it is not known: pod 1 in GPU model, MIG, NVIDIA driver"
+
+
+def test_what_no_pod_could_find_out_is_nothing_to_compare() -> None:
+    found = compare(pods(3, {}), {index: {**MPI, "torch_problem": "no python3"} for index in range(3)}, "everywhere")
+    assert not found.odd and not found.warning
+
+
+@pytest.mark.parametrize(
+    ("name", "usual", "odd", "what"),
+    [
+        ("gpus", "8 × NVIDIA B200", "7 × NVIDIA B200", "GPU model"),
+        ("driver", "580.95.05", "570.133.20", "NVIDIA driver"),
+        ("mig", "", "on", "MIG"),
+        ("nccl", "2.28.9 at /gib/libnccl.so.2", "2.27.3 at /gib/libnccl.so.2", "NCCL"),
+        ("nccl_torch", "2.28.9 at /torch/libnccl.so.2", "2.27.3 at /torch/libnccl.so.2", "NCCL"),
+        ("torch", "2.9.0", "2.8.0", "torch"),
+        ("torch", "2.9.0", "", "torch"),
+        ("profile", "a4-gib", "none", "fabric profile"),
+        ("mtu", "eth0 1460, eth1 8244", "eth0 1460, eth1 1460", "MTU"),
+        ("memlock", "unlimited", "64 KiB", "memory that can be locked"),
+    ],
+)
+def test_what_a_pod_says_of_its_gpus_and_its_network(name: str, usual: str, odd: str, what: str) -> None:
+    inventories = {
+        index: {**MPI, **({name: value} if value else {})} for index, value in enumerate([usual, odd, usual])
+    }
+    found = compare(pods(3, {}), inventories, "everywhere")
+    assert found.odd == {1: [what]} and not found.warning
+    assert not compare(pods(3, {}), inventories, "nothing").odd
+    assert bool(compare(pods(3, {}), inventories, "mpi").odd) == (what != "torch")
+
+
+def test_where_nccl_lies_may_differ() -> None:
+    inventories = {index: {**MPI, "nccl": f"2.28.9 at /{index}/libnccl.so.2"} for index in range(3)}
+    assert not compare(pods(3, {}), inventories, "everywhere").odd
 
 
 def test_interfaces_that_a_node_makes_for_its_pods_do_not_count() -> None:
@@ -100,10 +154,10 @@ def test_interfaces_that_a_node_makes_for_its_pods_do_not_count() -> None:
 
 
 def test_one_line_more_is_all_that_a_new_check_takes() -> None:
-    check = Check("NVIDIA driver", lambda facts, inventory: inventory.get("driver", ""))
-    inventories = {0: {"driver": "570"}, 1: {"driver": "575"}, 2: {"driver": "570"}}
+    check = Check("kernel", lambda facts, inventory: inventory.get("kernel", ""))
+    inventories = {0: {"kernel": "6.6"}, 1: {"kernel": "6.12"}, 2: {"kernel": "6.6"}}
     found = compare(pods(3, {}), inventories, "everywhere", [*CHECKS, check])
-    assert found.odd == {1: ["NVIDIA driver"]}
+    assert found.odd == {1: ["kernel"]}
 
 
 @given(st.lists(st.sampled_from("abc"), min_size=1, max_size=20))

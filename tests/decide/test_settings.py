@@ -73,6 +73,12 @@ def test_a_pod_with_the_least_environment() -> None:
         results_dir="/run/a4-agent/results",
         results_explicit=False,
         python="python3",
+        deepep_dir="/opt/deepep/DeepEP",
+        nccl_tests_dir="",
+        baselines="",
+        profile="auto",
+        user_env="",
+        gpu_persistence=True,
         pods_differ="refuse",
         peer_timeout=600.0,
         lease=30.0,
@@ -97,6 +103,12 @@ GOOD = [
     ("A4_SLEEP_ON", "Failure", "sleep_on", "failure"),
     ("A4_SLEEP_MAX_HOURS", "0.5", "sleep_max_hours", 0.5),
     ("A4_PYTHON", "/opt/venv/bin/python", "python", "/opt/venv/bin/python"),
+    ("A4_DEEPEP_DIR", "/src/DeepEP", "deepep_dir", "/src/DeepEP"),
+    ("A4_NCCL_TESTS_DIR", "/nccl", "nccl_tests_dir", "/nccl"),
+    ("A4_BASELINES", "/own.json", "baselines", "/own.json"),
+    ("A4_PROFILE", "A3-TCPX", "profile", "a3-tcpx"),
+    ("A4_USER_ENV", " NCCL_DEBUG,NCCL_ALGO\n_x  ", "user_env", "NCCL_DEBUG NCCL_ALGO _x"),
+    ("A4_GPU_PERSISTENCE", "false", "gpu_persistence", False),
     ("A4_PODS_DIFFER", "warn", "pods_differ", "warn"),
     ("A4_WORKLOAD_TIMEOUT_SECONDS", "3600", "workload_timeout", 3600.0),
     ("A4_STALL_TIMEOUT_SECONDS", "0", "stall_timeout", 0.0),
@@ -156,6 +168,9 @@ def test_a_good_value(name: str, text: str, field: str, value: object) -> None:
 
 WRONG = [
     ("NNODES", "0", "from 1 to 100000"),
+    ("A4_PROFILE", "a4", "one of auto, a4-gib, a4-deepep, a3-tcpx, none"),
+    ("A4_USER_ENV", "NCCL_DEBUG=INFO", "names of variables"),
+    ("A4_GPU_PERSISTENCE", "perhaps", "true or false"),
     ("NNODES", "four", "from 1 to 100000"),
     ("NNODES", "٤", "from 1 to 100000"),
     ("JOB_COMPLETION_INDEX", "-1", "from 0 to 99999"),
@@ -168,7 +183,7 @@ WRONG = [
     ("DOMAIN_NAME", "job.local.", "a DNS name"),
     ("DOMAIN_NAME", "$(x)", "a DNS name"),
     ("MASTER_PORT", "65536", "from 1 to 65535"),
-    ("A4_WORKLOAD", "conectivity", "one of none, connectivity, collectives, ddp, script"),
+    ("A4_WORKLOAD", "conectivity", f"one of {', '.join(WORKLOADS)}"),
     ("SLEEP_INFINITY", "maybe", "true or false"),
     ("A4_SSH_PORT", "ssh", "from 1 to 65535"),
     ("SSH_PUBLIC_KEY", "ssh-ed25519 AAAA me\nnonsense", "OpenSSH public key"),
@@ -193,6 +208,9 @@ WRONG = [
     ("A4_SLEEP_ON", "sometimes", "one of always, failure, never"),
     ("A4_SLEEP_MAX_HOURS", "12h", "a number from 0 on"),
     ("A4_PYTHON", "a\nb", "a program"),
+    ("A4_DEEPEP_DIR", "DeepEP", "an absolute path"),
+    ("A4_NCCL_TESTS_DIR", "build", "an absolute path"),
+    ("A4_BASELINES", "own.json", "an absolute path"),
     ("A4_PODS_DIFFER", "ignore", "one of refuse, warn"),
     ("A4_LOG_LIMIT_MB", "0", "a whole number from 1"),
     ("A4_LOG_LEVEL", "loud", "one of debug, info, warning, error"),
@@ -313,7 +331,7 @@ def test_where_the_workload_comes_from(
 ) -> None:
     (value,) = (v for v in examine(POD | extra, Found(script), argument).values if v.name == "A4_WORKLOAD")
     assert (value.value, value.source) == (workload, came_from)
-    assert bool(value.problem) == (workload == "deepep")
+    assert not value.problem
 
 
 @pytest.mark.parametrize(

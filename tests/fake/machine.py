@@ -6,8 +6,10 @@ import errno
 import os
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from agent.decide.profile import PROFILES
 from agent.launch import Launch
 from agent.lifecycle.serve import Role, guarded
 from agent.machine.api import (
@@ -17,19 +19,22 @@ from agent.machine.api import (
     Interface,
     Piece,
     Problem,
+    Search,
     Target,
     Timer,
     Whereabouts,
 )
 from agent.paths import DEFAULT_RUN_DIR, TERMINATION_LOG, shipped
 from tests.fake.net import FakeEnd, public_of
-from tests.fake.process import SSHD, FakeChild, FakeReport, FakeSshd
+from tests.fake.process import SSHD, FakeChild, FakeReport, FakeSshd, FakeTool, Life, tool_of
 from tests.fake.storage import FakeClient, FakeKeeper, FakeSpool
 
 if TYPE_CHECKING:
     from tests.fake.pod import FakePod
 
-DIRECTORIES = {"/", "/dev", "/etc", "/root", "/run", "/tmp", DEFAULT_RUN_DIR}
+DIRECTORIES = {
+    *("/", "/dev", "/etc", "/etc/ld.so.conf.d", "/etc/profile.d", "/root", "/run", "/tmp", DEFAULT_RUN_DIR),
+}
 SWEEP_SECONDS = 0.01
 
 
@@ -46,9 +51,12 @@ class FakeMachine:
         self.children: list[FakeChild] = []
         scripts = [shipped("entrypoints", name) for name in ("control-channel.sh", "rank.sh")]
         self.files = {TERMINATION_LOG: "", **dict.fromkeys(scripts, "#!/bin/sh\n"), **pod.files}
+        self.files |= dict.fromkeys(pod.scripts, "")
+        for name in PROFILES:
+            self.files[shipped("env", f"{name}.env")] = Path(shipped("env", f"{name}.env")).read_text()
         self.spools: dict[str, FakeSpool] = {}
         self._desk: Callable[[Channel], None] | None = None
-        self.directories = set(DIRECTORIES)
+        self.directories = {*DIRECTORIES, *pod.directories}
         self.emitted: dict[int, bytes] = {1: b"", 2: b""}
         self.sshd: FakeSshd | None = None
         self.crashed = ""
@@ -188,12 +196,14 @@ class FakeMachine:
         if program in self.pod.unstartable:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), launch.argv[0])
         is_sshd, is_report = launch.argv[0] == SSHD, "report" in launch.argv
-        kind = FakeSshd if is_sshd else FakeReport if is_report else FakeChild
+        tool = tool_of(launch)
+        kind = FakeSshd if is_sshd else FakeReport if is_report else FakeTool if tool else FakeChild
         child = kind(self, launch, ended, output or self.emit)
         if isinstance(child, FakeSshd):
             self.sshd = child
         self.children.append(child)
-        child.live(self.pod.sshd_life if is_sshd else self.pod.report_life if is_report else self.pod.life)
+        life = self.pod.sshd_life if is_sshd else self.pod.report_life if is_report else self.pod.life
+        child.live(self.pod.tools.get(tool, Life(seconds=0.05)) if tool else life)
         return child
 
     def emit(self, stream: int, data: bytes) -> None:
@@ -211,12 +221,14 @@ class FakeMachine:
     def keeper(self, directory: str) -> FakeKeeper:
         return FakeKeeper(self, directory)
 
-    def gather_inventory(self, path: str, done: Callable[[Mapping[str, str]], None]) -> None:
+    def gather_inventory(
+        self, search: Search, say: Callable[[str], None], done: Callable[[Mapping[str, Any]], None]
+    ) -> None:
         found = self.pod.inventory
         if found is None:
             return
         if "mpirun" not in self.pod.programs:
-            found = {"mpirun_problem": f"mpirun is not on PATH ({path})"}
+            found = {"mpirun_problem": f"mpirun is not on PATH ({search.path})"}
         self.post(self.pod.inventory_seconds, lambda: done(found))
 
     def gather_evidence(self, run_id: str, path: str, done: Callable[[Evidence], None]) -> None:
@@ -236,6 +248,9 @@ class FakeMachine:
         return self.pod.busy.get(address) or self.pod.busy.get(str(port), "")
 
     # Files
+
+    def exists(self, path: str) -> bool:
+        return path in self.files or path in self.directories
 
     def read(self, path: str) -> str | None:
         return self.files.get(path)

@@ -15,7 +15,7 @@ from agent.machine.api import Whereabouts
 from agent.paths import DEFAULT_RUN_DIR, TERMINATION_LOG, RunDir
 from agent.settings import Found, read_settings
 from tests.fake.machine import FakeMachine
-from tests.fake.process import FOREVER, SSHD, Life
+from tests.fake.process import FOREVER, SSHD, FakeChild, Life
 
 if TYPE_CHECKING:
     from tests.fake.world import FakeWorld
@@ -52,6 +52,11 @@ class FakePod:
         self.failing: dict[str, int] = {}
         """Beginning of paths that cannot be written → errno."""
         self.files: dict[str, str] = {}
+        self.directories: set[str] = set()
+        self.tools: dict[str, Life] = {}
+        """How the programs go with which it is prepared, by name, and vendors' scripts, by path."""
+        self.scripts: dict[str, Mapping[str, str | None]] = {}
+        """Vendors' scripts that are there: path → what they set; None: what they unset."""
         self.stored: dict[str, str] = {}
         """What is in results directories: path → text. It outlives the pod."""
         self.storage = ""
@@ -169,7 +174,7 @@ class FakePod:
     def workloads(self) -> list[tuple[str, list[int]]]:
         """Program and signals of every workload process that was started here."""
         children = self.machine.children if self.machine else []
-        return [(child.launch.argv[0], child.signals) for child in children if child.launch.argv[0] != SSHD]
+        return [(child.launch.argv[0], child.signals) for child in children if type(child) is FakeChild]
 
 
 class _Lines(io.StringIO):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -81,6 +82,40 @@ class FakeReport(FakeChild):
             assert result in self.machine.files
             self.machine.files[page] = f"page of {result}"
         super().die(status)
+
+
+TOOLS = ("cp", "mv", "ldconfig", "nvidia-smi")
+
+
+def tool_of(launch: Launch) -> str:
+    """The program with which a pod is prepared, or the vendor's script that is sourced; empty for anything else."""
+    name = os.path.basename(launch.argv[0])
+    if name == "bash" and launch.argv[1].endswith("/vendor-script.sh"):
+        return launch.argv[2]
+    return name if name in TOOLS else ""
+
+
+class FakeTool(FakeChild):
+    """Where it ends well, a script does what the pod says of it."""
+
+    def live(self, life: Life) -> None:
+        self.life = life
+        if life.output:
+            self.machine.post(0.001, lambda: self.output(2, life.output))
+        if life.seconds is not None:
+            self.machine.post(life.seconds, lambda: self.die(life.status))
+
+    def die(self, status: int) -> None:
+        tool = tool_of(self.launch)
+        if status == 0 and tool.startswith("/"):
+            before = dict(self.launch.env)
+            after = {name: value for name, value in {**before, **self.machine.pod.scripts[tool]}.items() if value}
+            self.output(1, b"\0".join([_env0(before), _env0(after)]))
+        super().die(status)
+
+
+def _env0(env: Mapping[str, str | None]) -> bytes:
+    return "".join(f"{name}={value}\0" for name, value in env.items()).encode(errors="surrogateescape")
 
 
 class FakeSshd(FakeChild):

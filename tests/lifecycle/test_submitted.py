@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from agent.lifecycle.preparing import INVENTORY_SECONDS
 from tests.fake.process import FOREVER, STUBBORN, Life
 from tests.fake.world import FakeWorld
 
@@ -395,7 +396,7 @@ def test_a_pod_that_never_says_what_it_has_holds_nothing_up_for_ever() -> None:
     world = FakeWorld(3, "script")
     world.pod(1).inventory = None
     assert set(world.run().values()) == {0}, world.dump()
-    assert 20 < world.last() < 40
+    assert INVENTORY_SECONDS < world.last() < INVENTORY_SECONDS + 20
 
 
 # The idle cluster

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import sys
+import threading
 from pathlib import Path
 
+import pytest
+
 from agent.machine import inventory
+from agent.machine.api import Search
+from agent.machine.inventory import Part, gathered
 
 
 def test_the_holder_of_a_port_is_named() -> None:
@@ -45,27 +51,80 @@ def test_cores_and_gpus() -> None:
     assert inventory.gpu_count() == len([n for n in os.listdir("/dev") if n[:6] == "nvidia" and n[6:].isdigit()])
 
 
-def test_what_mpirun_says_of_itself(tmp_path: Path) -> None:
-    program = tmp_path / "mpirun"
-    program.write_text("#!/bin/sh\necho version of $1\n")
-    program.chmod(0o755)
-    found = inventory.inventory(f"/no/such/directory:{tmp_path}")
-    assert found["mpirun"] == str(program)
-    assert found["mpirun_version_text"] == "version of --version\n"
-    assert "mpirun_problem" not in found
-    assert found["python"].count(".") == 2
+def test_gpus_by_their_device_files(tmp_path: Path) -> None:
+    (tmp_path / "dev").mkdir()
+    for name in ("nvidia0", "nvidia11", "nvidiactl", "nvidia-uvm", "null"):
+        (tmp_path / "dev" / name).touch()
+    assert inventory.gpu_count(str(tmp_path)) == 2
 
 
-def test_why_there_is_no_version_of_mpirun(tmp_path: Path) -> None:
-    program = tmp_path / "mpirun"
-    program.write_text("#!/no/interpreter\n")
-    program.chmod(0o755)
-    found = inventory.inventory(str(tmp_path))
-    assert found["mpirun"] == str(program)
-    assert "failed" in found["mpirun_problem"] and "mpirun_version_text" not in found
+# Parts with a time each
 
 
-def test_no_mpirun(tmp_path: Path) -> None:
-    found = inventory.inventory(str(tmp_path))
-    assert "mpirun" not in found
-    assert found["mpirun_problem"] == f"mpirun is not on PATH ({tmp_path})"
+def test_what_all_parts_find_stands_side_by_side() -> None:
+    parts = {"a": Part(lambda: {"x": 1, "y": [2]}, 10), "b": Part(lambda: {"z": "3"}, 10)}
+    assert gathered(parts) == {"x": 1, "y": [2], "z": "3"}
+
+
+def test_a_part_that_fails_or_hangs_costs_itself_alone() -> None:
+    never = threading.Event()
+
+    def hang() -> dict[str, str]:
+        never.wait(60)
+        return {"hung": "at last"}
+
+    def fail() -> dict[str, str]:
+        raise OSError("no such device")
+
+    try:
+        found = gathered({"hangs": Part(hang, 0.05), "fails": Part(fail, 10), "works": Part(lambda: {"x": 1}, 10)})
+    finally:
+        never.set()
+    assert found == {"x": 1, "problems": {"fails": "OSError: no such device", "hangs": "not found out within 0.05 s"}}
+
+
+def test_a_machine_without_gpus_starts_no_program_for_them(tmp_path: Path) -> None:
+    found = inventory.inventory(Search(str(tmp_path)), pytest.fail)
+    assert {"kernel", "cpus", "memory", "shm", "limits", "nics", "rdma", "mpirun_problem"} <= set(found)
+    assert "problems" not in found
+    assert inventory.gpu_count() or set(found).isdisjoint({"gpus", "libraries", "torch", "socket"})
+    json.dumps(found)
+
+
+def test_with_a_fabric_libraries_are_looked_for(tmp_path: Path) -> None:
+    search = Search(
+        os.defpath, {"PATH": os.defpath}, str(tmp_path / "python"), True, ["libc.so.6"], [str(tmp_path)], str(tmp_path)
+    )
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "socket"))
+        found = inventory.inventory(search, pytest.fail)
+    assert os.path.basename(found["libraries"]["libc.so.6"]["path"]) == "libc.so.6"
+    assert found["files"] == {str(tmp_path): True}
+    assert found["torch"]["problem"].startswith(f"A4_PYTHON={tmp_path}/python is not on PATH")
+    assert found["socket"] == {"directory": str(tmp_path), "there": True, "waited": 0.0}
+    assert found["gpus"]["files"] == inventory.gpu_count()
+
+
+# The socket of a daemon
+
+
+def test_a_socket_that_comes_late_is_waited_for(tmp_path: Path) -> None:
+    said: list[str] = []
+    directory = tmp_path / "tcpx"
+
+    def say(text: str) -> None:
+        said.append(text)
+        directory.mkdir()
+        (directory / "no-socket").touch()
+        server.bind(str(directory / "socket"))
+
+    with socket.socket(socket.AF_UNIX) as server:
+        found = inventory.wait_for_socket(str(directory), say, seconds=60, told=0.1)
+    assert found["there"] and found["directory"] == str(directory)
+    assert said == [f"waiting for a socket in {directory}, 60 s at the most"]
+
+
+def test_a_socket_that_never_comes(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    found = inventory.wait_for_socket(str(tmp_path), pytest.fail, seconds=0.1)
+    assert found["there"] is False and found["waited"] >= 0.1

@@ -1,0 +1,119 @@
+"""`a4-agent env`: the environment of this pod's workloads, and what a fabric profile makes of one."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from agent.commands.pod import agent_environment, read_environment, run_dir
+from agent.decide.env_sh import exports
+from agent.decide.environment import USER, Layer, changed, of_pod
+from agent.decide.masking import Masker, hidden, secret_values
+from agent.decide.profile import CHOICES, MARKS, NONE, choose, parse
+from agent.decide.setting_values import names
+from agent.decide.tables import render
+from agent.errors import SettingsError
+from agent.paths import shipped
+
+DESCRIPTION = """\
+Shows the variables that workloads get in this pod, and where each comes from; values of secrets are not shown.
+With --profile: what that fabric profile would set here, and what it would unset. Vendors' scripts, whose effect comes
+before a profile's, are run when a pod starts, and never by this command.
+"""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What is printed."""
+
+    profile: str
+    why: str
+    variables: Mapping[str, str]
+    unset: list[str]
+    sources: Mapping[str, str]
+    overruled: list[str]
+    secret: list[str]
+    """Names of variables whose values are not shown."""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser("env", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--profile", choices=CHOICES, help="what this profile sets and unsets")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--shell", action="store_true", help="as lines that a shell can source")
+    form.add_argument("--json", action="store_true", help="the same as JSON")
+    parser.set_defaults(handler=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    shown = _of_profile(args.profile) if args.profile else _of_pod()
+    if args.json:
+        import json
+
+        sys.stdout.write(json.dumps(vars(shown), indent=1) + "\n")
+        return 0
+    print(f"# profile {shown.profile}: {shown.why}")
+    sys.stdout.flush()
+    if args.shell:
+        variables = {name: value for name, value in shown.variables.items() if name not in shown.secret}
+        text = exports(variables, shown.unset)
+    else:
+        text = _table(shown)
+    sys.stdout.buffer.write(text.encode(errors="surrogateescape"))
+    return 0
+
+
+def _of_pod() -> Shown:
+    """What the agent of this pod has prepared; before that, what it was or would be started with."""
+    directory = run_dir()
+    record = read_environment(directory) or {"profile": NONE, "why": "no a4-agent has prepared this pod yet"}
+    changes = record.get("changes", {})
+    env = agent_environment(directory) or changed(os.environ, changes)
+    gone = [name for name, value in changes.items() if value is None]
+    sources, overruled = record.get("sources", {}), record.get("overruled", [])
+    return _shown(record["profile"], record["why"], env, gone, sources, overruled)
+
+
+def _of_profile(wanted: str) -> Shown:
+    choice = choose(wanted, [mark for mark in MARKS if os.path.exists(mark)])
+    text = ""
+    if choice.name != NONE:
+        with open(shipped("env", f"{choice.name}.env"), encoding="utf-8") as file:
+            text = file.read()
+    profile = parse(choice, text)
+    made = of_pod(os.environ, _user_names()).with_layer(Layer(f"profile {profile.name}", profile.values, profile.unset))
+    values = {name: made.env[name] for name in profile.values}
+    gone = [name for name in profile.unset if name not in made.env]
+    return _shown(profile.name, choice.why, values, gone, made.sources, [str(one) for one in made.overruled])
+
+
+def _user_names() -> list[str]:
+    """Raises SettingsError."""
+    text = os.environ.get(USER, "")
+    try:
+        return names(text).split()
+    except ValueError as wanted:
+        raise SettingsError([f"{USER}={text!r} (environment) should be {wanted}"]) from None
+
+
+def _shown(
+    profile: str, why: str, env: Mapping[str, str], gone: list[str], sources: Mapping[str, str], overruled: list[str]
+) -> Shown:
+    masker = Masker(secret_values(env))
+    variables = masker.value(hidden(env))
+    secret = [name for name, value in variables.items() if env.get(name) != value]
+    return Shown(profile, why, variables, gone, sources, masker.value(overruled), secret)
+
+
+def _table(shown: Shown) -> str:
+    rows = [[name, _line(value), shown.sources.get(name, "the pod")] for name, value in sorted(shown.variables.items())]
+    rows += [[name, "(unset)", shown.sources.get(name, f"profile {shown.profile}")] for name in sorted(shown.unset)]
+    return render(["variable", "value", "from"], rows)
+
+
+def _line(value: str) -> str:
+    """On one line, whatever is in it."""
+    return value if value.isprintable() else repr(value)

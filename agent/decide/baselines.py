@@ -1,0 +1,320 @@
+"""Published and own baselines of bus bandwidth, and the gate that compares with them (the file: docs/nccl.md)."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any, Literal
+
+from agent.decide.sweeps import Sweep
+
+LEAST_ITERATIONS = 5
+"""Timed ones. What fewer say is chance, on either side of a comparison."""
+SAVED_SHARE = 0.8
+"""Of the best bandwidth: smaller sizes, which only show latency, vary too much from run to run to be a baseline."""
+FILE_VERSION = 1
+
+Status = Literal["passed", "failed", "not judged"]
+
+
+@dataclass(frozen=True)
+class Key:
+    """What must agree before two bandwidths can be compared."""
+
+    profile: str
+    collective: str
+    nodes: int
+    gpus: int
+    """Per node."""
+    type: str = "float"
+
+    def __str__(self) -> str:
+        where = f"{self.nodes} nodes of {self.gpus} GPUs" if self.nodes > 1 else f"1 node of {self.gpus} GPUs"
+        return f"{self.collective} of {self.type} on {where} with profile {self.profile or 'none'}"
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """One entry of a file of baselines."""
+
+    name: str
+    source: str
+    keys: tuple[Key, ...]
+    iterations: int | None
+    """Timed ones; None: the source does not say."""
+    warmup: int | None
+    busbw: Mapping[int, float]
+    """Bytes → GB/s."""
+
+    def to_json(self) -> dict[str, Any]:
+        key = self.keys[0]
+        profiles = [each.profile for each in self.keys]
+        return {
+            "name": self.name,
+            "profile": profiles if len(profiles) > 1 else profiles[0],
+            "collective": key.collective,
+            "nodes": key.nodes,
+            "gpus_per_node": key.gpus,
+            "type": key.type,
+            "iterations": self.iterations,
+            "warmup": self.warmup,
+            "source": self.source,
+            "busbw": {str(size): speed for size, speed in self.busbw.items()},
+        }
+
+
+def parse_file(text: str) -> list[Baseline]:
+    """Raises ValueError that says in words what is wrong."""
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"it is no JSON: {error}") from None
+    if not isinstance(data, dict) or data.get("version") != FILE_VERSION or not isinstance(data.get("baselines"), list):
+        raise ValueError(f'an object with "version": {FILE_VERSION} and a list "baselines" is wanted')
+    return [_entry(entry, number) for number, entry in enumerate(data["baselines"], 1)]
+
+
+def file_text(entries: Sequence[Baseline]) -> str:
+    return json.dumps({"version": FILE_VERSION, "baselines": [entry.to_json() for entry in entries]}, indent=1) + "\n"
+
+
+def _entry(data: Any, number: int) -> Baseline:
+    try:
+        profiles = data["profile"] if isinstance(data["profile"], list) else [data["profile"]]
+        rest = str(data["collective"]), _count(data["nodes"]), _count(data["gpus_per_node"])
+        kind = str(data.get("type", "float"))
+        found = Baseline(
+            name=str(data["name"]),
+            source=str(data["source"]),
+            keys=tuple(Key(str(profile), *rest, kind) for profile in profiles),
+            iterations=None if data["iterations"] is None else _count(data["iterations"]),
+            warmup=data["warmup"],
+            busbw={size_of(size): float(speed) for size, speed in data["busbw"].items()},
+        )
+    except KeyError as error:
+        raise ValueError(f"entry {number} has no {error}") from None
+    except (TypeError, AttributeError, ValueError) as error:
+        raise ValueError(f"entry {number} is not as it should be: {error}") from None
+    if not found.keys or not found.busbw or not all(speed > 0 for speed in found.busbw.values()):
+        raise ValueError(f"entry {number} ({found.name}) needs a profile and bandwidths above 0")
+    if found.iterations is not None and found.iterations < LEAST_ITERATIONS:
+        raise ValueError(f"entry {number} ({found.name}): fewer than {LEAST_ITERATIONS} iterations are no baseline")
+    return found
+
+
+def _count(value: Any) -> int:
+    if not isinstance(value, int) or value < 1:
+        raise ValueError(f"{value!r} is no number of something")
+    return value
+
+
+def size_of(text: str) -> int:
+    """Bytes: 1048576, 1M, 8G. Raises ValueError."""
+    found = re.fullmatch(r"([0-9]{1,15})([KMG]?)", text, re.IGNORECASE)
+    if not found:
+        raise ValueError(f"{text!r} is no size, such as 512M")
+    return int(found[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[found[2].upper()]
+
+
+@dataclass(frozen=True)
+class Runs:
+    """All runs of one test that measured the same."""
+
+    key: Key
+    sweeps: Sequence[Sweep]
+    """One for each run."""
+
+    @property
+    def name(self) -> str:
+        redop = self.sweeps[0].rows[0].redop if self.sweeps and self.sweeps[0].rows else "none"
+        kind = [self.key.type] if self.key.type != "float" else []
+        return " ".join([self.key.collective, *kind, *([redop] if redop not in ("none", "sum") else [])])
+
+    @property
+    def iterations(self) -> int | None:
+        counts = [sweep.iterations for sweep in self.sweeps]
+        return None if None in counts else min((count for count in counts if count is not None), default=None)
+
+    def speeds(self) -> dict[int, list[float]]:
+        """Size → GB/s of each run, out of place where that was measured."""
+        found: dict[int, list[float]] = {}
+        for sweep in self.sweeps:
+            for row in sweep.rows:
+                for one in row.placements()[:1]:
+                    found.setdefault(row.size, []).append(one.busbw)
+        return found
+
+    def medians(self) -> dict[int, float]:
+        return {size: median(speeds) for size, speeds in self.speeds().items()}
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One size of one test beside its baseline."""
+
+    test: str
+    size: int
+    measured: float
+    expected: float
+    baseline: Baseline
+
+    @property
+    def percent(self) -> float:
+        return 100 * self.measured / self.expected
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What became of the comparison."""
+
+    status: Status
+    reason: str
+    failures: Sequence[str] = ()
+    """A sentence each."""
+    rows: Sequence[Compared] = ()
+    unjudged: Mapping[str, str] = field(default_factory=dict)
+    """Test → why it was not judged."""
+
+    def to_json(self) -> dict[str, Any]:
+        rows = [
+            {
+                "collective": row.test,
+                "size": row.size,
+                "measured": row.measured,
+                "expected": row.expected,
+                "percent": round(row.percent, 1),
+                "baseline": row.baseline.name,
+                "source": row.baseline.source,
+            }
+            for row in self.rows
+        ]
+        return {"status": self.status, "reason": self.reason, "rows": rows, "not_judged": dict(self.unjudged)}
+
+
+def find(entries: Sequence[Baseline], key: Key) -> dict[int, Baseline]:
+    """The baseline of each size; of several that have it the last."""
+    return {size: entry for entry in entries if key in entry.keys for size in entry.busbw}
+
+
+def judge(
+    tests: Sequence[Runs],
+    entries: Sequence[Baseline],
+    *,
+    min_percent: float,
+    min_busbw: float | None,
+    why_not: str = "",
+) -> Gate:
+    """Compare every test with its baselines and with the floor. `why_not`: why nothing can be judged at all."""
+    rows: list[Compared] = []
+    failures: list[str] = []
+    unjudged: dict[str, str] = {}
+    floors = 0
+    for test in tests:
+        reason = why_not or _not_comparable(test)
+        if reason:
+            unjudged[test.name] = reason
+            continue
+        compared = _compared(test, entries)
+        rows += compared
+        failures += [_too_slow(row, min_percent) for row in compared if row.percent < min_percent]
+        if min_busbw is not None:
+            floors += 1
+            failures += _below_floor(test, min_busbw)
+        elif not compared:
+            unjudged[test.name] = _without_baseline(test, entries)
+    return _gate(rows, failures, unjudged, floors, min_percent, min_busbw)
+
+
+def _gate(
+    rows: Sequence[Compared],
+    failures: Sequence[str],
+    unjudged: Mapping[str, str],
+    floors: int,
+    min_percent: float,
+    min_busbw: float | None,
+) -> Gate:
+    left = "; ".join(f"{test} not judged: {why}" for test, why in unjudged.items())
+    if failures:
+        return Gate("failed", "; ".join(filter(None, [*failures, left])), failures, rows, unjudged)
+    if not rows and not floors:
+        return Gate("not judged", left or "nothing was measured", (), rows, unjudged)
+    good = []
+    if rows:
+        least = min(rows, key=lambda row: row.percent)
+        where = f"{least.test} {size_text(least.size)}"
+        good.append(f"at least {least.percent:.1f} % of the baseline ({where}); {min_percent:g} % are wanted")
+    if floors and min_busbw is not None:
+        good.append(f"every test reaches {min_busbw:g} GB/s")
+    return Gate("passed", "; ".join(filter(None, [*good, left])), (), rows, unjudged)
+
+
+def _not_comparable(test: Runs) -> str:
+    count = test.iterations
+    if count is None:
+        return "the number of timed iterations is not known"
+    if count < LEAST_ITERATIONS:
+        return f"{count} timed iterations, {LEAST_ITERATIONS} are needed"
+    if any(sweep.groups > 1 for sweep in test.sweeps):
+        return "several groups of ranks ran side by side (NCCL_TESTS_SPLIT)"
+    return ""
+
+
+def _compared(test: Runs, entries: Sequence[Baseline]) -> list[Compared]:
+    known = find(entries, test.key)
+    return [
+        Compared(test.name, size, speed, known[size].busbw[size], known[size])
+        for size, speed in test.medians().items()
+        if size in known
+    ]
+
+
+def _without_baseline(test: Runs, entries: Sequence[Baseline]) -> str:
+    known = find(entries, test.key)
+    if known:
+        return f"the baseline has other sizes: {', '.join(map(size_text, sorted(known)))}"
+    return f"there is no baseline for {test.key}"
+
+
+def _too_slow(row: Compared, min_percent: float) -> str:
+    percent = math.floor(10 * row.percent) / 10  # never shown as what is wanted
+    return (
+        f"{row.test} of {size_text(row.size)}: {row.measured:.2f} GB/s are {percent} % of {row.expected:.2f} GB/s "
+        f"({row.baseline.name}), {min_percent:g} % are wanted"
+    )
+
+
+def _below_floor(test: Runs, floor: float) -> list[str]:
+    """The floor is for the best size: small ones never reach it."""
+    best = max(test.medians().values(), default=0.0)
+    return [] if best >= floor else [f"{test.name}: at best {best:.2f} GB/s, --min-busbw {floor:g} is wanted"]
+
+
+def saved(tests: Sequence[Runs], name: str, source: str) -> list[Baseline]:
+    """Entries for what these tests have measured, of those that a baseline can be made of."""
+    entries = []
+    for test in tests:
+        speeds = test.medians()
+        best = max(speeds.values(), default=0.0)
+        kept = {size: round(speed, 4) for size, speed in speeds.items() if speed >= SAVED_SHARE * best and speed > 0}
+        if kept and not _not_comparable(test):
+            warmup = test.sweeps[0].warmup
+            entries.append(Baseline(name, source, (test.key,), test.iterations, warmup, kept))
+    return entries
+
+
+def merged(old: Sequence[Baseline], new: Sequence[Baseline]) -> list[Baseline]:
+    """The old entries but for those of the same name and keys, and the new ones."""
+    replaced = {(entry.name, entry.keys) for entry in new}
+    return [*(entry for entry in old if (entry.name, entry.keys) not in replaced), *new]
+
+
+def size_text(size: int) -> str:
+    """As nccl-tests takes it: 512M, 8G."""
+    for shift, unit in ((30, "G"), (20, "M"), (10, "K")):
+        if size and size % (1 << shift) == 0:
+            return f"{size >> shift}{unit}"
+    return str(size)

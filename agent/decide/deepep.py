@@ -1,0 +1,211 @@
+"""Reads what DeepEP's test_internode.py prints on one node, and judges what all nodes have printed.
+
+Every node prints 32 functional cases, begun with one flush and ended by " passed" with another, then its best figures:
+
+    [testing] Running with FP8, with top-k (async=True, previous=False) ... passed
+    [tuning] Best dispatch (BF16): SMs 24, NVL chunk 8, RDMA chunk 16: 30 + 900 us, 81.00 GB/s (RDMA), 265.00 GB/s (NVL)
+    [tuning] Best combine: SMs 24, NVL chunk 4, RDMA chunk 12, 30 + 950 us, 75.00 GB/s (RDMA), 245.00 GB/s (NVL)
+
+Older releases print no times. There is no line that says that all is well.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from agent.decide.result import table as result_table
+from agent.decide.tables import render
+
+CASES = 32
+"""Per node: {with, without} a previous event x {async, sync} x four inputs x {with, without} top-k. Old releases have
+three inputs, and so 24."""
+OPERATIONS = ("dispatch FP8", "dispatch BF16", "combine")
+MOST_ERROR = 300
+
+_CASE = re.compile(
+    r"\[testing\] Running with (?P<case>[^()\n]+ top-k \([^)\n]*\))"
+    r"|(?:(?<=\.\.\.)|(?<=\n))(?P<passed> passed)"  # lines of NCCL may come between the two
+)
+_BEST = re.compile(
+    r"\[tuning\] Best (?:dispatch \((?P<type>FP8|BF16)\)|combine):"
+    r" (?P<setting>SMs \d+, NVL chunk \d+, RDMA chunk \d+)[:,]"
+    r"(?: \d+ \+ (?P<time>\d+) us,)?"
+    r" (?P<rdma>\d+(?:\.\d+)?) GB/s \(RDMA\), (?P<nvl>\d+(?:\.\d+)?) GB/s \(NVL\)"
+)
+_CONFIG = re.compile(r"\[config\] (\w+=\d+(?:, \w+=\d+)*)")
+_ERROR = re.compile(r"^(?:\[rank\d+\]: )?((?:\w+\.)*\w*(?:Error|Exception)\b(?::.*)?)$", re.MULTILINE | re.ASCII)
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best of one operation on one node, in GB/s."""
+
+    rdma: float
+    nvl: float
+    setting: str = ""
+    """SMs and chunk sizes with which it was reached."""
+    microseconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Node:
+    """What one node's test has printed."""
+
+    script: str = ""
+    version: str = ""
+    gpus: str = ""
+    """8 × NVIDIA B200"""
+    missing: str = ""
+    """What the test needs and this pod does not have."""
+    begun: int = 0
+    passed: int = 0
+    open: tuple[str, ...] = ()
+    """Cases that were begun and did not pass, a few of them."""
+    config: Mapping[str, int] = field(default_factory=dict)
+    best: Mapping[str, Best] = field(default_factory=dict)
+    """By the name in OPERATIONS."""
+    error: str = ""
+    """The last exception on stderr."""
+
+    @property
+    def whole(self) -> bool:
+        """Every case has passed and every operation was measured."""
+        return self.begun == self.passed == CASES and set(self.best) == set(OPERATIONS)
+
+    @property
+    def is_wrong(self) -> bool:
+        """A check of a result has failed."""
+        return self.passed < self.begun and self.error.startswith("AssertionError")
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "open": list(self.open), "best": {name: vars(best) for name, best in self.best.items()}}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Node:
+        """Inverse of `to_json`. Raises TypeError, ValueError or AttributeError for anything else."""
+        best = {str(name): Best(**values) for name, values in data.get("best", {}).items()}
+        return cls(**{**data, "best": best, "open": tuple(data.get("open", ()))})
+
+
+def read_node(about: str, output: str, errors: str) -> Node:
+    """What the three files of entrypoints/deepep-node.sh say."""
+    begun, passed, open_cases = _cases(output)
+    told = _about(about)
+    gpus = told.get("gpu", [])
+    errors_found: list[str] = _ERROR.findall(errors)
+    return Node(
+        script="".join(told.get("script", [])),
+        version="".join(told.get("version", [])),
+        gpus=", ".join(f"{gpus.count(name)} × {name}" for name in dict.fromkeys(gpus)),
+        missing="".join(told.get("missing", [])),
+        begun=begun,
+        passed=passed,
+        open=tuple(open_cases[:3]),
+        config=_config(output),
+        best={_operation(found): _best(found) for found in _BEST.finditer(output)},
+        error=errors_found[-1][:MOST_ERROR] if errors_found else "",
+    )
+
+
+def _about(text: str) -> dict[str, list[str]]:
+    told: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        name, _, value = line.partition(" ")
+        if value.strip():
+            told.setdefault(name, []).append(value.strip())
+    return told
+
+
+def _cases(output: str) -> tuple[int, int, list[str]]:
+    """How many were begun, how many passed, and those that did not."""
+    cases: list[str] = []
+    did: set[int] = set()
+    for found in _CASE.finditer(output):
+        if found["case"]:
+            cases.append(found["case"])
+        elif cases:
+            did.add(len(cases) - 1)
+    return len(cases), len(did), [f"{i + 1} ({case})" for i, case in enumerate(cases) if i not in did]
+
+
+def _operation(found: re.Match[str]) -> str:
+    return f"dispatch {found['type']}" if found["type"] else "combine"
+
+
+def _best(found: re.Match[str]) -> Best:
+    time = float(found["time"]) if found["time"] else None
+    return Best(float(found["rdma"]), float(found["nvl"]), found["setting"], time)
+
+
+def _config(output: str) -> dict[str, int]:
+    found = _CONFIG.search(output)
+    pairs = (pair.split("=") for pair in found[1].split(", ")) if found else ()
+    return {name: int(value) for name, value in pairs}
+
+
+def incomplete(node: Node | None, where: str) -> list[str]:
+    """What is not as it should be on a node, a sentence each; `where`: its pod, in words. None: it left nothing."""
+    if node is None:
+        return [f"{where} has left no output of the test"]
+    if node.missing:
+        return [f"{where}: {node.missing}"]
+    reasons = []
+    if node.begun != node.passed or node.passed != CASES:
+        reasons.append(f"{where}: {_cases_text(node)}")
+    untold = [name for name in OPERATIONS if name not in node.best]
+    if untold and node.passed:
+        reasons.append(f"{where} has not measured {', '.join(untold)} to the end")
+    return reasons
+
+
+def _cases_text(node: Node) -> str:
+    if not node.begun:
+        return f"none of {CASES} cases was begun"
+    unended = f"; begun and not passed: case {', '.join(node.open)}" if node.open else ""
+    if node.begun < CASES:
+        return f"{node.passed} of {CASES} cases passed, {node.begun} were begun{unended}"
+    more = f", though {node.begun} were begun" if node.begun > CASES else ""
+    return f"{node.passed} of {CASES} cases passed{more}{unended}"
+
+
+def versions(nodes: Mapping[int, Node]) -> dict[str, str]:
+    """For result.json: of DeepEP, and what else is known of what was tested."""
+    known = sorted({node.version for node in nodes.values() if node.version})
+    return {"DeepEP": ", ".join(known)} if known else {}
+
+
+COLUMNS = {
+    "pod": "",
+    "cases passed": "",
+    **{f"{name} {link}": "GB/s" for name in OPERATIONS for link in ("RDMA", "NVL")},
+}
+
+
+def tables(nodes: Mapping[int, Node], order: Sequence[int]) -> list[dict[str, Any]]:
+    """The `tables` of result.json: a row for each pod in `order` that has said something."""
+    rows = [_row(index, nodes[index]) for index in order if index in nodes]
+    return [result_table("deepep", "DeepEP between nodes: the best of each node", COLUMNS, rows)] if rows else []
+
+
+def text_table(nodes: Mapping[int, Node], order: Sequence[int]) -> str:
+    """The same for people: RDMA / NVL in GB/s; empty when nobody has said anything."""
+    rows = [
+        [str(index), f"{nodes[index].passed}/{CASES}", *(_speeds(nodes[index].best.get(name)) for name in OPERATIONS)]
+        for index in order
+        if index in nodes
+    ]
+    heads = ["pod", "passed", *(f"{name} RDMA / NVL" for name in OPERATIONS)]
+    return render(heads, rows, right=range(len(heads))) if rows else ""
+
+
+def _row(index: int, node: Node) -> list[Any]:
+    best = [node.best.get(name) for name in OPERATIONS]
+    figures = [value for found in best for value in ((found.rdma, found.nvl) if found else (None, None))]
+    return [index, node.passed, *figures]
+
+
+def _speeds(best: Best | None) -> str:
+    return f"{best.rdma:.2f} / {best.nvl:.2f}" if best else "-"

@@ -1,0 +1,106 @@
+"""The inventory of a pod in few words: name → text, for the coordinator, for comparing pods, and for result.json."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+NODES_OWN = re.compile(
+    r"(docker|br-|veth|gke|cali|cilium|lxc|cni|flannel|weave|kube|nodelocaldns|virbr|tunl|vxlan|dummy)"
+)
+"""Beginnings of names of interfaces that a node makes for the pods on it: seen with hostNetwork, and never alike."""
+FABRIC_VARIABLES = ("NCCL_", "NVSHMEM_", "DEEP_EP_", "LD_LIBRARY_PATH", "LD_PRELOAD")
+"""Beginnings of names of variables that decide which fabric is used."""
+NCCL = "libnccl.so.2"
+Inventory = Mapping[str, Any]
+"""As agent.machine.inventory gives it, with `environ`: the variables above."""
+
+
+def fabric_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    return {name: environ[name] for name in sorted(environ) if name.startswith(FABRIC_VARIABLES)}
+
+
+def flat(inventory: Inventory) -> dict[str, str]:
+    """What is a text already stays; of what is nested, the words for people. What is not known is left out."""
+    texts = {name: value for name, value in inventory.items() if isinstance(value, str)}
+    parts = (_resources, _gpus, _nics, _nccl, _torch, _problems)
+    texts |= {name: text for part in parts for name, text in part(inventory)}
+    return {name: text for name, text in texts.items() if text}
+
+
+def _resources(inventory: Inventory) -> Iterator[tuple[str, str]]:
+    if cpus := inventory.get("cpus"):
+        quota = cpus["quota"]
+        yield "cpus", f"{quota:g} of {cpus['allowed']} (cgroup)" if quota else str(cpus["allowed"])
+        yield "cpu", cpus["model"]
+    if memory := inventory.get("memory"):
+        total, limit = memory["total"], memory["limit"]
+        yield "memory", f"{size(limit)} of {size(total)} (cgroup)" if limit and total else size(limit or total)
+    if shm := inventory.get("shm"):
+        yield "shm", size(shm["size"])
+    if limits := inventory.get("limits"):
+        soft = limits["memlock"][0]
+        yield "memlock", soft if isinstance(soft, str) else size(soft)
+
+
+def _gpus(inventory: Inventory) -> Iterator[tuple[str, str]]:
+    gpus = inventory.get("gpus")
+    if not gpus:
+        return
+    models = Counter(device["model"] for device in gpus["devices"])
+    yield "gpus", ", ".join(f"{count} × {model}" for model, count in models.items())
+    yield "gpu_memory", ", ".join(sorted({size(device["memory"]) for device in gpus["devices"]}))
+    yield "driver", gpus["driver"]
+    yield "driver_cuda", gpus["cuda"]
+    yield "mig", "on" if any(device["mig"] for device in gpus["devices"]) else ""
+    yield "gpus_problem", gpus.get("problem", "")
+
+
+def _nics(inventory: Inventory) -> Iterator[tuple[str, str]]:
+    names = [device["name"] for device in inventory.get("rdma", ())]
+    yield "nics", f"{len(names)} RDMA: {' '.join(names)}" if names else ""
+    mtus = [(nic["name"], nic["mtu"]) for nic in inventory.get("nics", ()) if not NODES_OWN.match(nic["name"])]
+    yield "mtu", ", ".join(f"{name} {mtu}" for name, mtu in mtus if mtu)
+
+
+def _nccl(inventory: Inventory) -> Iterator[tuple[str, str]]:
+    for name, found in inventory.get("libraries", {}).items():
+        if name == NCCL:
+            yield "nccl", library(found)
+            problem = found.get("problem", "")
+            yield "nccl_problem", "" if problem.startswith(f"{NCCL}: cannot open") else problem  # there is none
+        elif "libnccl-net" in name:
+            yield "nccl_plugin", found.get("path", "")
+
+
+def _torch(inventory: Inventory) -> Iterator[tuple[str, str]]:
+    torch = inventory.get("torch", {})
+    yield "torch", torch.get("version", "")
+    yield "torch_problem", torch.get("problem", "")
+    nccl = torch.get("nccl", {})
+    other = nccl.get("path") != inventory.get("libraries", {}).get(NCCL, {}).get("path")
+    yield "nccl_torch", library(nccl) if other else ""
+
+
+def _problems(inventory: Inventory) -> Iterator[tuple[str, str]]:
+    names = {"mpi": "mpirun", "libraries": "nccl"}  # what people know the part by
+    for part, why in inventory.get("problems", {}).items():
+        yield f"{names.get(part, part)}_problem", why
+
+
+def library(found: Mapping[str, str]) -> str:
+    """`2.28.9 at /path`; empty when it is not there."""
+    return " at ".join(found[key] for key in ("version", "path") if key in found)
+
+
+def size(count: int | None) -> str:
+    """Bytes in words: 180 GiB."""
+    value = float(count or 0)
+    units: Sequence[str] = ("B", "KiB", "MiB", "GiB")
+    for unit in units:
+        if value < 1024 or unit == units[-1]:
+            return f"{round(value, 1):.10g} {unit}"
+        value /= 1024
+    raise AssertionError("the last unit takes all")

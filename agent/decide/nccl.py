@@ -1,0 +1,219 @@
+"""What the steps of an nccl run were, and what their tables show."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from agent.decide.baselines import Gate, Key, Runs, size_text
+from agent.decide.nccl_json import version_text
+from agent.decide.nccl_tests import parse
+from agent.decide.result import table as result_table
+from agent.decide.sweeps import Sweep
+from agent.decide.tables import render
+
+MARKER = "# a4-agent: step "
+"""With this, entrypoints/steps.py begins the output of each step."""
+COLUMNS = {
+    "test": "",
+    "size": "bytes",
+    "busbw": "GB/s",
+    "spread": "%",
+    "worst": "GB/s",
+    "worst run": "",
+    "baseline": "GB/s",
+    "of baseline": "%",
+}
+HEADS = ["test", "size", "busbw (GB/s)", "spread", "worst (GB/s)", "worst run", "baseline (GB/s)", "of it"]
+
+
+@dataclass(frozen=True)
+class StepEnd:
+    """One step as entrypoints/steps.py recorded it."""
+
+    name: str
+    status: int | None = None
+    """Negative for a signal; None: nothing says that it ended."""
+    stuck: bool = False
+
+
+def parse_steps(record: str) -> list[StepEnd]:
+    """The steps that were begun, in their order. Lines that are not whole say nothing."""
+    ends: dict[str, StepEnd] = {}
+    for line in record.splitlines():
+        try:
+            data = json.loads(line)
+            name = str(data["name"])
+            if data["step"] == "begin":
+                ends[name] = StepEnd(name)
+            elif data["step"] == "done":
+                ends[name] = StepEnd(name, int(data["status"]), bool(data["stuck"]))
+        except (ValueError, KeyError, TypeError):
+            continue
+    return list(ends.values())
+
+
+def split_output(output: str) -> dict[str, str]:
+    """Step → what was printed in it. What comes before the first step is left out: it belongs to nobody known."""
+    found: dict[str, str] = {}
+    for part in output.split(MARKER)[1:]:
+        name, _, text = part.partition("\n")
+        found[name] = text
+    return found
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One run of one test."""
+
+    step: str
+    test: str
+    sweeps: tuple[Sweep, ...]
+    wrong: tuple[str, ...] = ()
+    """What is certainly not as it should be, a sentence each."""
+    incomplete: tuple[str, ...] = ()
+    """What is missing."""
+    without_mpi: bool = False
+
+    @property
+    def complete(self) -> bool:
+        return not self.incomplete and not self.without_mpi
+
+
+def measurement(step: str, test: str, text: str, sweeps: Sequence[Sweep], expected: int, width: int) -> Measurement:
+    """From the output of a step and, if there is one, its JSON (`sweeps`). `expected`: ranks of NCCL in all, `width`
+    of them in one process."""
+    printed = parse(text)
+    found = tuple(replace(one, collective=one.collective or test) for one in sweeps or printed)
+    alone = expected > width and any(_is_alone(one, width) for one in (*printed, *found))
+    if alone:
+        return Measurement(step, test, found, without_mpi=True)
+    missing = [] if sweeps and _whole(sweeps, expected) else _missing(step, text, found, expected)
+    failures = _failures(text) if missing else []
+    return Measurement(step, test, found, tuple(_wrong(step, text, found)), (*missing, *failures))
+
+
+def _is_alone(sweep: Sweep, width: int) -> bool:
+    """Does a process take itself for the only one?"""
+    return sweep.copies > 1 or 0 < sweep.ranks * sweep.groups <= width
+
+
+def _whole(sweeps: Sequence[Sweep], expected: int) -> bool:
+    return all(one.rows and one.average_busbw is not None and _ranks_fit(one, expected) for one in sweeps)
+
+
+def _ranks_fit(sweep: Sweep, expected: int) -> bool:
+    """Groups need not be equal, and old releases do not list the ranks."""
+    return sweep.ranks in (0, expected) or (sweep.groups > 1 and sweep.ranks < expected)
+
+
+def _missing(step: str, text: str, sweeps: Sequence[Sweep], expected: int) -> list[str]:
+    if not any(one.rows for one in sweeps):
+        usage = "USAGE:" in text
+        invalid = re.search(r"^.*invalid option.*$", text, re.MULTILINE)
+        hint = f": it printed its usage{f' ({invalid[0].strip()})' if invalid else ''}" if usage else ""
+        return [f"{step} measured nothing{hint}"]
+    lines = [] if all(one.average_busbw is not None for one in sweeps) else [f"the table of {step} ends early"]
+    odd = [one for one in sweeps if not _ranks_fit(one, expected)]
+    return lines + [f"{step} had {one.ranks} ranks, {expected} were planned" for one in odd[:1]]
+
+
+def _failures(text: str) -> list[str]:
+    """What nccl-tests itself says of its end."""
+    lines = re.findall(r"^.*\bTest (?:CUDA|NCCL) failure .*$", text, re.MULTILINE)
+    return list(dict.fromkeys(line.strip()[:500] for line in lines))[:5]
+
+
+def _wrong(step: str, text: str, sweeps: Sequence[Sweep]) -> list[str]:
+    found = [
+        f"{step}: {cell.wrong} wrong elements at {size_text(row.size)} of {row.type}, {placement}"
+        for one in sweeps
+        for row in one.rows
+        for placement, cell in (("out-of-place", row.out_of_place), ("in-place", row.in_place))
+        if cell and cell.wrong
+    ]
+    bounds = max((one.out_of_bounds or 0 for one in sweeps), default=0)
+    if bounds:
+        found.append(f"{step}: {bounds} values are out of bounds")
+    if re.search(r"^# Avg bus bandwidth *: .*\bFAILED\b", text, re.MULTILINE):
+        found.append(f"{step}: the average is below NCCL_TESTS_MIN_BW")
+    return found
+
+
+def comparable(found: Sequence[Measurement], profile: str, nodes: int, gpus: int) -> list[Runs]:
+    """The runs of each test together, per type and operation, for the gate."""
+    kinds: dict[tuple[str, str, str, int], list[Sweep]] = {}
+    for one in found:
+        for sweep in one.sweeps:
+            if sweep.rows:
+                first = sweep.rows[0]
+                kinds.setdefault((sweep.collective, first.type, first.redop, first.root), []).append(sweep)
+    return [
+        Runs(Key(profile, collective, nodes, gpus, kind), sweeps) for (collective, kind, _, _), sweeps in kinds.items()
+    ]
+
+
+def rows(tests: Sequence[Runs], gate: Gate) -> list[list[Any]]:
+    """One of COLUMNS per test and size, with None for what is not known."""
+    compared = {(row.test, row.size): row for row in gate.rows}
+    found: list[list[Any]] = []
+    for test in tests:
+        medians = test.medians()
+        for size, speeds in test.speeds().items():
+            middle, worst = medians[size], min(speeds)
+            spread = 100 * (max(speeds) - worst) / middle if middle and len(speeds) > 1 else None
+            beside = compared.get((test.name, size))
+            run = speeds.index(worst) + 1 if len(speeds) > 1 else None
+            expected, percent = (beside.expected, round(beside.percent, 1)) if beside else (None, None)
+            rounded = None if spread is None else round(spread, 2)
+            found.append([test.name, size, middle, rounded, worst, run, expected, percent])
+    return found
+
+
+def tables(found: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
+    return [result_table("nccl", "Bus bandwidth, the median of all runs", COLUMNS, found)] if found else []
+
+
+def text_table(found: Sequence[Sequence[Any]]) -> str:
+    """For people, without the columns that nothing is in."""
+    used = [number for number in range(len(HEADS)) if any(row[number] is not None for row in found)]
+    if all(row[5] is None for row in found):
+        used = [number for number in used if number != 4]
+    texts = [[_cell(number, row[number]) for number in used] for row in found]
+    right = {place for place, number in enumerate(used) if number}
+    return render([HEADS[number] for number in used], texts, right=right) if found else ""
+
+
+def _cell(number: int, value: Any) -> str:
+    if value is None:
+        return "-"
+    if number == 1:
+        return size_text(value)
+    if number in (3, 7):
+        return f"{value:.1f} %"
+    return f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+def sweep_json(sweep: Sweep, gate: Gate, name: str) -> dict[str, Any]:
+    """For result.json, beside the baseline of its sizes."""
+    beside = [row for row in gate.rows if row.test == name]
+    if not beside:
+        return sweep.to_json()
+    return {
+        **sweep.to_json(),
+        "baseline": {
+            "name": "; ".join(dict.fromkeys(row.baseline.name for row in beside)),
+            "source": "; ".join(dict.fromkeys(row.baseline.source for row in beside)),
+            "rows": [{"size": row.size, "busbw": row.expected} for row in beside],
+        },
+    }
+
+
+def versions(outputs: Mapping[str, str]) -> dict[str, str]:
+    """Of nccl-tests and of the library, as far as the tables say."""
+    text = "\n".join(outputs.values())
+    found = re.search(r"^# nccl-tests version (\S+) nccl-headers=\d+ nccl-library=(\d+)", text, re.MULTILINE)
+    return {"nccl-tests": found[1], "nccl": version_text(int(found[2]))} if found else {}

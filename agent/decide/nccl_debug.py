@@ -1,0 +1,135 @@
+"""What NCCL's debug logs (NCCL_DEBUG=INFO) say of the network that was really used."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from agent.decide.subset import ranges
+
+NETWORKS = {"a4-gib": "gIB", "a4-deepep": "gIB", "a3-tcpx": "GPUDirectTCPX"}
+"""Profile → how the name of its network begins; a version may follow."""
+MOST_WARNINGS = 20
+
+USING = re.compile(r"NCCL INFO Using network (.+?)\s*$", re.MULTILINE)
+LISTED = re.compile(r"NCCL INFO NET/([^:\n]+?) ?: Using ((?:\[\d+\]\S+\s*)+)")
+VIA = re.compile(r" via NET/([^/\n]+)/(\d+)(\S*)")
+CHANNELS = re.compile(r"NCCL INFO (\d+) coll channels")
+WARNING = re.compile(r"NCCL WARN (.+?)\s*$", re.MULTILINE)
+VERSION = re.compile(r"NCCL version (\d+\.\d+\.\d+)")
+
+
+@dataclass(frozen=True)
+class Transport:
+    """How the ranks of one pod went through one test."""
+
+    networks: tuple[str, ...] = ()
+    """As NCCL calls them; more than one if ranks disagree. Empty: no log says it."""
+    nics: int = 0
+    """Devices that the network found; 0: not known."""
+    used: int = 0
+    """Devices that connections go through; 0: none goes over the network."""
+    channels: int = 0
+    direct: bool | None = None
+    """All of these connections go from GPU memory to the NIC; None: there are none."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "networks": list(self.networks)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Transport:
+        return cls(**{**data, "networks": tuple(data["networks"])})
+
+
+@dataclass
+class Gathered:
+    """What the files of one test have said so far."""
+
+    networks: dict[str, None] = field(default_factory=dict)
+    listed: dict[str, int] = field(default_factory=dict)
+    devices: set[tuple[str, str]] = field(default_factory=set)
+    channels: int = 0
+    direct: bool | None = None
+
+    def add(self, text: str) -> None:
+        self.networks.update(dict.fromkeys(USING.findall(text)))
+        for name, devices in LISTED.findall(text):
+            self.listed[name] = max(self.listed.get(name, 0), len(re.findall(r"\[\d+\]", devices)))
+        for name, device, how in VIA.findall(text):
+            self.devices.add((name, device))
+            self.direct = self.direct is not False and "GDR" in how
+        self.channels = max([self.channels, *map(int, CHANNELS.findall(text))])
+
+    def transport(self) -> Transport:
+        nics = max((self.listed.get(name, 0) for name in self.networks), default=0)
+        return Transport(tuple(self.networks), nics, len(self.devices), self.channels, self.direct)
+
+
+def transport(texts: Iterable[str]) -> Transport:
+    """Of one pod's ranks in one test, from the log of each."""
+    gathered = Gathered()
+    for text in texts:
+        gathered.add(text)
+    return gathered.transport()
+
+
+def warnings(texts: Iterable[str]) -> list[str]:
+    """What NCCL warned of, each once, with how often; at most MOST_WARNINGS and a line that says so."""
+    counts: dict[str, int] = {}
+    for text in texts:
+        for line in WARNING.findall(text):
+            counts[line[:500]] = counts.get(line[:500], 0) + 1
+    lines = [f"{line} ({count} times)" if count > 1 else line for line, count in counts.items()]
+    more = len(lines) - MOST_WARNINGS
+    return [*lines[:MOST_WARNINGS], *([f"… and {more} others"] if more > 0 else [])]
+
+
+def version(texts: Iterable[str]) -> str:
+    """Of the NCCL library; empty when no log says it."""
+    return next((found[1] for text in texts if (found := VERSION.search(text))), "")
+
+
+def is_expected(profile: str, network: str) -> bool:
+    return network.lower().startswith(NETWORKS.get(profile, "").lower())
+
+
+def wrong_networks(profile: str, of_pods: Mapping[int, Transport], test: str) -> list[str]:
+    """A sentence for each network that the profile does not mean; `of_pods` by completion index."""
+    odd: dict[str, list[int]] = {}
+    for index, one in of_pods.items():
+        for network in one.networks:
+            if not is_expected(profile, network):
+                odd.setdefault(network, []).append(index)
+    return [
+        f"profile {profile} expects NCCL's network {NETWORKS[profile]}, but {test} went over {network} on pods "
+        f"{ranges(sorted(pods))}"
+        for network, pods in odd.items()
+    ]
+
+
+def described(found: Sequence[Transport]) -> str:
+    """The transport of all pods in a few words; empty when no log says anything."""
+    networks = list(dict.fromkeys(name for one in found for name in one.networks))
+    if not networks:
+        return ""
+    parts = [f"{_span(one.used for one in found)} NICs used", f"{_span(one.channels for one in found)} channels"]
+    nics = _span(one.nics for one in found)
+    if nics != "0":
+        parts.insert(0, f"{nics} NICs found")
+    if any(one.direct for one in found):
+        parts.append("GPUDirect" if all(one.direct for one in found) else "GPUDirect on some pods only")
+    return f"{' and '.join(networks)} ({', '.join(parts)})"
+
+
+def uneven(of_pods: Mapping[int, Transport]) -> list[str]:
+    """A sentence when some pods have fewer NICs than others: one may be missing there."""
+    most = max((one.nics for one in of_pods.values()), default=0)
+    fewer = {index: one.nics for index, one in of_pods.items() if 0 < one.nics < most}
+    return [f"pod {index} has {nics} NICs, others {most}" for index, nics in sorted(fewer.items())]
+
+
+def _span(numbers: Iterable[int]) -> str:
+    values = sorted(set(numbers))
+    return str(values[0]) if len(values) == 1 else f"{values[0]} to {values[-1]}"

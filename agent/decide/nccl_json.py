@@ -1,0 +1,101 @@
+"""Reads what programs of nccl-tests write with -J (versions 2 and 3 of that file).
+
+The file also holds the whole environment of rank 0, tokens and all: nothing here looks at that.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agent.decide.nccl_tests import SUFFIX, Measured, Row, Sweep, average_busbw
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one program has measured."""
+
+    sweeps: tuple[Sweep, ...]
+    """One for each type, operation and root."""
+    nccl: str = ""
+    """Version of the library."""
+
+
+def parse_json(text: str) -> Report | None:
+    """None when the text is not such a file, or not whole: then the printed table has to do."""
+    try:
+        data = json.loads(text)
+        return Report(tuple(_sweeps(data)), version_text(data.get("nccl_version")))
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError):  # also `inf`, which is no JSON
+        return None
+
+
+def version_text(code: object) -> str:
+    """22907 → 2.29.7; empty for what is no such number."""
+    if not isinstance(code, int) or code < 1000:
+        return ""
+    large, middle = (10000, 100) if code >= 10000 else (1000, 100)
+    return f"{code // large}.{code % large // middle}.{code % 100}"
+
+
+def _sweeps(data: Mapping[str, Any]) -> list[Sweep]:
+    results: Sequence[Mapping[str, Any]] = data["results"]
+    kinds: dict[tuple[str, str, int], list[Row]] = {}
+    for row in map(_row, results):
+        kinds.setdefault((row.type, row.redop, row.root), []).append(row)
+    average = _finite((data.get("average_bus_bandwidth") or {}).get("bandwidth"))
+    ranks, groups, copies = _ranks(data["config"])
+    return [
+        Sweep(
+            collective=SUFFIX.sub("", re.sub(r".*/", "", data["args"][0])),
+            rows=tuple(rows),
+            average_busbw=average if len(kinds) < 2 else average_busbw(rows) if average is not None else None,
+            out_of_bounds=(data.get("out_of_bounds") or {}).get("count"),
+            iterations=_iterations(data["config"], results),
+            warmup=data["config"].get("warmup_iters"),
+            ranks=ranks,
+            groups=groups,
+            copies=copies,
+        )
+        for rows in (kinds.values() or [[]])
+    ]
+
+
+def _iterations(config: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> int | None:
+    """The fewest that a row really has: a limit of time may have cut them."""
+    counts = [config.get("iterations"), *(row.get("actual_iterations") for row in results)]
+    return min((count for count in counts if isinstance(count, int) and count > 0), default=None)
+
+
+def _ranks(config: Mapping[str, Any]) -> tuple[int, int, int]:
+    """(ranks, groups, copies). One device is listed for each process, however many GPUs it has."""
+    devices = config["devices"]
+    groups = [device.get("group", 0) for device in devices]
+    width = config.get("nthreads", 1) * config.get("ngpus", 1)
+    copies = [device["rank"] for device in devices].count(0)
+    return groups.count(groups[0]) * width, len(set(groups)), max(1, copies)
+
+
+def _row(data: Mapping[str, Any]) -> Row:
+    out, inside = _measured(data.get("out_of_place")), _measured(data.get("in_place"))
+    return Row(data["size"], data["count"], data["type"], data["redop"], int(data["root"]), out, inside)
+
+
+def _measured(data: Mapping[str, Any] | None) -> Measured | None:
+    if data is None:
+        return None
+    time, algbw, busbw = (_finite(data.get(name)) for name in ("time", "alg_bw", "bus_bw"))
+    time = _finite(data.get("cpu_time")) if time is None else time
+    if time is None or algbw is None or busbw is None:
+        return None
+    wrong = _finite(data.get("nwrong"))
+    return Measured(time, algbw, busbw, None if wrong is None else int(wrong))
+
+
+def _finite(value: object) -> float | None:
+    """ "nan" is a text there."""
+    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None

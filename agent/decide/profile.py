@@ -1,0 +1,109 @@
+"""Fabric profiles: what env/*.env says, which of them fits a pod, and the vendors' scripts that go with it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from agent.errors import MissingProgram
+
+NONE = "none"
+AUTO = "auto"
+GIB = "/usr/local/gib"
+DEEPEP = "/opt/deepep"
+TCPX = "/run/tcpx"
+GIB_SCRIPT = f"{GIB}/scripts/set_nccl_env.sh"
+DEEPEP_SCRIPT = f"{DEEPEP}/unified-env.sh"
+
+# In the order in which they are tried: a directory that is there, and the profile for it. The TCPX socket is a mount
+# that only an A3 pod has; DeepEP's image holds gIB as well.
+MARKS = {TCPX: "a3-tcpx", DEEPEP: "a4-deepep", GIB: "a4-gib"}
+SCRIPTS: Mapping[str, Sequence[str]] = {
+    "a4-gib": (GIB_SCRIPT,),
+    "a4-deepep": (DEEPEP_SCRIPT, GIB_SCRIPT),
+    "a3-tcpx": (),
+}
+"""Run in this order; each comes with the directory of MARKS that it lies in."""
+PROFILES = tuple(SCRIPTS)
+CHOICES = (AUTO, *PROFILES, NONE)
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What an env file says, and why it is the one for this pod."""
+
+    name: str
+    why: str = ""
+    values: Mapping[str, str] = field(default_factory=dict)
+    unset: Sequence[str] = ()
+    """Variables that the workload must not have, whatever the image presets."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The name of a profile and why it was chosen; `asked`: A4_PROFILE names it."""
+
+    name: str
+    why: str
+    asked: bool = False
+
+
+def choose(wanted: str, there: Collection[str]) -> Choice:
+    """The profile for a pod in which those directories of MARKS are `there`."""
+    if wanted != AUTO:
+        return Choice(wanted, f"A4_PROFILE={wanted}", asked=True)
+    for mark, name in MARKS.items():
+        if mark in there:
+            return Choice(name, f"{mark} is in this pod")
+    return Choice(NONE, f"none of {', '.join(MARKS)} is in this pod")
+
+
+def parse(choice: Choice, text: str) -> Profile:
+    """Read an env file. Raises ValueError that names the line.
+
+    A line is NAME=VALUE, `unset NAME`, a comment that begins with `#`, or empty. A value is what follows the first
+    `=`, to the end of the line: nothing in it is quoted, expanded or taken away.
+    """
+    values: dict[str, str] = {}
+    unset: list[str] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        name, is_value, value = line.partition("=")
+        removed = None if is_value else re.fullmatch(r"unset +(\S+) *", line)
+        if not _NAME.fullmatch(removed[1] if removed else name) or not (is_value or removed):
+            raise ValueError(f"{choice.name}.env, line {number} is neither NAME=VALUE nor unset NAME: {line!r}")
+        if removed:
+            unset.append(removed[1])
+        else:
+            values[name] = value
+    return Profile(choice.name, choice.why, values, tuple(unset))
+
+
+def vendor_scripts(choice: Choice, init_script: str, there: Collection[str]) -> tuple[list[str], list[str]]:
+    """Scripts to run, in order, and what to say of those that are not. `init_script`: NCCL_INIT_SCRIPT.
+
+    `there`: which of all these files and directories the pod has. Raises MissingProgram for a script that is not
+    there though it should: its directory is, or somebody asked for it.
+    """
+    if choice.name == NONE and choice.asked:
+        return [], [f"A4_PROFILE={NONE}: no vendor's script is run"]
+    run, notes = [], []
+    for path in SCRIPTS.get(choice.name, ()):
+        home = next(mark for mark in MARKS if path.startswith(f"{mark}/"))
+        if path in there:
+            run.append(path)
+        elif home in there or choice.asked:
+            hint = "did its init container run to the end? A4_PROFILE=none goes without"
+            raise MissingProgram(f"the profile {choice.name} ({choice.why}) needs {path}, which is not there", hint)
+        else:
+            notes.append(f"{path} is not run: there is no {home}")
+    if init_script and init_script not in run:
+        if init_script not in there:
+            hint = "did the init container run to the end? A4_PROFILE=none goes without"
+            raise MissingProgram(f"NCCL_INIT_SCRIPT={init_script} is not there", hint)
+        run.append(init_script)
+    return run, notes

@@ -1,0 +1,37 @@
+"""The inventory of a pod: what is looked for, and what follows from it for the fabric."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from agent.decide import preconditions
+from agent.decide.inventory import fabric_variables, flat
+from agent.decide.profile import NONE
+from agent.lifecycle.pod import Pod
+from agent.machine.api import Search
+
+
+def gather(pod: Pod, done: Callable[[Mapping[str, Any], Mapping[str, str]], None]) -> None:
+    """`done` gets the whole inventory, for facts.json, and the texts that others get; secrets are masked in these."""
+    environ, profile = pod.environ, pod.profile.name
+
+    def have(found: Mapping[str, Any]) -> None:
+        whole = {**found, "environ": fabric_variables(environ), "profile": profile}
+        problems = preconditions.problems(profile, whole, pod.settings.nnodes)
+        told = {**flat(whole), **({"profile_problems": "\n".join(problems)} if problems else {})}
+        done({**whole, "profile_problems": problems}, pod.log.masker.value(told))
+
+    pod.machine.gather_inventory(_search(pod, environ, profile), pod.log.info, have)
+
+
+def _search(pod: Pod, environ: Mapping[str, str], profile: str) -> Search:
+    return Search(
+        path=pod.search_path(),
+        environ=environ,
+        python=pod.settings.python,
+        fabric=profile != NONE,
+        libraries=preconditions.libraries(profile, environ),
+        files=preconditions.files(profile, environ),
+        socket_dir="" if pod.alone else preconditions.socket_dir(profile, environ),
+    )

@@ -1,0 +1,245 @@
+"""What workloads find around them in a pod: files, libraries, their environment, and the same in people's shells."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from agent.decide.env_sh import MARK, env_sh, forwarder, hook
+from agent.decide.environment import Environment, Layer, added, effect, of_pod, saved
+from agent.decide.masking import hidden
+from agent.decide.profile import MARKS, NONE, SCRIPTS, Choice, Profile, choose, parse, vendor_scripts
+from agent.decide.ssh_files import with_block
+from agent.errors import SystemFault
+from agent.lifecycle.tools import MOST_WORDS, Ended, Tool, check, start_tool, too_late
+from agent.paths import BASHRC, EXPORT_INIT_ENV, LIBRARY_PATHS, PROFILE_SCRIPT, shipped
+
+if TYPE_CHECKING:
+    from agent.lifecycle.pod import Pod
+
+LEFT_IN = "/dev/shm"
+LEFT_BEHIND = ("scripts", "diagnostic", "third_party")
+"""What the container that installs gIB copies to LEFT_IN, for this one to place at /."""
+LIBRARY_PATH = "LD_LIBRARY_PATH"
+COPY_SECONDS = 30.0
+MOVE_SECONDS = 5.0
+SCRIPT_SECONDS = 10.0
+LDCONFIG_SECONDS = 20.0
+PERSISTENCE_SECONDS = 60.0
+LONGEST_SECONDS = 3 * (COPY_SECONDS + MOVE_SECONDS) + 3 * SCRIPT_SECONDS + LDCONFIG_SECONDS
+"""After this a pod is prepared or has ended."""
+
+
+class Surroundings:
+    """`choose`, then `start`. What does not apply is left out with a word in the log; what fails ends the pod (71),
+    but for what is only for shells and the GPUs' persistence mode, which a warning tells."""
+
+    def __init__(self, pod: Pod) -> None:
+        self._pod = pod
+        self._machine = pod.machine
+        self._choice = Choice(NONE, "")
+        self._prepared: Environment = of_pod(pod.job.environ)
+        self._steps: deque[Callable[[], None]] = deque()
+        self._words: list[str] = []
+        """What was not done, and why."""
+        self._waiting: list[Callable[[], None]] | None = []
+        """None once all is done."""
+
+    def when_ready(self, ready: Callable[[], None]) -> None:
+        """Call it when the environment is there, at once if it is."""
+        if self._waiting is None:
+            ready()
+        else:
+            self._waiting.append(ready)
+
+    def choose(self) -> None:
+        """Read the profile and apply it: all of the environment that is known without running anything."""
+        pod, environ = self._pod, self._pod.job.environ
+        self._choice = choose(pod.settings.profile, [mark for mark in MARKS if self._machine.exists(mark)])
+        prepared = of_pod(environ, pod.settings.user_env.split())
+        plugin = environ.get("NCCL_PLUGIN_PATH", "")
+        if plugin and self._machine.exists(plugin):
+            prepared = prepared.with_layer(Layer("NCCL_PLUGIN_PATH", {LIBRARY_PATH: plugin}))
+        elif plugin:
+            self._words.append(f"NCCL_PLUGIN_PATH={plugin} is not there")
+        pod.profile = Profile(self._choice.name, self._choice.why)
+        if self._choice.name != NONE:
+            text = self._machine.read(shipped("env", f"{self._choice.name}.env"))
+            if text is None:
+                raise RuntimeError(f"the installation lacks env/{self._choice.name}.env")
+            pod.profile = parse(self._choice, text)
+            source = f"profile {pod.profile.name}"
+            prepared = prepared.with_layer(Layer(source, pod.profile.values, pod.profile.unset))
+        self._use(prepared)
+
+    def start(self) -> None:
+        """Do what there is to do, one step after another. Raises AgentError into the loop."""
+        self._steps += self._placings()
+        self._steps += self._scripts()
+        self._steps.append(self._libraries)
+        self._next()
+
+    def _use(self, prepared: Environment) -> None:
+        self._prepared = prepared
+        self._pod.environ = {**prepared.env, MARK: "1"}
+
+    def _next(self) -> None:
+        if self._steps:
+            self._steps.popleft()()
+        else:
+            self._finish()
+
+    # Files that the init container left
+
+    def _placings(self) -> list[Callable[[], None]]:
+        steps: list[Callable[[], None]] = []
+        there = [name for name in LEFT_BEHIND if self._machine.exists(f"{LEFT_IN}/{name}")]
+        if not there:
+            self._words.append(f"no files to place: no gIB installer left any in {LEFT_IN}")
+        for name in there:
+            source, target = f"{LEFT_IN}/{name}", f"/{name}"
+            if not self._machine.exists(target):
+                steps += self._placing([source], "/")
+                continue
+            # The image has some of it: what else there is goes beside that.
+            missing = [one for one in self._machine.list_dir(source) if not self._machine.exists(f"{target}/{one}")]
+            if missing:
+                steps += self._placing([f"{source}/{one}" for one in sorted(missing)], f"{target}/")
+            else:
+                self._words.append(f"{target} is there already")
+        return steps
+
+    def _placing(self, sources: Sequence[str], target: str) -> list[Callable[[], None]]:
+        """Copied aside first: half a directory must never stand there."""
+        aside = f"{target}.a4-agent"
+        title = f"placing {', '.join(sources)} in {target}"
+        copies = [f"{aside}/{source.rpartition('/')[2]}" for source in sources]
+
+        def copy() -> None:
+            self._machine.remove_dir(aside)
+            self._pod.make_dir(aside, 0o755)
+            self._run(Tool(title, COPY_SECONDS), ["cp", "-a", "-t", aside, "--", *sources], self._checked)
+
+        def move() -> None:
+            self._run(Tool(title, MOVE_SECONDS), ["mv", "-t", target, "--", *copies], moved)
+
+        def moved(tool: Tool, status: int) -> None:
+            self._machine.remove_dir(aside)
+            self._checked(tool, status)
+
+        return [copy, move]
+
+    # Vendors' scripts
+
+    def _scripts(self) -> list[Callable[[], None]]:
+        init = self._pod.job.environ.get("NCCL_INIT_SCRIPT", "")
+        known = {*MARKS, *(path for paths in SCRIPTS.values() for path in paths), *([init] if init else [])}
+        there = [path for path in known if self._machine.exists(path)]
+        paths, notes = vendor_scripts(self._choice, init, there)
+        self._words += notes or ([] if paths else ["no vendor's script to run"])
+        return [lambda path=path: self._source(path) for path in paths]  # type: ignore[misc]
+
+    def _source(self, path: str) -> None:
+        argv = ["bash", shipped("entrypoints", "vendor-script.sh"), path]
+        self._run(Tool(path, SCRIPT_SECONDS), argv, lambda tool, status: self._sourced(path, tool, status))
+
+    def _sourced(self, path: str, tool: Tool, status: int) -> None:
+        check(tool, status)
+        try:
+            layer = effect(path, bytes(tool.answer))
+        except ValueError as error:
+            raise SystemFault(f"{path}: {error}: {tool.last_words}") from error
+        self._use(self._prepared.with_layer(layer))
+        self._pod.log.debug(f"{path}: {tool.last_words}")
+        self._next()
+
+    # Libraries, for programs that no shell starts
+
+    def _libraries(self) -> None:
+        paths = added(LIBRARY_PATH, self._prepared.env, self._pod.job.environ)
+        paths = [path for path in paths if path.startswith("/") and "\n" not in path and self._machine.exists(path)]
+        if not paths:
+            self._words.append("no library paths for ldconfig")
+            self._next()
+            return
+        self._pod.write(LIBRARY_PATHS, "".join(f"{path}\n" for path in paths))
+        self._run(Tool("ldconfig", LDCONFIG_SECONDS), ["ldconfig"], self._checked)
+
+    # GPUs
+
+    def keep_gpus_awake(self, gpus: int) -> None:
+        """Set their persistence mode. Nobody waits for it: what uses them meanwhile is only slower to start."""
+        if not gpus:
+            why = "there are no GPUs"
+        elif not self._pod.settings.gpu_persistence:
+            why = "A4_GPU_PERSISTENCE=false"
+        elif self._machine.find_program("nvidia-smi", self._pod.search_path()) is None:
+            why = "there is no nvidia-smi"
+        else:
+            tool, argv = Tool("GPU persistence mode", PERSISTENCE_SECONDS), ["nvidia-smi", "-pm", "1"]
+            try:
+                start_tool(self._pod, tool, argv, self._pod.environ, self._persistent, self._persistence_stuck)
+            except SystemFault as error:
+                self._pod.log.warning(f"GPU persistence mode is not set: {error}")
+            return
+        self._pod.log.debug(f"GPU persistence mode is left as it is: {why}")
+
+    def _persistent(self, tool: Tool, status: int) -> None:
+        if status:
+            said = tool.answer[-MOST_WORDS:].decode(errors="replace").strip().splitlines()[:1] or [tool.last_words]
+            self._pod.log.warning(f"GPU persistence mode is not set: nvidia-smi ended with status {status}: {said[0]}")
+
+    def _persistence_stuck(self, tool: Tool) -> None:
+        self._pod.log.warning(f"GPU persistence mode is not set: nvidia-smi has not ended in {tool.seconds:.0f} s")
+
+    # Programs
+
+    def _run(self, tool: Tool, argv: Sequence[str], ended: Ended) -> None:
+        """Raises SystemFault, at once or into the loop."""
+        start_tool(self._pod, tool, argv, self._prepared.env, ended, too_late)
+
+    def _checked(self, tool: Tool, status: int) -> None:
+        check(tool, status)
+        self._next()
+
+    # All is known
+
+    def _finish(self) -> None:
+        pod, log = self._pod, self._pod.log
+        log.info(f"profile {self._choice.name}: {self._choice.why}; {'; '.join(self._words)}".rstrip("; "))
+        for one in self._prepared.overruled:
+            log.info(str(one))
+        self._keep()
+        pod.event("environment-ready")
+        pod.environment_ready()
+        waiting, self._waiting = self._waiting or [], None
+        for ready in waiting:
+            ready()
+
+    def _keep(self) -> None:
+        """For commands and shells of this pod."""
+        pod, prepared = self._pod, self._prepared
+        record = pod.log.masker.value(saved(prepared, self._choice.name, self._choice.why))
+        gone = [name for name, value in prepared.changes.items() if value is None]
+        files = (
+            (pod.dir.environment, json.dumps(record, indent=1) + "\n", 0o600),
+            (pod.dir.env_sh, env_sh(prepared.env, gone, self._is_secret), 0o600),
+            (PROFILE_SCRIPT, hook(pod.dir.env_sh), 0o644),
+            (EXPORT_INIT_ENV, forwarder(pod.dir.env_sh), 0o644),
+        )
+        for path, text, mode in files:
+            self._write(path, text, mode)
+        present = self._machine.read(BASHRC) or ""
+        self._write(BASHRC, with_block(present, hook(pod.dir.env_sh)), 0o644)
+
+    def _write(self, path: str, text: str, mode: int) -> None:
+        """Runs need none of these: what cannot be written is only said."""
+        try:
+            self._machine.write(path, text, mode)
+        except OSError as error:
+            self._pod.log.warning(f"shells and commands go without {path}: {error.strerror}")
+
+    def _is_secret(self, name: str, value: str) -> bool:
+        return hidden({name: value})[name] != value or self._pod.log.masked(value) != value

@@ -1,0 +1,94 @@
+"""Programs that prepare a pod: each has a limit, says what it waits for, and what it says itself is kept."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from agent.errors import SystemFault
+from agent.launch import Launch
+from agent.machine.api import Child
+
+if TYPE_CHECKING:
+    from agent.lifecycle.pod import Pod
+
+SAY_SECONDS = 3.0
+MOST_WORDS = 4000
+"""Bytes of what a program says on stderr that are kept."""
+
+
+@dataclass
+class Tool:
+    """A program that was started; `title` says in words what for."""
+
+    title: str
+    seconds: float
+    """Its limit."""
+    answer: bytearray = field(default_factory=bytearray)
+    """Its stdout."""
+    words: bytearray = field(default_factory=bytearray)
+    """The end of its stderr."""
+    child: Child | None = None
+    over: bool = False
+
+    def output(self, stream: int, data: bytes) -> None:
+        if stream == 1:
+            self.answer += data
+        else:
+            self.words = (self.words + data)[-MOST_WORDS:]
+
+    @property
+    def last_words(self) -> str:
+        lines = self.words.decode(errors="replace").strip().splitlines()
+        return " / ".join(lines[-4:]) or "it said nothing"
+
+    @property
+    def hint(self) -> str:
+        return "A4_PROFILE=none goes without vendors' scripts" if self.title.startswith("/") else ""
+
+
+Ended = Callable[[Tool, int], None]
+
+
+def start_tool(
+    pod: Pod, tool: Tool, argv: Sequence[str], env: Mapping[str, str], ended: Ended, late: Callable[[Tool], None]
+) -> None:
+    """`ended` gets its status; `late` is told instead when its time is up, and it is gone. Raises SystemFault."""
+    machine = pod.machine
+    program = machine.find_program(argv[0], pod.search_path()) or argv[0]
+
+    def over(status: int) -> None:
+        if not tool.over:
+            tool.over = True
+            ended(tool, status)
+
+    def give_up() -> None:
+        if not tool.over:
+            tool.over = True
+            assert tool.child is not None
+            tool.child.signal(signal.SIGKILL)
+            late(tool)
+
+    def say() -> None:
+        if not tool.over:
+            pod.log.info(f"preparing: waiting for {tool.title}, {tool.seconds:.0f} s at most")
+
+    try:
+        tool.child = machine.start(Launch([program, *argv[1:]], env, "/"), over, tool.output)
+    except (OSError, ValueError) as error:
+        raise SystemFault(f"{tool.title}: {argv[0]} cannot be started: {error}") from error
+    machine.later(SAY_SECONDS, say)
+    machine.later(tool.seconds, give_up)
+
+
+def check(tool: Tool, status: int) -> None:
+    """Raises SystemFault unless it ended well."""
+    if status:
+        raise SystemFault(f"{tool.title} failed with status {status}: {tool.last_words}", tool.hint)
+
+
+def too_late(tool: Tool) -> None:
+    """Raises SystemFault."""
+    raise SystemFault(f"{tool.title} has not ended within {tool.seconds:.0f} s: {tool.last_words}", tool.hint)

@@ -1,0 +1,38 @@
+"""GPUs of this pod: device files, the kernel module, and what NVML says."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from agent.machine.asking import ask_own
+from agent.machine.files import read
+from agent.machine.inventory import gpu_count
+
+NVML_SECONDS = 25.0
+"""Without persistence mode NVML wakes every GPU, a second or so for each."""
+
+
+def gpus(environ: Mapping[str, str], root: str = "/", seconds: float = NVML_SECONDS) -> dict[str, Any]:
+    """`files`, `driver`, `cuda` (the newest that the driver can), `devices`; `problem`: why NVML does not say more."""
+    found = {"files": gpu_count(root), "driver": module_version(root), "cuda": "", "devices": []}
+    answer = ask_own("NVML", "ask-gpus.py", (), without_preload(environ), seconds)
+    if answer.problem:
+        return {**found, "problem": answer.problem}
+    return {**found, **json.loads(answer.output)}
+
+
+def module_version(root: str) -> str:
+    """Of the loaded kernel module; empty without one."""
+    found = re.search(
+        r"Kernel Module(?: for \S+)?\s+(\d[\d.]+)", read(os.path.join(root, "proc/driver/nvidia/version")) or ""
+    )
+    return found[1] if found else ""
+
+
+def without_preload(environ: Mapping[str, str]) -> dict[str, str]:
+    """For programs that have no use for the workload's libraries, which may be broken."""
+    return {name: value for name, value in environ.items() if name != "LD_PRELOAD"}

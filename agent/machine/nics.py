@@ -1,0 +1,83 @@
+"""Network and RDMA devices of this pod, by sysfs. `root` is the file system that is looked at."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+GIDS = 8
+"""Entries of a port's table that are looked at; the fabrics here use index 3 of some hundreds."""
+EMPTY_GID = "0000:0000:0000:0000:0000:0000:0000:0000"
+
+
+def nics(addresses: Mapping[str, str], root: str = "/") -> list[dict[str, Any]]:
+    """Devices of hardware, and whatever else has one of these addresses (interface → IPv4)."""
+    net = os.path.join(root, "sys/class/net")
+    return [
+        {
+            "name": name,
+            "state": _read(f"{net}/{name}/operstate"),
+            "mtu": _number(_read(f"{net}/{name}/mtu")),
+            "speed": _number(_read(f"{net}/{name}/speed")),
+            "address": addresses.get(name, ""),
+        }
+        for name in _names(net)
+        if name in addresses or os.path.exists(f"{net}/{name}/device")
+    ]
+
+
+def rdma(root: str = "/") -> list[dict[str, Any]]:
+    """RDMA devices with their network devices and ports."""
+    path = os.path.join(root, "sys/class/infiniband")
+    return [
+        {
+            "name": name,
+            "net": _names(f"{path}/{name}/device/net"),
+            "ports": [_port(f"{path}/{name}/ports/{port}", port) for port in _names(f"{path}/{name}/ports")],
+        }
+        for name in _names(path)
+    ]
+
+
+def _port(path: str, port: str) -> dict[str, Any]:
+    return {
+        "port": _number(port),
+        "state": _read(f"{path}/state").rpartition(" ")[2],  # 4: ACTIVE
+        "link": _read(f"{path}/link_layer"),
+        "rate": _read(f"{path}/rate"),
+        "gids": list(_gids(path)),
+    }
+
+
+def _gids(path: str) -> Iterator[dict[str, Any]]:
+    for index in range(GIDS):
+        gid = _read(f"{path}/gids/{index}")
+        if gid and gid != EMPTY_GID:
+            yield {"index": index, "gid": gid, "type": _read(f"{path}/gid_attrs/types/{index}")}
+
+
+def _names(path: str) -> list[str]:
+    """What is in a directory, mlx5_10 after mlx5_9; empty when it is not there."""
+    try:
+        names = os.listdir(path)
+    except OSError:
+        return []
+    return sorted(
+        names, key=lambda name: [(int(part) if part.isdecimal() else 0, part) for part in re.findall(r"\d+|\D+", name)]
+    )
+
+
+def _read(path: str) -> str:
+    """One attribute; empty when it cannot be read: a link that is down has no speed, a foreign GID no type."""
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def _number(text: str) -> int | None:
+    """None also for -1, which is how sysfs says that it does not know."""
+    return int(text) if text.isdecimal() else None

@@ -1,0 +1,73 @@
+"""Cores, memory and limits of this pod. `root` is the file system that is looked at."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+from typing import Any
+
+from agent.machine.files import read
+
+LIMITS = {"memlock": resource.RLIMIT_MEMLOCK, "nofile": resource.RLIMIT_NOFILE, "nproc": resource.RLIMIT_NPROC}
+UNLIMITED = "unlimited"
+MEMORY_LIMITS = ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory/memory.limit_in_bytes")
+NO_LIMIT = 1 << 60
+"""More than this is how a cgroup of version 1 writes that there is none."""
+CPU_INFO_BYTES = 4096
+"""The first core's; the kernel makes up the rest as it is read, a page at a time."""
+
+
+def resources(root: str = "/") -> dict[str, Any]:
+    """All of this file, as it stands in the inventory."""
+    return {
+        "kernel": os.uname().release,
+        "cpus": {"allowed": len(os.sched_getaffinity(0)), "quota": cpu_quota(root), "model": cpu_model(root)},
+        "memory": {"total": memory_total(root), "limit": memory_limit(root)},
+        "shm": shm(root),
+        "limits": {name: list(map(_limit, resource.getrlimit(number))) for name, number in LIMITS.items()},
+    }
+
+
+def cpu_quota(root: str = "/") -> float | None:
+    """Cores that the pod's cgroup may use at a time; None: all."""
+    words = (read(os.path.join(root, "sys/fs/cgroup/cpu.max")) or "").split()
+    if len(words) != 2 or not words[0].isdecimal():
+        return None
+    return int(words[0]) / int(words[1])
+
+
+def cpu_model(root: str) -> str:
+    try:
+        with open(os.path.join(root, "proc/cpuinfo"), encoding="utf-8", errors="replace") as file:
+            found = re.search(r"(?m)^model name\s*:\s*(.*)$", file.read(CPU_INFO_BYTES))
+    except OSError:
+        return ""
+    return found[1].strip() if found else ""
+
+
+def memory_total(root: str) -> int | None:
+    found = re.search(r"(?m)^MemTotal:\s*(\d+) kB", read(os.path.join(root, "proc/meminfo")) or "")
+    return int(found[1]) * 1024 if found else None
+
+
+def memory_limit(root: str) -> int | None:
+    """Of the pod's cgroup, in bytes; None: there is none."""
+    for path in MEMORY_LIMITS:
+        text = (read(os.path.join(root, path)) or "").strip()
+        if text:
+            return int(text) if text.isdecimal() and int(text) < NO_LIMIT else None
+    return None
+
+
+def shm(root: str) -> dict[str, int] | None:
+    """Bytes of /dev/shm, which NCCL and NVSHMEM take for the processes of one pod; None: it is not there."""
+    try:
+        found = os.statvfs(os.path.join(root, "dev/shm"))
+    except OSError:
+        return None
+    return {"size": found.f_blocks * found.f_frsize, "free": found.f_bavail * found.f_frsize}
+
+
+def _limit(value: int) -> int | str:
+    return UNLIMITED if value == resource.RLIM_INFINITY else value

@@ -1,0 +1,187 @@
+"""`deepep`: DeepEP's own test of expert parallelism between nodes, and what it measures.
+
+One MPI rank per pod: test_internode.py starts a process for each GPU itself. mpirun's status proves nothing and its
+output mixes the nodes, so each pod keeps what its own test printed (entrypoints/deepep-node.sh) and reads it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from agent.decide.deepep import CASES, Node, incomplete, read_node, tables, text_table, versions
+from agent.decide.deepep_speed import MAPPING, Limits, Speed, judge_speed, own_options
+from agent.decide.ending import JobEnd, from_error
+from agent.decide.mpirun import Mpi, reported_end
+from agent.decide.preconditions import too_few_pods
+from agent.decide.ranks import RanksVerdict, as_json, ranks_verdict
+from agent.decide.torch_record import at_most
+from agent.errors import AgentError, Exit, SettingsError
+from agent.launch import Launch
+from agent.paths import DEEPEP_DIR, shipped
+from agent.workloads.base import Findings, Judgement, Kind, Outcome, Plain, RunContext
+from agent.workloads.mpi import Layout, start, usable_mpi
+from agent.workloads.mpirun import LINGER_SECONDS, end_of_ranks
+
+LOG = "deepep-test.log"
+GPUS = 8
+"""The test asserts it."""
+PORT = 29500
+PRESSURE = "--pressure-test-mode"
+
+
+class DeepEp(Plain):
+    name = "deepep"
+    kind: Kind = "mpi"
+    uses_fabric = True
+    stall_seconds = 1800.0
+    output_bytes = 1 << 20
+    """Some 250 lines of every node."""
+
+    def launch(self, context: RunContext) -> Launch | None:
+        """Raises SettingsError, UsageError and MissingProgram."""
+        _, args = _asked(context)
+        if context.index != context.lead:
+            return None
+        script = shipped("entrypoints", "deepep-node.sh")
+        program = ["sh", context.rank_script, "sh", script, *args]
+        # mpirun, ssh and the shells live without the preloaded library, which is for the test alone.
+        preload = context.environ.get("LD_PRELOAD", "")
+        bare = {name: value for name, value in context.environ.items() if name != "LD_PRELOAD"}
+        given = _given(context, usable_mpi(context)) | ({"A4_DEEPEP_PRELOAD": preload} if preload else {})
+        launch = start(replace(context, environ=bare), program, _layout(context), given=given, cwd="/")
+        return replace(
+            launch,
+            port=int(given["MASTER_PORT"]),
+            removed=("LD_PRELOAD",) if preload else (),
+            notes=(*launch.notes, *_notes(args)),
+        )
+
+    def is_ending(self, output: str, record: str) -> bool:
+        return reported_end(output) is not None
+
+    def inspect(self, context: RunContext, files: Mapping[str, str]) -> Mapping[str, Any]:
+        if "about" not in files:
+            return {}
+        return read_node(files["about"], files.get("output", ""), files.get("errors", "")).to_json()
+
+    def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
+        try:
+            (limits, _), mpi = _asked(context), usable_mpi(context)
+        except AgentError as error:  # nothing was started, for the same reason
+            return Judgement(outcome.cause or from_error(error))
+        order = [peer.index for peer in context.plan.peers]
+        ranks = ranks_verdict(outcome.ranks, len(order), order.__getitem__, outcome.lost)
+        nodes = {index: Node.from_json(outcome.notes[index]) for index in order if outcome.notes.get(index)}
+        whole = len(nodes) == len(order) and all(node.whole for node in nodes.values())
+        speed = judge_speed(nodes, len(order), limits, context.environ.get(MAPPING)) if whole else None
+        reasons = list(speed.reasons) if speed else []
+        if nodes or ranks.started:
+            reasons += [why for index in order for why in incomplete(nodes.get(index), f"pod {index}")]
+        end = _end(context, outcome, mpi, ranks, nodes, reasons)
+        findings = Findings(
+            reasons=reasons,
+            tables=tables(nodes, order),
+            versions={"Open MPI": str(mpi.version), **versions(nodes)},
+            gate=speed.gate if speed else None,
+            record={**as_json(outcome.ranks, len(order)), "nodes": {str(i): nodes[i].to_json() for i in nodes}},
+        )
+        cut = "\n" if outcome.output and not outcome.output.endswith("\n") else ""  # in the line of a case
+        return Judgement(end, cut + _text(end, nodes, order, reasons, speed), findings, LOG)
+
+
+def _asked(context: RunContext) -> tuple[Limits, list[str]]:
+    """Limits of the run, and arguments of the test. Raises SettingsError for pods that the test cannot do with, and
+    UsageError."""
+    if few := too_few_pods("deepep", len(context.plan.peers)):
+        raise SettingsError([few], "NVLink inside a pod is tested by tests/test_intranode.py of DeepEP")
+    if context.plan.slots != GPUS:
+        raise SettingsError([f"deepep needs {GPUS} GPUs in every pod; GPUS_PER_NODE is {context.plan.slots}"])
+    return own_options(context.args)
+
+
+def _layout(context: RunContext) -> Layout:
+    return Layout(len(context.plan.peers), 1)
+
+
+def _given(context: RunContext, mpi: Mpi) -> dict[str, str]:
+    """Variables from the agent. The pods' own MASTER_PORT is torchrun's: only one of the shell is meant for this."""
+    given = {
+        "WORLD_SIZE": str(len(context.plan.peers)),  # of nodes, to DeepEP; RANK is set where each rank starts
+        "MASTER_ADDR": context.plan.peers[0].name,
+        "MASTER_PORT": context.spec.env.get("MASTER_PORT", str(PORT)),
+        "A4_DEEPEP_DIR": context.environ.get("A4_DEEPEP_DIR") or DEEPEP_DIR,
+        "A4_WORKLOAD_PYTHON": context.workload_python,
+        "A4_NOTES_DIR": context.notes_dir,
+        "A4_RANKS_DIR": context.ranks_dir,
+    }
+    return given | ({"A4_RANKS_LINGER": LINGER_SECONDS} if mpi.version.major >= 5 else {})
+
+
+def _notes(args: list[str]) -> list[str]:
+    asked = re.search(rf"{PRESSURE}[= ](?!0\b)", " ".join(args))
+    what = f"{PRESSURE} has no end of its own and no verdict but that of a limit: end it with Ctrl-C"
+    return [what] if asked else []
+
+
+def _end(
+    context: RunContext,
+    outcome: Outcome,
+    mpi: Mpi,
+    ranks: RanksVerdict,
+    nodes: Mapping[int, Node],
+    reasons: list[str],
+) -> JobEnd:
+    """As of any MPI program; only a wrong result and what is missing say more than the code of the rank. When all
+    ranks ended well, what they printed decides."""
+    told = end_of_ranks("deepep", mpi, outcome, ranks)
+    errors = [f"pod {index}: {node.error}" for index, node in nodes.items() if node.error]
+    why = "\n".join(at_most([*errors, *reasons]))
+    if told.code and told.origin == "workload":
+        return _failed(context, told, ranks, nodes, why)
+    if told.code:
+        return replace(told, why=_lines(told.why, why))
+    pods = len(context.plan.peers)
+    if any(not node.whole for node in nodes.values()) or len(nodes) < pods:
+        if outcome.cause is not None:
+            return replace(outcome.cause, why=_lines(outcome.cause.why, why))
+        what = f"DeepEP's test ended with 0 on all {pods} nodes, but its output is not complete"
+        return JobEnd(Exit.WRONG_RESULT, what, why=why, origin="workload")
+    if reasons:
+        return JobEnd(Exit.WRONG_RESULT, "DeepEP is right, but slow", why=why, origin="workload")
+    return JobEnd(0, f"DeepEP is good: {CASES} of {CASES} cases passed on each of {pods} nodes", origin="workload")
+
+
+def _failed(context: RunContext, told: JobEnd, ranks: RanksVerdict, nodes: Mapping[int, Node], why: str) -> JobEnd:
+    """The end when a rank has failed. The others were ended for it."""
+    first = None if ranks.first is None else context.plan.peers[ranks.first].index
+    where = "" if first is None else context.where(first)
+    missing = {index: node.missing for index, node in nodes.items() if node.missing}
+    if missing:
+        index = first if first in missing else min(missing)
+        what = f"deepep cannot be started: {missing[index]}"
+        return JobEnd(Exit.MISSING_PROGRAM, what, context.where(index), why)
+    wrong = {index: node for index, node in nodes.items() if node.is_wrong}
+    if wrong:
+        index = first if first in wrong else min(wrong)
+        what = f"DeepEP's result is wrong: a check failed in case {wrong[index].open[0]}"
+        return JobEnd(Exit.WRONG_RESULT, what, context.where(index), why, origin="workload")
+    return replace(told, where=where, why=_lines(told.why, why))
+
+
+def _lines(*texts: str) -> str:
+    return "\n".join(text for text in texts if text)
+
+
+def _text(end: JobEnd, nodes: Mapping[int, Node], order: list[int], reasons: list[str], speed: Speed | None) -> str:
+    """The table and, over it, what was tested and found."""
+    known = versions(nodes).get("DeepEP")
+    scripts = ", ".join(sorted({node.script for node in nodes.values() if node.script}))
+    lines = [end.what, f"  tested: {scripts}" + (f" (DeepEP {known})" if known else "")] if scripts else [end.what]
+    lines += [f"  {reason}" for reason in at_most(reasons)]
+    if speed and not speed.reasons:
+        lines.append(f"  speed {speed.gate['status']}: {speed.gate['reason']}")
+    figures = text_table(nodes, order)
+    return "\n".join(lines) + (f"\nbest of each node in GB/s\n{figures}" if figures else "\n")

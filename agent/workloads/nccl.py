@@ -1,0 +1,55 @@
+"""`nccl`: nccl-tests through mpirun, one rank per GPU, after a connectivity test; judged by results, network, speed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from agent.decide.ending import from_error
+from agent.decide.mpirun import reported_end
+from agent.decide.nccl import parse_steps
+from agent.decide.nccl_notes import noted
+from agent.decide.nccl_options import parse_options
+from agent.errors import AgentError
+from agent.launch import Launch
+from agent.workloads.base import Judgement, Kind, Outcome, Plain, RunContext
+from agent.workloads.nccl_end import Ended
+from agent.workloads.nccl_steps import first_steps, known_baselines, notes, processes, test_steps
+from agent.workloads.steps import start_steps
+
+
+class Nccl(Plain):
+    name = "nccl"
+    kind: Kind = "mpi"
+    uses_fabric = True
+    stall_seconds = 1800.0
+    output_bytes = 1 << 20
+
+    def launch(self, context: RunContext) -> Launch | None:
+        """Raises UsageError, SettingsError and MissingProgram."""
+        options = parse_options(context.args, context.profile)
+        processes(context, options)
+        if context.index == 0:
+            known_baselines(context)  # where they will be needed
+        if context.index != context.lead:
+            return None
+        made = start_steps(context, [*first_steps(context, options), *test_steps(context, options)])
+        return replace(made, notes=[*made.notes, *notes(context, options)])
+
+    def is_ending(self, output: str, record: str) -> bool:
+        return reported_end(output) is not None
+
+    def progress(self, record: str) -> str:
+        open_steps = [step.name for step in parse_steps(record) if step.status is None]
+        return open_steps[-1] if open_steps else ""
+
+    def inspect(self, context: RunContext, files: Mapping[str, str]) -> Mapping[str, Any]:
+        return noted(files)
+
+    def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
+        try:
+            ended = Ended(context, outcome)
+        except AgentError as error:  # nothing was started, for the same reason
+            return Judgement(outcome.cause or from_error(error))
+        return ended.judgement()

@@ -1,0 +1,287 @@
+"""How an nccl run ended: from its steps, tables, logs and ranks to the verdict, the text and result.json."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from agent.decide import baselines, nccl_debug
+from agent.decide.baselines import Baseline, Gate
+from agent.decide.ending import JobEnd
+from agent.decide.nccl import (
+    Measurement,
+    StepEnd,
+    comparable,
+    measurement,
+    parse_steps,
+    rows,
+    split_output,
+    sweep_json,
+    tables,
+    text_table,
+    versions,
+)
+from agent.decide.nccl_debug import NETWORKS, Transport
+from agent.decide.nccl_notes import CONNECTIVITY, Evidence
+from agent.decide.nccl_options import parse_options
+from agent.decide.ranks import as_json, ranks_verdict
+from agent.decide.torch_record import at_most
+from agent.errors import AgentError, Exit
+from agent.paths import shipped
+from agent.workloads.base import Findings, Judgement, Outcome, RunContext
+from agent.workloads.connectivity import LOG as CONNECTIVITY_LOG
+from agent.workloads.connectivity import Connectivity
+from agent.workloads.mpi import usable_mpi
+from agent.workloads.mpirun import end_of_ranks
+from agent.workloads.nccl_steps import PROGRAMS, known_baselines, places, processes, step_names
+
+LOG = "nccl-test-results.txt"
+
+
+class Ended:
+    """Everything that is known of a run that is over. Raises AgentError where nothing can have been started."""
+
+    def __init__(self, context: RunContext, outcome: Outcome) -> None:
+        self.context, self.outcome = context, outcome
+        self.options = parse_options(context.args, context.profile)
+        self.mpi, self.layout = usable_mpi(context), processes(context, self.options)
+        self.steps = {step.name: step for step in parse_steps(outcome.record)}
+        self.outputs = split_output(outcome.output)
+        self.evidence = Evidence.of(outcome.notes, context.lead)
+        self.measurements = [
+            self._measurement(step, test) for step, test in step_names(self.options) if step in self.steps
+        ]
+        self.tests = self._tests([one for one in self.measurements if not one.without_mpi])
+        self.wrong_networks = self._wrong_networks()
+        self.gate = self._gate()
+
+    @property
+    def gpus(self) -> int:
+        """NCCL ranks of one pod."""
+        return self.layout.per_pod * self.options.width
+
+    def _measurement(self, step: str, test: str) -> Measurement:
+        text, sweeps = self.outputs.get(step, ""), self.evidence.sweeps.get(step, ())
+        ranks = self.layout.ranks * self.options.width
+        return measurement(step, test, text, sweeps, ranks, self.options.width)
+
+    def _tests(self, measurements: Sequence[Measurement]) -> list[baselines.Runs]:
+        return comparable(measurements, self.context.profile, len(self.context.plan.peers), self.gpus)
+
+    def _wrong_networks(self) -> list[str]:
+        profile = self.context.profile
+        if profile not in NETWORKS:
+            return []
+        return [
+            sentence
+            for step, _ in step_names(self.options)
+            for sentence in nccl_debug.wrong_networks(profile, self.evidence.transports.get(step, {}), step)
+        ]
+
+    def _gate(self) -> Gate:
+        why_not = ""
+        entries: list[Baseline] = []
+        try:
+            entries = known_baselines(self.context)
+        except AgentError as error:
+            why_not = error.what
+        known = any(one.networks for one in self._transports())
+        if self.wrong_networks:
+            why_not = "the network is not that of the profile"
+        elif self.context.profile in NETWORKS and not known:
+            why_not = "no log of NCCL says which network was used"
+        options = self.options
+        sound = self._tests([one for one in self.measurements if one.complete and not one.wrong])
+        return baselines.judge(
+            sound, entries, min_percent=options.min_percent, min_busbw=options.min_busbw, why_not=why_not
+        )
+
+    # The end
+
+    def judgement(self) -> Judgement:
+        connected = self._connectivity()
+        end = self._end(connected)
+        found = rows(self.tests, self.gate)
+        reasons = self._reasons(connected)
+        findings = Findings(
+            reasons=reasons,
+            tables=[*(connected.findings.tables if connected else ()), *tables(found), *self._transport_table()],
+            sweeps=[sweep_json(sweep, self.gate, test.name) for test in self.tests for sweep in test.sweeps],
+            versions=self._versions(),
+            gate=self.gate.to_json(),
+            record=self._record(),
+        )
+        files = {CONNECTIVITY_LOG: connected.text + self.outputs.get(CONNECTIVITY, "")} if connected else {}
+        text = self._text(end, found, reasons)
+        return Judgement(
+            end, (connected.text if connected else "") + text, findings, LOG, {**files, **self._saved(end)}
+        )
+
+    def _connectivity(self) -> Judgement | None:
+        """As the workload of that name judges it; None: it did not begin."""
+        step = self.steps.get(CONNECTIVITY)
+        if step is None:
+            return None
+        outcome = replace(self.outcome, record=self.evidence.connectivity, **self._of_step(step))
+        if len(self.steps) > 2:  # what happened later is not about it
+            outcome = replace(outcome, cause=None, lost={})
+        return Connectivity().judge(self.context, outcome)
+
+    def _of_step(self, step: StepEnd) -> dict[str, Any]:
+        """The outcome of one step."""
+        status = self.outcome.status if step.status is None else step.status
+        output = self.outputs.get(step.name, self.outcome.output)
+        return {"status": status, "stuck": step.stuck or self.outcome.stuck, "output": output}
+
+    def _end(self, connected: Judgement | None) -> JobEnd:
+        """In this order: programs and ways are there; results are right; why the run was ended, pods and ranks that
+        failed; nothing is missing; the network is the right one; the speed."""
+        if missing := self._missing_programs():
+            return missing
+        if connected is not None and connected.end.code:
+            return connected.end
+        if without := [one.test for one in self.measurements if one.without_mpi]:
+            return self._without_mpi(without[0])
+        if wrong := [line for one in self.measurements for line in one.wrong]:
+            return self._workload_end("results of nccl-tests are wrong", wrong)
+        if failed := self._failed():
+            return failed
+        if incomplete := self._incomplete():
+            return self._workload_end("the output of nccl-tests is not complete", incomplete)
+        if self.wrong_networks:
+            return self._workload_end("NCCL did not use the network of the profile", self.wrong_networks)
+        if self.gate.status == "failed":
+            return self._workload_end("nccl ran well but below its gate", self.gate.failures)
+        return JobEnd(0, f"nccl is good: {', '.join(self.options.tests)} {self._where()}", origin="workload")
+
+    def _workload_end(self, what: str, reasons: Sequence[str]) -> JobEnd:
+        why = [*at_most(list(reasons)), *self.evidence.warnings[:5]]
+        return JobEnd(Exit.WRONG_RESULT, what, why="\n".join(why), origin="workload")
+
+    def _where(self) -> str:
+        pods = len(self.context.plan.peers)
+        return f"on {self.layout.ranks * self.options.width} ranks of {pods} {'pod' if pods == 1 else 'pods'}"
+
+    def _missing_programs(self) -> JobEnd | None:
+        step = self.steps.get(PROGRAMS)
+        if step is None or step.status != Exit.MISSING_PROGRAM:
+            return None
+        said = [line for line in self.outputs.get(PROGRAMS, "").splitlines() if " is in none of " in line]
+        what = "nccl-tests are not in this image" if not said else said[0]
+        return JobEnd(Exit.MISSING_PROGRAM, what, self.context.where(self.context.lead), self._hint())
+
+    def _hint(self) -> str:
+        searched = ", ".join([*places(self.context), "PATH"])
+        return (
+            f"searched: {searched}; A4_NCCL_TESTS_DIR names another directory\n"
+            "a4-agent run collectives measures the same with torch, without nccl-tests"
+        )
+
+    def _without_mpi(self, test: str) -> JobEnd:
+        what = f"{test}_perf was built without MPI: every process took itself for the only one"
+        why = "build nccl-tests with MPI=1 and MPI_HOME, and name its directory in A4_NCCL_TESTS_DIR"
+        return JobEnd(Exit.WRONG_RESULT, what, why=why)
+
+    def _failed(self) -> JobEnd | None:
+        """The end of a run whose last step did not go well; None when it did."""
+        last = next(reversed(self.steps.values()), None)
+        if last is None or last.name in (PROGRAMS, CONNECTIVITY):
+            last = None
+        told = None if last is None else self._end_of_step(last)
+        if told is not None:
+            return told
+        if self.outcome.cause is not None:
+            return self.outcome.cause
+        if self.outcome.lost:
+            return JobEnd(Exit.TRY_AGAIN, "pods were lost during the run", why=self.outcome.losses)
+        return None
+
+    def _end_of_step(self, step: StepEnd) -> JobEnd | None:
+        """None when it went well."""
+        done = next((one for one in self.measurements if one.step == step.name), None)
+        if step.stuck and done is not None and done.complete and not self.outcome.lost:
+            return None  # mpirun hung after the whole table, and its ranks went with it
+        peers = self.context.plan.peers
+        place = self.layout.pod
+        ranks = ranks_verdict(
+            self.outcome.ranks, self.layout.ranks, lambda rank: peers[place(rank)].index, self.outcome.lost
+        )
+        outcome = replace(self.outcome, **self._of_step(step))
+        end = end_of_ranks(step.name, self.mpi, outcome, ranks)
+        if not end.code:
+            return None
+        if end.origin == "workload" and ranks.first is not None:
+            end = replace(end, where=self.context.where(peers[place(ranks.first)].index))
+        if end.code == Exit.MISSING_PROGRAM and end.origin == "workload":
+            return replace(end, what=f"{end.what}: nccl-tests are not on that pod", why=self._hint(), origin="agent")
+        said = [*(done.incomplete if done else ()), *self.evidence.warnings[:5]]
+        return replace(end, why="\n".join(filter(None, [end.why, *said])))
+
+    def _incomplete(self) -> list[str]:
+        """Of planned steps. Only the end of a very long output is kept: then a table may be lost, and this says so."""
+        lines = [line for one in self.measurements for line in one.incomplete]
+        lines += [f"{step} did not run" for step, _ in step_names(self.options) if step not in self.steps]
+        lost = [one.step for one in self.measurements if one.step not in self.outputs and not one.sweeps]
+        if lost:
+            lines.append(f"of the output only the last MiB is kept, which has nothing of {', '.join(lost)}")
+        return lines
+
+    # What is told
+
+    def _reasons(self, connected: Judgement | None) -> list[str]:
+        found = [*connected.findings.reasons] if connected else []
+        for one in self.measurements:
+            found += [f"{one.test}_perf was built without MPI"] if one.without_mpi else []
+            found += one.wrong
+        found += self._incomplete() if self.measurements else []
+        return [*found, *self.wrong_networks, *self.gate.failures]
+
+    def _transports(self) -> list[Transport]:
+        return [one for of_pods in self.evidence.transports.values() for one in of_pods.values()]
+
+    def _transport(self) -> str:
+        return nccl_debug.described(self._transports())
+
+    def _transport_table(self) -> list[dict[str, Any]]:
+        columns = {"test": "", "pod": "", "network": "", "NICs": "", "NICs used": "", "channels": "", "GPUDirect": ""}
+        found = [
+            [step, index, ", ".join(one.networks), one.nics or None, one.used, one.channels, one.direct]
+            for step, _ in step_names(self.options)
+            for index, one in self.evidence.transports.get(step, {}).items()
+        ]
+        heads = [{"name": name, "unit": unit} for name, unit in columns.items()]
+        title = "What NCCL's logs say of the network"
+        return [{"name": "transport", "title": title, "columns": heads, "rows": found}] if found else []
+
+    def _text(self, end: JobEnd, found: Sequence[Sequence[Any]], reasons: Sequence[str]) -> str:
+        lines = [end.what if end.code == 0 else f"nccl {self._where()}: NOT GOOD: {end.what}"]
+        lines += [f"network: {self._transport()}"] if self._transport() else []
+        lines += [f"speed: {self.gate.status} ({self.gate.reason})"] if self.tests else []
+        of_pods = next(iter(self.evidence.transports.values()), {})
+        lines += [*at_most(list(reasons)), *nccl_debug.uneven(of_pods)]
+        lines += [f"NCCL on {line}" for line in self.evidence.warnings]
+        return "\n  ".join(lines) + "\n" + text_table(found)
+
+    def _versions(self) -> dict[str, str]:
+        found = {"Open MPI": str(self.mpi.version), **versions(self.outputs)}
+        return {**found, "nccl": self.evidence.nccl} if self.evidence.nccl else found
+
+    def _record(self) -> dict[str, Any]:
+        steps = [{"name": step.name, "status": step.status, "stuck": step.stuck} for step in self.steps.values()]
+        ranks = as_json(self.outcome.ranks, self.layout.ranks)
+        return {**ranks, "steps": steps, "network": self._transport(), "warnings": list(self.evidence.warnings)}
+
+    def _saved(self, end: JobEnd) -> dict[str, str]:
+        """A run that went well, as a baseline."""
+        wanted = self.options.save_baseline
+        if not wanted or end.code:
+            return {}
+        context = self.context
+        own = [path for path in context.baselines if path != shipped("env", "baselines.json")]
+        path = wanted if wanted.startswith("/") else own[-1] if own else "baselines.json"
+        name = wanted.rpartition("/")[2].removesuffix(".json") or wanted
+        source = f"own run {context.run_id} of job epoch {context.plan.epoch}"
+        old = baselines.parse_file(context.baselines[path]) if context.baselines.get(path) else []
+        new = baselines.saved(self.tests, name, source)
+        return {path: baselines.file_text(baselines.merged(old, new))} if new else {}

@@ -1,0 +1,107 @@
+"""What an nccl run starts: a look at the programs, the connectivity test, and the tests one after the other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from agent.decide import baselines
+from agent.decide.baselines import Baseline
+from agent.decide.nccl_notes import CONNECTIVITY
+from agent.decide.nccl_options import Options
+from agent.errors import SettingsError, UsageError
+from agent.launch import Launch
+from agent.paths import shipped
+from agent.workloads.base import RunContext
+from agent.workloads.connectivity import Connectivity
+from agent.workloads.mpi import Layout, start, usable_mpi
+from agent.workloads.mpirun import LINGER_SECONDS
+from agent.workloads.steps import Step
+
+PROGRAMS = "programs"
+PLACES = ("/third_party/nccl-tests/build", "/third_party/nccl-tests-mpi/build")
+"""Where the images of gIB and of TCPX have them."""
+ENDS = "# Avg bus bandwidth"
+
+
+def known_baselines(context: RunContext) -> list[Baseline]:
+    """All that are shipped and the user's, which come last. Raises SettingsError for a file that cannot be used."""
+    found: list[Baseline] = []
+    for path, text in context.baselines.items():
+        try:
+            found += baselines.parse_file(text)
+        except ValueError as error:
+            problem = f"it is empty or cannot be read on {context.where(context.index)}" if not text else str(error)
+            raise SettingsError([f"A4_BASELINES={path}: {problem}"]) from None
+    return found
+
+
+def first_steps(context: RunContext, options: Options) -> list[Step]:
+    """Is all there that is needed, and do the ranks reach each other?"""
+    given = replace(context, spec=replace(context.spec, args=()))
+    told = Connectivity().launch(given)
+    assert told is not None
+    record = f"{context.notes_dir}/{CONNECTIVITY}.jsonl"
+    connectivity = replace(told, env={**told.env, "A4_RECORD": record})
+    look = ["sh", shipped("entrypoints", "nccl-test.sh"), "--find", *options.tests]
+    env = {**context.environ, **_given(context)}
+    programs = Launch(look, env, "/", added=["A4_RUN", *_given(context)])
+    programs = replace(programs, env={**env, "A4_RUN": context.run_id})
+    return [Step(PROGRAMS, programs), Step(CONNECTIVITY, connectivity, record=record)]
+
+
+def test_steps(context: RunContext, options: Options) -> list[Step]:
+    steps = []
+    for step, test in step_names(options):
+        notes = f"{context.notes_dir}/{step}"
+        program = ["sh", context.rank_script, "sh", shipped("entrypoints", "nccl-test.sh"), test, notes]
+        ranks = processes(context, options)
+        launch = start(context, [*program, *options.arguments], ranks, given=_given(context), cwd="/")
+        steps.append(Step(step, launch, ENDS, result=f"{notes}.json"))
+    return steps
+
+
+def processes(context: RunContext, options: Options) -> Layout:
+    """A process for each GPU, or one for all of a pod (-g 8). Raises UsageError for what is neither."""
+    slots, pods = context.plan.slots, len(context.plan.peers)
+    if options.width not in (1, slots):
+        what = f"-t and -g: a process has 1 GPU or all {slots} of its pod, not {options.width}"
+        raise UsageError(what)
+    per_pod = slots // options.width
+    return Layout(per_pod * pods, per_pod)
+
+
+def step_names(options: Options) -> list[tuple[str, str]]:
+    """(step, test), in their order."""
+    return [
+        (test if run == 1 else f"{test}-{run}", test) for test in options.tests for run in range(1, options.repeat + 1)
+    ]
+
+
+def _given(context: RunContext) -> dict[str, str]:
+    """NCCL has one place for what it says: a file of each rank, so that the table stays a table."""
+    given = {
+        "A4_RANKS_DIR": context.ranks_dir,
+        "A4_NCCL_TESTS_PATH": ":".join(places(context)),
+        "NCCL_DEBUG": "TRACE" if context.environ.get("NCCL_DEBUG", "").upper() == "TRACE" else "INFO",
+    }
+    subsystems = context.environ.get("NCCL_DEBUG_SUBSYS", "")
+    if subsystems and not {"INIT", "ALL"} & set(subsystems.upper().split(",")):
+        # Which network is used is said in INIT alone.
+        given["NCCL_DEBUG_SUBSYS"] = "INIT,ENV" if subsystems.startswith("^") else f"INIT,{subsystems}"
+    return given | ({"A4_RANKS_LINGER": LINGER_SECONDS} if usable_mpi(context).version.major >= 5 else {})
+
+
+def places(context: RunContext) -> list[str]:
+    own = context.environ.get("A4_NCCL_TESTS_DIR", "").rstrip("/")
+    return [*([own, f"{own}/build"] if own else []), *PLACES]
+
+
+def notes(context: RunContext, options: Options) -> list[str]:
+    notes = []
+    if options.iterations is not None and options.iterations < baselines.LEAST_ITERATIONS:
+        notes.append(f"-n {options.iterations}: so few iterations measure nothing, the speed will not be judged")
+    if options.json_elsewhere:
+        notes.append("-J: nccl-tests writes its whole environment into that file, secrets too")
+    if context.environ.get("NCCL_DEBUG_FILE"):
+        notes.append(f"NCCL_DEBUG_FILE is not used: NCCL's logs are in {context.notes_dir} on each pod")
+    return notes

@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.decide.baselines import (
+    Baseline,
+    Key,
+    Runs,
+    file_text,
+    find,
+    judge,
+    merged,
+    parse_file,
+    saved,
+    size_of,
+    size_text,
+)
+from agent.decide.nccl_tests import parse
+from agent.decide.sweeps import Measured, Row, Sweep
+
+SHIPPED = Path(__file__).parents[2] / "env" / "baselines.json"
+TCPX = Path(__file__).parent / "nccl_tests" / "tcpx_all_gather.txt"
+KEY = Key("a4-gib", "all_gather", 2, 8)
+G8 = 8 << 30
+
+
+def sweep(speeds: dict[int, float], iterations: int | None = 20, **changes: Any) -> Sweep:
+    rows = tuple(
+        Row(size, size // 4, "float", "none", -1, Measured(1.0, speed, speed, 0), Measured(1.0, 999.0, 999.0, 0))
+        for size, speed in speeds.items()
+    )
+    return Sweep("all_gather", 16, iterations, 5, rows, 1.0, 0, **changes)
+
+
+def run(*speeds: float, key: Key = KEY, size: int = G8, **changes: Any) -> Runs:
+    return Runs(key, [sweep({1 << 20: 1.0, size: speed}, **changes) for speed in speeds])
+
+
+def baseline(speed: float = 344.0, key: Key = KEY, size: int = G8, name: str = "one") -> Baseline:
+    return Baseline(name, "somebody", (key,), 20, 5, {size: speed})
+
+
+def judged(*tests: Runs, entries: list[Baseline] | None = None, percent: float = 90.0, **more: Any) -> tuple[str, str]:
+    more.setdefault("min_busbw", None)
+    gate = judge(tests, [baseline()] if entries is None else entries, min_percent=percent, **more)
+    return gate.status, gate.reason
+
+
+def test_the_shipped_file() -> None:
+    entries = parse_file(SHIPPED.read_text())
+    keys = [key for entry in entries for key in entry.keys]
+    assert {key.profile for key in keys} == {"a4-gib", "a4-deepep", "a3-tcpx"}
+    assert all(entry.source and (entry.iterations is None or entry.iterations >= 5) for entry in entries)
+    known = find(entries, Key("a4-gib", "all_reduce", 2, 8))
+    assert {size_text(size): entry.busbw[size] for size, entry in known.items()} == {
+        "8G": 675.5,
+        "16G": 684.5,
+        "512M": 593.8,
+    }
+    assert parse_file(file_text(entries)) == entries
+
+
+def test_the_table_of_the_guide_is_as_good_as_itself() -> None:
+    (table,) = parse(TCPX.read_text())
+    test = Runs(Key("a3-tcpx", "all_gather", 2, 8), [sweep_of(table)])
+    status, reason = judged(test, entries=parse_file(SHIPPED.read_text()))
+    assert status == "passed" and "at least 100.0 %" in reason
+
+
+def sweep_of(table: Sweep) -> Sweep:
+    return Sweep("all_gather", 16, 100, 5, table.rows, table.average_busbw, table.out_of_bounds)
+
+
+@pytest.mark.parametrize(
+    ("speeds", "percent", "status", "words"),
+    [
+        ((344.0,), 90.0, "passed", "at least 100.0 % of the baseline (all_gather 8G)"),
+        ((309.6,), 90.0, "passed", "90 % are wanted"),
+        ((309.5,), 90.0, "failed", "all_gather of 8G: 309.50 GB/s are 89.9 % of 344.00 GB/s (one), 90 % are wanted"),
+        ((309.5,), 80.0, "passed", ""),
+        ((200.0, 344.0, 350.0), 90.0, "passed", ""),
+        ((200.0, 201.0, 350.0), 90.0, "failed", "201.00 GB/s"),
+    ],
+)
+def test_the_median_out_of_place_counts(speeds: tuple[float, ...], percent: float, status: str, words: str) -> None:
+    found = judged(run(*speeds), percent=percent)
+    assert found[0] == status and words in found[1]
+
+
+@pytest.mark.parametrize(
+    ("test", "why"),
+    [
+        (run(100.0, iterations=4), "4 timed iterations, 5 are needed"),
+        (Runs(KEY, [*run(100.0).sweeps, *run(100.0, iterations=1).sweeps]), "1 timed iterations"),
+        (run(100.0, iterations=None), "the number of timed iterations is not known"),
+        (run(100.0, groups=8), "NCCL_TESTS_SPLIT"),
+        (run(100.0, size=G8 * 2), "the baseline has other sizes: 8G"),
+        (
+            run(100.0, key=Key("a3-tcpx", "all_gather", 2, 8)),
+            "no baseline for all_gather of float on 2 nodes of 8 GPUs",
+        ),
+        (run(100.0, key=Key("a4-gib", "all_gather", 4, 8)), "no baseline for all_gather of float on 4 nodes of 8 GPUs"),
+        (run(100.0, key=Key("a4-gib", "all_gather", 1, 8)), "on 1 node of 8 GPUs"),
+        (run(100.0, key=Key("a4-gib", "all_gather", 2, 4)), "no baseline"),
+        (run(100.0, key=Key("a4-gib", "all_gather", 2, 8, "half")), "no baseline for all_gather of half"),
+        (run(100.0, key=Key("", "all_gather", 2, 8)), "with profile none"),
+    ],
+)
+def test_what_cannot_be_compared_is_not_judged(test: Runs, why: str) -> None:
+    status, reason = judged(test)
+    assert status == "not judged" and why in reason
+
+
+def test_a_part_that_is_not_judged_is_told() -> None:
+    other = run(1.0, key=Key("a4-gib", "all_reduce", 2, 8))
+    status, reason = judged(run(344.0), other)
+    assert status == "passed" and "all_reduce not judged: there is no baseline" in reason
+    assert judged()[0] == "not judged"
+    assert judged(run(1.0), why_not="the network is wrong") == (
+        "not judged",
+        "all_gather not judged: the network is wrong",
+    )
+
+
+def test_a_floor_is_for_the_best_size() -> None:
+    assert judged(run(300.0), entries=[], min_busbw=300.0) == ("passed", "every test reaches 300 GB/s")
+    status, reason = judged(run(299.0), entries=[], min_busbw=300.0)
+    assert (status, reason) == ("failed", "all_gather: at best 299.00 GB/s, --min-busbw 300 is wanted")
+    assert judged(run(299.0, iterations=1), entries=[], min_busbw=300.0)[0] == "not judged"
+    status, reason = judged(run(344.0), min_busbw=300.0)
+    assert status == "passed" and "%" in reason and "every test reaches 300 GB/s" in reason
+
+
+def test_of_several_baselines_the_last_counts() -> None:
+    assert judged(run(344.0), entries=[baseline(), baseline(400.0, name="own")])[0] == "failed"
+    assert judged(run(344.0), entries=[baseline(400.0), baseline(344.0, name="own")])[0] == "passed"
+
+
+def test_what_is_saved_is_found_again() -> None:
+    test = Runs(KEY, [sweep({1 << 20: 1.0, 1 << 29: 279.0, 1 << 30: 280.0, G8: 350.0}), sweep({G8: 340.0})])
+    (entry,) = saved([test, run(1.0, iterations=1)], "mine", "own run x")
+    assert (entry.busbw, entry.iterations, entry.warmup) == ({1 << 29: 279.0, 1 << 30: 280.0, G8: 345.0}, 20, 5)
+    assert parse_file(file_text([entry])) == [entry]
+    other = baseline(name="other")
+    assert merged([entry, other], [entry]) == [other, entry]
+    assert judged(test, entries=[entry])[0] == "passed"
+
+
+GOOD = json.loads(SHIPPED.read_text())["baselines"][-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("", "no JSON"),
+        ("{", "no JSON"),
+        ("[]", '"version": 1'),
+        ('{"version": 2, "baselines": []}', '"version": 1'),
+        ('{"version": 1, "baselines": {}}', "a list"),
+        (json.dumps({"version": 1, "baselines": [GOOD, {}]}), "entry 2 has no"),
+        (json.dumps({"version": 1, "baselines": [7]}), "entry 1 is not as it should be"),
+        *(
+            (json.dumps({"version": 1, "baselines": [GOOD | change]}), what)
+            for change, what in (
+                ({"nodes": 0}, "0 is no number"),
+                ({"gpus_per_node": "8"}, "'8' is no number"),
+                ({"busbw": {"big": 1}}, "'big' is no size"),
+                ({"busbw": {"8G": "fast"}}, "entry 1"),
+                ({"busbw": {"8G": 0}}, "above 0"),
+                ({"busbw": {"8G": float("nan")}}, "above 0"),
+                ({"busbw": {}}, "above 0"),
+                ({"busbw": []}, "entry 1"),
+                ({"profile": []}, "needs a profile"),
+                ({"iterations": 1}, "fewer than 5 iterations"),
+            )
+        ),
+    ],
+)
+def test_a_wrong_file_is_refused_in_words(text: str, what: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(what)):
+        parse_file(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("8", 8), ("1k", 1024), ("512M", 1 << 29), ("8G", G8), ("1048577", 1048577)]
+)
+def test_sizes(text: str, size: int) -> None:
+    assert size_of(text) == size
+    assert size_of(size_text(size)) == size

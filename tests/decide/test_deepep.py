@@ -1,0 +1,205 @@
+"""What DeepEP's test prints on each node, and what follows from it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.decide.deepep import CASES, OPERATIONS, Best, Node, incomplete, read_node, tables, text_table, versions
+from agent.decide.deepep_speed import Limits, judge_speed, own_options
+from agent.errors import UsageError
+
+ABOUT = "script /opt/deepep/DeepEP/tests/test_internode.py\nversion 1.2.1+8a07e7e\n" + "gpu NVIDIA B200\n" * 8
+CONFIG = {"num_tokens": 4096, "hidden": 7168, "num_topk_groups": 2, "num_topk": 8}
+NAMES = [
+    f"{kind}, {top} top-k (async={later}, previous={previous})"
+    for previous, later, kind, top in product(
+        (False, True), (False, True), ("BF16", "BF16", "FP8", "FP8"), ("without", "with")
+    )
+]
+CASE_LINES = [f"[testing] Running with {name} ... passed\n" for name in NAMES]
+HEAD = "Testing with seed 0 ...\n[config] num_tokens=4096, hidden=7168, num_topk_groups=2, num_topk=8\n"
+HEAD += "[layout] Kernel performance: 0.052 ms\n\n"
+TUNING = "[tuning] SMs 24, NVL chunk 4, RDMA chunk 4: 31 + 1201 us, 60.10 GB/s (RDMA), 190.00 GB/s (NVL) \n"
+BEST_LINES = [
+    f"[tuning] Best {what} {figures} GB/s (NVL)\n"
+    for what, figures in (
+        ("dispatch (FP8): SMs 24, NVL chunk 20, RDMA chunk 28:", "30 + 511 us, 70.50 GB/s (RDMA), 231.00"),
+        ("dispatch (BF16): SMs 24, NVL chunk 8, RDMA chunk 16:", "30 + 900 us, 81.00 GB/s (RDMA), 265.10"),
+        ("combine: SMs 24, NVL chunk 4, RDMA chunk 12,", "30 + 950 us, 75.00 GB/s (RDMA), 245.00"),
+    )
+]
+GOOD = HEAD + "".join(CASE_LINES) + "\n" + "".join(TUNING + line + "\n" for line in BEST_LINES) + "\n"
+OLD_BEST = [
+    "[tuning] Best dispatch (FP8): SMs 24, NVL chunk 20, RDMA chunk 28: 43.36 GB/s (RDMA), 141.61 GB/s (NVL)\n",
+    "[tuning] Best combine: SMs 24, NVL chunk 4, RDMA chunk 12: 43.63 GB/s (RDMA), 142.49 GB/s (NVL)\n",
+]
+NCCL = "node-1:88:91 [0] NCCL WARN a line of another process\n"
+DEFAULT = Limits(90.0, 10.0)
+
+
+def node(output: str = GOOD, errors: str = "") -> Node:
+    return read_node(ABOUT, output, errors)
+
+
+def test_a_good_node() -> None:
+    found = node()
+    assert found.whole and incomplete(found, "pod 1") == []
+    assert (found.begun, found.passed, found.config, found.gpus) == (CASES, CASES, CONFIG, "8 × NVIDIA B200")
+    assert found.script.endswith("/test_internode.py") and found.version == "1.2.1+8a07e7e"
+    assert found.best["combine"] == Best(75.0, 245.0, "SMs 24, NVL chunk 4, RDMA chunk 12", 950.0)
+    assert [found.best[name].rdma for name in OPERATIONS] == [70.5, 81.0, 75.0]
+    assert Node.from_json(found.to_json()) == found
+
+
+def test_old_releases_print_no_times() -> None:
+    best = node("".join(OLD_BEST)).best
+    assert best["dispatch FP8"] == Best(43.36, 141.61, "SMs 24, NVL chunk 20, RDMA chunk 28")
+    assert best["combine"].rdma == 43.63
+
+
+@given(st.lists(st.integers(0, len(GOOD.split(" passed")) - 1), max_size=8))
+def test_lines_of_others_between_the_two_flushes_change_nothing(places: list[int]) -> None:
+    parts = GOOD.split(" passed")
+    for place in places:
+        if place < len(parts) - 1:
+            parts[place] += NCCL
+    assert node(" passed".join(parts)) == node()
+
+
+def test_lines_of_others_at_the_end_of_a_line_that_is_not_ended_change_nothing() -> None:
+    assert node(GOOD.replace(" passed\n", f" passed{NCCL}\n").replace("(NVL)\n", f"(NVL){NCCL}\n")) == node()
+
+
+def test_a_word_of_somebody_else_is_no_case_that_passed() -> None:
+    started = CASE_LINES[0].replace(" passed\n", "")
+    assert node(f"{HEAD}{started}check of the NIC passed\n").passed == 0
+    assert node(f"{HEAD} passed\n passed\n").passed == 0, "nothing was begun"
+    assert node(f"{HEAD}{started} passed\n passed\n").passed == 1
+
+
+@pytest.mark.parametrize("missing", [0, 17, 31])
+def test_31_of_32(missing: int) -> None:
+    lines = [line.replace(" passed", "") if i == missing else line for i, line in enumerate(CASE_LINES)]
+    (reason,) = incomplete(node(GOOD.replace("".join(CASE_LINES), "".join(lines))), "pod 1")
+    assert reason == (f"pod 1: 31 of 32 cases passed; begun and not passed: case {missing + 1} ({NAMES[missing]})")
+
+
+@pytest.mark.parametrize(
+    ("output", "reasons"),
+    [
+        ("", ["pod 1: none of 32 cases was begun"]),
+        (HEAD, ["pod 1: none of 32 cases was begun"]),
+        (GOOD.replace(CASE_LINES[-1], "", 1), ["pod 1: 31 of 32 cases passed, 31 were begun"]),
+        (GOOD.replace(CASE_LINES[0], CASE_LINES[0] * 2, 1), ["pod 1: 33 of 32 cases passed, though 33 were begun"]),
+        (GOOD.replace(BEST_LINES[2], ""), ["pod 1 has not measured combine to the end"]),
+        (HEAD + "".join(CASE_LINES), ["pod 1 has not measured dispatch FP8, dispatch BF16, combine to the end"]),
+    ],
+)
+def test_what_is_missing(output: str, reasons: list[str]) -> None:
+    found = incomplete(node(output), "pod 1")
+    assert found == reasons and not node(output).whole
+
+
+def test_a_silent_node() -> None:
+    assert incomplete(None, "pod 1") == ["pod 1 has left no output of the test"]
+    assert incomplete(read_node("missing no tests/test_internode.py in /x\n", "", ""), "pod 1") == [
+        "pod 1: no tests/test_internode.py in /x"
+    ]
+
+
+def test_a_check_that_failed() -> None:
+    cut = GOOD[: GOOD.index(" passed", len(HEAD) + 900)]
+    errors = "Traceback (most recent call last):\n  File …\n    raise ProcessRaisedException(msg, …)\n"
+    errors += "torch.multiprocessing.spawn.ProcessRaisedException: \n\n-- Process 3 terminated with …\n"
+    wrong = node(cut, errors + "Traceback …\nAssertionError: 511 != 512\n")
+    assert wrong.is_wrong and wrong.error == "AssertionError: 511 != 512"
+    assert not node(cut, errors + "RuntimeError: DeepEP error: CPU recv timeout\n").is_wrong
+    assert node(cut, "[rank3]: AssertionError\n[rank3]: more\nException ignored in: <f>\n").is_wrong
+    assert not node(HEAD, "AssertionError\n").is_wrong, "no result was there to be checked"
+
+
+def test_tables_have_a_row_for_each_pod_in_the_order_of_the_plan() -> None:
+    nodes = {0: node(), 2: node(HEAD)}
+    (table,) = tables(nodes, [2, 0, 1])
+    assert table["rows"] == [[2, 0, *[None] * 6], [0, 32, 70.5, 231.0, 81.0, 265.1, 75.0, 245.0]]
+    text = text_table(nodes, [2, 0, 1]).splitlines()
+    assert text[2].split() == ["0", "32/32", "70.50", "/", "231.00", "81.00", "/", "265.10", "75.00", "/", "245.00"]
+    assert tables({}, [0]) == [] and text_table({}, [0]) == ""
+
+
+def test_releases_that_differ_are_all_named() -> None:
+    assert versions({0: node(), 1: replace(node(), version="1.1")}) == {"DeepEP": "1.1, 1.2.1+8a07e7e"}
+    assert versions({0: Node()}) == {}
+
+
+# How fast
+
+
+def slow(rdma: float) -> Node:
+    return replace(node(), best={name: replace(best, rdma=rdma) for name, best in node().best.items()})
+
+
+def test_the_published_figures_pass() -> None:
+    speed = judge_speed({0: node(), 1: node()}, 2, DEFAULT, "0:mlx5_0:1")
+    assert (speed.reasons, speed.gate["status"]) == ([], "passed")
+    assert "90 % of the reference for 2 nodes" in speed.gate["reason"]
+
+
+@pytest.mark.parametrize(("percent", "status"), [(90, "failed"), (80, "passed"), (0, "passed")])
+def test_below_the_reference(percent: float, status: str) -> None:
+    best = {**node().best, "combine": Best(65.0, 200.0)}
+    speed = judge_speed({0: node(), 1: replace(node(), best=best)}, 2, Limits(percent, 10.0), None)
+    assert speed.gate["status"] == status
+    if status == "failed":
+        assert speed.reasons == ["pod 1: combine 65.00 GB/s over RDMA, below 67.5 GB/s, 90 % of the reference"]
+
+
+@pytest.mark.parametrize(
+    ("change", "count", "why"),
+    [
+        ({"gpus": ""}, 2, "no telling which GPUs"),
+        ({"gpus": "8 × NVIDIA H100 80GB HBM3"}, 2, "no reference is known for 2 nodes of 8 × NVIDIA H100"),
+        ({}, 3, "no reference is known for 3 nodes"),
+        ({"config": {**CONFIG, "num_tokens": 128}}, 2, "this is num_tokens=128"),
+        ({"config": {**CONFIG, "hidden": 2048}}, 2, "hidden=2048"),
+        ({"config": {}}, 2, "the reference is for"),
+    ],
+)
+def test_without_a_reference_it_is_not_judged(change: dict[str, object], count: int, why: str) -> None:
+    speed = judge_speed({0: replace(slow(12.0), **change)}, count, DEFAULT, None)  # type: ignore[arg-type]
+    assert (list(speed.reasons), speed.gate["status"]) == ([], "not judged")
+    assert why in speed.gate["reason"]
+
+
+@pytest.mark.parametrize(("mapping", "told"), [(None, "is not set here"), ("0:mlx5_0:1", "is '0:mlx5_0:1' here")])
+def test_all_gpus_through_one_nic(mapping: str | None, told: str) -> None:
+    for node_ in (slow(6.5), replace(slow(6.5), gpus="")):
+        speed = judge_speed({0: node(), 1: node_}, 2, DEFAULT, mapping)
+        assert speed.gate["status"] == "failed"
+        assert "pod 1: dispatch FP8 6.50 GB/s over RDMA" in speed.reasons[0]
+        assert "GPU-NIC mapping" in speed.reasons[-1] and told in speed.reasons[-1]
+
+
+def test_a_floor_of_ones_own() -> None:
+    without = replace(node(), gpus="")
+    speed = judge_speed({0: without}, 2, Limits(90.0, 72.5), None)
+    assert speed.reasons == ["pod 0: dispatch FP8 70.50 GB/s over RDMA, below 72.5 GB/s, the floor (--min-rdma)"]
+    few = replace(slow(3.0), config={**CONFIG, "num_tokens": 16})
+    assert judge_speed({0: few}, 2, Limits(90.0, 0.0), None).gate["status"] == "not judged"
+
+
+def test_options_of_ours_and_of_the_test() -> None:
+    assert own_options(["--num-tokens", "2048"]) == (DEFAULT, ["--num-tokens", "2048"])
+    asked = ["--min-percent=80", "--hidden", "7168", "--min-rdma", "50", "--test-ll-compatibility"]
+    assert own_options(asked) == (Limits(80.0, 50.0), ["--hidden", "7168", "--test-ll-compatibility"])
+
+
+@pytest.mark.parametrize("words", [["--min-rdma"], ["--min-rdma", "fast"], ["--min-percent=-1"], ["--min-rdma", "nan"]])
+def test_options_that_are_no_numbers(words: list[str]) -> None:
+    with pytest.raises(UsageError, match="is no number from 0 on"):
+        own_options(words)

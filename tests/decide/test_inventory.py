@@ -1,0 +1,112 @@
+"""The inventory in few words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agent.decide.inventory import fabric_variables, flat, size
+
+DEVICE = {"model": "NVIDIA B200", "uuid": "GPU-1", "memory": 192265846784, "mig": False}
+NESTED: dict[str, Any] = {
+    "kernel": "6.12.55+",
+    "python": "3.12.3",
+    "mpirun": "/usr/bin/mpirun",
+    "cuda": "12.9.1",
+    "cpus": {"allowed": 224, "quota": None, "model": "INTEL XEON"},
+    "memory": {"total": 4 << 40, "limit": 2 << 40},
+    "shm": {"size": 250 << 30, "free": 1},
+    "limits": {"memlock": ["unlimited", "unlimited"]},
+    "gpus": {"files": 8, "driver": "580.95.05", "cuda": "13.0", "devices": [DEVICE] * 8},
+    "nics": [
+        {"name": "eth0", "state": "up", "mtu": 1460},
+        {"name": "gpu0rdma0", "state": "up", "mtu": 8896},
+        {"name": "docker0", "state": "down", "mtu": 1500},
+        {"name": "ib0", "state": "down", "mtu": None},
+    ],
+    "rdma": [{"name": "mlx5_0"}, {"name": "mlx5_1"}],
+    "libraries": {
+        "libnccl.so.2": {"path": "/usr/local/gib/lib64/libnccl.so.2", "version": "2.28.9"},
+        "libnccl-net.so": {"path": "/usr/local/gib/lib64/libnccl-net.so"},
+    },
+    "torch": {"version": "2.9.0+cu129", "nccl": {"path": "/torch/libnccl.so.2", "version": "2.27.5"}},
+}
+
+
+def test_all_of_it() -> None:
+    assert flat(NESTED) == {
+        "kernel": "6.12.55+",
+        "python": "3.12.3",
+        "mpirun": "/usr/bin/mpirun",
+        "cuda": "12.9.1",
+        "cpus": "224",
+        "cpu": "INTEL XEON",
+        "memory": "2048 GiB of 4096 GiB (cgroup)",
+        "shm": "250 GiB",
+        "memlock": "unlimited",
+        "gpus": "8 × NVIDIA B200",
+        "gpu_memory": "179.1 GiB",
+        "driver": "580.95.05",
+        "driver_cuda": "13.0",
+        "nics": "2 RDMA: mlx5_0 mlx5_1",
+        "mtu": "eth0 1460, gpu0rdma0 8896",
+        "nccl": "2.28.9 at /usr/local/gib/lib64/libnccl.so.2",
+        "nccl_plugin": "/usr/local/gib/lib64/libnccl-net.so",
+        "torch": "2.9.0+cu129",
+        "nccl_torch": "2.27.5 at /torch/libnccl.so.2",
+    }
+
+
+def test_torch_that_loads_the_same_nccl_says_nothing_of_it() -> None:
+    nccl = NESTED["libraries"]["libnccl.so.2"]
+    assert "nccl_torch" not in flat({**NESTED, "torch": {"version": "2.9.0", "nccl": nccl}})
+    assert flat({**NESTED, "torch": {"version": "2.9.0"}}).keys().isdisjoint({"nccl_torch", "torch_problem"})
+
+
+def test_no_nccl_is_no_problem() -> None:
+    problem = "libnccl.so.2: cannot open shared object file: No such file or directory"
+    assert flat({"libraries": {"libnccl.so.2": {"problem": problem}}}) == {}
+
+
+def test_nothing_known() -> None:
+    assert flat({}) == {}
+    assert flat({"problem": "OSError: no memory"}) == {"problem": "OSError: no memory"}
+
+
+@pytest.mark.parametrize(
+    ("found", "name", "text"),
+    [
+        ({"problems": {"gpus": "not found out within 30 s"}}, "gpus_problem", "not found out within 30 s"),
+        ({"problems": {"libraries": "OSError: x"}}, "nccl_problem", "OSError: x"),
+        ({"problems": {"mpi": "OSError: x"}}, "mpirun_problem", "OSError: x"),
+        ({"gpus": {**NESTED["gpus"], "devices": [], "problem": "no NVML"}}, "gpus_problem", "no NVML"),
+        ({"gpus": {**NESTED["gpus"], "devices": [DEVICE, {**DEVICE, "mig": True}]}}, "mig", "on"),
+        ({"libraries": {"libnccl.so.2": {"problem": "not there"}}}, "nccl_problem", "not there"),
+        (
+            {"libraries": {"libnccl.so.2": {"problem": "libcudart.so.12: cannot open"}}},
+            "nccl_problem",
+            "libcudart.so.12: cannot open",
+        ),
+        ({"torch": {"problem": "no python3"}}, "torch_problem", "no python3"),
+        ({"cpus": {"allowed": 8, "quota": 1.5, "model": ""}}, "cpus", "1.5 of 8 (cgroup)"),
+        ({"memory": {"total": 1 << 30, "limit": None}}, "memory", "1 GiB"),
+        ({"memory": {"total": None, "limit": 1 << 20}}, "memory", "1 MiB"),
+        ({"limits": {"memlock": [65536, 65536]}}, "memlock", "64 KiB"),
+    ],
+)
+def test_one_thing(found: dict[str, Any], name: str, text: str) -> None:
+    assert flat(found)[name] == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(None, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (8 << 20, "8 MiB"), (1 << 50, "1048576 GiB")],
+)
+def test_sizes(count: int | None, text: str) -> None:
+    assert size(count) == text
+
+
+def test_variables_that_decide_which_fabric_is_used() -> None:
+    environ = {"NCCL_DEBUG": "INFO", "HF_TOKEN": "x", "LD_PRELOAD": "a", "NVSHMEM_HCA_PREFIX": "mlx5", "PATH": "/bin"}
+    assert list(fabric_variables(environ)) == ["LD_PRELOAD", "NCCL_DEBUG", "NVSHMEM_HCA_PREFIX"]

@@ -1,0 +1,129 @@
+"""Env files, the choice of a profile, and the scripts that go with it."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.decide.profile import (
+    CHOICES,
+    DEEPEP,
+    DEEPEP_SCRIPT,
+    GIB,
+    GIB_SCRIPT,
+    MARKS,
+    PROFILES,
+    TCPX,
+    Choice,
+    choose,
+    parse,
+    vendor_scripts,
+)
+from agent.errors import MissingProgram
+from tests.decide.profiles import profile, text
+
+HERE = Choice("here", "it is a test")
+
+
+def test_a_line_is_taken_as_it_stands() -> None:
+    found = parse(HERE, "# comment\n\nA=1\nB= $x `y` \"z\" 'a';b # c \\\nunset C\nD=\nE==\n")
+    assert found.values == {"A": "1", "B": " $x `y` \"z\" 'a';b # c \\", "D": "", "E": "="}
+    assert (found.unset, found.name, found.why) == (("C",), "here", "it is a test")
+
+
+@given(st.text(st.characters(exclude_characters="\n\r")))
+def test_any_value_arrives(value: str) -> None:
+    assert parse(HERE, f"A={value}\n").values == {"A": value}
+
+
+@pytest.mark.parametrize("line", ["A", "=1", " A=1", "export A=1", "1A=2", "unset", "unset A B", "unset A=1", "A-B=1"])
+def test_what_is_no_line(line: str) -> None:
+    with pytest.raises(ValueError, match="line 2 is neither"):
+        parse(HERE, f"A=1\n{line}\n")
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_every_line_of_the_shipped_profiles_has_its_reason(name: str) -> None:
+    paragraphs = [part for part in text(name).strip().split("\n\n") if part]
+    introduction, *rest = paragraphs
+    assert all(line.startswith("#") for line in introduction.splitlines())
+    assert len(rest) >= len(profile(name).values) + len(profile(name).unset)
+    for paragraph in rest:
+        *comment, line = paragraph.splitlines()
+        assert comment and all(each.startswith("# ") for each in comment), paragraph
+        assert len(line) <= 220
+    assert all(value == value.strip() and value for value in profile(name).values.values())
+
+
+def test_the_bindings_of_tcpx_are_whole() -> None:
+    values = profile("a3-tcpx").values
+    for name in ("NCCL_GPUDIRECTTCPX_TX_BINDINGS", "NCCL_GPUDIRECTTCPX_RX_BINDINGS"):
+        assert [part.split(":")[0] for part in values[name].split(";")] == ["eth1", "eth2", "eth3", "eth4"]
+    assert values["NCCL_GPUDIRECTTCPX_UNIX_CLIENT_PREFIX"] == TCPX
+
+
+def test_no_core_both_sends_and_receives() -> None:
+    values = profile("a3-tcpx").values
+    sending, receiving = (_cores(values[f"NCCL_GPUDIRECTTCPX_{way}_BINDINGS"]) for way in ("TX", "RX"))
+    assert sending & receiving == set()
+
+
+def _cores(bindings: str) -> set[int]:
+    ranges = [part.split("-") for binding in bindings.split(";") for part in binding.split(":")[1].split(",")]
+    return {core for low, high in ranges for core in range(int(low), int(high) + 1)}
+
+
+@pytest.mark.parametrize("there", [set(c) for n in range(4) for c in itertools.combinations(MARKS, n)])
+def test_auto_goes_by_what_is_there(there: set[str]) -> None:
+    wanted = "a3-tcpx" if TCPX in there else "a4-deepep" if DEEPEP in there else "a4-gib" if GIB in there else "none"
+    found = choose("auto", there)
+    assert (found.name, found.asked) == (wanted, False)
+    assert all((mark in found.why) == (not there or MARKS[mark] == wanted) for mark in MARKS)
+
+
+@pytest.mark.parametrize("name", [name for name in CHOICES if name != "auto"])
+def test_what_is_asked_for_is_taken(name: str) -> None:
+    assert choose(name, set(MARKS)) == Choice(name, f"A4_PROFILE={name}", asked=True)
+
+
+ALL = {GIB, DEEPEP, GIB_SCRIPT, DEEPEP_SCRIPT}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "init", "there", "run"),
+    [
+        ("auto", "", {GIB, GIB_SCRIPT}, [GIB_SCRIPT]),
+        ("auto", GIB_SCRIPT, {GIB, GIB_SCRIPT}, [GIB_SCRIPT]),
+        ("auto", "", ALL, [DEEPEP_SCRIPT, GIB_SCRIPT]),
+        ("auto", "", {DEEPEP, DEEPEP_SCRIPT}, [DEEPEP_SCRIPT]),
+        ("auto", "", {TCPX}, []),
+        ("auto", "/own.sh", {"/own.sh"}, ["/own.sh"]),
+        ("auto", "/own.sh", {*ALL, "/own.sh"}, [DEEPEP_SCRIPT, GIB_SCRIPT, "/own.sh"]),
+        ("a4-gib", "", ALL, [GIB_SCRIPT]),
+        ("none", GIB_SCRIPT, ALL, []),
+        ("none", GIB_SCRIPT, set(), []),
+    ],
+)
+def test_scripts_to_run(wanted: str, init: str, there: set[str], run: list[str]) -> None:
+    found, notes = vendor_scripts(choose(wanted, there), init, there)
+    assert found == run
+    assert bool(notes) == (wanted == "none" or there == {DEEPEP, DEEPEP_SCRIPT})
+
+
+@pytest.mark.parametrize(
+    ("wanted", "init", "there", "missing"),
+    [
+        ("auto", "", {GIB}, GIB_SCRIPT),
+        ("auto", "", {DEEPEP, GIB, GIB_SCRIPT}, DEEPEP_SCRIPT),
+        ("auto", "", {DEEPEP, DEEPEP_SCRIPT, GIB}, GIB_SCRIPT),
+        ("auto", GIB_SCRIPT, set(), GIB_SCRIPT),
+        ("a4-gib", "", set(), GIB_SCRIPT),
+        ("a4-deepep", "", {DEEPEP, DEEPEP_SCRIPT}, GIB_SCRIPT),
+    ],
+)
+def test_a_script_that_should_be_there(wanted: str, init: str, there: set[str], missing: str) -> None:
+    with pytest.raises(MissingProgram, match=missing):
+        vendor_scripts(choose(wanted, there), init, there)

@@ -1,0 +1,74 @@
+"""Runs over a fabric are refused where it cannot be used; what pods have is told and kept."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.fabrics import of_tcpx
+from tests.fake.pod import DIR, INVENTORY
+from tests.fake.world import FakeWorld
+
+TCPX = {"A4_PROFILE": "a3-tcpx"}
+
+
+def tcpx_world(pods: int, workload: str, **spoil: Any) -> FakeWorld:
+    """Pods with TCPX, of which the last has these other things."""
+    world = FakeWorld(pods, workload, TCPX)
+    for pod in world.pods:
+        pod.inventory = {**INVENTORY, **of_tcpx()}
+    world.pod(pods - 1).inventory = {**INVENTORY, **of_tcpx(), **spoil}
+    return world
+
+
+def refused(world: FakeWorld) -> bool:
+    world.run()
+    said = [pod.said() for pod in world.pods]
+    assert len({(end["code"], end["what"]) for end in said}) == 1, world.dump()
+    return said[0]["code"] == 78 and "fabric profile" in said[0]["what"]
+
+
+def test_a_fabric_that_cannot_be_used() -> None:
+    socket = {"directory": "/run/tcpx", "there": False, "waited": 60.0}
+    world = tcpx_world(4, "ddp", socket=socket, nics=[{**nic, "mtu": 8244} for nic in of_tcpx()["nics"][:4]])
+    assert refused(world), world.dump()
+    for pod in world.pods:
+        end = pod.said()
+        assert end["what"] == "the fabric profile a3-tcpx cannot be used on 1 of 4 pods"
+        first, second, hint = end["why"].splitlines()
+        assert first.startswith(f"pod 3, {world.pod(3).name}: interface eth4 is not there")
+        assert second.startswith(f"pod 3, {world.pod(3).name}: no socket of the TCPX daemon in /run/tcpx, after 60 s")
+        assert "--exclude" in hint and "A4_PROFILE=none" in hint
+        assert not pod.workloads()
+
+
+def test_a_fabric_that_can_be_used() -> None:
+    assert not refused(tcpx_world(3, "ddp"))
+
+
+@pytest.mark.parametrize(("pods", "workload"), [(1, "ddp"), (3, "script"), (3, "connectivity"), (3, "none")])
+def test_what_does_not_use_the_fabric_is_not_refused(pods: int, workload: str) -> None:
+    assert not refused(tcpx_world(pods, workload, socket={}))
+
+
+def test_without_the_profile_nothing_is_refused() -> None:
+    world = tcpx_world(2, "ddp", socket={})
+    world.env["A4_PROFILE"] = "none"
+    assert not refused(world)
+
+
+def test_facts_hold_the_inventory_once_it_is_there() -> None:
+    world = tcpx_world(2, "script", socket={})
+    world.pod(1).inventory_seconds = 5
+    world.until_event("plan-ready")
+    assert json.loads(world.pod(1).files_now[DIR.facts])["inventory"] is None
+    world.run()
+    for pod in world.pods:
+        facts = json.loads(pod.files_now[DIR.facts])
+        assert facts["nonce"] == "" and facts["index"] == pod.index
+        assert facts["inventory"]["gpus"]["driver"] == "535.183.01"
+        assert facts["inventory"]["profile"] == "a3-tcpx"
+        assert facts["inventory"]["environ"]["NCCL_GPUDIRECTTCPX_UNIX_CLIENT_PREFIX"] == "/run/tcpx"
+        assert bool(facts["inventory"]["profile_problems"]) == (pod.index == 1)

@@ -1,0 +1,346 @@
+"""What `nccl` starts, and what it makes of steps, tables, logs and ranks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.decide.ending import JobEnd
+from agent.decide.mpirun import Mpi
+from agent.decide.plan import Plan
+from agent.decide.ranks import RankEnd
+from agent.decide.runspec import RunSpec
+from agent.errors import MissingProgram, SettingsError, UsageError
+from agent.paths import shipped
+from agent.workloads.base import Judgement, Outcome, RunContext
+from agent.workloads.nccl import Nccl
+from tests.test_workloads import FIVE, PEERS, TIMED_OUT, context, launched
+
+SHIPPED = {shipped("env", "baselines.json"): Path(shipped("env", "baselines.json")).read_text()}
+CONNECTED = "".join(
+    json.dumps(line) + "\n"
+    for line in (
+        {"step": "start", "version": 1, "ranks": 6, "world": 6, "mpirun": "4.1.4", "library": "Open MPI v4.1.4"},
+        {
+            "step": "ranks",
+            "ranks": [
+                {"rank": r, "token": f"t{r // 2}", "pid": 9, "node": f"n{r // 2}", "library": "4.1.4"} for r in range(6)
+            ],
+        },
+        {"step": "sum", "wrong": []},
+        *(
+            {"step": "pair", "ranks": pair, "latency_us": 9.0, "bandwidth_gb_s": 1.0, "bytes": 8}
+            for pair in ([0, 2], [2, 4], [4, 0])
+        ),
+        {"step": "end", "finished": [0, 1, 2, 3, 4, 5]},
+    )
+)
+TOKENS = ("t0", "t1", "t2")
+WELL = dict.fromkeys(range(6), RankEnd(0))
+TESTS = ("all_reduce", "all_gather")
+LOST = "ORTE has lost communication with a remote daemon."
+
+
+def nccl(*args: str, index: int = 2, profile: str = "none", **changes: Any) -> RunContext:
+    return context("nccl", *args, index=index, profile=profile, baselines=changes.pop("baselines", SHIPPED), **changes)
+
+
+def table(test: str, *, ranks: int = 6, wrong: int = 0, speed: float = 344.0, footer: bool = True, n: int = 20) -> str:
+    lines = [
+        f"# Collective test starting: {test}_perf",
+        f"# nThread 1 nGpus 1 minBytes 8 maxBytes 8 step: 2(factor) warmup iters: 5 iters: {n} agg iters: 1",
+        *(f"#  Rank {rank:2} Group  0 Pid 9 on host device  0 [0000:8f:00] NVIDIA B200" for rank in range(ranks)),
+        "#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw",
+        f"  8589934592 2147483648 float none -1 9.00 {speed} {speed} {wrong} 9.00 {speed} {speed} 0",
+    ]
+    if footer:
+        lines += ["# Out of bounds values : 0 OK", f"# Avg bus bandwidth    : {speed} "]
+    return "\n".join(lines) + "\n"
+
+
+def log(network: str) -> str:
+    return f"h:1:1 [0] NCCL INFO Using network {network}\nh:1:1 [0] misc.cc:1 NCCL WARN said on {network}\n"
+
+
+def outcome(
+    outputs: Mapping[str, str] | None = None,
+    *,
+    statuses: Mapping[str, int | None] | None = None,
+    networks: tuple[str, str, str] = ("gIB", "gIB", "gIB"),
+    connected: str = CONNECTED,
+    stuck: tuple[str, ...] = (),
+    **changes: Any,
+) -> Outcome:
+    """Of a run that went well but for what is given: step → output, step → status (None: it had not ended)."""
+    steps = {"programs": "", "connectivity": "", **({t: table(t) for t in TESTS} if outputs is None else outputs)}
+    record = []
+    for step in steps:
+        status = (statuses or {}).get(step, 0)
+        record.append(json.dumps({"step": "begin", "name": step}))
+        if status is not None:
+            record.append(json.dumps({"step": "done", "name": step, "status": status, "stuck": step in stuck}))
+    files: dict[str, str] = {"connectivity.jsonl": connected}
+    workload, some = Nccl(), nccl()
+    notes = {
+        index: workload.inspect(some, {**files, **{f"{t}.h.1.log": log(network) for t in TESTS if t in steps}})
+        for index, network in zip((0, 1, 2), networks, strict=True)
+    }
+    last = next((s for s in [(statuses or {}).get(step, 0) for step in steps] if s), 0)
+    values = {"ranks": WELL, "tokens": TOKENS, "notes": json.loads(json.dumps(notes), object_hook=numbered)}
+    output = "".join(f"# a4-agent: step {step}\n{text}" for step, text in steps.items())
+    return Outcome(last, "\n".join(record) + "\n", output, **{**values, **changes})
+
+
+def numbered(data: dict[str, Any]) -> dict[Any, Any]:
+    return {int(key) if key.isdigit() else key: value for key, value in data.items()}
+
+
+def judged(found: Outcome, *args: str, **changes: Any) -> Judgement:
+    return Nccl().judge(nccl(*args, **changes), found)
+
+
+# What is started
+
+
+def test_the_steps_on_the_lead() -> None:
+    made = launched(nccl("--tests", "all_gather", "-e", "8G", "--repeat", "2"))
+    assert [name for name, _ in made.steps] == ["programs", "connectivity", "all_gather", "all_gather-2"]
+    script = shipped("entrypoints", "nccl-test.sh")
+    assert made.steps[0][1] == ["sh", script, "--find", "all_gather"]
+    argv = list(made.steps[3][1])
+    assert argv[argv.index("-np") + 1] == "6"
+    program = argv[argv.index("/run/a4-agent/rank.sh") - 1 :]
+    notes = "/run/a4-agent/runs/x/notes/all_gather-2"
+    options = ["-b", "2M", "-f", "2", "-g", "1", "-n", "20", "-w", "5", "-e", "8G"]
+    assert program == ["sh", "/run/a4-agent/rank.sh", "sh", script, "all_gather", notes, *options]
+    told = json.loads(made.argv[-1])
+    assert told[1]["env"]["A4_RECORD"] == told[1]["record"] == "/run/a4-agent/runs/x/notes/connectivity.jsonl"
+    assert told[3]["result"] == f"{notes}.json" and told[3]["ends"] == "# Avg bus bandwidth"
+    assert made.env["A4_RECORD"] == "/run/a4-agent/runs/x/record.jsonl"
+    assert made.env["NCCL_DEBUG"] == "INFO" and "NCCL_DEBUG" in argv and "canary" not in str(made.argv)
+    assert made.env["A4_NCCL_TESTS_PATH"] == "/third_party/nccl-tests/build:/third_party/nccl-tests-mpi/build"
+    text = str(made)
+    assert text.count("/usr/bin/mpirun --allow-run-as-root") == 3 and "steps.py" not in text
+
+
+def test_one_process_may_have_all_gpus_of_a_pod() -> None:
+    argv = list(launched(nccl("-g", "2")).steps[2][1])
+    assert argv[argv.index("-np") + 1] == "3" and "/run/a4-agent/runs/x/hostfile-1pernode" in argv
+    ranks = dict.fromkeys(range(3), RankEnd(0))
+    assert judged(outcome(ranks=ranks), "-g", "2").end.code == 0
+    alone = outcome({t: table(t, ranks=2) for t in TESTS}, ranks=ranks)
+    assert "without MPI" in judged(alone, "-g", "2").end.what
+    with pytest.raises(UsageError, match="1 GPU or all 2"):
+        Nccl().launch(nccl("-g", "4"))
+
+
+def test_only_the_lead_starts_something() -> None:
+    assert [Nccl().launch(nccl(index=index)) is None for index in (2, 0, 1)] == [False, True, True]
+
+
+def test_open_mpi_5_waits_for_what_is_printed() -> None:
+    assert "A4_RANKS_LINGER" in launched(nccl(mpi=Mpi("/usr/bin/mpirun", FIVE))).env
+    assert "A4_RANKS_LINGER" not in launched(nccl()).env
+
+
+@pytest.mark.parametrize(
+    ("env", "wanted", "note"),
+    [
+        ({"NCCL_DEBUG": "WARN"}, {"NCCL_DEBUG": "INFO"}, ""),
+        ({"NCCL_DEBUG": "TRACE"}, {"NCCL_DEBUG": "TRACE"}, ""),
+        ({"NCCL_DEBUG_SUBSYS": "NET,GRAPH"}, {"NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH"}, ""),
+        ({"NCCL_DEBUG_SUBSYS": "^INIT"}, {"NCCL_DEBUG_SUBSYS": "INIT,ENV"}, ""),
+        ({"NCCL_DEBUG_SUBSYS": "ALL"}, {"NCCL_DEBUG_SUBSYS": "ALL"}, ""),
+        ({"A4_NCCL_TESTS_DIR": "/own/"}, {"A4_NCCL_TESTS_DIR": "/own/"}, ""),
+        ({"NCCL_DEBUG_FILE": "/tmp/x"}, {}, "NCCL_DEBUG_FILE is not used"),
+    ],
+)
+def test_what_nccl_is_told_to_say(env: dict[str, str], wanted: dict[str, str], note: str) -> None:
+    made = launched(nccl(environ={"PATH": "/bin", **env}))
+    assert wanted.items() <= made.env.items()
+    assert note in "".join(made.notes)
+    if "A4_NCCL_TESTS_DIR" in env:
+        assert made.env["A4_NCCL_TESTS_PATH"].startswith("/own:/own/build:/third_party/")
+
+
+def test_notes() -> None:
+    assert "-n 1: so few iterations" in launched(nccl("-n", "1")).notes[-1]
+    assert "secrets" in launched(nccl("-J", "/x.json")).notes[-1]
+    assert launched(nccl()).notes == []
+
+
+def test_what_cannot_be_started_is_refused_on_every_pod() -> None:
+    for index in (0, 1, 2):
+        with pytest.raises(UsageError, match="all_reduc"):
+            Nccl().launch(nccl("--tests", "all_reduc", index=index))
+    with pytest.raises(MissingProgram, match="mpirun"):
+        Nccl().launch(nccl(mpi=None))
+    assert judged(outcome(), "--tests", "all_reduc").end.code == 2
+    assert judged(outcome(), mpi=None).end.code == 66
+
+
+@pytest.mark.parametrize(("text", "what"), [("", "cannot be read on pod 0"), ("{}", '"version": 1')])
+def test_baselines_that_cannot_be_used_are_said_before_anything_starts(text: str, what: str) -> None:
+    given = {**SHIPPED, "/own.json": text}
+    with pytest.raises(SettingsError, match=r"A4_BASELINES=/own\.json") as caught:
+        Nccl().launch(nccl(index=0, baselines=given))
+    assert what in caught.value.what
+    assert Nccl().launch(nccl(index=2, baselines=given)) is not None, "they are needed on pod 0"
+    found = judged(outcome(), baselines=given)
+    assert found.end.code == 0 and found.findings.gate and "/own.json" in found.findings.gate["reason"]
+
+
+# What its end means
+
+
+def test_a_good_run() -> None:
+    found = judged(outcome())
+    assert found.end == JobEnd(0, "nccl is good: all_reduce, all_gather on 6 ranks of 3 pods", origin="workload")
+    assert found.findings.reasons == []
+    assert found.findings.gate and found.findings.gate["status"] == "not judged"
+    assert [sweep["collective"] for sweep in found.findings.sweeps] == list(TESTS)
+    assert "network: gIB" in found.text and "NCCL on pod 1: said on gIB (2 times)" in found.text
+    assert found.log_name == "nccl-test-results.txt" and list(found.files) == ["connectivity-test.log"]
+
+
+OWN = {"name": "own", "profile": "none", "collective": "all_gather", "nodes": 3, "gpus_per_node": 2, "source": "x"}
+OWN |= {"iterations": 20, "warmup": 5, "busbw": {"8G": 400}}
+BESIDE = {**SHIPPED, "/own.json": json.dumps({"version": 1, "baselines": [OWN]})}
+
+
+@pytest.mark.parametrize(
+    ("found", "args", "code", "what", "reason"),
+    [
+        (outcome(), ["--min-percent", "80"], 0, "nccl is good", ""),
+        (outcome(), [], 65, "below its gate", "344.00 GB/s are 86.0 % of 400.00 GB/s (own)"),
+        (outcome({t: table(t, n=4) for t in TESTS}), [], 0, "nccl is good", ""),
+        (outcome({t: table(t, wrong=7) for t in TESTS}), [], 65, "results of nccl-tests are wrong", "7 wrong elements"),
+        (outcome({t: table(t, ranks=1) for t in TESTS}), [], 65, "all_reduce_perf was built", "without MPI"),
+        (outcome({t: table(t, ranks=1) * 6 for t in TESTS}), [], 65, "built without MPI", "without MPI"),
+        (outcome({t: table(t, ranks=4) for t in TESTS}), [], 65, "not complete", "all_reduce had 4 ranks, 6 were"),
+        (outcome({t: table(t, footer=False) for t in TESTS}), [], 65, "not complete", "of all_reduce ends early"),
+        (outcome({"all_reduce": table("all_reduce")}), [], 65, "not complete", "all_gather did not run"),
+        (outcome(dict.fromkeys(TESTS, "")), [], 65, "not complete", "all_reduce measured nothing"),
+        (outcome({t: f"{t}: USAGE: x\n" for t in TESTS}), [], 65, "not complete", "it printed its usage"),
+    ],
+)  # fmt: skip
+def test_ends(found: Outcome, args: list[str], code: int, what: str, reason: str) -> None:
+    judgement = judged(found, *args, baselines=BESIDE)
+    assert (judgement.end.code, what in judgement.end.what) == (code, True), judgement.end
+    assert any(reason in each for each in judgement.findings.reasons) or not reason, judgement.findings.reasons
+    assert "400" not in judgement.text or "400.00" in judgement.text
+
+
+def test_tables_of_the_guides() -> None:
+    texts = Path(__file__).parent / "decide" / "nccl_tests"
+    good = {t: (texts / "tcpx_all_gather.txt").read_text() for t in TESTS}
+    assert judged(outcome(good)).end.code == 0, "nobody knows its ranks: the table does not say"
+    cut = {t: (texts / "b200_sample.txt").read_text() for t in TESTS}
+    assert judged(outcome(cut)).findings.reasons == [f"the table of {t} ends early" for t in TESTS]
+
+
+def test_output_that_was_not_kept_is_no_end_of_the_program() -> None:
+    whole = outcome()
+    found = judged(replace(whole, output=whole.output[whole.output.index("# Out of") :]))
+    assert found.end.code == 65 and "only the last MiB is kept, which has nothing of all_reduce" in found.end.why
+
+
+def test_sockets_where_the_profile_means_gib() -> None:
+    found = judged(outcome(networks=("gIB", "Socket", "gIB")), profile="a4-gib")
+    assert (found.end.code, found.end.what) == (65, "NCCL did not use the network of the profile")
+    assert "all_reduce went over Socket on pods 1" in found.findings.reasons[0]
+    assert found.findings.gate and found.findings.gate["status"] == "not judged"
+    assert judged(outcome(networks=("Socket",) * 3)).end.code == 0, "no profile means nothing"
+    unknown = outcome(notes={2: {"connectivity": CONNECTED}})
+    found = judged(unknown, profile="a4-gib")
+    assert found.end.code == 0 and found.findings.gate and "no log of NCCL" in found.findings.gate["reason"]
+
+
+def test_programs_that_are_missing() -> None:
+    said = "alltoall_perf of nccl-tests is in none of /a, PATH\n"
+    end = judged(Outcome(66, *steps("programs", 66, said), tokens=TOKENS)).end
+    assert (end.code, end.origin, end.where) == (66, "agent", "pod 2, job-workload-0-2.job")
+    assert end.what == said.strip() and "run collectives" in end.why and "/third_party/nccl-tests/build" in end.why
+    only_there = outcome(
+        {"all_reduce": ""}, statuses={"all_reduce": 66}, ranks={**WELL, 3: RankEnd(66, 1.0)}, networks=("", "", "")
+    )
+    end = judged(only_there).end
+    assert (end.code, end.origin, end.where) == (66, "agent", "pod 0, job-workload-0-0.job")
+    assert "rank 3 on pod 0" in end.what and "run collectives" in end.why
+
+
+def steps(name: str, status: int, text: str) -> tuple[str, str]:
+    """Record and output of one step."""
+    record = [{"step": "begin", "name": name}, {"step": "done", "name": name, "status": status, "stuck": False}]
+    return "".join(json.dumps(line) + "\n" for line in record), f"# a4-agent: step {name}\n{text}"
+
+
+def test_without_connectivity_nothing_else_counts() -> None:
+    cut = CONNECTED[: CONNECTED.index('{"step": "sum"')]
+    record, output = steps("connectivity", 1, "")
+    told = Outcome(1, record, output, tokens=TOKENS, notes={2: {"connectivity": cut}})
+    found = judged(told)
+    assert found.end.code == 1 and list(found.files) == ["connectivity-test.log"]
+    found = judged(replace(told, lost={0: "not heard for 30 s"}))
+    assert found.end.code == 75 and "pod 0: not heard for 30 s" in found.end.why
+
+
+STATUS = {"all_gather": 1}
+HALF = {"all_reduce": table("all_reduce"), "all_gather": "h: Test NCCL failure x.cu:1 'unhandled'\n"}
+
+
+@pytest.mark.parametrize(
+    ("found", "code", "origin", "text"),
+    [
+        (outcome(HALF, statuses=STATUS, ranks={**WELL, 3: RankEnd(3, 1.0)}), 3, "workload", "rank 3 on pod 0 ended 3"),
+        (outcome(HALF, statuses=STATUS, ranks={**WELL, 3: RankEnd(3, 1.0)}), 3, "workload", "Test NCCL failure"),
+        (outcome(HALF, statuses=STATUS, ranks={**WELL, 3: RankEnd(3, 1.0)}), 3, "workload", "pod 0: said on gIB"),
+        (outcome(HALF, statuses={"all_gather": -9}, ranks={**WELL, 3: RankEnd(None)}), 137, "agent", "signal 9"),
+        (outcome(HALF, statuses={"all_gather": None}, cause=TIMED_OUT), 124, "agent", "hit the time limit"),
+        (outcome(HALF, statuses=STATUS, lost={1: "gone"}), 75, "agent", "pod 1: gone"),
+        (outcome({**HALF, "all_gather": LOST}), 75, "agent", "daemon was lost"),
+        (outcome(HALF), 65, "workload", "all_gather measured nothing"),
+        (outcome(ranks={**WELL, 5: RankEnd(None)}), 65, "agent", "rank 5 (pod 1)"),
+        (outcome(stuck=("all_gather",), ranks={**WELL, 5: RankEnd(143, 1.0)}), 0, "workload", "nccl is good"),
+        (outcome(HALF, stuck=("all_gather",), ranks={**WELL, 5: RankEnd(143, 1.0)}), 143, "workload", "rank 5"),
+        (outcome(lost={1: "gone"}), 75, "agent", "pod 1: gone"),
+    ],
+)  # fmt: skip
+def test_ends_of_ranks(found: Outcome, code: int, origin: str, text: str) -> None:
+    end = judged(found).end
+    assert (end.code, end.origin) == (code, origin), end
+    assert text in str(end)
+
+
+def test_what_is_being_done() -> None:
+    begun = (
+        '{"step": "begin", "name": "all_reduce"}\n{"step": "done", "name": "all_reduce", "status": 0, "stuck": false}\n'
+    )
+    assert Nccl().progress("") == Nccl().progress(begun) == ""
+    assert Nccl().progress(begun + '{"step": "begin", "name": "all_gather"}\n{"st') == "all_gather"
+    assert not Nccl().is_ending("# Avg bus bandwidth : 1\n", ""), "each step sees to itself"
+
+
+def test_a_good_run_can_be_saved_as_a_baseline() -> None:
+    (path, text) = next((p, t) for p, t in judged(outcome(), "--save-baseline", "mine").files.items() if "base" in p)
+    assert path == "baselines.json"
+    entries = json.loads(text)["baselines"]
+    assert [(one["name"], one["collective"], one["nodes"], one["gpus_per_node"]) for one in entries] == [
+        ("mine", test, 3, 2) for test in TESTS
+    ]
+    files = judged(outcome(), "--save-baseline", "mine", "--min-percent", "1", baselines=BESIDE).files
+    assert [one["name"] for one in json.loads(files["/own.json"])["baselines"]] == ["own", "mine", "mine"]
+    assert "/new.json" in judged(outcome(), "--save-baseline", "/new.json").files
+    assert list(judged(outcome(), "--save-baseline", "mine", baselines=BESIDE).files) == ["connectivity-test.log"]
+
+
+def test_one_pod() -> None:
+    some = nccl(plan=Plan("epoch", 2, PEERS[:1]), index=2)
+    made = launched(some)
+    assert "localhost:2" in made.steps[2][1]
+    assert RunSpec("nccl", ()).per_node == 0
