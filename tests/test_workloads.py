@@ -513,3 +513,17 @@ def test_what_deepep_leaves() -> None:
     assert "  75.00 / 245.00" in judgement.text
     bad = judged(deepep(), Outcome(0, ranks=THREE, notes=noted(pod1={"output": CASE * 31})))
     assert bad.findings.gate is None and len(bad.findings.reasons) == 2
+
+
+@pytest.mark.parametrize(
+    ("program", "before", "after"),
+    [
+        ("/usr/bin/mpirun", "/opt/nccl/lib", "/opt/nccl/lib"),
+        ("/opt/hpcx/ompi/bin/mpirun", "/opt/nccl/lib", "/opt/hpcx/ompi/lib:/opt/nccl/lib"),
+        ("/opt/hpcx/ompi/bin/mpirun", "", "/opt/hpcx/ompi/lib"),
+    ],
+)
+def test_ranks_of_all_pods_find_the_libraries_of_their_mpirun_first(program: str, before: str, after: str) -> None:
+    environ = {"PATH": "/bin", **({"LD_LIBRARY_PATH": before} if before else {})}
+    made = launched(context("mpirun", "./a.out", environ=environ, mpi=Mpi(program, FIVE)))
+    assert made.env["LD_LIBRARY_PATH"] == after and "LD_LIBRARY_PATH" in options(made, "-x")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from agent.decide.environment import prepended
 from agent.decide.mpirun import Mpi, mpirun_launch
 from agent.errors import MissingProgram, UsageError
 from agent.launch import Launch
@@ -50,7 +51,7 @@ def start(context: RunContext, program: Sequence[str], ranks: Layout, *, given: 
     mpi = usable_mpi(context)
     alone = len(context.plan.peers) == 1
     hostfile = context.hostfile_one_per_node if ranks.per_pod == 1 else context.hostfile
-    given = {"A4_RUN": context.run_id, **given}
+    given = {"A4_RUN": context.run_id, **_libraries(context, mpi), **given}
     if context.keep_ranks:
         keep = shipped("entrypoints", "last-words.py")
         program = [context.python, "-IS", keep, context.ranks_output, *program]
@@ -68,3 +69,13 @@ def start(context: RunContext, program: Sequence[str], ranks: Layout, *, given: 
         oversubscribed=min(ranks.per_pod, ranks.ranks) > context.cores,
     )
     return replace(launch, added=tuple(given))
+
+
+def _libraries(context: RunContext, mpi: Mpi) -> dict[str, str]:
+    """The libraries of an Open MPI that is not the system's come first on every pod.
+
+    mpirun sees to that on its own pod alone: others would load the libmpi that they find, of another version.
+    """
+    prefix, found, _ = mpi.program.rpartition("/bin/")
+    name = "LD_LIBRARY_PATH"
+    return {name: prepended(name, f"{prefix}/lib", context.environ.get(name, ""))} if found and prefix != "/usr" else {}

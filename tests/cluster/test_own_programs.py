@@ -66,6 +66,10 @@ def test_mpirun(start: Start, ompi5: Path, kind: str) -> None:
     nodes = hostnames(trial, 0, 0, 2)
     wanted = [f"{rank} of 3 on {node} in /job: {HOSTILE}" for rank, node in enumerate(nodes)]
     assert (few.returncode, sorted(few.stdout.splitlines())) == (0, wanted), few
+    if kind == "5":  # its libraries are not the system's
+        given = ["bash", "-c", "echo ${LD_LIBRARY_PATH%%:*}"]
+        first = agent(trial, 1, "mpirun", "--", *given, env={"LD_LIBRARY_PATH": "/opt/nccl/lib"})
+        assert first.stdout.split() == [f"{ompi5}/lib"] * 8, first
     own = agent(trial, 2, "mpirun", "--", "bash", "-c", f"exit $(({RANK} == 5 ? 23 : 0))")
     assert own.returncode == 23, own
     assert "rank 5 on pod 1 ended 23" in own.stderr
