@@ -1,4 +1,4 @@
-"""`deepep` over pods, with a stand-in for DeepEP's test that needs no GPU (programs/test_internode.py)."""
+"""`deepep` over pods, with a stand-in for DeepEP's test that needs no GPU (programs/internode.py)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.cluster.conftest import RUN_DIR, Start, Trial, all_codes
 from tests.cluster.work import agent, order, sleeping
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "result.schema.json").read_text())
-STAND_IN = Path(__file__).with_name("programs") / "test_internode.py"
+STAND_IN = Path(__file__).with_name("programs") / "internode.py"
 DEEPEP = "/opt/deepep/DeepEP"
 PRELOAD = "libm.so.6"
 """Wherever it is: any library that can be loaded."""

@@ -41,6 +41,11 @@ def kept(trial: Trial, name: str) -> dict[str, Any]:
     return found
 
 
+def keep_output(name: str, text: str) -> None:
+    if KEPT:
+        (Path(KEPT) / f"{name}.txt").write_text(text)
+
+
 def program(name: str) -> str:
     return next(str(path) for path in (Path(BUILD) / name, Path(BUILD) / "build" / name) if path.exists())
 
@@ -61,6 +66,7 @@ def test_the_same_as_by_hand(cluster: Cluster) -> None:
         done = trial.cluster.exec(0, ["env", "HOME=/root", *typed], timeout=RUN_SECONDS)
         assert done.returncode == 0, done
         by_hand += parse(done.stdout)
+    keep_output("nccl-by-hand", done.stdout)
     done = agent(trial, 0, "run", "nccl", "--", "--tests", "all_reduce", *sizes, "--repeat", str(REPEATS))
     assert done.returncode == 0, done
     found = kept(trial, "nccl-1x2")
@@ -74,6 +80,7 @@ def test_two_pods_go_over_sockets_and_that_is_said(cluster: Cluster) -> None:
     trial = cluster(2, 2, env=ENV)
     done = agent(trial, 1, "run", "nccl", "--", "-b", "1M", "-e", "64M")
     assert done.returncode == 0, done
+    keep_output("nccl-2x2", done.stdout)
     found = kept(trial, "nccl-2x2")
     assert found["record"]["network"].startswith("Socket ("), found["record"]
     (transport,) = [table for table in found["tables"] if table["name"] == "transport"]

@@ -36,8 +36,9 @@ class Run:
         for peer in self.context.plan.peers:
             pods.pods[peer.index].run(f"rm -rf {RUN_DIR}; mkdir -p {self.context.ranks_dir}")
         names = [peer.name for peer in self.context.plan.peers]
-        text = hostfile(names, spec.per_node or SLOTS)
-        self.lead.run(f"cat >{self.context.hostfile} <<'END'\n{text}END")
+        files = {self.context.hostfile: spec.per_node or SLOTS, self.context.hostfile_one_per_node: 1}
+        for path, slots in files.items():
+            self.lead.run(f"cat >{path} <<'END'\n{hostfile(names, slots)}END")
 
     def _context(self, mpi: Mpi, spec: RunSpec, env: Mapping[str, str]) -> RunContext:
         pods = self.pods
