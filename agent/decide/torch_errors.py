@@ -193,8 +193,10 @@ def _alone(index: int, status: int, output: str, told: Failure | None) -> Failur
 def _printed(output: str, rank: int, code: int) -> str:
     """What a rank without an error file said last: its exception, or why its watchdog aborted it."""
     if code == -Signals.SIGABRT:
-        found = re.findall(rf"\[.*\b[Rr]ank ?{rank}\].*((?:Watchdog|NCCL error|CUDA error)\b.*)", output)
-        return str(found[0]) if found else ""
+        # Line by line, and only those that name the rank: a progress bar is one line with hundreds of brackets.
+        named = (line for line in output.splitlines() if re.search(rf"\b[Rr]ank ?{rank}\]", line))
+        found = (re.search(r"\b(?:Watchdog|NCCL error|CUDA error)\b.*", line) for line in named)
+        return next((one[0] for one in found if one), "")
     lines = re.findall(rf"^\[rank{rank}\]: (\S.*)", output, re.MULTILINE) if code > 0 else []
     return str(next((line for line in reversed(lines) if _is_error(line)), ""))
 

@@ -233,7 +233,8 @@ class Coordinator:
             self._idling.stop()
             if not booking.first:
                 self._pod.log.info(f"{booking.spec.by} runs {booking.run_id}")
-        self._preparations.when_ready(booking.run.indices, booking.run.start)
+        run = booking.run
+        self._preparations.when_ready(run.indices, run.start, baselines=run.workload.uses_baselines)
 
     def _tell(self, index: int, message: Message) -> None:
         """To one pod that takes part, this one included."""

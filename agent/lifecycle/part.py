@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 MOST_RECORD = 2 << 20
 """Characters: a message of the control channel has a limit."""
 MOST_ERROR = 64 << 10
-MOST_NOTES = 16 << 20
-"""Bytes of each file that the workload inspects."""
+MOST_NOTES = 1 << 20
+"""Bytes at both ends of each file that the workload inspects."""
 LOOK_SECONDS = 5.0
 PROGRESS_SECONDS = 10.0
 """Of silence, after which a run that knows what it does says so."""
@@ -102,6 +102,7 @@ class Part:
         """Readers that want to hear when there is more to read."""
         self.printed = pod.machine.now()
         """When the process last printed something."""
+        self._ending = False
         self.over = False
 
     @property
@@ -212,7 +213,14 @@ class Part:
         for stream in self._streams:
             self._print(stream, self._streams[stream].finish())
         end = self._part_end(status) if self._has_process else PartEnd()
-        self._finish(replace(end, ranks=self._ranks(), notes=self._notes()))
+        end = replace(end, ranks=self._ranks())
+        if self._ending:
+            return
+        self._ending = True
+        if self._machine.list_dir(self.context.notes_dir):
+            self._machine.aside(self._notes, lambda notes: self._finish(replace(end, notes=notes)))
+        else:
+            self._finish(replace(end, notes=self._workload.inspect(self.context, {})))
 
     def _part_end(self, status: int) -> PartEnd:
         code = exit_code(status)
@@ -230,7 +238,8 @@ class Part:
         )
 
     def _notes(self) -> Mapping[str, Any]:
-        files = self._machine.read_tails(self.context.notes_dir, MOST_NOTES)
+        """In a thread: a thousand logs of NCCL take their time."""
+        files = self._machine.read_ends(self.context.notes_dir, MOST_NOTES)
         noted: Mapping[str, Any] = self._pod.log.masker.value(self._workload.inspect(self.context, files))
         return noted
 

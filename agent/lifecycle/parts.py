@@ -15,7 +15,6 @@ from agent.errors import MissingProgram, UsageError
 from agent.lifecycle.part import Part, PartEnd
 from agent.lifecycle.questions import Answer, refusal
 from agent.machine.api import Evidence, Piece
-from agent.paths import shipped
 from agent.workloads.base import RunContext
 from agent.workloads.registry import find_workload
 
@@ -182,11 +181,5 @@ def context_of(pod: Pod, plan: Plan, run_id: str, spec: RunSpec) -> RunContext:
         mpi=mpi_of(pod.inventory),
         keep_ranks=bool(spec.timeout or spec.stall),
         profile=pod.profile.name,
-        baselines=_baselines(pod),
+        baselines=pod.baselines,
     )
-
-
-def _baselines(pod: Pod) -> dict[str, str]:
-    """The shipped file of baselines and the user's: path → text."""
-    paths = [shipped("env", "baselines.json"), pod.settings.baselines]
-    return {path: pod.machine.read(path) or "" for path in paths if path}

@@ -73,6 +73,8 @@ class Pod:
         self.environ: Mapping[str, str] = job.environ
         """What workloads get; complete when `surroundings` are ready."""
         self.profile = Profile(NONE, "not chosen yet")
+        self.baselines: Mapping[str, str] = {}
+        """Files of baselines, path → text; see Preparations."""
         self.nonce = machine.draw_nonce()
         self.facts: Facts | None = None
         self.inventory: Mapping[str, str] | None = None

@@ -13,8 +13,11 @@ from agent.decide.runspec import RunSpec
 from agent.errors import AgentError, DirectoryUnusable, Exit, MissingProgram
 from agent.lifecycle.pod import Pod
 from agent.lifecycle.surroundings import LONGEST_SECONDS
+from agent.machine.api import Machine
+from agent.paths import shipped
 from agent.workloads.base import Kind, Mpi, RunContext, Workload
 
+BASELINES_SECONDS = 5.0
 INVENTORY_SECONDS = 90.0 + LONGEST_SECONDS
 """Longer than any pod takes to say what it has; a run then goes on without."""
 
@@ -36,6 +39,7 @@ class Preparations:
     phases: dict[int, Mapping[str, float]] = field(default_factory=dict)
     """When each worker reached the phases of its start-up, by its own clock."""
     _results_checked: bool = True
+    _baselines_read: bool = True
     _waits: list[_Wait] = field(default_factory=list)
 
     def check_results_dir(self, fail: Callable[[AgentError], None]) -> None:
@@ -76,16 +80,41 @@ class Preparations:
         self.phases[index] = phases or {}
         self._go_on()
 
-    def when_ready(self, indices: Sequence[int], ready: Callable[[], None]) -> None:
-        """Call `ready` when these pods have said what they have, or have had time enough to."""
+    def when_ready(self, indices: Sequence[int], ready: Callable[[], None], *, baselines: bool = False) -> None:
+        """Call `ready` when these pods have said what they have, or have had time enough to.
+
+        `baselines`: read their files first, the user's may have changed since the last run.
+        """
         wait = _Wait(indices, ready)
         self._waits.append(wait)
+        if baselines:
+            self._read_baselines()
         self.pod.machine.later(INVENTORY_SECONDS, lambda: self._end(wait))
         self._go_on()
 
+    def _read_baselines(self) -> None:
+        """The user's file may lie on a server that is gone: then it is as if it were empty, which nccl says."""
+        machine, own, shipped_file = self.pod.machine, self.pod.settings.baselines, shipped("env", "baselines.json")
+        known = {shipped_file: machine.read(shipped_file) or ""}
+        if not own:
+            self.pod.baselines = known
+            return
+        self._baselines_read = False
+
+        def have(text: str) -> None:
+            if not self._baselines_read:
+                self.pod.baselines = {**known, own: text}
+                self._baselines_read = True
+                self._go_on()
+
+        machine.aside(lambda: _text(machine, own), have)
+        machine.later(BASELINES_SECONDS, lambda: have(""))
+
     def _go_on(self) -> None:
+        if not (self._results_checked and self._baselines_read):
+            return
         for wait in list(self._waits):
-            if self._results_checked and all(index in self.inventories for index in wait.indices):
+            if all(index in self.inventories for index in wait.indices):
                 self._end(wait)
 
     def _end(self, wait: _Wait) -> None:
@@ -161,3 +190,10 @@ class Preparations:
     def tokens(self, context: RunContext) -> list[str]:
         """Each pod's token, in rank order."""
         return [self.facts[peer.index].nonce for peer in context.plan.peers]
+
+
+def _text(machine: Machine, path: str) -> str:
+    try:
+        return machine.read(path) or ""
+    except OSError:
+        return ""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from agent.decide.env_sh import MARK, env_sh, forwarder, hook
 from agent.decide.environment import Environment, Layer, added, effect, of_pod, saved
-from agent.decide.masking import hidden
+from agent.decide.masking import hidden, secret_values
 from agent.decide.profile import MARKS, NONE, SCRIPTS, Choice, Profile, choose, parse, vendor_scripts
 from agent.decide.ssh_files import with_block
 from agent.errors import SystemFault
@@ -151,6 +151,7 @@ class Surroundings:
             layer = effect(path, bytes(tool.answer))
         except ValueError as error:
             raise SystemFault(f"{path}: {error}: {tool.last_words}") from error
+        self._pod.log.add_secrets(secret_values(layer.values))
         self._use(self._prepared.with_layer(layer))
         self._pod.log.debug(f"{path}: {tool.last_words}")
         self._next()

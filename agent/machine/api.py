@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 from agent.launch import Launch
 
@@ -88,6 +88,8 @@ class Channel(Protocol):
     def receive(self, line: Callable[[bytes], None], ended: Callable[[str], None]) -> None:
         """Name who gets each line and who is told, with the reason, that the connection is gone."""
 
+
+T = TypeVar("T")
 
 AGENT = 3
 """Stream of the agent's own lines in a spool, beside 1 and 2 for stdout and stderr."""
@@ -261,6 +263,12 @@ class Machine(Protocol):
 
     def read_tails(self, path: str, most: int) -> dict[str, str]:
         """Relative name → the last `most` bytes, as text, of every file below a directory."""
+
+    def read_ends(self, path: str, most: int) -> dict[str, str]:
+        """Name → text of the files in a directory, of long ones the first and the last `most` bytes."""
+
+    def aside(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
+        """Do what takes long, or may hang, in a thread of its own; `done` gets in the loop what came of it."""
 
     def list_dir(self, path: str) -> list[str]:
         """Names in a directory, the oldest first; empty when it is not there."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from contextlib import suppress
+from typing import BinaryIO
 
 from agent.errors import SystemFault
 
@@ -33,6 +34,22 @@ def read_dir(path: str) -> dict[str, str]:
     return texts
 
 
+def read_ends(path: str, most: int) -> dict[str, str]:
+    """Name → text of the files in a directory, of long ones the first and the last `most` bytes, in whole lines."""
+    texts = {}
+    for entry in _entries(path):
+        with suppress(OSError):  # it has just gone
+            if entry.is_file(follow_symlinks=False):
+                with _opened(entry.path) as file:
+                    data = file.read(2 * most)
+                    if len(data) == 2 * most:
+                        file.seek(-most, os.SEEK_END)
+                        tail = file.read().partition(b"\n")[2]
+                        data = data[:most].rpartition(b"\n")[0] + b"\n" + tail
+                texts[entry.name] = data.decode("utf-8", "replace")
+    return texts
+
+
 def read_tails(path: str, most: int) -> dict[str, str]:
     """Relative name → text of the last `most` bytes of every file below a directory, from the start of a line on."""
     texts = {}
@@ -47,9 +64,13 @@ def read_tails(path: str, most: int) -> dict[str, str]:
     return texts
 
 
-def _read_end(path: str, most: int) -> bytes:
+def _opened(path: str) -> BinaryIO:
     # What was a file a moment ago may be a link or a FIFO now: neither is followed or waited for.
-    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+    return open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+
+
+def _read_end(path: str, most: int) -> bytes:
+    with _opened(path) as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - most))
         return file.read(most)
 

@@ -26,6 +26,7 @@ from agent.machine.api import (
     Timer,
     Whereabouts,
 )
+from agent.machine.api import T as T
 from agent.machine.loop import Action, Loop
 from agent.machine.output import Emitter
 from agent.machine.spool import FileSpool, read_spool
@@ -196,6 +197,18 @@ class Host:
 
     def read_tails(self, path: str, most: int) -> dict[str, str]:
         return files.read_tails(path, most)
+
+    def read_ends(self, path: str, most: int) -> dict[str, str]:
+        return files.read_ends(path, most)
+
+    def aside(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
+        from agent.machine.workers import Workers
+
+        def and_then() -> Action:
+            found = work()
+            return lambda: done(found)
+
+        Workers(self.loop, 1).submit(and_then)  # one of its own: what hangs must hold up nobody else
 
     def list_dir(self, path: str) -> list[str]:
         return files.list_dir(path)

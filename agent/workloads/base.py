@@ -174,6 +174,8 @@ class Workload(Protocol):
     """The first part that fails ends the others."""
     uses_fabric: bool
     """Refused where the fabric that its pods' profile promises cannot be used."""
+    uses_baselines: bool
+    """Needs `RunContext.baselines`."""
     stall_seconds: float
     """Limit of silence where the settings give none; 0: none."""
     output_bytes: int
@@ -203,6 +205,7 @@ class Plain:
 
     exclusive = True
     fail_fast = True
+    uses_baselines = False
     uses_fabric = False
     stall_seconds = 0.0
     output_bytes = 64 << 10

@@ -23,6 +23,7 @@ class Nccl(Plain):
     name = "nccl"
     kind: Kind = "mpi"
     uses_fabric = True
+    uses_baselines = True
     stall_seconds = 1800.0
     output_bytes = 1 << 20
 

@@ -189,3 +189,18 @@ def test_sentences() -> None:
 @given(st.text(), st.text(), st.integers(-64, 255).filter(bool))
 def test_any_text_gives_a_failure(output: str, error: str, status: int) -> None:
     assert pod_failures(0, status, output, error)
+
+
+def test_a_progress_bar_in_one_line_costs_nothing() -> None:
+    bar = "".join(f"\r {i}%|#####     | {i}/9999 [00:0{i % 10}<00:10, 9.9it/s]" for i in range(1500))
+    watchdog = (
+        "[rank3]:[E1121 ProcessGroupNCCL.cpp:689] [Rank 3] Watchdog caught collective operation timeout: WorkNCCL"
+    )
+    entries = "".join(
+        f"[{i}]:\n  time      : 2026-11-21_10:00:00\n  host      : n\n  rank      : {i} (local_rank: {i})\n"
+        f"  exitcode  : -6 (pid: {i})\n  error_file: <N/A>\n  traceback : Signal 6 (SIGABRT) received by PID {i}\n"
+        for i in range(8)
+    )
+    found = pod_failures(0, 1, f"{bar}\n{watchdog}\n{entries}")
+    assert [one.message.startswith("Watchdog caught") for one in found if one.rank == 3] == [True]
+    assert [one.victim for one in found if one.rank == 3] == [True]

@@ -24,6 +24,7 @@ from agent.machine.api import (
     Timer,
     Whereabouts,
 )
+from agent.machine.api import T as T
 from agent.paths import DEFAULT_RUN_DIR, TERMINATION_LOG, shipped
 from tests.fake.net import FakeEnd, public_of
 from tests.fake.process import SSHD, FakeChild, FakeReport, FakeSshd, FakeTool, Life, tool_of
@@ -36,6 +37,10 @@ DIRECTORIES = {
     *("/", "/dev", "/etc", "/etc/ld.so.conf.d", "/etc/profile.d", "/root", "/run", "/tmp", DEFAULT_RUN_DIR),
 }
 SWEEP_SECONDS = 0.01
+
+
+class Hangs(BaseException):
+    """A file whose server does not answer: only `aside` may meet it."""
 
 
 class FakeMachine:
@@ -54,6 +59,7 @@ class FakeMachine:
         self.files |= dict.fromkeys(pod.scripts, "")
         for name in PROFILES:
             self.files[shipped("env", f"{name}.env")] = Path(shipped("env", f"{name}.env")).read_text()
+        self.files[shipped("env", "baselines.json")] = Path(shipped("env", "baselines.json")).read_text()
         self.spools: dict[str, FakeSpool] = {}
         self._desk: Callable[[Channel], None] | None = None
         self.directories = {*DIRECTORIES, *pod.directories}
@@ -253,6 +259,8 @@ class FakeMachine:
         return path in self.files or path in self.directories
 
     def read(self, path: str) -> str | None:
+        if path in self.pod.hanging:
+            raise Hangs
         return self.files.get(path)
 
     def read_dir(self, path: str) -> dict[str, str]:
@@ -260,6 +268,16 @@ class FakeMachine:
 
     def read_tails(self, path: str, most: int) -> dict[str, str]:
         return {name: text[-most:] for name, text in self.read_dir(path).items()}
+
+    def read_ends(self, path: str, most: int) -> dict[str, str]:
+        return self.read_dir(path)
+
+    def aside(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
+        try:
+            found = work()
+        except Hangs:
+            return
+        self.post(0.001, lambda: done(found))
 
     def list_dir(self, path: str) -> list[str]:
         return [os.path.basename(name) for name in self.directories if os.path.dirname(name) == path]

@@ -51,6 +51,8 @@ class FakePod:
         """Address on which the SSH port is taken → who holds it."""
         self.failing: dict[str, int] = {}
         """Beginning of paths that cannot be written → errno."""
+        self.hanging: set[str] = set()
+        """Paths of files whose reader waits for ever."""
         self.files: dict[str, str] = {}
         self.directories: set[str] = set()
         self.tools: dict[str, Life] = {}

@@ -154,3 +154,19 @@ def test_a_long_run_says_what_it_does_and_is_still_silent() -> None:
     said = printed(world, 1, run, 0).decode()
     assert f"a4-agent: {run}, 20 s: all_reduce, 1 GiB (31 of 120)\n" in said
     assert said.count(run) >= 2, said
+
+
+# Baselines
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_a_file_of_baselines_on_a_dead_server_holds_nobody_up(hangs: bool) -> None:
+    world = sleeping(2, {"A4_BASELINES": "/mnt/baselines.json"})
+    world.pod(0).hanging = {"/mnt/baselines.json"} if hangs else set()
+    about = world.ask(1, "submit", spec={"workload": "exec", "args": ["hostname"]})["ok"]
+    before = world.seconds
+    assert ends(world, 1, about["run"])["end"]["code"] == 0 and world.seconds - before < 15
+    told = ends(world, 1, world.submit(1, "nccl"))["end"]
+    assert told["code"] == 78 and "A4_BASELINES=/mnt/baselines.json: it is empty or cannot be read" in told["what"], (
+        told
+    )

@@ -252,3 +252,12 @@ def test_the_plugin_path_of_the_chart() -> None:
     assert world.run() == ZERO, world.dump()
     assert [given(pod)["LD_LIBRARY_PATH"] for pod in world.pods] == ["/image", "/plugin:/image"]
     assert "NCCL_PLUGIN_PATH=/plugin is not there" in world.pod(0).log.getvalue()
+
+
+def test_a_secret_that_a_script_sets_is_one() -> None:
+    world = gib({"HF_TOKEN": "old-canary-1234"}, script={"HF_TOKEN": "new-canary-5678"})
+    assert world.run() == ZERO, world.dump()
+    for pod in world.pods:
+        assert given(pod)["HF_TOKEN"] == "new-canary-5678"
+        shown = (pod.log.getvalue(), pod.files_now[DIR.environment], pod.files_now[DIR.env_sh])
+        assert not any("new-canary" in text for text in shown), shown

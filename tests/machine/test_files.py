@@ -219,3 +219,18 @@ def test_a_bad_secret_is_told_with_how_to_make_one(content: bytes | None, why: s
         read_secret(str(path))
     assert str(path) in str(caught.value)
     assert "openssl rand" in str(caught.value)
+
+
+def test_both_ends_of_the_files_in_a_directory(tmp_path: Path) -> None:
+    long = b"first\nsecond\n" + b"x" * 100 + b"\nlast but one\nlast\n"
+    for name, data in (("long", long), ("short", b"short\n"), ("exact", b"0123456789\n012345678\n")):
+        (tmp_path / name).write_bytes(data)
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "link").symlink_to(tmp_path / "long")
+    found = files.read_ends(str(tmp_path), 15)
+    assert found == {
+        "long": "first\nsecond\nlast\n",
+        "short": "short\n",
+        "exact": "0123456789\n012345678\n",
+    }
+    assert files.read_ends(str(tmp_path / "none"), 10) == {}
