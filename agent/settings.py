@@ -52,6 +52,7 @@ GIVEN_BY_AGENT = (
     "A4_NOTES_DIR",
     "A4_DEEPEP_PRELOAD",
     "A4_NCCL_TESTS_PATH",
+    "A4_STEP",
     "A4_SHELL_ENV",
 )
 SLEEP_ON = ("always", "failure", "never")

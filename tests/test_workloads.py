@@ -527,3 +527,24 @@ def test_ranks_of_all_pods_find_the_libraries_of_their_mpirun_first(program: str
     environ = {"PATH": "/bin", **({"LD_LIBRARY_PATH": before} if before else {})}
     made = launched(context("mpirun", "./a.out", environ=environ, mpi=Mpi(program, FIVE)))
     assert made.env["LD_LIBRARY_PATH"] == after and "LD_LIBRARY_PATH" in options(made, "-x")
+
+
+def test_what_none_is_given_is_refused() -> None:
+    with pytest.raises(UsageError, match="none takes no arguments: --foo"):
+        find_workload("none").launch(context("none", "--foo"))
+
+
+@pytest.mark.parametrize("name", ["ddp", "collectives"])
+def test_help_starts_nothing(name: str) -> None:
+    with pytest.raises(UsageError, match=r"docs/workloads\.md"):
+        find_workload(name).launch(context(name, "--help"))
+
+
+@pytest.mark.parametrize("name", ["ddp", "collectives"])
+def test_wrong_arguments_are_told_in_the_programs_own_words(name: str) -> None:
+    entry = "[0]:\n  time      : t\n  rank      : 0 (local_rank: 0)\n  exitcode  : 2 (pid: 7)\n  error_file: <N/A>\n"
+    said = f"usage: {name}.py [-h]\n{name}.py: error: unrecognized arguments: --stepps 3\n{entry}"
+    outcome = Outcome(0, statuses={2: 1}, first=2, failures={2: FailedPart(said)})
+    end = judged(context(name, "--stepps", "3"), outcome).end
+    assert (end.code, end.what) == (2, f"{name}: unrecognized arguments: --stepps 3")
+    assert "record" not in end.why

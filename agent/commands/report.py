@@ -78,7 +78,8 @@ def _newest(directory: RunDir) -> str:
     found = (os.path.join(directory.run(name), NAME) for name in reversed(files.list_dir(directory.runs)))
     path = next((path for path in found if os.path.exists(path)), "")
     if not path:
-        raise UsageError(f"this pod has no result of a run: say which {NAME} to report on", EXAMPLE)
+        what = f"this pod has no result of a run (pod 0 has them): say which {NAME} to report on"
+        raise UsageError(what, EXAMPLE)
     return path
 
 

@@ -105,7 +105,7 @@ def parse_options(words: Sequence[str], profile: str = "") -> Options:
         repeat=_whole("--repeat", own.get("repeat", "1"), 1, 100),
         min_percent=_amount("--min-percent", own.get("min-percent", "90")),
         min_busbw=_amount("--min-busbw", own["min-busbw"]) if "min-busbw" in own else None,
-        save_baseline=_saved(own.get("save-baseline", "")),
+        save_baseline=_saved(own.get("save-baseline")),
         width=_whole("-t", all_values.get("t", "1"), 1, 1024) * _whole("-g", all_values["g"], 1, 1024),
         iterations=int(all_values["n"]) if re.fullmatch(r"[0-9]{1,9}", all_values["n"]) else None,
         json_elsewhere="J" in values,
@@ -171,8 +171,10 @@ def _amount(option: str, text: str) -> float:
     return float(text)
 
 
-def _saved(text: str) -> str:
-    """A name, or the absolute path of a file."""
-    if text and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}|/[^\0\n]{1,1000}", text):
+def _saved(text: str | None) -> str:
+    """A name, or the absolute path of a file; empty when none is given."""
+    if text is None:
+        return ""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}|/[^\0\n]{1,1000}", text):
         raise UsageError(f"--save-baseline {text!r}: a name or the absolute path of a file is wanted")
     return text

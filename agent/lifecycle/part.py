@@ -188,6 +188,8 @@ class Part:
         if isinstance(error, FileNotFoundError) and error.filename == self.context.spec.cwd:
             where = self._pod.where(self.context.index)
             return f"the directory {error.filename}, in which {self._workload.name} was asked for, is not on {where}"
+        if isinstance(error, OSError) and error.filename == self.context.workload_python:
+            return f"A4_PYTHON={error.filename} cannot be started: {error.strerror}"
         if isinstance(error, OSError) and error.filename:
             return f"{error.filename} cannot be started: {error.strerror}"
         return f"{self._workload.name} cannot be started: {error}"

@@ -40,7 +40,11 @@ def keep_results(pod: Pod, run: Run, judgement: Judgement, summary: Mapping[str,
         table = f"{judgement.text}\noutput of the run:\n{output}" if output else judgement.text
         pod.archives.keep(judgement.log_name, pod.log.masked(table))
     for name, content in judgement.files.items():
-        _keep_file(pod, name, pod.log.masked(content))
+        if name.startswith("/") and name not in run.context.baselines and pod.machine.exists(name):
+            # Nobody has read what is in it, so that it would be lost.
+            pod.log.warning(f"{name} is there already and left as it is: A4_BASELINES={name} would add to it")
+        else:
+            _keep_file(pod, name, pod.log.masked(content))
     if pod.settings.report and run.workload.kind != "nothing":
         make_report(pod, path)
 

@@ -147,7 +147,8 @@ class Run:
         self.ends[index] = end
         failed = end.code != 0 or bool(end.what)
         if failed and end.what:
-            self.cancel(JobEnd(end.code, end.what, self._pod.where(index)))
+            what, _, hint = end.what.partition("\n")
+            self.cancel(JobEnd(end.code, what, self._pod.where(index), hint.strip()))
         elif failed and self.workload.kind != "mpi" and self.workload.fail_fast and not self._stopped:
             self._first = index
             self._stop()

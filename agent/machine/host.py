@@ -6,6 +6,7 @@ import os
 import secrets
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -202,13 +203,14 @@ class Host:
         return files.read_ends(path, most)
 
     def aside(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
-        from agent.machine.workers import Workers
+        from agent.machine.workers import result_of
 
         def and_then() -> Action:
             found = work()
             return lambda: done(found)
 
-        Workers(self.loop, 1).submit(and_then)  # one of its own: what hangs must hold up nobody else
+        # A thread of its own: what hangs must hold up nobody else.
+        threading.Thread(target=lambda: self.loop.post(result_of(and_then)), daemon=True).start()
 
     def list_dir(self, path: str) -> list[str]:
         return files.list_dir(path)

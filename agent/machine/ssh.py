@@ -170,11 +170,16 @@ class SshChannel:
         self._flush()
 
     def close(self) -> None:
+        from paramiko import SSHException
+
         if self._fd < 0:
             return
         self._loop.forget(self._fd)
         self._fd = -1
-        self._channel.close()  # its two pipe descriptors would wait for the garbage collector
+        try:
+            self._channel.close()  # its two pipe descriptors would wait for the garbage collector
+        except (OSError, EOFError, SSHException):
+            pass  # the connection is gone, and paramiko wanted to say good-bye
         _hang_up(self._transport.sock)  # wakes paramiko's reader at once
         self._transport.close()
         self._line, self._ended = (lambda line: None), (lambda reason: None)

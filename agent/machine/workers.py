@@ -29,20 +29,22 @@ class Workers:
 
     def _serve(self) -> None:
         while True:
-            action = self._result(self._queue.get())
+            action = result_of(self._queue.get())
             self._loop.post(self._done)
             self._loop.post(action)
 
-    def _result(self, work: Callable[[], Action]) -> Action:
-        try:
-            return work()
-        except Exception as error:
-            bug = error
-
-            def raise_in_loop() -> None:
-                raise bug  # a bug must end the agent, not vanish with a thread
-
-            return raise_in_loop
-
     def _done(self) -> None:
         self._waiting -= 1
+
+
+def result_of(work: Callable[[], Action]) -> Action:
+    """What `work` returns; where it fails, an action that raises that in the loop."""
+    try:
+        return work()
+    except Exception as error:
+        bug = error
+
+        def raise_in_loop() -> None:
+            raise bug  # a bug must end the agent, not vanish with a thread
+
+        return raise_in_loop

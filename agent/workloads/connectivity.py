@@ -5,6 +5,7 @@ from __future__ import annotations
 from agent.decide.connectivity import Record, Verdict, as_json, judge, pairs_table, parse_record, table
 from agent.decide.ending import JobEnd, from_error
 from agent.decide.mpirun import Mpi, MpirunEnd, mpirun_end, reported_end
+from agent.decide.torch_errors import wrong_usage
 from agent.errors import Exit, MissingProgram
 from agent.launch import Launch
 from agent.paths import shipped
@@ -65,6 +66,8 @@ def _end(context: RunContext, mpi: Mpi, outcome: Outcome, record: Record, verdic
         what = "pods were lost during the connectivity test"
         return JobEnd(Exit.TRY_AGAIN, what, why=f"{outcome.losses}\n{reasons}")
     code, sentence, of_rank = _mpirun_end(mpi, outcome, record)
+    if code == Exit.USAGE and (usage := wrong_usage(outcome.output)):
+        return JobEnd(code, f"connectivity: {usage}", origin="workload")
     if code:
         return JobEnd(code, sentence, why=reasons, origin="workload" if of_rank else "agent")
     if verdict.code is None:

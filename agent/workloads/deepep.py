@@ -183,5 +183,5 @@ def _text(end: JobEnd, nodes: Mapping[int, Node], order: list[int], reasons: lis
     lines += [f"  {reason}" for reason in at_most(reasons)]
     if speed and not speed.reasons:
         lines.append(f"  speed {speed.gate['status']}: {speed.gate['reason']}")
-    figures = text_table(nodes, order)
+    figures = text_table(nodes, order) if any(node.script for node in nodes.values()) else ""
     return "\n".join(lines) + (f"\nbest of each node in GB/s\n{figures}" if figures else "\n")

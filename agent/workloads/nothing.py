@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agent.decide.ending import JobEnd
+from agent.errors import UsageError
 from agent.launch import Launch
 from agent.workloads.base import Judgement, Kind, Outcome, Plain, RunContext
 
@@ -12,6 +13,9 @@ class Nothing(Plain):
     kind: Kind = "nothing"
 
     def launch(self, context: RunContext) -> Launch | None:
+        """Raises UsageError."""
+        if context.args:
+            raise UsageError(f"none takes no arguments: {' '.join(context.args)}")
         return None
 
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:

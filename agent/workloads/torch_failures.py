@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from agent.decide.ending import JobEnd, exit_code
-from agent.decide.torch_errors import Failure, all_victims, did_not_come, pod_failures, root_cause, sentence
+from agent.decide.torch_errors import (
+    Failure,
+    all_victims,
+    did_not_come,
+    pod_failures,
+    root_cause,
+    sentence,
+    wrong_usage,
+)
 from agent.decide.torchrun import torchrun_end
 from agent.errors import Exit
 from agent.workloads.base import FailedPart, Outcome, RunContext
@@ -32,6 +40,10 @@ def torchrun_failure(context: RunContext, outcome: Outcome, *, own: str = "") ->
     code = exit_code(status)
     if own and cause.exit_code:
         code = exit_code(cause.exit_code)
+    # Rank 0 alone says what is wrong with the arguments.
+    usage = wrong_usage(f"{said}\n{outcome.output}") if own and code == Exit.USAGE else ""
+    if usage:
+        return JobEnd(code, f"{own}: {usage}", why="its options are in docs/workloads.md", origin="workload")
     what = f"{own or f'torchrun ended with exit code {code}'}: {sentence(cause)}"
     return JobEnd(code, what, context.where(cause.index), _why(failures, cause), origin="workload")
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from agent.decide.connectivity import Verdict
 from agent.decide.ending import JobEnd
-from agent.errors import Exit
+from agent.errors import Exit, UsageError
 from agent.launch import Launch
 from agent.paths import shipped
 from agent.workloads.base import Outcome, RunContext
@@ -23,7 +23,10 @@ PRESETS = {
 
 
 def start_program(context: RunContext, program: str) -> Launch:
-    """torchrun with entrypoints/`program` and the arguments of the run."""
+    """torchrun with entrypoints/`program` and the arguments of the run. Raises UsageError."""
+    if {"-h", "--help"} & set(context.args):
+        own = f"{context.workload_python} {shipped('entrypoints', program)} --help"
+        raise UsageError("its options are in docs/workloads.md", f"its own words, where torch is: {own}")
     without = [name for name in PRESETS if name in context.environ and name not in context.spec.env]
     given = {"A4_TOKEN_FILE": context.token_file, "A4_RECORD": context.record}
     words = [shipped("entrypoints", program), *context.args]
@@ -45,7 +48,7 @@ def names_of(context: RunContext) -> list[str]:
 def program_end(context: RunContext, outcome: Outcome, verdict: Verdict, *, own: str, good: str, bad: str) -> JobEnd:
     """The end of a run whose record is judged: what that finds wrong comes first, then why the run was ended,
     processes that failed, lost pods."""
-    why = "\n".join(verdict.reasons)
+    why = "\n".join(verdict.reasons) if outcome.record or not (outcome.cause or outcome.first is not None) else ""
     if verdict.code:
         return JobEnd(verdict.code, bad, why=why, origin="workload")
     if outcome.cause is not None:
