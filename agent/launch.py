@@ -24,14 +24,19 @@ class Launch:
     """TCP port that the process will listen on, which must be free before; 0: none."""
     notes: Sequence[str] = ()
     """What the user should be warned of, a sentence each."""
-    steps: Sequence[tuple[str, Sequence[str]]] = ()
-    """What the process starts one after the other: (name, argv). Empty: it is what `argv` says."""
+    steps: Sequence[tuple[Sequence[str], Sequence[str]]] = ()
+    """What the process starts one after the other: (names, argv), once for each name. Empty: it is what `argv` says."""
 
     def __str__(self) -> str:
         """Shell text that would start the same process by hand."""
         changes = [f"{name}={shlex.quote(self.env[name])}" for name in sorted(self.added)]
         without = [f"env {' '.join(f'-u {name}' for name in self.removed)}"] if self.removed else []
         lines = [f"cd {shlex.quote(self.cwd)}", *without, *changes]
-        commands = [argv for _, argv in self.steps] or [self.argv]
-        texts = [shlex.join(argv) for argv in commands]
-        return "\n".join(" \\\n  ".join([lines[0] + " &&", *lines[1:], text]) for text in texts)
+        commands = self.steps or [((), self.argv)]
+        return "\n".join(
+            _times(names) + " \\\n  ".join([lines[0] + " &&", *lines[1:], shlex.join(argv)]) for names, argv in commands
+        )
+
+
+def _times(names: Sequence[str]) -> str:
+    return f"# {len(names)} times: {names[0]} to {names[-1]}\n" if len(names) > 1 else ""

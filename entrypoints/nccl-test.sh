@@ -1,10 +1,11 @@
 #!/bin/sh
-# Runs one program of nccl-tests, as a rank of mpirun:  sh nccl-test.sh TEST NOTES [OPTION...]
+# Runs one program of nccl-tests, as a rank of mpirun:  sh nccl-test.sh TEST DIRECTORY [OPTION...]
 # or only looks whether programs are there:             sh nccl-test.sh --find TEST...
 #
 # TEST_perf or TEST_perf_mpi is searched in the directories of A4_NCCL_TESTS_PATH (":" between them), then in PATH.
-# NCCL's debug log of each rank goes to NOTES.<host>.<pid>.log. Rank 0 also writes its results to NOTES.json, if the
-# program can (since nccl-tests 2.17.3) and no OPTION says where to. Exit status: the program's; 66 when there is none.
+# NCCL's debug log of each rank goes to DIRECTORY/<step>.<host>.<pid>.log, <step> being A4_STEP, else TEST. Rank 0 also
+# writes its results to DIRECTORY/<step>.json, if the program can (since nccl-tests 2.17.3) and no OPTION says where to.
+# Exit status: the program's; 66 when there is none.
 
 find_program() {
     rest=$A4_NCCL_TESTS_PATH:
@@ -37,7 +38,7 @@ if [ "$1" = --find ]; then
 fi
 
 find_program "$1"
-notes=$2
+notes=$2/${A4_STEP:-$1}
 shift 2
 export NCCL_DEBUG_FILE="$notes.%h.%p.log"
 # It prints its options and ends before it touches MPI or a GPU.

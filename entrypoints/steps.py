@@ -1,14 +1,17 @@
 """Run several commands one after the other: steps.py STEPS
 
-STEPS is a JSON list of objects: "name"; "argv"; "env", variables on top of this process's own; "ends", text at the
+STEPS is JSON, packed by zlib and base64, since one argument holds no more than 128 KiB: a list of objects. "names";
+"argv", run once for each name, which is in A4_STEP; "env", variables on top of this process's own; "ends", text at the
 beginning of a line of stdout after which the command has nothing more to do; "record", a file in which a line with
 "step": "end" says the same. Open MPI 5.0.11 on a busy machine sometimes does not end then: it has 10 s, and is ended.
-"result" is a JSON file that the command writes: nccl-tests put their whole environment into it, with tokens, and so
-its key "env" is deleted when the command has ended, and the file as a whole when it cannot be read or the run is ended.
+"result" is a JSON file that the command writes, "{step}" in it its name: nccl-tests put their whole environment into
+it, with tokens, and so its key "env" is deleted when the command has ended, and the file as a whole when it cannot be
+read or the run is ended. "ranks" is the directory in which rank.sh records how the ranks on this pod went: emptied
+before the command starts, and when one of them failed though the command ended with 0 or hung, its code counts.
 
 Before each command "# a4-agent: step NAME" goes to stdout, so that what follows can be told apart; all else is passed
 on as it comes. The first command that does not end with 0 is the last. Exit status: that of the last command, 128 + n
-for signal n; of one that was ended because it hung, 0.
+for signal n; of one that was ended because it hung, 0 unless a rank failed.
 
 The file A4_RECORD gets JSON, one object per line, flushed:
 
@@ -21,13 +24,17 @@ Standard library only.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import re
 import select
 import signal
 import subprocess
 import sys
 import time
+import zlib
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -36,6 +43,8 @@ ENDING_SECONDS = 10.0
 KILL_SECONDS = 3.0
 MOST_LINE = 4096
 """Bytes of a line that are looked at."""
+FOLLOWED = (143, 14)
+"""Codes of ranks that went with an mpirun that was ended; see agent/decide/ranks.py."""
 SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 
 
@@ -57,14 +66,18 @@ class Command:
     def __init__(self, step: dict[str, Any]) -> None:
         self.ends = step.get("ends", "").encode()
         self.record = step.get("record", "")
-        self.result = step.get("result", "")
+        self.result = step.get("result", "").replace("{step}", step["name"])
+        self.ranks = step.get("ranks", "")
+        for path in records(self.ranks):
+            remove(path)  # of the step before
         self.line = b""
         self.ended_at: float | None = None
         """When it said that it had nothing more to do."""
         self.stuck = False
-        self.process = subprocess.Popen(
-            step["argv"], env={**os.environ, **step.get("env", {})}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
-        )
+        self.failed = False
+        """A rank did, and nothing else says so."""
+        env = {**os.environ, **step.get("env", {}), "A4_STEP": step["name"]}
+        self.process = subprocess.Popen(step["argv"], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
 
     def wait(self, told: list[int]) -> int:
         """Pass on what it prints, until it has ended; its status. `told`: signals that have come."""
@@ -85,7 +98,15 @@ class Command:
         status = self.process.wait()
         if self.result:
             remove(self.result) if told else without_environment(self.result)
-        return status
+        return self.counting_ranks(status)
+
+    def counting_ranks(self, status: int) -> int:
+        """The code of a rank that failed, where the command's own status says nothing of it."""
+        code = failed_rank(self.ranks, FOLLOWED if self.stuck else ()) if self.stuck or not status else 0
+        if code:
+            print(f"a4-agent: a rank on this pod ended with {code}", file=sys.stderr)
+        self.failed = bool(code)
+        return code or status
 
     def pass_on(self, data: bytes) -> None:
         write(data)
@@ -109,6 +130,25 @@ class Command:
             self.process.wait(KILL_SECONDS)
         except subprocess.TimeoutExpired:
             self.process.kill()
+
+
+def records(directory: str) -> list[str]:
+    """Files of rank.sh, whose names are numbers."""
+    try:
+        return [os.path.join(directory, name) for name in os.listdir(directory) if name.isdigit()] if directory else []
+    except OSError:
+        return []
+
+
+def failed_rank(directory: str, excused: tuple[int, ...]) -> int:
+    """Code of the rank that failed first of those recorded here; 0: none did."""
+    found = []
+    for path in records(directory):
+        with suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
+            ended = re.search(r"^ended (\d{1,3}) ?(\d+(?:\.\d+)?)?\n", file.read(), re.MULTILINE | re.ASCII)
+            if ended and int(ended[1]) not in (0, *excused):
+                found.append((float(ended[2] or 0), int(ended[1])))
+    return min(found, default=(0.0, 0))[1]
 
 
 def has_ended(record: str) -> bool:
@@ -147,8 +187,15 @@ def write(data: bytes) -> None:
         pass  # nobody reads it any more
 
 
+def unpacked(word: str) -> Iterator[dict[str, Any]]:
+    """Each run of each step."""
+    for step in json.loads(zlib.decompress(base64.b64decode(word))):
+        for name in step["names"]:
+            yield {**step, "name": name}
+
+
 def main() -> int:
-    steps: list[dict[str, Any]] = json.loads(sys.argv[1])
+    steps = list(unpacked(sys.argv[1]))
     told: list[int] = []
     for number in SIGNALS:
         signal.signal(number, lambda number, frame: told.append(number))
@@ -165,7 +212,7 @@ def main() -> int:
             write(b"\n")  # the next mark stands at the beginning of a line
         seconds = round(time.monotonic() - begin, 3)
         record.write("done", name=name, status=status, seconds=seconds, stuck=command.stuck)
-        if command.stuck:
+        if command.stuck and not command.failed:
             status = 0
         if status or told:
             break

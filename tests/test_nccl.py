@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from collections.abc import Mapping
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ import pytest
 
 from agent.decide.ending import JobEnd
 from agent.decide.mpirun import Mpi
+from agent.decide.nccl_options import TESTS as ALL
 from agent.decide.plan import Plan
 from agent.decide.ranks import RankEnd
 from agent.decide.runspec import RunSpec
@@ -109,23 +113,48 @@ def judged(found: Outcome, *args: str, **changes: Any) -> Judgement:
 
 def test_the_steps_on_the_lead() -> None:
     made = launched(nccl("--tests", "all_gather", "-e", "8G", "--repeat", "2"))
-    assert [name for name, _ in made.steps] == ["programs", "connectivity", "all_gather", "all_gather-2"]
+    assert [list(names) for names, _ in made.steps] == [["programs"], ["connectivity"], ["all_gather", "all_gather-2"]]
     script = shipped("entrypoints", "nccl-test.sh")
     assert made.steps[0][1] == ["sh", script, "--find", "all_gather"]
-    argv = list(made.steps[3][1])
+    argv = list(made.steps[2][1])
     assert argv[argv.index("-np") + 1] == "6"
     program = argv[argv.index("/run/a4-agent/rank.sh") - 1 :]
-    notes = "/run/a4-agent/runs/x/notes/all_gather-2"
+    notes = "/run/a4-agent/runs/x/notes"
     options = ["-b", "2M", "-f", "2", "-g", "1", "-n", "20", "-w", "5", "-e", "8G"]
     assert program == ["sh", "/run/a4-agent/rank.sh", "sh", script, "all_gather", notes, *options]
-    told = json.loads(made.argv[-1])
+    told = unpacked(made.argv[-1])
     assert told[1]["env"]["A4_RECORD"] == told[1]["record"] == "/run/a4-agent/runs/x/notes/connectivity.jsonl"
-    assert told[3]["result"] == f"{notes}.json" and told[3]["ends"] == "# Avg bus bandwidth"
+    assert told[2]["result"] == f"{notes}/{{step}}.json" and told[2]["ends"] == "# Avg bus bandwidth"
+    assert told[2]["ranks"] == made.env["A4_RANKS_DIR"] and "A4_STEP" in argv
+    assert [step["names"] for step in told] == [names for names, _ in made.steps]
     assert made.env["A4_RECORD"] == "/run/a4-agent/runs/x/record.jsonl"
-    assert made.env["NCCL_DEBUG"] == "INFO" and "NCCL_DEBUG" in argv and "canary" not in str(made.argv)
+    assert made.env["NCCL_DEBUG"] == "INFO" and "NCCL_DEBUG" in argv and "canary" not in json.dumps(told)
     assert made.env["A4_NCCL_TESTS_PATH"] == "/third_party/nccl-tests/build:/third_party/nccl-tests-mpi/build"
     text = str(made)
-    assert text.count("/usr/bin/mpirun --allow-run-as-root") == 3 and "steps.py" not in text
+    assert text.count("/usr/bin/mpirun --allow-run-as-root") == 2 and "steps.py" not in text
+    assert text.count("# 2 times: all_gather to all_gather-2\n") == 1
+
+
+def unpacked(word: str) -> Any:
+    return json.loads(zlib.decompress(base64.b64decode(word)))
+
+
+def test_many_runs_and_variables_fit_into_one_argument() -> None:
+    """Linux takes 128 KiB."""
+    environ = {sha256(str(number).encode()).hexdigest()[:40].upper(): "x" for number in range(400)}
+    environ = {f"V{name[1:]}": value for name, value in environ.items()}
+    made = launched(nccl("--tests", ",".join(ALL), "--repeat", "100", environ={"PATH": "/bin", **environ}))
+    assert max(len(word) for word in made.argv) < 64 << 10
+    told = unpacked(made.argv[-1])
+    assert sum(len(step["names"]) for step in told) == 2 + 11 * 100
+    assert set(environ) <= set(told[-1]["argv"]) and str(made).count("# 100 times: ") == 11
+
+
+def test_no_step_gets_what_ranks_must_not_have() -> None:
+    kept_out = ("MPIEXEC_TIMEOUT", "PRTE_MCA_rmaps_default_mapping_policy", "OMPI_MCA_plm", "RANK", "BASH_ENV", "ENV")
+    made = launched(nccl(environ={"PATH": "/bin", "HF_TOKEN": "canary", **dict.fromkeys(kept_out, "1")}))
+    every = {name for step in unpacked(made.argv[-1]) for name in step["env"]} | set(made.env)
+    assert not every & set(kept_out) and {"PATH", "HF_TOKEN", "A4_RUN"} <= set(made.env)
 
 
 def test_one_process_may_have_all_gpus_of_a_pod() -> None:
@@ -250,6 +279,16 @@ def test_output_that_was_not_kept_is_no_end_of_the_program() -> None:
     assert found.end.code == 65 and "only the last MiB is kept, which has nothing of all_reduce" in found.end.why
 
 
+def test_connectivity_is_not_judged_by_what_came_later() -> None:
+    """Its part of the output has fallen out of what is kept."""
+    whole = outcome({t: table(t) for t in TESTS}, ranks={**WELL, 5: RankEnd(3, 1.0)}, statuses=STATUS)
+    later = SIGNALLED.format(11)
+    for output in (f"# a4-agent: step all_gather\n{later}", f"lost\n{later}"):
+        found = judged(replace(whole, output=output))
+        assert (found.end.code, "rank 5" in found.end.what) == (3, True), found.end
+        assert found.files["connectivity-test.log"].startswith("connectivity of 6 ranks")
+
+
 def test_sockets_where_the_profile_means_gib() -> None:
     found = judged(outcome(networks=("gIB", "Socket", "gIB")), profile="a4-gib")
     assert (found.end.code, found.end.what) == (65, "NCCL did not use the network of the profile")
@@ -291,6 +330,9 @@ def test_without_connectivity_nothing_else_counts() -> None:
 
 
 STATUS = {"all_gather": 1}
+SIGNALLED = "mpirun noticed that process rank 3 with PID 9 on node h exited on signal {} (x).\n"
+TOLD = {"all_reduce": table("all_reduce") + SIGNALLED.format(11), "all_gather": table("all_gather")}
+ENDED = {**TOLD, "all_reduce": table("all_reduce") + SIGNALLED.format(15)}
 HALF = {"all_reduce": table("all_reduce"), "all_gather": "h: Test NCCL failure x.cu:1 'unhandled'\n"}
 
 
@@ -308,6 +350,13 @@ HALF = {"all_reduce": table("all_reduce"), "all_gather": "h: Test NCCL failure x
         (outcome(ranks={**WELL, 5: RankEnd(None)}), 65, "agent", "rank 5 (pod 1)"),
         (outcome(stuck=("all_gather",), ranks={**WELL, 5: RankEnd(143, 1.0)}), 0, "workload", "nccl is good"),
         (outcome(HALF, stuck=("all_gather",), ranks={**WELL, 5: RankEnd(143, 1.0)}), 143, "workload", "rank 5"),
+        (outcome(stuck=("all_gather",), ranks={**WELL, 4: RankEnd(143, 1.0), 5: RankEnd(None)}), 0, "workload", "good"),
+        (outcome(stuck=("all_gather",), ranks={4: RankEnd(143, 1.0), 5: RankEnd(139, 1.5)}), 139, "workload", "rank 5"),
+        (outcome(stuck=("all_gather",), ranks={**WELL, 5: RankEnd(137, 1.0)}), 137, "workload", "rank 5"),
+        (outcome(TOLD, stuck=("all_gather", "all_reduce")), 139, "workload", "all_reduce: rank 3 on h"),
+        (outcome(TOLD, stuck=("all_reduce",)), 139, "workload", "all_reduce: rank 3 on h"),
+        (outcome({**TOLD, "all_gather": TOLD["all_reduce"]}, stuck=("all_gather",)), 139, "workload", "rank 3 on h"),
+        (outcome(ENDED, stuck=("all_reduce",)), 0, "workload", "nccl is good"),
         (outcome(lost={1: "gone"}), 75, "agent", "pod 1: gone"),
     ],
 )  # fmt: skip
@@ -337,6 +386,16 @@ def test_a_good_run_can_be_saved_as_a_baseline() -> None:
     assert [one["name"] for one in json.loads(files["/own.json"])["baselines"]] == ["own", "mine", "mine"]
     assert "/new.json" in judged(outcome(), "--save-baseline", "/new.json").files
     assert list(judged(outcome(), "--save-baseline", "mine", baselines=BESIDE).files) == ["connectivity-test.log"]
+
+
+@pytest.mark.parametrize("wanted", ["mine", "/own.json"])
+def test_a_baseline_that_cannot_be_saved_is_a_note(wanted: str) -> None:
+    found = judged(outcome(), "--save-baseline", wanted, baselines={**SHIPPED, "/own.json": "{"})
+    assert found.end.code == 0 and "/own.json" not in found.files
+    (note,) = found.findings.reasons
+    assert (
+        note.startswith(f"--save-baseline {wanted}: /own.json is left as it is: it is no JSON") and note in found.text
+    )
 
 
 def test_one_pod() -> None:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import runpy
 import signal
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from agent.decide.ranks import FOLLOWED
 
 STEPS = Path(__file__).parents[1] / "entrypoints" / "steps.py"
 HASTY = "import sys, steps; steps.ENDING_SECONDS = 0.0; sys.exit(steps.main())"
@@ -20,7 +25,11 @@ HASTY = "import sys, steps; steps.ENDING_SECONDS = 0.0; sys.exit(steps.main())"
 
 
 def shell(name: str, text: str, **more: Any) -> dict[str, Any]:
-    return {"name": name, "argv": ["sh", "-c", text], **more}
+    return {"names": [name], "argv": ["sh", "-c", text], **more}
+
+
+def packed(steps: list[dict[str, Any]]) -> str:
+    return base64.b64encode(zlib.compress(json.dumps(steps).encode())).decode()
 
 
 @pytest.fixture
@@ -34,7 +43,7 @@ def env(record: Path) -> dict[str, str]:
 
 
 def run(steps: list[dict[str, Any]], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-c", HASTY, json.dumps(steps)]
+    argv = [sys.executable, "-c", HASTY, packed(steps)]
     env = {**env, "PYTHONPATH": str(STEPS.parent)}
     return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60)
 
@@ -100,7 +109,7 @@ def test_a_signal_ends_it_and_deletes_the_result_at_once(env: dict[str, str], re
     text = f"trap '' TERM; echo '{{\"env\": 1}}' > {path}; touch {ready}; until test -e {go}; do sleep 0.05; done"
     steps = [shell("a", text, result=str(path)), shell("b", "echo never")]
     process = subprocess.Popen(
-        [sys.executable, "-IS", str(STEPS), json.dumps(steps)], env=env, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-IS", str(STEPS), packed(steps)], env=env, stdout=subprocess.PIPE, text=True
     )
     try:
         until(ready.exists)
@@ -111,6 +120,49 @@ def test_a_signal_ends_it_and_deletes_the_result_at_once(env: dict[str, str], re
     finally:
         process.kill()
     assert "never" not in out and list(events(record))[-1] == ("done", "a", 0)
+
+
+def test_one_step_several_times(env: dict[str, str], record: Path, tmp_path: Path) -> None:
+    text = f"""echo $A4_STEP; echo '{{"env": 1}}' > {tmp_path}/$A4_STEP.json"""
+    done = run([shell("", text, names=["a", "a-2"], result=f"{tmp_path}/{{step}}.json"), shell("b", "true")], env)
+    assert done.stdout == "# a4-agent: step a\na\n# a4-agent: step a-2\na-2\n# a4-agent: step b\n"
+    assert [(tmp_path / f"{name}.json").read_text() for name in ("a", "a-2")] == ["{}", "{}"]
+    begun = [json.loads(line) for line in record.read_text().splitlines()]
+    assert [(line["number"], line["of"]) for line in begun if line["step"] == "begin"] == [(1, 3), (2, 3), (3, 3)]
+
+
+HANGS = "; echo '# Avg bus'; exec sleep 600"
+
+
+@pytest.mark.parametrize(
+    ("end", "records", "code"),
+    [
+        ("", {}, 0),
+        ("", {0: "ended 0 ", 1: "ended 3 9.5"}, 3),
+        ("", {0: "ended 139 9.4", 1: "ended 3 9.5"}, 139),
+        ("", {0: "ended 143 9.5"}, 143),
+        (HANGS, {0: "ended 0 ", 1: "ended 143 9.5", 2: "ended 14 9.5"}, 0),
+        (HANGS, {0: "ended 143 9.4", 1: "ended 139 9.5"}, 139),
+        (HANGS, {0: "started 7"}, 0),
+        ("; exit 5", {0: "ended 3 9.5"}, 5),
+    ],
+)
+def test_a_rank_that_failed_fails_its_step(
+    end: str, records: dict[int, str], code: int, env: dict[str, str], record: Path, tmp_path: Path
+) -> None:
+    ranks = tmp_path / "ranks"
+    ranks.mkdir()
+    (ranks / "7").write_text("started 1\nended 9 1.0\n")  # of an earlier step
+    text = "".join(f"echo '{line}' > {ranks}/{rank}; " for rank, line in records.items()) + "true" + end
+    done = run([shell("a", text, ends="# Avg bus", ranks=str(ranks)), shell("b", "echo goes on")], env)
+    assert (done.returncode, "goes on" in done.stdout) == (code, not code), done
+    status = json.loads(record.read_text().splitlines()[1])
+    assert status["stuck"] is (end == HANGS) and (status["status"] == code or not code)
+    assert ("a rank on this pod ended with" in done.stderr) is (code not in (0, 5))
+
+
+def test_the_codes_that_are_excused_are_those_of_the_verdict() -> None:
+    assert runpy.run_path(str(STEPS))["FOLLOWED"] == FOLLOWED
 
 
 def until(condition: Any) -> None:

@@ -39,7 +39,8 @@ class Preparations:
     phases: dict[int, Mapping[str, float]] = field(default_factory=dict)
     """When each worker reached the phases of its start-up, by its own clock."""
     _results_checked: bool = True
-    _baselines_read: bool = True
+    _reading: object | None = None
+    """The reading of baselines that goes on."""
     _waits: list[_Wait] = field(default_factory=list)
 
     def check_results_dir(self, fail: Callable[[AgentError], None]) -> None:
@@ -99,19 +100,19 @@ class Preparations:
         if not own:
             self.pod.baselines = known
             return
-        self._baselines_read = False
+        reading = self._reading = object()
 
         def have(text: str) -> None:
-            if not self._baselines_read:
+            if self._reading is reading:
                 self.pod.baselines = {**known, own: text}
-                self._baselines_read = True
+                self._reading = None
                 self._go_on()
 
         machine.aside(lambda: _text(machine, own), have)
         machine.later(BASELINES_SECONDS, lambda: have(""))
 
     def _go_on(self) -> None:
-        if not (self._results_checked and self._baselines_read):
+        if not self._results_checked or self._reading is not None:
             return
         for wait in list(self._waits):
             if all(index in self.inventories for index in wait.indices):

@@ -9,6 +9,7 @@ from typing import Any
 from agent.decide import baselines, nccl_debug
 from agent.decide.baselines import Baseline, Gate
 from agent.decide.ending import JobEnd
+from agent.decide.mpirun import reported_end
 from agent.decide.nccl import (
     Measurement,
     StepEnd,
@@ -25,7 +26,7 @@ from agent.decide.nccl import (
 from agent.decide.nccl_debug import NETWORKS, Transport
 from agent.decide.nccl_notes import CONNECTIVITY, Evidence
 from agent.decide.nccl_options import parse_options
-from agent.decide.ranks import as_json, ranks_verdict
+from agent.decide.ranks import FOLLOWED, as_json, ranks_verdict
 from agent.decide.torch_record import at_most
 from agent.errors import AgentError, Exit
 from agent.paths import shipped
@@ -103,7 +104,8 @@ class Ended:
         connected = self._connectivity()
         end = self._end(connected)
         found = rows(self.tests, self.gate)
-        reasons = self._reasons(connected)
+        saved, not_saved = self._saved(end)
+        reasons = [*self._reasons(connected), *not_saved]
         findings = Findings(
             reasons=reasons,
             tables=[*(connected.findings.tables if connected else ()), *tables(found), *self._transport_table()],
@@ -114,9 +116,7 @@ class Ended:
         )
         files = {CONNECTIVITY_LOG: connected.text + self.outputs.get(CONNECTIVITY, "")} if connected else {}
         text = self._text(end, found, reasons)
-        return Judgement(
-            end, (connected.text if connected else "") + text, findings, LOG, {**files, **self._saved(end)}
-        )
+        return Judgement(end, (connected.text if connected else "") + text, findings, LOG, {**files, **saved})
 
     def _connectivity(self) -> Judgement | None:
         """As the workload of that name judges it; None: it did not begin."""
@@ -131,7 +131,9 @@ class Ended:
     def _of_step(self, step: StepEnd) -> dict[str, Any]:
         """The outcome of one step."""
         status = self.outcome.status if step.status is None else step.status
-        output = self.outputs.get(step.name, self.outcome.output)
+        # Of a very long output only the end is kept: without any mark it all is of the last step.
+        is_last = step.name == next(reversed(self.steps))
+        output = self.outputs.get(step.name, self.outcome.output if is_last and not self.outputs else "")
         return {"status": status, "stuck": step.stuck or self.outcome.stuck, "output": output}
 
     def _end(self, connected: Judgement | None) -> JobEnd:
@@ -188,7 +190,7 @@ class Ended:
         last = next(reversed(self.steps.values()), None)
         if last is None or last.name in (PROGRAMS, CONNECTIVITY):
             last = None
-        told = None if last is None else self._end_of_step(last)
+        told = self._failed_though_stuck() or (None if last is None else self._end_of_step(last))
         if told is not None:
             return told
         if self.outcome.cause is not None:
@@ -197,10 +199,26 @@ class Ended:
             return JobEnd(Exit.TRY_AGAIN, "pods were lost during the run", why=self.outcome.losses)
         return None
 
+    def _failed_though_stuck(self) -> JobEnd | None:
+        """A step before the last that was excused, though mpirun said that a rank failed: the next ones overwrote what
+        the ranks of other pods had recorded."""
+        for step in list(self.steps.values())[:-1]:
+            code, sentence = reported_end(self.outputs.get(step.name, "")) or (0, "")
+            if step.stuck and step.name != CONNECTIVITY and code not in (0, *FOLLOWED):
+                return JobEnd(code, f"{step.name}: {sentence}", origin="workload")
+        return None
+
+    def _went_along(self, step: StepEnd) -> bool:
+        """Of a step that hung: has no rank failed but by being ended with it?"""
+        told, _ = reported_end(self._of_step(step)["output"]) or (0, "")
+        codes = [told, *(end.code for end in self.outcome.ranks.values())]
+        return all(not code or code in FOLLOWED for code in codes)
+
     def _end_of_step(self, step: StepEnd) -> JobEnd | None:
         """None when it went well."""
         done = next((one for one in self.measurements if one.step == step.name), None)
-        if step.stuck and done is not None and done.complete and not self.outcome.lost:
+        hung = step.stuck and done is not None and done.complete and not self.outcome.lost
+        if hung and self._went_along(step):
             return None  # mpirun hung after the whole table, and its ranks went with it
         peers = self.context.plan.peers
         place = self.layout.pod
@@ -272,16 +290,19 @@ class Ended:
         ranks = as_json(self.outcome.ranks, self.layout.ranks)
         return {**ranks, "steps": steps, "network": self._transport(), "warnings": list(self.evidence.warnings)}
 
-    def _saved(self, end: JobEnd) -> dict[str, str]:
-        """A run that went well, as a baseline."""
+    def _saved(self, end: JobEnd) -> tuple[dict[str, str], list[str]]:
+        """A run that went well, as a baseline; and why it is not kept."""
         wanted = self.options.save_baseline
         if not wanted or end.code:
-            return {}
+            return {}, []
         context = self.context
         own = [path for path in context.baselines if path != shipped("env", "baselines.json")]
         path = wanted if wanted.startswith("/") else own[-1] if own else "baselines.json"
         name = wanted.rpartition("/")[2].removesuffix(".json") or wanted
         source = f"own run {context.run_id} of job epoch {context.plan.epoch}"
-        old = baselines.parse_file(context.baselines[path]) if context.baselines.get(path) else []
+        try:
+            old = baselines.parse_file(context.baselines[path]) if path in context.baselines else []
+        except ValueError as error:
+            return {}, [f"--save-baseline {wanted}: {path} is left as it is: {error}"]
         new = baselines.saved(self.tests, name, source)
-        return {path: baselines.file_text(baselines.merged(old, new))} if new else {}
+        return ({path: baselines.file_text(baselines.merged(old, new))} if new else {}), []

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from agent.decide import baselines
 from agent.decide.baselines import Baseline
+from agent.decide.mpi_environment import rank_environment
 from agent.decide.nccl_notes import CONNECTIVITY
 from agent.decide.nccl_options import Options
 from agent.errors import SettingsError, UsageError
@@ -37,26 +38,26 @@ def known_baselines(context: RunContext) -> list[Baseline]:
 
 def first_steps(context: RunContext, options: Options) -> list[Step]:
     """Is all there that is needed, and do the ranks reach each other?"""
-    given = replace(context, spec=replace(context.spec, args=()))
-    told = Connectivity().launch(given)
+    told = Connectivity().launch(replace(context, spec=replace(context.spec, args=())))
     assert told is not None
     record = f"{context.notes_dir}/{CONNECTIVITY}.jsonl"
     connectivity = replace(told, env={**told.env, "A4_RECORD": record})
     look = ["sh", shipped("entrypoints", "nccl-test.sh"), "--find", *options.tests]
-    env = {**context.environ, **_given(context)}
-    programs = Launch(look, env, "/", added=["A4_RUN", *_given(context)])
-    programs = replace(programs, env={**env, "A4_RUN": context.run_id})
-    return [Step(PROGRAMS, programs), Step(CONNECTIVITY, connectivity, record=record)]
+    # All steps have this environment as their base: what would change mpirun must not be in it.
+    given = {"A4_RUN": context.run_id, **_given(context)}
+    programs = Launch(look, {**rank_environment(context.environ).env, **given}, "/", added=list(given))
+    return [Step([PROGRAMS], programs), Step([CONNECTIVITY], connectivity, record=record)]
 
 
 def test_steps(context: RunContext, options: Options) -> list[Step]:
     steps = []
-    for step, test in step_names(options):
-        notes = f"{context.notes_dir}/{step}"
-        program = ["sh", context.rank_script, "sh", shipped("entrypoints", "nccl-test.sh"), test, notes]
-        ranks = processes(context, options)
-        launch = start(context, [*program, *options.arguments], ranks, given=_given(context), cwd="/")
-        steps.append(Step(step, launch, ENDS, result=f"{notes}.json"))
+    result = f"{context.notes_dir}/{{step}}.json"
+    for test in options.tests:
+        names = [step for step, of_test in step_names(options) if of_test == test]
+        program = ["sh", context.rank_script, "sh", shipped("entrypoints", "nccl-test.sh"), test, context.notes_dir]
+        ranks, given = processes(context, options), {**_given(context), "A4_STEP": test}
+        launch = start(context, [*program, *options.arguments], ranks, given=given, cwd="/")
+        steps.append(Step(names, launch, ENDS, result=result, ranks=context.ranks_dir))
     return steps
 
 

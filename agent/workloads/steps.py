@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import zlib
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,14 +15,16 @@ from agent.workloads.base import RunContext
 
 @dataclass(frozen=True)
 class Step:
-    """One command. Once it has printed a line that begins with `ends`, or its `record` has an end, it must end soon.
-    Of the JSON file `result` that it writes, what it holds of the environment is deleted."""
+    """One command, once for each name: it finds its own in A4_STEP. Once it has printed a line that begins with `ends`,
+    or its `record` has an end, it must end soon. `ranks`: where entrypoints/rank.sh records; what fails there fails it.
+    Of the JSON file `result` that it writes ("{step}": its name), what it holds of the environment is deleted."""
 
-    name: str
+    names: Sequence[str]
     launch: Launch
     ends: str = ""
     record: str = ""
     result: str = ""
+    ranks: str = ""
 
 
 def start_steps(context: RunContext, steps: Sequence[Step]) -> Launch:
@@ -28,24 +32,30 @@ def start_steps(context: RunContext, steps: Sequence[Step]) -> Launch:
     base = dict(steps[0].launch.env)
     told = [
         {
-            "name": step.name,
+            "names": list(step.names),
             "argv": list(step.launch.argv),
             "env": _given(step.launch.env, base),
             "ends": step.ends,
             "record": step.record,
             "result": step.result,
+            "ranks": step.ranks,
         }
         for step in steps
     ]
     env = {**base, "A4_RECORD": context.record}
     return Launch(
-        [context.python, "-IS", shipped("entrypoints", "steps.py"), json.dumps(told)],
+        [context.python, "-IS", shipped("entrypoints", "steps.py"), _word(told)],
         env,
         "/",
         added=[*steps[0].launch.added, "A4_RECORD"],
         notes=list(dict.fromkeys(note for step in steps for note in step.launch.notes)),
-        steps=[(step.name, step.launch.argv) for step in steps],
+        steps=[(step.names, step.launch.argv) for step in steps],
     )
+
+
+def _word(told: object) -> str:
+    """Linux takes no argument of more than 128 KiB, and each mpirun line names every variable."""
+    return b64encode(zlib.compress(json.dumps(told).encode(), 9)).decode()
 
 
 def _given(env: Mapping[str, str], base: Mapping[str, str]) -> dict[str, str]:

@@ -110,9 +110,21 @@ def test_a_good_run_and_all_that_it_leaves(start: Start) -> None:
 
     shown = agent(trial, 1, "run", "--dry-run", "nccl", "--", "--tests", "all_gather")
     (line,) = [line for line in shown.stdout.splitlines() if "mpirun" in line and "all_gather" in line]
-    assert line.endswith("/notes/all_gather -b 2M -e 16G -f 2 -g 1 -n 20 -w 5"), shown
+    assert line.endswith("/notes -b 2M -e 16G -f 2 -g 1 -n 20 -w 5"), shown
+
+    # A file that nobody has read is left as it is; a new one is written.
+    trial.cluster.exec(0, ["cp", "/own.json", "/other.json"])
+    for path, entries in (("/other.json", 3), ("/new.json", 1)):
+        found, printed = run(trial, "--tests", "all_gather", "--save-baseline", path)
+        assert found["verdict"]["code"] == 0, printed
+        assert len(json.loads(trial.cluster.read(0, path))["baselines"]) == entries
+    # Many runs of one test, and many variables.
+    many = {f"A_VARIABLE_OF_40_LETTERS_{number:015}": "x" for number in range(400)}
+    found, printed = run(trial, "--tests", "all_gather", "--repeat", "8", "-n", "1", **many)
+    assert len(found["sweeps"]) == 8 and "all_gather-8.json" in notes(trial, found), printed
     trial.cluster.terminate()
     all_codes(trial, 0)
+    assert re.findall(r"(\S+) is there already and left as it is", trial.log()) == ["/other.json"]
 
 
 def test_what_is_wrong_is_said(start: Start) -> None:
