@@ -85,6 +85,18 @@ def row_of(text: str) -> Row:
     return row
 
 
+def test_a_run_of_two_tests_by_the_agent() -> None:
+    """nccl-tests 2.19.6 on two pods with two H200 each, over sockets, with the agent's own lines in between."""
+    first, second = parse((TEXTS / "h200_two_pods.txt").read_text())
+    assert [(one.collective, one.ranks, one.copies, len(one.rows)) for one in (first, second)] == [
+        ("all_reduce", 4, 1, 7),
+        ("all_gather", 4, 1, 7),
+    ]
+    assert (first.average_busbw, second.average_busbw) == (3.23435, 2.98542)
+    assert first.rows[-1].out_of_place == Measured(31533.3, 2.13, 3.19, 0)
+    assert second.rows[0].in_place == Measured(455.59, 2.30, 1.73, 0)
+
+
 def test_a_whole_table() -> None:
     sweep = only(BANNER + ROW + FOOTER)
     row = Row(1 << 30, 1 << 28, "float", "sum", -1, OUT, IN)
