@@ -116,12 +116,12 @@ class Command:
             self.ended_at = self.ended_at or time.monotonic()
 
     def look(self) -> None:
-        """One that has said its end has some time to come to it."""
-        if self.ended_at is None and self.record and has_ended(self.record):
+        """One that has said its end, or has lost a rank here, has some time to come to its end."""
+        if self.ended_at is None and (has_ended(self.record) or failed_rank(self.ranks, ())):
             self.ended_at = time.monotonic()
         if self.ended_at is not None and not self.stuck and time.monotonic() - self.ended_at > ENDING_SECONDS:
             self.stuck = True
-            print(f"a4-agent: it said its end {ENDING_SECONDS:.0f} s ago and hangs: it is ended", file=sys.stderr)
+            print(f"a4-agent: it was at its end {ENDING_SECONDS:.0f} s ago and hangs: it is ended", file=sys.stderr)
             self.end()
 
     def end(self) -> None:
@@ -152,6 +152,8 @@ def failed_rank(directory: str, excused: tuple[int, ...]) -> int:
 
 
 def has_ended(record: str) -> bool:
+    if not record:
+        return False
     try:
         with open(record, encoding="utf-8", errors="replace") as file:
             return '"step": "end"' in file.read()

@@ -171,3 +171,13 @@ def until(condition: Any) -> None:
             return
         time.sleep(0.01)
     pytest.fail("it never came true")
+
+
+def test_a_command_that_hangs_after_a_rank_has_failed_is_ended(
+    env: dict[str, str], record: Path, tmp_path: Path
+) -> None:
+    ranks = tmp_path / "ranks"
+    ranks.mkdir()
+    done = run([shell("a", f"printf 'started 7\\nended 3 5.0\\n' >{ranks}/1; exec sleep 600", ranks=str(ranks))], env)
+    assert done.returncode == 3 and "hangs: it is ended" in done.stderr, done
+    assert json.loads(record.read_text().splitlines()[1])["stuck"] is True
