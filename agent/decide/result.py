@@ -9,31 +9,12 @@ from typing import Any
 from agent import __version__
 from agent.decide.differences import Differences
 from agent.decide.ending import JobEnd
+from agent.decide.findings import Findings
 from agent.decide.plan import Plan, PlannedPeer
 from agent.decide.runspec import RunSpec
 from agent.errors import Exit
 
 RESULT_VERSION = 2
-
-
-@dataclass(frozen=True)
-class Findings:
-    """What a workload measured and found."""
-
-    reasons: Sequence[str] = ()
-    """Every finding that counts against the run, one sentence each."""
-    tables: Sequence[Mapping[str, Any]] = ()
-    sweeps: Sequence[Mapping[str, Any]] = ()
-    versions: Mapping[str, str] = field(default_factory=dict)
-    """Name → version, of what was really used."""
-    phases: Mapping[str, float] = field(default_factory=dict)
-    """Moments of the whole run, such as `ranks-ready`, in seconds since 1970."""
-    record: Mapping[str, Any] = field(default_factory=dict)
-    """What the workload's programs said of themselves."""
-    profile: Mapping[str, str] | None = None
-    """The fabric profile: `name`, and `why` it was chosen."""
-    gate: Mapping[str, Any] | None = None
-    """How the speed was judged: `status`, `reason`; None: it was not."""
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from agent.decide.findings import Findings
 from agent.decide.profile import NONE
-from agent.decide.result import Findings, PodResult, RunResult
+from agent.decide.result import PodResult, RunResult
 from agent.lifecycle.part import PartEnd
 from agent.lifecycle.pod import Pod
 from agent.lifecycle.reporting import make_report

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from agent.decide.ending import JobEnd
+from agent.decide.findings import Findings as Findings
 from agent.decide.mpirun import Mpi as Mpi
 from agent.decide.plan import Plan
 from agent.decide.ranks import RankEnd
-from agent.decide.result import Findings as Findings
 from agent.decide.runspec import RunSpec
 from agent.launch import Launch
 
