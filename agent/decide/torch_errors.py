@@ -243,9 +243,3 @@ def _number(value: object) -> float | None:
         return float(str(value))
     except ValueError:
         return None
-
-
-def wrong_usage(output: str) -> str:
-    """What a program of a4-agent found wrong with its arguments, in argparse's words; empty: nothing."""
-    found = re.search(r"^\S*\b\w+\.py: error: (.+)", output, re.MULTILINE)
-    return found[1] if found else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from agent.decide.connectivity import Record, Verdict, as_json, judge, pairs_table, parse_record, table
 from agent.decide.ending import JobEnd, from_error
 from agent.decide.mpirun import Mpi, MpirunEnd, mpirun_end, reported_end
-from agent.decide.torch_errors import wrong_usage
+from agent.decide.usage import wrong_usage
 from agent.errors import Exit, MissingProgram
 from agent.launch import Launch
 from agent.paths import shipped

@@ -10,9 +10,9 @@ from agent.decide.torch_errors import (
     pod_failures,
     root_cause,
     sentence,
-    wrong_usage,
 )
 from agent.decide.torchrun import torchrun_end
+from agent.decide.usage import wrong_usage
 from agent.errors import Exit
 from agent.workloads.base import FailedPart, Outcome, RunContext
 
