@@ -62,13 +62,16 @@ class Booking:
         self.judgement = replace(self.judgement, end=end)
 
     def close(self) -> None:
-        """Store what came out and tell those who wait."""
+        """Store what came out."""
         assert self.judgement is not None
         self.until = self._pod.machine.wall()
         self._closed = True
         if self.exclusive:
             keep_results(self._pod, self.run, self.judgement, self.summary())
         self.run.forget_output()
+
+    def answer(self) -> None:
+        """Answer those who wait: after everything they may look at next is written."""
         waiting, self._waiting = self._waiting, []
         for tell in waiting:
             tell(self.told())

@@ -270,6 +270,7 @@ class Coordinator:
             self._when_settled(lambda: self._close_run(booking))
         else:
             booking.close()
+            booking.answer()
 
     def _when_settled(self, action: Callable[[], None]) -> None:
         self._machine.later(max(0.0, self._settle_until - self._machine.now()), action)
@@ -281,6 +282,7 @@ class Coordinator:
         self._pod.note_run(booking.summary())
         self._say({"type": "run", "run": booking.summary()})
         if booking.first:
+            booking.answer()
             self._announce(booking.end, booking.run_id)
             self._bookings.closed(booking)
             return
@@ -289,6 +291,7 @@ class Coordinator:
         if self._stage is Stage.SLEEPING:
             self._pod.phase("sleeping", code=self._end.code if self._end else 0)
             self._idling.start()
+        booking.answer()
         self._bookings.closed(booking)
 
     # Ends

@@ -103,6 +103,8 @@ class FakeClient:
         self.machine = machine
         self.answers: dict[int, dict[str, Any]] = {}
         self.closed = False
+        self.answered: Callable[[], None] = lambda: None
+        """Called when an answer arrives, in the midst of what the agent does."""
         self._line: Callable[[bytes], None] = lambda line: None
         self._last = 0
         opened(self)
@@ -112,6 +114,7 @@ class FakeClient:
     def send(self, line: bytes) -> None:
         answer = json.loads(line)
         self.answers[answer["id"]] = answer
+        self.answered()
 
     def close(self) -> None:
         self.closed = True

@@ -75,6 +75,18 @@ def test_a_reader_may_come_before_the_run_begins(index: int, workload: str) -> N
         assert [base64.b64decode(text) for stream, text in frames if stream == 1] == [f"hello from {of}\n".encode()]
 
 
+def test_who_waits_hears_of_the_end_when_it_is_written() -> None:
+    """A command reads the state as soon as it has its answer."""
+    world = sleeping()
+    pod = world.pod(0)
+    run_id = world.submit(0, "script")
+    client, seen = pod.agent.client(), []
+    number = client.ask("wait", run=run_id)
+    client.answered = lambda: seen.append(pod.state())
+    world.until(lambda: number in client.answers)
+    assert [state["phase"] for state in seen] == ["sleeping"] and seen[0]["runs"][-1]["id"] == run_id
+
+
 def test_one_after_the_other() -> None:
     world = sleeping()
     for code in (0, 7, 0):
