@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,15 +13,18 @@ from agent.decide.environment import changed
 from agent.decide.peers import peer_name
 from agent.decide.plan import Plan, PlannedPeer
 from agent.decide.runspec import RunSpec
-from agent.decide.shell_env import travelling
+from agent.decide.shell_env import travelling, unheard
 from agent.environment import load
 from agent.errors import PeersMissing
 from agent.machine import files
 from agent.paths import RunDir, default_run_dir
-from agent.settings import Settings
+from agent.settings import SETTINGS, Settings
 
 if TYPE_CHECKING:
     from agent.client import Client
+
+OF_THE_POD = tuple(one.name for one in SETTINGS if one.name.startswith("A4_") and one.name != "A4_RUN_DIR")
+"""What nobody but the pod's manifest can set. A4_RUN_DIR says where the agent is."""
 
 
 def run_dir() -> RunDir:
@@ -47,10 +52,15 @@ def read_environment(directory: RunDir) -> dict[str, Any] | None:
 
 def agent_environment(directory: RunDir) -> dict[str, str]:
     """What the agent of this pod gives to workloads; empty when there is none, or it is not ours to read."""
-    holder = re.match(r"pid (\d+) ", _readable(directory.lock))
-    environ = process_environment(int(holder[1])) if holder else {}
+    environ = agent_start(directory)
     record = read_environment(directory) if environ else None
     return changed(environ, record["changes"]) if record else environ
+
+
+def agent_start(directory: RunDir) -> dict[str, str]:
+    """What the agent of this pod was started with; empty when there is none, or it is not ours to read."""
+    holder = re.match(r"pid (\d+) ", _readable(directory.lock))
+    return process_environment(int(holder[1])) if holder else {}
 
 
 def process_environment(pid: int) -> dict[str, str]:
@@ -63,8 +73,15 @@ def of_caller(spec: RunSpec, directory: RunDir) -> RunSpec:
     """`spec` with whose wish it is, and with the variables that were set in this shell."""
     agent = agent_environment(directory)
     env = travelling(os.environ, agent, process_environment(1)) if agent else {}
+    for sentence in unheard_settings(agent):
+        print(f"a4-agent: warning: {sentence}", file=sys.stderr)
     state = read_state(directory) or {}
     return replace(spec, env=env, by=f"pod {state.get('index', '?')} (pid {os.getpid()})")
+
+
+def unheard_settings(agent: Mapping[str, str]) -> list[str]:
+    """A sentence on each setting of the pod that this shell has set in vain; `agent`: the agent's environment."""
+    return unheard(os.environ, agent, process_environment(1), OF_THE_POD) if agent else []
 
 
 def living(directory: RunDir) -> Client | None:

@@ -25,9 +25,13 @@ in kubectl exec, it has that one run WORKLOAD, shows what it prints and ends wit
 WORKLOAD is one of
   none           form the cluster and write the hostfiles
   connectivity   MPI ranks on every pod: placement, an all-reduce, latency and bandwidth of neighbours
+  collectives    the sweep of nccl-tests by torch, over NCCL or gloo
+  nccl           nccl-tests under mpirun: results, the network that NCCL used, and the speed
+  ddp            a small model trained with DistributedDataParallel on every GPU
+  deepep         DeepEP's internode test
   script         the task script that is mounted in the pod, on every pod
-and by default what A4_WORKLOAD says. ARGUMENTS go to the workload: connectivity takes --sizes and --repeats,
-a script whatever it takes. While a run is followed, Ctrl-C ends it on every pod; a lost terminal does not.
+and by default what A4_WORKLOAD says. ARGUMENTS go to the workload (a script takes whatever it takes; docs/workloads.md
+lists those of the others). While a run is followed, Ctrl-C ends it on every pod; a lost terminal does not.
 """
 SOCKET_SECONDS = 5.0
 """For an agent that has just taken the pod to open its door."""

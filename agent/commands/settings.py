@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 
+from agent.commands.pod import agent_start, run_dir, unheard_settings
 from agent.decide.tables import render
 from agent.environment import look
 from agent.errors import Exit
@@ -15,19 +16,23 @@ from agent.settings import Examination, Value, examine
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
-        "settings", description="Shows every setting of this pod; exit code 78 when some are wrong or missing."
+        "settings",
+        description="Shows every setting of this pod as its agent has it, or, where none lives, as one would have it. "
+        "Exit code 78 when some are wrong or missing.",
     )
     parser.add_argument("--json", action="store_true", help="the same as JSON")
     parser.set_defaults(handler=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    found, _ = look(os.environ)
-    seen = examine(os.environ, found)
+    agent = agent_start(run_dir())
+    environ = agent or os.environ
+    found, _ = look(environ)
+    seen = examine(environ, found)
     sys.stdout.write(_as_json(seen) if args.json else _as_text(seen))
     for problem in seen.problems:
         print(f"a4-agent: {problem}", file=sys.stderr)
-    for warning in seen.warnings:
+    for warning in [*seen.warnings, *unheard_settings(agent)]:
         print(f"a4-agent: warning: {warning}", file=sys.stderr)
     return int(Exit.SETTINGS) if seen.problems else 0
 

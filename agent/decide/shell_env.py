@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from agent.decide.mpi_environment import denial, refusal
 
@@ -62,3 +62,16 @@ def stays(name: str, value: str = "") -> bool:
     if name in TRAVELS:
         return bool(refusal(name, value))
     return bool(name in STAYS or name.startswith(_BEGINNINGS) or denial(name) or refusal(name, value))
+
+
+def unheard(
+    shell: Mapping[str, str], agent: Mapping[str, str], container: Mapping[str, str], settings: Iterable[str]
+) -> list[str]:
+    """A sentence on each of `settings` that the shell's user has set in vain: the agent took its own at its start."""
+    return [
+        f"{name}={shell[name]} of this shell has no effect: it is a setting of the pod, and was "
+        + (agent.get(name) or "not set")
+        + " when the agent started"
+        for name in settings
+        if name in shell and shell[name] not in (agent.get(name), container.get(name)) and stays(name, shell[name])
+    ]

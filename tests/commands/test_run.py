@@ -35,6 +35,17 @@ def test_the_workload_of_the_pod_is_the_default(agent: FakeAgent, type_command: 
     assert agent.runs[0].spec["workload"] == "script"
 
 
+def test_a_setting_of_the_pod_in_a_shell_is_told(agent: FakeAgent, type_command: Type) -> None:
+    agent.submitted = lambda run: run.end()
+    _, _, err = type_command("run", env={**POD, "A4_BASELINES": "/mine.json"}).end()
+    assert "warning: A4_BASELINES=/mine.json of this shell has no effect" in err
+
+
+def test_settings_are_the_agents(agent: FakeAgent, type_command: Type) -> None:
+    _, out, err = type_command("settings", env={**POD, "A4_PROFILE": "a3-tcpx"}).end()
+    assert "a3-tcpx" not in out.replace("a4-deepep, a3-tcpx", "") and "A4_PROFILE=a3-tcpx of this shell" in err
+
+
 @pytest.mark.parametrize("name", ["conectivity", "pai-megatron-qwen3", "exec"])
 def test_a_workload_that_there_is_not(name: str, agent: FakeAgent, type_command: Type) -> None:
     code, out, err = type_command("run", name).end()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.decide.shell_env import stays, travelling
+from agent.decide.shell_env import stays, travelling, unheard
 
 CONTAINER = {"PATH": "/bin", "LD_LIBRARY_PATH": "/usr/lib", "NCCL_DEBUG": "WARN", "NNODES": "4"}
 AGENT = CONTAINER | {"LD_LIBRARY_PATH": "/usr/local/gib/lib64:/usr/lib", "A4_RUN_DIR": "/run/a4-agent"}
@@ -103,3 +103,27 @@ def test_nothing_is_invented(shell: dict[str, str], agent: dict[str, str], conta
     assert not found.items() & agent.items()
     assert set(found) <= {"A", "B", "PATH"}
     assert travelling(found, agent, container) == found
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "heard"),
+    [
+        ("A4_PROFILE", "a3-tcpx", False),
+        ("A4_PROFILE", "auto", True),  # as the agent has it
+        ("A4_BASELINES", "/mine.json", False),
+        ("A4_PYTHON", "/opt/python", True),  # holds for a run
+        ("A4_SHELL_ENV", "1", True),  # no setting
+    ],
+)
+def test_a_setting_that_nobody_hears(name: str, value: str, heard: bool) -> None:
+    settings = ("A4_PROFILE", "A4_BASELINES", "A4_PYTHON")
+    said = unheard({name: value}, {"A4_PROFILE": "auto"}, {}, settings)
+    assert [sentence.partition("=")[0] for sentence in said] == [name] * (not heard)
+
+
+def test_the_sentence_says_what_holds() -> None:
+    (one, other) = unheard(
+        {"A4_PROFILE": "none", "A4_LOCATION": "/a"}, {"A4_PROFILE": "auto"}, {}, ("A4_PROFILE", "A4_LOCATION")
+    )
+    assert "A4_PROFILE=none of this shell has no effect" in one and "was auto when" in one
+    assert "was not set when" in other
