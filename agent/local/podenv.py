@@ -27,12 +27,18 @@ class Job:
 
 def pod_environment(spec: ClusterSpec, job: Job, index: int) -> dict[str, str]:
     """The whole environment of pod `index`: built anew, nothing of this machine's but PATH, and what concerns GPUs."""
+    env = _container_environment(spec, job, index)
+    if spec.contract:
+        env.update(contract(spec, job, index))
+    env.update(spec.env)
+    env.update(spec.pod_env.get(index, {}))
+    return env
+
+
+def contract(spec: ClusterSpec, job: Job, index: int) -> dict[str, str]:
+    """What a chart gives to pod `index`."""
     coordinator = spec.pod_name(0)
-    env = {
-        "PATH": job.path or os.defpath,
-        "HOME": "/root",
-        "LANG": "C.UTF-8",
-        "HOSTNAME": spec.node_name(index),
+    return {
         "NNODES": str(spec.pods),
         "JOB_COMPLETION_INDEX": str(index),
         "GPUS_PER_NODE": str(spec.gpus_per_pod),
@@ -51,6 +57,16 @@ def pod_environment(spec: ClusterSpec, job: Job, index: int) -> dict[str, str]:
         "A4_SSH_PORT": str(spec.ssh_port),
         "A4_METADATA_HOST": METADATA_NAME,
         "A4_SECRET_FILE": SECRET_FILE,
+    }
+
+
+def _container_environment(spec: ClusterSpec, job: Job, index: int) -> dict[str, str]:
+    """What an image and a container runtime give, and what this machine needs."""
+    env = {
+        "PATH": job.path or os.defpath,
+        "HOME": "/root",
+        "LANG": "C.UTF-8",
+        "HOSTNAME": spec.node_name(index),
         # No pod can see that all of them share the cores of this machine: idle ranks must not spin.
         "OMPI_MCA_mpi_yield_when_idle": "1",
     }
@@ -59,6 +75,4 @@ def pod_environment(spec: ClusterSpec, job: Job, index: int) -> dict[str, str]:
     if spec.real_gpus:
         env["A4_GPU_PERSISTENCE"] = "false"  # the GPUs are this machine's, and their settings its owner's
         env.update(job.gpu_variables)
-    env.update(spec.env)
-    env.update(spec.pod_env.get(index, {}))
     return env

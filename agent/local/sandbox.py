@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from agent.local.gpus import guarded_parameters
 from agent.local.netlink import Netlink
 from agent.local.podenv import SECRET_FILE
+from agent.local.spec import Mount
 from agent.local.syscalls import (
     CLONE_NEWIPC,
     CLONE_NEWNET,
@@ -70,6 +71,7 @@ class Sandbox:
     installation: Sequence[str]
     """Directories and files of this machine that the pod sees read-only at the same place."""
     devices: Sequence[str] = field(default_factory=tuple)
+    mounts: Sequence[Mount] = field(default_factory=tuple)
 
 
 def make_state() -> None:
@@ -131,9 +133,21 @@ def _build_root(sandbox: Sandbox) -> None:
     _guard_gpus()
     for path in sandbox.installation:
         _bind_read_only(path)
+    for one in sorted(sandbox.mounts, key=lambda one: one.path):  # a directory before those in it
+        _mount_directory(one)
     for path, content in sandbox.files.items():
         os.makedirs(os.path.dirname(_ROOT + path), exist_ok=True)
         _write(_ROOT + path, content, 0o755)
+
+
+def _mount_directory(one: Mount) -> None:
+    target = _ROOT + one.path
+    os.makedirs(target, exist_ok=True)
+    mount("a4-volume", target, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755")
+    for name, content in one.files.items():
+        _write(f"{target}/{name}", content, one.mode)
+    if one.read_only:
+        mount("none", target, flags=MS_REMOUNT | MS_BIND | MS_RDONLY)
 
 
 def _overlay(path: str, upper: str, work: str) -> None:
@@ -231,9 +245,10 @@ def system_files(
         "/etc/hosts": (0o644, own.encode()),
         "/etc/hostname": (0o644, f"{node}\n".encode()),
         "/etc/resolv.conf": (0o644, resolv.encode()),
-        SECRET_FILE: (0o400, secret),
         "/usr/local/bin/a4-agent": (0o755, command.encode()),
     }
+    if secret:
+        files[SECRET_FILE] = (0o400, secret)
     if bashrc:
         files["/root/.bashrc"] = (0o644, bashrc.encode())
     return files

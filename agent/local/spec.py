@@ -28,6 +28,18 @@ Place = tuple[str, str, str, str]
 
 
 @dataclass(frozen=True)
+class Mount:
+    """A directory of its own in every pod, mounted as an emptyDir, a ConfigMap or a Secret is."""
+
+    path: str
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """Name → content; none: an empty directory."""
+    mode: int = 0o644
+    """Of the files."""
+    read_only: bool = False
+
+
+@dataclass(frozen=True)
 class ClusterSpec:
     """A local cluster. Pods are named by their completion index, 0 … `pods` - 1."""
 
@@ -35,15 +47,24 @@ class ClusterSpec:
     gpus_per_pod: int = 8
     name: str = ""
     """DNS label of the job; empty: a random one."""
+    replicated_job: str = "workload"
+    """What follows the job's name in the names of its pods."""
+    subdomain: str = ""
+    """Name of the headless service; empty: that of the job."""
     entrypoint: tuple[str, ...] = ()
     """The command line of every container; empty: `tini -- python -m agent run` and `arguments`."""
     arguments: tuple[str, ...] = ()
     """What follows `a4-agent run`: the workload and its arguments."""
+    contract: bool = True
+    """Whether pods have what section "pod contract" gives, and the job secret. False: they have nothing of it but
+    what `env`, `pod_env` and `mounts` bring, as where a chart gives it all."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Added to the environment of every pod, over what section "pod contract" gives."""
     pod_env: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict)
     """Files that every pod finds, as from a ConfigMap: absolute path → content (mode 0755)."""
+    mounts: tuple[Mount, ...] = ()
+    """Directories of their own, over whatever this machine has there."""
     devices: tuple[str, ...] = ()
     """Device files of this machine that pods shall have too."""
     real_gpus: bool = False
@@ -84,6 +105,7 @@ class ClusterSpec:
             data[name] = frozenset(data[name])
         for name in ("pod_env", "pod_secret", "places", "late", "late_names", "pod_metadata"):
             data[name] = {int(index): value for index, value in data[name].items()}
+        data["mounts"] = tuple(_mount_of(mount) for mount in data["mounts"])
         data["secret"] = base64.b64decode(data["secret"])
         for name in ("files", "pod_secret"):
             data[name] = {key: base64.b64decode(value) for key, value in data[name].items()}
@@ -96,11 +118,11 @@ class ClusterSpec:
 
     def prefix(self) -> str:
         """What all names of pods start with (HOSTNAME_PREFIX)."""
-        return f"{self.name}-workload-"
+        return f"{self.name}-{self.replicated_job}-"
 
     def domain(self) -> str:
         """The headless service's domain (DOMAIN_NAME)."""
-        return f"{self.name}.{NAMESPACE}.svc.cluster.local"
+        return f"{self.subdomain or self.name}.{NAMESPACE}.svc.cluster.local"
 
     def pod_name(self, index: int) -> str:
         """DNS name of a pod."""
@@ -125,6 +147,11 @@ def _to_plain(value: Any) -> Any:
     if isinstance(value, frozenset):
         return sorted(value)
     raise TypeError(f"{type(value).__name__} in a ClusterSpec")
+
+
+def _mount_of(data: dict[str, Any]) -> Mount:
+    files = {name: base64.b64decode(content) for name, content in data.pop("files").items()}
+    return Mount(**data, files=files)
 
 
 def _hex(*words: object) -> str:
@@ -161,8 +188,11 @@ def problems(spec: ClusterSpec) -> list[str]:
         found.append(f"GPUs per pod: 1 to 64, not {spec.gpus_per_pod}")
     if not 1 <= spec.ssh_port <= 65535:
         found.append(f"port: 1 to 65535, not {spec.ssh_port}")
-    if spec.name and not _NAME.fullmatch(spec.name):
-        found.append(f"name: small letters, digits and '-', 40 at most, not {spec.name!r}")
+    found += [
+        f"name: small letters, digits and '-', 40 at most, not {name!r}"
+        for name in (spec.name, spec.replicated_job, spec.subdomain)
+        if name and not _NAME.fullmatch(name)
+    ]
     found += _index_problems(spec)
     found += [
         f"metadata: one of {', '.join(METADATA_MODES)}, not {mode}"
@@ -172,6 +202,15 @@ def problems(spec: ClusterSpec) -> list[str]:
     secrets = [secret for secret in (spec.secret, *spec.pod_secret.values()) if secret]
     found += ["secret: 32 bytes at least" for secret in secrets if len(secret) < 32]
     found += [f"file: an absolute path, not {path}" for path in spec.files if not path.startswith("/")]
+    return found + _mount_problems(spec)
+
+
+def _mount_problems(spec: ClusterSpec) -> list[str]:
+    paths = [mount.path for mount in spec.mounts]
+    found = [f"mount: an absolute path, not {path}" for path in paths if not path.startswith("/") or path == "/"]
+    found += [f"mount: {path} twice" for path in sorted({path for path in paths if paths.count(path) > 1})]
+    names = [name for mount in spec.mounts for name in mount.files]
+    found += [f"file of a mount: a name, not {name!r}" for name in names if not name or "/" in name]
     return found
 
 

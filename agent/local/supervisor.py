@@ -150,7 +150,7 @@ class Supervisor:
             address=info.address,
             hosts=f"{BRIDGE_ADDRESS} {METADATA_NAME} metadata\n",
             resolv=dns.resolv_conf(),
-            secret=spec.pod_secret.get(index) or self._secret,
+            secret=(spec.pod_secret.get(index) or self._secret) if spec.contract else b"",
             command=self.surroundings.command,
             bashrc=f"sleep {seconds}\necho 'this .bashrc took {seconds} seconds'\n" if seconds else "",
         )
@@ -165,6 +165,7 @@ class Supervisor:
             file_systems=self.surroundings.file_systems,
             installation=self.surroundings.installation,
             devices=(*spec.devices, *devices_of(spec, index, self.surroundings.gpus)),
+            mounts=spec.mounts,
         )
 
     def _place_of(self, client: str) -> Place | None:

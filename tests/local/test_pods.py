@@ -14,7 +14,8 @@ import pytest
 
 from agent.errors import UsageError
 from agent.local.client import LocalCluster
-from agent.local.spec import address
+from agent.local.podenv import SECRET_FILE
+from agent.local.spec import Mount, address
 from tests.local.helpers import CHECKOUT, DEADLINE, IDLE, cluster_of, needs_root, python_in
 
 pytestmark = needs_root
@@ -65,6 +66,26 @@ def test_environment_of_this_machine_stays_out(monkeypatch: pytest.MonkeyPatch) 
     with cluster_of(1) as cluster:
         cluster.start()
         assert "SOMETHING_OF_THE_HOST" not in environment(cluster, 0)
+
+
+def test_what_a_chart_gives_is_all_that_a_pod_has() -> None:
+    mounts = (
+        Mount("/etc/a4-agent/secret", {"job-secret": b"s" * 32}, 0o400, read_only=True),
+        Mount("/usr/share"),
+        Mount("/usr/share/inner", {"x": b"text"}),
+    )
+    with cluster_of(1, contract=False, env={"NNODES": "7"}, mounts=mounts) as cluster:
+        cluster.start()
+        found = environment(cluster, 0)
+        assert (found["NNODES"], [name for name in found if name.startswith(("A4_", "JOB_"))]) == ("7", [])
+        shown = cluster.exec(0, ["stat", "-c", "%a %s", SECRET_FILE, "/usr/share/inner/x"]).stdout
+        assert shown.splitlines() == ["400 32", "644 4"]
+        assert cluster.exec(0, ["ls", "/usr/share"]).stdout.split() == ["inner"]
+        assert "Read-only" in cluster.exec(0, ["touch", f"{SECRET_FILE}.new"]).stderr
+        assert cluster.exec(0, ["touch", "/usr/share/inner/y"]).returncode == 0
+    with cluster_of(1, contract=False) as cluster:
+        cluster.start()
+        assert cluster.exec(0, ["ls", SECRET_FILE]).returncode != 0
 
 
 def test_first_process_and_exec_have_the_same_environment(cluster: LocalCluster) -> None:

@@ -13,7 +13,7 @@ from agent.local.metadata_server import answer, attributes
 from agent.local.podenv import Job, pod_environment
 from agent.local.pods import PodInfo
 from agent.local.report import PodReport, Report, job_code
-from agent.local.spec import MAX_PODS, ClusterSpec, address, check, check_rate, default_place
+from agent.local.spec import MAX_PODS, ClusterSpec, Mount, address, check, check_rate, default_place
 
 FULL = ClusterSpec(
     pods=4,
@@ -36,8 +36,21 @@ FULL = ClusterSpec(
 )
 
 
+CHARTED = ClusterSpec(
+    pods=2,
+    name="job",
+    replicated_job="test",
+    subdomain="job-test",
+    contract=False,
+    env={"A": "1"},
+    mounts=(Mount("/m", {"x": b"\0\xff"}, 0o400, read_only=True), Mount("/empty")),
+)
+"""A cluster whose pods have what a chart gives, and nothing of the pod contract by themselves."""
+
+
 def test_a_spec_survives_the_way_to_the_supervisor() -> None:
     assert ClusterSpec.from_json(FULL.to_json()) == FULL
+    assert ClusterSpec.from_json(CHARTED.to_json()) == CHARTED
 
 
 def test_addresses_are_distinct_and_of_the_benchmark_range() -> None:
@@ -69,6 +82,19 @@ def test_names_follow_the_pod_contract() -> None:
     assert "B" not in pod_environment(FULL, Job("uid", "stamp", "/bin"), 0)
 
 
+def test_without_the_contract_a_pod_has_what_it_is_given() -> None:
+    assert CHARTED.pod_name(1) == "job-test-0-1.job-test.default.svc.cluster.local"
+    env = pod_environment(CHARTED, Job("uid", "stamp", "/bin"), 1)
+    assert env == {
+        "PATH": "/bin",
+        "HOME": "/root",
+        "LANG": "C.UTF-8",
+        "HOSTNAME": CHARTED.node_name(1),
+        "OMPI_MCA_mpi_yield_when_idle": "1",
+        "A": "1",
+    }
+
+
 @pytest.mark.parametrize(
     ("spec", "text"),
     [
@@ -85,6 +111,11 @@ def test_names_follow_the_pod_contract() -> None:
         ),
         (ClusterSpec(pods=2, secret=b"short"), "secret: 32 bytes at least"),
         (ClusterSpec(pods=2, files={"relative": b""}), "file: an absolute path"),
+        (ClusterSpec(pods=2, subdomain="a.b"), "name: small letters"),
+        (ClusterSpec(pods=2, mounts=(Mount("relative"),)), "mount: an absolute path, not relative"),
+        (ClusterSpec(pods=2, mounts=(Mount("/"),)), "mount: an absolute path, not /"),
+        (ClusterSpec(pods=2, mounts=(Mount("/m"), Mount("/m"))), "mount: /m twice"),
+        (ClusterSpec(pods=2, mounts=(Mount("/m", {"a/b": b""}),)), "file of a mount: a name, not 'a/b'"),
     ],
 )
 def test_problems_are_named(spec: ClusterSpec, text: str) -> None:
