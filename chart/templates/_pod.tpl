@@ -1,0 +1,228 @@
+{{- /* What fills /usr/local/gib, /third_party and /dev/shm before the workload's container starts. */}}
+{{- define "a4.gibInstaller" -}}
+set -eu
+end() { echo "gIB installer: $*" >&2; exit 1; }
+/scripts/container_entry.sh install --install-nccl || end "container_entry.sh has ended with $?"
+[ -d /var/lib/gib/lib64 ] || end "it has left no /var/lib/gib/lib64: is {{ . }} an installer of gIB?"
+[ -e /var/lib/gib/scripts/set_nccl_env.sh ] || end "it has left no /var/lib/gib/scripts/set_nccl_env.sh, which says how NCCL is to be used"
+cp -R /var/lib/gib/. /target/usr/local/gib || end "/usr/local/gib cannot be filled"
+for name in scripts diagnostic; do
+  [ ! -d "/$name" ] || cp -R "/$name" /target/dev/shm || end "/dev/shm cannot be filled from /$name"
+done
+[ ! -d /third_party ] || cp -R /third_party/. /target/third_party || end "/third_party cannot be filled"
+{{- end -}}
+
+{{- /* Runs its arguments, TCPX's daemon, for as long as the workload's container lives, and ends 0 then. That container keeps a
+     FIFO open: the kernel closes it, however the container ends. */}}
+{{- define "a4.daemonScript" -}}
+alive=/run/workload/alive
+"$@" & daemon=$!
+trap 'kill "$daemon" 2>/dev/null' TERM INT
+{
+  until [ -p "$alive" ]; do sleep 1; done
+  # Opened for both first: opening one end of a FIFO waits for the other, which may be gone already.
+  exec 8<>"$alive" 7<"$alive" 8>&-
+  read -r line <&7
+  : >"$alive.over"
+  kill "$daemon" 2>/dev/null
+} & watch=$!
+# A trap interrupts `wait`, and the daemon needs its time.
+while wait "$daemon"; code=$?; kill -0 "$daemon" 2>/dev/null; do :; done
+kill "$watch" 2>/dev/null
+[ -e "$alive.over" ] || exit "$code"
+{{- end -}}
+
+{{- define "a4.tcpxContainer" -}}
+{{- $network := include "a4.network" . | fromJson -}}
+{{- $tcpx := .Values.network.tcpx -}}
+{{- $native := $network.native -}}
+- name: tcpx-daemon
+  image: {{ $tcpx.daemonImage | quote }}
+  {{- if $native }}
+  restartPolicy: Always
+  {{- end }}
+  command:
+    {{- if not $native }}
+    - sh
+    - -c
+    - | {{- include "a4.daemonScript" . | nindent 6 }}
+    - sh
+    {{- end }}
+    - /tcpgpudmarxd/build/app/tcpgpudmarxd
+    - --gpu_nic_preset
+    - a3vm
+    - --gpu_shmem_type
+    - fd
+    - --uds_path
+    - /run/tcpx
+    - --setup_param
+    - "--verbose 128 2 0 "
+  env:
+    - {name: LD_LIBRARY_PATH, value: /usr/local/nvidia/lib64}
+  securityContext:
+    {{- if $network.host }}
+    privileged: true
+    {{- else }}
+    capabilities: {add: [NET_ADMIN]}
+    {{- end }}
+  volumeMounts:
+    - {name: tcpx-libraries, mountPath: /usr/local/nvidia/lib64}
+    - {name: tcpx-socket, mountPath: /run/tcpx}
+    {{- if not $network.host }}
+    - {name: host-sys, mountPath: /hostsysfs}
+    - {name: host-proc-sys, mountPath: /hostprocsysfs}
+    {{- end }}
+    {{- if not $native }}
+    - {name: workload-alive, mountPath: /run/workload}
+    {{- end }}
+{{- end -}}
+
+{{- /* All arguments of the workload, as a JSON list. */}}
+{{- define "a4.arguments" -}}
+{{- $workload := .Values.workload -}}
+{{- $words := list -}}
+{{- range concat ((include "a4.items" ($workload.defaultArguments | default list) | fromJson).items) ((include "a4.items" ($workload.arguments | default list) | fromJson).items) -}}
+  {{- $words = append $words (include "a4.text" .item) -}}
+{{- end -}}
+{{- if $words }}{{ $words = prepend $words "--" }}{{ end -}}
+{{- dict "words" $words | toJson -}}
+{{- end -}}
+
+{{- define "a4.workloadContainer" -}}
+{{- $size := include "a4.size" . | fromJson -}}
+{{- $task := include "a4.task" . | fromJson -}}
+{{- $storage := include "a4.storage" . | fromJson -}}
+{{- $network := include "a4.network" . | fromJson -}}
+{{- $plainSidecar := and $network.tcpx (not $network.native) -}}
+{{- $runDir := get (include "a4.ownEnv" . | fromJson).values "A4_RUN_DIR" | default "/run/a4-agent" -}}
+- name: workload
+  image: {{ .Values.workload.image | quote }}
+  {{- with .Values.workload.imagePullPolicy }}
+  imagePullPolicy: {{ . }}
+  {{- end }}
+  command:
+    {{- if $plainSidecar }}
+    # Until this container ends, tini holds the FIFO that the daemon's container watches.
+    - sh
+    - -c
+    - mkfifo -m 600 /run/workload/new && exec 9<>/run/workload/new && mv /run/workload/new /run/workload/alive && exec "$@"
+    - sh
+    {{- end }}
+    - tini
+    - --
+    - a4-agent
+    - run
+  {{- with (include "a4.arguments" . | fromJson).words }}
+  args: {{- toYaml . | nindent 4 }}
+  {{- end }}
+  env: {{- include "a4.env" . | nindent 4 }}
+  ports:
+    {{- if gt (int $size.nodes) 1 }}
+    - {name: ssh, containerPort: {{ include "a4.sshPort" . }}}
+    {{- end }}
+    - {name: rendezvous, containerPort: {{ $network.masterPort }}}
+  securityContext:
+    {{- if $network.host }}
+    privileged: true
+    {{- else }}
+    capabilities: {add: [IPC_LOCK]}
+    {{- end }}
+  resources: {{- include "a4.resources" . | nindent 4 }}
+  startupProbe:
+    exec: {command: [test, -e, {{ $runDir }}/alive]}
+    periodSeconds: 2
+    failureThreshold: 150
+  livenessProbe:
+    # The agent's main loop touches the file every 5 s.
+    exec: {command: [sh, -c, test $(( $(date +%s) - $(stat -c %Y {{ $runDir }}/alive) )) -lt 120]}
+    periodSeconds: 30
+    timeoutSeconds: 20
+    failureThreshold: 3
+  {{- if gt (int $size.nodes) 1 }}
+  readinessProbe:
+    tcpSocket: {port: ssh}
+    periodSeconds: 15
+  {{- end }}
+  volumeMounts:
+    - {name: job-secret, mountPath: /etc/a4-agent/secret, readOnly: true}
+    - {name: shared-memory, mountPath: /dev/shm}
+    {{- if $network.gib }}
+    - {name: gib, mountPath: /usr/local/gib}
+    - {name: third-party, mountPath: /third_party}
+    {{- end }}
+    {{- if $network.tcpx }}
+    - {name: tcpx-socket, mountPath: /run/tcpx}
+    - {name: tcpx-libraries, mountPath: /usr/local/nvidia/lib64}
+    {{- end }}
+    {{- if $plainSidecar }}
+    - {name: workload-alive, mountPath: /run/workload}
+    {{- end }}
+    {{- with $task.script }}
+    - {name: script, mountPath: {{ .path }}, readOnly: true}
+    {{- end }}
+    {{- with $storage.mounts }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+{{- end -}}
+
+{{- /* What the user asks for, and the GPUs. */}}
+{{- define "a4.resources" -}}
+{{- $own := (include "a4.whole" (.Values.workload.resources | default dict) | fromJson).is -}}
+{{- $gpus := (include "a4.size" . | fromJson).gpusPerNode | int -}}
+{{- with $own.requests -}}
+requests: {{- toYaml . | nindent 2 }}
+{{ end -}}
+limits:
+  {{- range $name, $amount := $own.limits | default dict }}
+  {{- if ne $name "nvidia.com/gpu" }}
+  {{ $name | quote }}: {{ include "a4.text" $amount | quote }}
+  {{- end }}
+  {{- end }}
+  nvidia.com/gpu: {{ $gpus }}
+{{- end -}}
+
+{{- define "a4.volumes" -}}
+{{- $size := include "a4.size" . | fromJson -}}
+{{- $task := include "a4.task" . | fromJson -}}
+{{- $storage := include "a4.storage" . | fromJson -}}
+{{- $network := include "a4.network" . | fromJson -}}
+- name: job-secret
+  secret:
+    secretName: {{ include "a4.jobSecret" . | quote }}
+    defaultMode: 0400
+    items: [{key: job-secret, path: job-secret}]
+- name: shared-memory
+  emptyDir: {medium: Memory{{ with include "a4.text" (.Values.volumes | default dict).sharedMemory }}, sizeLimit: {{ . | quote }}{{ end }}}
+{{- if $network.gib }}
+- {name: gib, emptyDir: {}}
+- {name: third-party, emptyDir: {}}
+{{- end }}
+{{- if $network.tcpx }}
+- {name: tcpx-socket, emptyDir: {}}
+- {name: tcpx-libraries, hostPath: {path: {{ .Values.network.tcpx.librariesPath | default "/home/kubernetes/bin/nvidia/lib64" }}}}
+{{- if not $network.host }}
+- {name: host-sys, hostPath: {path: /sys}}
+- {name: host-proc-sys, hostPath: {path: /proc/sys}}
+{{- end }}
+{{- if not $network.native }}
+- {name: workload-alive, emptyDir: {}}
+{{- end }}
+{{- end }}
+{{- if $task.script }}
+- name: script
+  configMap: {name: {{ $size.name }}-scripts, defaultMode: 0755}
+{{- end }}
+{{- with $storage.volumes }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- /* The network of every pod of the release. */}}
+{{- define "a4.podNetwork" -}}
+{{- if (include "a4.network" . | fromJson).host -}}
+hostNetwork: true
+dnsPolicy: ClusterFirstWithHostNet
+{{- else -}}
+dnsPolicy: ClusterFirst
+{{- end -}}
+{{- end -}}

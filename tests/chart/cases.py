@@ -1,0 +1,127 @@
+"""All that is rendered and judged by the rules: defaults, every file of chart/ci, the old guides' lines, odd values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.chart import seeds
+from tests.chart.helm import CHART, IMAGE, Words, sets
+
+Case = Callable[[Path], Words]
+"""The words of a case, which may put files into the directory."""
+
+REFUSED = {("s000-testbed", "old values")}
+"""The old values file mounts an NFS whose address its reader has to fill in, which the guide's line does not do."""
+
+
+ALL_STORAGE = (
+    "volumes.nfs.ip=10.0.0.2",
+    "volumes.lustre.ip=10.0.0.3",
+    "volumes.lustre.filesystem=123",
+    "volumes.lustre.instanceName=45",
+    "volumes.lustre.projectId=678",
+    "volumes.lustre.location=us-central1-a",
+    "volumes.gcsMounts[0].bucketName=9876",
+    "volumes.gcsMounts[2].bucketName=a.b_c,volumes.gcsMounts[2].mountPath=/b/",
+    "volumes.pvcMounts[1].claimName=mine,volumes.pvcMounts[1].mountPath=/data,volumes.pvcMounts[1].readOnly=true",
+    "volumes.pvcMounts[2].claimName=nfs-pvc,volumes.pvcMounts[2].mountPath=/own,volumes.pvcMounts[2].own=true",
+    "volumes.ssdMountPath=/ssd",
+    "task_script=echo",
+    "workload.env.HF_TOKEN=1",
+)
+ODD: dict[str, tuple[tuple[str, ...], str, str]] = {
+    # What YAML takes for something else when it stands without quotes.
+    "a release that is a truth": (ALL_STORAGE, "true", "0x1f"),
+    "a release that is nothing": (ALL_STORAGE, "null", "123"),
+    "a release that is off": (ALL_STORAGE, "off", "1e3"),
+    "a release with dots": (ALL_STORAGE, "a.b.c", "null"),
+    "the longest release": (("workload.gpus=8000",), "a" * 42, "team-a"),
+    "numbers as words": (
+        ("queue=123", "targetNodes={1,2}", "nodeSelector.a=1,podLabels.b=2,podAnnotations.c=3"),
+        "",
+        "",
+    ),
+    "truths as words": (("avoidNodes={node-1}", "nodeSelector.a=true,podLabels.b=true,podAnnotations.c=true"), "", ""),
+    "arguments of all kinds": (("workload.run=nccl", "workload.arguments={--size,8388608,true,0.5,a b}"), "", ""),
+    "every restart": (("workload.restartOn={any}", "workload.max_workload_restarts=2"), "", ""),
+    "restarts and a zero": (("workload.max_workload_restarts=3", "workload.ttlSecondsAfterFinished=0"), "", ""),
+    "requests": (("workload.resources.requests.cpu=200,workload.resources.limits.memory=3000Gi",), "", ""),
+    "one variable three times": (
+        ("workload.env.A=0", "workload.envs[9].name=A,workload.envs[9].value=1", "workload.envs[10].name=A"),
+        "",
+        "",
+    ),
+    "a variable from a field": (
+        ("workload.envs[9].name=A,workload.envs[9].valueFrom.fieldRef.fieldPath=status.podIP",),
+        "",
+        "",
+    ),
+    "a token from a Secret and in the open": (
+        (
+            "workload.envFromSecrets.HF_TOKEN.secret=hf,workload.envFromSecrets.HF_TOKEN.key=t",
+            "workload.env.HF_TOKEN=x",
+        ),
+        "",
+        "",
+    ),
+    "a cluster with another domain": (("network.clusterDomain=k8s.example",), "", ""),
+    "networks of one's own": (("network.hostNetwork=false", "network.subnetworks={a,b,c}"), "", ""),
+    "TCPX in one pod": (
+        ("network.tcpx.enabled=true,network.tcpx.nativeSidecar=false", "workload.gpus=8", "workload.run=nccl"),
+        "",
+        "",
+    ),
+    "a volume of one's own": (
+        (
+            "volumes.extra[0].name=x,volumes.extra[0].persistentVolumeClaim.claimName=x",
+            "volumes.extraMounts[0].name=x,volumes.extraMounts[0].mountPath=/x",
+        ),
+        "",
+        "",
+    ),
+    "Parallelstore": (
+        ("volumes.psVolumes=true", "volumes.pvcMounts[0].claimName=ps,volumes.pvcMounts[0].mountPath=/ps"),
+        "",
+        "",
+    ),
+    "no groups at all": (
+        ("network=null", "volumes=null", "secret=null", "tasSettings=null", "dwsSettings=null"),
+        "",
+        "",
+    ),
+}
+"""Settings, release and namespace: the usual ones where empty."""
+
+
+def defaults(directory: Path) -> Words:
+    return Words(("--set", f"workload.image={IMAGE}"))
+
+
+def of_file(path: Path) -> Case:
+    return lambda directory: Words(("-f", str(path)))
+
+
+def of_seed(seed: str, values: str) -> Case:
+    return lambda directory: seeds.words(seed, values, directory)
+
+
+def of_settings(settings: tuple[str, ...], release: str, namespace: str) -> Case:
+    words = Words(
+        ("--set", f"workload.image={IMAGE}", *sets(*settings)), release or "demo", namespace=namespace or "ns"
+    )
+    return lambda directory: words
+
+
+CI_FILES = sorted((CHART / "ci").glob("*-values.yaml"))
+CASES: dict[str, Case] = {
+    "defaults": defaults,
+    **{path.name.removesuffix("-values.yaml"): of_file(path) for path in CI_FILES},
+    **{
+        f"{seed} {values}": of_seed(seed, values)
+        for seed in seeds.SEEDS
+        for values in seeds.VALUES
+        if (seed, values) not in REFUSED
+    },
+    **{name: of_settings(*odd) for name, odd in ODD.items()},
+}

@@ -1,0 +1,193 @@
+"""The chart in the two engines that users have: Helm 3's command line and Helm 4's SDK.
+
+Both get the same words, those after `helm install`. What Helm 3 says for `install --dry-run` is the whole release with
+its notes; it wants an API server for that (tests/chart/api.py). The SDK takes values, not words: Helm 3 tells them, by
+rendering a chart that shows nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "chart"
+HELM = ROOT / ".helm" / "helm"
+ENGINES = ("helm3", "helm4")
+
+Object = dict[str, Any]
+# The same as yaml.SafeLoader, ten times faster.
+LOADER = yaml.CSafeLoader
+
+
+class HelmRefused(Exception):
+    """Helm's own message."""
+
+
+@dataclass(frozen=True)
+class Words:
+    """What stands after `helm install`, and where it was typed."""
+
+    flags: tuple[str, ...]
+    release: str = "demo"
+    chart: str = str(CHART)
+    namespace: str = "team-a"
+    place: str = str(ROOT)
+
+
+@dataclass(frozen=True)
+class Rendered:
+    words: Words
+    values: Object
+    """Those given, without the chart's defaults."""
+    sources: Mapping[str, str]
+    """Text by template."""
+    notes: str
+
+    @cached_property
+    def objects(self) -> list[Object]:
+        return [found for text in self.sources.values() for found in yaml.load_all(text, LOADER) if found]
+
+    def kind(self, kind: str) -> list[Object]:
+        return [found for found in self.objects if found["kind"] == kind]
+
+    def one(self, kind: str, suffix: str = "") -> Object:
+        name = self.words.release.replace(".", "-") + suffix
+        (found,) = [found for found in self.kind(kind) if found["metadata"]["name"] == name]
+        return found
+
+    @property
+    def jobset(self) -> Object:
+        return self.one("JobSet")
+
+    @property
+    def pod(self) -> Object:
+        """The pod's spec."""
+        pod: Object = self.jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+        return pod
+
+    @property
+    def workload(self) -> Object:
+        """The workload's container."""
+        first: Object = self.pod["containers"][0]
+        return first
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Variables of the workload that have plain values."""
+        return {entry["name"]: entry["value"] for entry in self.workload["env"] if "value" in entry}
+
+    @property
+    def mounts(self) -> dict[str, Object]:
+        """What is mounted in the workload's container, by path: the volumes."""
+        volumes = {volume["name"]: volume for volume in self.pod["volumes"]}
+        return {mount["mountPath"]: volumes[mount["name"]] for mount in self.workload["volumeMounts"]}
+
+
+@dataclass
+class Helm3:
+    home: Path
+    kubeconfig: Path
+    seen: dict[Words, Object] = field(default_factory=dict)
+
+    def run(self, *words: str, place: str = str(ROOT)) -> subprocess.CompletedProcess[str]:
+        env = {"PATH": os.environ["PATH"], "HOME": str(self.home), "KUBECONFIG": str(self.kubeconfig)}
+        return subprocess.run([str(HELM), *words], cwd=place, env=env, capture_output=True, text=True, timeout=100)
+
+    def done(self, *words: str, place: str = str(ROOT)) -> str:
+        ended = self.run(*words, place=place)
+        if ended.returncode:
+            raise HelmRefused(ended.stderr)
+        return ended.stdout
+
+    def render(self, words: Words) -> Rendered:
+        dry = ("install", "--dry-run", "--output", "json", "--namespace", words.namespace)
+        release = json.loads(self.done(*dry, *words.flags, words.release, words.chart, place=words.place))
+        sources = {f"# {at}": text for at, text in enumerate(release["manifest"].split("\n---\n"))}
+        hooks = {hook["path"] + hook["name"]: hook["manifest"] for hook in release.get("hooks") or []}
+        return Rendered(words, release.get("config") or {}, {**sources, **hooks}, release["info"]["notes"])
+
+    def values(self, words: Words) -> Object:
+        """What the flags say, without any chart's defaults."""
+        if words not in self.seen:
+            shows = self._chart_that_shows_values()
+            text = self.done("template", *words.flags, words.release, str(shows), place=words.place)
+            self.seen[words] = json.loads(text.split("\n", 2)[2])["values"] or {}
+        return self.seen[words]
+
+    def _chart_that_shows_values(self) -> Path:
+        chart = self.home / "values"
+        if not chart.exists():
+            (chart / "templates").mkdir(parents=True)
+            (chart / "Chart.yaml").write_text("{apiVersion: v2, name: values, version: 0.0.1}")
+            (chart / "templates" / "values.yaml").write_text("{{ dict `values` .Values | toJson }}")
+        return chart
+
+
+class Helm4:
+    """The process in which the SDK lives (tests/chart/sdk.py)."""
+
+    def __init__(self, helm3: Helm3) -> None:
+        self._helm3 = helm3
+        program = [sys.executable, str(Path(__file__).parent / "sdk.py")]
+        env = {"PATH": os.environ["PATH"], "HOME": str(helm3.home)}
+        self._process = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
+
+    def ask(self, do: str, *with_: Any) -> Any:
+        assert self._process.stdin and self._process.stdout
+        print(json.dumps({"do": do, "with": with_}), file=self._process.stdin, flush=True)
+        answer = json.loads(self._process.stdout.readline())
+        if "error" in answer:
+            raise HelmRefused(answer["error"])
+        return answer["result"]
+
+    def render(self, words: Words) -> Rendered:
+        values = self._helm3.values(words)
+        chart = str(Path(words.place, words.chart))
+        sources: dict[str, str] = self.ask("render", chart, values, words.release, words.namespace)
+        notes = next((sources.pop(name) for name in list(sources) if name.endswith("NOTES.txt")), "")
+        return Rendered(words, values, {name: text for name, text in sources.items() if text.strip()}, notes)
+
+    def close(self) -> None:
+        self._process.communicate(timeout=100)
+
+
+class Engines:
+    """Both, with what was rendered kept."""
+
+    def __init__(self, helm3: Helm3, helm4: Helm4) -> None:
+        self.helm3, self.helm4 = helm3, helm4
+        self._rendered: dict[tuple[str, Words], Rendered | HelmRefused] = {}
+
+    def render(self, words: Words, engine: str = "helm3") -> Rendered:
+        key = (engine, words)
+        if key not in self._rendered:
+            try:
+                self._rendered[key] = (self.helm3 if engine == "helm3" else self.helm4).render(words)
+            except HelmRefused as refused:
+                self._rendered[key] = refused
+        known = self._rendered[key]
+        if isinstance(known, HelmRefused):
+            raise HelmRefused(*known.args)
+        return known
+
+    def with_values(self, *flags: str, engine: str = "helm3", **words: str) -> Rendered:
+        """The chart with an image and these flags."""
+        return self.render(Words(("--set", f"workload.image={IMAGE}", *flags), **words), engine)
+
+
+IMAGE = "registry.example/unified-testbed-pytorch:25.12"
+
+
+def sets(*settings: str) -> Sequence[str]:
+    """`--set` before each."""
+    return [word for setting in settings for word in ("--set", setting)]

@@ -1,0 +1,77 @@
+"""What Kubernetes would take: its own schemas for core objects, and the JobSet API's model, without unknown fields."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import kubernetes_validate
+from kubernetes_validate import utils
+
+Object = dict[str, Any]
+
+VERSIONS = ("1.29", "1.31", kubernetes_validate.latest_version())
+"""The first with native sidecars, what the guides ask for, and the newest known."""
+
+# The schemas of one version are several megabytes, read anew for every object.
+utils.schema_contents = cache(utils.schema_contents)
+
+
+def problems(found: Object) -> list[str]:
+    """What is wrong with an object, by any of the versions."""
+    if found["kind"] == "JobSet":
+        return [*unknown_in_jobset(found), *(said for job in jobs_of(found) for said in core_problems(job))]
+    return core_problems(found)
+
+
+def core_problems(found: Object) -> list[str]:
+    said = []
+    for version in VERSIONS:
+        try:
+            kubernetes_validate.validate(found, version, strict=True)
+        except kubernetes_validate.ValidationError as wrong:
+            place = ".".join(str(step) for step in wrong.absolute_path)
+            said.append(f"{version}: {found['kind']} {place}: {wrong.message}")
+    return said
+
+
+def jobs_of(jobset: Object) -> list[Object]:
+    """Its Jobs, as its controller would make them."""
+    return [
+        {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {"name": f"{jobset['metadata']['name']}-{job['name']}-0"},
+            "spec": job["template"]["spec"],
+        }
+        for job in jobset["spec"]["replicatedJobs"]
+    ]
+
+
+def unknown_in_jobset(jobset: Object) -> list[str]:
+    """Raises pydantic's ValidationError for a wrong type; what the model does not know, it leaves out."""
+    # Half a second to import, and only these tests need it.
+    from kubeflow_trainer_api.models.jobset_v1alpha2_job_set import JobsetV1alpha2JobSet
+
+    model = JobsetV1alpha2JobSet.from_dict(jobset)
+    assert model
+    return lost(jobset, model.to_dict())
+
+
+def lost(given: Any, taken: Any, place: str = "") -> list[str]:
+    """What was given and is not in what was taken."""
+    if isinstance(given, dict) and isinstance(taken, dict):
+        return [said for key in given for said in _lost_key(given, taken, key, place)]
+    if isinstance(given, list) and isinstance(taken, list) and len(given) == len(taken):
+        return [
+            said
+            for at, (one, other) in enumerate(zip(given, taken, strict=True))
+            for said in lost(one, other, f"{place}[{at}]")
+        ]
+    return [] if given == taken else [f"{place} is {given!r}, and was taken as {taken!r}"]
+
+
+def _lost_key(given: Object, taken: Object, key: str, place: str) -> list[str]:
+    if key not in taken:
+        return [f"{place}.{key} is not known"]
+    return lost(given[key], taken[key], f"{place}.{key}")

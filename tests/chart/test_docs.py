@@ -1,0 +1,404 @@
+"""What the pages about the chart say is what the chart does: their commands are run, as far as they need no cloud."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from agent.commands import VERBS
+from agent.settings import WORKLOADS
+from tests.chart.helm import CHART, ENGINES, ROOT, Engines, HelmRefused, Rendered, Words
+from tests.chart.schemas import core_problems, problems
+from tests.local.helpers import needs_root
+
+Object = dict[str, Any]
+
+PAGES = [
+    *sorted((ROOT / "docs/deployments").glob("*.md")),
+    *(ROOT / name for name in ("README.md", "docs/chart.md", "docs/jobset.md", "docs/tcpx.md")),
+]
+NEEDS_CLOUD = {"gcloud", "kubectl"}
+OF_THE_SHELL = {"done", "export", "for", "ln", "mv"}
+RUN_ELSEWHERE = {
+    "make": "by whoever runs tests",
+    "source": "tests/commands/test_completion.py",
+    ".": "",
+    "ssh": "",
+    "exec": "",
+}
+"""Of README.md."""
+RELEASES = {"install", "upgrade"}
+OTHER_VERBS = {"test", "uninstall"}
+VALUED_FLAGS = {"-f", "--values", "--set", "--set-file", "--set-string", "-n", "--namespace"}
+ENVIRONMENT = {
+    "FILESTORE_IP": "10.0.0.2",
+    "GCS_BUCKET": "my-bucket",
+    "HF_TOKEN": "hf_canary_of_the_docs",
+    "WORKLOAD_IMAGE": "registry.example/unified-testbed-pytorch:25.12",
+}
+SCRIPT = "#!/bin/bash\necho hello\n"
+
+
+@dataclass(frozen=True)
+class Command:
+    page: str
+    line: int
+    text: str
+    output: str = ""
+    """What the page shows below it, if it was typed after `$ `."""
+
+    @property
+    def words(self) -> list[str]:
+        return shlex.split(self.text, comments=True)
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+def blocks(text: str) -> Iterator[tuple[int, list[str]]]:
+    """Indented blocks of a page, with the number of their first line."""
+    fenced, found, start = False, list[str](), 0
+    for number, line in enumerate([*text.splitlines(), "end"], 1):
+        fenced ^= line.startswith("```")
+        if line.startswith("    ") and not fenced:
+            start = start if found else number
+            found.append(line[4:])
+        elif found and not line:
+            found.append("")
+        elif found:
+            yield start, found
+            found = []
+
+
+def commands_of(page: str, text: str) -> Iterator[Command]:
+    for start, lines in blocks(text):
+        typed = any(line.startswith("$ ") for line in lines)
+        at = 0
+        while at < len(lines):
+            first, line = at, lines[at]
+            while line.endswith("\\"):
+                at += 1
+                line = line[:-1] + lines[at].lstrip()
+            at += 1
+            if not typed:
+                if line and not line.startswith("#"):
+                    yield Command(page, start + first, line)
+            elif line.startswith("$ "):
+                below = at
+                while at < len(lines) and not lines[at].startswith("$ "):
+                    at += 1
+                yield Command(page, start + first, line[2:], "\n".join(lines[below:at]).strip("\n"))
+
+
+def all_commands() -> list[Command]:
+    """Those of all pages; a block that begins with no known command is output."""
+    known = {"helm", "a4-agent", *NEEDS_CLOUD, *OF_THE_SHELL, *RUN_ELSEWHERE}
+    return [
+        command
+        for page in PAGES
+        for command in commands_of(page.relative_to(ROOT).as_posix(), page.read_text())
+        if command.text.split()[0] in known
+    ]
+
+
+COMMANDS = all_commands()
+HELM = [command for command in COMMANDS if command.words[0] == "helm"]
+RENDERED = [command for command in HELM if command.words[1] in {*RELEASES, "template"}]
+AGENT = [command for command in COMMANDS if command.words[0] == "a4-agent"]
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory in which the pages' commands can be typed, with scripts of their readers' own."""
+    place = tmp_path_factory.mktemp("checkout")
+    (place / "chart").symlink_to(CHART)
+    (place / "examples").mkdir()
+    for name in (
+        "train.sh",
+        "examples/pai-megatron-qwen3.sh",
+        "examples/pai-megatron-qwen3-next.sh",
+        "examples/qwen3.sh",
+    ):
+        (place / name).write_text(SCRIPT)
+    return place
+
+
+def as_typed(command: Command, place: Path) -> list[str]:
+    """The words that a shell makes of a command."""
+    shown = subprocess.run(
+        ["bash", "-euc", f'{command.words[0]}() {{ printf "%s\\0" "$@"; }}\n{command.text}'],
+        cwd=place,
+        env={**ENVIRONMENT, "PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    return shown.split("\0")[:-1]
+
+
+def words_of(command: Command, place: Path) -> Words:
+    _, *rest = as_typed(command, place)
+    flags, names, namespace = list[str](), list[str](), "default"
+    while rest:
+        word = rest.pop(0)
+        if word in ("-n", "--namespace"):
+            namespace = rest.pop(0)
+        elif word in VALUED_FLAGS:
+            flags += [word, rest.pop(0)]
+        else:
+            names.append(word)
+    release, chart = names
+    return Words(tuple(flags), release, chart, namespace, str(place))
+
+
+@pytest.mark.parametrize("command", RENDERED, ids=str)
+def test_a_command_gives_objects_that_kubernetes_takes(command: Command, engines: Engines, checkout: Path) -> None:
+    words = words_of(command, checkout)
+    if "cannot be used" in command.output:
+        for engine in ENGINES:
+            with pytest.raises(HelmRefused) as refused:
+                engines.render(words, engine)
+            assert command.output in str(refused.value), engine
+        return
+    rendered = [engines.render(words, engine) for engine in ENGINES]
+    assert [without_secret(one) for one in rendered[:1]] == [without_secret(one) for one in rendered[1:]]
+    assert not [said for found in rendered[0].objects for said in problems(found)]
+    assert rendered[0].jobset["metadata"]["name"] == words.release
+
+
+def without_secret(rendered: Rendered) -> list[Object]:
+    kept = [found for found in rendered.objects if not found["metadata"]["name"].endswith("-job-secret")]
+    return sorted(kept, key=lambda found: (found["kind"], found["metadata"]["name"]))
+
+
+def test_there_are_commands() -> None:
+    assert {command.page for command in HELM} >= {page.relative_to(ROOT).as_posix() for page in PAGES} - {
+        "docs/deployments/README.md",
+        "docs/jobset.md",
+        "docs/tcpx.md",
+    }
+    assert all(command.words[1] in {*RELEASES, *OTHER_VERBS, "template"} for command in HELM)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_nothing_that_looks_like_a_command_is_left_out(page: Path) -> None:
+    """A block is of commands as a whole, or of output as a whole."""
+    known = {"helm", "a4-agent", *NEEDS_CLOUD, *OF_THE_SHELL, *RUN_ELSEWHERE}
+    for start, lines in blocks(page.read_text()):
+        if any(line.startswith("$ ") for line in lines):
+            continue
+        firsts = [line.split()[0] for line in lines if line and not line.startswith((" ", "#"))]
+        continued = {at for at, line in enumerate(lines) if at and lines[at - 1].endswith("\\")}
+        if firsts and firsts[0] in known:
+            unknown = [
+                line
+                for at, line in enumerate(lines)
+                if line and not line.startswith(("#", " ")) and at not in continued and line.split()[0] not in known
+            ]
+            assert not unknown, f"{page.name}:{start}"
+        else:
+            assert not known & {word for word in firsts if word in ("helm", "gcloud")}, f"{page.name}:{start}"
+
+
+@pytest.mark.parametrize("command", [c for c in AGENT if c.words[1] != "local"], ids=str)
+def test_verbs_and_workloads_of_the_pages_are_there(command: Command) -> None:
+    """What they do is the matter of tests/commands and tests/cluster."""
+    verb, *rest = command.words[1:]
+    assert verb in VERBS
+    if verb == "run":
+        options = {"--nodes", "--hosts", "--exclude"}
+        named = [word for at, word in enumerate(rest) if not word.startswith("-") and rest[at - 1] not in options]
+        assert named[0] in WORKLOADS
+
+
+LOCAL = [
+    command
+    for command in AGENT
+    if command.words[1] == "local" and command.page.startswith("docs/deployments") and ".venv-torch" not in command.text
+]
+"""With torch: tests/cluster/test_torch_workloads.py. Those of README.md: tests/local."""
+
+
+@needs_root
+@pytest.mark.parametrize("page", sorted({command.page for command in LOCAL}))
+def test_what_can_be_tried_on_one_machine_works(page: str, checkout: Path) -> None:
+    """The lines of one page, one after another, in clusters of a name of their own."""
+    name = "docs-" + re.sub(r"\W", "-", Path(page).stem)
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    try:
+        for command in (command for command in LOCAL if command.page == page):
+            _, local, verb, *rest = command.words
+            typed = ["a4-agent", local, verb, "--name", name, *rest]
+            done = subprocess.run(typed, cwd=checkout, env=environment, capture_output=True, text=True, timeout=100)
+            assert done.returncode == 0, (str(command), done)
+    finally:
+        subprocess.run(["a4-agent", "local", "down", "--name", name], env=environment, capture_output=True, timeout=60)
+
+
+def test_the_notes_are_those_of_the_page(engines: Engines, checkout: Path) -> None:
+    text = (ROOT / "docs/chart.md").read_text()
+    first = next(command for command in RENDERED if command.page == "docs/chart.md")
+    notes = engines.render(words_of(first, checkout)).notes
+    (shown,) = (lines for _, lines in blocks(text) if lines[0].startswith("my-job: "))
+    assert [line for line in shown if line and line not in notes.splitlines()] == []
+
+
+def test_every_values_file_has_its_page() -> None:
+    files = {path.name for path in (CHART / "ci").iterdir()}
+    index = (ROOT / "docs/deployments/README.md").read_text()
+    assert set(re.findall(r"chart/ci/([\w-]+\.yaml)", index)) == files
+    used = {Path(word).name for command in RENDERED for word in command.words if word.startswith("chart/ci/")}
+    assert used == files
+
+
+def keys_of(values: Object, prefix: str = "") -> Iterator[str]:
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from keys_of(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key
+
+
+TOO_WIDE = {"workload", "network", "volumes"}
+"""To name these says nothing about the keys in them."""
+NOT_OURS = {"workload.workflow", "workload.configFile", "workload.configPath"}
+
+
+def test_every_value_is_named() -> None:
+    named = set(re.findall(r"`([\w.]+)`", (ROOT / "docs/chart.md").read_text()))
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    for key in keys_of(values):
+        parts = key.split(".")
+        ways = {".".join(parts[:count]) for count in range(1, len(parts) + 1)} - TOO_WIDE
+        own = {parts[-1]} if key.startswith("network.tcpx.") else set()
+        assert named & (ways | own), f"{key} is in values.yaml and not in docs/chart.md"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_named_value_exists(page: Path) -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    for name in re.findall(
+        r"`((?:workload|network|volumes|secret|tasSettings|dwsSettings)\.[\w.]+)[=`]", page.read_text()
+    ):
+        at: Any = values
+        for part in name.split("."):
+            if name in NOT_OURS or at is None or at == {}:
+                break
+            assert part in at, f"{page.name} names {name}"
+            at = at[part]
+
+
+def test_figures_of_the_pages_are_the_chart_s() -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    chart, tcpx = ((ROOT / "docs" / name).read_text() for name in ("chart.md", "tcpx.md"))
+    assert f"| gIB | `latest`, v1.0.5, v1.0.6, v1.1.0 | {values['network']['gibVersion']} |" in chart
+    assert f"{values['workload']['gpus']} by default" in chart
+    assert f"seconds that a pod has to end, {values['workload']['terminationGracePeriodSeconds']};" in chart
+    assert values["network"]["tcpx"]["daemonImage"] in tcpx
+    assert {"queue": values["queue"], "ssh": values["network"]["sshPort"]} == {"queue": "", "ssh": 2222}
+
+
+def fences(page: str) -> list[Object]:
+    text = (ROOT / page).read_text()
+    return [
+        found
+        for fence in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+        for found in yaml.safe_load_all(fence)
+        if found
+    ]
+
+
+PODS = [found for found in fences("docs/tcpx.md") if found.get("kind") == "Pod"]
+
+
+def container(pod: Object, name: str) -> Object:
+    spec = pod["spec"]
+    (found,) = (one for one in [*spec.get("initContainers", []), *spec["containers"]] if one["name"] == name)
+    return dict(found)
+
+
+def test_snippets_are_valid() -> None:
+    native, plain = PODS
+    assert core_problems(native) == core_problems(plain) == []
+    assert container(native, "tcpx-daemon")["restartPolicy"] == "Always"
+    networks = [found for found in fences("docs/tcpx.md") if found.get("kind") in ("Network", "GKENetworkParamSet")]
+    assert [found["apiVersion"] for found in networks] == ["networking.gke.io/v1"] * 2
+    (annotations,) = (f["metadata"]["annotations"] for f in fences("docs/tcpx.md") if "apiVersion" not in f)
+    assert len(json.loads(annotations["networking.gke.io/interfaces"])) == 5
+    assert len(yaml.safe_load(annotations["devices.gke.io/container.tcpx-daemon"])) == 10
+
+
+def test_the_daemon_of_the_snippets_is_that_of_the_chart(engines: Engines, checkout: Path) -> None:
+    words = Words(("-f", "chart/ci/a3-tcpx-values.yaml"), "my-pod", "chart", "default", str(checkout))
+    pod = engines.render(words).pod
+    ours, shown = container({"spec": pod}, "tcpx-daemon"), container(PODS[0], "tcpx-daemon")
+    assert {key: shown[key] for key in ("image", "command", "securityContext", "env")} == {
+        key: ours[key] for key in ("image", "command", "securityContext", "env")
+    }
+    assert paths(shown) == paths(ours)
+    assert container(PODS[1], "tcpx-daemon")["args"] == shown["command"]
+    assert paths(container(PODS[0], "workload")) == paths(container({"spec": pod}, "workload")) - {
+        "/etc/a4-agent/secret"
+    }
+
+
+def test_the_plain_sidecar_of_the_page_is_that_of_the_chart(engines: Engines, checkout: Path) -> None:
+    words = Words(("-f", "chart/ci/a3-tcpx-plain-sidecar-values.yaml"), "my-pod", "chart", "default", str(checkout))
+    pod = {"spec": engines.render(words).pod}
+    for name in ("workload", "tcpx-daemon"):
+        shown, ours = container(PODS[1], name)["command"], container(pod, name)["command"]
+        assert [line.strip() for line in ours[:4]] == [line.strip() for line in shown]
+
+
+def paths(one: Object) -> set[str]:
+    return {mount["mountPath"] for mount in one["volumeMounts"]}
+
+
+def sidecar(directory: Path, daemon: list[str], workload: list[str]) -> list[subprocess.Popen[str]]:
+    """The scripts of the plain sidecar with other programs in them, each as a container of its own."""
+    both = []
+    for name, program in (("tcpx-daemon", daemon), ("workload", workload)):
+        shell = container(PODS[1], name)["command"]
+        words = [word.replace("/run/workload", str(directory)) for word in shell]
+        both.append(subprocess.Popen([*words, *program], text=True))
+    return both
+
+
+UNTIL_ENDED = ["tail", "-f", "/dev/null"]
+
+
+@pytest.mark.parametrize("workload", [["true"], ["sh", "-c", "kill -9 $$"], ["sh", "-c", "exit 3"]], ids=" ".join)
+def test_the_plain_sidecar_ends_with_the_job(tmp_path: Path, workload: list[str]) -> None:
+    daemon, other = sidecar(tmp_path, UNTIL_ENDED, workload)
+    other.wait(60)
+    assert daemon.wait(60) == 0
+
+
+def test_the_plain_sidecar_tells_when_its_daemon_fails(tmp_path: Path) -> None:
+    daemon, workload = sidecar(tmp_path, ["sh", "-c", "exit 7"], UNTIL_ENDED)
+    assert daemon.wait(60) == 7
+    workload.kill()
+    workload.wait()
+
+
+def test_the_table_of_tcpx_is_the_profile() -> None:
+    rows = dict(re.findall(r"^\| `([A-Z_0-9]+)` \| `([^`]+)` \|$", (ROOT / "docs/tcpx.md").read_text(), re.MULTILINE))
+    assert rows == shell_lines("a3-tcpx")
+
+
+def shell_lines(profile: str) -> dict[str, str]:
+    """What `a4-agent env --profile` gives to a shell."""
+    program = [str(Path(sys.executable).with_name("a4-agent")), "env", "--profile", profile, "--shell"]
+    text = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return {name: shlex.split(value)[0] for name, value in re.findall(r"^export (\w+)=(.*)$", text, re.MULTILINE)}

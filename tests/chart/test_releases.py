@@ -1,0 +1,168 @@
+"""Install, upgrade, `helm test` and uninstall with both clients, against an API server (see api.py for what it is)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from tests.chart.helm import ENGINES, IMAGE, Engines, Helm3, HelmRefused, Words, sets
+from tests.chart.objects import Store
+
+FLAGS = sets(f"workload.image={IMAGE}", "volumes.nfs.ip=10.0.0.2", "task_script=echo", "workload.env.HF_TOKEN=canary")
+ALL = {
+    "ConfigMap/demo-scripts",
+    "JobSet/demo",
+    "PersistentVolume/team-a-demo-nfs",
+    "PersistentVolumeClaim/demo-nfs",
+    "Secret/demo-env",
+    "Secret/demo-job-secret",
+}
+
+
+class Client(Protocol):
+    def install(self, words: Words) -> None: ...
+    def upgrade(self, words: Words) -> None: ...
+    def test(self, words: Words) -> None: ...
+    def uninstall(self, words: Words) -> None: ...
+
+
+class CommandLine:
+    """Helm 3."""
+
+    def __init__(self, helm3: Helm3, kubeconfig: Path) -> None:
+        self._helm = Helm3(helm3.home, kubeconfig)
+
+    def install(self, words: Words) -> None:
+        self._helm.done("install", *words.flags, "-n", words.namespace, words.release, words.chart)
+
+    def upgrade(self, words: Words) -> None:
+        self._helm.done("upgrade", *words.flags, "-n", words.namespace, words.release, words.chart)
+
+    def test(self, words: Words) -> None:
+        self._helm.done("test", "-n", words.namespace, words.release, "--timeout", "100s")
+
+    def uninstall(self, words: Words) -> None:
+        self._helm.done("uninstall", "-n", words.namespace, words.release)
+
+
+class Sdk:
+    """Helm 4."""
+
+    def __init__(self, engines: Engines, kubeconfig: Path) -> None:
+        self._helm3, self._helm4, self._kubeconfig = engines.helm3, engines.helm4, str(kubeconfig)
+
+    def _ask(self, do: str, words: Words, *more: Any) -> None:
+        self._helm4.ask(do, self._kubeconfig, words.namespace, *more)
+
+    def install(self, words: Words) -> None:
+        self._ask("install", words, words.chart, words.release, self._helm3.values(words))
+
+    def upgrade(self, words: Words) -> None:
+        self._ask("upgrade", words, words.chart, words.release, self._helm3.values(words))
+
+    def test(self, words: Words) -> None:
+        self._ask("test", words, words.release)
+
+    def uninstall(self, words: Words) -> None:
+        self._ask("uninstall", words, words.release)
+
+
+@pytest.fixture(params=ENGINES)
+def client(request: pytest.FixtureRequest, engines: Engines, cluster: tuple[Store, Path]) -> Client:
+    return CommandLine(engines.helm3, cluster[1]) if request.param == "helm3" else Sdk(engines, cluster[1])
+
+
+@pytest.fixture
+def store(cluster: tuple[Store, Path]) -> Store:
+    return cluster[0]
+
+
+def release(*settings: str, name: str = "demo") -> Words:
+    return Words((*FLAGS, *sets(*settings)), name, namespace="team-a")
+
+
+def job_secret(store: Store, name: str = "demo") -> str:
+    text: str = store.object("Secret", f"{name}-job-secret")["data"]["job-secret"]
+    return text
+
+
+def test_install_makes_these_objects_and_uninstall_removes_them(client: Client, store: Store) -> None:
+    client.install(release())
+    assert store.names() == ALL
+    client.uninstall(release())
+    assert store.names(helms_own=True) == set()
+
+
+def test_an_upgrade_keeps_the_job_secret_and_changes_the_rest(client: Client, store: Store) -> None:
+    client.install(release())
+    before = job_secret(store)
+    client.upgrade(release("workload.env.HF_TOKEN=another", "task_script=echo again"))
+    assert job_secret(store) == before
+    assert store.object("ConfigMap", "demo-scripts")["data"] == {"task-script.sh": "echo again"}
+    assert store.names() == ALL
+
+
+def test_a_second_release_lives_beside_the_first(client: Client, store: Store) -> None:
+    client.install(release())
+    client.install(release(name="other"))
+    assert store.names() == ALL | {name.replace("demo", "other") for name in ALL}
+    assert job_secret(store) != job_secret(store, "other")
+    client.uninstall(release(name="other"))
+    assert store.names() == ALL
+
+
+def test_an_existing_secret_is_left_alone(client: Client, store: Store) -> None:
+    client.install(release("secret.name=mine"))
+    assert store.names() == ALL - {"Secret/demo-job-secret"}
+
+
+def test_refused_values_leave_nothing_behind(client: Client, store: Store) -> None:
+    with pytest.raises(HelmRefused):
+        client.install(release("workload.gpus=12"))
+    assert store.names(helms_own=True) == set()
+
+
+def test_helm_test_is_good_when_its_job_completes(client: Client, store: Store) -> None:
+    client.install(release())
+    client.test(release())
+    happened = [(what, f"{place.kind}/{place.name}") for what, place, _ in store.events]
+    service, job = (happened.index(("ADDED", name)) for name in ("Service/demo-test", "Job/demo-test-0"))
+    assert service < job, "pods look for each other at once"
+    assert ("DELETED", "Service/demo-test") not in happened[:job]
+    # Kubernetes removes the Job some time after its end; until then its pods' logs can be read.
+    assert store.names() == ALL | {"Job/demo-test-0"}
+
+
+def test_helm_test_fails_when_its_job_fails_and_can_be_tried_again(client: Client, store: Store) -> None:
+    client.install(release())
+    store.job_ends = "Failed"
+    with pytest.raises(HelmRefused, match=r"(?i)failed"):
+        client.test(release())
+    store.job_ends = "Complete"
+    client.test(release())
+
+
+def test_the_job_of_helm_test_forms_a_cluster_of_its_own(engines: Engines) -> None:
+    rendered = engines.with_values("--set", "workload.gpus=16")
+    job = rendered.one("Job", "-test-0")["spec"]
+    pod = job["template"]["spec"]
+    env = {entry["name"]: entry.get("value") for entry in pod["containers"][0]["env"]}
+    name = rendered.one("Job", "-test-0")["metadata"]["name"]
+    assert f"{env['HOSTNAME_PREFIX']}0" == name, "the pods of an Indexed Job are <its name>-<index>"
+    assert (job["completions"], job["parallelism"], env["NNODES"]) == (2, 2, "2")
+    assert pod["subdomain"] == rendered.one("Service", "-test")["metadata"]["name"] == "demo-test"
+    assert env["DOMAIN_NAME"] == "demo-test.team-a.svc.cluster.local"
+    assert env["A4_SSH_PORT"] == "2223"
+    assert "nvidia.com/gpu" not in str([container.get("resources") for container in pod["containers"]])
+
+
+def test_the_service_of_helm_test_finds_its_pods_before_they_are_ready(engines: Engines) -> None:
+    rendered = engines.with_values()
+    service = rendered.one("Service", "-test")["spec"]
+    labels = rendered.one("Job", "-test-0")["spec"]["template"]["metadata"]["labels"]
+    by_controller = {"batch.kubernetes.io/job-name": "demo-test-0", "job-name": "demo-test-0"}
+    assert service["selector"].items() <= {**labels, **by_controller}.items()
+    assert service["selector"], "not every pod of the namespace"
+    assert (service["publishNotReadyAddresses"], service["clusterIP"]) == (True, "None")

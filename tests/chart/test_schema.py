@@ -1,0 +1,451 @@
+"""values.schema.json says what values.yaml says, and refuses in words that help, in Helm 3 and in Helm 4.
+
+The schema is tried on a chart of its own, without templates: what those refuse is theirs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from tests.chart.helm import CHART, ENGINES, ROOT, Engines, HelmRefused, Words
+
+EXAMPLES = sorted(CHART.glob("ci/*-values.yaml"))
+OLD_FILES = sorted(Path(__file__).parent.glob("old/values/*.yaml"))
+
+Schema = dict[str, Any]
+Values = dict[str, Any]
+# What an engine says about values; nothing if it takes them.
+Judge = Callable[[Values], str]
+
+SCHEMA: Schema = json.loads((CHART / "values.schema.json").read_text())
+DEFAULTS: Values = yaml.safe_load((CHART / "values.yaml").read_text())
+
+# Keys of old values files that nothing uses, and the one that every chart has.
+LEGACY = {
+    "workload.configFile",
+    "workload.configPath",
+    "workload.workflow",
+    "workload.defaultArguments[]",
+    "workload.arguments[]",
+    "network.subnetworks[]",
+}
+OF_HELM = {"global"}
+OF_KUBERNETES = {"workload.resources.requests", "workload.resources.limits"}
+
+# Whatever combines schemas is told by the engines in a way that nobody can use.
+KEYWORDS = {
+    "$schema",
+    "title",
+    "description",
+    "type",
+    "enum",
+    "pattern",
+    "minimum",
+    "maximum",
+    "properties",
+    "patternProperties",
+    "additionalProperties",
+    "required",
+    "items",
+}
+
+
+# -- the schema as a tree ----------------------------------------------------------------------------------------------
+
+
+def below(schema: Schema) -> Iterator[tuple[str, Schema]]:
+    """The schemas inside one, each with the path to it; [] is an item of a list, * a key of a map."""
+    yield from schema.get("properties", {}).items()
+    inner = [("*", one) for one in schema.get("patternProperties", {}).values()]
+    inner += [("*", schema["additionalProperties"])] if isinstance(schema.get("additionalProperties"), dict) else []
+    inner += [("[]", schema["items"])] if "items" in schema else []
+    yield from inner
+
+
+def walk(schema: Schema, path: str = "") -> Iterator[tuple[str, Schema]]:
+    yield path, schema
+    for key, inner in below(schema):
+        yield from walk(inner, f"{path}.{key}".lstrip("."))
+
+
+def keys_of(schema: Schema, path: str = "") -> set[str]:
+    """Paths of all keys of maps that the chart knows."""
+    found = set()
+    for key, inner in schema.get("properties", {}).items():
+        here = f"{path}.{key}".lstrip(".")
+        found |= {here} | keys_of(inner, here)
+    return found
+
+
+def keys_in(values: Values, schema: Schema, path: str = "") -> set[str]:
+    """Paths of the keys that values.yaml names; free maps end the search."""
+    found = set()
+    for key, value in values.items():
+        here = f"{path}.{key}".lstrip(".")
+        inner = schema.get("properties", {}).get(key, {})
+        found.add(here)
+        if isinstance(value, dict) and "properties" in inner:
+            found |= keys_in(value, inner, here)
+    return found
+
+
+def at(path: str, value: Any) -> Values:
+    """The values that have `value` at a path of the schema, and nothing else."""
+    for key in reversed(path.split(".")):
+        value = [value] if key == "[]" else {"NAME" if key == "*" else key: value}
+    return dict(value)
+
+
+def emptied(values: Values) -> Values:
+    """The same keys, all of them null."""
+    return {key: emptied(value) if isinstance(value, dict) and value else None for key, value in values.items()}
+
+
+NODES = dict(walk(SCHEMA))
+ENUMS = {path: node["enum"] for path, node in NODES.items() if "enum" in node}
+KNOWN_MAPS = {path for path, node in NODES.items() if "properties" in node}
+
+
+# -- the engines -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def bare_chart(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    bare = tmp_path_factory.mktemp("schema") / "chart"
+    (bare / "templates").mkdir(parents=True)
+    (bare / "templates" / "NOTES.txt").write_text("nothing\n")
+    for name in ("Chart.yaml", "values.yaml", "values.schema.json"):
+        shutil.copy(CHART / name, bare)
+    return bare
+
+
+def helm3(engines: Engines, chart: Path, *flags: str) -> str:
+    return engines.helm3.run("template", "release", str(chart), *flags).stderr
+
+
+def helm4(engines: Engines, chart: Path, values: Values) -> str:
+    try:
+        engines.helm4.ask("render", str(chart), values, "release", "default")
+    except HelmRefused as refused:
+        return str(refused)
+    return ""
+
+
+@pytest.fixture(params=ENGINES)
+def judge(request: pytest.FixtureRequest, engines: Engines, bare_chart: Path, tmp_path: Path) -> Judge:
+    def by_file(values: Values) -> str:
+        (tmp_path / "values.json").write_text(json.dumps(values))
+        return helm3(engines, bare_chart, "-f", str(tmp_path / "values.json"))
+
+    return by_file if request.param == "helm3" else lambda values: helm4(engines, bare_chart, values)
+
+
+def place(message: str) -> str:
+    """A message with its paths in one way: Helm 3 writes workload.envs.1, Helm 4 '/workload/envs/1'."""
+    return re.sub(r"'/([^' ]*)'", lambda found: found.group(1).replace("/", "."), message)
+
+
+# -- schema and values.yaml --------------------------------------------------------------------------------------------
+
+
+def test_the_schema_is_one_of_draft_7() -> None:
+    jsonschema.Draft7Validator.check_schema(SCHEMA)
+
+
+def test_every_key_of_the_values_is_in_the_schema_and_the_other_way_round() -> None:
+    assert keys_in(DEFAULTS, SCHEMA) | LEGACY | OF_HELM | OF_KUBERNETES == keys_of(SCHEMA)
+
+
+@pytest.mark.parametrize("path", sorted(path for path, node in NODES.items() if not path.endswith(("*", "[]"))))
+def test_every_key_has_a_description(path: str) -> None:
+    assert NODES[path]["description"].endswith((".", "task_script=my.sh"))
+
+
+@pytest.mark.parametrize("path", sorted(KNOWN_MAPS))
+def test_maps_that_the_chart_knows_are_closed(path: str) -> None:
+    assert NODES[path]["additionalProperties"] is False
+
+
+@pytest.mark.parametrize("path", sorted(set(NODES) - {""} - LEGACY - OF_HELM))
+def test_null_is_not_set_everywhere(path: str) -> None:
+    node = NODES[path]
+    assert "null" in node["type"]
+    assert None in node.get("enum", [None])
+
+
+def test_nothing_in_the_schema_makes_messages_that_nobody_understands() -> None:
+    assert {keyword for node in NODES.values() for keyword in node} <= KEYWORDS
+
+
+def test_the_defaults_are_valid(judge: Judge) -> None:
+    assert judge({}) == judge(DEFAULTS) == ""
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", sorted(ENUMS))
+def test_a_wrong_word_is_refused_and_the_right_ones_are_named(path: str, judge: Judge) -> None:
+    said = place(judge(at(path, "wrong-word")))
+    assert path.replace("[]", "0") in said
+    for word in ENUMS[path]:
+        if isinstance(word, str):
+            assert f'"{word}"' in said or f"'{word}'" in said
+        elif word is not None:
+            assert json.dumps(word) in said
+
+
+@pytest.mark.parametrize("path", sorted(KNOWN_MAPS))
+def test_an_unknown_key_is_refused_and_named(path: str, judge: Judge) -> None:
+    said = place(judge(at(f"{path}.wrongKey".lstrip("."), 1)))
+    assert "wrongKey" in said
+    assert path.replace("[]", "0").replace("*", "NAME") in said
+
+
+BAD: dict[str, tuple[Values, str]] = {
+    "a word where a number belongs": ({"workload": {"gpus": "many"}}, "workload.gpus"),
+    "no GPUs": ({"workload": {"gpus": 0}}, "workload.gpus"),
+    "half a GPU": ({"workload": {"gpus": 8.5}}, "workload.gpus"),
+    "an image with a space": ({"workload": {"image": "repo/image 25.12"}}, "workload.image"),
+    "a placeholder left in": ({"workload": {"image": "<YOUR_REPO>/image:25.12"}}, "workload.image"),
+    "one argument that is no list": ({"workload": {"arguments": "--steps 20"}}, "workload.arguments"),
+    "a variable with a space in its name": ({"workload": {"env": {"MY NAME": "x"}}}, "MY NAME"),
+    "a variable with parts": ({"workload": {"env": {"NAME": {"value": "x"}}}}, "workload.env.NAME"),
+    "a list of variables under env": ({"workload": {"env": [{"name": "A", "value": "b"}]}}, "workload.env"),
+    "a map of variables under envs": ({"workload": {"envs": {"A": "b"}}}, "workload.envs"),
+    "a variable of envs with a misspelt key": ({"workload": {"envs": [None, {"nmae": "A"}]}}, "workload.envs.1"),
+    "a Secret without a key": ({"workload": {"envFromSecrets": {"A": {"secret": "s"}}}}, "workload.envFromSecrets.A"),
+    "a Secret by its name alone": ({"workload": {"envFromSecrets": {"A": "s"}}}, "workload.envFromSecrets.A"),
+    "a restart after success": ({"workload": {"restartOn": [0]}}, "workload.restartOn.0"),
+    "a restart on a code that is none": ({"workload": {"restartOn": [75, 256]}}, "workload.restartOn.1"),
+    "the same as a string": ({"workload": {"restartOn": ["75", "256"]}}, "workload.restartOn.1"),
+    "a restart on a word": ({"workload": {"restartOn": ["all"]}}, "workload.restartOn.0"),
+    "one code that is no list": ({"workload": {"restartOn": 75}}, "workload.restartOn"),
+    "fewer restarts than none": ({"workload": {"max_workload_restarts": -1}}, "workload.max_workload_restarts"),
+    "no time to end": ({"workload": {"terminationGracePeriodSeconds": 0}}, "workload.terminationGracePeriodSeconds"),
+    "resources without requests or limits": ({"workload": {"resources": {"cpu": "200"}}}, "workload.resources"),
+    "a size in GB": ({"volumes": {"sharedMemory": "250GB"}}, "volumes.sharedMemory"),
+    "a relative directory": ({"volumes": {"ssdMountPath": "ssd"}}, "volumes.ssdMountPath"),
+    "the root directory": ({"volumes": {"nfs": {"mountPath": "/"}}}, "volumes.nfs.mountPath"),
+    "an address with the share": ({"volumes": {"nfs": {"ip": "10.0.0.2:/vol1"}}}, "volumes.nfs.ip"),
+    "a whole mountPoint of Lustre": ({"volumes": {"lustre": {"ip": "10.0.0.3@tcp:/lustrefs"}}}, "volumes.lustre.ip"),
+    "one bucket that is no list": ({"volumes": {"gcsMounts": {"bucketName": "b"}}}, "volumes.gcsMounts"),
+    "a bucket by its name alone": ({"volumes": {"gcsMounts": ["my-bucket"]}}, "volumes.gcsMounts.0"),
+    "a claim with capitals": ({"volumes": {"pvcMounts": [{"claimName": "MyClaim"}]}}, "volumes.pvcMounts.0.claimName"),
+    "a queue with a placeholder": ({"queue": "<KUEUE_NAME>"}, "queue"),
+    "no time at all": ({"dwsSettings": {"maxRunDurationSeconds": 0}}, "dwsSettings.maxRunDurationSeconds"),
+    "a time with a unit": ({"dwsSettings": {"maxRunDurationSeconds": "1h"}}, "dwsSettings.maxRunDurationSeconds"),
+    "a port that is none": ({"network": {"sshPort": 70000}}, "network.sshPort"),
+    "the last port, which leaves none to the test": ({"network": {"sshPort": 65535}}, "network.sshPort"),
+    "a port with a word": ({"network": {"masterPort": "6002/tcp"}}, "network.masterPort"),
+    "one node that is no list": ({"targetNodes": "my-node"}, "targetNodes"),
+    "Secrets for images as Kubernetes has them": ({"imagePullSecrets": [{"name": "s"}]}, "imagePullSecrets.0"),
+    "a toleration by its key alone": ({"tolerations": ["nvidia.com/gpu"]}, "tolerations.0"),
+    "a script as a list": ({"task_script": ["echo"]}, "task_script"),
+    "old keys in new places": ({"gpus": 16}, "gpus"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_cannot_be_is_refused_with_its_path(case: str, judge: Judge) -> None:
+    values, path = BAD[case]
+    assert path in place(judge(values))
+
+
+def test_everything_that_is_wrong_is_said_at_once(judge: Judge) -> None:
+    said = place(judge({"queu": "a4", "workload": {"run": "ncl", "gpus": -8}, "network": {"profile": "a4"}}))
+    assert all(what in said for what in ("queu", "workload.run", "workload.gpus", "network.profile"))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"workload": {"env": {"HF_TOKEN": ["hf_secret"]}}},
+        {"workload": {"env": {"MY TOKEN": "hf_secret"}}},
+        {"workload": {"envs": [{"name": "HF_TOKEN", "value": {"is": "hf_secret"}}]}},
+        {"workload": {"envs": [{"name": "HF_TOKEN", "valu": "hf_secret"}]}},
+    ],
+)
+def test_a_refusal_does_not_tell_secrets(values: Values, judge: Judge) -> None:
+    said = judge(values)
+    assert said
+    assert "hf_secret" not in said
+
+
+# -- what is taken -----------------------------------------------------------------------------------------------------
+
+GOOD: dict[str, Values] = {
+    "the file that users of the old unified testbed filled in, where it is not used": {
+        "queue": None,
+        "volumes": {
+            "nfs": {"enabled": False, "ip": "<YOUR_FILESTORE_IP>", "region": "<YOUR_ZONE>", "mountPath": "/mnt/nfs"},
+            "lustre": {"enabled": False, "ip": "<YOUR_LUSTRE_IP>", "projectId": "<YOUR_PROJECT_ID>"},
+            "pvcMounts": [],
+        },
+        "workload": {
+            "configFile": "",
+            "configPath": "/workload/configs",
+            "workflow": {"enabled": False, "skipCloneRepo": False, "skipTraining": False},
+            "sleepInfinity": True,
+        },
+    },
+    "numbers as strings": {
+        "workload": {
+            "gpus": "16",
+            "max_workload_restarts": "3",
+            "restartOn": ["75", "any"],
+            "terminationGracePeriodSeconds": "60",
+            "ttlSecondsAfterFinished": "0",
+        },
+        "dwsSettings": {"maxRunDurationSeconds": "3600"},
+        "network": {"sshPort": "222", "masterPort": "6002"},
+    },
+    "strings as numbers": {
+        "queue": 4,
+        "network": {"gibVersion": 1.1, "subnetworks": [1]},
+        "volumes": {
+            "nfs": {"volume": 1, "instance": 2, "storage": 1024, "mountOptions": [3]},
+            "lustre": {"projectId": 123456, "instanceName": 123, "filesystem": 1},
+            "gcsMounts": [{"bucketName": 123456, "mountOptions": 1}],
+            "pvcMounts": [{"claimName": 1, "mountPath": "/data"}],
+            "gcsSidecar": {"cpuLimit": 4, "memoryLimit": 0},
+        },
+        "targetNodes": [1],
+        "imagePullSecrets": [1],
+    },
+    "booleans as strings": {
+        "network": {"hostNetwork": "false", "tcpx": {"enabled": "true", "nativeSidecar": "false"}},
+        "volumes": {"gcsVolumes": "true", "psVolumes": "false", "nfs": {"enabled": "false"}},
+        "workload": {"sleepInfinity": "false"},
+    },
+    "variables of every kind": {
+        "workload": {
+            "env": {"A": "b", "B": 1, "C": 1.5, "D": True, "E": None, "F": ""},
+            "envs": [{"name": "A", "value": 1}, {"name": "B", "value": False}, {"value": None}],
+            "arguments": ["-b", 1, True, None],
+        },
+        "nodeSelector": {"a/b": True, "c": 1, "d": None},
+        "podLabels": {"a": 1},
+        "podAnnotations": {"a": True},
+    },
+    "holes": {
+        "workload": {
+            "arguments": [None, "x"],
+            "defaultArguments": [None],
+            "envs": [None, {"value": "false"}],
+            "restartOn": [None, 75],
+        },
+        "volumes": {
+            "gcsMounts": [None, {"bucketName": "b"}],
+            "pvcMounts": [None],
+            "nfs": {"mountOptions": [None, "hard"]},
+            "extra": [None],
+            "extraMounts": [None],
+        },
+        "network": {"subnetworks": [None, "x"], "ncclSettings": [None, {"value": "INFO"}]},
+        "targetNodes": [None, "a"],
+        "avoidNodes": [None],
+        "tolerations": [None],
+        "imagePullSecrets": [None],
+    },
+    "Kubernetes' own": {
+        "workload": {
+            "resources": {"requests": {"cpu": 200, "memory": "3000Gi"}, "limits": {"example.com/nic": 8}},
+            "envs": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}}],
+        },
+        "tolerations": [{"key": "a", "operator": "Exists"}],
+        "volumes": {
+            "extra": [{"name": "v", "emptyDir": {"sizeLimit": "1Gi"}}],
+            "extraMounts": [{"name": "v", "mountPath": "/v"}],
+        },
+    },
+    "a chart that has this one as a part": {"global": {"registry": "example.com"}},
+    "every key without a value": dict.fromkeys(DEFAULTS),
+}
+
+
+@pytest.mark.parametrize("case", GOOD)
+def test_odd_but_meant_values_are_taken(case: str, judge: Judge) -> None:
+    assert judge(GOOD[case]) == ""
+
+
+@pytest.mark.parametrize("file", OLD_FILES, ids=lambda file: file.stem)
+def test_old_values_files_are_taken(file: Path, judge: Judge) -> None:
+    assert judge(yaml.safe_load(file.read_text())) == ""
+
+
+def test_every_key_can_be_null(judge: Judge) -> None:
+    assert judge(emptied(DEFAULTS)) == ""
+
+
+SET = [
+    "workload.gpus=16",
+    "workload.envs[1].value=false",
+    "workload.envs[10].name=TRAINING_MODE,workload.envs[10].value=sft",
+    "workload.envs[3].name=RUN_DEEPEP_TEST,workload.envs[3].value=true",
+    "volumes.gcsMounts[0].bucketName=my-bucket",
+    "volumes.nfs.enabled=true,volumes.nfs.ip=10.0.0.2",
+    "volumes.nfs.region=us-central1-a,volumes.nfs.instance=7,volumes.nfs.volume=vol1,volumes.nfs.storage=1024Gi",
+    "volumes.lustre.ip=10.0.0.3,volumes.lustre.filesystem=lustrefs,volumes.lustre.projectId=123456789012",
+    "queue=a4,tasSettings.topologyRequest=null",
+    "workload.restartOn={75,any},targetNodes={node-1,node-2}",
+    "network.gibVersion=,network.hostNetwork=false",
+    "workload.sleepInfinity=false,workload.env.STEPS=20,workload.env.DEBUG=true",
+]
+
+
+@pytest.mark.parametrize("line", SET)
+def test_what_people_set_on_the_command_line_is_taken(line: str, engines: Engines, bare_chart: Path) -> None:
+    assert helm3(engines, bare_chart, "--set", line) == ""
+    assert helm4(engines, bare_chart, engines.helm3.values(Words(("--set", line)))) == ""
+
+
+# -- the examples ------------------------------------------------------------------------------------------------------
+
+FUTURE_IMAGES = {"unified-testbed-pytorch:25.12", "nemo-deepep:25.11", "pai_megatron_patch_a4:25.04"}
+
+
+def name_of(example: Path) -> str:
+    return example.name.removesuffix("-values.yaml")
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=name_of)
+def test_examples_are_valid(example: Path, judge: Judge) -> None:
+    assert judge(yaml.safe_load(example.read_text())) == ""
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=name_of)
+def test_examples_say_what_they_are_and_how_to_install_them(example: Path) -> None:
+    head = example.read_text().split("\n\n")[0].splitlines()
+    assert all(line.startswith("#") for line in head)
+    assert head[-1] == f"#     helm install my-{name_of(example)} chart -f {example.relative_to(ROOT)}"
+    assert len(head) > 2
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=name_of)
+def test_examples_name_images_that_there_will_be(example: Path) -> None:
+    image = yaml.safe_load(example.read_text())["workload"]["image"]
+    registry, _, name = image.rpartition("/")
+    assert registry == "us-docker.pkg.dev/my-project/my-repo"
+    assert name in FUTURE_IMAGES
+
+
+def test_every_workload_and_every_choice_has_an_example() -> None:
+    examples = [yaml.safe_load(example.read_text()) for example in EXAMPLES]
+
+    def chosen(section: str, key: str) -> set[Any]:
+        return {(example.get(section) or {}).get(key) for example in examples} - {None}
+
+    assert chosen("workload", "run") == set(ENUMS["workload.run"]) - {"", None, "none", "script"}
+    assert chosen("tasSettings", "mode") == set(ENUMS["tasSettings.mode"]) - {"", None}
+    assert chosen("tasSettings", "level") == set(ENUMS["tasSettings.level"]) - {"", None}
+    assert len(examples) >= 28

@@ -1,0 +1,194 @@
+"""The `helm install` lines of the old guides, as typed, mean what they meant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from tests.chart import seeds
+from tests.chart.cases import REFUSED
+from tests.chart.helm import ENGINES, Engines, HelmRefused, Rendered, Words
+
+DROP_THE_FLAG = "the agent does this now; drop the flag"
+
+
+@dataclass(frozen=True)
+class Meant:
+    """By a line with our values file; what differs with the old one stands in OLD."""
+
+    release: str
+    pods: int = 4
+    sleeps: bool = False
+    launcher: bool = False
+    """It brings a bootstrap script, which is ignored."""
+    script: str = ""
+    """Where the script that is run is mounted."""
+    content: str = ""
+    queue: str = ""
+    workspace: str = ""
+    training: str = ""
+    driver: str = ""
+    """Of the file system: nfs for plain NFS, or a CSI driver."""
+    bucket: str = "my.bucket_1"
+    image: str = "registry.example/testbed:1"
+
+
+TASK, PAI = "/workload/task/task-script.sh", "/workload/scripts/pai-training-script.sh"
+FILESTORE, LUSTRE = "filestore.csi.storage.gke.io", "lustre.csi.storage.gke.io"
+PAI_IMAGE = "dsw-registry.cn-wulanchabu.cr.aliyuncs.com/pai/pai-megatron-patch:25.04"
+MEANT = {
+    "s000-testbed": Meant("alice-testbed", sleeps=True, launcher=True),
+    "s001-testbed": Meant("alice-testbed", sleeps=True, launcher=True),
+    "s001-nccl": Meant("alice-nccl-test", script=TASK, content="all_reduce_perf"),
+    "s001-ddp": Meant("alice-ddp-test", script=TASK, content="torchrun --nnodes"),
+    "s001-qwen3": Meant("alice-qwen3-training", script=TASK, content="qwen3.sh", workspace="/mnt", driver="nfs"),
+    "s001-qwen3-next": Meant(
+        "alice-qwen3-next-training", script=TASK, content="qwen3-next.sh", workspace="/mnt", driver="nfs"
+    ),
+    "s001-sft": Meant(
+        "alice-qwen3-next-sft", script=TASK, content="qwen3-next.sh", workspace="/mnt", driver="nfs", training="sft"
+    ),
+    "s001-lustre": Meant(
+        "alice-qwen3-lustre", script=TASK, content="qwen3-next.sh", workspace="/lustre", driver=LUSTRE, bucket=""
+    ),
+    "s002-deepep": Meant(
+        "alice-deepep", pods=2, sleeps=True, launcher=True, queue="a4", workspace="/mnt", driver=FILESTORE
+    ),
+    "s003-pai": Meant("alice-pai-megatron", launcher=True, script=PAI, content="qwen3.sh", queue="a4", image=PAI_IMAGE),
+}
+OLD = {
+    "s003-pai": Meant(
+        "alice-pai-megatron",
+        pods=2,
+        sleeps=True,
+        launcher=True,
+        script=PAI,
+        content="qwen3.sh",
+        queue="a4",
+        workspace="/mnt",
+        driver=FILESTORE,
+        image=PAI_IMAGE,
+    ),
+}
+"""Where the old values file says something that ours does not."""
+
+CASES = [(seed, values) for seed in MEANT for values in seeds.VALUES if (seed, values) not in REFUSED]
+by_line = pytest.mark.parametrize(("seed", "values"), CASES)
+by_engine = pytest.mark.parametrize("engine", ENGINES)
+
+
+@pytest.fixture
+def line(engines: Engines, words: Callable[[str], Words], seed: str, values: str, engine: str) -> Rendered:
+    return engines.render(words(f"{seed} {values}"), engine)
+
+
+@pytest.fixture
+def meant(seed: str, values: str) -> Meant:
+    return OLD.get(seed, MEANT[seed]) if values == "old values" else MEANT[seed]
+
+
+def test_every_line_has_its_meaning() -> None:
+    lines = {path.stem for path in (seeds.OLD / "lines").glob("*.sh")}
+    assert lines == set(MEANT) == set(seeds.SEEDS)
+
+
+@by_engine
+@by_line
+def test_pods_and_queue(line: Rendered, meant: Meant) -> None:
+    assert line.jobset["metadata"]["name"] == meant.release
+    assert (line.workload["image"], int(line.env["NNODES"])) == (meant.image, meant.pods)
+    assert line.workload["resources"]["limits"]["nvidia.com/gpu"] == 8
+    assert line.jobset["metadata"]["labels"].get("kueue.x-k8s.io/queue-name", "") == meant.queue
+
+
+@by_engine
+@by_line
+def test_what_runs_and_whether_the_cluster_stays(line: Rendered, meant: Meant) -> None:
+    scripts = [path for path in (TASK, PAI) if mounted_script(line, path)]
+    assert scripts == [meant.script] * bool(meant.script)
+    if meant.script:
+        assert meant.content in mounted_script(line, meant.script)
+    assert line.env["SLEEP_INFINITY"] == str(meant.sleeps).lower()
+    assert "A4_WORKLOAD" not in line.env
+
+
+def mounted_script(line: Rendered, path: str) -> str:
+    """What is found at a path in the pod."""
+    volume = line.mounts.get(str(Path(path).parent)) or line.mounts.get(path) or {}
+    if "configMap" not in volume:
+        return ""
+    (config,) = [found for found in line.kind("ConfigMap") if found["metadata"]["name"] == volume["configMap"]["name"]]
+    content: str = config["data"].get(Path(path).name, "")
+    return content
+
+
+@by_engine
+@by_line
+def test_a_bootstrap_script_is_ignored_and_named(line: Rendered, meant: Meant) -> None:
+    assert (DROP_THE_FLAG in line.notes) == meant.launcher
+    assert not any("StrictHostKeyChecking" in text for text in line.sources.values())
+
+
+@by_engine
+@by_line
+def test_the_file_system_and_the_workspace_on_it(line: Rendered, meant: Meant) -> None:
+    drivers = [volume["spec"].get("csi", {}).get("driver", "nfs") for volume in line.kind("PersistentVolume")]
+    assert drivers == [meant.driver] * bool(meant.driver)
+    assert [path for path, volume in line.mounts.items() if "persistentVolumeClaim" in volume] == (
+        [meant.workspace] * bool(meant.driver)
+    )
+    assert line.env.get("PAI_WORKSPACE_ROOT", "") == meant.workspace
+
+
+@by_engine
+@by_line
+def test_buckets(line: Rendered, meant: Meant, values: str) -> None:
+    sources = {path: volume["csi"]["volumeAttributes"] for path, volume in line.mounts.items() if "csi" in volume}
+    preset = {"/artifacts": "cloud-samples-data"} if values == "old values" else {}
+    wanted = {"/gcs": meant.bucket} if meant.bucket else {}
+    assert {path: attributes["bucketName"] for path, attributes in sources.items()} == wanted | preset
+
+
+@by_engine
+@by_line
+def test_variables_set_by_number(line: Rendered, meant: Meant) -> None:
+    assert line.env.get("TRAINING_MODE", "") == meant.training
+    assert ("TRAINING_MODE" in line.env.get("A4_USER_ENV", "").split()) == bool(meant.training)
+    assert "HF_TOKEN" not in line.env
+
+
+@by_engine
+@pytest.mark.parametrize(
+    ("case", "handle", "attributes"),
+    [
+        ("s002-deepep", "modeInstance/us-central1-b/my-filestore/share1", {"ip": "10.0.0.2", "volume": "share1"}),
+        ("s001-lustre", "my-project/us-central1-a/my-lustre", {"ip": "172.27.48.5", "filesystem": "lustrefs"}),
+    ],
+)
+def test_the_instance_of_the_line_is_the_one_that_is_mounted(
+    engines: Engines, words: Callable[[str], Words], engine: str, case: str, handle: str, attributes: dict[str, str]
+) -> None:
+    (volume,) = engines.render(words(f"{case} old values"), engine).kind("PersistentVolume")
+    assert volume["spec"]["csi"]["volumeHandle"] == handle
+    assert volume["spec"]["csi"]["volumeAttributes"] == attributes
+
+
+@by_engine
+def test_an_old_values_file_that_mounts_an_nfs_without_address_is_refused(
+    engines: Engines, tmp_path: Path, engine: str
+) -> None:
+    """As the old testbed's does until its reader has filled it in; the old chart's pods then never started."""
+    typed = seeds.words("s000-testbed", "old values", tmp_path)
+    with pytest.raises(HelmRefused, match=r"volumes\.nfs\.ip"):
+        engines.render(typed, engine)
+
+    def with_(setting: str) -> Rendered:
+        return engines.render(replace(typed, flags=(*typed.flags, "--set", setting)), engine)
+
+    assert "persistentVolumeClaim" in with_("volumes.nfs.ip=10.0.0.2").mounts["/mnt"]
+    without = with_("volumes.nfs.enabled=false")
+    assert "/mnt" not in without.mounts
+    assert "nfs-pvc" in without.notes
