@@ -48,5 +48,5 @@ format: ## put the code into the one style
 	@$(bin)/ruff format .
 
 clean: ## remove environments, caches and build output
-	rm -rf .venv .venv-* build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-* .helm build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find agent entrypoints tests -name __pycache__ -type d -exec rm -rf {} +

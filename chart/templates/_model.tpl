@@ -3,21 +3,26 @@
 {{- end -}}
 
 {{- define "a4.grace" -}}
-{{ include "a4.text" (.Values.workload | default dict).terminationGracePeriodSeconds | default "120" }}
+{{ include "a4.text" (.Values.workload | default dict).terminationGracePeriodSeconds | default "120" | atoi }}
 {{- end -}}
 
-{{- define "a4.sshPort" -}}
-{{ include "a4.text" (.Values.network | default dict).sshPort | default "2222" }}
+{{- define "a4.runDir" -}}
+{{ get (include "a4.variables" . | fromJson).values "A4_RUN_DIR" | default "/run/a4-agent" }}
 {{- end -}}
 
 {{- define "a4.jobSecret" -}}
 {{ (.Values.secret | default dict).name | default (printf "%s-job-secret" (include "a4.size" . | fromJson).name) }}
 {{- end -}}
 
-{{- /* Labels of every object. */}}
-{{- define "a4.labels" -}}
+{{- /* Labels of pods: no versions, for a JobSet's pods cannot be changed by an upgrade. */}}
+{{- define "a4.podLabels" -}}
 app.kubernetes.io/name: a4-agent
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
+{{- end -}}
+
+{{- /* Labels of every object. */}}
+{{- define "a4.labels" -}}
+{{ include "a4.podLabels" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
@@ -31,12 +36,34 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $problems := list -}}
 {{- if not $workload.image -}}
   {{- $problems = append $problems "workload.image is not set: name an image with a4-agent in it, such as REGISTRY/unified-testbed-pytorch:25.12" -}}
+{{- else if regexMatch "[\\s<>$\"]" $workload.image -}}
+  {{- $problems = append $problems (printf "workload.image=%s is no image: name one with a4-agent in it, such as REGISTRY/unified-testbed-pytorch:25.12" $workload.image) -}}
 {{- end -}}
 {{- if and (hasPrefix "pai-megatron" ($workload.run | default "")) (not (include "a4.workspace" . | fromJson).value) -}}
   {{- $problems = append $problems (printf "workload.run=%s keeps code, models and data on storage that all pods share, and there is none: set volumes.nfs.ip, volumes.lustre or volumes.pvcMounts" $workload.run) -}}
 {{- end -}}
-{{- $problems = concat $problems (include "a4.size" . | fromJson).problems $task.problems (include "a4.ownEnv" . | fromJson).problems $storage.problems (include "a4.network" . | fromJson).problems (include "a4.scheduling" . | fromJson).problems -}}
+{{- with (include "a4.arguments" . | fromJson).problem }}{{ $problems = append $problems . }}{{ end -}}
+{{- $problems = concat $problems (include "a4.size" . | fromJson).problems $task.problems (include "a4.variables" . | fromJson).problems $storage.problems (include "a4.network" . | fromJson).problems (include "a4.scheduling" . | fromJson).problems -}}
 {{- if $problems -}}
   {{- fail (printf "a4-agent: these values cannot be used:\n- %s" (join "\n- " $problems)) -}}
 {{- end -}}
+{{- end -}}
+
+{{- /* What of the values was ignored or understood in another way: {notes}, each a sentence without its full stop. */}}
+{{- define "a4.notes" -}}
+{{- $workload := .Values.workload -}}
+{{- $storage := include "a4.storage" . | fromJson -}}
+{{- $workspace := include "a4.workspace" . | fromJson -}}
+{{- $notes := concat (include "a4.task" . | fromJson).notes $storage.notes (include "a4.network" . | fromJson).notes (include "a4.scheduling" . | fromJson).notes | default list -}}
+{{- with $workspace.note }}{{ $notes = append $notes . }}{{ end -}}
+{{- if and .Values.pai_training_script (not $workspace.value) -}}
+  {{- $notes = append $notes "the scripts of Pai-Megatron keep code, models and data on storage that all pods share, and there is none: set volumes.nfs.ip, volumes.lustre or volumes.pvcMounts" -}}
+{{- end -}}
+{{- if and $workload.gcsSidecarImage (not $storage.buckets) -}}
+  {{- $notes = append $notes "workload.gcsSidecarImage does nothing without a bucket" -}}
+{{- end -}}
+{{- with $workload.configFile -}}
+  {{- $notes = append $notes (printf "workload.configFile=%s is not mounted any more: for a file of your own make a ConfigMap and set volumes.extra and volumes.extraMounts" .) -}}
+{{- end -}}
+{{- dict "notes" $notes | toJson -}}
 {{- end -}}

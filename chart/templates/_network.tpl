@@ -1,5 +1,5 @@
-{{- /* How pods reach each other and which fabric they get: {host, gib, tcpx, native, masterPort, annotations, problems,
-     notes}; `gib` is the installer's image, `native` says whether TCPX's daemon is a native sidecar. */}}
+{{- /* How pods reach each other and which fabric they get: {host, gib, tcpx, native, profile, sshPort, testPort, masterPort,
+     annotations, problems, notes}; `gib` is the installer's image, `native` says whether TCPX's daemon is a native sidecar. */}}
 {{- define "a4.network" -}}
 {{- $problems := list -}}
 {{- $notes := list -}}
@@ -9,24 +9,36 @@
 {{- $daemon := $network.tcpx | default dict -}}
 {{- $tcpx := include "a4.true" $daemon.enabled -}}
 {{- $native := ne (include "a4.text" $daemon.nativeSidecar) "false" -}}
+
 {{- $gib := "" -}}
 {{- if not $tcpx -}}
   {{- $gib = include "a4.text" $network.gibVersion -}}
   {{- if and $gib (not (contains "/" $gib)) -}}
     {{- $gib = printf "us-docker.pkg.dev/gce-ai-infra/gpudirect-gib/nccl-plugin-gib-diagnostic:%s" $gib -}}
   {{- end -}}
+  {{- if and $gib (not (regexMatch "(:[^/:]+|@.+)$" $gib)) }}{{ $gib = printf "%s:latest" $gib }}{{ end -}}
   {{- if hasSuffix ":latest" $gib -}}
     {{- $notes = append $notes "network.gibVersion is latest: two pods of one job can get two versions; name one, such as v1.1.1" -}}
   {{- end -}}
-{{- else if not $daemon.daemonImage -}}
-  {{- $problems = append $problems "network.tcpx.daemonImage is not set: name the daemon's image that belongs to the installer on the nodes" -}}
+{{- else -}}
+  {{- if not $daemon.daemonImage -}}
+    {{- $problems = append $problems "network.tcpx.daemonImage is not set: name the daemon's image that belongs to the installer on the nodes" -}}
+  {{- end -}}
+  {{- if lt (include "a4.text" (.Values.workload | default dict).gpus | atoi) 8 -}}
+    {{- $problems = append $problems "GPUDirect-TCPX wants all 8 GPUs of each node: set workload.gpus to 8 or a multiple of 8" -}}
+  {{- end -}}
 {{- end -}}
-{{- if and $tcpx (lt (include "a4.text" (.Values.workload | default dict).gpus | int) 8) -}}
-  {{- $problems = append $problems "GPUDirect-TCPX wants all 8 GPUs of each node: set workload.gpus to 8 or a multiple of 8" -}}
+
+{{- $sshPort := include "a4.text" $network.sshPort | default "2222" | atoi -}}
+{{- $masterPort := include "a4.text" $network.masterPort | default "6002" | atoi -}}
+{{- $testPort := add1 $sshPort | int -}}
+{{- if has $masterPort (list $sshPort $testPort) -}}
+  {{- $problems = append $problems (printf "network.masterPort=%d is taken: %d is the port of sshd, %d that of sshd in helm test; choose another" $masterPort $sshPort $testPort) -}}
 {{- end -}}
+
 {{- $names := list -}}
 {{- range (include "a4.items" ($network.subnetworks | default list) | fromJson).items -}}
-  {{- $names = append $names (include "a4.text" .item) -}}
+  {{- with include "a4.text" .item }}{{ $names = append $names . }}{{ end -}}
 {{- end -}}
 {{- if and $host $names -}}
   {{- $notes = append $notes "network.subnetworks are for hostNetwork: false and do nothing here" -}}
@@ -50,5 +62,5 @@
     {{- $_ := set $annotations "devices.gke.io/container.tcpx-daemon" ($devices | toYaml) -}}
   {{- end -}}
 {{- end -}}
-{{- dict "host" $host "gib" $gib "tcpx" $tcpx "native" $native "masterPort" (include "a4.text" $network.masterPort | default "6002") "annotations" $annotations "problems" $problems "notes" $notes | toJson -}}
+{{- dict "host" $host "gib" $gib "tcpx" $tcpx "native" $native "profile" ($network.profile | default "auto") "sshPort" $sshPort "testPort" $testPort "masterPort" $masterPort "annotations" $annotations "problems" $problems "notes" $notes | toJson -}}
 {{- end -}}

@@ -3,7 +3,7 @@
 set -eu
 end() { echo "gIB installer: $*" >&2; exit 1; }
 /scripts/container_entry.sh install --install-nccl || end "container_entry.sh has ended with $?"
-[ -d /var/lib/gib/lib64 ] || end "it has left no /var/lib/gib/lib64: is {{ . }} an installer of gIB?"
+[ -d /var/lib/gib/lib64 ] || end "it has left no /var/lib/gib/lib64: is this image an installer of gIB?"
 [ -e /var/lib/gib/scripts/set_nccl_env.sh ] || end "it has left no /var/lib/gib/scripts/set_nccl_env.sh, which says how NCCL is to be used"
 cp -R /var/lib/gib/. /target/usr/local/gib || end "/usr/local/gib cannot be filled"
 for name in scripts diagnostic; do
@@ -77,24 +77,13 @@ kill "$watch" 2>/dev/null
     {{- end }}
 {{- end -}}
 
-{{- /* All arguments of the workload, as a JSON list. */}}
-{{- define "a4.arguments" -}}
-{{- $workload := .Values.workload -}}
-{{- $words := list -}}
-{{- range concat ((include "a4.items" ($workload.defaultArguments | default list) | fromJson).items) ((include "a4.items" ($workload.arguments | default list) | fromJson).items) -}}
-  {{- $words = append $words (include "a4.text" .item) -}}
-{{- end -}}
-{{- if $words }}{{ $words = prepend $words "--" }}{{ end -}}
-{{- dict "words" $words | toJson -}}
-{{- end -}}
-
 {{- define "a4.workloadContainer" -}}
 {{- $size := include "a4.size" . | fromJson -}}
 {{- $task := include "a4.task" . | fromJson -}}
 {{- $storage := include "a4.storage" . | fromJson -}}
 {{- $network := include "a4.network" . | fromJson -}}
 {{- $plainSidecar := and $network.tcpx (not $network.native) -}}
-{{- $runDir := get (include "a4.ownEnv" . | fromJson).values "A4_RUN_DIR" | default "/run/a4-agent" -}}
+{{- $runDir := include "a4.runDir" . -}}
 - name: workload
   image: {{ .Values.workload.image | quote }}
   {{- with .Values.workload.imagePullPolicy }}
@@ -113,14 +102,14 @@ kill "$watch" 2>/dev/null
     - a4-agent
     - run
   {{- with (include "a4.arguments" . | fromJson).words }}
-  args: {{- toYaml . | nindent 4 }}
+  args: {{- toYaml (prepend . "--") | nindent 4 }}
   {{- end }}
   env: {{- include "a4.env" . | nindent 4 }}
   ports:
     {{- if gt (int $size.nodes) 1 }}
-    - {name: ssh, containerPort: {{ include "a4.sshPort" . }}}
+    - {name: ssh, containerPort: {{ int $network.sshPort }}}
     {{- end }}
-    - {name: rendezvous, containerPort: {{ $network.masterPort }}}
+    - {name: rendezvous, containerPort: {{ int $network.masterPort }}}
   securityContext:
     {{- if $network.host }}
     privileged: true
@@ -129,12 +118,12 @@ kill "$watch" 2>/dev/null
     {{- end }}
   resources: {{- include "a4.resources" . | nindent 4 }}
   startupProbe:
-    exec: {command: [test, -e, {{ $runDir }}/alive]}
+    exec: {command: [test, -e, {{ printf "%s/alive" $runDir | quote }}]}
     periodSeconds: 2
     failureThreshold: 150
   livenessProbe:
     # The agent's main loop touches the file every 5 s.
-    exec: {command: [sh, -c, test $(( $(date +%s) - $(stat -c %Y {{ $runDir }}/alive) )) -lt 120]}
+    exec: {command: [sh, -c, {{ printf "test $(( $(date +%%s) - $(stat -c %%Y %s/alive) )) -lt 120" $runDir | quote }}]}
     periodSeconds: 30
     timeoutSeconds: 20
     failureThreshold: 3
@@ -165,20 +154,14 @@ kill "$watch" 2>/dev/null
     {{- end }}
 {{- end -}}
 
-{{- /* What the user asks for, and the GPUs. */}}
+{{- /* What the user asks for, and the GPUs, which are workload.gpus alone. */}}
 {{- define "a4.resources" -}}
 {{- $own := (include "a4.whole" (.Values.workload.resources | default dict) | fromJson).is -}}
-{{- $gpus := (include "a4.size" . | fromJson).gpusPerNode | int -}}
-{{- with $own.requests -}}
-requests: {{- toYaml . | nindent 2 }}
+{{- with include "a4.texts" (list (omit ($own.requests | default dict) "nvidia.com/gpu")) -}}
+requests: {{- . | nindent 2 }}
 {{ end -}}
-limits:
-  {{- range $name, $amount := $own.limits | default dict }}
-  {{- if ne $name "nvidia.com/gpu" }}
-  {{ $name | quote }}: {{ include "a4.text" $amount | quote }}
-  {{- end }}
-  {{- end }}
-  nvidia.com/gpu: {{ $gpus }}
+limits: {{- include "a4.texts" (list (omit ($own.limits | default dict) "nvidia.com/gpu")) | trim | nindent 2 }}
+  nvidia.com/gpu: {{ int (include "a4.size" . | fromJson).gpusPerNode }}
 {{- end -}}
 
 {{- define "a4.volumes" -}}
@@ -199,10 +182,10 @@ limits:
 {{- end }}
 {{- if $network.tcpx }}
 - {name: tcpx-socket, emptyDir: {}}
-- {name: tcpx-libraries, hostPath: {path: {{ .Values.network.tcpx.librariesPath | default "/home/kubernetes/bin/nvidia/lib64" }}}}
+- {name: tcpx-libraries, hostPath: {path: {{ .Values.network.tcpx.librariesPath | default "/home/kubernetes/bin/nvidia/lib64" | quote }}, type: Directory}}
 {{- if not $network.host }}
-- {name: host-sys, hostPath: {path: /sys}}
-- {name: host-proc-sys, hostPath: {path: /proc/sys}}
+- {name: host-sys, hostPath: {path: /sys, type: Directory}}
+- {name: host-proc-sys, hostPath: {path: /proc/sys, type: Directory}}
 {{- end }}
 {{- if not $network.native }}
 - {name: workload-alive, emptyDir: {}}

@@ -2,12 +2,14 @@
      where every code is. 0, which no failed container has, stands for none. */}}
 {{- define "a4.finalCodes" -}}
 {{- $codes := list -}}
-{{- range (include "a4.items" (.Values.workload.restartOn | default list) | fromJson).items -}}
-  {{- $codes = append $codes (include "a4.text" .item) -}}
+{{- $given := .Values.workload.restartOn -}}
+{{- if kindIs "invalid" $given }}{{ $given = list 75 143 }}{{ end -}}
+{{- range (include "a4.items" $given | fromJson).items -}}
+  {{- with include "a4.text" .item }}{{ $codes = append $codes . }}{{ end -}}
 {{- end -}}
 {{- if not (has "any" $codes) -}}
   {{- $sorted := list -}}
-  {{- range $codes }}{{ $sorted = append $sorted (printf "%03d" (int .)) }}{{ end -}}
+  {{- range $codes }}{{ $sorted = append $sorted (printf "%03d" (atoi .)) }}{{ end -}}
   {{- $numbers := list -}}
   {{- range $sorted | uniq | sortAlpha }}{{ $numbers = append $numbers (regexReplaceAll "^0+" . "") }}{{ end -}}
   [{{ default "0" (join ", " $numbers) }}]

@@ -1,8 +1,13 @@
-{{- /* Where pods may run and who admits them: {annotations, problems}. */}}
+{{- /* Where pods may run and who admits them: {annotations, jobAnnotations, problems, notes}, those of pods and of the JobSet. */}}
 {{- define "a4.scheduling" -}}
 {{- $problems := list -}}
+{{- $notes := list -}}
 {{- $annotations := dict -}}
+{{- $jobAnnotations := dict -}}
 {{- $queue := include "a4.text" .Values.queue -}}
+{{- if and (not $queue) (not (kindIs "invalid" .Values.queue)) -}}
+  {{- $notes = append $notes "queue is empty: the job starts without Kueue. If it came from a variable of your shell, that one is not set" -}}
+{{- end -}}
 {{- $tas := .Values.tasSettings | default dict -}}
 {{- $mode := $tas.mode | default "preferred" -}}
 {{- $kinds := list "kueue.x-k8s.io/podset-required-topology" "kueue.x-k8s.io/podset-preferred-topology" "kueue.x-k8s.io/podset-unconstrained-topology" -}}
@@ -21,24 +26,32 @@
   {{- $levels := dict "block" "cloud.google.com/gce-topology-block" "sub-block" "cloud.google.com/gce-topology-subblock" "host" "cloud.google.com/gce-topology-host" -}}
   {{- $request = dict (printf "kueue.x-k8s.io/podset-%s-topology" $mode) (get $levels ($tas.level | default "block")) -}}
 {{- end -}}
-{{- if and $queue (gt (include "a4.size" . | fromJson).nodes 1.0) (eq (get $request "kueue.x-k8s.io/podset-required-topology" | default "") "cloud.google.com/gce-topology-host") -}}
-  {{- $problems = append $problems "tasSettings asks for one host for all pods, and each pod takes a whole one: use level block or sub-block, or mode preferred" -}}
-{{- end -}}
 {{- $seconds := (.Values.dwsSettings | default dict).maxRunDurationSeconds -}}
 {{- if $queue -}}
+  {{- $theirs := false -}}
+  {{- range $key, $value := .Values.podAnnotations | default dict }}{{ if has $key $kinds }}{{ $theirs = true }}{{ end }}{{ end -}}
   {{- range $key, $value := $request -}}
-    {{- $_ := set $annotations $key (include "a4.text" $value) -}}
+    {{- if not $theirs }}{{ $_ := set $annotations $key (include "a4.text" $value) }}{{ end -}}
   {{- end -}}
   {{- with include "a4.text" $seconds -}}
-    {{- $_ := set $annotations "provreq.kueue.x-k8s.io/maxRunDurationSeconds" . -}}
+    {{- /* Kueue makes its ProvisioningRequest of the JobSet's own annotations. */}}
+    {{- $_ := set $jobAnnotations "provreq.kueue.x-k8s.io/maxRunDurationSeconds" . -}}
   {{- end -}}
 {{- else if $seconds -}}
   {{- $problems = append $problems "dwsSettings.maxRunDurationSeconds without a queue: DWS flex-start comes through Kueue; set queue to a LocalQueue that provisions" -}}
 {{- end -}}
-{{- if and (include "a4.nodes" .Values.targetNodes) (include "a4.nodes" .Values.avoidNodes) -}}
-  {{- $problems = append $problems "targetNodes and avoidNodes are both set: name either the nodes to use or those to keep off" -}}
+{{- $size := include "a4.size" . | fromJson -}}
+{{- $required := get (merge (dict) (.Values.podAnnotations | default dict) $annotations) "kueue.x-k8s.io/podset-required-topology" -}}
+{{- if and (gt (int $size.nodes) 1) (eq (toString $required) "cloud.google.com/gce-topology-host") -}}
+  {{- $problems = append $problems "all pods are asked to be on one host, and each pod takes a whole one: use level block or sub-block, or mode preferred" -}}
 {{- end -}}
-{{- dict "annotations" $annotations "problems" $problems | toJson -}}
+{{- $target := (include "a4.words" .Values.targetNodes | fromJson).names -}}
+{{- if and $target (include "a4.words" .Values.avoidNodes | fromJson).names -}}
+  {{- $problems = append $problems "targetNodes and avoidNodes are both set: name either the nodes to use or those to keep off" -}}
+{{- else if and $target (eq (int $size.gpusPerNode) 8) (lt (len $target) (int $size.nodes)) -}}
+  {{- $problems = append $problems (printf "targetNodes names %d of the %d nodes that workload.gpus=%d needs: each pod takes a whole one" (len $target) (int $size.nodes) (int $size.gpus)) -}}
+{{- end -}}
+{{- dict "annotations" $annotations "jobAnnotations" $jobAnnotations "problems" $problems "notes" $notes | toJson -}}
 {{- end -}}
 
 {{- /* nodeSelector, affinity, tolerations and the like, of every pod of the release. */}}
@@ -50,7 +63,7 @@ tolerations:
   {{- toYaml . | nindent 2 }}
   {{- end }}
 {{- with include "a4.texts" (list .Values.nodeSelector) }}
-nodeSelector: {{- . | nindent 2 }}
+nodeSelector: {{- . | trim | nindent 2 }}
 {{- end }}
 {{- with include "a4.text" .Values.serviceAccountName }}
 serviceAccountName: {{ . | quote }}
@@ -58,31 +71,37 @@ serviceAccountName: {{ . | quote }}
 {{- with include "a4.text" .Values.priorityClassName }}
 priorityClassName: {{ . | quote }}
 {{- end }}
-{{- with (include "a4.whole" (.Values.imagePullSecrets | default list) | fromJson).is }}
+{{- with (include "a4.words" .Values.imagePullSecrets | fromJson).names }}
 imagePullSecrets:
   {{- range . }}
-  - name: {{ include "a4.text" . | quote }}
+  - name: {{ . | quote }}
   {{- end }}
 {{- end }}
 {{- end -}}
 
-{{- /* A list of nodes as lines of YAML; nothing for none. */}}
-{{- define "a4.nodes" -}}
-{{- range (include "a4.whole" (. | default list) | fromJson).is }}
-- {{ include "a4.text" . | quote }}
+{{- /* Names, from a list or from words with commas between them: {names}. */}}
+{{- define "a4.words" -}}
+{{- $names := list -}}
+{{- $given := . | default list -}}
+{{- if kindIs "string" $given }}{{ $given = splitList "," $given }}{{ end -}}
+{{- range (include "a4.items" $given | fromJson).items -}}
+  {{- with include "a4.text" .item | trim }}{{ $names = append $names . }}{{ end -}}
 {{- end -}}
+{{- dict "names" (uniq $names) | toJson -}}
 {{- end -}}
 
 {{- /* The nodes that the user has named, as terms of a nodeAffinity. */}}
 {{- define "a4.nodeTerms" -}}
-{{- $target := include "a4.nodes" .Values.targetNodes -}}
-{{- $avoid := include "a4.nodes" .Values.avoidNodes -}}
-{{- with coalesce $target $avoid -}}
+{{- $target := (include "a4.words" .Values.targetNodes | fromJson).names -}}
+{{- with coalesce $target (include "a4.words" .Values.avoidNodes | fromJson).names -}}
 requiredDuringSchedulingIgnoredDuringExecution:
   nodeSelectorTerms:
     - matchExpressions:
         - key: kubernetes.io/hostname
           operator: {{ if $target }}In{{ else }}NotIn{{ end }}
-          values: {{- . | nindent 12 }}
+          values:
+            {{- range . }}
+            - {{ . | quote }}
+            {{- end }}
 {{- end -}}
 {{- end -}}

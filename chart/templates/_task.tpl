@@ -1,46 +1,97 @@
-{{- /* A script without comments, empty lines and `set -…`. */}}
-{{- define "a4.bareScript" -}}
-{{- regexReplaceAllLiteral "(?m)^[ \t]*(?:#.*|set [-+].*)?\r?(?:\n|\\z)" . "" | trim -}}
+{{- /* A script as it is to be run: without the marks that Windows leaves. */}}
+{{- define "a4.script" -}}
+{{- . | trimPrefix "\ufeff" | replace "\r\n" "\n" -}}
 {{- end -}}
 
-{{- /* What runs on the formed cluster: {run, script: {key, path, content}, sleep, problems, notes}. */}}
+{{- /* A script without comments, empty lines and `set -…`. */}}
+{{- define "a4.bareScript" -}}
+{{- regexReplaceAllLiteral "(?m)^[ \t]*(?:#.*|set [-+].*)?(?:\n|\\z)" (include "a4.script" .) "" | trim -}}
+{{- end -}}
+
+{{- /* What workload_launcher is: nothing, agent (starts a4-agent and no more), agent WORD (with a workload), bootstrap (an old one,
+     which starts sshd and writes the hostfile), or a script. */}}
+{{- define "a4.launcherKind" -}}
+{{- $bare := include "a4.bareScript" . -}}
+{{- $agent := "^(?:exec[ \t]+)?(?:[^ \t\n]*/)?a4-agent[ \t]+run" -}}
+{{- $sshd := "(?m)(^|[;&|({])[ \t]*((exec|sudo|nohup)[ \t]+)?(/usr)?(/sbin/)?sshd([ \t;&]|$)|service[ \t]+sshd?[ \t]+(re)?start|/etc/init.d/ssh" -}}
+{{- $writes := "(?m)(>|tee[ \t][^|\n]*|scp[ \t][^\n]*)[ \t]*[\"']?/etc/job-worker-services|^[ \t]*((export|local|readonly)[ \t]+)?[A-Za-z_]+=[\"']?/etc/job-worker-services" -}}
+{{- if not $bare -}}
+{{- else if regexMatch (printf "%s([ \t]+\"?\\$[@*]\"?)?[ \t]*;?$" $agent) $bare -}}
+agent
+{{- else if regexMatch (printf "%s[ \t]" $agent) $bare -}}
+agent {{ regexReplaceAll (printf "(?s)%s[ \t]+([a-z0-9-]*).*" $agent) $bare "${1}" | default "WORKLOAD" }}
+{{- else if and (regexMatch $sshd $bare) (regexMatch $writes $bare) -}}
+bootstrap
+{{- else -}}
+script
+{{- end -}}
+{{- end -}}
+
+{{- /* What is wrong with a script that is to be run, as sentences. Takes {key, content}. */}}
+{{- define "a4.scriptProblems" -}}
+{{- $problems := list -}}
+{{- $content := include "a4.script" .content -}}
+{{- $first := splitList "\n" $content | first | trim -}}
+{{- if regexMatch "^[^ \t\n]+\\.(sh|bash|py)$" (trim $content) -}}
+  {{- $problems = append $problems (printf "%s is the path %s and not a script: write --set-file %s=%s" .key (trim $content) .key (trim $content)) -}}
+{{- else if and (hasPrefix "#!" $first) (not (regexMatch "(^|/|[ \t])(ba|da|)sh([ \t]|$)" $first)) -}}
+  {{- $problems = append $problems (printf "%s starts with %s, and scripts are run by bash: call your program from a script of bash" .key $first) -}}
+{{- end -}}
+{{- /* JSON has a mark for what is no UTF-8. */}}
+{{- if contains "\ufffd" (dict "text" $content | toJson | fromJson).text -}}
+  {{- $problems = append $problems (printf "%s is not text in UTF-8: convert it (iconv -t UTF-8)" .key) -}}
+{{- end -}}
+{{- /* Helm keeps values and objects, with the script in both, in one Secret of at most 1 MiB. */}}
+{{- if gt (len $content) 400000 -}}
+  {{- $problems = append $problems (printf "%s is larger than 400,000 bytes: bake it into the image, and start it from a small one" .key) -}}
+{{- end -}}
+{{- dict "problems" $problems | toJson -}}
+{{- end -}}
+
+{{- /* What runs on the formed cluster: {run, runs, script: {key, path, content}, sleep, problems, notes}; `run` is workload.run,
+     `runs` says whether there is anything to run. */}}
 {{- define "a4.task" -}}
 {{- $problems := list -}}
 {{- $notes := list -}}
 {{- $workload := .Values.workload | default dict -}}
-{{- $env := (include "a4.ownEnv" . | fromJson).values -}}
+{{- $values := (include "a4.variables" . | fromJson).values -}}
 {{- $things := list -}}
 {{- $script := dict -}}
 
 {{- $launcher := .Values.workload_launcher | default "" -}}
-{{- $bare := include "a4.bareScript" $launcher -}}
-{{- if regexMatch "^(exec[ \t]+)?a4-agent[ \t]+run([ \t]+\"?\\$[@*]\"?)?$" $bare -}}
+{{- $kind := include "a4.launcherKind" $launcher -}}
+{{- if eq $kind "agent" -}}
   {{- $notes = append $notes "workload_launcher only starts a4-agent: the chart does this now; drop the flag" -}}
-{{- else if regexMatch "^(exec[ \t]+)?a4-agent[ \t]+run[ \t]" $bare -}}
-  {{- $word := regexReplaceAll "(?s)^(?:exec[ \t]+)?a4-agent[ \t]+run[ \t]+([a-z0-9-]*).*" $bare "${1}" -}}
-  {{- $problems = append $problems (printf "workload_launcher starts a4-agent, which runs already: in its place set workload.run=%s (what follows --: workload.arguments)" (default "WORKLOAD" $word)) -}}
-{{- else if and (regexMatch "(?m)(^|[ \t;&|/])sshd([ \t;&|]|$)" $bare) (contains "job-worker-services" $bare) -}}
+{{- else if hasPrefix "agent " $kind -}}
+  {{- $problems = append $problems (printf "workload_launcher starts a4-agent, which runs already: in its place set workload.run=%s (what follows --: workload.arguments)" (trimPrefix "agent " $kind)) -}}
+{{- else if eq $kind "bootstrap" -}}
   {{- $notes = append $notes "workload_launcher starts sshd and writes the hostfile: the agent does this now; drop the flag" -}}
-  {{- $foreign := regexFind "(?m)^[ \t]*(mpirun|torchrun)[ \t]" $bare | trim -}}
-  {{- if and $foreign (not (contains "test_internode" $bare)) -}}
-    {{- $notes = append $notes (printf "the line of workload_launcher that starts with %s is not run either: if you need it, give it as task_script" $foreign) -}}
+  {{- if not (contains "test_internode" $launcher) -}}
+    {{- range regexFindAll "(?m)^[ \t]*(mpirun|torchrun|python3?|deepspeed|accelerate|srun)[ \t][^\n]{0,60}" (include "a4.bareScript" $launcher) 3 -}}
+      {{- $notes = append $notes (printf "workload_launcher also has the line \"%s\", which is not run: if you need it, give it as task_script" (trim .)) -}}
+    {{- end -}}
   {{- end -}}
-{{- else if $bare -}}
-  {{- $things = append $things "workload_launcher" -}}
-  {{- $script = dict "key" "task-script.sh" "path" "/workload/task" "content" $launcher -}}
 {{- end -}}
-
-{{- with .Values.pai_training_script -}}
-  {{- $things = append $things "pai_training_script" -}}
-  {{- $script = dict "key" "pai-training-script.sh" "path" "/workload/scripts" "content" . -}}
+{{- $scripts := list (dict "from" "task_script" "content" .Values.task_script "key" "task-script.sh" "path" "/workload/task") (dict "from" "pai_training_script" "content" .Values.pai_training_script "key" "pai-training-script.sh" "path" "/workload/scripts") -}}
+{{- if has $kind (list "script" "") -}}
+  {{- $scripts = prepend $scripts (dict "from" "workload_launcher" "content" .Values.workload_launcher "key" "task-script.sh" "path" "/workload/task") -}}
 {{- end -}}
-{{- with .Values.task_script -}}
-  {{- $things = append $things "task_script" -}}
-  {{- $script = dict "key" "task-script.sh" "path" "/workload/task" "content" . -}}
+{{- range $scripts -}}
+  {{- if kindIs "invalid" .content -}}
+  {{- else if include "a4.bareScript" .content -}}
+    {{- $things = append $things .from -}}
+    {{- $script = dict "key" .key "path" .path "content" (include "a4.script" .content) -}}
+    {{- $problems = concat $problems (include "a4.scriptProblems" (dict "key" .from "content" .content) | fromJson).problems | default list -}}
+  {{- else -}}
+    {{- $notes = append $notes (printf "%s is empty and does nothing" .from) -}}
+  {{- end -}}
 {{- end -}}
 
 {{- $run := $workload.run | default "" -}}
-{{- $deepep := include "a4.true" (get $env "RUN_DEEPEP_TEST") -}}
+{{- if and (not $run) (not (kindIs "invalid" $workload.run)) -}}
+  {{- $notes = append $notes "workload.run is empty: if it came from a variable of your shell, that one is not set" -}}
+{{- end -}}
+{{- $deepep := include "a4.true" (get $values "RUN_DEEPEP_TEST") -}}
 {{- if and $run (not (has $run (list "none" "script"))) -}}
   {{- $things = append $things (printf "workload.run=%s" $run) -}}
 {{- end -}}
@@ -53,21 +104,39 @@
 {{- if and (eq $run "script") (not $script) -}}
   {{- $problems = append $problems "workload.run=script without a script: add --set-file task_script=FILE" -}}
 {{- end -}}
-{{- if and (eq $run "none") $script -}}
+{{- if and (eq $run "none") $things -}}
   {{- $problems = append $problems (printf "workload.run=none beside %s: drop one of them" (first $things)) -}}
 {{- end -}}
-{{- /* A ConfigMap holds 1 MiB. */}}
-{{- if gt (len ($script.content | default "")) 1000000 -}}
-  {{- $problems = append $problems (printf "%s is larger than the 1,000,000 bytes that fit into a ConfigMap: bake it into the image, and start it from a small one" (first $things)) -}}
+{{- if and (include "a4.arguments" . | fromJson).words (not $things) -}}
+  {{- $problems = append $problems "workload.arguments without anything to run: set workload.run too" -}}
 {{- end -}}
-{{- $runs := or $deepep (and $run (ne $run "none")) $script -}}
-{{- if and (or $deepep (eq $run "deepep")) (lt (include "a4.text" $workload.gpus | int) 16) -}}
+{{- if and (or $deepep (eq $run "deepep")) (lt (include "a4.text" $workload.gpus | atoi) 16) -}}
   {{- $problems = append $problems "deepep tests pods against each other: set workload.gpus to 16 or more" -}}
 {{- end -}}
 
-{{- $sleep := coalesce (get $env "SLEEP_INFINITY") (include "a4.text" $workload.sleepInfinity) (ternary "false" "true" (not (empty $runs))) | trim | lower -}}
+{{- $sleep := coalesce (get $values "SLEEP_INFINITY") (include "a4.text" $workload.sleepInfinity) (ternary "true" "false" (empty $things)) | trim | lower -}}
 {{- if not (has $sleep (list "true" "false")) -}}
-  {{- $problems = append $problems (printf "SLEEP_INFINITY=%s: write true or false" $sleep) -}}
+  {{- /* Its value is not shown: in other lists of the old charts a token stands at this place. */}}
+  {{- $problems = append $problems "SLEEP_INFINITY (also: workload.envs[1] without a name) is neither true nor false: write one of them" -}}
 {{- end -}}
-{{- dict "run" $run "runs" (not (empty $runs)) "script" $script "sleep" (eq $sleep "true") "problems" $problems "notes" $notes | toJson -}}
+{{- dict "run" $run "runs" (not (empty $things)) "script" $script "sleep" (eq $sleep "true") "problems" $problems "notes" $notes | toJson -}}
+{{- end -}}
+
+{{- /* All arguments of the workload: {words, problem}. */}}
+{{- define "a4.arguments" -}}
+{{- $words := list -}}
+{{- $problem := "" -}}
+{{- range $key := list "defaultArguments" "arguments" -}}
+  {{- $given := get ($.Values.workload | default dict) $key | default list -}}
+  {{- if eq (toJson $given) "[\"\"]" -}}
+    {{- /* What Helm 3 makes of {}. */}}
+  {{- else if kindIs "slice" $given -}}
+    {{- range (include "a4.items" $given | fromJson).items -}}
+      {{- $words = append $words (include "a4.text" .item) -}}
+    {{- end -}}
+  {{- else -}}
+    {{- $problem = printf "workload.%s is no list: write --set 'workload.%s={-b,1G,-e,8G}'" $key $key -}}
+  {{- end -}}
+{{- end -}}
+{{- dict "words" $words "problem" $problem | toJson -}}
 {{- end -}}

@@ -1,8 +1,9 @@
 """A Kubernetes API server of the tests' own, on loopback, for Helm's clients.
 
-It keeps objects, and that is all: there is no controller, no scheduler and no admission behind it. What no test can
-have here is the judgement of a real kube-apiserver; tests/chart/schemas.py has the schemas of one instead. Jobs end
-as soon as they are made, in the way that the test says.
+It keeps objects, and that is nearly all: there is no scheduler behind it, and no controller but for what objects of two
+releases could quarrel over: a JobSet gets its Service, and what it is made of cannot be changed. What no test can have
+here is the judgement of a real kube-apiserver; tests/chart/schemas.py has the schemas of one instead. Jobs end as soon
+as they are made, in the way that the test says.
 """
 
 from __future__ import annotations

@@ -30,15 +30,22 @@ ALL_STORAGE = (
     "task_script=echo",
     "workload.env.HF_TOKEN=1",
 )
+SETTABLE = {
+    "A4_RUN_DIR": "/run/mine",
+    "NCCL_INIT_SCRIPT": "/own/nccl.sh",
+    "NCCL_PLUGIN_PATH": "/own/lib",
+    "PAI_WORKSPACE_ROOT": "/data",
+    "SLEEP_INFINITY": "false",
+}
 ODD: dict[str, tuple[tuple[str, ...], str, str]] = {
     # What YAML takes for something else when it stands without quotes.
     "a release that is a truth": (ALL_STORAGE, "true", "0x1f"),
     "a release that is nothing": (ALL_STORAGE, "null", "123"),
     "a release that is off": (ALL_STORAGE, "off", "1e3"),
     "a release with dots": (ALL_STORAGE, "a.b.c", "null"),
-    "the longest release": (("workload.gpus=8000",), "a" * 42, "team-a"),
+    "the longest release": (("workload.gpus=8000",), "a" * 41, "team-a"),
     "numbers as words": (
-        ("queue=123", "targetNodes={1,2}", "nodeSelector.a=1,podLabels.b=2,podAnnotations.c=3"),
+        ("queue=123", "targetNodes={1,2,3,4}", "nodeSelector.a=1,podLabels.b=2,podAnnotations.c=3"),
         "",
         "",
     ),
@@ -65,6 +72,28 @@ ODD: dict[str, tuple[tuple[str, ...], str, str]] = {
         "",
         "",
     ),
+    # The chart sets each of these itself, and they may be set.
+    "variables that are the chart's by default": (
+        (
+            *(f"workload.defaultEnv.{name}={value}" for name, value in SETTABLE.items()),
+            *(f"workload.env.{name}={value}" for name, value in SETTABLE.items()),
+            "workload.envs[1].value=true,workload.envs[7].value=/data",
+        ),
+        "",
+        "",
+    ),
+    "the same as defaults alone": (
+        tuple(f"workload.defaultEnv.{name}={value}" for name, value in SETTABLE.items()),
+        "",
+        "",
+    ),
+    "DeepEP by a default": (("workload.defaultEnv.RUN_DEEPEP_TEST=true",), "", ""),
+    "variables of NCCL by their numbers": (
+        ("network.ncclSettings[0].value=INFO", "network.ncclSettings[1].value=eth2", "workload.env.NCCL_DEBUG=TRACE"),
+        "",
+        "",
+    ),
+    "Secrets for images, some twice": (("imagePullSecrets=a\\,b\\,a\\,",), "", ""),
     "a cluster with another domain": (("network.clusterDomain=k8s.example",), "", ""),
     "networks of one's own": (("network.hostNetwork=false", "network.subnetworks={a,b,c}"), "", ""),
     "TCPX in one pod": (
@@ -76,6 +105,18 @@ ODD: dict[str, tuple[tuple[str, ...], str, str]] = {
         (
             "volumes.extra[0].name=x,volumes.extra[0].persistentVolumeClaim.claimName=x",
             "volumes.extraMounts[0].name=x,volumes.extraMounts[0].mountPath=/x",
+        ),
+        "",
+        "",
+    ),
+    "two parts of one volume, and mounts in mounts": (
+        (
+            "volumes.extra[0].name=x,volumes.extra[0].persistentVolumeClaim.claimName=x",
+            "volumes.extra[1].name=s,volumes.extra[1].secret.secretName=mine",
+            "volumes.extraMounts[0].name=x,volumes.extraMounts[0].mountPath=/x/a,volumes.extraMounts[0].subPath=a",
+            "volumes.extraMounts[1].name=x,volumes.extraMounts[1].mountPath=/x/b,volumes.extraMounts[1].subPath=b",
+            "volumes.extraMounts[2].name=s,volumes.extraMounts[2].mountPath=/mnt/x/",
+            "volumes.nfs.ip=10.0.0.2",
         ),
         "",
         "",

@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,6 +24,10 @@ ROOT = Path(__file__).parents[2]
 CHART = ROOT / "chart"
 HELM = ROOT / ".helm" / "helm"
 ENGINES = ("helm3", "helm4")
+# Its garbage collector would take a fifth of a short life.
+GO = {"GOGC": "400"}
+HANG_SECONDS = 100.0
+"""After which Helm does not answer any more."""
 
 Object = dict[str, Any]
 # The same as yaml.SafeLoader, ten times faster.
@@ -97,11 +102,13 @@ class Rendered:
 class Helm3:
     home: Path
     kubeconfig: Path
-    seen: dict[Words, Object] = field(default_factory=dict)
+    seen: dict[tuple[str, tuple[str, ...]], Object] = field(default_factory=dict)
 
     def run(self, *words: str, place: str = str(ROOT)) -> subprocess.CompletedProcess[str]:
-        env = {"PATH": os.environ["PATH"], "HOME": str(self.home), "KUBECONFIG": str(self.kubeconfig)}
-        return subprocess.run([str(HELM), *words], cwd=place, env=env, capture_output=True, text=True, timeout=100)
+        env = {"PATH": os.environ["PATH"], "HOME": str(self.home), "KUBECONFIG": str(self.kubeconfig), **GO}
+        return subprocess.run(
+            [str(HELM), *words], cwd=place, env=env, capture_output=True, text=True, timeout=HANG_SECONDS
+        )
 
     def done(self, *words: str, place: str = str(ROOT)) -> str:
         ended = self.run(*words, place=place)
@@ -112,17 +119,18 @@ class Helm3:
     def render(self, words: Words) -> Rendered:
         dry = ("install", "--dry-run", "--output", "json", "--namespace", words.namespace)
         release = json.loads(self.done(*dry, *words.flags, words.release, words.chart, place=words.place))
+        self.seen[words.place, words.flags] = release.get("config") or {}
         sources = {f"# {at}": text for at, text in enumerate(release["manifest"].split("\n---\n"))}
         hooks = {hook["path"] + hook["name"]: hook["manifest"] for hook in release.get("hooks") or []}
-        return Rendered(words, release.get("config") or {}, {**sources, **hooks}, release["info"]["notes"])
+        return Rendered(words, self.values(words), {**sources, **hooks}, release["info"]["notes"])
 
     def values(self, words: Words) -> Object:
         """What the flags say, without any chart's defaults."""
-        if words not in self.seen:
-            shows = self._chart_that_shows_values()
-            text = self.done("template", *words.flags, words.release, str(shows), place=words.place)
-            self.seen[words] = json.loads(text.split("\n", 2)[2])["values"] or {}
-        return self.seen[words]
+        typed = (words.place, words.flags)
+        if typed not in self.seen:
+            text = self.done("template", *words.flags, "x", str(self._chart_that_shows_values()), place=words.place)
+            self.seen[typed] = json.loads(text.split("\n", 2)[2])["values"] or {}
+        return self.seen[typed]
 
     def _chart_that_shows_values(self) -> Path:
         chart = self.home / "values"
@@ -133,22 +141,36 @@ class Helm3:
         return chart
 
 
+SDK = (sys.executable, str(Path(__file__).parent / "sdk.py"))
+
+
 class Helm4:
     """The process in which the SDK lives (tests/chart/sdk.py)."""
 
-    def __init__(self, helm3: Helm3) -> None:
-        self._helm3 = helm3
-        program = [sys.executable, str(Path(__file__).parent / "sdk.py")]
-        env = {"PATH": os.environ["PATH"], "HOME": str(helm3.home)}
+    def __init__(self, helm3: Helm3, program: Sequence[str] = SDK, seconds: float = HANG_SECONDS) -> None:
+        self._helm3, self._seconds = helm3, seconds
+        env = {"PATH": os.environ["PATH"], "HOME": str(helm3.home), **GO}
         self._process = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
 
     def ask(self, do: str, *with_: Any) -> Any:
-        assert self._process.stdin and self._process.stdout
-        print(json.dumps({"do": do, "with": with_}), file=self._process.stdin, flush=True)
-        answer = json.loads(self._process.stdout.readline())
+        line = self._answer(json.dumps({"do": do, "with": with_}))
+        if not line:
+            raise TimeoutError(f"{do}: Helm 4 has ended, or has not answered in {self._seconds:g} s and was ended")
+        answer = json.loads(line)
         if "error" in answer:
             raise HelmRefused(answer["error"])
         return answer["result"]
+
+    def _answer(self, request: str) -> str:
+        """The process's next line. Nothing: it has ended, as it must if the library hangs."""
+        assert self._process.stdin and self._process.stdout
+        hangs = threading.Timer(self._seconds, self._process.kill)
+        hangs.start()
+        try:
+            print(request, file=self._process.stdin, flush=True)
+            return self._process.stdout.readline()
+        finally:
+            hangs.cancel()
 
     def render(self, words: Words) -> Rendered:
         values = self._helm3.values(words)
@@ -158,7 +180,7 @@ class Helm4:
         return Rendered(words, values, {name: text for name, text in sources.items() if text.strip()}, notes)
 
     def close(self) -> None:
-        self._process.communicate(timeout=100)
+        self._process.communicate(timeout=HANG_SECONDS)
 
 
 class Engines:

@@ -82,6 +82,8 @@ class Store:
     def put(self, place: Place, body: Object) -> Object:
         """Make it, or put `body` in its place."""
         old = self.objects.get(place)
+        if old and place.kind == "JobSet":
+            refuse_what_cannot_change(old, body)
         metadata = {**body.get("metadata", {}), "name": place.name, "resourceVersion": str(len(self.events) + 1)}
         if place.namespace:
             metadata["namespace"] = place.namespace
@@ -92,13 +94,27 @@ class Store:
             kept["status"] = self._job_status()
         self.objects[place] = kept
         self._happened("MODIFIED" if old else "ADDED", place, kept)
+        if place.kind == "JobSet" and not old:
+            self._make_service_of(place, kept)
         return kept
 
     def delete(self, place: Place) -> Object:
         gone = self.get(place)
         del self.objects[place]
         self._happened("DELETED", place, gone)
+        for at, kept in list(self.objects.items()):
+            if any(owner["uid"] == gone["metadata"]["uid"] for owner in kept["metadata"].get("ownerReferences", [])):
+                self.delete(at)
         return gone
+
+    def _make_service_of(self, place: Place, jobset: Object) -> None:
+        """As JobSet's controller does: one that has the name already is taken for its own."""
+        name = jobset["metadata"]["name"]
+        at = Place("v1", "services", place.namespace, jobset["spec"]["network"]["subdomain"])
+        owner = {"kind": "JobSet", "name": name, "uid": jobset["metadata"]["uid"]}
+        if at not in self.objects:
+            spec = {"clusterIP": "None", "selector": {"jobset.sigs.k8s.io/jobset-name": name}}
+            self.put(at, {"metadata": {"ownerReferences": [owner]}, "spec": spec})
 
     def news(self, seen: int) -> list[tuple[str, Place, Object]]:
         """What has happened since so many events, as soon as there is something."""
@@ -118,6 +134,12 @@ class Store:
     def _happened(self, what: str, place: Place, kept: Object) -> None:
         self.events.append((what, place, kept))
         self.changed.notify_all()
+
+
+def refuse_what_cannot_change(old: Object, new: Object) -> None:
+    """As JobSet's webhook does, with a JobSet that is not suspended."""
+    if old["spec"]["replicatedJobs"] != new["spec"]["replicatedJobs"]:
+        raise Refused(403, "Forbidden", "admission webhook denied the request: spec.replicatedJobs: field is immutable")
 
 
 def merged(old: Any, patch: Any) -> Any:

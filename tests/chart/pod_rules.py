@@ -1,4 +1,4 @@
-"""Our own rules for the variables and containers of the chart's pods. RULES has those of tests/chart/rules.py too."""
+"""Our own rules for the variables and containers of the chart's pods."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from collections.abc import Iterator
 
 from agent.settings import EPOCH_PARTS, LATER_WORKLOADS, SETTINGS, TASK_SCRIPTS, Found, examine
 from tests.chart.helm import Object, Rendered
-from tests.chart.rules import RULES, every_container, pods, repeated, rule
-
-__all__ = ["RULES"]
+from tests.chart.rules import every_container, pods, repeated, rule
 
 KNOWN = {setting.name for setting in SETTINGS} | set(EPOCH_PARTS)
 
@@ -20,12 +18,6 @@ def every_a4_variable_is_a_setting(rendered: Rendered) -> Iterator[str]:
         for entry in container.get("env", []):
             if entry["name"].startswith("A4_") and entry["name"] not in KNOWN:
                 yield f"{entry['name']} is not a setting"
-
-
-@rule
-def every_variable_is_there_once(rendered: Rendered) -> Iterator[str]:
-    for container in every_container(rendered):
-        yield from repeated(entry["name"] for entry in container.get("env", []))
 
 
 @rule

@@ -1,6 +1,7 @@
 """Our own rules for what the chart makes of values. Each takes what was rendered and says what breaks it.
 
-Here are those for objects and what they name; tests/chart/pod_rules.py has those for variables and containers.
+Here are those for objects; reference_rules.py has those for what they refer to, pod_rules.py those for variables and
+containers.
 """
 
 from __future__ import annotations
@@ -8,15 +9,33 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 from tests.chart.helm import Object, Rendered
 from tests.chart.objects import CLUSTER_WIDE, RESOURCES
 
 CLUSTER_KINDS = {kinds[name] for kinds in RESOURCES.values() for name in kinds if name in CLUSTER_WIDE}
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-OLD_CLAIMS = ("nfs-pvc", "lustre-pvc")
+SUBDOMAIN = re.compile(rf"{LABEL.pattern}(\.{LABEL.pattern})*")
+# Keys of lists in which the API server takes no two entries alike. In JobSet's CRD that holds for env too, of which a
+# Pod takes several. Tolerations are no such list.
+LIST_MAPS = {
+    "containers": ("name",),
+    "env": ("name",),
+    "hostAliases": ("ip",),
+    "imagePullSecrets": ("name",),
+    "initContainers": ("name",),
+    "ports": ("containerPort", "protocol"),
+    "replicatedJobs": ("name",),
+    "resourceClaims": ("name",),
+    "schedulingGates": ("name",),
+    "topologySpreadConstraints": ("topologyKey", "whenUnsatisfiable"),
+    "volumeDevices": ("devicePath",),
+    "volumeMounts": ("mountPath",),
+    "volumes": ("name",),
+}
 
+Name = TypeVar("Name")
 Rule = Callable[[Rendered], list[str]]
 RULES: list[Rule] = []
 
@@ -54,15 +73,49 @@ def every_container(rendered: Rendered) -> Iterator[Object]:
         yield from containers(pod)
 
 
-def repeated(names: Iterable[str]) -> list[str]:
+def repeated(names: Iterable[Name]) -> list[Name]:
     return [name for name, times in Counter(names).items() if times > 1]
 
 
 @rule
 def names_of_objects_are_valid(rendered: Rendered) -> Iterator[str]:
+    """Host names are made of most of them. Volumes are the whole cluster's: a dot divides namespace and release."""
     for found in rendered.objects:
-        if not LABEL.fullmatch(found["metadata"]["name"]):
-            yield f"{found['kind']} {found['metadata']['name']}"
+        name = found["metadata"]["name"]
+        if not (SUBDOMAIN if found["kind"] in CLUSTER_KINDS else LABEL).fullmatch(name) or len(name) > 253:
+            yield f"{found['kind']} {name}"
+
+
+@rule
+def names_of_objects_begin_with_the_release_s(rendered: Rendered) -> Iterator[str]:
+    """So that two releases share no object."""
+    own = rendered.words.release.replace(".", "-")
+    for found in rendered.objects:
+        kind, name = found["kind"], found["metadata"]["name"]
+        start = f"{rendered.words.namespace}.{own}" if kind in CLUSTER_KINDS else own
+        if name != start and not name.startswith(f"{start}-"):
+            yield f"{kind} {name}"
+
+
+@rule
+def no_list_has_two_entries_of_one_key(rendered: Rendered) -> Iterator[str]:
+    for found in rendered.objects:
+        if found["kind"] in ("Job", "JobSet"):
+            yield from (f"{found['kind']} {said}" for said in duplicates(found["spec"]))
+
+
+def duplicates(value: Any, key: str = "") -> Iterator[str]:
+    """Entries of lists below `value`, which is found under `key`, that the API server would take for one."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from duplicates(inner, name)
+    elif isinstance(value, list):
+        entries = [tuple(entry.get(part) for part in LIST_MAPS[key]) for entry in value] if key in LIST_MAPS else []
+        # Without a protocol it is TCP.
+        entries = [tuple("TCP" if part is None else part for part in entry) for entry in entries]
+        yield from (f"{key}: {' '.join(map(str, entry))} twice" for entry in repeated(entries))
+        for inner in value:
+            yield from duplicates(inner)
 
 
 @rule
@@ -102,7 +155,6 @@ def every_mount_has_its_volume_and_every_volume_a_mount(rendered: Rendered) -> I
     for pod in pods(rendered):
         volumes = [volume["name"] for volume in pod.get("volumes", [])]
         mounts = [mount for container in containers(pod) for mount in container.get("volumeMounts", [])]
-        yield from (f"volume {name} twice" for name in repeated(volumes))
         yield from (f"no volume {mount['name']}" for mount in mounts if mount["name"] not in volumes)
         used = {mount["name"] for mount in mounts}
         # GKE's sidecar has the only mounts of its own volumes.
@@ -114,79 +166,6 @@ def every_mount_has_its_volume_and_every_volume_a_mount(rendered: Rendered) -> I
 def no_two_volumes_are_in_one_place(rendered: Rendered) -> Iterator[str]:
     for container in every_container(rendered):
         yield from repeated(mount["mountPath"].rstrip("/") for mount in container.get("volumeMounts", []))
-
-
-@rule
-def every_claim_exists(rendered: Rendered) -> Iterator[str]:
-    """Made by the chart, or named by the user."""
-    there = {found["metadata"]["name"] for found in rendered.kind("PersistentVolumeClaim")}
-    there |= {claim["claimName"] for claim in users_claims(rendered)}
-    for pod in pods(rendered):
-        for volume in pod.get("volumes", []):
-            claim = volume.get("persistentVolumeClaim", {}).get("claimName")
-            if claim and claim not in there:
-                yield f"nobody makes the claim {claim}"
-
-
-def users_claims(rendered: Rendered) -> list[Object]:
-    volumes = rendered.values.get("volumes") or {}
-    mounts = [mount for mount in volumes.get("pvcMounts") or [] if mount]
-    old = [*OLD_CLAIMS, f"{rendered.words.release}-lustre-pvc"]
-    extra = [volume.get("persistentVolumeClaim") for volume in volumes.get("extra") or []]
-    named = [mount for mount in mounts if mount.get("own") or mount["claimName"] not in old]
-    return [*named, *(claim for claim in extra if claim)]
-
-
-@rule
-def claims_and_volumes_name_each_other(rendered: Rendered) -> Iterator[str]:
-    """So that no other claim takes the volume, and no other volume the claim."""
-    claims = {found["metadata"]["name"]: found for found in rendered.kind("PersistentVolumeClaim")}
-    volumes = {found["metadata"]["name"]: found for found in rendered.kind("PersistentVolume")}
-    for name, volume in volumes.items():
-        reference = volume["spec"]["claimRef"]
-        claim = claims.get(reference["name"])
-        if not claim or claim["metadata"]["namespace"] != reference["namespace"]:
-            yield f"{name} is for {reference}"
-    for name, claim in claims.items():
-        if claim["spec"]["volumeName"] not in volumes:
-            yield f"{name} is of {claim['spec']['volumeName']}"
-
-
-@rule
-def every_secret_and_config_map_exists(rendered: Rendered) -> Iterator[str]:
-    there = {(found["kind"], found["metadata"]["name"]): found for found in rendered.objects}
-    by_user = set(_strings(rendered.values))
-    for kind, name, key in _references(rendered):
-        if name in by_user:
-            continue
-        found = there.get((kind, name))
-        if not found:
-            yield f"nobody makes {kind} {name}"
-        elif key and key not in {**found.get("data", {}), **found.get("stringData", {})}:
-            yield f"{kind} {name} has no {key}"
-
-
-def _references(rendered: Rendered) -> Iterator[tuple[str, str, str]]:
-    for pod in pods(rendered):
-        for volume in pod.get("volumes", []):
-            if "secret" in volume:
-                yield "Secret", volume["secret"]["secretName"], ""
-            if "configMap" in volume:
-                yield "ConfigMap", volume["configMap"]["name"], ""
-        for entry in (entry for container in containers(pod) for entry in container.get("env", [])):
-            source = entry.get("valueFrom", {}).get("secretKeyRef")
-            if source:
-                yield "Secret", source["name"], source["key"]
-
-
-def _strings(value: Any) -> Iterator[str]:
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, list):
-        for item in value:
-            yield from _strings(item)
-    elif isinstance(value, str):
-        yield value
 
 
 @rule

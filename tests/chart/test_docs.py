@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 import shlex
 import subprocess
 import sys
@@ -233,8 +234,8 @@ LOCAL = [
 @needs_root
 @pytest.mark.parametrize("page", sorted({command.page for command in LOCAL}))
 def test_what_can_be_tried_on_one_machine_works(page: str, checkout: Path) -> None:
-    """The lines of one page, one after another, in clusters of a name of their own."""
-    name = "docs-" + re.sub(r"\W", "-", Path(page).stem)
+    """The lines of one page, one after another, in clusters of a name that no other checkout's tests have."""
+    name = f"docs-{secrets.token_hex(4)}"
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     try:
         for command in (command for command in LOCAL if command.page == page):
@@ -251,7 +252,21 @@ def test_the_notes_are_those_of_the_page(engines: Engines, checkout: Path) -> No
     first = next(command for command in RENDERED if command.page == "docs/chart.md")
     notes = engines.render(words_of(first, checkout)).notes
     (shown,) = (lines for _, lines in blocks(text) if lines[0].startswith("my-job: "))
-    assert [line for line in shown if line and line not in notes.splitlines()] == []
+    assert [line for line in shown if line] == [line for line in notes.splitlines() if line]
+
+
+def test_a_comma_and_braces_are_written_as_the_page_says(engines: Engines, checkout: Path) -> None:
+    (command,) = (command for command in RENDERED if "NCCL_SOCKET_IFNAME" in command.text)
+    env = engines.render(words_of(command, checkout)).env
+    assert (env["NCCL_SOCKET_IFNAME"], env["MY_FORMAT"]) == ("eth0,eth1", "{rank}")
+
+
+def test_numbers_of_values_files_are_read_as_the_page_says(engines: Engines, tmp_path: Path) -> None:
+    values = tmp_path / "values.yaml"
+    values.write_text("workload: {env: {A: 1.10, B: 0123, C: 1234567890123456789, D: '1234567890123456789'}}\n")
+    env = engines.with_values("-f", str(values)).env
+    assert (env["A"], env["B"], env["D"]) == ("1.1", "83", "1234567890123456789")
+    assert env["C"] != env["D"]
 
 
 def test_every_values_file_has_its_page() -> None:
@@ -306,7 +321,8 @@ def test_figures_of_the_pages_are_the_chart_s() -> None:
     assert f"{values['workload']['gpus']} by default" in chart
     assert f"seconds that a pod has to end, {values['workload']['terminationGracePeriodSeconds']};" in chart
     assert values["network"]["tcpx"]["daemonImage"] in tcpx
-    assert {"queue": values["queue"], "ssh": values["network"]["sshPort"]} == {"queue": "", "ssh": 2222}
+    assert (values["queue"], values["network"]["sshPort"]) == (None, 2222)
+    assert f"exit codes that are worth it: `{values['workload']['restartOn']}`;" in chart
 
 
 def fences(page: str) -> list[Object]:

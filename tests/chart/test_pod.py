@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from agent.errors import Exit
 from tests.chart.helm import ENGINES, Engines, Rendered, sets
 
 by_engine = pytest.mark.parametrize("engine", ENGINES)
@@ -78,25 +77,8 @@ def test_the_epoch_comes_from_the_downward_api(engines: Engines) -> None:
         "A4_JOB_RESTART_ATTEMPT": "job-restart-attempt",
     }.items():
         assert f"jobset.sigs.k8s.io/{label}" in sources[name]["fieldRef"]["fieldPath"]
-
-
-@by_engine
-def test_nothing_is_restarted_unless_asked_for(engines: Engines, engine: str) -> None:
-    assert engines.with_values(engine=engine).jobset["spec"]["failurePolicy"]["maxRestarts"] == 0
-
-
-def failing_codes(rendered: Rendered) -> list[tuple[str, list[int]]]:
-    rules = job(rendered)["podFailurePolicy"]["rules"]
-    return [(rule["onExitCodes"]["operator"], rule["onExitCodes"]["values"]) for rule in rules if "onExitCodes" in rule]
-
-
-def test_a_lost_peer_is_worth_a_restart_and_every_other_code_is_final(engines: Engines) -> None:
-    rendered = engines.with_values("--set", "workload.max_workload_restarts=3")
-    assert rendered.jobset["spec"]["failurePolicy"]["maxRestarts"] == 3
-    ((operator, codes),) = failing_codes(rendered)
-    final = set(map(int, Exit)) - {0, 75}
-    assert {code for code in (*Exit, 1, 255) if (code in codes) == (operator == "In")} >= final | {1, 255}
-    assert (75 in codes) == (operator == "NotIn")
+    # For a JobSet's controller that does not tell its uid.
+    assert "batch.kubernetes.io/controller-uid" in sources["JOB_UUID"]["fieldRef"]["fieldPath"]
 
 
 @by_engine
@@ -114,11 +96,64 @@ def test_pods_find_each_other_before_they_are_ready(engines: Engines, engine: st
     }
 
 
+@by_engine
+def test_what_is_of_the_node_must_be_there(engines: Engines, engine: str) -> None:
+    """A directory that is missing keeps the pod from its start, and is not made empty."""
+    flags = sets("volumes.ssdMountPath=/ssd", "network.tcpx.enabled=true,network.hostNetwork=false")
+    volumes = engines.with_values(*flags, engine=engine).pod["volumes"]
+    of_node = {each["name"]: each["hostPath"].get("type") for each in volumes if "hostPath" in each}
+    assert len(of_node) == 4 and set(of_node.values()) == {"Directory"}
+
+
+@by_engine
+def test_pods_do_not_tell_the_chart_s_version(engines: Engines, engine: str) -> None:
+    rendered = engines.with_values(engine=engine)
+    labels = job(rendered)["template"]["metadata"]["labels"]
+    assert labels == {"app.kubernetes.io/name": "a4-agent", "app.kubernetes.io/instance": "demo"}
+    assert "app.kubernetes.io/version" in rendered.jobset["metadata"]["labels"]
+
+
+@by_engine
+def test_gpus_are_those_of_workload_gpus(engines: Engines, engine: str) -> None:
+    key = "nvidia\\.com/gpu"
+    flags = sets(
+        f"workload.resources.limits.{key}=4,workload.resources.requests.{key}=4,workload.resources.requests.cpu=200"
+    )
+    assert engines.with_values(*flags, engine=engine).workload["resources"] == {
+        "requests": {"cpu": "200"},
+        "limits": {"nvidia.com/gpu": 8},
+    }
+
+
+@by_engine
+def test_numbers_with_leading_zeros_are_decimal(engines: Engines, engine: str) -> None:
+    flags = [
+        word
+        for text in (
+            "workload.gpus=016",
+            "workload.max_workload_restarts=010",
+            "workload.terminationGracePeriodSeconds=060",
+            "workload.ttlSecondsAfterFinished=0100",
+            "network.sshPort=0222",
+            "network.masterPort=06010",
+        )
+        for word in ("--set-string", text)
+    ]
+    rendered = engines.with_values(*flags, engine=engine)
+    spec = rendered.jobset["spec"]
+    assert (rendered.env["NNODES"], rendered.env["WORLD_SIZE"]) == ("2", "16")
+    assert (spec["failurePolicy"]["maxRestarts"], spec["ttlSecondsAfterFinished"]) == (10, 100)
+    assert (rendered.pod["terminationGracePeriodSeconds"], rendered.env["A4_GRACE_SECONDS"]) == (60, "60")
+    assert [port["containerPort"] for port in rendered.workload["ports"]] == [222, 6010]
+    assert (rendered.env["A4_SSH_PORT"], rendered.env["MASTER_PORT"]) == ("222", "6010")
+
+
 def test_nothing_is_installed_from_the_network_at_start(engines: Engines) -> None:
     assert not [text for text in engines.with_values().sources.values() if "apt-get" in text or "pip install" in text]
 
 
 def test_a_dotted_release_has_names_without_dots(engines: Engines) -> None:
-    rendered = engines.with_values(release="a.b")
-    assert {found["metadata"]["name"].split("-")[0] for found in rendered.objects} == {"a"}
+    rendered = engines.with_values("--set", "volumes.nfs.ip=10.0.0.2", release="a.b")
+    names = {found["metadata"]["name"] for found in rendered.objects}
     assert rendered.jobset["metadata"]["name"] == "a-b"
+    assert {name for name in names if not name.startswith("a-b")} == {"team-a.a-b-nfs"}

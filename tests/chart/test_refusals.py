@@ -1,8 +1,6 @@
-"""What the chart refuses by looking at several values together, and what it does with a launcher of the old charts."""
+"""What the chart refuses by looking at several values together, and in which words."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 
@@ -43,9 +41,121 @@ REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
     "nothing to run and a script": (("workload.run=none", "task_script=echo"), "workload.run=none beside task_script"),
     "one host for many pods": (
         ("queue=q", "tasSettings.mode=required,tasSettings.level=host"),
-        "tasSettings asks for one host",
+        "all pods are asked to be on one host",
     ),
-    "neither sleep nor not": (("workload.env.SLEEP_INFINITY=perhaps",), "SLEEP_INFINITY=perhaps: write true or false"),
+    "no number of GPUs": (("workload.gpus=many",), "workload.gpus is no number above 0"),
+    "no GPUs": (("workload.gpus=0",), "workload.gpus is no number above 0"),
+    "fewer GPUs than none": (("workload.gpus=-8",), "workload.gpus is no number above 0"),
+    "an image with a placeholder": (("workload.image=<REPO>/image:1",), "workload.image=<REPO>/image:1 is no image"),
+    "an image with a variable": (("workload.image=$REPO/image:1",), "is no image: name one with a4-agent in it"),
+    "an image with a space": (("workload.image=repo/image 1",), "is no image"),
+    "one port for torchrun and sshd": (("network.masterPort=2222",), "network.masterPort=2222 is taken"),
+    "one port for torchrun and helm test": (
+        ("network.sshPort=6001",),
+        "network.masterPort=6002 is taken: 6001 .* 6002",
+    ),
+    "a mount over the secret": (
+        ("volumes.nfs.ip=10.0.0.2", "volumes.nfs.mountPath=/etc/a4-agent/secret"),
+        "the chart's own and volumes.nfs are both to be mounted at /etc/a4-agent/secret",
+    ),
+    "a mount over shared memory": (
+        ("volumes.pvcMounts[0].claimName=c", "volumes.pvcMounts[0].mountPath=/dev/shm/"),
+        r"the chart's own and volumes.pvcMounts\[0\] are both to be mounted at /dev/shm:",
+    ),
+    "a mount over gIB": (
+        ("volumes.gcsMounts[0].bucketName=b", "volumes.gcsMounts[0].mountPath=/usr//local/./gib"),
+        "both to be mounted at /usr/local/gib",
+    ),
+    "a mount over gIB's tests": (("volumes.ssdMountPath=/third_party",), "both to be mounted at /third_party"),
+    "a mount over TCPX's socket": (
+        ("network.tcpx.enabled=true", "volumes.ssdMountPath=/run/tcpx"),
+        "both to be mounted at /run/tcpx",
+    ),
+    "a mount over the script": (
+        ("task_script=echo", "volumes.ssdMountPath=/workload/task"),
+        "mounted at /workload/task",
+    ),
+    "two mounts of one's own in one place": (
+        (
+            "volumes.extra[0].name=x,volumes.extra[0].emptyDir.medium=Memory",
+            "volumes.extraMounts[0].name=x,volumes.extraMounts[0].mountPath=/x",
+            "volumes.extraMounts[1].name=x,volumes.extraMounts[1].mountPath=/x/",
+        ),
+        r"volumes.extraMounts\[0\] and volumes.extraMounts\[1\] are both to be mounted at /x",
+    ),
+    "two parts of a volume in one place": (
+        (
+            "volumes.extra[0].name=x,volumes.extra[0].emptyDir.medium=Memory",
+            "volumes.extraMounts[0].name=x,volumes.extraMounts[0].mountPath=/x,volumes.extraMounts[0].subPath=a",
+            "volumes.extraMounts[1].name=x,volumes.extraMounts[1].mountPath=/x,volumes.extraMounts[1].subPath=b",
+        ),
+        "both to be mounted at /x",
+    ),
+    "a volume with the name of one of the chart's": (
+        ("volumes.extra[0].name=shared-memory,volumes.extra[0].emptyDir.medium=Memory",),
+        r"volumes.extra\[0\] is named shared-memory",
+    ),
+    "a volume with the name of a bucket's": (
+        ("volumes.gcsMounts[0].bucketName=b", "volumes.extra[0].name=gcs-0,volumes.extra[0].emptyDir.medium=Memory"),
+        r"volumes.extra\[0\] is named gcs-0",
+    ),
+    "two volumes of one name": (
+        ("volumes.extra[0].name=x,volumes.extra[0].emptyDir.medium=Memory,volumes.extra[1].name=x",),
+        r"volumes.extra\[1\] is named x",
+    ),
+    "a mount of no volume": (
+        ("volumes.extraMounts[0].name=x,volumes.extraMounts[0].mountPath=/x",),
+        r"volumes.extraMounts\[0\] mounts x, and there is no such volume",
+    ),
+    "a mount in no place": (
+        ("volumes.nfs.ip=10.0.0.2", "volumes.extraMounts[0].name=nfs"),
+        r"\n- volumes.extraMounts\[0\]",
+    ),
+    "a volume without a name": (("volumes.extra[0].emptyDir.medium=Memory",), r"\n- volumes.extra\[0\]"),
+    "fewer nodes than pods": (("targetNodes={a,b}",), "targetNodes names 2 of the 4 nodes that workload.gpus=32 needs"),
+    "fewer nodes than pods, as one text": (("targetNodes=a\\,a\\,b",), "targetNodes names 2 of the 4 nodes"),
+    "nothing to run beside DeepEP": (
+        ("workload.run=none", "workload.env.RUN_DEEPEP_TEST=true"),
+        "workload.run=none beside RUN_DEEPEP_TEST=true",
+    ),
+    "arguments of nothing": (
+        ("workload.arguments={--steps,20}",),
+        "arguments without anything to run: set workload.run",
+    ),
+    "default arguments of nothing": (("workload.defaultArguments={-b,1G}",), "arguments without anything to run"),
+    "arguments that are no list": (
+        ("workload.run=nccl", "workload.arguments=--end 8G"),
+        "workload.arguments is no list: write --set 'workload.arguments={",
+    ),
+    "a directory in a bucket": (("volumes.gcsMounts[0].bucketName=b/logs",), "the bucket's name alone; .*only-dir="),
+    "NFS at an empty address": (("volumes.nfs.ip=",), "volumes.nfs.ip is empty: if it came from a variable"),
+    "Lustre at an empty address": (("volumes.lustre.ip=",), "volumes.lustre.ip is empty: if it came from a variable"),
+    "NFS at an address with its share": (
+        ("volumes.nfs.ip=10.0.0.2:/vol1",),
+        "volumes.nfs.ip=10.0.0.2:/vol1 is no addr",
+    ),
+    "Lustre at a whole mount point": (
+        ("volumes.lustre.ip=10.0.0.3@tcp:/lustrefs", "volumes.lustre.enabled=true"),
+        "volumes.lustre.ip=10.0.0.3@tcp:/lustrefs is no address",
+    ),
+    "a value beside a source": (
+        (
+            "workload.envs[9].name=A,workload.envs[9].value=1,workload.envs[9].valueFrom.fieldRef.fieldPath=status.podIP",
+        ),
+        r"workload.envs\[9\], A, has a value and a valueFrom",
+    ),
+    "half a reference to a Secret": (("workload.envFromSecrets.A.secret=s",), "workload.envFromSecrets.A needs both"),
+    "the other half": (("workload.envFromSecrets.A.key=k",), "workload.envFromSecrets.A needs both"),
+    "a place for the agent that is none": (
+        ("workload.env.A4_RUN_DIR=run/mine",),
+        "A4_RUN_DIR=run/mine: write an absolute",
+    ),
+    "the same as a default": (("workload.defaultEnv.A4_RUN_DIR=/run/$(id)",), "A4_RUN_DIR=.*: write an absolute path"),
+    "what the chart must know, from a Secret": (
+        ("workload.envFromSecrets.SLEEP_INFINITY.secret=s,workload.envFromSecrets.SLEEP_INFINITY.key=k",),
+        "SLEEP_INFINITY has a valueFrom: write its value",
+    ),
+    "neither sleep nor not": (("workload.env.SLEEP_INFINITY=perhaps",), "neither true nor false: write one of them"),
 }
 
 
@@ -68,100 +178,64 @@ def test_everything_that_is_wrong_is_said_at_once(engines: Engines, engine: str)
 
 @by_engine
 def test_a_release_has_as_long_a_name_as_its_pods_leave_room_for(engines: Engines, engine: str) -> None:
-    # <name>-workload-0-0-xxxxx
-    fits = 63 - len("-workload-0-0-xxxxx")
+    # <name>-helm-test-0-3-xxxxx, which is longer than that of the release's own pods
+    fits = 63 - len("-helm-test-0-3-xxxxx")
     engines.with_values(engine=engine, release="a" * fits)
     with pytest.raises(HelmRefused, match=f"at most {fits}"):
         engines.with_values(engine=engine, release="a" * (fits + 1))
 
 
+TOKENS = {
+    "beside what is wrong": ("workload.gpus=12", "workload.env.HF_TOKEN=canary-0123456789"),
+    "at the number of another": ("workload.envs[1].value=canary-0123456789",),
+    "beside a source": (
+        "workload.envs[2].value=canary-0123456789,workload.envs[2].valueFrom.secretKeyRef.name=s",
+        "workload.envs[2].valueFrom.secretKeyRef.key=k",
+    ),
+    "without a name": ("workload.envs[9].value=canary-0123456789",),
+    "as a setting of NCCL without a name": ("network.ncclSettings[9].value=canary-0123456789",),
+    "in a variable of the chart": ("workload.env.JOB_ID=canary-0123456789",),
+    "as whether the cluster stays": ("workload.env.SLEEP_INFINITY=canary-0123456789",),
+}
+
+
 @by_engine
-def test_a_script_that_fits_into_no_config_map_is_refused(engines: Engines, tmp_path: Path, engine: str) -> None:
-    script = tmp_path / "script.sh"
-    script.write_text("#" * 1_000_001)
-    with pytest.raises(HelmRefused, match="larger than the 1,000,000 bytes"):
-        engines.with_values("--set-file", f"task_script={script}", engine=engine)
-
-
-def test_a_refusal_shows_no_secret(engines: Engines) -> None:
+@pytest.mark.parametrize("case", TOKENS)
+def test_a_refusal_shows_no_secret(engines: Engines, engine: str, case: str) -> None:
     with pytest.raises(HelmRefused) as refused:
-        engines.with_values(*sets("workload.gpus=12", "workload.env.HF_TOKEN=canary-0123456789"))
+        engines.with_values(*sets(*TOKENS[case]), engine=engine)
     assert "canary" not in str(refused.value)
 
 
-BOOTSTRAP = "mkdir -p /run/sshd\n/usr/sbin/sshd -p 2222\necho a slots=8 >> /etc/job-worker-services.txt\n"
-LAUNCHERS = {
-    "exec a4-agent run": False,
-    "#!/bin/bash\n# ours\nset -euo pipefail\n\nexec a4-agent run\n": False,
-    'a4-agent run "$@"\n': False,
-    BOOTSTRAP: False,
-    f"#!/bin/bash\n{BOOTSTRAP}sleep infinity\n": False,
-    "#!/bin/bash\r\nexec a4-agent run\r\n": False,
-    "# a comment alone\n": False,
-    "echo hello\n": True,
-    "# as sshd and /etc/job-worker-services.txt of old\ntorchrun train.py\n": True,
-    "mpirun --hostfile /etc/job-worker-services.txt hostname\n": True,
-    "python3 train.py && a4-agent run\n": True,
-    "/usr/sbin/sshd -p 2222\npython3 train.py\n": True,
-}
-"""What stands in workload_launcher, and whether it is run."""
-
-
-@by_engine
-@pytest.mark.parametrize("content", LAUNCHERS)
-def test_a_launcher_runs_unless_the_agent_does_all_that_it_does(
-    engines: Engines, tmp_path: Path, engine: str, content: str
-) -> None:
-    launcher = tmp_path / "launcher.sh"
-    launcher.write_bytes(content.encode())
-    rendered = engines.with_values("--set-file", f"workload_launcher={launcher}", engine=engine)
-    runs = LAUNCHERS[content]
-    assert [found["data"] for found in rendered.kind("ConfigMap")] == [{"task-script.sh": content}] * runs
-    assert rendered.env["SLEEP_INFINITY"] == ("false" if runs else "true")
-    assert ("drop the flag" in rendered.notes) == (not runs and content != "# a comment alone\n")
+MAY_BE_SET = {"NCCL_INIT_SCRIPT", "NCCL_PLUGIN_PATH", "PAI_WORKSPACE_ROOT", "SLEEP_INFINITY"}
+ALL_OF_THE_CHART = (
+    "workload.defaultEnv=null",
+    "workload.run=nccl",
+    "workload.env.A=b",
+    "network.profile=a4-gib",
+    "volumes.nfs.ip=10.0.0.2",
+)
 
 
 @by_engine
 @pytest.mark.parametrize(
-    ("settings", "sleeps"),
+    "place",
     [
-        (("workload.run=nccl",), "false"),
-        (("workload.run=none",), "true"),
-        (("workload.run=nccl", "workload.sleepInfinity=true"), "true"),
-        (("workload.sleepInfinity=false",), "false"),
-        (("workload.sleepInfinity=true", "workload.env.SLEEP_INFINITY=false"), "false"),
-        (("workload.env.SLEEP_INFINITY=true", "workload.envs[1].value=false"), "false"),
-        (("workload.envs[1].value=true", "workload.run=nccl"), "true"),
-        (("workload.env.SLEEP_INFINITY=TRUE", "workload.run=nccl"), "true"),
+        "workload.env.{name}=1",
+        "workload.defaultEnv.{name}=1",
+        "workload.envs[{at}].name={name},workload.envs[{at}].value=1",
+        "network.ncclSettings[{at}].name={name},network.ncclSettings[{at}].value=1",
+        "workload.envFromSecrets.{name}.secret=s,workload.envFromSecrets.{name}.key=k",
+        "workload.env.{name}=",
     ],
 )
-def test_who_decides_whether_the_cluster_stays(
-    engines: Engines, engine: str, settings: tuple[str, ...], sleeps: str
-) -> None:
-    assert engines.with_values(*sets(*settings), engine=engine).env["SLEEP_INFINITY"] == sleeps
-
-
-@by_engine
-def test_holes_in_lists_are_left_out(engines: Engines, engine: str) -> None:
-    settings = (
-        "workload.envs[11].name=ELEVEN,workload.envs[11].value=11",
-        "volumes.pvcMounts[2].claimName=mine,volumes.pvcMounts[2].mountPath=/data",
-        "volumes.gcsMounts[1].bucketName=b,volumes.gcsMounts[1].mountPath=/b",
-        "network.ncclSettings[3].name=NCCL_DEBUG,network.ncclSettings[3].value=INFO",
-        "targetNodes[1]=node-1",
-    )
-    rendered = engines.with_values(*sets(*settings), engine=engine)
-    assert (rendered.env["ELEVEN"], rendered.env["NCCL_DEBUG"]) == ("11", "INFO")
-    assert {"/data", "/b"} <= rendered.mounts.keys()
-    assert "node-1" in str(rendered.pod["affinity"])
-
-
-@by_engine
-def test_null_is_not_set(engines: Engines, tmp_path: Path, engine: str) -> None:
-    values = tmp_path / "values.yaml"
-    values.write_text(
-        "{queue: , dwsSettings: {maxRunDurationSeconds: }, tasSettings: {topologyRequest: }, targetNodes: , network: "
-        "{subnetworks: , ncclSettings: }, workload: {arguments: , envs: , env: {A: }}, volumes: {nfs: , lustre: }}"
-    )
-    nulls = engines.with_values("-f", str(values), engine=engine)
-    assert nulls.jobset == engines.with_values(engine=engine).jobset
+def test_what_the_chart_sets_itself_is_its_own_wherever_it_is_set(engines: Engines, engine: str, place: str) -> None:
+    env = engines.with_values(*sets(*ALL_OF_THE_CHART)).workload["env"]
+    names = {entry["name"] for entry in env} - MAY_BE_SET - {"A"}
+    assert len(names) > 20
+    with pytest.raises(HelmRefused) as refused:
+        engines.with_values(
+            *sets(*(place.format(name=name, at=at) for at, name in enumerate(names, 10))), engine=engine
+        )
+    for name in names:
+        assert f"{name} is the chart's to set: use " in str(refused.value)

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import base64
+import re
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
 
-from tests.chart.helm import ENGINES, IMAGE, Engines, Helm3, HelmRefused, Words, sets
-from tests.chart.objects import Store
+from tests.chart.helm import CHART, ENGINES, IMAGE, Engines, Helm3, HelmRefused, Words, sets
+from tests.chart.objects import Place, Store
 
 FLAGS = sets(f"workload.image={IMAGE}", "volumes.nfs.ip=10.0.0.2", "task_script=echo", "workload.env.HF_TOKEN=canary")
 ALL = {
     "ConfigMap/demo-scripts",
     "JobSet/demo",
-    "PersistentVolume/team-a-demo-nfs",
+    "PersistentVolume/team-a.demo-nfs",
     "PersistentVolumeClaim/demo-nfs",
     "Secret/demo-env",
     "Secret/demo-job-secret",
+    "Service/demo",  # which JobSet's controller makes
+    "Service/demo-helm-test",
 }
 
 
@@ -95,13 +101,35 @@ def test_install_makes_these_objects_and_uninstall_removes_them(client: Client, 
     assert store.names(helms_own=True) == set()
 
 
-def test_an_upgrade_keeps_the_job_secret_and_changes_the_rest(client: Client, store: Store) -> None:
+def test_an_upgrade_with_another_token_keeps_the_job_secret_and_changes_no_pod(client: Client, store: Store) -> None:
     client.install(release())
-    before = job_secret(store)
-    client.upgrade(release("workload.env.HF_TOKEN=another", "task_script=echo again"))
-    assert job_secret(store) == before
-    assert store.object("ConfigMap", "demo-scripts")["data"] == {"task-script.sh": "echo again"}
+    before, pods = job_secret(store), store.object("JobSet", "demo")["spec"]
+    client.upgrade(release("workload.env.HF_TOKEN=another"))
+    assert base64.b64decode(store.object("Secret", "demo-env")["data"]["HF_TOKEN"]) == b"another"
+    assert (job_secret(store), store.object("JobSet", "demo")["spec"]) == (before, pods)
     assert store.names() == ALL
+
+
+def test_an_upgrade_with_another_script_is_refused(client: Client, store: Store) -> None:
+    """Pods of a JobSet cannot be changed: they would go on with the old one."""
+    client.install(release())
+    before, pods = job_secret(store), store.object("JobSet", "demo")["spec"]
+    with pytest.raises(HelmRefused, match="field is immutable"):
+        client.upgrade(release("task_script=echo again"))
+    assert (job_secret(store), store.object("JobSet", "demo")["spec"]) == (before, pods)
+
+
+def test_an_upgrade_of_the_chart_alone_changes_no_pod(client: Client, store: Store, tmp_path: Path) -> None:
+    client.install(release())
+    pods = store.object("JobSet", "demo")["spec"]
+    newer = tmp_path / "chart"
+    shutil.copytree(CHART, newer)
+    about = newer / "Chart.yaml"
+    about.write_text(re.sub(r"(?m)^(version|appVersion): .*", r"\1: 9.8.7", about.read_text()))
+    client.upgrade(replace(release(), chart=str(newer)))
+    upgraded = store.object("JobSet", "demo")
+    assert upgraded["metadata"]["labels"]["app.kubernetes.io/version"] == "9.8.7"
+    assert upgraded["spec"] == pods
 
 
 def test_a_second_release_lives_beside_the_first(client: Client, store: Store) -> None:
@@ -124,15 +152,39 @@ def test_refused_values_leave_nothing_behind(client: Client, store: Store) -> No
     assert store.names(helms_own=True) == set()
 
 
+@pytest.mark.parametrize("names", [("nccl", "nccl-helm-test"), ("nccl-helm-test", "nccl")])
+def test_no_release_starts_whose_service_another_has(client: Client, store: Store, names: tuple[str, str]) -> None:
+    """JobSet would take a Service that is there for its own, and names of pods would lead nowhere."""
+    with pytest.raises(HelmRefused):
+        for name in names:
+            client.install(release(name=name))
+
+
 def test_helm_test_is_good_when_its_job_completes(client: Client, store: Store) -> None:
     client.install(release())
     client.test(release())
-    happened = [(what, f"{place.kind}/{place.name}") for what, place, _ in store.events]
-    service, job = (happened.index(("ADDED", name)) for name in ("Service/demo-test", "Job/demo-test-0"))
-    assert service < job, "pods look for each other at once"
-    assert ("DELETED", "Service/demo-test") not in happened[:job]
     # Kubernetes removes the Job some time after its end; until then its pods' logs can be read.
-    assert store.names() == ALL | {"Job/demo-test-0"}
+    assert store.names() == ALL | {"Job/demo-helm-test-0"}
+
+
+def test_helm_test_leaves_other_releases_alone(client: Client, store: Store) -> None:
+    """Also those that are named as the objects of this one's test could be."""
+
+    def uids() -> dict[Place, str]:
+        return {place: kept["metadata"]["uid"] for place, kept in store.objects.items()}
+
+    others = ("nccl-test", "nccl-helm")
+    for name in others:
+        client.install(release(name=name))
+    before = uids()
+    client.install(release(name="nccl"))
+    for name in (*others, "nccl"):
+        assert store.object("Service", name)["spec"]["selector"] == {"jobset.sigs.k8s.io/jobset-name": name}
+    client.test(release(name="nccl"))
+    client.test(release(name="nccl"))
+    assert before.items() <= uids().items()
+    client.uninstall(release(name="nccl"))
+    assert before.items() <= uids().items()
 
 
 def test_helm_test_fails_when_its_job_fails_and_can_be_tried_again(client: Client, store: Store) -> None:
@@ -146,23 +198,37 @@ def test_helm_test_fails_when_its_job_fails_and_can_be_tried_again(client: Clien
 
 def test_the_job_of_helm_test_forms_a_cluster_of_its_own(engines: Engines) -> None:
     rendered = engines.with_values("--set", "workload.gpus=16")
-    job = rendered.one("Job", "-test-0")["spec"]
+    job = rendered.one("Job", "-helm-test-0")["spec"]
     pod = job["template"]["spec"]
     env = {entry["name"]: entry.get("value") for entry in pod["containers"][0]["env"]}
-    name = rendered.one("Job", "-test-0")["metadata"]["name"]
+    name = rendered.one("Job", "-helm-test-0")["metadata"]["name"]
     assert f"{env['HOSTNAME_PREFIX']}0" == name, "the pods of an Indexed Job are <its name>-<index>"
     assert (job["completions"], job["parallelism"], env["NNODES"]) == (2, 2, "2")
-    assert pod["subdomain"] == rendered.one("Service", "-test")["metadata"]["name"] == "demo-test"
-    assert env["DOMAIN_NAME"] == "demo-test.team-a.svc.cluster.local"
+    assert pod["subdomain"] == rendered.one("Service", "-helm-test")["metadata"]["name"] == "demo-helm-test"
+    assert env["DOMAIN_NAME"] == "demo-helm-test.team-a.svc.cluster.local"
     assert env["A4_SSH_PORT"] == "2223"
     assert "nvidia.com/gpu" not in str([container.get("resources") for container in pod["containers"]])
 
 
+def test_one_pod_has_none_to_look_for(engines: Engines) -> None:
+    rendered = engines.with_values("--set", "workload.gpus=8")
+    assert rendered.kind("Service") == []
+    assert rendered.one("Job", "-helm-test-0")["spec"]["completions"] == 1
+
+
+def test_the_pods_of_helm_test_have_one_network_and_the_labels_of_the_release(engines: Engines) -> None:
+    flags = sets("network.hostNetwork=false", "volumes.gcsMounts[0].bucketName=b", "queue=a4", "podAnnotations.a=b")
+    template = engines.with_values(*flags).one("Job", "-helm-test-0")["spec"]["template"]
+    assert not template["metadata"].get("annotations")
+    env = {entry["name"]: entry.get("valueFrom") for entry in template["spec"]["containers"][0]["env"]}
+    assert "batch.kubernetes.io/controller-uid" in env["JOB_UUID"]["fieldRef"]["fieldPath"]
+
+
 def test_the_service_of_helm_test_finds_its_pods_before_they_are_ready(engines: Engines) -> None:
     rendered = engines.with_values()
-    service = rendered.one("Service", "-test")["spec"]
-    labels = rendered.one("Job", "-test-0")["spec"]["template"]["metadata"]["labels"]
-    by_controller = {"batch.kubernetes.io/job-name": "demo-test-0", "job-name": "demo-test-0"}
+    service = rendered.one("Service", "-helm-test")["spec"]
+    labels = rendered.one("Job", "-helm-test-0")["spec"]["template"]["metadata"]["labels"]
+    by_controller = {"batch.kubernetes.io/job-name": "demo-helm-test-0", "job-name": "demo-helm-test-0"}
     assert service["selector"].items() <= {**labels, **by_controller}.items()
     assert service["selector"], "not every pod of the namespace"
     assert (service["publishNotReadyAddresses"], service["clusterIP"]) == (True, "None")

@@ -1,6 +1,7 @@
 """values.schema.json says what values.yaml says, and refuses in words that help, in Helm 3 and in Helm 4.
 
-The schema is tried on a chart of its own, without templates: what those refuse is theirs.
+The schema is tried on a chart of its own, without templates. What it leaves to those, because they can say what to
+write, is tried on both.
 """
 
 from __future__ import annotations
@@ -212,18 +213,13 @@ def test_an_unknown_key_is_refused_and_named(path: str, judge: Judge) -> None:
 
 
 BAD: dict[str, tuple[Values, str]] = {
-    "a word where a number belongs": ({"workload": {"gpus": "many"}}, "workload.gpus"),
-    "no GPUs": ({"workload": {"gpus": 0}}, "workload.gpus"),
     "half a GPU": ({"workload": {"gpus": 8.5}}, "workload.gpus"),
-    "an image with a space": ({"workload": {"image": "repo/image 25.12"}}, "workload.image"),
-    "a placeholder left in": ({"workload": {"image": "<YOUR_REPO>/image:25.12"}}, "workload.image"),
-    "one argument that is no list": ({"workload": {"arguments": "--steps 20"}}, "workload.arguments"),
+    "an image of parts": ({"workload": {"image": {"name": "image", "tag": "25.12"}}}, "workload.image"),
     "a variable with a space in its name": ({"workload": {"env": {"MY NAME": "x"}}}, "MY NAME"),
     "a variable with parts": ({"workload": {"env": {"NAME": {"value": "x"}}}}, "workload.env.NAME"),
     "a list of variables under env": ({"workload": {"env": [{"name": "A", "value": "b"}]}}, "workload.env"),
     "a map of variables under envs": ({"workload": {"envs": {"A": "b"}}}, "workload.envs"),
     "a variable of envs with a misspelt key": ({"workload": {"envs": [None, {"nmae": "A"}]}}, "workload.envs.1"),
-    "a Secret without a key": ({"workload": {"envFromSecrets": {"A": {"secret": "s"}}}}, "workload.envFromSecrets.A"),
     "a Secret by its name alone": ({"workload": {"envFromSecrets": {"A": "s"}}}, "workload.envFromSecrets.A"),
     "a restart after success": ({"workload": {"restartOn": [0]}}, "workload.restartOn.0"),
     "a restart on a code that is none": ({"workload": {"restartOn": [75, 256]}}, "workload.restartOn.1"),
@@ -236,8 +232,7 @@ BAD: dict[str, tuple[Values, str]] = {
     "a size in GB": ({"volumes": {"sharedMemory": "250GB"}}, "volumes.sharedMemory"),
     "a relative directory": ({"volumes": {"ssdMountPath": "ssd"}}, "volumes.ssdMountPath"),
     "the root directory": ({"volumes": {"nfs": {"mountPath": "/"}}}, "volumes.nfs.mountPath"),
-    "an address with the share": ({"volumes": {"nfs": {"ip": "10.0.0.2:/vol1"}}}, "volumes.nfs.ip"),
-    "a whole mountPoint of Lustre": ({"volumes": {"lustre": {"ip": "10.0.0.3@tcp:/lustrefs"}}}, "volumes.lustre.ip"),
+    "an address as a list": ({"volumes": {"nfs": {"ip": ["10.0.0.2"]}}}, "volumes.nfs.ip"),
     "one bucket that is no list": ({"volumes": {"gcsMounts": {"bucketName": "b"}}}, "volumes.gcsMounts"),
     "a bucket by its name alone": ({"volumes": {"gcsMounts": ["my-bucket"]}}, "volumes.gcsMounts.0"),
     "a claim with capitals": ({"volumes": {"pvcMounts": [{"claimName": "MyClaim"}]}}, "volumes.pvcMounts.0.claimName"),
@@ -247,7 +242,10 @@ BAD: dict[str, tuple[Values, str]] = {
     "a port that is none": ({"network": {"sshPort": 70000}}, "network.sshPort"),
     "the last port, which leaves none to the test": ({"network": {"sshPort": 65535}}, "network.sshPort"),
     "a port with a word": ({"network": {"masterPort": "6002/tcp"}}, "network.masterPort"),
-    "one node that is no list": ({"targetNodes": "my-node"}, "targetNodes"),
+    "nodes as a map": ({"targetNodes": {"a": "my-node"}}, "targetNodes"),
+    "a node with a capital": ({"targetNodes": ["My-Node"]}, "targetNodes.0"),
+    "a variable with a dash in its name": ({"workload": {"envs": [{"name": "MY-NAME"}]}}, "workload.envs.0.name"),
+    "a default variable with a dot in its name": ({"workload": {"defaultEnv": {"MY.NAME": "x"}}}, "MY.NAME"),
     "Secrets for images as Kubernetes has them": ({"imagePullSecrets": [{"name": "s"}]}, "imagePullSecrets.0"),
     "a toleration by its key alone": ({"tolerations": ["nvidia.com/gpu"]}, "tolerations.0"),
     "a script as a list": ({"task_script": ["echo"]}, "task_script"),
@@ -262,8 +260,55 @@ def test_what_cannot_be_is_refused_with_its_path(case: str, judge: Judge) -> Non
 
 
 def test_everything_that_is_wrong_is_said_at_once(judge: Judge) -> None:
-    said = place(judge({"queu": "a4", "workload": {"run": "ncl", "gpus": -8}, "network": {"profile": "a4"}}))
+    said = place(judge({"queu": "a4", "workload": {"run": "ncl", "gpus": [8]}, "network": {"profile": "a4"}}))
     assert all(what in said for what in ("queu", "workload.run", "workload.gpus", "network.profile"))
+
+
+TEMPLATES_SAY: dict[str, tuple[Values, str]] = {
+    "a word where a number belongs": ({"workload": {"gpus": "many"}}, "workload.gpus is no number above 0"),
+    "no GPUs": ({"workload": {"gpus": 0}}, "workload.gpus is no number above 0"),
+    "fewer GPUs than none": ({"workload": {"gpus": -8}}, "workload.gpus is no number above 0"),
+    "an image with a space": (
+        {"workload": {"image": "repo/image 25.12"}},
+        "workload.image=repo/image 25.12 is no image",
+    ),
+    "a placeholder left in": ({"workload": {"image": "<REPO>/image:1"}}, "workload.image=<REPO>/image:1 is no image"),
+    "a variable that no shell has replaced": ({"workload": {"image": "$WORKLOAD_IMAGE"}}, "is no image"),
+    "one argument that is no list": ({"workload": {"arguments": "--steps 20"}}, "workload.arguments is no list"),
+    "one default argument": ({"workload": {"defaultArguments": "-v"}}, "workload.defaultArguments is no list"),
+    "a Secret without a key": (
+        {"workload": {"envFromSecrets": {"A": {"secret": "s"}}}},
+        "workload.envFromSecrets.A needs both secret",
+    ),
+    "an address with the share": (
+        {"volumes": {"nfs": {"ip": "10.0.0.2:/vol1"}}},
+        "volumes.nfs.ip=10.0.0.2:/vol1 is no address",
+    ),
+    "a whole mountPoint of Lustre": (
+        {"volumes": {"lustre": {"ip": "10.0.0.3@tcp:/lustrefs"}}},
+        "volumes.lustre.ip=10.0.0.3@tcp:/lustrefs is no address",
+    ),
+    "an address that is empty": ({"volumes": {"nfs": {"ip": ""}}}, "volumes.nfs.ip is empty"),
+    "one node for four pods": ({"targetNodes": "my-node"}, "targetNodes names 1 of the 4 nodes"),
+}
+"""Values that the schema takes, and what the chart says of them."""
+
+
+@pytest.mark.parametrize("case", TEMPLATES_SAY)
+def test_what_the_schema_leaves_to_templates_is_taken_by_it(case: str, judge: Judge) -> None:
+    assert judge(TEMPLATES_SAY[case][0]) == ""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("case", TEMPLATES_SAY)
+def test_what_the_schema_leaves_to_templates_is_refused_by_them(
+    case: str, engine: str, engines: Engines, tmp_path: Path
+) -> None:
+    values, sentence = TEMPLATES_SAY[case]
+    (tmp_path / "values.json").write_text(json.dumps(values))
+    with pytest.raises(HelmRefused) as refused:
+        engines.render(Words(("-f", str(tmp_path / "values.json"))), engine)
+    assert sentence in str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -45,20 +45,21 @@ def test_the_names_of_secrets_are_those_that_the_agent_masks(engines: Engines, e
     "place",
     [
         "workload.env.{name}={value}",
-        "workload.envs[9].name={name},workload.envs[9].value={value}",
-        "network.ncclSettings[0].name={name},network.ncclSettings[0].value={value}",
+        "workload.envs[{at}].name={name},workload.envs[{at}].value={value}",
+        "network.ncclSettings[{at}].name={name},network.ncclSettings[{at}].value={value}",
         "workload.defaultEnv.{name}={value}",
     ],
 )
-@pytest.mark.parametrize("name", ["HF_TOKEN", "MY_API_KEY", "DB_PASSWORD"])
-def test_a_secret_value_is_in_a_secret_alone(engines: Engines, engine: str, place: str, name: str) -> None:
-    value = "canary-0123456789"
-    rendered = engines.with_values("--set", place.format(name=name, value=value), engine=engine)
-    assert secrets(rendered)[name] == value
+def test_a_secret_value_is_in_a_secret_alone(engines: Engines, engine: str, place: str) -> None:
+    value, names = "canary-0123456789", ["HF_TOKEN", "MY_API_KEY", "DB_PASSWORD"]
+    flags = sets(*(place.format(name=name, value=value, at=at) for at, name in enumerate(names, 9)))
+    rendered = engines.with_values(*flags, engine=engine)
     others = [text for text in rendered.sources.values() if "kind: Secret" not in text]
     assert value not in rendered.notes + "".join(others)
-    (entry,) = [entry for entry in rendered.workload["env"] if entry["name"] == name]
-    assert entry["valueFrom"]["secretKeyRef"]["key"] == name
+    for name in names:
+        assert secrets(rendered)[name] == value
+        (entry,) = [entry for entry in rendered.workload["env"] if entry["name"] == name]
+        assert entry["valueFrom"]["secretKeyRef"]["key"] == name
 
 
 def test_the_old_token_by_its_number_is_a_secret_too(engines: Engines) -> None:
@@ -67,38 +68,96 @@ def test_the_old_token_by_its_number_is_a_secret_too(engines: Engines) -> None:
     assert "HF_TOKEN" not in rendered.env
 
 
+WRITTEN = {
+    "8388608": "8388608",
+    "123456789012": "123456789012",
+    "1e6": "1000000",
+    "0.5": "0.5",
+    "0": "0",
+    "-1": "-1",
+    "true": "true",
+    "false": "false",
+    '"007"': "007",
+    '"{a: b} # $(c) \\\\ \\" é"': '{a: b} # $(c) \\ " é',
+}
+"""What stands in a values file, and what the variable is."""
+
+
 @by_engine
-@pytest.mark.parametrize(
-    ("written", "given"),
-    [
-        ("8388608", "8388608"),
-        ("123456789012", "123456789012"),
-        ("1e6", "1000000"),
-        ("0.5", "0.5"),
-        ("0", "0"),
-        ("-1", "-1"),
-        ("true", "true"),
-        ("false", "false"),
-        ('"007"', "007"),
-        ('"{a: b} # $(c) \\\\ \\" é"', '{a: b} # $(c) \\ " é'),
-    ],
-)
-def test_a_variable_has_the_value_that_was_written(
-    engines: Engines, tmp_path: Path, engine: str, written: str, given: str
-) -> None:
+def test_a_variable_has_the_value_that_was_written(engines: Engines, tmp_path: Path, engine: str) -> None:
     values = tmp_path / "values.yaml"
+    env = ", ".join(f"ENV_{at}: {text}" for at, text in enumerate(WRITTEN))
+    envs = ", ".join(f"{{name: ENVS_{at}, value: {text}}}" for at, text in enumerate(WRITTEN))
     values.write_text(
-        f"workload: {{env: {{ONE: {written}}}, envs: [{{name: TWO, value: {written}}}]}}\n"
-        f"network: {{ncclSettings: [{{name: NCCL_THREE, value: {written}}}]}}\n"
+        f"workload: {{env: {{{env}}}, envs: [{envs}]}}\nnetwork: {{ncclSettings: [{envs.replace('ENVS', 'NCCL')}]}}\n"
     )
-    env = engines.with_values("-f", str(values), engine=engine).env
-    assert (env["ONE"], env["TWO"], env["NCCL_THREE"]) == (given, given, given)
+    found = engines.with_values("-f", str(values), engine=engine).env
+    for at, given in enumerate(WRITTEN.values()):
+        assert (found[f"ENV_{at}"], found[f"ENVS_{at}"], found[f"NCCL_{at}"]) == (given, given, given)
+
+
+@by_engine
+@pytest.mark.parametrize("name", ["NCCL_PLUGIN_PATH", "NCCL_INIT_SCRIPT", "GLOO_SOCKET_IFNAME", "A4_RUN_DIR"])
+def test_what_is_said_later_is_in_place_of_what_is_said_before(engines: Engines, engine: str, name: str) -> None:
+    """The chart's own, a default, and the user's."""
+    default, own = f"workload.defaultEnv.{name}=/default", f"workload.env.{name}=/own"
+    assert engines.with_values("--set", default, engine=engine).env[name] == "/default"
+    env = engines.with_values(*sets(default, own), engine=engine).env
+    assert env[name] == "/own"
+    # What begins with A4_ is a setting of the agent, and no variable for the run.
+    assert (name in env.get("A4_USER_ENV", "").split()) == (not name.startswith("A4_"))
 
 
 @by_engine
 def test_a_number_on_the_command_line_is_what_was_written(engines: Engines, engine: str) -> None:
     rendered = engines.with_values(*sets("workload.env.SIZE=8388608", "workload.gpus=64"), engine=engine)
     assert (rendered.env["SIZE"], rendered.env["WORLD_SIZE"], rendered.env["NNODES"]) == ("8388608", "64", "8")
+
+
+@by_engine
+@pytest.mark.parametrize(
+    ("settings", "sleeps"),
+    [
+        (("workload.run=nccl",), "false"),
+        (("workload.run=none",), "true"),
+        (("workload.run=nccl", "workload.sleepInfinity=true"), "true"),
+        (("workload.sleepInfinity=false",), "false"),
+        (("workload.sleepInfinity=true", "workload.env.SLEEP_INFINITY=false"), "false"),
+        (("workload.env.SLEEP_INFINITY=true", "workload.envs[1].value=false"), "false"),
+        (("workload.envs[1].value=true", "workload.run=nccl"), "true"),
+        (("workload.env.SLEEP_INFINITY=TRUE", "workload.run=nccl"), "true"),
+    ],
+)
+def test_who_decides_whether_the_cluster_stays(
+    engines: Engines, engine: str, settings: tuple[str, ...], sleeps: str
+) -> None:
+    assert engines.with_values(*sets(*settings), engine=engine).env["SLEEP_INFINITY"] == sleeps
+
+
+@by_engine
+def test_holes_in_lists_are_left_out(engines: Engines, engine: str) -> None:
+    settings = (
+        "workload.envs[11].name=ELEVEN,workload.envs[11].value=11",
+        "volumes.pvcMounts[2].claimName=mine,volumes.pvcMounts[2].mountPath=/data",
+        "volumes.gcsMounts[1].bucketName=b,volumes.gcsMounts[1].mountPath=/b",
+        "network.ncclSettings[3].name=NCCL_DEBUG,network.ncclSettings[3].value=INFO",
+        "workload.gpus=8,targetNodes[1]=node-1",
+    )
+    rendered = engines.with_values(*sets(*settings), engine=engine)
+    assert (rendered.env["ELEVEN"], rendered.env["NCCL_DEBUG"]) == ("11", "INFO")
+    assert {"/data", "/b"} <= rendered.mounts.keys()
+    assert "node-1" in str(rendered.pod["affinity"])
+
+
+@by_engine
+def test_null_is_not_set(engines: Engines, tmp_path: Path, engine: str) -> None:
+    values = tmp_path / "values.yaml"
+    values.write_text(
+        "{queue: , dwsSettings: {maxRunDurationSeconds: }, tasSettings: {topologyRequest: }, targetNodes: , network: "
+        "{subnetworks: , ncclSettings: }, workload: {arguments: , envs: , env: {A: }}, volumes: {nfs: , lustre: }}"
+    )
+    nulls = engines.with_values("-f", str(values), engine=engine)
+    assert nulls.jobset == engines.with_values(engine=engine).jobset
 
 
 def actions(template: str) -> list[str]:

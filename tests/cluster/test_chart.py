@@ -19,6 +19,7 @@ from agent.local.running import Running
 from agent.local.spec import ClusterSpec
 from agent.settings import SETTINGS
 from tests.chart.helm import CHART, LOADER, Helm3
+from tests.chart.job_end import STARTED_ANEW, pod, what_follows
 from tests.cluster.chart_pods import (
     NAMESPACE,
     UID,
@@ -27,6 +28,7 @@ from tests.cluster.chart_pods import (
     Object,
     after_init,
     beside,
+    find,
     pods_of_release,
     pods_of_test,
 )
@@ -190,12 +192,28 @@ def test_a_script_with_arguments_and_tokens(start: Start, chart: Chart) -> None:
     assert "canary" not in trial.log()
 
 
+def test_an_evicted_coordinator_is_worth_a_restart(start: Start, chart: Chart) -> None:
+    """Pod 0 alone is told to end, and all end with it. What Kubernetes would make of their codes, the model says.
+
+    The others' codes when a worker is evicted: test_sigterm_to_one_worker_during_a_run.
+    """
+    objects = chart(values(gpus=24, max_workload_restarts=1), {"task_script": "exec sleep 600"})
+    trial = start(**pods_of_release(objects).cluster())
+    for index in range(3):
+        trial.until_event(index, "run-started")
+    trial.cluster.signal(0, signal.SIGTERM)
+    codes = trial.codes()
+    assert codes == dict.fromkeys(range(3), 143), trial.log()
+    failed = [pod(code or 0, evicted=index == 0) for index, code in codes.items()]
+    assert what_follows(find(objects, "JobSet"), failed) == STARTED_ANEW
+
+
 def test_helm_test(start: Start, chart: Chart) -> None:
     name = release()
     objects = chart(values(gpus=16), name=name)
     pods = pods_of_test(objects)
     trial = start(**with_one_rank_each(pods.cluster()))
-    assert trial.cluster.spec.pod_name(1) == f"{name}-test-0-1.{name}-test.default.svc.cluster.local"
+    assert trial.cluster.spec.pod_name(1) == f"{name}-helm-test-0-1.{name}-helm-test.default.svc.cluster.local"
     all_codes(trial, 0)
     # On the nodes of the release's own pods, with the network of the nodes.
     own, beside_it = (which.environment("workload")["A4_SSH_PORT"] for which in (pods, pods_of_release(objects)))

@@ -1,0 +1,101 @@
+"""When a job is started anew and when it has ended: the rules that the chart renders, in a model of their controllers.
+
+The codes are those with which real pods end: tests/cluster/test_chart.py has an evicted coordinator,
+tests/cluster/test_runs.py an evicted worker, a Job that is suspended or deleted, and a program that fails.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+
+from agent.errors import Exit
+from tests.chart.helm import ENGINES, Engines, Object, sets
+from tests.chart.job_end import ENDED, STARTED_ANEW, Failed, pod, what_follows
+
+RESTARTS = 3
+LOST_PEER, TERMINATED = int(Exit.TRY_AGAIN), int(Exit.TERMINATED)
+FINAL = sorted({*map(int, Exit), 1, 9, 126, 127, 134, 137, 139, 255} - {int(Exit.OK), LOST_PEER, TERMINATED})
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def jobset(engines: Engines, engine: str, *settings: str, restarts: int = RESTARTS) -> Object:
+    flags = sets(f"workload.max_workload_restarts={restarts}", *settings)
+    return engines.with_values(*flags, engine=engine).jobset
+
+
+def in_any_order(jobset: Object, pods: list[Failed]) -> set[str]:
+    """What follows when the controller looks while only some of the pods have failed yet."""
+    seen = [list(some) for count in range(1, len(pods) + 1) for some in combinations(pods, count)]
+    return {what_follows(jobset, some) for some in seen}
+
+
+EVICTIONS = {
+    "the coordinator, which tells all others to end": [pod(143, evicted=True), pod(143), pod(143), pod(143)],
+    "a worker, which the others then miss": [pod(75), pod(143, evicted=True), pod(75), pod(75)],
+    "a worker that had no time to end": [pod(75), pod(137, evicted=True), pod(75), pod(75)],
+    "a pod of which nothing is known any more": [pod(75), Failed({}, pod(0, evicted=True).conditions), pod(75)],
+    "all, with their node pool": [pod(143, evicted=True)] * 4,
+    "all, told to end by their controller": [pod(143)] * 4,
+    "none, but a peer was lost": [pod(75)] * 4,
+    "none, but an installer has failed": [Failed({"nccl-plugin-installer": 1}), pod(75), pod(75), pod(75)],
+}
+
+
+@pytest.mark.parametrize("case", EVICTIONS)
+def test_an_evicted_pod_and_a_lost_peer_are_worth_a_restart(engines: Engines, engine: str, case: str) -> None:
+    assert in_any_order(jobset(engines, engine), EVICTIONS[case]) == {STARTED_ANEW}
+
+
+@pytest.mark.parametrize("code", FINAL)
+def test_every_other_code_is_final(engines: Engines, engine: str, code: int) -> None:
+    assert in_any_order(jobset(engines, engine), [pod(code)] * 4) == {ENDED}
+
+
+def test_a_final_code_among_pods_that_miss_a_peer_is_final(engines: Engines, engine: str) -> None:
+    assert what_follows(jobset(engines, engine), [pod(75), pod(137), pod(75), pod(75)]) == ENDED
+
+
+def test_there_are_as_many_restarts_as_were_asked_for(engines: Engines, engine: str) -> None:
+    never, thrice = (jobset(engines, engine, restarts=restarts) for restarts in (0, 3))
+    lost = [pod(75)] * 4
+    assert what_follows(never, lost) == ENDED
+    assert [what_follows(thrice, lost, restarts) for restarts in range(5)] == [STARTED_ANEW] * 3 + [ENDED] * 2
+
+
+def test_without_a_word_nothing_is_started_anew(engines: Engines, engine: str) -> None:
+    assert what_follows(engines.with_values(engine=engine).jobset, [pod(75)]) == ENDED
+
+
+RESTART_ON: dict[str, tuple[str, set[int]]] = {
+    "the usual ones": ("workload.restartOn=null", {75, 143}),
+    "a lost peer": ("workload.restartOn={75}", {75}),
+    "out of memory too, in any order and twice": (
+        "workload.restartOn={143,137,75,137}",
+        {75, 137, 143},
+    ),
+    "with a hole": ("workload.restartOn[2]=9", {9}),
+    "none": ("workload.restartOn={}", set()),
+    "any": ("workload.restartOn={any}", {75, 143, *FINAL}),
+    "any among others": ("workload.restartOn={1,any}", {75, 143, *FINAL}),
+}
+
+
+@pytest.mark.parametrize("case", RESTART_ON)
+def test_the_codes_of_the_values_are_those_that_start_it_anew(engines: Engines, engine: str, case: str) -> None:
+    setting, wanted = RESTART_ON[case]
+    made = jobset(engines, engine, setting)
+    assert {code for code in (75, 143, *FINAL) if what_follows(made, [pod(code)] * 2) == STARTED_ANEW} == wanted
+    assert what_follows(made, [pod(137, evicted=True)]) == STARTED_ANEW, "an evicted pod, whatever its code"
+
+
+def test_the_codes_are_a_list_that_kubernetes_takes(engines: Engines, engine: str) -> None:
+    made = jobset(engines, engine, "workload.restartOn={143,9,75,9}")
+    rules = made["spec"]["replicatedJobs"][0]["template"]["spec"]["podFailurePolicy"]["rules"]
+    (codes,) = [rule["onExitCodes"]["values"] for rule in rules if "onExitCodes" in rule]
+    assert codes == sorted(set(codes)), "in order, and each once"

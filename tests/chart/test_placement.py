@@ -1,0 +1,119 @@
+"""What the chart says to those who place and prepare its pods: Kueue, the scheduler, and GKE with its sidecars."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.chart.helm import ENGINES, Engines, Rendered, sets
+
+by_engine = pytest.mark.parametrize("engine", ENGINES)
+TAS = "kueue.x-k8s.io/podset-preferred-topology"
+DWS = "provreq.kueue.x-k8s.io/maxRunDurationSeconds"
+
+
+def annotations_of(rendered: Rendered) -> tuple[dict[str, str], dict[str, str]]:
+    """Of the JobSet itself, and of its pods; those of its Job are none."""
+    job: dict[str, Any] = rendered.jobset["spec"]["replicatedJobs"][0]["template"]
+    assert "metadata" not in job
+    own = rendered.jobset["metadata"].get("annotations") or {}
+    return own, job["spec"]["template"]["metadata"].get("annotations") or {}
+
+
+@by_engine
+def test_kueue_reads_the_duration_from_the_jobset_and_the_topology_from_pods(engines: Engines, engine: str) -> None:
+    flags = sets("queue=a4", "dwsSettings.maxRunDurationSeconds=3600")
+    jobset, pods = annotations_of(engines.with_values(*flags, engine=engine))
+    assert jobset == {DWS: "3600"}
+    assert (pods[TAS], DWS in pods) == ("cloud.google.com/gce-topology-block", False)
+
+
+@by_engine
+def test_without_a_queue_nothing_is_said_to_kueue(engines: Engines, engine: str) -> None:
+    assert not [key for each in annotations_of(engines.with_values(engine=engine)) for key in each if "kueue" in key]
+
+
+@by_engine
+@pytest.mark.parametrize("kind", ["required", "preferred", "unconstrained"])
+def test_a_topology_of_the_user_s_own_replaces_the_chart_s(engines: Engines, engine: str, kind: str) -> None:
+    own = f"podAnnotations.kueue\\.x-k8s\\.io/podset-{kind}-topology"
+    _, pods = annotations_of(engines.with_values(*sets("queue=a4", f"{own}=mine"), engine=engine))
+    assert {key: value for key, value in pods.items() if "kueue" in key} == {
+        f"kueue.x-k8s.io/podset-{kind}-topology": "mine"
+    }
+
+
+@by_engine
+@pytest.mark.parametrize(
+    ("settings", "identity"),
+    [
+        ((), "true"),
+        (("network.hostNetwork=false",), None),
+        (("volumes.gcsPodIdentity=false",), None),
+        (("volumes.gcsPodIdentity=null",), "true"),
+        (("network.hostNetwork=false", "volumes.gcsPodIdentity=true"), None),
+    ],
+)
+def test_buckets_are_opened_as_the_pods_account(
+    engines: Engines, engine: str, settings: tuple[str, ...], identity: str | None
+) -> None:
+    """Which a pod in its node's network gets only if it is asked for."""
+    buckets = (
+        "volumes.gcsMounts[0].bucketName=a",
+        "volumes.gcsMounts[1].bucketName=b,volumes.gcsMounts[1].mountPath=/b",
+    )
+    rendered = engines.with_values(*sets(*buckets, *settings), engine=engine)
+    for path in ("/gcs", "/b"):
+        assert rendered.mounts[path]["csi"]["volumeAttributes"].get("hostNetworkPodKSA") == identity
+
+
+@by_engine
+def test_the_sidecar_s_image_is_for_buckets_alone(engines: Engines, engine: str) -> None:
+    image = "workload.gcsSidecarImage=registry.example/sidecar:1"
+    without = engines.with_values("--set", image, engine=engine)
+    assert [container["name"] for container in without.pod["containers"]] == ["workload"]
+    assert "workload.gcsSidecarImage does nothing without a bucket" in without.notes
+    with_ = engines.with_values(*sets(image, "volumes.gcsMounts[0].bucketName=a"), engine=engine)
+    assert [container["name"] for container in with_.pod["containers"]] == ["workload", "gke-gcsfuse-sidecar"]
+
+
+@by_engine
+@pytest.mark.parametrize(
+    ("setting", "path", "is_now"),
+    [
+        ("targetNodes=a\\, b\\,c\\,d\\,", "nodes", ["a", "b", "c", "d"]),
+        ("targetNodes={a,b,,c,d,a}", "nodes", ["a", "b", "c", "d"]),
+        ("avoidNodes=a\\,b", "nodes", ["a", "b"]),
+        ("avoidNodes={}", "nodes", []),
+        ("imagePullSecrets=a\\,b", "imagePullSecrets", ["a", "b"]),
+        ("imagePullSecrets={a,}", "imagePullSecrets", ["a"]),
+        ("imagePullSecrets={}", "imagePullSecrets", []),
+    ],
+)
+def test_names_are_a_list_or_words_with_commas(
+    engines: Engines, engine: str, setting: str, path: str, is_now: list[str]
+) -> None:
+    pod = engines.with_values("--set", setting, engine=engine).pod
+    if path == "imagePullSecrets":
+        assert [each["name"] for each in pod.get(path, [])] == is_now
+        return
+    terms = pod.get("affinity", {}).get("nodeAffinity", {}).get("requiredDuringSchedulingIgnoredDuringExecution", {})
+    found = [each for term in terms.get("nodeSelectorTerms", []) for each in term["matchExpressions"]]
+    assert [name for each in found for name in each["values"]] == is_now
+
+
+@by_engine
+def test_empty_words_in_lists_are_left_out(engines: Engines, engine: str) -> None:
+    flags = sets(
+        "network.hostNetwork=false,network.subnetworks={default,,rdma-0}",
+        "volumes.nfs.ip=10.0.0.2,volumes.nfs.mountOptions={}",
+        "workload.arguments={},workload.defaultArguments={}",
+    )
+    rendered = engines.with_values(*flags, engine=engine)
+    networks = annotations_of(rendered)[1]["networking.gke.io/interfaces"]
+    assert [each["network"] for each in json.loads(networks)] == ["default", "rdma-0"]
+    (nfs,) = rendered.kind("PersistentVolume")
+    assert "mountOptions" not in nfs["spec"]
+    assert "args" not in rendered.workload

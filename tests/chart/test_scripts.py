@@ -1,0 +1,189 @@
+"""Which script of the values runs, as what, and what is said of those that do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.chart.helm import ENGINES, Engines, HelmRefused, Rendered
+
+KEYS = ("task_script", "pai_training_script", "workload_launcher")
+DROP = "drop the flag"
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+Run = Callable[..., Rendered]
+
+
+@pytest.fixture
+def run(engines: Engines, engine: str, tmp_path: Path) -> Run:
+    """The chart with these files' contents as the values of these keys, as --set-file gives them."""
+
+    def render(**contents: str | bytes) -> Rendered:
+        flags = []
+        for key, content in contents.items():
+            # What was rendered of one file is kept.
+            file = tmp_path / f"{len(list(tmp_path.iterdir()))}.sh"
+            file.write_bytes(content if isinstance(content, bytes) else content.encode())
+            flags += ["--set-file", f"{key}={file}"]
+        return engines.with_values(*flags, engine=engine)
+
+    return render
+
+
+def refusal(run: Run, content: str | bytes) -> str:
+    """What is said of a content, whatever key it stands in: it is the same of each."""
+    with pytest.raises(HelmRefused) as refused:
+        run(**dict.fromkeys(KEYS, content))
+    sentences = [line for line in str(refused.value).splitlines() if line.startswith("- ")]
+    said = {sentence.replace(key, "KEY") for key in KEYS for sentence in sentences if sentence.startswith(f"- {key} ")}
+    assert sum(sentence.startswith(f"- {key} ") for key in KEYS for sentence in sentences) == len(KEYS)
+    (one,) = said
+    return one
+
+
+def scripts(rendered: Rendered) -> list[str]:
+    return [text for found in rendered.kind("ConfigMap") for text in found["data"].values()]
+
+
+SSHD, HOSTFILE = "/usr/sbin/sshd -p 2222\n", "echo a slots=8 >> /etc/job-worker-services.txt\n"
+BOOTSTRAPS = {
+    "alone": SSHD + HOSTFILE,
+    "with what belongs to it": f"#!/bin/bash\nmkdir -p /run/sshd\n{SSHD}{HOSTFILE}sleep infinity\n",
+    "sshd by its service": "service ssh start\n" + HOSTFILE,
+    "sshd by its init script": "/etc/init.d/ssh start\n" + HOSTFILE,
+    "sshd by its name, after a test": "[ -x /usr/sbin/sshd ] && sshd -D &\n" + HOSTFILE,
+    "sshd in a group": "{ sudo /usr/sbin/sshd; }\n" + HOSTFILE,
+    "sshd in place of the shell": HOSTFILE + "exec /usr/sbin/sshd -D\n",
+    "the hostfile with >": SSHD + "echo a > /etc/job-worker-services.txt\n",
+    "the hostfile in quotes": SSHD + 'echo a >>"/etc/job-worker-services.txt"\n',
+    "the hostfile with tee": SSHD + "echo a | tee -a /etc/job-worker-services.txt\n",
+    "the hostfile with scp": SSHD + "scp first:hosts /etc/job-worker-services.txt\n",
+    "the hostfile by a variable": SSHD + "export HOSTFILE=/etc/job-worker-services.txt\necho a >> $HOSTFILE\n",
+    "the other hostfile": SSHD + "echo a >> /etc/job-worker-services-1pernode.txt\n",
+    "of Windows": "\ufeff#!/bin/bash\r\n" + SSHD.replace("\n", "\r\n") + HOSTFILE.replace("\n", "\r\n"),
+}
+STARTS_THE_AGENT = (
+    "exec a4-agent run",
+    "#!/bin/bash\n# ours\nset -euo pipefail\n\nexec a4-agent run\n",
+    'a4-agent run "$@"\n',
+    "a4-agent run $*\n",
+    "exec /usr/local/bin/a4-agent run;\n",
+    "a4-agent run ; \n",
+    "  a4-agent  run  \n",
+    "#!/bin/bash\r\nexec a4-agent run\r\n",
+    "\ufeffexec a4-agent run\n",
+)
+PROGRAMS = (
+    "echo hello\n",
+    "# as sshd and /etc/job-worker-services.txt of old\ntorchrun train.py\n",
+    "mpirun --hostfile /etc/job-worker-services.txt hostname\n",
+    "python3 train.py && a4-agent run\n",
+    SSHD + "python3 train.py\n",
+    SSHD + "mpirun --hostfile /etc/job-worker-services.txt hostname\n",
+    SSHD + "cat /etc/job-worker-services.txt\n",
+    "grep sshd /etc/passwd\n" + HOSTFILE,
+    "# sshd\n" + HOSTFILE,
+    "a4-agent runs\n",
+)
+
+
+@pytest.mark.parametrize("case", BOOTSTRAPS)
+def test_a_bootstrap_is_not_run(run: Run, case: str) -> None:
+    rendered = run(workload_launcher=BOOTSTRAPS[case])
+    assert (scripts(rendered), rendered.env["SLEEP_INFINITY"]) == ([], "true")
+    assert "starts sshd and writes the hostfile: the agent does this now; drop the flag" in rendered.notes
+    assert "which is not run" not in rendered.notes
+
+
+@pytest.mark.parametrize("content", STARTS_THE_AGENT)
+def test_a_launcher_that_starts_the_agent_is_not_run(run: Run, content: str) -> None:
+    rendered = run(workload_launcher=content)
+    assert (scripts(rendered), rendered.env["SLEEP_INFINITY"]) == ([], "true")
+    assert "workload_launcher only starts a4-agent: the chart does this now; drop the flag" in rendered.notes
+
+
+@pytest.mark.parametrize("content", PROGRAMS)
+def test_any_other_launcher_is_the_script(run: Run, content: str) -> None:
+    rendered = run(workload_launcher=content)
+    assert (scripts(rendered), rendered.env["SLEEP_INFINITY"]) == ([content], "false")
+    assert DROP not in rendered.notes
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["mpirun -np 8 hostname", "torchrun train.py", "  python3 train.py --lr 1", "python train.py", "srun hostname"],
+)
+def test_what_a_bootstrap_starts_is_named_as_not_run(run: Run, line: str) -> None:
+    rendered = run(workload_launcher=SSHD + HOSTFILE + line + "\n")
+    assert scripts(rendered) == []
+    assert f'workload_launcher also has the line "{line.strip()}", which is not run' in rendered.notes
+
+
+@pytest.mark.parametrize(
+    ("content", "workload"),
+    [
+        ("exec a4-agent run nccl", "nccl"),
+        ("/opt/a4-agent run ddp -- --steps 3", "ddp"),
+        ("exec a4-agent run $1", "WORKLOAD"),
+    ],
+)
+def test_a_launcher_that_starts_a_workload_is_told_of_workload_run(run: Run, content: str, workload: str) -> None:
+    with pytest.raises(HelmRefused, match=f"in its place set workload.run={workload} "):
+        run(workload_launcher=content)
+
+
+@pytest.mark.parametrize("content", ["", "\n", "# a comment alone\n", "#!/bin/bash\n\nset -e\n", "\ufeff\r\n"])
+def test_a_script_with_nothing_in_it_is_named_and_not_run(run: Run, content: str) -> None:
+    rendered = run(**dict.fromkeys(KEYS, content))
+    assert (scripts(rendered), rendered.env["SLEEP_INFINITY"]) == ([], "true")
+    for key in KEYS:
+        assert f"{key} is empty and does nothing" in rendered.notes
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_script_has_the_ends_of_lines_that_bash_takes(run: Run, key: str) -> None:
+    written = "\ufeff#!/bin/bash\r\necho 'é \t'\r\n\r\nprintf 'a\\r\\n'\r\n"
+    assert scripts(run(**{key: written})) == ["#!/bin/bash\necho 'é \t'\n\nprintf 'a\\r\\n'\n"]
+
+
+SHELLS = ("/bin/bash", "/bin/sh -e", "/usr/bin/env bash", " /usr/bin/bash", "/bin/dash", "/usr/bin/env -S bash -x")
+OTHERS = ("/usr/bin/env python3", "/usr/bin/python", "/usr/bin/perl -w", "/bin/zsh", "/bin/tcsh")
+
+
+@pytest.mark.parametrize("program", SHELLS)
+def test_a_script_of_a_shell_runs(run: Run, program: str) -> None:
+    content = f"#!{program}\necho\n"
+    assert scripts(run(task_script=content)) == [content]
+
+
+@pytest.mark.parametrize("program", OTHERS)
+def test_a_script_of_another_program_is_refused(run: Run, program: str) -> None:
+    said = refusal(run, f"#!{program}\nprint(1)\n")
+    assert said.startswith(f"- KEY starts with #!{program}, and scripts are run by bash")
+
+
+@pytest.mark.parametrize("path", ["train.sh", "./train.sh", "/home/me/train.bash", "examples/train.py"])
+def test_a_path_in_place_of_a_script_is_refused(run: Run, path: str) -> None:
+    assert refusal(run, path) == f"- KEY is the path {path} and not a script: write --set-file KEY={path}"
+
+
+def test_a_command_with_a_path_in_it_is_a_script(run: Run) -> None:
+    assert scripts(run(task_script="bash train.sh")) == ["bash train.sh"]
+
+
+def test_a_script_that_is_no_utf_8_is_refused(run: Run) -> None:
+    assert refusal(run, "echo é\n".encode("latin-1")).startswith("- KEY is not text in UTF-8")
+
+
+def test_a_script_that_is_too_large_for_a_release_is_refused(run: Run) -> None:
+    fits = "echo\n" + "x" * 399_995
+    assert scripts(run(task_script=fits)) == [fits]
+    with pytest.raises(HelmRefused, match="task_script is larger than 400,000 bytes"):
+        run(task_script=fits + "x")
