@@ -47,24 +47,15 @@ class ClusterSpec:
     gpus_per_pod: int = 8
     name: str = ""
     """DNS label of the job; empty: a random one."""
-    replicated_job: str = "workload"
-    """What follows the job's name in the names of its pods."""
-    subdomain: str = ""
-    """Name of the headless service; empty: that of the job."""
     entrypoint: tuple[str, ...] = ()
     """The command line of every container; empty: `tini -- python -m agent run` and `arguments`."""
     arguments: tuple[str, ...] = ()
     """What follows `a4-agent run`: the workload and its arguments."""
-    contract: bool = True
-    """Whether pods have what section "pod contract" gives, and the job secret. False: they have nothing of it but
-    what `env`, `pod_env` and `mounts` bring, as where a chart gives it all."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Added to the environment of every pod, over what section "pod contract" gives."""
     pod_env: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict)
     """Files that every pod finds, as from a ConfigMap: absolute path → content (mode 0755)."""
-    mounts: tuple[Mount, ...] = ()
-    """Directories of their own, over whatever this machine has there."""
     devices: tuple[str, ...] = ()
     """Device files of this machine that pods shall have too."""
     real_gpus: bool = False
@@ -90,6 +81,15 @@ class ClusterSpec:
     """Seconds that root's .bashrc takes; it prints a line, too."""
     local_ttl: int = 30
     neg_ttl: int = 5
+    replicated_job: str = "workload"
+    """What follows the job's name in the names of its pods."""
+    subdomain: str = ""
+    """Name of the headless service; empty: that of the job."""
+    contract: bool = True
+    """Whether pods have what section "pod contract" gives, and the job secret. False: they have nothing of it but
+    what `env`, `pod_env` and `mounts` bring, as where a chart gives it all."""
+    mounts: tuple[Mount, ...] = ()
+    """Directories of their own, over whatever this machine has there."""
 
     def to_json(self) -> str:
         """The spec as text, for the supervisor."""
