@@ -47,7 +47,7 @@ def sabotaged(what: str) -> dict[str, Any]:
     return {"files": files, "env": {**ENV, "PYTHONPATH": "/sabotage", "SABOTAGE": what}}
 
 
-def test_both_over_four_pods(start: Start) -> None:
+def test_ddp_as_the_job_over_four_pods(start: Start) -> None:
     trial = start(4, arguments=("ddp", "--", "--steps", "3"), env={**ENV, "A4_SLEEP_ON": "always", "A4_REPORT": "true"})
     for index in range(4):
         trial.until(index, f'grep -qs \'"phase": "sleeping"\' {RUN_DIR}/state.json')
@@ -68,7 +68,12 @@ def test_both_over_four_pods(start: Start) -> None:
     trial.until(0, f"test -e {report}")
     page = trial.cluster.read(0, report)
     assert "passed" in page and found["run"] in page and "hf_canary" not in page
+    trial.cluster.terminate()
+    all_codes(trial, 0)
 
+
+def test_collectives_submitted_to_four_pods(start: Start) -> None:
+    trial = sleeping(start, 4, env=ENV)
     done = agent(trial, 2, "run", "collectives", "--", "-b", "64K", "-e", "256K", "-f", "4", "-n", "2", "-w", "1")
     assert done.returncode == 0, done
     assert "# Collective test starting: all_reduce" in done.stdout
@@ -81,12 +86,17 @@ def test_both_over_four_pods(start: Start) -> None:
         assert [row["size"] for row in sweep["rows"]] == [65536, 262144]
         assert all(one["busbw"] > 0 and one["wrong"] == 0 for one in measured)
 
+    wrong = agent(trial, 3, "run", "collectives", "--", "--tests", "all_reduc")
+    assert wrong.returncode == 2 and "all_reduce" in wrong.stderr, wrong
+    trial.cluster.terminate()
+    all_codes(trial, 0)
+
+
+def test_a_run_on_some_of_the_pods(start: Start) -> None:
+    trial = sleeping(start, 3, env=ENV)
     subset = agent(trial, 1, "run", "ddp", "--exclude", "0", "--", "--steps", "2")
     assert subset.returncode == 0, subset
     assert [pod["index"] for pod in newest(trial)["pods"]] == [index for index in order(trial) if index != 0]
-
-    wrong = agent(trial, 3, "run", "collectives", "--", "--tests", "all_reduc")
-    assert wrong.returncode == 2 and "all_reduce" in wrong.stderr, wrong
     trial.cluster.terminate()
     all_codes(trial, 0)
 
