@@ -52,14 +52,14 @@
 
 {{- /* All variables of the workload's container. */}}
 {{- define "a4.env" -}}
-{{- $size := include "a4.size" . | fromJson -}}
+{{- $job := include "a4.job" . | fromJson -}}
 {{- $variables := include "a4.variables" . | fromJson -}}
 {{- $network := include "a4.network" . | fromJson -}}
 {{- $workspace := (include "a4.workspace" . | fromJson).value -}}
-{{- $name := $size.name -}}
+{{- $name := $job.name -}}
 - {name: JOB_ID, value: {{ $name | quote }}}
 - {name: JOB_IDENTIFIER, value: {{ $name | quote }}}
-{{ include "a4.clusterEnv" (dict "prefix" (printf "%s-workload-" $name) "domain" (include "a4.domain" .) "nodes" $size.nodes "gpus" $size.gpus "gpusPerNode" $size.gpusPerNode) }}
+{{ include "a4.clusterEnv" (dict "prefix" (printf "%s-workload-" $name) "domain" (include "a4.domain" .) "nodes" $job.nodes "gpus" $job.gpus "gpusPerNode" $job.gpusPerNode) }}
 - {name: MASTER_PORT, value: {{ int $network.masterPort | quote }}}
 - name: A4_JOBSET_UID
   valueFrom: {fieldRef: {fieldPath: "metadata.labels['jobset.sigs.k8s.io/jobset-uid']"}}

@@ -78,7 +78,7 @@ kill "$watch" 2>/dev/null
 {{- end -}}
 
 {{- define "a4.workloadContainer" -}}
-{{- $size := include "a4.size" . | fromJson -}}
+{{- $job := include "a4.job" . | fromJson -}}
 {{- $task := include "a4.task" . | fromJson -}}
 {{- $storage := include "a4.storage" . | fromJson -}}
 {{- $network := include "a4.network" . | fromJson -}}
@@ -106,7 +106,7 @@ kill "$watch" 2>/dev/null
   {{- end }}
   env: {{- include "a4.env" . | nindent 4 }}
   ports:
-    {{- if gt (int $size.nodes) 1 }}
+    {{- if gt (int $job.nodes) 1 }}
     - {name: ssh, containerPort: {{ int $network.sshPort }}}
     {{- end }}
     - {name: rendezvous, containerPort: {{ int $network.masterPort }}}
@@ -127,7 +127,7 @@ kill "$watch" 2>/dev/null
     periodSeconds: 30
     timeoutSeconds: 20
     failureThreshold: 3
-  {{- if gt (int $size.nodes) 1 }}
+  {{- if gt (int $job.nodes) 1 }}
   readinessProbe:
     tcpSocket: {port: ssh}
     periodSeconds: 15
@@ -161,17 +161,17 @@ kill "$watch" 2>/dev/null
 requests: {{- . | nindent 2 }}
 {{ end -}}
 limits: {{- include "a4.texts" (list (omit ($own.limits | default dict) "nvidia.com/gpu")) | trim | nindent 2 }}
-  nvidia.com/gpu: {{ int (include "a4.size" . | fromJson).gpusPerNode }}
+  nvidia.com/gpu: {{ int (include "a4.job" . | fromJson).gpusPerNode }}
 {{- end -}}
 
 {{- define "a4.volumes" -}}
-{{- $size := include "a4.size" . | fromJson -}}
+{{- $job := include "a4.job" . | fromJson -}}
 {{- $task := include "a4.task" . | fromJson -}}
 {{- $storage := include "a4.storage" . | fromJson -}}
 {{- $network := include "a4.network" . | fromJson -}}
 - name: job-secret
   secret:
-    secretName: {{ include "a4.jobSecret" . | quote }}
+    secretName: {{ include "a4.secretName" . | quote }}
     defaultMode: 0400
     items: [{key: job-secret, path: job-secret}]
 - name: shared-memory
@@ -193,7 +193,7 @@ limits: {{- include "a4.texts" (list (omit ($own.limits | default dict) "nvidia.
 {{- end }}
 {{- if $task.script }}
 - name: script
-  configMap: {name: {{ $size.name }}-scripts, defaultMode: 0755}
+  configMap: {name: {{ $job.name }}-scripts, defaultMode: 0755}
 {{- end }}
 {{- with $storage.volumes }}
 {{ toYaml . }}

@@ -8,6 +8,9 @@
 {{- if and (not $queue) (not (kindIs "invalid" .Values.queue)) -}}
   {{- $notes = append $notes "queue is empty: the job starts without Kueue. If it came from a variable of your shell, that one is not set" -}}
 {{- end -}}
+{{- if not (regexMatch "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$" $queue) -}}
+  {{- $problems = append $problems (printf "queue=%s is no name of a LocalQueue: write one that `kubectl get localqueue` shows, or leave it out to start without Kueue" $queue) -}}
+{{- end -}}
 {{- $tas := .Values.tasSettings | default dict -}}
 {{- $mode := $tas.mode | default "preferred" -}}
 {{- $kinds := list "kueue.x-k8s.io/podset-required-topology" "kueue.x-k8s.io/podset-preferred-topology" "kueue.x-k8s.io/podset-unconstrained-topology" -}}
@@ -40,16 +43,16 @@
 {{- else if $seconds -}}
   {{- $problems = append $problems "dwsSettings.maxRunDurationSeconds without a queue: DWS flex-start comes through Kueue; set queue to a LocalQueue that provisions" -}}
 {{- end -}}
-{{- $size := include "a4.size" . | fromJson -}}
+{{- $job := include "a4.job" . | fromJson -}}
 {{- $required := get (merge (dict) (.Values.podAnnotations | default dict) $annotations) "kueue.x-k8s.io/podset-required-topology" -}}
-{{- if and (gt (int $size.nodes) 1) (eq (toString $required) "cloud.google.com/gce-topology-host") -}}
+{{- if and (gt (int $job.nodes) 1) (eq (toString $required) "cloud.google.com/gce-topology-host") -}}
   {{- $problems = append $problems "all pods are asked to be on one host, and each pod takes a whole one: use level block or sub-block, or mode preferred" -}}
 {{- end -}}
 {{- $target := (include "a4.words" .Values.targetNodes | fromJson).names -}}
 {{- if and $target (include "a4.words" .Values.avoidNodes | fromJson).names -}}
   {{- $problems = append $problems "targetNodes and avoidNodes are both set: name either the nodes to use or those to keep off" -}}
-{{- else if and $target (eq (int $size.gpusPerNode) 8) (lt (len $target) (int $size.nodes)) -}}
-  {{- $problems = append $problems (printf "targetNodes names %d of the %d nodes that workload.gpus=%d needs: each pod takes a whole one" (len $target) (int $size.nodes) (int $size.gpus)) -}}
+{{- else if and $target (eq (int $job.gpusPerNode) 8) (lt (len $target) (int $job.nodes)) -}}
+  {{- $problems = append $problems (printf "targetNodes names %d of the %d nodes that workload.gpus=%d needs: each pod takes a whole one" (len $target) (int $job.nodes) (int $job.gpus)) -}}
 {{- end -}}
 {{- dict "annotations" $annotations "jobAnnotations" $jobAnnotations "problems" $problems "notes" $notes | toJson -}}
 {{- end -}}
@@ -77,17 +80,6 @@ imagePullSecrets:
   - name: {{ . | quote }}
   {{- end }}
 {{- end }}
-{{- end -}}
-
-{{- /* Names, from a list or from words with commas between them: {names}. */}}
-{{- define "a4.words" -}}
-{{- $names := list -}}
-{{- $given := . | default list -}}
-{{- if kindIs "string" $given }}{{ $given = splitList "," $given }}{{ end -}}
-{{- range (include "a4.items" $given | fromJson).items -}}
-  {{- with include "a4.text" .item | trim }}{{ $names = append $names . }}{{ end -}}
-{{- end -}}
-{{- dict "names" (uniq $names) | toJson -}}
 {{- end -}}
 
 {{- /* The nodes that the user has named, as terms of a nodeAffinity. */}}

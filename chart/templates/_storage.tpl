@@ -30,7 +30,7 @@
 {{- $notes := list -}}
 {{- $mounted := list -}}
 {{- $volumes := .Values.volumes | default dict -}}
-{{- $name := (include "a4.size" . | fromJson).name -}}
+{{- $name := (include "a4.job" . | fromJson).name -}}
 {{- $nfs := $volumes.nfs | default dict -}}
 {{- $lustre := $volumes.lustre | default dict -}}
 {{- $nfsOn := include "a4.isOn" $nfs -}}
@@ -113,6 +113,8 @@
     {{- $problems = append $problems (printf "%s.bucketName=%s: write the name without gs://" $key $bucket) -}}
   {{- else if contains "/" $bucket -}}
     {{- $problems = append $problems (printf "%s.bucketName=%s: write the bucket's name alone; for a directory in it add mountOptions: implicit-dirs,only-dir=…" $key $bucket) -}}
+  {{- else if regexMatch "[^A-Za-z0-9._-]" $bucket -}}
+    {{- $problems = append $problems (printf "%s.bucketName=%s is no bucket's name: write one that `gcloud storage ls` shows, without gs://" $key $bucket) -}}
   {{- else if not $path -}}
     {{- $problems = append $problems (printf "%s has no mountPath: say where bucket %s belongs" $key $bucket) -}}
   {{- else -}}

@@ -59,3 +59,14 @@
 {{ $key | quote }}: {{ $value | quote }}
 {{- end -}}
 {{- end -}}
+
+{{- /* Names, from a list or from words with commas between them: {names}. */}}
+{{- define "a4.words" -}}
+{{- $names := list -}}
+{{- $given := . | default list -}}
+{{- if kindIs "string" $given }}{{ $given = splitList "," $given }}{{ end -}}
+{{- range (include "a4.items" $given | fromJson).items -}}
+  {{- with include "a4.text" .item | trim }}{{ $names = append $names . }}{{ end -}}
+{{- end -}}
+{{- dict "names" (uniq $names) | toJson -}}
+{{- end -}}

@@ -230,13 +230,10 @@ BAD: dict[str, tuple[Values, str]] = {
     "no time to end": ({"workload": {"terminationGracePeriodSeconds": 0}}, "workload.terminationGracePeriodSeconds"),
     "resources without requests or limits": ({"workload": {"resources": {"cpu": "200"}}}, "workload.resources"),
     "a size in GB": ({"volumes": {"sharedMemory": "250GB"}}, "volumes.sharedMemory"),
-    "a relative directory": ({"volumes": {"ssdMountPath": "ssd"}}, "volumes.ssdMountPath"),
-    "the root directory": ({"volumes": {"nfs": {"mountPath": "/"}}}, "volumes.nfs.mountPath"),
     "an address as a list": ({"volumes": {"nfs": {"ip": ["10.0.0.2"]}}}, "volumes.nfs.ip"),
     "one bucket that is no list": ({"volumes": {"gcsMounts": {"bucketName": "b"}}}, "volumes.gcsMounts"),
     "a bucket by its name alone": ({"volumes": {"gcsMounts": ["my-bucket"]}}, "volumes.gcsMounts.0"),
     "a claim with capitals": ({"volumes": {"pvcMounts": [{"claimName": "MyClaim"}]}}, "volumes.pvcMounts.0.claimName"),
-    "a queue with a placeholder": ({"queue": "<KUEUE_NAME>"}, "queue"),
     "no time at all": ({"dwsSettings": {"maxRunDurationSeconds": 0}}, "dwsSettings.maxRunDurationSeconds"),
     "a time with a unit": ({"dwsSettings": {"maxRunDurationSeconds": "1h"}}, "dwsSettings.maxRunDurationSeconds"),
     "a port that is none": ({"network": {"sshPort": 70000}}, "network.sshPort"),
@@ -265,6 +262,16 @@ def test_everything_that_is_wrong_is_said_at_once(judge: Judge) -> None:
 
 
 TEMPLATES_SAY: dict[str, tuple[Values, str]] = {
+    "a relative directory": ({"volumes": {"ssdMountPath": "ssd"}}, "volumes.ssdMountPath has the mountPath ssd: write"),
+    "the root directory": (
+        {"volumes": {"nfs": {"ip": "10.0.0.2", "mountPath": "/"}}},
+        "the chart's own and volumes.nfs are both to be mounted at /",
+    ),
+    "a queue with a placeholder": ({"queue": "<KUEUE_NAME>"}, "queue=<KUEUE_NAME> is no name of a LocalQueue: write"),
+    "a bucket with a placeholder": (
+        {"volumes": {"gcsMounts": [{"bucketName": "<YOUR_GCS_BUCKET>"}]}},
+        "volumes.gcsMounts[0].bucketName=<YOUR_GCS_BUCKET> is no bucket's name: write",
+    ),
     "a word where a number belongs": ({"workload": {"gpus": "many"}}, "workload.gpus is no number above 0"),
     "no GPUs": ({"workload": {"gpus": 0}}, "workload.gpus is no number above 0"),
     "fewer GPUs than none": ({"workload": {"gpus": -8}}, "workload.gpus is no number above 0"),

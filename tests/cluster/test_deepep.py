@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
-import jsonschema
+from tests.cluster.conftest import Start, Trial, all_codes
+from tests.cluster.work import agent, newest, order, result, sleeping
 
-from tests.cluster.conftest import RUN_DIR, Start, Trial, all_codes
-from tests.cluster.work import agent, order, sleeping
-
-SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "result.schema.json").read_text())
 STAND_IN = Path(__file__).with_name("programs") / "internode.py"
 DEEPEP = "/opt/deepep/DeepEP"
 PRELOAD = "libm.so.6"
@@ -21,17 +16,6 @@ NVIDIA_SMI = """#!/bin/sh
 [ "$1" = -L ] && for i in 0 1 2 3 4 5 6 7; do echo "GPU $i: NVIDIA B200 (UUID: GPU-$i)"; done
 """
 NO_PROFILE = {"A4_PROFILE": "none"}
-
-
-def result(trial: Trial, directory: str = f"{RUN_DIR}/results") -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(trial.cluster.read(0, f"{directory}/result.json"))
-    jsonschema.validate(found, SCHEMA)
-    return found
-
-
-def newest(trial: Trial) -> dict[str, Any]:
-    state = json.loads(trial.cluster.read(0, f"{RUN_DIR}/state.json"))
-    return result(trial, f"{RUN_DIR}/runs/{state['runs'][-1]['id']}")
 
 
 def fault(trial: Trial, *indices: int, what: str) -> None:

@@ -13,8 +13,7 @@ import pytest
 from agent.decide.profile import GIB_SCRIPT
 from tests.cluster.conftest import RUN_DIR, Start, Trial, all_codes
 from tests.cluster.test_own_programs import with_mpi
-from tests.cluster.test_torch_workloads import result
-from tests.cluster.work import agent, sleeping
+from tests.cluster.work import agent, result, sleeping
 
 STAND_IN = (Path(__file__).with_name("programs") / "nccl_perf.py").read_text()
 PROGRAM = f"#!{sys.executable}\n{STAND_IN}".encode()

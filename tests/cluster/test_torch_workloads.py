@@ -6,15 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
 from tests.cluster.conftest import RUN_DIR, Start, Trial, all_codes
-from tests.cluster.work import agent, order, sleeping
+from tests.cluster.work import agent, newest, order, result, sleeping
 
 ROOT = Path(__file__).parents[2]
 TORCH = ROOT / ".venv-torch" / "bin" / "python"
-SCHEMA = json.loads((ROOT / "docs" / "result.schema.json").read_text())
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "broadcast", "sendrecv")
 ENV = {"A4_PYTHON": str(TORCH), "TORCH_NCCL_USE_COMM_NONBLOCKING": "0", "HF_TOKEN": "hf_canary_of_torch_workloads"}
 TALKATIVE_PYTHON = f"""#!/bin/sh
@@ -26,19 +24,6 @@ done &
 exec {TORCH} "$@"
 """
 SABOTAGE = Path(__file__).with_name("programs") / "sabotage.py"
-
-
-def result(trial: Trial, directory: str = f"{RUN_DIR}/results") -> dict[str, Any]:
-    """result.json, which is as the schema says."""
-    found: dict[str, Any] = json.loads(trial.cluster.read(0, f"{directory}/result.json"))
-    jsonschema.validate(found, SCHEMA)
-    return found
-
-
-def newest(trial: Trial) -> dict[str, Any]:
-    """The result of the newest run of a sleeping cluster."""
-    state = json.loads(trial.cluster.read(0, f"{RUN_DIR}/state.json"))
-    return result(trial, f"{RUN_DIR}/runs/{state['runs'][-1]['id']}")
 
 
 def sabotaged(what: str) -> dict[str, Any]:

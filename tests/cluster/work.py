@@ -9,11 +9,15 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import IO, Any
+
+import jsonschema
 
 from agent.local.running import Running
 from tests.cluster.conftest import END_SECONDS, RUN_DIR, Start, Trial
 
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "result.schema.json").read_text())
 AGENT = (sys.executable, "-m", "agent")
 SCRIPT = 'exec "$@"\n'
 """The mounted task script: `a4-agent run script -- COMMAND …` runs any command on every pod."""
@@ -38,6 +42,19 @@ def agent(
 ) -> subprocess.CompletedProcess[str]:
     """`a4-agent WORDS` typed in a pod, to its end."""
     return trial.cluster.exec(index, ["env", "-C", cwd, *AGENT, *words], env=env, timeout=END_SECONDS)
+
+
+def result(trial: Trial, directory: str = f"{RUN_DIR}/results") -> dict[str, Any]:
+    """result.json, which is as the schema says."""
+    found: dict[str, Any] = json.loads(trial.cluster.read(0, f"{directory}/result.json"))
+    jsonschema.validate(found, SCHEMA)
+    return found
+
+
+def newest(trial: Trial) -> dict[str, Any]:
+    """The result of the newest run of a sleeping cluster."""
+    state = json.loads(trial.cluster.read(0, f"{RUN_DIR}/state.json"))
+    return result(trial, f"{RUN_DIR}/runs/{state['runs'][-1]['id']}")
 
 
 @contextmanager

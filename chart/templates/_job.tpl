@@ -1,5 +1,5 @@
 {{- /* How many pods, how many GPUs in each, and under which name: {name, gpus, nodes, gpusPerNode, problems}. */}}
-{{- define "a4.size" -}}
+{{- define "a4.job" -}}
 {{- $problems := list -}}
 {{- $workload := .Values.workload | default dict -}}
 {{- $gpus := include "a4.text" $workload.gpus | atoi -}}
@@ -17,8 +17,8 @@
 {{- if gt (len $name) $room -}}
   {{- $problems = append $problems (printf "the release's name %s has %d characters: with %d pods choose one of at most %d, for names of pods are longer by %d and 63 is the most" $name (len $name) $nodes $room (sub 63 $room)) -}}
 {{- end -}}
-{{- if not (regexMatch "^[a-z]" $name) -}}
-  {{- $problems = append $problems (printf "the release's name %s: choose one that starts with a letter, for it becomes a name in DNS" $name) -}}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name) -}}
+  {{- $problems = append $problems (printf "the release's name %s: choose one of small letters, digits and '-' that starts with a letter, for it becomes a name in DNS" $name) -}}
 {{- end -}}
 {{- if hasSuffix "-helm-test" $name -}}
   {{- $problems = append $problems (printf "the release's name %s: choose one that does not end in -helm-test, as the Service of helm test of another release does" $name) -}}

@@ -1,33 +1,3 @@
-{{- define "a4.domain" -}}
-{{ (include "a4.size" . | fromJson).name }}.{{ .Release.Namespace }}.svc.{{ (.Values.network | default dict).clusterDomain | default "cluster.local" }}
-{{- end -}}
-
-{{- define "a4.grace" -}}
-{{ include "a4.text" (.Values.workload | default dict).terminationGracePeriodSeconds | default "120" | atoi }}
-{{- end -}}
-
-{{- define "a4.runDir" -}}
-{{ get (include "a4.variables" . | fromJson).values "A4_RUN_DIR" | default "/run/a4-agent" }}
-{{- end -}}
-
-{{- define "a4.jobSecret" -}}
-{{ (.Values.secret | default dict).name | default (printf "%s-job-secret" (include "a4.size" . | fromJson).name) }}
-{{- end -}}
-
-{{- /* Labels of pods: no versions, for a JobSet's pods cannot be changed by an upgrade. */}}
-{{- define "a4.podLabels" -}}
-app.kubernetes.io/name: a4-agent
-app.kubernetes.io/instance: {{ .Release.Name | quote }}
-{{- end -}}
-
-{{- /* Labels of every object. */}}
-{{- define "a4.labels" -}}
-{{ include "a4.podLabels" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
-{{- end -}}
-
 {{- /* Ends the rendering with everything that is wrong with the values, at once. Every template calls it first. */}}
 {{- define "a4.check" -}}
 {{- $workload := .Values.workload | default dict -}}
@@ -43,7 +13,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   {{- $problems = append $problems (printf "workload.run=%s keeps code, models and data on storage that all pods share, and there is none: set volumes.nfs.ip, volumes.lustre or volumes.pvcMounts" $workload.run) -}}
 {{- end -}}
 {{- with (include "a4.arguments" . | fromJson).problem }}{{ $problems = append $problems . }}{{ end -}}
-{{- $problems = concat $problems (include "a4.size" . | fromJson).problems $task.problems (include "a4.variables" . | fromJson).problems $storage.problems (include "a4.network" . | fromJson).problems (include "a4.scheduling" . | fromJson).problems -}}
+{{- $problems = concat $problems (include "a4.job" . | fromJson).problems $task.problems (include "a4.variables" . | fromJson).problems $storage.problems (include "a4.network" . | fromJson).problems (include "a4.scheduling" . | fromJson).problems -}}
 {{- if $problems -}}
   {{- fail (printf "a4-agent: these values cannot be used:\n- %s" (join "\n- " $problems)) -}}
 {{- end -}}
