@@ -21,7 +21,7 @@ MOST_JOINED = 65536
 
 
 class Emitter:
-    """Writes to stdout and stderr in the order in which it was asked. Its thread starts with the first bytes."""
+    """Writes to stdout and stderr in the order in which it was asked. Its thread is there while bytes wait."""
 
     def __init__(self, loop: Loop, stdout: int = 1, stderr: int = 2) -> None:
         self.behind = 0
@@ -80,15 +80,20 @@ class Emitter:
                 self._works = True
 
     def _work(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._waiting)
-                stream, data = self._waiting.popleft()
+        while piece := self._next():
+            stream, data = piece
             write_all(self._fds[stream], data)
             with self._changed:
                 self.behind -= len(data)
                 self._changed.notify_all()
                 self._relieve_if_small()
+
+    def _next(self) -> tuple[int, bytearray] | None:
+        with self._changed:
+            if self._waiting:
+                return self._waiting.popleft()
+            self._works = False
+            return None
 
     def _relieve_if_small(self) -> None:
         if self.behind >= LOW_MARK:

@@ -2,39 +2,42 @@
 
 from __future__ import annotations
 
-import queue
 import threading
+from collections import deque
 from collections.abc import Callable
 
 from agent.machine.loop import Action, Loop
 
 
 class Workers:
-    """Up to `most` daemon threads, started as they are needed; results come back through the loop."""
+    """Up to `most` daemon threads, each there while there is work; results come back through the loop."""
 
     def __init__(self, loop: Loop, most: int) -> None:
         self._loop = loop
         self._most = most
-        self._queue: queue.SimpleQueue[Callable[[], Action]] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._queue: deque[Callable[[], Action]] = deque()
         self._threads = 0
-        self._waiting = 0
 
     def submit(self, work: Callable[[], Action]) -> None:
         """Run `work` in a thread; the action that it returns runs in the loop."""
-        self._waiting += 1
-        self._queue.put(work)
-        if self._threads < min(self._most, self._waiting):
+        with self._lock:
+            self._queue.append(work)
+            if self._threads == self._most:
+                return
             self._threads += 1
-            threading.Thread(target=self._serve, daemon=True).start()
+        threading.Thread(target=self._serve, daemon=True).start()
 
     def _serve(self) -> None:
-        while True:
-            action = result_of(self._queue.get())
-            self._loop.post(self._done)
-            self._loop.post(action)
+        while work := self._next():
+            self._loop.post(result_of(work))
 
-    def _done(self) -> None:
-        self._waiting -= 1
+    def _next(self) -> Callable[[], Action] | None:
+        with self._lock:
+            if self._queue:
+                return self._queue.popleft()
+            self._threads -= 1
+            return None
 
 
 def result_of(work: Callable[[], Action]) -> Action:

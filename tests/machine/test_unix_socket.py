@@ -7,7 +7,9 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,12 @@ class Agent:
         self.on_end: Callable[[], None] = self.loop.stop
         self.door = SocketDoor(self.loop, path, self._opened)
         self.clients: list[socket.socket] = []
+        self.threads: list[threading.Thread] = []
+
+    def in_thread(self, work: Callable[[], None]) -> None:
+        """Do in a thread what blocks. It must end by itself once the agent's side is closed."""
+        self.threads.append(threading.Thread(target=work))
+        self.threads[-1].start()
 
     def _opened(self, channel: SocketChannel) -> None:
         self.channels.append(channel)
@@ -56,6 +64,8 @@ class Agent:
         self.door.close()
         for channel in self.channels:
             channel.close()
+        for thread in self.threads:  # they use the clients
+            thread.join()
         for client in self.clients:
             client.close()
 
@@ -158,14 +168,13 @@ def test_more_than_the_kernel_holds_arrives_whole(agent: Agent) -> None:
                 channel.send(one)
             client.sendall(b"still there?\n")
         elif line == b"still there?":
-            agent.loop.in_thread(read)
+            agent.in_thread(read)
         else:
             agent.loop.stop()
 
-    def read() -> Callable[[], None]:
+    def read() -> None:
         heard.append(hear(client, sum(map(len, lines))))
         client.sendall(b"got it\n")
-        return lambda: None
 
     agent.on_line = answer
     client = agent.client()
@@ -181,11 +190,11 @@ def test_what_is_sent_before_anybody_listens_to_the_answer(agent: Agent) -> None
 
     def greet(channel: SocketChannel) -> None:
         channel.send(big)
-        agent.loop.in_thread(read)
+        agent.in_thread(read)
 
-    def read() -> Callable[[], None]:
+    def read() -> None:
         heard.append(hear(client, len(big)))
-        return lambda: agent.receive(agent.channels[0])
+        agent.loop.post(lambda: agent.receive(agent.channels[0]))
 
     agent.on_open = greet
     agent.on_line = lambda channel, line: agent.loop.stop()
@@ -204,13 +213,12 @@ def test_many_clients_at_a_time(agent: Agent) -> None:
         if len(agent.lines) == count:
             agent.loop.stop()
 
-    def talk() -> Callable[[], None]:
+    def talk() -> None:
         for number, client in enumerate([agent.client() for _ in range(count)]):
             client.sendall(b"%d\n" % number)
-        return lambda: None
 
     agent.on_line = answer
-    agent.loop.in_thread(talk)
+    agent.in_thread(talk)
     run(agent.loop)
     for number, client in enumerate(agent.clients):
         expected = b"%d to you\n" % number
@@ -268,14 +276,12 @@ def test_a_client_that_does_not_read_is_dropped_and_the_others_stay(agent: Agent
 def test_a_line_that_never_ends_closes_the_connection(agent: Agent) -> None:
     client = agent.client()
 
-    def flood() -> Callable[[], None]:
-        try:
+    def flood() -> None:
+        with suppress(BrokenPipeError, ConnectionResetError):
             while True:
                 client.sendall(b"x" * 65536)
-        except (BrokenPipeError, ConnectionResetError):
-            return lambda: None
 
-    agent.loop.in_thread(flood)
+    agent.in_thread(flood)
     run(agent.loop)
     assert agent.ends == [f"a line of more than {MOST_BYTES} bytes"]
 
