@@ -1,13 +1,17 @@
-"""What holds for every test: no environment of a pod around it, and reproducible hypothesis runs."""
+"""What holds for every test: no environment of a pod around it, nothing left behind, reproducible hypothesis runs."""
 
 from __future__ import annotations
 
 import os
+import random
 import signal
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import settings
+
+from tests.leftovers import adopt_orphans, left_since, present
 
 POD_NAMES = {
     "DOMAIN_NAME",
@@ -36,6 +40,32 @@ settings.register_profile("search", deadline=None, max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
+SEED = os.environ.get("A4_TEST_SEED", "")
+"""Tests come in another order for each seed (`make test-steady`), and in that of the files without one."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Shuffle modules, and tests within each: fixtures of a module are still made once."""
+    if SEED:
+        draw = random.Random(SEED)
+        modules: dict[str, list[pytest.Item]] = {}
+        for item in items:
+            modules.setdefault(item.nodeid.partition("::")[0], []).append(item)
+        shuffled = list(modules.values())
+        draw.shuffle(shuffled)
+        for tests in shuffled:
+            draw.shuffle(tests)
+        items[:] = [item for tests in shuffled for item in tests]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Where pytest-xdist is used: `-n 4 --dist loadscope`."""
+    from tests.scheduling import ClustersByCore
+
+    return ClustersByCore(config, log)
+
+
 def without_pod(patch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name in POD_NAMES or name.startswith(POD_PREFIXES):
@@ -50,6 +80,21 @@ def signals_as_usual() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def orphans_are_ours() -> None:
+    """So that what a test has started is found whoever its parent was."""
+    adopt_orphans()
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind() -> Iterator[None]:
+    """Threads, processes and sockets of a test are gone before the next begins, or it fails."""
+    before = present()
+    yield
+    if left := left_since(before):
+        pytest.fail("this test leaves behind:\n" + "\n".join(left), pytrace=False)
+
+
+@pytest.fixture(scope="session", autouse=True)
 def no_pod_around_fixtures() -> Iterator[None]:
     """Fixtures of wider scope start programs too, before any test's own fixtures run."""
     with pytest.MonkeyPatch.context() as patch:
@@ -58,5 +103,5 @@ def no_pod_around_fixtures() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def no_pod_around(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_pod_around(nothing_left_behind: None, monkeypatch: pytest.MonkeyPatch) -> None:
     without_pod(monkeypatch)

@@ -14,6 +14,7 @@ import pytest
 from agent.local.client import LocalCluster
 from agent.local.pods import PodInfo
 from agent.local.spec import ClusterSpec
+from tests.deadlines import Limits, events, limits_of_spec, refuse_short
 
 END_SECONDS = 180.0
 """Guards against hanging; what must be quick is measured by the benchmark."""
@@ -25,6 +26,19 @@ class Trial:
 
     def __init__(self, cluster: LocalCluster) -> None:
         self.cluster = cluster
+        self.awaited: set[str] = set()
+        """Files in pod 0 without which no short deadline may have been hit."""
+        self.limited(limits_of_spec(cluster.spec))
+
+    def limited(self, limits: Limits) -> None:
+        """Note the limits of a run; those that a busy machine would hit fail the test."""
+        refuse_short(limits)
+        self.awaited |= events(limits)
+
+    def expect_events(self) -> None:
+        found = self.cluster.read_bytes(0, sorted(self.awaited)) if self.awaited else {}
+        early = [path for path, content in found.items() if content is None]
+        assert not early, f"a short deadline counted before this was there: {early}\n{self.log()}"
 
     def codes(self, timeout: float = END_SECONDS) -> dict[int, int | None]:
         """Exit code of every pod that was started, once all have ended."""
@@ -68,6 +82,7 @@ Start = Callable[..., Trial]
 @pytest.fixture
 def start() -> Iterator[Start]:
     """`start(pods=4, arguments=("none",), …)` builds a cluster, which ends with the test."""
+    trials: list[Trial] = []
     with ExitStack() as stack:
 
         def make(pods: int = 4, *, gpus_per_pod: int = 1, script: str = "", **more: Any) -> Trial:
@@ -78,10 +93,13 @@ def start() -> Iterator[Start]:
             env = {"A4_REPORT": "false", **more.pop("env", {})}
             spec = ClusterSpec(pods=pods, gpus_per_pod=gpus_per_pod, files=files, env=env, **more)
             trial = Trial(stack.enter_context(LocalCluster(spec)))
+            trials.append(trial)
             trial.cluster.start()
             return trial
 
         yield make
+        for trial in trials:
+            trial.expect_events()
 
 
 def all_codes(trial: Trial, code: int) -> None:

@@ -37,7 +37,7 @@ from tests.cluster.fabric import GIB_TEXT, library_of_bash
 
 CI = CHART / "ci"
 IMAGE = "registry.example/a4-agent:1"
-HANG_SECONDS = 20.0
+HANG_SECONDS = 120.0
 """After which a container that should end does not."""
 IDLE = ("tini", "--", "sleep", "infinity")
 INSTALLER = "nccl-plugin-installer"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tests.cluster.conftest import Start, Trial, all_codes
 from tests.cluster.work import agent, newest, order, result, sleeping
+from tests.deadlines import short_deadline, talking
 
 STAND_IN = Path(__file__).with_name("programs") / "internode.py"
 DEEPEP = "/opt/deepep/DeepEP"
@@ -96,8 +97,10 @@ def test_what_goes_wrong_on_a_node(start: Start) -> None:
 
 
 def test_a_node_that_is_silent(start: Start) -> None:
-    hang = {**FILES, "/tmp/deepep": b"hangs"}
-    trial = start(2, gpus_per_pod=8, arguments=("deepep", "--stall-timeout", "5"), env=NO_PROFILE, files=hang)
+    mpirun = talking("/usr/bin/mpirun", "/mnt/hangs-0 -a -e /mnt/hangs-1")
+    hang = {**FILES, "/tmp/deepep": b"hangs", "/usr/local/bin/mpirun": mpirun}
+    limit = ("--stall-timeout", short_deadline(5, after="/mnt/hangs-1"))
+    trial = start(2, gpus_per_pod=8, arguments=("deepep", *limit), env=NO_PROFILE, files=hang)
     all_codes(trial, 124)
     verdict = result(trial)["verdict"]
     assert verdict["what"] == "deepep hit the limit of 5 s without a line of output"

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+from typing import Any
 
 import pytest
 
 from agent.local.client import running_clusters
-from tests.cluster.conftest import RUN_DIR, Start, all_codes
+from tests.cluster.conftest import END_SECONDS, RUN_DIR, Start, all_codes
+from tests.cluster.storage import log_name
 
 
 def test_every_pod_has_the_plan_and_its_files(start: Start) -> None:
@@ -52,9 +55,10 @@ def test_ports(start: Start, port: int) -> None:
 
 
 def test_a_late_pod_is_waited_for(start: Start) -> None:
-    trial = start(4, late={2: 10.0}, arguments=("none",))
+    trial = start(4, missing=frozenset({2}), arguments=("none",))
     trial.until(0, f'grep -qs \'"2": "DNS does not know its name yet\' {RUN_DIR}/state.json')
-    all_codes(trial, 0)
+    trial.cluster.start_pod(2)
+    assert [end.code for end in trial.cluster.wait(END_SECONDS)] == [0] * 4, trial.log()
 
 
 def test_a_name_that_appears_late(start: Start) -> None:
@@ -62,20 +66,45 @@ def test_a_name_that_appears_late(start: Start) -> None:
     all_codes(trial, 0)
 
 
-def test_a_pod_that_never_comes_is_named(start: Start) -> None:
-    trial = start(4, missing=frozenset({2}), env={"A4_PEER_TIMEOUT_SECONDS": "4"}, arguments=("none",))
-    all_codes(trial, 69)
+HOLDS_ITS_PORT = """
+if [ "$JOB_COMPLETION_INDEX" = "$1" ]; then
+    "$2" -c 'import socket, time; s = socket.create_server(("0.0.0.0", 2222)); time.sleep(600)' &
+    until ss -ltn | grep -q :2222; do sleep 0.02; done
+fi
+exec "$2" -m agent run none
+"""
+
+
+def with_a_busy_port(index: int) -> dict[str, Any]:
+    """A cluster in which another process has taken the port of this pod's sshd."""
+    return {"entrypoint": ("tini", "--", "bash", "-c", HOLDS_ITS_PORT, "sh", str(index), sys.executable)}
+
+
+def test_pods_that_do_not_come_are_named_each_with_its_reason(start: Start) -> None:
+    """One has no name, one has an address that does not answer, one cannot start its sshd; each pod keeps its log."""
+    env = {"A4_PEER_TIMEOUT_SECONDS": "30", "A4_RESULTS_DIR": "/mnt/results"}
+    trial = start(6, missing=frozenset({2}), dead=frozenset({4}), env=env, **with_a_busy_port(5))
+    codes = trial.codes()
+    assert codes == {0: 69, 1: 69, 3: 69, 5: 71}, trial.log()
     for index in (0, 1, 3):
         end = trial.said(index)
-        assert "1 of 4 pods did not come within 4 s" in end["what"]
-        assert "pod 2, " in end["why"]
-        assert "DNS does not know its name" in end["why"]
+        assert end["what"] == "3 of 6 pods did not come within 30 s"
+        absent, dead, busy = (re.search(rf"^pod {other}, .*", end["why"], re.MULTILINE) for other in (2, 4, 5))
+        assert absent and "DNS does not know its name" in absent[0], end
+        assert dead and "DNS ok" in dead[0], end
+        assert busy, end
+        log = trial.cluster.read(0, f"/mnt/results/pod-logs/{log_name(index)}.log")
+        assert f"exit code 69: {end['what']}" in log and "pod 2, " in log
+    assert trial.said(5)["what"].startswith("port 2222 on ")
+    assert "import socket, time" in trial.said(5)["what"]
 
 
-def test_an_address_that_does_not_answer_is_named(start: Start) -> None:
-    trial = start(3, dead=frozenset({1}), env={"A4_PEER_TIMEOUT_SECONDS": "7"}, arguments=("none",))
-    all_codes(trial, 69)
-    assert "pod 1, " in trial.said(2)["why"]
+def test_a_busy_port_of_the_coordinator_ends_all(start: Start) -> None:
+    """It can still tell the others."""
+    trial = start(3, **with_a_busy_port(0))
+    all_codes(trial, 71)
+    assert trial.said(0)["what"].startswith("port 2222 on ")
+    assert "import socket, time" in trial.said(0)["what"]
 
 
 @pytest.mark.parametrize("mode", ["404", "503", "html", "no-header"])
@@ -100,9 +129,10 @@ def test_a_slow_bashrc_that_prints_changes_nothing(start: Start) -> None:
     all_codes(trial, 0)
 
 
-def test_a_pod_of_another_epoch_is_refused_both_ways(start: Start) -> None:
+def test_pods_of_another_epoch_or_with_another_secret_are_refused_both_ways(start: Start) -> None:
     other = {1: {"A4_RESTART_ATTEMPT": "1"}}
-    trial = start(3, pod_env=other, env={"A4_PEER_TIMEOUT_SECONDS": "5", "SLEEP_INFINITY": "false"})
+    wrong = {3: b"x" * 32}
+    trial = start(4, pod_env=other, pod_secret=wrong, env={"A4_PEER_TIMEOUT_SECONDS": "30"}, arguments=("none",))
     trial.until(1, f"test -e {RUN_DIR}/ssh/client_key")
     trial.until_event(1, "sshd-listening")
     trial.until_event(0, "sshd-listening")
@@ -112,35 +142,9 @@ def test_a_pod_of_another_epoch_is_refused_both_ways(start: Start) -> None:
     assert (out.returncode, back.returncode) == (255, 255)
     assert "Host key verification failed" in out.stderr + back.stderr
     codes = trial.codes()
-    assert (codes[0], codes[2]) == (77, 77), trial.log()
-    assert codes[1] == 69
-    assert "shows a host key that is not pod 1's" in trial.said(0)["why"]
-
-
-def test_another_secret_is_refused(start: Start) -> None:
-    trial = start(2, pod_secret={1: b"x" * 32}, env={"A4_PEER_TIMEOUT_SECONDS": "3"}, arguments=("none",))
-    assert trial.codes() == {0: 77, 1: 69}
-
-
-BUSY = """
-if [ "$JOB_COMPLETION_INDEX" = "$1" ]; then
-    "$2" -c 'import socket, time; s = socket.create_server(("0.0.0.0", 2222)); time.sleep(600)' &
-    until ss -ltn | grep -q :2222; do sleep 0.02; done
-fi
-exec "$2" -m agent run none
-"""
-
-
-@pytest.mark.parametrize("index", [0, 1])
-def test_a_busy_port_names_its_holder(start: Start, index: int) -> None:
-    program = ("tini", "--", "bash", "-c", BUSY, "sh", str(index), sys.executable)
-    trial = start(3, entrypoint=program, env={"A4_PEER_TIMEOUT_SECONDS": "5"})
-    codes = trial.codes()
-    assert codes[index] == 71, trial.log()
-    assert trial.said(index)["what"].startswith("port 2222 on ")
-    assert "import socket, time" in trial.said(index)["what"]
-    # The coordinator can still tell the others; a worker without sshd can tell nobody.
-    assert {codes[i] for i in range(3) if i != index} == ({71} if index == 0 else {69})
+    assert codes == {0: 77, 1: 69, 2: 77, 3: 69}, trial.log()
+    for index in (1, 3):
+        assert f"shows a host key that is not pod {index}'s" in trial.said(0)["why"]
 
 
 def test_no_secret(start: Start) -> None:

@@ -7,13 +7,18 @@ import re
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.cluster.conftest import RUN_DIR, Start, Trial, all_codes
 from tests.cluster.storage import log_name
 from tests.cluster.work import agent, marked, sleeping, state
+from tests.deadlines import short_deadline, talking, talking_until
 
 TORCH = Path(__file__).parents[2] / ".venv-torch" / "bin" / "python"
 RESULTS = "/mnt/results"
-STALL = {"A4_STALL_TIMEOUT_SECONDS": "5", "A4_LEASE_SECONDS": "10", "A4_RESULTS_DIR": RESULTS}
+ALL_HERE = "/mnt/all-here"
+"""Made by each process of HANG that has seen all the others."""
+STALL = {"A4_STALL_TIMEOUT_SECONDS": short_deadline(5, after=ALL_HERE), "A4_RESULTS_DIR": RESULTS}
 
 HANG = """
 import os, signal, sys, time
@@ -31,6 +36,7 @@ def wait_until_all_are_here():
     while len(os.listdir("/mnt/here")) < ranks:
         print("rank", rank, "looks for the others", flush=True)
         time.sleep(0.2)
+    open("/mnt/all-here", "w").close()
 
 def take_part(communicator):
     wait_until_all_are_here()
@@ -46,15 +52,11 @@ if how == "mpi":
     from mpi4py import MPI
 take_part(MPI.COMM_WORLD if how == "mpi" else None)
 """
-PYTHON = f"""#!/bin/sh
-# torch takes its time, longer on a busy machine: until all ranks are there, somebody talks
-until [ "$(ls /mnt/here 2>/dev/null | wc -l)" = 4 ]; do
-    echo starting
-    sleep 0.5
-done &
-exec {TORCH} "$@"
-"""
-FILES = {"/workload/hang.py": HANG.encode(), "/workload/python": PYTHON.encode()}
+FILES = {
+    "/workload/hang.py": HANG.encode(),
+    "/workload/python": talking(str(TORCH), ALL_HERE),
+    "/usr/local/bin/mpirun": talking("/usr/bin/mpirun", ALL_HERE),
+}
 STUCK = "=stuck_in_the_data_loader"
 
 
@@ -78,7 +80,7 @@ def end_everywhere(trial: Trial) -> dict[str, str]:
 
 
 def test_a_script_that_hangs(start: Start) -> None:
-    script = f"exec {sys.executable} /workload/hang.py alone 3 1{STUCK}"
+    script = f"{talking_until(ALL_HERE)}\nexec {sys.executable} /workload/hang.py alone 3 1{STUCK}"
     trial = sleeping(start, 3, arguments=("script",), script=script, files=FILES, env=STALL)
     end = end_everywhere(trial)
     assert (end["what"], end["origin"]) == ("script hit the limit of 5 s without a line of output", "agent")
@@ -141,12 +143,12 @@ def expect_evidence(trial: Trial, run: str) -> dict[int, str]:
     return found
 
 
+@pytest.mark.faults
 def test_a_run_that_talks_is_ended_by_the_limit_of_its_time_alone(start: Start) -> None:
     """A worker talks: the coordinator knows that by its beats, which come every 5 s."""
     talks = "while :; do echo word; sleep 0.2; done"
     script = f'[ "$JOB_COMPLETION_INDEX" = 1 ] || exec sleep 600; {talks}'
-    limits = {"A4_STALL_TIMEOUT_SECONDS": "2", "A4_WORKLOAD_TIMEOUT_SECONDS": "7", "A4_LEASE_SECONDS": "60"}
-    trial = start(2, script=script, env=limits)
+    trial = start(2, script=script, env={"A4_STALL_TIMEOUT_SECONDS": "30", "A4_WORKLOAD_TIMEOUT_SECONDS": "45"})
     all_codes(trial, 124)
     for index in (0, 1):
-        assert trial.said(index)["what"] == "script hit the time limit of 7 s"
+        assert trial.said(index)["what"] == "script hit the time limit of 45 s"

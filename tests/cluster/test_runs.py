@@ -13,7 +13,6 @@ from agent.paths import HOSTFILE, HOSTFILE_ONE_PER_NODE
 from tests.cluster.conftest import RUN_DIR, Start, Trial, all_codes
 
 MARK = "while true; do sleep 1; done"
-QUICK = {"A4_LEASE_SECONDS": "4", "A4_PEER_TIMEOUT_SECONDS": "30"}
 
 
 def launch_of(kind: str, ompi5: Path, workload: str) -> dict[str, Any]:
@@ -129,7 +128,7 @@ def test_sigterm_to_the_coordinator_during_discovery(start: Start) -> None:
 
 
 def test_sigterm_to_a_waiting_worker(start: Start) -> None:
-    trial = start(3, missing=frozenset({2}), env=QUICK, arguments=("none",))
+    trial = start(3, missing=frozenset({2}), arguments=("none",))
     trial.until_event(1, "coordinator-connected")
     trial.cluster.signal(1, 15)
     assert trial.codes() == {0: 75, 1: 143}
@@ -194,9 +193,9 @@ def test_a_killed_daemon_or_rank_is_never_success(start: Start, ompi5: Path, kin
     assert "connectivity is good" not in trial.log()
 
 
-@pytest.mark.parametrize("index", [0, 2])
+@pytest.mark.parametrize("index", [pytest.param(0, marks=pytest.mark.faults), 2])
 def test_a_killed_agent_ends_every_pod(start: Start, index: int) -> None:
-    trial = start(3, script=MARK, env=QUICK)
+    trial = start(3, script=MARK)
     trial.until_event(2, "run-started")
     trial.until_event(0, "run-started")
     trial.kill_agent(index)
@@ -205,8 +204,9 @@ def test_a_killed_agent_ends_every_pod(start: Start, index: int) -> None:
     assert {code for pod, code in codes.items() if pod != index} == {75}, trial.log()
 
 
+@pytest.mark.faults
 def test_a_killed_agent_during_mpirun(start: Start) -> None:
-    trial = start(3, arguments=LONG, env=QUICK)
+    trial = start(3, arguments=LONG)
     in_mpirun(trial)
     trial.kill_agent(2)
     codes = trial.codes()
@@ -215,7 +215,7 @@ def test_a_killed_agent_during_mpirun(start: Start) -> None:
 
 
 def test_a_cut_link_ends_both_sides(start: Start) -> None:
-    trial = start(3, script=MARK, env=QUICK)
+    trial = start(3, script=MARK)
     trial.until_event(1, "run-started")
     trial.cluster.link(1, up=False)
     all_codes(trial, 75)

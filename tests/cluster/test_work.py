@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from tests.cluster.conftest import RUN_DIR, Start, Trial, all_codes
+from tests.cluster.conftest import END_SECONDS, RUN_DIR, Start, Trial, all_codes
 from tests.cluster.work import (
     AGENT,
     GATE,
@@ -25,7 +25,6 @@ from tests.cluster.work import (
 )
 
 ALL = range(4)
-QUICK = {"A4_LEASE_SECONDS": "4"}
 GONE = 128 + signal.SIGKILL
 """Of a command whose own pod has ended before it could."""
 
@@ -44,7 +43,7 @@ def test_a_gigabyte(start: Start) -> None:
     size = "$((JOB_COMPLETION_INDEX ? 900000000 : 100000000))"
     script = f"yes {'x' * 99} | head -c {size}"
     client = " ".join([*AGENT, "run", "script", "--", "bash", "-c", f"'{script}'"])
-    done = trial.cluster.exec(1, ["bash", "-c", f"set -o pipefail; {client} | wc -c"], timeout=110)
+    done = trial.cluster.exec(1, ["bash", "-c", f"set -o pipefail; {client} | wc -c"], timeout=END_SECONDS)
     assert (done.returncode, done.stdout.strip()) == (0, "1000000000"), done
     assert max(peak_rss(trial, 0), peak_rss(trial, 1)) < 100
 
@@ -188,8 +187,9 @@ def test_a_terminal_that_goes_ends_nothing(start: Start) -> None:
         assert state(trial, 3)["runs"][-1]["id"] == run_id
 
 
+@pytest.mark.faults
 def test_a_killed_worker_agent(start: Start) -> None:
-    trial = sleeping(start, env=QUICK)
+    trial = sleeping(start)
     with following(trial, 1, "run", *SHELL, "echo here; sleep 600") as (run, run_id):
         for _ in ALL:
             read_until(run.stdout, b"here\n")
@@ -213,7 +213,7 @@ def test_a_killed_worker_agent(start: Start) -> None:
 
 
 def test_a_killed_coordinator_agent(start: Start) -> None:
-    trial = sleeping(start, env=QUICK)
+    trial = sleeping(start)
     with following(trial, 2, "run", *SHELL, "echo here; sleep 600") as (run, _):
         for _ in ALL:
             read_until(run.stdout, b"here\n")

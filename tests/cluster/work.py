@@ -16,6 +16,7 @@ import jsonschema
 
 from agent.local.running import Running
 from tests.cluster.conftest import END_SECONDS, RUN_DIR, Start, Trial
+from tests.deadlines import limits_of_env, limits_of_words
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "result.schema.json").read_text())
 AGENT = (sys.executable, "-m", "agent")
@@ -41,6 +42,7 @@ def agent(
     trial: Trial, index: int, *words: str, env: Mapping[str, str] | None = None, cwd: str = "/"
 ) -> subprocess.CompletedProcess[str]:
     """`a4-agent WORDS` typed in a pod, to its end."""
+    trial.limited([*limits_of_words(words), *limits_of_env(env or {})])
     return trial.cluster.exec(index, ["env", "-C", cwd, *AGENT, *words], env=env, timeout=END_SECONDS)
 
 

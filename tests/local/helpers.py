@@ -13,11 +13,12 @@ import pytest
 
 from agent.local.client import LocalCluster
 from agent.local.spec import BRIDGE_ADDRESS, ClusterSpec
+from tests.deadlines import limits_of_spec, refuse_short
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="makes namespaces and mounts")
 IDLE = ("sleep", "infinity")
 CHECKOUT = Path(__file__).resolve().parents[2]
-DEADLINE = 60.0
+DEADLINE = 150.0
 
 _QUERY = """
 import socket, struct, sys
@@ -33,7 +34,9 @@ print(answer[3] & 15, count, socket.inet_ntoa(answer[-4:]) if count else "-")
 
 
 def cluster_of(pods: int, entrypoint: tuple[str, ...] = IDLE, **options: Any) -> LocalCluster:
-    return LocalCluster(ClusterSpec(pods=pods, entrypoint=entrypoint, **options))
+    spec = ClusterSpec(pods=pods, entrypoint=entrypoint, **options)
+    refuse_short(limits_of_spec(spec))
+    return LocalCluster(spec)
 
 
 def eventually(condition: Callable[[], object], what: str = "") -> None:

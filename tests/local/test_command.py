@@ -22,12 +22,14 @@ from agent.local import surroundings
 from agent.local.calls import running_clusters
 from agent.local.client import LocalCluster
 from agent.local.spec import ClusterSpec
+from tests.deadlines import at_any_moment, limits_of_words, refuse_short
 from tests.local.helpers import CHECKOUT, DEADLINE, cluster_of, eventually, needs_root
 
 AGENT = [sys.executable, "-m", "agent", "local"]
 
 
 def local(*words: str, text: str = "") -> subprocess.CompletedProcess[str]:
+    refuse_short(limits_of_words(words))
     limits: dict[str, Any] = {"timeout": DEADLINE, "check": False, "cwd": CHECKOUT}
     return subprocess.run([*AGENT, *words], input=text, capture_output=True, text=True, **limits)
 
@@ -141,10 +143,10 @@ def test_run_shows_what_happened() -> None:
 
 @needs_root
 def test_run_as_json_ends_with_the_jobs_code() -> None:
-    words = ["--missing", "1", "--env", "A4_PEER_TIMEOUT_SECONDS=1", "--json"]
+    words = ["--missing", "1", "--env", "A4_SECRET_FILE=/nowhere", "--json"]
     result = local("run", "--pods", "2", "--name", fresh_name("json"), *words, "none")
     data = json.loads(result.stdout)
-    assert result.returncode == data["code"] == 69, result.stderr
+    assert result.returncode == data["code"] == 78, result.stderr
     assert [pod["state"] for pod in data["pods"]] == ["ended", "absent"]
     assert data["pods"][0]["cause"]
 
@@ -170,7 +172,7 @@ def test_signals_end_a_run_in_good_order(number: signal.Signals) -> None:
 
 @needs_root
 def test_run_ends_at_its_time_limit() -> None:
-    words = ["--missing", "1", "--timeout", "0.2", "--grace", "5"]
+    words = ["--missing", "1", "--timeout", at_any_moment(0.2), "--grace", "5"]
     result = local("run", "--pods", "2", "--name", fresh_name("limit"), *words, "none")
     assert result.returncode == 124, result.stderr
 

@@ -82,10 +82,10 @@ def test_a_name_can_come_late_and_go() -> None:
 
 
 def test_a_late_pod_comes_later_with_its_name() -> None:
-    with cluster_of(2, late={1: 0.5}) as cluster:
+    with cluster_of(3, late={1: 0.5, 2: 1000}) as cluster:
         begin = time.monotonic()
         pods = cluster.start()
-        assert (pods[0].state, pods[1].state) == ("running", "waiting")
+        assert (pods[0].state, pods[2].state) == ("running", "waiting")
         eventually(lambda: cluster.pods()[1].state == "running")
         started = cluster.pods()[1].started_monotonic
         assert started is not None and started - begin >= 0.5

@@ -1,0 +1,166 @@
+"""The suite's own rules can fail: nothing left behind, no limits that load reaches, not too many clusters at once."""
+
+from __future__ import annotations
+
+import ast
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from subprocess import PIPE
+
+import pytest
+
+from agent.local.spec import ClusterSpec
+from tests.deadlines import (
+    at_any_moment,
+    events,
+    limits_of_env,
+    limits_of_spec,
+    limits_of_words,
+    refuse_short,
+    short_deadline,
+)
+from tests.leftovers import left_since, present
+from tests.scheduling import CHUNK, groups
+
+TESTS = Path(__file__).parent
+
+
+@pytest.fixture
+def ends() -> Iterator[ExitStack]:
+    """What a test leaves on purpose ends with it."""
+    with ExitStack() as stack:
+        yield stack
+
+
+def test_nothing_is_left_of_what_has_ended() -> None:
+    before = present()
+    thread = threading.Thread(target=lambda: None)
+    thread.start()
+    thread.join()
+    subprocess.run(["true"], check=True)
+    socket.socket().close()
+    assert left_since(before) == []
+
+
+def test_a_thread_is_named(ends: ExitStack) -> None:
+    before, over = present(), threading.Event()
+    thread = threading.Thread(target=over.wait, name="the-forgotten-one")
+    thread.start()
+    ends.callback(thread.join)
+    ends.callback(over.set)
+    (left,) = left_since(before, patience=0)
+    assert left.startswith("the thread the-forgotten-one, at ") and "threading.py" in left
+
+
+def test_a_process_is_named_and_ended(ends: ExitStack) -> None:
+    before = present()
+    child = ends.enter_context(subprocess.Popen(["sh", "-c", "echo here; read line"], stdin=PIPE, stdout=PIPE))
+    assert child.stdout and child.stdout.readline() == b"here\n"
+    assert left_since(before, patience=0) == [f"the process {child.pid}: sh -c echo here; read line "]
+    assert child.wait() == -9
+
+
+def test_an_orphan_is_named_and_ended() -> None:
+    """Its parent has ended, and it is in a session of its own."""
+    before = present()
+    argv = ["sh", "-c", "setsid sh -c 'echo here; exec sleep 600 >&- 2>&-' & read line"]
+    with subprocess.Popen(argv, stdin=PIPE, stdout=PIPE) as parent:
+        assert parent.stdout and parent.stdout.readline() == b"here\n"
+    (left,) = left_since(before, patience=0)
+    assert left.endswith(": sleep 600 ")
+    assert left_since(before) == []
+
+
+def test_a_socket_is_named(ends: ExitStack) -> None:
+    before = present()
+    server = ends.enter_context(socket.create_server(("127.0.0.1", 0)))
+    (left,) = left_since(before, patience=0)
+    assert f":{server.getsockname()[1]:04X}" in left and left.startswith("the socket socket:["), left
+
+
+LEAVES = """
+import subprocess
+
+def test_good():
+    pass
+
+def test_leaves_a_process():
+    subprocess.Popen(["sleep", "600"])
+
+def test_after_it():
+    pass
+"""
+
+
+def test_who_leaves_something_fails_by_its_own_name(tmp_path: Path) -> None:
+    (tmp_path / "test_leaves.py").write_text(LEAVES)
+    (tmp_path / "conftest.py").write_text(
+        "import tests.leftovers; tests.leftovers.PATIENCE_SECONDS = 0.1\n"
+        "from tests.conftest import nothing_left_behind, orphans_are_ours\n"
+    )
+    argv = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-W", "ignore", "-rA", "-c", "/dev/null"]
+    done = subprocess.run(
+        [*argv, f"--rootdir={tmp_path}", str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": str(TESTS.parent)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    found = Counter(line.split()[0] for line in done.stdout.splitlines() if "test_leaves.py::" in line)
+    assert (done.returncode, found["PASSED"], found["ERROR"]) == (1, 3, 1), done.stdout
+    assert "ERROR test_leaves.py::test_leaves_a_process" in done.stdout
+
+
+SHORT = [
+    limits_of_env({"A4_LEASE_SECONDS": "29"}),
+    limits_of_words(["run", "--stall-timeout", "4", "nccl"]),
+    limits_of_words(["run", "--pods", "2", "--env", "A4_PEER_TIMEOUT_SECONDS=1"]),
+    limits_of_spec(ClusterSpec(pods=2, pod_env={1: {"A4_STALL_TIMEOUT_SECONDS": "5"}})),
+    limits_of_spec(ClusterSpec(pods=2, arguments=("deepep", "--stall-timeout", "5"))),
+]
+
+
+@pytest.mark.parametrize("limits", SHORT, ids=str)
+def test_a_short_limit_is_refused(limits: list[tuple[str, str]]) -> None:
+    with pytest.raises(pytest.fail.Exception, match="needs 30 s"):
+        refuse_short(limits)
+
+
+def test_a_limit_is_long_or_begins_after_an_event() -> None:
+    env = {
+        "A4_LEASE_SECONDS": "30",
+        "A4_STALL_TIMEOUT_SECONDS": short_deadline(5, after="/mnt/all-here"),
+        "A4_WORKLOAD_TIMEOUT_SECONDS": at_any_moment(0.2),
+        "A4_PEER_TIMEOUT_SECONDS": "0",
+        "OTHER": "1",
+    }
+    limits = limits_of_spec(ClusterSpec(pods=1, env=env))
+    refuse_short(limits)
+    assert events(limits) == {"/mnt/all-here"}
+    assert env["A4_STALL_TIMEOUT_SECONDS"] == "5"
+
+
+def test_local_clusters_are_started_where_their_limits_are_looked_at() -> None:
+    """Nobody makes a LocalCluster but the fixture and the helper that refuse short limits, and who means to fail."""
+    found = set()
+    for path in TESTS.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "LocalCluster":
+                found.add(str(path.relative_to(TESTS)))
+    looked_at = {"cluster/conftest.py", "cluster/test_torch_workloads.py", "local/helpers.py"}
+    assert found - looked_at == {"local/test_command.py", "test_api.py"}, "use `start`, `Trial` or `cluster_of`"
+
+
+def test_real_clusters_are_no_more_at_a_time_than_cores() -> None:
+    real = [f"tests/{place}/test_x.py::test_{n}" for place in ("cluster", "local", "mpi") for n in range(10)]
+    pure = [f"tests/decide/test_y.py::test_{n}" for n in range(CHUNK + 1)]
+    found = groups([*pure, *real], 2)
+    assert Counter(found[nodeid] for nodeid in real) == {"cluster 0": 15, "cluster 1": 15}
+    assert Counter(found[nodeid] for nodeid in pure) == {"chunk 0": CHUNK, "chunk 1": 1}
