@@ -4,12 +4,13 @@ WORKERS ?= 4
 PYTHON ?= python3
 export PYTHON
 bin := .venv/bin
+PYTEST := -n $(WORKERS) --dist loadscope
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-gpu demo bench lint format clean
+.PHONY: help setup test test-faults test-steady test-gpu demo bench lint format clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## programs and virtual environments, for everything below
 	@scripts/setup.sh test
@@ -19,7 +20,16 @@ test: ## style, types and all tests; ARGS="-k name" for some, WORKERS=1 one at a
 	@$(bin)/ruff check .
 	@$(bin)/ruff format --check .
 	@$(bin)/mypy
-	@$(bin)/pytest -n $(WORKERS) --dist worksteal $(ARGS)
+	@$(bin)/pytest $(PYTEST) -m "not faults" --durations=10 $(ARGS)
+
+test-faults: ## kill matrices and other long proofs
+	@scripts/setup.sh test
+	@$(bin)/pytest $(PYTEST) -m faults $(ARGS)
+
+test-steady: ## run the tests N=5 times, each in another order, and count failures; HOGS=1 on busy cores, SEED= of the first
+	@scripts/setup.sh test
+	@$(bin)/python scripts/steady.py $(if $(N),--runs $(N)) $(if $(SEED),--seed $(SEED)) $(if $(filter-out 0,$(HOGS)),--hogs) \
+		-- $(PYTEST) -m "not faults" $(ARGS)
 
 test-gpu: ## tests that need GPUs; PORTABLE=directory of scripts/portable-tools.sh where nothing can be installed
 	@ls /dev/nvidia[0-9]* >/dev/null 2>&1 || { echo "make test-gpu: this machine has no GPU" >&2; exit 1; }
@@ -48,5 +58,5 @@ format: ## put the code into the one style
 	@$(bin)/ruff format .
 
 clean: ## remove environments, caches and build output
-	rm -rf .venv .venv-* .helm build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-* .venv.* .helm build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find agent entrypoints tests -name __pycache__ -type d -exec rm -rf {} +
