@@ -5,16 +5,33 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+import jsonschema
 import kubernetes_validate
 from kubernetes_validate import utils
+from referencing import Registry, Resource
 
 Object = dict[str, Any]
 
-VERSIONS = ("1.29", "1.31", kubernetes_validate.latest_version())
+VERSIONS = ("1.29.0", "1.31.0", kubernetes_validate.latest_version())
 """The first with native sidecars, what the guides ask for, and the newest known."""
 
-# The schemas of one version are several megabytes, read anew for every object.
-utils.schema_contents = cache(utils.schema_contents)
+
+@cache
+def registry(version: str) -> Registry[Any]:
+    """What the schemas of a version refer to, of which there are several megabytes: read and looked through once."""
+    definitions = utils.schema_contents(f"{folder(version)}/_definitions.json", version)
+    return (Resource.from_contents(definitions) @ Registry()).crawl()
+
+
+@cache
+def validator(kind: str, api_version: str, version: str) -> jsonschema.Draft202012Validator:
+    """That of kubernetes_validate.validate(strict=True), which makes one anew for every object."""
+    schema = utils.schema_contents(f"{folder(version)}/{kind.lower()}-{api_version.replace('/', '-')}.json", version)
+    return jsonschema.Draft202012Validator(schema, registry=Resource.from_contents(schema) @ registry(version))
+
+
+def folder(version: str) -> str:
+    return f"kubernetes-json-schema/v{version}-local-strict"
 
 
 def problems(found: Object) -> list[str]:
@@ -27,9 +44,9 @@ def problems(found: Object) -> list[str]:
 def core_problems(found: Object) -> list[str]:
     said = []
     for version in VERSIONS:
-        try:
-            kubernetes_validate.validate(found, version, strict=True)
-        except kubernetes_validate.ValidationError as wrong:
+        judge = validator(found["kind"], found["apiVersion"], version)
+        wrong = jsonschema.exceptions.best_match(judge.iter_errors(found))
+        if wrong:
             place = ".".join(str(step) for step in wrong.absolute_path)
             said.append(f"{version}: {found['kind']} {place}: {wrong.message}")
     return said

@@ -11,7 +11,7 @@ from itertools import combinations
 import pytest
 
 from agent.errors import Exit
-from tests.chart.helm import ENGINES, Engines, Object, sets
+from tests.chart.helm import Engines, Object, sets
 from tests.chart.job_end import ENDED, STARTED_ANEW, Failed, pod, what_follows
 
 RESTARTS = 3
@@ -19,14 +19,9 @@ LOST_PEER, TERMINATED = int(Exit.TRY_AGAIN), int(Exit.TERMINATED)
 FINAL = sorted({*map(int, Exit), 1, 9, 126, 127, 134, 137, 139, 255} - {int(Exit.OK), LOST_PEER, TERMINATED})
 
 
-@pytest.fixture(params=ENGINES)
-def engine(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-def jobset(engines: Engines, engine: str, *settings: str, restarts: int = RESTARTS) -> Object:
+def jobset(engines: Engines, *settings: str, restarts: int = RESTARTS) -> Object:
     flags = sets(f"workload.max_workload_restarts={restarts}", *settings)
-    return engines.with_values(*flags, engine=engine).jobset
+    return engines.with_values(*flags).jobset
 
 
 def in_any_order(jobset: Object, pods: list[Failed]) -> set[str]:
@@ -48,28 +43,28 @@ EVICTIONS = {
 
 
 @pytest.mark.parametrize("case", EVICTIONS)
-def test_an_evicted_pod_and_a_lost_peer_are_worth_a_restart(engines: Engines, engine: str, case: str) -> None:
-    assert in_any_order(jobset(engines, engine), EVICTIONS[case]) == {STARTED_ANEW}
+def test_an_evicted_pod_and_a_lost_peer_are_worth_a_restart(engines: Engines, case: str) -> None:
+    assert in_any_order(jobset(engines), EVICTIONS[case]) == {STARTED_ANEW}
 
 
 @pytest.mark.parametrize("code", FINAL)
-def test_every_other_code_is_final(engines: Engines, engine: str, code: int) -> None:
-    assert in_any_order(jobset(engines, engine), [pod(code)] * 4) == {ENDED}
+def test_every_other_code_is_final(engines: Engines, code: int) -> None:
+    assert in_any_order(jobset(engines), [pod(code)] * 4) == {ENDED}
 
 
-def test_a_final_code_among_pods_that_miss_a_peer_is_final(engines: Engines, engine: str) -> None:
-    assert what_follows(jobset(engines, engine), [pod(75), pod(137), pod(75), pod(75)]) == ENDED
+def test_a_final_code_among_pods_that_miss_a_peer_is_final(engines: Engines) -> None:
+    assert what_follows(jobset(engines), [pod(75), pod(137), pod(75), pod(75)]) == ENDED
 
 
-def test_there_are_as_many_restarts_as_were_asked_for(engines: Engines, engine: str) -> None:
-    never, thrice = (jobset(engines, engine, restarts=restarts) for restarts in (0, 3))
+def test_there_are_as_many_restarts_as_were_asked_for(engines: Engines) -> None:
+    never, thrice = (jobset(engines, restarts=restarts) for restarts in (0, 3))
     lost = [pod(75)] * 4
     assert what_follows(never, lost) == ENDED
     assert [what_follows(thrice, lost, restarts) for restarts in range(5)] == [STARTED_ANEW] * 3 + [ENDED] * 2
 
 
-def test_without_a_word_nothing_is_started_anew(engines: Engines, engine: str) -> None:
-    assert what_follows(engines.with_values(engine=engine).jobset, [pod(75)]) == ENDED
+def test_without_a_word_nothing_is_started_anew(engines: Engines) -> None:
+    assert what_follows(engines.with_values().jobset, [pod(75)]) == ENDED
 
 
 RESTART_ON: dict[str, tuple[str, set[int]]] = {
@@ -87,15 +82,15 @@ RESTART_ON: dict[str, tuple[str, set[int]]] = {
 
 
 @pytest.mark.parametrize("case", RESTART_ON)
-def test_the_codes_of_the_values_are_those_that_start_it_anew(engines: Engines, engine: str, case: str) -> None:
+def test_the_codes_of_the_values_are_those_that_start_it_anew(engines: Engines, case: str) -> None:
     setting, wanted = RESTART_ON[case]
-    made = jobset(engines, engine, setting)
+    made = jobset(engines, setting)
     assert {code for code in (75, 143, *FINAL) if what_follows(made, [pod(code)] * 2) == STARTED_ANEW} == wanted
     assert what_follows(made, [pod(137, evicted=True)]) == STARTED_ANEW, "an evicted pod, whatever its code"
 
 
-def test_the_codes_are_a_list_that_kubernetes_takes(engines: Engines, engine: str) -> None:
-    made = jobset(engines, engine, "workload.restartOn={143,9,75,9}")
+def test_the_codes_are_a_list_that_kubernetes_takes(engines: Engines) -> None:
+    made = jobset(engines, "workload.restartOn={143,9,75,9}")
     rules = made["spec"]["replicatedJobs"][0]["template"]["spec"]["podFailurePolicy"]["rules"]
     (codes,) = [rule["onExitCodes"]["values"] for rule in rules if "onExitCodes" in rule]
     assert codes == sorted(set(codes)), "in order, and each once"

@@ -160,7 +160,7 @@ def test_a_rule_takes_two_ports_of_one_number_and_tolerations_alike(rendered: Re
 
 def test_the_keys_of_lists_are_those_of_kubernetes() -> None:
     """As far as lists of these names are in pods."""
-    folder = Path(kubernetes_validate.__file__).parent / "kubernetes-json-schema" / f"v{schemas.VERSIONS[1]}.0-local"
+    folder = Path(kubernetes_validate.__file__).parent / "kubernetes-json-schema" / f"v{schemas.VERSIONS[1]}-local"
     for name in ("podspec-v1.json", "container-v1.json"):
         known = json.loads((folder / name).read_text())["properties"]
         keys = {key: tuple(one.get("x-kubernetes-list-map-keys", ())) for key, one in known.items()}

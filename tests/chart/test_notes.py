@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chart.helm import ENGINES, Engines, Rendered, sets
-
-by_engine = pytest.mark.parametrize("engine", ENGINES)
+from tests.chart.helm import Engines, Rendered, sets
 
 NOTES: dict[str, tuple[tuple[str, ...], str]] = {
     "an empty queue": (("queue=",), "queue is empty: the job starts without Kueue. If it came from a variable of your"),
@@ -42,16 +40,14 @@ def notes(rendered: Rendered) -> list[str]:
     return listed.rstrip("\n").split("\n") if listed else []
 
 
-@by_engine
-def test_there_is_nothing_to_note_of_the_defaults(engines: Engines, engine: str) -> None:
-    assert notes(engines.with_values(engine=engine)) == []
+def test_there_is_nothing_to_note_of_the_defaults(engines: Engines) -> None:
+    assert notes(engines.with_values()) == []
 
 
-@by_engine
 @pytest.mark.parametrize("case", NOTES)
-def test_what_does_nothing_is_noted(engines: Engines, engine: str, case: str) -> None:
+def test_what_does_nothing_is_noted(engines: Engines, case: str) -> None:
     settings, said = NOTES[case]
-    (note,) = notes(engines.with_values(*sets(*settings), engine=engine))
+    (note,) = notes(engines.with_values(*sets(*settings)))
     assert note.startswith("- ") and said in note
     assert note.endswith(".")
 
@@ -66,23 +62,20 @@ NOTHING_TO_NOTE = {
 }
 
 
-@by_engine
 @pytest.mark.parametrize("case", NOTHING_TO_NOTE)
-def test_what_is_as_it_should_be_is_not_noted(engines: Engines, engine: str, tmp_path: Path, case: str) -> None:
+def test_what_is_as_it_should_be_is_not_noted(engines: Engines, tmp_path: Path, case: str) -> None:
     values = tmp_path / "values.yaml"
     values.write_text(NOTHING_TO_NOTE[case])
-    assert notes(engines.with_values("-f", str(values), engine=engine)) == []
+    assert notes(engines.with_values("-f", str(values))) == []
 
 
-@by_engine
-def test_an_image_of_gib_without_a_tag_is_latest_and_pulled_each_time(engines: Engines, engine: str) -> None:
+def test_an_image_of_gib_without_a_tag_is_latest_and_pulled_each_time(engines: Engines) -> None:
     flags = sets("network.gibVersion=registry.example:5000/gib")
-    (installer,) = engines.with_values(*flags, engine=engine).pod["initContainers"]
+    (installer,) = engines.with_values(*flags).pod["initContainers"]
     assert installer["image"] == "registry.example:5000/gib:latest"
     assert installer["imagePullPolicy"] == "Always"
 
 
-@by_engine
-def test_notes_show_no_secret(engines: Engines, engine: str) -> None:
+def test_notes_show_no_secret(engines: Engines) -> None:
     flags = sets("workload.env.HF_TOKEN=canary-0123456789", "workload.envs[2].value=canary-0123456789", "queue=")
-    assert "canary" not in engines.with_values(*flags, engine=engine).notes
+    assert "canary" not in engines.with_values(*flags).notes

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.chart.helm import ENGINES, Engines, Rendered, sets
+from tests.chart.helm import Engines, Rendered, sets
 
-by_engine = pytest.mark.parametrize("engine", ENGINES)
 TAS = "kueue.x-k8s.io/podset-preferred-topology"
 DWS = "provreq.kueue.x-k8s.io/maxRunDurationSeconds"
 
@@ -22,30 +21,26 @@ def annotations_of(rendered: Rendered) -> tuple[dict[str, str], dict[str, str]]:
     return own, job["spec"]["template"]["metadata"].get("annotations") or {}
 
 
-@by_engine
-def test_kueue_reads_the_duration_from_the_jobset_and_the_topology_from_pods(engines: Engines, engine: str) -> None:
+def test_kueue_reads_the_duration_from_the_jobset_and_the_topology_from_pods(engines: Engines) -> None:
     flags = sets("queue=a4", "dwsSettings.maxRunDurationSeconds=3600")
-    jobset, pods = annotations_of(engines.with_values(*flags, engine=engine))
+    jobset, pods = annotations_of(engines.with_values(*flags))
     assert jobset == {DWS: "3600"}
     assert (pods[TAS], DWS in pods) == ("cloud.google.com/gce-topology-block", False)
 
 
-@by_engine
-def test_without_a_queue_nothing_is_said_to_kueue(engines: Engines, engine: str) -> None:
-    assert not [key for each in annotations_of(engines.with_values(engine=engine)) for key in each if "kueue" in key]
+def test_without_a_queue_nothing_is_said_to_kueue(engines: Engines) -> None:
+    assert not [key for each in annotations_of(engines.with_values()) for key in each if "kueue" in key]
 
 
-@by_engine
 @pytest.mark.parametrize("kind", ["required", "preferred", "unconstrained"])
-def test_a_topology_of_the_user_s_own_replaces_the_chart_s(engines: Engines, engine: str, kind: str) -> None:
+def test_a_topology_of_the_user_s_own_replaces_the_chart_s(engines: Engines, kind: str) -> None:
     own = f"podAnnotations.kueue\\.x-k8s\\.io/podset-{kind}-topology"
-    _, pods = annotations_of(engines.with_values(*sets("queue=a4", f"{own}=mine"), engine=engine))
+    _, pods = annotations_of(engines.with_values(*sets("queue=a4", f"{own}=mine")))
     assert {key: value for key, value in pods.items() if "kueue" in key} == {
         f"kueue.x-k8s.io/podset-{kind}-topology": "mine"
     }
 
 
-@by_engine
 @pytest.mark.parametrize(
     ("settings", "identity"),
     [
@@ -57,29 +52,27 @@ def test_a_topology_of_the_user_s_own_replaces_the_chart_s(engines: Engines, eng
     ],
 )
 def test_buckets_are_opened_as_the_pods_account(
-    engines: Engines, engine: str, settings: tuple[str, ...], identity: str | None
+    engines: Engines, settings: tuple[str, ...], identity: str | None
 ) -> None:
     """Which a pod in its node's network gets only if it is asked for."""
     buckets = (
         "volumes.gcsMounts[0].bucketName=a",
         "volumes.gcsMounts[1].bucketName=b,volumes.gcsMounts[1].mountPath=/b",
     )
-    rendered = engines.with_values(*sets(*buckets, *settings), engine=engine)
+    rendered = engines.with_values(*sets(*buckets, *settings))
     for path in ("/gcs", "/b"):
         assert rendered.mounts[path]["csi"]["volumeAttributes"].get("hostNetworkPodKSA") == identity
 
 
-@by_engine
-def test_the_sidecar_s_image_is_for_buckets_alone(engines: Engines, engine: str) -> None:
+def test_the_sidecar_s_image_is_for_buckets_alone(engines: Engines) -> None:
     image = "workload.gcsSidecarImage=registry.example/sidecar:1"
-    without = engines.with_values("--set", image, engine=engine)
+    without = engines.with_values("--set", image)
     assert [container["name"] for container in without.pod["containers"]] == ["workload"]
     assert "workload.gcsSidecarImage does nothing without a bucket" in without.notes
-    with_ = engines.with_values(*sets(image, "volumes.gcsMounts[0].bucketName=a"), engine=engine)
+    with_ = engines.with_values(*sets(image, "volumes.gcsMounts[0].bucketName=a"))
     assert [container["name"] for container in with_.pod["containers"]] == ["workload", "gke-gcsfuse-sidecar"]
 
 
-@by_engine
 @pytest.mark.parametrize(
     ("setting", "path", "is_now"),
     [
@@ -92,10 +85,8 @@ def test_the_sidecar_s_image_is_for_buckets_alone(engines: Engines, engine: str)
         ("imagePullSecrets={}", "imagePullSecrets", []),
     ],
 )
-def test_names_are_a_list_or_words_with_commas(
-    engines: Engines, engine: str, setting: str, path: str, is_now: list[str]
-) -> None:
-    pod = engines.with_values("--set", setting, engine=engine).pod
+def test_names_are_a_list_or_words_with_commas(engines: Engines, setting: str, path: str, is_now: list[str]) -> None:
+    pod = engines.with_values("--set", setting).pod
     if path == "imagePullSecrets":
         assert [each["name"] for each in pod.get(path, [])] == is_now
         return
@@ -104,14 +95,13 @@ def test_names_are_a_list_or_words_with_commas(
     assert [name for each in found for name in each["values"]] == is_now
 
 
-@by_engine
-def test_empty_words_in_lists_are_left_out(engines: Engines, engine: str) -> None:
+def test_empty_words_in_lists_are_left_out(engines: Engines) -> None:
     flags = sets(
         "network.hostNetwork=false,network.subnetworks={default,,rdma-0}",
         "volumes.nfs.ip=10.0.0.2,volumes.nfs.mountOptions={}",
         "workload.arguments={},workload.defaultArguments={}",
     )
-    rendered = engines.with_values(*flags, engine=engine)
+    rendered = engines.with_values(*flags)
     networks = annotations_of(rendered)[1]["networking.gke.io/interfaces"]
     assert [each["network"] for each in json.loads(networks)] == ["default", "rdma-0"]
     (nfs,) = rendered.kind("PersistentVolume")

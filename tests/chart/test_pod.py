@@ -8,8 +8,6 @@ import pytest
 
 from tests.chart.helm import ENGINES, Engines, Rendered, sets
 
-by_engine = pytest.mark.parametrize("engine", ENGINES)
-
 
 def job(rendered: Rendered) -> dict[str, Any]:
     found: dict[str, Any] = rendered.jobset["spec"]["replicatedJobs"][0]["template"]["spec"]
@@ -24,7 +22,7 @@ def volume(rendered: Rendered, path: str) -> dict[str, Any]:
     ("gpus", "pods", "each"), [(1, 1, 1), (4, 1, 4), (8, 1, 8), (16, 2, 8), (32, 4, 8), (1024, 128, 8)]
 )
 def test_pods_and_gpus(engines: Engines, gpus: int, pods: int, each: int) -> None:
-    rendered = engines.with_values("--set", f"workload.gpus={gpus}", engine="helm4")
+    rendered = engines.with_values("--set", f"workload.gpus={gpus}")
     assert (job(rendered)["completions"], job(rendered)["parallelism"]) == (pods, pods)
     assert rendered.workload["resources"]["limits"]["nvidia.com/gpu"] == each
 
@@ -58,12 +56,11 @@ def test_shared_memory_and_places_for_installers(engines: Engines) -> None:
     assert "emptyDir" in volume(rendered, "/third_party")
 
 
-@by_engine
-def test_the_gib_installer_has_a_pinned_tag_and_goes_by_one_value(engines: Engines, engine: str) -> None:
-    (installer,) = engines.with_values(engine=engine).pod["initContainers"]
+def test_the_gib_installer_has_a_pinned_tag_and_goes_by_one_value(engines: Engines) -> None:
+    (installer,) = engines.with_values().pod["initContainers"]
     assert installer["name"] == "nccl-plugin-installer"
     assert installer["image"].endswith("/nccl-plugin-gib-diagnostic:v1.1.1")
-    without = engines.with_values("--set", "network.gibVersion=", engine=engine)
+    without = engines.with_values("--set", "network.gibVersion=")
     assert not without.pod.get("initContainers")
     assert "/usr/local/gib" not in without.mounts
     assert not {"NCCL_PLUGIN_PATH", "NCCL_INIT_SCRIPT"} & without.env.keys()
@@ -81,51 +78,46 @@ def test_the_epoch_comes_from_the_downward_api(engines: Engines) -> None:
     assert "batch.kubernetes.io/controller-uid" in sources["JOB_UUID"]["fieldRef"]["fieldPath"]
 
 
-@by_engine
-def test_the_kubelets_and_the_agents_grace_are_one(engines: Engines, engine: str) -> None:
-    rendered = engines.with_values("--set", "workload.terminationGracePeriodSeconds=300", engine=engine)
+def test_the_kubelets_and_the_agents_grace_are_one(engines: Engines) -> None:
+    rendered = engines.with_values("--set", "workload.terminationGracePeriodSeconds=300")
     assert (rendered.pod["terminationGracePeriodSeconds"], rendered.env["A4_GRACE_SECONDS"]) == (300, "300")
 
 
-@by_engine
-def test_pods_find_each_other_before_they_are_ready(engines: Engines, engine: str) -> None:
-    assert engines.with_values(engine=engine).jobset["spec"]["network"] == {
+def test_pods_find_each_other_before_they_are_ready(engines: Engines) -> None:
+    assert engines.with_values().jobset["spec"]["network"] == {
         "enableDNSHostnames": True,
         "subdomain": "demo",
         "publishNotReadyAddresses": True,
     }
 
 
-@by_engine
-def test_what_is_of_the_node_must_be_there(engines: Engines, engine: str) -> None:
+def test_what_is_of_the_node_must_be_there(engines: Engines) -> None:
     """A directory that is missing keeps the pod from its start, and is not made empty."""
     flags = sets("volumes.ssdMountPath=/ssd", "network.tcpx.enabled=true,network.hostNetwork=false")
-    volumes = engines.with_values(*flags, engine=engine).pod["volumes"]
+    volumes = engines.with_values(*flags).pod["volumes"]
     of_node = {each["name"]: each["hostPath"].get("type") for each in volumes if "hostPath" in each}
     assert len(of_node) == 4 and set(of_node.values()) == {"Directory"}
 
 
-@by_engine
-def test_pods_do_not_tell_the_chart_s_version(engines: Engines, engine: str) -> None:
-    rendered = engines.with_values(engine=engine)
+def test_pods_do_not_tell_the_chart_s_version(engines: Engines) -> None:
+    rendered = engines.with_values()
     labels = job(rendered)["template"]["metadata"]["labels"]
     assert labels == {"app.kubernetes.io/name": "a4-agent", "app.kubernetes.io/instance": "demo"}
     assert "app.kubernetes.io/version" in rendered.jobset["metadata"]["labels"]
 
 
-@by_engine
-def test_gpus_are_those_of_workload_gpus(engines: Engines, engine: str) -> None:
+def test_gpus_are_those_of_workload_gpus(engines: Engines) -> None:
     key = "nvidia\\.com/gpu"
     flags = sets(
         f"workload.resources.limits.{key}=4,workload.resources.requests.{key}=4,workload.resources.requests.cpu=200"
     )
-    assert engines.with_values(*flags, engine=engine).workload["resources"] == {
+    assert engines.with_values(*flags).workload["resources"] == {
         "requests": {"cpu": "200"},
         "limits": {"nvidia.com/gpu": 8},
     }
 
 
-@by_engine
+@pytest.mark.parametrize("engine", ENGINES)
 def test_numbers_with_leading_zeros_are_decimal(engines: Engines, engine: str) -> None:
     flags = [
         word

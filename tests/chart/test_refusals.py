@@ -6,8 +6,6 @@ import pytest
 
 from tests.chart.helm import ENGINES, Engines, HelmRefused, sets
 
-by_engine = pytest.mark.parametrize("engine", ENGINES)
-
 REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
     "no image": (("workload.image=",), "workload.image is not set"),
     "part of a second node": (("workload.gpus=12",), "workload.gpus=12: .*such as 8 or 16"),
@@ -159,15 +157,14 @@ REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
 }
 
 
-@by_engine
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_is_refused_and_what_to_write_is_said(engines: Engines, engine: str, case: str) -> None:
+def test_what_cannot_be_is_refused_and_what_to_write_is_said(engines: Engines, case: str) -> None:
     settings, said = REFUSED[case]
     with pytest.raises(HelmRefused, match=said):
-        engines.with_values(*sets(*settings), engine=engine)
+        engines.with_values(*sets(*settings))
 
 
-@by_engine
+@pytest.mark.parametrize("engine", ENGINES)
 def test_everything_that_is_wrong_is_said_at_once(engines: Engines, engine: str) -> None:
     with pytest.raises(HelmRefused) as refused:
         engines.with_values(*sets("workload.image=", "workload.gpus=12", "queue="), engine=engine, release="9-lives")
@@ -176,13 +173,12 @@ def test_everything_that_is_wrong_is_said_at_once(engines: Engines, engine: str)
     assert all(part in said for part in ("workload.image", "workload.gpus=12", "9-lives"))
 
 
-@by_engine
-def test_a_release_has_as_long_a_name_as_its_pods_leave_room_for(engines: Engines, engine: str) -> None:
+def test_a_release_has_as_long_a_name_as_its_pods_leave_room_for(engines: Engines) -> None:
     # <name>-helm-test-0-3-xxxxx, which is longer than that of the release's own pods
     fits = 63 - len("-helm-test-0-3-xxxxx")
-    engines.with_values(engine=engine, release="a" * fits)
+    engines.with_values(release="a" * fits)
     with pytest.raises(HelmRefused, match=f"at most {fits}"):
-        engines.with_values(engine=engine, release="a" * (fits + 1))
+        engines.with_values(release="a" * (fits + 1))
 
 
 TOKENS = {
@@ -199,9 +195,8 @@ TOKENS = {
 }
 
 
-@by_engine
-@pytest.mark.parametrize("case", TOKENS)
-def test_a_refusal_shows_no_secret(engines: Engines, engine: str, case: str) -> None:
+@pytest.mark.parametrize(("case", "engine"), [*((case, "helm4") for case in TOKENS), ("beside what is wrong", "helm3")])
+def test_a_refusal_shows_no_secret(engines: Engines, case: str, engine: str) -> None:
     with pytest.raises(HelmRefused) as refused:
         engines.with_values(*sets(*TOKENS[case]), engine=engine)
     assert "canary" not in str(refused.value)
@@ -217,7 +212,6 @@ ALL_OF_THE_CHART = (
 )
 
 
-@by_engine
 @pytest.mark.parametrize(
     "place",
     [
@@ -229,13 +223,11 @@ ALL_OF_THE_CHART = (
         "workload.env.{name}=",
     ],
 )
-def test_what_the_chart_sets_itself_is_its_own_wherever_it_is_set(engines: Engines, engine: str, place: str) -> None:
+def test_what_the_chart_sets_itself_is_its_own_wherever_it_is_set(engines: Engines, place: str) -> None:
     env = engines.with_values(*sets(*ALL_OF_THE_CHART)).workload["env"]
     names = {entry["name"] for entry in env} - MAY_BE_SET - {"A"}
     assert len(names) > 20
     with pytest.raises(HelmRefused) as refused:
-        engines.with_values(
-            *sets(*(place.format(name=name, at=at) for at, name in enumerate(names, 10))), engine=engine
-        )
+        engines.with_values(*sets(*(place.format(name=name, at=at) for at, name in enumerate(names, 10))))
     for name in names:
         assert f"{name} is the chart's to set: use " in str(refused.value)

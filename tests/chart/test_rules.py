@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import yaml
@@ -23,6 +22,19 @@ def case(request: pytest.FixtureRequest, words: Callable[[str], Words]) -> Words
     return words(request.param)
 
 
+def without_secret(objects: list[Object]) -> list[Object]:
+    kept = [{**found, "data": "random"} if "job-secret" in (found.get("data") or {}) else found for found in objects]
+    return sorted(kept, key=lambda found: (found["kind"], found["metadata"]["name"]))
+
+
+def test_both_engines_make_the_same(engines: Engines, case: Words) -> None:
+    """What the flags mean, the objects, and the notes; and that a second render is the first, but for the secret."""
+    three, four = (engines.render(case, engine) for engine in ENGINES)
+    assert three.values == four.values
+    assert without_secret(three.objects) == without_secret(four.objects)
+    assert three.notes == four.notes
+
+
 def test_the_rules_hold(engines: Engines, case: Words) -> None:
     rendered = engines.render(case)
     assert [f"{check.__name__}: {said}" for check in RULES for said in check(rendered)] == []
@@ -32,19 +44,12 @@ def test_kubernetes_takes_every_object(engines: Engines, case: Words) -> None:
     assert [said for found in engines.render(case).objects for said in schemas.problems(found)] == []
 
 
-def without_secret(objects: list[Object]) -> list[Object]:
-    kept = [{**found, "data": "random"} if "job-secret" in (found.get("data") or {}) else found for found in objects]
-    return sorted(kept, key=lambda found: (found["kind"], found["metadata"]["name"]))
-
-
-def test_both_engines_make_the_same(engines: Engines, case: Words) -> None:
-    three, four = (engines.render(case, engine) for engine in ENGINES)
-    assert without_secret(three.objects) == without_secret(four.objects)
-    assert three.notes == four.notes
-
-
-def test_two_renders_differ_in_the_generated_secret_alone(engines: Engines, case: Words) -> None:
-    once, again = engines.render(case, "helm4").sources, engines.helm4.render(case).sources
+@pytest.mark.parametrize("name", ["defaults", "a release that is a truth"])
+def test_two_renders_differ_in_the_generated_secret_alone(
+    engines: Engines, words: Callable[[str], Words], name: str
+) -> None:
+    """In its text too. That the objects of two renders are the same, the two engines show of every case."""
+    once, again = (engines.helm4.render(words(name)).sources for _ in range(2))
     random = {name for name in once if once[name] != again[name]}
     assert random <= {"a4-agent/templates/job-secret.yaml"}
     assert all(JOB_SECRET.sub("", once[name]) == JOB_SECRET.sub("", again[name]) for name in random)
@@ -54,7 +59,7 @@ def test_helm_template_shows_what_install_would_make(engines: Engines, words: Ca
     seen = words("nfs-plain")
     shown = engines.helm3.done("template", *seen.flags, seen.release, seen.chart, "--namespace", seen.namespace)
     objects = [found for found in yaml.load_all(shown, LOADER) if found]
-    assert without_secret(objects) == without_secret(engines.render(seen).objects)
+    assert without_secret(objects) == without_secret(engines.render(seen, "helm3").objects)
 
 
 def test_the_volumes_of_no_two_releases_meet(engines: Engines) -> None:
@@ -65,21 +70,17 @@ def test_the_volumes_of_no_two_releases_meet(engines: Engines) -> None:
         "volumes.lustre.projectId=p,volumes.lustre.location=l",
     )
     pairs = [("a", "b-c"), ("a-b", "c"), ("a", "b"), ("b", "a"), ("a-nfs", "b"), ("a", "nfs-b"), ("a", "b-nfs")]
-    rendered = [
-        engines.with_values(*flags, namespace=namespace, release=release, engine="helm4")
-        for namespace, release in pairs
-    ]
+    rendered = [engines.with_values(*flags, namespace=namespace, release=release) for namespace, release in pairs]
     volumes = [found["metadata"]["name"] for each in rendered for found in each.kind("PersistentVolume")]
     assert len(set(volumes)) == len(volumes) == 2 * len(pairs)
 
 
-@pytest.mark.parametrize("path", CI_FILES, ids=lambda path: path.name)
-def test_helm_4_lints_it(engines: Engines, path: Path) -> None:
-    values = engines.helm3.values(Words(("-f", str(path))))
+def test_helm_4_lints_it(engines: Engines) -> None:
+    """With one file: what it asks of templates, the rules ask of all."""
+    values = engines.helm4.values(Words(("-f", str(CI_FILES[0]))))
     assert not engines.helm4.ask("lint", str(CHART), values)["errors"]
 
 
 def test_helm_3_lints_it(engines: Engines) -> None:
-    """One file is enough: what it asks of templates is asked of all by the rules."""
     said = engines.helm3.run("lint", "--strict", str(CHART), "-f", str(CI_FILES[0]))
     assert said.returncode == 0, said.stdout + said.stderr

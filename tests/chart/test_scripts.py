@@ -13,19 +13,14 @@ KEYS = ("task_script", "pai_training_script", "workload_launcher")
 DROP = "drop the flag"
 
 
-@pytest.fixture(params=ENGINES)
-def engine(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 Run = Callable[..., Rendered]
 
 
 @pytest.fixture
-def run(engines: Engines, engine: str, tmp_path: Path) -> Run:
+def run(engines: Engines, tmp_path: Path) -> Run:
     """The chart with these files' contents as the values of these keys, as --set-file gives them."""
 
-    def render(**contents: str | bytes) -> Rendered:
+    def render(engine: str = "helm4", **contents: str | bytes) -> Rendered:
         flags = []
         for key, content in contents.items():
             # What was rendered of one file is kept.
@@ -37,10 +32,10 @@ def run(engines: Engines, engine: str, tmp_path: Path) -> Run:
     return render
 
 
-def refusal(run: Run, content: str | bytes) -> str:
+def refusal(run: Run, content: str | bytes, engine: str = "helm4") -> str:
     """What is said of a content, whatever key it stands in: it is the same of each."""
     with pytest.raises(HelmRefused) as refused:
-        run(**dict.fromkeys(KEYS, content))
+        run(engine, **dict.fromkeys(KEYS, content))
     sentences = [line for line in str(refused.value).splitlines() if line.startswith("- ")]
     said = {sentence.replace(key, "KEY") for key in KEYS for sentence in sentences if sentence.startswith(f"- {key} ")}
     assert sum(sentence.startswith(f"- {key} ") for key in KEYS for sentence in sentences) == len(KEYS)
@@ -147,10 +142,10 @@ def test_a_script_with_nothing_in_it_is_named_and_not_run(run: Run, content: str
         assert f"{key} is empty and does nothing" in rendered.notes
 
 
-@pytest.mark.parametrize("key", KEYS)
-def test_a_script_has_the_ends_of_lines_that_bash_takes(run: Run, key: str) -> None:
+@pytest.mark.parametrize(("key", "engine"), [*((key, "helm4") for key in KEYS), ("task_script", "helm3")])
+def test_a_script_has_the_ends_of_lines_that_bash_takes(run: Run, key: str, engine: str) -> None:
     written = "\ufeff#!/bin/bash\r\necho 'é \t'\r\n\r\nprintf 'a\\r\\n'\r\n"
-    assert scripts(run(**{key: written})) == ["#!/bin/bash\necho 'é \t'\n\nprintf 'a\\r\\n'\n"]
+    assert scripts(run(engine, **{key: written})) == ["#!/bin/bash\necho 'é \t'\n\nprintf 'a\\r\\n'\n"]
 
 
 SHELLS = ("/bin/bash", "/bin/sh -e", "/usr/bin/env bash", " /usr/bin/bash", "/bin/dash", "/usr/bin/env -S bash -x")
@@ -178,8 +173,9 @@ def test_a_command_with_a_path_in_it_is_a_script(run: Run) -> None:
     assert scripts(run(task_script="bash train.sh")) == ["bash train.sh"]
 
 
-def test_a_script_that_is_no_utf_8_is_refused(run: Run) -> None:
-    assert refusal(run, "echo é\n".encode("latin-1")).startswith("- KEY is not text in UTF-8")
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_script_that_is_no_utf_8_is_refused(run: Run, engine: str) -> None:
+    assert refusal(run, "echo é\n".encode("latin-1"), engine).startswith("- KEY is not text in UTF-8")
 
 
 def test_a_script_that_is_too_large_for_a_release_is_refused(run: Run) -> None:

@@ -77,12 +77,11 @@ OLD = {
 
 CASES = [(seed, values) for seed in MEANT for values in seeds.VALUES if (seed, values) not in REFUSED]
 by_line = pytest.mark.parametrize(("seed", "values"), CASES)
-by_engine = pytest.mark.parametrize("engine", ENGINES)
 
 
 @pytest.fixture
-def line(engines: Engines, words: Callable[[str], Words], seed: str, values: str, engine: str) -> Rendered:
-    return engines.render(words(f"{seed} {values}"), engine)
+def line(engines: Engines, words: Callable[[str], Words], seed: str, values: str) -> Rendered:
+    return engines.render(words(f"{seed} {values}"))
 
 
 @pytest.fixture
@@ -95,7 +94,6 @@ def test_every_line_has_its_meaning() -> None:
     assert lines == set(MEANT) == set(seeds.SEEDS)
 
 
-@by_engine
 @by_line
 def test_pods_and_queue(line: Rendered, meant: Meant) -> None:
     assert line.jobset["metadata"]["name"] == meant.release
@@ -104,7 +102,6 @@ def test_pods_and_queue(line: Rendered, meant: Meant) -> None:
     assert line.jobset["metadata"]["labels"].get("kueue.x-k8s.io/queue-name", "") == meant.queue
 
 
-@by_engine
 @by_line
 def test_what_runs_and_whether_the_cluster_stays(line: Rendered, meant: Meant) -> None:
     scripts = [path for path in (TASK, PAI) if mounted_script(line, path)]
@@ -125,14 +122,12 @@ def mounted_script(line: Rendered, path: str) -> str:
     return content
 
 
-@by_engine
 @by_line
 def test_a_bootstrap_script_is_ignored_and_named(line: Rendered, meant: Meant) -> None:
     assert (DROP_THE_FLAG in line.notes) == meant.launcher
     assert not any("StrictHostKeyChecking" in text for text in line.sources.values())
 
 
-@by_engine
 @by_line
 def test_the_file_system_and_the_workspace_on_it(line: Rendered, meant: Meant) -> None:
     drivers = [volume["spec"].get("csi", {}).get("driver", "nfs") for volume in line.kind("PersistentVolume")]
@@ -143,7 +138,6 @@ def test_the_file_system_and_the_workspace_on_it(line: Rendered, meant: Meant) -
     assert line.env.get("PAI_WORKSPACE_ROOT", "") == meant.workspace
 
 
-@by_engine
 @by_line
 def test_buckets(line: Rendered, meant: Meant, values: str) -> None:
     sources = {path: volume["csi"]["volumeAttributes"] for path, volume in line.mounts.items() if "csi" in volume}
@@ -152,7 +146,6 @@ def test_buckets(line: Rendered, meant: Meant, values: str) -> None:
     assert {path: attributes["bucketName"] for path, attributes in sources.items()} == wanted | preset
 
 
-@by_engine
 @by_line
 def test_variables_set_by_number(line: Rendered, meant: Meant) -> None:
     assert line.env.get("TRAINING_MODE", "") == meant.training
@@ -160,7 +153,6 @@ def test_variables_set_by_number(line: Rendered, meant: Meant) -> None:
     assert "HF_TOKEN" not in line.env
 
 
-@by_engine
 @pytest.mark.parametrize(
     ("case", "handle", "attributes"),
     [
@@ -169,14 +161,14 @@ def test_variables_set_by_number(line: Rendered, meant: Meant) -> None:
     ],
 )
 def test_the_instance_of_the_line_is_the_one_that_is_mounted(
-    engines: Engines, words: Callable[[str], Words], engine: str, case: str, handle: str, attributes: dict[str, str]
+    engines: Engines, words: Callable[[str], Words], case: str, handle: str, attributes: dict[str, str]
 ) -> None:
-    (volume,) = engines.render(words(f"{case} old values"), engine).kind("PersistentVolume")
+    (volume,) = engines.render(words(f"{case} old values")).kind("PersistentVolume")
     assert volume["spec"]["csi"]["volumeHandle"] == handle
     assert volume["spec"]["csi"]["volumeAttributes"] == attributes
 
 
-@by_engine
+@pytest.mark.parametrize("engine", ENGINES)
 def test_an_old_values_file_that_mounts_an_nfs_without_address_is_refused(
     engines: Engines, tmp_path: Path, engine: str
 ) -> None:

@@ -31,16 +31,14 @@ def secrets(rendered: Rendered) -> dict[str, str]:
     return {key: base64.b64decode(text).decode() for key, text in pairs}
 
 
-@by_engine
-def test_the_names_of_secrets_are_those_that_the_agent_masks(engines: Engines, engine: str) -> None:
+def test_the_names_of_secrets_are_those_that_the_agent_masks(engines: Engines) -> None:
     settings = sets(*(f"workload.env.{name}=canary" for name in NAMES))
-    rendered = engines.with_values(*settings, engine=engine)
+    rendered = engines.with_values(*settings)
     masked = {name for name in NAMES if hidden({name: "canary"})[name] == MARK}
     assert secrets(rendered).keys() & set(NAMES) == masked
     assert {name for name in NAMES if rendered.env.get(name) == "canary"} == set(NAMES) - masked
 
 
-@by_engine
 @pytest.mark.parametrize(
     "place",
     [
@@ -50,10 +48,10 @@ def test_the_names_of_secrets_are_those_that_the_agent_masks(engines: Engines, e
         "workload.defaultEnv.{name}={value}",
     ],
 )
-def test_a_secret_value_is_in_a_secret_alone(engines: Engines, engine: str, place: str) -> None:
+def test_a_secret_value_is_in_a_secret_alone(engines: Engines, place: str) -> None:
     value, names = "canary-0123456789", ["HF_TOKEN", "MY_API_KEY", "DB_PASSWORD"]
     flags = sets(*(place.format(name=name, value=value, at=at) for at, name in enumerate(names, 9)))
-    rendered = engines.with_values(*flags, engine=engine)
+    rendered = engines.with_values(*flags)
     others = [text for text in rendered.sources.values() if "kind: Secret" not in text]
     assert value not in rendered.notes + "".join(others)
     for name in names:
@@ -96,25 +94,22 @@ def test_a_variable_has_the_value_that_was_written(engines: Engines, tmp_path: P
         assert (found[f"ENV_{at}"], found[f"ENVS_{at}"], found[f"NCCL_{at}"]) == (given, given, given)
 
 
-@by_engine
 @pytest.mark.parametrize("name", ["NCCL_PLUGIN_PATH", "NCCL_INIT_SCRIPT", "GLOO_SOCKET_IFNAME", "A4_RUN_DIR"])
-def test_what_is_said_later_is_in_place_of_what_is_said_before(engines: Engines, engine: str, name: str) -> None:
+def test_what_is_said_later_is_in_place_of_what_is_said_before(engines: Engines, name: str) -> None:
     """The chart's own, a default, and the user's."""
     default, own = f"workload.defaultEnv.{name}=/default", f"workload.env.{name}=/own"
-    assert engines.with_values("--set", default, engine=engine).env[name] == "/default"
-    env = engines.with_values(*sets(default, own), engine=engine).env
+    assert engines.with_values("--set", default).env[name] == "/default"
+    env = engines.with_values(*sets(default, own)).env
     assert env[name] == "/own"
     # What begins with A4_ is a setting of the agent, and no variable for the run.
     assert (name in env.get("A4_USER_ENV", "").split()) == (not name.startswith("A4_"))
 
 
-@by_engine
-def test_a_number_on_the_command_line_is_what_was_written(engines: Engines, engine: str) -> None:
-    rendered = engines.with_values(*sets("workload.env.SIZE=8388608", "workload.gpus=64"), engine=engine)
+def test_a_number_on_the_command_line_is_what_was_written(engines: Engines) -> None:
+    rendered = engines.with_values(*sets("workload.env.SIZE=8388608", "workload.gpus=64"))
     assert (rendered.env["SIZE"], rendered.env["WORLD_SIZE"], rendered.env["NNODES"]) == ("8388608", "64", "8")
 
 
-@by_engine
 @pytest.mark.parametrize(
     ("settings", "sleeps"),
     [
@@ -128,14 +123,11 @@ def test_a_number_on_the_command_line_is_what_was_written(engines: Engines, engi
         (("workload.env.SLEEP_INFINITY=TRUE", "workload.run=nccl"), "true"),
     ],
 )
-def test_who_decides_whether_the_cluster_stays(
-    engines: Engines, engine: str, settings: tuple[str, ...], sleeps: str
-) -> None:
-    assert engines.with_values(*sets(*settings), engine=engine).env["SLEEP_INFINITY"] == sleeps
+def test_who_decides_whether_the_cluster_stays(engines: Engines, settings: tuple[str, ...], sleeps: str) -> None:
+    assert engines.with_values(*sets(*settings)).env["SLEEP_INFINITY"] == sleeps
 
 
-@by_engine
-def test_holes_in_lists_are_left_out(engines: Engines, engine: str) -> None:
+def test_holes_in_lists_are_left_out(engines: Engines) -> None:
     settings = (
         "workload.envs[11].name=ELEVEN,workload.envs[11].value=11",
         "volumes.pvcMounts[2].claimName=mine,volumes.pvcMounts[2].mountPath=/data",
@@ -143,7 +135,7 @@ def test_holes_in_lists_are_left_out(engines: Engines, engine: str) -> None:
         "network.ncclSettings[3].name=NCCL_DEBUG,network.ncclSettings[3].value=INFO",
         "workload.gpus=8,targetNodes[1]=node-1",
     )
-    rendered = engines.with_values(*sets(*settings), engine=engine)
+    rendered = engines.with_values(*sets(*settings))
     assert (rendered.env["ELEVEN"], rendered.env["NCCL_DEBUG"]) == ("11", "INFO")
     assert {"/data", "/b"} <= rendered.mounts.keys()
     assert "node-1" in str(rendered.pod["affinity"])

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, Route, sync_playwright
 
 from tests.report.pages import PAGES, rendered
-
-pytestmark = pytest.mark.xdist_group("browser")
 
 FLAGS = (
     "--no-sandbox",
@@ -29,8 +29,8 @@ SMALLEST_TEXT, SMALLEST_IN_CHARTS = 12.0, 9.5
 STICKING_OUT = """() => {
     const wide = document.documentElement.clientWidth;
     const out = [...document.querySelectorAll('body *')].filter(element =>
-        !element.parentElement.closest('.sheet, svg, .track') && !element.closest('.unseen') &&
-        element.getClientRects().length && element.getBoundingClientRect().right > wide + 0.5);
+        element.getBoundingClientRect().right > wide + 0.5 && element.getClientRects().length &&
+        !element.parentElement.closest('.sheet, svg, .track') && !element.closest('.unseen'));
     const scrolls = document.documentElement.scrollWidth > wide ? ['the page'] : [];
     return [...scrolls, ...out.map(element => element.outerHTML.slice(0, 200))];
 }"""
@@ -49,6 +49,9 @@ TEXT_SIZES = """() => {
 }"""
 
 
+OPEN_DETAILS = "document.querySelectorAll('details').forEach(each => each.open = true)"
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """One for all tests of this process."""
@@ -60,8 +63,8 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
-class Opened:
-    """A page, with what it asked for and what it complained of."""
+class Tab:
+    """One for many pages, with what the last one asked for and what it complained of."""
 
     def __init__(self, page: Page, path: Path) -> None:
         self.page = page
@@ -73,6 +76,7 @@ class Opened:
         page.on("pageerror", lambda error: self.said.append(str(error)))
 
     def show(self, html: str) -> None:
+        self.asked, self.said = [], []
         self.path.write_text(html)
         self.page.goto(self.path.as_uri())
 
@@ -81,79 +85,116 @@ class Opened:
         route.continue_() if route.request.url == self.path.as_uri() else route.abort()
 
 
-@pytest.fixture(params=["without-scripts", "with-scripts"])
-def opened(request: pytest.FixtureRequest, browser: Browser, tmp_path: Path) -> Iterator[Opened]:
-    context = browser.new_context(java_script_enabled=request.param == "with-scripts")
-    yield Opened(context.new_page(), tmp_path / "report.html")
-    context.close()
+WITHOUT, WITH = "without-scripts", "with-scripts"
+
+
+@pytest.fixture(scope="session")
+def tabs(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tab]:
+    """Without scripts, as in a mail program, and with them."""
+    directory = tmp_path_factory.mktemp("pages")
+    return {
+        scripts: Tab(browser.new_context(java_script_enabled=scripts == WITH).new_page(), directory / f"{scripts}.html")
+        for scripts in (WITHOUT, WITH)
+    }
 
 
 @pytest.fixture
-def page(browser: Browser, tmp_path: Path) -> Iterator[Opened]:
-    """Without scripts, as in a mail program."""
-    context = browser.new_context(java_script_enabled=False)
-    yield Opened(context.new_page(), tmp_path / "report.html")
-    context.close()
+def tab(tabs: dict[str, Tab]) -> Iterator[Tab]:
+    """Without scripts, and as wide as it is at first."""
+    tabs[WITHOUT].page.set_viewport_size({"width": 1280, "height": 720})
+    yield tabs[WITHOUT]
+    tabs[WITHOUT].page.emulate_media(media="null", color_scheme="null")
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_nothing_is_fetched_and_nothing_complains(name: str, opened: Opened) -> None:
-    opened.show(rendered(name))
-    assert opened.page.locator("h1").is_visible()
-    assert opened.asked == [opened.path.as_uri()]
-    assert opened.said == []
+@dataclass(frozen=True)
+class Loaded:
+    address: str
+    shown: bool
+    asked: list[str]
+    said: list[str]
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_nothing_sticks_out(name: str, page: Opened) -> None:
+@dataclass(frozen=True)
+class Seen:
+    """What is found on one page, loaded once with scripts and once without."""
+
+    loaded: dict[str, Loaded]
+    out_of_place: dict[str, list[str]]
+    """By whether details are open, and the width."""
+    text_sizes: tuple[float, float]
+    """The smallest in the page and in its charts, on the narrowest phone with all details open."""
+
+
+@pytest.fixture(scope="module", params=PAGES)
+def seen(request: pytest.FixtureRequest, tabs: dict[str, Tab]) -> Seen:
+    loaded = {scripts: load(tab, request.param) for scripts, tab in tabs.items()}
+    page = tabs[WITHOUT].page
+    found = {f"closed, {width} pixels": out_of_place(page, width) for width in WIDTHS}
+    page.evaluate(OPEN_DETAILS)
+    found |= {f"open, {width} pixels": out_of_place(page, width) for width in reversed(WIDTHS)}
+    return Seen(loaded, found, page.evaluate(TEXT_SIZES))
+
+
+def load(tab: Tab, name: str) -> Loaded:
+    tab.show(rendered(name))
+    return Loaded(tab.path.as_uri(), tab.page.locator("h1").is_visible(), tab.asked, tab.said)
+
+
+def out_of_place(page: Page, width: int) -> list[str]:
+    page.set_viewport_size({"width": width, "height": 900})
+    found: list[Any] = [*page.evaluate(STICKING_OUT), *page.evaluate(CHART_TEXT_OUTSIDE)]
+    return found
+
+
+@pytest.mark.parametrize("scripts", [WITHOUT, WITH])
+def test_nothing_is_fetched_and_nothing_complains(seen: Seen, scripts: str) -> None:
+    loaded = seen.loaded[scripts]
+    assert loaded.shown
+    assert loaded.asked == [loaded.address]
+    assert loaded.said == []
+
+
+def test_nothing_sticks_out(seen: Seen) -> None:
     """With all details open, too. Tables may scroll, each in its own frame."""
-    for html in (rendered(name), rendered(name).replace("<details>", "<details open>")):
-        page.show(html)
-        for width in WIDTHS:
-            page.page.set_viewport_size({"width": width, "height": 900})
-            assert page.page.evaluate(STICKING_OUT) == [], f"{width} pixels"
-            assert page.page.evaluate(CHART_TEXT_OUTSIDE) == [], f"{width} pixels"
+    assert {where: found for where, found in seen.out_of_place.items() if found} == {}
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_text_is_large_enough_on_a_phone(name: str, page: Opened) -> None:
-    page.page.set_viewport_size({"width": min(WIDTHS), "height": 800})
-    page.show(rendered(name).replace("<details>", "<details open>"))
-    in_page, in_charts = page.page.evaluate(TEXT_SIZES)
+def test_text_is_large_enough_on_a_phone(seen: Seen) -> None:
+    in_page, in_charts = seen.text_sizes
     assert in_page >= SMALLEST_TEXT
     assert in_charts >= SMALLEST_IN_CHARTS
 
 
 @pytest.mark.parametrize("name", ["collectives", "comparison"])
-def test_light_and_dark(name: str, page: Opened) -> None:
-    page.show(rendered(name))
+def test_light_and_dark(name: str, tab: Tab) -> None:
+    tab.show(rendered(name))
     grounds, curves = set(), set()
     for scheme in ("light", "dark"):
-        page.page.emulate_media(color_scheme=scheme)
-        grounds.add(page.page.evaluate("getComputedStyle(document.body).backgroundColor"))
-        curves.add(page.page.evaluate("getComputedStyle(document.querySelector('svg [style*=series-1]')).stroke"))
+        tab.page.emulate_media(color_scheme=scheme)
+        grounds.add(tab.page.evaluate("getComputedStyle(document.body).backgroundColor"))
+        curves.add(tab.page.evaluate("getComputedStyle(document.querySelector('svg [style*=series-1]')).stroke"))
     assert len(grounds) == len(curves) == 2
 
 
-def test_print_is_light_and_whole(page: Opened) -> None:
-    page.show(rendered("many"))
-    page.page.emulate_media(media="print", color_scheme="dark")
-    assert page.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    assert page.page.evaluate("getComputedStyle(document.body).color") == "rgb(23, 28, 36)"
-    assert page.page.evaluate(
+def test_print_is_light_and_whole(tab: Tab) -> None:
+    tab.show(rendered("many"))
+    tab.page.emulate_media(media="print", color_scheme="dark")
+    assert tab.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert tab.page.evaluate("getComputedStyle(document.body).color") == "rgb(23, 28, 36)"
+    assert tab.page.evaluate(
         "[...document.querySelectorAll('.sheet')].every(sheet => sheet.scrollHeight <= sheet.clientHeight + 1)"
     )
 
 
-def test_details_open_without_scripts(page: Opened) -> None:
-    page.show(rendered("collectives"))
-    numbers = page.page.get_by_role("region", name="all_reduce: time and bandwidth by size")
+def test_details_open_without_scripts(tab: Tab) -> None:
+    tab.show(rendered("collectives"))
+    numbers = tab.page.get_by_role("region", name="all_reduce: time and bandwidth by size")
     assert not numbers.is_visible()
-    page.page.get_by_text("Numbers of all_reduce").click()
+    tab.page.get_by_text("Numbers of all_reduce").click()
     assert numbers.is_visible()
 
 
-def test_hostile_text_is_shown_as_it_is(page: Opened) -> None:
-    page.show(rendered("hostile"))
-    assert page.page.locator("p.what").inner_text() == '<script>alert("x")</script>'
-    assert page.page.title().startswith("✗ failed (1): <script>")
+def test_hostile_text_is_shown_as_it_is(tab: Tab) -> None:
+    tab.show(rendered("hostile"))
+    assert tab.page.locator("p.what").inner_text() == '<script>alert("x")</script>'
+    assert tab.page.title().startswith("✗ failed (1): <script>")
