@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from agent.decide.profile import GIB, GIB_SCRIPT, TCPX
 from tests.cluster.conftest import RUN_DIR, Start, Trial, all_codes
 from tests.cluster.fabric import deepep_files, dump_program, gib_files, library_of_bash
 from tests.cluster.test_own_programs import with_mpi
-from tests.cluster.work import agent, sleeping
+from tests.cluster.work import AGENT, agent, sleeping
 from tests.decide.profiles import profile
 
 PODS = range(3)
@@ -97,11 +98,16 @@ def test_every_rank_and_every_shell_has_it(start: Start) -> None:
 
 
 TCPX_FILES = {f"{TCPX}/rx_rule_manager": b"", "/job/dump": dump_program()}
+BINDS = f'import socket; socket.socket(socket.AF_UNIX).bind("{TCPX}/nccl_gpu_ring")'
+WITH_SOCKET = ("tini", "--", "sh", "-c", '"$0" -c "$1"; shift; exec "$@"', sys.executable, BINDS, *AGENT, "run", "none")
+"""As beside the TCPX daemon: a run would wait for its socket."""
 
 
 @pytest.mark.parametrize(("name", "files"), [("a3-tcpx", TCPX_FILES), ("a4-deepep", deepep_files())])
 def test_ranks_have_their_profile(start: Start, name: str, files: dict[str, bytes]) -> None:
-    trial = sleeping(start, 2, gpus_per_pod=1, files=files, env={"LD_LIBRARY_PATH": "/image", "NCCL_NVLS_ENABLE": "0"})
+    env = {"LD_LIBRARY_PATH": "/image", "NCCL_NVLS_ENABLE": "0"}
+    beside = {"entrypoint": WITH_SOCKET} if name == "a3-tcpx" else {}
+    trial = sleeping(start, 2, gpus_per_pod=1, files=files, env=env, **beside)
     wanted = dict(profile(name).values)
     del wanted["LD_LIBRARY_PATH"]  # a script adds to it
     for words in (("mpirun", "--"), ("run", "script", "--")):

@@ -110,6 +110,7 @@ exit 7
 """
 
 
+@pytest.mark.faults
 def test_a_results_directory_that_stays_broken_changes_no_code_and_each_pod_says_what_is_lost(start: Start) -> None:
     trial = start(len(FAULTS), script=STAYS_BROKEN, **on_fuse())
     until_printed(trial, "begun")

@@ -36,6 +36,7 @@ def peak_rss(trial: Trial, index: int) -> int:
     return int(status.partition("VmHWM:")[2].split()[0]) >> 10
 
 
+@pytest.mark.faults
 def test_a_gigabyte(start: Start) -> None:
     """900 MB from the pod in which they are read, 100 MB from the coordinator."""
     quiet = ("tini", "--", "bash", "-c", 'exec "$@" >/dev/null', "sh", *AGENT, "run", "none")
