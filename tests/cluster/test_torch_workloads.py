@@ -1,45 +1,79 @@
-"""`ddp` and `collectives` over four pods with gloo: real torchrun, real ranks, real failures, one form of result."""
+"""`ddp` and `collectives` over pods with gloo: real torchrun, real ranks, real failures, one form of result.
+
+Each process imports torch, which is most of the work here: no more ranks than a test needs. What the programs do among
+themselves is in tests/programs.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from agent.local.client import LocalCluster
+from agent.local.spec import ClusterSpec
 from tests.cluster.conftest import RUN_DIR, Start, Trial, all_codes
-from tests.cluster.work import agent, newest, order, result, sleeping
+from tests.cluster.work import SCRIPT, agent, newest, order, result
+from tests.deadlines import short_deadline
 
 ROOT = Path(__file__).parents[2]
 TORCH = ROOT / ".venv-torch" / "bin" / "python"
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "broadcast", "sendrecv")
 ENV = {"A4_PYTHON": str(TORCH), "TORCH_NCCL_USE_COMM_NONBLOCKING": "0", "HF_TOKEN": "hf_canary_of_torch_workloads"}
+HANGS = "/mnt/hangs"
+"""Made by the rank that hangs (programs/sabotage.py)."""
+ALL_WAIT = "/mnt/all-wait"
+"""Made when rank 0 waits for it."""
 TALKATIVE_PYTHON = f"""#!/bin/sh
-# torch takes its time, longer on a busy machine: until the ranks are at work, rank 0's pod talks
-[ "$A4_NODE_RANK" != 0 ] || until grep -qs 'first call' {RUN_DIR}/runs/*/record.jsonl; do
-    echo starting
-    sleep 0.5
-done &
+# torch takes its time, longer on a busy machine: until the ranks are at work, every pod talks
+case "$SABOTAGE" in hangs*)
+    until test -e {ALL_WAIT}; do
+        if test -e {HANGS} && grep -qs 'first call' "$A4_RECORD"; then touch {ALL_WAIT}; fi
+        echo starting
+        sleep 0.2
+    done &
+esac
 exec {TORCH} "$@"
 """
 SABOTAGE = Path(__file__).with_name("programs") / "sabotage.py"
+FILES = {
+    "/sabotage/sitecustomize.py": SABOTAGE.read_bytes(),
+    "/workload/python": TALKATIVE_PYTHON.encode(),
+    "/workload/task/task-script.sh": SCRIPT.encode(),
+}
+TWO = ("--nodes", "2")
+"""Of three pods the first two of the plan, which are pods 0 and 2: a rank's number is not its pod's."""
 
 
-def sabotaged(what: str) -> dict[str, Any]:
-    """A cluster whose ranks of torch do something else than they should (programs/sabotage.py)."""
-    files = {"/sabotage/sitecustomize.py": SABOTAGE.read_bytes()}
-    return {"files": files, "env": {**ENV, "PYTHONPATH": "/sabotage", "SABOTAGE": what}}
+@pytest.fixture(scope="module")
+def asleep(no_pod_around_fixtures: None) -> Iterator[Trial]:
+    """Three pods that sleep. A run's SABOTAGE makes ranks of torch do something else than they should."""
+    env = {**ENV, "A4_PYTHON": "/workload/python", "PYTHONPATH": "/sabotage"}
+    env |= {"A4_REPORT": "false", "SLEEP_INFINITY": "true"}
+    spec = ClusterSpec(pods=3, gpus_per_pod=1, arguments=("none",), files=FILES, env=env)
+    with LocalCluster(spec) as cluster:
+        trial = Trial(cluster)
+        cluster.start()
+        for index in range(3):
+            trial.until(index, f'grep -qs \'"phase": "sleeping"\' {RUN_DIR}/state.json')
+        assert order(trial) == [0, 2, 1]
+        yield trial
+        trial.expect_events()
+        cluster.terminate()
+        all_codes(trial, 0)
 
 
-def test_ddp_as_the_job_over_four_pods(start: Start) -> None:
-    trial = start(4, arguments=("ddp", "--", "--steps", "3"), env={**ENV, "A4_SLEEP_ON": "always", "A4_REPORT": "true"})
-    for index in range(4):
+def test_ddp_as_the_job(start: Start) -> None:
+    trial = start(2, arguments=("ddp", "--", "--steps", "3"), env={**ENV, "A4_SLEEP_ON": "always", "A4_REPORT": "true"})
+    for index in range(2):
         trial.until(index, f'grep -qs \'"phase": "sleeping"\' {RUN_DIR}/state.json')
+    trial.until(0, f"test -e {RUN_DIR}/results/result.json")  # another process writes it
     found = result(trial)
     assert found["verdict"]["status"] == "passed" and found["verdict"]["code"] == 0, trial.log()
     assert [pod["index"] for pod in found["pods"]] == order(trial)
-    assert [pod["status"] for pod in found["pods"]] == [0] * 4
+    assert [pod["status"] for pod in found["pods"]] == [0] * 2
     for pod in found["pods"]:
         phases = pod["phases"]
         assert phases["agent-started"] <= phases["plan-ready"] <= phases["process-started"] <= phases["process-ended"]
@@ -47,7 +81,7 @@ def test_ddp_as_the_job_over_four_pods(start: Start) -> None:
     assert found["versions"]["torch"].startswith("2.")
     assert found["launch"]["environment"]["HF_TOKEN"] == "***"
     assert "TORCH_NCCL_USE_COMM_NONBLOCKING" not in found["launch"]["environment"]
-    assert len(found["tables"][0]["rows"]) == 4
+    assert len(found["tables"][0]["rows"]) == 2
     assert "hf_canary_of_torch_workloads" not in json.dumps(found)
     report = f"{RUN_DIR}/results/report.html"
     trial.until(0, f"test -e {report}")
@@ -57,83 +91,78 @@ def test_ddp_as_the_job_over_four_pods(start: Start) -> None:
     all_codes(trial, 0)
 
 
-def test_collectives_submitted_to_four_pods(start: Start) -> None:
-    trial = sleeping(start, 4, env=ENV)
-    done = agent(trial, 2, "run", "collectives", "--", "-b", "64K", "-e", "256K", "-f", "4", "-n", "2", "-w", "1")
+def test_collectives_on_some_of_the_pods(asleep: Trial) -> None:
+    sizes = ("-b", "64K", "-e", "256K", "-f", "4", "-n", "2", "-w", "1")
+    done = agent(asleep, 1, "run", *TWO, "collectives", "--", *sizes)
     assert done.returncode == 0, done
     assert "# Collective test starting: all_reduce" in done.stdout
     assert "busbw" in done.stdout
-    found = newest(trial)
+    found = newest(asleep)
+    assert [pod["index"] for pod in found["pods"]] == [0, 2]
     assert tuple(sweep["collective"] for sweep in found["sweeps"]) == COLLECTIVES
     for sweep in found["sweeps"]:
-        assert sweep["ranks"] == 4 and sweep["backend"] == "gloo"
+        assert sweep["ranks"] == 2 and sweep["backend"] == "gloo"
         measured = [row["in_place"] or row["out_of_place"] for row in sweep["rows"]]
         assert [row["size"] for row in sweep["rows"]] == [65536, 262144]
         assert all(one["busbw"] > 0 and one["wrong"] == 0 for one in measured)
 
-    wrong = agent(trial, 3, "run", "collectives", "--", "--tests", "all_reduc")
+
+def test_wrong_usage(asleep: Trial) -> None:
+    wrong = agent(asleep, 1, "run", "--nodes", "1", "collectives", "--", "--tests", "all_reduc")
     assert wrong.returncode == 2 and "all_reduce" in wrong.stderr, wrong
-    trial.cluster.terminate()
-    all_codes(trial, 0)
 
 
-def test_a_run_on_some_of_the_pods(start: Start) -> None:
-    trial = sleeping(start, 3, env=ENV)
-    subset = agent(trial, 1, "run", "ddp", "--exclude", "0", "--", "--steps", "2")
+@pytest.mark.faults
+def test_ddp_without_the_coordinators_pod(asleep: Trial) -> None:
+    subset = agent(asleep, 1, "run", "ddp", "--exclude", "0", "--", "--steps", "2")
     assert subset.returncode == 0, subset
-    assert [pod["index"] for pod in newest(trial)["pods"]] == [index for index in order(trial) if index != 0]
-    trial.cluster.terminate()
-    all_codes(trial, 0)
+    assert [pod["index"] for pod in newest(asleep)["pods"]] == [2, 1]
 
 
-@pytest.mark.parametrize("workload", ["ddp", "collectives"])
-def test_a_wrong_sum_is_65_and_names_the_rank(start: Start, workload: str) -> None:
-    trial = start(4, arguments=(workload,), **sabotaged("all_reduce wrong on 2"))
-    all_codes(trial, 65)
-    found = result(trial)
-    assert (found["verdict"]["status"], found["verdict"]["origin"]) == ("failed", "workload")
-    pod = order(trial)[2]
-    assert any("rank 2" in reason and f"-{pod}" in reason for reason in found["verdict"]["reasons"]), found["verdict"]
+@pytest.mark.parametrize("workload", ["ddp", pytest.param("collectives", marks=pytest.mark.faults)])
+def test_a_wrong_sum_is_65_and_names_the_rank(asleep: Trial, workload: str) -> None:
+    done = agent(asleep, 0, "run", *TWO, workload, env={"SABOTAGE": "all_reduce wrong on 1"})
+    assert done.returncode == 65, done
+    verdict = newest(asleep)["verdict"]
+    assert (verdict["status"], verdict["origin"]) == ("failed", "workload")
+    assert any("rank 1" in reason and "-2" in reason for reason in verdict["reasons"]), verdict
 
 
-def test_a_rank_that_dies_is_named_and_not_those_that_miss_it(start: Start) -> None:
-    trial = sleeping(start, 4, **sabotaged("killed on 2"))
-    pod = order(trial)[2]
-    done = agent(trial, 0, "run", "ddp")
+def test_a_rank_that_is_killed_is_named_and_not_the_one_that_misses_it(asleep: Trial) -> None:
+    done = agent(asleep, 0, "run", *TWO, "ddp", env={"SABOTAGE": "killed on 1"})
     assert done.returncode not in (0, 65, 75), done
-    end = newest(trial)["verdict"]
-    assert "rank 2" in end["what"] and "SIGKILL" in end["what"] and end["where"].startswith(f"pod {pod},"), end
-    done = agent(trial, 1, "run", "collectives", env={"SABOTAGE": "raises on 1"})
-    end = newest(trial)["verdict"]
+    end = newest(asleep)["verdict"]
+    assert "rank 1" in end["what"] and "SIGKILL" in end["what"] and end["where"].startswith("pod 2,"), end
+
+
+@pytest.mark.faults
+def test_a_rank_that_raises_is_named_and_not_those_that_miss_it(asleep: Trial) -> None:
+    done = agent(asleep, 1, "run", "collectives", env={"SABOTAGE": "raises on 1"})
+    assert done.returncode not in (0, 65, 75), done
+    end = newest(asleep)["verdict"]
     assert "rank 1" in end["what"] and "RuntimeError: sabotage" in f"{end['what']}\n{end['why']}", end
-    assert end["where"].startswith(f"pod {order(trial)[1]},"), end
-    trial.cluster.terminate()
-    all_codes(trial, 0)
+    assert end["where"].startswith("pod 2,"), end
 
 
-def test_a_hang_ends_at_the_limit_and_says_who_hangs_where(start: Start) -> None:
-    given = sabotaged("hangs on 3")
-    given["files"]["/workload/python"] = TALKATIVE_PYTHON.encode()
-    given["env"] |= {"A4_PYTHON": "/workload/python", "A4_STALL_TIMEOUT_SECONDS": "14", "A4_LEASE_SECONDS": "10"}
-    trial = start(4, arguments=("collectives",), **given)
-    all_codes(trial, 124)
-    verdict = result(trial)["verdict"]
-    assert verdict["what"] == "collectives hit the limit of 14 s without a line of output"
-    assert f"pod {order(trial)[3]}: rank 3" in verdict["why"] and "sabotage" in verdict["why"], verdict
-    said = "".join(out.data.decode() for out in trial.cluster.output(0) if out.stream == "err")
-    assert "a4-agent: collectives-" in said and "all_reduce" in said, said
+def test_a_hang_ends_at_the_limit_and_says_who_hangs_where(asleep: Trial) -> None:
+    limit = ("--stall-timeout", short_deadline(5, after=ALL_WAIT))
+    done = agent(asleep, 1, "run", *TWO, *limit, "collectives", env={"SABOTAGE": "hangs on 1"})
+    assert done.returncode == 124, done
+    verdict = newest(asleep)["verdict"]
+    assert verdict["what"] == "collectives hit the limit of 5 s without a line of output"
+    assert "pod 2: rank 1" in verdict["why"] and "sabotage" in verdict["why"], verdict
+    assert "all_reduce" in verdict["why"], verdict
 
 
+@pytest.mark.faults
 def test_a_pod_that_is_lost_is_75_and_not_the_connection_that_broke(start: Start) -> None:
-    trial = start(4, arguments=("collectives", "--", "-n", "100000"), env={**ENV, "A4_LEASE_SECONDS": "5"})
-    index = order_when_made(trial)[1]
-    trial.until(0, "grep -qs 'first call' /run/a4-agent/runs/*/record.jsonl")
+    """The connection of rank 0, which waits for the rank that hangs on it."""
+    env = {**ENV, "PYTHONPATH": "/sabotage", "SABOTAGE": "hangs on 1"}
+    trial = start(3, arguments=("collectives",), files=FILES, env=env)
+    trial.until(0, f"test -e {HANGS}")
+    index = order(trial)[1]
     trial.cluster.kill_pod(index)
     codes = trial.codes()
     assert {code for pod, code in codes.items() if pod != index} == {75}, f"{codes}\n{trial.log()}"
-    assert f"pod {index}" in result(trial)["verdict"]["why"] + result(trial)["verdict"]["where"]
-
-
-def order_when_made(trial: Trial) -> list[int]:
-    trial.until(0, f"test -s {RUN_DIR}/plan.json")
-    return order(trial)
+    verdict = result(trial)["verdict"]
+    assert f"pod {index}" in verdict["why"] + verdict["where"]

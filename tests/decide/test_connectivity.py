@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.decide.connectivity import Verdict, as_json, judge, neighbours, parse_record, table
+from tests.laws import examples
 
 TOKENS = ["aa", "bb", "cc"]
 NAMES = [f"job-workload-0-{index}.job.default.svc.cluster.local" for index in (0, 2, 1)]
@@ -162,6 +163,7 @@ def test_a_cut_record_is_never_success_and_never_wrong(length: int) -> None:
     assert judge(record, TOKENS, SLOTS, NAMES).code is None
 
 
+@examples(40)
 @given(st.text())
 def test_any_text_can_be_parsed(garbage: str) -> None:
     assert judge(parse_record(garbage), TOKENS, SLOTS, NAMES).code is None

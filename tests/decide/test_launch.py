@@ -7,10 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.launch import Launch
+from tests.laws import examples
 
 SHOW = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ), os.getcwd()]))"
 HOSTILE = [
@@ -37,10 +38,10 @@ text = st.sampled_from(HOSTILE) | st.text(st.characters(blacklist_characters="\0
 
 
 @given(st.lists(text, max_size=5), st.dictionaries(st.sampled_from(["A", "B_1", "C"]), text))
-@settings(max_examples=30)
+@examples(15)
 def test_a_shell_starts_the_same_process(args: list[str], added: dict[str, str]) -> None:
     env = {"PATH": "/usr/bin:/bin", "PYTHONUTF8": "1"}
-    launch = Launch([sys.executable, "-c", SHOW, *args], env | added, "/usr", tuple(added))
+    launch = Launch([sys.executable, "-I", "-S", "-X", "utf8", "-c", SHOW, *args], env | added, "/usr", tuple(added))
     shown = subprocess.run(["sh", "-c", str(launch)], env=env, capture_output=True)
     assert shown.returncode == 0, shown.stderr
     argv, environ, cwd = json.loads(shown.stdout)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from agent.decide.masking import MaskedStream, Masker, secret_values
 from agent.launch import Launch
+from tests.laws import examples
 
 # Few letters, so that secrets overlap and nest; no star, of which the mask itself is made.
 few = st.text("abé", min_size=1, max_size=6)
@@ -39,6 +40,7 @@ def passed(stream: MaskedStream, pieces: list[bytes]) -> bytes:
     return b"".join([*(stream.feed(piece) for piece in pieces), stream.finish()])
 
 
+@examples(50)
 @given(texts())
 def test_a_text_shows_no_secret(case: tuple[list[str], str]) -> None:
     known, text = case
@@ -46,6 +48,7 @@ def test_a_text_shows_no_secret(case: tuple[list[str], str]) -> None:
     assert not [secret for secret in known if secret in shown]
 
 
+@examples(50)
 @given(texts(), st.lists(st.integers(0, 200)))
 def test_a_stream_is_masked_as_its_whole_text_is(case: tuple[list[str], str], places: list[int]) -> None:
     known, text = case
@@ -56,12 +59,14 @@ def test_a_stream_is_masked_as_its_whole_text_is(case: tuple[list[str], str], pl
     assert passed(stream, [bytes([byte]) for byte in text.encode()]) == wanted  # ended, it begins anew
 
 
+@examples(50)
 @given(st.lists(st.text("ab*", min_size=1, max_size=5), max_size=4), st.text("ab*"), st.lists(st.integers(0, 50)))
 def test_secrets_that_look_like_the_mark(known: list[str], text: str, places: list[int]) -> None:
     masker = Masker(known)
     assert passed(masker.stream(), cut(text.encode(), places)) == masker.text(text).encode()
 
 
+@examples(50)
 @given(texts(), st.lists(st.integers(0, 200)))
 def test_no_more_is_kept_back_than_could_become_a_secret(case: tuple[list[str], str], places: list[int]) -> None:
     known, text = case
@@ -159,6 +164,7 @@ def test_without_secrets_nothing_is_copied() -> None:
 QUOTED = 'se"cr\\et\n-é'
 
 
+@examples(50)
 @given(
     st.recursive(
         few | st.none() | st.booleans() | st.integers(), lambda inner: st.lists(inner, max_size=4), max_leaves=9

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.decide.messages import BadMessage, Message, decode, encode
+from tests.laws import examples
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -18,6 +19,7 @@ messages = st.dictionaries(st.text(), values, max_size=5).flatmap(
 )
 
 
+@examples(40)
 @given(messages)
 def test_a_message_is_one_line_and_is_read_back(message: Message) -> None:
     line = encode(message)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from agent.decide.nccl_json import parse_json, version_text
 from agent.decide.sweeps import Measured, Sweep
+from tests.laws import examples
 
 FIGURES = {"time": 2869.11, "alg_bw": 374.24, "bus_bw": 374.25, "nwrong": 0.0}
 
@@ -111,6 +112,7 @@ def test_what_is_no_such_file_is_left_to_the_printed_table(text: str) -> None:
     assert parse_json(text) is None
 
 
+@examples(40)
 @given(
     st.recursive(st.none() | st.integers() | st.text(), lambda kids: st.lists(kids) | st.dictionaries(st.text(), kids))
 )

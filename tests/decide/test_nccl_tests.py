@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.decide.nccl_tests import Measured, Row, Sweep, busbw_factor, parse
+from tests.laws import examples
 
 TEXTS = Path(__file__).parent / "nccl_tests"
 TCPX = TEXTS / "tcpx_all_gather.txt"
@@ -346,11 +347,13 @@ def sweeps(draw: st.DrawFn) -> Sweep:
     )
 
 
+@examples(40)
 @given(st.lists(sweeps(), max_size=3))
 def test_what_is_printed_is_read(written: list[Sweep]) -> None:
     assert parse("".join(map(printed, written))) == tuple(written)
 
 
+@examples(40)
 @given(sweeps())
 def test_json_and_back(sweep: Sweep) -> None:
     kept = Sweep.from_json(json.loads(json.dumps(sweep.to_json(), allow_nan=False)))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from agent.decide.facts import SOURCES
 from agent.decide.order import Places, by_index, by_topology, shared_source
 from agent.decide.plan import Place
+from tests.laws import examples
 
 OVERRIDE, TOPOLOGY, PHYSICAL = SOURCES
 
@@ -26,6 +27,7 @@ def peers_at(where: dict[int, Place], source: str = TOPOLOGY) -> dict[int, Place
     return {index: {source: place} if place else {} for index, place in where.items()}
 
 
+@examples(50)
 @given(any_sources)
 def test_the_order_is_a_permutation_and_the_coordinator_is_first(peers: dict[int, Places]) -> None:
     order = by_topology(peers)
@@ -34,6 +36,7 @@ def test_the_order_is_a_permutation_and_the_coordinator_is_first(peers: dict[int
     assert set(order.places) == set(peers)
 
 
+@examples(40)
 @given(any_sources, st.randoms(use_true_random=False))
 def test_the_order_does_not_depend_on_who_answered_first(peers: dict[int, Places], chance: random.Random) -> None:
     shuffled = list(peers.items())
@@ -71,6 +74,7 @@ def padded(place: Place) -> Place:
     return place + ("",) * (4 - len(place))
 
 
+@examples(40)
 @given(one_source)
 def test_pods_without_a_place_come_last_by_index_and_are_counted(where: dict[int, Place]) -> None:
     order = by_topology(peers_at(where))
@@ -101,6 +105,7 @@ def test_an_example_with_all_levels() -> None:
     assert order.places == where
 
 
+@examples(40)
 @given(any_sources)
 def test_the_source_is_the_first_that_all_located_pods_have(peers: dict[int, Places]) -> None:
     located = [places for places in peers.values() if any(places.values())]

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.fake.pod import KILLED
 from tests.fake.process import Life
 from tests.fake.world import FakeWorld
+from tests.laws import examples
 
 PODS = 4
 TIMEOUT, LEASE, GRACE = 60.0, 12.0, 30.0
@@ -80,6 +81,7 @@ def make_world(lives: list[Life], faults: list[Fault], seed: int, sleep: bool = 
     return world
 
 
+@examples(60)
 @given(st.lists(LIVES, min_size=PODS, max_size=PODS), st.lists(FAULTS, max_size=3), st.integers(0, 9))
 def test_every_pod_ends_and_those_left_alone_agree(lives: list[Life], faults: list[Fault], seed: int) -> None:
     world = make_world(lives, faults, seed)
@@ -95,6 +97,7 @@ def test_every_pod_ends_and_those_left_alone_agree(lives: list[Life], faults: li
         assert calm <= {codes[0]}, f"{faults}\n{world.dump()}"
 
 
+@examples(30)
 @given(st.integers(0, PODS - 1), st.floats(0.5, 19.9), st.sampled_from(["kill", "isolate", "agent"]), st.integers(0, 9))
 def test_a_run_that_loses_a_pod_is_never_a_success(index: int, second: float, kind: str, seed: int) -> None:
     world = make_world([Life(0, 20)] * PODS, [Fault(kind, index, second)], seed)
@@ -104,6 +107,7 @@ def test_a_run_that_loses_a_pod_is_never_a_success(index: int, second: float, ki
     assert world.last() < second + LEASE + 15, world.dump()
 
 
+@examples(25)
 @given(
     st.lists(st.tuples(st.integers(0, PODS - 1), st.floats(0.15, 45)), max_size=6),
     st.lists(st.sampled_from([0, 0, 0, 3]), min_size=PODS, max_size=PODS),
@@ -118,6 +122,7 @@ def test_broken_channels_change_nothing(cuts: list[tuple[int, float]], codes: li
         assert pod.events().count("result-known") == 1
 
 
+@examples(25)
 @given(st.permutations(range(PODS)), st.floats(0.2, 60), st.lists(st.floats(0, 0.3), min_size=PODS, max_size=PODS))
 def test_a_deleted_job_ends_143_everywhere(order: list[int], second: float, gaps: list[float]) -> None:
     world = make_world([Life(0, None)] * PODS, [], 0)
@@ -128,6 +133,7 @@ def test_a_deleted_job_ends_143_everywhere(order: list[int], second: float, gaps
     assert world.last() < second + GRACE - 3, world.dump()
 
 
+@examples(30)
 @given(st.lists(LIVES, min_size=PODS, max_size=PODS), st.lists(FAULTS, max_size=2), st.integers(0, 9))
 def test_a_cluster_that_sleeps_ends_when_it_is_told(lives: list[Life], faults: list[Fault], seed: int) -> None:
     world = make_world(lives, faults, seed, sleep=True)

@@ -11,6 +11,7 @@ from tests.fake.pod import FakePod
 from tests.fake.process import Life
 from tests.fake.storage import FakeClient
 from tests.fake.world import FakeWorld
+from tests.laws import examples
 from tests.lifecycle.test_random import GRACE, LEASE, PODS, Fault
 
 BEGIN = 10.0
@@ -75,6 +76,7 @@ def sleeping(faults: list[Fault], lives: list[Life], seed: int) -> FakeWorld:
     return world
 
 
+@examples(50)
 @given(
     st.lists(FAULTS, max_size=3),
     st.lists(LIVES, min_size=PODS, max_size=PODS),
@@ -100,6 +102,7 @@ def test_whoever_submits_hears_the_end_and_nothing_stays(
     world.run(told + 2 * GRACE)
 
 
+@examples(25)
 @given(
     st.lists(st.tuples(st.integers(1, PODS - 1), st.floats(BEGIN, BEGIN + 30)), max_size=5),
     st.sampled_from([0, 7]),
@@ -116,6 +119,7 @@ def test_broken_channels_change_no_run(cuts: list[tuple[int, float]], code: int,
     assert world.asleep(), world.dump()
 
 
+@examples(20)
 @given(st.lists(st.tuples(st.integers(0, PODS - 1), st.floats(BEGIN, BEGIN + 20)), min_size=2, max_size=6))
 def test_one_run_at_a_time(calls: list[tuple[int, float]]) -> None:
     world = sleeping([], [Life(0, 8.0)] * PODS, 0)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,8 +87,19 @@ def mpi(request: pytest.FixtureRequest) -> Mpi:
     return made()
 
 
-@pytest.fixture
-def make_pods() -> Iterator[Callable[[int], Pods]]:
+ONE_VERSION = pytest.mark.parametrize(
+    "mpi",
+    [pytest.param(open_mpi_4, id="ompi4"), pytest.param(open_mpi_5, id="ompi5", marks=pytest.mark.faults)],
+    indirect=True,
+)
+"""For tests that both versions pass for the same reason: the second is looked at by `make test-faults`."""
+
+
+MakePods = Callable[[int], Pods]
+
+
+@contextmanager
+def pods_maker() -> Iterator[MakePods]:
     """Makes clusters of as many pods as asked for, and ends them."""
     if os.geteuid() != 0:
         pytest.fail("pods need network namespaces: run the MPI tests as root", pytrace=False)
@@ -103,6 +114,20 @@ def make_pods() -> Iterator[Callable[[int], Pods]]:
 
 
 @pytest.fixture
-def pods(make_pods: Callable[[int], Pods]) -> Pods:
-    """Three pods."""
-    return make_pods(3)
+def make_pods() -> Iterator[MakePods]:
+    """For tests that need other pods, or leave them in another state."""
+    with pods_maker() as make:
+        yield make
+
+
+@pytest.fixture(scope="module")
+def shared_pods(no_pod_around_fixtures: None) -> Iterator[Pods]:
+    with pods_maker() as make:
+        yield make(3)
+
+
+@pytest.fixture
+def pods(shared_pods: Pods) -> Iterator[Pods]:
+    """Three pods. After each test what it has started is ended, and what it has written is removed."""
+    yield shared_pods
+    shared_pods.clean()

@@ -10,7 +10,7 @@ import pytest
 
 from agent.decide.connectivity import Record, Verdict, judge, neighbours, parse_record, table
 from agent.launch import Launch
-from tests.mpi.conftest import CONNECTIVITY, Mpi, open_mpi_4, open_mpi_5
+from tests.mpi.conftest import CONNECTIVITY, ONE_VERSION, MakePods, Mpi, open_mpi_4, open_mpi_5
 from tests.mpi.pods import End, Pods
 
 SLOTS = 2
@@ -49,6 +49,7 @@ def test_all_is_right(mpi: Mpi, pods: Pods) -> None:
     assert len(table(record, pods.names, SLOTS).splitlines()) == 4
 
 
+@ONE_VERSION
 def test_the_order_of_the_plan_is_kept(mpi: Mpi, pods: Pods) -> None:
     assert pods.run(connectivity(mpi, pods, order=[0, 2, 1])).status == 0
     assert judged(pods, [TOKENS[0], TOKENS[2], TOKENS[1]]).code == 0
@@ -58,6 +59,7 @@ def test_the_order_of_the_plan_is_kept(mpi: Mpi, pods: Pods) -> None:
     assert wrong.reasons[0] == ("rank 2 runs on pod job-workload-0-2, the plan puts it on pod job-workload-0-1")
 
 
+@ONE_VERSION
 def test_one_pod(mpi: Mpi, pods: Pods) -> None:
     end = pods.run(connectivity(mpi, pods, hostfile=None, ranks=SLOTS))
     assert end.status == 0, end.output
@@ -65,6 +67,7 @@ def test_one_pod(mpi: Mpi, pods: Pods) -> None:
     assert [pair.ranks for pair in recorded(pods).pairs] == [(0, 1)]
 
 
+@ONE_VERSION
 def test_a_pod_without_a_token_is_named(mpi: Mpi, pods: Pods) -> None:
     pods.pods[1].run("mkdir /run/token")
     assert pods.run(connectivity(mpi, pods)).status == 0
@@ -97,8 +100,11 @@ def kill_pod(pods: Pods) -> None:
     pods.pods[1].process.kill()
 
 
-@pytest.mark.parametrize("loss", [kill_daemon, end_daemon, kill_pod])
-def test_a_lost_pod_or_daemon_is_never_success(mpi: Mpi, pods: Pods, loss: Callable[[Pods], None]) -> None:
+@pytest.mark.parametrize(
+    "loss", [kill_pod, *(pytest.param(loss, marks=pytest.mark.faults) for loss in (kill_daemon, end_daemon))]
+)
+def test_a_lost_pod_or_daemon_is_never_success(mpi: Mpi, make_pods: MakePods, loss: Callable[[Pods], None]) -> None:
+    pods = make_pods(3)
     with held(mpi, pods) as wait:
         loss(pods)
         end = wait()
@@ -126,6 +132,7 @@ def test_a_libmpi_of_another_version_is_found(pods: Pods) -> None:
     assert f"mpirun is Open MPI {four.version}, but ranks 0-5 use libmpi of {five.version}" in verdict.reasons[0]
 
 
+@ONE_VERSION
 def test_a_python_without_mpi4py_is_66(mpi: Mpi, pods: Pods) -> None:
     launch = connectivity(mpi, pods)
     at = list(launch.argv).index(CONNECTIVITY)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.decide.ranks import RankEnd
-from tests.mpi.conftest import Mpi
+from agent.decide.ranks import RankEnd, parse_rank
+from tests.mpi.conftest import ONE_VERSION, Mpi
 from tests.mpi.pods import Pods
 from tests.mpi.runs import Run
 
@@ -34,8 +34,12 @@ def pid(run: Run, rank: int) -> int:
     return int(found[1])
 
 
+HEARD = "sleep 1"
+"""After the last line: Open MPI 5 loses what ranks print just before their end, the more the busier the machine is."""
+
+
 def test_all_is_well(mpi: Mpi, pods: Pods) -> None:
-    run = Run(mpi, pods, ["sh", "-c", "hostname; test $A = 1"], env={"A": "1"})
+    run = Run(mpi, pods, ["sh", "-c", f"hostname; {HEARD}; test $A = 1"], env={"A": "1"})
     judgement = run.whole()
     assert run.end and judgement.end.code == 0, judgement
     assert (judgement.end.what, judgement.end.origin) == ("sh done", "workload")
@@ -45,7 +49,7 @@ def test_all_is_well(mpi: Mpi, pods: Pods) -> None:
     assert [line for line in run.end.stderr.splitlines() if "setpgid" not in line] == []
 
 
-WHO = ["sh", "-c", 'echo "$OMPI_COMM_WORLD_RANK $(hostname) $PWD"']
+WHO = ["sh", "-c", f'echo "$OMPI_COMM_WORLD_RANK $(hostname) $PWD"; {HEARD}']
 
 
 def test_some_ranks_on_some_pods(mpi: Mpi, pods: Pods) -> None:
@@ -55,12 +59,14 @@ def test_some_ranks_on_some_pods(mpi: Mpi, pods: Pods) -> None:
     assert run.end and sorted(run.end.stdout.splitlines()) == ["0 node-1 /usr", "1 node-1 /usr", "2 node-2 /usr"]
 
 
+@ONE_VERSION
 def test_one_rank_per_pod(mpi: Mpi, pods: Pods) -> None:
     run = Run(mpi, pods, WHO, per_node=1)
     assert run.whole().end.code == 0
     assert run.end and sorted(run.end.stdout.splitlines()) == ["0 node-0 /", "1 node-1 /", "2 node-2 /"]
 
 
+@ONE_VERSION
 def test_one_pod(mpi: Mpi, pods: Pods) -> None:
     run = Run(mpi, pods, WHO, hosts=("2",))
     assert run.whole().end.code == 0
@@ -69,14 +75,16 @@ def test_one_pod(mpi: Mpi, pods: Pods) -> None:
 
 def test_output_is_unchanged(mpi: Mpi, pods: Pods) -> None:
     text = "tab\there \033[31mred\033[0m \0 ü\n  no end"
-    run = Run(mpi, pods, ["printf", "%b", text.replace("\0", r"\0").replace("\033", r"\033")], ranks=1)
+    escaped = text.replace("\0", r"\0").replace("\033", r"\033")
+    run = Run(mpi, pods, ["sh", "-c", f'printf %b "$1"; {HEARD}', "sh", escaped], ranks=1)
     assert run.whole().end.code == 0
     assert run.end and run.end.stdout == text
 
 
-@pytest.mark.parametrize("code", [1, 7, 65, 75, 127, 205])
+@pytest.mark.parametrize("code", [205, *(pytest.param(code, marks=pytest.mark.faults) for code in (75, 127))])
 def test_a_ranks_own_code(mpi: Mpi, pods: Pods, code: int) -> None:
-    program = f"[ $OMPI_COMM_WORLD_RANK = 3 ] && exit {code}; sleep 60"
+    """Also one by which the agent or mpirun tells of something else."""
+    program = f"[ $OMPI_COMM_WORLD_RANK = 3 ] && exit {code}; sleep 600"
     run = Run(mpi, pods, ["sh", "-c", program])
     end = run.whole().end
     assert (end.code, end.origin) == (code, "workload"), end
@@ -84,15 +92,17 @@ def test_a_ranks_own_code(mpi: Mpi, pods: Pods, code: int) -> None:
     assert end.where == f"pod 1, {pods.names[1]}"
 
 
-@pytest.mark.parametrize(("signal", "name"), [("KILL", "SIGKILL"), ("SEGV", "SIGSEGV"), ("TERM", "SIGTERM")])
-def test_a_killed_rank_is_named(mpi: Mpi, pods: Pods, signal: str, name: str) -> None:
+@pytest.mark.parametrize(
+    "signal", ["KILL", *(pytest.param(name, marks=pytest.mark.faults) for name in ("SEGV", "TERM"))]
+)
+def test_a_killed_rank_is_named(mpi: Mpi, pods: Pods, signal: str) -> None:
     run = Run(mpi, pods, WAITS)
     with run.started() as process:
         started(run)
         pods.pods[2].run(f"kill -{signal} {pid(run, 4)}")
         end = run.finish(process).end
     assert end.code > 128 and end.origin == "workload", end
-    assert "rank 4 on pod 2 ended" in end.what and name in end.what, end
+    assert "rank 4 on pod 2 ended" in end.what and f"SIG{signal}" in end.what, end
 
 
 def test_a_killed_daemon_is_a_lost_pod(mpi: Mpi, pods: Pods) -> None:
@@ -106,6 +116,7 @@ def test_a_killed_daemon_is_a_lost_pod(mpi: Mpi, pods: Pods) -> None:
     assert "started and never ended" in end.why, "the orphans of the daemon, until they are swept"
 
 
+@pytest.mark.faults
 def test_a_killed_mpirun_is_no_success(mpi: Mpi, pods: Pods) -> None:
     run = Run(mpi, pods, WAITS)
     with run.started() as process:
@@ -115,50 +126,29 @@ def test_a_killed_mpirun_is_no_success(mpi: Mpi, pods: Pods) -> None:
     assert end.code != 0, end
 
 
-def missing_name(pods: Pods) -> str:
-    return "no-such-program"
-
-
-def missing_path(pods: Pods) -> str:
-    return "/no/program"
-
-
-def missing_on_one_pod(pods: Pods) -> str:
+def test_a_program_that_one_pod_lacks(mpi: Mpi, pods: Pods) -> None:
     for pod in pods.pods[:2]:
-        pod.run("printf '#!/bin/sh\nsleep 60\n' > /run/program; chmod +x /run/program")
-    return "/run/program"
-
-
-def not_executable(pods: Pods) -> str:
-    return str(pods.home / "hosts")
-
-
-def missing_interpreter(pods: Pods) -> str:
-    program = pods.home / "program"
-    program.write_text("#!/no/interpreter\n")
-    program.chmod(0o755)
-    return str(program)
-
-
-@pytest.mark.parametrize("cause", [missing_name, missing_path, missing_on_one_pod, not_executable, missing_interpreter])
-def test_a_program_that_cannot_be_started(mpi: Mpi, pods: Pods, cause: Callable[[Pods], str]) -> None:
-    program = cause(pods)
-    run = Run(mpi, pods, [program])
+        pod.run("printf '#!/bin/sh\nexec sleep 600\n' > /run/program; chmod +x /run/program")
+    run = Run(mpi, pods, ["/run/program"])
     end = run.whole().end
     assert (end.code, end.origin) == (66, "agent"), end
-    assert end.what == f"{program} cannot be started"
-    assert "could not start its program" in end.why
-    assert run.end and program in run.end.stderr, "what the shell says of it"
-    if cause is missing_on_one_pod:
-        assert re.search(r"rank [45] on pod 2", end.why)
+    assert end.what == "/run/program cannot be started"
+    assert re.search(r"rank [45] on pod 2 could not start its program", end.why)
+    assert run.end and "/run/program" in run.end.stderr, "what the shell says of it"
 
 
+@pytest.mark.faults
 def test_a_working_directory_that_is_missing(mpi: Mpi, pods: Pods) -> None:
     assert Run(mpi, pods, ["true"], cwd="/no/directory").whole().end.code == 66
 
 
 CLEANS_UP = """
-trap 'sleep 0.3; echo clean >/run/clean-$OMPI_COMM_WORLD_RANK; exit 5' TERM USR1
+clean_up() {{
+    touch {home}/clean-$OMPI_COMM_WORLD_RANK
+    until [ $(ls {home} | grep -c clean-) = 6 ]; do sleep 0.1; done # the first end is the others'
+    exit 5
+}}
+trap clean_up TERM USR1
 mkfifo /run/gate-$OMPI_COMM_WORLD_RANK
 while :; do sleep 0.05; done
 """
@@ -166,18 +156,17 @@ while :; do sleep 0.05; done
 
 def test_ranks_can_clean_up_on_a_signal_that_mpirun_passes_on(mpi: Mpi, pods: Pods) -> None:
     """Not on SIGTERM: Open MPI 4 kills within a second, Open MPI 5 tells only the ranks of its own pod."""
-    run = Run(mpi, pods, ["sh", "-c", CLEANS_UP])
+    run = Run(mpi, pods, ["sh", "-c", CLEANS_UP.format(home=pods.home)])
     with run.started() as process:
         started(run)
         pods.pods[0].run("pkill -USR1 '^(mpirun|orterun|prterun)$'")
         end = run.finish(process).end
     assert (end.code, end.origin) == (5, "workload"), end
-    assert len(run.ranks()) == 6
-    for number, rank_end in run.ranks().items():
-        assert rank_end.code == 5
-        pods.pods[number // 2].run(f"test -e /run/clean-{number}")
+    assert len(list(pods.home.glob("clean-*"))) == 6
+    assert {rank_end.code for rank_end in run.ranks().values()} <= {5, None}, "None: mpirun was faster than rank.sh"
 
 
+@ONE_VERSION
 def test_an_mpirun_that_is_told_to_end_is_no_success(mpi: Mpi, pods: Pods) -> None:
     run = Run(mpi, pods, WAITS)
     with run.started() as process:
@@ -188,23 +177,23 @@ def test_an_mpirun_that_is_told_to_end_is_no_success(mpi: Mpi, pods: Pods) -> No
 
 
 def test_last_words_are_kept_on_each_pod(mpi: Mpi, pods: Pods) -> None:
-    program = "seq -f %08g 40000; test -t 1 && echo terminal; echo to stderr >&2"
+    program = f"seq -f %08g 20000; test -t 1 && echo terminal; echo to stderr >&2; {HEARD}; {HEARD}"
     run = Run(mpi, pods, ["sh", "-c", program], per_node=1).keeping()
-    plain = Run(mpi, pods, ["sh", "-c", program], per_node=1)
-    assert run.whole().end.code == plain.whole().end.code == 0
-    assert run.end and plain.end
+    assert run.whole().end.code == 0
+    assert run.end
     # mpirun cuts lines of several ranks into one another.
-    assert Counter(run.end.stdout) == Counter(plain.end.stdout)
-    assert Counter(run.end.stdout)["l"] == 3, "a terminal, as without"
+    whole = [*(f"{number:08}\n" for number in range(1, 20001)), "terminal\n"]
+    assert Counter(run.end.stdout) == Counter("".join(whole) * 3)
     assert run.end.stderr.count("to stderr") == 3
     for rank, pod in enumerate(pods.pods):
         kept = pod.run(f"cat {run.context.ranks_output}/{rank}")
-        assert {"00040000", "terminal"} <= set(kept.splitlines()[-3:]) and "to stderr\n" in kept
-        assert "00039000\n" in kept and len(kept) <= 128 * 1024
+        assert {"00020000", "terminal"} <= set(kept.splitlines()[-3:]) and "to stderr\n" in kept
+        assert "00019000\n" in kept and len(kept) <= 128 * 1024
 
 
+@ONE_VERSION
 def test_last_words_change_no_code(mpi: Mpi, pods: Pods) -> None:
-    run = Run(mpi, pods, ["sh", "-c", "[ $OMPI_COMM_WORLD_RANK = 3 ] && kill -KILL $$; sleep 60"]).keeping()
+    run = Run(mpi, pods, ["sh", "-c", "[ $OMPI_COMM_WORLD_RANK = 3 ] && kill -KILL $$; sleep 600"]).keeping()
     end = run.whole().end
     assert end.code == 137 and "rank 3 on pod 1" in end.what, end
     assert Run(mpi, pods, ["no-such-program"]).keeping().whole().end.code == 66
@@ -230,6 +219,35 @@ def test_a_rank_keeps_its_streams_and_its_arguments(tmp_path: Path) -> None:
     done, record = rank(tmp_path, "sh", "-c", 'cat; printf "<%s>" "$@" >&2', "x", "a b", "", "$HOME", data="in\n")
     assert (done.returncode, done.stdout, done.stderr) == (0, "in\n", "<a b><><$HOME>")
     assert re.fullmatch(r"started \d+\nended 0 \n", record)
+
+
+def missing_name(directory: Path) -> str:
+    return "no-such-program"
+
+
+def missing_path(directory: Path) -> str:
+    return "/no/program"
+
+
+def not_executable(directory: Path) -> str:
+    (directory / "program").touch(0o644)
+    return str(directory / "program")
+
+
+def missing_interpreter(directory: Path) -> str:
+    (directory / "program").write_text("#!/no/interpreter\n")
+    (directory / "program").chmod(0o755)
+    return str(directory / "program")
+
+
+@pytest.mark.parametrize(
+    ("cause", "code"), [(missing_name, 127), (missing_path, 127), (not_executable, 126), (missing_interpreter, 127)]
+)
+def test_a_program_that_cannot_be_started(tmp_path: Path, cause: Callable[[Path], str], code: int) -> None:
+    program = cause(tmp_path)
+    done, record = rank(tmp_path, program)
+    assert (done.returncode, parse_rank(record).code, parse_rank(record).refused) == (code, code, True)
+    assert program in done.stderr
 
 
 @pytest.mark.parametrize("builtin", ["exit", "cd", "trap", "-n", "exec"])
@@ -261,8 +279,6 @@ def test_a_record_that_cannot_be_written_is_no_reason_not_to_run(tmp_path: Path)
 
 
 def test_records_are_read_as_they_are_written(tmp_path: Path) -> None:
-    from agent.decide.ranks import parse_rank
-
     assert parse_rank(rank(tmp_path, "true")[1]) == RankEnd(0)
     assert parse_rank(rank(tmp_path, "no-such-program")[1]).refused
     end = parse_rank(rank(tmp_path, "false")[1])

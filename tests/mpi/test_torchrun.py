@@ -110,7 +110,9 @@ def test_a_process_that_fails_is_named(pods: Pods, python: str) -> None:
 
 def test_a_busy_port_is_named(pods: Pods, python: str) -> None:
     """The lead's agent looks before the start; this is for who takes the port after that."""
-    pods.pods[0].run(f"{python} -m http.server {PORT} >/dev/null 2>&1 & until ss -Htln | grep -q {PORT}; do :; done")
+    pods.pods[0].run(
+        f"{python} -m http.server {PORT} >/dev/null 2>&1 & until ss -Htln | grep -q {PORT}; do sleep 0.1; done"
+    )
     some = contexts(pods, python, 1, "-1")
     assert Torchrun().launch(some[0]).port == PORT
     _, judgement = run(pods, some)

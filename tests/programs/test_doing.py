@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.programs.conftest import Torchrun
+from tests.programs.conftest import Start
 
 WATCHING = """
 import json, os
 
-if os.environ.get("RANK") == "0" and "TORCHELASTIC_RUN_ID" in os.environ:
+if os.environ.get("RANK") == "0":
     import torch.distributed as dist
 
     def watched(name, genuine):
@@ -33,9 +33,9 @@ FEW = {
 
 
 @pytest.mark.parametrize("program", FEW)
-def test_what_is_done_is_said_before(torchrun: Torchrun, tmp_path: Path, program: str) -> None:
+def test_what_is_done_is_said_before(ranks: Start, tmp_path: Path, program: str) -> None:
     (tmp_path / "sitecustomize.py").write_text(WATCHING)
-    done = torchrun(program, 2, *FEW[program], env={"PYTHONPATH": str(tmp_path)})
+    done = ranks(program, 2, *FEW[program], env={"PYTHONPATH": str(tmp_path)})
     assert done.code == 0, done.err
     calls = [line.split(" ", 3)[1:] for line in done.out.splitlines() if line.startswith("CALL ")]
     assert calls[0] == ["init_process_group", "doing", "ranks look for each other"]

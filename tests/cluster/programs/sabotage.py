@@ -1,6 +1,7 @@
-"""sitecustomize of ranks that do what they should not: SABOTAGE="all_reduce wrong on 2", "killed on 2", …
+"""sitecustomize of ranks that do what they should not: SABOTAGE="all_reduce wrong on 1", "killed on 1", …
 
-Acts in the processes of torchrun alone, and only once the ranks have found each other.
+Acts in the processes of torchrun alone, and only once the ranks have found each other. A rank that hangs makes
+/mnt/hangs first.
 """
 
 import importlib.abc
@@ -14,6 +15,7 @@ WISH, _, RANK = os.environ.get("SABOTAGE", "").partition(" on ")
 
 
 def hang_for_sabotage() -> None:
+    open("/mnt/hangs", "w").close()
     time.sleep(600)
 
 
