@@ -45,7 +45,7 @@ def env(record: Path) -> dict[str, str]:
 def run(steps: list[dict[str, Any]], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-c", HASTY, packed(steps)]
     env = {**env, "PYTHONPATH": str(STEPS.parent)}
-    return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60)
+    return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=150)
 
 
 def events(record: Path) -> Iterator[tuple[str, str, int | None]]:
@@ -116,7 +116,7 @@ def test_a_signal_ends_it_and_deletes_the_result_at_once(env: dict[str, str], re
         process.send_signal(signal.SIGTERM)
         until(lambda: not path.exists())
         go.touch()
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=150)
     finally:
         process.kill()
     assert "never" not in out and list(events(record))[-1] == ("done", "a", 0)

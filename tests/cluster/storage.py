@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from tests.cluster.conftest import RUN_DIR, Trial
+from tests.cluster.conftest import END_SECONDS, RUN_DIR, Trial
 
 STORE = "/store"
 """What lies behind the mount: to be read also while its server stands still, and when the pod has ended."""
@@ -56,7 +56,7 @@ REASON = {
 
 def shell(trial: Trial, index: int, script: str) -> str:
     """Run a line of shell in a pod; its stdout."""
-    done = trial.cluster.exec(index, ["sh", "-c", script], timeout=60)
+    done = trial.cluster.exec(index, ["sh", "-c", script], timeout=END_SECONDS)
     assert done.returncode == 0, f"pod {index}: {script}: {done.stderr}\n{trial.log()[-4000:]}"
     return done.stdout
 

@@ -36,7 +36,7 @@ def test_every_pod_has_the_plan_and_its_files(start: Start) -> None:
     # A pod's host name is its node's: nothing may compare the two.
     assert trial.cluster.exec(1, ["hostname"]).stdout.strip() not in names
     # ssh to a peer works as it stands, without a question, from every pod.
-    seen = trial.cluster.exec(3, ["ssh", names[1], "echo", "hello"], timeout=30)
+    seen = trial.cluster.exec(3, ["ssh", names[1], "echo", "hello"], timeout=END_SECONDS)
     assert (seen.returncode, seen.stdout) == (0, "hello\n"), seen.stderr
     trial.cluster.terminate()
     all_codes(trial, 0)
@@ -137,8 +137,8 @@ def test_pods_of_another_epoch_or_with_another_secret_are_refused_both_ways(star
     trial.until_event(1, "sshd-listening")
     trial.until_event(0, "sshd-listening")
     names = [trial.cluster.spec.pod_name(index) for index in range(2)]
-    out = trial.cluster.exec(0, ["ssh", names[1], "true"], timeout=30)
-    back = trial.cluster.exec(1, ["ssh", names[0], "true"], timeout=30)
+    out = trial.cluster.exec(0, ["ssh", names[1], "true"], timeout=END_SECONDS)
+    back = trial.cluster.exec(1, ["ssh", names[0], "true"], timeout=END_SECONDS)
     assert (out.returncode, back.returncode) == (255, 255)
     assert "Host key verification failed" in out.stderr + back.stderr
     codes = trial.codes()

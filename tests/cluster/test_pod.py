@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.conftest import RUN_DIR, Start, all_codes
+from tests.cluster.conftest import END_SECONDS, RUN_DIR, Start, all_codes
 
 AGENT = (sys.executable, "-m", "agent")
 
@@ -60,7 +60,7 @@ def test_people_may_forward_and_the_job_may_not(start: Start, tmp_path: Path) ->
     trial.cluster.exec(0, ["chmod", "600", "/tmp/key"])
     peer = trial.cluster.spec.pod_name(1)
     forward = ["-W", "127.0.0.1:2222", peer]
-    job = trial.cluster.exec(0, ["ssh", *forward], input="", timeout=30)
+    job = trial.cluster.exec(0, ["ssh", *forward], input="", timeout=END_SECONDS)
     assert "SSH-2.0" not in job.stdout
     assert "forwarding failed" in job.stderr
     # The pods' own configuration offers the job's key first; a person comes with a client that has another.
@@ -69,7 +69,7 @@ def test_people_may_forward_and_the_job_may_not(start: Start, tmp_path: Path) ->
         ["ssh", "-F", "/dev/null", "-p", "2222", "-i", "/tmp/key", "-o", "IdentitiesOnly=yes",
          "-o", f"UserKnownHostsFile={RUN_DIR}/ssh/known_hosts", *forward],
         input="",
-        timeout=30,
+        timeout=END_SECONDS,
     )  # fmt: skip
     assert "SSH-2.0" in alone.stdout, alone
 
@@ -81,7 +81,7 @@ def test_nobody_gets_in_without_a_key(start: Start, option: str) -> None:
     peer = trial.cluster.spec.pod_name(1)
     command = ["ssh", "-F", "/dev/null", "-p", "2222", "-o", option, "-o", "PubkeyAuthentication=no"]
     check = ["-o", "BatchMode=no", "-o", f"UserKnownHostsFile={RUN_DIR}/ssh/known_hosts", peer, "true"]
-    tried = trial.cluster.exec(0, [*command, *check], input="", timeout=30)
+    tried = trial.cluster.exec(0, [*command, *check], input="", timeout=END_SECONDS)
     assert tried.returncode == 255
     assert "Permission denied (publickey)" in tried.stderr
 
@@ -134,5 +134,5 @@ def test_verbs_answer_after_the_cluster_has_formed(start: Start) -> None:
     assert "sleeps between runs" in run(1, [*AGENT, "status"]).stdout
     # In an ssh session the pod's own environment is not there; the state in the run directory is.
     peer = trial.cluster.spec.pod_name(1)
-    far = run(0, ["ssh", peer.split(".")[0], *AGENT, "status"], timeout=30)
+    far = run(0, ["ssh", peer.split(".")[0], *AGENT, "status"], timeout=END_SECONDS)
     assert "sleeps between runs" in far.stdout, far

@@ -116,7 +116,9 @@ def files_with_canaries(trial: Trial, index: int) -> list[str]:
     """In which files of a pod there is one."""
     places = [RUN_DIR, "/mnt", "/tmp", "/etc", "/root/.ssh", "/dev/shm", "/dev/termination-log"]
     command = ["grep", "-rlaF", "--devices=skip", "--file=-", *places]
-    return sorted(trial.cluster.exec(index, command, input="\n".join(CANARIES), timeout=60).stdout.splitlines())
+    return sorted(
+        trial.cluster.exec(index, command, input="\n".join(CANARIES), timeout=END_SECONDS).stdout.splitlines()
+    )
 
 
 def secretive(start: Start) -> Trial:

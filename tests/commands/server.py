@@ -16,7 +16,7 @@ from typing import Any
 
 HEADER = 5
 """Bytes that a frame takes in a spool beside its data."""
-PATIENCE = 60.0
+PATIENCE = 150.0
 """For what must happen; only a broken test waits so long."""
 
 

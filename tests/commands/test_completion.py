@@ -28,7 +28,7 @@ def bash(text: str, run_dir: Path | str = "/no/such") -> list[str]:
         env={"PATH": os.environ["PATH"], "A4_RUN_DIR": str(run_dir)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=150,
     )
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.splitlines()

@@ -16,7 +16,7 @@ from agent.launch import Launch
 from agent.machine.launching import KEPT_BYTES, run_launch
 
 ROOT = Path(__file__).resolve().parents[2]
-SECONDS = 30.0
+SECONDS = 150.0
 ENV = {"PATH": os.environ["PATH"], "WHO": "us"}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from agent.machine.loop import Loop
 
-DEADLINE_SECONDS = 60.0
+DEADLINE_SECONDS = 150.0
 
 
 def run(loop: Loop) -> None:
