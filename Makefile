@@ -1,6 +1,7 @@
 # The commands to remember; `make` alone lists them. Each does the set-up that it needs.
 SHELL := /bin/sh
-WORKERS ?= 4
+# One more than run real clusters (tests/scheduling.py).
+WORKERS ?= $(shell expr $$(nproc) + 1)
 PYTHON ?= python3
 export PYTHON
 bin := .venv/bin

@@ -56,9 +56,12 @@ def talking_until(event: str) -> str:
     return f"while kill -0 $$ 2>/dev/null && ! test -e {event}; do echo starting; sleep 0.2; done &"
 
 
-def talking(program: str, event: str) -> bytes:
-    """A script that starts this program and prints until the file `event` is there: programs take their time."""
-    return f'#!/bin/sh\n[ "$1" = --version ] || {{ {talking_until(event)} }}\nexec {program} "$@"\n'.encode()
+def talking(program: str, event: str, silent: str = '[ "$1" = --version ]') -> bytes:
+    """A script that starts this program and prints until the file `event` is there: programs take their time.
+
+    silent: shell text that succeeds where nothing may be printed
+    """
+    return f'#!/bin/sh\n{silent} || {{ {talking_until(event)} }}\nexec {program} "$@"\n'.encode()
 
 
 def refuse_short(limits: Limits) -> None:

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import os
 from functools import cached_property
+from typing import Any
 
 from xdist.scheduler import LoadScopeScheduling
 
-REAL = ("tests/cluster/", "tests/gpu/", "tests/local/", "tests/mpi/", "tests/programs/")
+REAL = (
+    "tests/cluster/",
+    "tests/golden/test_cluster.py",
+    "tests/gpu/",
+    "tests/local/",
+    "tests/mpi/",
+    "tests/programs/",
+)
 """Where tests start real clusters, MPI jobs or torchrun."""
 AT_ONCE = len(os.sched_getaffinity(0))
 CHUNK = 25
@@ -16,23 +24,34 @@ fixture mostly stay together."""
 
 
 class ClustersByCore(LoadScopeScheduling):  # type: ignore[misc]  # untyped
-    """One group of tests per core for those that start real clusters, small chunks for all others.
-
-    A group is run by one worker, one test after the other. Groups are longer than chunks and so come first.
-    """
+    """As many workers as there are cores take the tests that start real clusters, one by one; all take the others."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return self._groups[nodeid]
+        return self._units[nodeid]
 
     @cached_property
-    def _groups(self) -> dict[str, str]:
+    def _units(self) -> dict[str, str]:
         assert self.collection is not None, "the tests are collected before they are shared out"
-        return groups(self.collection, AT_ONCE)
+        return units(self.collection)
+
+    def _assign_work_unit(self, node: Any) -> None:
+        unit = next_unit(list(self.workqueue), self.nodes.index(node) < AT_ONCE)
+        if unit:
+            self.workqueue.move_to_end(unit, last=False)
+            super()._assign_work_unit(node)
+        else:
+            node.shutdown()
 
 
-def groups(nodeids: list[str], at_once: int) -> dict[str, str]:
-    """The name of each test's group."""
+def units(nodeids: list[str]) -> dict[str, str]:
+    """What each test is given to a worker with: nothing else, or the rest of its chunk."""
     real = [nodeid for nodeid in nodeids if nodeid.startswith(REAL)]
-    found = {nodeid: f"cluster {number % at_once}" for number, nodeid in enumerate(real)}
-    others = (nodeid for nodeid in nodeids if nodeid not in found)
-    return found | {nodeid: f"chunk {number // CHUNK}" for number, nodeid in enumerate(others)}
+    others = (nodeid for nodeid in nodeids if not nodeid.startswith(REAL))
+    return {nodeid: nodeid for nodeid in real} | {nodeid: f"chunk {n // CHUNK}" for n, nodeid in enumerate(others)}
+
+
+def next_unit(waiting: list[str], takes_real: bool) -> str:
+    """What a worker gets of the units that wait; nothing if none is for it."""
+    real = (unit for unit in waiting if unit.startswith(REAL))
+    others = (unit for unit in waiting if not unit.startswith(REAL))
+    return next(real, "") or next(others, "") if takes_real else next(others, "")

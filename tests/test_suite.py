@@ -27,7 +27,7 @@ from tests.deadlines import (
     short_deadline,
 )
 from tests.leftovers import left_since, present
-from tests.scheduling import CHUNK, groups
+from tests.scheduling import CHUNK, next_unit, units
 
 TESTS = Path(__file__).parent
 
@@ -74,7 +74,7 @@ def test_an_orphan_is_named_and_ended() -> None:
     with subprocess.Popen(argv, stdin=PIPE, stdout=PIPE) as parent:
         assert parent.stdout and parent.stdout.readline() == b"here\n"
     (left,) = left_since(before, patience=0)
-    assert left.endswith(": sleep 600 ")
+    assert left.startswith("the process ") and "sleep 600" in left
     assert left_since(before) == []
 
 
@@ -154,13 +154,22 @@ def test_local_clusters_are_started_where_their_limits_are_looked_at() -> None:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "LocalCluster":
                 found.add(str(path.relative_to(TESTS)))
-    looked_at = {"cluster/conftest.py", "cluster/test_torch_workloads.py", "local/helpers.py"}
+    looked_at = {"cluster/conftest.py", "cluster/test_torch_workloads.py", "golden/test_cluster.py", "local/helpers.py"}
     assert found - looked_at == {"local/test_command.py", "test_api.py"}, "use `start`, `Trial` or `cluster_of`"
 
 
-def test_real_clusters_are_no_more_at_a_time_than_cores() -> None:
-    real = [f"tests/{place}/test_x.py::test_{n}" for place in ("cluster", "local", "mpi") for n in range(10)]
-    pure = [f"tests/decide/test_y.py::test_{n}" for n in range(CHUNK + 1)]
-    found = groups([*pure, *real], 2)
-    assert Counter(found[nodeid] for nodeid in real) == {"cluster 0": 15, "cluster 1": 15}
-    assert Counter(found[nodeid] for nodeid in pure) == {"chunk 0": CHUNK, "chunk 1": 1}
+REAL = [f"tests/{place}/test_x.py::test_{n}" for place in ("cluster", "local", "mpi") for n in range(10)]
+PURE = [f"tests/decide/test_y.py::test_{n}" for n in range(CHUNK + 1)]
+
+
+def test_real_clusters_are_given_out_one_by_one() -> None:
+    found = units([*PURE, *REAL])
+    assert [found[nodeid] for nodeid in REAL] == REAL
+    assert Counter(found[nodeid] for nodeid in PURE) == {"chunk 0": CHUNK, "chunk 1": 1}
+
+
+def test_only_some_workers_take_real_clusters() -> None:
+    assert next_unit(["chunk 0", *REAL], takes_real=True) == REAL[0]
+    assert next_unit(["chunk 0"], takes_real=True) == "chunk 0"
+    assert next_unit([*REAL, "chunk 7"], takes_real=False) == "chunk 7"
+    assert next_unit(REAL, takes_real=False) == next_unit([], takes_real=True) == ""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.cluster.conftest import Start, Trial, all_codes
 from tests.cluster.work import agent, newest, order, result, sleeping
 from tests.deadlines import short_deadline, talking
+from tests.golden.golden import expect_result
 
 STAND_IN = Path(__file__).with_name("programs") / "internode.py"
 DEEPEP = "/opt/deepep/DeepEP"
@@ -37,6 +40,7 @@ def test_as_the_old_chart_asks_for_it(start: Start) -> None:
     assert found["tables"][0]["rows"] == [[index, *figures] for index in order(trial)]
     assert found["record"]["nodes"]["0"]["gpus"] == "8 × NVIDIA B200"
     assert found["gate"]["status"] == "passed" and found["gate"]["reference"]["rdma"]["combine"] == 75.0
+    expect_result("deepep", found)
     said = "".join(out.data.decode() for out in trial.cluster.output(0) if out.stream == "out")
     arguments = f"arguments [], preloaded {PRELOAD}, in {DEEPEP}"
     assert said.count(arguments) == 2 and said.count("[testing] Running with") == 64, said
@@ -96,6 +100,7 @@ def test_what_goes_wrong_on_a_node(start: Start) -> None:
     all_codes(trial, 0)
 
 
+@pytest.mark.faults
 def test_a_node_that_is_silent(start: Start) -> None:
     mpirun = talking("/usr/bin/mpirun", "/mnt/hangs-0 -a -e /mnt/hangs-1")
     hang = {**FILES, "/tmp/deepep": b"hangs", "/usr/local/bin/mpirun": mpirun}

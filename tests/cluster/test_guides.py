@@ -72,7 +72,7 @@ def test_the_first_guide(start: Start) -> None:
         assert sorted(line for line in reduced.stdout.splitlines() if line.startswith("rank ")) == sorted(wanted)
 
 
-@pytest.mark.parametrize("index", [0, 1])
+@pytest.mark.parametrize("index", [pytest.param(0, marks=pytest.mark.faults), 1])
 def test_the_guide_to_deepep(start: Start, index: int) -> None:
     trial = sleeping(start, 2, gpus_per_pod=8, ssh_port=222, files=deepep_files())
     done = typed(trial, index, DEEPEP)

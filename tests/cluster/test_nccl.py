@@ -15,6 +15,7 @@ from tests.cluster.conftest import RUN_DIR, Start, Trial, all_codes
 from tests.cluster.test_own_programs import with_mpi
 from tests.cluster.work import agent, result, sleeping
 from tests.deadlines import short_deadline, talking
+from tests.golden.golden import expect_result
 
 STAND_IN = (Path(__file__).with_name("programs") / "nccl_perf.py").read_text()
 PROGRAM = f"#!{sys.executable}\n{STAND_IN}".encode()
@@ -77,6 +78,7 @@ def test_a_good_run_and_all_that_it_leaves(start: Start) -> None:
     assert "no baseline for all_reduce" in found["gate"]["not_judged"]["all_reduce"]
     assert found["versions"].items() >= {"nccl": "2.28.9", "nccl-tests": "2.19.6"}.items()
     assert {table["name"] for table in found["tables"]} == {"pairs", "nccl", "transport"}
+    expect_result("nccl", found)
     # What NCCL warned of came back from the files.
     assert "NCCL on pod 1: something is odd with *** (8 times)" in printed
     assert "gIB (2 NICs found, 2 NICs used, 16 channels, GPUDirect)" in printed
@@ -175,7 +177,7 @@ def test_a_rank_that_dies_and_a_hang(start: Start, which: str, ompi5: Path) -> N
     programs = {f"/nccl/{name}_perf": f"#!{python}\n{STAND_IN}".encode() for name in BOTH}
     limit = "30"
     if which == "4":  # the agent of the other takes the mpirun beside it, whatever PATH says
-        programs["/usr/local/bin/mpirun"] = talking("/usr/bin/mpirun", HANGS)
+        programs["/usr/local/bin/mpirun"] = talking("/usr/bin/mpirun", HANGS, '[ "$STAND_IN" != hangs ]')
         limit = short_deadline(4, after=HANGS)
     env = {**ENV, **setup.pop("env", {})}
     trial = sleeping(start, 2, gpus_per_pod=2, **{**setup, "files": programs, "env": env})

@@ -12,6 +12,7 @@ import pytest
 from agent.paths import HOSTFILE, HOSTFILE_ONE_PER_NODE
 from tests.cluster.conftest import RUN_DIR, Start, Trial, all_codes
 
+FAULTS = pytest.mark.faults
 MARK = "while true; do sleep 1; done"
 
 
@@ -46,7 +47,7 @@ def test_connectivity(start: Start, ompi5: Path, kind: str) -> None:
     assert "8 ranks on 4 pods" in trial.cluster.logs(0, "out")
 
 
-@pytest.mark.parametrize("kind", ["4", "5"])
+@pytest.mark.parametrize("kind", ["4", pytest.param("5", marks=FAULTS)])
 def test_connectivity_on_one_pod(start: Start, ompi5: Path, kind: str) -> None:
     trial = start(1, gpus_per_pod=2, **launch_of(kind, ompi5, "connectivity"))
     all_codes(trial, 0)
@@ -59,9 +60,13 @@ exit 0
 """
 
 
-@pytest.mark.parametrize("index", [0, 2])
 @pytest.mark.parametrize(
-    ("what", "code"), [("exit 7", 7), ("exit 255", 255), ("kill -SEGV $$", 139), ("kill -KILL $$", 137)]
+    ("index", "what", "code"),
+    [
+        (0, "exit 7", 7),
+        (2, "kill -KILL $$", 137),
+        *(pytest.param(*case, marks=FAULTS) for case in ((2, "exit 255", 255), (0, "kill -SEGV $$", 139))),
+    ],
 )
 def test_a_script_that_fails_on_one_pod_ends_the_job(start: Start, index: int, what: str, code: int) -> None:
     trial = start(3, script=SCRIPT.format(index=index, what=what))
@@ -127,6 +132,7 @@ def test_sigterm_to_the_coordinator_during_discovery(start: Start) -> None:
     all_codes(trial, 143)
 
 
+@FAULTS
 def test_sigterm_to_a_waiting_worker(start: Start) -> None:
     trial = start(3, missing=frozenset({2}), arguments=("none",))
     trial.until_event(1, "coordinator-connected")
@@ -176,8 +182,15 @@ def test_sigterm_during_mpirun(start: Start) -> None:
     all_codes(trial, 143)
 
 
-@pytest.mark.parametrize("kind", ["4", "5"])
-@pytest.mark.parametrize("victim", ["orted|prted", "entrypoints/connectivity.py"])
+@pytest.mark.parametrize(
+    ("kind", "victim"),
+    [
+        ("5", "orted|prted"),
+        ("4", "entrypoints/connectivity.py"),
+        pytest.param("4", "orted|prted", marks=FAULTS),
+        pytest.param("5", "entrypoints/connectivity.py", marks=FAULTS),
+    ],
+)
 def test_a_killed_daemon_or_rank_is_never_success(start: Start, ompi5: Path, kind: str, victim: str) -> None:
     launch = launch_of(kind, ompi5, "connectivity")
     last = "entrypoint" if kind == "5" else "arguments"
@@ -193,7 +206,7 @@ def test_a_killed_daemon_or_rank_is_never_success(start: Start, ompi5: Path, kin
     assert "connectivity is good" not in trial.log()
 
 
-@pytest.mark.parametrize("index", [pytest.param(0, marks=pytest.mark.faults), 2])
+@pytest.mark.parametrize("index", [pytest.param(0, marks=FAULTS), 2])
 def test_a_killed_agent_ends_every_pod(start: Start, index: int) -> None:
     trial = start(3, script=MARK)
     trial.until_event(2, "run-started")
@@ -204,7 +217,7 @@ def test_a_killed_agent_ends_every_pod(start: Start, index: int) -> None:
     assert {code for pod, code in codes.items() if pod != index} == {75}, trial.log()
 
 
-@pytest.mark.faults
+@FAULTS
 def test_a_killed_agent_during_mpirun(start: Start) -> None:
     trial = start(3, arguments=LONG)
     in_mpirun(trial)

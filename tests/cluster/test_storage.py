@@ -133,6 +133,7 @@ def test_a_results_directory_that_stays_broken_changes_no_code_and_each_pod_says
         assert trial.cluster.read_bytes(index, paths) == dict.fromkeys(paths)
 
 
+@pytest.mark.faults
 def test_a_log_is_there_in_pieces_while_its_run_lasts_and_whole_at_its_end(start: Start) -> None:
     """Of a pod that was killed the pieces stay."""
     script = f"{MUCH}; until test -e /tmp/over; do sleep 0.05; done"

@@ -17,6 +17,7 @@ from agent.local.spec import ClusterSpec
 from tests.cluster.conftest import RUN_DIR, Start, Trial, all_codes
 from tests.cluster.work import SCRIPT, agent, newest, order, result
 from tests.deadlines import short_deadline
+from tests.golden.golden import expect_result
 
 ROOT = Path(__file__).parents[2]
 TORCH = ROOT / ".venv-torch" / "bin" / "python"
@@ -79,6 +80,7 @@ def test_ddp_as_the_job(start: Start) -> None:
         assert phases["agent-started"] <= phases["plan-ready"] <= phases["process-started"] <= phases["process-ended"]
         assert "ranks-ready" in phases
     assert found["versions"]["torch"].startswith("2.")
+    expect_result("ddp", found)
     assert found["launch"]["environment"]["HF_TOKEN"] == "***"
     assert "TORCH_NCCL_USE_COMM_NONBLOCKING" not in found["launch"]["environment"]
     assert len(found["tables"][0]["rows"]) == 2
@@ -98,6 +100,7 @@ def test_collectives_on_some_of_the_pods(asleep: Trial) -> None:
     assert "# Collective test starting: all_reduce" in done.stdout
     assert "busbw" in done.stdout
     found = newest(asleep)
+    expect_result("collectives", found)
     assert [pod["index"] for pod in found["pods"]] == [0, 2]
     assert tuple(sweep["collective"] for sweep in found["sweeps"]) == COLLECTIVES
     for sweep in found["sweeps"]:

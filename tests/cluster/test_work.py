@@ -213,6 +213,7 @@ def test_a_killed_worker_agent(start: Start) -> None:
     assert trial.codes() == {0: 0, 1: 0, 2: 0, 3: 137}
 
 
+@pytest.mark.faults
 def test_a_killed_coordinator_agent(start: Start) -> None:
     trial = sleeping(start)
     with following(trial, 2, "run", *SHELL, "echo here; sleep 600") as (run, _):

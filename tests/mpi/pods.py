@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ PLAIN_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 NAMESPACES = ["--net", "--uts", "--ipc", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
 RANKS = "grep -lsz ^OMPI_COMM_WORLD_RANK= /proc/[0-9]*/environ | cut -d / -f 3"
 """Processes of MPI ranks in a pod."""
+HEIRS_S = 5.0
+"""For the last output of what mpirun has started, once it has ended itself."""
 HANG_S = 140.0
 """Longer than Open MPI needs to notice a dead link, or to start 66 ranks, on any machine: who takes longer hangs. Twice
 this is less than pytest's own limit."""
@@ -217,15 +220,25 @@ class Pods:
             return self.finish(process)
 
     def finish(self, process: subprocess.Popen[str]) -> End:
-        """Wait for the end of a started launch. An mpirun that hangs is killed, as whoever runs it must do:
-        5.0.11 sometimes locks itself up on a busy machine after all its ranks have ended."""
-        try:
-            stdout, stderr = process.communicate(timeout=HANG_S)
-        except subprocess.TimeoutExpired:
-            self.pods[0].run("pkill -KILL '^(mpirun|orterun|prterun)$'")
-            self.pods[0].run(f"{RANKS} | xargs -r kill -KILL")  # its ranks hold its stdout
-            stdout, stderr = process.communicate(timeout=HANG_S)
-        return End(process.returncode, stdout, stderr)
+        """Wait for the end of a started launch, and end what holds its streams after that: 5.0.11 sometimes leaves a
+        daemon that was not told, and the ssh that waits for it.
+
+        An mpirun that hangs is killed, as whoever runs it must do: 5.0.11 sometimes locks itself up on a busy machine
+        after all its ranks have ended."""
+        deadline = time.monotonic() + HANG_S
+        while True:
+            try:
+                stdout, stderr = process.communicate(timeout=HEIRS_S)
+            except subprocess.TimeoutExpired:
+                if process.poll() is not None or time.monotonic() > deadline:
+                    self._end_mpi()
+            else:
+                return End(process.returncode, stdout, stderr)
+
+    def _end_mpi(self) -> None:
+        for pod in (pod for pod in self.pods if pod.process.poll() is None):
+            pod.run("pkill -KILL '^(mpirun|orterun|prterun|ssh)$' || true")
+            pod.run(f"{RANKS} | xargs -r kill -KILL")
 
     def cut(self, index: int) -> None:
         """Take down the link of one pod."""

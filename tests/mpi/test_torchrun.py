@@ -91,6 +91,7 @@ def run(pods: Pods, some: list[RunContext], first: int = 0) -> tuple[End, Judgem
     return whole, Torchrun().judge(some[0], outcome)
 
 
+@pytest.mark.faults
 def test_all_reduce_over_two_pods(pods: Pods, python: str) -> None:
     some = [replace(context, keep_ranks=True) for context in contexts(pods, python, 2, "-1")]
     end, judgement = run(pods, some)
@@ -100,6 +101,7 @@ def test_all_reduce_over_two_pods(pods: Pods, python: str) -> None:
         assert f"rank {rank} of 2" in pods.pods[rank].run(f"cat {some[rank].ranks_output}/{rank}")
 
 
+@pytest.mark.faults
 def test_a_process_that_fails_is_named(pods: Pods, python: str) -> None:
     _, judgement = run(pods, contexts(pods, python, 2, "1"), first=1)
     end = judgement.end

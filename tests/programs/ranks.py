@@ -32,8 +32,9 @@ def as_rank(given: dict[str, Any], rank: int, port: int) -> NoReturn:
     os.environ |= {"MASTER_ADDR": HOST, "MASTER_PORT": os.read(port, 100).decode()}
     os.environ |= {"TORCHELASTIC_RUN_ID": "run", "TORCHELASTIC_USE_AGENT_STORE": "True"}
     os.environ["TORCHELASTIC_ERROR_FILE"] = f"{log}/error.json"
-    if "PYTHONPATH" in os.environ:
-        runpy.run_path(os.path.join(os.environ["PYTHONPATH"], "sitecustomize.py"))
+    for directory in os.environ.get("PYTHONPATH", "").split(os.pathsep):
+        if os.path.exists(customized := os.path.join(directory, "sitecustomize.py")):
+            runpy.run_path(customized)
     sys.argv = [given["program"], *given["args"]]
     sys.path.insert(0, os.path.dirname(given["program"]))
     runpy.run_path(given["program"], run_name="__main__")

@@ -1,0 +1,132 @@
+"""What others depend on and needs no cluster: names of the library, options, exit codes, installed data."""
+
+from __future__ import annotations
+
+import configparser
+import dataclasses
+import inspect
+import re
+import subprocess
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import agent
+from agent import errors
+from agent.commands import VERBS
+from agent.decide.mpirun import MpiVersion, mpirun_end
+from agent.decide.torchrun import torchrun_end
+from tests.golden.golden import expect_golden
+
+ROOT = Path(__file__).parents[2]
+LOCAL_VERBS = ("up", "run", "exec", "logs", "down", "list")
+
+
+def public(thing: Any) -> list[str]:
+    return [name for name in vars(thing) if not name.startswith("_") or name == "__init__"]
+
+
+def signature(thing: Any) -> str:
+    return str(inspect.signature(thing))
+
+
+def described(thing: Any) -> Any:
+    """What a caller can see of a public name."""
+    if isinstance(thing, type) and issubclass(thing, Enum):
+        return {"members": {member.name: member.value for member in thing}}
+    if isinstance(thing, type):
+        names = sorted({name for one in thing.__mro__ if one.__module__.startswith("agent") for name in public(one)})
+        found: dict[str, Any] = {"bases": [base.__name__ for base in thing.__bases__], "methods": {}}
+        if dataclasses.is_dataclass(thing):
+            found["fields"] = {
+                field.name: {
+                    "type": str(field.type),
+                    "needed": field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING,
+                }
+                for field in dataclasses.fields(thing)
+            }
+        for name in names:
+            member = inspect.getattr_static(thing, name)
+            bound = getattr(thing, name)
+            if isinstance(member, property):
+                found["methods"][name] = "property"
+            elif callable(bound):
+                found["methods"][name] = f"{type(member).__name__} {signature(bound)}"
+        return found
+    return signature(thing) if callable(thing) else type(thing).__name__
+
+
+def test_the_library() -> None:
+    expect_golden("library", {name: described(getattr(agent, name)) for name in agent.__all__})
+
+
+COMMANDS = [(), *((verb,) for verb in VERBS), *(("local", verb) for verb in LOCAL_VERBS)]
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_the_options_of_each_command(words: tuple[str, ...]) -> None:
+    done = subprocess.run([sys.executable, "-m", "agent", *words, "--help"], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done
+    options = sorted(set(re.findall(r"(?<![\w-])--?[a-zA-Z][\w-]*", done.stdout)))
+    expect_golden(f"options/{'-'.join(words) or 'a4-agent'}", options)
+
+
+def test_every_command_is_looked_at() -> None:
+    names = {path.stem for path in (ROOT / "tests/golden/files/options").glob("*.json")}
+    assert names == {"-".join(words) or "a4-agent" for words in COMMANDS}
+
+
+def test_the_exit_codes_of_errors() -> None:
+    classes = {name: thing for name, thing in vars(errors).items() if isinstance(thing, type)}
+    codes = {name: int(thing.code) for name, thing in classes.items() if issubclass(thing, errors.AgentError)}
+    expect_golden("exit-codes/errors", codes)
+    expect_golden("exit-codes/meanings", {code.name: int(code) for code in errors.Exit})
+
+
+OUTPUTS = {
+    "silent": "",
+    "a rank's code": "Primary job terminated normally, but 1 process returned\na non-zero exit code.",
+    "no slots": "There are not enough slots available in the system to satisfy the 9 slots",
+    "no program": "mpirun was unable to find the specified executable file",
+    "no daemon": "ORTE was unable to reliably start one or more daemons.",
+}
+
+
+@pytest.mark.parametrize("version", [MpiVersion(4, 1, 4), MpiVersion(5, 0, 11)], ids=str)
+def test_the_exit_codes_of_mpirun(version: MpiVersion) -> None:
+    matrix = {
+        f"{name}, {'started' if started else 'not started'}": [
+            int(mpirun_end(version, status, output, started=started)[0]) for status in (*range(256), -9, -15)
+        ]
+        for name, output in OUTPUTS.items()
+        for started in (False, True)
+    }
+    expect_golden(f"exit-codes/mpirun-{version}", matrix)
+
+
+def test_the_exit_codes_of_torchrun() -> None:
+    outputs = {
+        "silent": "",
+        "no torch": "/usr/bin/python3: Error while finding module specification for 'torch.distributed.run'",
+        "port": "DistNetworkError: failed to listen on any local network address. port: 6002, name: EADDRINUSE",
+        "usage": "torchrun: error: unrecognized arguments: --x",
+        "killed": "Root Cause (first observed failure):\n  rank      : 3 (local_rank: 1)\n  exitcode  : -9 (pid: 7)",
+    }
+    matrix = {
+        name: [int(torchrun_end(status, output, python="python3", port=6002)[0]) for status in (*range(256), -9, -15)]
+        for name, output in outputs.items()
+    }
+    expect_golden("exit-codes/torchrun", matrix)
+
+
+def test_what_is_installed_as_data() -> None:
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    found = {
+        place: sorted(path.name for pattern in patterns.split() for path in ROOT.glob(pattern))
+        for place, patterns in setup["options.data_files"].items()
+    }
+    expect_golden("installed-data", found)
