@@ -8,6 +8,7 @@ import inspect
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,14 @@ def test_the_exit_codes_of_errors() -> None:
     expect_golden("exit-codes/meanings", {code.name: int(code) for code in errors.Exit})
 
 
+STATUSES = (*range(256), -9, -15)
+
+
+def codes(found: Iterable[int]) -> str:
+    """One line for the codes of all statuses."""
+    return " ".join(str(int(code)) for code in found)
+
+
 OUTPUTS = {
     "silent": "",
     "a rank's code": "Primary job terminated normally, but 1 process returned\na non-zero exit code.",
@@ -98,9 +107,9 @@ OUTPUTS = {
 @pytest.mark.parametrize("version", [MpiVersion(4, 1, 4), MpiVersion(5, 0, 11)], ids=str)
 def test_the_exit_codes_of_mpirun(version: MpiVersion) -> None:
     matrix = {
-        f"{name}, {'started' if started else 'not started'}": [
-            int(mpirun_end(version, status, output, started=started)[0]) for status in (*range(256), -9, -15)
-        ]
+        f"{name}, {'started' if started else 'not started'}": codes(
+            mpirun_end(version, status, output, started=started)[0] for status in STATUSES
+        )
         for name, output in OUTPUTS.items()
         for started in (False, True)
     }
@@ -116,7 +125,7 @@ def test_the_exit_codes_of_torchrun() -> None:
         "killed": "Root Cause (first observed failure):\n  rank      : 3 (local_rank: 1)\n  exitcode  : -9 (pid: 7)",
     }
     matrix = {
-        name: [int(torchrun_end(status, output, python="python3", port=6002)[0]) for status in (*range(256), -9, -15)]
+        name: codes(torchrun_end(status, output, python="python3", port=6002)[0] for status in STATUSES)
         for name, output in outputs.items()
     }
     expect_golden("exit-codes/torchrun", matrix)
