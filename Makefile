@@ -1,7 +1,7 @@
 # The commands to remember; `make` alone lists them. Each does the set-up that it needs.
 SHELL := /bin/sh
-# One more than run real clusters (tests/scheduling.py).
-WORKERS ?= $(shell expr $$(nproc) + 1)
+# As many as there are cores run real clusters (tests/scheduling.py), which also wait; the others never do.
+WORKERS ?= $(shell expr $$(nproc) + 2)
 PYTHON ?= python3
 export PYTHON
 bin := .venv/bin
