@@ -10,7 +10,19 @@ from typing import Any
 import pytest
 
 from tests.cluster.conftest import Start, all_codes
-from tests.cluster.work import GATE, agent, following, hostnames, marked, open_gate, order, read_until, sleeping
+from tests.cluster.work import (
+    GATE,
+    agent,
+    following,
+    hostnames,
+    marked,
+    newest,
+    open_gate,
+    order,
+    read_until,
+    sleeping,
+)
+from tests.golden.golden import expect_result
 
 PROGRAMS = Path(__file__).with_name("programs")
 ALL = range(3)
@@ -122,6 +134,8 @@ def test_torchrun(start: Start, torch: Path) -> None:
     nodes = [node for node in hostnames(trial, 0, 2) for _ in range(2)]
     wanted = [f"{rank} of 4, {rank // 2}.{rank % 2} on {node}: 15" for rank, node in enumerate(nodes)]
     assert (done.returncode, sorted(done.stdout.splitlines())) == (0, wanted), done
+
+    expect_result("torchrun", newest(trial))
 
     failed = agent(trial, 0, "torchrun", "--nodes", "2", "--", "/job/fails.py")
     assert (failed.returncode, failed.stdout) == (1, "here\n" * 4), failed

@@ -23,6 +23,7 @@ from agent.local.calls import running_clusters
 from agent.local.client import LocalCluster
 from agent.local.spec import ClusterSpec
 from tests.deadlines import at_any_moment, limits_of_words, refuse_short
+from tests.golden.golden import expect_golden, shape
 from tests.local.helpers import CHECKOUT, DEADLINE, cluster_of, eventually, needs_root
 
 AGENT = [sys.executable, "-m", "agent", "local"]
@@ -149,6 +150,7 @@ def test_run_as_json_ends_with_the_jobs_code() -> None:
     assert result.returncode == data["code"] == 78, result.stderr
     assert [pod["state"] for pod in data["pods"]] == ["ended", "absent"]
     assert data["pods"][0]["cause"]
+    expect_golden("json/local-run", shape(data))
 
 
 @needs_root
