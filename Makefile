@@ -16,7 +16,7 @@ help: ## show this list
 setup: ## programs and virtual environments, for everything below
 	@scripts/setup.sh test
 
-test: ## style, types and all tests; ARGS="-k name" for some, WORKERS=1 one at a time
+test: ## style, types and all tests but the long ones; ARGS="-k name" for some, WORKERS=1 one at a time
 	@scripts/setup.sh test
 	@$(bin)/ruff check .
 	@$(bin)/ruff format --check .
