@@ -138,6 +138,7 @@ def test_many_runs_and_where_baselines_are_saved(start: Start) -> None:
     assert re.findall(r"(\S+) is there already and left as it is", trial.log()) == ["/other.json"]
 
 
+@pytest.mark.faults
 def test_what_is_wrong_is_said(start: Start) -> None:
     trial = sleeping(start, 2, gpus_per_pod=2, env=ENV, files=files(*BOTH))
     for what in ("wrong", "wrong old"):

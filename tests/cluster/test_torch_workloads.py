@@ -147,6 +147,7 @@ def test_a_rank_that_raises_is_named_and_not_those_that_miss_it(asleep: Trial) -
     assert end["where"].startswith("pod 2,"), end
 
 
+@pytest.mark.faults
 def test_a_hang_ends_at_the_limit_and_says_who_hangs_where(asleep: Trial) -> None:
     limit = ("--stall-timeout", short_deadline(5, after=ALL_WAIT))
     done = agent(asleep, 1, "run", *TWO, *limit, "collectives", env={"SABOTAGE": "hangs on 1"})

@@ -39,6 +39,7 @@ def judged(pods: Pods, tokens: list[str]) -> Verdict:
     return judge(recorded(pods), tokens, SLOTS, pods.names)
 
 
+@ONE_VERSION
 def test_all_is_right(mpi: Mpi, pods: Pods) -> None:
     end = pods.run(connectivity(mpi, pods))
     assert (end.status, end.stdout) == (0, ""), end.stderr

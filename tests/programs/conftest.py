@@ -149,5 +149,9 @@ def read_record(home: Path) -> list[dict[str, Any]]:
 
 
 def read_errors(home: Path) -> dict[int, dict[str, Any]]:
-    """On one node the folder's name, the local rank, is the rank."""
-    return {int(path.parent.name): json.loads(path.read_text()) for path in home.glob("log/*/attempt_0/*/error.json")}
+    """By rank: on one node that is the local rank, the folder's name. A rank that was ended while it wrote has none."""
+    return {
+        int(path.parent.name): json.loads(path.read_text())
+        for path in home.glob("log/*/attempt_0/*/error.json")
+        if path.stat().st_size
+    }
