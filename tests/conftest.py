@@ -60,7 +60,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Where pytest-xdist is used: `-n 4 --dist loadscope`."""
+    """Where pytest-xdist is used."""
     from tests.scheduling import ClustersByCore
 
     return ClustersByCore(config, log)
