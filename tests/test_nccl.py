@@ -15,7 +15,6 @@ import pytest
 
 from agent.decide.ending import JobEnd
 from agent.decide.mpirun import Mpi
-from agent.decide.nccl_options import TESTS as ALL
 from agent.decide.plan import Plan
 from agent.decide.ranks import RankEnd
 from agent.decide.runspec import RunSpec
@@ -23,6 +22,7 @@ from agent.errors import MissingProgram, SettingsError, UsageError
 from agent.paths import shipped
 from agent.workloads.base import Judgement, Outcome, RunContext
 from agent.workloads.nccl import Nccl
+from agent.workloads.nccl.options import TESTS as ALL
 from tests.test_workloads import FIVE, PEERS, TIMED_OUT, context, launched
 
 SHIPPED = {shipped("env", "baselines.json"): Path(shipped("env", "baselines.json")).read_text()}

@@ -12,10 +12,10 @@ CLASSES = {
     "connectivity": ("connectivity", "Connectivity"),
     "ddp": ("ddp", "Ddp"),
     "deepep": ("deepep", "DeepEp"),
-    "exec": ("execute", "Exec"),
+    "exec": ("exec", "Exec"),
     "mpirun": ("mpirun", "Mpirun"),
     "nccl": ("nccl", "Nccl"),
-    "none": ("nothing", "Nothing"),
+    "none": ("none", "Nothing"),
     "script": ("script", "Script"),
     "torchrun": ("torchrun", "Torchrun"),
 }

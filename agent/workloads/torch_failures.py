@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from agent.decide.ending import JobEnd, exit_code
-from agent.decide.torch_errors import (
+from agent.decide.torchrun import torchrun_end
+from agent.errors import Exit
+from agent.workloads.base import FailedPart, Outcome, RunContext
+from agent.workloads.torch_errors import (
     Failure,
     all_victims,
     did_not_come,
@@ -11,10 +14,7 @@ from agent.decide.torch_errors import (
     root_cause,
     sentence,
 )
-from agent.decide.torchrun import torchrun_end
-from agent.decide.usage import wrong_usage
-from agent.errors import Exit
-from agent.workloads.base import FailedPart, Outcome, RunContext
+from agent.workloads.usage import wrong_usage
 
 MOST_SHOWN = 8
 

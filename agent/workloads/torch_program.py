@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from agent.decide.connectivity import Verdict
 from agent.decide.ending import JobEnd
 from agent.errors import Exit, UsageError
 from agent.launch import Launch
 from agent.paths import shipped
 from agent.workloads.base import Outcome, RunContext
+from agent.workloads.connectivity.record import Verdict
 from agent.workloads.everywhere import end_without_failure
 from agent.workloads.torch_failures import torchrun_failure
 from agent.workloads.torchrun import start_torchrun

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent.decide.baselines import (
+from agent.workloads.nccl.baselines import (
     Baseline,
     Key,
     Runs,
@@ -20,8 +20,8 @@ from agent.decide.baselines import (
     size_of,
     size_text,
 )
-from agent.decide.nccl_tests import parse
-from agent.decide.sweeps import Measured, Row, Sweep
+from agent.workloads.nccl_tests import parse
+from agent.workloads.sweeps import Measured, Row, Sweep
 
 SHIPPED = Path(__file__).parents[2] / "env" / "baselines.json"
 TCPX = Path(__file__).parent / "nccl_tests" / "tcpx_all_gather.txt"

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.decide.collectives import as_json, judge, parse_record, size_text, summary, table, warnings
-from agent.decide.connectivity import Verdict
-from agent.decide.nccl_tests import Measured, Row, Sweep
+from agent.workloads.collectives.record import as_json, judge, parse_record, size_text, summary, table, warnings
+from agent.workloads.connectivity.record import Verdict
+from agent.workloads.nccl_tests import Measured, Row, Sweep
 from tests.decide.test_torch_record import NAMES, SLOTS, TOKENS, Line, common, end, text
 
 MIB = 1 << 20

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.decide.connectivity import Verdict, as_json, judge, neighbours, parse_record, table
+from agent.workloads.connectivity.record import Verdict, as_json, judge, neighbours, parse_record, table
 from tests.laws import examples
 
 TOKENS = ["aa", "bb", "cc"]

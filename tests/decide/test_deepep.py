@@ -9,9 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.decide.deepep import CASES, OPERATIONS, Best, Node, incomplete, read_node, tables, text_table, versions
-from agent.decide.deepep_speed import Limits, judge_speed, own_options
 from agent.errors import UsageError
+from agent.workloads.deepep.printed import (
+    CASES,
+    OPERATIONS,
+    Best,
+    Node,
+    incomplete,
+    read_node,
+    tables,
+    text_table,
+    versions,
+)
+from agent.workloads.deepep.speed import Limits, judge_speed, own_options
 
 ABOUT = "script /opt/deepep/DeepEP/tests/test_internode.py\nversion 1.2.1+8a07e7e\n" + "gpu NVIDIA B200\n" * 8
 CONFIG = {"num_tokens": 4096, "hidden": 7168, "num_topk_groups": 2, "num_topk": 8}

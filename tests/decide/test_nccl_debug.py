@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.decide.nccl_debug import (
+from agent.workloads.nccl.debug_log import (
     MOST_WARNINGS,
     Transport,
     described,

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.decide.nccl_json import parse_json, version_text
-from agent.decide.sweeps import Measured, Sweep
+from agent.workloads.nccl.json_file import parse_json, version_text
+from agent.workloads.sweeps import Measured, Sweep
 from tests.laws import examples
 
 FIGURES = {"time": 2869.11, "alg_bw": 374.24, "bus_bw": 374.25, "nwrong": 0.0}

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from agent.decide.nccl_options import LONG, TESTS, Options, parse_options
 from agent.errors import UsageError
+from agent.workloads.nccl.options import LONG, TESTS, Options, parse_options
 
 
 def given(*words: str, profile: str = "") -> Options:

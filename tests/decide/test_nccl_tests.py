@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.decide.nccl_tests import Measured, Row, Sweep, busbw_factor, parse
+from agent.workloads.nccl_tests import Measured, Row, Sweep, busbw_factor, parse
 from tests.laws import examples
 
 TEXTS = Path(__file__).parent / "nccl_tests"

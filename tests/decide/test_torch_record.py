@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.decide import torch_record
-from agent.decide.torch_record import Doing, TorchRecord, at_most, parse_record, progress, wrong_places
+from agent.workloads import torch_record
+from agent.workloads.torch_record import Doing, TorchRecord, at_most, parse_record, progress, wrong_places
 
 TOKENS = ["aa", "bb", "cc"]
 NAMES = [f"job-workload-0-{index}.job.default.svc.cluster.local" for index in (0, 2, 1)]

@@ -12,7 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from agent.decide.nccl_tests import Sweep, parse
+from agent.workloads.nccl_tests import Sweep, parse
 from tests.cluster.conftest import RUN_DIR, Trial
 from tests.gpu.conftest import RUN_SECONDS, Cluster, agent
 

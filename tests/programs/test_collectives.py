@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from agent.decide.collectives import judge, parse_record
-from agent.decide.nccl_tests import Row, Sweep, busbw_factor, parse
+from agent.workloads.collectives.record import judge, parse_record
+from agent.workloads.nccl_tests import Row, Sweep, busbw_factor, parse
 from tests.programs.conftest import ROOT, TOKEN, TORCH, Done, Start
 
 IN_PLACE_ONLY = {"all_reduce", "broadcast"}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.decide.ddp import judge, parse_record, table
+from agent.workloads.ddp.record import judge, parse_record, table
 from tests.programs.conftest import TOKEN, Start
 
 SMALL = ("--steps", "2", "--timed", "1", "--width", "64", "--layers", "2", "--batch", "8")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from agent.decide.collectives import as_json, judge, parse_record, summary, table, warnings
-from agent.decide.nccl_tests import parse
-from agent.decide.torch_record import parse_record as parse_common
-from agent.decide.torch_record import phases, progress
 from agent.launch import Launch
 from agent.workloads.base import Findings, Judgement, Kind, Outcome, Plain, RunContext
+from agent.workloads.collectives.record import as_json, judge, parse_record, summary, table, warnings
+from agent.workloads.nccl_tests import parse
 from agent.workloads.torch_program import names_of, program_end, slots_of, start_program
+from agent.workloads.torch_record import parse_record as parse_common
+from agent.workloads.torch_record import phases, progress
 
 LOG = "collectives-test.log"
 

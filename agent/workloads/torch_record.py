@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from agent.decide.connectivity import Verdict
 from agent.decide.subset import ranges
 from agent.errors import Exit
+from agent.workloads.connectivity.record import Verdict
 
 VERSION = 1
 MOST = 8

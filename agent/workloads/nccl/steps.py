@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from agent.decide import baselines
-from agent.decide.baselines import Baseline
 from agent.decide.mpi_environment import rank_environment
-from agent.decide.nccl_notes import CONNECTIVITY
-from agent.decide.nccl_options import Options
 from agent.errors import SettingsError, UsageError
 from agent.launch import Launch
 from agent.paths import shipped
@@ -16,7 +12,11 @@ from agent.workloads.base import RunContext
 from agent.workloads.connectivity import Connectivity
 from agent.workloads.mpi import Layout, start, usable_mpi
 from agent.workloads.mpirun import LINGER_SECONDS
-from agent.workloads.steps import Step
+from agent.workloads.nccl import baselines
+from agent.workloads.nccl.baselines import Baseline
+from agent.workloads.nccl.notes import CONNECTIVITY
+from agent.workloads.nccl.options import Options
+from agent.workloads.step_launch import Step
 
 PROGRAMS = "programs"
 PLACES = ("/third_party/nccl-tests/build", "/third_party/nccl-tests-mpi/build")

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from agent.decide.sweeps import Measured, Row, Sweep, busbw_factor
+from agent.workloads.sweeps import Measured, Row, Sweep, busbw_factor
 
 __all__ = ["Measured", "Row", "Sweep", "busbw_factor", "parse"]
 

@@ -11,19 +11,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from agent.decide.deepep import CASES, Node, incomplete, read_node, tables, text_table, versions
-from agent.decide.deepep_speed import MAPPING, Limits, Speed, judge_speed, own_options
 from agent.decide.ending import JobEnd, from_error
 from agent.decide.mpirun import Mpi, reported_end
 from agent.decide.preconditions import too_few_pods
 from agent.decide.ranks import RanksVerdict, as_json, ranks_verdict
-from agent.decide.torch_record import at_most
 from agent.errors import AgentError, Exit, SettingsError
 from agent.launch import Launch
 from agent.paths import DEEPEP_DIR, shipped
 from agent.workloads.base import Findings, Judgement, Kind, Outcome, Plain, RunContext
+from agent.workloads.deepep.printed import CASES, Node, incomplete, read_node, tables, text_table, versions
+from agent.workloads.deepep.speed import MAPPING, Limits, Speed, judge_speed, own_options
 from agent.workloads.mpi import Layout, start, usable_mpi
 from agent.workloads.mpirun import LINGER_SECONDS, end_of_ranks
+from agent.workloads.torch_record import at_most
 
 LOG = "deepep-test.log"
 GPUS = 8

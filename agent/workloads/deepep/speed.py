@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agent.decide.deepep import OPERATIONS, Node
 from agent.errors import UsageError
+from agent.workloads.deepep.printed import OPERATIONS, Node
 
 BROKEN = 10.0
 """GB/s over RDMA of one GPU. One NIC for all eight gives 6.5, the right ones 54 to 81."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agent.decide.nccl_tests import SUFFIX, Measured, Row, Sweep, average_busbw
+from agent.workloads.nccl_tests import SUFFIX, Measured, Row, Sweep, average_busbw
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,15 @@ from typing import Any
 
 from agent.decide.ending import from_error
 from agent.decide.mpirun import reported_end
-from agent.decide.nccl import parse_steps
-from agent.decide.nccl_notes import noted
-from agent.decide.nccl_options import parse_options
 from agent.errors import AgentError
 from agent.launch import Launch
 from agent.workloads.base import Judgement, Kind, Outcome, Plain, RunContext
-from agent.workloads.nccl_end import Ended
-from agent.workloads.nccl_steps import first_steps, known_baselines, notes, processes, test_steps
-from agent.workloads.steps import start_steps
+from agent.workloads.nccl.measured import parse_steps
+from agent.workloads.nccl.notes import noted
+from agent.workloads.nccl.options import parse_options
+from agent.workloads.nccl.steps import first_steps, known_baselines, notes, processes, test_steps
+from agent.workloads.nccl.verdict import Ended
+from agent.workloads.step_launch import start_steps
 
 
 class Nccl(Plain):

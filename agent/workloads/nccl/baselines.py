@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Literal
 
-from agent.decide.sweeps import Sweep
+from agent.workloads.sweeps import Sweep
 
 LEAST_ITERATIONS = 5
 """Timed ones. What fewer say is chance, on either side of a comparison."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from agent.decide.connectivity import Record, Verdict, as_json, judge, pairs_table, parse_record, table
 from agent.decide.ending import JobEnd, from_error
 from agent.decide.mpirun import Mpi, MpirunEnd, mpirun_end, reported_end
-from agent.decide.usage import wrong_usage
 from agent.errors import Exit, MissingProgram
 from agent.launch import Launch
 from agent.paths import shipped
 from agent.workloads.base import Findings, Judgement, Kind, Outcome, Plain, RunContext
+from agent.workloads.connectivity.record import Record, Verdict, as_json, judge, pairs_table, parse_record, table
 from agent.workloads.mpi import Layout, start, usable_mpi
+from agent.workloads.usage import wrong_usage
 
 LOG = "connectivity-test.log"
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agent.decide import nccl_debug
-from agent.decide.nccl_debug import Transport
-from agent.decide.nccl_json import parse_json
-from agent.decide.sweeps import Sweep
-from agent.decide.torch_record import at_most
+from agent.workloads.nccl import debug_log
+from agent.workloads.nccl.debug_log import Transport
+from agent.workloads.nccl.json_file import parse_json
+from agent.workloads.sweeps import Sweep
+from agent.workloads.torch_record import at_most
 
 CONNECTIVITY = "connectivity"
 MOST_JSON = 1 << 20
@@ -26,9 +26,9 @@ def noted(files: Mapping[str, str]) -> dict[str, Any]:
             logs.setdefault(name.partition(".")[0], []).append(files[name])
     every = [text for texts in logs.values() for text in texts]
     return {
-        "transport": {step: nccl_debug.transport(texts).to_json() for step, texts in logs.items()},
-        "warnings": nccl_debug.warnings(every),
-        "nccl": nccl_debug.version(every),
+        "transport": {step: debug_log.transport(texts).to_json() for step, texts in logs.items()},
+        "warnings": debug_log.warnings(every),
+        "nccl": debug_log.version(every),
         "sweeps": _measured(files),
         "connectivity": files.get(f"{CONNECTIVITY}.jsonl", ""),
     }
@@ -74,7 +74,7 @@ class Evidence:
             transports,
             {step: [_sweep(data) for data in sweeps] for step, sweeps in of_lead.get("sweeps", {}).items()},
             of_lead.get("connectivity", ""),
-            at_most(list(warnings), nccl_debug.MOST_WARNINGS),
+            at_most(list(warnings), debug_log.MOST_WARNINGS),
             next((notes["nccl"] for notes in noted.values() if notes.get("nccl")), ""),
         )
 

@@ -6,11 +6,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from agent.decide import baselines, nccl_debug
-from agent.decide.baselines import Baseline, Gate
 from agent.decide.ending import JobEnd
 from agent.decide.mpirun import reported_end
-from agent.decide.nccl import (
+from agent.decide.ranks import FOLLOWED, as_json, ranks_verdict
+from agent.errors import AgentError, Exit
+from agent.paths import shipped
+from agent.workloads.base import Findings, Judgement, Outcome, RunContext
+from agent.workloads.connectivity import LOG as CONNECTIVITY_LOG
+from agent.workloads.connectivity import Connectivity
+from agent.workloads.mpi import usable_mpi
+from agent.workloads.mpirun import end_of_ranks
+from agent.workloads.nccl import baselines
+from agent.workloads.nccl import debug_log
+from agent.workloads.nccl.baselines import Baseline, Gate
+from agent.workloads.nccl.debug_log import NETWORKS, Transport
+from agent.workloads.nccl.measured import (
     Measurement,
     StepEnd,
     comparable,
@@ -23,19 +33,10 @@ from agent.decide.nccl import (
     text_table,
     versions,
 )
-from agent.decide.nccl_debug import NETWORKS, Transport
-from agent.decide.nccl_notes import CONNECTIVITY, Evidence
-from agent.decide.nccl_options import parse_options
-from agent.decide.ranks import FOLLOWED, as_json, ranks_verdict
-from agent.decide.torch_record import at_most
-from agent.errors import AgentError, Exit
-from agent.paths import shipped
-from agent.workloads.base import Findings, Judgement, Outcome, RunContext
-from agent.workloads.connectivity import LOG as CONNECTIVITY_LOG
-from agent.workloads.connectivity import Connectivity
-from agent.workloads.mpi import usable_mpi
-from agent.workloads.mpirun import end_of_ranks
-from agent.workloads.nccl_steps import PROGRAMS, known_baselines, places, processes, step_names
+from agent.workloads.nccl.notes import CONNECTIVITY, Evidence
+from agent.workloads.nccl.options import parse_options
+from agent.workloads.nccl.steps import PROGRAMS, known_baselines, places, processes, step_names
+from agent.workloads.torch_record import at_most
 
 LOG = "nccl-test-results.txt"
 
@@ -77,7 +78,7 @@ class Ended:
         return [
             sentence
             for step, _ in step_names(self.options)
-            for sentence in nccl_debug.wrong_networks(profile, self.evidence.transports.get(step, {}), step)
+            for sentence in debug_log.wrong_networks(profile, self.evidence.transports.get(step, {}), step)
         ]
 
     def _gate(self) -> Gate:
@@ -259,7 +260,7 @@ class Ended:
         return [one for of_pods in self.evidence.transports.values() for one in of_pods.values()]
 
     def _transport(self) -> str:
-        return nccl_debug.described(self._transports())
+        return debug_log.described(self._transports())
 
     def _transport_table(self) -> list[dict[str, Any]]:
         columns = {"test": "", "pod": "", "network": "", "NICs": "", "NICs used": "", "channels": "", "GPUDirect": ""}
@@ -277,7 +278,7 @@ class Ended:
         lines += [f"network: {self._transport()}"] if self._transport() else []
         lines += [f"speed: {self.gate.status} ({self.gate.reason})"] if self.tests else []
         of_pods = next(iter(self.evidence.transports.values()), {})
-        lines += [*at_most(list(reasons)), *nccl_debug.uneven(of_pods)]
+        lines += [*at_most(list(reasons)), *debug_log.uneven(of_pods)]
         lines += [f"NCCL on {line}" for line in self.evidence.warnings]
         return "\n  ".join(lines) + "\n" + text_table(found)
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent.decide import torch_record
-from agent.decide.connectivity import Verdict
 from agent.decide.result import table as result_table
 from agent.decide.tables import render
-from agent.decide.torch_record import Reader, TorchRecord, at_most, name_of, rank_on, ranks_text, short
+from agent.workloads import torch_record
+from agent.workloads.connectivity.record import Verdict
+from agent.workloads.torch_record import Reader, TorchRecord, at_most, name_of, rank_on, ranks_text, short
 
 COLUMNS = {
     "rank": "",

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent.decide import torch_record
-from agent.decide.connectivity import Verdict
-from agent.decide.nccl_tests import Sweep
 from agent.decide.tables import render
-from agent.decide.torch_record import Reader, TorchRecord, at_most, rank_on
+from agent.workloads import torch_record
+from agent.workloads.connectivity.record import Verdict
+from agent.workloads.nccl_tests import Sweep
+from agent.workloads.torch_record import Reader, TorchRecord, at_most, rank_on
 
 PLACEMENTS = ("out-of-place", "in-place")
 Place = tuple[str, int, str]

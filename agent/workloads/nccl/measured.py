@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agent.decide.baselines import Gate, Key, Runs, size_text
-from agent.decide.nccl_json import version_text
-from agent.decide.nccl_tests import parse
 from agent.decide.result import table as result_table
-from agent.decide.sweeps import Sweep
 from agent.decide.tables import render
+from agent.workloads.nccl.baselines import Gate, Key, Runs, size_text
+from agent.workloads.nccl.json_file import version_text
+from agent.workloads.nccl_tests import parse
+from agent.workloads.sweeps import Sweep
 
 MARKER = "# a4-agent: step "
 """With this, entrypoints/steps.py begins the output of each step."""
