@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from agent.catalogue import PLANNED, RUNNABLE
 from agent.decide.profile import AUTO
 from agent.decide.profile import CHOICES as PROFILE_CHOICES
 from agent.decide.setting_values import (
@@ -32,8 +33,6 @@ from agent.decide.setting_values import (
 from agent.errors import SettingsError
 from agent.paths import DEEPEP_DIR
 
-WORKLOADS = ("none", "connectivity", "collectives", "ddp", "nccl", "deepep", "script")
-LATER_WORKLOADS = ("pai-megatron-qwen3", "pai-megatron-qwen3-next")
 LATER_SETTINGS = ("A4_SHARED_DIR",)
 # Given by the agent to what it starts: no settings, but not unknown either.
 GIVEN_BY_AGENT = (
@@ -162,9 +161,9 @@ class Setting:
 
 
 def _workload(text: str) -> str:
-    if text in LATER_WORKLOADS:
-        raise ValueError(f"one of {', '.join(WORKLOADS)}: {text} is not in this version")
-    return choice(*WORKLOADS)(text)
+    if text in PLANNED:
+        raise ValueError(f"one of {', '.join(RUNNABLE)}: {text} is not in this version")
+    return choice(*RUNNABLE)(text)
 
 
 SETTINGS = (
@@ -187,7 +186,7 @@ SETTINGS = (
     ),
     Setting("MASTER_PORT", "master_port", whole(1, 65535), "6002", "rendezvous port of torchrun"),
     Setting("JOB_IDENTIFIER", "job_identifier", str, "", "name of the job, for results"),
-    Setting("A4_WORKLOAD", "workload", _workload, None, "what to run: " + ", ".join(WORKLOADS)),
+    Setting("A4_WORKLOAD", "workload", _workload, None, "what to run: " + ", ".join(RUNNABLE)),
     Setting("SLEEP_INFINITY", "sleep_infinity", flag, "false", "keep the formed cluster after the run"),
     Setting(
         "A4_SLEEP_ON",

@@ -1,6 +1,6 @@
 """Rank program of the connectivity test: who runs where, a sum over all ranks, latency and bandwidth.
 
-Runs under mpirun in a Python that has mpi4py; standard library and mpi4py only. Inputs:
+Runs under mpirun in a Python that has mpi4py; standard library, mpi4py and record.py only. Inputs:
 
   A4_TOKEN_FILE   file, the same path on every pod, with the token that the agent gave this pod
   A4_RECORD       file on rank 0's pod that the record is written to
@@ -28,7 +28,6 @@ mpi4py or libmpi; 1 for anything else.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import statistics
@@ -37,6 +36,8 @@ import time
 import traceback
 from array import array
 from typing import Any
+
+from record import Record
 
 ELEMENTS = 16384
 """Length of the vector that is summed, 128 KiB: long enough for the algorithms of large messages."""
@@ -57,18 +58,6 @@ def load_mpi() -> Any:
         print(f"connectivity: {sys.executable} has no working mpi4py: {error}", file=sys.stderr)
         raise SystemExit(66) from error
     return MPI
-
-
-class Record:
-    """The record file of rank 0; on other ranks nothing is written."""
-
-    def __init__(self, path: str) -> None:
-        self.file = open(path, "w", encoding="utf-8") if path else None  # noqa: SIM115
-
-    def write(self, step: str, **values: object) -> None:
-        if self.file:
-            self.file.write(json.dumps({"step": step, **values}) + "\n")
-            self.file.flush()
 
 
 def main() -> None:

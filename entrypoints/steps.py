@@ -19,7 +19,7 @@ The file A4_RECORD gets JSON, one object per line, flushed:
   {"step": "done", "name": "all_reduce", "status": 0, "seconds": 12.3, "stuck": false}    status negative: a signal
 
 Signals go to the whole process group: this program waits for the command's end and begins no further one.
-Standard library only.
+Standard library and record.py only: started with -ES, not -I, which would hide record.py.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
+from record import Record
+
 LOOK_SECONDS = 1.0
 ENDING_SECONDS = 10.0
 KILL_SECONDS = 3.0
@@ -46,18 +48,6 @@ MOST_LINE = 4096
 FOLLOWED = (143, 14)
 """Codes of ranks that went with an mpirun that was ended; see agent/decide/ranks.py."""
 SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
-
-
-class Record:
-    """The record file; without a path nothing is written."""
-
-    def __init__(self, path: str) -> None:
-        self.file = open(path, "w", encoding="utf-8") if path else None  # noqa: SIM115
-
-    def write(self, step: str, **values: object) -> None:
-        if self.file:
-            self.file.write(json.dumps({"step": step, **values}) + "\n")
-            self.file.flush()
 
 
 class Command:

@@ -1,7 +1,7 @@
 """What the rank programs beside this file share: how ranks meet, what they exchange, their record, how they end.
 
-For Pythons with torch 2.4 or later, started by torchrun; standard library and torch only. Environment, besides
-torchrun's:
+For Pythons with torch 2.4 or later, started by torchrun; standard library, torch and record.py only. Environment,
+besides torchrun's:
 
   A4_TOKEN_FILE   file, the same path on every pod, with the token that the agent gave this pod
   A4_RECORD       file on rank 0's pod that the record is written to; not set: no record
@@ -35,6 +35,7 @@ from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
+from record import Record
 from torch.distributed.elastic.multiprocessing.errors import record as keep_cause
 
 WRONG = 65
@@ -79,21 +80,6 @@ def at_least(least: int) -> Callable[[str], int]:
         return int(text)
 
     return number
-
-
-class Record:
-    """The record file of rank 0; on other ranks, and without a path, nothing is written."""
-
-    def __init__(self, path: str) -> None:
-        self.file = open(path, "w", encoding="utf-8") if path else None  # noqa: SIM115
-
-    def write(self, step: str, **values: object) -> None:
-        if self.file:
-            self.file.write(json.dumps({"step": step, **values}) + "\n")
-            self.file.flush()
-
-    def doing(self, what: str, number: int = 1, of: int = 1) -> None:
-        self.write("doing", what=what, number=number, of=of)
 
 
 @dataclass

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from agent.catalogue import RUNNABLE
 from agent.commands import VERBS
 from agent.decide.messages import COORDINATOR_SAYS, WORKER_SAYS
 from agent.errors import Exit
-from agent.settings import LATER_SETTINGS, SETTINGS, WORKLOADS
+from agent.settings import LATER_SETTINGS, SETTINGS
 
 ROOT = Path(__file__).parents[1]
 
@@ -43,7 +44,7 @@ def test_every_message_is_documented() -> None:
 def test_the_readme_names_every_verb_and_workload() -> None:
     text = doc("README.md")
     assert all(f"a4-agent {verb}" in text for verb in VERBS)
-    assert set(WORKLOADS) <= set(rows(text))
+    assert set(RUNNABLE) <= set(rows(text))
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ def test_a_signal_ends_it_and_deletes_the_result_at_once(env: dict[str, str], re
     text = f"trap '' TERM; echo '{{\"env\": 1}}' > {path}; touch {ready}; until test -e {go}; do sleep 0.05; done"
     steps = [shell("a", text, result=str(path)), shell("b", "echo never")]
     process = subprocess.Popen(
-        [sys.executable, "-IS", str(STEPS), packed(steps)], env=env, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-ES", str(STEPS), packed(steps)], env=env, stdout=subprocess.PIPE, text=True
     )
     try:
         until(ready.exists)

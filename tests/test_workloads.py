@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from agent.catalogue import RUNNABLE
 from agent.decide.ending import JobEnd
 from agent.decide.mpirun import Mpi, MpiVersion
 from agent.decide.plan import Plan, PlannedPeer
@@ -15,11 +16,10 @@ from agent.decide.ranks import RankEnd
 from agent.decide.runspec import RunSpec
 from agent.errors import AgentError, Exit, MissingProgram, UsageError
 from agent.launch import Launch
-from agent.settings import WORKLOADS
+from agent.workloads import find_workload
 from agent.workloads.base import FailedPart, Judgement, Outcome, RunContext, Workload
-from agent.workloads.registry import find_workload
 
-NAMES = [*WORKLOADS, "exec", "mpirun", "torchrun"]
+NAMES = [*RUNNABLE, "exec", "mpirun", "torchrun"]
 PEERS = tuple(PlannedPeer(i, f"job-workload-0-{i}.job", f"10.0.0.{i}", f"node-{i}") for i in (2, 0, 1))
 FOUR, FIVE = MpiVersion(4, 1, 4), MpiVersion(5, 0, 11)
 TIMED_OUT = JobEnd(Exit.TIME_LIMIT, "hit the time limit", why="pod 0: in the all-reduce")

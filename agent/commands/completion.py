@@ -7,9 +7,9 @@ import shlex
 import sys
 from collections.abc import Iterable, Iterator
 
+from agent.catalogue import RUNNABLE
 from agent.commands import VERBS, build_parser
 from agent.paths import DEFAULT_RUN_DIR
-from agent.settings import WORKLOADS
 
 DESCRIPTION = """\
 Prints what bash needs to complete verbs, options, workloads and ids of runs. For this shell:
@@ -122,5 +122,5 @@ def _words(parser: argparse.ArgumentParser) -> list[object]:
     words: list[object] = [option for action in parser._actions for option in action.option_strings]
     for action in parser._actions:
         if not action.option_strings:
-            words += WORKLOADS if action.dest == "workload" else action.choices or ()
+            words += RUNNABLE if action.dest == "workload" else action.choices or ()
     return words

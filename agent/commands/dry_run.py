@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from agent.catalogue import RUNNABLE
 from agent.commands.pod import agent_environment, guessed_plan, living, of_caller, read_environment, read_state
 from agent.decide.masking import Masker, secret_values
 from agent.decide.plan import Plan
@@ -19,7 +20,7 @@ from agent.log import Log
 from agent.machine.host import Host
 from agent.machine.loop import Loop
 from agent.paths import RunDir
-from agent.settings import WORKLOADS, Settings, read_settings
+from agent.settings import Settings, read_settings
 from agent.workloads.base import RunContext, Workload
 
 RUN_ID = "RUN-ID"
@@ -34,7 +35,7 @@ def show(spec: RunSpec, directory: RunDir) -> int:
         environ = agent_environment(directory)
         spec = of_caller(spec, directory)
     found, secret = look(environ)
-    settings, _ = read_settings(environ, found, spec.workload if spec.workload in WORKLOADS else "")
+    settings, _ = read_settings(environ, found, spec.workload if spec.workload in RUNNABLE else "")
     hidden = secret_values({**environ, **spec.env}) | {secret.decode(errors="replace").strip()}
     sys.stdout.write(Masker(hidden).text(describe(settings, environ, spec)))
     return 0
@@ -63,7 +64,7 @@ def _context(
 ) -> tuple[Workload, RunContext]:
     from agent.lifecycle.parts import context_of
     from agent.lifecycle.pod import Job, Pod
-    from agent.workloads.registry import find_workload
+    from agent.workloads import find_workload
 
     pod = Pod(
         Host(Loop()), Log(settings.log_level), Job(settings, environ, b"", sys.executable, spec), lambda code: None

@@ -8,8 +8,9 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from agent.catalogue import RUNNABLE
 from agent.errors import UsageError
-from agent.settings import TASK_SCRIPTS, WORKLOADS
+from agent.settings import TASK_SCRIPTS
 
 if TYPE_CHECKING:
     from agent.local.client import LocalCluster
@@ -192,8 +193,8 @@ def _task_script(path: str) -> dict[str, bytes]:
 
 def _check_workload(name: str) -> None:
     """Said once here, instead of by every pod."""
-    if name and name not in WORKLOADS:
-        raise UsageError(f"there is no workload {name!r}", f"there are: {', '.join(WORKLOADS)}")
+    if name and name not in RUNNABLE:
+        raise UsageError(f"there is no workload {name!r}", f"there are: {', '.join(RUNNABLE)}")
 
 
 def _run(args: argparse.Namespace) -> int:

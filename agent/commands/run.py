@@ -9,27 +9,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
+from agent.catalogue import RUNNABLE, WORKLOADS
 from agent.commands import VerbParser
 from agent.commands.options import add_following, add_run, read_spec
 from agent.errors import AgentError, ClusterBusy, SettingsError, UsageError
 from agent.paths import RunDir
-from agent.settings import NOT_A_POD, WORKLOADS, examine
+from agent.settings import NOT_A_POD, examine
 
 if TYPE_CHECKING:
     from agent.client import Client
 
-DESCRIPTION = """\
+_LIST = "\n".join(f"  {name:<14} {WORKLOADS[name].help}" for name in RUNNABLE)
+DESCRIPTION = f"""\
 Forms the cluster with the other pods of the job, runs WORKLOAD on it, and ends with the job's exit
 code. Started in every pod, usually as its ENTRYPOINT; pod 0 coordinates. Where an agent lives already, as
 in kubectl exec, it has that one run WORKLOAD, shows what it prints and ends with its exit code.
 WORKLOAD is one of
-  none           form the cluster and write the hostfiles
-  connectivity   MPI ranks on every pod: placement, an all-reduce, latency and bandwidth of neighbours
-  collectives    the sweep of nccl-tests by torch, over NCCL or gloo
-  nccl           nccl-tests under mpirun: results, the network that NCCL used, and the speed
-  ddp            a small model trained with DistributedDataParallel on every GPU
-  deepep         DeepEP's internode test
-  script         the task script that is mounted in the pod, on every pod
+{_LIST}
 and by default what A4_WORKLOAD says. ARGUMENTS go to the workload (a script takes whatever it takes; docs/workloads.md
 lists those of the others). While a run is followed, Ctrl-C ends it on every pod; a lost terminal does not.
 """
@@ -48,7 +44,7 @@ def add_parser(subparsers: argparse._SubParsersAction[VerbParser]) -> None:
         allow_abbrev=False,
     )
     parser.takes_rest = True
-    parser.add_argument("workload", nargs="?", default="", metavar="WORKLOAD", help=", ".join(WORKLOADS))
+    parser.add_argument("workload", nargs="?", default="", metavar="WORKLOAD", help=", ".join(RUNNABLE))
     parser.add_argument(
         "--order",
         choices=("topology", "index"),

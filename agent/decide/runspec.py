@@ -12,7 +12,7 @@ class RunSpec:
     """One wish for a run. JSON-able; `from_json` refuses what is no such wish with ValueError."""
 
     workload: str
-    """A name of the registry; `exec`, `mpirun` and `torchrun` are among them."""
+    """A name of `agent.catalogue`; `exec`, `mpirun` and `torchrun` are among them."""
     args: tuple[str, ...] = ()
     """Arguments of the workload; of `exec`, `mpirun` and `torchrun` the command."""
     nodes: int = 0

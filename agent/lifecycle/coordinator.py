@@ -25,7 +25,7 @@ from agent.lifecycle.preparing import Preparations
 from agent.lifecycle.questions import Answer
 from agent.lifecycle.requests import Requests
 from agent.lifecycle.roster import Callbacks, Peer, Roster, roster_of
-from agent.workloads.registry import find_workload
+from agent.workloads import find_workload
 
 SETTLE_SECONDS = 2.0
 """After a worker says that it was told to end: time for our own SIGTERM to arrive, when all go."""

@@ -15,8 +15,8 @@ from agent.errors import MissingProgram, UsageError
 from agent.lifecycle.part import Part, PartEnd
 from agent.lifecycle.questions import Answer, refusal
 from agent.machine.api import Evidence, Piece
+from agent.workloads import find_workload
 from agent.workloads.base import RunContext
-from agent.workloads.registry import find_workload
 
 if TYPE_CHECKING:
     from agent.lifecycle.pod import Pod

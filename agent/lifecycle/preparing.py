@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from agent.catalogue import WORKLOADS
 from agent.decide.differences import Differences, compare
 from agent.decide.ending import JobEnd
 from agent.decide.facts import Facts
@@ -130,7 +131,7 @@ class Preparations:
         """The wish with the limits that the settings give it; none for what is not exclusive."""
         settings = self.pod.settings
         timeout = settings.workload_timeout if workload.exclusive else 0.0
-        stall = settings.stall_seconds(workload.stall_seconds) if workload.exclusive else 0.0
+        stall = settings.stall_seconds(WORKLOADS[spec.workload].stall_seconds) if workload.exclusive else 0.0
         return replace(
             spec,
             by=spec.by or "somebody",

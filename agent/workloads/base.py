@@ -176,8 +176,6 @@ class Workload(Protocol):
     """Refused where the fabric that its pods' profile promises cannot be used."""
     uses_baselines: bool
     """Needs `RunContext.baselines`."""
-    stall_seconds: float
-    """Limit of silence where the settings give none; 0: none."""
     output_bytes: int
     """The end of the output that is kept for `judge`."""
 
@@ -207,7 +205,6 @@ class Plain:
     fail_fast = True
     uses_baselines = False
     uses_fabric = False
-    stall_seconds = 0.0
     output_bytes = 64 << 10
 
     def is_ending(self, output: str, record: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from agent.decide.ending import JobEnd, exit_code
 from agent.decide.subset import ranges
+from agent.decide.words import lines
 from agent.errors import Exit, UsageError
 from agent.launch import Launch
 from agent.workloads.base import Judgement, Kind, Outcome, Plain, RunContext
@@ -36,8 +37,9 @@ class Exec(Plain):
         codes = "; ".join(f"{code} on {_pods(pods_of[code])}" for code in sorted(pods_of))
         failures = f"{command} ended with exit code {codes}" if codes else ""
         if outcome.lost:
-            why = "\n".join(text for text in (outcome.losses, failures) if text)
-            return Judgement(JobEnd(Exit.TRY_AGAIN, f"pods were lost during {command}", why=why))
+            return Judgement(
+                JobEnd(Exit.TRY_AGAIN, f"pods were lost during {command}", why=lines(outcome.losses, failures))
+            )
         return Judgement(JobEnd(max(pods_of), failures, origin="workload"))
 
 

@@ -44,7 +44,7 @@ def start_steps(context: RunContext, steps: Sequence[Step]) -> Launch:
     ]
     env = {**base, "A4_RECORD": context.record}
     return Launch(
-        [context.python, "-IS", shipped("entrypoints", "steps.py"), _word(told)],
+        [context.python, "-ES", shipped("entrypoints", "steps.py"), _word(told)],
         env,
         "/",
         added=[*steps[0].launch.added, "A4_RECORD"],

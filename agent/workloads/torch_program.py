@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agent.decide.ending import JobEnd
+from agent.decide.words import lines
 from agent.errors import Exit, UsageError
 from agent.launch import Launch
 from agent.paths import shipped
 from agent.workloads.base import Outcome, RunContext
-from agent.workloads.connectivity.record import Verdict
 from agent.workloads.everywhere import end_without_failure
+from agent.workloads.rank_record import Verdict
 from agent.workloads.torch_failures import torchrun_failure
 from agent.workloads.torchrun import start_torchrun
 
@@ -64,4 +65,4 @@ def program_end(context: RunContext, outcome: Outcome, verdict: Verdict, *, own:
 
 
 def _with_why(end: JobEnd, more: str) -> JobEnd:
-    return replace(end, why="\n".join(text for text in (end.why, more) if text))
+    return replace(end, why=lines(end.why, more))

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 import yaml
 
+from agent.catalogue import RUNNABLE
 from agent.commands import VERBS
-from agent.settings import WORKLOADS
 from tests.chart.helm import CHART, ENGINES, ROOT, Engines, HelmRefused, Words
 from tests.chart.schemas import core_problems, problems
 from tests.local.helpers import needs_root
@@ -214,7 +214,7 @@ def test_verbs_and_workloads_of_the_pages_are_there(command: Command) -> None:
     if verb == "run":
         options = {"--nodes", "--hosts", "--exclude"}
         named = [word for at, word in enumerate(rest) if not word.startswith("-") and rest[at - 1] not in options]
-        assert named[0] in WORKLOADS
+        assert named[0] in RUNNABLE
 
 
 LOCAL = [

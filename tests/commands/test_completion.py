@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from agent.catalogue import RUNNABLE
 from agent.commands import VERBS
 from agent.commands.completion import script
-from agent.settings import WORKLOADS
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_commands(words: list[str]) -> None:
 
 
 def test_every_workload() -> None:
-    assert set(WORKLOADS) <= set(completed("run", ""))
+    assert set(RUNNABLE) <= set(completed("run", ""))
 
 
 def test_runs(runs: Path) -> None:

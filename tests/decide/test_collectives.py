@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.workloads.collectives.record import as_json, judge, parse_record, size_text, summary, table, warnings
-from agent.workloads.connectivity.record import Verdict
 from agent.workloads.nccl_tests import Measured, Row, Sweep
+from agent.workloads.rank_record import Verdict
 from tests.decide.test_torch_record import NAMES, SLOTS, TOKENS, Line, common, end, text
 
 MIB = 1 << 20

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.workloads.connectivity.record import Verdict, as_json, judge, neighbours, parse_record, table
+from agent.workloads.connectivity.record import as_json, judge, neighbours, parse_record, table
+from agent.workloads.rank_record import Verdict
 from tests.laws import examples
 
 TOKENS = ["aa", "bb", "cc"]

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.workloads.connectivity.record import Verdict
 from agent.workloads.ddp.record import as_json, judge, parse_record, summary, table, tables
+from agent.workloads.rank_record import Verdict
 from tests.decide.test_torch_record import NAMES, SLOTS, TOKENS, Line, common, end, text
 
 RANKS = 6

@@ -8,13 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.catalogue import PLANNED, RUNNABLE
 from agent.errors import Exit, SettingsError
 from agent.settings import (
     LATER_SETTINGS,
-    LATER_WORKLOADS,
     SETTINGS,
     TASK_SCRIPTS,
-    WORKLOADS,
     Found,
     Settings,
     examine,
@@ -183,7 +182,7 @@ WRONG = [
     ("DOMAIN_NAME", "job.local.", "a DNS name"),
     ("DOMAIN_NAME", "$(x)", "a DNS name"),
     ("MASTER_PORT", "65536", "from 1 to 65535"),
-    ("A4_WORKLOAD", "conectivity", f"one of {', '.join(WORKLOADS)}"),
+    ("A4_WORKLOAD", "conectivity", f"one of {', '.join(RUNNABLE)}"),
     ("SLEEP_INFINITY", "maybe", "true or false"),
     ("A4_SSH_PORT", "ssh", "from 1 to 65535"),
     ("SSH_PUBLIC_KEY", "ssh-ed25519 AAAA me\nnonsense", "OpenSSH public key"),
@@ -305,12 +304,12 @@ def test_a_later_setting_is_a_warning(name: str) -> None:
     assert warnings == (f"{name} is set, but this version does not use it",)
 
 
-@pytest.mark.parametrize("name", LATER_WORKLOADS)
+@pytest.mark.parametrize("name", PLANNED)
 def test_a_later_workload_is_refused_by_name(name: str) -> None:
     for environ, argument in ((POD | {"A4_WORKLOAD": name}, ""), (POD, name)):
         (problem,) = problems(environ, workload=argument)
         assert f"{name} is not in this version" in problem
-        assert all(word in problem for word in WORKLOADS)
+        assert all(word in problem for word in RUNNABLE)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.workloads import torch_record
-from agent.workloads.torch_record import Doing, TorchRecord, at_most, parse_record, progress, wrong_places
+from agent.workloads import rank_record, torch_record
+from agent.workloads.rank_record import Doing, at_most, progress
+from agent.workloads.torch_record import TorchRecord, parse_record, wrong_places
 
 TOKENS = ["aa", "bb", "cc"]
 NAMES = [f"job-workload-0-{index}.job.default.svc.cluster.local" for index in (0, 2, 1)]
@@ -144,7 +145,7 @@ def test_clusters_of_other_sizes(pods: int, slots: int) -> None:
 def test_records_of_others_are_no_verdict(start: Line, reason: str) -> None:
     record = common("ddp")
     record[0] |= start
-    found = torch_record.unusable(parsed(record), "ddp")
+    found = rank_record.unusable(parsed(record), "ddp")
     assert found is not None and found.code is None
     assert found.reasons[0].startswith(reason)
 

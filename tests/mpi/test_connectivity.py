@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from agent.launch import Launch
-from agent.workloads.connectivity.record import Record, Verdict, judge, neighbours, parse_record, table
+from agent.workloads.connectivity.record import Record, judge, neighbours, parse_record, table
+from agent.workloads.rank_record import Verdict
 from tests.mpi.conftest import CONNECTIVITY, ONE_VERSION, MakePods, Mpi, open_mpi_4, open_mpi_5
 from tests.mpi.pods import End, Pods
 

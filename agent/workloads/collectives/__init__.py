@@ -6,9 +6,10 @@ from agent.launch import Launch
 from agent.workloads.base import Findings, Judgement, Kind, Outcome, Plain, RunContext
 from agent.workloads.collectives.record import as_json, judge, parse_record, summary, table, warnings
 from agent.workloads.nccl_tests import parse
+from agent.workloads.rank_record import progress
 from agent.workloads.torch_program import names_of, program_end, slots_of, start_program
 from agent.workloads.torch_record import parse_record as parse_common
-from agent.workloads.torch_record import phases, progress
+from agent.workloads.torch_record import phases
 
 LOG = "collectives-test.log"
 
@@ -17,7 +18,6 @@ class Collectives(Plain):
     name = "collectives"
     kind: Kind = "everywhere"
     uses_fabric = True
-    stall_seconds = 1800.0
     output_bytes = 1 << 20
     """Six tables, each with a line for each of a thousand ranks."""
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agent.decide.tables import render
-from agent.workloads import torch_record
-from agent.workloads.connectivity.record import Verdict
+from agent.workloads import rank_record, torch_record
 from agent.workloads.nccl_tests import Sweep
-from agent.workloads.torch_record import Reader, TorchRecord, at_most, rank_on
+from agent.workloads.rank_record import Reader, Verdict, at_most, rank_on
+from agent.workloads.torch_record import TorchRecord
 
 PLACEMENTS = ("out-of-place", "in-place")
 Place = tuple[str, int, str]
@@ -47,7 +47,7 @@ def judge(
     `planned`: the collectives that were asked for; empty: those that the record names. Those left out are no
     failure (`warnings`), unless all are.
     """
-    if verdict := torch_record.unusable(record, "collectives"):
+    if verdict := rank_record.unusable(record, "collectives"):
         return verdict
     wrong = [
         *torch_record.wrong_places(record, tokens, slots, names),
@@ -55,7 +55,7 @@ def judge(
         *_all_left_out(record, planned),
     ]
     incomplete = [*torch_record.unfinished(record, slots, names), *_untold(record, sweeps, planned)]
-    return torch_record.verdict(record, wrong, incomplete, torch_record.stopped(record))
+    return rank_record.verdict(record, wrong, incomplete, torch_record.stopped(record))
 
 
 def warnings(record: CollectivesRecord) -> list[str]:

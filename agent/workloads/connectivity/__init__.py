@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from agent.decide.ending import JobEnd, from_error
-from agent.decide.mpirun import Mpi, MpirunEnd, mpirun_end, reported_end
+from agent.decide.mpirun import Mpi, reported_end
 from agent.errors import Exit, MissingProgram
 from agent.launch import Launch
 from agent.paths import shipped
 from agent.workloads.base import Findings, Judgement, Kind, Outcome, Plain, RunContext
-from agent.workloads.connectivity.record import Record, Verdict, as_json, judge, pairs_table, parse_record, table
-from agent.workloads.mpi import Layout, start, usable_mpi
+from agent.workloads.connectivity.record import Record, as_json, judge, pairs_table, parse_record, table
+from agent.workloads.mpi import Layout, start, told_by_mpirun, usable_mpi
+from agent.workloads.rank_record import Verdict
 from agent.workloads.usage import wrong_usage
 
 LOG = "connectivity-test.log"
@@ -65,7 +66,9 @@ def _end(context: RunContext, mpi: Mpi, outcome: Outcome, record: Record, verdic
     if verdict.code is None and outcome.lost:
         what = "pods were lost during the connectivity test"
         return JobEnd(Exit.TRY_AGAIN, what, why=f"{outcome.losses}\n{reasons}")
-    code, sentence, of_rank = _mpirun_end(mpi, outcome, record)
+    started = record.ranks is not None
+    told = told_by_mpirun(mpi, outcome, started=started, finished="every rank finished")
+    code, sentence, of_rank = told
     if code == Exit.USAGE and (usage := wrong_usage(outcome.output)):
         return JobEnd(code, f"connectivity: {usage}", origin="workload")
     if code:
@@ -75,13 +78,6 @@ def _end(context: RunContext, mpi: Mpi, outcome: Outcome, record: Record, verdic
         return JobEnd(Exit.WRONG_RESULT, what, why=f"{sentence}\n{reasons}")
     ranks, pods = context.plan.ranks, len(context.plan.peers)
     return JobEnd(0, f"connectivity is good: {ranks} ranks on {pods} pods", origin="workload")
-
-
-def _mpirun_end(mpi: Mpi, outcome: Outcome, record: Record) -> MpirunEnd:
-    if outcome.stuck:
-        code, sentence = reported_end(outcome.output) or (0, "every rank finished")
-        return MpirunEnd(code, f"{sentence} (mpirun {mpi.version} hung after that and was ended)", of_rank=True)
-    return mpirun_end(mpi.version, outcome.status, outcome.output, started=record.ranks is not None)
 
 
 def _text(context: RunContext, mpi: Mpi, record: Record, verdict: Verdict, names: list[str]) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from agent.launch import Launch
 from agent.workloads.base import Findings, Judgement, Kind, Outcome, Plain, RunContext
 from agent.workloads.ddp.record import as_json, judge, parse_record, summary, table, tables
+from agent.workloads.rank_record import progress
 from agent.workloads.torch_program import names_of, program_end, slots_of, start_program
 from agent.workloads.torch_record import parse_record as parse_common
-from agent.workloads.torch_record import phases, progress
+from agent.workloads.torch_record import phases
 
 LOG = "ddp-test.log"
 

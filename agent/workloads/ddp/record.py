@@ -9,9 +9,9 @@ from typing import Any
 
 from agent.decide.result import table as result_table
 from agent.decide.tables import render
-from agent.workloads import torch_record
-from agent.workloads.connectivity.record import Verdict
-from agent.workloads.torch_record import Reader, TorchRecord, at_most, name_of, rank_on, ranks_text, short
+from agent.workloads import rank_record, torch_record
+from agent.workloads.rank_record import Reader, Verdict, at_most, name_of, rank_on, ranks_text, short
+from agent.workloads.torch_record import TorchRecord
 
 COLUMNS = {
     "rank": "",
@@ -77,7 +77,7 @@ def parse_record(text: str) -> DdpRecord:
 
 def judge(record: DdpRecord, tokens: Sequence[str], slots: int, names: Sequence[str]) -> Verdict:
     """Compare the record with the plan: `tokens` and `names` of its pods in order, `slots` ranks on each."""
-    if verdict := torch_record.unusable(record, "ddp"):
+    if verdict := rank_record.unusable(record, "ddp"):
         return verdict
     wrong = [
         *torch_record.wrong_places(record, tokens, slots, names),
@@ -86,7 +86,7 @@ def judge(record: DdpRecord, tokens: Sequence[str], slots: int, names: Sequence[
         *_far_off(record),
     ]
     incomplete = [*torch_record.unfinished(record, slots, names), *_skipped(record)]
-    return torch_record.verdict(record, wrong, incomplete, torch_record.stopped(record))
+    return rank_record.verdict(record, wrong, incomplete, torch_record.stopped(record))
 
 
 def summary(record: DdpRecord) -> str:

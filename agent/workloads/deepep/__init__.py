@@ -15,15 +15,15 @@ from agent.decide.ending import JobEnd, from_error
 from agent.decide.mpirun import Mpi, reported_end
 from agent.decide.preconditions import too_few_pods
 from agent.decide.ranks import RanksVerdict, as_json, ranks_verdict
+from agent.decide.words import lines
 from agent.errors import AgentError, Exit, SettingsError
 from agent.launch import Launch
 from agent.paths import DEEPEP_DIR, shipped
 from agent.workloads.base import Findings, Judgement, Kind, Outcome, Plain, RunContext
 from agent.workloads.deepep.printed import CASES, Node, incomplete, read_node, tables, text_table, versions
 from agent.workloads.deepep.speed import MAPPING, Limits, Speed, judge_speed, own_options
-from agent.workloads.mpi import Layout, start, usable_mpi
-from agent.workloads.mpirun import LINGER_SECONDS, end_of_ranks
-from agent.workloads.torch_record import at_most
+from agent.workloads.mpi import Layout, end_of_ranks, recorded, start, usable_mpi
+from agent.workloads.rank_record import at_most
 
 LOG = "deepep-test.log"
 GPUS = 8
@@ -36,7 +36,6 @@ class DeepEp(Plain):
     name = "deepep"
     kind: Kind = "mpi"
     uses_fabric = True
-    stall_seconds = 1800.0
     output_bytes = 1 << 20
     """Some 250 lines of every node."""
 
@@ -50,7 +49,7 @@ class DeepEp(Plain):
         # mpirun, ssh and the shells live without the preloaded library, which is for the test alone.
         preload = context.environ.get("LD_PRELOAD", "")
         bare = {name: value for name, value in context.environ.items() if name != "LD_PRELOAD"}
-        given = _given(context, usable_mpi(context)) | ({"A4_DEEPEP_PRELOAD": preload} if preload else {})
+        given = _given(context) | ({"A4_DEEPEP_PRELOAD": preload} if preload else {})
         launch = start(replace(context, environ=bare), program, _layout(context), given=given, cwd="/")
         return replace(
             launch,
@@ -106,18 +105,17 @@ def _layout(context: RunContext) -> Layout:
     return Layout(len(context.plan.peers), 1)
 
 
-def _given(context: RunContext, mpi: Mpi) -> dict[str, str]:
+def _given(context: RunContext) -> dict[str, str]:
     """Variables from the agent. The pods' own MASTER_PORT is torchrun's: only one of the shell is meant for this."""
-    given = {
+    return {
         "WORLD_SIZE": str(len(context.plan.peers)),  # of nodes, to DeepEP; RANK is set where each rank starts
         "MASTER_ADDR": context.plan.peers[0].name,
         "MASTER_PORT": context.spec.env.get("MASTER_PORT", str(PORT)),
         "A4_DEEPEP_DIR": context.environ.get("A4_DEEPEP_DIR") or DEEPEP_DIR,
         "A4_WORKLOAD_PYTHON": context.workload_python,
         "A4_NOTES_DIR": context.notes_dir,
-        "A4_RANKS_DIR": context.ranks_dir,
+        **recorded(context),
     }
-    return given | ({"A4_RANKS_LINGER": LINGER_SECONDS} if mpi.version.major >= 5 else {})
 
 
 def _notes(args: list[str]) -> list[str]:
@@ -142,11 +140,11 @@ def _end(
     if told.code and told.origin == "workload":
         return _failed(context, told, ranks, nodes, why)
     if told.code:
-        return replace(told, why=_lines(told.why, why))
+        return replace(told, why=lines(told.why, why))
     pods = len(context.plan.peers)
     if any(not node.whole for node in nodes.values()) or len(nodes) < pods:
         if outcome.cause is not None:
-            return replace(outcome.cause, why=_lines(outcome.cause.why, why))
+            return replace(outcome.cause, why=lines(outcome.cause.why, why))
         what = f"DeepEP's test ended with 0 on all {pods} nodes, but its output is not complete"
         return JobEnd(Exit.WRONG_RESULT, what, why=why, origin="workload")
     if reasons:
@@ -168,11 +166,7 @@ def _failed(context: RunContext, told: JobEnd, ranks: RanksVerdict, nodes: Mappi
         index = first if first in wrong else min(wrong)
         what = f"DeepEP's result is wrong: a check failed in case {wrong[index].open[0]}"
         return JobEnd(Exit.WRONG_RESULT, what, context.where(index), why, origin="workload")
-    return replace(told, where=where, why=_lines(told.why, why))
-
-
-def _lines(*texts: str) -> str:
-    return "\n".join(text for text in texts if text)
+    return replace(told, where=where, why=lines(told.why, why))
 
 
 def _text(end: JobEnd, nodes: Mapping[int, Node], order: list[int], reasons: list[str], speed: Speed | None) -> str:

@@ -24,7 +24,6 @@ class Nccl(Plain):
     kind: Kind = "mpi"
     uses_fabric = True
     uses_baselines = True
-    stall_seconds = 1800.0
     output_bytes = 1 << 20
 
     def launch(self, context: RunContext) -> Launch | None:

@@ -10,8 +10,8 @@ from typing import Any
 from agent.workloads.nccl import debug_log
 from agent.workloads.nccl.debug_log import Transport
 from agent.workloads.nccl.json_file import parse_json
+from agent.workloads.rank_record import at_most
 from agent.workloads.sweeps import Sweep
-from agent.workloads.torch_record import at_most
 
 CONNECTIVITY = "connectivity"
 MOST_JSON = 1 << 20

@@ -10,8 +10,7 @@ from agent.launch import Launch
 from agent.paths import shipped
 from agent.workloads.base import RunContext
 from agent.workloads.connectivity import Connectivity
-from agent.workloads.mpi import Layout, start, usable_mpi
-from agent.workloads.mpirun import LINGER_SECONDS
+from agent.workloads.mpi import Layout, recorded, start
 from agent.workloads.nccl import baselines
 from agent.workloads.nccl.baselines import Baseline
 from agent.workloads.nccl.notes import CONNECTIVITY
@@ -81,7 +80,7 @@ def step_names(options: Options) -> list[tuple[str, str]]:
 def _given(context: RunContext) -> dict[str, str]:
     """NCCL has one place for what it says: a file of each rank, so that the table stays a table."""
     given = {
-        "A4_RANKS_DIR": context.ranks_dir,
+        **recorded(context),
         "A4_NCCL_TESTS_PATH": ":".join(places(context)),
         "NCCL_DEBUG": "TRACE" if context.environ.get("NCCL_DEBUG", "").upper() == "TRACE" else "INFO",
     }
@@ -89,7 +88,7 @@ def _given(context: RunContext) -> dict[str, str]:
     if subsystems and not {"INIT", "ALL"} & set(subsystems.upper().split(",")):
         # Which network is used is said in INIT alone.
         given["NCCL_DEBUG_SUBSYS"] = "INIT,ENV" if subsystems.startswith("^") else f"INIT,{subsystems}"
-    return given | ({"A4_RANKS_LINGER": LINGER_SECONDS} if usable_mpi(context).version.major >= 5 else {})
+    return given
 
 
 def places(context: RunContext) -> list[str]:

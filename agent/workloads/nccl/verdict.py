@@ -14,10 +14,8 @@ from agent.paths import shipped
 from agent.workloads.base import Findings, Judgement, Outcome, RunContext
 from agent.workloads.connectivity import LOG as CONNECTIVITY_LOG
 from agent.workloads.connectivity import Connectivity
-from agent.workloads.mpi import usable_mpi
-from agent.workloads.mpirun import end_of_ranks
-from agent.workloads.nccl import baselines
-from agent.workloads.nccl import debug_log
+from agent.workloads.mpi import end_of_ranks, usable_mpi
+from agent.workloads.nccl import baselines, debug_log
 from agent.workloads.nccl.baselines import Baseline, Gate
 from agent.workloads.nccl.debug_log import NETWORKS, Transport
 from agent.workloads.nccl.measured import (
@@ -36,7 +34,7 @@ from agent.workloads.nccl.measured import (
 from agent.workloads.nccl.notes import CONNECTIVITY, Evidence
 from agent.workloads.nccl.options import parse_options
 from agent.workloads.nccl.steps import PROGRAMS, known_baselines, places, processes, step_names
-from agent.workloads.torch_record import at_most
+from agent.workloads.rank_record import at_most
 
 LOG = "nccl-test-results.txt"
 
