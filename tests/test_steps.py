@@ -161,7 +161,8 @@ def test_a_rank_that_failed_fails_its_step(
     assert ("a rank on this pod ended with" in done.stderr) is (code not in (0, 5))
 
 
-def test_the_codes_that_are_excused_are_those_of_the_verdict() -> None:
+def test_the_codes_that_are_excused_are_those_of_the_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(STEPS.parent))  # record.py, which lies beside it
     assert runpy.run_path(str(STEPS))["FOLLOWED"] == FOLLOWED
 
 
