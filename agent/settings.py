@@ -12,8 +12,6 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from agent.catalogue import PLANNED, RUNNABLE
-from agent.decide.profile import AUTO
-from agent.decide.profile import CHOICES as PROFILE_CHOICES
 from agent.decide.setting_values import (
     DNS_LABEL,
     amount,
@@ -31,6 +29,8 @@ from agent.decide.setting_values import (
     whole,
 )
 from agent.errors import SettingsError
+from agent.fabrics.profiles import AUTO
+from agent.fabrics.profiles import CHOICES as PROFILE_CHOICES
 from agent.paths import DEEPEP_DIR
 
 LATER_SETTINGS = ("A4_SHARED_DIR",)

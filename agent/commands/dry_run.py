@@ -11,10 +11,10 @@ from agent.catalogue import RUNNABLE
 from agent.commands.pod import agent_environment, guessed_plan, living, of_caller, read_environment, read_state
 from agent.decide.masking import Masker, secret_values
 from agent.decide.plan import Plan
-from agent.decide.profile import Profile
 from agent.decide.runspec import RunSpec
 from agent.decide.subset import ranges, subset
 from agent.environment import find_mpi, find_plan, look
+from agent.fabrics.profiles import Profile
 from agent.launch import Launch
 from agent.log import Log
 from agent.machine.host import Host

@@ -12,10 +12,10 @@ from agent.commands.pod import agent_environment, read_environment, run_dir
 from agent.decide.env_sh import exports
 from agent.decide.environment import USER, Layer, changed, of_pod
 from agent.decide.masking import Masker, hidden, secret_values
-from agent.decide.profile import CHOICES, MARKS, NONE, choose, parse
 from agent.decide.setting_values import names
 from agent.decide.tables import render
 from agent.errors import SettingsError
+from agent.fabrics.profiles import CHOICES, MARKS, NONE, choose, parse
 from agent.paths import shipped
 
 DESCRIPTION = """\

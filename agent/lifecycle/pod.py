@@ -14,9 +14,9 @@ from agent.decide.hostfile import hostfile, hostnames_order, rank_order
 from agent.decide.location import parse_location, parse_topology
 from agent.decide.peers import peer_name
 from agent.decide.plan import Plan
-from agent.decide.profile import NONE, Profile
 from agent.decide.runspec import RunSpec
 from agent.errors import Exit, SettingsError, SystemFault
+from agent.fabrics.profiles import NONE, Profile
 from agent.lifecycle.archives import Archives
 from agent.lifecycle.sshd import Sshd
 from agent.lifecycle.surroundings import Surroundings

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from agent.decide.findings import Findings
-from agent.decide.profile import NONE
 from agent.decide.result import PodResult, RunResult
+from agent.fabrics.profiles import NONE
 from agent.lifecycle.part import PartEnd
 from agent.lifecycle.pod import Pod
 from agent.lifecycle.reporting import make_report

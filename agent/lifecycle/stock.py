@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from agent.decide import preconditions
 from agent.decide.inventory import fabric_variables, flat
-from agent.decide.profile import NONE
+from agent.fabrics import preconditions
+from agent.fabrics.profiles import NONE
 from agent.lifecycle.pod import Pod
 from agent.machine.api import Search
 

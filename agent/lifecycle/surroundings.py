@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from agent.decide.env_sh import MARK, env_sh, forwarder, hook
 from agent.decide.environment import Environment, Layer, added, effect, of_pod, saved
 from agent.decide.masking import hidden, secret_values
-from agent.decide.profile import MARKS, NONE, SCRIPTS, Choice, Profile, choose, parse, vendor_scripts
 from agent.decide.ssh_files import with_block
 from agent.errors import SystemFault
+from agent.fabrics.profiles import MARKS, NONE, SCRIPTS, Choice, Profile, choose, parse, vendor_scripts
 from agent.lifecycle.tools import MOST_WORDS, Ended, Tool, check, start_tool, too_late
 from agent.paths import BASHRC, EXPORT_INIT_ENV, LIBRARY_PATHS, PROFILE_SCRIPT, shipped
 

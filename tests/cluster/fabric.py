@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from agent.decide.profile import DEEPEP_SCRIPT, GIB, GIB_SCRIPT
+from agent.fabrics.profiles import DEEPEP_SCRIPT, GIB, GIB_SCRIPT
 
 PROGRAMS = Path(__file__).with_name("programs")
 GIB_TEXT = b"""\

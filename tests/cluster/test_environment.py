@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.decide.profile import GIB, GIB_SCRIPT, TCPX
+from agent.fabrics.profiles import GIB, GIB_SCRIPT, TCPX
 from tests.cluster.conftest import RUN_DIR, Start, Trial, all_codes
 from tests.cluster.fabric import deepep_files, dump_program, gib_files, library_of_bash
 from tests.cluster.test_own_programs import with_mpi

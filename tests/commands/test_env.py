@@ -11,7 +11,7 @@ import pytest
 
 from agent.cli import main
 from agent.decide.environment import Layer, of_pod, saved
-from agent.decide.profile import PROFILES
+from agent.fabrics.profiles import PROFILES
 from tests.commands.conftest import Type
 from tests.commands.server import FakeAgent
 from tests.decide.profiles import profile

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agent.decide.profile import Choice, Profile, parse
+from agent.fabrics.profiles import Choice, Profile, parse
 from agent.paths import shipped
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.decide.preconditions import files, libraries, plugin, problems, socket_dir, too_few_pods
+from agent.fabrics.preconditions import files, libraries, plugin, problems, socket_dir, too_few_pods
 from tests.fabrics import GOOD, NIC_MAP, PRELOAD, Nested, of_tcpx
 
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.decide.profile import (
+from agent.errors import MissingProgram
+from agent.fabrics.profiles import (
     CHOICES,
     DEEPEP,
     DEEPEP_SCRIPT,
@@ -22,7 +23,6 @@ from agent.decide.profile import (
     parse,
     vendor_scripts,
 )
-from agent.errors import MissingProgram
 from tests.decide.profiles import profile, text
 
 HERE = Choice("here", "it is a test")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent.decide.profile import PROFILES
+from agent.fabrics.profiles import PROFILES
 from agent.launch import Launch
 from agent.lifecycle.serve import Role, guarded
 from agent.machine.api import (

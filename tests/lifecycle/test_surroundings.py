@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from agent.decide.profile import DEEPEP_SCRIPT, GIB, GIB_SCRIPT, TCPX
+from agent.fabrics.profiles import DEEPEP_SCRIPT, GIB, GIB_SCRIPT, TCPX
 from agent.paths import BASHRC, EXPORT_INIT_ENV, LIBRARY_PATHS, PROFILE_SCRIPT
 from tests.decide.profiles import profile
 from tests.fake.pod import DIR, FakePod

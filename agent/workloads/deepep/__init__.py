@@ -13,10 +13,10 @@ from typing import Any
 
 from agent.decide.ending import JobEnd, from_error
 from agent.decide.mpirun import Mpi, reported_end
-from agent.decide.preconditions import too_few_pods
 from agent.decide.ranks import RanksVerdict, as_json, ranks_verdict
 from agent.decide.words import lines
 from agent.errors import AgentError, Exit, SettingsError
+from agent.fabrics.preconditions import too_few_pods
 from agent.launch import Launch
 from agent.paths import DEEPEP_DIR, shipped
 from agent.workloads.base import Findings, Judgement, Kind, Outcome, Plain, RunContext

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from agent.decide import profile as profiles
 from agent.decide.inventory import NCCL, Inventory
+from agent.fabrics import profiles
 
 GIB, DEEPEP, TCPX = "a4-gib", "a4-deepep", "a3-tcpx"
 
