@@ -7,26 +7,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agent.errors import MissingProgram
+from agent.fabrics import FABRICS
 
 NONE = "none"
 AUTO = "auto"
-GIB = "/usr/local/gib"
-DEEPEP = "/opt/deepep"
-TCPX = "/run/tcpx"
-GIB_SCRIPT = f"{GIB}/scripts/set_nccl_env.sh"
-DEEPEP_SCRIPT = f"{DEEPEP}/unified-env.sh"
-
-# In the order in which they are tried: a directory that is there, and the profile for it. The TCPX socket is a mount
-# that only an A3 pod has; DeepEP's image holds gIB as well.
-MARKS = {TCPX: "a3-tcpx", DEEPEP: "a4-deepep", GIB: "a4-gib"}
-SCRIPTS: Mapping[str, Sequence[str]] = {
-    "a4-gib": (GIB_SCRIPT,),
-    "a4-deepep": (DEEPEP_SCRIPT, GIB_SCRIPT),
-    "a3-tcpx": (),
-}
-"""Run in this order; each comes with the directory of MARKS that it lies in."""
-PROFILES = tuple(SCRIPTS)
+PROFILES = tuple(reversed(FABRICS))
 CHOICES = (AUTO, *PROFILES, NONE)
+MARKS = tuple(fabric.mark for fabric in FABRICS.values())
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -52,12 +39,12 @@ class Choice:
 
 
 def choose(wanted: str, there: Collection[str]) -> Choice:
-    """The profile for a pod in which those directories of MARKS are `there`."""
+    """The profile for a pod in which those marks of FABRICS are `there`."""
     if wanted != AUTO:
         return Choice(wanted, f"A4_PROFILE={wanted}", asked=True)
-    for mark, name in MARKS.items():
-        if mark in there:
-            return Choice(name, f"{mark} is in this pod")
+    for fabric in FABRICS.values():
+        if fabric.mark in there:
+            return Choice(fabric.name, f"{fabric.mark} is in this pod")
     return Choice(NONE, f"none of {', '.join(MARKS)} is in this pod")
 
 
@@ -92,7 +79,7 @@ def vendor_scripts(choice: Choice, init_script: str, there: Collection[str]) -> 
     if choice.name == NONE and choice.asked:
         return [], [f"A4_PROFILE={NONE}: no vendor's script is run"]
     run, notes = [], []
-    for path in SCRIPTS.get(choice.name, ()):
+    for path in FABRICS[choice.name].scripts if choice.name in FABRICS else ():
         home = next(mark for mark in MARKS if path.startswith(f"{mark}/"))
         if path in there:
             run.append(path)

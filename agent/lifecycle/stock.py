@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from agent.decide.inventory import fabric_variables, flat
-from agent.fabrics import preconditions
+from agent.fabrics import needs, problems
 from agent.fabrics.profiles import NONE
 from agent.lifecycle.pod import Pod
 from agent.machine.api import Search
@@ -18,20 +18,21 @@ def gather(pod: Pod, done: Callable[[Mapping[str, Any], Mapping[str, str]], None
 
     def have(found: Mapping[str, Any]) -> None:
         whole = {**found, "environ": fabric_variables(environ), "profile": profile}
-        problems = preconditions.problems(profile, whole, pod.settings.nnodes)
-        told = {**flat(whole), **({"profile_problems": "\n".join(problems)} if problems else {})}
-        done({**whole, "profile_problems": problems}, pod.log.masker.value(told))
+        found_wrong = problems(profile, whole, pod.settings.nnodes)
+        told = {**flat(whole), **({"profile_problems": "\n".join(found_wrong)} if found_wrong else {})}
+        done({**whole, "profile_problems": found_wrong}, pod.log.masker.value(told))
 
     pod.machine.gather_inventory(_search(pod, environ, profile), pod.log.info, have)
 
 
 def _search(pod: Pod, environ: Mapping[str, str], profile: str) -> Search:
+    wanted = needs(profile, environ)
     return Search(
         path=pod.search_path(),
         environ=environ,
         python=pod.settings.python,
         fabric=profile != NONE,
-        libraries=preconditions.libraries(profile, environ),
-        files=preconditions.files(profile, environ),
-        socket_dir="" if pod.alone else preconditions.socket_dir(profile, environ),
+        libraries=wanted.libraries,
+        files=wanted.files,
+        socket_dir="" if pod.alone else wanted.socket_dir,
     )

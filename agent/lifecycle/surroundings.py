@@ -12,7 +12,8 @@ from agent.decide.environment import Environment, Layer, added, effect, of_pod, 
 from agent.decide.masking import hidden, secret_values
 from agent.decide.ssh_files import with_block
 from agent.errors import SystemFault
-from agent.fabrics.profiles import MARKS, NONE, SCRIPTS, Choice, Profile, choose, parse, vendor_scripts
+from agent.fabrics import FABRICS
+from agent.fabrics.profiles import MARKS, NONE, Choice, Profile, choose, parse, vendor_scripts
 from agent.lifecycle.tools import MOST_WORDS, Ended, Tool, check, start_tool, too_late
 from agent.paths import BASHRC, EXPORT_INIT_ENV, LIBRARY_PATHS, PROFILE_SCRIPT, shipped
 
@@ -135,7 +136,7 @@ class Surroundings:
 
     def _scripts(self) -> list[Callable[[], None]]:
         init = self._pod.job.environ.get("NCCL_INIT_SCRIPT", "")
-        known = {*MARKS, *(path for paths in SCRIPTS.values() for path in paths), *([init] if init else [])}
+        known = {*MARKS, *(path for fabric in FABRICS.values() for path in fabric.scripts), *([init] if init else [])}
         there = [path for path in known if self._machine.exists(path)]
         paths, notes = vendor_scripts(self._choice, init, there)
         self._words += notes or ([] if paths else ["no vendor's script to run"])

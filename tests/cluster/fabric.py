@@ -7,7 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from agent.fabrics.profiles import DEEPEP_SCRIPT, GIB, GIB_SCRIPT
+from agent.fabrics.a4_deepep import SCRIPT as DEEPEP_SCRIPT
+from agent.fabrics.a4_gib import MARK as GIB
+from agent.fabrics.a4_gib import SCRIPT as GIB_SCRIPT
 
 PROGRAMS = Path(__file__).with_name("programs")
 GIB_TEXT = b"""\

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import pytest
 import yaml
 
-from agent.fabrics.profiles import TCPX
+from agent.fabrics.a3_tcpx import MARK as TCPX
 from agent.local.podenv import SECRET_FILE, Job, contract
 from agent.local.running import Running
 from agent.local.spec import ClusterSpec

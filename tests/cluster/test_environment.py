@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.fabrics.profiles import GIB, GIB_SCRIPT, TCPX
+from agent.fabrics.a3_tcpx import MARK as TCPX
+from agent.fabrics.a4_gib import MARK as GIB
+from agent.fabrics.a4_gib import SCRIPT as GIB_SCRIPT
 from tests.cluster.conftest import RUN_DIR, Start, Trial, all_codes
 from tests.cluster.fabric import deepep_files, dump_program, gib_files, library_of_bash
 from tests.cluster.test_own_programs import with_mpi

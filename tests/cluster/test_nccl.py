@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agent.fabrics.profiles import GIB_SCRIPT
+from agent.fabrics.a4_gib import SCRIPT as GIB_SCRIPT
 from tests.cluster.conftest import RUN_DIR, Start, Trial, all_codes
 from tests.cluster.test_own_programs import with_mpi
 from tests.cluster.work import agent, result, sleeping

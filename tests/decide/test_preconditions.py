@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from agent.fabrics.preconditions import files, libraries, plugin, problems, socket_dir, too_few_pods
+from agent.fabrics import needs, problems
+from agent.fabrics.fabric import plugin
+from agent.workloads.deepep import too_few_pods
 from tests.fabrics import GOOD, NIC_MAP, PRELOAD, Nested, of_tcpx
 
 
@@ -168,9 +170,8 @@ def check(profile: str, spoil: Callable[[Nested], None], words: list[str]) -> No
 
 
 def test_deepep_is_about_what_goes_between_pods() -> None:
-    assert too_few_pods("deepep", 1) == "deepep measures what goes between pods: it needs 2 or more, and this run has 1"
-    assert not too_few_pods("deepep", 2)
-    assert not too_few_pods("nccl", 1)
+    assert too_few_pods(1) == "deepep measures what goes between pods: it needs 2 or more, and this run has 1"
+    assert not too_few_pods(2)
 
 
 @pytest.mark.parametrize(
@@ -184,16 +185,16 @@ def test_deepep_is_about_what_goes_between_pods() -> None:
 )
 def test_the_plugin_that_nccl_loads(wanted: str, name: str) -> None:
     assert plugin({"NCCL_NET_PLUGIN": wanted}) == name
-    assert libraries("a4-gib", {"NCCL_NET_PLUGIN": wanted}) == ["libnccl.so.2", name]
+    assert needs("a4-gib", {"NCCL_NET_PLUGIN": wanted}).libraries == ["libnccl.so.2", name]
 
 
 def test_what_to_look_for() -> None:
     preloaded = {"LD_PRELOAD": f"/lib/libjemalloc.so.2:{PRELOAD}"}
-    assert libraries("a4-deepep", preloaded) == ["libnccl.so.2", "libnccl-net.so", PRELOAD]
-    assert libraries("none", preloaded) == ["libnccl.so.2", "libnccl-net.so"]
-    assert files("a4-gib", {"NCCL_TUNER_CONFIG_PATH": "/t"}) == ["/usr/local/gib/lib64/libnccl-net.so", "/t"]
-    assert files("a4-gib", {"NCCL_PLUGIN_PATH": "/gib"}) == ["/gib/libnccl-net.so"]
-    assert files("a3-tcpx", {}) == []
-    assert socket_dir("a3-tcpx", {}) == "/run/tcpx"
-    assert socket_dir("a3-tcpx", {"NCCL_GPUDIRECTTCPX_UNIX_CLIENT_PREFIX": "/tmp"}) == "/tmp"
-    assert socket_dir("a4-gib", {}) == ""
+    assert needs("a4-deepep", preloaded).libraries == ["libnccl.so.2", "libnccl-net.so", PRELOAD]
+    assert needs("none", preloaded).libraries == ["libnccl.so.2", "libnccl-net.so"]
+    assert needs("a4-gib", {"NCCL_TUNER_CONFIG_PATH": "/t"}).files == ["/usr/local/gib/lib64/libnccl-net.so", "/t"]
+    assert needs("a4-gib", {"NCCL_PLUGIN_PATH": "/gib"}).files == ["/gib/libnccl-net.so"]
+    assert needs("a3-tcpx", {}).files == ()
+    assert needs("a3-tcpx", {}).socket_dir == "/run/tcpx"
+    assert needs("a3-tcpx", {"NCCL_GPUDIRECTTCPX_UNIX_CLIENT_PREFIX": "/tmp"}).socket_dir == "/tmp"
+    assert needs("a4-gib", {}).socket_dir == ""

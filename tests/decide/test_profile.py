@@ -9,22 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.errors import MissingProgram
-from agent.fabrics.profiles import (
-    CHOICES,
-    DEEPEP,
-    DEEPEP_SCRIPT,
-    GIB,
-    GIB_SCRIPT,
-    MARKS,
-    PROFILES,
-    TCPX,
-    Choice,
-    choose,
-    parse,
-    vendor_scripts,
-)
+from agent.fabrics import FABRICS
+from agent.fabrics.a3_tcpx import MARK as TCPX
+from agent.fabrics.a4_deepep import MARK as DEEPEP
+from agent.fabrics.a4_deepep import SCRIPT as DEEPEP_SCRIPT
+from agent.fabrics.a4_gib import MARK as GIB
+from agent.fabrics.a4_gib import SCRIPT as GIB_SCRIPT
+from agent.fabrics.profiles import CHOICES, PROFILES, Choice, choose, parse, vendor_scripts
 from tests.decide.profiles import profile, text
 
+MARKS = {fabric.mark: name for name, fabric in FABRICS.items()}
 HERE = Choice("here", "it is a test")
 
 

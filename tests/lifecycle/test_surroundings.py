@@ -9,7 +9,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from agent.fabrics.profiles import DEEPEP_SCRIPT, GIB, GIB_SCRIPT, TCPX
+from agent.fabrics.a3_tcpx import MARK as TCPX
+from agent.fabrics.a4_deepep import SCRIPT as DEEPEP_SCRIPT
+from agent.fabrics.a4_gib import MARK as GIB
+from agent.fabrics.a4_gib import SCRIPT as GIB_SCRIPT
 from agent.paths import BASHRC, EXPORT_INIT_ENV, LIBRARY_PATHS, PROFILE_SCRIPT
 from tests.decide.profiles import profile
 from tests.fake.pod import DIR, FakePod

@@ -16,7 +16,6 @@ from agent.decide.mpirun import Mpi, reported_end
 from agent.decide.ranks import RanksVerdict, as_json, ranks_verdict
 from agent.decide.words import lines
 from agent.errors import AgentError, Exit, SettingsError
-from agent.fabrics.preconditions import too_few_pods
 from agent.launch import Launch
 from agent.paths import DEEPEP_DIR, shipped
 from agent.workloads.base import Findings, Judgement, Kind, Outcome, Plain, RunContext
@@ -28,6 +27,7 @@ from agent.workloads.rank_record import at_most
 LOG = "deepep-test.log"
 GPUS = 8
 """The test asserts it."""
+LEAST_PODS = 2
 PORT = 29500
 PRESSURE = "--pressure-test-mode"
 
@@ -94,11 +94,18 @@ class DeepEp(Plain):
 def _asked(context: RunContext) -> tuple[Limits, list[str]]:
     """Limits of the run, and arguments of the test. Raises SettingsError for pods that the test cannot do with, and
     UsageError."""
-    if few := too_few_pods("deepep", len(context.plan.peers)):
+    if few := too_few_pods(len(context.plan.peers)):
         raise SettingsError([few], "NVLink inside a pod is tested by tests/test_intranode.py of DeepEP")
     if context.plan.slots != GPUS:
         raise SettingsError([f"deepep needs {GPUS} GPUs in every pod; GPUS_PER_NODE is {context.plan.slots}"])
     return own_options(context.args)
+
+
+def too_few_pods(pods: int) -> str:
+    """Why the test cannot run on so few pods; empty when it can."""
+    if pods >= LEAST_PODS:
+        return ""
+    return f"deepep measures what goes between pods: it needs {LEAST_PODS} or more, and this run has {pods}"
 
 
 def _layout(context: RunContext) -> Layout:

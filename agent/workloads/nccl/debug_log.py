@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agent.decide.subset import ranges
+from agent.fabrics import FABRICS
 
-NETWORKS = {"a4-gib": "gIB", "a4-deepep": "gIB", "a3-tcpx": "GPUDirectTCPX"}
-"""Profile → how the name of its network begins; a version may follow."""
 MOST_WARNINGS = 20
 
 USING = re.compile(r"NCCL INFO Using network (.+?)\s*$", re.MULTILINE)
@@ -92,7 +91,8 @@ def version(texts: Iterable[str]) -> str:
 
 
 def is_expected(profile: str, network: str) -> bool:
-    return network.lower().startswith(NETWORKS.get(profile, "").lower())
+    fabric = FABRICS.get(profile)
+    return fabric is None or network.lower().startswith(fabric.network.lower())
 
 
 def wrong_networks(profile: str, of_pods: Mapping[int, Transport], test: str) -> list[str]:
@@ -103,7 +103,7 @@ def wrong_networks(profile: str, of_pods: Mapping[int, Transport], test: str) ->
             if not is_expected(profile, network):
                 odd.setdefault(network, []).append(index)
     return [
-        f"profile {profile} expects NCCL's network {NETWORKS[profile]}, but {test} went over {network} on pods "
+        f"profile {profile} expects NCCL's network {FABRICS[profile].network}, but {test} went over {network} on pods "
         f"{ranges(sorted(pods))}"
         for network, pods in odd.items()
     ]

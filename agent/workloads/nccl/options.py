@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from agent.errors import UsageError
+from agent.fabrics import FABRICS
 
 TESTS = (
     "all_reduce",
@@ -56,10 +57,10 @@ LONG = {
     "per_iter_skip": "K",
 }
 """Options of nccl-tests 2.19: long → short. All of them take a value."""
+DEFAULT_TESTS = ("all_reduce", "all_gather")
 SIZES = {"b": "2M", "e": "16G", "f": "2"}
 # One timed iteration, as in the old guides' `-n 1 -w 10`, measures nothing: nobody can tell it from an outlier.
 COUNTS = {"g": "1", "n": "20", "w": "5"}
-TCPX = "a3-tcpx"
 HINT = f"own options: {', '.join(f'--{name}' for name in OWN)}; all others go to nccl-tests: -b, -e, -f, -n, -w, …"
 
 
@@ -94,13 +95,14 @@ def parse_options(words: Sequence[str], profile: str = "") -> Options:
         passed += raw
         if name:
             values[name] = value
-    sizes = {**SIZES, "b": "1M", "e": "512M"} if profile == TCPX else SIZES
-    defaults = {name: value for name, value in {**sizes, **COUNTS}.items() if name not in values}
+    fabric = FABRICS.get(profile)
+    usual = {**SIZES, **COUNTS, **(fabric.nccl_options if fabric else {})}
+    defaults = {name: value for name, value in usual.items() if name not in values}
     if "i" in values:
         defaults.pop("f", None)  # a step and a factor exclude each other
     all_values = {**defaults, **values}
     return Options(
-        tests=_tests(own.get("tests"), profile),
+        tests=_tests(own["tests"]) if "tests" in own else tuple((fabric and fabric.nccl_tests) or DEFAULT_TESTS),
         arguments=(*(word for name, value in defaults.items() for word in (f"-{name}", value)), *passed),
         repeat=_whole("--repeat", own.get("repeat", "1"), 1, 100),
         min_percent=_amount("--min-percent", own.get("min-percent", "90")),
@@ -149,9 +151,7 @@ def _option(word: str) -> tuple[str, str, bool]:
     return ("h" if short == "h" else ""), "", False
 
 
-def _tests(text: str | None, profile: str) -> tuple[str, ...]:
-    if text is None:
-        return ("all_gather",) if profile == TCPX else ("all_reduce", "all_gather")
+def _tests(text: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(name.strip().removesuffix("_perf") for name in text.split(",")))
     unknown = [name for name in names if name not in TESTS]
     if unknown:

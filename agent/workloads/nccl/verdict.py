@@ -10,6 +10,7 @@ from agent.decide.ending import JobEnd
 from agent.decide.mpirun import reported_end
 from agent.decide.ranks import FOLLOWED, as_json, ranks_verdict
 from agent.errors import AgentError, Exit
+from agent.fabrics import FABRICS
 from agent.paths import shipped
 from agent.workloads.base import Findings, Judgement, Outcome, RunContext
 from agent.workloads.connectivity import LOG as CONNECTIVITY_LOG
@@ -17,7 +18,7 @@ from agent.workloads.connectivity import Connectivity
 from agent.workloads.mpi import end_of_ranks, usable_mpi
 from agent.workloads.nccl import baselines, debug_log
 from agent.workloads.nccl.baselines import Baseline, Gate
-from agent.workloads.nccl.debug_log import NETWORKS, Transport
+from agent.workloads.nccl.debug_log import Transport
 from agent.workloads.nccl.measured import (
     Measurement,
     StepEnd,
@@ -71,7 +72,7 @@ class Ended:
 
     def _wrong_networks(self) -> list[str]:
         profile = self.context.profile
-        if profile not in NETWORKS:
+        if profile not in FABRICS:
             return []
         return [
             sentence
@@ -89,7 +90,7 @@ class Ended:
         known = any(one.networks for one in self._transports())
         if self.wrong_networks:
             why_not = "the network is not that of the profile"
-        elif self.context.profile in NETWORKS and not known:
+        elif self.context.profile in FABRICS and not known:
             why_not = "no log of NCCL says which network was used"
         options = self.options
         sound = self._tests([one for one in self.measurements if one.complete and not one.wrong])
