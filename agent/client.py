@@ -11,13 +11,13 @@ answers (docs/control-channel.md). A client that goes away ends nothing: a run g
 
 from __future__ import annotations
 
-import base64
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
+from agent import wire
 from agent.connection import ANSWER_SECONDS, Answer, Connection, content
 from agent.decide.ending import JobEnd
 from agent.decide.runspec import RunSpec
@@ -50,14 +50,7 @@ class RunInfo:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RunInfo:
-        return cls(
-            id=data["run"],
-            pods=tuple(data["pods"]),
-            lead=data["lead"],
-            outputs=tuple(data["outputs"]),
-            names={int(index): name for index, name in data["names"].items()},
-            over=bool(data.get("over", False)),
-        )
+        return wire.from_json(cls, {"id": data["run"], **data})
 
 
 @dataclass(frozen=True)
@@ -75,8 +68,7 @@ class Output:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Output:
-        frames = tuple((stream, base64.b64decode(text)) for stream, text in data["frames"])
-        return cls(frames, data["next"], data["skipped"], bool(data["over"]))
+        return wire.from_json(cls, data)
 
 
 @dataclass(frozen=True)
@@ -95,13 +87,7 @@ class RunEnd:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RunEnd:
-        return cls(
-            end=JobEnd.from_json(data["end"]),
-            text=data["text"],
-            codes={int(index): code for index, code in data["codes"].items()},
-            lost={int(index): why for index, why in data["lost"].items()},
-            results=data["results"],
-        )
+        return wire.from_json(cls, data)
 
 
 class Client:

@@ -40,3 +40,15 @@ class Launch:
 
 def _times(names: Sequence[str]) -> str:
     return f"# {len(names)} times: {names[0]} to {names[-1]}\n" if len(names) > 1 else ""
+
+
+@dataclass(frozen=True)
+class Started:
+    """What was started, for result.json."""
+
+    argv: tuple[str, ...]
+    cwd: str
+    environment: Mapping[str, str]
+    """the whole, secrets masked"""
+    added: tuple[str, ...]
+    """names that a4-agent set"""

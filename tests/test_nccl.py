@@ -232,7 +232,7 @@ def test_a_good_run() -> None:
     assert found.end == JobEnd(0, "nccl is good: all_reduce, all_gather on 6 ranks of 3 pods", origin="workload")
     assert found.findings.reasons == []
     assert found.findings.gate and found.findings.gate["status"] == "not judged"
-    assert [sweep["collective"] for sweep in found.findings.sweeps] == list(TESTS)
+    assert [sweep.collective for sweep in found.findings.sweeps] == list(TESTS)
     assert "network: gIB" in found.text and "NCCL on pod 1: said on gIB (2 times)" in found.text
     assert found.log_name == "nccl-test-results.txt" and list(found.files) == ["connectivity-test.log"]
 

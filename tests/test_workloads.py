@@ -508,7 +508,7 @@ def test_what_deepep_leaves() -> None:
     findings = judgement.findings
     assert findings.versions == {"Open MPI": "4.1.4", "DeepEP": "1.2.1"}
     assert findings.gate is not None and findings.gate["status"] == "not judged"
-    assert [row[:3] for row in findings.tables[0]["rows"]] == [[2, 32, 75.0], [0, 32, 75.0], [1, 32, 75.0]]
+    assert [row[:3] for row in findings.tables[0].rows] == [(2, 32, 75.0), (0, 32, 75.0), (1, 32, 75.0)]
     assert "speed not judged: there is no telling which GPUs these are" in judgement.text
     assert "  75.00 / 245.00" in judgement.text
     bad = judged(deepep(), Outcome(0, ranks=THREE, notes=noted(pod1={"output": CASE * 31})))

@@ -9,12 +9,12 @@ import sys
 from collections.abc import Sequence
 
 from agent.commands.pod import run_dir
+from agent.decide.result import Result
 from agent.errors import DirectoryUnusable, MissingProgram, UsageError
 from agent.machine import files
 from agent.output import STDOUT, say, write_all
 from agent.paths import RunDir
 from agent.report.reading import NotAResult, read_result
-from agent.report.result import Result
 
 DESCRIPTION = """\
 Makes a page of the results of runs: one HTML file that needs no network, to look at, keep and send.

@@ -78,13 +78,13 @@ CHECKS = (
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing in which pods differ."""
+    """One thing in which pods differ where they should not."""
 
     what: str
     usual: str
-    """What most pods have."""
+    """what most pods have"""
     odd: Mapping[str, Sequence[int]]
-    """Other value → completion indices of the pods that have it."""
+    """value → completion indices of the pods that have it"""
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from signal import Signals
 from typing import Any, Literal
 
+from agent import wire
 from agent.errors import AgentError, Exit
 
 Origin = Literal["agent", "workload"]
@@ -33,11 +34,13 @@ class JobEnd:
         object.__setattr__(self, "code", int(self.code))  # an Exit would print its name on Python 3.10
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        found: dict[str, Any] = wire.to_json(self)
+        return found
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> JobEnd:
-        return cls(**{name: data[name] for name in cls.__dataclass_fields__ if name in data})
+        """Inverse of `to_json`; raises ValueError for anything else."""
+        return wire.from_json(cls, data)
 
     def __str__(self) -> str:
         where = f" ({self.where})" if self.where else ""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
+
+from agent import wire
 
 SOURCES = ("A4_LOCATION", "physical_host_topology", "physical_host")
 """Where a place can come from, the one that is believed most first."""
@@ -30,14 +32,10 @@ class Facts:
     warnings: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        found: dict[str, Any] = wire.to_json(self)
+        return found
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Facts:
-        """Inverse of `to_json`; raises KeyError, TypeError or ValueError for anything else."""
-        known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
-        if not isinstance(data["places"], Mapping):
-            raise TypeError(f"places are no object: {data['places']!r}")
-        known["places"] = {source: tuple(place) for source, place in data["places"].items()}
-        known["warnings"] = tuple(data["warnings"])
-        return cls(**known)
+        """Inverse of `to_json`; raises ValueError for anything else."""
+        return wire.from_json(cls, data)

@@ -1,109 +1,247 @@
-"""result.json: one schema for all workloads (docs/result.schema.json says what each field is)."""
+"""result.json, as values: what every run leaves, whatever its workload. Writers and readers use these types.
+
+docs/result.schema.json is made of them (scripts/result_schema.py), with the texts under the fields as its descriptions.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from agent import __version__
-from agent.decide.differences import Differences
+from agent.decide.differences import Difference
 from agent.decide.ending import JobEnd
-from agent.decide.findings import Findings
-from agent.decide.plan import Plan, PlannedPeer
-from agent.decide.runspec import RunSpec
 from agent.errors import Exit
+from agent.launch import Started
 
-RESULT_VERSION = 2
+VERSION = 2
+Count = Annotated[int, ("minimum", 0)]
+Cell = str | float | bool | None
 
 
 @dataclass(frozen=True)
-class PodResult:
+class Verdict:
+    """How a run ended."""
+
+    status: Literal["passed", "failed", "ended"]
+    """passed: code 0; ended: somebody ended the run (130, 143); failed: all else"""
+    code: Annotated[int, ("minimum", 0), ("maximum", 255)]
+    """exit code, docs/exit-codes.md"""
+    what: str
+    """one sentence"""
+    where: str
+    """the pod that it is about, in words; empty: none"""
+    why: str
+    """details and what to do, any number of lines"""
+    origin: Literal["agent", "workload"]
+    """whose code it is"""
+    reasons: tuple[str, ...]
+    """every finding that counts against the run, one sentence each"""
+
+
+@dataclass(frozen=True)
+class Order:
+    """Where the order of the pods came from."""
+
+    source: str
+    """where the places came from; empty: none known, order of the indices"""
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Pod:
     """One pod's share in a run."""
 
-    status: int | None = None
-    """Exit status of its process, negative for a signal; None: it had none or has not said."""
-    lost: str = ""
-    phases: Mapping[str, float] = field(default_factory=dict)
-    """When it reached each phase, in seconds since 1970."""
-    inventory: Mapping[str, str] = field(default_factory=dict)
+    index: Count
+    """completion index"""
+    name: str
+    node: str
+    address: str
+    place: Annotated[tuple[str, ...], ("maxItems", 4)]
+    """coarsest first: cluster, block, sub-block, host; fewer parts are fine"""
+    status: int | None
+    """exit status of the pod's process, negative for a signal; null: it had none or has not said"""
+    lost: str
+    """why the coordinator does not hear it any more; empty: it does"""
+    phases: Mapping[str, float]
+    """when the pod reached each phase: agent-started, sshd-listening, facts-ready, coordinator-connected, peers-ready,
+    plan-ready, process-started, process-ended and, for programs of a4-agent, ranks-ready (all ranks have found each
+    other)"""
+    inventory: Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class RunResult:
-    """All that is known of a run that is over."""
+class Limits:
+    """The limits that the run had."""
 
+    timeout: float
+    """wall limit in seconds; 0: none"""
+    stall: float
+    """limit of silence in seconds; 0: none"""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table."""
+
+    name: str
+    unit: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """One of the `tables`."""
+
+    name: Annotated[str, ("pattern", "^[a-z0-9-]+$")]
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One placement of one size."""
+
+    time: float
+    """µs per operation"""
+    algbw: float
+    busbw: float
+    wrong: int | None
+    """wrong elements; null: not checked"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One size of a sweep."""
+
+    size: Count
+    """bytes"""
+    count: Count
+    out_of_place: Measured | None
+    """null: this placement was not measured"""
+    in_place: Measured | None
+    """null: this placement was not measured"""
+
+    @property
+    def wrong(self) -> int:
+        """Wrong elements of both placements."""
+        return sum(one.wrong or 0 for one in (self.out_of_place, self.in_place) if one)
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The baseline of one size."""
+
+    size: int
+    busbw: float
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """What a sweep was compared with."""
+
+    name: str
+    source: str
+    rows: tuple[Expected, ...]
+
+    @property
+    def busbw(self) -> Mapping[int, float]:
+        """Size in bytes → GB/s."""
+        return {row.size: row.busbw for row in self.rows}
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Bandwidth of one collective over message size, as nccl-tests measures it."""
+
+    collective: str
+    """as nccl-tests names it: all_reduce, all_gather, …"""
+    ranks: Count
+    backend: str
+    """nccl or gloo"""
+    type: str
+    redop: str
+    root: int
+    iterations: int | None
+    warmup: int | None
+    rows: tuple[Row, ...]
+    average_busbw: float | None
+    """mean over all sizes and both placements, as nccl-tests prints it"""
+    out_of_bounds: int | None
+    baseline: Baseline | None
+
+
+@dataclass(frozen=True)
+class FabricProfile:
+    """The fabric profile that was used."""
+
+    name: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Gate:
+    """How the speed was judged; each workload adds what it compared."""
+
+    status: Literal["passed", "failed", "not judged"]
+    reason: str
+
+
+@dataclass(frozen=True)
+class Result:
+    """One run of one workload. Times are seconds since 1970 by the clock of the pod that they are about. Bandwidths are
+    in GB/s, 1 GB = 1e9 bytes. Unknown names may be added within a version; a name that is here keeps its meaning."""
+
+    version: Annotated[int, ("const", VERSION)]
+    agent: str
+    """version of a4-agent"""
     job: str
+    """JOB_IDENTIFIER; may be empty"""
     epoch: str
+    """one attempt of the job"""
     run: str
-    spec: RunSpec
+    """id of the run"""
+    workload: str
+    args: tuple[str, ...]
+    """arguments of the workload, as typed after --"""
+    by: str
+    """who asked for the run, in words"""
     since: float
     until: float
-    end: JobEnd
-    plan: Plan
-    """Of the pods that took part."""
-    pods: Mapping[int, PodResult]
-    """By completion index."""
-    differences: Differences
-    launch: Mapping[str, Any] | None
-    """What was started on the lead."""
-    findings: Findings
-
-    def to_json(self) -> dict[str, Any]:
-        """The content of result.json."""
-        limits = {"timeout": self.spec.timeout or 0.0, "stall": self.spec.stall or 0.0}
-        return {
-            "version": RESULT_VERSION,
-            "agent": __version__,
-            "job": self.job,
-            "epoch": self.epoch,
-            "run": self.run,
-            "workload": self.spec.workload,
-            "args": list(self.spec.args),
-            "by": self.spec.by,
-            "since": self.since,
-            "until": self.until,
-            "verdict": verdict(self.end, self.findings.reasons),
-            "slots": self.plan.slots,
-            "order": {"source": self.plan.source, "warnings": list(self.plan.warnings)},
-            "pods": [self._pod(peer) for peer in self.plan.peers],
-            "differences": [
-                {"what": one.what, "usual": one.usual, "odd": {value: list(pods) for value, pods in one.odd.items()}}
-                for one in self.differences.found
-            ],
-            "launch": self.launch,
-            "versions": {"a4-agent": __version__, **self.findings.versions},
-            "limits": limits,
-            "tables": list(self.findings.tables),
-            "sweeps": list(self.findings.sweeps),
-            "profile": self.findings.profile,
-            "gate": self.findings.gate,
-            "record": dict(self.findings.record),
-        }
-
-    def _pod(self, peer: PlannedPeer) -> dict[str, Any]:
-        found = self.pods.get(peer.index, PodResult())
-        return {
-            "index": peer.index,
-            "name": peer.name,
-            "node": peer.node,
-            "address": peer.address,
-            "place": list(peer.place),
-            "status": found.status,
-            "lost": found.lost,
-            "phases": {**found.phases, **self.findings.phases},
-            "inventory": dict(found.inventory),
-        }
+    verdict: Verdict
+    slots: Annotated[int, ("minimum", 1)]
+    """GPUs, and so ranks, per pod"""
+    order: Order
+    pods: tuple[Pod, ...]
+    """the pods that took part, in the order of the plan: the position is the node rank"""
+    differences: tuple[Difference, ...]
+    """what differed between pods where it should not"""
+    launch: Started | None
+    """what was started on the lead, the pod with rank 0; null: nothing"""
+    versions: Mapping[str, str]
+    """name → version, of what was really used: a4-agent, python, torch, cuda, nccl, Open MPI, …"""
+    limits: Limits
+    tables: tuple[Table, ...]
+    """what was measured besides the sweeps, for people and programs"""
+    sweeps: tuple[Sweep, ...]
+    """bandwidth over message size, as nccl-tests measures it: one object per collective"""
+    profile: FabricProfile | None
+    """the fabric profile that was used; null: none"""
+    gate: Gate | None
+    """speed judged against a baseline or a floor; null: not asked for"""
+    record: Mapping[str, Any] = field(default_factory=dict)
+    """what the workload's programs said of themselves; differs by workload"""
 
 
-def verdict(end: JobEnd, reasons: Sequence[str]) -> dict[str, Any]:
+def verdict(end: JobEnd, reasons: Sequence[str]) -> Verdict:
     """How a run ended, in the words of result.json."""
     told = end.origin == "agent" and end.code in (Exit.INTERRUPTED, Exit.TERMINATED)
+    status: Literal["passed", "failed", "ended"]
     status = "passed" if end.code == Exit.OK else "ended" if told else "failed"
-    return {"status": status, **end.to_json(), "reasons": list(reasons)}
+    return Verdict(status, end.code, end.what, end.where, end.why, end.origin, tuple(reasons))
 
 
-def table(name: str, title: str, columns: Mapping[str, str], rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
+def table(name: str, title: str, columns: Mapping[str, str], rows: Sequence[Sequence[Cell]]) -> Table:
     """One of the `tables`; `columns`: name → unit, empty for none."""
-    heads = [{"name": column, "unit": unit} for column, unit in columns.items()]
-    return {"name": name, "title": title, "columns": heads, "rows": [list(row) for row in rows]}
+    heads = tuple(Column(column, unit) for column, unit in columns.items())
+    return Table(name, title, heads, tuple(tuple(row) for row in rows))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
+
+from agent import wire
 
 
 @dataclass(frozen=True)
@@ -36,46 +38,20 @@ class RunSpec:
     """Who wants it, in words."""
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        found: dict[str, Any] = wire.to_json(self)
+        return found
 
     @classmethod
     def from_json(cls, data: Any) -> RunSpec:
         """Inverse of `to_json`; fields that are not known are ignored."""
-        if not isinstance(data, Mapping) or not isinstance(data.get("workload"), str):
-            raise ValueError("a run needs a workload")
-        known = {f.name: data[f.name] for f in fields(cls) if f.name in data}
-        for name in ("args", "hosts", "exclude"):
-            known[name] = _texts(name, known.get(name, []))
+        spec = wire.from_json(cls, data)
         for name in ("nodes", "ranks", "per_node"):
-            known[name] = _count(name, known.get(name, 0))
-        for name in ("timeout", "stall"):
-            known[name] = _seconds(name, known.get(name))
-        env = known.get("env", {})
-        if not isinstance(env, Mapping) or not all(isinstance(v, str) for pair in env.items() for v in pair):
-            raise ValueError("env is no object of texts")
-        if not all(isinstance(known.get(name, ""), str) for name in ("cwd", "by")):
-            raise ValueError("cwd and by are texts")
-        texts = [*known["args"], known.get("cwd", "/"), *env, *env.values()]
-        if any("\0" in text for text in texts) or any(not name or "=" in name for name in env):
+            if getattr(spec, name) < 0:
+                raise ValueError(f"{name} is no whole number from 0 on")
+        for name, seconds in (("timeout", spec.timeout), ("stall", spec.stall)):
+            if seconds is not None and not 0 <= seconds < 1e9:
+                raise ValueError(f"{name} is no number of seconds")
+        texts = [*spec.args, spec.cwd, *spec.env, *spec.env.values()]
+        if any("\0" in text for text in texts) or any(not name or "=" in name for name in spec.env):
             raise ValueError("no process can be given a NUL, nor a variable without a name or with '=' in it")
-        return cls(**known)
-
-
-def _texts(name: str, value: Any) -> tuple[str, ...]:
-    if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) for item in value):
-        raise ValueError(f"{name} is no list of texts")
-    return tuple(value)
-
-
-def _count(name: str, value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{name} is no whole number from 0 on")
-    return value
-
-
-def _seconds(name: str, value: Any) -> float | None:
-    if value is None:
-        return None
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < 1e9:
-        raise ValueError(f"{name} is no number of seconds")
-    return float(value)
+        return spec

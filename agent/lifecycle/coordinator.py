@@ -25,6 +25,7 @@ from agent.lifecycle.preparing import Preparations
 from agent.lifecycle.questions import Answer
 from agent.lifecycle.requests import Requests
 from agent.lifecycle.roster import Callbacks, Peer, Roster, roster_of
+from agent.wire import from_json
 from agent.workloads import find_workload
 
 SETTLE_SECONDS = 2.0
@@ -110,7 +111,7 @@ class Coordinator:
                 phases = {str(name): float(when) for name, when in message.get("phases", {}).items()}
                 return partial(self._preparations.inventory, index, found, phases)
             case "done":
-                return partial(self._part_done, index, str(message["run"]), PartEnd.from_json(message["end"]))
+                return partial(self._part_done, index, str(message["run"]), from_json(PartEnd, message["end"]))
             case "evidence":
                 return partial(self._bookings.evidence, str(message["run"]), index, str(message["summary"]))
             case "ask":

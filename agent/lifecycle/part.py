@@ -12,7 +12,7 @@ from agent.decide.masking import MaskedStream, hidden, secret_values
 from agent.decide.ranks import RankEnd, parse_rank
 from agent.decide.tail import Tail
 from agent.errors import AgentError, Exit, SystemFault
-from agent.launch import Launch
+from agent.launch import Launch, Started
 from agent.lifecycle.task import Task
 from agent.machine.api import Spool
 from agent.workloads.base import RunContext, Workload
@@ -38,7 +38,7 @@ PATIENCE_SECONDS = 60.0
 class PartEnd:
     """How one pod's part went; travels to the coordinator as `done`."""
 
-    status: int | None = None
+    status: int | None
     """Exit status of the process, negative for a signal; None: there was none."""
     code: int = 0
     what: str = ""
@@ -52,23 +52,12 @@ class PartEnd:
     began: float | None = None
     ended: float | None = None
     """When the process was started and had ended, in seconds since 1970."""
-    launch: Mapping[str, Any] | None = None
+    launch: Started | None = None
     """What was started; on the lead."""
     notes: Mapping[str, Any] = field(default_factory=dict)
     """What the workload found in this pod's files of the run."""
     ranks: Mapping[int, RankEnd] = field(default_factory=dict)
     stuck: bool = False
-
-    def to_json(self) -> dict[str, Any]:
-        ranks = {str(rank): end.to_json() for rank, end in self.ranks.items()}
-        return {**vars(self), "ranks": ranks}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> PartEnd:
-        """Raises KeyError, TypeError or ValueError for anything else."""
-        known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
-        known["ranks"] = {int(rank): RankEnd.from_json(end) for rank, end in data["ranks"].items()}
-        return cls(**known)
 
 
 class Part:
@@ -214,7 +203,7 @@ class Part:
             return
         for stream in self._streams:
             self._print(stream, self._streams[stream].finish())
-        end = self._part_end(status) if self._has_process else PartEnd()
+        end = self._part_end(status) if self._has_process else PartEnd(None)
         end = replace(end, ranks=self._ranks())
         if self._ending:
             return
@@ -248,19 +237,14 @@ class Part:
     def _torch_error(self) -> str:
         return self._pod.log.masked(self._machine.read(self.context.torch_error) or "")[:MOST_ERROR]
 
-    def _described(self) -> dict[str, Any] | None:
+    def _described(self) -> Started | None:
         """For result.json, secrets masked."""
-        launch = self._launch
+        launch, masked = self._launch, self._pod.log.masker.value
         if launch is None:
             return None
-        found = {
-            "argv": list(launch.argv),
-            "cwd": launch.cwd,
-            "environment": hidden(launch.env),
-            "added": list(launch.added),
-        }
-        masked: dict[str, Any] = self._pod.log.masker.value(found)
-        return masked
+        return Started(
+            tuple(masked(list(launch.argv))), masked(launch.cwd), masked(hidden(launch.env)), tuple(launch.added)
+        )
 
     def _finish(self, end: PartEnd) -> None:
         self.over = True

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from agent import wire
 from agent.decide.evidence import last_words
 from agent.decide.mpirun import mpi_of
 from agent.decide.plan import Plan
@@ -135,7 +135,7 @@ class Parts:
             part.when_more(lambda: self.read({**fields, "offset": piece.next, "wait": False}, answer))
         else:
             over = not going_on and not piece.frames
-            answer({"ok": _as_json(piece, over=over)})
+            answer({"ok": {**wire.to_json(piece), "over": over}})
 
     def _piece(self, run_id: str, offset: int, most: int) -> Piece | None:
         if not run_id or "/" in run_id or run_id.startswith("."):
@@ -143,11 +143,6 @@ class Parts:
         return self._machine.read_spool(
             self._pod.dir.spool(run_id), min(max(0, offset), 1 << 62), max(1, min(most, MOST_READ))
         )
-
-
-def _as_json(piece: Piece, *, over: bool) -> dict[str, Any]:
-    frames = [[stream, base64.b64encode(data).decode()] for stream, data in piece.frames]
-    return {"frames": frames, "next": piece.next, "skipped": piece.skipped, "over": over}
 
 
 def subset_of(pod: Pod, indices: Sequence[int]) -> Plan:

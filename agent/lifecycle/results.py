@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
+from agent import __version__, wire
 from agent.decide.findings import Findings
-from agent.decide.result import PodResult, RunResult
+from agent.decide.plan import PlannedPeer
+from agent.decide.result import VERSION, FabricProfile, Gate, Limits, Order, Result, verdict
+from agent.decide.result import Pod as PodResult
 from agent.fabrics.profiles import NONE
 from agent.lifecycle.part import PartEnd
 from agent.lifecycle.pod import Pod
@@ -31,7 +33,8 @@ def keep_results(pod: Pod, run: Run, judgement: Judgement, summary: Mapping[str,
     """Show the table and store it: in the pod at once, in the results directory as soon as that takes it."""
     if judgement.text:
         pod.archives.print(judgement.text)
-    result = run_result(pod, run, judgement, summary).to_json()
+    result = wire.to_json(run_result(pod, run, judgement, summary))
+    result["gate"] = judgement.findings.gate  # with all that the workload adds to it
     text = json.dumps(pod.log.masker.value(result), indent=1) + "\n"
     path = f"{pod.dir.run(run.run_id)}/result.json"
     pod.attempt(lambda: pod.machine.write(path, text, 0o600))
@@ -60,39 +63,49 @@ def _keep_file(pod: Pod, name: str, text: str) -> None:
         pod.log.warning(f"{name} cannot be written: {error.strerror}")
 
 
-def run_result(pod: Pod, run: Run, judgement: Judgement, summary: Mapping[str, Any]) -> RunResult:
+def run_result(pod: Pod, run: Run, judgement: Judgement, summary: Mapping[str, Any]) -> Result:
     """All that is known of a run that is over."""
-    lead = run.ends.get(run.context.lead, PartEnd())
-    return RunResult(
+    spec, plan, findings = run.context.spec, run.context.plan, judgement.findings
+    return Result(
+        version=VERSION,
+        agent=__version__,
         job=pod.settings.job_identifier,
         epoch=pod.settings.epoch,
         run=run.run_id,
-        spec=run.context.spec,
+        workload=spec.workload,
+        args=spec.args,
+        by=spec.by,
         since=summary["since"],
         until=summary["until"],
-        end=judgement.end,
-        plan=run.context.plan,
-        pods={index: _pod_result(pod, run, index) for index in run.indices},
-        differences=run.preparations.compared(run.context, run.workload),
-        launch=lead.launch,
-        findings=_with_profile(pod, judgement.findings),
+        verdict=verdict(judgement.end, findings.reasons),
+        slots=plan.slots,
+        order=Order(plan.source, plan.warnings),
+        pods=tuple(_pod_result(pod, run, peer, findings) for peer in plan.peers),
+        differences=tuple(run.preparations.compared(run.context, run.workload).found),
+        launch=run.ends.get(run.context.lead, PartEnd(None)).launch,
+        versions={"a4-agent": __version__, **findings.versions},
+        limits=Limits(spec.timeout or 0.0, spec.stall or 0.0),
+        tables=tuple(findings.tables),
+        sweeps=tuple(findings.sweeps),
+        profile=None if pod.profile.name == NONE else FabricProfile(pod.profile.name, pod.profile.why),
+        gate=Gate(findings.gate["status"], findings.gate["reason"]) if findings.gate else None,
+        record=findings.record,
     )
 
 
-def _with_profile(pod: Pod, findings: Findings) -> Findings:
-    if findings.profile is not None or pod.profile.name == NONE:
-        return findings
-    return replace(findings, profile={"name": pod.profile.name, "why": pod.profile.why})
-
-
-def _pod_result(pod: Pod, run: Run, index: int) -> PodResult:
-    end = run.ends.get(index, PartEnd())
-    known = pod.phases if index == 0 else run.preparations.phases.get(index, {})
+def _pod_result(pod: Pod, run: Run, peer: PlannedPeer, findings: Findings) -> PodResult:
+    end = run.ends.get(peer.index, PartEnd(None))
+    known = pod.phases if peer.index == 0 else run.preparations.phases.get(peer.index, {})
     own = {"process-started": end.began, "process-ended": end.ended}
     phases = {name: known[name] for name in STARTUP if name in known}
     return PodResult(
+        index=peer.index,
+        name=peer.name,
+        node=peer.node,
+        address=peer.address,
+        place=peer.place,
         status=end.status,
-        lost=run.lost.get(index, ""),
-        phases={**phases, **{name: when for name, when in own.items() if when is not None}},
-        inventory=run.preparations.inventories.get(index, {}),
+        lost=run.lost.get(peer.index, ""),
+        phases={**phases, **{name: when for name, when in own.items() if when is not None}, **findings.phases},
+        inventory=run.preparations.inventories.get(peer.index, {}),
     )

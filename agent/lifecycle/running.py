@@ -92,7 +92,7 @@ class Run:
 
     def lead_output(self) -> str:
         """The end of what the lead printed."""
-        return self.ends.get(self.context.lead, PartEnd()).output
+        return self.ends.get(self.context.lead, PartEnd(None)).output
 
     def start(self) -> None:
         """Refuses pods that may not run this together, else starts every part; nothing if it was ended before."""
@@ -235,7 +235,7 @@ class Run:
         self._tell_waiting()
 
     def _judgement(self) -> Judgement:
-        lead = self.ends.get(self.context.lead, PartEnd())
+        lead = self.ends.get(self.context.lead, PartEnd(None))
         ranks: dict[int, RankEnd] = {}
         for end in self.ends.values():
             ranks.update(end.ranks)

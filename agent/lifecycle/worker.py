@@ -20,6 +20,7 @@ from agent.lifecycle.pod import Pod
 from agent.lifecycle.questions import Answer, Questions, refusal
 from agent.lifecycle.roster import beat_seconds
 from agent.machine.api import Channel, Timer
+from agent.wire import to_json
 
 REPORT_SECONDS = 30.0
 EARLY_SECONDS = 20.0
@@ -147,8 +148,7 @@ class Worker:
             act(message)
 
     def _plan(self, message: Message) -> None:
-        settings = self._settings
-        self._pod.keep_plan(from_wire(message["plan"], settings.hostname_prefix, settings.domain_name))
+        self._pod.keep_plan(from_wire(message["plan"]))
         self._pod.update_state(formed=self._machine.wall())
         self._pod.phase("formed")
         self._link.say({"type": "planned"})
@@ -178,7 +178,7 @@ class Worker:
             self._part_done(run_id, PartEnd(None, int(error.code), str(error)))
 
     def _part_done(self, run_id: str, end: PartEnd) -> None:
-        self._link.say({"type": "done", "run": run_id, "end": end.to_json()})
+        self._link.say({"type": "done", "run": run_id, "end": to_json(end)})
 
     def _evidence_gathered(self, run_id: str, summary: str) -> None:
         self._link.say({"type": "evidence", "run": run_id, "summary": summary})

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import ipaddress
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
 
+from agent import wire
 from agent.errors import UsageError
 
 BRIDGE_ADDRESS = "198.18.0.1"
@@ -93,24 +92,12 @@ class ClusterSpec:
 
     def to_json(self) -> str:
         """The spec as text, for the supervisor."""
-        return json.dumps(asdict(self), default=_to_plain)
+        return json.dumps(wire.to_json(self))
 
     @classmethod
     def from_json(cls, text: str) -> ClusterSpec:
         """The spec that `to_json` wrote."""
-        data = json.loads(text)
-        for name in ("entrypoint", "arguments", "devices"):
-            data[name] = tuple(data[name])
-        for name in ("missing", "dead"):
-            data[name] = frozenset(data[name])
-        for name in ("pod_env", "pod_secret", "places", "late", "late_names", "pod_metadata"):
-            data[name] = {int(index): value for index, value in data[name].items()}
-        data["mounts"] = tuple(_mount_of(mount) for mount in data["mounts"])
-        data["secret"] = base64.b64decode(data["secret"])
-        for name in ("files", "pod_secret"):
-            data[name] = {key: base64.b64decode(value) for key, value in data[name].items()}
-        data["places"] = {index: tuple(place) for index, place in data["places"].items()}
-        return cls(**data)
+        return wire.from_json(cls, json.loads(text))
 
     def named(self, name: str) -> ClusterSpec:
         """The same cluster under another name."""
@@ -139,19 +126,6 @@ class ClusterSpec:
     def starts(self, index: int) -> bool:
         """Whether the pod's container ever comes by itself."""
         return index not in self.missing and index not in self.dead
-
-
-def _to_plain(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, frozenset):
-        return sorted(value)
-    raise TypeError(f"{type(value).__name__} in a ClusterSpec")
-
-
-def _mount_of(data: dict[str, Any]) -> Mount:
-    files = {name: base64.b64decode(content) for name, content in data.pop("files").items()}
-    return Mount(**data, files=files)
 
 
 def _hex(*words: object) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from agent.decide.result import Result, Table
 from agent.report.grid import Cell, Column, Grid, grid, number
 from agent.report.model import numbers_of
-from agent.report.result import Result, Table
 from agent.report.words import NONE, decimals, median, number_text, ratio_text
 
 Key = tuple[object, ...]
@@ -50,7 +50,7 @@ def _short(title: str, labels: Sequence[str], tables: Sequence[Table], measured:
     columns.append(number(f"median / {labels[0]}"))
     rows: list[list[Cell | str]] = []
     for at in measured:
-        name, unit = tables[0].columns[at]
+        name, unit = tables[0].columns[at].name, tables[0].columns[at].unit
         every = [_numbers(table, at) for table in tables]
         places = decimals(value for values in every for value in values)
         for label, values in zip(labels, every, strict=True):
@@ -74,8 +74,8 @@ def _ratio(values: Sequence[float], first: Sequence[float]) -> Cell:
 
 def _row_by_row(labels: Sequence[str], tables: Sequence[Table], keys: int, measured: Sequence[int]) -> Grid:
     names = tables[0].columns
-    columns = [Column(name, unit) for name, unit in names[:keys]]
-    columns += [number(f"{names[at][0]} {label}", names[at][1]) for at in measured for label in labels]
+    columns = [Column(column.name, column.unit) for column in names[:keys]]
+    columns += [number(f"{names[at].name} {label}", names[at].unit) for at in measured for label in labels]
     rows = [{row[:keys]: row for row in table.rows} for table in tables]
     places = {at: decimals(value for table in tables for value in _numbers(table, at)) for at in measured}
     return grid(

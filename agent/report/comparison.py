@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from agent.decide.result import Result, Sweep
 from agent.report.bandwidth import best, names
 from agent.report.charts import Line
 from agent.report.compared_tables import compared_tables
 from agent.report.grid import Cell, Column, Grid, grid, number
 from agent.report.model import Heading, Pairs, TableView, facts, heading
-from agent.report.result import Result, Sweep
 from agent.report.words import duration_text, median, ratio_text, size_text, speed_text
 
 MOST_NODES = 8
@@ -84,10 +84,10 @@ def settings(result: Result) -> dict[str, str]:
         "pods": str(len(result.pods)),
         "GPUs per pod": str(result.slots),
         "nodes in rank order": _nodes([pod.node for pod in result.pods]),
-        "order from": result.source,
-        "fabric profile": result.profile[0] if result.profile else "",
-        "time limit": duration_text(result.timeout) if result.timeout else "",
-        "limit of silence": duration_text(result.stall) if result.stall else "",
+        "order from": result.order.source,
+        "fabric profile": result.profile.name if result.profile else "",
+        "time limit": duration_text(result.limits.timeout) if result.limits.timeout else "",
+        "limit of silence": duration_text(result.limits.stall) if result.limits.stall else "",
         "command": shlex.join(launch.argv) if launch else "",
         "directory": launch.cwd if launch else "",
     }

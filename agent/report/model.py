@@ -6,10 +6,11 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from agent.decide.result import Result, Table, Verdict
+from agent.launch import Started
 from agent.report.bandwidth import SweepView, overview, sweep_views
 from agent.report.grid import Cell, Column, Grid, grid
 from agent.report.places import differences_grid, order_grid, order_words, pods_grid, shared_inventory
-from agent.report.result import Result, Started, Table, Verdict
 from agent.report.startup import Startup, startup
 from agent.report.words import NONE, count_text, decimals, duration_text, median, moment_text, number_text
 
@@ -91,7 +92,7 @@ def _gate(result: Result) -> tuple[str, str, str] | None:
     """Without its reason where the verdict has told it already."""
     if result.gate is None:
         return None
-    status, reason = result.gate
+    status, reason = result.gate.status, result.gate.reason
     told = reason in _said(result.verdict) or reason in result.verdict.reasons
     return GATES.get(status, "warn"), status, "" if told else reason
 
@@ -112,7 +113,7 @@ def title(result: Result) -> str:
 def facts(result: Result) -> Pairs:
     """What a reader wants to know first, with its name; what is not known is left out."""
     ranks = len(result.pods) * result.slots
-    limits = [(result.timeout, "time"), (result.stall, "silence")]
+    limits = [(result.limits.timeout, "time"), (result.limits.stall, "silence")]
     pairs = [
         ("workload", result.workload),
         ("arguments", shlex.join(result.args)),
@@ -122,7 +123,7 @@ def facts(result: Result) -> Pairs:
         ("began", moment_text(result.since)),
         ("took", duration_text(result.until - result.since)),
         ("asked for by", result.by),
-        ("fabric profile", f"{result.profile[0]} ({result.profile[1]})" if result.profile else ""),
+        ("fabric profile", f"{result.profile.name} ({result.profile.why})" if result.profile else ""),
         ("limits", ", ".join(f"{words} {duration_text(limit)}" for limit, words in limits if limit)),
         ("epoch", result.epoch),
         ("a4-agent", "" if "a4-agent" in result.versions else result.agent),
@@ -134,8 +135,8 @@ def table_grid(table: Table) -> Grid:
     """A table of result.json; numbers flushed right, with least, median and greatest below."""
     numeric = [_is_numeric([row[at] for row in table.rows]) for at in range(len(table.columns))]
     columns = [
-        Column(name, unit, "number" if right else "text")
-        for (name, unit), right in zip(table.columns, numeric, strict=True)
+        Column(column.name, column.unit, "number" if right else "text")
+        for column, right in zip(table.columns, numeric, strict=True)
     ]
     places = [decimals(numbers_of([row[at] for row in table.rows])) for at in range(len(columns))]
     rows = ([_cell(value, places[at]) for at, value in enumerate(row)] for row in table.rows)
@@ -145,7 +146,7 @@ def table_grid(table: Table) -> Grid:
 def _sums(table: Table, numeric: Sequence[bool], places: Sequence[int | None]) -> list[list[Cell | str]]:
     """Lines with the least, median and greatest of each column that was measured. The first is what they are called."""
     columns = [numbers_of([row[at] for row in table.rows]) if numeric[at] else [] for at in range(len(numeric))]
-    measured = [bool(table.columns[at][1]) and bool(columns[at]) for at in range(len(columns))]
+    measured = [bool(table.columns[at].unit) and bool(columns[at]) for at in range(len(columns))]
     if len(table.rows) < FEWEST_SUMMED or not any(measured) or measured[0]:
         return []
     kinds = (("least", min), ("median", median), ("greatest", max))

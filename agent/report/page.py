@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
+from agent.decide.result import Result
 from agent.report import charts, palette
 from agent.report.comparison import comparison_page
 from agent.report.model import run_page
-from agent.report.result import Result
 
 if TYPE_CHECKING:
     from jinja2 import Environment

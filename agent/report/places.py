@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from agent.decide.location import LEVELS
+from agent.decide.result import Pod, Result
 from agent.report.grid import Cell, Column, Grid, Group, cells, code, grid, number
-from agent.report.result import Pod, Result
 from agent.report.words import NONE, count_text, pods_text
 
 MOST_COLUMNS = 6
@@ -42,7 +42,8 @@ def order_words(result: Result) -> list[str]:
         for level, name in enumerate(levels)
     ]
     words = [
-        f"{count_text(len(result.pods), 'pod')} in {', '.join(counts)}; places from {result.source or 'the pods'}."
+        f"{count_text(len(result.pods), 'pod')} in {', '.join(counts)}; places from "
+        f"{result.order.source or 'the pods'}."
     ]
     return words + _crossings(result, levels)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from agent.report.result import Pod, Result
+from agent.decide.result import Pod, Result
 from agent.report.words import duration_text, median
 
 FIRST = "agent-started"

@@ -1,22 +1,11 @@
-"""Bandwidth over message size, as nccl-tests defines it: the `sweeps` of result.json."""
+"""Bandwidth over message size, as nccl-tests defines and prints it; `told` gives what result.json has of it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-
-@dataclass(frozen=True)
-class Measured:
-    """One placement of one size."""
-
-    time: float
-    """µs per operation."""
-    algbw: float
-    """GB/s, 1 GB = 1e9 bytes, as is busbw."""
-    busbw: float
-    wrong: int | None
-    """Wrong elements; None: not checked, or not counted (releases before 2.13 give the largest difference)."""
+from agent.decide import result
+from agent.decide.result import Measured as Measured
 
 
 @dataclass(frozen=True)
@@ -59,53 +48,23 @@ class Sweep:
     """Processes that call themselves rank 0 in this table. A build without MPI makes every process a world of its
     own: then this is more than 1, or there are many sweeps, and `ranks` is 1 (or the GPUs of one process)."""
 
-    def to_json(self) -> dict[str, Any]:
-        """One object of `sweeps` in docs/result.schema.json, without a baseline."""
+    def told(self, baseline: result.Baseline | None = None) -> result.Sweep:
+        """One of the `sweeps` of result.json, beside the baseline of its sizes."""
         first = self.rows[0] if self.rows else Row(0, 0, "", "none", -1, None, None)
-        return {
-            "collective": self.collective,
-            "ranks": self.ranks,
-            "backend": self.backend,
-            "type": first.type,
-            "redop": first.redop,
-            "root": first.root,
-            "iterations": self.iterations,
-            "warmup": self.warmup,
-            "rows": [row_to_json(row) for row in self.rows],
-            "average_busbw": self.average_busbw,
-            "out_of_bounds": self.out_of_bounds,
-            "baseline": None,
-        }
-
-    @staticmethod
-    def from_json(data: dict[str, Any]) -> Sweep:
-        """The sweep of an object that the schema allows; what is not in it, groups and copies, is 1."""
-        kind = (data["type"], data["redop"], data["root"])
-        return Sweep(
-            collective=data["collective"],
-            ranks=data["ranks"],
-            iterations=data["iterations"],
-            warmup=data["warmup"],
-            rows=tuple(row_from_json(row, *kind) for row in data["rows"]),
-            average_busbw=data["average_busbw"],
-            out_of_bounds=data["out_of_bounds"],
-            backend=data["backend"],
+        return result.Sweep(
+            collective=self.collective,
+            ranks=self.ranks,
+            backend=self.backend,
+            type=first.type,
+            redop=first.redop,
+            root=first.root,
+            iterations=self.iterations,
+            warmup=self.warmup,
+            rows=tuple(result.Row(row.size, row.count, row.out_of_place, row.in_place) for row in self.rows),
+            average_busbw=self.average_busbw,
+            out_of_bounds=self.out_of_bounds,
+            baseline=baseline,
         )
-
-
-def row_to_json(row: Row) -> dict[str, Any]:
-    return {
-        "size": row.size,
-        "count": row.count,
-        "out_of_place": vars(row.out_of_place) if row.out_of_place else None,
-        "in_place": vars(row.in_place) if row.in_place else None,
-    }
-
-
-def row_from_json(data: dict[str, Any], type_: str, redop: str, root: int) -> Row:
-    groups = (data["out_of_place"], data["in_place"])
-    out, inside = (Measured(**group) if group else None for group in groups)
-    return Row(data["size"], data["count"], type_, redop, root, out, inside)
 
 
 def busbw_factor(collective: str, ranks: int) -> float:

@@ -9,16 +9,16 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import IO, Any
 
 import jsonschema
 
 from agent.local.running import Running
+from scripts.result_schema import result_schema
 from tests.cluster.conftest import END_SECONDS, RUN_DIR, Start, Trial
 from tests.deadlines import limits_of_env, limits_of_words
 
-SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "result.schema.json").read_text())
+SCHEMA = result_schema(strict=True)
 AGENT = (sys.executable, "-m", "agent")
 SCRIPT = 'exec "$@"\n'
 """The mounted task script: `a4-agent run script -- COMMAND …` runs any command on every pod."""

@@ -141,9 +141,9 @@ def test_the_table_marks_the_rank_that_computes_slowest() -> None:
 
 def test_tables_of_result_json() -> None:
     (one,) = tables(parse_record(text(lines())), NAMES, SLOTS)
-    assert one["name"] == "ddp-ranks"
-    assert [column["name"] for column in one["columns"]][:3] == ["rank", "pod", "device"]
-    assert one["rows"][3] == [3, "job-workload-0-2", "cpu", 797.0, 23.0, 13.0, 1.25, "slowest"]
+    assert one.name == "ddp-ranks"
+    assert [column.name for column in one.columns][:3] == ["rank", "pod", "device"]
+    assert one.rows[3] == (3, "job-workload-0-2", "cpu", 797.0, 23.0, 13.0, 1.25, "slowest")
 
 
 def test_nothing_is_shown_of_nothing() -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent import wire
 from agent.errors import UsageError
 from agent.workloads.deepep.printed import (
     CASES,
@@ -63,7 +64,7 @@ def test_a_good_node() -> None:
     assert found.script.endswith("/test_internode.py") and found.version == "1.2.1+8a07e7e"
     assert found.best["combine"] == Best(75.0, 245.0, "SMs 24, NVL chunk 4, RDMA chunk 12", 950.0)
     assert [found.best[name].rdma for name in OPERATIONS] == [70.5, 81.0, 75.0]
-    assert Node.from_json(found.to_json()) == found
+    assert wire.from_json(Node, wire.to_json(found)) == found
 
 
 def test_old_releases_print_no_times() -> None:
@@ -136,7 +137,7 @@ def test_a_check_that_failed() -> None:
 def test_tables_have_a_row_for_each_pod_in_the_order_of_the_plan() -> None:
     nodes = {0: node(), 2: node(HEAD)}
     (table,) = tables(nodes, [2, 0, 1])
-    assert table["rows"] == [[2, 0, *[None] * 6], [0, 32, 70.5, 231.0, 81.0, 265.1, 75.0, 245.0]]
+    assert table.rows == ((2, 0, *[None] * 6), (0, 32, 70.5, 231.0, 81.0, 265.1, 75.0, 245.0))
     text = text_table(nodes, [2, 0, 1]).splitlines()
     assert text[2].split() == ["0", "32/32", "70.50", "/", "231.00", "81.00", "/", "265.10", "75.00", "/", "245.00"]
     assert tables({}, [0]) == [] and text_table({}, [0]) == ""

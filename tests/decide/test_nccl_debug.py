@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from agent import wire
 from agent.workloads.nccl.debug_log import (
     MOST_WARNINGS,
     Transport,
@@ -62,7 +63,7 @@ TCPX = log(
 def test_what_was_used(texts: list[str], expected: Transport) -> None:
     found = transport(texts)
     assert found == expected
-    assert Transport.from_json(found.to_json()) == found
+    assert wire.from_json(Transport, wire.to_json(found)) == found
 
 
 def test_version() -> None:

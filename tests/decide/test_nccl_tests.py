@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent import wire
 from agent.workloads.nccl_tests import Measured, Row, Sweep, busbw_factor, parse
 from tests.laws import examples
 
@@ -356,7 +357,7 @@ def test_what_is_printed_is_read(written: list[Sweep]) -> None:
 @examples(40)
 @given(sweeps())
 def test_json_and_back(sweep: Sweep) -> None:
-    kept = Sweep.from_json(json.loads(json.dumps(sweep.to_json(), allow_nan=False)))
+    kept = wire.from_json(Sweep, json.loads(json.dumps(wire.to_json(sweep), allow_nan=False)))
     assert kept == sweep
 
 
@@ -373,5 +374,5 @@ PIECES = [
 @given(st.text() | st.lists(st.sampled_from(PIECES) | st.text(max_size=3)).map(" ".join))
 def test_any_text_is_read(text: str) -> None:
     for sweep in parse(text + "\n" + BANNER + HEAD + text):
-        json.dumps(sweep.to_json(), allow_nan=False)
+        json.dumps(wire.to_json(sweep.told()), allow_nan=False)
         assert all(math.isfinite(found.time) for row in sweep.rows for found in row.placements())

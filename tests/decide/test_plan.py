@@ -51,7 +51,7 @@ def test_a_plan_survives_json(plan: Plan) -> None:
 
 @given(plans)
 def test_a_plan_survives_the_wire(plan: Plan) -> None:
-    assert from_wire(to_wire(plan), PREFIX, DOMAIN) == plan
+    assert from_wire(to_wire(plan)) == plan
 
 
 def test_ranks() -> None:
@@ -77,7 +77,7 @@ def test_a_thousand_pods_fit_on_the_wire() -> None:
     wire = to_wire(plan)
     assert len(wire) < 64 * 1024
     assert wire.isascii()
-    assert from_wire(wire, PREFIX, DOMAIN) == plan
+    assert from_wire(wire) == plan
 
 
 def packed(data: bytes) -> str:
@@ -98,7 +98,7 @@ def packed(data: bytes) -> str:
 )
 def test_a_damaged_wire_is_a_value_error(wire: str) -> None:
     with pytest.raises(ValueError):
-        from_wire(wire, PREFIX, DOMAIN)
+        from_wire(wire)
 
 
 def test_another_version_is_refused_by_name() -> None:

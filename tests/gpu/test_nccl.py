@@ -12,11 +12,14 @@ from typing import Any
 import jsonschema
 import pytest
 
+from agent import wire
+from agent.decide import result
 from agent.workloads.nccl_tests import Sweep, parse
+from scripts.result_schema import result_schema
 from tests.cluster.conftest import RUN_DIR, Trial
 from tests.gpu.conftest import RUN_SECONDS, Cluster, agent
 
-SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "result.schema.json").read_text())
+SCHEMA = result_schema(strict=True)
 BUILD = os.environ.get("A4_NCCL_TESTS_DIR", "")
 LIBRARIES = os.environ.get("LD_LIBRARY_PATH", "")
 KEPT = os.environ.get("A4_TEST_KEEP_RESULTS", "")
@@ -50,10 +53,10 @@ def program(name: str) -> str:
     return next(str(path) for path in (Path(BUILD) / name, Path(BUILD) / "build" / name) if path.exists())
 
 
-def busbw(sweeps: Sequence[Sweep], size: int) -> float:
+def busbw(sweeps: Sequence[Sweep | result.Sweep], size: int) -> float:
     """The median of all runs, out of place."""
     rows = [row for sweep in sweeps for row in sweep.rows if row.size == size]
-    return statistics.median(row.placements()[0].busbw for row in rows)
+    return statistics.median(row.out_of_place.busbw for row in rows if row.out_of_place)
 
 
 def test_the_same_as_by_hand(cluster: Cluster) -> None:
@@ -70,7 +73,7 @@ def test_the_same_as_by_hand(cluster: Cluster) -> None:
     done = agent(trial, 0, "run", "nccl", "--", "--tests", "all_reduce", *sizes, "--repeat", str(REPEATS))
     assert done.returncode == 0, done
     found = kept(trial, "nccl-1x2")
-    sweeps = [Sweep.from_json(data) for data in found["sweeps"]]
+    sweeps = [wire.from_json(result.Sweep, data) for data in found["sweeps"]]
     assert len(sweeps) == REPEATS and all(sweep.ranks == 2 and sweep.iterations == 20 for sweep in sweeps)
     assert found["versions"]["nccl"]
     assert busbw(sweeps, 1 << 30) / busbw(by_hand, 1 << 30) == pytest.approx(1.0, abs=0.02)

@@ -10,10 +10,11 @@ from typing import Any
 import jsonschema
 import pytest
 
+from scripts.result_schema import result_schema
 from tests.cluster.conftest import RUN_DIR, Trial
 from tests.gpu.conftest import Cluster, agent
 
-SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "result.schema.json").read_text())
+SCHEMA = result_schema(strict=True)
 LAYOUTS = [(1, 2), (2, 1), (2, 2)]
 """(pods, GPUs per pod); those for which the machine has too few GPUs are skipped."""
 COLLECTIVES = ["all_reduce", "all_gather", "reduce_scatter", "alltoall", "broadcast", "sendrecv"]

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 
+from scripts.result_schema import result_schema
 from tests.fake.process import FOREVER, Life
 from tests.fake.world import FakeWorld
 from tests.lifecycle.test_submitted import ends, printed, sleeping
 
-SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "result.schema.json").read_text())
+SCHEMA = result_schema(strict=True)
 RESULTS = "/gcs/testbed-logs/job/uid.0.0"
 REPORT = {"A4_REPORT": "true", "A4_RESULTS_DIR": RESULTS}
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from agent import wire
 from agent.workloads.collectives.record import judge, parse_record
 from agent.workloads.nccl_tests import Row, Sweep, busbw_factor, parse
 from tests.programs.conftest import ROOT, TOKEN, TORCH, Done, Start
@@ -70,7 +71,7 @@ def test_every_collective(ranks: Start) -> None:
     for sweep in sweeps.values():
         check(sweep, 4)
         assert (sweep.iterations, sweep.warmup) == (3, 1)
-        assert Sweep.from_json(sweep.to_json()) == sweep
+        assert wire.from_json(Sweep, wire.to_json(sweep)) == sweep
     shapes = {name: [(row.size, row.count) for row in sweep.rows] for name, sweep in sweeps.items()}
     # 8 bytes are 2 elements; 4 ranks cannot share them, and one element per rank is the least.
     assert shapes["all_reduce"] == [(8, 2), (256, 64), (8192, 2048), (262144, 65536)]

@@ -36,7 +36,7 @@ class Collectives(Plain):
         lines = [f"{end.what}; {summary(sweeps)}" if end.code == 0 else f"collectives: {summary(sweeps)}"]
         findings = Findings(
             reasons=verdict.reasons,
-            sweeps=[sweep.to_json() for sweep in sweeps],
+            sweeps=[sweep.told() for sweep in sweeps],
             versions=record.versions,
             phases=phases(record),
             record=as_json(record, names, slots),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from agent.decide.result import Cell, Table
 from agent.decide.result import table as result_table
 from agent.decide.tables import render
 from agent.workloads import rank_record
@@ -83,10 +84,10 @@ def table(record: Record, names: Sequence[str], slots: int) -> str:
     return render(["ranks", "pods", "latency (µs)", "bandwidth (GB/s)", ""], rows, right={2, 3})
 
 
-def pairs_table(record: Record, names: Sequence[str], slots: int) -> dict[str, Any]:
+def pairs_table(record: Record, names: Sequence[str], slots: int) -> Table:
     """The same for `tables` in result.json."""
     columns = {"ranks": "", "pods": "", "latency": "µs", "bandwidth": "GB/s", "message": "bytes"}
-    rows = [
+    rows: list[list[Cell]] = [
         [
             " - ".join(str(rank) for rank in pair.ranks),
             " - ".join(short(name_of(rank, slots, names)) for rank in pair.ranks),

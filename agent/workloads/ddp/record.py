@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from agent.decide.result import Table
 from agent.decide.result import table as result_table
 from agent.decide.tables import render
 from agent.workloads import rank_record, torch_record
@@ -104,7 +105,7 @@ def summary(record: DdpRecord) -> str:
     return "; ".join(parts) or "nothing was checked"
 
 
-def tables(record: DdpRecord, names: Sequence[str], slots: int) -> list[dict[str, Any]]:
+def tables(record: DdpRecord, names: Sequence[str], slots: int) -> list[Table]:
     """The `tables` of result.json; empty when nothing was measured."""
     if not record.speeds:
         return []

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from agent import wire
 from agent.decide.ending import JobEnd, from_error
 from agent.decide.mpirun import Mpi, reported_end
 from agent.decide.ranks import RanksVerdict, as_json, ranks_verdict
@@ -64,7 +65,9 @@ class DeepEp(Plain):
     def inspect(self, context: RunContext, files: Mapping[str, str]) -> Mapping[str, Any]:
         if "about" not in files:
             return {}
-        return read_node(files["about"], files.get("output", ""), files.get("errors", "")).to_json()
+        node = read_node(files["about"], files.get("output", ""), files.get("errors", ""))
+        noted: Mapping[str, Any] = wire.to_json(node)
+        return noted
 
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
         try:
@@ -73,7 +76,7 @@ class DeepEp(Plain):
             return Judgement(outcome.cause or from_error(error))
         order = [peer.index for peer in context.plan.peers]
         ranks = ranks_verdict(outcome.ranks, len(order), order.__getitem__, outcome.lost)
-        nodes = {index: Node.from_json(outcome.notes[index]) for index in order if outcome.notes.get(index)}
+        nodes = {index: wire.from_json(Node, outcome.notes[index]) for index in order if outcome.notes.get(index)}
         whole = len(nodes) == len(order) and all(node.whole for node in nodes.values())
         speed = judge_speed(nodes, len(order), limits, context.environ.get(MAPPING)) if whole else None
         reasons = list(speed.reasons) if speed else []
@@ -85,7 +88,7 @@ class DeepEp(Plain):
             tables=tables(nodes, order),
             versions={"Open MPI": str(mpi.version), **versions(nodes)},
             gate=speed.gate if speed else None,
-            record={**as_json(outcome.ranks, len(order)), "nodes": {str(i): nodes[i].to_json() for i in nodes}},
+            record={**as_json(outcome.ranks, len(order)), "nodes": {str(i): wire.to_json(nodes[i]) for i in nodes}},
         )
         cut = "\n" if outcome.output and not outcome.output.endswith("\n") else ""  # in the line of a case
         return Judgement(end, cut + _text(end, nodes, order, reasons, speed), findings, LOG)

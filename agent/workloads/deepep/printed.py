@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from agent.decide.result import Table
 from agent.decide.result import table as result_table
 from agent.decide.tables import render
 
@@ -79,15 +80,6 @@ class Node:
     def is_wrong(self) -> bool:
         """A check of a result has failed."""
         return self.passed < self.begun and self.error.startswith("AssertionError")
-
-    def to_json(self) -> dict[str, Any]:
-        return {**vars(self), "open": list(self.open), "best": {name: vars(best) for name, best in self.best.items()}}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Node:
-        """Inverse of `to_json`. Raises TypeError, ValueError or AttributeError for anything else."""
-        best = {str(name): Best(**values) for name, values in data.get("best", {}).items()}
-        return cls(**{**data, "best": best, "open": tuple(data.get("open", ()))})
 
 
 def read_node(about: str, output: str, errors: str) -> Node:
@@ -184,7 +176,7 @@ COLUMNS = {
 }
 
 
-def tables(nodes: Mapping[int, Node], order: Sequence[int]) -> list[dict[str, Any]]:
+def tables(nodes: Mapping[int, Node], order: Sequence[int]) -> list[Table]:
     """The `tables` of result.json: a row for each pod in `order` that has said something."""
     rows = [_row(index, nodes[index]) for index in order if index in nodes]
     return [result_table("deepep", "DeepEP between nodes: the best of each node", COLUMNS, rows)] if rows else []

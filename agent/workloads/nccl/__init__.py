@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from agent import wire
 from agent.decide.ending import from_error
 from agent.decide.mpirun import reported_end
 from agent.errors import AgentError
@@ -45,7 +46,8 @@ class Nccl(Plain):
         return open_steps[-1] if open_steps else ""
 
     def inspect(self, context: RunContext, files: Mapping[str, str]) -> Mapping[str, Any]:
-        return noted(files)
+        told: Mapping[str, Any] = wire.to_json(noted(files))
+        return told
 
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
         try:

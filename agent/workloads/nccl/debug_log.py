@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from agent.decide.subset import ranges
 from agent.fabrics import FABRICS
@@ -33,13 +32,6 @@ class Transport:
     channels: int = 0
     direct: bool | None = None
     """All of these connections go from GPU memory to the NIC; None: there are none."""
-
-    def to_json(self) -> dict[str, Any]:
-        return {**vars(self), "networks": list(self.networks)}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Transport:
-        return cls(**{**data, "networks": tuple(data["networks"])})
 
 
 @dataclass

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agent.decide.result import table as result_table
+from agent.decide import result
 from agent.decide.tables import render
 from agent.workloads.nccl.baselines import Gate, Key, Runs, size_text
 from agent.workloads.nccl.json_file import version_text
@@ -173,8 +173,8 @@ def rows(tests: Sequence[Runs], gate: Gate) -> list[list[Any]]:
     return found
 
 
-def tables(found: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
-    return [result_table("nccl", "Bus bandwidth, the median of all runs", COLUMNS, found)] if found else []
+def tables(found: Sequence[Sequence[Any]]) -> list[result.Table]:
+    return [result.table("nccl", "Bus bandwidth, the median of all runs", COLUMNS, found)] if found else []
 
 
 def text_table(found: Sequence[Sequence[Any]]) -> str:
@@ -197,19 +197,18 @@ def _cell(number: int, value: Any) -> str:
     return f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
-def sweep_json(sweep: Sweep, gate: Gate, name: str) -> dict[str, Any]:
+def told(sweep: Sweep, gate: Gate, name: str) -> result.Sweep:
     """For result.json, beside the baseline of its sizes."""
     beside = [row for row in gate.rows if row.test == name]
     if not beside:
-        return sweep.to_json()
-    return {
-        **sweep.to_json(),
-        "baseline": {
-            "name": "; ".join(dict.fromkeys(row.baseline.name for row in beside)),
-            "source": "; ".join(dict.fromkeys(row.baseline.source for row in beside)),
-            "rows": [{"size": row.size, "busbw": row.expected} for row in beside],
-        },
-    }
+        return sweep.told()
+    return sweep.told(
+        result.Baseline(
+            name="; ".join(dict.fromkeys(row.baseline.name for row in beside)),
+            source="; ".join(dict.fromkeys(row.baseline.source for row in beside)),
+            rows=tuple(result.Expected(row.size, row.expected) for row in beside),
+        )
+    )
 
 
 def versions(outputs: Mapping[str, str]) -> dict[str, str]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Any
 
+from agent import wire
 from agent.workloads.nccl import debug_log
 from agent.workloads.nccl.debug_log import Transport
 from agent.workloads.nccl.json_file import parse_json
@@ -18,34 +19,48 @@ MOST_JSON = 1 << 20
 """Characters: a message of the control channel has a limit. What is left out is in the printed table."""
 
 
-def noted(files: Mapping[str, str]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Noted:
+    """What one pod found in its files; travels to the coordinator."""
+
+    transport: Mapping[str, Transport] = field(default_factory=dict)
+    """By step."""
+    warnings: Sequence[str] = ()
+    nccl: str = ""
+    """Version of the library."""
+    sweeps: Mapping[str, tuple[Sweep, ...]] = field(default_factory=dict)
+    """By step, on the lead."""
+    connectivity: str = ""
+    """The record of the connectivity test, on the lead."""
+
+
+def noted(files: Mapping[str, str]) -> Noted:
     """Of files whose names begin with their step: NCCL's logs, and on the lead what rank 0 wrote."""
     logs: dict[str, list[str]] = {}
     for name in sorted(files):
         if name.endswith(".log"):
             logs.setdefault(name.partition(".")[0], []).append(files[name])
     every = [text for texts in logs.values() for text in texts]
-    return {
-        "transport": {step: debug_log.transport(texts).to_json() for step, texts in logs.items()},
-        "warnings": debug_log.warnings(every),
-        "nccl": debug_log.version(every),
-        "sweeps": _measured(files),
-        "connectivity": files.get(f"{CONNECTIVITY}.jsonl", ""),
-    }
+    return Noted(
+        transport={step: debug_log.transport(texts) for step, texts in logs.items()},
+        warnings=debug_log.warnings(every),
+        nccl=debug_log.version(every),
+        sweeps=_measured(files),
+        connectivity=files.get(f"{CONNECTIVITY}.jsonl", ""),
+    )
 
 
-def _measured(files: Mapping[str, str]) -> dict[str, Any]:
+def _measured(files: Mapping[str, str]) -> dict[str, tuple[Sweep, ...]]:
     """Step → the sweeps of its JSON, as many as a message takes."""
-    found: dict[str, Any] = {}
+    found: dict[str, tuple[Sweep, ...]] = {}
     size = 0
     for name in sorted(files):
         report = parse_json(files[name]) if name.endswith(".json") else None
         if report is None:
             continue
-        sweeps = [{**one.to_json(), "groups": one.groups, "copies": one.copies} for one in report.sweeps]
-        size += len(json.dumps(sweeps))
+        size += len(json.dumps(wire.to_json(report.sweeps)))
         if size <= MOST_JSON:
-            found[name.removesuffix(".json")] = sweeps
+            found[name.removesuffix(".json")] = report.sweeps
     return found
 
 
@@ -61,23 +76,20 @@ class Evidence:
     nccl: str
 
     @staticmethod
-    def of(noted: Mapping[int, Mapping[str, Any]], lead: int) -> Evidence:
-        """`noted`: completion index → what that pod noted."""
-        of_lead = noted.get(lead, {})
+    def of(notes: Mapping[int, Mapping[str, Any]], lead: int) -> Evidence:
+        """`notes`: completion index → the JSON of what that pod noted."""
+        found = {index: wire.from_json(Noted, notes[index]) for index in sorted(notes)}
         transports: dict[str, dict[int, Transport]] = {}
         warnings: dict[str, None] = {}
-        for index, notes in sorted(noted.items()):
-            for step, data in notes.get("transport", {}).items():
-                transports.setdefault(step, {})[index] = Transport.from_json(data)
-            warnings.update(dict.fromkeys(f"pod {index}: {line}" for line in notes.get("warnings", ())))
+        for index, one in found.items():
+            for step, transport in one.transport.items():
+                transports.setdefault(step, {})[index] = transport
+            warnings.update(dict.fromkeys(f"pod {index}: {line}" for line in one.warnings))
+        of_lead = found.get(lead, Noted())
         return Evidence(
             transports,
-            {step: [_sweep(data) for data in sweeps] for step, sweeps in of_lead.get("sweeps", {}).items()},
-            of_lead.get("connectivity", ""),
+            of_lead.sweeps,
+            of_lead.connectivity,
             at_most(list(warnings), debug_log.MOST_WARNINGS),
-            next((notes["nccl"] for notes in noted.values() if notes.get("nccl")), ""),
+            next((one.nccl for one in found.values() if one.nccl), ""),
         )
-
-
-def _sweep(data: Mapping[str, Any]) -> Sweep:
-    return replace(Sweep.from_json(dict(data)), groups=data["groups"], copies=data["copies"])

@@ -9,6 +9,7 @@ from typing import Any
 from agent.decide.ending import JobEnd
 from agent.decide.mpirun import reported_end
 from agent.decide.ranks import FOLLOWED, as_json, ranks_verdict
+from agent.decide.result import Table, table
 from agent.errors import AgentError, Exit
 from agent.fabrics import FABRICS
 from agent.paths import shipped
@@ -27,9 +28,9 @@ from agent.workloads.nccl.measured import (
     parse_steps,
     rows,
     split_output,
-    sweep_json,
     tables,
     text_table,
+    told,
     versions,
 )
 from agent.workloads.nccl.notes import CONNECTIVITY, Evidence
@@ -109,7 +110,7 @@ class Ended:
         findings = Findings(
             reasons=reasons,
             tables=[*(connected.findings.tables if connected else ()), *tables(found), *self._transport_table()],
-            sweeps=[sweep_json(sweep, self.gate, test.name) for test in self.tests for sweep in test.sweeps],
+            sweeps=[told(sweep, self.gate, test.name) for test in self.tests for sweep in test.sweeps],
             versions=self._versions(),
             gate=self.gate.to_json(),
             record=self._record(),
@@ -261,16 +262,14 @@ class Ended:
     def _transport(self) -> str:
         return debug_log.described(self._transports())
 
-    def _transport_table(self) -> list[dict[str, Any]]:
+    def _transport_table(self) -> list[Table]:
         columns = {"test": "", "pod": "", "network": "", "NICs": "", "NICs used": "", "channels": "", "GPUDirect": ""}
         found = [
             [step, index, ", ".join(one.networks), one.nics or None, one.used, one.channels, one.direct]
             for step, _ in step_names(self.options)
             for index, one in self.evidence.transports.get(step, {}).items()
         ]
-        heads = [{"name": name, "unit": unit} for name, unit in columns.items()]
-        title = "What NCCL's logs say of the network"
-        return [{"name": "transport", "title": title, "columns": heads, "rows": found}] if found else []
+        return [table("transport", "What NCCL's logs say of the network", columns, found)] if found else []
 
     def _text(self, end: JobEnd, found: Sequence[Sequence[Any]], reasons: Sequence[str]) -> str:
         lines = [end.what if end.code == 0 else f"nccl {self._where()}: NOT GOOD: {end.what}"]

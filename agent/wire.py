@@ -1,0 +1,201 @@
+"""Dataclasses as JSON and back, by the types of their fields.
+
+What travels between pods or is stored is a frozen dataclass: `to_json` gives every field by its name, `from_json`
+reads it back, ignores names that it does not know and says by its path what is wrong. Types are resolved when a class
+is read for the first time: nothing happens at import.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import types
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+Value = TypeVar("Value")
+Read = Callable[[Any, str], Any]
+"""Of a JSON value and the path that leads to it."""
+
+SCALARS = {str: "a text", bool: "true or false", int: "a whole number", float: "a number", type(None): "null"}
+
+
+class WireError(ValueError):
+    """Why a JSON value is not what was expected, by its path: "pods[3].index is not a whole number"."""
+
+
+def to_json(value: Any) -> Any:
+    """`value` as JSON: dataclasses and mappings become objects, sequences and sets lists, bytes base64."""
+    if isinstance(value, (str, int, float, type(None))):
+        return value
+    if is_dataclass(value):
+        return {field.name: to_json(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(name): to_json(one) for name, one in value.items()}
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return [to_json(one) for one in (sorted(value) if isinstance(value, Set) else value)]
+
+
+def from_json(kind: type[Value], data: Any, path: str = "") -> Value:
+    """The `kind` that `to_json` made `data` of. Raises WireError."""
+    read: Read = _reader(kind)  # type: ignore[arg-type]  # a type is hashable
+    found: Value = read(data, path)
+    return found
+
+
+@cache
+def _reader(kind: Any) -> Read:
+    """How to read a value of that type."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if kind is Any:
+        return lambda value, path: value
+    if origin is Annotated:
+        return _reader(arguments[0])
+    if origin in (Union, types.UnionType):
+        return _union(arguments)
+    if origin is Literal:
+        return _literal(arguments)
+    if is_dataclass(kind):
+        return _record(kind)
+    if kind in SCALARS:
+        return _scalar(kind)
+    return _bytes if kind is bytes else _container(kind, origin, arguments)
+
+
+def _container(kind: Any, origin: Any, arguments: Any) -> Read:
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return _mapping(*arguments)
+    if origin is tuple and arguments[-1] is not Ellipsis:
+        return _fixed(arguments)
+    if isinstance(origin, type) and issubclass(origin, (Sequence, Set)):
+        return _sequence(arguments[0], frozenset if issubclass(origin, Set) else tuple)
+    raise TypeError(f"{kind} cannot be read from JSON")
+
+
+def _record(kind: Any) -> Read:
+    hints = get_type_hints(kind, include_extras=True)
+    readers = {field.name: _reader(hints[field.name]) for field in fields(kind)}
+    needed = {f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING}
+
+    def read(value: Any, path: str) -> Any:
+        members = _expect(value, dict, path, "an object")
+        if missing := [name for name in readers if name in needed and name not in members]:
+            raise WireError(f"{_member(path, missing[0])} is missing")
+        return kind(**{n: read_one(members[n], _member(path, n)) for n, read_one in readers.items() if n in members})
+
+    return read
+
+
+def _mapping(key: Any, value: Any) -> Read:
+    read_value = _reader(value)
+
+    def read(data: Any, path: str) -> Any:
+        members = _expect(data, dict, path, "an object")
+        return {_key(key, name, path): read_value(one, _member(path, name)) for name, one in members.items()}
+
+    return read
+
+
+def _key(kind: Any, name: str, path: str) -> Any:
+    if kind is str:
+        return name
+    try:
+        return kind(name)
+    except ValueError:
+        raise WireError(f"{path or 'it'} has a name that is not a whole number: {name!r}") from None
+
+
+def _sequence(item: Any, make: Callable[[Any], Any]) -> Read:
+    read_item = _reader(item)
+
+    def read(value: Any, path: str) -> Any:
+        items = _expect(value, (list, tuple), path, "a list")
+        return make(read_item(one, f"{path}[{number}]") for number, one in enumerate(items))
+
+    return read
+
+
+def _fixed(items: Sequence[Any]) -> Read:
+    readers = [_reader(item) for item in items]
+
+    def read(value: Any, path: str) -> Any:
+        given = _expect(value, (list, tuple), path, "a list")
+        if len(given) != len(readers):
+            raise WireError(f"{path or 'it'} has {len(given)} items, not {len(readers)}")
+        return tuple(read(one, f"{path}[{n}]") for n, (read, one) in enumerate(zip(readers, given, strict=True)))
+
+    return read
+
+
+def _union(kinds: Sequence[Any]) -> Read:
+    """Of scalars, or of one other type and None."""
+    others = [kind for kind in kinds if kind not in SCALARS]
+    scalars = [kind for kind in kinds if kind in SCALARS]
+    if not others and len(set(kinds) - {type(None)}) == 1:
+        others = [kind for kind in kinds if kind is not type(None)]
+        scalars = [type(None)]
+    if others:
+        (other,) = others
+        read_other = _reader(other)
+        return lambda value, path: value if _is_scalar(value, scalars) else read_other(value, path)
+    words = ", ".join("true, false" if kind is bool else SCALARS[kind] for kind in kinds[:-1])
+
+    def read(value: Any, path: str) -> Any:
+        if not _is_scalar(value, scalars):
+            raise WireError(f"{path or 'it'} is not {words} or {SCALARS[kinds[-1]]}")
+        return value
+
+    return read
+
+
+def _literal(values: Sequence[Any]) -> Read:
+    def read(value: Any, path: str) -> Any:
+        if value not in values:
+            raise WireError(f"{path or 'it'} is {value!r}, not one of {', '.join(map(str, values))}")
+        return value
+
+    return read
+
+
+def _scalar(kind: type) -> Read:
+    def read(value: Any, path: str) -> Any:
+        if not _is_scalar(value, [kind]):
+            raise WireError(f"{path or 'it'} is not {SCALARS[kind]}")
+        return _number(value) if kind is float else value
+
+    return read
+
+
+def _is_scalar(value: Any, kinds: Sequence[type]) -> bool:
+    """JSON has one kind of number, and Python takes True for 1."""
+    if isinstance(value, bool):
+        return bool in kinds
+    return isinstance(value, tuple(kinds)) or (float in kinds and isinstance(value, int))
+
+
+def _number(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def _bytes(value: Any, path: str) -> bytes:
+    try:
+        return base64.b64decode(_expect(value, str, path, "a text"), validate=True)
+    except binascii.Error:
+        raise WireError(f"{path or 'it'} is not base64") from None
+
+
+def _expect(value: Any, kind: Any, path: str, words: str) -> Any:
+    if not isinstance(value, kind):
+        raise WireError(f"{path or 'it'} is not {words}")
+    return value
+
+
+def _member(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else str(name)

@@ -1,0 +1,92 @@
+"""Make docs/result.schema.json of the types of agent/decide/result.py: .venv/bin/python scripts/result_schema.py"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import types
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from agent.decide.result import VERSION, Result
+
+PATH = Path(__file__).parents[1] / "docs/result.schema.json"
+NAMES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
+Schema = dict[str, Any]
+
+
+def result_schema(*, strict: bool = False) -> Schema:
+    """The schema of result.json. `strict`: for writers, who may not write names that are not in it."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": "result.schema.json",
+        "title": f"result.json of a4-agent, version {VERSION}",
+        "description": _one_line(Result.__doc__ or ""),
+        **_object(Result, strict),
+    }
+
+
+def _object(kind: Any, strict: bool) -> Schema:
+    hints = get_type_hints(kind, include_extras=True)
+    texts = field_texts(kind)
+    members = {}
+    for field in fields(kind):
+        about = {"description": texts[field.name]} if field.name in texts else {}
+        members[field.name] = {**_schema(hints[field.name], strict), **about}
+    closed = {"additionalProperties": False} if strict and kind.__name__ != "Gate" else {}
+    return {"type": "object", "required": list(members), **closed, "properties": members}
+
+
+def _schema(kind: Any, strict: bool) -> Schema:
+    origin, arguments = get_origin(kind), get_args(kind)
+    if kind is Any:
+        return {}
+    if origin is Annotated:
+        return {**_schema(arguments[0], strict), **dict(kind.__metadata__)}
+    if origin is Literal:
+        return {"enum": list(arguments)}
+    if origin in (Union, types.UnionType):
+        return _union(arguments, strict)
+    if is_dataclass(kind):
+        return _object(kind, strict)
+    if kind in NAMES:
+        return {"type": NAMES[kind]}
+    if issubclass(origin, Mapping):
+        return {"type": "object", "additionalProperties": _schema(arguments[1], strict)}
+    assert issubclass(origin, Sequence), kind
+    return {"type": "array", "items": _schema(arguments[0], strict)}
+
+
+def _union(kinds: Sequence[Any], strict: bool) -> Schema:
+    if all(kind in NAMES for kind in kinds):
+        return {"type": [NAMES[kind] for kind in kinds]}
+    (other,) = (kind for kind in kinds if kind is not type(None))
+    return {"oneOf": [{"type": "null"}, _schema(other, strict)]}
+
+
+def field_texts(kind: type) -> dict[str, str]:
+    """The string under each field of a class, on one line."""
+    (tree,) = ast.parse(inspect.getsource(kind)).body
+    assert isinstance(tree, ast.ClassDef)
+    return {
+        field.target.id: _one_line(text.value.value)
+        for field, text in zip(tree.body, tree.body[1:], strict=False)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)
+    }
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def text() -> str:
+    """The content of the file."""
+    return json.dumps(result_schema(), indent=1, ensure_ascii=False) + "\n"
+
+
+if __name__ == "__main__":
+    PATH.write_text(text())
