@@ -111,7 +111,7 @@ def find_plan(directory: RunDir) -> Plan | None:
     try:
         return Plan.from_json(data) if data else None
     except (ValueError, KeyError, TypeError) as error:
-        raise _damaged(directory.plan, error) from error
+        raise damaged(directory.plan, error) from error
 
 
 def read_facts(run_dir: str = "") -> Facts:
@@ -128,7 +128,7 @@ def read_facts(run_dir: str = "") -> Facts:
     try:
         return Facts.from_json(data)
     except (ValueError, KeyError, TypeError) as error:
-        raise _damaged(path, error) from error
+        raise damaged(path, error) from error
 
 
 def find_mpi(path: str = "") -> Mpi:
@@ -150,11 +150,11 @@ def load(path: str) -> dict[str, Any] | None:
     except PermissionError as error:
         raise SystemFault(f"{path} cannot be read: only root can ask the agent") from error
     except ValueError as error:
-        raise _damaged(path, error) from error
+        raise damaged(path, error) from error
     if data is not None and not isinstance(data, dict):
-        raise _damaged(path, "it is no JSON object")
+        raise damaged(path, "it is no JSON object")
     return data
 
 
-def _damaged(path: str, why: object) -> SystemFault:
+def damaged(path: str, why: object) -> SystemFault:
     return SystemFault(f"{path} is damaged: {why}", "the next start of the agent writes it anew")

@@ -45,8 +45,8 @@ def describe(settings: Settings, environ: Mapping[str, str], spec: RunSpec) -> s
     """The launch on the lead, and on the others if they have one."""
     directory = RunDir(settings.run_dir)
     plan = find_plan(directory)
-    losses = (read_state(directory) or {}).get("lost", {})
-    lost = {int(index): str(loss["why"]) for index, loss in losses.items()}
+    state = read_state(directory)
+    lost = {index: loss.why for index, loss in (state.lost or {}).items()} if state else {}
     chosen = subset(plan or guessed_plan(settings), nodes=spec.nodes, hosts=spec.hosts, exclude=spec.exclude, lost=lost)
     workload, context = _context(settings, environ, spec, chosen)
     pods = ranges(peer.index for peer in chosen.peers)

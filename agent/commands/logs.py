@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from agent.client import MOST_READ, Client, RunEnd, RunInfo, skipped_words
 from agent.commands.options import pods
 from agent.commands.pod import living, read_state, run_dir
+from agent.decide.pod_state import PodState
 from agent.decide.subset import ranges, subset
 from agent.environment import read_plan
 from agent.errors import MissingProgram, PeersMissing, UsageError
@@ -93,12 +92,12 @@ def _from_disk(args: argparse.Namespace, directory: RunDir) -> int:
     """Without an agent nobody can ask other pods."""
     from agent.machine.spool import read_spool
 
-    state = read_state(directory) or {}
-    index = int(state.get("index", 0))
+    state = read_state(directory)
+    index = state.index if state else 0
     if args.pod and args.pod != [str(index)]:
         what = f"no a4-agent runs in this pod: only what this pod itself printed, pod {index}, can be read"
         raise PeersMissing(what, "leave out --pod, or ask in another pod")
-    run = args.run or _newest(directory, state)
+    run = args.run or _newest(state)
     path = directory.spool(run)
     piece = read_spool(path, 0, MOST_READ) if re.fullmatch(RUN_ID, run) else None
     if piece is None:
@@ -115,7 +114,9 @@ def _from_disk(args: argparse.Namespace, directory: RunDir) -> int:
     return 0
 
 
-def _newest(directory: RunDir, state: Mapping[str, Any]) -> str:
+def _newest(state: PodState | None) -> str:
     """The run that went on last; empty when there has been none."""
-    summaries = [*state.get("runs", []), *([state["run"]] if "run" in state else [])]
-    return str(summaries[-1]["id"]) if summaries else ""
+    if state is None:
+        return ""
+    summaries = [*(state.runs or ()), *([state.run] if state.run else [])]
+    return summaries[-1].id if summaries else ""

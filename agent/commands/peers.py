@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any
+from collections.abc import Mapping
 
 from agent.commands.pod import read_state, run_dir
 from agent.decide.location import location_text
@@ -22,21 +22,21 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(args: argparse.Namespace) -> int:
     directory = run_dir()
     plan = find_plan(directory)
-    state = read_state(directory) or {}
-    if plan is None and state.get("missing"):
-        _print_missing(state["missing"], args.json)
+    state = read_state(directory)
+    if plan is None and state is not None and state.missing:
+        _print_missing(state.missing, args.json)
         return 0
-    lost = {index: loss["why"] for index, loss in state.get("lost", {}).items()}
+    lost = {index: loss.why for index, loss in (state.lost or {}).items()} if state else {}
     _print(plan or read_plan(), lost, args.json)
     return 0
 
 
-def _print(plan: Plan, lost: dict[str, str], as_json: bool) -> None:
+def _print(plan: Plan, lost: Mapping[int, str], as_json: bool) -> None:
     """The plan, and why pods of it have gone since."""
     if as_json:
         import json
 
-        peers = [{**peer, "lost": lost.get(str(peer["index"]), "")} for peer in plan.to_json()["peers"]]
+        peers = [{**peer, "lost": lost.get(peer["index"], "")} for peer in plan.to_json()["peers"]]
         sys.stdout.write(json.dumps(peers, indent=1) + "\n")
         return
     rows = [
@@ -48,11 +48,11 @@ def _print(plan: Plan, lost: dict[str, str], as_json: bool) -> None:
         sys.stdout.write(f"lost: pod {index}: {why}\n")
 
 
-def _print_missing(missing: dict[str, Any], as_json: bool) -> None:
+def _print_missing(missing: Mapping[int, str], as_json: bool) -> None:
     if as_json:
         import json
 
-        sys.stdout.write(json.dumps({"missing": missing}, indent=1) + "\n")
+        sys.stdout.write(json.dumps({"missing": {str(index): why for index, why in missing.items()}}, indent=1) + "\n")
         return
-    rows = [[index, why] for index, why in missing.items()]
+    rows = [[str(index), why] for index, why in missing.items()]
     sys.stdout.write("the cluster is not formed yet; missing:\n" + render(["pod", "why"], rows, right=(0,)))

@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 from agent.decide.environment import changed
 from agent.decide.peers import peer_name
 from agent.decide.plan import Plan, PlannedPeer
+from agent.decide.pod_state import PodState
 from agent.decide.runspec import RunSpec
 from agent.decide.shell_env import travelling, unheard
-from agent.environment import load
+from agent.environment import damaged, load
 from agent.errors import PeersMissing
 from agent.machine import files
 from agent.paths import RunDir, default_run_dir
 from agent.settings import SETTINGS, Settings
+from agent.wire import WireError, from_json
 
 if TYPE_CHECKING:
     from agent.client import Client
@@ -31,9 +33,17 @@ def run_dir() -> RunDir:
     return RunDir(default_run_dir())
 
 
-def read_state(directory: RunDir) -> dict[str, Any] | None:
-    """What the agent of this pod wrote of itself; None when none has been started here."""
-    return load(directory.state)
+def read_state(directory: RunDir) -> PodState | None:
+    """What the agent of this pod wrote of itself; None when none has been started here. Raises SystemFault."""
+    return recorded_state(directory, load(directory.state))
+
+
+def recorded_state(directory: RunDir, data: Mapping[str, Any] | None) -> PodState | None:
+    """The state in the JSON of its file. Raises SystemFault."""
+    try:
+        return from_json(PodState, data) if data is not None else None
+    except WireError as error:
+        raise damaged(directory.state, error) from error
 
 
 def guessed_plan(settings: Settings) -> Plan:
@@ -75,8 +85,8 @@ def of_caller(spec: RunSpec, directory: RunDir) -> RunSpec:
     env = travelling(os.environ, agent, process_environment(1)) if agent else {}
     for sentence in unheard_settings(agent):
         print(f"a4-agent: warning: {sentence}", file=sys.stderr)
-    state = read_state(directory) or {}
-    return replace(spec, env=env, by=f"pod {state.get('index', '?')} (pid {os.getpid()})")
+    state = read_state(directory)
+    return replace(spec, env=env, by=f"pod {state.index if state else '?'} (pid {os.getpid()})")
 
 
 def unheard_settings(agent: Mapping[str, str]) -> list[str]:

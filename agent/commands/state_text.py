@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from agent.decide.location import location_text
 from agent.decide.plan import Plan
+from agent.decide.pod_state import Loss, PodState
 from agent.decide.subset import ranges
 from agent.decide.tables import render
 from agent.paths import RunDir
@@ -25,10 +25,9 @@ PHASES = {
     "sleeping": "sleeps between runs",
     "ended": "has ended",
 }
-State = Mapping[str, Any]
 
 
-def describe(state: State, plan: Plan | None, alive: float | None, now: float, directory: RunDir) -> str:
+def describe(state: PodState, plan: Plan | None, alive: float | None, now: float, directory: RunDir) -> str:
     """Everything, the most urgent first. `alive` is the age of the agent's last sign of life, in seconds."""
     lines = [
         *_head(state, alive, now),
@@ -42,91 +41,91 @@ def describe(state: State, plan: Plan | None, alive: float | None, now: float, d
     return "".join(f"{line}\n" for line in lines)
 
 
-def _head(state: State, alive: float | None, now: float) -> list[str]:
-    phase = state["phase"]
+def _head(state: PodState, alive: float | None, now: float) -> list[str]:
+    phase = state.phase
     lines = [
-        f"pod {state['index']} of {state['pods']} {PHASES.get(phase, phase)}, since {ago(now - state['since'])}",
-        f"epoch {state['epoch']}, a4-agent {state['agent']}",
+        f"pod {state.index} of {state.pods} {PHASES.get(phase, phase)}, since {ago(now - state.since)}",
+        f"epoch {state.epoch}, a4-agent {state.agent}",
     ]
     if phase != "ended" and (alive is None or alive > FRESH_SECONDS):
         lines.append("the agent itself gives no sign of life: it was killed or hangs")
     return lines
 
 
-def _current(state: State, now: float) -> list[str]:
-    run = state.get("run")
-    if not run:
+def _current(state: PodState, now: float) -> list[str]:
+    run = state.run
+    if run is None:
         return []
-    since, pods = now - run["since"], ranges(run["pods"])
-    lines = [f"run {run['id']} ({run['workload']}) by {run['by']} on pods {pods}, since {ago(since)}"]
-    lines.append(f"  what it prints: a4-agent logs {run['id']}")
-    return lines + ([f"  results on pod 0: {run['results']}"] if run.get("results") else [])
+    since, pods = now - run.since, ranges(run.pods)
+    lines = [f"run {run.id} ({run.workload}) by {run.by} on pods {pods}, since {ago(since)}"]
+    lines.append(f"  what it prints: a4-agent logs {run.id}")
+    return lines + ([f"  results on pod 0: {run.results}"] if run.results else [])
 
 
-def _idle(state: State, now: float) -> list[str]:
-    if state["phase"] != "sleeping":
+def _idle(state: PodState, now: float) -> list[str]:
+    if state.phase != "sleeping":
         return []
-    since = state.get("idle") or max([state["since"], *(run["until"] for run in state.get("runs", []))])
-    gpus = state["pods"] * state.get("gpus", 0)
+    since = state.idle or max([state.since, *(run.until or 0.0 for run in state.runs or ())])
+    gpus = state.pods * state.gpus
     return [f"idle for {ago(now - since)}: {gpus} GPUs; a4-agent release ends the cluster"]
 
 
-def _end(state: State) -> list[str]:
-    end = state.get("end")
-    if not end:
+def _end(state: PodState) -> list[str]:
+    end = state.end
+    if end is None:
         return []
-    where = f" ({end['where']})" if end.get("where") else ""
-    why = [f"  {line}" for line in end.get("why", "").splitlines()]
-    return [f"the job's end: exit code {end['code']}, {end['what']}{where}", *why]
+    where = f" ({end.where})" if end.where else ""
+    why = [f"  {line}" for line in end.why.splitlines()]
+    return [f"the job's end: exit code {end.code}, {end.what}{where}", *why]
 
 
-def _missing(state: State) -> list[str]:
-    return [f"missing: pod {index}: {why}" for index, why in state.get("missing", {}).items()]
+def _missing(state: PodState) -> list[str]:
+    return [f"missing: pod {index}: {why}" for index, why in (state.missing or {}).items()]
 
 
-def _past(state: State, now: float, directory: RunDir) -> list[str]:
+def _past(state: PodState, now: float, directory: RunDir) -> list[str]:
     """The newest runs as a table, and where their logs are."""
-    runs = state.get("runs", [])
+    runs = state.runs
     if not runs:
         return []
     header = ["run", "workload", "by", "start", "took", "code", "what"]
     rows = [
         [
-            run["id"],
-            run["workload"],
-            run["by"],
-            clock(run["since"], now),
-            ago(run["until"] - run["since"]),
-            str(run["code"]),
-            _cut(run["what"] + (f" ({run['where']})" if run.get("where") else "")),
+            run.id,
+            run.workload,
+            run.by,
+            clock(run.since, now),
+            ago((run.until or now) - run.since),
+            str(run.code),
+            _cut(f"{run.what} ({run.where})" if run.where else f"{run.what}"),
         ]
         for run in runs[-MOST_RUNS:]
     ]
     older = len(runs) - len(rows)
     note = [f"and {older} older: a4-agent status --json"] if older else []
-    results = runs[-1].get("results")
+    results = runs[-1].results
     return [
         "",
         "past runs:",
         *_indented(render(header, rows, right=(4, 5)).splitlines()),
         *_indented(note),
         f"logs: a4-agent logs RUN; of this pod also in {directory.runs}/RUN/spool",
-        *([f"results of {runs[-1]['id']} on pod 0: {results}"] if results else []),
+        *([f"results of {runs[-1].id} on pod 0: {results}"] if results else []),
     ]
 
 
-def _peers(state: State, plan: Plan | None, now: float) -> list[str]:
+def _peers(state: PodState, plan: Plan | None, now: float) -> list[str]:
     if plan is None:
         return []
-    lost = state.get("lost", {})
-    formed = f", formed {ago(now - state['formed'])} ago" if "formed" in state else ""
+    lost = state.lost or {}
+    formed = f", formed {ago(now - state.formed)} ago" if state.formed is not None else ""
     header = ["rank", "pod", "name", "state", "place"]
     rows = [
         [
             str(rank),
             str(peer.index),
             peer.name,
-            _state(lost.get(str(peer.index)), now),
+            _state(lost.get(peer.index), now),
             location_text(tuple(map(_short, peer.place))),
         ]
         for rank, peer in enumerate(plan.peers)
@@ -135,8 +134,8 @@ def _peers(state: State, plan: Plan | None, now: float) -> list[str]:
     return ["", f"cluster: {counts}", *_indented(render(header, rows, right=(0, 1)).splitlines())]
 
 
-def _state(lost: Mapping[str, Any] | None, now: float) -> str:
-    return f"lost {ago(now - lost['since'])} ago: {lost['why']}" if lost else "here"
+def _state(lost: Loss | None, now: float) -> str:
+    return f"lost {ago(now - lost.since)} ago: {lost.why}" if lost else "here"
 
 
 def _short(part: str) -> str:

@@ -10,10 +10,10 @@ import sys
 import time
 
 from agent.commands.options import checked
-from agent.commands.pod import read_state, run_dir
+from agent.commands.pod import recorded_state, run_dir
 from agent.commands.state_text import describe
 from agent.decide.setting_values import seconds
-from agent.environment import find_plan
+from agent.environment import find_plan, load
 from agent.paths import RunDir
 
 CLEAR = "\x1b[H\x1b[J"
@@ -45,10 +45,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _shown(directory: RunDir, *, as_json: bool, indent: int | None) -> str:
-    state, plan, alive = read_state(directory), find_plan(directory), _alive_seconds(directory)
+    recorded, plan, alive = load(directory.state), find_plan(directory), _alive_seconds(directory)
     if as_json:
-        data = {"state": state, "alive_seconds_ago": alive, "plan": plan.to_json() if plan else None}
+        data = {"state": recorded, "alive_seconds_ago": alive, "plan": plan.to_json() if plan else None}
         return json.dumps(data, indent=indent) + "\n"
+    state = recorded_state(directory, recorded)
     if state is None:
         return f"no a4-agent has been started in this pod ({directory.path} holds no state)\n"
     return describe(state, plan, alive, time.time(), directory)

@@ -3,21 +3,188 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-CHANNEL_VERSION = 2
+from agent import wire
+from agent.decide.ending import JobEnd
+from agent.decide.facts import Facts
+from agent.decide.part_end import PartEnd
+from agent.decide.pod_state import Loss, RunSummary
+from agent.decide.runspec import RunSpec
+
+CHANNEL_VERSION = 3
 Message = dict[str, Any]
+"""A line as JSON: the fields of one of the classes below, `type`, and what a Link adds."""
 
-COORDINATOR_SAYS = (
-    "hello", "plan", "start", "stop", "evidence", "run", "cluster", "ask", "answer", "result", "end", "beat",
+
+@dataclass(frozen=True)
+class Hello:
+    """First on every new connection, from both sides."""
+
+    v: int
+    """Version of the channel."""
+    nonce: str
+    version: str = ""
+    """Version of a4-agent."""
+    epoch: str = ""
+    index: int | None = None
+    """From the coordinator: the pod for which it takes the worker."""
+    knows: str | None = None
+    """From the coordinator: the nonce of the worker that `seen` counts for."""
+
+
+class Beat(NamedTuple):
+    """I live."""
+
+    quiet: float | None = None
+    """From a worker: seconds since its part of a run last printed something."""
+
+
+class Ask(NamedTuple):
+    """A question of a command, passed on."""
+
+    id: int
+    op: str
+    fields: Mapping[str, Any]
+
+
+class Answer(NamedTuple):
+    """The answer to the question of that number."""
+
+    id: int
+    answer: Mapping[str, Any]
+
+
+class SendPlan(NamedTuple):
+    """The order of all pods."""
+
+    plan: str
+    """See agent.decide.plan.to_wire."""
+
+
+class Start(NamedTuple):
+    """Begin your part of this run."""
+
+    run: str
+    spec: RunSpec
+    pods: tuple[int, ...]
+    """Who takes part, in rank order."""
+
+
+class Stop(NamedTuple):
+    """End your part."""
+
+    run: str
+    hurry: bool = False
+    """At once."""
+
+
+class AskEvidence(NamedTuple):
+    """Say what the processes of this run do."""
+
+    run: str
+
+
+class RunNoted(NamedTuple):
+    """A run that has the cluster for itself has begun or, with `until`, ended."""
+
+    run: RunSummary
+
+
+class Cluster(NamedTuple):
+    """Which pods are gone, or missing while the cluster forms."""
+
+    lost: Mapping[int, Loss] | None = None
+    missing: Mapping[int, str] | None = None
+
+
+class Result(NamedTuple):
+    """The job's one result."""
+
+    end: JobEnd
+    run: str = ""
+    stay: bool = False
+    """Sleep; else leave now."""
+
+
+class End(NamedTuple):
+    """Leave now, after a `result` with `stay`."""
+
+
+class TellFacts(NamedTuple):
+    """Place, addresses, GPUs."""
+
+    facts: Facts
+
+
+class Planned(NamedTuple):
+    """The plan and the hostfiles are written."""
+
+
+class Inventory(NamedTuple):
+    """Versions and the like, and when this pod reached each phase of its start-up."""
+
+    inventory: Mapping[str, str]
+    phases: Mapping[str, float] = {}
+
+
+class Done(NamedTuple):
+    """My part is over and nothing of it is left."""
+
+    run: str
+    end: PartEnd
+
+
+class Evidence(NamedTuple):
+    """What my processes do, in a few lines."""
+
+    run: str
+    summary: str
+
+
+class Stopping(NamedTuple):
+    """I end by myself."""
+
+    end: JobEnd
+
+
+class Bye(NamedTuple):
+    """I have the result."""
+
+
+Said = (
+    Hello | Beat | Ask | Answer | SendPlan | Start | Stop | AskEvidence | RunNoted | Cluster | Result | End | TellFacts
+    | Planned | Inventory | Done | Evidence | Stopping | Bye
 )  # fmt: skip
-WORKER_SAYS = (
-    "hello", "facts", "planned", "inventory", "done", "evidence", "ask", "answer", "stopping", "bye", "beat",
-)  # fmt: skip
+COORDINATOR_SAYS: Mapping[str, type[Any]] = {
+    "hello": Hello, "plan": SendPlan, "start": Start, "stop": Stop, "evidence": AskEvidence, "run": RunNoted,
+    "cluster": Cluster, "ask": Ask, "answer": Answer, "result": Result, "end": End, "beat": Beat,
+}  # fmt: skip
+WORKER_SAYS: Mapping[str, type[Any]] = {
+    "hello": Hello, "facts": TellFacts, "planned": Planned, "inventory": Inventory, "done": Done,
+    "evidence": Evidence, "ask": Ask, "answer": Answer, "stopping": Stopping, "bye": Bye, "beat": Beat,
+}  # fmt: skip
+_TYPES = {kind: name for names in (COORDINATOR_SAYS, WORKER_SAYS) for name, kind in names.items()}
 
 
 class BadMessage(ValueError):
     """A line that is no message of this version of the channel."""
+
+
+def message(said: Said) -> Message:
+    """What is said, as JSON."""
+    fields = {name: one for name, one in wire.to_json(said).items() if one is not None}
+    return {"type": _TYPES[type(said)], **fields}
+
+
+def heard(message: Message, kinds: Mapping[str, type[Any]]) -> Said | None:
+    """What a message says; None for a type that is not known. Raises ValueError for fields that are not as they
+    should be."""
+    kind = kinds.get(message["type"])
+    said: Said | None = None if kind is None else wire.from_json(kind, message)
+    return said
 
 
 def encode(message: Message) -> bytes:

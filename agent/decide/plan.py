@@ -55,8 +55,9 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """The form of `plan.json` in the run directory: the fields, a version, and the rank of each peer."""
-        peers = [{"rank": rank, **wire.to_json(peer)} for rank, peer in enumerate(self.peers)]
-        return {"version": PLAN_VERSION, **wire.to_json(self), "peers": peers}
+        found = wire.to_json(self)
+        peers = [{"rank": rank, **peer} for rank, peer in enumerate(found.pop("peers"))]
+        return {"version": PLAN_VERSION, **found, "peers": peers}  # the peers last, for people
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Plan:

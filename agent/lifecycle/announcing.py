@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from agent.decide.ending import JobEnd
+from agent.decide.messages import Result
 from agent.lifecycle.pod import Pod
 from agent.lifecycle.roster import Roster
 
@@ -31,7 +32,7 @@ class Announcement:
         """Wait `patience` seconds at most, for workers that have been there or for all."""
         live = {index: peer for index, peer in self._roster.peers.items() if not peer.lost}
         self._open = {index for index, peer in live.items() if peer.nonce or not known_only}
-        self._roster.say({"type": "result", "end": end.to_json(), "run": run_id, "stay": self._stay})
+        self._roster.say(Result(end, run_id, self._stay))
         self._pod.machine.later(patience, self._time_is_up)
         self._end_if_confirmed()
 

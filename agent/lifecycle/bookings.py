@@ -8,12 +8,13 @@ from typing import Any
 
 from agent.decide.ending import JobEnd, exit_code
 from agent.decide.masking import secret_values
-from agent.decide.messages import Message
+from agent.decide.messages import Said
+from agent.decide.part_end import PartEnd
 from agent.decide.plan import Plan
+from agent.decide.pod_state import RunSummary
 from agent.decide.runspec import RunSpec
 from agent.decide.subset import subset
 from agent.errors import AgentError, ClusterBusy, MissingProgram, UsageError
-from agent.lifecycle.part import PartEnd
 from agent.lifecycle.parts import context_of
 from agent.lifecycle.pod import Pod
 from agent.lifecycle.preparing import Preparations
@@ -98,22 +99,24 @@ class Booking:
         names = {str(peer.index): peer.name for peer in self.run.context.plan.peers}
         return {"run": self.run_id, "pods": indices, "lead": indices[0], "outputs": outputs, "names": names}
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> RunSummary:
         """For `status` on every pod; with `until` once it is over."""
-        known = {
-            "id": self.run_id,
-            "workload": self.run.workload.name,
-            "by": self.spec.by,
-            "first": self.first,
-            "since": self.since,
-            "pods": self.run.indices,
-            "lead": self.run.indices[0],
-            "results": self.results,
-        }
+        summary = RunSummary(
+            id=self.run_id,
+            workload=self.run.workload.name,
+            by=self.spec.by,
+            first=self.first,
+            since=self.since,
+            pods=tuple(self.run.indices),
+            lead=self.run.indices[0],
+            results=self.results,
+        )
         if not self._closed:
-            return known
-        end = self._pod.log.masker.value(self.end.to_json())
-        return {**known, "until": self.until, **{name: end[name] for name in ("code", "what", "where", "origin")}}
+            return summary
+        end, masked = self.end, self._pod.log.masked
+        return summary._replace(
+            until=self.until, code=end.code, what=masked(end.what), where=masked(end.where), origin=end.origin
+        )
 
 
 class Bookings:
@@ -123,7 +126,7 @@ class Bookings:
         self,
         pod: Pod,
         preparations: Preparations,
-        tell: Callable[[int, Message], None],
+        tell: Callable[[int, Said], None],
         printed: Callable[[list[int]], float],
         gone: Callable[[], Mapping[int, str]],
         over: Callable[[Booking], None],

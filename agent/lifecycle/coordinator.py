@@ -4,12 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from functools import partial
-from typing import Any
 
 from agent.decide.ending import JobEnd, from_bug, from_error, from_signal, merged
-from agent.decide.facts import Facts
-from agent.decide.messages import Message
+from agent.decide.messages import (
+    Answer,
+    Ask,
+    AskEvidence,
+    Bye,
+    Done,
+    End,
+    Evidence,
+    Inventory,
+    Planned,
+    RunNoted,
+    Said,
+    Start,
+    Stop,
+    Stopping,
+    TellFacts,
+)
+from agent.decide.part_end import PartEnd
 from agent.decide.runspec import RunSpec
 from agent.errors import AgentError, ClusterBusy, Exit, IdentityRefused, PeerLost, PeersMissing
 from agent.lifecycle.announcing import EARLY_SECONDS, EARLY_SIGNAL_SECONDS, SIGNAL_SECONDS, Announcement
@@ -18,14 +32,12 @@ from agent.lifecycle.desk import Desk
 from agent.lifecycle.forming import Forming
 from agent.lifecycle.idling import Idling
 from agent.lifecycle.losses import Losses
-from agent.lifecycle.part import PartEnd
 from agent.lifecycle.parts import Parts
 from agent.lifecycle.pod import Pod
 from agent.lifecycle.preparing import Preparations
-from agent.lifecycle.questions import Answer
+from agent.lifecycle.questions import Answer as Reply
 from agent.lifecycle.requests import Requests
 from agent.lifecycle.roster import Callbacks, Peer, Roster, roster_of
-from agent.wire import from_json
 from agent.workloads import find_workload
 
 SETTLE_SECONDS = 2.0
@@ -89,40 +101,27 @@ class Coordinator:
 
     # What workers say
 
-    def _message(self, peer: Peer, message: Message) -> None:
-        try:
-            act = self._meant(peer, message)
-        except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
-            assert self._roster is not None
-            self._roster.lose(peer, f"it said what this release does not understand: {message['type']}, {error!r}")
-            return
-        act()
-
-    def _meant(self, peer: Peer, message: Message) -> Callable[[], None]:
-        """What is to be done about it; does nothing yet, and raises whatever nonsense raises."""
+    def _message(self, peer: Peer, said: Said) -> None:
         index = peer.index
-        match message["type"]:
-            case "facts" if self._forming is not None:
-                return partial(self._forming.take, Facts.from_json(message["facts"]))
-            case "planned" if self._forming is not None:
-                return partial(self._forming.planned, index)
-            case "inventory":
-                found = {str(name): str(value) for name, value in message["inventory"].items()}
-                phases = {str(name): float(when) for name, when in message.get("phases", {}).items()}
-                return partial(self._preparations.inventory, index, found, phases)
-            case "done":
-                return partial(self._part_done, index, str(message["run"]), from_json(PartEnd, message["end"]))
-            case "evidence":
-                return partial(self._bookings.evidence, str(message["run"]), index, str(message["summary"]))
-            case "ask":
-                return partial(self._requests.asked, peer, message)
-            case "answer":
-                return partial(peer.questions.answered, {**message, "id": int(message["id"])})
-            case "stopping":
-                return partial(self._worker_stopping, index, JobEnd.from_json(message["end"]))
-            case "bye" if self._announcement is not None:
-                return partial(self._announcement.confirmed, index)
-        return lambda: None
+        match said:
+            case TellFacts(facts) if self._forming is not None:
+                self._forming.take(facts)
+            case Planned() if self._forming is not None:
+                self._forming.planned(index)
+            case Inventory(inventory, phases):
+                self._preparations.inventory(index, inventory, phases)
+            case Done(run, end):
+                self._part_done(index, run, end)
+            case Evidence(run, summary):
+                self._bookings.evidence(run, index, summary)
+            case Ask():
+                self._requests.asked(peer, said)
+            case Answer():
+                peer.questions.answered(said)
+            case Stopping(end):
+                self._worker_stopping(index, end)
+            case Bye() if self._announcement is not None:
+                self._announcement.confirmed(index)
 
     def _part_done(self, index: int, run_id: str, end: PartEnd) -> None:
         self._bookings.part_done(run_id, index, end)
@@ -167,7 +166,7 @@ class Coordinator:
 
     # What commands ask (see Requests)
 
-    def _submit(self, spec: RunSpec, answer: Answer) -> None:
+    def _submit(self, spec: RunSpec, answer: Reply) -> None:
         workload = find_workload(spec.workload)
         if self._pod.plan is None:
             raise PeersMissing("the cluster is not formed yet", "a4-agent status shows whom it waits for")
@@ -230,28 +229,28 @@ class Coordinator:
         """Start it once everything that it needs to know of its pods is here, unless it has ended by then."""
         if booking.exclusive:
             self._pod.note_run(booking.summary())
-            self._say({"type": "run", "run": booking.summary()})
+            self._say(RunNoted(booking.summary()))
             self._idling.stop()
             if not booking.first:
                 self._pod.log.info(f"{booking.spec.by} runs {booking.run_id}")
         run = booking.run
         self._preparations.when_ready(run.indices, run.start, baselines=run.workload.uses_baselines)
 
-    def _tell(self, index: int, message: Message) -> None:
+    def _tell(self, index: int, said: Said) -> None:
         """To one pod that takes part, this one included."""
         if index == 0:
-            self._machine.later(0, lambda: self._told_oneself(message))
+            self._machine.later(0, lambda: self._told_oneself(said))
         elif self._roster is not None and not self._roster.peers[index].lost:
-            self._roster.peers[index].link.say(message)
+            self._roster.peers[index].say(said)
 
-    def _told_oneself(self, message: Message) -> None:
-        run_id = str(message["run"])
-        if message["type"] == "start":
-            self._parts.start(run_id, RunSpec.from_json(message["spec"]), message["pods"])
-        elif message["type"] == "stop":
-            self._parts.stop(run_id, hurry=bool(message.get("hurry")))
-        else:
-            self._parts.gather_evidence(run_id)
+    def _told_oneself(self, said: Said) -> None:
+        match said:
+            case Start(run, spec, pods):
+                self._parts.start(run, spec, pods)
+            case Stop(run, hurry):
+                self._parts.stop(run, hurry=hurry)
+            case AskEvidence(run):
+                self._parts.gather_evidence(run)
 
     def _own_part_done(self, run_id: str, end: PartEnd) -> None:
         self._machine.later(0, lambda: self._part_done(0, run_id, end))
@@ -281,7 +280,7 @@ class Coordinator:
             booking.end_as(merged(booking.end, self._signal))
         booking.close()
         self._pod.note_run(booking.summary())
-        self._say({"type": "run", "run": booking.summary()})
+        self._say(RunNoted(booking.summary()))
         if booking.first:
             booking.answer()
             self._announce(booking.end, booking.run_id)
@@ -381,12 +380,12 @@ class Coordinator:
             self._pod.log.warning(f"the cluster was idle for {hours:g} h (A4_SLEEP_MAX_HOURS): it ends")
             self._leave_orderly(JobEnd(Exit.INTERRUPTED, "the cluster was idle for too long"))
 
-    def _say(self, message: dict[str, Any]) -> None:
+    def _say(self, said: Said) -> None:
         if self._roster is not None:
-            self._roster.say(message)
+            self._roster.say(said)
 
     def _say_end(self) -> None:
-        self._say({"type": "end"})
+        self._say(End())
         self._leave()
 
     def _leave(self) -> None:

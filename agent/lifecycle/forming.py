@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from agent.decide.facts import Facts
+from agent.decide.messages import Cluster, SendPlan
 from agent.decide.plan import to_wire
 from agent.decide.planning import make_plan
 from agent.errors import IdentityRefused, PeersMissing
@@ -97,7 +98,7 @@ class Forming:
         if self._roster is not None:
             self._roster.committed = True
             self._unconfirmed = set(self._roster.peers)
-            self._roster.say({"type": "plan", "plan": to_wire(plan)})
+            self._roster.say(SendPlan(to_wire(plan)))
         self._pod.keep_plan(plan)
         self._end_if_confirmed()
 
@@ -138,11 +139,11 @@ class Forming:
 
     def _keep_state(self) -> None:
         """For `a4-agent status` and `peers`, more often than for the log."""
-        missing = {str(index): why for index, why in self.waiting_for().items()}
+        missing = self.waiting_for()
         self._pod.update_state(missing=missing)
         self._kept += 1
         if self._roster is not None and self._kept % TELL_EVERY == 0:
-            self._roster.mention({"type": "cluster", "missing": missing})
+            self._roster.mention(Cluster(missing=missing))
         self._state_timer = self._machine.later(STATE_SECONDS, self._keep_state)
 
     def _deadline_passed(self) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from agent.decide.ending import exit_code
 from agent.decide.hostfile import hostfile
 from agent.decide.masking import MaskedStream, hidden, secret_values
+from agent.decide.part_end import PartEnd
 from agent.decide.ranks import RankEnd, parse_rank
 from agent.decide.tail import Tail
 from agent.errors import AgentError, Exit, SystemFault
@@ -32,32 +33,6 @@ ENDING_SECONDS = 10.0
 """For a process that has reported its end to come to it."""
 PATIENCE_SECONDS = 60.0
 """Of a reader, for something to read."""
-
-
-@dataclass(frozen=True)
-class PartEnd:
-    """How one pod's part went; travels to the coordinator as `done`."""
-
-    status: int | None
-    """Exit status of the process, negative for a signal; None: there was none."""
-    code: int = 0
-    what: str = ""
-    """Why no process could be started; empty when it could, or none was wanted."""
-    record: str = ""
-    """What the ranks' record says; on the lead."""
-    output: str = ""
-    """The end of what was printed; on the lead, or where the process failed."""
-    error: str = ""
-    """Torch's error file of the rank that failed first here."""
-    began: float | None = None
-    ended: float | None = None
-    """When the process was started and had ended, in seconds since 1970."""
-    launch: Started | None = None
-    """What was started; on the lead."""
-    notes: Mapping[str, Any] = field(default_factory=dict)
-    """What the workload found in this pod's files of the run."""
-    ranks: Mapping[int, RankEnd] = field(default_factory=dict)
-    stuck: bool = False
 
 
 class Part:

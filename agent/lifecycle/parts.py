@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 from agent import wire
 from agent.decide.evidence import last_words
 from agent.decide.mpirun import mpi_of
+from agent.decide.part_end import PartEnd
 from agent.decide.plan import Plan
 from agent.decide.runspec import RunSpec
 from agent.errors import MissingProgram, UsageError
-from agent.lifecycle.part import Part, PartEnd
+from agent.lifecycle.part import Part
 from agent.lifecycle.questions import Answer, refusal
 from agent.machine.api import Evidence, Piece
 from agent.workloads import find_workload

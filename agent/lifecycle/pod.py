@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agent import __version__
@@ -14,6 +14,7 @@ from agent.decide.hostfile import hostfile, hostnames_order, rank_order
 from agent.decide.location import parse_location, parse_topology
 from agent.decide.peers import peer_name
 from agent.decide.plan import Plan
+from agent.decide.pod_state import PodState, RecordedEnd, RunSummary
 from agent.decide.runspec import RunSpec
 from agent.errors import Exit, SettingsError, SystemFault
 from agent.fabrics.profiles import NONE, Profile
@@ -82,7 +83,7 @@ class Pod:
         self._whole_inventory: Mapping[str, Any] | None = None
         self.plan: Plan | None = None
         self.interface = LOOPBACK
-        self._state: dict[str, Any] = {}
+        self._state: PodState | None = None
         self.phases: dict[str, float] = {}
         """When this pod first reached each event, in seconds since 1970."""
         self.sshd_listens = False
@@ -288,39 +289,40 @@ class Pod:
         line = json.dumps(record).encode() + b"\n"
         self.attempt(lambda: self.machine.append(self.dir.events, line))
 
-    def phase(self, name: str, **more: Any) -> None:
+    def phase(self, name: str, code: int | None = None) -> None:
         """What this pod is doing, for `a4-agent status`."""
-        kept = ("run", "runs", "end", "lost", "formed", "idle")
-        self._state = {
-            **{key: value for key, value in self._state.items() if key in kept},
-            "version": 1,
-            "phase": name,
-            "since": self.machine.wall(),
-            "epoch": self.settings.epoch,
-            "index": self.settings.index,
-            "pods": self.settings.nnodes,
-            "gpus": self.settings.gpus_per_node,
-            "agent": __version__,
-        }
-        self.update_state(**more)
+        self._state = replace(
+            self._state or PodState(name),
+            phase=name,
+            since=self.machine.wall(),
+            epoch=self.settings.epoch,
+            index=self.settings.index,
+            pods=self.settings.nnodes,
+            gpus=self.settings.gpus_per_node,
+            agent=__version__,
+            missing=None,
+            code=code,
+        )
+        self.update_state()
 
-    def update_state(self, **more: Any) -> None:
-        """Set fields of the state; None takes one away."""
-        self._state = {key: value for key, value in {**self._state, **more}.items() if value is not None}
-        self._write_json(self.dir.state, self._state)
+    def update_state(self, **fields: Any) -> None:
+        """Set fields of the state."""
+        self._state = replace(self._state or PodState("preparing"), **fields)
+        self._write_json(self.dir.state, self._state.to_json())
 
-    def note_run(self, summary: Mapping[str, Any]) -> None:
+    def note_run(self, summary: RunSummary) -> None:
         """An exclusive run has begun, or, with `until` in its summary, ended: on this pod or others."""
-        if "until" not in summary:
-            self.archives.begin(str(summary["id"]), first=bool(summary["first"]))
-            self.log.labels["run"] = str(summary["id"])
-            self.event("run-started", detail=str(summary["id"]))
-            self.phase("running", run=dict(summary), idle=None)
+        if summary.until is None:
+            self.archives.begin(summary.id, first=summary.first)
+            self.log.labels["run"] = summary.id
+            self.event("run-started", detail=summary.id)
+            self.update_state(run=summary, idle=None)
+            self.phase("running")
             return
         self.log.labels.pop("run", None)
-        self.event("run-ended", detail=f"{summary['code']}")
-        runs = [*self._state.get("runs", []), dict(summary)][-KEPT_SUMMARIES:]
-        self.update_state(run=None, runs=runs, idle=summary["until"])
+        self.event("run-ended", detail=f"{summary.code}")
+        earlier = self._state.runs if self._state is not None else None
+        self.update_state(run=None, runs=(*(earlier or ()), summary)[-KEPT_SUMMARIES:], idle=summary.until)
 
     def _write_json(self, path: str, data: Mapping[str, Any]) -> None:
         text = json.dumps(self.log.masker.value(data), indent=1) + "\n"
@@ -347,7 +349,7 @@ class Pod:
         end = JobEnd.from_json(self.log.masker.value(end.to_json()))
         message = termination_message(end, epoch=self.settings.epoch, pod=self.settings.index, run=run_id, code=code)
         self.attempt(lambda: self.machine.overwrite(TERMINATION_LOG, message))
-        self.update_state(end={**end.to_json(), "run": run_id})
+        self.update_state(end=RecordedEnd(**vars(end), run=run_id))
         self.event("result-known", detail=f"{end.code} {end.what}")
 
     def report_end(self, end: JobEnd) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from agent.decide.messages import Message
+from agent.decide.messages import Answer as Told
+from agent.decide.messages import Ask, Said
 from agent.errors import AgentError
 
 Answer = Callable[[dict[str, Any]], None]
@@ -14,7 +15,7 @@ Answer = Callable[[dict[str, Any]], None]
 class Questions:
     """Towards one peer. `say` delivers each message once; a peer that is lost never answers: see `give_up`."""
 
-    def __init__(self, say: Callable[[Message], None]) -> None:
+    def __init__(self, say: Callable[[Said], None]) -> None:
         self._say = say
         self._open: dict[int, Answer] = {}
         self._last = 0
@@ -22,14 +23,13 @@ class Questions:
     def ask(self, op: str, fields: dict[str, Any], answer: Answer) -> None:
         self._last += 1
         self._open[self._last] = answer
-        self._say({"type": "ask", "id": self._last, "op": op, "fields": fields})
+        self._say(Ask(self._last, op, fields))
 
-    def answered(self, message: Message) -> None:
+    def answered(self, told: Told) -> None:
         """An `answer` has come; one that nobody waits for any more is no error."""
-        answer = self._open.pop(message.get("id", 0), None)
+        answer = self._open.pop(told.id, None)
         if answer is not None:
-            body = message.get("answer")
-            answer(body if isinstance(body, dict) else {"ok": {}})
+            answer(dict(told.answer))
 
     def give_up(self, error: dict[str, Any]) -> None:
         """Everybody who waits gets this answer instead."""

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from agent.decide.ending import JobEnd
-from agent.decide.messages import Message
+from agent.decide.messages import Answer as Told
+from agent.decide.messages import Ask
 from agent.decide.runspec import RunSpec
 from agent.errors import Exit
 from agent.lifecycle.bookings import Bookings
@@ -39,16 +40,14 @@ class Requests:
         self._submit = submit
         self._release = release
 
-    def asked(self, peer: Peer, message: Message) -> None:
+    def asked(self, peer: Peer, ask: Ask) -> None:
         """A command in that worker's pod asks."""
-        number = message.get("id")
 
         def answer(body: dict[str, Any]) -> None:
             if not peer.lost:
-                peer.link.say({"type": "answer", "id": number, "answer": body})
+                peer.say(Told(ask.id, body))
 
-        fields = message.get("fields")
-        handled(self.handle, str(message.get("op")), fields if isinstance(fields, dict) else {}, answer)
+        handled(self.handle, ask.op, dict(ask.fields), answer)
 
     def handle(self, op: str, fields: dict[str, Any], answer: Answer) -> None:
         """Raises AgentError, KeyError, TypeError or ValueError, which become the answer."""

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
 
 from agent import __version__, wire
 from agent.decide.findings import Findings
+from agent.decide.part_end import PartEnd
 from agent.decide.plan import PlannedPeer
+from agent.decide.pod_state import RunSummary
 from agent.decide.result import VERSION, FabricProfile, Gate, Limits, Order, Result, verdict
 from agent.decide.result import Pod as PodResult
 from agent.fabrics.profiles import NONE
-from agent.lifecycle.part import PartEnd
 from agent.lifecycle.pod import Pod
 from agent.lifecycle.reporting import make_report
 from agent.lifecycle.running import Run
@@ -29,7 +28,7 @@ STARTUP = (
 """Events that are the same for every run of a cluster."""
 
 
-def keep_results(pod: Pod, run: Run, judgement: Judgement, summary: Mapping[str, Any]) -> None:
+def keep_results(pod: Pod, run: Run, judgement: Judgement, summary: RunSummary) -> None:
     """Show the table and store it: in the pod at once, in the results directory as soon as that takes it."""
     if judgement.text:
         pod.archives.print(judgement.text)
@@ -63,7 +62,7 @@ def _keep_file(pod: Pod, name: str, text: str) -> None:
         pod.log.warning(f"{name} cannot be written: {error.strerror}")
 
 
-def run_result(pod: Pod, run: Run, judgement: Judgement, summary: Mapping[str, Any]) -> Result:
+def run_result(pod: Pod, run: Run, judgement: Judgement, summary: RunSummary) -> Result:
     """All that is known of a run that is over."""
     spec, plan, findings = run.context.spec, run.context.plan, judgement.findings
     return Result(
@@ -75,8 +74,8 @@ def run_result(pod: Pod, run: Run, judgement: Judgement, summary: Mapping[str, A
         workload=spec.workload,
         args=spec.args,
         by=spec.by,
-        since=summary["since"],
-        until=summary["until"],
+        since=summary.since,
+        until=summary.until or summary.since,
         verdict=verdict(judgement.end, findings.reasons),
         slots=plan.slots,
         order=Order(plan.source, plan.warnings),

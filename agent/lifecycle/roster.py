@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from agent import __version__
-from agent.decide.messages import CHANNEL_VERSION, BadMessage, Message, decode
+from agent.decide.messages import (
+    CHANNEL_VERSION,
+    WORKER_SAYS,
+    BadMessage,
+    Beat,
+    Hello,
+    Message,
+    Said,
+    decode,
+    heard,
+    message,
+)
 from agent.decide.peers import peer_name
 from agent.errors import PeerLost
 from agent.lifecycle import retries
@@ -52,7 +63,11 @@ class Peer:
     """When its part of a run last printed, by our clock, as far as its beats have told."""
 
     def __post_init__(self) -> None:
-        self.questions = Questions(lambda message: self.link.say(message))
+        self.questions = Questions(self.say)
+
+    def say(self, said: Said) -> None:
+        """Tell it, now or after the next reconnection."""
+        self.link.say(message(said))
 
     @property
     def index(self) -> int:
@@ -67,7 +82,7 @@ class Peer:
 class Callbacks:
     """What the coordinator wants to hear of."""
 
-    message: Callable[[Peer, Message], None]
+    message: Callable[[Peer, Said], None]
     lost: Callable[[Peer, str], None]
     """Not heard for a lease, or started anew, after the plan was made."""
     greeted: Callable[[Peer, bool], None]
@@ -78,11 +93,11 @@ class Roster:
     """All workers of the job. Ends no wait by itself: deadlines are the coordinator's."""
 
     def __init__(
-        self, machine: Machine, log: Log, targets: Sequence[Target], hello: Message, lease: float, tell: Callbacks
+        self, machine: Machine, log: Log, targets: Sequence[Target], hello: Hello, lease: float, tell: Callbacks
     ) -> None:
         self._machine = machine
         self._log = log
-        self._hello = {**hello, "type": "hello", "v": CHANNEL_VERSION}
+        self._hello = hello
         self._lease = lease
         self._tell = tell
         self._policy = retries.peer_policy()
@@ -97,17 +112,19 @@ class Roster:
         self._look_up(list(self.peers.values()))
         self._machine.later(self._beat, self._beats)
 
-    def say(self, message: Message) -> None:
+    def say(self, said: Said) -> None:
         """To every worker that is not lost."""
+        line = message(said)
         for peer in self.peers.values():
             if not peer.lost:
-                peer.link.say(message)
+                peer.link.say(line)
 
-    def mention(self, message: Message) -> None:
+    def mention(self, said: Said) -> None:
         """To every worker that is here now; worth nothing later."""
+        line = message(said)
         for peer in self.peers.values():
             if peer.connected and not peer.lost:
-                peer.link.mention(message)
+                peer.link.mention(line)
 
     def close(self) -> None:
         self._closed = True
@@ -162,7 +179,7 @@ class Roster:
         peer.link.attach(result)
         result.receive(lambda line: self._line(peer, result, line), lambda reason: self._ended(peer, result, reason))
         peer.problem, peer.problem_since = SILENT, self._machine.now()
-        peer.link.mention({**self._hello, "index": peer.index, "knows": peer.nonce})
+        peer.link.mention(message(replace(self._hello, index=peer.index, knows=peer.nonce)))
         self._machine.later(GREETING_SECONDS, lambda: self._check_greeting(peer, result))
 
     def _check_greeting(self, peer: Peer, channel: Channel) -> None:
@@ -209,30 +226,34 @@ class Roster:
         if peer.link.channel is not channel:
             return
         try:
-            message = decode(line)
+            found = decode(line)
         except BadMessage as error:
             self._drop_channel(peer, f"it sent what is no message ({error})")
             return
-        if message["type"] == "hello":
-            self._greeted(peer, message)
-        elif peer.connected and peer.link.take(message, self._machine.now()):
-            if message["type"] == "beat":
-                self._beat_of(peer, message)
-            else:
-                self._tell.message(peer, message)
+        if found["type"] == "hello":
+            self._greeted(peer, found)
+        elif peer.connected and peer.link.take(found, self._machine.now()):
+            self._understand(peer, found)
 
-    def _beat_of(self, peer: Peer, message: Message) -> None:
-        quiet = message.get("quiet")
-        if isinstance(quiet, (int, float)):
-            peer.printed = self._machine.now() - quiet
+    def _understand(self, peer: Peer, found: Message) -> None:
+        try:
+            said = heard(found, WORKER_SAYS)
+        except ValueError as error:
+            self.lose(peer, f"it said what this release does not understand: {found['type']}, {error}")
+            return
+        if isinstance(said, Beat):
+            if said.quiet is not None:
+                peer.printed = self._machine.now() - said.quiet
+        elif said is not None:
+            self._tell.message(peer, said)
 
-    def _greeted(self, peer: Peer, message: Message) -> None:
-        if message.get("v") != CHANNEL_VERSION:
+    def _greeted(self, peer: Peer, found: Message) -> None:
+        if found.get("v") != CHANNEL_VERSION:
             self._drop_channel(
-                peer, f"its a4-agent speaks control channel {message.get('v')}, this one {CHANNEL_VERSION}"
+                peer, f"its a4-agent speaks control channel {found.get('v')}, this one {CHANNEL_VERSION}"
             )
             return
-        nonce = str(message.get("nonce"))
+        nonce = str(found.get("nonce"))
         if peer.nonce and nonce != peer.nonce:
             if self.committed:
                 self.lose(peer, "its agent was started anew after the plan was made")
@@ -242,7 +263,7 @@ class Roster:
         peer.connected = True
         peer.attempts = 0
         peer.identity = None
-        peer.link.take(message, self._machine.now())
+        peer.link.take(found, self._machine.now())
         peer.link.resend()
         self._tell.greeted(peer, anew)
 
@@ -275,7 +296,7 @@ class Roster:
             if peer.connected and now - peer.link.heard > SILENT_BEATS * self._beat:
                 self._drop_channel(peer, f"silent for {now - peer.link.heard:.0f} s")
             if peer.connected:
-                peer.link.mention({"type": "beat"})
+                peer.link.mention(message(Beat()))
             if self.committed and not peer.lost and now - peer.link.heard > self._lease:
                 self.lose(peer, self._reason(peer))
 
@@ -305,5 +326,5 @@ def roster_of(pod: Pod, tell: Callbacks) -> Roster:
         )
         for index in range(1, settings.nnodes)
     ]
-    hello = {"nonce": pod.nonce, "version": __version__, "epoch": settings.epoch}
+    hello = Hello(CHANNEL_VERSION, pod.nonce, __version__, settings.epoch)
     return Roster(pod.machine, pod.log, targets, hello, settings.lease, tell)

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from agent.decide.ending import JobEnd, from_bug, merged
-from agent.decide.messages import Message
+from agent.decide.messages import AskEvidence, Said, Start, Stop
+from agent.decide.part_end import PartEnd
 from agent.decide.ranks import RankEnd
 from agent.errors import Exit
-from agent.lifecycle.part import PartEnd
 from agent.lifecycle.pod import Pod
 from agent.lifecycle.preparing import Preparations
 from agent.lifecycle.roster import beat_seconds
@@ -44,7 +44,7 @@ class Run:
         context: RunContext,
         *,
         preparations: Preparations,
-        tell: Callable[[int, Message], None],
+        tell: Callable[[int, Said], None],
         printed: Callable[[], float],
         gone: Callable[[], Mapping[int, str]],
         over: Callable[[Judgement], None],
@@ -115,9 +115,9 @@ class Run:
             self.cancel(JobEnd(Exit.TRY_AGAIN, "a pod was lost before the run began", self._pod.where(index), why))
             return
         self._open = set(self.indices) - set(self.lost)
-        message = {"type": "start", "run": self.run_id, "spec": spec.to_json(), "pods": self.indices}
+        start = Start(self.run_id, spec, tuple(self.indices))
         for index in sorted(self._open):
-            self._tell(index, message)
+            self._tell(index, start)
         self._tell_waiting()
         self._judge_if_over()
         if spec.timeout:
@@ -187,7 +187,7 @@ class Run:
     def hurry(self) -> None:
         """No more patience."""
         for index in sorted(self._open):
-            self._tell(index, {"type": "stop", "run": self.run_id, "hurry": True})
+            self._tell(index, Stop(self.run_id, hurry=True))
 
     def _stop(self) -> None:
         """End every part that is still going."""
@@ -197,7 +197,7 @@ class Run:
         self._cancel_timers()
         if self.workload.kind == "mpi" and self.context.lead in self._open:
             # mpirun gives remote ranks their time, too: the others are told when it has ended.
-            self._tell(self.context.lead, {"type": "stop", "run": self.run_id})
+            self._tell(self.context.lead, Stop(self.run_id))
         else:
             self._stop_the_others()
         grace = self._pod.settings.grace
@@ -211,7 +211,7 @@ class Run:
         self._told_others = self._stopped = True
         self._cancel_timers()
         for index in sorted(self._open):
-            self._tell(index, {"type": "stop", "run": self.run_id})
+            self._tell(index, Stop(self.run_id))
         self._machine.later(term_seconds(self._pod.settings.grace) + KILL_SECONDS + ANSWER_SECONDS, self._stop_waiting)
 
     def _stop_waiting(self) -> None:
@@ -281,7 +281,7 @@ class Run:
         self._limit = JobEnd(Exit.TIME_LIMIT, f"{self.workload.name} hit {which}")
         self._evidence = {}
         for index in sorted(self._open):
-            self._tell(index, {"type": "evidence", "run": self.run_id})
+            self._tell(index, AskEvidence(self.run_id))
         self._after(EVIDENCE_SECONDS, self._end_by_limit)
 
     def evidence(self, index: int, summary: str) -> None:

@@ -8,19 +8,47 @@ from typing import Any
 from agent import __version__
 from agent.decide.ending import JobEnd, from_bug, from_error, from_signal
 from agent.decide.facts import Facts
-from agent.decide.messages import CHANNEL_VERSION, BadMessage, Message, decode
-from agent.decide.plan import from_wire
-from agent.decide.runspec import RunSpec
+from agent.decide.messages import (
+    CHANNEL_VERSION,
+    COORDINATOR_SAYS,
+    Answer,
+    Ask,
+    AskEvidence,
+    BadMessage,
+    Beat,
+    Bye,
+    Cluster,
+    Done,
+    End,
+    Evidence,
+    Hello,
+    Inventory,
+    Message,
+    Planned,
+    Result,
+    RunNoted,
+    Said,
+    SendPlan,
+    Start,
+    Stop,
+    Stopping,
+    TellFacts,
+    decode,
+    heard,
+    message,
+)
+from agent.decide.part_end import PartEnd
+from agent.decide.plan import Plan, from_wire
+from agent.decide.pod_state import RunSummary
 from agent.errors import AgentError, Exit, PeerLost, PeersMissing
 from agent.lifecycle.desk import Desk, handled
 from agent.lifecycle.link import Link
-from agent.lifecycle.part import PartEnd
 from agent.lifecycle.parts import Parts
 from agent.lifecycle.pod import Pod
-from agent.lifecycle.questions import Answer, Questions, refusal
+from agent.lifecycle.questions import Answer as Reply
+from agent.lifecycle.questions import Questions, refusal
 from agent.lifecycle.roster import beat_seconds
 from agent.machine.api import Channel, Timer
-from agent.wire import to_json
 
 REPORT_SECONDS = 30.0
 EARLY_SECONDS = 20.0
@@ -38,7 +66,7 @@ class Worker:
         self._settings = pod.settings
         self._link = Link()
         self._coordinator = ""
-        self._questions = Questions(lambda message: self._link.say(message))
+        self._questions = Questions(self._say)
         self._parts = Parts(pod, self._part_done, self._evidence_gathered)
         self._begun = False
         """A run has begun: from here on this pod belongs to its coordinator."""
@@ -83,24 +111,24 @@ class Worker:
 
     def _line(self, channel: Channel, line: bytes) -> None:
         try:
-            message = decode(line)
+            found = decode(line)
         except BadMessage as error:
             self._pod.log.warning(f"the coordinator sent what is no message: {error}")
             channel.close()
             return
-        if message["type"] == "hello":
-            self._hello(channel, message)
-        elif channel is self._link.channel and self._link.take(message, self._machine.now()):
-            self._message(message)
+        if found["type"] == "hello":
+            self._hello(channel, found)
+        elif channel is self._link.channel and self._link.take(found, self._machine.now()):
+            self._message(heard(found, COORDINATOR_SAYS))
 
-    def _hello(self, channel: Channel, message: Message) -> None:
-        if message.get("v") != CHANNEL_VERSION or message.get("index") != self._settings.index:
+    def _hello(self, channel: Channel, found: Message) -> None:
+        if found.get("v") != CHANNEL_VERSION or found.get("index") != self._settings.index:
             self._pod.log.warning(
-                f"a coordinator with control channel {message.get('v')} for pod {message.get('index')} was turned away"
+                f"a coordinator with control channel {found.get('v')} for pod {found.get('index')} was turned away"
             )
             channel.close()
             return
-        nonce = str(message.get("nonce"))
+        nonce = str(found.get("nonce"))
         if nonce != self._coordinator:
             if self._coordinator and (self._begun or self._end is not None):
                 channel.close()
@@ -110,86 +138,94 @@ class Worker:
             self._link.detach()
             self._link = Link()
             if self._own_end is not None:
-                self._link.say({"type": "stopping", "end": self._own_end.to_json()})
+                self._say(Stopping(self._own_end))
             elif self._pod.facts is not None:
-                self._link.say({"type": "facts", "facts": self._pod.facts.to_json()})
+                self._say(TellFacts(self._pod.facts))
         if self._deadline is not None:
             self._end_waiting()
             self._pod.event("coordinator-connected")
             self._pod.phase("forming")
         self._link.attach(channel)
-        if message.get("knows") != self._pod.nonce:
-            message = {**message, "seen": 0}  # it has heard an earlier agent of this pod, not this one
-        self._link.take(message, self._machine.now())
-        self._link.mention({"type": "hello", "v": CHANNEL_VERSION, "nonce": self._pod.nonce, "version": __version__})
+        if found.get("knows") != self._pod.nonce:
+            found = {**found, "seen": 0}  # it has heard an earlier agent of this pod, not this one
+        self._link.take(found, self._machine.now())
+        self._link.mention(message(Hello(CHANNEL_VERSION, self._pod.nonce, __version__)))
         self._link.resend()
 
     def _facts_ready(self, facts: Facts) -> None:
         if self._coordinator:
-            self._link.say({"type": "facts", "facts": facts.to_json()})
+            self._say(TellFacts(facts))
 
     # What the coordinator says
 
-    def _message(self, message: Message) -> None:
-        acts: dict[str, Callable[[Message], None]] = {
-            "plan": self._plan,
-            "start": self._start_part,
-            "stop": lambda m: self._parts.stop(str(m["run"]), hurry=bool(m.get("hurry"))),
-            "evidence": lambda m: self._parts.gather_evidence(str(m["run"])),
-            "run": lambda m: self._run_noted(m["run"]),
-            "cluster": lambda m: self._pod.update_state(**{name: m[name] for name in ("lost", "missing") if name in m}),
-            "ask": self._asked,
-            "answer": self._questions.answered,
-            "result": self._result,
-            "end": lambda m: self._leave(),
-        }
-        act = acts.get(message["type"])
-        if act is not None:
-            act(message)
+    def _say(self, said: Said) -> None:
+        self._link.say(message(said))
 
-    def _plan(self, message: Message) -> None:
-        self._pod.keep_plan(from_wire(message["plan"]))
+    def _message(self, said: Said | None) -> None:
+        acts: dict[type, Callable[[Any], None]] = {
+            SendPlan: lambda said: self._plan(from_wire(said.plan)),
+            Start: self._start_part,
+            Stop: lambda said: self._parts.stop(said.run, hurry=said.hurry),
+            AskEvidence: lambda said: self._parts.gather_evidence(said.run),
+            RunNoted: lambda said: self._run_noted(said.run),
+            Cluster: self._cluster,
+            Ask: self._asked,
+            Answer: self._questions.answered,
+            Result: self._result,
+            End: lambda said: self._leave(),
+        }
+        act = acts.get(type(said))
+        if act is not None:
+            act(said)
+
+    def _plan(self, plan: Plan) -> None:
+        self._pod.keep_plan(plan)
         self._pod.update_state(formed=self._machine.wall())
         self._pod.phase("formed")
-        self._link.say({"type": "planned"})
+        self._say(Planned())
         # No run begins before this is told.
         self._pod.surroundings.when_ready(lambda: self._pod.gather_inventory(self._tell_inventory))
 
-    def _tell_inventory(self, found: Mapping[str, str]) -> None:
-        self._link.say({"type": "inventory", "inventory": dict(found), "phases": self._pod.phases})
+    def _cluster(self, cluster: Cluster) -> None:
+        if cluster.lost is not None:
+            self._pod.update_state(lost=cluster.lost)
+        if cluster.missing is not None:
+            self._pod.update_state(missing=cluster.missing)
 
-    def _run_noted(self, summary: Mapping[str, Any]) -> None:
+    def _tell_inventory(self, found: Mapping[str, str]) -> None:
+        self._say(Inventory(found, self._pod.phases))
+
+    def _run_noted(self, summary: RunSummary) -> None:
         """An exclusive run has begun or ended, with this pod or without."""
         self._begun = True
         self._pod.note_run(summary)
-        if "until" in summary and not summary["first"]:
+        if summary.until is not None and not summary.first:
             self._pod.archives.end()
             self._pod.phase("sleeping", code=self._end.code if self._end is not None else 0)
 
-    def _start_part(self, message: Message) -> None:
+    def _start_part(self, start: Start) -> None:
         self._begun = True
-        run_id = str(message["run"])
         if self._over or self._own_end is not None:
-            self._part_done(run_id, PartEnd(None, int(Exit.TRY_AGAIN), "this pod is ending"))
+            self._part_done(start.run, PartEnd(None, int(Exit.TRY_AGAIN), "this pod is ending"))
             return
         try:
-            self._parts.start(run_id, RunSpec.from_json(message["spec"]), message["pods"])
+            self._parts.start(start.run, start.spec, start.pods)
         except AgentError as error:
-            self._part_done(run_id, PartEnd(None, int(error.code), str(error)))
+            self._part_done(start.run, PartEnd(None, int(error.code), str(error)))
 
     def _part_done(self, run_id: str, end: PartEnd) -> None:
-        self._link.say({"type": "done", "run": run_id, "end": to_json(end)})
+        self._say(Done(run_id, end))
 
     def _evidence_gathered(self, run_id: str, summary: str) -> None:
-        self._link.say({"type": "evidence", "run": run_id, "summary": summary})
+        self._say(Evidence(run_id, summary))
 
-    def _result(self, message: Message) -> None:
-        self._end = JobEnd.from_json(message["end"])
+    def _result(self, result: Result) -> None:
+        self._end = result.end
         if self._own_end is None:
             self._pod.report_end(self._end)
-        self._pod.record_end(self._end, str(message.get("run", "")), self._code())
-        self._link.say({"type": "bye"})
-        if message.get("stay") and self._own_end is None:
+        self._pod.record_end(self._end, result.run, self._code())
+        self._say(Bye())
+        if result.stay and self._own_end is None:
             self._pod.archives.end()
             self._pod.phase("sleeping", code=self._end.code)
             self._pod.log.info(f"the run ended with exit code {self._end.code}; the cluster stays")
@@ -198,7 +234,7 @@ class Worker:
 
     # What commands ask
 
-    def _handle(self, op: str, fields: dict[str, Any], answer: Answer) -> None:
+    def _handle(self, op: str, fields: dict[str, Any], answer: Reply) -> None:
         """What this pod printed it knows itself; everything else the coordinator knows.
 
         Such as whether a run that has not begun here is going to.
@@ -213,20 +249,18 @@ class Worker:
         else:
             self._questions.ask(op, {name: value for name, value in fields.items() if name not in ("id", "op")}, answer)
 
-    def _asked(self, message: Message) -> None:
+    def _asked(self, ask: Ask) -> None:
         """The coordinator wants to know what this pod printed."""
-        number = message.get("id")
 
         def answer(body: dict[str, Any]) -> None:
-            self._link.say({"type": "answer", "id": number, "answer": body})
+            self._say(Answer(ask.id, body))
 
-        def handle(op: str, fields: dict[str, Any], answer: Answer) -> None:
+        def handle(op: str, fields: dict[str, Any], answer: Reply) -> None:
             if op != "read":
                 raise ValueError("no such request")
             self._parts.read(fields, answer)
 
-        fields = message.get("fields")
-        handled(handle, str(message.get("op")), fields if isinstance(fields, dict) else {}, answer)
+        handled(handle, ask.op, dict(ask.fields), answer)
 
     # Ends
 
@@ -256,7 +290,7 @@ class Worker:
         self._own_end = end
         self._own_end_first = self._end is None
         self._pod.log.error(f"this pod ends: {end}") if self._end is not None else self._pod.report_end(end)
-        self._link.say({"type": "stopping", "end": end.to_json()})
+        self._say(Stopping(end))
         self._parts.stop_all(self._give_up)
 
     def _give_up(self) -> None:
@@ -327,8 +361,8 @@ class Worker:
         if self._silent:
             return
         printed = self._parts.printed()
-        quiet = {} if printed is None else {"quiet": round(self._machine.now() - printed, 3)}
-        self._link.mention({"type": "beat", **quiet})
+        quiet = None if printed is None else round(self._machine.now() - printed, 3)
+        self._link.mention(message(Beat(quiet)))
         silent = self._machine.now() - self._link.heard
         if self._coordinator and self._own_end is None and not self._over and silent > self._settings.lease:
             self._coordinator_lost(silent)

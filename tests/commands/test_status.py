@@ -15,7 +15,9 @@ import pytest
 from agent.cli import main
 from agent.commands.state_text import FRESH_SECONDS, MOST_RUNS, clock, describe
 from agent.decide.plan import Plan, PlannedPeer
+from agent.decide.pod_state import PodState
 from agent.paths import RunDir
+from agent.wire import from_json
 from tests.commands.conftest import Type
 
 STATE: dict[str, Any] = {
@@ -44,7 +46,7 @@ Shown = pytest.CaptureFixture[str]
 
 
 def described(state: dict[str, Any], now: float = 1010.0, plan: Plan | None = None, alive: float | None = 0.0) -> str:
-    return describe(state, plan, alive, now, DIRECTORY)
+    return describe(from_json(PodState, state), plan, alive, now, DIRECTORY)
 
 
 @pytest.fixture

@@ -1,0 +1,88 @@
+"""What a pod's agent says of itself in state.json, for `a4-agent status` and the like."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from agent import wire
+from agent.decide.ending import Origin
+
+STATE_VERSION = 1
+
+
+class RunSummary(NamedTuple):
+    """A run that has, or had, the cluster for itself."""
+
+    id: str
+    workload: str = ""
+    by: str = ""
+    first: bool = False
+    """It is the job's first run."""
+    since: float = 0.0
+    """Seconds since 1970, as is `until`."""
+    pods: tuple[int, ...] = ()
+    """Completion indices in rank order."""
+    lead: int = 0
+    results: str = ""
+    """Directory on the coordinator."""
+    until: float | None = None
+    """Once it is over, as all that follows."""
+    code: int | None = None
+    what: str | None = None
+    where: str | None = None
+    origin: Origin | None = None
+
+
+class Loss(NamedTuple):
+    """Why a pod is lost, and since when."""
+
+    why: str
+    since: float
+
+
+class RecordedEnd(NamedTuple):
+    """The job's end, and its first run."""
+
+    code: int
+    what: str
+    where: str = ""
+    why: str = ""
+    origin: Origin = "agent"
+    run: str = ""
+
+
+@dataclass(frozen=True)
+class PodState:
+    """What the agent of a pod does."""
+
+    phase: str = ""
+    since: float = 0.0
+    """When the phase began, in seconds since 1970, as are `formed` and `idle`."""
+    epoch: str = ""
+    index: int = 0
+    pods: int = 1
+    gpus: int = 0
+    """GPUs of each pod."""
+    agent: str = ""
+    """Version of a4-agent."""
+    version: int = STATE_VERSION
+    run: RunSummary | None = None
+    """The run that has the cluster for itself."""
+    runs: tuple[RunSummary, ...] | None = None
+    """Runs that are over, the newest last."""
+    end: RecordedEnd | None = None
+    lost: Mapping[int, Loss] | None = None
+    missing: Mapping[int, str] | None = None
+    """While the cluster forms: completion index → why that pod is not here."""
+    formed: float | None = None
+    idle: float | None = None
+    """Since when nothing has the cluster for itself."""
+    code: int | None = None
+    """Exit code of a cluster that sleeps, or of a pod that has ended."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of state.json, less what is not known."""
+        found: dict[str, Any] = wire.without_none(wire.to_json(self))
+        return found
