@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from agent.machine import files
-from agent.machine.lines import LineBuffer
 from agent.machine.loop import READ, WRITE, Loop, LoopTimer
+from agent.machine.stream import LineBuffer
 from agent.paths import shipped
 
 Done = Callable[[str], None]

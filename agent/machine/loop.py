@@ -37,7 +37,7 @@ class Loop:
         self._count = itertools.count()
         self._posted: deque[Action] = deque()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._selector.register(self._wake_read, READ, self._drain)
+        self.watch(self._wake_read, READ, self._drain)
         self._running = True
 
     def later(self, seconds: float, action: Action) -> LoopTimer:
@@ -45,19 +45,25 @@ class Loop:
         heapq.heappush(self._timers, (timer.when, next(self._count), timer))
         return timer
 
-    def watch(self, fd: int, events: int, action: Action) -> None:
-        """Call `action` whenever `fd` is ready; replaces an earlier watch."""
-        try:
-            self._selector.modify(fd, events, action)
-        except KeyError:
-            self._selector.register(fd, events, action)
+    def watch(self, fd: int, event: int, action: Action) -> None:
+        """Call `action` whenever `fd` is ready to READ or to WRITE; replaces an earlier watch for the same."""
+        known = self._actions(fd)
+        actions = {**known, event: action}
+        change = self._selector.modify if known else self._selector.register
+        change(fd, sum(actions), actions)
 
-    def forget(self, fd: int) -> None:
-        """Stop watching; must come before the descriptor is closed."""
-        try:
+    def forget(self, fd: int, events: int = READ | WRITE) -> None:
+        """Stop watching for these; must come before the descriptor is closed."""
+        known = self._actions(fd)
+        left = {event: action for event, action in known.items() if not event & events}
+        if left:
+            self._selector.modify(fd, sum(left), left)
+        elif known:
             self._selector.unregister(fd)
-        except KeyError:
-            pass
+
+    def _actions(self, fd: int) -> dict[int, Action]:
+        key = self._selector.get_map().get(fd)
+        return key.data if key else {}
 
     def post(self, action: Action) -> None:
         """Run `action` soon; the one method that other threads and signal handlers may call."""
@@ -83,10 +89,11 @@ class Loop:
 
     def run(self) -> None:
         while self._running:
-            for key, _ in self._selector.select(self._patience()):
-                # An earlier callback may have closed it, and its number may belong to another by now.
-                if self._selector.get_map().get(key.fileobj) is key:
-                    key.data()
+            for key, ready in self._selector.select(self._patience()):
+                for event, action in key.data.items():
+                    # An earlier callback may have closed it, and its number may belong to another by now.
+                    if event & ready and self._selector.get_map().get(key.fd) is key:
+                        action()
             self._run_posted()
             self._run_timers()
 

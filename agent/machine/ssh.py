@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from agent.machine.api import Channel, Problem, Target
-from agent.machine.lines import LineBuffer, LineTooLong
 from agent.machine.loop import READ, WRITE, Loop
+from agent.machine.stream import LineBuffer, LineTooLong
 from agent.machine.workers import Workers
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from agent.machine.lines import LineBuffer, LineTooLong
-from agent.machine.loop import READ, WRITE, Loop
+from agent.machine.loop import READ, Loop
+from agent.machine.stream import LineStream
 
 MOST_UNSENT = 64 * 1024 * 1024
 """Bytes that may wait for a client that does not read."""
@@ -20,7 +20,7 @@ ACCEPT_AGAIN_SECONDS = 1.0
 class SocketDoor:
     """Listens at `path`, where it replaces what an earlier agent left. Raises OSError."""
 
-    def __init__(self, loop: Loop, path: str, opened: Callable[[SocketChannel], None]) -> None:
+    def __init__(self, loop: Loop, path: str, opened: Callable[[LineStream], None]) -> None:
         self._loop = loop
         self._path = path
         self._opened = opened
@@ -59,8 +59,7 @@ class SocketDoor:
             self._loop.forget(self._socket.fileno())
             self._loop.later(ACCEPT_AGAIN_SECONDS, self._accept_again)
             return
-        connection.setblocking(False)
-        self._opened(SocketChannel(self._loop, connection))
+        self._opened(LineStream(self._loop, connection, connection, most_unsent=MOST_UNSENT))
 
     def _accept_again(self) -> None:
         if self._socket.fileno() >= 0:
@@ -88,92 +87,3 @@ def _short(path: str) -> Iterator[str]:
         yield f"/proc/self/fd/{fd}/{name}"
     finally:
         os.close(fd)
-
-
-class SocketChannel:
-    """One connection of a command as the agent sees it."""
-
-    def __init__(self, loop: Loop, connection: socket.socket) -> None:
-        self._loop = loop
-        self._socket = connection
-        self._buffer = LineBuffer()
-        self._unsent = bytearray()
-        self._events = 0
-        self._line: Callable[[bytes], None] = lambda line: None
-        self._ended: Callable[[str], None] = lambda reason: None
-
-    def receive(self, line: Callable[[bytes], None], ended: Callable[[str], None]) -> None:
-        self._line, self._ended = line, ended
-        if self._is_open():
-            self._watch(self._events | READ)
-
-    def send(self, line: bytes) -> None:
-        if not self._is_open():
-            return
-        self._unsent += line
-        if not self._events & WRITE:
-            self._write()
-        if len(self._unsent) > MOST_UNSENT:
-            self._end(f"it does not read: {len(self._unsent)} bytes are waiting for it")
-
-    def close(self) -> None:
-        self._ended = lambda reason: None
-        self._drop()
-
-    def _is_open(self) -> bool:
-        return self._socket.fileno() >= 0
-
-    def _drop(self) -> None:
-        if self._is_open():
-            self._loop.forget(self._socket.fileno())
-            self._socket.close()
-            self._unsent.clear()
-
-    def _end(self, reason: str) -> None:
-        """We may be inside a call of our owner's, who is told when it has returned."""
-        self._drop()
-        self._loop.post(lambda: self._tell(reason))
-
-    def _tell(self, reason: str) -> None:
-        ended, self._ended = self._ended, lambda reason: None
-        ended(reason)
-
-    def _watch(self, events: int) -> None:
-        self._events = events
-        if events:
-            self._loop.watch(self._socket.fileno(), events, self._ready)
-        else:
-            self._loop.forget(self._socket.fileno())
-
-    def _ready(self) -> None:
-        if self._events & WRITE:
-            self._write()
-        if self._events & READ:
-            self._read()
-
-    def _read(self) -> None:
-        try:
-            data = self._socket.recv(65536)
-            lines = self._buffer.feed(data)
-        except BlockingIOError:
-            return
-        except (LineTooLong, OSError) as error:
-            self._end(str(error))
-            return
-        for line in lines:
-            if self._is_open():
-                self._line(line)
-        if not data and self._is_open():
-            self._end("the connection was closed")
-
-    def _write(self) -> None:
-        try:
-            while self._unsent:
-                del self._unsent[: self._socket.send(self._unsent)]
-        except BlockingIOError:
-            self._watch(self._events | WRITE)
-            return
-        except OSError:
-            self._unsent.clear()  # it has gone, which reading will tell after what it said before
-        if self._events & WRITE:
-            self._watch(self._events & ~WRITE)

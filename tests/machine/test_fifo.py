@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.machine.fifo import FifoChannel, FifoDoor
+from agent.machine.fifo import FifoDoor
 from agent.machine.loop import Loop
+from agent.machine.stream import LineStream
 from tests.machine.waiting import run, wait_until
 
 SCRIPT = Path(__file__).parents[2] / "entrypoints" / "control-channel.sh"
@@ -27,14 +28,14 @@ class Agent:
         self.run_dir = run_dir
         self.directory = run_dir / "channels"
         self.directory.mkdir()
-        self.channels: list[FifoChannel] = []
+        self.channels: list[LineStream] = []
         self.lines: list[bytes] = []
         self.ends: list[str] = []
-        self.on_line: Callable[[FifoChannel, bytes], None] = lambda channel, line: None
+        self.on_line: Callable[[LineStream, bytes], None] = lambda channel, line: None
         self.door = FifoDoor(self.loop, str(self.directory), self._opened)
         self.sessions: list[subprocess.Popen[bytes]] = []
 
-    def _opened(self, channel: FifoChannel) -> None:
+    def _opened(self, channel: LineStream) -> None:
         self.channels.append(channel)
 
         def line(data: bytes) -> None:
@@ -99,7 +100,7 @@ def end_of(session: subprocess.Popen[bytes]) -> tuple[int, bytes]:
 
 
 def test_lines_go_both_ways_and_the_agent_closing_ends_the_session(agent: Agent) -> None:
-    def answer(channel: FifoChannel, line: bytes) -> None:
+    def answer(channel: LineStream, line: bytes) -> None:
         if line == b"bye":
             agent.loop.stop()
         else:
@@ -121,7 +122,7 @@ def test_more_than_a_pipe_holds_arrives_whole(agent: Agent) -> None:
     big = os.urandom(400_000).hex().encode()
     heard: list[bytes] = []
 
-    def answer(channel: FifoChannel, line: bytes) -> None:
+    def answer(channel: LineStream, line: bytes) -> None:
         if line == b"start":
             channel.send(big + b"\n")
             channel.send(b"and this\n")
@@ -156,7 +157,7 @@ def test_the_end_of_the_connection_reaches_the_agent(agent: Agent) -> None:
 
 
 def test_two_channels_at_a_time(agent: Agent) -> None:
-    def answer(channel: FifoChannel, line: bytes) -> None:
+    def answer(channel: LineStream, line: bytes) -> None:
         channel.send(b"to " + line + b"\n")
         if len(agent.lines) == 2:
             agent.loop.stop()

@@ -22,24 +22,15 @@ from agent.lifecycle.pod_log import PodLog, PodLogEnd
 from agent.log import Log
 from agent.machine.host import Host
 from agent.machine.keeper import MOST_QUEUED, ProcessKeeper, mount_of
-from agent.machine.loop import Loop
 from agent.machine.spool import FileSpool
 from agent.paths import shipped
-from tests.machine.waiting import DEADLINE_SECONDS, run, wait_until
+from tests.machine.waiting import DEADLINE_SECONDS, LoopAgain, run, wait_until
 
 PROGRAM = shipped("entrypoints", "keep-results.py")
 Done = Callable[[str], None]
 SOON = 0.4
 """Seconds that a process has to answer where a test wants it to be given up."""
 SILENT = f"no answer for {SOON:g} s"
-
-
-class LoopAgain(Loop):
-    """Goes on where it was stopped."""
-
-    def run(self) -> None:
-        self._running = True
-        super().run()
 
 
 class Storage:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -11,8 +12,8 @@ from functools import partial
 
 import pytest
 
-from agent.machine.lines import MOST_BYTES, LineBuffer, LineTooLong
 from agent.machine.loop import READ, WRITE, Action, Loop
+from agent.machine.stream import MOST_BYTES, LineBuffer, LineTooLong
 from agent.machine.workers import Workers
 from tests.machine.waiting import run
 
@@ -107,6 +108,28 @@ def test_a_watch_is_replaced_and_forgotten() -> None:
     assert seen == ["a"]
     os.close(read)
     os.close(write)
+
+
+def test_the_two_watches_of_a_descriptor_come_and_go_apart() -> None:
+    loop, seen = Loop(), list[str]()
+    ours, theirs = socket.socketpair()
+
+    def writable() -> None:
+        seen.append("writable")
+        loop.forget(ours.fileno(), WRITE)
+        theirs.send(b"x")
+
+    def readable() -> None:
+        seen.append(ours.recv(1).decode())
+        loop.later(0.0, loop.stop)
+
+    with ours, theirs:
+        loop.watch(ours.fileno(), READ, readable)
+        loop.watch(ours.fileno(), WRITE, writable)
+        run(loop)
+        loop.forget(ours.fileno(), WRITE)
+        loop.forget(ours.fileno())
+    assert seen == ["writable", "x"]
 
 
 def test_a_descriptor_closed_by_an_earlier_callback_is_not_called_for_the_one_that_took_its_number() -> None:

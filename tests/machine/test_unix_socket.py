@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.machine.lines import MOST_BYTES
 from agent.machine.loop import Loop
-from agent.machine.unix_socket import MOST_UNSENT, SocketChannel, SocketDoor, connect
+from agent.machine.stream import MOST_BYTES, LineStream
+from agent.machine.unix_socket import MOST_UNSENT, SocketDoor, connect
 from tests.machine.waiting import run
 
 
@@ -26,11 +26,11 @@ class Agent:
     def __init__(self, path: str) -> None:
         self.loop = Loop()
         self.path = path
-        self.channels: list[SocketChannel] = []
+        self.channels: list[LineStream] = []
         self.lines: list[bytes] = []
         self.ends: list[str] = []
-        self.on_open: Callable[[SocketChannel], None] = self.receive
-        self.on_line: Callable[[SocketChannel, bytes], None] = lambda channel, line: None
+        self.on_open: Callable[[LineStream], None] = self.receive
+        self.on_line: Callable[[LineStream, bytes], None] = lambda channel, line: None
         self.on_end: Callable[[], None] = self.loop.stop
         self.door = SocketDoor(self.loop, path, self._opened)
         self.clients: list[socket.socket] = []
@@ -41,11 +41,11 @@ class Agent:
         self.threads.append(threading.Thread(target=work))
         self.threads[-1].start()
 
-    def _opened(self, channel: SocketChannel) -> None:
+    def _opened(self, channel: LineStream) -> None:
         self.channels.append(channel)
         self.on_open(channel)
 
-    def receive(self, channel: SocketChannel) -> None:
+    def receive(self, channel: LineStream) -> None:
         def line(data: bytes) -> None:
             self.lines.append(data)
             self.on_line(channel, data)
@@ -89,7 +89,7 @@ def hear(client: socket.socket, size: int) -> bytes:
 def test_lines_go_both_ways_in_pieces(agent: Agent) -> None:
     """A line may come in halves, and several in one piece."""
 
-    def answer(channel: SocketChannel, line: bytes) -> None:
+    def answer(channel: LineStream, line: bytes) -> None:
         channel.send(b"heard " + line + b"\n")
         if line == b"one":
             client.sendall(b"o\nthree\n")
@@ -162,7 +162,7 @@ def test_more_than_the_kernel_holds_arrives_whole(agent: Agent) -> None:
     lines = [os.urandom(500_000).hex().encode() + b"\n" for _ in range(20)]
     heard: list[bytes] = []
 
-    def answer(channel: SocketChannel, line: bytes) -> None:
+    def answer(channel: LineStream, line: bytes) -> None:
         if line == b"start":
             for one in lines:
                 channel.send(one)
@@ -188,7 +188,7 @@ def test_what_is_sent_before_anybody_listens_to_the_answer(agent: Agent) -> None
     big = b"x" * 3_000_000 + b"\n"
     heard: list[bytes] = []
 
-    def greet(channel: SocketChannel) -> None:
+    def greet(channel: LineStream) -> None:
         channel.send(big)
         agent.in_thread(read)
 
@@ -208,7 +208,7 @@ def test_what_is_sent_before_anybody_listens_to_the_answer(agent: Agent) -> None
 def test_many_clients_at_a_time(agent: Agent) -> None:
     count = 200
 
-    def answer(channel: SocketChannel, line: bytes) -> None:
+    def answer(channel: LineStream, line: bytes) -> None:
         channel.send(line + b" to you\n")
         if len(agent.lines) == count:
             agent.loop.stop()
@@ -238,7 +238,7 @@ def test_the_end_of_a_client_comes_after_what_it_said(agent: Agent) -> None:
 def test_a_client_that_dies_with_answers_unread(agent: Agent) -> None:
     client = agent.client()
 
-    def answer(channel: SocketChannel, line: bytes) -> None:
+    def answer(channel: LineStream, line: bytes) -> None:
         channel.send(b"x" * 10_000_000)
         client.close()
 
@@ -252,7 +252,7 @@ def test_a_client_that_does_not_read_is_dropped_and_the_others_stay(agent: Agent
     piece = b"x" * 1_000_000 + b"\n"
     sent: list[int] = []
 
-    def answer(channel: SocketChannel, line: bytes) -> None:
+    def answer(channel: LineStream, line: bytes) -> None:
         if line == b"flood":
             while not agent.ends and len(sent) < 1000:
                 sent.append(len(piece))
@@ -287,7 +287,7 @@ def test_a_line_that_never_ends_closes_the_connection(agent: Agent) -> None:
 
 
 def test_an_owner_that_closes_hears_nothing_more(agent: Agent) -> None:
-    def answer(channel: SocketChannel, line: bytes) -> None:
+    def answer(channel: LineStream, line: bytes) -> None:
         channel.close()
         agent.loop.later(0.0, agent.loop.stop)
 

@@ -10,6 +10,14 @@ from agent.machine.loop import Loop
 DEADLINE_SECONDS = 150.0
 
 
+class LoopAgain(Loop):
+    """Goes on where it was stopped."""
+
+    def run(self) -> None:
+        self._running = True
+        super().run()
+
+
 def run(loop: Loop) -> None:
     """Until `loop.stop()`; fails when that does not come."""
 
