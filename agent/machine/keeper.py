@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from agent.machine import files
-from agent.machine.loop import READ, WRITE, Loop, LoopTimer
-from agent.machine.stream import LineBuffer
+from agent.machine.loop import READ, Loop, LoopTimer
+from agent.machine.stream import LineStream
 from agent.paths import shipped
 
 Done = Callable[[str], None]
@@ -277,67 +277,27 @@ class Helper:
         assert self._process.stdin is not None and self._process.stdout is not None
         self.pid = self._process.pid
         self._loop = loop
-        self._heard = heard
         self._ended = ended
-        self._lines = LineBuffer()
-        self._unsent: deque[memoryview] = deque()
-        self._in, self._out = self._process.stdin, self._process.stdout
-        self._pidfd = os.pidfd_open(self.pid)
-        for pipe in (self._in, self._out):
-            os.set_blocking(pipe.fileno(), False)
-        loop.watch(self._out.fileno(), READ, self._readable)
-        loop.watch(self._pidfd, READ, self._exited)
+        self._stream = LineStream(loop, self._process.stdout, self._process.stdin)
+        self._stream.receive(heard, lambda reason: self._await_end())
 
     def send(self, line: bytes) -> None:
-        self._unsent.append(memoryview(line))
-        if len(self._unsent) == 1:
-            self._writable()
+        self._stream.send(line)
 
     def close(self, *, kill: bool) -> None:
         """Nothing more is sent or heard. Without `kill` it does first what it has got, then ends."""
         if kill:
             self._process.kill()
-        self._unsent.clear()
-        for pipe in (self._in, self._out):
-            if not pipe.closed:
-                self._loop.forget(pipe.fileno())
-                pipe.close()
+        if self._stream.is_open:
+            self._stream.close()
+            self._await_end()
 
-    def _writable(self) -> None:
-        try:
-            while self._unsent:
-                rest = self._unsent[0][os.write(self._in.fileno(), self._unsent[0]) :]
-                if rest:
-                    self._unsent[0] = rest
-                else:
-                    self._unsent.popleft()
-        except BlockingIOError:
-            self._loop.watch(self._in.fileno(), WRITE, self._writable)
-            return
-        except BrokenPipeError:
-            self._unsent.clear()  # `_exited` comes
-        self._loop.forget(self._in.fileno())
+    def _await_end(self) -> None:
+        """Only now: what it said last still stands in the pipe when it has gone."""
+        pidfd = os.pidfd_open(self.pid)
+        self._loop.watch(pidfd, READ, lambda: self._exited(pidfd))
 
-    def _readable(self) -> None:
-        self._read()
-
-    def _read(self) -> bool:
-        """Take what is there; True when there may be more."""
-        try:
-            data = os.read(self._out.fileno(), 65536)
-        except BlockingIOError:
-            return False
-        if not data:
-            self._loop.forget(self._out.fileno())
-        for line in self._lines.feed(data):
-            self._heard(line)
-        return bool(data)
-
-    def _exited(self) -> None:
-        while not self._out.closed and self._read():
-            pass
-        status = self._process.wait()
-        self._loop.forget(self._pidfd)
-        os.close(self._pidfd)
-        self.close(kill=False)
-        self._ended(self, status)
+    def _exited(self, pidfd: int) -> None:
+        self._loop.forget(pidfd)
+        os.close(pidfd)
+        self._ended(self, self._process.wait())
