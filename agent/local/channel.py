@@ -9,9 +9,11 @@ import os
 import socket
 import struct
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-from agent.local.loop import Loop
+from agent.machine.loop import Loop
+from agent.machine.stream import NO_LIMIT, LineStream
 
 Message = dict[str, Any]
 SOCKET_PREFIX = "a4-agent/local/"
@@ -34,15 +36,15 @@ def encode(message: Message) -> bytes:
     return json.dumps(message).encode() + b"\n"
 
 
-def receive(connection: socket.socket) -> tuple[bytes, list[int]]:
-    """Some bytes and the descriptors that came with them, none of which children inherit."""
-    space = socket.CMSG_SPACE(_MAX_DESCRIPTORS * array.array("i").itemsize)
+def receive(connection: socket.socket, descriptors: list[int]) -> bytes:
+    """Some bytes; the descriptors that came with them, none of which children inherit, are added to the others."""
+    size = array.array("i").itemsize
+    space = socket.CMSG_SPACE(_MAX_DESCRIPTORS * size)
     data, extra, _, _ = connection.recvmsg(_SIZE, space, socket.MSG_CMSG_CLOEXEC)
-    descriptors = array.array("i")
     for level, kind, payload in extra:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            descriptors.frombytes(payload[: len(payload) - len(payload) % descriptors.itemsize])
-    return data, list(descriptors)
+            descriptors += array.array("i", payload[: len(payload) - len(payload) % size])
+    return data
 
 
 class Conversation:
@@ -64,10 +66,9 @@ class Conversation:
         """The next message, None when the other end has closed; TimeoutError after the socket's timeout."""
         while b"\n" not in self._buffer:
             try:
-                data, descriptors = receive(self.socket)
+                data = receive(self.socket, self.descriptors)
             except ConnectionError:
                 return None
-            self.descriptors += descriptors
             if not data:
                 return None
             self._buffer += data
@@ -91,69 +92,34 @@ class Channel:
         self.socket = connection
         self.on_close: Callable[[], None] = lambda: None
         self.on_drained: Callable[[], None] = lambda: None
-        self.is_open = True
-        self._loop = loop
         self._on_message = on_message
-        self._input = b""
-        self._output = b""
         self._descriptors: list[int] = []
-        connection.setblocking(False)
-        loop.add_reader(connection, self._readable)
+        read = partial(receive, connection, self._descriptors)
+        self._stream = LineStream(loop, connection, connection, most_line=NO_LIMIT, read=read)
+        self._stream.receive(self._line, lambda reason: self.on_close(), lambda: self.on_drained())
+
+    @property
+    def is_open(self) -> bool:
+        return self._stream.is_open
 
     @property
     def is_idle(self) -> bool:
         """Whether the client has taken everything."""
-        return not self._output
+        return self._stream.is_idle
 
     def send(self, message: Message) -> None:
-        if self.is_open:
-            self._output += encode(message)
-            self._flush()
+        self._stream.send(encode(message))
 
     def fail(self, error: Exception) -> None:
         """Tell the client what went wrong, in the terms of agent.errors."""
         kind, hint = type(error).__name__, getattr(error, "hint", "")
         self.send({"error": kind, "what": getattr(error, "what", str(error)), "hint": hint})
 
-    def close(self) -> None:
-        if self.is_open:
-            self.is_open = False
-            self._loop.remove(self.socket)
-            self.socket.close()
-            self.on_close()
-
-    def _flush(self) -> None:
-        try:
-            sent = self.socket.send(self._output)
-        except BlockingIOError:
-            sent = 0
-        except OSError:
-            self.close()
-            return
-        self._output = self._output[sent:]
-        self._loop.set_writer(self.socket, self._writable if self._output else None)
-
-    def _writable(self) -> None:
-        self._flush()
-        if self.is_open and self.is_idle:
-            self.on_drained()
-
-    def _readable(self) -> None:
-        try:
-            data, descriptors = receive(self.socket)
-        except BlockingIOError:
-            return
-        except OSError:
-            data, descriptors = b"", []
-        self._descriptors += descriptors
-        self._input += data
-        while b"\n" in self._input and self.is_open:
-            line, _, self._input = self._input.partition(b"\n")
-            taken, self._descriptors = self._descriptors, []
-            self._on_message(self, json.loads(line), taken)
-            for descriptor in taken:
-                # Whoever needs one longer has forked with it by now.
-                with contextlib.suppress(OSError):
-                    os.close(descriptor)
-        if not data:
-            self.close()
+    def _line(self, line: bytes) -> None:
+        taken = [*self._descriptors]
+        self._descriptors.clear()
+        self._on_message(self, json.loads(line), taken)
+        for descriptor in taken:
+            # Whoever needs one longer has forked with it by now.
+            with contextlib.suppress(OSError):
+                os.close(descriptor)

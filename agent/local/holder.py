@@ -17,6 +17,7 @@ from agent.local.requests import Requests
 from agent.local.spec import ClusterSpec
 from agent.local.supervisor import Supervisor, Surroundings
 from agent.local.syscalls import CLONE_NEWPID, die_with_parent, pid_outside, unshare
+from agent.machine.loop import READ
 
 _PRIVILEGED = "it needs the rights of root on the machine: inside a container, start that with --privileged"
 
@@ -116,7 +117,7 @@ def _serve(supervisor: Supervisor, requests: Requests, listener: socket.socket) 
         else:
             connection.close()
 
-    supervisor.loop.add_reader(listener, accept)
+    supervisor.loop.watch(listener.fileno(), READ, accept)
 
 
 def run_from_command_line() -> None:

@@ -11,8 +11,8 @@ import socket
 from collections.abc import Callable
 from http import HTTPStatus
 
-from agent.local.loop import Loop
 from agent.local.spec import Place
+from agent.machine.loop import READ, Loop
 
 _ATTRIBUTES = "/computeMetadata/v1/instance/attributes/"
 _LIMIT = 65536
@@ -80,14 +80,14 @@ class MetadataServer:
         self._mode_of = mode_of
         self._listener = socket.create_server((address, 80), backlog=4096)
         self._listener.setblocking(False)
-        loop.add_reader(self._listener, self._accept)
+        loop.watch(self._listener.fileno(), READ, self._accept)
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             connection, (client, _) = self._listener.accept()
             connection.setblocking(False)
             received = bytearray()
-            self._loop.add_reader(connection, lambda: self._read(connection, client, received))
+            self._loop.watch(connection.fileno(), READ, lambda: self._read(connection, client, received))
 
     def _read(self, connection: socket.socket, client: str, received: bytearray) -> None:
         try:
@@ -105,5 +105,5 @@ class MetadataServer:
             head = received.partition(b"\r\n\r\n")[0].decode("latin-1")
             with contextlib.suppress(OSError):
                 connection.send(answer(head, self._place_of(client), mode))
-        self._loop.remove(connection)
+        self._loop.forget(connection.fileno())
         connection.close()

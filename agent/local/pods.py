@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from agent.local.channel import Channel
-from agent.local.loop import Loop
+from agent.machine.loop import READ, Loop
 
 ENDED, RUNNING, STARTING, WAITING, ABSENT = "ended", "running", "starting", "waiting", "absent"
 _BATCH = 200
@@ -111,11 +111,11 @@ class LogBook:
             if data:
                 self.add(pod, stream, data)
                 return
-            loop.remove(pipe)
+            loop.forget(pipe)
             os.close(pipe)
             on_end()
 
-        loop.add_reader(pipe, read)
+        loop.watch(pipe, READ, read)
 
     def serve(self, follower: Follower) -> None:
         self.followers.append(follower)

@@ -17,6 +17,7 @@ from agent.local.process import Program, further_process, read_files, terminal_p
 from agent.local.supervisor import Supervisor
 from agent.local.syscalls import pid_outside
 from agent.local.waiting import Condition
+from agent.machine.loop import READ
 
 _FILE_LIMIT = 64 << 20
 
@@ -151,7 +152,7 @@ class Requests:
         self._running[channel] = pid
 
         def on_exit() -> None:
-            supervisor.loop.remove(own)
+            supervisor.loop.forget(own)
             code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             del self._running[channel]
             os.close(own)
@@ -162,7 +163,7 @@ class Requests:
                 self._signal_command(pid, signal.SIGHUP, True)
 
         channel.on_close = on_close
-        supervisor.loop.add_reader(own, on_exit)
+        supervisor.loop.watch(own, READ, on_exit)
 
     def _signal_command(self, pid: int, number: int, group: bool) -> None:
         # Not reaped yet, so the number is still its own; it leads a session and so a group.
@@ -187,12 +188,12 @@ class Requests:
             if data:
                 received.append(data)
                 return
-            loop.remove(output)
+            loop.forget(output)
             os.close(output)
             os.waitpid(pid, 0)
             channel.send({"files": b"".join(received).decode("latin-1")})
 
-        loop.add_reader(output, read)
+        loop.watch(output, READ, read)
 
     def _signal(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
         self._supervisor.signal_pod(self._live_pod(message), int(message["signal"]))
@@ -233,7 +234,7 @@ class Requests:
         supervisor.signal_all(signal.SIGTERM)
         # Those of now: a pod that is started again within the grace time is not meant.
         pods = list(supervisor.pods)
-        supervisor.loop.call_later(message["grace"], lambda: supervisor.signal_pods(pods, signal.SIGKILL))
+        supervisor.loop.later(message["grace"], lambda: supervisor.signal_pods(pods, signal.SIGKILL))
         condition = Condition(lambda: all(pod.is_over for pod in supervisor.pods), lambda met: self._answer(channel))
         supervisor.waiting.add(condition, None)
         supervisor.notify()

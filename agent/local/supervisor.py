@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from agent.errors import AgentError, SystemFault
 from agent.local import dns, sandbox
 from agent.local.gpus import Gpus, devices_of
-from agent.local.loop import Loop
 from agent.local.metadata_server import MetadataServer
 from agent.local.network import Network, cable
 from agent.local.podenv import Job, pod_environment
@@ -28,6 +27,7 @@ from agent.local.pods import ABSENT, ENDED, RUNNING, STARTING, WAITING, LogBook,
 from agent.local.process import Forker, Program, first_process
 from agent.local.spec import BRIDGE_ADDRESS, METADATA_NAME, ClusterSpec, Place, address
 from agent.local.waiting import Waiting
+from agent.machine.loop import READ, Loop
 
 _HOSTS_FILE = f"{sandbox.STATE}/dns.hosts"
 
@@ -104,12 +104,12 @@ class Supervisor:
                 continue
             delay = spec.late.get(index, 0.0)
             if delay > 0:
-                self.loop.call_later(delay, lambda index=index: self._start_late(index))  # type: ignore[misc]
+                self.loop.later(delay, lambda index=index: self._start_late(index))  # type: ignore[misc]
             else:
                 self.start_pod(index)
             if index in spec.late or index in spec.late_names:
                 after = delay + spec.late_names.get(index, 0.0)
-                self.loop.call_later(after, lambda index=index: self.set_name(index, True))  # type: ignore[misc]
+                self.loop.later(after, lambda index=index: self.set_name(index, True))  # type: ignore[misc]
 
     def _start_late(self, index: int) -> None:
         if self.pods[index].info.state == WAITING:
@@ -134,8 +134,8 @@ class Supervisor:
             os.close(stream)
         pod.child, pod.status, pod.outputs = pid, own, 2
         pod.pidfd = os.pidfd_open(pid)
-        self.loop.add_reader(own, lambda: self._on_status(pod, own))
-        self.loop.add_reader(pod.pidfd, lambda: self._on_exit(pod))
+        self.loop.watch(own.fileno(), READ, lambda: self._on_status(pod, own))
+        self.loop.watch(pod.pidfd, READ, lambda: self._on_exit(pod))
         for name, pipe in (("out", output), ("err", errors)):
             self.logs.watch(self.loop, index, name, pipe, lambda: self._on_output_end(pod))
 
@@ -196,13 +196,13 @@ class Supervisor:
                 pod.info.state = RUNNING
         if "error" in message:
             self.fault = self.fault or _build_fault(pod.info.index, message)
-        self.loop.remove(status)
+        self.loop.forget(status.fileno())
         status.close()
         pod.status = None
         self._check_end(pod)
 
     def _on_exit(self, pod: Pod) -> None:
-        self.loop.remove(pod.pidfd)
+        self.loop.forget(pod.pidfd)
         _, status = os.waitpid(pod.child, 0)
         pod.release_process()
         code = os.waitstatus_to_exitcode(status)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from agent.local.loop import Loop
+from agent.machine.loop import Loop
 
 _POLL = 0.02
 
@@ -31,7 +31,7 @@ class Waiting:
         """Call `condition.then` with True once it is met, with False after `timeout` seconds."""
         self._conditions.append(condition)
         if timeout is not None:
-            self._loop.call_later(timeout, lambda: self._finish(condition, False))
+            self._loop.later(timeout, lambda: self._finish(condition, False))
         if condition.poll:
             self._poll(condition)
         else:
@@ -45,7 +45,7 @@ class Waiting:
     def _poll(self, condition: Condition) -> None:
         self._try(condition)
         if not condition.done:
-            self._loop.call_later(_POLL, lambda: self._poll(condition))
+            self._loop.later(_POLL, lambda: self._poll(condition))
 
     def _try(self, condition: Condition) -> None:
         if not condition.done and condition.is_met():

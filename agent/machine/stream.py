@@ -41,6 +41,10 @@ class LineBuffer:
         return lines
 
 
+def _nobody(*said: object) -> None:
+    """Who is told when there is nobody to tell."""
+
+
 class LineStream:
     """Cuts what comes from `source` into lines, and queues what `target` does not take at once.
 
@@ -68,9 +72,9 @@ class LineStream:
         self._most_unsent = most_unsent
         self._is_heard = True
         """Nothing says that the other side has gone."""
-        self._line: Callable[[bytes], None] = lambda line: None
-        self._ended: Callable[[str], None] = lambda reason: None
-        self._drained: Callable[[], None] = lambda: None
+        self._line: Callable[[bytes], None] = _nobody
+        self._ended: Callable[[str], None] = _nobody
+        self._drained: Callable[[], None] = _nobody
         for fd in self._ends:
             os.set_blocking(fd, False)
 
@@ -80,7 +84,7 @@ class LineStream:
         return self._is_heard and not self._unsent
 
     def receive(
-        self, line: Callable[[bytes], None], ended: Callable[[str], None], drained: Callable[[], None] = lambda: None
+        self, line: Callable[[bytes], None], ended: Callable[[str], None], drained: Callable[[], None] = _nobody
     ) -> None:
         """Name who gets each line, who is told that the connection is gone, and that what waited has been taken."""
         self._line, self._ended, self._drained = line, ended, drained
@@ -102,7 +106,7 @@ class LineStream:
 
     def close(self) -> None:
         """Drop the connection; no further callback comes from it."""
-        self._ended = lambda reason: None
+        self._ended = _nobody
         self._drop()
 
     def _drop(self) -> None:
@@ -110,6 +114,7 @@ class LineStream:
             return
         self.is_open = False
         self._unsent.clear()
+        self._line = self._drained = _nobody  # owners go now, also where nothing collects cycles
         for fd, end in self._ends.items():
             self._loop.forget(fd)
             end.close()
@@ -131,8 +136,9 @@ class LineStream:
 
     def _end(self, reason: str) -> None:
         if self.is_open:
-            self._drop()
-            self._ended(reason)
+            ended = self._ended
+            self.close()
+            ended(reason)
 
     def _writable(self) -> None:
         self._write()
