@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
-import select
 import time
 from collections.abc import Callable
 from typing import Protocol
 
 from agent.errors import SystemFault
+from agent.machine import files
 
 STDOUT, STDERR, AGENT = 1, 2, 3
 """Streams of what a pod prints: the workload's two, and the agent's own lines."""
@@ -130,18 +130,14 @@ def labelled(label: bytes, text: bytes, *, continued: bool = False) -> bytes:
 
 def write_all(fd: int, data: bytes) -> None:
     """Write everything, however slow the reader. Raises BrokenPipeError when it has gone, else SystemFault."""
-    view = memoryview(data)
-    while view:
-        try:
-            view = view[os.write(fd, view) :]
-        except BlockingIOError:
-            select.select([], [fd], [])  # somebody who shares the descriptor wants it so
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            if error.errno == errno.EIO:
-                raise BrokenPipeError(error.errno, "the terminal is gone") from error
-            raise SystemFault(f"the output cannot be written: {error.strerror}") from error
+    try:
+        files.write_all(fd, data)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if error.errno == errno.EIO:
+            raise BrokenPipeError(error.errno, "the terminal is gone") from error
+        raise SystemFault(f"the output cannot be written: {error.strerror}") from error
 
 
 def say(text: str) -> None:

@@ -33,6 +33,7 @@ ALLOWED_FOR_MODULE = {
     "agent.log": {"decide"},
     "agent.client": {"decide"},
     "agent.connection": {"machine"},
+    "agent.output": {"machine"},
     "agent.environment": {"lifecycle", "machine", "decide"},
     "agent": {"local", "lifecycle", "machine", "decide"},  # the names of the library, imported when they are used
     "agent.commands.local": ALLOWED["commands"] | {"local"},

@@ -15,6 +15,7 @@ from agent.errors import AgentError, Exit
 from agent.local.client import LocalCluster, Output
 from agent.local.report import collect, job_code
 from agent.local.spec import ClusterSpec
+from agent.machine import files
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -72,8 +73,7 @@ class _Lines:
 def write_all(descriptor: int, data: bytes) -> None:
     """Write; when the reader is gone (`| head`), the rest goes nowhere and the run goes on."""
     try:
-        while data:
-            data = data[os.write(descriptor, data) :]
+        files.write_all(descriptor, data)
     except BrokenPipeError:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, descriptor)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import stat
 from contextlib import suppress
 from typing import BinaryIO
@@ -106,6 +107,18 @@ def write(path: str, text: str, mode: int = 0o644) -> None:
         with suppress(OSError):
             os.unlink(aside)
         raise
+
+
+def write_all(fd: int, data: bytes | bytearray) -> None:
+    """Write everything, however slow the reader. Raises OSError."""
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[os.write(fd, view) :]
+        except BlockingIOError:  # somebody who has the descriptor too made it non-blocking
+            waiting = select.poll()
+            waiting.register(fd, select.POLLOUT)
+            waiting.poll()
 
 
 def append(path: str, data: bytes) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import select
 import threading
 from collections import deque
 from contextlib import suppress
 
+from agent.machine.files import write_all
 from agent.machine.loop import Action, Loop
 
 HIGH_MARK = 4 * 1024 * 1024
@@ -82,7 +81,8 @@ class Emitter:
     def _work(self) -> None:
         while piece := self._next():
             stream, data = piece
-            write_all(self._fds[stream], data)
+            with suppress(OSError):  # a reader that has gone, or a full disk, costs the data and ends nothing
+                write_all(self._fds[stream], data)
             with self._changed:
                 self.behind -= len(data)
                 self._changed.notify_all()
@@ -105,18 +105,3 @@ class Emitter:
         actions, self._relieved = self._relieved, []
         for action in actions:
             self._loop.post(action)
-
-
-def write_all(fd: int, data: bytearray) -> None:
-    """A reader that has gone, or a full disk, costs the data and ends nothing."""
-    view = memoryview(data)
-    try:
-        while view:
-            try:
-                view = view[os.write(fd, view) :]
-            except BlockingIOError:  # somebody who has the descriptor too made it non-blocking
-                waiting = select.poll()
-                waiting.register(fd, select.POLLOUT)
-                waiting.poll()
-    except OSError:
-        pass
