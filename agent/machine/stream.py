@@ -114,7 +114,7 @@ class LineStream:
             return
         self.is_open = False
         self._unsent.clear()
-        self._line = self._drained = _nobody  # owners go now, also where nothing collects cycles
+        self._line = self._drained = _nobody  # the local cluster's supervisor collects no cycles
         for fd, end in self._ends.items():
             self._loop.forget(fd)
             end.close()

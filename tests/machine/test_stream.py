@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import chain
@@ -322,6 +324,27 @@ def test_closing_when_all_is_taken(connection: Connection) -> None:
     while data := connection.hear():
         heard += len(data)
     assert (heard, connection.ends) == (len(BIG), [])
+
+
+def test_a_stream_that_has_ended_holds_nobody(connection: Connection) -> None:
+    """The local cluster's supervisor collects no cycles: what is left of each client would stay."""
+
+    class Owner:
+        def __init__(self) -> None:
+            self.stream = connection.ours()
+            self.stream.receive(self.hear, self.hear, self.hear)
+
+        def hear(self, *said: object) -> None:
+            connection.loop.stop()
+
+    owner = weakref.ref(Owner())
+    connection.hang_up()
+    gc.disable()
+    try:
+        run(connection.loop)
+        assert owner() is None
+    finally:
+        gc.enable()
 
 
 def test_both_ends_are_closed_with_the_stream(connection: Connection) -> None:
