@@ -62,8 +62,8 @@ def describe(settings: Settings, environ: Mapping[str, str], spec: RunSpec) -> s
 def _context(
     settings: Settings, environ: Mapping[str, str], spec: RunSpec, chosen: Plan
 ) -> tuple[Workload, RunContext]:
-    from agent.lifecycle.parts import context_of
-    from agent.lifecycle.pod import Job, Pod
+    from agent.lifecycle.pod.pod import Job, Pod
+    from agent.lifecycle.runs.own_parts import context_of
     from agent.workloads import find_workload
 
     pod = Pod(

@@ -26,18 +26,18 @@ from agent.decide.messages import (
 from agent.decide.part_end import PartEnd
 from agent.decide.runspec import RunSpec
 from agent.errors import AgentError, ClusterBusy, Exit, IdentityRefused, PeerLost, PeersMissing
-from agent.lifecycle.announcing import EARLY_SECONDS, EARLY_SIGNAL_SECONDS, SIGNAL_SECONDS, Announcement
-from agent.lifecycle.bookings import Booking, Bookings
-from agent.lifecycle.desk import Desk
+from agent.lifecycle.channel.announcing import EARLY_SECONDS, EARLY_SIGNAL_SECONDS, SIGNAL_SECONDS, Announcement
+from agent.lifecycle.channel.command_socket import Desk
+from agent.lifecycle.channel.lost_pods import Losses
+from agent.lifecycle.channel.questions import Answer as Reply
+from agent.lifecycle.channel.roster import Callbacks, Peer, Roster, roster_of
 from agent.lifecycle.forming import Forming
-from agent.lifecycle.idling import Idling
-from agent.lifecycle.losses import Losses
-from agent.lifecycle.parts import Parts
-from agent.lifecycle.pod import Pod
-from agent.lifecycle.preparing import Preparations
-from agent.lifecycle.questions import Answer as Reply
-from agent.lifecycle.requests import Requests
-from agent.lifecycle.roster import Callbacks, Peer, Roster, roster_of
+from agent.lifecycle.pod.pod import Pod
+from agent.lifecycle.runs.bookings import Booking, Bookings
+from agent.lifecycle.runs.idling import Idling
+from agent.lifecycle.runs.own_parts import Parts
+from agent.lifecycle.runs.preparations import Preparations
+from agent.lifecycle.runs.requests import Requests
 from agent.workloads import find_workload
 
 SETTLE_SECONDS = 2.0

@@ -9,8 +9,8 @@ from agent.decide.messages import Cluster, SendPlan
 from agent.decide.plan import to_wire
 from agent.decide.planning import make_plan
 from agent.errors import IdentityRefused, PeersMissing
-from agent.lifecycle.pod import Pod
-from agent.lifecycle.roster import Roster
+from agent.lifecycle.channel.roster import Roster
+from agent.lifecycle.pod.pod import Pod
 from agent.machine.api import Timer
 
 STATE_SECONDS = 1.0

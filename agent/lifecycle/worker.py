@@ -41,13 +41,13 @@ from agent.decide.part_end import PartEnd
 from agent.decide.plan import Plan, from_wire
 from agent.decide.pod_state import RunSummary
 from agent.errors import AgentError, Exit, PeerLost, PeersMissing
-from agent.lifecycle.desk import Desk, handled
-from agent.lifecycle.link import Link
-from agent.lifecycle.parts import Parts
-from agent.lifecycle.pod import Pod
-from agent.lifecycle.questions import Answer as Reply
-from agent.lifecycle.questions import Questions, refusal
-from agent.lifecycle.roster import beat_seconds
+from agent.lifecycle.channel.command_socket import Desk, handled
+from agent.lifecycle.channel.link import Link
+from agent.lifecycle.channel.questions import Answer as Reply
+from agent.lifecycle.channel.questions import Questions, refusal
+from agent.lifecycle.channel.roster import beat_seconds
+from agent.lifecycle.pod.pod import Pod
+from agent.lifecycle.runs.own_parts import Parts
 from agent.machine.api import Channel, Timer
 
 REPORT_SECONDS = 30.0

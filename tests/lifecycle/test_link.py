@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.decide.messages import decode
-from agent.lifecycle.link import Link
+from agent.lifecycle.channel.link import Link
 
 Lines = deque[bytes]
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.lifecycle.pod_log import PIECE_BYTES, PodLog, PodLogEnd
+from agent.lifecycle.keeping.pod_log import PIECE_BYTES, PodLog, PodLogEnd
 from agent.log import Log
 from agent.machine.api import Machine, Piece, Timer
 from tests.fake.clock import Clock

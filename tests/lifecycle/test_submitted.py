@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent.lifecycle.preparing import INVENTORY_SECONDS
+from agent.lifecycle.runs.preparations import INVENTORY_SECONDS
 from tests.fake.process import FOREVER, STUBBORN, Life
 from tests.fake.world import FakeWorld
 

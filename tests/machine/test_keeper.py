@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.lifecycle.pod_log import PodLog, PodLogEnd
+from agent.lifecycle.keeping.pod_log import PodLog, PodLogEnd
 from agent.log import Log
 from agent.machine.host import Host
 from agent.machine.keeper import MOST_QUEUED, ProcessKeeper, mount_of
@@ -250,7 +250,7 @@ def test_no_process_before_the_first_command(storage: Storage, tmp_path: Path) -
 
 LOOK = """
 import os, sys
-from agent.lifecycle.pod_log import PodLog, PodLogEnd
+from agent.lifecycle.keeping.pod_log import PodLog, PodLogEnd
 from agent.log import Log
 from agent.machine.host import Host
 from agent.machine.keeper import ProcessKeeper
@@ -493,7 +493,7 @@ def test_closing_gives_up_what_is_under_way(storage: Storage, tmp_path: Path) ->
 
 AGENT = """
 import os, signal, sys
-from agent.lifecycle.pod_log import PodLog, PodLogEnd
+from agent.lifecycle.keeping.pod_log import PodLog, PodLogEnd
 from agent.log import Log
 from agent.machine.host import Host
 from agent.machine.keeper import ProcessKeeper

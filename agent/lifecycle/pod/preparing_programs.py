@@ -12,7 +12,7 @@ from agent.launch import Launch
 from agent.machine.api import Child
 
 if TYPE_CHECKING:
-    from agent.lifecycle.pod import Pod
+    from agent.lifecycle.pod.pod import Pod
 
 SAY_SECONDS = 3.0
 MOST_WORDS = 4000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from agent.lifecycle.pod_log import PodLog, PodLogEnd
+from agent.lifecycle.keeping.pod_log import PodLog, PodLogEnd
 from agent.log import Log
 from agent.machine.api import Machine, Spool
 

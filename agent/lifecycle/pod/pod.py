@@ -18,9 +18,9 @@ from agent.decide.pod_state import PodState, RecordedEnd, RunSummary
 from agent.decide.runspec import RunSpec
 from agent.errors import Exit, SettingsError, SystemFault
 from agent.fabrics.profiles import NONE, Profile
-from agent.lifecycle.archives import Archives
-from agent.lifecycle.sshd import Sshd
-from agent.lifecycle.surroundings import Surroundings
+from agent.lifecycle.keeping.run_logs import Archives
+from agent.lifecycle.pod.sshd import Sshd
+from agent.lifecycle.pod.surroundings import Surroundings
 from agent.log import Log
 from agent.machine.api import Interface, Machine, Whereabouts
 from agent.paths import (
@@ -129,7 +129,7 @@ class Pod:
         self.surroundings.choose()
         if not self.alone:
             # Imported here: a pod that is alone has no keys, and cryptography costs 12 ms.
-            from agent.lifecycle.ssh_setup import write_ssh_files
+            from agent.lifecycle.pod.ssh_setup import write_ssh_files
 
             write_ssh_files(self)
         else:
@@ -139,7 +139,7 @@ class Pod:
         """A script may have changed what SSH sessions get."""
         if self.alone:
             return
-        from agent.lifecycle.ssh_setup import write_sshd_config
+        from agent.lifecycle.pod.ssh_setup import write_sshd_config
 
         if write_sshd_config(self) and self._sshd is not None:
             self._sshd.reload()
@@ -240,7 +240,7 @@ class Pod:
 
     def gather_inventory(self, ready: Callable[[Mapping[str, str]], None]) -> None:
         """What a run needs to know and the plan does not."""
-        from agent.lifecycle.stock import gather  # only now: no pod's start waits for it
+        from agent.lifecycle.pod.inventory_request import gather  # only now: no pod's start waits for it
 
         def have(whole: Mapping[str, Any], told: Mapping[str, str]) -> None:
             self._whole_inventory, self.inventory = whole, told

@@ -15,11 +15,11 @@ from agent.decide.pod_state import RunSummary
 from agent.decide.runspec import RunSpec
 from agent.decide.subset import subset
 from agent.errors import AgentError, ClusterBusy, MissingProgram, UsageError
-from agent.lifecycle.parts import context_of
-from agent.lifecycle.pod import Pod
-from agent.lifecycle.preparing import Preparations
-from agent.lifecycle.results import keep_results
-from agent.lifecycle.running import Run
+from agent.lifecycle.keeping.results import keep_results
+from agent.lifecycle.pod.pod import Pod
+from agent.lifecycle.runs.own_parts import context_of
+from agent.lifecycle.runs.preparations import Preparations
+from agent.lifecycle.runs.running import Run
 from agent.workloads.base import Judgement, Workload
 
 KEPT_BOOKINGS = 50

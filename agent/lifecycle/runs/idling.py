@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from agent.lifecycle.pod import Pod
+from agent.lifecycle.pod.pod import Pod
 from agent.machine.api import Timer
 
 HOUR = 3600.0

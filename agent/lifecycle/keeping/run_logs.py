@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 
 from agent.errors import SystemFault
-from agent.lifecycle.archive import Archive
+from agent.lifecycle.keeping.archive import Archive
 from agent.log import Log
 from agent.machine.api import AGENT, Machine, Spool
 from agent.paths import RunDir

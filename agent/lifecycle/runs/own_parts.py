@@ -13,14 +13,14 @@ from agent.decide.part_end import PartEnd
 from agent.decide.plan import Plan
 from agent.decide.runspec import RunSpec
 from agent.errors import MissingProgram, UsageError
-from agent.lifecycle.part import Part
-from agent.lifecycle.questions import Answer, refusal
+from agent.lifecycle.channel.questions import Answer, refusal
+from agent.lifecycle.runs.part import Part
 from agent.machine.api import Evidence, Piece
 from agent.workloads import find_workload
 from agent.workloads.base import RunContext
 
 if TYPE_CHECKING:
-    from agent.lifecycle.pod import Pod
+    from agent.lifecycle.pod.pod import Pod
 
 MOST_READ = 65536
 KEPT_RUNS, KEPT_BESIDE = 10, 20

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from agent.decide.ending import JobEnd
 from agent.decide.messages import Result
-from agent.lifecycle.pod import Pod
-from agent.lifecycle.roster import Roster
+from agent.lifecycle.channel.roster import Roster
+from agent.lifecycle.pod.pod import Pod
 
 SIGNAL_SECONDS = 5.0
 """For workers that have been there to confirm the result when the job was told to end; a lease otherwise."""

@@ -6,7 +6,7 @@ import signal
 
 from agent.errors import Exit
 from agent.launch import Launch
-from agent.lifecycle.pod import Pod
+from agent.lifecycle.pod.pod import Pod
 from agent.machine.api import Child
 
 REPORT = "report.html"

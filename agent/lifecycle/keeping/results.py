@@ -12,9 +12,9 @@ from agent.decide.pod_state import RunSummary
 from agent.decide.result import VERSION, FabricProfile, Gate, Limits, Order, Result, verdict
 from agent.decide.result import Pod as PodResult
 from agent.fabrics.profiles import NONE
-from agent.lifecycle.pod import Pod
-from agent.lifecycle.reporting import make_report
-from agent.lifecycle.running import Run
+from agent.lifecycle.keeping.reporting import make_report
+from agent.lifecycle.pod.pod import Pod
+from agent.lifecycle.runs.running import Run
 from agent.workloads.base import Judgement
 
 STARTUP = (

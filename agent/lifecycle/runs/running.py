@@ -11,10 +11,10 @@ from agent.decide.messages import AskEvidence, Said, Start, Stop
 from agent.decide.part_end import PartEnd
 from agent.decide.ranks import RankEnd
 from agent.errors import Exit
-from agent.lifecycle.pod import Pod
-from agent.lifecycle.preparing import Preparations
-from agent.lifecycle.roster import beat_seconds
-from agent.lifecycle.task import KILL_SECONDS, term_seconds
+from agent.lifecycle.channel.roster import beat_seconds
+from agent.lifecycle.pod.pod import Pod
+from agent.lifecycle.runs.preparations import Preparations
+from agent.lifecycle.runs.task import KILL_SECONDS, term_seconds
 from agent.machine.api import Timer
 from agent.workloads.base import FailedPart, Judgement, Outcome, RunContext, Workload
 

@@ -14,12 +14,12 @@ from agent.decide.ranks import RankEnd, parse_rank
 from agent.decide.tail import Tail
 from agent.errors import AgentError, Exit, SystemFault
 from agent.launch import Launch, Started
-from agent.lifecycle.task import Task
+from agent.lifecycle.runs.task import Task
 from agent.machine.api import Spool
 from agent.workloads.base import RunContext, Workload
 
 if TYPE_CHECKING:
-    from agent.lifecycle.pod import Pod
+    from agent.lifecycle.pod.pod import Pod
 
 MOST_RECORD = 2 << 20
 """Characters: a message of the control channel has a limit."""

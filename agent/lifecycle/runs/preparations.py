@@ -12,8 +12,8 @@ from agent.decide.facts import Facts
 from agent.decide.mpirun import mpi_of
 from agent.decide.runspec import RunSpec
 from agent.errors import AgentError, DirectoryUnusable, Exit, MissingProgram
-from agent.lifecycle.pod import Pod
-from agent.lifecycle.surroundings import LONGEST_SECONDS
+from agent.lifecycle.pod.pod import Pod
+from agent.lifecycle.pod.surroundings import LONGEST_SECONDS
 from agent.machine.api import Machine
 from agent.paths import shipped
 from agent.workloads.base import Kind, Mpi, RunContext, Workload

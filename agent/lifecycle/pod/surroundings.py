@@ -14,11 +14,11 @@ from agent.decide.ssh_files import with_block
 from agent.errors import SystemFault
 from agent.fabrics import FABRICS
 from agent.fabrics.profiles import MARKS, NONE, Choice, Profile, choose, parse, vendor_scripts
-from agent.lifecycle.tools import MOST_WORDS, Ended, Tool, check, start_tool, too_late
+from agent.lifecycle.pod.preparing_programs import MOST_WORDS, Ended, Tool, check, start_tool, too_late
 from agent.paths import BASHRC, EXPORT_INIT_ENV, LIBRARY_PATHS, PROFILE_SCRIPT, shipped
 
 if TYPE_CHECKING:
-    from agent.lifecycle.pod import Pod
+    from agent.lifecycle.pod.pod import Pod
 
 LEFT_IN = "/dev/shm"
 LEFT_BEHIND = ("scripts", "diagnostic", "third_party")

@@ -8,7 +8,7 @@ from typing import Any
 from agent.decide.inventory import fabric_variables, flat
 from agent.fabrics import needs, problems
 from agent.fabrics.profiles import NONE
-from agent.lifecycle.pod import Pod
+from agent.lifecycle.pod.pod import Pod
 from agent.machine.api import Search
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from agent.decide.messages import Cluster, Said
 from agent.decide.pod_state import Loss
 from agent.errors import PeerLost
-from agent.lifecycle.pod import Pod
+from agent.lifecycle.pod.pod import Pod
 
 
 class Losses:

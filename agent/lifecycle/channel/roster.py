@@ -20,10 +20,10 @@ from agent.decide.messages import (
 )
 from agent.decide.peers import peer_name
 from agent.errors import PeerLost
-from agent.lifecycle import retries
-from agent.lifecycle.link import Link
-from agent.lifecycle.pod import Pod
-from agent.lifecycle.questions import Questions, refusal
+from agent.lifecycle.channel import retries
+from agent.lifecycle.channel.link import Link
+from agent.lifecycle.channel.questions import Questions, refusal
+from agent.lifecycle.pod.pod import Pod
 from agent.log import Log
 from agent.machine.api import IDENTITY_PROBLEMS, Channel, Machine, Problem, Target
 

@@ -10,12 +10,12 @@ from agent.decide.messages import Answer as Told
 from agent.decide.messages import Ask
 from agent.decide.runspec import RunSpec
 from agent.errors import Exit
-from agent.lifecycle.bookings import Bookings
-from agent.lifecycle.desk import handled
-from agent.lifecycle.parts import Parts
-from agent.lifecycle.pod import Pod
-from agent.lifecycle.questions import Answer
-from agent.lifecycle.roster import Peer
+from agent.lifecycle.channel.command_socket import handled
+from agent.lifecycle.channel.questions import Answer
+from agent.lifecycle.channel.roster import Peer
+from agent.lifecycle.pod.pod import Pod
+from agent.lifecycle.runs.bookings import Bookings
+from agent.lifecycle.runs.own_parts import Parts
 
 
 class Requests:

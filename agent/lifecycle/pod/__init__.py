@@ -1,0 +1,1 @@
+"""A pod by itself: prepared, known, with its sshd and its environment."""

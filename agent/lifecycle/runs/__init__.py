@@ -1,0 +1,1 @@
+"""Runs: booked and led by the coordinator, each pod's part in them."""
