@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from agent.errors import SystemFault as SystemFault
     from agent.errors import UsageError as UsageError
     from agent.launch import Launch as Launch
-    from agent.lifecycle.pod.pod import Job as Job
+    from agent.lifecycle.pod.job import Job as Job
     from agent.local.client import LocalCluster as LocalCluster
     from agent.local.pods import PodInfo as PodInfo
     from agent.local.spec import ClusterSpec as ClusterSpec
@@ -89,7 +89,7 @@ else:
             "UsageError",
         ),
         "agent.launch": ("Launch",),
-        "agent.lifecycle.pod.pod": ("Job",),
+        "agent.lifecycle.pod.job": ("Job",),
         "agent.local.client": ("LocalCluster",),
         "agent.local.pods": ("PodInfo",),
         "agent.local.spec": ("ClusterSpec",),

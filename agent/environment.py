@@ -22,7 +22,7 @@ from agent.settings import BUCKET, TASK_SCRIPTS, Found, Settings, read_settings
 if TYPE_CHECKING:
     from agent.decide.facts import Facts
     from agent.decide.mpirun import Mpi
-    from agent.lifecycle.pod.pod import Job
+    from agent.lifecycle.pod.job import Job
 
 NO_AGENT = "no a4-agent has run in this pod yet"
 
@@ -37,7 +37,7 @@ def job_from_environment(
     environ = dict(os.environ if environ is None else environ)
     found, secret = look(environ)
     settings, warnings = read_settings(environ, found, workload)
-    from agent.lifecycle.pod.pod import Job
+    from agent.lifecycle.pod.job import Job
 
     return Job(
         settings=settings,

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from agent.catalogue import RUNNABLE
 from agent.commands.pod import agent_environment, guessed_plan, living, of_caller, read_environment, read_state
+from agent.decide.env_sh import MARK
 from agent.decide.masking import Masker, secret_values
 from agent.decide.plan import Plan
 from agent.decide.runspec import RunSpec
@@ -16,9 +17,9 @@ from agent.decide.subset import ranges, subset
 from agent.environment import find_mpi, find_plan, look
 from agent.fabrics.profiles import Profile
 from agent.launch import Launch
-from agent.log import Log
-from agent.machine.host import Host
-from agent.machine.loop import Loop
+from agent.lifecycle.pod.first_environment import first_environment
+from agent.lifecycle.pod.known import Known, choose_interface
+from agent.machine import files
 from agent.paths import RunDir
 from agent.settings import Settings, read_settings
 from agent.workloads.base import RunContext, Workload
@@ -62,22 +63,23 @@ def describe(settings: Settings, environ: Mapping[str, str], spec: RunSpec) -> s
 def _context(
     settings: Settings, environ: Mapping[str, str], spec: RunSpec, chosen: Plan
 ) -> tuple[Workload, RunContext]:
-    from agent.lifecycle.pod.pod import Job, Pod
-    from agent.lifecycle.runs.own_parts import context_of
+    from agent.lifecycle.runs.context import run_context
+    from agent.machine.inventory import core_count, interfaces
     from agent.workloads import find_workload
 
-    pod = Pod(
-        Host(Loop()), Log(settings.log_level), Job(settings, environ, b"", sys.executable, spec), lambda code: None
-    )
-    pod.interface = pod.choose_interface()
-    prepared = read_environment(pod.dir)
-    if prepared is None:
-        pod.surroundings.choose()  # vendors' scripts are for the agent to run
-    else:
-        pod.profile = Profile(prepared["profile"], prepared["why"])
     workload = find_workload(spec.workload)
-    context = context_of(pod, chosen, RUN_ID, spec)
-    return workload, replace(context, mpi=find_mpi(pod.search_path())) if workload.kind == "mpi" else context
+    known = replace(_environment(settings, environ), interface=choose_interface(settings, interfaces()))
+    context = run_context(settings, known, chosen, RUN_ID, spec, python=sys.executable, cores=core_count())
+    return workload, replace(context, mpi=find_mpi(known.search_path)) if workload.kind == "mpi" else context
+
+
+def _environment(settings: Settings, environ: Mapping[str, str]) -> Known:
+    """That which the agent has prepared; before that, what is known without running vendors' scripts."""
+    prepared = read_environment(RunDir(settings.run_dir))
+    if prepared is not None:
+        return Known(environ, Profile(prepared["profile"], prepared["why"]))
+    first = first_environment(settings, environ, os.path.exists, files.read)
+    return Known({**first.prepared.env, MARK: "1"}, first.profile)
 
 
 def _launches(workload: Workload, context: RunContext) -> list[str]:

@@ -32,13 +32,17 @@ from agent.lifecycle.channel.lost_pods import Losses
 from agent.lifecycle.channel.questions import Answer as Reply
 from agent.lifecycle.channel.roster import Callbacks, Peer, Roster, roster_of
 from agent.lifecycle.forming import Forming
+from agent.lifecycle.pod.leaving import Leaving
 from agent.lifecycle.pod.pod import Pod
+from agent.lifecycle.pod.preparing import Preparing
 from agent.lifecycle.runs.bookings import Booking, Bookings
 from agent.lifecycle.runs.idling import Idling
+from agent.lifecycle.runs.noted import note_run
 from agent.lifecycle.runs.own_parts import Parts
 from agent.lifecycle.runs.preparations import Preparations
 from agent.lifecycle.runs.requests import Requests
 from agent.workloads import find_workload
+from agent.workloads.base import Kind
 
 SETTLE_SECONDS = 2.0
 """After a worker says that it was told to end: time for our own SIGTERM to arrive, when all go."""
@@ -66,6 +70,8 @@ class Coordinator:
         self._roster: Roster | None = None
         self._forming: Forming | None = None
         self._parts = Parts(pod, self._own_part_done, self._own_evidence)
+        self._preparing = Preparing(pod)
+        self._leaving = Leaving(pod, self._preparing)
         self._preparations = Preparations(pod)
         self._losses = Losses(pod, self._say)
         gone = self._losses.reasons
@@ -77,7 +83,7 @@ class Coordinator:
         """The job's end, fixed once."""
         self._signal: JobEnd | None = None
         self._settle_until = 0.0
-        self._leaving: set[int] = set()
+        self._stopping: set[int] = set()
         """Workers that said that they end by themselves."""
 
     def start(self) -> None:
@@ -90,14 +96,17 @@ class Coordinator:
             self._machine.raise_file_limit()
             self._roster = roster_of(pod, Callbacks(self._message, self._worker_lost, self._worker_greeted))
             self._roster.start()
-        pod.prepare()
+        self._preparing.prepare()
         Desk(pod, self._requests.handle).open()
         if not pod.alone:
-            pod.start_sshd(lambda: None)
-        self._forming = Forming(pod, self._roster, self._formed)
+            self._preparing.start_sshd(lambda: None)
+        self._forming = Forming(pod, self._roster, self._preparing.gather_facts, self._formed)
         self._preparations.check_results_dir(self.fail)
-        self._preparations.take_stock(workload.kind, self.fail)
+        self._preparing.surroundings.when_ready(lambda: self._take_stock(workload.kind))
         self._forming.start()
+
+    def _take_stock(self, kind: Kind) -> None:
+        self._preparing.gather_inventory(lambda found: self._preparations.own_inventory(found, kind, self.fail))
 
     # What workers say
 
@@ -125,7 +134,7 @@ class Coordinator:
 
     def _part_done(self, index: int, run_id: str, end: PartEnd) -> None:
         self._bookings.part_done(run_id, index, end)
-        if index in self._leaving and not self._bookings.waits_for(index):
+        if index in self._stopping and not self._bookings.waits_for(index):
             self._let_go(index)
 
     def _worker_stopping(self, index: int, end: JobEnd) -> None:
@@ -136,7 +145,7 @@ class Coordinator:
             end = JobEnd(Exit.TRY_AGAIN, f"a worker pod was {end.what}", self._pod.where(index))
         self._losses.note(index, end.what)
         if self._bookings.waits_for(index):
-            self._leaving.add(index)
+            self._stopping.add(index)
             self._bookings.cancel_those_with(index, end)
         else:
             self._let_go(index)
@@ -168,7 +177,7 @@ class Coordinator:
 
     def _submit(self, spec: RunSpec, answer: Reply) -> None:
         workload = find_workload(spec.workload)
-        if self._pod.plan is None:
+        if self._pod.known.plan is None:
             raise PeersMissing("the cluster is not formed yet", "a4-agent status shows whom it waits for")
         if self._stage in (Stage.ENDING, Stage.LEAVING):
             raise ClusterBusy("the job is ending")
@@ -217,7 +226,7 @@ class Coordinator:
     def _formed(self) -> None:
         if self._end is not None or self._signal is not None:
             return
-        self._pod.update_state(formed=self._machine.wall())
+        self._pod.state.update(formed=self._machine.wall())
         assert self._forming is not None
         self._preparations.facts = dict(self._forming.facts)
         self._stage = Stage.FIRST_RUN
@@ -228,7 +237,7 @@ class Coordinator:
     def _begin(self, booking: Booking) -> None:
         """Start it once everything that it needs to know of its pods is here, unless it has ended by then."""
         if booking.exclusive:
-            self._pod.note_run(booking.summary())
+            note_run(self._pod, booking.summary())
             self._say(RunNoted(booking.summary()))
             self._idling.stop()
             if not booking.first:
@@ -279,7 +288,7 @@ class Coordinator:
         if booking.first and self._signal is not None:
             booking.end_as(merged(booking.end, self._signal))
         booking.close()
-        self._pod.note_run(booking.summary())
+        note_run(self._pod, booking.summary())
         self._say(RunNoted(booking.summary()))
         if booking.first:
             booking.answer()
@@ -289,7 +298,7 @@ class Coordinator:
         self._pod.log.info(f"{booking.run_id} ended with exit code {booking.end.code}: {booking.end.what}")
         self._pod.archives.end()
         if self._stage is Stage.SLEEPING:
-            self._pod.phase("sleeping", code=self._end.code if self._end else 0)
+            self._pod.state.phase("sleeping", code=self._end.code if self._end else 0)
             self._idling.start()
         booking.answer()
         self._bookings.closed(booking)
@@ -314,7 +323,7 @@ class Coordinator:
 
     def signalled(self, number: int) -> None:
         """SIGTERM or SIGINT: end the job; when its result is known, only end sooner."""
-        self._pod.told_to_end()
+        self._leaving.told_to_end()
         again = self._signal is not None
         self._signal = self._signal or from_signal(number, self._pod.where(0))
         if self._bookings.going_on and again:
@@ -342,8 +351,8 @@ class Coordinator:
             return
         self._end = end
         self._stage = Stage.ENDING
-        self._pod.report_end(end)
-        self._pod.record_end(end, run_id)
+        self._leaving.report_end(end)
+        self._leaving.record_end(end, run_id)
         stay = bool(run_id) and self._signal is None and self._pod.settings.sleeps_after(end.code)
         if self._roster is None:
             self._told(stay)
@@ -355,7 +364,7 @@ class Coordinator:
     def _patience(self, end: JobEnd) -> tuple[float, bool]:
         """How long workers may take to hear of the end, and whether only those that have been there count."""
         waited_already = end.code in (Exit.PEERS_MISSING, Exit.IDENTITY)
-        if self._pod.plan is not None or waited_already:
+        if self._pod.known.plan is not None or waited_already:
             return (SIGNAL_SECONDS if self._signal else max(self._pod.settings.lease, SIGNAL_SECONDS)), True
         return (EARLY_SIGNAL_SECONDS if self._signal else EARLY_SECONDS), False
 
@@ -368,7 +377,7 @@ class Coordinator:
             return
         self._stage = Stage.SLEEPING
         self._pod.archives.end()
-        self._pod.phase("sleeping", code=self._end.code)
+        self._pod.state.phase("sleeping", code=self._end.code)
         self._pod.log.info("the cluster stays; a4-agent run submits to it, a4-agent release ends it with that code")
         self._idling.start()
 
@@ -398,4 +407,4 @@ class Coordinator:
         assert self._end is not None
         if self._roster is not None:
             self._roster.close()
-        self._pod.finish(self._end.code)
+        self._leaving.finish(self._end.code)

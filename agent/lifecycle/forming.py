@@ -10,6 +10,7 @@ from agent.decide.plan import to_wire
 from agent.decide.planning import make_plan
 from agent.errors import IdentityRefused, PeersMissing
 from agent.lifecycle.channel.roster import Roster
+from agent.lifecycle.pod.plan_files import keep_plan
 from agent.lifecycle.pod.pod import Pod
 from agent.machine.api import Timer
 
@@ -28,11 +29,18 @@ class Forming:
     loop when the deadline passes first.
     """
 
-    def __init__(self, pod: Pod, roster: Roster | None, formed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        pod: Pod,
+        roster: Roster | None,
+        gather_facts: Callable[[Callable[[Facts], None]], None],
+        formed: Callable[[], None],
+    ) -> None:
         self._pod = pod
         self._machine = pod.machine
         self._settings = pod.settings
         self._roster = roster
+        self._gather_facts = gather_facts
         self._formed = formed
         self._unconfirmed: set[int] = set()
         self._deadline: Timer | None = None
@@ -44,8 +52,8 @@ class Forming:
         """Formed, or given up."""
 
     def start(self) -> None:
-        self._pod.phase("forming")
-        self._pod.gather_facts(self.take)
+        self._pod.state.phase("forming")
+        self._gather_facts(self.take)
         if self._roster is not None:
             self._deadline = self._machine.later(self._settings.peer_timeout, self._deadline_passed)
             self._report_timer = self._machine.later(FIRST_REPORT_SECONDS, self._report)
@@ -79,8 +87,8 @@ class Forming:
     def _plan_if_all_are_here(self) -> None:
         """All facts are known, and nobody has gone again meanwhile: from the plan on that would be a loss."""
         gone = self._roster is not None and self._roster.absent()
-        if len(self.facts) == self._settings.nnodes and not gone and self._pod.plan is None and not self.over:
-            self._pod.event("peers-ready")
+        if len(self.facts) == self._settings.nnodes and not gone and self._pod.known.plan is None and not self.over:
+            self._pod.state.event("peers-ready")
             self._plan()
 
     def _plan(self) -> None:
@@ -99,16 +107,16 @@ class Forming:
             self._roster.committed = True
             self._unconfirmed = set(self._roster.peers)
             self._roster.say(SendPlan(to_wire(plan)))
-        self._pod.keep_plan(plan)
+        keep_plan(self._pod, plan)
         self._end_if_confirmed()
 
     def _end_if_confirmed(self) -> None:
-        if self._unconfirmed or self._pod.plan is None:
+        if self._unconfirmed or self._pod.known.plan is None:
             return
         self.close()
         pods = self._settings.nnodes
         seconds = self._machine.now() - self._pod.job.started
-        self._pod.event("cluster-formed")
+        self._pod.state.event("cluster-formed")
         self._pod.log.info(f"the cluster is formed: {pods} of {pods} pods, {seconds:.1f} s after this pod's start")
         self._formed()
 
@@ -140,7 +148,7 @@ class Forming:
     def _keep_state(self) -> None:
         """For `a4-agent status` and `peers`, more often than for the log."""
         missing = self.waiting_for()
-        self._pod.update_state(missing=missing)
+        self._pod.state.update(missing=missing)
         self._kept += 1
         if self._roster is not None and self._kept % TELL_EVERY == 0:
             self._roster.mention(Cluster(missing=missing))

@@ -46,7 +46,11 @@ from agent.lifecycle.channel.link import Link
 from agent.lifecycle.channel.questions import Answer as Reply
 from agent.lifecycle.channel.questions import Questions, refusal
 from agent.lifecycle.channel.roster import beat_seconds
+from agent.lifecycle.pod.leaving import Leaving
+from agent.lifecycle.pod.plan_files import keep_plan
 from agent.lifecycle.pod.pod import Pod
+from agent.lifecycle.pod.preparing import Preparing
+from agent.lifecycle.runs.noted import note_run
 from agent.lifecycle.runs.own_parts import Parts
 from agent.machine.api import Channel, Timer
 
@@ -64,6 +68,8 @@ class Worker:
         self._pod = pod
         self._machine = pod.machine
         self._settings = pod.settings
+        self._preparing = Preparing(pod)
+        self._leaving = Leaving(pod, self._preparing)
         self._link = Link()
         self._coordinator = ""
         self._questions = Questions(self._say)
@@ -87,11 +93,11 @@ class Worker:
         if self._over:
             return
         pod = self._pod
-        pod.prepare()
+        self._preparing.prepare()
         Desk(pod, self._handle).open()
         self._machine.accept(pod.dir.channels, self._opened)
-        pod.start_sshd(lambda: pod.phase("waiting"))
-        pod.gather_facts(self._facts_ready)
+        self._preparing.start_sshd(lambda: pod.state.phase("waiting"))
+        self._preparing.gather_facts(self._facts_ready)
         self._deadline = self._machine.later(self._settings.peer_timeout, self._nobody_came)
         self._machine.later(REPORT_SECONDS, self._report)
         self._machine.later(self._beat, self._beats)
@@ -139,12 +145,12 @@ class Worker:
             self._link = Link()
             if self._own_end is not None:
                 self._say(Stopping(self._own_end))
-            elif self._pod.facts is not None:
-                self._say(TellFacts(self._pod.facts))
+            elif self._pod.known.facts is not None:
+                self._say(TellFacts(self._pod.known.facts))
         if self._deadline is not None:
             self._end_waiting()
-            self._pod.event("coordinator-connected")
-            self._pod.phase("forming")
+            self._pod.state.event("coordinator-connected")
+            self._pod.state.phase("forming")
         self._link.attach(channel)
         if found.get("knows") != self._pod.nonce:
             found = {**found, "seen": 0}  # it has heard an earlier agent of this pod, not this one
@@ -179,29 +185,29 @@ class Worker:
             act(said)
 
     def _plan(self, plan: Plan) -> None:
-        self._pod.keep_plan(plan)
-        self._pod.update_state(formed=self._machine.wall())
-        self._pod.phase("formed")
+        keep_plan(self._pod, plan)
+        self._pod.state.update(formed=self._machine.wall())
+        self._pod.state.phase("formed")
         self._say(Planned())
         # No run begins before this is told.
-        self._pod.surroundings.when_ready(lambda: self._pod.gather_inventory(self._tell_inventory))
+        self._preparing.surroundings.when_ready(lambda: self._preparing.gather_inventory(self._tell_inventory))
 
     def _cluster(self, cluster: Cluster) -> None:
         if cluster.lost is not None:
-            self._pod.update_state(lost=cluster.lost)
+            self._pod.state.update(lost=cluster.lost)
         if cluster.missing is not None:
-            self._pod.update_state(missing=cluster.missing)
+            self._pod.state.update(missing=cluster.missing)
 
     def _tell_inventory(self, found: Mapping[str, str]) -> None:
-        self._say(Inventory(found, self._pod.phases))
+        self._say(Inventory(found, self._pod.state.phases))
 
     def _run_noted(self, summary: RunSummary) -> None:
         """An exclusive run has begun or ended, with this pod or without."""
         self._begun = True
-        self._pod.note_run(summary)
+        note_run(self._pod, summary)
         if summary.until is not None and not summary.first:
             self._pod.archives.end()
-            self._pod.phase("sleeping", code=self._end.code if self._end is not None else 0)
+            self._pod.state.phase("sleeping", code=self._end.code if self._end is not None else 0)
 
     def _start_part(self, start: Start) -> None:
         self._begun = True
@@ -222,12 +228,12 @@ class Worker:
     def _result(self, result: Result) -> None:
         self._end = result.end
         if self._own_end is None:
-            self._pod.report_end(self._end)
-        self._pod.record_end(self._end, result.run, self._code())
+            self._leaving.report_end(self._end)
+        self._leaving.record_end(self._end, result.run, self._code())
         self._say(Bye())
         if result.stay and self._own_end is None:
             self._pod.archives.end()
-            self._pod.phase("sleeping", code=self._end.code)
+            self._pod.state.phase("sleeping", code=self._end.code)
             self._pod.log.info(f"the run ended with exit code {self._end.code}; the cluster stays")
         else:
             self._leave()
@@ -240,9 +246,9 @@ class Worker:
         Such as whether a run that has not begun here is going to.
         """
         own = op == "read" and int(fields["pod"]) == self._settings.index
-        if own and (self._parts.has(str(fields["run"])) or self._pod.plan is None):
+        if own and (self._parts.has(str(fields["run"])) or self._pod.known.plan is None):
             self._parts.read(fields, answer)
-        elif self._pod.plan is None:
+        elif self._pod.known.plan is None:
             raise PeersMissing("the cluster is not formed yet", "a4-agent status shows what this pod waits for")
         elif self._over or self._own_end is not None:
             raise PeerLost("this pod is ending")
@@ -273,7 +279,7 @@ class Worker:
 
     def signalled(self, number: int) -> None:
         """SIGTERM or SIGINT for this pod; again: no more patience."""
-        self._pod.told_to_end()
+        self._leaving.told_to_end()
         if self._over:
             self._parts.hurry()
             self._last_words_over()
@@ -289,7 +295,7 @@ class Worker:
             return
         self._own_end = end
         self._own_end_first = self._end is None
-        self._pod.log.error(f"this pod ends: {end}") if self._end is not None else self._pod.report_end(end)
+        self._pod.log.error(f"this pod ends: {end}") if self._end is not None else self._leaving.report_end(end)
         self._say(Stopping(end))
         self._parts.stop_all(self._give_up)
 
@@ -298,7 +304,7 @@ class Worker:
         assert self._own_end is not None
         if self._end is None:
             self._end = self._own_end
-            self._pod.record_end(self._own_end)
+            self._leaving.record_end(self._own_end)
         self._leave()
 
     def _leave(self) -> None:
@@ -321,12 +327,12 @@ class Worker:
 
     def _last_words_over(self) -> None:
         if self._silent:
-            self._pod.finish(self._code())
+            self._leaving.finish(self._code())
 
     def _can_still_be_heard(self) -> bool:
         """This pod failed, no coordinator knows of it, and one may be about to connect."""
         told_to_end = self._code() in (Exit.TERMINATED, Exit.INTERRUPTED, Exit.PEERS_MISSING)
-        return not self._coordinator and not told_to_end and self._pod.sshd_listens
+        return not self._coordinator and not told_to_end and self._preparing.sshd_listens
 
     def _code(self) -> int:
         """The job's code, except for a pod that was itself told to end, or failed, before there was one."""
@@ -336,7 +342,7 @@ class Worker:
         return self._end.code if self._end is not None else self._own_end.code  # type: ignore[union-attr]
 
     def _nobody_came(self) -> None:
-        address = f"{self._pod.interface.address}:{self._settings.ssh_port}"
+        address = f"{self._pod.known.interface.address}:{self._settings.ssh_port}"
         self.fail(
             PeersMissing(
                 f"the coordinator did not come within {self._settings.peer_timeout:.0f} s",

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agent.errors import AgentError, UsageError
 from agent.lifecycle.channel.questions import Answer, refusal
+from agent.lifecycle.pod.pod import Pod
 from agent.machine.api import Channel
-
-if TYPE_CHECKING:
-    from agent.lifecycle.pod.pod import Pod
 
 MOST_REQUEST = 1 << 20
 """Bytes of one request: it goes on to other pods in a message, which has a limit."""

@@ -20,12 +20,12 @@ class Losses:
 
     def note(self, index: int, reason: str) -> None:
         """The first reason stays."""
-        if index in self._lost or self._pod.plan is None:
+        if index in self._lost or self._pod.known.plan is None:
             return
         self._lost[index] = Loss(reason, self._pod.machine.wall())
         left = self._pod.settings.nnodes - len(self._lost)
         self._pod.log.warning(f"peer {index} is lost ({reason}); {left} pods are left")
-        self._pod.update_state(lost=self._lost)
+        self._pod.state.update(lost=self._lost)
         self._say(Cluster(lost=self._lost))
 
     def reasons(self) -> dict[int, str]:

@@ -36,7 +36,7 @@ def keep_results(pod: Pod, run: Run, judgement: Judgement, summary: RunSummary) 
     result["gate"] = judgement.findings.gate  # with all that the workload adds to it
     text = json.dumps(pod.log.masker.value(result), indent=1) + "\n"
     path = f"{pod.dir.run(run.run_id)}/result.json"
-    pod.attempt(lambda: pod.machine.write(path, text, 0o600))
+    pod.state.attempt(lambda: pod.machine.write(path, text, 0o600))
     pod.archives.keep("result.json", text)
     if judgement.log_name:
         output = run.lead_output()
@@ -64,7 +64,7 @@ def _keep_file(pod: Pod, name: str, text: str) -> None:
 
 def run_result(pod: Pod, run: Run, judgement: Judgement, summary: RunSummary) -> Result:
     """All that is known of a run that is over."""
-    spec, plan, findings = run.context.spec, run.context.plan, judgement.findings
+    spec, plan, findings, profile = run.context.spec, run.context.plan, judgement.findings, pod.known.profile
     return Result(
         version=VERSION,
         agent=__version__,
@@ -86,7 +86,7 @@ def run_result(pod: Pod, run: Run, judgement: Judgement, summary: RunSummary) ->
         limits=Limits(spec.timeout or 0.0, spec.stall or 0.0),
         tables=tuple(findings.tables),
         sweeps=tuple(findings.sweeps),
-        profile=None if pod.profile.name == NONE else FabricProfile(pod.profile.name, pod.profile.why),
+        profile=None if profile.name == NONE else FabricProfile(profile.name, profile.why),
         gate=Gate(findings.gate["status"], findings.gate["reason"]) if findings.gate else None,
         record=findings.record,
     )
@@ -94,7 +94,7 @@ def run_result(pod: Pod, run: Run, judgement: Judgement, summary: RunSummary) ->
 
 def _pod_result(pod: Pod, run: Run, peer: PlannedPeer, findings: Findings) -> PodResult:
     end = run.ends.get(peer.index, PartEnd(None))
-    known = pod.phases if peer.index == 0 else run.preparations.phases.get(peer.index, {})
+    known = pod.state.phases if peer.index == 0 else run.preparations.phases.get(peer.index, {})
     own = {"process-started": end.began, "process-ended": end.ended}
     phases = {name: known[name] for name in STARTUP if name in known}
     return PodResult(

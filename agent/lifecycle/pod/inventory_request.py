@@ -14,7 +14,7 @@ from agent.machine.api import Search
 
 def gather(pod: Pod, done: Callable[[Mapping[str, Any], Mapping[str, str]], None]) -> None:
     """`done` gets the whole inventory, for facts.json, and the texts that others get; secrets are masked in these."""
-    environ, profile = pod.environ, pod.profile.name
+    environ, profile = pod.known.environ, pod.known.profile.name
 
     def have(found: Mapping[str, Any]) -> None:
         whole = {**found, "environ": fabric_variables(environ), "profile": profile}

@@ -5,14 +5,11 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from agent.errors import SystemFault
 from agent.launch import Launch
+from agent.lifecycle.pod.pod import Pod
 from agent.machine.api import Child
-
-if TYPE_CHECKING:
-    from agent.lifecycle.pod.pod import Pod
 
 SAY_SECONDS = 3.0
 MOST_WORDS = 4000

@@ -22,7 +22,7 @@ def write_ssh_files(pod: Pod) -> None:
     if script is None:
         raise RuntimeError("the installation lacks entrypoints/control-channel.sh")
     pod.write(f"{pod.dir.path}/control-channel.sh", script, 0o700)
-    pod.attempt(lambda: _write_root_config(pod))
+    pod.state.attempt(lambda: _write_root_config(pod))
 
 
 def _write_keys(pod: Pod, keys: JobKeys) -> None:
@@ -51,7 +51,7 @@ def _write_client_config(pod: Pod) -> None:
 
 def write_sshd_config(pod: Pod) -> bool:
     """With the pod's environment as it is now; returns whether the file was another. Raises SystemFault."""
-    given = {name: pod.environ[name] for name in PASSED_ON if name in pod.environ}
+    given = {name: pod.known.environ[name] for name in PASSED_ON if name in pod.known.environ}
     server = sshd_config(
         port=pod.settings.ssh_port,
         addresses=pod.ssh_addresses(),

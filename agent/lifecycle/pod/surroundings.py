@@ -5,25 +5,22 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from agent.decide.env_sh import MARK, env_sh, forwarder, hook
-from agent.decide.environment import Environment, Layer, added, effect, of_pod, saved
+from agent.decide.environment import Environment, added, effect, of_pod, saved
 from agent.decide.masking import hidden, secret_values
 from agent.decide.ssh_files import with_block
 from agent.errors import SystemFault
 from agent.fabrics import FABRICS
-from agent.fabrics.profiles import MARKS, NONE, Choice, Profile, choose, parse, vendor_scripts
+from agent.fabrics.profiles import MARKS, NONE, Choice, vendor_scripts
+from agent.lifecycle.pod.first_environment import LIBRARY_PATH, first_environment
+from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.pod.preparing_programs import MOST_WORDS, Ended, Tool, check, start_tool, too_late
 from agent.paths import BASHRC, EXPORT_INIT_ENV, LIBRARY_PATHS, PROFILE_SCRIPT, shipped
-
-if TYPE_CHECKING:
-    from agent.lifecycle.pod.pod import Pod
 
 LEFT_IN = "/dev/shm"
 LEFT_BEHIND = ("scripts", "diagnostic", "third_party")
 """What the container that installs gIB copies to LEFT_IN, for this one to place at /."""
-LIBRARY_PATH = "LD_LIBRARY_PATH"
 COPY_SECONDS = 30.0
 MOVE_SECONDS = 5.0
 SCRIPT_SECONDS = 10.0
@@ -37,8 +34,10 @@ class Surroundings:
     """`choose`, then `start`. What does not apply is left out with a word in the log; what fails ends the pod (71),
     but for what is only for shells and the GPUs' persistence mode, which a warning tells."""
 
-    def __init__(self, pod: Pod) -> None:
+    def __init__(self, pod: Pod, ready: Callable[[], None]) -> None:
+        """`ready` is called when the environment is there, before those who wait for it."""
         self._pod = pod
+        self._ready = ready
         self._machine = pod.machine
         self._choice = Choice(NONE, "")
         self._prepared: Environment = of_pod(pod.job.environ)
@@ -57,23 +56,11 @@ class Surroundings:
 
     def choose(self) -> None:
         """Read the profile and apply it: all of the environment that is known without running anything."""
-        pod, environ = self._pod, self._pod.job.environ
-        self._choice = choose(pod.settings.profile, [mark for mark in MARKS if self._machine.exists(mark)])
-        prepared = of_pod(environ, pod.settings.user_env.split())
-        plugin = environ.get("NCCL_PLUGIN_PATH", "")
-        if plugin and self._machine.exists(plugin):
-            prepared = prepared.with_layer(Layer("NCCL_PLUGIN_PATH", {LIBRARY_PATH: plugin}))
-        elif plugin:
-            self._words.append(f"NCCL_PLUGIN_PATH={plugin} is not there")
-        pod.profile = Profile(self._choice.name, self._choice.why)
-        if self._choice.name != NONE:
-            text = self._machine.read(shipped("env", f"{self._choice.name}.env"))
-            if text is None:
-                raise RuntimeError(f"the installation lacks env/{self._choice.name}.env")
-            pod.profile = parse(self._choice, text)
-            source = f"profile {pod.profile.name}"
-            prepared = prepared.with_layer(Layer(source, pod.profile.values, pod.profile.unset))
-        self._use(prepared)
+        first = first_environment(self._pod.settings, self._pod.job.environ, self._machine.exists, self._machine.read)
+        self._choice = first.choice
+        self._words += first.words
+        self._pod.learn(profile=first.profile)
+        self._use(first.prepared)
 
     def start(self) -> None:
         """Do what there is to do, one step after another. Raises AgentError into the loop."""
@@ -84,7 +71,7 @@ class Surroundings:
 
     def _use(self, prepared: Environment) -> None:
         self._prepared = prepared
-        self._pod.environ = {**prepared.env, MARK: "1"}
+        self._pod.learn(environ={**prepared.env, MARK: "1"})
 
     def _next(self) -> None:
         if self._steps:
@@ -182,7 +169,7 @@ class Surroundings:
         else:
             tool, argv = Tool("GPU persistence mode", PERSISTENCE_SECONDS), ["nvidia-smi", "-pm", "1"]
             try:
-                start_tool(self._pod, tool, argv, self._pod.environ, self._persistent, self._persistence_stuck)
+                start_tool(self._pod, tool, argv, self._pod.known.environ, self._persistent, self._persistence_stuck)
             except SystemFault as error:
                 self._pod.log.warning(f"GPU persistence mode is not set: {error}")
             return
@@ -214,8 +201,8 @@ class Surroundings:
         for one in self._prepared.overruled:
             log.info(str(one))
         self._keep()
-        pod.event("environment-ready")
-        pod.environment_ready()
+        pod.state.event("environment-ready")
+        self._ready()
         waiting, self._waiting = self._waiting or [], None
         for ready in waiting:
             ready()

@@ -155,8 +155,8 @@ class Bookings:
     def book(self, spec: RunSpec, workload: Workload, *, first: bool) -> Booking:
         """A run on those pods of the plan that `spec` chooses. Raises UsageError, or PeerLost when it needs one."""
         pod = self._pod
-        assert pod.plan is not None
-        plan = subset(pod.plan, nodes=spec.nodes, hosts=spec.hosts, exclude=spec.exclude, lost=self._gone())
+        assert pod.known.plan is not None
+        plan = subset(pod.known.plan, nodes=spec.nodes, hosts=spec.hosts, exclude=spec.exclude, lost=self._gone())
         self._check(workload, plan, spec)
         run_id = f"{workload.name}-{pod.machine.draw_nonce()[:ID_CHARACTERS]}"
         spec = self._preparations.with_limits(spec, workload)

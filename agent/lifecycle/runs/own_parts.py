@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agent import wire
 from agent.decide.evidence import last_words
-from agent.decide.mpirun import mpi_of
 from agent.decide.part_end import PartEnd
 from agent.decide.plan import Plan
 from agent.decide.runspec import RunSpec
-from agent.errors import MissingProgram, UsageError
+from agent.errors import MissingProgram
 from agent.lifecycle.channel.questions import Answer, refusal
+from agent.lifecycle.pod.pod import Pod
+from agent.lifecycle.runs.context import run_context
 from agent.lifecycle.runs.part import Part
 from agent.machine.api import Evidence, Piece
 from agent.workloads import find_workload
 from agent.workloads.base import RunContext
-
-if TYPE_CHECKING:
-    from agent.lifecycle.pod.pod import Pod
 
 MOST_READ = 65536
 KEPT_RUNS, KEPT_BESIDE = 10, 20
@@ -117,7 +115,7 @@ class Parts:
         # Masked before lines are cut: the beginning of a secret must not stay.
         words = last_words(masker.value(self._machine.read_tails(part.context.ranks_output, MOST_LAST_WORDS)))
         text = masker.text(found.text) + (f"\n{words}" if words else "")
-        self._pod.attempt(lambda: self._machine.write(f"{directory}/evidence.txt", text, 0o600))
+        self._pod.state.attempt(lambda: self._machine.write(f"{directory}/evidence.txt", text, 0o600))
         self._pod.archives.keep(f"evidence/{self._pod.archives.log_name}.txt", text)
         self._evidence(part.run_id, masker.text(found.summary))
 
@@ -148,34 +146,12 @@ class Parts:
 
 def subset_of(pod: Pod, indices: Sequence[int]) -> Plan:
     """The plan of those pods alone, in the order given."""
-    assert pod.plan is not None
-    peers = {peer.index: peer for peer in pod.plan.peers}
-    return replace(pod.plan, peers=tuple(peers[index] for index in indices))
+    assert pod.known.plan is not None
+    peers = {peer.index: peer for peer in pod.known.plan.peers}
+    return replace(pod.known.plan, peers=tuple(peers[index] for index in indices))
 
 
 def context_of(pod: Pod, plan: Plan, run_id: str, spec: RunSpec) -> RunContext:
     """What a launch on this pod may depend on. Raises UsageError."""
-    port = spec.env.get("MASTER_PORT", str(pod.settings.master_port))
-    if not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-        raise UsageError(f"MASTER_PORT={port} (of the shell) is no port")
-    return RunContext(
-        run_id=run_id,
-        spec=spec,
-        plan=plan,
-        index=pod.settings.index,
-        environ={**pod.environ, **spec.env},
-        master_port=int(port),
-        run_dir=pod.dir.run(run_id),
-        token_file=pod.dir.token,
-        ssh_config=pod.dir.ssh_config,
-        interface=pod.interface.name,
-        python=pod.job.python,
-        workload_python=spec.env.get("A4_PYTHON") or pod.settings.python,
-        cores=pod.machine.core_count(),
-        rank_script=pod.dir.rank_script,
-        script=pod.settings.task_script,
-        mpi=mpi_of(pod.inventory),
-        keep_ranks=bool(spec.timeout or spec.stall),
-        profile=pod.profile.name,
-        baselines=pod.baselines,
-    )
+    cores = pod.machine.core_count()
+    return run_context(pod.settings, pod.known, plan, run_id, spec, python=pod.job.python, cores=cores)

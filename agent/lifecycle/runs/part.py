@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agent.decide.ending import exit_code
 from agent.decide.hostfile import hostfile
@@ -14,12 +14,10 @@ from agent.decide.ranks import RankEnd, parse_rank
 from agent.decide.tail import Tail
 from agent.errors import AgentError, Exit, SystemFault
 from agent.launch import Launch, Started
+from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.task import Task
 from agent.machine.api import Spool
 from agent.workloads.base import RunContext, Workload
-
-if TYPE_CHECKING:
-    from agent.lifecycle.pod.pod import Pod
 
 MOST_RECORD = 2 << 20
 """Characters: a message of the control channel has a limit."""
@@ -128,7 +126,7 @@ class Part:
 
     def _check_port(self, port: int) -> None:
         """Raises SystemFault that names who has it."""
-        holder = self._machine.port_holder(self._pod.interface.address, port)
+        holder = self._machine.port_holder(self._pod.known.interface.address, port)
         if holder:
             where = self._pod.where(self.context.index)
             raise SystemFault(

@@ -64,17 +64,13 @@ class Preparations:
 
         keeper.probe(checked)
 
-    def take_stock(self, kind: Kind, fail: Callable[[AgentError], None]) -> None:
-        """This pod's inventory; without an mpirun that serves, a first run of `kind` "mpi" ends the job (66)."""
-
-        def have(found: Mapping[str, str]) -> None:
-            mpi = mpi_of(found)
-            if kind == "mpi" and (mpi is None or mpi.problem):
-                why = mpi.problem if mpi else found.get("problem", "this pod does not know its mpirun")
-                fail(MissingProgram(why, "the image needs Open MPI 4 or 5"))
-            self.inventory(0, found)
-
-        self.pod.surroundings.when_ready(lambda: self.pod.gather_inventory(have))
+    def own_inventory(self, found: Mapping[str, str], kind: Kind, fail: Callable[[AgentError], None]) -> None:
+        """This pod's; without an mpirun that serves, a first run of `kind` "mpi" ends the job (66)."""
+        mpi = mpi_of(found)
+        if kind == "mpi" and (mpi is None or mpi.problem):
+            why = mpi.problem if mpi else found.get("problem", "this pod does not know its mpirun")
+            fail(MissingProgram(why, "the image needs Open MPI 4 or 5"))
+        self.inventory(0, found)
 
     def inventory(self, index: int, found: Mapping[str, str], phases: Mapping[str, float] | None = None) -> None:
         """What a pod has, and when it reached each phase of its start-up."""
@@ -99,13 +95,13 @@ class Preparations:
         machine, own, shipped_file = self.pod.machine, self.pod.settings.baselines, shipped("env", "baselines.json")
         known = {shipped_file: machine.read(shipped_file) or ""}
         if not own:
-            self.pod.baselines = known
+            self.pod.learn(baselines=known)
             return
         reading = self._reading = object()
 
         def have(text: str) -> None:
             if self._reading is reading:
-                self.pod.baselines = {**known, own: text}
+                self.pod.learn(baselines={**known, own: text})
                 self._reading = None
                 self._go_on()
 

@@ -104,7 +104,7 @@ class Run:
             self.cancel(refused)
             return
         mpi = self.preparations.mpi(self.context.lead)
-        self.context = replace(self.context, mpi=mpi, baselines=self._pod.baselines)
+        self.context = replace(self.context, mpi=mpi, baselines=self._pod.known.baselines)
         spec = self.context.spec
         if self.workload.kind == "nothing":
             self._judge_if_over()

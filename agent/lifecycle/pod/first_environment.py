@@ -1,0 +1,45 @@
+"""The environment of workloads as far as it is known without running anything: the pod's own, and the profile's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from agent.decide.environment import Environment, Layer, of_pod
+from agent.fabrics.profiles import MARKS, NONE, Choice, Profile, choose, parse
+from agent.paths import shipped
+from agent.settings import Settings
+
+LIBRARY_PATH = "LD_LIBRARY_PATH"
+
+
+@dataclass(frozen=True)
+class FirstEnvironment:
+    """What was chosen, and what came of it."""
+
+    choice: Choice
+    profile: Profile
+    prepared: Environment
+    words: tuple[str, ...]
+    """What was not done, and why."""
+
+
+def first_environment(
+    settings: Settings, environ: Mapping[str, str], exists: Callable[[str], bool], read: Callable[[str], str | None]
+) -> FirstEnvironment:
+    """Choose the profile and apply it. `exists` and `read` look at the pod's files."""
+    choice = choose(settings.profile, [mark for mark in MARKS if exists(mark)])
+    prepared, words = of_pod(environ, settings.user_env.split()), []
+    plugin = environ.get("NCCL_PLUGIN_PATH", "")
+    if plugin and exists(plugin):
+        prepared = prepared.with_layer(Layer("NCCL_PLUGIN_PATH", {LIBRARY_PATH: plugin}))
+    elif plugin:
+        words.append(f"NCCL_PLUGIN_PATH={plugin} is not there")
+    profile = Profile(choice.name, choice.why)
+    if choice.name != NONE:
+        text = read(shipped("env", f"{choice.name}.env"))
+        if text is None:
+            raise RuntimeError(f"the installation lacks env/{choice.name}.env")
+        profile = parse(choice, text)
+        prepared = prepared.with_layer(Layer(f"profile {profile.name}", profile.values, profile.unset))
+    return FirstEnvironment(choice, profile, prepared, tuple(words))

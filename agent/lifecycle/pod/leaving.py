@@ -1,0 +1,82 @@
+"""How a pod ends: the job's end recorded, what is left stored, the exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from agent.decide.ending import JobEnd, termination_message
+from agent.decide.pod_state import RecordedEnd
+from agent.errors import Exit
+from agent.lifecycle.pod.pod import Pod
+from agent.lifecycle.pod.preparing import Preparing
+from agent.paths import TERMINATION_LOG
+
+STORE_SECONDS = 30.0
+"""The most that a pod's end waits for the results directory."""
+LEAST_STORE_SECONDS = 1.0
+RESERVED_SECONDS = 3.0
+"""Part of the pod's grace time that is left for Kubernetes."""
+
+
+class Leaving:
+    """`finish` is the last thing that a pod does."""
+
+    def __init__(self, pod: Pod, preparing: Preparing) -> None:
+        self._pod = pod
+        self._machine = pod.machine
+        self._preparing = preparing
+        self._finished = False
+        self._leave_by: float | None = None
+        self._exit: Callable[[], None] | None = None
+        """Set while the end waits for nothing but the results directory."""
+
+    def record_end(self, end: JobEnd, run_id: str = "", code: int | None = None) -> None:
+        """Leave the job's end where Kubernetes and people look; `code` is this pod's own if it differs."""
+        pod = self._pod
+        # Masked before it is cut and escaped, which would hide a secret from the mask.
+        end = JobEnd.from_json(pod.log.masker.value(end.to_json()))
+        message = termination_message(end, epoch=pod.settings.epoch, pod=pod.settings.index, run=run_id, code=code)
+        pod.state.attempt(lambda: self._machine.overwrite(TERMINATION_LOG, message))
+        pod.state.update(end=RecordedEnd(**vars(end), run=run_id))
+        pod.state.event("result-known", detail=f"{end.code} {end.what}")
+
+    def report_end(self, end: JobEnd) -> None:
+        """Say it in the log."""
+        if end.code == Exit.OK:
+            self._pod.log.info(f"done: {end}")
+        else:
+            self._pod.log.error(f"the job ends with exit code {end.code}: {end}")
+
+    def told_to_end(self) -> None:
+        """SIGTERM or SIGINT has come: the pod has its grace time from now on."""
+        if self._leave_by is None:
+            self._leave_by = self._machine.now() + self._pod.settings.grace - RESERVED_SECONDS
+        if self._exit is not None:
+            self._machine.later(self._store_seconds(), self._exit)
+
+    def _store_seconds(self) -> float:
+        """How long the end may still wait for the results directory."""
+        if self._leave_by is None:
+            return STORE_SECONDS
+        return min(STORE_SECONDS, max(LEAST_STORE_SECONDS, self._leave_by - self._machine.now()))
+
+    def finish(self, code: int) -> None:
+        """Store what is left, stop sshd, leave the loop with this pod's exit code. Later calls do nothing."""
+        if self._finished:
+            return
+        self._finished = True
+        pod = self._pod
+        pod.state.phase("ended", code=code)
+        self._preparing.stop_sshd()
+        if code == Exit.DIRECTORY:
+            self._leave_by = self._machine.now()  # nothing can be stored there: why wait for it?
+        pod.archives.begin_without_run()
+        exited: list[int] = []
+
+        def leave() -> None:
+            if not exited:
+                exited.append(code)
+                pod.finished(code)
+
+        self._exit = leave
+        pod.archives.close(self._store_seconds(), leave)

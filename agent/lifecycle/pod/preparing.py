@@ -1,0 +1,156 @@
+"""How a pod gets ready: its files, its sshd, its environment, and what it finds out of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from agent import __version__
+from agent.decide.facts import Facts
+from agent.decide.location import parse_location, parse_topology
+from agent.lifecycle.pod.known import choose_interface
+from agent.lifecycle.pod.pod import Pod
+from agent.lifecycle.pod.sshd import Sshd
+from agent.lifecycle.pod.surroundings import Surroundings
+from agent.machine.api import Whereabouts
+from agent.paths import shipped
+
+
+class Preparing:
+    """`prepare`, `start_sshd` and `gather_facts` at the start; `gather_inventory` when the surroundings are ready."""
+
+    def __init__(self, pod: Pod) -> None:
+        self._pod = pod
+        self._machine = pod.machine
+        self._sshd: Sshd | None = None
+        self._whole_inventory: Mapping[str, Any] | None = None
+        self.sshd_listens = False
+        self.surroundings = Surroundings(pod, self._environment_ready)
+
+    def prepare(self) -> None:
+        """Write the files that need nothing but the settings. Raises AgentError."""
+        pod, machine = self._pod, self._machine
+        for path in (pod.dir.channels, pod.dir.ssh, pod.dir.runs):
+            machine.make_private_dir(path)
+        for path in (pod.dir.plan, pod.dir.facts, pod.dir.environment, pod.dir.env_sh):
+            machine.remove(path)
+        pod.write(pod.dir.events, "", 0o600)
+        pod.write(pod.dir.token, pod.nonce + "\n", 0o600)
+        script = machine.read(shipped("entrypoints", "rank.sh"))
+        if script is None:
+            raise RuntimeError("the installation lacks entrypoints/rank.sh")
+        pod.write(pod.dir.rank_script, script, 0o700)
+        pod.state.event("agent-started", when=pod.job.started)
+        pod.state.phase("preparing")
+        pod.state.beat_alive()
+        pod.learn(interface=choose_interface(pod.settings, machine.interfaces()))
+        self.surroundings.choose()
+        if not pod.alone:
+            # Imported here: a pod that is alone has no keys, and cryptography costs 12 ms.
+            from agent.lifecycle.pod.ssh_setup import write_ssh_files
+
+            write_ssh_files(pod)
+        else:
+            machine.later(0, self.surroundings.start)
+
+    def _environment_ready(self) -> None:
+        """A script may have changed what SSH sessions get."""
+        if self._pod.alone:
+            return
+        from agent.lifecycle.pod.ssh_setup import write_sshd_config
+
+        if write_sshd_config(self._pod) and self._sshd is not None:
+            self._sshd.reload()
+
+    def start_sshd(self, listening: Callable[[], None]) -> None:
+        """Raises AgentError, at once or into the loop."""
+        pod = self._pod
+
+        def listens() -> None:
+            self.sshd_listens = True
+            pod.state.event("sshd-listening")
+            listening()
+            # Not before: a worker that fails can be heard from now on.
+            self._machine.later(0, self.surroundings.start)
+
+        self._sshd = Sshd(
+            self._machine,
+            pod.log,
+            config=pod.dir.sshd_config,
+            addresses=pod.ssh_addresses(),
+            port=pod.settings.ssh_port,
+            path=pod.search_path(),
+            listening=listens,
+        )
+        self._sshd.start()
+
+    def stop_sshd(self) -> None:
+        if self._sshd is not None:
+            self._sshd.close()
+
+    # What it finds out of itself
+
+    def gather_facts(self, ready: Callable[[Facts], None]) -> None:
+        """Find the node's place, then call `ready`; never raises for what the metadata server does."""
+        settings = self._pod.settings
+        if settings.location or self._pod.alone:
+            place = parse_location(settings.location) if settings.location else None
+            self._have_facts({"A4_LOCATION": place} if place else {}, (), ready)
+            return
+        self._machine.locate(settings.metadata_host, lambda found: self._located(found, ready))
+
+    def _located(self, found: Whereabouts, ready: Callable[[Facts], None]) -> None:
+        parsers = {"physical_host_topology": parse_topology, "physical_host": parse_location}
+        places, warnings = {}, [found.warning] if found.warning else []
+        for source, text in found.answers.items():
+            place = parsers[source](text)
+            if place:
+                places[source] = place
+            else:
+                warnings.append(f"the metadata server's {source} is no place: {text[:80]!r}")
+        self._have_facts(places, tuple(warnings), ready)
+
+    def _have_facts(
+        self, places: Mapping[str, tuple[str, ...]], warnings: tuple[str, ...], ready: Callable[[Facts], None]
+    ) -> None:
+        pod, machine = self._pod, self._machine
+        for warning in warnings:
+            pod.log.warning(warning)
+        facts = Facts(
+            index=pod.settings.index,
+            nonce=pod.nonce,
+            version=__version__,
+            node=machine.hostname(),
+            address=pod.known.interface.address,
+            interface=pod.known.interface.name,
+            slots=pod.settings.gpus_per_node,
+            gpus=machine.gpu_count(),
+            places=places,
+            addresses={i.name: i.address for i in machine.interfaces()},
+            warnings=warnings,
+        )
+        pod.learn(facts=facts)
+        self._keep_facts()
+        pod.state.event("facts-ready")
+        ready(facts)
+        self.surroundings.keep_gpus_awake(facts.gpus)
+
+    def _keep_facts(self) -> None:
+        """For people, once there are facts; `inventory` is null until it is there."""
+        facts = self._pod.known.facts
+        if facts is not None:
+            # The nonce stays out: it is what ranks prove their pod with.
+            data = {**facts.to_json(), "nonce": "", "inventory": self._whole_inventory}
+            self._pod.state.write_json(self._pod.dir.facts, data)
+
+    def gather_inventory(self, ready: Callable[[Mapping[str, str]], None]) -> None:
+        """What a run needs to know and the plan does not."""
+        from agent.lifecycle.pod.inventory_request import gather  # only now: no pod's start waits for it
+
+        def have(whole: Mapping[str, Any], told: Mapping[str, str]) -> None:
+            self._whole_inventory = whole
+            self._pod.learn(inventory=told)
+            self._keep_facts()
+            ready(told)
+
+        gather(self._pod, have)

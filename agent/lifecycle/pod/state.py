@@ -1,0 +1,100 @@
+"""What a pod writes of itself for people and probes: its state, its events, its sign of life.
+
+A full disk must not end a job that needs none of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from agent import __version__
+from agent.decide.pod_state import PodState, RunSummary
+from agent.log import Log
+from agent.machine.api import Machine
+from agent.paths import RunDir
+from agent.settings import Settings
+
+ALIVE_SECONDS = 5.0
+KEPT_SUMMARIES = 50
+
+
+class State:
+    """The files of one pod's state."""
+
+    def __init__(self, machine: Machine, log: Log, settings: Settings) -> None:
+        self._machine = machine
+        self._log = log
+        self._settings = settings
+        self._dir = RunDir(settings.run_dir)
+        self._state: PodState | None = None
+        self._lost = False
+        self.phases: dict[str, float] = {}
+        """When this pod first reached each event, in seconds since 1970."""
+
+    def event(self, name: str, detail: str = "", when: float | None = None) -> None:
+        """One line of events.jsonl; `when` on the machine's clock, now by default."""
+        now = self._machine.now()
+        record: dict[str, Any] = {"event": name, "monotonic": now, "time": self._machine.wall()}
+        if when is not None:
+            record |= {"monotonic": when, "time": record["time"] - (now - when)}
+        self.phases.setdefault(name, round(record["time"], 3))
+        if detail:
+            record["detail"] = self._log.masked(detail)
+        line = json.dumps(record).encode() + b"\n"
+        self.attempt(lambda: self._machine.append(self._dir.events, line))
+
+    def phase(self, name: str, code: int | None = None) -> None:
+        """What this pod is doing, for `a4-agent status`."""
+        settings = self._settings
+        self._state = replace(
+            self._state or PodState(),
+            phase=name,
+            since=self._machine.wall(),
+            epoch=settings.epoch,
+            index=settings.index,
+            pods=settings.nnodes,
+            gpus=settings.gpus_per_node,
+            agent=__version__,
+            missing=None,
+            code=code,
+        )
+        self.update()
+
+    def update(self, **fields: Any) -> None:
+        """Set fields of the state."""
+        self._state = replace(self._state or PodState("preparing"), **fields)
+        self.write_json(self._dir.state, self._state.to_json())
+
+    def run_begun(self, summary: RunSummary) -> None:
+        """An exclusive run has begun, on this pod or others."""
+        self.event("run-started", detail=summary.id)
+        self._state = replace(self._state or PodState(), run=summary, idle=None)
+        self.phase("running")
+
+    def run_ended(self, summary: RunSummary) -> None:
+        """It is over."""
+        self.event("run-ended", detail=f"{summary.code}")
+        earlier = self._state.runs if self._state is not None else None
+        self.update(run=None, runs=(*(earlier or ()), summary)[-KEPT_SUMMARIES:], idle=summary.until)
+
+    def write_json(self, path: str, data: Mapping[str, Any]) -> None:
+        """A file for people, secrets masked."""
+        text = json.dumps(self._log.masker.value(data), indent=1) + "\n"
+        self.attempt(lambda: self._machine.write(path, text, 0o600))
+
+    def attempt(self, write: Callable[[], None]) -> None:
+        """Write what is only for people; the first failure is said, and no failure ends anything."""
+        try:
+            write()
+        except OSError as error:
+            if not self._lost:
+                self._log.warning(f"state of this pod cannot be kept: {error.filename}: {error.strerror}")
+            self._lost = True
+
+    def beat_alive(self) -> None:
+        """Show that the agent lives, from now on."""
+        self.attempt(lambda: self._machine.refresh(self._dir.alive))
+        self._machine.later(ALIVE_SECONDS, self.beat_alive)

@@ -1,0 +1,44 @@
+"""Makes the context of a run, for the runs themselves and for `--dry-run`."""
+
+from __future__ import annotations
+
+from agent.decide.mpirun import mpi_of
+from agent.decide.plan import Plan
+from agent.decide.runspec import RunSpec
+from agent.errors import UsageError
+from agent.lifecycle.pod.known import Known
+from agent.paths import RunDir
+from agent.settings import Settings
+from agent.workloads.base import RunContext
+
+
+def run_context(
+    settings: Settings, known: Known, plan: Plan, run_id: str, spec: RunSpec, *, python: str, cores: int
+) -> RunContext:
+    """What a launch on this pod may depend on. `plan`: of the pods that take part; `python`: the agent's own; `cores`:
+    those of this pod. Raises UsageError."""
+    port = spec.env.get("MASTER_PORT", str(settings.master_port))
+    if not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        raise UsageError(f"MASTER_PORT={port} (of the shell) is no port")
+    directory = RunDir(settings.run_dir)
+    return RunContext(
+        run_id=run_id,
+        spec=spec,
+        plan=plan,
+        index=settings.index,
+        environ={**known.environ, **spec.env},
+        master_port=int(port),
+        run_dir=directory.run(run_id),
+        token_file=directory.token,
+        ssh_config=directory.ssh_config,
+        interface=known.interface.name,
+        python=python,
+        workload_python=spec.env.get("A4_PYTHON") or settings.python,
+        cores=cores,
+        rank_script=directory.rank_script,
+        script=settings.task_script,
+        mpi=mpi_of(known.inventory),
+        keep_ranks=bool(spec.timeout or spec.stall),
+        profile=known.profile.name,
+        baselines=known.baselines,
+    )
