@@ -8,7 +8,8 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,27 @@ def wrong_imports(module: str, tree: ast.AST) -> list[str]:
     return [f"{module} imports agent.{part}" for part in sorted(parts - allowed - {""})]
 
 
+def imported_modules(module: str, tree: ast.AST) -> set[str]:
+    """Modules of the package that one imports, wherever the statement stands: in a function or for types alone, too."""
+    found = set()
+    for name in imports(module, tree):
+        while name and name not in MODULES:
+            name = name.rpartition(".")[0]
+        found.add(name)
+    return found - {"", module}
+
+
+def circle(modules: Mapping[str, ast.AST]) -> list[str]:
+    """Modules that import each other; empty when none do. `agent` itself is left out: the names of the library are in
+    it, each imported when it is used, and a package is imported before its modules anyway."""
+    needs = {name: imported_modules(name, tree) - {"agent"} for name, tree in modules.items() if name != "agent"}
+    try:
+        TopologicalSorter(needs).prepare()
+    except CycleError as error:
+        return [str(name) for name in error.args[1]]
+    return []
+
+
 def shell_calls(tree: ast.AST) -> list[str]:
     """Calls that hand a text to a shell."""
     return [
@@ -144,6 +166,24 @@ def test_imports_go_one_way(module: str) -> None:
 )
 def test_a_wrong_import_is_seen(module: str, code: str, expected: list[str]) -> None:
     assert wrong_imports(module, ast.parse(code)) == expected
+
+
+def test_no_modules_import_each_other() -> None:
+    assert circle(MODULES) == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from agent.cli import main",
+        "def f():\n    from agent.cli import main",
+        "if TYPE_CHECKING:\n    from agent.cli import main",
+        "import_module('agent.cli')",
+    ],
+)
+def test_a_circle_is_seen(code: str) -> None:
+    changed = {**MODULES, "agent.commands": ast.parse(code)}
+    assert {"agent.cli", "agent.commands"} <= set(circle(changed))
 
 
 @pytest.mark.parametrize("module", modules_in("decide", "fabrics", "workloads", "report"))

@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import agent
+from agent import paths
 from agent.errors import MissingProgram, SystemFault
 from agent.local.gpus import check_room, driver_mounts, find_gpus, gpu_variables
 from agent.local.spec import ClusterSpec
@@ -31,7 +31,7 @@ _SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 
 def checkout() -> str:
     """The directory that holds the package `agent`."""
-    return str(Path(agent.__file__).resolve().parent.parent)
+    return str(Path(paths.__file__).resolve().parent.parent)
 
 
 def check_machine() -> None:
@@ -60,11 +60,11 @@ def find_program(name: str) -> str:
 @functools.lru_cache(maxsize=1)
 def python_path() -> str:
     """PYTHONPATH that pods need to import this same `agent`: empty when it is installed."""
-    code = "import agent; print(agent.__file__)"
+    code = "from agent import paths; print(paths.__file__)"
     argv = [sys.executable, "-I", "-c", code]
     result = subprocess.run(argv, capture_output=True, text=True, check=False, cwd="/")
     found = Path(result.stdout.strip()).resolve() if result.returncode == 0 else None
-    return "" if found == Path(agent.__file__).resolve() else checkout()
+    return "" if found == Path(paths.__file__).resolve() else checkout()
 
 
 @functools.lru_cache(maxsize=1)
@@ -73,7 +73,7 @@ def compile_package() -> None:
     if not sys.dont_write_bytecode:
         import compileall
 
-        compileall.compile_dir(str(Path(agent.__file__).parent), quiet=2)
+        compileall.compile_dir(str(Path(paths.__file__).parent), quiet=2)
 
 
 def installation() -> list[str]:

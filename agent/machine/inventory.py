@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import re
 import socket
 import stat
 import struct
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent.machine.api import Interface, Search
+from agent.machine.devices import gpu_count as gpu_count
 from agent.machine.resources import cpu_quota, resources
 
 SOCKET_SECONDS = 60.0
@@ -52,11 +52,6 @@ def _address(name: str) -> str:
         except OSError:
             return ""  # an interface without an IPv4 address
     return socket.inet_ntoa(data[20:24])
-
-
-def gpu_count(root: str = "/") -> int:
-    """NVIDIA devices that this pod can open."""
-    return sum(bool(re.fullmatch(r"nvidia\d+", name)) for name in os.listdir(os.path.join(root, "dev")))
 
 
 def core_count() -> int:
