@@ -54,7 +54,7 @@ def describe(settings: Settings, environ: Mapping[str, str], spec: RunSpec) -> s
     lines = [f"# {workload.name} on {len(chosen.peers)} of {settings.nnodes} pods: {pods}"]
     if plan is None:
         lines.append("# no plan yet: pods in index order, as a guess")
-    if workload.kind == "nothing":
+    if workload.starts_nothing:
         return "\n".join([*lines, "# nothing is started: the cluster is formed and that is all"]) + "\n"
     lines.append(f"# to read, not to paste: {RUN_ID} is drawn at each run, and its directory made then")
     return "\n".join([*lines, *_launches(workload, context)]) + "\n"
@@ -70,7 +70,7 @@ def _context(
     workload = find_workload(spec.workload)
     known = replace(_environment(settings, environ), interface=choose_interface(settings, interfaces()))
     context = run_context(settings, known, chosen, RUN_ID, spec, python=sys.executable, cores=core_count())
-    return workload, replace(context, mpi=find_mpi(known.search_path)) if workload.kind == "mpi" else context
+    return workload, replace(context, mpi=find_mpi(known.search_path)) if workload.led else context
 
 
 def _environment(settings: Settings, environ: Mapping[str, str]) -> Known:
@@ -84,7 +84,7 @@ def _environment(settings: Settings, environ: Mapping[str, str]) -> Known:
 
 def _launches(workload: Workload, context: RunContext) -> list[str]:
     lead, *others = [peer.index for peer in context.plan.peers]
-    if workload.kind == "mpi":
+    if workload.led:
         reached = [f"# {_pods(others)}: nothing is started, mpirun reaches them through sshd"] if others else []
         return [
             f"# pod {lead} (with the programs and variables of this pod):",

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from enum import Enum
 
 from agent.decide.ending import JobEnd, from_bug, from_error, from_signal, merged
+from agent.decide.grace import TELL_SECONDS
 from agent.decide.messages import (
     Answer,
     Ask,
@@ -26,7 +27,7 @@ from agent.decide.messages import (
 from agent.decide.part_end import PartEnd
 from agent.decide.runspec import RunSpec
 from agent.errors import AgentError, ClusterBusy, Exit, IdentityRefused, PeerLost, PeersMissing
-from agent.lifecycle.channel.announcing import EARLY_SECONDS, EARLY_SIGNAL_SECONDS, SIGNAL_SECONDS, Announcement
+from agent.lifecycle.channel.announcing import EARLY_SECONDS, EARLY_SIGNAL_SECONDS, Announcement
 from agent.lifecycle.channel.command_socket import Desk
 from agent.lifecycle.channel.lost_pods import Losses
 from agent.lifecycle.channel.questions import Answer as Reply
@@ -42,7 +43,7 @@ from agent.lifecycle.runs.own_parts import Parts
 from agent.lifecycle.runs.preparations import Preparations
 from agent.lifecycle.runs.requests import Requests
 from agent.workloads import find_workload
-from agent.workloads.base import Kind
+from agent.workloads.base import Workload
 
 SETTLE_SECONDS = 2.0
 """After a worker says that it was told to end: time for our own SIGTERM to arrive, when all go."""
@@ -102,11 +103,11 @@ class Coordinator:
             self._preparing.start_sshd(lambda: None)
         self._forming = Forming(pod, self._roster, self._preparing.gather_facts, self._formed)
         self._preparations.check_results_dir(self.fail)
-        self._preparing.surroundings.when_ready(lambda: self._take_stock(workload.kind))
+        self._preparing.surroundings.when_ready(lambda: self._take_stock(workload))
         self._forming.start()
 
-    def _take_stock(self, kind: Kind) -> None:
-        self._preparing.gather_inventory(lambda found: self._preparations.own_inventory(found, kind, self.fail))
+    def _take_stock(self, first: Workload) -> None:
+        self._preparing.gather_inventory(lambda found: self._preparations.own_inventory(found, first, self.fail))
 
     # What workers say
 
@@ -365,7 +366,7 @@ class Coordinator:
         """How long workers may take to hear of the end, and whether only those that have been there count."""
         waited_already = end.code in (Exit.PEERS_MISSING, Exit.IDENTITY)
         if self._pod.known.plan is not None or waited_already:
-            return (SIGNAL_SECONDS if self._signal else max(self._pod.settings.lease, SIGNAL_SECONDS)), True
+            return (TELL_SECONDS if self._signal else max(self._pod.settings.lease, TELL_SECONDS)), True
         return (EARLY_SIGNAL_SECONDS if self._signal else EARLY_SECONDS), False
 
     def _told(self, stay: bool) -> None:

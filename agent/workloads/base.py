@@ -168,6 +168,18 @@ class Workload(Protocol):
 
     name: str
     kind: Kind
+
+    @property
+    def starts_nothing(self) -> bool:
+        """No pod has a process."""
+
+    @property
+    def led(self) -> bool:
+        """Only the lead has a process, which reaches the other pods itself."""
+
+    def printing(self, indices: Sequence[int]) -> Sequence[int]:
+        """Those of the pods that take part (in rank order) whose process prints."""
+
     exclusive: bool
     """Has the cluster for itself. What has not (`exec`) runs beside, unrecorded and out of the pods' logs."""
     fail_fast: bool
@@ -201,11 +213,25 @@ class Workload(Protocol):
 class Plain:
     """What most workloads say of themselves."""
 
+    kind: Kind
     exclusive = True
     fail_fast = True
     uses_baselines = False
     uses_fabric = False
     output_bytes = 64 << 10
+
+    @property
+    def starts_nothing(self) -> bool:
+        return self.kind == "nothing"
+
+    @property
+    def led(self) -> bool:
+        return self.kind == "mpi"
+
+    def printing(self, indices: Sequence[int]) -> Sequence[int]:
+        if self.starts_nothing:
+            return []
+        return indices[:1] if self.led else indices
 
     def is_ending(self, output: str, record: str) -> bool:
         return False

@@ -9,8 +9,6 @@ from agent.decide.messages import Result
 from agent.lifecycle.channel.roster import Roster
 from agent.lifecycle.pod.pod import Pod
 
-SIGNAL_SECONDS = 5.0
-"""For workers that have been there to confirm the result when the job was told to end; a lease otherwise."""
 EARLY_SECONDS = 20.0
 """For workers that are still starting to hear that the job has failed already."""
 EARLY_SIGNAL_SECONDS = 2.0

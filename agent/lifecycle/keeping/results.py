@@ -48,7 +48,7 @@ def keep_results(pod: Pod, run: Run, judgement: Judgement, summary: RunSummary) 
             pod.log.warning(f"{name} is there already and left as it is: A4_BASELINES={name} would add to it")
         else:
             _keep_file(pod, name, pod.log.masked(content))
-    if pod.settings.report and run.workload.kind != "nothing":
+    if pod.settings.report and not run.workload.starts_nothing:
         make_report(pod, path)
 
 

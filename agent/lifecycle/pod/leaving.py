@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from agent.decide.ending import JobEnd, termination_message
+from agent.decide.grace import leave_seconds, store_seconds
 from agent.decide.pod_state import RecordedEnd
 from agent.errors import Exit
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.pod.preparing import Preparing
 from agent.paths import TERMINATION_LOG
-
-STORE_SECONDS = 30.0
-"""The most that a pod's end waits for the results directory."""
-LEAST_STORE_SECONDS = 1.0
-RESERVED_SECONDS = 3.0
-"""Part of the pod's grace time that is left for Kubernetes."""
 
 
 class Leaving:
@@ -50,15 +45,13 @@ class Leaving:
     def told_to_end(self) -> None:
         """SIGTERM or SIGINT has come: the pod has its grace time from now on."""
         if self._leave_by is None:
-            self._leave_by = self._machine.now() + self._pod.settings.grace - RESERVED_SECONDS
+            self._leave_by = self._machine.now() + leave_seconds(self._pod.settings.grace)
         if self._exit is not None:
             self._machine.later(self._store_seconds(), self._exit)
 
     def _store_seconds(self) -> float:
         """How long the end may still wait for the results directory."""
-        if self._leave_by is None:
-            return STORE_SECONDS
-        return min(STORE_SECONDS, max(LEAST_STORE_SECONDS, self._leave_by - self._machine.now()))
+        return store_seconds(None if self._leave_by is None else self._leave_by - self._machine.now())
 
     def finish(self, code: int) -> None:
         """Store what is left, stop sshd, leave the loop with this pod's exit code. Later calls do nothing."""

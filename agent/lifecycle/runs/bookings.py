@@ -94,8 +94,8 @@ class Booking:
 
     def about(self) -> dict[str, Any]:
         """The answer to `submit` and `find`."""
-        kind, indices = self.run.workload.kind, self.run.indices
-        outputs = {"nothing": [], "mpi": indices[:1], "everywhere": indices}[kind]
+        indices = self.run.indices
+        outputs = list(self.run.workload.printing(indices))
         names = {str(peer.index): peer.name for peer in self.run.context.plan.peers}
         return {"run": self.run_id, "pods": indices, "lead": indices[0], "outputs": outputs, "names": names}
 

@@ -102,7 +102,7 @@ class Part:
         self._launch = launch
         self._began = self._machine.wall()
         self._begun_at = self.printed = self._machine.now()
-        if self._workload.kind == "mpi":
+        if self._workload.led:
             self._machine.later(LOOK_SECONDS, self._look_for_the_end)
         if self.is_lead and self.exclusive:
             self._machine.later(PROGRESS_SECONDS, self._say_progress)

@@ -16,7 +16,7 @@ from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.pod.surroundings import LONGEST_SECONDS
 from agent.machine.api import Machine
 from agent.paths import shipped
-from agent.workloads.base import Kind, Mpi, RunContext, Workload
+from agent.workloads.base import Mpi, RunContext, Workload
 
 BASELINES_SECONDS = 5.0
 INVENTORY_SECONDS = 90.0 + LONGEST_SECONDS
@@ -64,10 +64,10 @@ class Preparations:
 
         keeper.probe(checked)
 
-    def own_inventory(self, found: Mapping[str, str], kind: Kind, fail: Callable[[AgentError], None]) -> None:
-        """This pod's; without an mpirun that serves, a first run of `kind` "mpi" ends the job (66)."""
+    def own_inventory(self, found: Mapping[str, str], first: Workload, fail: Callable[[AgentError], None]) -> None:
+        """This pod's; without an mpirun that serves, a first run that needs one ends the job (66)."""
         mpi = mpi_of(found)
-        if kind == "mpi" and (mpi is None or mpi.problem):
+        if first.led and (mpi is None or mpi.problem):
             why = mpi.problem if mpi else found.get("problem", "this pod does not know its mpirun")
             fail(MissingProgram(why, "the image needs Open MPI 4 or 5"))
         self.inventory(0, found)
@@ -147,7 +147,7 @@ class Preparations:
         if len(peers) == 1:  # nothing goes between pods
             return None
         # Without GPUs torch's programs run over gloo, which needs no fabric.
-        of_gpus = [peer for peer in peers if workload.kind == "mpi" or self.facts[peer.index].gpus]
+        of_gpus = [peer for peer in peers if workload.led or self.facts[peer.index].gpus]
         told = {peer.index: self.inventories.get(peer.index, {}) for peer in of_gpus}
         bad = {index: told[index]["profile_problems"] for index in told if "profile_problems" in told[index]}
         if not bad:
@@ -173,7 +173,7 @@ class Preparations:
             self.pod.log.warning(found.warning)
         if not found.odd:
             return None
-        refused = self.pod.settings.pods_differ == "refuse" and workload.kind != "nothing"
+        refused = self.pod.settings.pods_differ == "refuse" and not workload.starts_nothing
         say = self.pod.log.error if refused else self.pod.log.warning
         say(f"{found.sentence}\n{found.table}")
         if not refused:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from agent.decide.ending import JobEnd, from_bug, merged
+from agent.decide.grace import part_seconds, run_seconds
 from agent.decide.messages import AskEvidence, Said, Start, Stop
 from agent.decide.part_end import PartEnd
 from agent.decide.ranks import RankEnd
@@ -14,14 +15,9 @@ from agent.errors import Exit
 from agent.lifecycle.channel.roster import beat_seconds
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.preparations import Preparations
-from agent.lifecycle.runs.task import KILL_SECONDS, term_seconds
 from agent.machine.api import Timer
 from agent.workloads.base import FailedPart, Judgement, Outcome, RunContext, Workload
 
-AFTERWARDS_SECONDS = 8.0
-"""Of the pod's grace time, for telling all pods and the three seconds that are kept free."""
-ANSWER_SECONDS = 7.0
-"""For a worker to clean up and answer, beyond what its workload may take to end."""
 EVIDENCE_SECONDS = 12.0
 """For every pod to say what hangs, before it is ended."""
 MOST_WHY = 6000
@@ -106,11 +102,11 @@ class Run:
         mpi = self.preparations.mpi(self.context.lead)
         self.context = replace(self.context, mpi=mpi, baselines=self._pod.known.baselines)
         spec = self.context.spec
-        if self.workload.kind == "nothing":
+        if self.workload.starts_nothing:
             self._judge_if_over()
             return
         self.lost = {index: why for index, why in self._gone().items() if index in self.indices}
-        if self.lost and (self.workload.fail_fast or self.workload.kind == "mpi"):
+        if self.lost and (self.workload.fail_fast or self.workload.led):
             index, why = min(self.lost.items())
             self.cancel(JobEnd(Exit.TRY_AGAIN, "a pod was lost before the run began", self._pod.where(index), why))
             return
@@ -149,10 +145,10 @@ class Run:
         if failed and end.what:
             what, _, hint = end.what.partition("\n")
             self.cancel(JobEnd(end.code, what, self._pod.where(index), hint.strip()))
-        elif failed and self.workload.kind != "mpi" and self.workload.fail_fast and not self._stopped:
+        elif failed and not self.workload.led and self.workload.fail_fast and not self._stopped:
             self._first = index
             self._stop()
-        if self.workload.kind == "mpi" and index == self.context.lead:
+        if self.workload.led and index == self.context.lead:
             self._stop_the_others()
         if self._evidence is not None:
             self.evidence(index, "")
@@ -163,7 +159,7 @@ class Run:
             return
         self.lost[index] = reason
         self._open.discard(index)
-        if self.workload.fail_fast or self.workload.kind == "mpi":
+        if self.workload.fail_fast or self.workload.led:
             # Also when its part is done: nobody can tell whether the others still need the pod.
             self.cancel(JobEnd(Exit.TRY_AGAIN, "a pod was lost during the run", self._pod.where(index), reason))
             if index == self.context.lead:
@@ -195,14 +191,12 @@ class Run:
             return
         self._stopped = True
         self._cancel_timers()
-        if self.workload.kind == "mpi" and self.context.lead in self._open:
+        if self.workload.led and self.context.lead in self._open:
             # mpirun gives remote ranks their time, too: the others are told when it has ended.
             self._tell(self.context.lead, Stop(self.run_id))
         else:
             self._stop_the_others()
-        grace = self._pod.settings.grace
-        patience = min(term_seconds(grace) + KILL_SECONDS + ANSWER_SECONDS, max(2.0, grace - AFTERWARDS_SECONDS))
-        self._machine.later(patience, self._stop_waiting)
+        self._machine.later(run_seconds(self._pod.settings.grace), self._stop_waiting)
         self._judge_if_over()
 
     def _stop_the_others(self) -> None:
@@ -212,7 +206,7 @@ class Run:
         self._cancel_timers()
         for index in sorted(self._open):
             self._tell(index, Stop(self.run_id))
-        self._machine.later(term_seconds(self._pod.settings.grace) + KILL_SECONDS + ANSWER_SECONDS, self._stop_waiting)
+        self._machine.later(part_seconds(self._pod.settings.grace), self._stop_waiting)
 
     def _stop_waiting(self) -> None:
         for index in sorted(self._open):
@@ -257,7 +251,7 @@ class Run:
         if self._cause is not None and not self.ends:
             return Judgement(self._cause)
         judgement = self.workload.judge(self.context, outcome)
-        if self._cause is not None and self.workload.kind == "mpi" and self.context.lead not in self.ends:
+        if self._cause is not None and self.workload.led and self.context.lead not in self.ends:
             judgement = replace(judgement, end=self._cause)
         return judgement
 

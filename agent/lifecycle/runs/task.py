@@ -5,19 +5,10 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 
+from agent.decide.grace import KILL_SECONDS, term_seconds
 from agent.launch import Launch
 from agent.log import Log
 from agent.machine.api import Child, Machine, Timer
-
-KILL_SECONDS = 3.0
-MOST_TERM_SECONDS = 10.0
-RESERVED_SECONDS = 13.0
-"""Of the pod's grace time, for what comes after the workload's own end (sweep, results, the end)."""
-
-
-def term_seconds(grace: float) -> float:
-    """How long a workload may take to end after SIGTERM."""
-    return max(1.0, min(MOST_TERM_SECONDS, grace - RESERVED_SECONDS))
 
 
 class Task:
