@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from enum import IntEnum
 from typing import Any
 
 from agent import __version__
@@ -61,6 +62,18 @@ LAST_WORDS_SECONDS = 2.0
 """The most that this pod's end waits for the coordinator to close the channel, having read all."""
 
 
+class Life(IntEnum):
+    """How far this pod's life is. It never goes back."""
+
+    LIVING = 0
+    ENDING = 1
+    """It ends by itself: its parts of runs are ended, and the coordinator hears why."""
+    LEAVING = 2
+    """The end is certain; what still runs here is ended."""
+    SILENT = 3
+    """Nothing is left but to be heard."""
+
+
 class Worker:
     """Answers the coordinator; decides nothing for the job."""
 
@@ -76,21 +89,20 @@ class Worker:
         self._parts = Parts(pod, self._part_done, self._evidence_gathered)
         self._begun = False
         """A run has begun: from here on this pod belongs to its coordinator."""
+        self._life = Life.LIVING
         self._end: JobEnd | None = None
+        """The job's."""
         self._own_end: JobEnd | None = None
         """Why this pod ends by itself, when it does."""
-        self._own_end_first = False
-        """It did so before the job's end was known."""
+        self._exit: JobEnd | None = None
+        """The end that gives this pod its exit code: its own or the job's, whichever came first."""
         self._deadline: Timer | None = None
         self._beat = beat_seconds(pod.settings.lease, pod.settings.nnodes)
         self._signalled = False
-        self._over = False
-        self._silent = False
-        """Nothing is left but to be heard."""
 
     def start(self) -> None:
         """Raises AgentError."""
-        if self._over:
+        if self._life >= Life.LEAVING:
             return
         pod = self._pod
         self._preparing.prepare()
@@ -110,7 +122,7 @@ class Worker:
     def _closed(self, channel: Channel, reason: str) -> None:
         if self._link.channel is channel:
             self._link.detach()
-            if self._over:
+            if self._life >= Life.LEAVING:
                 self._last_words_over()
             elif self._end is None:
                 self._pod.log.warning(f"lost the channel to the coordinator: {reason}")
@@ -211,7 +223,7 @@ class Worker:
 
     def _start_part(self, start: Start) -> None:
         self._begun = True
-        if self._over or self._own_end is not None:
+        if self._life is not Life.LIVING:
             self._part_done(start.run, PartEnd(None, int(Exit.TRY_AGAIN), "this pod is ending"))
             return
         try:
@@ -227,6 +239,7 @@ class Worker:
 
     def _result(self, result: Result) -> None:
         self._end = result.end
+        self._exit = self._exit or result.end
         if self._own_end is None:
             self._leaving.report_end(self._end)
         self._leaving.record_end(self._end, result.run, self._code())
@@ -250,7 +263,7 @@ class Worker:
             self._parts.read(fields, answer)
         elif self._pod.known.plan is None:
             raise PeersMissing("the cluster is not formed yet", "a4-agent status shows what this pod waits for")
-        elif self._over or self._own_end is not None:
+        elif self._life is not Life.LIVING:
             raise PeerLost("this pod is ending")
         else:
             self._questions.ask(op, {name: value for name, value in fields.items() if name not in ("id", "op")}, answer)
@@ -280,7 +293,7 @@ class Worker:
     def signalled(self, number: int) -> None:
         """SIGTERM or SIGINT for this pod; again: no more patience."""
         self._leaving.told_to_end()
-        if self._over:
+        if self._life >= Life.LEAVING:
             self._parts.hurry()
             self._last_words_over()
         elif self._signalled:
@@ -291,10 +304,11 @@ class Worker:
 
     def _end_by_oneself(self, end: JobEnd) -> None:
         """For this reason, unless the job's end is known; parts end first, so that the coordinator hears of them."""
-        if self._own_end is not None or self._over:
+        if self._life is not Life.LIVING:
             return
+        self._life = Life.ENDING
         self._own_end = end
-        self._own_end_first = self._end is None
+        self._exit = self._exit or end
         self._pod.log.error(f"this pod ends: {end}") if self._end is not None else self._leaving.report_end(end)
         self._say(Stopping(end))
         self._parts.stop_all(self._give_up)
@@ -308,16 +322,16 @@ class Worker:
         self._leave()
 
     def _leave(self) -> None:
-        if self._over:
+        if self._life >= Life.LEAVING:
             return
-        self._over = True
+        self._life = Life.LEAVING
         self._end_waiting()
         self._questions.give_up(refusal(PeerLost("this pod is ending")))
         self._parts.stop_all(self._say_last_words)
 
     def _say_last_words(self) -> None:
         """What was said must get out: the coordinator closes the channel when it has read all."""
-        self._silent = True
+        self._life = Life.SILENT
         if self._link.channel is not None:
             self._machine.later(LAST_WORDS_SECONDS, self._last_words_over)
         elif self._can_still_be_heard():
@@ -326,7 +340,7 @@ class Worker:
             self._last_words_over()
 
     def _last_words_over(self) -> None:
-        if self._silent:
+        if self._life is Life.SILENT:
             self._leaving.finish(self._code())
 
     def _can_still_be_heard(self) -> bool:
@@ -336,10 +350,8 @@ class Worker:
 
     def _code(self) -> int:
         """The job's code, except for a pod that was itself told to end, or failed, before there was one."""
-        assert self._end is not None or self._own_end is not None
-        if self._own_end is not None and self._own_end_first:
-            return self._own_end.code
-        return self._end.code if self._end is not None else self._own_end.code  # type: ignore[union-attr]
+        assert self._exit is not None
+        return self._exit.code
 
     def _nobody_came(self) -> None:
         address = f"{self._pod.known.interface.address}:{self._settings.ssh_port}"
@@ -364,13 +376,13 @@ class Worker:
         self._machine.later(REPORT_SECONDS, self._report)
 
     def _beats(self) -> None:
-        if self._silent:
+        if self._life is Life.SILENT:
             return
         printed = self._parts.printed()
         quiet = None if printed is None else round(self._machine.now() - printed, 3)
         self._link.mention(message(Beat(quiet)))
         silent = self._machine.now() - self._link.heard
-        if self._coordinator and self._own_end is None and not self._over and silent > self._settings.lease:
+        if self._coordinator and self._life is Life.LIVING and silent > self._settings.lease:
             self._coordinator_lost(silent)
         self._machine.later(self._beat, self._beats)
 
