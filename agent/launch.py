@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,7 @@ def _times(names: Sequence[str]) -> str:
     return f"# {len(names)} times: {names[0]} to {names[-1]}\n" if len(names) > 1 else ""
 
 
-@dataclass(frozen=True)
-class Started:
+class Started(NamedTuple):
     """What was started, for result.json."""
 
     argv: tuple[str, ...]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 from agent.catalogue import PLANNED, RUNNABLE
 from agent.decide.setting_values import (
@@ -138,8 +138,7 @@ class Settings:
         return self.sleep_on == "always" or (self.sleep_on == "failure" and code != 0)
 
 
-@dataclass(frozen=True)
-class Value:
+class Value(NamedTuple):
     """One setting as it was found: `problem` is empty when it is good."""
 
     name: str
@@ -149,8 +148,7 @@ class Value:
     problem: str = ""
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(NamedTuple):
     """How one environment variable becomes one field. `parse` raises ValueError with what it takes."""
 
     name: str
@@ -262,8 +260,7 @@ SETTINGS = (
 EPOCH_PARTS = ("A4_JOBSET_UID", "A4_RESTART_ATTEMPT", "A4_JOB_RESTART_ATTEMPT", "JOB_UUID")
 
 
-@dataclass(frozen=True)
-class Examination:
+class Examination(NamedTuple):
     """Everything that was read: `settings` is None when `problems` is not empty."""
 
     values: tuple[Value, ...]

@@ -32,8 +32,8 @@ def to_json(value: Any) -> Any:
     """`value` as JSON: dataclasses and mappings become objects, sequences and sets lists, bytes base64."""
     if isinstance(value, (str, int, float, type(None))):
         return value
-    if _is_record(value):
-        return {name: to_json(getattr(value, name)) for name in _names(value)}
+    if is_record(value):
+        return {name: to_json(getattr(value, name)) for name in field_names(value)}
     if isinstance(value, Mapping):
         return {str(name): to_json(one) for name, one in value.items()}
     if isinstance(value, bytes):
@@ -67,7 +67,7 @@ def _reader(kind: Any) -> Read:
         return _union(arguments)
     if origin is Literal:
         return _literal(arguments)
-    if _is_record(kind):
+    if is_record(kind):
         return _record(kind)
     if kind in SCALARS:
         return _scalar(kind)
@@ -86,7 +86,7 @@ def _container(kind: Any, origin: Any, arguments: Any) -> Read:
 
 def _record(kind: Any) -> Read:
     hints = get_type_hints(kind, include_extras=True)
-    readers = {name: _reader(hints[name]) for name in _names(kind)}
+    readers = {name: _reader(hints[name]) for name in field_names(kind)}
     needed = _needed(kind)
 
     def read(value: Any, path: str) -> Any:
@@ -98,12 +98,13 @@ def _record(kind: Any) -> Read:
     return read
 
 
-def _is_record(kind: Any) -> bool:
+def is_record(kind: Any) -> bool:
     """A dataclass or a NamedTuple, or a value of one."""
     return is_dataclass(kind) or hasattr(kind, "_fields")
 
 
-def _names(record: Any) -> Sequence[str]:
+def field_names(record: Any) -> Sequence[str]:
+    """Of a dataclass or a NamedTuple, or of a value of one."""
     if is_dataclass(record):
         return [field.name for field in fields(record)]
     names: Sequence[str] = record._fields

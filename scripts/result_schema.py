@@ -7,11 +7,11 @@ import inspect
 import json
 import types
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from agent.decide.result import VERSION, Result
+from agent.wire import field_names, is_record
 
 PATH = Path(__file__).parents[1] / "docs/result.schema.json"
 NAMES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
@@ -33,9 +33,9 @@ def _object(kind: Any, strict: bool) -> Schema:
     hints = get_type_hints(kind, include_extras=True)
     texts = field_texts(kind)
     members = {}
-    for field in fields(kind):
-        about = {"description": texts[field.name]} if field.name in texts else {}
-        members[field.name] = {**_schema(hints[field.name], strict), **about}
+    for name in field_names(kind):
+        about = {"description": texts[name]} if name in texts else {}
+        members[name] = {**_schema(hints[name], strict), **about}
     closed = {"additionalProperties": False} if strict and kind.__name__ != "Gate" else {}
     return {"type": "object", "required": list(members), **closed, "properties": members}
 
@@ -50,7 +50,7 @@ def _schema(kind: Any, strict: bool) -> Schema:
         return {"enum": list(arguments)}
     if origin in (Union, types.UnionType):
         return _union(arguments, strict)
-    if is_dataclass(kind):
+    if is_record(kind):
         return _object(kind, strict)
     if kind in NAMES:
         return {"type": NAMES[kind]}

@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from agent.commands.pod import agent_environment, read_environment, run_dir
 from agent.decide.env_sh import exports
@@ -80,7 +80,7 @@ def _of_pod() -> Shown:
 def _of_profile(wanted: str) -> Shown:
     choice = choose(wanted, [mark for mark in MARKS if os.path.exists(mark)])
     if wanted != "auto":
-        choice = replace(choice, why="asked for with --profile")
+        choice = choice._replace(why="asked for with --profile")
     text = ""
     if choice.name != NONE:
         with open(shipped("env", f"{choice.name}.env"), encoding="utf-8") as file:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 SEARCH_PATHS = (
     "PATH",
@@ -25,17 +25,15 @@ USER = "A4_USER_ENV"
 SHELL_OWN = ("_", "SHLVL", "PWD", "OLDPWD")
 
 
-@dataclass(frozen=True)
-class Layer:
+class Layer(NamedTuple):
     """What one source says, in words and in variables."""
 
     source: str
-    values: Mapping[str, str] = field(default_factory=dict)
+    values: Mapping[str, str] = {}
     unset: Collection[str] = ()
 
 
-@dataclass(frozen=True)
-class Overruled:
+class Overruled(NamedTuple):
     """A value that does not hold. None: not set."""
 
     name: str

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from agent.decide.result import Sweep, Table
 
 
-@dataclass(frozen=True)
-class Findings:
+class Findings(NamedTuple):
     """What a workload measured and found, for result.json."""
 
     reasons: Sequence[str] = ()
     """Every finding that counts against the run, one sentence each."""
     tables: Sequence[Table] = ()
     sweeps: Sequence[Sweep] = ()
-    versions: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[str, str] = {}
     """Name → version, of what was really used."""
-    phases: Mapping[str, float] = field(default_factory=dict)
+    phases: Mapping[str, float] = {}
     """Moments of the whole run, such as `ranks-ready`, in seconds since 1970."""
-    record: Mapping[str, Any] = field(default_factory=dict)
+    record: Mapping[str, Any] = {}
     """What the workload's programs said of themselves."""
     gate: Mapping[str, Any] | None = None
     """How the speed was judged: `status`, `reason` and what was compared; None: it was not."""

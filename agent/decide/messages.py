@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from agent import wire
@@ -19,8 +18,7 @@ Message = dict[str, Any]
 """A line as JSON: the fields of one of the classes below, `type`, and what a Link adds."""
 
 
-@dataclass(frozen=True)
-class Hello:
+class Hello(NamedTuple):
     """First on every new connection, from both sides."""
 
     v: int
@@ -29,7 +27,7 @@ class Hello:
     version: str = ""
     """Version of a4-agent."""
     epoch: str = ""
-    index: int | None = None
+    index: int | None = None  # type: ignore[assignment]  # nobody needs that of tuple
     """From the coordinator: the pod for which it takes the worker."""
     knows: str | None = None
     """From the coordinator: the nonce of the worker that `seen` counts for."""

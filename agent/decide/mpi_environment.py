@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 # Name or, with a star at its end, beginning of names: why ranks do not get it.
 DENIED = {
@@ -58,8 +58,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _KEPT_MCA = "OMPI_MCA_"
 
 
-@dataclass(frozen=True)
-class RankEnvironment:
+class RankEnvironment(NamedTuple):
     """What ranks get. `env` also is mpirun's own environment, so that local and remote ranks agree."""
 
     env: dict[str, str]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from agent.decide.ranks import RankEnd
 from agent.launch import Started
 
 
-@dataclass(frozen=True)
-class PartEnd:
+class PartEnd(NamedTuple):
     """How one pod's part went; travels to the coordinator as `done`."""
 
     status: int | None
@@ -30,7 +28,7 @@ class PartEnd:
     """When the process was started and had ended, in seconds since 1970."""
     launch: Started | None = None
     """What was started; on the lead."""
-    notes: Mapping[str, Any] = field(default_factory=dict)
+    notes: Mapping[str, Any] = {}
     """What the workload found in this pod's files of the run."""
-    ranks: Mapping[int, RankEnd] = field(default_factory=dict)
+    ranks: Mapping[int, RankEnd] = {}
     stuck: bool = False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from agent import wire
@@ -53,15 +52,14 @@ class RecordedEnd(NamedTuple):
     run: str = ""
 
 
-@dataclass(frozen=True)
-class PodState:
+class PodState(NamedTuple):
     """What the agent of a pod does."""
 
     phase: str = ""
     since: float = 0.0
     """When the phase began, in seconds since 1970, as are `formed` and `idle`."""
     epoch: str = ""
-    index: int = 0
+    index: int = 0  # type: ignore[assignment]  # nobody needs that of tuple
     pods: int = 1
     gpus: int = 0
     """GPUs of each pod."""

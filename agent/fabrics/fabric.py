@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from agent.decide.inventory import NCCL, Inventory
 
 Variables = Mapping[str, str]
 
 
-@dataclass(frozen=True)
-class Needs:
+class Needs(NamedTuple):
     """What to look for in a pod."""
 
     libraries: Sequence[str]
@@ -22,8 +21,7 @@ class Needs:
     """Where the daemon beside the workload puts its sockets; empty: there is none."""
 
 
-@dataclass(frozen=True)
-class Fabric:
+class Fabric(NamedTuple):
     """One fabric; its variables are in env/NAME.env."""
 
     name: str
@@ -40,7 +38,7 @@ class Fabric:
     """Vendors' scripts that set the environment, in the order in which they are run."""
     nccl_tests: Sequence[str] = ()
     """What `nccl` runs where nothing else is asked for; empty: what it runs without a fabric."""
-    nccl_options: Mapping[str, str] = field(default_factory=dict)
+    nccl_options: Mapping[str, str] = {}
     """Short options of nccl-tests → the fabric's own defaults."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from agent.errors import MissingProgram
 from agent.fabrics import FABRICS
@@ -18,19 +18,17 @@ MARKS = tuple(fabric.mark for fabric in FABRICS.values())
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-@dataclass(frozen=True)
-class Profile:
+class Profile(NamedTuple):
     """What an env file says, and why it is the one for this pod."""
 
     name: str
     why: str = ""
-    values: Mapping[str, str] = field(default_factory=dict)
+    values: Mapping[str, str] = {}
     unset: Sequence[str] = ()
     """Variables that the workload must not have, whatever the image presets."""
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(NamedTuple):
     """The name of a profile and why it was chosen; `asked`: A4_PROFILE names it."""
 
     name: str

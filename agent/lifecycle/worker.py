@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import IntEnum
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from agent import __version__
 from agent.decide.ending import JobEnd, from_bug, from_error, from_signal
@@ -52,8 +53,10 @@ from agent.lifecycle.pod.plan_files import keep_plan
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.pod.preparing import Preparing
 from agent.lifecycle.runs.noted import note_run
-from agent.lifecycle.runs.own_parts import Parts
 from agent.machine.api import Channel, Timer
+
+if TYPE_CHECKING:
+    from agent.lifecycle.runs.own_parts import Parts
 
 REPORT_SECONDS = 30.0
 EARLY_SECONDS = 20.0
@@ -86,7 +89,6 @@ class Worker:
         self._link = Link()
         self._coordinator = ""
         self._questions = Questions(self._say)
-        self._parts = Parts(pod, self._part_done, self._evidence_gathered)
         self._begun = False
         """A run has begun: from here on this pod belongs to its coordinator."""
         self._life = Life.LIVING
@@ -99,6 +101,12 @@ class Worker:
         self._deadline: Timer | None = None
         self._beat = beat_seconds(pod.settings.lease, pod.settings.nnodes)
         self._signalled = False
+
+    @cached_property
+    def _parts(self) -> Parts:
+        from agent.lifecycle.runs.own_parts import Parts  # here: a pod is ready before any run begins
+
+        return Parts(self._pod, self._part_done, self._evidence_gathered)
 
     def start(self) -> None:
         """Raises AgentError."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from agent.launch import Launch
 
@@ -25,8 +25,7 @@ ProblemKind = Literal[
 IDENTITY_PROBLEMS = ("host-key", "key-refused")
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(NamedTuple):
     """Why a peer could not be reached; `text` reads after "peer 5: "."""
 
     kind: ProblemKind
@@ -46,8 +45,7 @@ class Target:
     command: str
 
 
-@dataclass(frozen=True)
-class Interface:
+class Interface(NamedTuple):
     """A network interface that is up, with its first IPv4 address."""
 
     name: str
@@ -55,8 +53,7 @@ class Interface:
     default_route: bool
 
 
-@dataclass(frozen=True)
-class Whereabouts:
+class Whereabouts(NamedTuple):
     """What the metadata server said: source → text; `warning` says why there is none."""
 
     answers: Mapping[str, str]
@@ -95,8 +92,7 @@ AGENT = 3
 """Stream of the agent's own lines in a spool, beside 1 and 2 for stdout and stderr."""
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(NamedTuple):
     """A stretch of a spool, whole frames only."""
 
     frames: tuple[tuple[int, bytes], ...]
@@ -107,8 +103,7 @@ class Piece:
     """Bytes between the wanted offset and the first frame that are no longer kept."""
 
 
-@dataclass(frozen=True)
-class Evidence:
+class Evidence(NamedTuple):
     """Where the processes of a run were found."""
 
     text: str

@@ -10,8 +10,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from agent.machine.api import Interface, Search
 from agent.machine.devices import gpu_count as gpu_count
@@ -97,8 +96,7 @@ def _parts_of_gpus(search: Search) -> dict[str, Part]:
     }
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """Some of the inventory: who finds it, and how long that may take."""
 
     look: Callable[[], Mapping[str, Any]]

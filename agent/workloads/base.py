@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from agent.decide.ending import JobEnd
 from agent.decide.findings import Findings as Findings
@@ -105,8 +105,7 @@ class RunContext:
         return f"pod {index}, {self.plan.peers[self.plan.node_rank(index)].name}"
 
 
-@dataclass(frozen=True)
-class FailedPart:
+class FailedPart(NamedTuple):
     """What a process that failed left behind."""
 
     output: str = ""
@@ -150,16 +149,15 @@ class Outcome:
         return "; ".join(f"pod {index}: {why}" for index, why in sorted(self.lost.items()))
 
 
-@dataclass(frozen=True)
-class Judgement:
+class Judgement(NamedTuple):
     """How a run ended, the text for people and what result.json gets."""
 
     end: JobEnd
     text: str = ""
-    findings: Findings = field(default_factory=Findings)
+    findings: Findings = Findings()
     log_name: str = ""
     """File in the results directory that gets `text` and the output; empty: none."""
-    files: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = {}
     """More files: name → text, in the results directory; an absolute path is one on the coordinator's pod."""
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from agent import __version__
 from agent.decide.messages import (
@@ -78,8 +79,7 @@ class Peer:
         return self.target.name
 
 
-@dataclass(frozen=True)
-class Callbacks:
+class Callbacks(NamedTuple):
     """What the coordinator wants to hear of."""
 
     message: Callable[[Peer, Said], None]
@@ -179,7 +179,7 @@ class Roster:
         peer.link.attach(result)
         result.receive(lambda line: self._line(peer, result, line), lambda reason: self._ended(peer, result, reason))
         peer.problem, peer.problem_since = SILENT, self._machine.now()
-        peer.link.mention(message(replace(self._hello, index=peer.index, knows=peer.nonce)))
+        peer.link.mention(message(self._hello._replace(index=peer.index, knows=peer.nonce)))
         self._machine.later(GREETING_SECONDS, lambda: self._check_greeting(peer, result))
 
     def _check_greeting(self, peer: Peer, channel: Channel) -> None:

@@ -8,7 +8,7 @@ a command that was given up harms no other piece; the numbers then have holes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from agent.log import Log
 from agent.machine.api import Keeper, Machine, Spool, Timer
@@ -22,8 +22,7 @@ SPARE_SECONDS = 0.2
 """By which `finish` is done before its time is up: who waits as long hears what is lost."""
 
 
-@dataclass(frozen=True)
-class PodLogEnd:
+class PodLogEnd(NamedTuple):
     """What became of the log. Bytes as the spool counts them, with five for each frame."""
 
     stored: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from agent.decide.environment import Environment, Layer, of_pod
 from agent.fabrics.profiles import MARKS, NONE, Choice, Profile, choose, parse
@@ -13,8 +13,7 @@ from agent.settings import Settings
 LIBRARY_PATH = "LD_LIBRARY_PATH"
 
 
-@dataclass(frozen=True)
-class FirstEnvironment:
+class FirstEnvironment(NamedTuple):
     """What was chosen, and what came of it."""
 
     choice: Choice

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from agent import __version__
@@ -49,8 +48,7 @@ class State:
     def phase(self, name: str, code: int | None = None) -> None:
         """What this pod is doing, for `a4-agent status`."""
         settings = self._settings
-        self._state = replace(
-            self._state or PodState(),
+        self._state = (self._state or PodState())._replace(
             phase=name,
             since=self._machine.wall(),
             epoch=settings.epoch,
@@ -65,13 +63,13 @@ class State:
 
     def update(self, **fields: Any) -> None:
         """Set fields of the state."""
-        self._state = replace(self._state or PodState("preparing"), **fields)
+        self._state = (self._state or PodState("preparing"))._replace(**fields)
         self.write_json(self._dir.state, self._state.to_json())
 
     def run_begun(self, summary: RunSummary) -> None:
         """An exclusive run has begun, on this pod or others."""
         self.event("run-started", detail=summary.id)
-        self._state = replace(self._state or PodState(), run=summary, idle=None)
+        self._state = (self._state or PodState())._replace(run=summary, idle=None)
         self.phase("running")
 
     def run_ended(self, summary: RunSummary) -> None:

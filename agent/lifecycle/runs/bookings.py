@@ -60,7 +60,7 @@ class Booking:
 
     def end_as(self, end: JobEnd) -> None:
         assert self.judgement is not None
-        self.judgement = replace(self.judgement, end=end)
+        self.judgement = self.judgement._replace(end=end)
 
     def close(self) -> None:
         """Store what came out."""

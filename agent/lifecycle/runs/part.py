@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from agent.decide.ending import exit_code
@@ -177,14 +176,14 @@ class Part:
         for stream in self._streams:
             self._print(stream, self._streams[stream].finish())
         end = self._part_end(status) if self._has_process else PartEnd(None)
-        end = replace(end, ranks=self._ranks())
+        end = end._replace(ranks=self._ranks())
         if self._ending:
             return
         self._ending = True
         if self._machine.list_dir(self.context.notes_dir):
-            self._machine.aside(self._notes, lambda notes: self._finish(replace(end, notes=notes)))
+            self._machine.aside(self._notes, lambda notes: self._finish(end._replace(notes=notes)))
         else:
-            self._finish(replace(end, notes=self._workload.inspect(self.context, {})))
+            self._finish(end._replace(notes=self._workload.inspect(self.context, {})))
 
     def _part_end(self, status: int) -> PartEnd:
         code = exit_code(status)

@@ -84,7 +84,7 @@ class Run:
 
     def forget_output(self) -> None:
         """What was printed is in the spools."""
-        self.ends = {index: replace(end, output="", record="") for index, end in self.ends.items()}
+        self.ends = {index: end._replace(output="", record="") for index, end in self.ends.items()}
 
     def lead_output(self) -> str:
         """The end of what the lead printed."""
@@ -252,7 +252,7 @@ class Run:
             return Judgement(self._cause)
         judgement = self.workload.judge(self.context, outcome)
         if self._cause is not None and self.workload.led and self.context.lead not in self.ends:
-            judgement = replace(judgement, end=self._cause)
+            judgement = judgement._replace(end=self._cause)
         return judgement
 
     # Limits
