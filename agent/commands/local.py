@@ -207,7 +207,7 @@ def _run(args: argparse.Namespace) -> int:
 def _up(args: argparse.Namespace) -> int:
     from agent.errors import PeersMissing
     from agent.local.client import LocalCluster
-    from agent.local.report import run_directory
+    from agent.local.run_report import run_directory
 
     cluster = LocalCluster(read_spec(args, {"SLEEP_INFINITY": "true"}))
     pods = cluster.start(detached=True)
@@ -227,7 +227,7 @@ def _up(args: argparse.Namespace) -> int:
 
 def _attach(name: str) -> LocalCluster:
     from agent.local.client import LocalCluster
-    from agent.local.surroundings import check_machine
+    from agent.local.host_survey import check_machine
 
     check_machine()
     return LocalCluster.attach(name)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from agent.decide.environment import changed
-from agent.decide.peers import peer_name
+from agent.decide.peer_names import peer_name
 from agent.decide.plan import Plan, PlannedPeer
 from agent.decide.pod_state import PodState
 from agent.decide.runspec import RunSpec

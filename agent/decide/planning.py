@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from agent.decide.facts import Facts
 from agent.decide.order import by_index, by_topology
-from agent.decide.peers import peer_name
+from agent.decide.peer_names import peer_name
 from agent.decide.plan import Plan, PlannedPeer
 
 

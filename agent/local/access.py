@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from agent import errors
-from agent.local import surroundings
+from agent.local import host_survey
 from agent.local.calls import connect, expect
 from agent.local.channel import Conversation, Message
 from agent.local.pods import PodInfo
-from agent.local.running import Running
+from agent.local.running_command import Running
 from agent.local.spec import METADATA_MODES, ClusterSpec, check_rate
 
 
@@ -159,7 +159,7 @@ class ClusterAccess:
         """Limit a pod's network to `rate` (as `tc` writes it: `10mbit`); an empty rate ends that."""
         if rate:
             check_rate(rate)
-        surroundings.find_program("tc")
+        host_survey.find_program("tc")
         self.ask({"op": "slow_link", "index": index, "rate": rate})
 
     def set_name(self, index: int, *, visible: bool) -> None:

@@ -20,7 +20,7 @@ import sys
 from types import TracebackType
 
 from agent import errors
-from agent.local import surroundings
+from agent.local import host_survey
 from agent.local.access import ClusterAccess, Output
 from agent.local.calls import connect, expect, running_clusters
 from agent.local.channel import Conversation
@@ -85,9 +85,9 @@ class LocalCluster(ClusterAccess):
 
     def build(self, *, detached: bool = False) -> None:
         """The first half of `start`: everything but the pods."""
-        found = surroundings.survey(self.spec)
+        found = host_survey.survey(self.spec)
         own, theirs = socket.socketpair()
-        code = _SUPERVISOR.format(path=surroundings.checkout())
+        code = _SUPERVISOR.format(path=host_survey.checkout())
         argv = [sys.executable, "-I", "-S", "-c", code, "a4-agent-local", self.name, str(theirs.fileno())]
         quiet = subprocess.DEVNULL
         with theirs:

@@ -13,7 +13,7 @@ from types import FrameType
 
 from agent.errors import AgentError, Exit
 from agent.local.client import LocalCluster, Output
-from agent.local.report import collect, job_code
+from agent.local.run_report import collect, job_code
 from agent.local.spec import ClusterSpec
 from agent.machine import files
 

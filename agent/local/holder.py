@@ -11,11 +11,11 @@ from typing import Any
 
 from agent.errors import AgentError, SystemFault, UsageError
 from agent.local.channel import Channel, Conversation, Message, peer_is_root, socket_address
-from agent.local.gpus import Gpus
+from agent.local.dealt_gpus import Gpus
 from agent.local.podenv import Job
-from agent.local.requests import Requests
 from agent.local.spec import ClusterSpec
 from agent.local.supervisor import Supervisor, Surroundings
+from agent.local.supervisor_requests import Requests
 from agent.local.syscalls import CLONE_NEWPID, die_with_parent, pid_outside, unshare
 from agent.machine.loop import READ
 

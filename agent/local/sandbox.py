@@ -13,7 +13,7 @@ import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from agent.local.gpus import guarded_parameters
+from agent.local.dealt_gpus import guarded_parameters
 from agent.local.netlink import Netlink
 from agent.local.podenv import SECRET_FILE
 from agent.local.spec import Mount

@@ -18,13 +18,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from agent.errors import AgentError, SystemFault
-from agent.local import dns, sandbox
-from agent.local.gpus import Gpus, devices_of
+from agent.local import dns_server as dns
+from agent.local import sandbox
+from agent.local.dealt_gpus import Gpus, devices_of
 from agent.local.metadata_server import MetadataServer
+from agent.local.namespaced_process import Forker, Program, first_process
 from agent.local.network import Network, cable
 from agent.local.podenv import Job, pod_environment
 from agent.local.pods import ABSENT, ENDED, RUNNING, STARTING, WAITING, LogBook, Pod, PodInfo
-from agent.local.process import Forker, Program, first_process
 from agent.local.spec import BRIDGE_ADDRESS, METADATA_NAME, ClusterSpec, Place, address
 from agent.local.waiting import Waiting
 from agent.machine.loop import READ, Loop

@@ -29,7 +29,7 @@ from agent.machine.api import (
 )
 from agent.machine.api import T as T
 from agent.machine.loop import Action, Loop
-from agent.machine.output import Emitter
+from agent.machine.output_writer import Emitter
 from agent.machine.spool import FileSpool, read_spool
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import IO
 
 from agent.launch import Launch
 from agent.machine.loop import READ, Loop
-from agent.machine.output import Emitter
+from agent.machine.output_writer import Emitter
 
 Output = Callable[[int, bytes], None]
 READ_BYTES = 65536

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from agent.decide.result import Measured, Row, Sweep
 from agent.report.charts import Line
 from agent.report.grid import Cell, Column, Grid, grid, number
-from agent.report.words import NONE, count_text, number_text, percent_text, size_text, speed_text
+from agent.report.number_words import NONE, count_text, number_text, percent_text, size_text, speed_text
 
 
 @dataclass(frozen=True)

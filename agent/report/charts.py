@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from agent.report.number_words import size_text
 from agent.report.palette import SERIES
-from agent.report.words import size_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,9 +10,9 @@ from agent.decide.result import Result, Table, Verdict
 from agent.launch import Started
 from agent.report.bandwidth import SweepView, overview, sweep_views
 from agent.report.grid import Cell, Column, Grid, grid
+from agent.report.number_words import NONE, count_text, decimals, duration_text, median, moment_text, number_text
 from agent.report.places import differences_grid, order_grid, order_words, pods_grid, shared_inventory
 from agent.report.startup import Startup, startup
-from agent.report.words import NONE, count_text, decimals, duration_text, median, moment_text, number_text
 
 SYMBOLS = {"passed": "✓", "failed": "✗", "ended": "■"}
 TONES = {"passed": "good", "failed": "bad", "ended": "ended"}

@@ -8,7 +8,7 @@ from itertools import groupby
 from agent.decide.location import LEVELS
 from agent.decide.result import Pod, Result
 from agent.report.grid import Cell, Column, Grid, Group, cells, code, grid, number
-from agent.report.words import NONE, count_text, pods_text
+from agent.report.number_words import NONE, count_text, pods_text
 
 MOST_COLUMNS = 6
 """Of what differs from pod to pod, beside the columns that every report has."""

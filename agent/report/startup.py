@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from agent.decide.result import Pod, Result
-from agent.report.words import duration_text, median
+from agent.report.number_words import duration_text, median
 
 FIRST = "agent-started"
 PHASES = {

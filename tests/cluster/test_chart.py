@@ -15,7 +15,7 @@ import yaml
 
 from agent.fabrics.a3_tcpx import MARK as TCPX
 from agent.local.podenv import SECRET_FILE, Job, contract
-from agent.local.running import Running
+from agent.local.running_command import Running
 from agent.local.spec import ClusterSpec
 from agent.settings import SETTINGS
 from tests.chart.helm import CHART, LOADER, Helm3

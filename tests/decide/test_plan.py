@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from agent.decide.facts import Facts
 from agent.decide.order import by_topology
-from agent.decide.peers import peer_name, peer_names
+from agent.decide.peer_names import peer_name, peer_names
 from agent.decide.plan import PLAN_VERSION, Plan, PlannedPeer, from_wire, to_wire
 from agent.decide.planning import make_plan
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from agent.errors import MissingProgram, SystemFault
-from agent.local import surroundings
+from agent.local import host_survey
 from agent.local.calls import running_clusters
 from agent.local.client import LocalCluster
 from agent.local.spec import ClusterSpec
@@ -182,9 +182,9 @@ def test_run_ends_at_its_time_limit() -> None:
 def test_missing_programs_are_named_with_their_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name, path: None)
     with pytest.raises(MissingProgram, match=r"(?s)dnsmasq.*apt-get install dnsmasq-base"):
-        surroundings.find_program("dnsmasq")
+        host_survey.find_program("dnsmasq")
     with pytest.raises(MissingProgram, match="apt-get install tini"):
-        surroundings.entrypoint(ClusterSpec(pods=1))
+        host_survey.entrypoint(ClusterSpec(pods=1))
 
 
 def test_without_root_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,10 +197,10 @@ def test_old_kernels_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(platform, "release", lambda: "5.4.0-1-generic")
     with pytest.raises(SystemFault, match=r"Linux 5\.8 or newer, this is 5\.4"):
-        surroundings.check_machine()
+        host_survey.check_machine()
 
 
 def test_mount_points_of_this_machine_are_directories() -> None:
-    found = surroundings.file_systems()
+    found = host_survey.file_systems()
     assert "/" not in found
     assert all(Path(path).is_dir() for path in found)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from agent.errors import UsageError
-from agent.local import surroundings
-from agent.local.gpus import (
+from agent.local import host_survey
+from agent.local.dealt_gpus import (
     Gpus,
     check_room,
     devices_of,
@@ -79,8 +79,8 @@ def test_pods_find_their_share_and_the_driver(tmp_path: Path, monkeypatch: pytes
     library.parent.mkdir()
     library.write_text("the driver")
     gpus = find_gpus(str(tmp_path))
-    monkeypatch.setattr(surroundings, "find_gpus", lambda: gpus)
-    monkeypatch.setattr(surroundings, "_driver_mounts", lambda: [str(library)])
+    monkeypatch.setattr(host_survey, "find_gpus", lambda: gpus)
+    monkeypatch.setattr(host_survey, "_driver_mounts", lambda: [str(library)])
     with cluster_of(2, gpus_per_pod=1, real_gpus=True) as cluster:
         cluster.start()
         shown = [cluster.exec(pod, ["ls", str(tmp_path)]).stdout.split() for pod in range(2)]

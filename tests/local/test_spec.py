@@ -8,11 +8,11 @@ import pytest
 
 from agent.decide.location import parse_location, parse_topology
 from agent.errors import UsageError
-from agent.local.dns import hosts_text, resolv_conf
+from agent.local.dns_server import hosts_text, resolv_conf
 from agent.local.metadata_server import answer, attributes
 from agent.local.podenv import Job, pod_environment
 from agent.local.pods import PodInfo
-from agent.local.report import PodReport, Report, job_code
+from agent.local.run_report import PodReport, Report, job_code
 from agent.local.spec import MAX_PODS, ClusterSpec, Mount, address, check, check_rate, default_place
 
 FULL = ClusterSpec(

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from agent.machine.loop import Loop
-from agent.machine.output import HIGH_MARK, LOW_MARK, MOST_WAITING, Emitter
+from agent.machine.output_writer import HIGH_MARK, LOW_MARK, MOST_WAITING, Emitter
 from tests.machine.waiting import run, wait_until
 
 MIB = 1024 * 1024

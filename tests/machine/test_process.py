@@ -18,7 +18,7 @@ import pytest
 from agent.launch import Launch
 from agent.machine import process
 from agent.machine.loop import Loop
-from agent.machine.output import HIGH_MARK, Emitter
+from agent.machine.output_writer import HIGH_MARK, Emitter
 from tests.machine.waiting import run, wait_until
 
 ENV = {"PATH": os.environ["PATH"]}

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from agent.report import words
+from agent.report import number_words
 
 
 @pytest.mark.parametrize(
@@ -14,7 +14,7 @@ from agent.report import words
     [(0, "0 B"), (8, "8 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (2**33, "8 GiB"), (2**99, "1024 PiB")],
 )
 def test_sizes(size: int, text: str) -> None:
-    assert words.size_text(size) == text
+    assert number_words.size_text(size) == text
 
 
 @pytest.mark.parametrize(
@@ -35,15 +35,15 @@ def test_sizes(size: int, text: str) -> None:
     ],
 )
 def test_numbers(value: float | None, text: str) -> None:
-    assert words.number_text(value) == text
+    assert number_words.number_text(value) == text
 
 
 def test_decimals_of_a_column() -> None:
-    assert words.decimals([812.0, 790.11]) == 1
-    assert words.decimals([1.5, 0.25]) == 3
-    assert words.decimals([1e-7, 1.0]) is None
-    assert words.decimals([math.inf]) is None
-    assert words.decimals([]) is None
+    assert number_words.decimals([812.0, 790.11]) == 1
+    assert number_words.decimals([1.5, 0.25]) == 3
+    assert number_words.decimals([1e-7, 1.0]) is None
+    assert number_words.decimals([math.inf]) is None
+    assert number_words.decimals([]) is None
 
 
 @pytest.mark.parametrize(
@@ -51,23 +51,23 @@ def test_decimals_of_a_column() -> None:
     [(0.034, "0.03 s"), (12.34, "12.3 s"), (60, "1 min"), (313.2, "5 min 13 s"), (3600, "1 h"), (7260, "2 h 01 min")],
 )
 def test_durations(seconds: float, text: str) -> None:
-    assert words.duration_text(seconds) == text
+    assert number_words.duration_text(seconds) == text
 
 
 def test_moments() -> None:
-    assert words.moment_text(1_772_625_600.0) == "2026-03-04 12:00:00 UTC"
-    assert words.moment_text(1e30) == "1e+30 s after 1970"
+    assert number_words.moment_text(1_772_625_600.0) == "2026-03-04 12:00:00 UTC"
+    assert number_words.moment_text(1e30) == "1e+30 s after 1970"
 
 
 @pytest.mark.parametrize(("ratio", "text"), [(1.0, "1.00×"), (0.8, "0.80× ▼"), (1.06, "1.06× ▲"), (math.nan, "–")])
 def test_ratios(ratio: float, text: str) -> None:
-    assert words.ratio_text(ratio) == text
+    assert number_words.ratio_text(ratio) == text
 
 
 def test_speeds() -> None:
-    assert [words.speed_text(x) for x in (380.84, 3.456, 0.0123, None)] == ["380.8", "3.46", "0.012", "–"]
+    assert [number_words.speed_text(x) for x in (380.84, 3.456, 0.0123, None)] == ["380.8", "3.46", "0.012", "–"]
 
 
 def test_pods() -> None:
-    assert words.pods_text([3]) == "pod 3"
-    assert words.pods_text([2, 0, 1, 7]) == "pods 0-2,7"
+    assert number_words.pods_text([3]) == "pod 3"
+    assert number_words.pods_text([2, 0, 1, 7]) == "pods 0-2,7"

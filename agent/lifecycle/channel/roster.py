@@ -19,7 +19,7 @@ from agent.decide.messages import (
     heard,
     message,
 )
-from agent.decide.peers import peer_name
+from agent.decide.peer_names import peer_name
 from agent.errors import PeerLost
 from agent.lifecycle.channel import retries
 from agent.lifecycle.channel.link import Link

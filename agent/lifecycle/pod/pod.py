@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from agent.decide.peers import peer_name
+from agent.decide.peer_names import peer_name
 from agent.errors import SystemFault
 from agent.lifecycle.keeping.run_logs import Archives
 from agent.lifecycle.pod.job import Job

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from agent import wire
-from agent.decide.evidence import last_words
+from agent.decide.last_words import last_words
 from agent.decide.part_end import PartEnd
 from agent.decide.plan import Plan
 from agent.decide.runspec import RunSpec

@@ -11,9 +11,9 @@ from typing import Any
 
 from agent.errors import AgentError, UsageError
 from agent.local.channel import Channel, Message
+from agent.local.namespaced_process import Program, further_process, read_files, terminal_process
 from agent.local.network import cable, limit_argv
 from agent.local.pods import ABSENT, RUNNING, STARTING, Follower, Pod
-from agent.local.process import Program, further_process, read_files, terminal_process
 from agent.local.supervisor import Supervisor
 from agent.local.syscalls import pid_outside
 from agent.local.waiting import Condition

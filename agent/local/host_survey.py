@@ -18,7 +18,7 @@ from typing import Any
 
 from agent import paths
 from agent.errors import MissingProgram, SystemFault
-from agent.local.gpus import check_room, driver_mounts, find_gpus, gpu_variables
+from agent.local.dealt_gpus import check_room, driver_mounts, find_gpus, gpu_variables
 from agent.local.spec import ClusterSpec
 
 _PACKAGES = {"dnsmasq": "dnsmasq-base", "tini": "tini", "tc": "iproute2"}
