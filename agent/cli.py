@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
+from agent.errors import READER_GONE, Exit
+
 
 def main(argv: list[str] | None = None) -> int:
     """Run one verb; returns the exit code. As PID 1 of a container the agent first puts tini in front."""
@@ -26,7 +28,7 @@ def _under_tini() -> int:
             "  Debian and Ubuntu images: apt-get install tini",
             file=sys.stderr,
         )
-    return 66
+    return int(Exit.MISSING_PROGRAM)
 
 
 def entry() -> None:
@@ -34,12 +36,12 @@ def entry() -> None:
     try:
         code = main()
     except KeyboardInterrupt:
-        code = 130  # while modules were still being imported
+        code = int(Exit.INTERRUPTED)  # while modules were still being imported
     try:
         sys.stdout.flush()
         sys.stderr.flush()
     except BrokenPipeError:
-        code = code or 141  # the reader of our output has gone, as `| head` does
+        code = code or READER_GONE  # the reader of our output has gone, as `| head` does
     os._exit(code)
 
 

@@ -16,7 +16,7 @@ from agent.errors import MissingProgram, PeersMissing, SystemFault
 from agent.log import Log
 from agent.machine import files
 from agent.machine.secret import read_secret
-from agent.paths import RunDir, default_run_dir
+from agent.paths import SECRET_FILE, RunDir, default_run_dir
 from agent.settings import BUCKET, TASK_SCRIPTS, Found, Settings, read_settings
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def look(environ: Mapping[str, str]) -> tuple[Found, bytes]:
     script = next((path for path in TASK_SCRIPTS if os.path.exists(path)), "")
     bucket = _is_mounted(BUCKET)
     try:
-        secret = read_secret(environ.get("A4_SECRET_FILE") or "/etc/a4-agent/secret/job-secret")
+        secret = read_secret(environ.get("A4_SECRET_FILE") or SECRET_FILE)
     except ValueError as error:
         return Found(script, str(error), bucket), b""
     return Found(script, bucket=bucket), secret

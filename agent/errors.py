@@ -37,6 +37,10 @@ class Exit(IntEnum):
     TERMINATED = 143
 
 
+READER_GONE = 141
+"""What a shell says of `a4-agent … | head`: the reader of the output has gone."""
+
+
 class AgentError(Exception):
     """An end that the user can understand: `what` failed and, in `hint`, what to do."""
 

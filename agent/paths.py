@@ -16,6 +16,8 @@ PROFILE_SCRIPT = "/etc/profile.d/a4-agent.sh"
 EXPORT_INIT_ENV = "/tmp/export_init_env.sh"
 LIBRARY_PATHS = "/etc/ld.so.conf.d/a4-agent.conf"
 DEFAULT_RUN_DIR = "/run/a4-agent"
+SECRET_FILE = "/etc/a4-agent/secret/job-secret"
+"""Where the chart mounts the job's secret."""
 DEEPEP_DIR = "/opt/deepep/DeepEP"
 
 

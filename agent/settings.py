@@ -31,7 +31,7 @@ from agent.decide.setting_values import (
 from agent.errors import SettingsError
 from agent.fabrics.profiles import AUTO
 from agent.fabrics.profiles import CHOICES as PROFILE_CHOICES
-from agent.paths import DEEPEP_DIR
+from agent.paths import DEEPEP_DIR, DEFAULT_RUN_DIR, SECRET_FILE
 
 LATER_SETTINGS = ("A4_SHARED_DIR",)
 # Given by the agent to what it starts: no settings, but not unknown either.
@@ -200,7 +200,7 @@ SETTINGS = (
         "A4_SECRET_FILE",
         "secret_file",
         path,
-        "/etc/a4-agent/secret/job-secret",
+        SECRET_FILE,
         "the job's secret; every SSH key derives from it",
     ),
     Setting("A4_EPOCH", "epoch", matching(r"[!-~]{1,200}", "text without spaces"), None, "one attempt of a job"),
@@ -219,7 +219,7 @@ SETTINGS = (
         "",
         "NIC for SSH, MPI and rendezvous (default: that of the default route)",
     ),
-    Setting("A4_RUN_DIR", "run_dir", run_dir, "/run/a4-agent", "private state of this pod"),
+    Setting("A4_RUN_DIR", "run_dir", run_dir, DEFAULT_RUN_DIR, "private state of this pod"),
     Setting("A4_RESULTS_DIR", "results_dir", path, None, "where results and pods' logs are kept"),
     Setting("A4_PYTHON", "python", matching(r"[^\0\n]+", "a program"), "python3", "the workload's Python, with torch"),
     Setting("A4_DEEPEP_DIR", "deepep_dir", path, DEEPEP_DIR, "DeepEP's source with its tests, for deepep"),
@@ -355,7 +355,7 @@ def _results_dir(environ: Mapping[str, str], found: Found) -> tuple[str, str]:
     # What could climb out of the bucket's folder is no name there.
     if found.bucket and all(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", name) for name in (job, epoch)):
         return f"{BUCKET}/testbed-logs/{job}/{epoch}", f"derived: {BUCKET} is mounted"
-    return (environ.get("A4_RUN_DIR") or "/run/a4-agent") + "/results", "derived from A4_RUN_DIR"
+    return (environ.get("A4_RUN_DIR") or DEFAULT_RUN_DIR) + "/results", "derived from A4_RUN_DIR"
 
 
 def _default_sleep(environ: Mapping[str, str]) -> tuple[str, str]:

@@ -38,7 +38,7 @@ On your machine: a4-agent local run --pods 4 connectivity
 
 def dispatch(argv: Sequence[str]) -> int:
     """Run the verb in `argv`; returns the exit code. Prints errors, raises none but bugs."""
-    from agent.errors import AgentError
+    from agent.errors import READER_GONE, AgentError, Exit
 
     parser = build_parser(next((word for word in argv if not word.startswith("-")), ""))
     args = parser.parse_args(argv)
@@ -52,15 +52,15 @@ def dispatch(argv: Sequence[str]) -> int:
         print(f"a4-agent: {error}", file=sys.stderr)
         return int(error.code)
     except BrokenPipeError:
-        return 141  # the reader of our output has gone, as `| head` does
+        return READER_GONE  # the reader of our output has gone, as `| head` does
     except Exception:
         import traceback
 
         traceback.print_exc()
         print("a4-agent: this is a bug in a4-agent; please report it with the lines above", file=sys.stderr)
-        return 70
+        return int(Exit.BUG)
     except KeyboardInterrupt:
-        return 130
+        return int(Exit.INTERRUPTED)
 
 
 def build_parser(*verbs: str) -> argparse.ArgumentParser:

@@ -12,11 +12,10 @@ from agent.client import Client, RunEnd, RunInfo
 from agent.commands.pod import of_caller
 from agent.decide.ending import signal_name
 from agent.decide.runspec import RunSpec
-from agent.errors import AgentError, SystemFault
+from agent.errors import READER_GONE, AgentError, SystemFault
 from agent.output import STDOUT, Lines, Sink, say, write_all
 from agent.paths import RunDir
 
-READER_GONE = 141
 MOST_REASONS = 8
 """Lines of a failure's reason that are shown here; all are in the pods' logs and status."""
 

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from agent.local.spec import METADATA_NAME, ClusterSpec
-
-SECRET_FILE = "/etc/a4-agent/secret/job-secret"
+from agent.paths import SECRET_FILE
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import Any
 from agent.local.client import LocalCluster
 from agent.local.pods import PodInfo
 from agent.local.spec import ClusterSpec
+from agent.paths import DEFAULT_RUN_DIR
 
 HOSTFILE = "/etc/job-worker-services.txt"
 TERMINATION_LOG = "/dev/termination-log"
@@ -57,7 +58,7 @@ class Report:
 
 def run_directory(spec: ClusterSpec, index: int) -> str:
     """Where the agent of a pod keeps its state."""
-    default = spec.env.get("A4_RUN_DIR", "/run/a4-agent")
+    default = spec.env.get("A4_RUN_DIR", DEFAULT_RUN_DIR)
     return spec.pod_env.get(index, {}).get("A4_RUN_DIR", default)
 
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 
 from agent.local.dealt_gpus import guarded_parameters
 from agent.local.netlink import Netlink
-from agent.local.podenv import SECRET_FILE
 from agent.local.spec import Mount
 from agent.local.syscalls import (
     CLONE_NEWIPC,
@@ -34,6 +33,7 @@ from agent.local.syscalls import (
     mount,
     unshare,
 )
+from agent.paths import SECRET_FILE
 
 STATE = "/sys"
 """Where the supervisor's own tmpfs lies, in its own mount namespace: in /sys nothing else of use can."""

@@ -14,9 +14,10 @@ import pytest
 import yaml
 
 from agent.fabrics.a3_tcpx import MARK as TCPX
-from agent.local.podenv import SECRET_FILE, Job, contract
+from agent.local.podenv import Job, contract
 from agent.local.running_command import Running
 from agent.local.spec import ClusterSpec
+from agent.paths import SECRET_FILE
 from agent.settings import SETTINGS
 from tests.chart.helm import CHART, LOADER, Helm3
 from tests.chart.job_end import STARTED_ANEW, pod, what_follows

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.local.podenv import SECRET_FILE
+from agent.paths import SECRET_FILE
 from tests.cluster.conftest import END_SECONDS, RUN_DIR, Start, Trial, all_codes
 from tests.cluster.work import agent, sleeping, state
 

@@ -14,8 +14,8 @@ import pytest
 
 from agent.errors import UsageError
 from agent.local.client import LocalCluster
-from agent.local.podenv import SECRET_FILE
 from agent.local.spec import Mount, address
+from agent.paths import SECRET_FILE
 from tests.local.helpers import CHECKOUT, DEADLINE, IDLE, cluster_of, needs_root, python_in
 
 pytestmark = needs_root
