@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,8 @@ RANKS = "grep -lsz ^OMPI_COMM_WORLD_RANK= /proc/[0-9]*/environ | cut -d / -f 3"
 """Processes of MPI ranks in a pod."""
 HEIRS_S = 5.0
 """For the last output of what mpirun has started, once it has ended itself."""
+ENDING_S = 10.0
+"""For an mpirun whose ranks have all finished to end itself, as the agent waits for it."""
 HANG_S = 140.0
 """Longer than Open MPI needs to notice a dead link, or to start 66 ranks, on any machine: who takes longer hangs. Twice
 this is less than pytest's own limit."""
@@ -88,6 +90,8 @@ class End:
     status: int
     stdout: str
     stderr: str
+    stuck: bool = False
+    """It was at its end and hung, so it was killed: its status says nothing."""
 
     @property
     def output(self) -> str:
@@ -214,26 +218,29 @@ class Pods:
             finally:
                 process.kill()
 
-    def run(self, launch: Launch) -> End:
-        """Run a launch in the coordinator to its end."""
+    def run(self, launch: Launch, at_its_end: Callable[[], bool] = lambda: False) -> End:
+        """Run a launch in the coordinator to its end; see `finish`."""
         with self.started(launch) as process:
-            return self.finish(process)
+            return self.finish(process, at_its_end)
 
-    def finish(self, process: subprocess.Popen[str]) -> End:
+    def finish(self, process: subprocess.Popen[str], at_its_end: Callable[[], bool] = lambda: False) -> End:
         """Wait for the end of a started launch, and end what holds its streams after that: 5.0.11 sometimes leaves a
         daemon that was not told, and the ssh that waits for it.
 
         An mpirun that hangs is killed, as whoever runs it must do: 5.0.11 sometimes locks itself up on a busy machine
-        after all its ranks have ended."""
-        deadline = time.monotonic() + HANG_S
+        after all its ranks have ended. `at_its_end` says that they have; without it, it takes HANG_S to be sure."""
+        deadline, stuck = time.monotonic() + HANG_S, False
         while True:
             try:
                 stdout, stderr = process.communicate(timeout=HEIRS_S)
             except subprocess.TimeoutExpired:
-                if process.poll() is not None or time.monotonic() > deadline:
+                now = time.monotonic()
+                if process.poll() is None and deadline > now + ENDING_S and at_its_end():
+                    deadline, stuck = now + ENDING_S, True
+                if process.poll() is not None or now > deadline:
                     self._end_mpi()
             else:
-                return End(process.returncode, stdout, stderr)
+                return End(process.returncode, stdout, stderr, stuck and process.returncode < 0)
 
     def _end_mpi(self) -> None:
         for pod in (pod for pod in self.pods if pod.process.poll() is None):
