@@ -37,6 +37,7 @@ import traceback
 from array import array
 from typing import Any
 
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # also with PYTHONSAFEPATH
 from record import Record
 
 ELEMENTS = 16384

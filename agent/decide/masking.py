@@ -17,9 +17,14 @@ _SECRET_NAME = re.compile(r"token|secret|passw|key|cred", re.IGNORECASE)
 _NOT_SECRET = re.compile(r"PUBLIC_KEY|_FILE$|_PATH$|_DIR$", re.IGNORECASE)
 
 
+_WORDS = ("workload",)
+"""Labels that keep no secret and stand in everything that the agent writes, such as NODE_POOL_KEY=workload."""
+
+
 def secret_values(environ: Mapping[str, str]) -> set[str]:
     """Values that must never be shown: those of variables whose name says so."""
-    return {value for name, value in environ.items() if _is_secret(name) and len(value.strip()) >= LEAST_LENGTH}
+    found = {value for name, value in environ.items() if _is_secret(name) and len(value.strip()) >= LEAST_LENGTH}
+    return found.difference(_WORDS)
 
 
 def hidden(environ: Mapping[str, str]) -> dict[str, str]:

@@ -26,7 +26,8 @@ class Hello(NamedTuple):
     nonce: str
     version: str = ""
     """Version of a4-agent."""
-    epoch: str = ""
+    epoch: str | None = None
+    """From the coordinator."""
     index: int | None = None  # type: ignore[assignment]  # nobody needs that of tuple
     """From the coordinator: the pod for which it takes the worker."""
     knows: str | None = None
@@ -45,7 +46,7 @@ class Ask(NamedTuple):
 
     id: int
     op: str
-    fields: Mapping[str, Any]
+    fields: Mapping[str, Any] = {}
 
 
 class Answer(NamedTuple):

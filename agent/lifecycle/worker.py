@@ -198,7 +198,7 @@ class Worker:
             Ask: self._asked,
             Answer: self._questions.answered,
             Result: self._result,
-            End: lambda said: self._leave(),
+            End: lambda said: self._let_go(),
         }
         act = acts.get(type(said))
         if act is not None:
@@ -256,6 +256,13 @@ class Worker:
             self._pod.archives.end()
             self._pod.state.phase("sleeping", code=self._end.code)
             self._pod.log.info(f"the run ended with exit code {self._end.code}; the cluster stays")
+        else:
+            self._leave()
+
+    def _let_go(self) -> None:
+        """The coordinator needs this pod no longer. After a bug of its own it may not have told the result."""
+        if self._end is None:
+            self.fail(PeerLost("the coordinator ended the cluster without telling the job's result"))
         else:
             self._leave()
 

@@ -182,8 +182,12 @@ def _misplaced(seen: RankSeen, pods: Mapping[str, int], slots: int, names: Seque
     return f"rank {seen.rank} {where}, the plan puts it on pod {short(name_of(seen.rank, slots, names))}"
 
 
-def read_seen(values: Mapping[str, Any]) -> RankSeen:
-    """What a rank said of itself, from one object of the line "ranks". Raises KeyError, TypeError and ValueError."""
+def read_seen(values: Mapping[str, Any], *needed: str) -> RankSeen:
+    """What a rank said of itself, from one object of the line "ranks"; `needed`: what its program tells as well.
+
+    Raises KeyError, TypeError and ValueError."""
+    if missing := [name for name in needed if name not in values]:
+        raise KeyError(missing[0])
     local_rank = values.get("local_rank")
     return RankSeen(
         rank=int(values["rank"]),
@@ -197,10 +201,6 @@ def read_seen(values: Mapping[str, Any]) -> RankSeen:
     )
 
 
-def _read_ranks(record: RankRecord, values: dict[str, Any]) -> None:
-    record.ranks = [read_seen(seen) for seen in values["ranks"]]
-
-
 def _read_doing(record: RankRecord, values: dict[str, Any]) -> None:
     record.doing = Doing(str(values["what"]), int(values["number"]), int(values["of"]))
 
@@ -209,4 +209,4 @@ def _read_end(record: RankRecord, values: dict[str, Any]) -> None:
     record.finished = [int(rank) for rank in values["finished"]]
 
 
-_READERS: dict[str, Reader] = {"ranks": _read_ranks, "doing": _read_doing, "end": _read_end}
+_READERS: dict[str, Reader] = {"doing": _read_doing, "end": _read_end}

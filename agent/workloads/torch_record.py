@@ -86,7 +86,7 @@ def _read_start(record: TorchRecord, values: dict[str, Any]) -> None:
 
 
 def _read_ranks(record: TorchRecord, values: dict[str, Any]) -> None:
-    record.ranks = [rank_record.read_seen(seen) for seen in values["ranks"]]
+    record.ranks = [rank_record.read_seen(seen, "local_rank", "device") for seen in values["ranks"]]
     record.ready = float(values["time"])
 
 

@@ -220,3 +220,7 @@ def test_names_that_say_secret(name: str) -> None:
 )
 def test_what_is_no_secret_stays(environ: dict[str, str]) -> None:
     assert secret_values(environ) == set()
+
+
+def test_a_label_of_the_agents_own_is_no_secret() -> None:
+    assert secret_values({"NODE_POOL_KEY": "workload", "API_KEY": "workload-4711"}) == {"workload-4711"}

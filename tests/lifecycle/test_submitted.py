@@ -652,3 +652,15 @@ def test_a_worker_that_talks_nonsense_is_lost_and_the_cluster_stays(message: dic
     for pod in world.pods:
         pod.life = Life()
     assert ends(world, 1, world.submit(1, "script", exclude=["2"]))["end"]["code"] == 0
+
+
+def test_a_worker_that_is_let_go_without_a_result_ends_with_75() -> None:
+    """As after a bug of the coordinator, which has told nobody how the job ended."""
+    world = FakeWorld(2, "script")
+    world.pod(0).life = world.pod(1).life = FOREVER
+    world.until_event("run-started")
+    roster = world.pod(0).agent.role._roster  # type: ignore[attr-defined]
+    world.pod(0).agent.post(0, lambda: roster.peers[1].link.say({"type": "end"}))
+    world.run()
+    assert world.pod(1).code == 75, world.dump()
+    assert "without telling the job's result" in world.pod(1).state()["end"]["what"]

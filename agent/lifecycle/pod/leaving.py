@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from agent.decide.ending import JobEnd, termination_message
 from agent.decide.grace import leave_seconds, store_seconds
@@ -29,7 +30,8 @@ class Leaving:
         """Leave the job's end where Kubernetes and people look; `code` is this pod's own if it differs."""
         pod = self._pod
         # Masked before it is cut and escaped, which would hide a secret from the mask.
-        end = JobEnd.from_json(pod.log.masker.value(end.to_json()))
+        masked = pod.log.masked
+        end = replace(end, what=masked(end.what), where=masked(end.where), why=masked(end.why))
         message = termination_message(end, epoch=pod.settings.epoch, pod=pod.settings.index, run=run_id, code=code)
         pod.state.attempt(lambda: self._machine.overwrite(TERMINATION_LOG, message))
         pod.state.update(end=RecordedEnd(**vars(end), run=run_id))

@@ -28,7 +28,15 @@ class State:
         self._log = log
         self._settings = settings
         self._dir = RunDir(settings.run_dir)
-        self._state: PodState | None = None
+        self._state = PodState(
+            "preparing",
+            machine.wall(),
+            settings.epoch,
+            settings.index,
+            settings.nnodes,
+            settings.gpus_per_node,
+            __version__,
+        )
         self._lost = False
         self.phases: dict[str, float] = {}
         """When this pod first reached each event, in seconds since 1970."""
@@ -47,36 +55,24 @@ class State:
 
     def phase(self, name: str, code: int | None = None) -> None:
         """What this pod is doing, for `a4-agent status`."""
-        settings = self._settings
-        self._state = (self._state or PodState())._replace(
-            phase=name,
-            since=self._machine.wall(),
-            epoch=settings.epoch,
-            index=settings.index,
-            pods=settings.nnodes,
-            gpus=settings.gpus_per_node,
-            agent=__version__,
-            missing=None,
-            code=code,
-        )
+        self._state = self._state._replace(phase=name, since=self._machine.wall(), missing=None, code=code)
         self.update()
 
     def update(self, **fields: Any) -> None:
         """Set fields of the state."""
-        self._state = (self._state or PodState("preparing"))._replace(**fields)
+        self._state = self._state._replace(**fields)
         self.write_json(self._dir.state, self._state.to_json())
 
     def run_begun(self, summary: RunSummary) -> None:
         """An exclusive run has begun, on this pod or others."""
         self.event("run-started", detail=summary.id)
-        self._state = (self._state or PodState())._replace(run=summary, idle=None)
+        self._state = self._state._replace(run=summary, idle=None)
         self.phase("running")
 
     def run_ended(self, summary: RunSummary) -> None:
         """It is over."""
         self.event("run-ended", detail=f"{summary.code}")
-        earlier = self._state.runs if self._state is not None else None
-        self.update(run=None, runs=(*(earlier or ()), summary)[-KEPT_SUMMARIES:], idle=summary.until)
+        self.update(run=None, runs=(*(self._state.runs or ()), summary)[-KEPT_SUMMARIES:], idle=summary.until)
 
     def write_json(self, path: str, data: Mapping[str, Any]) -> None:
         """A file for people, secrets masked."""

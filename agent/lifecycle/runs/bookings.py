@@ -87,10 +87,11 @@ class Booking:
         """The answer to `wait`."""
         assert self.judgement is not None
         codes = {str(i): exit_code(end.status) for i, end in self.run.ends.items() if end.status is not None}
-        lost = self._pod.log.masker.value({str(index): why for index, why in self.run.lost.items()})
-        text = self._pod.log.masked(self.judgement.text)
-        end = self._pod.log.masker.value(self.end.to_json())
-        return {"end": end, "text": text, "codes": codes, "lost": lost, "results": self.results}
+        masked = self._pod.log.masked
+        lost = {str(index): masked(why) for index, why in self.run.lost.items()}
+        text = masked(self.judgement.text)
+        end = replace(self.end, what=masked(self.end.what), where=masked(self.end.where), why=masked(self.end.why))
+        return {"end": end.to_json(), "text": text, "codes": codes, "lost": lost, "results": self.results}
 
     def about(self) -> dict[str, Any]:
         """The answer to `submit` and `find`."""

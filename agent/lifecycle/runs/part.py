@@ -214,9 +214,8 @@ class Part:
         launch, masked = self._launch, self._pod.log.masker.value
         if launch is None:
             return None
-        return Started(
-            tuple(masked(list(launch.argv))), masked(launch.cwd), masked(hidden(launch.env)), tuple(launch.added)
-        )
+        argv, added = masked(list(launch.argv)), masked(list(launch.added))
+        return Started(tuple(argv), masked(launch.cwd), masked(hidden(launch.env)), tuple(added))
 
     def _finish(self, end: PartEnd) -> None:
         self.over = True

@@ -59,8 +59,9 @@ def judge(record: Record, tokens: Sequence[str], slots: int, names: Sequence[str
         *rank_record.wrong_places(record, tokens, slots, names),
         *_wrong_sums(record, slots, names),
     ]
-    incomplete = [*rank_record.unfinished(record, slots, names), *_unmeasured(record, slots, names)]
-    return rank_record.verdict(record, wrong, incomplete, _stopped(record))
+    if not wrong and record.finished is not None:  # a line that cannot be read does not hide what is missing
+        wrong = [*rank_record.unfinished(record, slots, names), *_unmeasured(record, slots, names)]
+    return rank_record.verdict(record, wrong, (), _stopped(record))
 
 
 def table(record: Record, names: Sequence[str], slots: int) -> str:
@@ -141,6 +142,10 @@ def _read_start(record: Record, values: dict[str, Any]) -> None:
         record.mpirun, record.library = str(values["mpirun"]), str(values["library"])
 
 
+def _read_ranks(record: Record, values: dict[str, Any]) -> None:
+    record.ranks = [rank_record.read_seen(seen, "library") for seen in values["ranks"]]
+
+
 def _read_sum(record: Record, values: dict[str, Any]) -> None:
     record.wrong = [
         WrongSum(int(one["rank"]), int(one["index"]), int(one["expected"]), int(one["found"]))
@@ -156,6 +161,7 @@ def _read_pair(record: Record, values: dict[str, Any]) -> None:
 
 _READERS: dict[str, Reader] = {
     "start": _read_start,
+    "ranks": _read_ranks,
     "sum": _read_sum,
     "pair": _read_pair,
 }

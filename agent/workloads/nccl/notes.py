@@ -15,7 +15,7 @@ from agent.workloads.rank_record import at_most
 from agent.workloads.sweeps import Sweep
 
 CONNECTIVITY = "connectivity"
-MOST_JSON = 1 << 20
+MOST_JSON = 5 << 18
 """Characters: a message of the control channel has a limit. What is left out is in the printed table."""
 
 
