@@ -18,7 +18,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _under_tini() -> int:
-    """Without an init, orphans of the job would stay zombies and signals would be lost."""
+    """Start again under tini: without an init, orphans would stay zombies and signals would be lost."""
     try:
         # As it was called: with `-m`, a directory `agent` in the working directory would be taken for ours.
         os.execvp("tini", ["tini", "--", *sys.orig_argv])

@@ -26,11 +26,11 @@ from agent.output import Sink
 from agent.paths import RunDir, default_run_dir
 
 MOST_READ, LEAST_READ = 65536, 4096
-"""Bytes of one answer."""
+"""How many bytes one answer of `read` may have."""
 MOST_OPEN = 16 * 1024 * 1024
-"""Bytes of all answers that may be on their way to a reader who does not come to them."""
+"""How many bytes of answers may be under way to a reader that does not take them."""
 LAST_SECONDS = 10.0
-"""Without a word, for output that is still to come when the run is over: a lost pod sends none."""
+"""How long `follow` waits in silence for the rest of the output once the run is over: a lost pod sends none."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from agent.errors import AgentError, Exit, PeerLost, PeersMissing, SystemFault
 from agent.machine.unix_socket import connect
 
 ANSWER_SECONDS = 20.0
-"""For the agent to answer what it can answer at once."""
+"""How long the agent may take for what it can answer at once."""
 
 _NOBODY = "nobody listens at {}; `a4-agent run`, the ENTRYPOINT of a pod, starts one"
 

@@ -261,7 +261,7 @@ EPOCH_PARTS = ("A4_JOBSET_UID", "A4_RESTART_ATTEMPT", "A4_JOB_RESTART_ATTEMPT", 
 
 
 class Examination(NamedTuple):
-    """Everything that was read: `settings` is None when `problems` is not empty."""
+    """What reading the settings gave; `settings` is None when `problems` is not empty."""
 
     values: tuple[Value, ...]
     problems: tuple[str, ...]

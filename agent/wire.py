@@ -104,7 +104,7 @@ def is_record(kind: Any) -> bool:
 
 
 def field_names(record: Any) -> Sequence[str]:
-    """Of a dataclass or a NamedTuple, or of a value of one."""
+    """The fields of a dataclass or a NamedTuple, or of a value of one."""
     if is_dataclass(record):
         return [field.name for field in fields(record)]
     names: Sequence[str] = record._fields
@@ -160,7 +160,7 @@ def _fixed(items: Sequence[Any]) -> Read:
 
 
 def _union(kinds: Sequence[Any]) -> Read:
-    """Of scalars, or of one other type and None."""
+    """A reader for scalars, or for one other type and None."""
     others = [kind for kind in kinds if kind not in SCALARS]
     scalars = [kind for kind in kinds if kind in SCALARS]
     if not others and len(set(kinds) - {type(None)}) == 1:

@@ -29,7 +29,7 @@ examples:
   a4-agent exec --no-fold -- bash -c 'dmesg | tail -n 3'
 """
 MOST_KEPT = 4 * 1024 * 1024
-"""Bytes of one pod's output."""
+"""How many bytes of one pod's output are kept."""
 FIRST_WORD_SECONDS, NEXT_WORD_SECONDS = 10.0, 30.0
 
 

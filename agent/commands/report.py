@@ -74,7 +74,7 @@ def _find(name: str) -> str:
 
 
 def _newest(directory: RunDir) -> str:
-    """Of the runs that this pod has a result of. Raises UsageError when there is none."""
+    """The newest of the runs that this pod has a result of. Raises UsageError when there is none."""
     found = (os.path.join(directory.run(name), NAME) for name in reversed(files.list_dir(directory.runs)))
     path = next((path for path in found if os.path.exists(path)), "")
     if not path:

@@ -30,7 +30,7 @@ and by default what A4_WORKLOAD says. ARGUMENTS go to the workload (a script tak
 lists those of the others). While a run is followed, Ctrl-C ends it on every pod; a lost terminal does not.
 """
 SOCKET_SECONDS = 5.0
-"""For an agent that has just taken the pod to open its door."""
+"""How long an agent that has just taken the pod may take to open its socket."""
 LOOK_SECONDS = 0.05
 Found = TypeVar("Found")
 

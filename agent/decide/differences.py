@@ -97,7 +97,7 @@ class Differences:
     """A line per difference, for people."""
     sentence: str = ""
     warning: str = ""
-    """Which pods could not be compared in everything; empty: none."""
+    """The pods that could not be compared in everything, in words; empty: none."""
     found: Sequence[Difference] = ()
 
 

@@ -44,12 +44,12 @@ fi
 
 
 def hook(path: str) -> str:
-    """For /etc/bash.bashrc and /etc/profile.d: silent where `path` cannot be read."""
+    """Lines for /etc/bash.bashrc and /etc/profile.d; they do nothing where `path` cannot be read."""
     return f"if [ -r {quoted(path)} ]; then . {quoted(path)}; fi\n"
 
 
 def forwarder(path: str) -> str:
-    """For /tmp/export_init_env.sh, which old guides source: who asks by hand gets it anew, or is told why not."""
+    """The text of /tmp/export_init_env.sh, which old guides source: it loads the environment again, or says why not."""
     return f"""\
 # Old guides source this file; a4-agent writes it at each start. What it leads to is root's alone.
 if [ -r {quoted(path)} ]; then

@@ -49,7 +49,7 @@ class Overruled(NamedTuple):
 
 
 def _short(value: str) -> str:
-    """For one line of a log."""
+    """A value as one line of a log shows it."""
     text = value if value.isprintable() else repr(value)
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…"
 
@@ -64,7 +64,7 @@ class Environment:
     user: Collection[str] = ()
     """Names whose value the user has set, which nobody overrules (A4_USER_ENV)."""
     sources: Mapping[str, str] = field(default_factory=dict)
-    """Of what differs from the pod's own, unset variables among it."""
+    """The source of each variable that differs from the pod's own, unset ones included."""
     overruled: Sequence[Overruled] = ()
 
     @property
@@ -138,7 +138,7 @@ def _variables(data: bytes) -> dict[str, str]:
 
 
 def saved(prepared: Environment, profile: str, why: str) -> dict[str, Any]:
-    """For the run directory: what was made of the pod's environment. `changed` restores it from that."""
+    """What was made of the pod's environment, for the run directory; `changed` restores it."""
     return {
         "version": 1,
         "profile": profile,

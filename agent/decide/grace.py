@@ -9,13 +9,13 @@ from __future__ import annotations
 MOST_TERM_SECONDS = 10.0
 """The most that a workload gets between SIGTERM and SIGKILL."""
 KILL_SECONDS = 3.0
-"""For a process to be gone after SIGKILL."""
+"""How long a process may take to be gone after SIGKILL."""
 ANSWER_SECONDS = 7.0
-"""For a worker to clean up and answer, beyond what its workload may take to end."""
+"""How long a worker may take to clean up and answer, once its workload has ended."""
 TELL_SECONDS = 5.0
-"""For the workers to confirm the job's result."""
+"""How long the workers may take to confirm the job's result."""
 RESERVED_SECONDS = 3.0
-"""Left for Kubernetes."""
+"""The part of the grace time that is left for Kubernetes."""
 MOST_STORE_SECONDS = 30.0
 """The most that a pod's end waits for the results directory, when there is no other limit."""
 LEAST_STORE_SECONDS = 1.0

@@ -11,7 +11,7 @@ from typing import Any, AnyStr
 
 MARK = "***"
 LEAST_LENGTH = 8
-"""Shorter values, and shorter lines of a longer one, are words that stand everywhere."""
+"""Shorter values, and shorter lines of a longer value, are common words and not masked."""
 _SECRET_NAME = re.compile(r"token|secret|passw|key|cred", re.IGNORECASE)
 # Names that match the pattern but hold nothing secret: paths, public keys, switches.
 _NOT_SECRET = re.compile(r"PUBLIC_KEY|_FILE$|_PATH$|_DIR$", re.IGNORECASE)

@@ -11,7 +11,7 @@ from agent.decide.ending import signal_name
 from agent.decide.subset import ranges
 
 CLOCKS_SECONDS = 1.0
-"""Clocks of pods differ: of failures so close to each other the time does not tell which came first."""
+"""Clocks of pods differ by up to this much: the order of closer failures is not known."""
 FOLLOWED = (143, 14)
 """Codes of ranks that only followed another: mpirun's SIGTERM, and what Open MPI ends with when a peer is gone.
 mpirun's SIGKILL is not among them: it takes rank.sh as well, so that a recorded 137 had another cause."""
@@ -97,7 +97,7 @@ def ranks_verdict(
 
 
 def as_json(ranks: Mapping[int, RankEnd], planned: int) -> dict[str, Any]:
-    """For result.json: how many ranks were planned, and which ended with which code."""
+    """The ranks for result.json: how many were planned, and which ended with which code."""
     by_code: dict[str, list[int]] = {}
     for rank in range(planned):
         end = ranks.get(rank)

@@ -22,7 +22,7 @@ class RunSpec:
     hosts: tuple[str, ...] = ()
     """Only these pods, as typed: index, range of indices, name; empty: all."""
     exclude: tuple[str, ...] = ()
-    """Not these pods, as typed."""
+    """The pods to leave out, as typed."""
     ranks: int = 0
     """MPI ranks (-np); 0: every slot."""
     per_node: int = 0
@@ -35,7 +35,7 @@ class RunSpec:
     stall: float | None = None
     """Limit of silence in seconds, 0 for none; None: the setting."""
     by: str = ""
-    """Who wants it, in words."""
+    """Who asked for the run, in words."""
 
     def to_json(self) -> dict[str, Any]:
         found: dict[str, Any] = wire.to_json(self)

@@ -25,7 +25,7 @@ class Fabric(NamedTuple):
     """One fabric; its variables are in env/NAME.env."""
 
     name: str
-    """Of the profile, and what A4_PROFILE takes."""
+    """Name of the profile, as A4_PROFILE takes it."""
     mark: str
     """Directory that only pods with this fabric have."""
     network: str

@@ -46,9 +46,9 @@ from agent.workloads import find_workload
 from agent.workloads.base import Workload
 
 SETTLE_SECONDS = 2.0
-"""After a worker says that it was told to end: time for our own SIGTERM to arrive, when all go."""
+"""How long to wait, after a worker was told to end, for our own SIGTERM: a deleted job ends all pods."""
 FAREWELL_SECONDS = 0.5
-"""For a command that asked for the end to say so and go: it dies with its pod."""
+"""Time for a command that asked for the end to say so and exit, before its pod ends."""
 
 
 class Stage(Enum):
@@ -247,7 +247,7 @@ class Coordinator:
         self._preparations.when_ready(run.indices, run.start, baselines=run.workload.uses_baselines)
 
     def _tell(self, index: int, said: Said) -> None:
-        """To one pod that takes part, this one included."""
+        """Tell one pod that takes part, this one included."""
         if index == 0:
             self._machine.later(0, lambda: self._told_oneself(said))
         elif self._roster is not None and not self._roster.peers[index].lost:

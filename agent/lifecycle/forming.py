@@ -60,7 +60,7 @@ class Forming:
             self._state_timer = self._machine.later(STATE_SECONDS, self._keep_state)
 
     def take(self, facts: Facts) -> None:
-        """Of this pod or of a worker."""
+        """Take the facts of this pod or of a worker."""
         if not self.over:
             self.facts[facts.index] = facts
             self._plan_if_all_are_here()
@@ -85,7 +85,7 @@ class Forming:
                 timer.cancel()
 
     def _plan_if_all_are_here(self) -> None:
-        """All facts are known, and nobody has gone again meanwhile: from the plan on that would be a loss."""
+        """Make the plan once all facts are known and nobody is absent: after it, an absent pod is a lost one."""
         gone = self._roster is not None and self._roster.absent()
         if len(self.facts) == self._settings.nnodes and not gone and self._pod.known.plan is None and not self.over:
             self._pod.state.event("peers-ready")
@@ -146,7 +146,7 @@ class Forming:
         self._report_timer = self._machine.later(REPORT_SECONDS, self._report)
 
     def _keep_state(self) -> None:
-        """For `a4-agent status` and `peers`, more often than for the log."""
+        """Keep who is missing in the state, for `a4-agent status` and `peers`."""
         missing = self.waiting_for()
         self._pod.state.update(missing=missing)
         self._kept += 1

@@ -17,7 +17,7 @@ from agent.machine.loop import Loop
 from agent.paths import RunDir
 
 FLUSH_SECONDS = 2.0
-"""The most that the end waits for who reads our output."""
+"""How long the exit waits for readers of stdout and stderr."""
 
 
 class Role(Protocol):

@@ -60,9 +60,9 @@ if TYPE_CHECKING:
 
 REPORT_SECONDS = 30.0
 EARLY_SECONDS = 20.0
-"""How long a pod that cannot go on waits to tell a coordinator that has not come yet."""
+"""How long a pod that cannot go on waits for a coordinator that has not come yet, to tell it."""
 LAST_WORDS_SECONDS = 2.0
-"""The most that this pod's end waits for the coordinator to close the channel, having read all."""
+"""How long the pod's end waits for the coordinator to read everything and close the channel."""
 
 
 class Life(IntEnum):
@@ -318,7 +318,7 @@ class Worker:
             self._end_by_oneself(from_signal(number, self._pod.where(self._settings.index)))
 
     def _end_by_oneself(self, end: JobEnd) -> None:
-        """For this reason, unless the job's end is known; parts end first, so that the coordinator hears of them."""
+        """End this pod for that reason. Its parts of runs end first, so that the coordinator hears of them."""
         if self._life is not Life.LIVING:
             return
         self._life = Life.ENDING

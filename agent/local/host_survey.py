@@ -129,7 +129,7 @@ def command_text() -> str:
 
 
 def survey(spec: ClusterSpec) -> dict[str, Any]:
-    """Everything as plain data for the supervisor."""
+    """What was found out, as plain data for the supervisor."""
     check_machine()
     gpus = find_gpus()
     check_room(spec, gpus)

@@ -97,7 +97,7 @@ class Netlink:
         self._ask(_RTM_NEWADDR, _CREATE | _EXCL, body, f"address {address}")
 
     def add_default_route(self, gateway: str, link: int) -> None:
-        """Everything goes through `gateway`, which is on `link` though no address range says so."""
+        """Send everything through `gateway`, which is on `link` although no address range says so."""
         body = struct.pack(
             "=BBBBBBBBI", socket.AF_INET, 0, 0, 0, _RT_TABLE_MAIN, _RTPROT_BOOT, 0, _RTN_UNICAST, _RTNH_F_ONLINK
         )

@@ -21,7 +21,7 @@ class Job:
     python_path: str = ""
     """Set when pods could not import `agent` otherwise."""
     gpu_variables: Mapping[str, str] = field(default_factory=dict)
-    """For pods with real GPUs."""
+    """Variables for pods with real GPUs."""
 
 
 def pod_environment(spec: ClusterSpec, job: Job, index: int) -> dict[str, str]:

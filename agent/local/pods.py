@@ -91,7 +91,7 @@ class Follower:
 
 @dataclass
 class LogBook:
-    """All output of all pods in the order in which it came."""
+    """The output of all pods in the order in which it came."""
 
     records: list[tuple[int, str, bytes]] = field(default_factory=list)
     followers: list[Follower] = field(default_factory=list)

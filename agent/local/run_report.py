@@ -34,7 +34,7 @@ class PodReport:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that is shown at the end of `local run`."""
+    """What is shown at the end of `local run`."""
 
     name: str
     code: int
@@ -143,7 +143,7 @@ def _seconds(value: float | None) -> str:
 
 
 def order_table(plan: dict[str, Any]) -> str:
-    """Who has which rank, and where that is."""
+    """The ranks with their pods and places."""
     peers = plan.get("peers")
     if not isinstance(peers, list) or not peers:
         return "No plan was made."

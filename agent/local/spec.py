@@ -34,7 +34,7 @@ class Mount:
     files: Mapping[str, bytes] = field(default_factory=dict)
     """Name → content; none: an empty directory."""
     mode: int = 0o644
-    """Of the files."""
+    """Permissions of the files."""
     read_only: bool = False
 
 

@@ -78,7 +78,7 @@ class Supervisor:
         return PodInfo(index, spec.pod_name(index), spec.node_name(index), address(index), state)
 
     def build(self) -> None:
-        """Everything but the pods: namespaces, network, DNS, metadata."""
+        """Build everything but the pods: namespaces, network, DNS, metadata."""
         sandbox.make_state()
         self.network = Network(address(dead) for dead in sorted(self.spec.dead))
         spec = self.spec

@@ -21,7 +21,7 @@ class Condition:
 
 
 class Waiting:
-    """All conditions that have not come yet."""
+    """The conditions that have not come true yet."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop

@@ -34,7 +34,7 @@ class Problem(NamedTuple):
 
 @dataclass(frozen=True)
 class Target:
-    """Whom to open a control channel to. Keys are in OpenSSH's text forms."""
+    """The worker to which a control channel is opened. Keys are in OpenSSH's text forms."""
 
     index: int
     name: str
@@ -70,7 +70,7 @@ class Child(Protocol):
     pid: int
 
     def signal(self, number: int) -> None:
-        """To every process of its group; one that is gone is no error."""
+        """Send a signal to every process of its group; one that is gone is no error."""
 
 
 class Channel(Protocol):
@@ -107,7 +107,7 @@ class Evidence(NamedTuple):
     """Where the processes of a run were found."""
 
     text: str
-    """All that is known, for people; at most 256 KiB."""
+    """Everything that is known, for people; at most 256 KiB."""
     summary: str
     """A line for each process, at most 2 KiB; empty when there are none."""
 
@@ -236,7 +236,7 @@ class Machine(Protocol):
     def gather_inventory(
         self, search: Search, say: Callable[[str], None], done: Callable[[Mapping[str, Any]], None]
     ) -> None:
-        """All that the plan does not need; `say` gets what takes long. Never raises: `done` comes within 70 s."""
+        """Gather what the plan does not need; `say` is told what takes long. Never raises; calls `done` within 70 s."""
 
     def gather_evidence(self, run_id: str, path: str, done: Callable[[Evidence], None]) -> None:
         """Say where the processes of a run are, within 10 s; `path` is the search path for programs."""
@@ -245,7 +245,7 @@ class Machine(Protocol):
         """End every process marked A4_RUN=`run_id`; `done(count)` when none is left or within 5 s."""
 
     def port_holder(self, address: str, port: int) -> str:
-        """Who listens there, in words; empty when nobody does."""
+        """The program that listens there, in words; empty when none does."""
 
     def exists(self, path: str) -> bool:
         """Is a file or directory there?"""

@@ -69,7 +69,7 @@ class ProcessSeen:
 
     @property
     def is_ours(self) -> bool:
-        """Nobody asks where it is."""
+        """A process whose place in the code nobody needs to know."""
         return OURS.search(self.program) is not None
 
 

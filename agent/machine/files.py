@@ -11,7 +11,7 @@ from typing import BinaryIO
 from agent.errors import SystemFault
 
 MOST_SMALL = 64 * 1024
-"""Bytes; `read_dir` passes larger files over."""
+"""`read_dir` passes over files with more bytes than this."""
 
 
 def read(path: str) -> str | None:
@@ -127,7 +127,7 @@ def append(path: str, data: bytes) -> None:
 
 
 def overwrite(path: str, text: str) -> None:
-    """In place, because the file is a mount of its own; nothing happens when it is not there."""
+    """Write a file in place, because it is a mount of its own; nothing happens when it is not there."""
     with suppress(FileNotFoundError):
         fd = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
         with open(fd, "w", encoding="utf-8") as file:

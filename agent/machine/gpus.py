@@ -26,7 +26,7 @@ def gpus(environ: Mapping[str, str], root: str = "/", seconds: float = NVML_SECO
 
 
 def module_version(root: str) -> str:
-    """Of the loaded kernel module; empty without one."""
+    """The version of the loaded kernel module; empty without one."""
     found = re.search(
         r"Kernel Module(?: for \S+)?\s+(\d[\d.]+)", read(os.path.join(root, "proc/driver/nvidia/version")) or ""
     )
@@ -34,5 +34,5 @@ def module_version(root: str) -> str:
 
 
 def without_preload(environ: Mapping[str, str]) -> dict[str, str]:
-    """For programs that have no use for the workload's libraries, which may be broken."""
+    """The environment without LD_PRELOAD, for programs that have no use for the workload's libraries."""
     return {name: value for name, value in environ.items() if name != "LD_PRELOAD"}

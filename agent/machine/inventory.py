@@ -61,7 +61,7 @@ def core_count() -> int:
 
 
 def inventory(search: Search, say: Callable[[str], None]) -> dict[str, Any]:
-    """All that the plan does not need; docs/files.md says what it holds. Blocks, for 65 s at the most.
+    """Everything that the plan does not need; docs/files.md lists it. Blocks for 65 s at most.
 
     `say` gets what it waits for when that takes long. Each part has a thread and a time of its own: one that hangs or
     fails costs nothing but itself, and `problems` says why it is missing.
@@ -151,7 +151,7 @@ def _has_socket(directory: str) -> bool:
 
 
 def port_holder(address: str, port: int) -> str:
-    """Who listens on `address` (or on all addresses) at `port`, in words; empty when nobody does."""
+    """The program that listens on `address` (or on all) at `port`, in words; empty when none does."""
     import psutil
 
     for connection in psutil.net_connections(kind="inet"):

@@ -88,7 +88,7 @@ class ProcessKeeper:
         self._probe_seconds = probe_seconds
         self._restart_seconds = restart_seconds
         self._commands: deque[Command] = deque()
-        """In the order in which they are answered."""
+        """The commands without an answer, in the order in which they are answered."""
         self._queued = 0
         """Bytes of them all."""
         self._count = 0
@@ -100,7 +100,7 @@ class ProcessKeeper:
         self._rest_until = 0.0
         self._why = ""
         self._ends = 0
-        """Of processes since the last answer, given up ones left out."""
+        """Processes that have ended since the last answer, given up ones left out."""
         self._litter: list[str] = []
         """Files that processes given up may have left."""
         self._closed = False
@@ -187,7 +187,7 @@ class ProcessKeeper:
             self._tell(self._take_first().done, why)
 
     def _tell(self, done: Done, why: str) -> None:
-        """Never from inside a call of his who hears it, and no more after `close`."""
+        """Call `done` from the loop, never re-entrantly, and not after `close`."""
         self._loop.post(lambda: None if self._closed else done(why))
 
     # The process

@@ -17,7 +17,7 @@ from agent.output import STDERR, STDOUT, write_all
 READ_BYTES = 65536
 KEPT_BYTES = 65536
 LAST_OUTPUT_SECONDS = 0.5
-"""Of silence, for those who hold the pipes of a process that has ended."""
+"""How long processes that hold the pipes of one that has ended may stay silent before they are given up."""
 TERM_SECONDS = 10.0
 
 
@@ -83,7 +83,7 @@ def _pass_on(process: subprocess.Popen[bytes]) -> bytes:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """With its whole group, which is there as long as we have not taken its status."""
+    """Kill the process and its whole group, which exists until the status is taken."""
     if process.returncode is not None:
         return
     os.killpg(process.pid, signal.SIGTERM)

@@ -14,9 +14,9 @@ HIGH_MARK = 4 * 1024 * 1024
 LOW_MARK = 1024 * 1024
 """With fewer than this it is taken again."""
 MOST_WAITING = 64 * 1024 * 1024
-"""What is offered beyond this is dropped: the agent's own lines, while nobody reads."""
+"""More bytes than this are dropped: the agent's own lines, while nobody reads."""
 MOST_JOINED = 65536
-"""Bytes up to which pieces are joined: many small ones would cost more memory than their bytes."""
+"""Pieces are joined up to this many bytes: many small ones would take more memory than their bytes."""
 
 
 class Emitter:

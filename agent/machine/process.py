@@ -68,7 +68,7 @@ class RunningChild:
             self._watch()
 
     def signal(self, number: int) -> None:
-        """To the whole group; a group that is gone is no error."""
+        """Send a signal to the whole group; a group that is gone is no error."""
         try:
             os.killpg(self.pid, number)
         except ProcessLookupError:

@@ -19,7 +19,7 @@ CPU_INFO_BYTES = 4096
 
 
 def resources(root: str = "/") -> dict[str, Any]:
-    """All of this file, as it stands in the inventory."""
+    """Memory, limits and cores of this pod, as they stand in the inventory."""
     return {
         "kernel": os.uname().release,
         "cpus": {"allowed": len(os.sched_getaffinity(0)), "quota": cpu_quota(root), "model": cpu_model(root)},
@@ -52,7 +52,7 @@ def memory_total(root: str) -> int | None:
 
 
 def memory_limit(root: str) -> int | None:
-    """Of the pod's cgroup, in bytes; None: there is none."""
+    """The memory limit of the pod's cgroup in bytes; None without one."""
     for path in MEMORY_LIMITS:
         text = (read(os.path.join(root, path)) or "").strip()
         if text:

@@ -42,7 +42,7 @@ class LineBuffer:
 
 
 def _nobody(*said: object) -> None:
-    """Who is told when there is nobody to tell."""
+    """Stands in where nobody is to be told."""
 
 
 class LineStream:

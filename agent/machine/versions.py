@@ -16,12 +16,12 @@ from agent.paths import shipped
 
 LIBRARY_SECONDS = 25.0
 TORCH_SECONDS = 20.0
-"""For each of three programs."""
+"""How long each of three programs may take."""
 CUDA = "usr/local/cuda/version.json"
 
 
 def mpi(path: str) -> dict[str, str]:
-    """Of the mpirun on a search path, and of the agent's own Python.
+    """The versions of the mpirun on a search path, and of the agent's own Python.
 
     `mpirun`: its path, if there is one; `mpirun_version_text`: what it says of itself, or `mpirun_problem`: why it
     does not; `python`: the agent's own.
@@ -62,7 +62,7 @@ def libraries(
 
 
 def torch(python: str, environ: Mapping[str, str], path: str) -> dict[str, Any]:
-    """Of the workload's Python: `version` and `nccl`, the NCCL that torch loads (as in `libraries`); or `problem`.
+    """The workload's Python on torch: `version`, and the `nccl` that torch loads (as in `libraries`); or `problem`.
 
     Torch has run paths of its own: wheels bring an NCCL that programs such as those of nccl-tests never see.
     """

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 MOST_ROWS = 2000
-"""Of one table on the page; result.json has them all."""
+"""How many rows of one table are on the page; result.json has them all."""
 
 
 @dataclass(frozen=True)

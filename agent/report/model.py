@@ -89,7 +89,7 @@ def _said(verdict: Verdict) -> str:
 
 
 def _gate(result: Result) -> tuple[str, str, str] | None:
-    """Without its reason where the verdict has told it already."""
+    """The gate for the page, without its reason where the verdict gives it already."""
     if result.gate is None:
         return None
     status, reason = result.gate.status, result.gate.reason

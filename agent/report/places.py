@@ -11,7 +11,7 @@ from agent.report.grid import Cell, Column, Grid, Group, cells, code, grid, numb
 from agent.report.number_words import NONE, count_text, pods_text
 
 MOST_COLUMNS = 6
-"""Of what differs from pod to pod, beside the columns that every report has."""
+"""How many columns show what differs from pod to pod, beside those that every report has."""
 
 
 def order_grid(result: Result) -> Grid:
@@ -83,7 +83,7 @@ def _order_row(pod: Pod, node_rank: int, slots: int, depth: int, grouped: int) -
 
 
 def ranks(node_rank: int, slots: int) -> str:
-    """Of the pod with this place in the plan."""
+    """The ranks of the pod with this place in the plan."""
     first = node_rank * slots
     return str(first) if slots == 1 else f"{first}–{first + slots - 1}"
 

@@ -20,12 +20,12 @@ Kind = Literal["nothing", "everywhere", "mpi"]
 
 @dataclass(frozen=True)
 class RunContext:
-    """Everything that a launch may depend on, as it is on this pod."""
+    """Everything on which a launch may depend, as it is on this pod."""
 
     run_id: str
     spec: RunSpec
     plan: Plan
-    """Of the pods that take part, in rank order; `plan.peers[0]` is the lead."""
+    """The plan of the pods that take part, in rank order; `plan.peers[0]` is the lead."""
     index: int
     """Completion index of this pod."""
     environ: Mapping[str, str]
@@ -45,7 +45,7 @@ class RunContext:
     """The copy of entrypoints/rank.sh on every pod."""
     script: str = ""
     mpi: Mpi | None = None
-    """On the lead, and where its part is judged."""
+    """The lead's Open MPI; known on the lead and on the coordinator."""
     keep_ranks: bool = False
     """Keep each rank's output in files of its own: a time limit is set, and its last words will be wanted."""
     profile: str = ""

@@ -22,7 +22,7 @@ after the last line, 2 with 0.3 s, none with 0.5 s. And 8 of 52 runs of `true` h
 
 @dataclass(frozen=True)
 class Layout:
-    """Which pods the ranks are on: filled slot by slot in the order of the plan."""
+    """How ranks are spread over pods: slot by slot, in the order of the plan."""
 
     ranks: int
     per_pod: int
@@ -104,8 +104,8 @@ def told_by_mpirun(mpi: Mpi, outcome: Outcome, *, started: bool, finished: str =
 
 
 def end_of_ranks(program: str, mpi: Mpi, outcome: Outcome, ranks: RanksVerdict) -> JobEnd:
-    """In this order: every rank ended well; why the run was ended; lost pods; what mpirun says of its daemons; the
-    ranks' records of failures; mpirun's status."""
+    """How an MPI run ended. The first of these that applies: every rank ended well; the run was ended; pods were lost;
+    what mpirun says of its daemons; the ranks' records of failures; mpirun's status."""
     told = told_by_mpirun(mpi, outcome, started=ranks.started)
     if ranks.complete and not told.code:
         return JobEnd(0, f"{program} done", origin="workload")

@@ -111,7 +111,7 @@ def measured(match: re.Match[str]) -> Measured | None:
 
 
 def number_wrong(text: str) -> int | None:
-    """In the old "error" column nothing but 0 is a number of elements: it is the largest difference."""
+    """Wrong elements by the last column. In old releases it is the largest difference: only 0 says something."""
     value = math.nan if text == "N/A" else float(text)
     return int(value) if math.isfinite(value) and value.is_integer() else None
 
@@ -145,7 +145,7 @@ class Table:
             yield replace(whole, rows=tuple(rows), average_busbw=average_busbw(rows))
 
     def whole(self) -> Sweep:
-        """Without rows."""
+        """The sweep as far as the table describes it, without rows."""
         lead_group = self.ranks[0][1] if self.ranks else 0
         return Sweep(
             collective=self.collective,

@@ -32,7 +32,7 @@ class RankSeen:
     library: str = ""
     """Version of the libmpi that it uses, "4.1.4"; empty for a rank of torch."""
     local_rank: int | None = None
-    """Of a rank of torch, as is `device`."""
+    """Told by ranks of torch alone, as is `device`."""
     device: str = ""
     """"cpu", or the GPU's name."""
 

@@ -119,7 +119,7 @@ def did_not_come(failures: Sequence[Failure]) -> list[int]:
 
 
 def sentence(failure: Failure, where: str = "") -> str:
-    """For people: "rank 5 (pod 2, …) was killed by SIGKILL", "rank 3 ended with exit code 1: RuntimeError: …"."""
+    """In words: "rank 5 (pod 2, …) was killed by SIGKILL", "rank 3 ended with exit code 1: RuntimeError: …"."""
     who = "torchrun" if failure.rank is None else f"rank {failure.rank}"
     who += f" ({where})" if where else ""
     code, said = failure.exit_code, _cut(failure.message)
@@ -170,7 +170,7 @@ def _from_entry(index: int, entry: re.Match[str], output: str) -> Failure:
 
 
 def _judged(failure: Failure, said: str = "", ended: bool = False) -> Failure:
-    """With `victim` as its words say; `ended`: torchrun ended it."""
+    """A failure, a victim if its words say so; `ended`: torchrun ended the rank."""
     text = said or failure.message
     # The text of a watchdog has no class in front.
     own_class = re.match(r"(?:\w+\.)*(\w+(?:Error|Exception|Interrupt)): ", text)
@@ -181,7 +181,7 @@ def _judged(failure: Failure, said: str = "", ended: bool = False) -> Failure:
 
 
 def _alone(index: int, status: int, output: str, told: Failure | None) -> Failure:
-    """Without a list: torchrun failed itself, or its list is cut off or is not of this format."""
+    """The failure where there is no list: torchrun itself failed, or its list is cut off or of another format."""
     if told is None:
         ended = status in (-Signals.SIGTERM, 128 + Signals.SIGTERM)
         return _judged(Failure(index, None, status, _last_error(output)), ended=ended)

@@ -49,7 +49,7 @@ def torchrun_failure(context: RunContext, outcome: Outcome, *, own: str = "") ->
 
 
 def _failures(outcome: Outcome) -> list[Failure]:
-    """Of all pods, that which was heard first in front."""
+    """The failures of all pods, the one that was heard first in front."""
     failed = [index for index, status in outcome.statuses.items() if status]
     found: list[Failure] = []
     for index in sorted(failed, key=lambda index: (index != outcome.first, index)):

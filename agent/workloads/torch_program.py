@@ -42,7 +42,7 @@ def slots_of(context: RunContext) -> int:
 
 
 def names_of(context: RunContext) -> list[str]:
-    """Of the pods, in rank order."""
+    """Names of the pods, in rank order."""
     return [peer.name for peer in context.plan.peers]
 
 

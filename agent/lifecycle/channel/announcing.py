@@ -10,9 +10,9 @@ from agent.lifecycle.channel.roster import Roster
 from agent.lifecycle.pod.pod import Pod
 
 EARLY_SECONDS = 20.0
-"""For workers that are still starting to hear that the job has failed already."""
+"""How long workers that are still starting may take to hear that the job has failed."""
 EARLY_SIGNAL_SECONDS = 2.0
-"""The same when the job was told to end: its workers most likely were, too."""
+"""The same when the job was told to end: its workers most likely were told, too."""
 
 
 class Announcement:

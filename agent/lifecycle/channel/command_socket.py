@@ -12,7 +12,7 @@ from agent.lifecycle.pod.pod import Pod
 from agent.machine.api import Channel
 
 MOST_REQUEST = 1 << 20
-"""Bytes of one request: it goes on to other pods in a message, which has a limit."""
+"""How many bytes a request may have: it is passed on in a message, which has a limit."""
 Handle = Callable[[str, dict[str, Any], Answer], None]
 """Op, fields, and where the answer goes, now or later."""
 

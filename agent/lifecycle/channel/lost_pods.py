@@ -32,6 +32,6 @@ class Losses:
         return {index: lost.why for index, lost in self._lost.items()}
 
     def error(self, index: int) -> PeerLost:
-        """For whoever asks for a pod that cannot be talked to."""
+        """The error for a request that concerns a pod that cannot be reached."""
         why = self.reasons().get(index)
         return PeerLost(f"pod {index} is lost: {why}" if why else f"there is no pod {index}")

@@ -84,13 +84,13 @@ class Callbacks(NamedTuple):
 
     message: Callable[[Peer, Said], None]
     lost: Callable[[Peer, str], None]
-    """Not heard for a lease, or started anew, after the plan was made."""
+    """Told of a worker that was not heard for a lease, or was started anew, after the plan was made."""
     greeted: Callable[[Peer, bool], None]
     """Connected, again or for the first time; True: its agent was started anew, nothing it said counts."""
 
 
 class Roster:
-    """All workers of the job. Ends no wait by itself: deadlines are the coordinator's."""
+    """The workers of the job. It ends no wait by itself: deadlines are the coordinator's."""
 
     def __init__(
         self, machine: Machine, log: Log, targets: Sequence[Target], hello: Hello, lease: float, tell: Callbacks
@@ -113,14 +113,14 @@ class Roster:
         self._machine.later(self._beat, self._beats)
 
     def say(self, said: Said) -> None:
-        """To every worker that is not lost."""
+        """Tell every worker that is not lost, now or after its next reconnection."""
         line = message(said)
         for peer in self.peers.values():
             if not peer.lost:
                 peer.link.say(line)
 
     def mention(self, said: Said) -> None:
-        """To every worker that is here now; worth nothing later."""
+        """Tell every worker that is connected now; the message is worth nothing later."""
         line = message(said)
         for peer in self.peers.values():
             if peer.connected and not peer.lost:
@@ -307,7 +307,7 @@ class Roster:
 
 
 def roster_of(pod: Pod, tell: Callbacks) -> Roster:
-    """All workers of the job that this pod coordinates."""
+    """The roster of the job that this pod coordinates."""
     from agent.decide.keys import JobKeys  # here: workers import this module too, and cryptography costs 12 ms
 
     settings = pod.settings

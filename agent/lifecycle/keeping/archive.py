@@ -9,11 +9,11 @@ from agent.log import Log
 from agent.machine.api import Machine, Spool
 
 AGAIN_SECONDS = 10.0
-"""After a file could not be stored."""
+"""How long to wait before a file that could not be stored is tried again."""
 
 
 class Archive:
-    """Of one run on one pod. Storing goes on beside everything else and nothing waits for it but `close`."""
+    """The logs and files of one run on one pod. They are stored beside everything else; only `close` waits for that."""
 
     def __init__(
         self, machine: Machine, log: Log, run_id: str, directory: str, name: str, spool_dir: str, spool: Spool

@@ -17,7 +17,7 @@ PIECE_SECONDS = 30.0
 PIECE_BYTES = 8 * 1024 * 1024
 LOOK_SECONDS = 2.0
 HURRY_SECONDS = 2.0
-"""Between two tries at the end, when time is limited."""
+"""Time between two tries at the end, when time is limited."""
 SPARE_SECONDS = 0.2
 """By which `finish` is done before its time is up: who waits as long hears what is lost."""
 
@@ -202,7 +202,7 @@ class PodLog:
             self._over()
 
     def _over(self) -> None:
-        """All is done, or time is up."""
+        """Report the end: everything is stored, or time is up."""
         if self._end is not None:
             return
         for timer in (self._limit, self._retry):

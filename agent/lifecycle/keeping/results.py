@@ -63,7 +63,7 @@ def _keep_file(pod: Pod, name: str, text: str) -> None:
 
 
 def run_result(pod: Pod, run: Run, judgement: Judgement, summary: RunSummary) -> Result:
-    """All that is known of a run that is over."""
+    """The result of a run that is over."""
     spec, plan, findings, profile = run.context.spec, run.context.plan, judgement.findings, pod.known.profile
     return Result(
         version=VERSION,

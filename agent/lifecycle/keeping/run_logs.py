@@ -44,7 +44,7 @@ class Archives:
         return self._current.spool if self._current is not None else None
 
     def directory(self, run_id: str, *, first: bool) -> str:
-        """Of a run's results: that of the job for its first run, one of its own for each later."""
+        """The directory of a run's results: the job's for its first run, one of its own for each later run."""
         return self._settings.results_dir if first else f"{self._settings.results_dir}/runs/{run_id}"
 
     def unstored(self) -> set[str]:

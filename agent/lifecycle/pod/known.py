@@ -27,7 +27,7 @@ class Known:
     interface: Interface = LOOPBACK
     facts: Facts | None = None
     inventory: Mapping[str, str] | None = None
-    """In the few words that others get."""
+    """The inventory in the few words that other pods get."""
     plan: Plan | None = None
     baselines: Mapping[str, str] = field(default_factory=dict)
     """Files of baselines, path → text; see Preparations."""

@@ -136,7 +136,7 @@ class Preparing:
         self.surroundings.keep_gpus_awake(facts.gpus)
 
     def _keep_facts(self) -> None:
-        """For people, once there are facts; `inventory` is null until it is there."""
+        """Write facts.json for people, once there are facts; `inventory` is null until it is known."""
         facts = self._pod.known.facts
         if facts is not None:
             # The nonce stays out: it is what ranks prove their pod with.

@@ -13,7 +13,7 @@ from agent.machine.api import Child
 
 SAY_SECONDS = 3.0
 MOST_WORDS = 4000
-"""Bytes of what a program says on stderr that are kept."""
+"""How many bytes of a program's stderr are kept."""
 
 
 @dataclass

@@ -13,7 +13,7 @@ PASSED_ON = ("PATH", "LD_LIBRARY_PATH")
 
 
 def write_ssh_files(pod: Pod) -> None:
-    """Everything that sshd, ssh and the control channel need. Raises SystemFault."""
+    """Write everything that sshd, ssh and the control channel need. Raises SystemFault."""
     keys = JobKeys(pod.job.secret, pod.settings.epoch)
     _write_keys(pod, keys)
     _write_client_config(pod)
@@ -50,7 +50,7 @@ def _write_client_config(pod: Pod) -> None:
 
 
 def write_sshd_config(pod: Pod) -> bool:
-    """With the pod's environment as it is now; returns whether the file was another. Raises SystemFault."""
+    """Write sshd's configuration for the pod's present environment; return whether it changed. Raises SystemFault."""
     given = {name: pod.known.environ[name] for name in PASSED_ON if name in pod.known.environ}
     server = sshd_config(
         port=pod.settings.ssh_port,
@@ -65,7 +65,7 @@ def write_sshd_config(pod: Pod) -> bool:
 
 
 def _write_root_config(pod: Pod) -> None:
-    """For people's hands only, so a read-only home is no reason to end."""
+    """Write root's ssh configuration. Only people use it, so a read-only home is no reason to end."""
     pod.machine.make_dir("/root/.ssh", 0o700)
     present = pod.machine.read(ROOT_SSH_CONFIG) or ""
     pod.machine.write(ROOT_SSH_CONFIG, with_block(present, f"Include {pod.dir.ssh_config}"), 0o600)

@@ -27,7 +27,7 @@ SCRIPT_SECONDS = 10.0
 LDCONFIG_SECONDS = 20.0
 PERSISTENCE_SECONDS = 60.0
 LONGEST_SECONDS = 3 * (COPY_SECONDS + MOVE_SECONDS) + 3 * SCRIPT_SECONDS + LDCONFIG_SECONDS
-"""After this a pod is prepared or has ended."""
+"""The longest that preparing a pod takes: by then it is prepared or has ended."""
 
 
 class Surroundings:
@@ -208,7 +208,7 @@ class Surroundings:
             ready()
 
     def _keep(self) -> None:
-        """For commands and shells of this pod."""
+        """Write the files for commands and shells of this pod."""
         pod, prepared = self._pod, self._prepared
         record = pod.log.masker.value(saved(prepared, self._choice.name, self._choice.why))
         gone = [name for name, value in prepared.changes.items() if value is None]

@@ -101,7 +101,7 @@ class Booking:
         return {"run": self.run_id, "pods": indices, "lead": indices[0], "outputs": outputs, "names": names}
 
     def summary(self) -> RunSummary:
-        """For `status` on every pod; with `until` once it is over."""
+        """The run for `status` on every pod, with `until` once it is over."""
         summary = RunSummary(
             id=self.run_id,
             workload=self.run.workload.name,
@@ -213,7 +213,7 @@ class Bookings:
         return newest[-1]
 
     def busy(self) -> ClusterBusy:
-        """Who runs what since when."""
+        """The error that says who runs what since when."""
         if self._current is None:
             return ClusterBusy("the job's first run has not begun yet", "a4-agent status shows what it waits for")
         booking = self._current

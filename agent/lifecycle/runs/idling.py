@@ -11,7 +11,7 @@ HOUR = 3600.0
 
 
 class Idling:
-    """On the coordinator, between runs. `release()` is called when A4_SLEEP_MAX_HOURS have passed idle."""
+    """Watches a sleeping cluster, on the coordinator. `release()` is called after A4_SLEEP_MAX_HOURS without a run."""
 
     def __init__(self, pod: Pod, release: Callable[[], None]) -> None:
         self._pod = pod

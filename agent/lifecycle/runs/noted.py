@@ -7,7 +7,7 @@ from agent.lifecycle.pod.pod import Pod
 
 
 def note_run(pod: Pod, summary: RunSummary) -> None:
-    """Such a run has begun or, with `until` in its summary, ended."""
+    """Note that such a run has begun or, with `until` in its summary, ended."""
     if summary.until is None:
         pod.archives.begin(summary.id, first=summary.first)
         pod.log.labels["run"] = summary.id

@@ -27,7 +27,7 @@ MOST_LAST_WORDS = 65536
 
 
 class Parts:
-    """By run id. `done` hears how each part went; `evidence` gets the summary that was asked for."""
+    """This pod's parts of runs, by run id. `done` hears how each went; `evidence` gets a summary that was asked for."""
 
     def __init__(self, pod: Pod, done: Callable[[str, PartEnd], None], evidence: Callable[[str, str], None]) -> None:
         self._pod = pod

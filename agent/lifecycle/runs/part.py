@@ -19,17 +19,17 @@ from agent.machine.api import Spool
 from agent.workloads.base import RunContext, Workload
 
 MOST_RECORD = 2 << 20
-"""Characters: a message of the control channel has a limit."""
+"""How many characters of the record are sent: a message has a limit."""
 MOST_ERROR = 64 << 10
 MOST_NOTES = 1 << 20
-"""Bytes at both ends of each file that the workload inspects."""
+"""How many bytes at both ends of each file the workload inspects."""
 LOOK_SECONDS = 5.0
 PROGRESS_SECONDS = 10.0
-"""Of silence, after which a run that knows what it does says so."""
+"""After this much silence the run says what it is doing, if it knows."""
 ENDING_SECONDS = 10.0
-"""For a process that has reported its end to come to it."""
+"""How long a process that has reported its end may take to exit."""
 PATIENCE_SECONDS = 60.0
-"""Of a reader, for something to read."""
+"""How long a reader waits for new output."""
 
 
 class Part:
@@ -201,7 +201,7 @@ class Part:
         )
 
     def _notes(self) -> Mapping[str, Any]:
-        """In a thread: a thousand logs of NCCL take their time."""
+        """What the workload finds in this pod's files. Runs in a thread: a thousand logs of NCCL take their time."""
         files = self._machine.read_ends(self.context.notes_dir, MOST_NOTES)
         noted: Mapping[str, Any] = self._pod.log.masker.value(self._workload.inspect(self.context, files))
         return noted
@@ -210,7 +210,7 @@ class Part:
         return self._pod.log.masked(self._machine.read(self.context.torch_error) or "")[:MOST_ERROR]
 
     def _described(self) -> Started | None:
-        """For result.json, secrets masked."""
+        """What was started, for result.json, secrets masked."""
         launch, masked = self._launch, self._pod.log.masker.value
         if launch is None:
             return None
@@ -245,7 +245,7 @@ class Part:
         self._wake()
 
     def _say_progress(self) -> None:
-        """To all who follow. It is no output of the process: limits of silence do not count it."""
+        """Tell all who follow what the run is doing. For limits of silence it does not count as output."""
         if self.over or self._stopped:
             return
         now = self._machine.now()

@@ -20,7 +20,7 @@ from agent.workloads.base import Mpi, RunContext, Workload
 
 BASELINES_SECONDS = 5.0
 INVENTORY_SECONDS = 90.0 + LONGEST_SECONDS
-"""Longer than any pod takes to say what it has; a run then goes on without."""
+"""How long a run waits for the inventory of its pods, longer than any takes; then it starts without."""
 
 
 @dataclass

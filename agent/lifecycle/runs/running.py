@@ -19,10 +19,10 @@ from agent.machine.api import Timer
 from agent.workloads.base import FailedPart, Judgement, Outcome, RunContext, Workload
 
 EVIDENCE_SECONDS = 12.0
-"""For every pod to say what hangs, before it is ended."""
+"""How long the pods may take to say what hangs, before the run is ended."""
 MOST_WHY = 6000
 LEAST_SECONDS = 0.01
-"""Less than this is rounding, and no time to wait."""
+"""Less than this is a rounding error, not a time to wait."""
 
 
 class Run:

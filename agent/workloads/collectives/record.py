@@ -96,7 +96,7 @@ def size_text(size: int) -> str:
 
 
 def _wrong_elements(record: CollectivesRecord, sweeps: Sequence[Sweep], slots: int, names: Sequence[str]) -> list[str]:
-    """By the record, which names ranks, and by the tables, for what the record has lost."""
+    """Wrong elements by the record, which names ranks, and by the tables where the record has lost some."""
     found: dict[Place, dict[int, int]] = {place: {} for place in _wrong_cells(sweeps)} | record.wrong
     return at_most([_wrong_sentence(place, ranks, slots, names) for place, ranks in found.items()])
 

@@ -67,7 +67,7 @@ class Node:
     """Cases that were begun and did not pass, a few of them."""
     config: Mapping[str, int] = field(default_factory=dict)
     best: Mapping[str, Best] = field(default_factory=dict)
-    """By the name in OPERATIONS."""
+    """The best of each operation in OPERATIONS."""
     error: str = ""
     """The last exception on stderr."""
 
@@ -164,7 +164,7 @@ def _cases_text(node: Node) -> str:
 
 
 def versions(nodes: Mapping[int, Node]) -> dict[str, str]:
-    """For result.json: of DeepEP, and what else is known of what was tested."""
+    """The `versions` of result.json: DeepEP's, and what else is known of the test."""
     known = sorted({node.version for node in nodes.values() if node.version})
     return {"DeepEP": ", ".join(known)} if known else {}
 

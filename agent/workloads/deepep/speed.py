@@ -40,7 +40,7 @@ class Limits:
     """What the run was asked to reach."""
 
     percent: float
-    """Of the reference."""
+    """Percentage of the reference that is enough."""
     rdma: float
     """GB/s."""
 
@@ -51,7 +51,7 @@ class Speed:
 
     reasons: Sequence[str]
     gate: Mapping[str, Any]
-    """For result.json."""
+    """The `gate` of result.json."""
 
 
 def own_options(args: Sequence[str]) -> tuple[Limits, list[str]]:

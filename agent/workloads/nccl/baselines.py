@@ -122,7 +122,7 @@ def size_of(text: str) -> int:
 
 @dataclass(frozen=True)
 class Runs:
-    """All runs of one test that measured the same."""
+    """The runs of one test that measured the same."""
 
     key: Key
     sweeps: Sequence[Sweep]

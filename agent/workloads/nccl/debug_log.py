@@ -31,7 +31,7 @@ class Transport:
     """Devices that connections go through; 0: none goes over the network."""
     channels: int = 0
     direct: bool | None = None
-    """All of these connections go from GPU memory to the NIC; None: there are none."""
+    """Whether all connections go from GPU memory to the NIC; None: there are none."""
 
 
 @dataclass
@@ -59,7 +59,7 @@ class Gathered:
 
 
 def transport(texts: Iterable[str]) -> Transport:
-    """Of one pod's ranks in one test, from the log of each."""
+    """The transport of one pod's ranks in one test, from the log of each."""
     gathered = Gathered()
     for text in texts:
         gathered.add(text)
@@ -78,7 +78,7 @@ def warnings(texts: Iterable[str]) -> list[str]:
 
 
 def version(texts: Iterable[str]) -> str:
-    """Of the NCCL library; empty when no log says it."""
+    """The version of the NCCL library; empty when no log says it."""
     return next((found[1] for text in texts if (found := VERSION.search(text))), "")
 
 

@@ -178,7 +178,7 @@ def tables(found: Sequence[Sequence[Any]]) -> list[result.Table]:
 
 
 def text_table(found: Sequence[Sequence[Any]]) -> str:
-    """For people, without the columns that nothing is in."""
+    """The table for people, without empty columns."""
     used = [number for number in range(len(HEADS)) if any(row[number] is not None for row in found)]
     if all(row[5] is None for row in found):
         used = [number for number in used if number != 4]
@@ -198,7 +198,7 @@ def _cell(number: int, value: Any) -> str:
 
 
 def told(sweep: Sweep, gate: Gate, name: str) -> result.Sweep:
-    """For result.json, beside the baseline of its sizes."""
+    """A sweep for result.json, with the baseline of its sizes."""
     beside = [row for row in gate.rows if row.test == name]
     if not beside:
         return sweep.told()
@@ -212,7 +212,7 @@ def told(sweep: Sweep, gate: Gate, name: str) -> result.Sweep:
 
 
 def versions(outputs: Mapping[str, str]) -> dict[str, str]:
-    """Of nccl-tests and of the library, as far as the tables say."""
+    """The versions of nccl-tests and of NCCL, as far as the tables give them."""
     text = "\n".join(outputs.values())
     found = re.search(r"^# nccl-tests version (\S+) nccl-headers=\d+ nccl-library=(\d+)", text, re.MULTILINE)
     return {"nccl-tests": found[1], "nccl": version_text(int(found[2]))} if found else {}

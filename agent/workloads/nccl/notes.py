@@ -24,18 +24,18 @@ class Noted:
     """What one pod found in its files; travels to the coordinator."""
 
     transport: Mapping[str, Transport] = field(default_factory=dict)
-    """By step."""
+    """How the ranks of this pod went, by step."""
     warnings: Sequence[str] = ()
     nccl: str = ""
     """Version of the library."""
     sweeps: Mapping[str, tuple[Sweep, ...]] = field(default_factory=dict)
-    """By step, on the lead."""
+    """What rank 0 wrote as JSON, by step; on the lead."""
     connectivity: str = ""
     """The record of the connectivity test, on the lead."""
 
 
 def noted(files: Mapping[str, str]) -> Noted:
-    """Of files whose names begin with their step: NCCL's logs, and on the lead what rank 0 wrote."""
+    """What the files say, whose names begin with their step: NCCL's logs, and on the lead what rank 0 wrote."""
     logs: dict[str, list[str]] = {}
     for name in sorted(files):
         if name.endswith(".log"):

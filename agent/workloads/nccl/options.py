@@ -70,7 +70,7 @@ class Options:
 
     tests: tuple[str, ...]
     arguments: tuple[str, ...]
-    """Of every program: our defaults, less what was given, then what was given, as it was."""
+    """Arguments of every program: the defaults that were not given, then what was given, unchanged."""
     repeat: int = 1
     min_percent: float = 90.0
     min_busbw: float | None = None

@@ -24,7 +24,7 @@ ENDS = "# Avg bus bandwidth"
 
 
 def known_baselines(context: RunContext) -> list[Baseline]:
-    """All that are shipped and the user's, which come last. Raises SettingsError for a file that cannot be used."""
+    """The shipped baselines, then the user's. Raises SettingsError for a file that cannot be used."""
     found: list[Baseline] = []
     for path, text in context.baselines.items():
         try:

@@ -42,7 +42,7 @@ LOG = "nccl-test-results.txt"
 
 
 class Ended:
-    """Everything that is known of a run that is over. Raises AgentError where nothing can have been started."""
+    """What is known of an nccl run that is over. Raises AgentError where nothing can have been started."""
 
     def __init__(self, context: RunContext, outcome: Outcome) -> None:
         self.context, self.outcome = context, outcome
@@ -210,7 +210,7 @@ class Ended:
         return None
 
     def _went_along(self, step: StepEnd) -> bool:
-        """Of a step that hung: has no rank failed but by being ended with it?"""
+        """Whether the ranks of a step that hung failed only because they were ended with it."""
         told, _ = reported_end(self._of_step(step)["output"]) or (0, "")
         codes = [told, *(end.code for end in self.outcome.ranks.values())]
         return all(not code or code in FOLLOWED for code in codes)
@@ -238,7 +238,7 @@ class Ended:
         return replace(end, why="\n".join(filter(None, [end.why, *said])))
 
     def _incomplete(self) -> list[str]:
-        """Of planned steps. Only the end of a very long output is kept: then a table may be lost, and this says so."""
+        """What is missing of the planned steps, also where the beginning of a very long output is not kept."""
         lines = [line for one in self.measurements for line in one.incomplete]
         lines += [f"{step} did not run" for step, _ in step_names(self.options) if step not in self.steps]
         lost = [one.step for one in self.measurements if one.step not in self.outputs and not one.sweeps]
