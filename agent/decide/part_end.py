@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from bisect import bisect_right
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from agent import wire
 from agent.decide.ranks import RankEnd
 from agent.launch import Started
+
+MOST_BYTES = 3 << 20
+"""How many bytes of JSON a part's end may have: a message of the control channel has 4 MiB at most. What is no text,
+or not ASCII, takes six bytes for each character."""
+
+
+BLOCK = 4096
 
 
 class PartEnd(NamedTuple):
@@ -32,3 +42,49 @@ class PartEnd(NamedTuple):
     """What the workload found in this pod's files of the run."""
     ranks: Mapping[int, RankEnd] = {}
     stuck: bool = False
+
+
+def bounded(end: PartEnd, most: int = MOST_BYTES) -> PartEnd:
+    """The same, cut until its JSON has at most `most` bytes: the output first, of which the end stays, then torch's
+    error, the notes and the record, of which the beginning stays."""
+    if _size(end) > most:
+        end = end._replace(output=_last(end.output, _left(end._replace(output=""), most)))
+    if _size(end) > most:
+        end = end._replace(error=_first(end.error, _left(end._replace(error=""), most)))
+    if _size(end) > most:
+        end = end._replace(notes={})
+    if _size(end) > most:
+        end = end._replace(record=_first(end.record, _left(end._replace(record=""), most)))
+    return end if _size(end) <= most else end._replace(launch=None)
+
+
+def _size(end: PartEnd) -> int:
+    return len(json.dumps(wire.to_json(end)))
+
+
+def _left(rest: PartEnd, most: int) -> int:
+    """Bytes that one more text may have, its quotes apart."""
+    return max(0, most - _size(rest))
+
+
+def _first(text: str, most: int) -> str:
+    """The longest beginning that takes at most so many bytes as JSON, quotes apart."""
+    return _last(text[::-1], most)[::-1]
+
+
+def _last(text: str, most: int) -> str:
+    """The same of the end. In blocks: JSON of a whole megabyte, made again and again, would hold the loop."""
+    keep = 0
+    for at in range(len(text), 0, -BLOCK):
+        block = text[max(0, at - BLOCK) : at]
+        size = _bytes(block)
+        if size > most:
+            keep += bisect_right(range(len(block)), most, key=lambda length: _bytes(block[-1 - length :]))
+            break
+        most -= size
+        keep += len(block)
+    return text[len(text) - keep :]
+
+
+def _bytes(text: str) -> int:
+    return len(json.dumps(text)) - 2

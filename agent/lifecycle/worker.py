@@ -39,7 +39,7 @@ from agent.decide.messages import (
     heard,
     message,
 )
-from agent.decide.part_end import PartEnd
+from agent.decide.part_end import PartEnd, bounded
 from agent.decide.plan import Plan, from_wire
 from agent.decide.pod_state import RunSummary
 from agent.errors import AgentError, Exit, PeerLost, PeersMissing
@@ -240,7 +240,7 @@ class Worker:
             self._part_done(start.run, PartEnd(None, int(error.code), str(error)))
 
     def _part_done(self, run_id: str, end: PartEnd) -> None:
-        self._say(Done(run_id, end))
+        self._say(Done(run_id, bounded(end)))
 
     def _evidence_gathered(self, run_id: str, summary: str) -> None:
         self._say(Evidence(run_id, summary))

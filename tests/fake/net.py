@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_private_key
 
 from agent.machine.api import Channel, Problem, Target
+from agent.machine.stream import MOST_BYTES
 from tests.fake.clock import Clock
 
 if TYPE_CHECKING:
@@ -74,6 +75,9 @@ class Pipe:
         return self.far if end is self.near else self.near
 
     def carry(self, sender: FakeEnd, line: bytes | None) -> None:
+        if line is not None and len(line) > MOST_BYTES:  # the other side takes it for a broken channel
+            self.cut(f"a line of more than {MOST_BYTES} bytes")
+            return
         end = self.other(sender)
         end.incoming.append((self.clock.now + self.net.latency, line))
         self.clock.after(self.net.latency, lambda: self.pump(end))

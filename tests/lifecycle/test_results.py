@@ -170,3 +170,13 @@ def test_a_file_of_baselines_on_a_dead_server_holds_nobody_up(hangs: bool) -> No
     assert told["code"] == 78 and "A4_BASELINES=/mnt/baselines.json: it is empty or cannot be read" in told["what"], (
         told
     )
+
+
+@pytest.mark.parametrize("byte", [b"\xff", b"\x00", b"\x1b"])
+def test_a_megabyte_that_is_no_text_neither_hangs_the_job_nor_hides_its_code(byte: bytes) -> None:
+    """As JSON it takes six bytes for one: more than a message of the control channel may have."""
+    world = FakeWorld(2, "collectives")
+    world.pod(0).life = FOREVER
+    world.pod(1).life = Life(1, 5, output=byte * 1_400_000)
+    assert set(world.run().values()) == {1}, world.dump()
+    assert world.seconds < 60

@@ -1,0 +1,56 @@
+"""A part's end fits into a message, whatever was printed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.decide.messages import Done, encode, message
+from agent.decide.part_end import MOST_BYTES, PartEnd, bounded
+from agent.decide.ranks import RankEnd
+from agent.machine import stream
+from agent.wire import to_json
+
+texts = st.text() | st.binary(max_size=400).map(lambda data: data.decode(errors="replace")) | st.just("\ufffd" * 300)
+ends = st.builds(
+    PartEnd,
+    status=st.none() | st.integers(-64, 255),
+    code=st.integers(0, 255),
+    what=st.just(""),
+    launch=st.none(),
+    record=texts,
+    output=texts,
+    error=texts,
+    notes=st.dictionaries(st.text(max_size=3), texts, max_size=2),
+    ranks=st.dictionaries(st.integers(0, 9), st.builds(RankEnd, st.integers(0, 255)), max_size=3),
+)
+
+
+def size(end: PartEnd) -> int:
+    return len(json.dumps(to_json(end)))
+
+
+@given(ends, st.integers(700, 3000))
+def test_it_fits_and_says_as_much_as_fits(end: PartEnd, most: int) -> None:
+    found = bounded(end, most)
+    assert size(found) <= most
+    assert (found.status, found.code, found.ranks) == (end.status, end.code, end.ranks)
+    assert end.output.endswith(found.output) and end.error.startswith(found.error)
+    assert end.record.startswith(found.record)
+    assert found == end or size(end) > most
+    if size(end) > most and found.output:
+        # Nothing else was cut, and one more character would be too much.
+        at = len(end.output) - len(found.output) - 1
+        assert found._replace(output="") == end._replace(output="")
+        assert size(found._replace(output=end.output[at:])) > most
+
+
+@pytest.mark.parametrize("text", ["\ufffd", "\x00", "\x1b", "é", "x"])
+def test_the_message_fits_into_a_line(text: str) -> None:
+    end = PartEnd(1, 1, record=text * (2 << 20), output=text * (1 << 20), error=text * (64 << 10))
+    line = encode({**message(Done("collectives-1a2b", bounded(end))), "seq": 10**9, "seen": 10**9})
+    assert len(line) < stream.MOST_BYTES
+    assert MOST_BYTES < stream.MOST_BYTES
