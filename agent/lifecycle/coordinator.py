@@ -335,6 +335,10 @@ class Coordinator:
         elif self._stage in (Stage.SLEEPING, Stage.ENDING):
             self._leave_orderly(self._signal)
 
+    def pass_on(self, number: int) -> None:
+        """A signal for the processes of runs in this pod."""
+        self._parts.signal(number)
+
     def _job_fails(self, end: JobEnd) -> None:
         if self._end is not None:
             self._pod.log.error(f"after the job's end: {end}")

@@ -16,6 +16,9 @@ from agent.machine.lock import take_lock
 from agent.machine.loop import Loop
 from agent.paths import RunDir
 
+PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
+"""Signals that mean something to workloads: the processes of runs in this pod get them."""
+IGNORED = (signal.SIGHUP, signal.SIGALRM, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 FLUSH_SECONDS = 2.0
 """How long the exit waits for readers of stdout and stderr."""
 
@@ -30,6 +33,8 @@ class Role(Protocol):
     def bug(self, traceback: str) -> None: ...
 
     def signalled(self, number: int) -> None: ...
+
+    def pass_on(self, number: int) -> None: ...
 
 
 def serve(job: Job, log: Log) -> int:
@@ -53,8 +58,12 @@ def serve(job: Job, log: Log) -> int:
     role = make_role(pod)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.on_signal(number, role.signalled)
-    # A lost terminal is no reason to end a job. Not SIG_IGN, which what we start would inherit.
-    loop.on_signal(signal.SIGHUP, lambda number: None)
+    loop.on_signal(signal.SIGQUIT, lambda number: role.signalled(signal.SIGINT))
+    for number in PASSED_ON:
+        loop.on_signal(number, role.pass_on)
+    # A lost or busy terminal is no reason to end a job. Not SIG_IGN, which what we start would inherit.
+    for number in IGNORED:
+        loop.on_signal(number, lambda number: None)
     loop.post(role.start)
     while not ended:
         try:

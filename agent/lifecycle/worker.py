@@ -317,6 +317,10 @@ class Worker:
             self._signalled = True
             self._end_by_oneself(from_signal(number, self._pod.where(self._settings.index)))
 
+    def pass_on(self, number: int) -> None:
+        """A signal for the processes of runs in this pod."""
+        self._parts.signal(number)
+
     def _end_by_oneself(self, end: JobEnd) -> None:
         """End this pod for that reason. Its parts of runs end first, so that the coordinator hears of them."""
         if self._life is not Life.LIVING:

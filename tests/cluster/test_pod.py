@@ -136,3 +136,14 @@ def test_verbs_answer_after_the_cluster_has_formed(start: Start) -> None:
     peer = trial.cluster.spec.pod_name(1)
     far = run(0, ["ssh", peer.split(".")[0], *AGENT, "status"], timeout=END_SECONDS)
     assert "sleeps between runs" in far.stdout, far
+
+
+def test_signals_to_pid_1_reach_the_workload_or_end_nothing(start: Start) -> None:
+    waits = "trap 'touch /tmp/usr1' USR1; trap 'touch /tmp/usr2' USR2; touch /tmp/ready; while :; do sleep 0.05; done"
+    trial = start(2, script=waits)
+    trial.until(1, "test -e /tmp/ready")
+    for name in ("ALRM", "HUP", "TSTP", "TTIN", "TTOU", "USR1", "USR2"):
+        trial.cluster.exec(1, ["kill", f"-{name}", "1"])
+    trial.until(1, "test -e /tmp/usr1 -a -e /tmp/usr2")
+    trial.cluster.exec(0, ["kill", "-QUIT", "1"])
+    all_codes(trial, 130)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from signal import SIGINT, SIGKILL, SIGTERM
+from functools import partial
+from signal import SIGINT, SIGKILL, SIGTERM, SIGUSR1, SIGUSR2
 
 import pytest
 
@@ -197,3 +198,26 @@ def test_a_signal_while_pods_that_start_late_are_waited_for_to_hear_of_the_end()
     world.at(5, world.pod(0).signal)
     assert world.run() == {0: 66, 1: 66}, world.dump()
     assert world.last() < 8
+
+
+@pytest.mark.parametrize("number", [SIGUSR1, SIGUSR2])
+def test_a_signal_for_workloads_reaches_their_processes_in_that_pod_alone(number: int) -> None:
+    world = forever()
+    world.until_event("run-started")
+    world.wait(1)
+    for agent in (world.pod(0).agent, world.pod(2).agent):
+        agent.call(partial(agent.role.pass_on, number))
+    got = {pod.index: [child.signals for child in pod.agent.children if child.signals] for pod in world.pods}
+    assert got == {0: [[number]], 1: [], 2: [[number]], 3: []}, world.dump()
+    world.pod(0).signal()
+    assert world.run() == all_are(143)
+
+
+def test_a_signal_for_workloads_means_nothing_before_there_is_one() -> None:
+    world = forever()
+    world.until(lambda: world.pod(1).living)
+    agent = world.pod(1).agent
+    agent.call(lambda: agent.role.pass_on(SIGUSR1))
+    world.until_event("run-started")
+    world.pod(0).signal()
+    assert world.run() == all_are(143)

@@ -62,6 +62,11 @@ class Parts:
             self.stop(run_id)
         self._done_if_idle()
 
+    def signal(self, number: int) -> None:
+        """Send a signal to the process of each part that goes on."""
+        for part in self._parts.values():
+            part.signal(number)
+
     def hurry(self) -> None:
         """No more patience with any."""
         for run_id in list(self._parts):

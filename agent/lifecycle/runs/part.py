@@ -163,6 +163,11 @@ class Part:
         if not self.over:
             self._task.stop()
 
+    def signal(self, number: int) -> None:
+        """Send a signal to the process, if there is one."""
+        if not self.over:
+            self._task.signal(number)
+
     def kill(self) -> None:
         """No more patience."""
         self._stopped = True

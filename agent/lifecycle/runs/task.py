@@ -56,6 +56,11 @@ class Task:
             self._child.signal(signal.SIGTERM)
             self._timer = self._machine.later(self._term_seconds, self.kill)
 
+    def signal(self, number: int) -> None:
+        """Send a signal that ends nothing by itself."""
+        if self._child is not None:
+            self._child.signal(number)
+
     def kill(self) -> None:
         """No more patience. What even SIGKILL does not end (a device that hangs) is left and said."""
         if self._child is not None:
