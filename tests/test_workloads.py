@@ -206,7 +206,10 @@ SIGNALLED = "mpirun noticed that process rank 2 with PID 34 on node node-1 exite
         (Outcome(0, ranks={**WELL, 5: RankEnd(None)}, output=LOST), 75, "agent", "daemon was lost"),
         (Outcome(205, ranks={**WELL, 5: RankEnd(None)}), 75, "agent", "daemon was lost"),
         (Outcome(205, ranks={**WELL, 5: RankEnd(143, 1.0)}), 75, "agent", "daemon was lost"),
-        (Outcome(0, ranks=WELL, output=LOST), 75, "agent", "daemon was lost"),
+        # Ranks print what they like.
+        (Outcome(0, ranks=WELL, output=LOST), 0, "workload", "a.out done"),
+        (Outcome(0, ranks=WELL, output=SIGNALLED), 0, "workload", "a.out done"),
+        (Outcome(1, ranks=WELL, output=LOST), 75, "agent", "daemon was lost"),
         (Outcome(0, ranks={}, lost={0: "not heard for 30 s"}), 75, "agent", "pod 0: not heard for 30 s"),
         # A rank's own end.
         (Outcome(7, ranks={**WELL, 3: RankEnd(7, 1.0)}), 7, "workload", "a.out: rank 3 on pod 0 ended 7"),
@@ -220,7 +223,10 @@ SIGNALLED = "mpirun noticed that process rank 2 with PID 34 on node node-1 exite
         (Outcome(127, ranks={0: RankEnd(127, 1.0, refused=True)}), 66, "agent", "a.out cannot be started"),
         (Outcome(135, ranks={}), 66, "agent", "working directory"),
         (Outcome(255, ranks={}), 71, "agent", "daemon did not start"),
-        (Outcome(-9, ranks={**WELL, 0: RankEnd(None)}), 137, "agent", "mpirun was killed by signal 9"),
+        (Outcome(-9, ranks={**WELL, 0: RankEnd(None)}), 137, "agent", "mpirun was killed by SIGKILL"),
+        # Its ranks are ended by the clean-up after it.
+        (Outcome(-9, ranks=dict.fromkeys(range(6), RankEnd(143, 1.0))), 137, "agent", "mpirun was killed by SIGKILL"),
+        (Outcome(-9, ranks={**WELL, 3: RankEnd(7, 1.0)}), 7, "workload", "rank 3 on pod 0 ended 7"),
     ],
 )
 def test_ends_of_mpirun(outcome: Outcome, code: int, origin: str, text: str) -> None:

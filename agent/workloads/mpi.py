@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from agent.decide.ending import JobEnd
+from agent.decide.ending import JobEnd, exit_code, signal_name
 from agent.decide.environment import prepended
 from agent.decide.mpirun import Mpi, MpirunEnd, mpirun_end, mpirun_launch, reported_end
-from agent.decide.ranks import RanksVerdict
+from agent.decide.ranks import FOLLOWED, RanksVerdict
 from agent.decide.words import lines
 from agent.errors import Exit, MissingProgram, UsageError
 from agent.launch import Launch
@@ -105,14 +105,19 @@ def told_by_mpirun(mpi: Mpi, outcome: Outcome, *, started: bool, finished: str =
 
 def end_of_ranks(program: str, mpi: Mpi, outcome: Outcome, ranks: RanksVerdict) -> JobEnd:
     """How an MPI run ended. The first of these that applies: every rank ended well; the run was ended; pods were lost;
-    what mpirun says of its daemons; the ranks' records of failures; mpirun's status."""
+    mpirun was killed; what mpirun says of its daemons; the ranks' records of failures; mpirun's status.
+
+    What is printed may be a rank's own words: it says nothing against an mpirun that ended 0 with all ranks."""
     told = told_by_mpirun(mpi, outcome, started=ranks.started)
-    if ranks.complete and not told.code:
+    if ranks.complete and (not told.code or (outcome.status == 0 and not outcome.stuck)):
         return JobEnd(0, f"{program} done", origin="workload")
     if outcome.cause is not None:
         return replace(outcome.cause, why=lines(outcome.cause.why, ranks.text))
     if outcome.lost:
         return JobEnd(Exit.TRY_AGAIN, "pods were lost during the run", why=lines(outcome.losses, ranks.text))
+    if outcome.status < 0 and not outcome.stuck and ranks.code in (0, *FOLLOWED):
+        what = f"mpirun was killed by {signal_name(-outcome.status)}"  # its ranks went with it
+        return JobEnd(exit_code(outcome.status), what, why=ranks.text)
     if told.code == Exit.TRY_AGAIN and not told.of_rank and outcome.status != ranks.code:
         return JobEnd(told.code, told.sentence, why=ranks.text)
     if ranks.refused:

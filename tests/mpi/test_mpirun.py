@@ -117,13 +117,18 @@ def test_a_killed_daemon_is_a_lost_pod(mpi: Mpi, pods: Pods) -> None:
 
 
 @pytest.mark.faults
-def test_a_killed_mpirun_is_no_success(mpi: Mpi, pods: Pods) -> None:
+def test_a_killed_mpirun_is_named(mpi: Mpi, pods: Pods) -> None:
     run = Run(mpi, pods, WAITS)
     with run.started() as process:
         started(run)
         pods.pods[0].run("pkill -KILL '^(mpirun|orterun|prterun)$'")
         end = run.finish(process).end
-    assert end.code != 0, end
+    assert (end.code, end.origin, end.what) == (137, "agent", "mpirun was killed by SIGKILL"), end
+
+
+def test_ranks_may_print_the_words_of_mpirun(mpi: Mpi, pods: Pods) -> None:
+    says = "There are not enough slots available; process rank 3 with PID 9 on node x exited on signal 9"
+    assert Run(mpi, pods, ["echo", says]).whole().end.code == 0
 
 
 def test_a_program_that_one_pod_lacks(mpi: Mpi, pods: Pods) -> None:
