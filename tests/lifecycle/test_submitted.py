@@ -664,3 +664,21 @@ def test_a_worker_that_is_let_go_without_a_result_ends_with_75() -> None:
     world.run()
     assert world.pod(1).code == 75, world.dump()
     assert "without telling the job's result" in world.pod(1).state()["end"]["what"]
+
+
+SAID = b"mpirun noticed that process rank 1 with PID 9 on node x exited on signal 9\n"
+
+
+@pytest.mark.parametrize(("rank", "code"), [("", 0), ("ended 137\n", 137)])
+def test_the_words_of_mpirun_end_it_only_when_no_rank_runs_any_more(rank: str, code: int) -> None:
+    """A rank that prints them goes on; an Open MPI 5 that hangs after them is ended."""
+    world = sleeping(2)
+    world.pod(0).life = Life(0, 60 if not rank else None, output=SAID)
+    about = world.ask(0, "submit", spec={"workload": "mpirun", "args": ["./bin"], "ranks": 1, "nodes": 1})["ok"]
+    world.wait(1)
+    path = f"/run/a4-agent/runs/{about['run']}/ranks/0"
+    world.pod(0).agent.files[path] = f"started\n{rank}"
+    if not rank:
+        world.at(world.seconds + 55, lambda: world.pod(0).agent.files.update({path: "started\nended 0\n"}))
+    told = ends(world, 0, about["run"])
+    assert told["end"]["code"] == code, told

@@ -287,16 +287,26 @@ class Part:
     def _look_for_the_end(self) -> None:
         if self.over or self._stopped:
             return
-        if self._workload.is_ending(self._tail.text(), self._record()):
+        if self._is_ending():
             self._machine.later(ENDING_SECONDS, self._end_if_stuck)
         else:
             self._machine.later(LOOK_SECONDS, self._look_for_the_end)
+
+    def _is_ending(self) -> bool:
+        """Whether it says so and no rank runs here any more: a rank can print what mpirun prints at its end."""
+        if any(rank.code is None for rank in self._ranks().values()):
+            return False
+        return self._workload.is_ending(self._tail.text(), self._record())
 
     def _record(self) -> str:
         return self._machine.read(self.context.record) or ""
 
     def _end_if_stuck(self) -> None:
-        if not self.over and not self._stopped:
+        if self.over or self._stopped:
+            return
+        if not self._is_ending():
+            self._look_for_the_end()
+        else:
             self._pod.log.warning(f"the run reported its end {ENDING_SECONDS:.0f} s ago and hangs: it is ended")
             self._stuck = True
             self._task.stop()
