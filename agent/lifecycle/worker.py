@@ -145,7 +145,16 @@ class Worker:
         if found["type"] == "hello":
             self._hello(channel, found)
         elif channel is self._link.channel and self._link.take(found, self._machine.now()):
-            self._message(heard(found, COORDINATOR_SAYS))
+            self._understand(found)
+
+    def _understand(self, found: Message) -> None:
+        try:
+            said = heard(found, COORDINATOR_SAYS)
+        except ValueError as error:
+            what = f"the coordinator said what this release does not understand: {found['type']}, {error}"
+            self.fail(PeerLost(what, "do all pods run the same release?"))
+            return
+        self._message(said)
 
     def _hello(self, channel: Channel, found: Message) -> None:
         if found.get("v") != CHANNEL_VERSION or found.get("index") != self._settings.index:

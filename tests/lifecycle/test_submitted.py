@@ -682,3 +682,15 @@ def test_the_words_of_mpirun_end_it_only_when_no_rank_runs_any_more(rank: str, c
         world.at(world.seconds + 55, lambda: world.pod(0).agent.files.update({path: "started\nended 0\n"}))
     told = ends(world, 0, about["run"])
     assert told["end"]["code"] == code, told
+
+
+@pytest.mark.parametrize("message", [{"type": "start", "run": "x"}, {"type": "stop"}, {"type": "result", "end": {}}])
+def test_a_coordinator_that_talks_nonsense_is_a_lost_peer_and_no_bug(message: dict[str, Any]) -> None:
+    world = FakeWorld(2, "script")
+    world.pod(0).life = world.pod(1).life = FOREVER
+    world.until_event("run-started")
+    roster = world.pod(0).agent.role._roster  # type: ignore[attr-defined]
+    world.pod(0).agent.post(0, lambda: roster.peers[1].link.say(message))
+    world.run()
+    assert world.codes() == {0: 75, 1: 75}, world.dump()
+    assert "does not understand" in world.pod(1).state()["end"]["what"]
