@@ -1,9 +1,8 @@
 """Records as JSON and back, by the types of their fields.
 
 What travels between pods or is stored is a frozen dataclass, or a NamedTuple where every start imports it, which costs
-a sixth of that: `to_json` gives every field by its name, `from_json`
-reads it back, ignores names that it does not know and says by its path what is wrong. Types are resolved when a class
-is read for the first time: nothing happens at import.
+a sixth of that. `to_json` gives every field by its name; `from_json` reads it back, ignores names that it does not know
+and says by its path what is wrong. Types are resolved when a class is first read: nothing happens at import.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 Value = TypeVar("Value")
 Read = Callable[[Any, str], Any]
-"""Of a JSON value and the path that leads to it."""
+"""Reads a JSON value; the text is the path that leads to it."""
 
 SCALARS = {str: "a text", bool: "true or false", int: "a whole number", float: "a number", type(None): "null"}
 

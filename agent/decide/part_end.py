@@ -14,9 +14,8 @@ from agent.launch import Started
 MOST_BYTES = 3 << 20
 """How many bytes of JSON a part's end may have: a message of the control channel has 4 MiB at most. What is no text,
 or not ASCII, takes six bytes for each character."""
-
-
 BLOCK = 4096
+"""Characters that are measured at a time."""
 
 
 class PartEnd(NamedTuple):
@@ -45,7 +44,7 @@ class PartEnd(NamedTuple):
 
 
 def bounded(end: PartEnd, most: int = MOST_BYTES) -> PartEnd:
-    """The same, cut until its JSON has at most `most` bytes: the output first, of which the end stays, then torch's
+    """A part's end, cut until its JSON has at most `most` bytes: the output first, of which the end stays, then torch's
     error, the notes and the record, of which the beginning stays."""
     if _size(end) > most:
         end = end._replace(output=_last(end.output, _left(end._replace(output=""), most)))
@@ -73,7 +72,7 @@ def _first(text: str, most: int) -> str:
 
 
 def _last(text: str, most: int) -> str:
-    """The same of the end. In blocks: JSON of a whole megabyte, made again and again, would hold the loop."""
+    """The longest end that does. In blocks: JSON of a whole megabyte, made again and again, would hold the loop."""
     keep = 0
     for at in range(len(text), 0, -BLOCK):
         block = text[max(0, at - BLOCK) : at]

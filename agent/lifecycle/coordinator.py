@@ -28,8 +28,8 @@ from agent.decide.part_end import PartEnd
 from agent.decide.runspec import RunSpec
 from agent.errors import AgentError, ClusterBusy, Exit, IdentityRefused, PeerLost, PeersMissing
 from agent.lifecycle.channel.announcing import EARLY_SECONDS, EARLY_SIGNAL_SECONDS, Announcement
-from agent.lifecycle.channel.command_socket import Desk
-from agent.lifecycle.channel.lost_pods import Losses
+from agent.lifecycle.channel.command_socket import CommandSocket
+from agent.lifecycle.channel.lost_pods import LostPods
 from agent.lifecycle.channel.questions import Answer as Reply
 from agent.lifecycle.channel.roster import Callbacks, Peer, Roster, roster_of
 from agent.lifecycle.forming import Forming
@@ -74,7 +74,7 @@ class Coordinator:
         self._preparing = Preparing(pod)
         self._leaving = Leaving(pod, self._preparing)
         self._preparations = Preparations(pod)
-        self._losses = Losses(pod, self._say)
+        self._losses = LostPods(pod, self._say)
         gone = self._losses.reasons
         self._bookings = Bookings(pod, self._preparations, self._tell, self._printed, gone, self._run_over)
         self._requests = Requests(pod, self._parts, self._bookings, self._peer, self._submit, self._release)
@@ -98,7 +98,7 @@ class Coordinator:
             self._roster = roster_of(pod, Callbacks(self._message, self._worker_lost, self._worker_greeted))
             self._roster.start()
         self._preparing.prepare()
-        Desk(pod, self._requests.handle).open()
+        CommandSocket(pod, self._requests.handle).open()
         if not pod.alone:
             self._preparing.start_sshd(lambda: None)
         self._forming = Forming(pod, self._roster, self._preparing.gather_facts, self._formed)
@@ -297,7 +297,7 @@ class Coordinator:
             self._bookings.closed(booking)
             return
         self._pod.log.info(f"{booking.run_id} ended with exit code {booking.end.code}: {booking.end.what}")
-        self._pod.archives.end()
+        self._pod.run_logs.end()
         if self._stage is Stage.SLEEPING:
             self._pod.state.phase("sleeping", code=self._end.code if self._end else 0)
             self._idling.start()
@@ -381,7 +381,7 @@ class Coordinator:
             self._leave()
             return
         self._stage = Stage.SLEEPING
-        self._pod.archives.end()
+        self._pod.run_logs.end()
         self._pod.state.phase("sleeping", code=self._end.code)
         self._pod.log.info("the cluster stays; a4-agent run submits to it, a4-agent release ends it with that code")
         self._idling.start()

@@ -43,7 +43,7 @@ from agent.decide.part_end import PartEnd, bounded
 from agent.decide.plan import Plan, from_wire
 from agent.decide.pod_state import RunSummary
 from agent.errors import AgentError, Exit, PeerLost, PeersMissing
-from agent.lifecycle.channel.command_socket import Desk, handled
+from agent.lifecycle.channel.command_socket import CommandSocket, handled
 from agent.lifecycle.channel.link import Link
 from agent.lifecycle.channel.questions import Answer as Reply
 from agent.lifecycle.channel.questions import Questions, refusal
@@ -114,7 +114,7 @@ class Worker:
             return
         pod = self._pod
         self._preparing.prepare()
-        Desk(pod, self._handle).open()
+        CommandSocket(pod, self._handle).open()
         self._machine.accept(pod.dir.channels, self._opened)
         self._preparing.start_sshd(lambda: pod.state.phase("waiting"))
         self._preparing.gather_facts(self._facts_ready)
@@ -235,7 +235,7 @@ class Worker:
         self._begun = True
         note_run(self._pod, summary)
         if summary.until is not None and not summary.first:
-            self._pod.archives.end()
+            self._pod.run_logs.end()
             self._pod.state.phase("sleeping", code=self._end.code if self._end is not None else 0)
 
     def _start_part(self, start: Start) -> None:
@@ -249,7 +249,10 @@ class Worker:
             self._part_done(start.run, PartEnd(None, int(error.code), str(error)))
 
     def _part_done(self, run_id: str, end: PartEnd) -> None:
-        self._say(Done(run_id, bounded(end)))
+        told = bounded(end)
+        if told is not end:
+            self._pod.log.warning(f"what {run_id} left is too long for a message: the coordinator gets a part of it")
+        self._say(Done(run_id, told))
 
     def _evidence_gathered(self, run_id: str, summary: str) -> None:
         self._say(Evidence(run_id, summary))
@@ -262,7 +265,7 @@ class Worker:
         self._leaving.record_end(self._end, result.run, self._code())
         self._say(Bye())
         if result.stay and self._own_end is None:
-            self._pod.archives.end()
+            self._pod.run_logs.end()
             self._pod.state.phase("sleeping", code=self._end.code)
             self._pod.log.info(f"the run ended with exit code {self._end.code}; the cluster stays")
         else:

@@ -180,3 +180,4 @@ def test_a_megabyte_that_is_no_text_neither_hangs_the_job_nor_hides_its_code(byt
     world.pod(1).life = Life(1, 5, output=byte * 1_400_000)
     assert set(world.run().values()) == {1}, world.dump()
     assert world.seconds < 60
+    assert "is too long for a message" in world.dump()

@@ -17,7 +17,7 @@ Handle = Callable[[str, dict[str, Any], Answer], None]
 """Op, fields, and where the answer goes, now or later."""
 
 
-class Desk:
+class CommandSocket:
     """Takes requests and brings each its answer. A client that goes away ends nothing."""
 
     def __init__(self, pod: Pod, handle: Handle) -> None:

@@ -10,7 +10,7 @@ from agent.errors import PeerLost
 from agent.lifecycle.pod.pod import Pod
 
 
-class Losses:
+class LostPods:
     """Known from the plan on, and told to every pod for its `status`. Who says that it ends is lost from then on."""
 
     def __init__(self, pod: Pod, say: Callable[[Said], None]) -> None:

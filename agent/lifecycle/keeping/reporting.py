@@ -22,7 +22,7 @@ class Reporting:
         self._path = f"{result.removesuffix('.json')}.html"
         self._said = b""
         self._child: Child | None = None
-        self._give = pod.archives.expect(REPORT, self._kill)
+        self._give = pod.run_logs.expect(REPORT, self._kill)
         argv = [pod.job.python, "-I", "-m", "agent", "report", result, "-o", self._path]
         # matplotlib wants a directory for its list of fonts; the user's variables are none of its business.
         env = {"PATH": pod.search_path(), "MPLCONFIGDIR": f"{pod.dir.path}/matplotlib"}

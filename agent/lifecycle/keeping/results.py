@@ -31,17 +31,17 @@ STARTUP = (
 def keep_results(pod: Pod, run: Run, judgement: Judgement, summary: RunSummary) -> None:
     """Show the table and store it: in the pod at once, in the results directory as soon as that takes it."""
     if judgement.text:
-        pod.archives.print(judgement.text)
+        pod.run_logs.print(judgement.text)
     result = wire.to_json(run_result(pod, run, judgement, summary))
     result["gate"] = judgement.findings.gate  # with all that the workload adds to it
     text = json.dumps(pod.log.masker.value(result), indent=1) + "\n"
     path = f"{pod.dir.run(run.run_id)}/result.json"
     pod.state.attempt(lambda: pod.machine.write(path, text, 0o600))
-    pod.archives.keep("result.json", text)
+    pod.run_logs.keep("result.json", text)
     if judgement.log_name:
         output = run.lead_output()
         table = f"{judgement.text}\noutput of the run:\n{output}" if output else judgement.text
-        pod.archives.keep(judgement.log_name, pod.log.masked(table))
+        pod.run_logs.keep(judgement.log_name, pod.log.masked(table))
     for name, content in judgement.files.items():
         if name.startswith("/") and name not in run.context.baselines and pod.machine.exists(name):
             # Nobody has read what is in it, so that it would be lost.
@@ -54,7 +54,7 @@ def keep_results(pod: Pod, run: Run, judgement: Judgement, summary: RunSummary) 
 
 def _keep_file(pod: Pod, name: str, text: str) -> None:
     if not name.startswith("/"):
-        pod.archives.keep(name, text)
+        pod.run_logs.keep(name, text)
         return
     try:
         pod.machine.write(name, text)

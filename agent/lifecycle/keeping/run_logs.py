@@ -18,7 +18,7 @@ FORMING = "forming"
 """Name of the spool of a job that came to no run."""
 
 
-class Archives:
+class RunLogs:
     """One at a time gets the agent's lines and what the exclusive run prints; earlier ones may still be storing."""
 
     def __init__(self, machine: Machine, log: Log, settings: Settings) -> None:

@@ -65,7 +65,7 @@ class Leaving:
         self._preparing.stop_sshd()
         if code == Exit.DIRECTORY:
             self._leave_by = self._machine.now()  # nothing can be stored there: why wait for it?
-        pod.archives.begin_without_run()
+        pod.run_logs.begin_without_run()
         exited: list[int] = []
 
         def leave() -> None:
@@ -74,4 +74,4 @@ class Leaving:
                 pod.finished(code)
 
         self._exit = leave
-        pod.archives.close(self._store_seconds(), leave)
+        pod.run_logs.close(self._store_seconds(), leave)

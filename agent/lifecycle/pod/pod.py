@@ -8,7 +8,7 @@ from typing import Any
 
 from agent.decide.peer_names import peer_name
 from agent.errors import SystemFault
-from agent.lifecycle.keeping.run_logs import Archives
+from agent.lifecycle.keeping.run_logs import RunLogs
 from agent.lifecycle.pod.job import Job
 from agent.lifecycle.pod.known import LOOPBACK, Known
 from agent.lifecycle.pod.state import State
@@ -30,7 +30,7 @@ class Pod:
         self.nonce = machine.draw_nonce()
         self.known = Known(job.environ)
         self.state = State(machine, log, job.settings)
-        self.archives = Archives(machine, log, job.settings)
+        self.run_logs = RunLogs(machine, log, job.settings)
 
     def learn(self, **fields: Any) -> None:
         """Set fields of what is known."""
@@ -39,10 +39,6 @@ class Pod:
     @property
     def alone(self) -> bool:
         return self.settings.nnodes == 1
-
-    @property
-    def name(self) -> str:
-        return peer_name(self.settings.hostname_prefix, self.settings.index, self.settings.domain_name)
 
     def where(self, index: int) -> str:
         """A pod in words."""

@@ -56,7 +56,7 @@ class Booking:
     @property
     def results(self) -> str:
         """Directory on the coordinator; a run beside others keeps none."""
-        return self._pod.archives.directory(self.run_id, first=self.first) if self.exclusive else ""
+        return self._pod.run_logs.directory(self.run_id, first=self.first) if self.exclusive else ""
 
     def end_as(self, end: JobEnd) -> None:
         assert self.judgement is not None

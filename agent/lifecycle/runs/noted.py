@@ -9,7 +9,7 @@ from agent.lifecycle.pod.pod import Pod
 def note_run(pod: Pod, summary: RunSummary) -> None:
     """Note that such a run has begun or, with `until` in its summary, ended."""
     if summary.until is None:
-        pod.archives.begin(summary.id, first=summary.first)
+        pod.run_logs.begin(summary.id, first=summary.first)
         pod.log.labels["run"] = summary.id
         pod.state.run_begun(summary)
     else:

@@ -98,7 +98,7 @@ class Parts:
         for run_id, part in list(self._parts.items()):
             if part.over:
                 del self._parts[run_id]
-        needed = self._parts.keys() | self._pod.archives.unstored()
+        needed = self._parts.keys() | self._pod.run_logs.unstored()
         old = [name for name in self._machine.list_dir(self._pod.dir.runs) if name not in needed]
         beside = [name for name in old if name.startswith("exec-")]
         for names, kept in ((beside, KEPT_BESIDE), ([name for name in old if name not in beside], KEPT_RUNS)):
@@ -121,7 +121,7 @@ class Parts:
         words = last_words(masker.value(self._machine.read_tails(part.context.ranks_output, MOST_LAST_WORDS)))
         text = masker.text(found.text) + (f"\n{words}" if words else "")
         self._pod.state.attempt(lambda: self._machine.write(f"{directory}/evidence.txt", text, 0o600))
-        self._pod.archives.keep(f"evidence/{self._pod.archives.log_name}.txt", text)
+        self._pod.run_logs.keep(f"evidence/{self._pod.run_logs.log_name}.txt", text)
         self._evidence(part.run_id, masker.text(found.summary))
 
     # Reading what was printed

@@ -111,7 +111,7 @@ class Part:
         pod, context = self._pod, self.context
         pod.log.add_secrets(secret_values(context.spec.env))
         pod.make_dir(context.run_dir, 0o700)
-        self._spool = pod.archives.spool if self.exclusive else pod.archives.open_spool(context.run_id)
+        self._spool = pod.run_logs.spool if self.exclusive else pod.run_logs.open_spool(context.run_id)
         self._streams = {stream: pod.log.masker.stream() for stream in (1, 2)}
         names = [peer.name for peer in context.plan.peers]
         pod.write(context.hostfile, hostfile(names, context.spec.per_node or context.plan.slots))
