@@ -13,7 +13,7 @@ from agent.decide.part_end import PartEnd
 from agent.decide.pod_state import Loss, RunSummary
 from agent.decide.runspec import RunSpec
 
-CHANNEL_VERSION = 3
+CHANNEL_VERSION = 4
 Message = dict[str, Any]
 """A line as JSON: the fields of one of the classes below, `type`, and what a Link adds."""
 
@@ -63,13 +63,19 @@ class SendPlan(NamedTuple):
     """See agent.decide.plan.to_wire."""
 
 
-class Start(NamedTuple):
-    """Begin your part of this run."""
+class Prepare(NamedTuple):
+    """Make everything ready for your part of this run, and start nothing."""
 
     run: str
     spec: RunSpec
     pods: tuple[int, ...]
     """Who takes part, in rank order."""
+
+
+class Go(NamedTuple):
+    """Begin your part: whoever has to be ready is."""
+
+    run: str
 
 
 class Stop(NamedTuple):
@@ -129,6 +135,12 @@ class Inventory(NamedTuple):
     phases: Mapping[str, float] = {}
 
 
+class Prepared(NamedTuple):
+    """My part can begin. One that cannot is `Done`."""
+
+    run: str
+
+
 class Done(NamedTuple):
     """My part is over and nothing of it is left."""
 
@@ -154,15 +166,15 @@ class Bye(NamedTuple):
 
 
 Said = (
-    Hello | Beat | Ask | Answer | SendPlan | Start | Stop | AskEvidence | RunNoted | Cluster | Result | End | TellFacts
-    | Planned | Inventory | Done | Evidence | Stopping | Bye
+    Hello | Beat | Ask | Answer | SendPlan | Prepare | Go | Stop | AskEvidence | RunNoted | Cluster | Result | End
+    | TellFacts | Planned | Inventory | Prepared | Done | Evidence | Stopping | Bye
 )  # fmt: skip
 COORDINATOR_SAYS: Mapping[str, type[Any]] = {
-    "hello": Hello, "plan": SendPlan, "start": Start, "stop": Stop, "evidence": AskEvidence, "run": RunNoted,
-    "cluster": Cluster, "ask": Ask, "answer": Answer, "result": Result, "end": End, "beat": Beat,
+    "hello": Hello, "plan": SendPlan, "prepare": Prepare, "go": Go, "stop": Stop, "evidence": AskEvidence,
+    "run": RunNoted, "cluster": Cluster, "ask": Ask, "answer": Answer, "result": Result, "end": End, "beat": Beat,
 }  # fmt: skip
 WORKER_SAYS: Mapping[str, type[Any]] = {
-    "hello": Hello, "facts": TellFacts, "planned": Planned, "inventory": Inventory, "done": Done,
+    "hello": Hello, "facts": TellFacts, "planned": Planned, "inventory": Inventory, "prepared": Prepared, "done": Done,
     "evidence": Evidence, "ask": Ask, "answer": Answer, "stopping": Stopping, "bye": Bye, "beat": Beat,
 }  # fmt: skip
 _TYPES = {kind: name for names in (COORDINATOR_SAYS, WORKER_SAYS) for name, kind in names.items()}

@@ -15,11 +15,13 @@ from agent.decide.messages import (
     Done,
     End,
     Evidence,
+    Go,
     Inventory,
     Planned,
+    Prepare,
+    Prepared,
     RunNoted,
     Said,
-    Start,
     Stop,
     Stopping,
     TellFacts,
@@ -70,7 +72,7 @@ class Coordinator:
         self._stage = Stage.FORMING
         self._roster: Roster | None = None
         self._forming: Forming | None = None
-        self._parts = Parts(pod, self._own_part_done, self._own_evidence)
+        self._parts = Parts(pod, self._own_part_prepared, self._own_part_done, self._own_evidence)
         self._preparing = Preparing(pod)
         self._leaving = Leaving(pod, self._preparing)
         self._preparations = Preparations(pod)
@@ -120,10 +122,8 @@ class Coordinator:
                 self._forming.planned(index)
             case Inventory(inventory, phases):
                 self._preparations.inventory(index, inventory, phases)
-            case Done(run, end):
-                self._part_done(index, run, end)
-            case Evidence(run, summary):
-                self._bookings.evidence(run, index, summary)
+            case Prepared() | Done() | Evidence():
+                self._heard_of_run(index, said)
             case Ask():
                 self._requests.asked(peer, said)
             case Answer():
@@ -132,6 +132,15 @@ class Coordinator:
                 self._worker_stopping(index, end)
             case Bye() if self._announcement is not None:
                 self._announcement.confirmed(index)
+
+    def _heard_of_run(self, index: int, said: Prepared | Done | Evidence) -> None:
+        match said:
+            case Prepared(run):
+                self._bookings.part_prepared(run, index)
+            case Done(run, end):
+                self._part_done(index, run, end)
+            case Evidence(run, summary):
+                self._bookings.evidence(run, index, summary)
 
     def _part_done(self, index: int, run_id: str, end: PartEnd) -> None:
         self._bookings.part_done(run_id, index, end)
@@ -255,12 +264,17 @@ class Coordinator:
 
     def _told_oneself(self, said: Said) -> None:
         match said:
-            case Start(run, spec, pods):
-                self._parts.start(run, spec, pods)
+            case Prepare(run, spec, pods):
+                self._parts.prepare(run, spec, pods)
+            case Go(run):
+                self._parts.go(run)
             case Stop(run, hurry):
                 self._parts.stop(run, hurry=hurry)
             case AskEvidence(run):
                 self._parts.gather_evidence(run)
+
+    def _own_part_prepared(self, run_id: str) -> None:
+        self._machine.later(0, lambda: self._bookings.part_prepared(run_id, 0))
 
     def _own_part_done(self, run_id: str, end: PartEnd) -> None:
         self._machine.later(0, lambda: self._part_done(0, run_id, end))

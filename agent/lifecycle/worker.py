@@ -23,15 +23,17 @@ from agent.decide.messages import (
     Done,
     End,
     Evidence,
+    Go,
     Hello,
     Inventory,
     Message,
     Planned,
+    Prepare,
+    Prepared,
     Result,
     RunNoted,
     Said,
     SendPlan,
-    Start,
     Stop,
     Stopping,
     TellFacts,
@@ -106,7 +108,7 @@ class Worker:
     def _parts(self) -> Parts:
         from agent.lifecycle.runs.own_parts import Parts  # here: a pod is ready before any run begins
 
-        return Parts(self._pod, self._part_done, self._evidence_gathered)
+        return Parts(self._pod, self._part_prepared, self._part_done, self._evidence_gathered)
 
     def start(self) -> None:
         """Raises AgentError."""
@@ -199,7 +201,8 @@ class Worker:
     def _message(self, said: Said | None) -> None:
         acts: dict[type, Callable[[Any], None]] = {
             SendPlan: lambda said: self._plan(from_wire(said.plan)),
-            Start: self._start_part,
+            Prepare: self._prepare_part,
+            Go: lambda said: self._parts.go(said.run),
             Stop: lambda said: self._parts.stop(said.run, hurry=said.hurry),
             AskEvidence: lambda said: self._parts.gather_evidence(said.run),
             RunNoted: lambda said: self._run_noted(said.run),
@@ -238,15 +241,18 @@ class Worker:
             self._pod.run_logs.end()
             self._pod.state.phase("sleeping", code=self._end.code if self._end is not None else 0)
 
-    def _start_part(self, start: Start) -> None:
+    def _prepare_part(self, told: Prepare) -> None:
         self._begun = True
         if self._life is not Life.LIVING:
-            self._part_done(start.run, PartEnd(None, int(Exit.TRY_AGAIN), "this pod is ending"))
+            self._part_done(told.run, PartEnd(None, int(Exit.TRY_AGAIN), "this pod is ending"))
             return
         try:
-            self._parts.start(start.run, start.spec, start.pods)
+            self._parts.prepare(told.run, told.spec, told.pods)
         except AgentError as error:
-            self._part_done(start.run, PartEnd(None, int(error.code), str(error)))
+            self._part_done(told.run, PartEnd(None, int(error.code), str(error)))
+
+    def _part_prepared(self, run_id: str) -> None:
+        self._say(Prepared(run_id))
 
     def _part_done(self, run_id: str, end: PartEnd) -> None:
         told = bounded(end)

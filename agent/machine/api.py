@@ -206,6 +206,12 @@ class Machine(Protocol):
     def find_program(self, name: str, path: str) -> str | None:
         """Absolute path of a program on the search path `path`."""
 
+    def why_unstartable(self, programs: Sequence[str], path: str, cwd: str) -> OSError | None:
+        """Why starting one of these programs in `cwd` would fail; None when nothing speaks against it.
+
+        It may hang with the server that has them: for `aside`.
+        """
+
     def start(
         self,
         launch: Launch,

@@ -135,6 +135,9 @@ class Host:
     def find_program(self, name: str, path: str) -> str | None:
         return process.find_program(name, path)
 
+    def why_unstartable(self, programs: Sequence[str], path: str, cwd: str) -> OSError | None:
+        return process.why_unstartable(programs, path, cwd)
+
     def start(
         self,
         launch: Launch,

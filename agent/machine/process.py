@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -160,6 +161,21 @@ def find_program(name: str, path: str) -> str | None:
     folders = [folder for folder in path.split(os.pathsep) if folder]  # an empty one would mean here
     found = shutil.which(name, path=os.pathsep.join([*folders, "/usr/local/sbin", "/usr/sbin", "/sbin"]))
     return os.path.abspath(found) if found else None
+
+
+def why_unstartable(programs: Sequence[str], path: str, cwd: str) -> OSError | None:
+    """The error of starting one of these in `cwd`, if that is certain to fail; `path` is the search path."""
+    if not os.path.isdir(cwd):
+        return _os_error(errno.ENOENT, cwd)
+    for program in programs:
+        place = os.path.join(cwd, program) if "/" in program else program
+        if shutil.which(place, path=path) is None:
+            return _os_error(errno.EACCES if os.path.exists(place) else errno.ENOENT, program)
+    return None
+
+
+def _os_error(number: int, name: str) -> OSError:
+    return OSError(number, os.strerror(number), name)
 
 
 def run_briefly(argv: Sequence[str]) -> str:

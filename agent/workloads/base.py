@@ -192,6 +192,9 @@ class Workload(Protocol):
     def launch(self, context: RunContext) -> Launch | None:
         """This pod's process; None when it has none. Raises AgentError."""
 
+    def programs(self, context: RunContext) -> Sequence[str]:
+        """Programs that this pod must be able to start in the run's working directory before any pod begins."""
+
     def is_ending(self, output: str, record: str) -> bool:
         """Does what the process printed, or the ranks' record, say that it is about to end?
 
@@ -230,6 +233,9 @@ class Plain:
         if self.starts_nothing:
             return []
         return indices[:1] if self.led else indices
+
+    def programs(self, context: RunContext) -> Sequence[str]:
+        return ()
 
     def is_ending(self, output: str, record: str) -> bool:
         return False

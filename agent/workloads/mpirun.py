@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from agent.decide.ending import from_error
@@ -27,6 +28,9 @@ class Mpirun(Plain):
         given = recorded(context)
         program = ["sh", context.rank_script, *context.args]
         return start(context, program, ranks, given=given, cwd=context.spec.cwd)
+
+    def programs(self, context: RunContext) -> Sequence[str]:
+        return context.args[:1]
 
     def is_ending(self, output: str, record: str) -> bool:
         return reported_end(output) is not None

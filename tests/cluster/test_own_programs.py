@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.conftest import Start, all_codes
+from tests.cluster.conftest import RUN_DIR, Start, all_codes
 from tests.cluster.work import (
+    AGENT,
     GATE,
     agent,
     following,
@@ -85,6 +86,13 @@ def test_ends_of_mpirun(start: Start) -> None:
     absent = agent(trial, 0, "mpirun", "-np", "2", "--", "./no-such-program")
     assert absent.returncode == 66, absent
     assert "./no-such-program cannot be started" in absent.stderr
+    trial.cluster.exec(0, ["install", "-D", "/bin/true", "/job/here"])
+    elsewhere = agent(trial, 0, "mpirun", "--", "./here", cwd="/job")
+    assert elsewhere.returncode == 66, elsewhere
+    assert "the directory /job, in which mpirun was asked for, is missing (pods 1-2)" in elsewhere.stderr
+    elsewhere = agent(trial, 0, "mpirun", "--", "/job/here")
+    assert elsewhere.returncode == 66, elsewhere
+    assert "/job/here cannot be started: No such file or directory (pods 1-2)" in elsewhere.stderr
     many = agent(trial, 0, "mpirun", "-np", "7", "--", "true")
     assert (many.returncode, "there are 6 slots" in many.stderr) == (2, True), many
 
@@ -115,6 +123,19 @@ def test_ends_of_mpirun(start: Start) -> None:
         assert marked(trial, *ALL) == {}
     trial.cluster.terminate()
     all_codes(trial, 0)
+
+
+def test_an_agent_that_is_slow_to_hear_of_a_run(start: Start) -> None:
+    """mpirun reaches pods through sshd, which needs no agent: it must not start before all agents are prepared."""
+    trial = sleeping(start, 2, gpus_per_pod=1)
+    pid = int(trial.cluster.read(1, f"{RUN_DIR}/lock").split()[1])
+    trial.cluster.signal(1, signal.SIGSTOP, pid)
+    typed = [*AGENT, "mpirun", "--", "sh", "-c", "echo here"]
+    with trial.cluster.popen(0, typed) as run:
+        said = read_until(run.stderr, b"\n").split()
+        trial.until(0, f"test -e {RUN_DIR}/runs/{said[1].decode()}/hostfile")
+        trial.cluster.signal(1, signal.SIGCONT, pid)
+        assert (run.wait(), run.stdout.read()) == (0, b"here\nhere\n"), run.stderr.read()
 
 
 WRAPPER = """#!/bin/sh

@@ -190,6 +190,14 @@ class FakeMachine:
     def find_program(self, name: str, path: str) -> str | None:
         return self.pod.programs.get(name)
 
+    def why_unstartable(self, programs: Sequence[str], path: str, cwd: str) -> OSError | None:
+        if cwd in self.pod.hanging:
+            raise Hangs
+        for program in programs:
+            if os.path.basename(program) in self.pod.unstartable:
+                return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), program)
+        return None
+
     def start(
         self,
         launch: Launch,

@@ -226,6 +226,10 @@ class Bookings:
 
     # What pods say
 
+    def part_prepared(self, run_id: str, index: int) -> None:
+        if run_id in self._bookings:
+            self._bookings[run_id].run.part_prepared(index)
+
     def part_done(self, run_id: str, index: int, end: PartEnd) -> None:
         if run_id in self._bookings:
             self._bookings[run_id].run.part_done(index, end)

@@ -27,11 +27,21 @@ MOST_LAST_WORDS = 65536
 
 
 class Parts:
-    """This pod's parts of runs, by run id. `done` hears how each went; `evidence` gets a summary that was asked for."""
+    """This pod's parts of runs, by run id.
 
-    def __init__(self, pod: Pod, done: Callable[[str, PartEnd], None], evidence: Callable[[str, str], None]) -> None:
+    `prepared` hears of each that can begin, `done` how each went; `evidence` gets a summary that was asked for.
+    """
+
+    def __init__(
+        self,
+        pod: Pod,
+        prepared: Callable[[str], None],
+        done: Callable[[str, PartEnd], None],
+        evidence: Callable[[str, str], None],
+    ) -> None:
         self._pod = pod
         self._machine = pod.machine
+        self._prepared = prepared
         self._done = done
         self._evidence = evidence
         self._parts: dict[str, Part] = {}
@@ -41,14 +51,19 @@ class Parts:
     def busy(self) -> bool:
         return any(not part.over for part in self._parts.values())
 
-    def start(self, run_id: str, spec: RunSpec, indices: Sequence[int]) -> None:
-        """Begin this pod's part. A workload of another release ends it at once. Raises UsageError for that."""
+    def prepare(self, run_id: str, spec: RunSpec, indices: Sequence[int]) -> None:
+        """Make this pod's part ready to begin. Raises UsageError for a workload of another release."""
         workload = find_workload(spec.workload)
         self._prune()
         context = context_of(self._pod, subset_of(self._pod, indices), run_id, spec)
-        part = Part(self._pod, workload, context, lambda end: self._ended(run_id, end))
-        self._parts[run_id] = part
-        part.start()
+        prepared, ended = lambda: self._prepared(run_id), lambda end: self._ended(run_id, end)
+        part = self._parts[run_id] = Part(self._pod, workload, context, prepared, ended)
+        part.prepare()
+
+    def go(self, run_id: str) -> None:
+        """Begin a part, now or when it is prepared. One that is over stays so."""
+        if run_id in self._parts:
+            self._parts[run_id].go()
 
     def stop(self, run_id: str, *, hurry: bool = False) -> None:
         part = self._parts.get(run_id)

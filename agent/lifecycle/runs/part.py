@@ -33,13 +33,25 @@ PATIENCE_SECONDS = 60.0
 
 
 class Part:
-    """Begins with `start`; `ended` gets how it went once, when nothing of it is left."""
+    """Begins when `prepare` and `go` have been called.
 
-    def __init__(self, pod: Pod, workload: Workload, context: RunContext, ended: Callable[[PartEnd], None]) -> None:
+    `prepared` is told once that it can begin. `ended` gets how it went once, when nothing of it is left: at once for a
+    part that cannot begin.
+    """
+
+    def __init__(
+        self,
+        pod: Pod,
+        workload: Workload,
+        context: RunContext,
+        prepared: Callable[[], None],
+        ended: Callable[[PartEnd], None],
+    ) -> None:
         self._pod = pod
         self._machine = pod.machine
         self._workload = workload
         self.context = context
+        self._prepared = prepared
         self._ended = ended
         self._task = Task(
             pod.machine,
@@ -56,6 +68,8 @@ class Part:
         self._launch: Launch | None = None
         self._began: float | None = None
         self._begun_at = 0.0
+        self._ready = False
+        self._told_to_go = False
         self._has_process = False
         self._stopped = False
         self._stuck = False
@@ -78,13 +92,41 @@ class Part:
     def is_lead(self) -> bool:
         return self.context.index == self.context.lead
 
-    def start(self) -> None:
-        """A part that cannot be started is over at once, and says why."""
+    def prepare(self) -> None:
+        """Make directories and files of the run, and look for the programs that this pod is to start."""
         try:
-            launch = self._prepare()
+            self._launch = self._make_ready()
         except (AgentError, OSError, ValueError) as error:
             self._fail(error)
             return
+        programs = self._workload.programs(self.context) or (self._launch.argv[:1] if self._launch else ())
+        if not programs or not self._workload.fail_fast:
+            self._looked(None)
+            return
+        cwd = self._launch.cwd if self._launch else self.context.spec.cwd
+        path = self.context.environ.get("PATH", "")
+        # Aside: the working directory may lie on a server that does not answer.
+        self._machine.aside(lambda: self._machine.why_unstartable(programs, path, cwd), self._looked)
+
+    def _looked(self, missing: OSError | None) -> None:
+        if self.over or self._stopped:
+            return
+        if missing is not None:
+            self._fail(missing)
+            return
+        self._ready = True
+        self._prepared()
+        self._begin_if_told()
+
+    def go(self) -> None:
+        """Begin, now or when it is prepared."""
+        self._told_to_go = True
+        self._begin_if_told()
+
+    def _begin_if_told(self) -> None:
+        if not (self._ready and self._told_to_go) or self._has_process or self.over or self._stopped:
+            return
+        launch = self._launch
         if launch is None:
             self._task.start(None)
             return
@@ -98,7 +140,6 @@ class Part:
             self._has_process = False
             self._fail(error)
             return
-        self._launch = launch
         self._began = self._machine.wall()
         self._begun_at = self.printed = self._machine.now()
         if self._workload.led:
@@ -106,7 +147,7 @@ class Part:
         if self.is_lead and self.exclusive:
             self._machine.later(PROGRESS_SECONDS, self._say_progress)
 
-    def _prepare(self) -> Launch | None:
+    def _make_ready(self) -> Launch | None:
         """Directories and files of the run, then what to start. Raises AgentError or OSError."""
         pod, context = self._pod, self.context
         pod.log.add_secrets(secret_values(context.spec.env))
@@ -147,8 +188,7 @@ class Part:
 
     def _why_not(self, error: OSError | ValueError) -> str:
         if isinstance(error, FileNotFoundError) and error.filename == self.context.spec.cwd:
-            where = self._pod.where(self.context.index)
-            return f"the directory {error.filename}, in which {self._workload.name} was asked for, is not on {where}"
+            return f"the directory {error.filename}, in which {self._workload.name} was asked for, is missing"
         if isinstance(error, OSError) and error.filename == self.context.workload_python:
             return f"A4_PYTHON={error.filename} cannot be started: {error.strerror}"
         if isinstance(error, OSError) and error.filename:

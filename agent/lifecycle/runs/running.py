@@ -8,9 +8,10 @@ from dataclasses import replace
 
 from agent.decide.ending import JobEnd, from_bug, merged
 from agent.decide.grace import part_seconds, run_seconds
-from agent.decide.messages import AskEvidence, Said, Start, Stop
+from agent.decide.messages import AskEvidence, Go, Prepare, Said, Stop
 from agent.decide.part_end import PartEnd
 from agent.decide.ranks import RankEnd
+from agent.decide.readiness import refusal
 from agent.errors import Exit
 from agent.lifecycle.channel.roster import beat_seconds
 from agent.lifecycle.pod.pod import Pod
@@ -26,7 +27,7 @@ LEAST_SECONDS = 0.01
 
 
 class Run:
-    """Starts every part, ends all when one fails, judges when all are over.
+    """Lets every pod prepare its part, starts all together, ends all when one fails, judges when all are over.
 
     `context` is the lead's, as far as the coordinator knows it. `tell(index, message)` reaches one pod that takes
     part, this one included; `printed()` says when any of them last printed; `gone()` says
@@ -57,6 +58,8 @@ class Run:
         self.indices = [peer.index for peer in context.plan.peers]
         self._open: set[int] = set()
         """Pods whose part is not over."""
+        self._unprepared: set[int] = set()
+        """Pods that must say first that their part can begin."""
         self.ends: dict[int, PartEnd] = {}
         self.lost: dict[int, str] = {}
         self._cause: JobEnd | None = None
@@ -91,17 +94,15 @@ class Run:
         return self.ends.get(self.context.lead, PartEnd(None)).output
 
     def start(self) -> None:
-        """Refuses pods that may not run this together, else starts every part; nothing if it was ended before."""
+        """Refuses pods that may not run this together, else lets all prepare; nothing if it was ended before."""
         if self._judged:
             return
-        self._begun = True
         refused = self.preparations.refusal(self.context, self.workload)
         if refused is not None:
             self.cancel(refused)
             return
         mpi = self.preparations.mpi(self.context.lead)
         self.context = replace(self.context, mpi=mpi, baselines=self._pod.known.baselines)
-        spec = self.context.spec
         if self.workload.starts_nothing:
             self._judge_if_over()
             return
@@ -111,15 +112,39 @@ class Run:
             self.cancel(JobEnd(Exit.TRY_AGAIN, "a pod was lost before the run began", self._pod.where(index), why))
             return
         self._open = set(self.indices) - set(self.lost)
-        start = Start(self.run_id, spec, tuple(self.indices))
+        prepare = Prepare(self.run_id, self.context.spec, tuple(self.indices))
         for index in sorted(self._open):
-            self._tell(index, start)
+            self._tell(index, prepare)
+        if self.workload.fail_fast:
+            self._unprepared = set(self._open)
+            self._after(self._pod.settings.lease, self._not_prepared)
+        self._go_if_prepared()
+
+    def _go_if_prepared(self) -> None:
+        """Start every part once no pod has to be waited for."""
+        if self._begun or self._stopped or self._unprepared:
+            return
+        refused = refusal(self.ends, self._pod.where)
+        if refused is not None:
+            self.cancel(refused)
+            return
+        self._begun = True
+        self._cancel_timers()
+        for index in sorted(self._open):
+            self._tell(index, Go(self.run_id))
         self._tell_waiting()
         self._judge_if_over()
+        spec = self.context.spec
         if spec.timeout:
             self._after(spec.timeout, lambda: self._hit(f"the time limit of {spec.timeout:g} s"))
         if spec.stall:
             self._after(spec.stall, lambda: self._look_for_silence(spec.stall or 0.0))
+
+    def _not_prepared(self) -> None:
+        """Pods are heard, yet their parts cannot begin: a file system that hangs, an agent that does."""
+        late = ", ".join(map(str, sorted(self._unprepared)))
+        why = f"within {self._pod.settings.lease:g} s. A working directory on a server that does not answer does that"
+        self.cancel(JobEnd(Exit.TRY_AGAIN, f"pods did not get ready for the run: {late}", why=why))
 
     def when_begun(self, action: Callable[[], None]) -> None:
         """Call it when every pod has been told to begin, or when the run is over without."""
@@ -135,12 +160,21 @@ class Run:
 
     # What pods say
 
+    def part_prepared(self, index: int) -> None:
+        """This pod's part can begin."""
+        self._unprepared.discard(index)
+        self._go_if_prepared()
+
     def part_done(self, index: int, end: PartEnd) -> None:
         """This pod's part is over."""
         if index not in self._open:
             return
         self._open.discard(index)
         self.ends[index] = end
+        if not self._begun and not self._stopped:
+            self.part_prepared(index)
+            self._judge_if_over()
+            return
         failed = end.code != 0 or bool(end.what)
         if failed and end.what:
             what, _, hint = end.what.partition("\n")
@@ -159,6 +193,7 @@ class Run:
             return
         self.lost[index] = reason
         self._open.discard(index)
+        self._unprepared.discard(index)
         if self.workload.fail_fast or self.workload.led:
             # Also when its part is done: nobody can tell whether the others still need the pod.
             self.cancel(JobEnd(Exit.TRY_AGAIN, "a pod was lost during the run", self._pod.where(index), reason))

@@ -1,0 +1,29 @@
+"""Whether all pods of a run are ready to begin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from agent.decide.ending import JobEnd
+from agent.decide.part_end import PartEnd
+from agent.decide.subset import ranges
+from agent.decide.words import lines
+
+
+def refusal(ends: Mapping[int, PartEnd], where: Callable[[int], str]) -> JobEnd | None:
+    """Why a run cannot begin, by the ends of parts that could not: the reason of the first pod, with all pods that have
+    the same, and the others' under it. None when every part could begin."""
+    pods_of: dict[tuple[int, str], list[int]] = {}
+    for index, end in sorted(ends.items()):
+        if end.what:
+            pods_of.setdefault((end.code, end.what), []).append(index)
+    if not pods_of:
+        return None
+    (code, first), *others = pods_of
+    what, _, hint = first.partition("\n")
+    more = [f"{_named(pods_of[other], where)}: {other[1]}" for other in others]
+    return JobEnd(code, what, _named(pods_of[code, first], where), lines(hint.strip(), *more))
+
+
+def _named(indices: Sequence[int], where: Callable[[int], str]) -> str:
+    return where(indices[0]) if len(indices) == 1 else f"pods {ranges(indices)}"
