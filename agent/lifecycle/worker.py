@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from agent import __version__
 from agent.decide.ending import JobEnd, from_bug, from_error, from_signal
 from agent.decide.facts import Facts
+from agent.decide.grace import leave_seconds
 from agent.decide.messages import (
     CHANNEL_VERSION,
     COORDINATOR_SAYS,
@@ -63,6 +64,8 @@ if TYPE_CHECKING:
 REPORT_SECONDS = 30.0
 EARLY_SECONDS = 20.0
 """How long a pod that cannot go on waits for a coordinator that has not come yet, to tell it."""
+TOLD_EARLY_SECONDS = 3.0
+"""The same for a pod that was told to end: a coordinator that is there tries once a second."""
 LAST_WORDS_SECONDS = 2.0
 """How long the pod's end waits for the coordinator to read everything and close the channel."""
 
@@ -111,9 +114,7 @@ class Worker:
         return Parts(self._pod, self._part_prepared, self._part_done, self._evidence_gathered)
 
     def start(self) -> None:
-        """Raises AgentError."""
-        if self._life >= Life.LEAVING:
-            return
+        """Also for a pod that was told to end before: the coordinator has to hear of it. Raises AgentError."""
         pod = self._pod
         self._preparing.prepare()
         CommandSocket(pod, self._handle).open()
@@ -369,10 +370,9 @@ class Worker:
     def _say_last_words(self) -> None:
         """What was said must get out: the coordinator closes the channel when it has read all."""
         self._life = Life.SILENT
-        if self._link.channel is not None:
-            self._machine.later(LAST_WORDS_SECONDS, self._last_words_over)
-        elif self._can_still_be_heard():
-            self._machine.later(EARLY_SECONDS, self._last_words_over)
+        seconds = self._last_words_seconds()
+        if seconds:
+            self._machine.later(seconds, self._last_words_over)
         else:
             self._last_words_over()
 
@@ -380,10 +380,15 @@ class Worker:
         if self._life is Life.SILENT:
             self._leaving.finish(self._code())
 
-    def _can_still_be_heard(self) -> bool:
-        """This pod failed, no coordinator knows of it, and one may be about to connect."""
-        told_to_end = self._code() in (Exit.TERMINATED, Exit.INTERRUPTED, Exit.PEERS_MISSING)
-        return not self._coordinator and not told_to_end and self._preparing.sshd_listens
+    def _last_words_seconds(self) -> float:
+        """How long this pod can still be heard: without a channel only by a coordinator that has not come yet."""
+        if self._link.channel is not None:
+            return LAST_WORDS_SECONDS
+        if self._coordinator or self._code() == Exit.PEERS_MISSING:
+            return 0.0
+        if self._code() in (Exit.TERMINATED, Exit.INTERRUPTED):
+            return min(TOLD_EARLY_SECONDS, max(0.0, leave_seconds(self._settings.grace)))
+        return EARLY_SECONDS if self._preparing.sshd_listens else 0.0
 
     def _code(self) -> int:
         """The job's code, except for a pod that was itself told to end, or failed, before there was one."""

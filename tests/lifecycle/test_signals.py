@@ -94,8 +94,20 @@ def test_one_worker_during_discovery() -> None:
     assert world.last() < 20 + GRACE
 
 
-def test_one_worker_before_the_coordinator_comes() -> None:
-    """Nobody knows of it yet: the coordinator finds it gone."""
+@pytest.mark.parametrize("second", [0.0001, 0.001, 0.01, 0.05, 0.1, 0.15, 0.2, 0.5])
+def test_one_worker_that_the_coordinator_has_not_met(second: float) -> None:
+    """Before its sshd is there, and before the others are: it stays until it has said why it goes."""
+    world = forever()
+    for pod in world.others(2):
+        pod.starts = 1.5
+    world.at(second, world.pod(2).signal)
+    assert world.run() == {0: 75, 1: 75, 2: 143, 3: 75}, world.dump()
+    assert world.pod(0).said()["where"] == f"pod 2, {world.pod(2).name}"
+    assert world.last() < 10
+
+
+def test_one_worker_long_before_the_coordinator_comes() -> None:
+    """It has gone when the coordinator looks for it, as a pod that never came."""
     world = forever()
     world.pod(0).starts = 30
     world.at(20, world.pod(2).signal)
