@@ -210,6 +210,8 @@ SIGNALLED = "mpirun noticed that process rank 2 with PID 34 on node node-1 exite
         (Outcome(0, ranks=WELL, output=LOST), 0, "workload", "a.out done"),
         (Outcome(0, ranks=WELL, output=SIGNALLED), 0, "workload", "a.out done"),
         (Outcome(1, ranks=WELL, output=LOST), 75, "agent", "daemon was lost"),
+        (Outcome(14, ranks={**WELL, 5: RankEnd(7, 1.0)}, output=LOST), 7, "workload", "rank 5 on pod 1 ended 7"),
+        (Outcome(0, ranks={**WELL, 5: RankEnd(14, 1.0)}, output=LOST), 75, "agent", "daemon was lost"),
         (Outcome(0, ranks={}, lost={0: "not heard for 30 s"}), 75, "agent", "pod 0: not heard for 30 s"),
         # A rank's own end.
         (Outcome(7, ranks={**WELL, 3: RankEnd(7, 1.0)}), 7, "workload", "a.out: rank 3 on pod 0 ended 7"),

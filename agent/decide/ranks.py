@@ -44,6 +44,8 @@ class RanksVerdict:
 
     complete: bool
     """Every one of them ended 0."""
+    ended: bool
+    """Every one of them has recorded its end."""
     first: int | None
     """The rank that failed first; None: none failed."""
     code: int
@@ -88,6 +90,7 @@ def ranks_verdict(
     lines += [f"started and never ended: {_ranks(open_ended, place)}"] if open_ended else []
     return RanksVerdict(
         complete=not (failed or absent or open_ended) and planned > 0,
+        ended=not (absent or open_ended),
         first=first,
         code=(failed[first].code or 0) if first is not None else 0,
         refused=first is not None and failed[first].refused,
