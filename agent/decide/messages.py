@@ -99,10 +99,11 @@ class RunNoted(NamedTuple):
 
 
 class Cluster(NamedTuple):
-    """Which pods are gone, or missing while the cluster forms."""
+    """Which pods have gone since this was last said, or which are missing while the cluster forms."""
 
     lost: Mapping[int, Loss] | None = None
     missing: Mapping[int, str] | None = None
+    """The first of them: many may be missing, and this is said again and again."""
 
 
 class Result(NamedTuple):

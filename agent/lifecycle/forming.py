@@ -20,6 +20,8 @@ TELL_EVERY = 5
 FIRST_REPORT_SECONDS = 10.0
 REPORT_SECONDS = 30.0
 SHOWN_MISSING = 12
+TOLD_MISSING = 64
+"""How many missing pods the workers are told of: with 512 of 1,024 missing, all of them would be 17 MB each time."""
 
 
 class Forming:
@@ -151,7 +153,7 @@ class Forming:
         self._pod.state.update(missing=missing)
         self._kept += 1
         if self._roster is not None and self._kept % TELL_EVERY == 0:
-            self._roster.mention(Cluster(missing=missing))
+            self._roster.mention(Cluster(missing=dict(list(missing.items())[:TOLD_MISSING])))
         self._state_timer = self._machine.later(STATE_SECONDS, self._keep_state)
 
     def _deadline_passed(self) -> None:

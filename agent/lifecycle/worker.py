@@ -227,7 +227,7 @@ class Worker:
 
     def _cluster(self, cluster: Cluster) -> None:
         if cluster.lost is not None:
-            self._pod.state.update(lost=cluster.lost)
+            self._pod.state.lose(cluster.lost)
         if cluster.missing is not None:
             self._pod.state.update(missing=cluster.missing)
 

@@ -154,7 +154,7 @@ class SshChannel:
         self._channel.setblocking(False)
         self._fd = channel.fileno()
         self._buffer = LineBuffer()
-        self._unsent = b""
+        self._unsent = bytearray()
         self._flushing = False
         self._words = b""
         """The end of what the remote command said on stderr."""
@@ -190,11 +190,11 @@ class SshChannel:
 
         try:
             while self._unsent and self._fd >= 0 and self._takes_more():
-                self._unsent = self._unsent[self._channel.send(self._unsent[:PIECE]) :]
+                del self._unsent[: self._channel.send(bytes(self._unsent[:PIECE]))]
         except TimeoutError:
             pass  # the peer's window is full
         except (OSError, EOFError, SSHException):
-            self._unsent = b""
+            self._unsent.clear()
             self._loop.post(lambda: self._end("the connection broke"))
         if self._unsent and self._fd >= 0 and not self._flushing:
             self._flushing = True

@@ -78,6 +78,7 @@ class Pipe:
         if line is not None and len(line) > MOST_BYTES:  # the other side takes it for a broken channel
             self.cut(f"a line of more than {MOST_BYTES} bytes")
             return
+        self.net.carried += len(line or b"")
         end = self.other(sender)
         end.incoming.append((self.clock.now + self.net.latency, line))
         self.clock.after(self.net.latency, lambda: self.pump(end))
@@ -109,6 +110,8 @@ class Network:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.latency = LATENCY
+        self.carried = 0
+        """Bytes of all messages."""
         self.names: dict[str, Named] = {}
         self.hosts: dict[str, FakeMachine] = {}
         """Address → the machine that has it now."""

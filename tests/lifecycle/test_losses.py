@@ -112,6 +112,19 @@ def test_two_lost_workers() -> None:
     assert world.last() < 5 + LEASE + BEATS + 5
 
 
+@pytest.mark.parametrize("lost", [1, 30])
+def test_many_pods_lost_at_once_are_told_once(lost: int) -> None:
+    world = FakeWorld(40, "none", {"SLEEP_INFINITY": "true"})
+    world.until(lambda: all(pod.has("result-known") for pod in world.pods) and world.asleep())
+    before = world.net.carried
+    for pod in world.pods[-lost:]:
+        pod.kill()
+    world.until(lambda: all(len(pod.state().get("lost", {})) == lost for pod in world.pods[:-lost]))
+    assert world.net.carried - before < 200 * lost * (40 - lost) + 100 * 40 * LEASE
+    assert world.pod(0).log.getvalue().count(" is lost (") == min(lost, 12)
+    assert f"{40 - lost} pods are left" in world.pod(0).log.getvalue()
+
+
 def test_all_workers_at_once() -> None:
     world = running()
     for pod in world.others(0):

@@ -9,6 +9,10 @@ from agent.decide.pod_state import Loss
 from agent.errors import PeerLost
 from agent.lifecycle.pod.pod import Pod
 
+GATHER_SECONDS = 0.1
+"""Pods are often lost together: those lost within this time are told together."""
+SHOWN = 12
+
 
 class LostPods:
     """Known from the plan on, and told to every pod for its `status`. Who says that it ends is lost from then on."""
@@ -17,16 +21,26 @@ class LostPods:
         self._pod = pod
         self._say = say
         self._lost: dict[int, Loss] = {}
+        self._untold: dict[int, Loss] = {}
 
     def note(self, index: int, reason: str) -> None:
         """The first reason stays."""
         if index in self._lost or self._pod.known.plan is None:
             return
-        self._lost[index] = Loss(reason, self._pod.machine.wall())
+        if not self._untold:
+            self._pod.machine.later(GATHER_SECONDS, self._tell)
+        self._lost[index] = self._untold[index] = Loss(reason, self._pod.machine.wall())
+
+    def _tell(self) -> None:
+        """Tell this pod's log, its state and all other pods what is new."""
+        new, self._untold = self._untold, {}
+        for index, loss in list(new.items())[:SHOWN]:
+            self._pod.log.warning(f"peer {index} is lost ({loss.why})")
+        more = f"{len(new) - SHOWN} more peers are lost; " if len(new) > SHOWN else ""
         left = self._pod.settings.nnodes - len(self._lost)
-        self._pod.log.warning(f"peer {index} is lost ({reason}); {left} pods are left")
-        self._pod.state.update(lost=self._lost)
-        self._say(Cluster(lost=self._lost))
+        self._pod.log.warning(f"{more}{left} pods are left: a4-agent peers lists them")
+        self._pod.state.lose(new)
+        self._say(Cluster(lost=new))
 
     def reasons(self) -> dict[int, str]:
         return {index: lost.why for index, lost in self._lost.items()}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from agent import __version__
-from agent.decide.pod_state import PodState, RunSummary
+from agent.decide.pod_state import Loss, PodState, RunSummary
 from agent.log import Log
 from agent.machine.api import Machine
 from agent.paths import RunDir
@@ -62,6 +62,10 @@ class State:
         """Set fields of the state."""
         self._state = self._state._replace(**fields)
         self.write_json(self._dir.state, self._state.to_json())
+
+    def lose(self, pods: Mapping[int, Loss]) -> None:
+        """Set that these pods are lost, beside those that were."""
+        self.update(lost={**(self._state.lost or {}), **pods})
 
     def run_begun(self, summary: RunSummary) -> None:
         """An exclusive run has begun, on this pod or others."""
