@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from itertools import count
 from typing import Any
 
-from agent.errors import AgentError, Exit, PeerLost, PeersMissing, SystemFault
-from agent.machine.unix_socket import connect
+from agent.errors import AgentError, Exit, PeerLost, PeersMissing, SystemFault, UsageError
+from agent.machine.unix_socket import MOST_REQUEST, connect
 
 ANSWER_SECONDS = 20.0
 """How long the agent may take for what it can answer at once."""
@@ -53,9 +53,12 @@ class Connection:
         self._wake = fd
 
     def send(self, op: str, fields: Mapping[str, Any]) -> int:
-        """Ask; returns the number that the answer will bear. Raises PeerLost."""
+        """Ask; returns the number that the answer will bear. Raises PeerLost, and UsageError for too much."""
         number = next(self._numbers)
         line = json.dumps({"id": number, "op": op, **fields}, separators=(",", ":")).encode() + b"\n"
+        if len(line) > MOST_REQUEST:
+            what = f"this is too much for one request: {len(line)} bytes, {MOST_REQUEST} are the most"
+            raise UsageError(what, "arguments and the variables set in this shell are in it: put long ones into a file")
         try:
             self._socket.sendall(line)
         except OSError as error:

@@ -189,6 +189,8 @@ class Worker:
         self._link.take(found, self._machine.now())
         self._link.mention(message(Hello(CHANNEL_VERSION, self._pod.nonce, __version__)))
         self._link.resend()
+        if self._pod.known.plan is not None:
+            self._say_beat()  # a hello alone may not count
 
     def _facts_ready(self, facts: Facts) -> None:
         if self._coordinator:
@@ -420,13 +422,16 @@ class Worker:
     def _beats(self) -> None:
         if self._life is Life.SILENT:
             return
-        printed = self._parts.printed()
-        quiet = None if printed is None else round(self._machine.now() - printed, 3)
-        self._link.mention(message(Beat(quiet)))
+        self._say_beat()
         silent = self._machine.now() - self._link.heard
         if self._coordinator and self._life is Life.LIVING and silent > self._settings.lease:
             self._coordinator_lost(silent)
         self._machine.later(self._beat, self._beats)
+
+    def _say_beat(self) -> None:
+        printed = self._parts.printed()
+        quiet = None if printed is None else round(self._machine.now() - printed, 3)
+        self._link.mention(message(Beat(quiet)))
 
     def _coordinator_lost(self, silent: float) -> None:
         if self._end is not None:

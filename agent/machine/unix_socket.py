@@ -12,6 +12,8 @@ from agent.machine.stream import LineStream
 
 MOST_UNSENT = 64 * 1024 * 1024
 """Bytes that may wait for a client that does not read."""
+MOST_REQUEST = 1024 * 1024
+"""Bytes of one request: it is passed on to pods in a message, which has a limit too."""
 BACKLOG = 128
 ACCEPT_AGAIN_SECONDS = 1.0
 """After no connection could be taken, as when this process may open no more files."""

@@ -71,6 +71,9 @@ class Pipe:
         self.near, self.far = FakeEnd(self, near), FakeEnd(self, far)
         self.reason = "the connection was closed"
 
+    def pods(self) -> set[int]:
+        return {self.near.machine.pod.index, self.far.machine.pod.index}
+
     def other(self, end: FakeEnd) -> FakeEnd:
         return self.far if end is self.near else self.near
 
@@ -79,6 +82,9 @@ class Pipe:
             self.cut(f"a line of more than {MOST_BYTES} bytes")
             return
         self.net.carried += len(line or b"")
+        if line is not None and b'"type":"hello"' not in line and self.net.breaking & self.pods():
+            self.cut()
+            return
         end = self.other(sender)
         end.incoming.append((self.clock.now + self.net.latency, line))
         self.clock.after(self.net.latency, lambda: self.pump(end))
@@ -119,6 +125,8 @@ class Network:
         """Address → public host key of a stranger's sshd."""
         self.unreachable: set[str] = set()
         self.isolated: set[int] = set()
+        self.breaking: set[int] = set()
+        """Pods whose channels break as soon as anything but a `hello` goes through them."""
         self.mute: set[tuple[int, int]] = set()
         """What the first sends does not reach the second; the other way it does."""
         self.pipes: list[Pipe] = []
@@ -148,7 +156,7 @@ class Network:
     def cut(self, index: int) -> None:
         """Break the open channels of this pod; new ones can be made at once."""
         for pipe in self.pipes:
-            if index in (pipe.near.machine.pod.index, pipe.far.machine.pod.index):
+            if index in pipe.pods():
                 pipe.cut()
 
     # Names and connections

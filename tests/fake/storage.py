@@ -48,7 +48,7 @@ class FakeSpool:
 
     def text(self, start: int = 0, end: int | None = None) -> str:
         stop = self.end if end is None else end
-        return b"".join(data for at, _, data in self.frames if start <= at < stop).decode()
+        return b"".join(data for at, _, data in self.frames if start <= at < stop).decode(errors="replace")
 
 
 class FakeKeeper:

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agent.decide.message_length import MOST_BYTES
 from agent.decide.messages import decode
+from agent.errors import AgentError
 from agent.lifecycle.channel.link import Link
 
 Lines = deque[bytes]
@@ -185,3 +187,31 @@ def test_a_strange_acknowledgement_harms_nothing(seen: object) -> None:
     link.attach(half)
     link.resend()
     assert decode(half.queue[0]) == {"type": "word", "seq": 1, "seen": 0}
+
+
+def test_what_is_too_long_is_never_sent_and_holds_up_nothing() -> None:
+    pair = Pair()
+    pair.settle()
+    pair.coordinator.say()
+    for say in (pair.coordinator.link.say, pair.coordinator.link.mention):
+        with pytest.raises(AgentError):
+            say({"type": "start", "spec": "\x1b" * (MOST_BYTES // 6)})
+    pair.coordinator.say()
+    assert all(len(line) < MOST_BYTES for line in pair.worker.inbox)
+    pair.settle()
+    assert pair.worker.got == [0, 1]
+
+
+def test_who_only_greets_is_heard_once() -> None:
+    link = Link()
+    for now, kind, heard in [
+        (1.0, "hello", 1.0),
+        (2.0, "hello", 1.0),
+        (3.0, "hello", 1.0),
+        (4.0, "beat", 4.0),
+        (5.0, "hello", 5.0),
+        (6.0, "hello", 5.0),
+        (7.0, "word", 7.0),
+    ]:
+        link.take({"type": kind}, now)
+        assert link.heard == heard

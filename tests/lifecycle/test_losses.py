@@ -178,6 +178,14 @@ def test_a_connection_that_works_one_way_only(index: int, deaf: bool) -> None:
 
 
 @pytest.mark.parametrize("index", [0, 2])
+def test_a_peer_that_gets_nothing_but_its_greeting_through_is_lost(index: int) -> None:
+    world = running()
+    world.net.breaking.add(index)
+    assert set(world.run().values()) == {75}, world.dump()
+    assert world.last() < 5 + LEASE + 2 * BEATS, world.dump()
+
+
+@pytest.mark.parametrize("index", [0, 2])
 def test_an_agent_that_is_stopped_for_longer_than_a_lease(index: int) -> None:
     world = running()
     world.pod(index).pause(60)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -120,6 +120,34 @@ def test_broken_channels_change_nothing(cuts: list[tuple[int, float]], codes: li
     for pod in world.pods:
         assert len(pod.workloads()) == 1
         assert pod.events().count("result-known") == 1
+
+
+@examples(10)
+@given(
+    st.sampled_from(["script", "collectives"]),
+    st.lists(
+        st.builds(
+            Life,
+            st.sampled_from([0, 0, 7]),
+            st.sampled_from([5.0, 20.0]),
+            output=st.builds(
+                lambda byte, length: byte * length,
+                st.sampled_from([b"\0", b"\x1b", b"\xff", b"\n\0\xff\x1b", b"\xf0\x9f"]),
+                st.sampled_from([100, 65537, 1_400_000]),
+            ),
+        ),
+        min_size=PODS,
+        max_size=PODS,
+    ),
+    st.integers(0, 9),
+)
+def test_what_programs_print_changes_nothing(workload: str, lives: list[Life], seed: int) -> None:
+    """As JSON, a byte that is no text takes six."""
+    silent = make_world([replace(life, output=b"") for life in lives], [], seed)
+    loud = make_world(lives, [], seed)
+    silent.workload = loud.workload = workload
+    assert loud.run(LONGEST) == silent.run(LONGEST), loud.dump()
+    assert loud.last() < silent.last() + LEASE / 2, loud.dump()
 
 
 @examples(25)

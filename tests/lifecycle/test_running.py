@@ -131,3 +131,12 @@ def test_a_run_that_ends_during_a_silence() -> None:
     world.at(30, lambda: world.net.isolate(2))
     world.at(50, lambda: world.net.heal(2))
     assert world.run() == all_are(3), world.dump()
+
+
+def test_a_first_run_that_fits_into_no_message_is_refused() -> None:
+    """An entrypoint's arguments come through no request, which has a limit of its own."""
+    world = FakeWorld(3, "script")
+    world.pod(0).wish = {"args": ("\udcff" * 100_000,) * 8}
+    assert set(world.run().values()) == {2}, world.dump()
+    assert "put long ones into a file" in world.pod(2).said()["why"]
+    assert world.last() < 5

@@ -10,9 +10,8 @@ from agent.errors import AgentError, UsageError
 from agent.lifecycle.channel.questions import Answer, refusal
 from agent.lifecycle.pod.pod import Pod
 from agent.machine.api import Channel
+from agent.machine.unix_socket import MOST_REQUEST
 
-MOST_REQUEST = 1 << 20
-"""How many bytes a request may have: it is passed on in a message, which has a limit."""
 Handle = Callable[[str, dict[str, Any], Answer], None]
 """Op, fields, and where the answer goes, now or later."""
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from agent.decide.messages import Message, encode
+from agent.decide.message_length import line_of
+from agent.decide.messages import Message
 from agent.machine.api import Channel
 
 
@@ -21,8 +22,11 @@ class Link:
         self.seen = 0
         self.heard = 0.0
         """When the peer was last heard, by this pod's own clock."""
+        self._only_greeted = False
+        """Nothing has come since the last `hello`."""
         self._next = 1
-        self._unacknowledged: deque[Message] = deque()
+        self._unacknowledged: deque[tuple[int, bytes]] = deque()
+        """Each with its `seq`."""
 
     def attach(self, channel: Channel) -> None:
         """Use a new channel from here on; an older one is closed.
@@ -38,31 +42,36 @@ class Link:
             self.channel = None
 
     def say(self, message: Message) -> None:
-        """Send a message that must arrive, now or after the next reconnection."""
-        numbered = {**message, "seq": self._next}
+        """Send a message that must arrive, now or after the next reconnection. Raises AgentError for one that is too
+        long for the channel; the others go on."""
+        line, seq = line_of(message), self._next
         self._next += 1
-        self._unacknowledged.append(numbered)
-        self._transmit(numbered)
+        self._unacknowledged.append((seq, line))
+        self._transmit(line, seq)
 
     def mention(self, message: Message) -> None:
-        """Send `hello` or `beat`: worth nothing later, so never repeated."""
-        self._transmit(message)
+        """Send what is worth nothing later, such as `hello` or `beat`: it is never repeated."""
+        self._transmit(line_of(message))
 
     def resend(self) -> None:
         """After both sides said hello on a new channel: repeat what has not arrived."""
-        for message in self._unacknowledged:
-            self._transmit(message)
+        for seq, line in self._unacknowledged:
+            self._transmit(line, seq)
 
     def take(self, message: Message, now: float) -> bool:
         """Note a received message; False when it must not be acted on.
 
         That is a repetition, or one that overtook what was lost with an earlier channel: both sides
-        repeat after their hellos, and then it comes in its turn.
+        repeat after their hellos, and then it comes in its turn. A peer that gets nothing but its `hello` through,
+        connection after connection, counts as heard only the first time.
         """
-        self.heard = now
+        greets = message["type"] == "hello"
+        if not (greets and self._only_greeted):
+            self.heard = now
+        self._only_greeted = greets
         acknowledged = message.get("seen")
         if isinstance(acknowledged, int):
-            while self._unacknowledged and self._unacknowledged[0]["seq"] <= acknowledged:
+            while self._unacknowledged and self._unacknowledged[0][0] <= acknowledged:
                 self._unacknowledged.popleft()
         seq = message.get("seq")
         if not isinstance(seq, int):
@@ -72,6 +81,8 @@ class Link:
         self.seen = seq
         return True
 
-    def _transmit(self, message: Message) -> None:
+    def _transmit(self, line: bytes, seq: int = 0) -> None:
+        """Send a message that is encoded already, with its number and the `seen` of this moment."""
         if self.channel is not None:
-            self.channel.send(encode({**message, "seen": self.seen}))
+            number = b',"seq":%d' % seq if seq else b""
+            self.channel.send(line[:-2] + number + b',"seen":%d}\n' % self.seen)

@@ -265,6 +265,8 @@ class Roster:
         peer.identity = None
         peer.link.take(found, self._machine.now())
         peer.link.resend()
+        if self.committed:
+            peer.link.mention(message(Beat()))  # a hello alone may not count
         self._tell.greeted(peer, anew)
 
     def _renew(self, peer: Peer) -> None:

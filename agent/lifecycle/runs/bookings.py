@@ -8,7 +8,8 @@ from typing import Any
 
 from agent.decide.ending import JobEnd, exit_code
 from agent.decide.masking import secret_values
-from agent.decide.messages import Said
+from agent.decide.message_length import MOST_BYTES
+from agent.decide.messages import Said, Start, encode, message
 from agent.decide.part_end import PartEnd
 from agent.decide.plan import Plan
 from agent.decide.pod_state import RunSummary
@@ -161,6 +162,7 @@ class Bookings:
         self._check(workload, plan, spec)
         run_id = f"{workload.name}-{pod.machine.draw_nonce()[:ID_CHARACTERS]}"
         spec = self._preparations.with_limits(spec, workload)
+        _check_length(Start(run_id, spec, tuple(peer.index for peer in plan.peers)))
         pod.log.add_secrets(secret_values(spec.env))
         run = Run(
             pod,
@@ -292,3 +294,11 @@ class Bookings:
         if self._when_idle is not None and self.idle:
             action, self._when_idle = self._when_idle, None
             action()
+
+
+def _check_length(start: Start) -> None:
+    """What every pod is told of a run must fit into a message. Raises UsageError."""
+    length = len(encode(message(start)))
+    if length > MOST_BYTES:
+        what = f"the arguments and variables of this run are {length} bytes in a message, {MOST_BYTES} are the most"
+        raise UsageError(what, "put long ones into a file")
