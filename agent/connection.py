@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from itertools import count
 from typing import Any
 
-from agent.errors import AgentError, Exit, PeerLost, PeersMissing, SystemFault, UsageError
-from agent.machine.unix_socket import MOST_REQUEST, connect
+from agent.errors import AgentError, Exit, PeerLost, PeersMissing, SystemFault
+from agent.machine.unix_socket import MOST_REQUEST, connect, too_large
 
 ANSWER_SECONDS = 20.0
 """How long the agent may take for what it can answer at once."""
@@ -53,14 +53,13 @@ class Connection:
         self._wake = fd
 
     def send(self, op: str, fields: Mapping[str, Any]) -> int:
-        """Ask; returns the number that the answer will bear. Raises PeerLost, and UsageError for too much."""
+        """Ask; returns the number that the answer will bear. Raises PeerLost, UsageError when it is too much."""
         number = next(self._numbers)
-        line = json.dumps({"id": number, "op": op, **fields}, separators=(",", ":")).encode() + b"\n"
+        line = json.dumps({"id": number, "op": op, **fields}, separators=(",", ":")).encode()
         if len(line) > MOST_REQUEST:
-            what = f"this is too much for one request: {len(line)} bytes, {MOST_REQUEST} are the most"
-            raise UsageError(what, "arguments and the variables set in this shell are in it: put long ones into a file")
+            raise too_large(len(line))
         try:
-            self._socket.sendall(line)
+            self._socket.sendall(line + b"\n")
         except OSError as error:
             raise self._gone() from error
         return number

@@ -114,9 +114,9 @@ def test_submit_and_find(client: Client, agent: FakeAgent) -> None:
 
 @pytest.mark.parametrize("text", ["x" * (1 << 20), "\x1b" * 200_000, "\udcff" * 200_000], ids=["x", "ESC", "0xff"])
 def test_a_request_that_is_too_long_is_refused_and_the_next_is_not(client: Client, text: str) -> None:
-    with pytest.raises(AgentError, match="too much for one request") as caught:
+    with pytest.raises(AgentError, match="bytes, an agent takes 1,048,576") as caught:
         client.submit(RunSpec("exec", args=(text,)))
-    assert caught.value.code == Exit.USAGE and "put long ones into a file" in caught.value.hint
+    assert caught.value.code == Exit.USAGE and "put what is long into a file" in caught.value.hint
     assert client.submit(SPEC).id == "exec-0"
 
 

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+from agent.errors import UsageError
 from agent.machine.loop import READ, Loop
 from agent.machine.stream import LineStream
 
@@ -17,6 +18,15 @@ MOST_REQUEST = 1024 * 1024
 BACKLOG = 128
 ACCEPT_AGAIN_SECONDS = 1.0
 """After no connection could be taken, as when this process may open no more files."""
+
+
+def too_large(size: int) -> UsageError:
+    """The refusal of a request with so many bytes."""
+    return UsageError(
+        f"the command and the variables that go with it have {size:,} bytes, an agent takes {MOST_REQUEST:,}",
+        "put what is long into a file that all pods see, such as one in A4_SHARED_DIR, and name that; "
+        "unset long variables of this shell, which go with the command",
+    )
 
 
 class SocketDoor:

@@ -43,6 +43,20 @@ def test_a_good_run(argv: tuple[str, ...], agent: FakeAgent, type_command: Type)
     ]
 
 
+@pytest.mark.parametrize("words", [*VERBS, ("exec", "--", "true")])
+@pytest.mark.parametrize("long", ["variables", "arguments"])
+def test_what_is_too_large_is_refused_before_it_is_sent(
+    agent: FakeAgent, type_command: Type, words: tuple[str, ...], long: str
+) -> None:
+    pieces = ["x" * 100_000] * 11
+    env = {f"BIG_{number}": piece for number, piece in enumerate(pieces)} if long == "variables" else {}
+    more = () if env else (("--",) if "--" not in words else ()) + tuple(pieces)
+    code, out, err = type_command(*words, *more, env=env).end()
+    assert (code, out) == (2, "")
+    assert "bytes, an agent takes 1,048,576\n  put what is long into a file that all pods see" in err
+    assert not agent.asked("submit")
+
+
 def test_a_bad_run(agent: FakeAgent, type_command: Type) -> None:
     def life(run: FakeRun) -> None:
         run.outputs = [0]

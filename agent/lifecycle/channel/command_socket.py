@@ -10,7 +10,7 @@ from agent.errors import AgentError, UsageError
 from agent.lifecycle.channel.questions import Answer, refusal
 from agent.lifecycle.pod.pod import Pod
 from agent.machine.api import Channel
-from agent.machine.unix_socket import MOST_REQUEST
+from agent.machine.unix_socket import MOST_REQUEST, too_large
 
 Handle = Callable[[str, dict[str, Any], Answer], None]
 """Op, fields, and where the answer goes, now or later."""
@@ -45,7 +45,7 @@ class CommandSocket:
             channel.send(json.dumps({"id": number, **body}, separators=(",", ":")).encode() + b"\n")
 
         if len(line) > MOST_REQUEST:
-            answer(refusal(UsageError(f"this request is larger than {MOST_REQUEST >> 20} MiB")))
+            answer(refusal(too_large(len(line))))
             return
         handled(self._handle, op, request, answer)
 

@@ -9,7 +9,7 @@ from typing import Any
 from agent.decide.ending import JobEnd, exit_code
 from agent.decide.masking import secret_values
 from agent.decide.message_length import MOST_BYTES
-from agent.decide.messages import Said, Start, encode, message
+from agent.decide.messages import Prepare, Said, encode, message
 from agent.decide.part_end import PartEnd
 from agent.decide.plan import Plan
 from agent.decide.pod_state import RunSummary
@@ -162,7 +162,7 @@ class Bookings:
         self._check(workload, plan, spec)
         run_id = f"{workload.name}-{pod.machine.draw_nonce()[:ID_CHARACTERS]}"
         spec = self._preparations.with_limits(spec, workload)
-        _check_length(Start(run_id, spec, tuple(peer.index for peer in plan.peers)))
+        _check_length(Prepare(run_id, spec, tuple(peer.index for peer in plan.peers)))
         pod.log.add_secrets(secret_values(spec.env))
         run = Run(
             pod,
@@ -296,9 +296,9 @@ class Bookings:
             action()
 
 
-def _check_length(start: Start) -> None:
+def _check_length(prepare: Prepare) -> None:
     """What every pod is told of a run must fit into a message. Raises UsageError."""
-    length = len(encode(message(start)))
+    length = len(encode(message(prepare)))
     if length > MOST_BYTES:
         what = f"the arguments and variables of this run are {length} bytes in a message, {MOST_BYTES} are the most"
         raise UsageError(what, "put long ones into a file")
