@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 
 from agent.client import Client, RunEnd, RunInfo
 from agent.commands import VerbParser
@@ -28,8 +28,8 @@ examples:
   a4-agent exec --hosts 0,4-7 -- df -h /mnt
   a4-agent exec --no-fold -- bash -c 'dmesg | tail -n 3'
 """
-MOST_KEPT = 4 * 1024 * 1024
-"""How many bytes of one pod's output are kept."""
+MOST_KEPT, MOST_KEPT_OF_ALL = 4 * 1024 * 1024, 32 * 1024 * 1024
+"""How many bytes of output are kept: of one pod, and of all together, who share them equally."""
 FIRST_WORD_SECONDS, NEXT_WORD_SECONDS = 10.0, 30.0
 
 
@@ -95,17 +95,16 @@ class Collected:
         self._began = now()
         self._speak_at = self._began + FIRST_WORD_SECONDS
         self._open = set(run.outputs)
+        self._most = min(MOST_KEPT, MOST_KEPT_OF_ALL // max(1, len(run.outputs)))
         self._cut: set[int] = set()
         self._kept: dict[tuple[int, int], bytearray] = {}
 
     def output(self, pod: int, stream: int, data: bytes) -> None:
         if stream not in (STDOUT, STDERR):
             return
-        room = MOST_KEPT - sum(len(self._kept.get((pod, each), b"")) for each in (STDOUT, STDERR))
-        if len(data) > room and pod not in self._cut:
+        room = self._most - sum(len(self._kept.get((pod, each), b"")) for each in (STDOUT, STDERR))
+        if len(data) > room:
             self._cut.add(pod)
-            all_of_it = f"a4-agent logs {self._run.id} --pod {pod}"
-            say(f"of what pod {pod} prints, only the first {MOST_KEPT >> 20} MiB are shown; all of it: {all_of_it}")
         self._kept.setdefault((pod, stream), bytearray()).extend(data[:room])
 
     def wants(self, pod: int) -> bool:
@@ -131,25 +130,31 @@ class Collected:
         pass
 
     def show(self, ended: RunEnd, *, as_json: bool) -> None:
+        """Write what was kept, which is given up piece by piece."""
         if as_json:
-            write_all(STDOUT, self._as_json(self._run.pods, ended).encode())
-            return
-        for stream in (STDOUT, STDERR):
-            outputs = {pod: bytes(self._kept.get((pod, stream), b"")) for pod in self._run.outputs}
-            write_all(stream, shown(fold(outputs), alone=False))
+            for piece in self._as_json(ended):
+                write_all(STDOUT, piece.encode())
+        else:
+            for stream in (STDOUT, STDERR):
+                for text in shown(fold({pod: self._taken(pod, stream) for pod in self._run.outputs})):
+                    write_all(stream, text)
+        if self._cut:
+            pods, words = ranges(self._cut), "pod" if len(self._cut) == 1 else "pods"
+            more = f"of {words} {pods} there is more: a4-agent logs {self._run.id} --pod {pods}"
+            say(f"only the first {self._most >> 10:,} KiB that a pod prints are shown; {more}")
 
-    def _as_json(self, pods: Sequence[int], ended: RunEnd) -> str:
-        items = [
-            {
+    def _as_json(self, ended: RunEnd) -> Iterator[str]:
+        """The list, one pod at a time."""
+        for number, pod in enumerate(self._run.pods):
+            item = {
                 "pod": pod,
                 "name": self._run.names.get(pod, ""),
                 "code": ended.codes.get(pod),
-                "stdout": self._text(pod, STDOUT),
-                "stderr": self._text(pod, STDERR),
+                "stdout": self._taken(pod, STDOUT).decode(errors="replace"),
+                "stderr": self._taken(pod, STDERR).decode(errors="replace"),
             }
-            for pod in pods
-        ]
-        return json.dumps(items, indent=1) + "\n"
+            yield ("," if number else "[") + json.dumps([item], indent=1)[1:-2]
+        yield "\n]\n"
 
-    def _text(self, pod: int, stream: int) -> str:
-        return self._kept.get((pod, stream), bytearray()).decode(errors="replace")
+    def _taken(self, pod: int, stream: int) -> bytes:
+        return bytes(self._kept.pop((pod, stream), b""))

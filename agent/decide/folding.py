@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from agent.decide.ending import signal_name
@@ -27,16 +27,11 @@ def fold(outputs: Mapping[int, bytes]) -> list[Group]:
     return [Group(tuple(pods), text) for text, pods in groups.items()]
 
 
-def shown(groups: Sequence[Group], *, alone: bool) -> bytes:
-    """The text for people: `pods: line` where no group has more than one line, else each under a header.
-
-    Of a pod that is `alone`, the only one that was asked, the output is shown as it is.
-    """
-    if alone:
-        return b"".join(group.text for group in groups)
+def shown(groups: Sequence[Group]) -> Iterator[bytes]:
+    """The text for people: `pods: line` where no group has more than one line, else each under a header."""
     if all(b"\n" not in _ended(group.text)[:-1] for group in groups):
-        return b"".join(b"%s: %s" % (_pods(group), _ended(group.text)) for group in groups)
-    return b"".join(b"== %s %s ==\n%s" % (_word(group), _pods(group), _ended(group.text)) for group in groups)
+        return (b"%s: %s" % (_pods(group), _ended(group.text)) for group in groups)
+    return (b"== %s %s ==\n%s" % (_word(group), _pods(group), _ended(group.text)) for group in groups)
 
 
 def _pods(group: Group) -> bytes:

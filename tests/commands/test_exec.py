@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import signal
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from agent.client import RunInfo
-from agent.commands.exec import FIRST_WORD_SECONDS, MOST_KEPT, NEXT_WORD_SECONDS, Collected
+from agent.client import RunEnd, RunInfo
+from agent.commands.exec import FIRST_WORD_SECONDS, MOST_KEPT, MOST_KEPT_OF_ALL, NEXT_WORD_SECONDS, Collected
+from agent.decide.ending import JobEnd
 from tests.commands.conftest import Type
 from tests.commands.server import FakeAgent, FakeRun
 
@@ -124,6 +126,7 @@ class Clock:
 
 
 RUN = RunInfo("exec-0", (0, 1, 2, 5), 0, (0, 1, 2, 5))
+ENDED = RunEnd(JobEnd(0, "done"))
 
 
 def test_much_output_is_not_kept(capfd: Shown) -> None:
@@ -135,8 +138,29 @@ def test_much_output_is_not_kept(capfd: Shown) -> None:
     for stream in (2, 1):
         kept.output(1, stream, b"y")
     assert kept.wants(0) and not kept.wants(1)
-    told = "of what pod 1 prints, only the first 4 MiB are shown; all of it: a4-agent logs exec-0 --pod 1"
-    assert capfd.readouterr().err == f"a4-agent: {told}\n"
+    kept.show(ENDED, as_json=False)
+    out, err = capfd.readouterr()
+    assert out == f"0: {'x' * MOST_KEPT}\n"
+    told = "of pod 1 there is more: a4-agent logs exec-0 --pod 1"
+    assert err == f"1: {'x' * MOST_KEPT}\na4-agent: only the first 4,096 KiB that a pod prints are shown; {told}\n"
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_what_many_pods_print_takes_no_more_than_what_few_do(capfd: Shown, as_json: bool) -> None:
+    """All share one bound, and nothing is joined to one text before it is written."""
+    pods = tuple(range(64))
+    piece = b"0123456789abcdef" * (MOST_KEPT_OF_ALL // 512)
+    tracemalloc.start()
+    try:
+        kept = Collected(RunInfo("exec-0", pods, 0, pods))
+        for pod in pods:
+            kept.output(pod, 1, piece[pod:])
+        kept.show(ENDED, as_json=as_json)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    capfd.readouterr()
+    assert most < MOST_KEPT_OF_ALL + 3 * MOST_KEPT
 
 
 def test_whom_it_waits_for(capfd: Shown) -> None:

@@ -28,7 +28,7 @@ def test_groups_come_in_the_order_of_their_first_pods(outputs: dict[int, bytes])
 
 def test_nothing_printed() -> None:
     assert fold({0: b"", 1: b""}) == []
-    assert shown([], alone=False) == b""
+    assert list(shown([])) == []
 
 
 @pytest.mark.parametrize(
@@ -44,12 +44,7 @@ def test_nothing_printed() -> None:
     ],
 )
 def test_shown(outputs: dict[int, bytes], text: bytes) -> None:
-    assert shown(fold(outputs), alone=False) == text
-
-
-@pytest.mark.parametrize("text", [b"", b"a", b"a\nb\n", b"\x00\xff"])
-def test_a_pod_alone_is_shown_as_it_is(text: bytes) -> None:
-    assert shown(fold({3: text}), alone=True) == text
+    assert b"".join(shown(fold(outputs))) == text
 
 
 def test_the_pods_of_a_group() -> None:
