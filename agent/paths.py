@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 
 HOSTFILE = "/etc/job-worker-services.txt"
 HOSTFILE_ONE_PER_NODE = "/etc/job-worker-services-1pernode.txt"
@@ -58,9 +57,14 @@ class RunDir:
 
 
 def shipped(kind: str, name: str) -> str:
-    """Path of a file that comes with the agent, in `entrypoints` or `env`: checkout first, else installed."""
-    checkout = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    path = os.path.join(checkout, kind, name)
-    if os.path.exists(path):
-        return path
-    return os.path.join(sys.prefix, "share", "a4-agent", kind, name)
+    """Path of a file that comes with the agent, in `entrypoints` or `env`: checkout first, else installed.
+
+    An installation has it below the prefix that the package is in, which is not sys.prefix for `pip install --user`,
+    `--target`, or for Debian's Python and its /usr/local.
+    """
+    place = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    path = os.path.join(place, kind, name)
+    while not os.path.exists(path) and place != "/":
+        path = os.path.join(place, "share", "a4-agent", kind, name)
+        place = os.path.dirname(place)
+    return path

@@ -112,7 +112,9 @@ download_wheels() {
         --python-version "$2" $platforms --dest "$1/wheels" pip 'setuptools>=64' wheel $(requirements)
 }
 
-[ $# -ge 1 ] && [ $# -le 2 ] || fail "usage: scripts/portable-tools.sh DIRECTORY [PYTHON_VERSION]"
+if [ $# -lt 1 ] || [ $# -gt 2 ]; then
+    fail "usage: scripts/portable-tools.sh DIRECTORY [PYTHON_VERSION]"
+fi
 for program in apt-get apt-cache dpkg; do
     command -v "$program" >/dev/null || fail "there is no $program: it needs Debian 12"
 done

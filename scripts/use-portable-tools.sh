@@ -16,7 +16,9 @@ fail() {
     exit 1
 }
 
-[ $# -ge 3 ] && [ "$2" = -- ] || fail "usage: scripts/use-portable-tools.sh DIRECTORY -- COMMAND [ARGUMENT]..."
+if [ $# -lt 3 ] || [ "$2" != -- ]; then
+    fail "usage: scripts/use-portable-tools.sh DIRECTORY -- COMMAND [ARGUMENT]..."
+fi
 TOOLS=$(cd "$1" 2>/dev/null && pwd) || fail "there is no directory $1"
 shift 2
 CHECKOUT=$(cd "$(dirname "$0")/.." && pwd)

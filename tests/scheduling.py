@@ -15,6 +15,7 @@ REAL = (
     "tests/local/",
     "tests/mpi/",
     "tests/programs/",
+    "tests/test_package.py",
 )
 """Where tests start real clusters, MPI jobs or torchrun."""
 AT_ONCE = len(os.sched_getaffinity(0))

@@ -111,7 +111,7 @@ def _page(results: Sequence[Result]) -> str:
     except ImportError as error:
         library = {"jinja2": "Jinja2", "markupsafe": "Jinja2"}.get((error.name or "").split(".")[0], "matplotlib")
         what = f"a report needs {library}, which this Python cannot import: {error}"
-        raise MissingProgram(what, "pip install 'a4-agent[report]'") from error
+        raise MissingProgram(what, f"{sys.executable} -m pip install {library}") from error
 
 
 def _json(results: Sequence[Result]) -> str:

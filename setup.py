@@ -1,0 +1,15 @@
+"""What setup.cfg cannot say: README.md as an index shows it, where a relative link leads nowhere."""
+
+import re
+from pathlib import Path
+
+from setuptools import setup
+from setuptools.dist import Distribution
+
+about = Distribution()
+about.parse_config_files()
+pages = f"{about.metadata.project_urls['Source']}/blob/v{about.metadata.version}/"
+setup(
+    long_description=re.sub(r"\]\((?!https?:|#)", f"]({pages}", Path("README.md").read_text(encoding="utf-8")),
+    long_description_content_type="text/markdown",
+)
