@@ -7,13 +7,17 @@
 #   refused                     it cannot be started; the shell's code, 126 or 127, follows
 #   ended <code> [<unix time>]  it has ended; code 128 + n is signal n. The time is that of a failure: who was first?
 #
+# In a run of several steps, "started" and "ended" lines end with " of <step>", which is A4_STEP: an end that comes late
+# is no end of the next step.
+#
 # Signals from mpirun reach the whole process group. This shell stays until PROGRAM has ended.
 record=${A4_RANKS_DIR:?}/${OMPI_COMM_WORLD_RANK:?}
+of=${A4_STEP:+ of $A4_STEP}
 trap : HUP INT QUIT USR1 USR2 TERM
 exec 3>&2 2>/dev/null # what a shell says of a killed command is no output of PROGRAM
 (
     read -r pid _ </proc/self/stat
-    echo "started $pid" >"$record"
+    echo "started $pid$of" >"$record"
     # Only a failed exec comes to this. bash gets here when nothing is found, dash in every case.
     trap 'echo refused >>"$record"' EXIT
     exec "$@" 2>&3 3>&-
@@ -25,7 +29,7 @@ when=
     trap '' HUP INT QUIT USR1 USR2 TERM
     date +%s.%N
 )
-echo "ended $code $when" >>"$record"
+echo "ended $code $when$of" >>"$record"
 
 # Open MPI 5 forgets a rank that ends as soon as it is started, and what a rank printed just before its end.
 [ -z "${A4_RANKS_LINGER-}" ] || sleep "$A4_RANKS_LINGER"

@@ -6,8 +6,8 @@ beginning of a line of stdout after which the command has nothing more to do; "r
 "step": "end" says the same. Open MPI 5.0.11 on a busy machine sometimes does not end then: it has 10 s, and is ended.
 "result" is a JSON file that the command writes, "{step}" in it its name: nccl-tests put their whole environment into
 it, with tokens, and so its key "env" is deleted when the command has ended, and the file as a whole when it cannot be
-read or the run is ended. "ranks" is the directory in which rank.sh records how the ranks on this pod went: emptied
-before the command starts, and when one of them failed though the command ended with 0 or hung, its code counts.
+read or the run is ended. "ranks" is the directory in which rank.sh records how the ranks on this pod went: when one
+of this step failed though the command ended with 0 or hung, its code counts.
 
 Before each command "# a4-agent: step NAME" goes to stdout, so that what follows can be told apart; all else is passed
 on as it comes. The first command that does not end with 0 is the last. Exit status: that of the last command, 128 + n
@@ -57,9 +57,7 @@ class Command:
         self.ends = step.get("ends", "").encode()
         self.record = step.get("record", "")
         self.result = step.get("result", "").replace("{step}", step["name"])
-        self.ranks = step.get("ranks", "")
-        for path in records(self.ranks):
-            remove(path)  # of the step before
+        self.name, self.ranks = step["name"], step.get("ranks", "")
         self.line = b""
         self.ended_at: float | None = None
         """When it said that it had nothing more to do."""
@@ -92,7 +90,7 @@ class Command:
 
     def counting_ranks(self, status: int) -> int:
         """The code of a rank that failed, where the command's own status says nothing of it."""
-        code = failed_rank(self.ranks, FOLLOWED if self.stuck else ()) if self.stuck or not status else 0
+        code = failed_rank(self.ranks, self.name, FOLLOWED if self.stuck else ()) if self.stuck or not status else 0
         if code:
             print(f"a4-agent: a rank on this pod ended with {code}", file=sys.stderr)
         self.failed = bool(code)
@@ -107,7 +105,7 @@ class Command:
 
     def look(self) -> None:
         """One that has said its end, or has lost a rank here, has some time to come to its end."""
-        if self.ended_at is None and (has_ended(self.record) or failed_rank(self.ranks, ())):
+        if self.ended_at is None and (has_ended(self.record) or failed_rank(self.ranks, self.name, ())):
             self.ended_at = time.monotonic()
         if self.ended_at is not None and not self.stuck and time.monotonic() - self.ended_at > ENDING_SECONDS:
             self.stuck = True
@@ -130,12 +128,13 @@ def records(directory: str) -> list[str]:
         return []
 
 
-def failed_rank(directory: str, excused: tuple[int, ...]) -> int:
-    """Code of the rank that failed first of those recorded here; 0: none did."""
+def failed_rank(directory: str, step: str, excused: tuple[int, ...]) -> int:
+    """Code of the rank of this step that failed first of those recorded here; 0: none did."""
     found = []
+    line = re.compile(rf"^ended (\d{{1,3}}) ?(\d+(?:\.\d+)?)? of {re.escape(step)}\n", re.MULTILINE | re.ASCII)
     for path in records(directory):
         with suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
-            ended = re.search(r"^ended (\d{1,3}) ?(\d+(?:\.\d+)?)?\n", file.read(), re.MULTILINE | re.ASCII)
+            ended = line.search(file.read())
             if ended and int(ended[1]) not in (0, *excused):
                 found.append((float(ended[2] or 0), int(ended[1])))
     return min(found, default=(0.0, 0))[1]

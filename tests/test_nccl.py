@@ -95,9 +95,10 @@ def outcome(
         for index, network in zip((0, 1, 2), networks, strict=True)
     }
     last = next((s for s in [(statuses or {}).get(step, 0) for step in steps] if s), 0)
-    values = {"ranks": WELL, "tokens": TOKENS, "notes": json.loads(json.dumps(notes), object_hook=numbered)}
+    values = {"tokens": TOKENS, "notes": json.loads(json.dumps(notes), object_hook=numbered)}
     output = "".join(f"# a4-agent: step {step}\n{text}" for step, text in steps.items())
-    return Outcome(last, "\n".join(record) + "\n", output, **{**values, **changes})
+    of_last = {rank: replace(end, step=end.step or [*steps][-1]) for rank, end in changes.pop("ranks", WELL).items()}
+    return Outcome(last, "\n".join(record) + "\n", output, **{**values, "ranks": of_last, **changes})
 
 
 def numbered(data: dict[str, Any]) -> dict[Any, Any]:
@@ -350,6 +351,8 @@ HALF = {"all_reduce": table("all_reduce"), "all_gather": "h: Test NCCL failure x
         (outcome({**HALF, "all_gather": LOST}, statuses=STATUS), 75, "agent", "daemon was lost"),
         (outcome(HALF), 65, "workload", "all_gather measured nothing"),
         (outcome(ranks={**WELL, 5: RankEnd(None)}), 65, "agent", "rank 5 (pod 1)"),
+        (outcome(ranks={**WELL, 5: RankEnd(0, step="all_reduce")}), 65, "agent", "never started: rank 5 (pod 1)"),
+        (outcome(HALF, ranks={**WELL, 5: RankEnd(3, 1.0, step="all_reduce")}, statuses=STATUS), 1, "workload", "never"),
         (outcome(stuck=("all_gather",), ranks={**WELL, 5: RankEnd(143, 1.0)}), 0, "workload", "nccl is good"),
         (outcome(HALF, stuck=("all_gather",), ranks={**WELL, 5: RankEnd(143, 1.0)}), 143, "workload", "rank 5"),
         (outcome(stuck=("all_gather",), ranks={**WELL, 4: RankEnd(143, 1.0), 5: RankEnd(None)}), 0, "workload", "good"),

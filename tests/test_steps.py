@@ -138,13 +138,13 @@ HANGS = "; echo '# Avg bus'; exec sleep 600"
     ("end", "records", "code"),
     [
         ("", {}, 0),
-        ("", {0: "ended 0 ", 1: "ended 3 9.5"}, 3),
-        ("", {0: "ended 139 9.4", 1: "ended 3 9.5"}, 139),
-        ("", {0: "ended 143 9.5"}, 143),
-        (HANGS, {0: "ended 0 ", 1: "ended 143 9.5", 2: "ended 14 9.5"}, 0),
-        (HANGS, {0: "ended 143 9.4", 1: "ended 139 9.5"}, 139),
+        ("", {0: "ended 0  of a", 1: "ended 3 9.5 of a"}, 3),
+        ("", {0: "ended 139 9.4 of a", 1: "ended 3 9.5 of a"}, 139),
+        ("", {0: "ended 143 9.5 of a"}, 143),
+        (HANGS, {0: "ended 0  of a", 1: "ended 143 9.5 of a", 2: "ended 14 9.5 of a"}, 0),
+        (HANGS, {0: "ended 143 9.4 of a", 1: "ended 139 9.5 of a"}, 139),
         (HANGS, {0: "started 7"}, 0),
-        ("; exit 5", {0: "ended 3 9.5"}, 5),
+        ("; exit 5", {0: "ended 3 9.5 of a"}, 5),
     ],
 )
 def test_a_rank_that_failed_fails_its_step(
@@ -152,7 +152,7 @@ def test_a_rank_that_failed_fails_its_step(
 ) -> None:
     ranks = tmp_path / "ranks"
     ranks.mkdir()
-    (ranks / "7").write_text("started 1\nended 9 1.0\n")  # of an earlier step
+    (ranks / "7").write_text("started 1 of first\nended 9 1.0 of first\n")
     text = "".join(f"echo '{line}' > {ranks}/{rank}; " for rank, line in records.items()) + "true" + end
     done = run([shell("a", text, ends="# Avg bus", ranks=str(ranks)), shell("b", "echo goes on")], env)
     assert (done.returncode, "goes on" in done.stdout) == (code, not code), done
@@ -179,6 +179,8 @@ def test_a_command_that_hangs_after_a_rank_has_failed_is_ended(
 ) -> None:
     ranks = tmp_path / "ranks"
     ranks.mkdir()
-    done = run([shell("a", f"printf 'started 7\\nended 3 5.0\\n' >{ranks}/1; exec sleep 600", ranks=str(ranks))], env)
+    done = run(
+        [shell("a", f"printf 'started 7 of a\\nended 3 5.0 of a\\n' >{ranks}/1; exec sleep 600", ranks=str(ranks))], env
+    )
     assert done.returncode == 3 and "hangs: it is ended" in done.stderr, done
     assert json.loads(record.read_text().splitlines()[1])["stuck"] is True

@@ -27,15 +27,17 @@ class RankEnd:
     """Seconds since 1970 on its pod's clock when it failed; 0: not known."""
     refused: bool = False
     """Its program could not be started; `code` is the shell's, 126 or 127."""
+    step: str = ""
+    """Which of several commands of the run it was a rank of; empty for a run of one."""
 
     def to_json(self) -> list[Any]:
-        return [self.code, self.when, self.refused]
+        return [self.code, self.when, self.refused, self.step]
 
     @classmethod
     def from_json(cls, data: Any) -> RankEnd:
         """Inverse of `to_json`. Raises TypeError or ValueError for anything else."""
-        code, when, refused = data
-        return cls(None if code is None else int(code), float(when), bool(refused))
+        code, when, refused, step = data
+        return cls(None if code is None else int(code), float(when), bool(refused), str(step))
 
 
 @dataclass(frozen=True)
@@ -59,13 +61,16 @@ class RanksVerdict:
 
 
 def parse_rank(text: str) -> RankEnd:
-    """Read one rank's file. Lines that are not whole yet say nothing."""
+    """Read one rank's file. Lines that are not whole yet say nothing, nor does the late end of an earlier step."""
     lines = text.split("\n")[:-1]
     refused = "refused" in lines
+    started = re.match(r"started(?: \d+)?(?: of (\S+))?$", lines[0], re.ASCII) if lines else None
+    step = (started[1] or "") if started else ""
     for line in lines:
-        if found := re.fullmatch(r"ended (\d{1,3}) ?(\d+(?:\.\d+)?)?", line, re.ASCII):
-            return RankEnd(int(found[1]), float(found[2] or 0), refused)
-    return RankEnd(None, refused=refused)
+        found = re.fullmatch(r"ended (\d{1,3}) ?(\d+(?:\.\d+)?)?(?: of (\S+))?", line, re.ASCII)
+        if found and (found[3] or "") == step:
+            return RankEnd(int(found[1]), float(found[2] or 0), refused, step)
+    return RankEnd(None, refused=refused, step=step)
 
 
 def ranks_verdict(

@@ -22,6 +22,11 @@ WELL = RankEnd(0)
         ("started 12\nended 7 1795262432.%N\n", RankEnd(None)),
         ("started 12\nrefused\nended 127 1795262432.5\n", RankEnd(127, 1795262432.5, refused=True)),
         ("started 12\n", RankEnd(None)),
+        ("started 12 of a\nended 0  of a\n", RankEnd(0, step="a")),
+        ("started 12 of b-2\nrefused\nended 127 5.5 of b-2\n", RankEnd(127, 5.5, True, "b-2")),
+        ("started 12 of b\nended 0  of a\n", RankEnd(None, step="b")),
+        ("started 12 of b\nended 143 5.5 of a\nended 0  of b\n", RankEnd(0, step="b")),
+        ("started 12 of b\nended 0 \n", RankEnd(None, step="b")),
         ("", RankEnd(None)),
         ("started 12\nended 7", RankEnd(None)),
         ("started 12\nended x\n", RankEnd(None)),
@@ -37,12 +42,12 @@ def test_any_text_is_read(text: str) -> None:
     parse_rank(text)
 
 
-@given(st.builds(RankEnd, st.none() | st.integers(0, 255), st.floats(0, 1e10), st.booleans()))
+@given(st.builds(RankEnd, st.none() | st.integers(0, 255), st.floats(0, 1e10), st.booleans(), st.text()))
 def test_a_record_travels(end: RankEnd) -> None:
     assert RankEnd.from_json(json.loads(json.dumps(end.to_json()))) == end
 
 
-@pytest.mark.parametrize("data", [None, [], [1], [1, 2, 3, 4], ["x", 0, False], [1, "x", False]])
+@pytest.mark.parametrize("data", [None, [], [1], [1, 2, 3], ["x", 0, False, ""], [1, "x", False, ""]])
 def test_anything_else_is_refused(data: object) -> None:
     with pytest.raises((TypeError, ValueError)):
         RankEnd.from_json(data)

@@ -207,11 +207,11 @@ def test_last_words_change_no_code(mpi: Mpi, pods: Pods) -> None:
 # rank.sh without mpirun
 
 
-def rank(directory: Path, *argv: str, data: str = "") -> tuple[subprocess.CompletedProcess[str], str]:
+def rank(directory: Path, *argv: str, data: str = "", step: str = "") -> tuple[subprocess.CompletedProcess[str], str]:
     script = Path(__file__).resolve().parents[2] / "entrypoints" / "rank.sh"
     done = subprocess.run(
         ["sh", str(script), *argv],
-        env={"PATH": "/usr/bin:/bin", "A4_RANKS_DIR": str(directory), "OMPI_COMM_WORLD_RANK": "12"},
+        env={"PATH": "/usr/bin:/bin", "A4_RANKS_DIR": str(directory), "OMPI_COMM_WORLD_RANK": "12", "A4_STEP": step},
         input=data,
         capture_output=True,
         text=True,
@@ -253,6 +253,13 @@ def test_a_program_that_cannot_be_started(tmp_path: Path, cause: Callable[[Path]
     done, record = rank(tmp_path, program)
     assert (done.returncode, parse_rank(record).code, parse_rank(record).refused) == (code, code, True)
     assert program in done.stderr
+
+
+def test_a_rank_of_a_step_says_so(tmp_path: Path) -> None:
+    rank(tmp_path, "true", step="all_reduce")
+    _, record = rank(tmp_path, "sh", "-c", "exit 5", step="all_reduce-2")
+    assert re.fullmatch(r"started \d+ of all_reduce-2\nended 5 \d+\.\d+ of all_reduce-2\n", record)
+    assert parse_rank(record).code == 5 and parse_rank(record).step == "all_reduce-2"
 
 
 @pytest.mark.parametrize("builtin", ["exit", "cd", "trap", "-n", "exec"])

@@ -45,10 +45,13 @@ class Ended:
     """What is known of an nccl run that is over. Raises AgentError where nothing can have been started."""
 
     def __init__(self, context: RunContext, outcome: Outcome) -> None:
-        self.context, self.outcome = context, outcome
+        self.context = context
         self.options = parse_options(context.args, context.profile)
         self.mpi, self.layout = usable_mpi(context), processes(context, self.options)
         self.steps = {step.name: step for step in parse_steps(outcome.record)}
+        last = next(reversed(self.steps), "")
+        # Where no rank of the last step started, the records are still those of a step before.
+        self.outcome = replace(outcome, ranks={i: end for i, end in outcome.ranks.items() if end.step == last})
         self.outputs = split_output(outcome.output)
         self.evidence = Evidence.of(outcome.notes, context.lead)
         self.measurements = [
