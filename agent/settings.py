@@ -113,6 +113,7 @@ class Settings:
     """Names, a space between them."""
     gpu_persistence: bool
     pods_differ: str
+    script_timeout: float
     peer_timeout: float
     lease: float
     workload_timeout: float
@@ -234,6 +235,13 @@ SETTINGS = (
         choice("refuse", "warn"),
         "refuse",
         "a run on pods that differ where they must not",
+    ),
+    Setting(
+        "A4_VENDOR_SCRIPT_TIMEOUT_SECONDS",
+        "script_timeout",
+        seconds("60"),
+        "60",
+        "a vendor's script that takes longer ends the pod",
     ),
     Setting("A4_PEER_TIMEOUT_SECONDS", "peer_timeout", seconds("600"), "600", "give up on peers after this long"),
     Setting("A4_LEASE_SECONDS", "lease", seconds("30"), "30", "a peer not heard for this long is lost"),

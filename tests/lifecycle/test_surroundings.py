@@ -88,14 +88,14 @@ def test_the_environment_of_workloads() -> None:
 
 def test_no_run_begins_before_every_pod_is_prepared() -> None:
     world = gib()
-    world.pod(1).tools[GIB_SCRIPT] = Life(seconds=8)
+    world.pod(1).tools[GIB_SCRIPT] = Life(seconds=40)
     world.until_event("environment-ready", 0)
     assert world.seconds < 1
     world.until_event("run-started")
-    world.wait(7.9)
+    world.wait(39.9)
     assert not any(type(child) is FakeChild for pod in world.pods for child in pod.agent.children)
     assert world.run() == ZERO, world.dump()
-    assert f"preparing: waiting for {GIB_SCRIPT}, 10 s at most" in world.pod(1).log.getvalue()
+    assert f"preparing: waiting for {GIB_SCRIPT}, 60 s at most" in world.pod(1).log.getvalue()
 
 
 @pytest.mark.parametrize("index", [0, 1])
@@ -103,18 +103,27 @@ def test_no_run_begins_before_every_pod_is_prepared() -> None:
     ("life", "why"),
     [
         (Life(3, 0.1, output=b"some\nlast words\n"), f"{GIB_SCRIPT} failed with status 3: some / last words"),
-        (STUBBORN, f"{GIB_SCRIPT} has not ended within 10 s: it said nothing"),
+        (STUBBORN, f"{GIB_SCRIPT} has not ended within 60 s: it said nothing"),
     ],
 )
 def test_a_script_that_fails_or_hangs(index: int, life: Life, why: str) -> None:
     world = gib()
     world.pod(index).tools[GIB_SCRIPT] = life
     assert world.run() == {0: 71, 1: 71}, world.dump()
-    assert world.last() < 30
+    assert world.last() < 80
     for pod in world.pods:
         assert why in pod.said()["what"] and "A4_PROFILE=none" in pod.said()["why"]
+        assert ("A4_VENDOR_SCRIPT_TIMEOUT_SECONDS gives it more time" in pod.said()["why"]) is (life is STUBBORN)
         assert pod.said()["where"].startswith(f"pod {index}, ")
     assert all(child.over for child in world.pod(index).agent.children)
+
+
+def test_a_script_that_needs_longer_has_the_time_that_it_is_given() -> None:
+    """A run waits for the pod for as long as that takes."""
+    world = gib({"A4_VENDOR_SCRIPT_TIMEOUT_SECONDS": "900"})
+    world.pod(1).tools[GIB_SCRIPT] = Life(seconds=800)
+    assert world.run() == ZERO, world.dump()
+    assert world.last() > 800
 
 
 @pytest.mark.parametrize("index", [0, 1])

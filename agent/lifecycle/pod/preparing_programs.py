@@ -23,6 +23,10 @@ class Tool:
     title: str
     seconds: float
     """Its limit."""
+    hint: str = ""
+    """What to do when it fails."""
+    late_hint: str = ""
+    """What to do when it does not end in time."""
     answer: bytearray = field(default_factory=bytearray)
     """Its stdout."""
     words: bytearray = field(default_factory=bytearray)
@@ -40,10 +44,6 @@ class Tool:
     def last_words(self) -> str:
         lines = self.words.decode(errors="replace").strip().splitlines()
         return " / ".join(lines[-4:]) or "it said nothing"
-
-    @property
-    def hint(self) -> str:
-        return "A4_PROFILE=none goes without vendors' scripts" if self.title.startswith("/") else ""
 
 
 Ended = Callable[[Tool, int], None]
@@ -70,7 +70,7 @@ def start_tool(
 
     def say() -> None:
         if not tool.over:
-            pod.log.info(f"preparing: waiting for {tool.title}, {tool.seconds:.0f} s at most")
+            pod.log.info(f"preparing: waiting for {tool.title}, {tool.seconds:g} s at most")
 
     try:
         tool.child = machine.start(Launch([program, *argv[1:]], env, "/"), over, tool.output)
@@ -88,4 +88,4 @@ def check(tool: Tool, status: int) -> None:
 
 def too_late(tool: Tool) -> None:
     """Raises SystemFault."""
-    raise SystemFault(f"{tool.title} has not ended within {tool.seconds:.0f} s: {tool.last_words}", tool.hint)
+    raise SystemFault(f"{tool.title} has not ended within {tool.seconds:g} s: {tool.last_words}", tool.late_hint)

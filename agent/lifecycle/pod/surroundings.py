@@ -17,17 +17,24 @@ from agent.lifecycle.pod.first_environment import LIBRARY_PATH, first_environmen
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.pod.preparing_programs import MOST_WORDS, Ended, Tool, check, start_tool, too_late
 from agent.paths import BASHRC, EXPORT_INIT_ENV, LIBRARY_PATHS, PROFILE_SCRIPT, shipped
+from agent.settings import Settings
 
 LEFT_IN = "/dev/shm"
 LEFT_BEHIND = ("scripts", "diagnostic", "third_party")
 """What the container that installs gIB copies to LEFT_IN, for this one to place at /."""
 COPY_SECONDS = 30.0
 MOVE_SECONDS = 5.0
-SCRIPT_SECONDS = 10.0
 LDCONFIG_SECONDS = 20.0
 PERSISTENCE_SECONDS = 60.0
-LONGEST_SECONDS = 3 * (COPY_SECONDS + MOVE_SECONDS) + 3 * SCRIPT_SECONDS + LDCONFIG_SECONDS
-"""The longest that preparing a pod takes: by then it is prepared or has ended."""
+MOST_SCRIPTS = 3
+SCRIPT_HINT = "A4_PROFILE=none goes without vendors' scripts"
+MORE_TIME = "A4_VENDOR_SCRIPT_TIMEOUT_SECONDS gives it more time"
+
+
+def longest_seconds(settings: Settings) -> float:
+    """The longest that preparing a pod takes: by then it is prepared or has ended."""
+    files = len(LEFT_BEHIND) * (COPY_SECONDS + MOVE_SECONDS)
+    return files + MOST_SCRIPTS * settings.script_timeout + LDCONFIG_SECONDS
 
 
 class Surroundings:
@@ -131,7 +138,8 @@ class Surroundings:
 
     def _source(self, path: str) -> None:
         argv = ["bash", shipped("entrypoints", "vendor-script.sh"), path]
-        self._run(Tool(path, SCRIPT_SECONDS), argv, lambda tool, status: self._sourced(path, tool, status))
+        tool = Tool(path, self._pod.settings.script_timeout, SCRIPT_HINT, f"{MORE_TIME}; {SCRIPT_HINT}")
+        self._run(tool, argv, lambda tool, status: self._sourced(path, tool, status))
 
     def _sourced(self, path: str, tool: Tool, status: int) -> None:
         check(tool, status)

@@ -13,14 +13,14 @@ from agent.decide.mpirun import mpi_of
 from agent.decide.runspec import RunSpec
 from agent.errors import AgentError, DirectoryUnusable, Exit, MissingProgram
 from agent.lifecycle.pod.pod import Pod
-from agent.lifecycle.pod.surroundings import LONGEST_SECONDS
+from agent.lifecycle.pod.surroundings import longest_seconds
 from agent.machine.api import Machine
 from agent.paths import shipped
 from agent.workloads.base import Mpi, RunContext, Workload
 
 BASELINES_SECONDS = 5.0
-INVENTORY_SECONDS = 90.0 + LONGEST_SECONDS
-"""How long a run waits for the inventory of its pods, longer than any takes; then it starts without."""
+INVENTORY_SECONDS = 90.0
+"""How long a run waits for the inventory of prepared pods, longer than any takes; then it starts without."""
 
 
 @dataclass
@@ -87,7 +87,8 @@ class Preparations:
         self._waits.append(wait)
         if baselines:
             self._read_baselines()
-        self.pod.machine.later(INVENTORY_SECONDS, lambda: self._end(wait))
+        patience = INVENTORY_SECONDS + longest_seconds(self.pod.settings)
+        self.pod.machine.later(patience, lambda: self._end(wait))
         self._go_on()
 
     def _read_baselines(self) -> None:
