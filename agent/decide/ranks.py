@@ -46,8 +46,6 @@ class RanksVerdict:
 
     complete: bool
     """Every one of them ended 0."""
-    ended: bool
-    """Every one of them has recorded its end."""
     first: int | None
     """The rank that failed first; None: none failed."""
     code: int
@@ -58,6 +56,8 @@ class RanksVerdict:
     """At least one rank did."""
     text: str
     """Lines about what is not as it should be; empty when complete."""
+    ended: bool = False
+    """Every one of them has recorded its end."""
 
 
 def parse_rank(text: str) -> RankEnd:
@@ -95,12 +95,12 @@ def ranks_verdict(
     lines += [f"started and never ended: {_ranks(open_ended, place)}"] if open_ended else []
     return RanksVerdict(
         complete=not (failed or absent or open_ended) and planned > 0,
-        ended=not (absent or open_ended),
         first=first,
         code=(failed[first].code or 0) if first is not None else 0,
         refused=first is not None and failed[first].refused,
         started=bool(known),
         text="\n".join(lines),
+        ended=not (absent or open_ended),
     )
 
 
