@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from agent.decide.env_sh import MARK, env_sh, forwarder, hook
 from agent.decide.environment import Environment, added, effect, of_pod, saved
 from agent.decide.masking import hidden, secret_values
+from agent.decide.pod_steps import LEFT_BEHIND, LEFT_IN, CacheLibraries, Place, RunScript, Step, Steps, steps
 from agent.decide.ssh_files import with_block
 from agent.errors import SystemFault
 from agent.fabrics import FABRICS
@@ -19,9 +20,6 @@ from agent.lifecycle.pod.preparing_programs import MOST_WORDS, Ended, Tool, chec
 from agent.paths import BASHRC, EXPORT_INIT_ENV, LIBRARY_PATHS, PROFILE_SCRIPT, shipped
 from agent.settings import Settings
 
-LEFT_IN = "/dev/shm"
-LEFT_BEHIND = ("scripts", "diagnostic", "third_party")
-"""What the container that installs gIB copies to LEFT_IN, for this one to place at /."""
 COPY_SECONDS = 30.0
 MOVE_SECONDS = 5.0
 LDCONFIG_SECONDS = 20.0
@@ -48,7 +46,7 @@ class Surroundings:
         self._machine = pod.machine
         self._choice = Choice(NONE, "")
         self._prepared: Environment = of_pod(pod.job.environ)
-        self._steps: deque[Callable[[], None]] = deque()
+        self._steps: deque[Step] = deque()
         self._words: list[str] = []
         """What was not done, and why."""
         self._waiting: list[Callable[[], None]] | None = []
@@ -71,9 +69,9 @@ class Surroundings:
 
     def start(self) -> None:
         """Do what there is to do, one step after another. Raises AgentError into the loop."""
-        self._steps += self._placings()
-        self._steps += self._scripts()
-        self._steps.append(self._libraries)
+        found = self._found()
+        self._words += found.words
+        self._steps += found.steps
         self._next()
 
     def _use(self, prepared: Environment) -> None:
@@ -82,66 +80,55 @@ class Surroundings:
 
     def _next(self) -> None:
         if self._steps:
-            self._steps.popleft()()
+            self._carry_out(self._steps.popleft())
         else:
             self._finish()
 
-    # Files that the init container left
+    def _found(self) -> Steps:
+        """Look at what is there, and decide what is to be done."""
+        exists, init = self._machine.exists, self._pod.job.environ.get("NCCL_INIT_SCRIPT", "")
+        there = [name for name in LEFT_BEHIND if exists(f"{LEFT_IN}/{name}")]
+        left = {name: self._machine.list_dir(f"{LEFT_IN}/{name}") for name in there}
+        paths = [path for name in left for path in (f"/{name}", *(f"/{name}/{one}" for one in left[name]))]
+        known = {*MARKS, *(path for fabric in FABRICS.values() for path in fabric.scripts), *([init] if init else [])}
+        scripts, notes = vendor_scripts(self._choice, init, [path for path in known if exists(path)])
+        decided = steps(left, [path for path in paths if exists(path)], scripts)
+        notes = notes or ([] if scripts else ["no vendor's script to run"])
+        return decided._replace(words=[*decided.words, *notes])
 
-    def _placings(self) -> list[Callable[[], None]]:
-        steps: list[Callable[[], None]] = []
-        there = [name for name in LEFT_BEHIND if self._machine.exists(f"{LEFT_IN}/{name}")]
-        if not there:
-            self._words.append(f"no files to place: no gIB installer left any in {LEFT_IN}")
-        for name in there:
-            source, target = f"{LEFT_IN}/{name}", f"/{name}"
-            if not self._machine.exists(target):
-                steps += self._placing([source], "/")
-                continue
-            # The image has some of it: what else there is goes beside that.
-            missing = [one for one in self._machine.list_dir(source) if not self._machine.exists(f"{target}/{one}")]
-            if missing:
-                steps += self._placing([f"{source}/{one}" for one in sorted(missing)], f"{target}/")
-            else:
-                self._words.append(f"{target} is there already")
-        return steps
+    def _carry_out(self, step: Step) -> None:
+        match step:
+            case Place(sources, target):
+                self._place(sources, target)
+            case RunScript(path):
+                self._run_script(path)
+            case CacheLibraries():
+                self._cache_libraries()
 
-    def _placing(self, sources: Sequence[str], target: str) -> list[Callable[[], None]]:
+    def _place(self, sources: Sequence[str], target: str) -> None:
         """Copied aside first: half a directory must never stand there."""
         aside = f"{target}.a4-agent"
         title = f"placing {', '.join(sources)} in {target}"
         copies = [f"{aside}/{source.rpartition('/')[2]}" for source in sources]
 
-        def copy() -> None:
-            self._machine.remove_dir(aside)
-            self._pod.make_dir(aside, 0o755)
-            self._run(Tool(title, COPY_SECONDS), ["cp", "-a", "-t", aside, "--", *sources], self._checked)
-
-        def move() -> None:
+        def copied(tool: Tool, status: int) -> None:
+            check(tool, status)
             self._run(Tool(title, MOVE_SECONDS), ["mv", "-t", target, "--", *copies], moved)
 
         def moved(tool: Tool, status: int) -> None:
             self._machine.remove_dir(aside)
             self._checked(tool, status)
 
-        return [copy, move]
+        self._machine.remove_dir(aside)
+        self._pod.make_dir(aside, 0o755)
+        self._run(Tool(title, COPY_SECONDS), ["cp", "-a", "-t", aside, "--", *sources], copied)
 
-    # Vendors' scripts
-
-    def _scripts(self) -> list[Callable[[], None]]:
-        init = self._pod.job.environ.get("NCCL_INIT_SCRIPT", "")
-        known = {*MARKS, *(path for fabric in FABRICS.values() for path in fabric.scripts), *([init] if init else [])}
-        there = [path for path in known if self._machine.exists(path)]
-        paths, notes = vendor_scripts(self._choice, init, there)
-        self._words += notes or ([] if paths else ["no vendor's script to run"])
-        return [lambda path=path: self._source(path) for path in paths]  # type: ignore[misc]
-
-    def _source(self, path: str) -> None:
+    def _run_script(self, path: str) -> None:
         argv = ["bash", shipped("entrypoints", "vendor-script.sh"), path]
         tool = Tool(path, self._pod.settings.script_timeout, SCRIPT_HINT, f"{MORE_TIME}; {SCRIPT_HINT}")
-        self._run(tool, argv, lambda tool, status: self._sourced(path, tool, status))
+        self._run(tool, argv, lambda tool, status: self._script_ended(path, tool, status))
 
-    def _sourced(self, path: str, tool: Tool, status: int) -> None:
+    def _script_ended(self, path: str, tool: Tool, status: int) -> None:
         check(tool, status)
         try:
             layer = effect(path, bytes(tool.answer))
@@ -152,9 +139,7 @@ class Surroundings:
         self._pod.log.debug(f"{path}: {tool.last_words}")
         self._next()
 
-    # Libraries, for programs that no shell starts
-
-    def _libraries(self) -> None:
+    def _cache_libraries(self) -> None:
         paths = added(LIBRARY_PATH, self._prepared.env, self._pod.job.environ)
         paths = [path for path in paths if path.startswith("/") and "\n" not in path and self._machine.exists(path)]
         if not paths:
