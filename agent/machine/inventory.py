@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from agent.machine.api import Interface, Search
+from agent.machine.cgroup_limits import cpu_quota
 from agent.machine.devices import gpu_count as gpu_count
-from agent.machine.resources import cpu_quota, resources
+from agent.machine.resources import resources
 
 SOCKET_SECONDS = 60.0
 TOLD_SECONDS = 10.0

@@ -7,13 +7,11 @@ import re
 import resource
 from typing import Any
 
+from agent.machine.cgroup_limits import cpu_quota, memory_limit
 from agent.machine.files import read
 
 LIMITS = {"memlock": resource.RLIMIT_MEMLOCK, "nofile": resource.RLIMIT_NOFILE, "nproc": resource.RLIMIT_NPROC}
 UNLIMITED = "unlimited"
-MEMORY_LIMITS = ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory/memory.limit_in_bytes")
-NO_LIMIT = 1 << 60
-"""More than this is how a cgroup of version 1 writes that there is none."""
 CPU_INFO_BYTES = 4096
 """The first core's; the kernel makes up the rest as it is read, a page at a time."""
 
@@ -29,14 +27,6 @@ def resources(root: str = "/") -> dict[str, Any]:
     }
 
 
-def cpu_quota(root: str = "/") -> float | None:
-    """Cores that the pod's cgroup may use at a time; None: all."""
-    words = (read(os.path.join(root, "sys/fs/cgroup/cpu.max")) or "").split()
-    if len(words) != 2 or not words[0].isdecimal():
-        return None
-    return int(words[0]) / int(words[1])
-
-
 def cpu_model(root: str) -> str:
     try:
         with open(os.path.join(root, "proc/cpuinfo"), encoding="utf-8", errors="replace") as file:
@@ -49,15 +39,6 @@ def cpu_model(root: str) -> str:
 def memory_total(root: str) -> int | None:
     found = re.search(r"(?m)^MemTotal:\s*(\d+) kB", read(os.path.join(root, "proc/meminfo")) or "")
     return int(found[1]) * 1024 if found else None
-
-
-def memory_limit(root: str) -> int | None:
-    """The memory limit of the pod's cgroup in bytes; None without one."""
-    for path in MEMORY_LIMITS:
-        text = (read(os.path.join(root, path)) or "").strip()
-        if text:
-            return int(text) if text.isdecimal() and int(text) < NO_LIMIT else None
-    return None
 
 
 def shm(root: str) -> dict[str, int] | None:

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from agent.machine.asking import Answer, ask
+from agent.machine.cgroup_limits import cpu_quota, memory_limit
 from agent.machine.gpus import gpus, module_version
 from agent.machine.nics import nics, rdma
-from agent.machine.resources import cpu_model, cpu_quota, memory_limit, memory_total, resources, shm
+from agent.machine.resources import cpu_model, memory_total, resources, shm
 from agent.machine.versions import cuda_toolkit, libraries, mpi, nccl_of, torch
 
 ENVIRON = {"PATH": os.environ.get("PATH", os.defpath)}
@@ -92,23 +93,106 @@ def test_resources_of_this_machine() -> None:
     assert all(value == "unlimited" or value > 0 for limit in found["limits"].values() for value in limit)
 
 
-@pytest.mark.parametrize(("text", "quota"), [("max 100000\n", None), ("150000 100000\n", 1.5), ("", None)])
-def test_cores_of_the_cgroup(tmp_path: Path, text: str, quota: float | None) -> None:
-    assert cpu_quota(put(tmp_path, {"sys/fs/cgroup/cpu.max": text})) == quota
+POD = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1f0c9d52.slice"
+CONTAINER = f"{POD}/cri-containerd-6a1b.scope"
+V2 = "29 23 0:26 {shown} /sys/fs/cgroup rw,nosuid,nodev,noexec,relatime shared:4 - cgroup2 cgroup rw,nsdelegate\n"
+V1 = """\
+31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
+32 31 0:29 {shown} /sys/fs/cgroup/cpu,cpuacct rw,relatime master:11 - cgroup cgroup rw,cpu,cpuacct
+35 31 0:32 {shown} /sys/fs/cgroup/memory rw,relatime master:14 - cgroup cgroup rw,memory
+"""
+OWN_V1 = "11:memory:{path}\n4:cpu,cpuacct:{path}\n1:name=systemd:{path}\n0::{path}\n"
+GIB = 1 << 30
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "limit"),
+    ("own", "mountinfo", "files", "quota", "limit"),
     [
-        ("memory.max", "1073741824\n", 1 << 30),
-        ("memory.max", "max\n", None),
-        ("memory/memory.limit_in_bytes", "1073741824\n", 1 << 30),
-        ("memory/memory.limit_in_bytes", "9223372036854771712\n", None),
-        ("other", "1", None),
+        # Version 2, the container's own view: its cgroup is the top.
+        ("0::/\n", V2.format(shown="/"), {"cpu.max": "150000 100000\n", "memory.max": f"{GIB}\n"}, 1.5, GIB),
+        ("0::/\n", V2.format(shown="/"), {"cpu.max": "max 100000\n", "memory.max": "max\n"}, None, None),
+        ("0::/\n", V2.format(shown="/../.."), {"cpu.max": "150000 100000\n", "memory.max": f"{GIB}\n"}, 1.5, GIB),
+        # Version 2, privileged: the node's tree. The tightest limit above the container counts.
+        (
+            f"0::{CONTAINER}\n",
+            V2.format(shown="/"),
+            {
+                f"other{CONTAINER}/memory.max": "2\n",
+                f"{CONTAINER[1:]}/cpu.max": "800000 100000\n",
+                f"{CONTAINER[1:]}/memory.max": f"{4 * GIB}\n",
+                f"{POD[1:]}/cpu.max": "400000 100000\n",
+                f"{POD[1:]}/memory.max": "max\n",
+            },
+            4.0,
+            4 * GIB,
+        ),
+        (
+            f"0::{CONTAINER}\n",
+            V2.format(shown="/"),
+            {f"{CONTAINER[1:]}/memory.max": f"{4 * GIB}\n", "system.slice/memory.max": "1\n"},
+            None,
+            4 * GIB,
+        ),
+        # Version 1, the container's cgroup mounted, and the node's tree.
+        (
+            OWN_V1.format(path=CONTAINER),
+            V1.format(shown=CONTAINER),
+            {
+                "cpu,cpuacct/cpu.cfs_quota_us": "250000\n",
+                "cpu,cpuacct/cpu.cfs_period_us": "100000\n",
+                "memory/memory.limit_in_bytes": f"{GIB}\n",
+            },
+            2.5,
+            GIB,
+        ),
+        (
+            OWN_V1.format(path=CONTAINER),
+            V1.format(shown="/"),
+            {
+                f"cpu,cpuacct{CONTAINER}/cpu.cfs_quota_us": "250000\n",
+                f"cpu,cpuacct{CONTAINER}/cpu.cfs_period_us": "100000\n",
+                f"cpu,cpuacct{POD}/cpu.cfs_quota_us": "-1\n",
+                f"cpu,cpuacct{POD}/cpu.cfs_period_us": "100000\n",
+                f"memory{CONTAINER}/memory.limit_in_bytes": f"{GIB}\n",
+                "memory/memory.limit_in_bytes": "9223372036854771712\n",
+            },
+            2.5,
+            GIB,
+        ),
+        (
+            OWN_V1.format(path="/"),
+            V1.format(shown="/"),
+            {"cpu,cpuacct/cpu.cfs_quota_us": "-1\n", "memory/memory.limit_in_bytes": "9223372036854771712\n"},
+            None,
+            None,
+        ),
+        # Both versions: the controllers are those of version 1.
+        (
+            OWN_V1.format(path="/x"),
+            V1.format(shown="/") + V2.format(shown="/").replace("/sys/fs/cgroup", "/sys/fs/cgroup/unified"),
+            {"memory/x/memory.limit_in_bytes": f"{GIB}\n", "unified/x/memory.max": "1\n"},
+            None,
+            GIB,
+        ),
+        # Moved out of its namespace, and seen at a second place first.
+        ("0::/../x\n", V2.format(shown="/"), {"memory.max": f"{GIB}\n", "x/memory.max": "1\n"}, None, GIB),
+        (
+            "0::/a/b\n",
+            V2.format(shown="/c").replace("/sys", "/mnt/sys") + V2.format(shown="/a"),
+            {"b/memory.max": "5"},
+            None,
+            5,
+        ),
+        ("strange\n", "strange - x\n", {"memory.max": "1\n"}, None, None),
+        ("", "", {"cpu.max": "150000 100000\n", "memory.max": "1\n"}, None, None),
     ],
 )
-def test_memory_of_the_cgroup(tmp_path: Path, name: str, text: str, limit: int | None) -> None:
-    assert memory_limit(put(tmp_path, {f"sys/fs/cgroup/{name}": text})) == limit
+def test_limits_of_the_cgroup(
+    tmp_path: Path, own: str, mountinfo: str, files: dict[str, str], quota: float | None, limit: int | None
+) -> None:
+    cgroups = {f"sys/fs/cgroup/{name}": text for name, text in files.items()}
+    root = put(tmp_path, {"proc/self/cgroup": own, "proc/self/mountinfo": mountinfo, **cgroups})
+    assert (cpu_quota(root), memory_limit(root)) == (quota, limit)
 
 
 def test_memory_and_model(tmp_path: Path) -> None:
