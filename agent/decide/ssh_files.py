@@ -1,13 +1,17 @@
 """Text of the files that sshd and ssh read: hardened, and the same on every pod.
 
-Why each line stands there: docs/ssh.md.
+Why each line stands there: docs/ssh.md. OpenSSH refuses a configuration for one word that it does not know: each
+must be known since OLDEST_OPENSSH.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-KEX_CHEAP_FIRST = "curve25519-sha256,curve25519-sha256@libssh.org,sntrup761x25519-sha512@openssh.com"
+OLDEST_OPENSSH = "8.2"
+KEX_CHEAP = "curve25519-sha256,curve25519-sha256@libssh.org"
+KEX_LEFT_OUT = "-ecdh-*,diffie-hellman-*"
+"""What is left of a daemon's own list: curve25519, and the post-quantum methods, whose names come and go."""
 CIPHERS = "aes128-gcm@openssh.com,aes256-gcm@openssh.com,chacha20-poly1305@openssh.com"
 MACS = "hmac-sha2-256-etm@openssh.com,hmac-sha2-512-etm@openssh.com,umac-128-etm@openssh.com"
 
@@ -30,9 +34,9 @@ Port {port}
 AddressFamily inet
 {listen}HostKey {directory}/host_key
 HostKeyAlgorithms ssh-ed25519
-PubkeyAcceptedAlgorithms ssh-ed25519,ssh-ed25519-cert-v01@openssh.com,sk-ssh-ed25519@openssh.com,\
+PubkeyAcceptedKeyTypes ssh-ed25519,ssh-ed25519-cert-v01@openssh.com,sk-ssh-ed25519@openssh.com,\
 ecdsa-sha2-nistp256,ecdsa-sha2-nistp384,ecdsa-sha2-nistp521,rsa-sha2-256,rsa-sha2-512
-KexAlgorithms {KEX_CHEAP_FIRST}
+KexAlgorithms {KEX_LEFT_OUT}
 Ciphers {CIPHERS}
 MACs {MACS}
 AuthenticationMethods publickey
@@ -99,7 +103,7 @@ Host {prefix}0-*.{domain} {short}
     CheckHostIP no
     VerifyHostKeyDNS no
     HostKeyAlgorithms ssh-ed25519
-    KexAlgorithms {KEX_CHEAP_FIRST}
+    KexAlgorithms {KEX_CHEAP}
     Ciphers {CIPHERS}
     PreferredAuthentications publickey
     ConnectTimeout 10

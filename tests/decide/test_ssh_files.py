@@ -13,6 +13,7 @@ from agent.decide.keys import JobKeys
 from agent.decide.ssh_files import (
     BEGIN_BLOCK,
     END_BLOCK,
+    OLDEST_OPENSSH,
     authorized_keys,
     known_hosts,
     ssh_config,
@@ -82,6 +83,40 @@ def test_a_value_with_a_line_break_does_not_become_configuration(tmp_path: Path)
 
 def test_no_session_environment_at_all(tmp_path: Path) -> None:
     assert "setenv" not in sshd_says(tmp_path, {})
+
+
+WORDS_SINCE = {
+    (8, 5): "pubkeyacceptedalgorithms hostbasedacceptedalgorithms logverbose persourcemaxstartups persourcenetblocksize"
+    " knownhostscommand permitremoteopen sntrup761x25519-sha512@openssh.com",
+    (8, 7): "modulifile skeyauthentication forkafterauthentication sessiontype stdinnull",
+    (9, 2): "channeltimeout requiredrsasize unusedconnectiontimeout enableescapecommandline",
+    (9, 9): "pamservicename persourcepenalties persourcepenaltyexemptlist refuseconnection sshdsessionpath tag"
+    " obscurekeystroketiming sntrup761x25519-sha512 mlkem768x25519-sha256",
+    (10, 0): "sshdauthpath versionaddendum",
+}
+"""Keywords and algorithms of OpenSSH's sources that a release before these does not know."""
+
+
+@pytest.mark.parametrize("version", ["8.2", "8.4", "8.9", "9.2", "9.9", "10.0"])
+def test_no_supported_openssh_meets_a_word_that_it_does_not_know(version: str) -> None:
+    texts = [
+        sshd_config(port=1, addresses=["10.0.0.1"], directory="/d", session_env={"PATH": "/bin"}),
+        client_config(Path("/d")),
+    ]
+    used = set()
+    for keyword, values in (line.split(None, 1) for text in texts for line in text.splitlines()):
+        # What a list leaves out need not be known.
+        used |= {keyword.lower(), *([] if values.startswith("-") else values.lower().split(","))}
+    number = tuple(int(part) for part in version.split("."))
+    unknown = {word for since, words in WORDS_SINCE.items() if since > number for word in words.split()}
+    assert not used & unknown
+    assert tuple(int(part) for part in OLDEST_OPENSSH.split(".")) <= number
+
+
+def test_strangers_get_no_costly_key_exchange(tmp_path: Path) -> None:
+    methods = sshd_says(tmp_path, {})["kexalgorithms"][0].split(",")
+    assert {"curve25519-sha256", "curve25519-sha256@libssh.org"} <= set(methods)
+    assert all("25519" in method for method in methods), methods
 
 
 def ssh_says(path: Path, host: str) -> dict[str, list[str]]:

@@ -119,7 +119,8 @@ def _env0(env: Mapping[str, str | None]) -> bytes:
 
 
 class FakeSshd(FakeChild):
-    """Binds what its configuration names, says so on stderr, and lives until SIGTERM."""
+    """Binds what its configuration names, says so on stderr, and lives until SIGTERM; with `output` it says that and
+    ends at once."""
 
     def live(self, life: Life) -> None:
         self.life = life
@@ -134,11 +135,11 @@ class FakeSshd(FakeChild):
         if self.over:
             return
         for line in self.config.splitlines():
-            if line.startswith("ListenAddress "):
+            if line.startswith("ListenAddress ") and not self.life.output:
                 address, _, port = line.split()[1].rpartition(":")
                 self._listen(address, int(port))
-        if not self.bound:
-            self._say("Cannot bind any address.")
+        if self.life.output or not self.bound:
+            self._say(self.life.output.decode() or "Cannot bind any address.")
             self.die(255)
         elif self.life.seconds is not None:
             self.machine.post(self.life.seconds, lambda: self.die(self.life.status))

@@ -92,6 +92,22 @@ def test_an_sshd_that_never_says_that_it_listens() -> None:
     assert codes == all_are(71, 3), world.dump()
 
 
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (f"{DIR.sshd_config}: line 7: Bad configuration option: PubkeyAcceptedKeyTypes", "OpenSSH 8.2 or later"),
+        (f"{DIR.sshd_config} line 9: Bad SSH2 KexAlgorithms '-x'.", "OpenSSH 8.2 or later"),
+        ("sshd: no hostkeys available -- exiting.", ""),
+    ],
+)
+def test_an_sshd_that_does_not_take_its_configuration(words: str, hint: str) -> None:
+    world = FakeWorld(2, "script")
+    world.pod(0).sshd_life = Life(output=words.encode())
+    assert world.run()[0] == 71, world.dump()
+    assert world.pod(0).said()["what"] == f"sshd ended with status 255: {words}"
+    assert hint in world.pod(0).said()["why"] and bool(hint) == bool(world.pod(0).said()["why"])
+
+
 @pytest.mark.parametrize(("index", "codes"), [(0, all_are(66)), (2, {0: 69, 1: 69, 2: 66, 3: 69})])
 def test_no_sshd_installed(index: int, codes: dict[int, int | None]) -> None:
     world = FakeWorld(4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Sequence
 
+from agent.decide.ssh_files import OLDEST_OPENSSH
 from agent.errors import MissingProgram, SystemFault
 from agent.launch import Launch
 from agent.log import Log
@@ -130,7 +131,9 @@ class Sshd:
         now = self._machine.now()
         self._restarts = [t for t in self._restarts if now - t < RESTART_WINDOW_SECONDS] + [now]
         if not self._announced or len(self._restarts) > MOST_RESTARTS:
-            raise SystemFault(f"sshd ended with status {status}: {self._last_words()}")
+            too_old = any(line.startswith(f"{self._config}") and "Bad " in line for line in self._last)
+            hint = f"OpenSSH {OLDEST_OPENSSH} or later is needed" if too_old else ""
+            raise SystemFault(f"sshd ended with status {status}: {self._last_words()}", hint)
         self._log.warning(f"sshd ended with status {status} and is started again: {self._last_words()}")
         self._launch()
 
