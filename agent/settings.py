@@ -28,6 +28,7 @@ from agent.decide.setting_values import (
     seconds,
     whole,
 )
+from agent.decide.words import did_you_mean
 from agent.errors import SettingsError
 from agent.fabrics.profiles import AUTO
 from agent.fabrics.profiles import CHOICES as PROFILE_CHOICES
@@ -421,12 +422,5 @@ def _warnings(environ: Mapping[str, str]) -> list[str]:
         if name in LATER_SETTINGS:
             warnings.append(f"{name} is set, but this version does not use it")
         elif name not in known:
-            warnings.append(f"{name} is not a setting of a4-agent{_nearest(name, known)}")
+            warnings.append(f"{name} is not a setting of a4-agent{did_you_mean(name, known)}")
     return warnings
-
-
-def _nearest(name: str, known: set[str]) -> str:
-    from difflib import get_close_matches
-
-    close = get_close_matches(name, sorted(known), n=1, cutoff=0.6)
-    return f"; did you mean {close[0]}?" if close else ""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
 
 from agent import __version__
+from agent.decide.words import did_you_mean
 
 VERBS = {
     "run": "run a workload on the cluster; as ENTRYPOINT of every pod, form the cluster first",
@@ -40,6 +42,8 @@ def dispatch(argv: Sequence[str]) -> int:
     """Run the verb in `argv`; returns the exit code. Prints errors, raises none but bugs."""
     from agent.errors import READER_GONE, AgentError, Exit
 
+    if argv[:1] == ["help"]:
+        argv = [*argv[1:], "--help"]
     parser = build_parser(next((word for word in argv if not word.startswith("-")), ""))
     args = parser.parse_args(argv)
     handler: Callable[[argparse.Namespace], int] | None = getattr(args, "handler", None)
@@ -65,7 +69,7 @@ def dispatch(argv: Sequence[str]) -> int:
 
 def build_parser(*verbs: str) -> argparse.ArgumentParser:
     """The parser, complete for `verbs` alone: the others are only named."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="a4-agent",
         description="Brings the pods of a GPU JobSet together and runs workloads on all of them.",
         epilog=EPILOG,
@@ -81,7 +85,22 @@ def build_parser(*verbs: str) -> argparse.ArgumentParser:
     return parser
 
 
-class VerbParser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
+    """Says of a mistyped word what may have been meant."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(message + self._meant(message))
+
+    def _meant(self, message: str) -> str:
+        if found := re.fullmatch(r".*invalid choice: '?(.*?)'? \(choose from (.*)\)", message):
+            return did_you_mean(found[1], re.findall(r"[\w.-]+", found[2]))
+        if found := re.match(r"unrecognized arguments: --([^\s=]+)", message):
+            options = [option[2:] for option in self._option_string_actions if option.startswith("--")]
+            return did_you_mean(found[1], options).replace(" mean ", " mean --")
+        return ""
+
+
+class VerbParser(Parser):
     """Keeps a command, or arguments for a workload, apart: argparse would look for our options among them.
 
     `takes_command`: a command begins at the first word that is neither an option nor an option's value, or after `--`.
@@ -100,7 +119,7 @@ class VerbParser(argparse.ArgumentParser):
             at = words.index("--")
         found, unknown = super().parse_known_args(words[:at], namespace)
         if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}{self._remedy()}")
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
         if self.takes_command or self.takes_rest:
             found.rest = words[at + 1 :] if words[at : at + 1] == ["--"] else words[at:]
         return found, unknown
@@ -113,9 +132,12 @@ class VerbParser(argparse.ArgumentParser):
             at += 2 if takes_value and words[at + 1 : at + 2] != ["--"] else 1
         return at
 
-    def _remedy(self) -> str:
+    def _meant(self, message: str) -> str:
+        meant = super()._meant(message)
+        if not message.startswith("unrecognized arguments"):
+            return meant
         if self.takes_command:
-            return f"\n  options of the command itself go after it: {self.prog} -- COMMAND --option"
+            return f"{meant}\n  options of the command itself go after it: {self.prog} -- COMMAND --option"
         if self.takes_rest:
-            return f"\n  arguments of the workload go after `--`: {self.prog} WORKLOAD -- ARGUMENT …"
-        return ""
+            return f"{meant}\n  arguments of the workload go after `--`: {self.prog} WORKLOAD -- ARGUMENT …"
+        return meant

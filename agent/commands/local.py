@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from agent.catalogue import RUNNABLE
+from agent.commands import Parser
+from agent.decide.words import did_you_mean
 from agent.errors import UsageError
 from agent.settings import TASK_SCRIPTS
 
@@ -27,7 +29,7 @@ examples:
 """
 
 
-class _SplitParser(argparse.ArgumentParser):
+class _SplitParser(Parser):
     """Keeps what follows `--` apart: argparse loses it when options stand between it and the verb."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -194,7 +196,9 @@ def _task_script(path: str) -> dict[str, bytes]:
 def _check_workload(name: str) -> None:
     """Said once here, instead of by every pod."""
     if name and name not in RUNNABLE:
-        raise UsageError(f"there is no workload {name!r}", f"there are: {', '.join(RUNNABLE)}")
+        raise UsageError(
+            f"there is no workload {name!r}{did_you_mean(name, RUNNABLE)}", f"there are: {', '.join(RUNNABLE)}"
+        )
 
 
 def _run(args: argparse.Namespace) -> int:

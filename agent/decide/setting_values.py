@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 
 from agent.decide.location import parse_location
+from agent.decide.words import did_you_mean
 
 
 def whole(low: int, high: int) -> Callable[[str], int]:
@@ -58,7 +59,7 @@ def flag(text: str) -> bool:
 def choice(*words: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if text.lower() not in words:
-            raise ValueError("one of " + ", ".join(words))
+            raise ValueError("one of " + ", ".join(words) + did_you_mean(text.lower(), words))
         return text.lower()
 
     return parse

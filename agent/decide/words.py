@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 
 def lines(*texts: str) -> str:
@@ -23,3 +23,11 @@ def is_are(words: Sequence[str]) -> str:
 def plural(noun: str, words: Sequence[str]) -> str:
     """The noun for one of these, or for several."""
     return noun if len(words) == 1 else f"{noun}s"
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """ "; did you mean …?" with the known word that is nearest; empty when none is near."""
+    from difflib import get_close_matches  # here: only mistakes need it
+
+    close = get_close_matches(word, sorted(known), n=1, cutoff=0.6)
+    return f"; did you mean {close[0]}?" if close else ""

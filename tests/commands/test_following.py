@@ -170,6 +170,7 @@ def test_where_the_command_begins(argv: str, command: str, agent: FakeAgent, typ
         ("torchrun --nproc-per-node 0 a.py", "'0' is not a whole number from 1 to"),
         ("run script argument", "arguments of the workload go after `--`"),
         ("run --odd script", "arguments of the workload go after `--`"),
+        ("run --nods=2 script", "unrecognized arguments: --nods=2; did you mean --nodes?\n  arguments of the workload"),
         ("run --order index none", "--order is for forming the cluster"),
         ("logs --pod", "expected one argument"),
         ("status --watch 0", "'0' is not a number of seconds above 0"),

@@ -314,6 +314,33 @@ def test_help(name: str, capsys: Shown) -> None:
     assert "usage: a4-agent" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("argv", "meant"),
+    [
+        (["statsu"], "status"),
+        (["exce", "hostname"], "exec"),
+        (["local", "rnu"], "run"),
+        (["exec", "--hots=3", "hostname"], "--hosts"),
+        (["run", "--order", "topologi"], "topology"),
+        (["local", "run", "--pods", "2", "conectivity"], "connectivity"),
+        (["qqqqqq"], ""),
+    ],
+)
+def test_what_may_have_been_meant(argv: list[str], meant: str, capsys: Shown) -> None:
+    assert verb(*argv) == 2
+    err = capsys.readouterr().err
+    assert (f"; did you mean {meant}?" in err) if meant else ("did you mean" not in err)
+
+
+@pytest.mark.parametrize("name", ["run", "local"])
+def test_help_with_a_verb_is_its_help(name: str, capsys: Shown) -> None:
+    shown = []
+    for argv in (["help", name], [name, "--help"]):
+        assert verb(*argv) == 0
+        shown.append(capsys.readouterr().out)
+    assert shown[0] == shown[1]
+
+
 def test_no_verb_is_help_and_an_unknown_one_an_error(capsys: Shown) -> None:
     assert verb() == 0
     shown = capsys.readouterr().out
