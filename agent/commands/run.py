@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from agent.catalogue import RUNNABLE, WORKLOADS
 from agent.commands import VerbParser
 from agent.commands.options import add_following, add_run, read_spec
-from agent.errors import AgentError, ClusterBusy, SettingsError, UsageError
+from agent.errors import AgentError, ClusterBusy, SettingsError, SystemFault, UsageError
 from agent.paths import RunDir
 from agent.settings import NOT_A_POD, examine
 
@@ -133,15 +133,19 @@ def _be_the_agent(args: argparse.Namespace, directory: RunDir, started: float) -
     try:
         job = job_from_environment(args.workload)
     except SettingsError as error:
-        _leave_message(error, directory)
+        if not _has_state(directory):
+            _leave_message(error)
         raise
     spec = replace(read_spec(args, job.settings.workload, args.rest), by="ENTRYPOINT")
-    return serve(replace(job, spec=spec, topology=args.order != "index", started=started))
+    try:
+        return serve(replace(job, spec=spec, topology=args.order != "index", started=started))
+    except SystemFault as error:
+        _leave_message(error)
+        raise
 
 
-def _leave_message(error: SettingsError, directory: RunDir) -> None:
-    """Have `kubectl describe pod` say what is wrong, unless an agent lives here that will say its own."""
-    from agent.commands.pod import read_state
+def _leave_message(error: AgentError) -> None:
+    """Have `kubectl describe pod` say what is wrong."""
     from agent.decide.ending import from_error, termination_message
     from agent.machine.files import overwrite
     from agent.paths import TERMINATION_LOG
@@ -149,7 +153,16 @@ def _leave_message(error: SettingsError, directory: RunDir) -> None:
     index = os.environ.get("JOB_COMPLETION_INDEX", "")
     pod = int(index) if index.isdecimal() else 0
     try:
-        if read_state(directory) is None:
-            overwrite(TERMINATION_LOG, termination_message(from_error(error), epoch="", pod=pod))
-    except (AgentError, OSError):
-        pass  # the settings errors themselves are what matters
+        overwrite(TERMINATION_LOG, termination_message(from_error(error), epoch="", pod=pod))
+    except OSError:
+        pass  # the error itself is what matters
+
+
+def _has_state(directory: RunDir) -> bool:
+    """Has an agent lived here, which said of itself what there was to say?"""
+    from agent.commands.pod import read_state
+
+    try:
+        return read_state(directory) is not None
+    except AgentError:
+        return True

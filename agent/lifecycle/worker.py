@@ -42,6 +42,7 @@ from agent.decide.messages import (
     heard,
     message,
 )
+from agent.decide.os_refusals import refused
 from agent.decide.part_end import PartEnd, bounded
 from agent.decide.plan import Plan, from_wire
 from agent.decide.pod_state import RunSummary
@@ -118,7 +119,10 @@ class Worker:
         pod = self._pod
         self._preparing.prepare()
         CommandSocket(pod, self._handle).open()
-        self._machine.accept(pod.dir.channels, self._opened)
+        try:
+            self._machine.accept(pod.dir.channels, self._opened)
+        except OSError as error:
+            raise refused(f"{pod.dir.channels} cannot be used", error) from error
         self._preparing.start_sshd(lambda: pod.state.phase("waiting"))
         self._preparing.gather_facts(self._facts_ready)
         self._deadline = self._machine.later(self._settings.peer_timeout, self._nobody_came)

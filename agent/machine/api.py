@@ -277,6 +277,9 @@ class Machine(Protocol):
     def write(self, path: str, text: str, mode: int = 0o644) -> None:
         """Replace a file as a whole. Raises OSError."""
 
+    def check_writable(self, path: str) -> None:
+        """See whether `write` could replace that file, which stays as it is. Raises OSError."""
+
     def append(self, path: str, data: bytes) -> None: ...
 
     def overwrite(self, path: str, text: str) -> None:

@@ -109,6 +109,13 @@ def write(path: str, text: str, mode: int = 0o644) -> None:
         raise
 
 
+def check_writable(path: str) -> None:
+    """See whether `write` could replace `path`, which stays as it is. Raises OSError."""
+    aside = f"{path}.{os.getpid()}.check"
+    write(aside, "x")
+    os.unlink(aside)
+
+
 def write_all(fd: int, data: bytes | bytearray) -> None:
     """Write everything, however slow the reader. Raises OSError."""
     view = memoryview(data)
@@ -152,13 +159,22 @@ def make_private_dir(path: str) -> None:
             os.mkdir(path, 0o700)
         seen = os.lstat(path)
     except OSError as error:
-        raise SystemFault(f"{path} cannot be made: {error.strerror}", "set A4_RUN_DIR to another path") from error
+        raise unusable(path, error) from error
     other_use = "remove it, or set A4_RUN_DIR to another path"
     if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.geteuid():
         raise SystemFault(f"{path} is not a directory of this user's own", other_use)
     if seen.st_mode & stat.S_ISVTX:
         raise SystemFault(f"{path} is shared with others", "set A4_RUN_DIR to a directory of root's own")
-    os.chmod(path, 0o700)
+    try:
+        os.chmod(path, 0o700)
+    except OSError as error:
+        raise unusable(path, error) from error
+
+
+def unusable(path: str, error: OSError) -> SystemFault:
+    """The run directory, or what the agent needs in it, cannot be written."""
+    hint = "mount a volume with room (emptyDir) there, or set A4_RUN_DIR to another path"
+    return SystemFault(f"{path} cannot be written: {error.strerror}", hint)
 
 
 def remove(path: str) -> None:

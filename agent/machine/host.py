@@ -221,6 +221,9 @@ class Host:
     def write(self, path: str, text: str, mode: int = 0o644) -> None:
         files.write(path, text, mode)
 
+    def check_writable(self, path: str) -> None:
+        files.check_writable(path)
+
     def append(self, path: str, data: bytes) -> None:
         files.append(path, data)
 

@@ -6,13 +6,22 @@ import fcntl
 import os
 import time
 
+from agent.machine.files import unusable
+
 _held: list[int] = []
 """Descriptors of our locks: open for as long as the process lives."""
 
 
 def take_lock(path: str) -> str:
-    """Take the lock for the life of this process; returns who holds it instead, empty when we do."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    """Take the lock for the life of this process; returns who holds it instead, empty when we do. Raises SystemFault
+    where nothing can be written."""
+    try:
+        return _take(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        raise unusable(path, error) from error
+
+
+def _take(fd: int) -> str:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

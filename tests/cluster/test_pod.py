@@ -50,6 +50,29 @@ def test_a_foreign_run_directory_is_refused(start: Start) -> None:
     assert "/run/a4-agent is not a directory of this user's own" in trial.log()
 
 
+READ_ONLY = "mount --bind /etc /etc && mount -o remount,bind,ro /etc || exit 3"
+FULL = "mount -t tmpfs -o size=64k none /run; dd if=/dev/zero of=/run/fill 2>/dev/null; test -s /run/fill || exit 3"
+
+
+@pytest.mark.parametrize(
+    ("fault", "path", "why", "hint"),
+    [
+        (READ_ONLY, "/etc/job-worker-services.txt", "Read-only file system", "readOnlyRootFilesystem: false"),
+        (FULL, "/run/a4-agent", "No space left on device", "A4_RUN_DIR"),
+    ],
+    ids=["read-only", "full"],
+)
+def test_where_nothing_can_be_written_the_pod_says_so_at_once(
+    start: Start, fault: str, path: str, why: str, hint: str
+) -> None:
+    trial = start(1, entrypoint=("tini", "--", "bash", "-c", f'{fault}; exec "$@"', "sh", *AGENT, "run", "none"))
+    all_codes(trial, 71)
+    assert path in trial.log() and why in trial.log() and hint in trial.log()
+    assert "Traceback" not in trial.log()
+    said = trial.said(0)
+    assert (said["code"], path in said["what"], hint in said["why"]) == (71, True, True)
+
+
 def test_people_may_forward_and_the_job_may_not(start: Start, tmp_path: Path) -> None:
     key = tmp_path / "key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)

@@ -209,6 +209,8 @@ class FakeMachine:
         program = os.path.basename(launch.argv[0])
         if program in self.pod.unstartable:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), launch.argv[0])
+        if program in self.pod.refusing:
+            raise OSError(self.pod.refusing[program], os.strerror(self.pod.refusing[program]))
         is_sshd, is_report = launch.argv[0] == SSHD, "report" in launch.argv
         tool = tool_of(launch)
         kind = FakeSshd if is_sshd else FakeReport if is_report else FakeTool if tool else FakeChild
@@ -298,6 +300,9 @@ class FakeMachine:
     def write(self, path: str, text: str, mode: int = 0o644) -> None:
         self._may_fail(path)
         self.files[path] = text
+
+    def check_writable(self, path: str) -> None:
+        self._may_fail(path)
 
     def append(self, path: str, data: bytes) -> None:
         self._may_fail(path)

@@ -46,6 +46,8 @@ class FakePod:
         self.whereabouts = Whereabouts({"physical_host": f"/cluster/rack-{index % 2}/host-{index}"})
         self.programs = {"sshd": SSHD, "mpirun": "/usr/bin/mpirun"}
         self.unstartable: set[str] = set()
+        self.refusing: dict[str, int] = {}
+        """Program → errno, when a process of it is to be started."""
         self.broken: set[str] = set()
         """Methods of the machine that raise what nobody expects."""
         self.busy: dict[str, str] = {}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import errno
+import os
 
 import pytest
 
-from agent.paths import HOSTFILE
+from agent.paths import HOSTFILE, HOSTFILE_ONE_PER_NODE, HOSTNAMES_ORDER, RANK_ORDER
 from tests.fake.pod import DIR
 from tests.fake.process import FOREVER, Life
 from tests.fake.world import FakeWorld
@@ -176,7 +177,48 @@ def test_results_that_cannot_be_stored_in_the_end_cost_the_file_only() -> None:
     assert "not stored in /results: result.json" in world.pod(0).log.getvalue()
 
 
+@pytest.mark.parametrize("index", [0, 2])
+def test_a_read_only_root_is_told_before_the_cluster_forms(index: int) -> None:
+    world = FakeWorld(4)
+    world.pod(3).starts = 3.0
+    world.pod(index).failing |= {"/etc/": errno.EROFS, "/tmp/": errno.EROFS}
+    assert world.run() == all_are(71), world.dump()
+    assert world.last() < 10
+    for pod in world.pods:
+        said = pod.said()
+        assert all(path in said["what"] for path in (HOSTFILE, HOSTFILE_ONE_PER_NODE, RANK_ORDER, HOSTNAMES_ORDER))
+        assert "Read-only file system" in said["what"] and "readOnlyRootFilesystem: false" in said["why"]
+        assert said["where"].startswith(f"pod {index}, ") and not pod.has("plan-ready")
+
+
+def test_a_full_run_directory_is_told_with_what_to_do() -> None:
+    world = FakeWorld(2)
+    world.pod(0).failing["/run/a4-agent/token"] = errno.ENOSPC
+    assert world.run()[0] == 71, world.dump()
+    said = world.pod(0).said()
+    assert (
+        said["what"] == "/run/a4-agent/token cannot be written: No space left on device" and "make room" in said["why"]
+    )
+
+
 # Programs and settings
+
+
+@pytest.mark.parametrize("index", [0, 2])
+@pytest.mark.parametrize(
+    ("number", "code", "why"),
+    [
+        (errno.EMFILE, 71, "limit of open files"),
+        (errno.EAGAIN, 71, "limit (pids.max"),
+        (errno.ENOEXEC, 66, ""),
+    ],
+)
+def test_a_workload_that_the_system_does_not_start(index: int, number: int, code: int, why: str) -> None:
+    world = FakeWorld(4, "script")
+    world.pod(index).refusing["bash"] = number
+    assert world.run() == all_are(code), world.dump()
+    for pod in world.pods:
+        assert os.strerror(number) in pod.said()["what"] and why in pod.said()["why"]
 
 
 def test_no_mpirun_is_told_to_all() -> None:

@@ -178,6 +178,24 @@ def test_a_private_directory_of_somebody_else_is_refused(what: str, tmp_path: Pa
     assert mode(elsewhere) == 0o755
 
 
+def test_what_cannot_be_written_is_found_before_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    files.check_writable(str(path))
+    assert not path.exists()
+    path.write_text("x")
+    files.check_writable(str(path))
+    assert path.read_text() == "x" and [*tmp_path.iterdir()] == [path]
+    for broken in (path / "below", tmp_path / "no" / "such"):
+        with pytest.raises(OSError, match="directory"):
+            files.check_writable(str(broken))
+
+
+def test_a_lock_that_cannot_be_had(tmp_path: Path) -> None:
+    with pytest.raises(SystemFault, match="No such file or directory") as caught:
+        take_lock(f"{tmp_path}/no/such")
+    assert f"{tmp_path}/no/such" in caught.value.what and "A4_RUN_DIR" in caught.value.hint
+
+
 LOCK = """
 import sys
 from agent.machine.lock import take_lock

@@ -5,9 +5,28 @@ from __future__ import annotations
 import json
 
 from agent.decide.hostfile import hostfile, hostnames_order, rank_order
+from agent.decide.os_refusals import hint_of
 from agent.decide.plan import Plan
+from agent.errors import SystemFault
 from agent.lifecycle.pod.pod import Pod
 from agent.paths import HOSTFILE, HOSTFILE_ONE_PER_NODE, HOSTNAMES_ORDER, RANK_ORDER
+
+WRITTEN = (HOSTFILE, HOSTFILE_ONE_PER_NODE, RANK_ORDER, HOSTNAMES_ORDER)
+
+
+def check_places(pod: Pod) -> None:
+    """See that the plan's files can be written, before the cluster forms. Raises SystemFault that names all that
+    cannot."""
+    failed: dict[str, OSError] = {}
+    for path in WRITTEN:
+        try:
+            pod.machine.check_writable(path)
+        except OSError as error:
+            failed[path] = error
+    if failed:
+        listed = ", ".join(f"{path} ({error.strerror})" for path, error in failed.items())
+        hints = dict.fromkeys(filter(None, (hint_of(error) for error in failed.values())))
+        raise SystemFault(f"this pod cannot write the files of the plan: {listed}", "\n".join(hints))
 
 
 def keep_plan(pod: Pod, plan: Plan) -> None:

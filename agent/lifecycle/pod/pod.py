@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from agent.decide.os_refusals import refused
 from agent.decide.peer_names import peer_name
-from agent.errors import SystemFault
 from agent.lifecycle.keeping.run_logs import RunLogs
 from agent.lifecycle.pod.job import Job
 from agent.lifecycle.pod.known import LOOPBACK, Known
@@ -56,11 +56,11 @@ class Pod:
         try:
             self.machine.write(path, text, mode)
         except OSError as error:
-            raise SystemFault(f"{path} cannot be written: {error.strerror}") from error
+            raise refused(f"{path} cannot be written", error) from error
 
     def make_dir(self, path: str, mode: int) -> None:
         """A directory that the job needs. Raises SystemFault."""
         try:
             self.machine.make_dir(path, mode)
         except OSError as error:
-            raise SystemFault(f"{path} cannot be made: {error.strerror}") from error
+            raise refused(f"{path} cannot be made", error) from error

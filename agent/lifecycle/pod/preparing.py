@@ -9,6 +9,7 @@ from agent import __version__
 from agent.decide.facts import Facts
 from agent.decide.location import parse_location, parse_topology
 from agent.lifecycle.pod.known import choose_interface
+from agent.lifecycle.pod.plan_files import check_places
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.pod.sshd import Sshd
 from agent.lifecycle.pod.surroundings import Surroundings
@@ -51,7 +52,7 @@ class Preparing:
 
             write_ssh_files(pod)
         else:
-            machine.later(0, self.surroundings.start)
+            machine.later(0, self._go_on)
 
     def _environment_ready(self) -> None:
         """A script may have changed what SSH sessions get."""
@@ -71,7 +72,7 @@ class Preparing:
             pod.state.event("sshd-listening")
             listening()
             # Not before: a worker that fails can be heard from now on.
-            self._machine.later(0, self.surroundings.start)
+            self._machine.later(0, self._go_on)
 
         self._sshd = Sshd(
             self._machine,
@@ -83,6 +84,11 @@ class Preparing:
             listening=listens,
         )
         self._sshd.start()
+
+    def _go_on(self) -> None:
+        """Raises AgentError into the loop."""
+        check_places(self._pod)
+        self.surroundings.start()
 
     def stop_sshd(self) -> None:
         if self._sshd is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Sequence
 
+from agent.decide.os_refusals import refused
 from agent.decide.ssh_files import OLDEST_OPENSSH
 from agent.errors import MissingProgram, SystemFault
 from agent.launch import Launch
@@ -59,7 +60,7 @@ class Sshd:
         try:
             self._machine.make_dir(PRIVILEGE_DIR, 0o755)
         except OSError as error:
-            raise SystemFault(f"{PRIVILEGE_DIR} cannot be made: {error.strerror}") from error
+            raise refused(f"{PRIVILEGE_DIR} cannot be made", error) from error
         self._launch()
         self._machine.later(START_SECONDS, self._check_started)
 
@@ -80,7 +81,7 @@ class Sshd:
         try:
             self._child = self._machine.start(launch, self._ended, self._output)
         except OSError as error:
-            raise SystemFault(f"sshd ({self._program}) does not start: {error.strerror}") from error
+            raise refused(f"sshd ({self._program}) does not start", error) from error
 
     def _refuse_locked_root(self) -> None:
         try:

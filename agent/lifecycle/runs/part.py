@@ -8,10 +8,11 @@ from typing import Any
 from agent.decide.ending import exit_code
 from agent.decide.hostfile import hostfile
 from agent.decide.masking import MaskedStream, hidden, secret_values
+from agent.decide.os_refusals import not_started
 from agent.decide.part_end import PartEnd
 from agent.decide.ranks import RankEnd, parse_rank
 from agent.decide.tail import Tail
-from agent.errors import AgentError, Exit, SystemFault
+from agent.errors import AgentError, MissingProgram, SystemFault
 from agent.launch import Launch, Started
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.task import Task
@@ -174,10 +175,11 @@ class Part:
             )
 
     def _fail(self, error: AgentError | OSError | ValueError) -> None:
-        if isinstance(error, AgentError):
-            code, what = int(error.code), str(error)
-        else:
-            code, what = int(Exit.MISSING_PROGRAM), self._why_not(error)
+        if isinstance(error, OSError):
+            error = not_started(self._why_not(error), error)
+        elif isinstance(error, ValueError):
+            error = MissingProgram(self._why_not(error))
+        code, what = int(error.code), str(error)
         self._pod.log.error(what)
         if self._workload.fail_fast:
             self._finish(PartEnd(None, code, what))

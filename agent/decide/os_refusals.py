@@ -1,0 +1,50 @@
+"""What follows when the operating system says no, by errno: whose code it is, and what to do."""
+
+from __future__ import annotations
+
+import errno
+
+from agent.errors import AgentError, MissingProgram, SystemFault
+
+NO_PROGRAM = frozenset(
+    {
+        errno.ENOENT,
+        errno.ENOTDIR,
+        errno.EISDIR,
+        errno.EACCES,
+        errno.EPERM,
+        errno.ENOEXEC,
+        errno.ELIBBAD,
+        errno.ELOOP,
+        errno.ENAMETOOLONG,
+    }
+)
+"""Of a program that is started: it, its interpreter or the working directory is not there, or is none."""
+_ROOM = "make room there, or mount a larger volume"
+HINTS = {
+    errno.EROFS: "mount a volume (emptyDir) there, or set readOnlyRootFilesystem: false for the container",
+    errno.ENOSPC: _ROOM,
+    errno.EDQUOT: _ROOM,
+    errno.EMFILE: "raise the container's limit of open files (ulimit -n); a4-agent's process has used it up",
+    errno.ENFILE: "the node has no more open files to give (fs.file-max)",
+    errno.EAGAIN: "the container may have no more processes: raise its limit (pids.max, ulimit -u)",
+    errno.ENOMEM: "raise the container's memory limit",
+    errno.E2BIG: "arguments and environment are too long: put long ones into a file",
+}
+
+
+def hint_of(error: OSError) -> str:
+    """What to do about it; empty where nobody knows."""
+    return HINTS.get(error.errno or 0, "")
+
+
+def refused(what: str, error: OSError) -> SystemFault:
+    """Something that the agent needs for itself could not be had."""
+    return SystemFault(f"{what}: {error.strerror or error}", hint_of(error))
+
+
+def not_started(what: str, error: OSError) -> AgentError:
+    """A program that could not be started; `what` says so with the reason."""
+    if error.errno in NO_PROGRAM:
+        return MissingProgram(what)
+    return SystemFault(what, hint_of(error))
