@@ -249,6 +249,16 @@ def test_the_pod_of_the_first_rank_that_failed_is_named() -> None:
     assert judgement.findings.record == {"ranks": 6, "ended": {"0": "0-1,3-5", "7": "2"}}
 
 
+def test_the_last_lines_of_a_program_that_failed_are_told_without_those_of_mpirun() -> None:
+    frame = "-" * 74 + "\n"
+    printed = f"Traceback:\nValueError: 'x'\n{frame}Primary job terminated\n{frame}{frame}mpirun detected that\n{frame}"
+    end = judged(context("mpirun", "a.out"), Outcome(7, ranks={**WELL, 2: RankEnd(7, 1.0)}, output=printed)).end
+    assert end.why.splitlines()[-3:] == ["last lines of its output:", "  Traceback:", "  ValueError: 'x'"]
+    failed = FailedPart("rank 1 begins\nKilled")
+    end = judged(context("script"), Outcome(0, statuses={0: 0, 1: 9}, first=1, failures={1: failed})).end
+    assert (end.code, end.why) == (9, "last lines of its output:\n  rank 1 begins\n  Killed")
+
+
 def test_ranks_of_a_part_of_the_slots() -> None:
     some = context("mpirun", "a.out", wish={"per_node": 1, "ranks": 2})
     assert judged(some, Outcome(0, ranks={0: RankEnd(0), 1: RankEnd(0)})).end.code == 0

@@ -315,6 +315,11 @@ def _rank_end(version: MpiVersion, status: int, output: str) -> tuple[int, str]:
     return status, f"a rank ended {status}"
 
 
+def without_notices(output: str) -> str:
+    """What mpirun printed without its own notices, which it frames with two lines of dashes."""
+    return re.sub(r"^-{60,}\n.*?^-{60,}\n", "", output, flags=re.MULTILINE | re.DOTALL)
+
+
 def reported_end(output: str) -> tuple[int, str] | None:
     """(code, sentence) of the rank whose end mpirun reports in what it printed; None when it reports none."""
     text = " ".join(output.split())

@@ -25,3 +25,9 @@ class Tail:
         """The end, lines without their end last."""
         end = bytes(self._lines) + b"\n".join(self._begun.values())
         return end[-self._limit :].decode(errors="replace")
+
+
+def last_lines(text: str, most: int = 20, width: int = 160) -> str:
+    """The last lines that are not empty, under a heading; empty when there are none."""
+    found = [line.rstrip()[:width] for line in text.splitlines() if line.strip()][-most:]
+    return "\n".join(["last lines of its output:", *(f"  {line}" for line in found)]) if found else ""

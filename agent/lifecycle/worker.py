@@ -274,7 +274,7 @@ class Worker:
         self._end = result.end
         self._exit = self._exit or result.end
         if self._own_end is None:
-            self._leaving.report_end(self._end)
+            self._leaving.report_end(self._end, brief=True)
         self._leaving.record_end(self._end, result.run, self._code())
         self._say(Bye())
         if result.stay and self._own_end is None:

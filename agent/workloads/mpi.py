@@ -112,7 +112,7 @@ def end_of_ranks(program: str, mpi: Mpi, outcome: Outcome, ranks: RanksVerdict) 
     if ranks.complete and (not told.code or (outcome.status == 0 and not outcome.stuck)):
         return JobEnd(0, f"{program} done", origin="workload")
     if outcome.cause is not None:
-        return replace(outcome.cause, why=lines(outcome.cause.why, ranks.text))
+        return replace(outcome.cause, why=lines(outcome.cause.why, ranks.text if ranks.started else ""))
     if outcome.lost:
         return JobEnd(Exit.TRY_AGAIN, "pods were lost during the run", why=lines(outcome.losses, ranks.text))
     if outcome.status < 0 and not outcome.stuck and ranks.code in (0, *FOLLOWED):

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from agent.decide.ending import from_error
-from agent.decide.mpirun import reported_end
+from agent.decide.mpirun import reported_end, without_notices
 from agent.decide.ranks import as_json, ranks_verdict
+from agent.decide.tail import last_lines
+from agent.decide.words import lines
 from agent.errors import AgentError, UsageError
 from agent.launch import Launch
 from agent.workloads.base import Findings, Judgement, Kind, Outcome, Plain, RunContext
@@ -44,6 +46,7 @@ class Mpirun(Plain):
         found = ranks_verdict(outcome.ranks, ranks.ranks, lambda rank: peers[ranks.pod(rank)].index, outcome.lost)
         end = end_of_ranks(context.args[0], mpi, outcome, found)
         if found.first is not None and end.origin == "workload":
-            end = replace(end, where=context.where(peers[ranks.pod(found.first)].index))
+            where = context.where(peers[ranks.pod(found.first)].index)
+            end = replace(end, where=where, why=lines(end.why, last_lines(without_notices(outcome.output))))
         findings = Findings(versions={"Open MPI": str(mpi.version)}, record=as_json(outcome.ranks, ranks.ranks))
         return Judgement(end, findings=findings)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from agent.decide.ending import from_status
+from agent.decide.tail import last_lines
 from agent.errors import MissingProgram
 from agent.launch import Launch
-from agent.workloads.base import Judgement, Kind, Outcome, Plain, RunContext
+from agent.workloads.base import FailedPart, Judgement, Kind, Outcome, Plain, RunContext
 from agent.workloads.everywhere import end_without_failure, failed_pod
 
 
@@ -37,4 +40,6 @@ class Script(Plain):
         if failed is None:
             return Judgement(end_without_failure(outcome, context.script))
         index, status = failed
-        return Judgement(from_status(status, context.script, context.where(index)))
+        end = from_status(status, context.script, context.where(index))
+        said = outcome.failures.get(index, FailedPart()).output
+        return Judgement(replace(end, why=last_lines(said)))

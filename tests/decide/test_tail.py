@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.decide.tail import Tail
+from agent.decide.tail import Tail, last_lines
 
 LINES = st.lists(
     st.tuples(st.sampled_from([1, 2]), st.text("ab\n", min_size=1, max_size=12).map(str.encode)), max_size=40
@@ -45,3 +46,17 @@ def test_every_line_is_there_and_whole(lines: list[tuple[int, bytes]]) -> None:
     printed = [b"".join(data for one, data in lines if one == stream) for stream in (1, 2)]
     wanted = [line for text in printed for line in text.decode().split("\n")]
     assert sorted(filter(None, tail.text().split("\n"))) == sorted(filter(None, wanted))
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("", ""),
+        (" \n\n", ""),
+        ("one\n\n  two \n", "last lines of its output:\n  one\n    two"),
+        ("a\nb\nc\nd", "last lines of its output:\n  b\n  c\n  d"),
+        ("0123456789", "last lines of its output:\n  01234567"),
+    ],
+)
+def test_the_last_lines(text: str, shown: str) -> None:
+    assert last_lines(text, most=3, width=8) == shown

@@ -37,8 +37,10 @@ class Leaving:
         pod.state.update(end=RecordedEnd(**vars(end), run=run_id))
         pod.state.event("result-known", detail=f"{end.code} {end.what}")
 
-    def report_end(self, end: JobEnd) -> None:
-        """Say it in the log."""
+    def report_end(self, end: JobEnd, *, brief: bool = False) -> None:
+        """Say it in the log; when `brief`, without the details, which the log of another pod has."""
+        if brief:
+            end = replace(end, why="")
         if end.code == Exit.OK:
             self._pod.log.info(f"done: {end}")
         else:

@@ -63,7 +63,8 @@ class Surroundings:
         """Read the profile and apply it: all of the environment that is known without running anything."""
         first = first_environment(self._pod.settings, self._pod.job.environ, self._machine.exists, self._machine.read)
         self._choice = first.choice
-        self._words += first.words
+        for word in first.words:
+            self._pod.log.info(word)
         self._pod.learn(profile=first.profile)
         self._use(first.prepared)
 
@@ -190,7 +191,8 @@ class Surroundings:
 
     def _finish(self) -> None:
         pod, log = self._pod, self._pod.log
-        log.info(f"profile {self._choice.name}: {self._choice.why}; {'; '.join(self._words)}".rstrip("; "))
+        say = log.debug if self._choice.name == NONE and not self._choice.asked else log.info
+        say(f"profile {self._choice.name}: {self._choice.why}; {'; '.join(self._words)}".rstrip("; "))
         for one in self._prepared.overruled:
             log.info(str(one))
         self._keep()
