@@ -14,7 +14,6 @@ from agent.workloads.torch_errors import (
     root_cause,
     sentence,
 )
-from agent.workloads.usage import wrong_usage
 
 MOST_SHOWN = 8
 
@@ -40,10 +39,6 @@ def torchrun_failure(context: RunContext, outcome: Outcome, *, own: str = "") ->
     code = exit_code(status)
     if own and cause.exit_code:
         code = exit_code(cause.exit_code)
-    # Rank 0 alone says what is wrong with the arguments.
-    usage = wrong_usage(f"{said}\n{outcome.output}") if own and code == Exit.USAGE else ""
-    if usage:
-        return JobEnd(code, f"{own}: {usage}", why="its options are in docs/workloads.md", origin="workload")
     what = f"{own or f'torchrun ended with exit code {code}'}: {sentence(cause)}"
     return JobEnd(code, what, context.where(cause.index), _why(failures, cause), origin="workload")
 

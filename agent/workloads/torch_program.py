@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from agent.decide.ending import JobEnd
 from agent.decide.words import lines
-from agent.errors import Exit, UsageError
+from agent.errors import Exit
 from agent.launch import Launch
 from agent.paths import shipped
 from agent.workloads.base import Outcome, RunContext
@@ -25,9 +25,6 @@ PRESETS = {
 
 def start_program(context: RunContext, program: str) -> Launch:
     """torchrun with entrypoints/`program` and the arguments of the run. Raises UsageError."""
-    if {"-h", "--help"} & set(context.args):
-        own = f"{context.workload_python} {shipped('entrypoints', program)} --help"
-        raise UsageError("its options are in docs/workloads.md", f"its own words, where torch is: {own}")
     without = [name for name in PRESETS if name in context.environ and name not in context.spec.env]
     given = {"A4_TOKEN_FILE": context.token_file, "A4_RECORD": context.record}
     words = [shipped("entrypoints", program), *context.args]

@@ -270,6 +270,24 @@ def test_subsets_in_plan_order(wish: dict[str, Any], pods: int) -> None:
     assert child.launch.env["NODE_RANK"] == "0" and child.launch.env["MASTER_ADDR"] == lead.name
 
 
+@pytest.mark.parametrize("index", [0, 1])
+@pytest.mark.parametrize(
+    ("workload", "args", "said"),
+    [
+        ("ddp", ["--steps", "0"], "ddp: argument --steps: '0' is no whole number"),
+        ("collectives", ["--tests", "all_reduc"], "collectives: no test all_reduc"),
+        ("collectives", ["-r", "32"], "no rank 32 for --root: there are 32 ranks"),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_begins(
+    index: int, workload: str, args: list[str], said: str
+) -> None:
+    world = sleeping()
+    error = world.ask(index, "submit", spec={"workload": workload, "args": args})["error"]
+    assert error["code"] == 2 and said in error["what"] and "docs/workloads.md" in error["hint"]
+    assert world.asleep() and all(len(pod.state()["runs"]) == 1 for pod in world.pods)
+
+
 @pytest.mark.parametrize("wish", [{"hosts": ["7"]}, {"nodes": 9}, {"exclude": ["0-3"]}])
 def test_impossible_subsets_are_refused(wish: dict[str, Any]) -> None:
     world = sleeping()

@@ -164,28 +164,6 @@ def test_no_memory_names_rank_device_and_size(ranks: Start, tmp_path: Path) -> N
     assert done.record[-1]["what"] == "memory for two buffers of 16 MiB"
 
 
-USAGE = {
-    "--tests all_reduce,reduce": "no test reduce: there are all_reduce, all_gather",
-    "-b 1M -e 1K": "minbytes 1048576 is more than maxbytes 1024",
-    "-b 0": "'0' is no size",
-    "-e 1P": "'1P' is no size",
-    "-r 1": "no rank 1 for --root",
-    "-d uint32": "invalid choice: 'uint32'",
-    "-f 2 -i 1K": "not allowed with",
-    "-n 0": "whole number from 1 on",
-    "--backend mpi": "invalid choice: 'mpi'",
-    "--budget": "expected one argument",
-}
-
-
-def test_wrong_usage() -> None:
-    """Each ends with 2 and says what is wrong."""
-    endings = in_torch("print(json.dumps([ending(words) for words in json.loads(sys.argv[1])]))", [*USAGE])
-    for (words, said), (code, shown) in zip(USAGE.items(), endings, strict=True):
-        assert code == 2, words
-        assert said in shown, words
-
-
 VALUES = """
 cpu = torch.device("cpu")
 by_hand = {"sum": torch.add, "prod": torch.mul, "min": torch.minimum, "max": torch.maximum}
@@ -247,14 +225,6 @@ import collectives
 import collective_operations as operations
 
 os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", LOCAL_WORLD_SIZE="1")
-
-def ending(words):
-    with contextlib.redirect_stderr(io.StringIO()) as shown:
-        try:
-            collectives.arguments(words.split())
-        except SystemExit as end:
-            return end.code, shown.getvalue()
-    return 0, ""
 """
 
 
