@@ -273,9 +273,11 @@ def _down(args: argparse.Namespace) -> int:
 
 def _list(args: argparse.Namespace) -> int:
     from agent.errors import AgentError
-    from agent.local.calls import running_clusters
     from agent.local.client import LocalCluster
+    from agent.local.host_survey import check_machine
+    from agent.local.sockets import running_clusters
 
+    check_machine()
     for name in running_clusters():
         try:
             states = [pod.state for pod in LocalCluster.attach(name).pods()]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from agent import errors
 from agent.local import host_survey
-from agent.local.calls import connect, expect
+from agent.local.calls import ANSWER_SECONDS, ask, connect, expect
 from agent.local.channel import Conversation, Message
 from agent.local.pods import PodInfo
 from agent.local.running_command import Running
@@ -36,7 +36,7 @@ class ClusterAccess:
 
     def terminate(self, grace: float = 30.0) -> list[PodInfo]:
         """SIGTERM to every pod, SIGKILL after the grace time; the cluster itself stays readable."""
-        return self.ask_pods({"op": "terminate", "grace": grace})
+        return self.ask_pods({"op": "terminate", "grace": grace}, None)
 
     def pods(self) -> list[PodInfo]:
         """All pods as they are now."""
@@ -49,7 +49,7 @@ class ClusterAccess:
     def wait(self, timeout: float | None = None, indices: Iterable[int] | None = None) -> list[PodInfo]:
         """Until all pods (or those of `indices`) have ended; TimeoutError after `timeout` seconds."""
         chosen = None if indices is None else list(indices)
-        answer = self.ask({"op": "wait", "timeout": timeout, "indices": chosen})
+        answer = self.ask({"op": "wait", "timeout": timeout, "indices": chosen}, None)
         if not answer["met"]:
             raise TimeoutError(f"pods have not ended after {timeout:g} s")
         return _infos(answer)
@@ -58,7 +58,7 @@ class ClusterAccess:
         """Until a file is there in all pods; TimeoutError, or PeerLost when a pod ends without it."""
         chosen = None if indices is None else list(indices)
         request = {"op": "wait_file", "path": path, "timeout": timeout, "indices": chosen}
-        answer = self.ask(request)
+        answer = self.ask(request, None)
         if answer["left"]:
             ended = [pod for pod in _infos(answer) if pod.index in answer["left"] and pod.state == "ended"]
             if ended:
@@ -98,9 +98,13 @@ class ClusterAccess:
         return self._exec(index, argv, env, ())
 
     def _exec(self, index: int, argv: Sequence[str], env: Mapping[str, str], streams: Sequence[int]) -> Conversation:
-        conversation = self._open()
+        conversation = connect(self.name)
         request = {"op": "exec", "index": index, "argv": list(argv), "env": dict(env)}
-        conversation.send(request | {"terminal": not streams}, streams)
+        try:
+            conversation.send(request | {"terminal": not streams}, streams)
+        except BaseException:
+            conversation.close()
+            raise
         return conversation
 
     def read_bytes(self, index: int, paths: Sequence[str]) -> dict[str, bytes | None]:
@@ -123,7 +127,7 @@ class ClusterAccess:
 
     def output(self, index: int | None = None, *, follow: bool = False) -> Iterator[Output]:
         """What pods have printed, in order; with `follow` until all have ended."""
-        with contextlib.closing(self._open()) as conversation:
+        with contextlib.closing(connect(self.name)) as conversation:
             conversation.send({"op": "logs", "index": index, "follow": follow})
             while "end" not in (message := expect(conversation)):
                 for pod, stream, text in message["output"]:
@@ -172,16 +176,13 @@ class ClusterAccess:
             raise errors.UsageError(f"metadata: one of {', '.join(METADATA_MODES)}, not {mode}")
         self.ask({"op": "metadata", "index": index, "mode": mode})
 
-    def _open(self) -> Conversation:
-        return connect(self.name)
+    def ask(self, request: Message, patience: float | None = ANSWER_SECONDS) -> Message:
+        """What the supervisor answers; None: it may take as long as it likes."""
+        return ask(self.name, request, patience)
 
-    def ask(self, request: Message) -> Message:
-        with contextlib.closing(self._open()) as conversation:
-            conversation.send(request)
-            return expect(conversation)
-
-    def ask_pods(self, request: Message) -> list[PodInfo]:
-        return _infos(self.ask(request))
+    def ask_pods(self, request: Message, patience: float | None = ANSWER_SECONDS) -> list[PodInfo]:
+        """The pods in the answer."""
+        return _infos(self.ask(request, patience))
 
 
 def _infos(message: Message) -> list[PodInfo]:

@@ -1,30 +1,26 @@
-"""Finding the supervisors of this machine and asking them."""
+"""Asking a supervisor."""
 
 from __future__ import annotations
 
-import socket
+import contextlib
 from typing import Any
 
 from agent import errors
-from agent.local.channel import SOCKET_PREFIX, Conversation, Message, socket_address
+from agent.local import sockets
+from agent.local.channel import Conversation, Message
+from agent.machine.stream import MOST_BYTES
 
-
-def running_clusters() -> list[str]:
-    """Names of the local clusters that run on this machine."""
-    with open("/proc/net/unix", encoding="utf-8", errors="replace") as table:
-        paths = [line.split()[-1] for line in table if f" @{SOCKET_PREFIX}" in line]
-    return sorted({path[len(SOCKET_PREFIX) + 1 :] for path in paths})
+ANSWER_SECONDS = 60.0
+"""How long a supervisor may take for what it can answer at once."""
 
 
 def connect(name: str) -> Conversation:
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    """A conversation with the supervisor of a cluster. Raises UsageError when there is no such cluster."""
     try:
-        connection.connect(socket_address(name))
+        return Conversation(sockets.connect(name), most_request=MOST_BYTES)
     except OSError as error:
-        connection.close()
-        running = ", ".join(running_clusters()) or "none"
+        running = ", ".join(sockets.running_clusters()) or "none"
         raise errors.UsageError(f"no local cluster {name} runs", f"running: {running}") from error
-    return Conversation(connection)
 
 
 def expect(conversation: Conversation) -> Message:
@@ -36,3 +32,16 @@ def expect(conversation: Conversation) -> Message:
         kind: Any = getattr(errors, message["error"], errors.AgentError)
         raise kind(message["what"], message["hint"])
     return message
+
+
+def ask(name: str, request: Message, patience: float | None = ANSWER_SECONDS) -> Message:
+    """The answer of a cluster's supervisor to one request. Raises SystemFault when it takes too long."""
+    with contextlib.closing(connect(name)) as conversation:
+        conversation.socket.settimeout(patience)
+        try:
+            conversation.send(request)
+            return expect(conversation)
+        except OSError as error:
+            late = isinstance(error, TimeoutError)
+            how = f"has not answered for {patience:g} s" if late else f"cannot be asked: {error.strerror}"
+            raise errors.SystemFault(f"the supervisor of the local cluster {name} {how}") from error

@@ -9,25 +9,19 @@ import os
 import socket
 import struct
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
+from agent.errors import AgentError, UsageError
 from agent.machine.loop import Loop
 from agent.machine.stream import NO_LIMIT, LineStream
 
 Message = dict[str, Any]
-SOCKET_PREFIX = "a4-agent/local/"
 _MAX_DESCRIPTORS = 3
 _SIZE = 65536
 
 
-def socket_address(name: str) -> str:
-    """Abstract socket of a cluster's supervisor: no file, gone with its process."""
-    return f"\0{SOCKET_PREFIX}{name}"
-
-
 def peer_is_root(connection: socket.socket) -> bool:
-    """An abstract socket has no file permissions: everybody can connect, only root is served."""
+    """Only root is served, however others have come by a way to the socket."""
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     return bool(struct.unpack("3i", raw)[1] == 0)
 
@@ -50,13 +44,18 @@ def receive(connection: socket.socket, descriptors: list[int]) -> bytes:
 class Conversation:
     """The client's end: blocking, one request at a time."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, most_request: int = NO_LIMIT) -> None:
         self.socket = connection
         self.descriptors: list[int] = []
+        self._most_request = most_request
         self._buffer = b""
 
     def send(self, message: Message, descriptors: Sequence[int] = ()) -> None:
+        """Raises UsageError for more than the other end takes, OSError when it has gone."""
         data = encode(message)
+        if len(data) > self._most_request:
+            what = f"a request of {len(data):,} bytes: the local cluster takes {self._most_request:,}"
+            raise UsageError(what, "give a long argument or variable as a file, or on stdin")
         if descriptors:
             sent = socket.send_fds(self.socket, [data], list(descriptors))
             data = data[sent:]
@@ -84,19 +83,25 @@ class Conversation:
 
 
 class Channel:
-    """The supervisor's end: never blocks, keeps what a slow client has not taken yet."""
+    """The supervisor's end: never blocks, keeps what a slow client has not taken yet.
+
+    A connection carries one request and its answers. A client that does not keep to that, or cannot be understood, is
+    told so and loses its connection, and that is all.
+    """
 
     def __init__(
-        self, loop: Loop, connection: socket.socket, on_message: Callable[[Channel, Message, list[int]], None]
+        self, loop: Loop, connection: socket.socket, on_request: Callable[[Channel, Message, list[int]], None]
     ) -> None:
-        self.socket = connection
         self.on_close: Callable[[], None] = lambda: None
         self.on_drained: Callable[[], None] = lambda: None
-        self._on_message = on_message
+        self.on_more: Callable[[Message], None] = _refuse
+        """Gets each message after the first."""
+        self.socket = connection
+        self._on_request = on_request
+        self._has_asked = False
         self._descriptors: list[int] = []
-        read = partial(receive, connection, self._descriptors)
-        self._stream = LineStream(loop, connection, connection, most_line=NO_LIMIT, read=read)
-        self._stream.receive(self._line, lambda reason: self.on_close(), lambda: self.on_drained())
+        self._stream = LineStream(loop, connection, connection, read=self._receive)
+        self._stream.receive(self._line, lambda reason: self._closed(), lambda: self.on_drained())
 
     @property
     def is_open(self) -> bool:
@@ -115,11 +120,45 @@ class Channel:
         kind, hint = type(error).__name__, getattr(error, "hint", "")
         self.send({"error": kind, "what": getattr(error, "what", str(error)), "hint": hint})
 
+    def _receive(self) -> bytes:
+        data = receive(self.socket, self._descriptors)
+        if len(self._descriptors) > _MAX_DESCRIPTORS:
+            raise OSError("more descriptors than a command has streams")
+        return data
+
     def _line(self, line: bytes) -> None:
         taken = [*self._descriptors]
         self._descriptors.clear()
-        self._on_message(self, json.loads(line), taken)
-        for descriptor in taken:
-            # Whoever needs one longer has forked with it by now.
-            with contextlib.suppress(OSError):
-                os.close(descriptor)
+        try:
+            self._take(json.loads(line), taken)
+        except AgentError as error:
+            self.fail(error)
+        except Exception as error:
+            self.fail(AgentError(f"the local cluster cannot do this: {type(error).__name__}: {error}"))
+            self._stream.close()
+            self._closed()
+        finally:
+            _close(taken)  # whoever needs one longer has forked with it by now
+
+    def _take(self, message: Message, descriptors: list[int]) -> None:
+        if not isinstance(message, dict):
+            raise TypeError("not an object")
+        if self._has_asked:
+            self.on_more(message)
+        else:
+            self._has_asked = True
+            self._on_request(self, message, descriptors)
+
+    def _closed(self) -> None:
+        _close(self._descriptors)
+        self.on_close()
+
+
+def _refuse(message: Message) -> None:
+    raise ValueError("a second request on one connection")
+
+
+def _close(descriptors: Sequence[int]) -> None:
+    for descriptor in descriptors:
+        with contextlib.suppress(OSError):
+            os.close(descriptor)

@@ -22,9 +22,10 @@ from types import TracebackType
 from agent import errors
 from agent.local import host_survey
 from agent.local.access import ClusterAccess, Output
-from agent.local.calls import connect, expect, running_clusters
+from agent.local.calls import ask, expect
 from agent.local.channel import Conversation
 from agent.local.pods import PodInfo
+from agent.local.sockets import running_clusters
 from agent.local.spec import ClusterSpec, check
 
 _SUPERVISOR = """\
@@ -58,9 +59,7 @@ class LocalCluster(ClusterAccess):
             what = f"no local cluster {name!r} runs" if name else "which local cluster?"
             which = ", ".join(running) if running else "none"
             raise errors.UsageError(what if running or name else "no local cluster runs", f"running: {which}")
-        with contextlib.closing(connect(name)) as conversation:
-            conversation.send({"op": "status"})
-            return cls(ClusterSpec.from_json(expect(conversation)["spec"]))
+        return cls(ClusterSpec.from_json(ask(name, {"op": "status"})["spec"]))
 
     def __enter__(self) -> LocalCluster:
         return self
@@ -78,7 +77,7 @@ class LocalCluster(ClusterAccess):
     def start_pods(self) -> list[PodInfo]:
         """The second half of `start`: the pods of a cluster that `build` has built."""
         try:
-            return self.ask_pods({"op": "start"})
+            return self.ask_pods({"op": "start"}, None)
         except BaseException:
             self.quit()
             raise
@@ -127,10 +126,10 @@ class LocalCluster(ClusterAccess):
     def quit(self) -> None:
         """End the cluster at once, whoever has started it."""
         with contextlib.suppress(errors.AgentError, OSError):
-            process = os.pidfd_open(self.supervisor_pid())
+            holder = os.pidfd_open(self.ask({"op": "status"})["holder"])
             try:
                 self.ask({"op": "quit"})
-                select.select([process], [], [], _END_DEADLINE)
+                select.select([holder], [], [], _END_DEADLINE)
             finally:
-                os.close(process)
+                os.close(holder)
         self.close()

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 import socket
 import sys
 from typing import Any
 
-from agent.errors import AgentError, SystemFault, UsageError
-from agent.local.channel import Channel, Conversation, Message, peer_is_root, socket_address
+from agent.errors import AgentError, SystemFault
+from agent.local.channel import Channel, Conversation, Message, peer_is_root
 from agent.local.dealt_gpus import Gpus
 from agent.local.podenv import Job
+from agent.local.sockets import listen, running_clusters
 from agent.local.spec import ClusterSpec
 from agent.local.supervisor import Supervisor, Surroundings
 from agent.local.supervisor_requests import Requests
@@ -20,6 +20,7 @@ from agent.local.syscalls import CLONE_NEWPID, die_with_parent, pid_outside, uns
 from agent.machine.loop import READ
 
 _PRIVILEGED = "it needs the rights of root on the machine: inside a container, start that with --privileged"
+_ACCEPT_AGAIN_SECONDS = 1.0
 
 
 def main(owner_descriptor: int) -> None:
@@ -28,12 +29,17 @@ def main(owner_descriptor: int) -> None:
     owner.set_inheritable(False)
     first = Conversation(owner)
     message = first.read()
-    if message is None:
+    if message is None or (message["detached"] and os.fork()):
         return
     try:
-        if _fork(message["detached"]):
+        spec = ClusterSpec.from_json(message["spec"])
+        listener = listen(spec.name)
+        if child := _fork():
+            listener.close()
+            os.waitpid(child, 0)
+            running_clusters()  # removes the socket, however the supervisor has ended
             return
-        listener, supervisor = _build(message)
+        supervisor = _build(spec, message)
     except AgentError as error:
         first.send({"error": type(error).__name__, "what": error.what, "hint": error.hint})
         return
@@ -49,8 +55,8 @@ def main(owner_descriptor: int) -> None:
     supervisor.loop.run()
 
 
-def _fork(detached: bool) -> bool:
-    """Go on in a child that is PID 1 of a new namespace; True in the process that was started."""
+def _fork() -> int:
+    """Go on in a child that is PID 1 of a new namespace and ends with its parent; in that, the child's number."""
     parent = pid_outside()
     try:
         unshare(CLONE_NEWPID)
@@ -58,15 +64,11 @@ def _fork(detached: bool) -> bool:
         raise SystemFault(f"the local cluster cannot be built: {error}", _PRIVILEGED) from error
     child = os.fork()
     if child == 0:
-        if not detached:
-            die_with_parent(parent)
+        die_with_parent(parent)
         # A PID 1 is deaf to signals that it does not handle.
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             signal.signal(number, lambda number, frame: sys.exit(128 + number))
-        return False
-    if not detached:
-        os.waitpid(child, 0)
-    return True
+    return child
 
 
 def _end(supervisor: Supervisor) -> None:
@@ -74,16 +76,13 @@ def _end(supervisor: Supervisor) -> None:
     sys.exit(0)
 
 
-def _build(message: Message) -> tuple[socket.socket, Supervisor]:
-    spec = ClusterSpec.from_json(message["spec"])
-    # Before the process enters its own network namespace: abstract sockets belong to one.
-    listener = _listen(spec.name)
+def _build(spec: ClusterSpec, message: Message) -> Supervisor:
     supervisor = Supervisor(spec, _surroundings(message["surroundings"]))
     try:
         supervisor.build()
     except OSError as error:
         raise SystemFault(f"the local cluster cannot be built: {error}", _PRIVILEGED) from error
-    return listener, supervisor
+    return supervisor
 
 
 def _surroundings(data: dict[str, Any]) -> Surroundings:
@@ -92,32 +91,27 @@ def _surroundings(data: dict[str, Any]) -> Surroundings:
     return Surroundings(job=job, gpus=gpus, **data)
 
 
-def _listen(name: str) -> socket.socket:
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        listener.bind(socket_address(name))
-    except OSError as error:
-        if error.errno != errno.EADDRINUSE:
-            raise
-        hint = f"take another --name, or end it: a4-agent local down --name {name}"
-        raise UsageError(f"a local cluster named {name} runs already", hint) from error
-    listener.listen(128)
-    listener.setblocking(False)
-    return listener
-
-
 def _serve(supervisor: Supervisor, requests: Requests, listener: socket.socket) -> None:
+    loop = supervisor.loop
+
+    def watch() -> None:
+        loop.watch(listener.fileno(), READ, accept)
+
     def accept() -> None:
         try:
             connection, _ = listener.accept()
-        except OSError:
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        except OSError:  # too many are open: who waits at the door would call us again at once
+            loop.forget(listener.fileno())
+            loop.later(_ACCEPT_AGAIN_SECONDS, watch)
             return
         if peer_is_root(connection):
-            Channel(supervisor.loop, connection, requests.handle)
+            Channel(loop, connection, requests.handle)
         else:
             connection.close()
 
-    supervisor.loop.watch(listener.fileno(), READ, accept)
+    watch()
 
 
 def run_from_command_line() -> None:

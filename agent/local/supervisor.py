@@ -70,7 +70,6 @@ class Supervisor:
         self.waiting = Waiting(self.loop)
         self._by_address = {address(index): index for index in range(spec.pods)}
         self.pods = [Pod(self._info(index)) for index in range(spec.pods)]
-        self._is_ending = False
 
     def _info(self, index: int, state: str = "") -> PodInfo:
         spec = self.spec
@@ -101,7 +100,7 @@ class Supervisor:
         spec = self.spec
         for pod in self.pods:
             index = pod.info.index
-            if self._is_ending or not spec.starts(index):
+            if pod.info.state != WAITING:
                 continue
             delay = spec.late.get(index, 0.0)
             if delay > 0:
@@ -233,7 +232,6 @@ class Supervisor:
 
     def cancel_late(self) -> None:
         """Pods that have not come yet do not come any more by themselves."""
-        self._is_ending = True
         for pod in self.pods:
             if pod.info.state == WAITING:
                 pod.info.state = ABSENT

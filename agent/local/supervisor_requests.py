@@ -6,20 +6,38 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
-from agent.errors import AgentError, UsageError
+from agent import wire
+from agent.errors import UsageError
 from agent.local.channel import Channel, Message
 from agent.local.namespaced_process import Program, further_process, read_files, terminal_process
 from agent.local.network import cable, limit_argv
 from agent.local.pods import ABSENT, RUNNING, STARTING, Follower, Pod
 from agent.local.supervisor import Supervisor
-from agent.local.syscalls import pid_outside
+from agent.local.syscalls import parent_outside, pid_outside
 from agent.local.waiting import Condition
 from agent.machine.loop import READ
 
 _FILE_LIMIT = 64 << 20
+_MOST_SECONDS = 1e6
+
+
+class Command(NamedTuple):
+    """What `exec` and `start_pod` ask for."""
+
+    env: Mapping[str, str]
+    argv: tuple[str, ...] = ()
+    terminal: bool = False
+
+
+class Wait(NamedTuple):
+    """What `wait` and `wait_file` ask for."""
+
+    timeout: float | None
+    indices: tuple[int, ...] | None
+    path: str = ""
 
 
 class Requests:
@@ -44,23 +62,15 @@ class Requests:
             "terminate": self._terminate,
             "quit": self._quit,
         }
-        self._running: dict[Channel, int] = {}
-        """Process ids of the commands that `exec` has started and that have not been reaped."""
 
     def handle(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
-        """Serve one message; whatever goes wrong is told to the client and harms nobody else."""
-        if channel in self._running:
-            self._signal_command(self._running[channel], int(message["signal"]), message.get("group", False))
-            return
-        try:
-            self._handlers[message["op"]](channel, message, descriptors)
-        except AgentError as error:
-            channel.fail(error)
-        except Exception as error:
-            channel.fail(AgentError(f"{message.get('op')}: {type(error).__name__}: {error}"))
+        """Serve one request. What goes wrong before anything has been done is raised, and told to the client."""
+        self._handlers[message["op"]](channel, message, descriptors)
 
     def _pod(self, message: Message) -> Pod:
-        index = int(message["index"])
+        return self._numbered(int(message["index"]))
+
+    def _numbered(self, index: int) -> Pod:
         if not 0 <= index < len(self._supervisor.pods):
             raise UsageError(f"there is no pod {index}, only 0 to {len(self._supervisor.pods) - 1}")
         return self._supervisor.pods[index]
@@ -77,7 +87,7 @@ class Requests:
 
     def _status(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
         spec = self._supervisor.spec
-        self._answer(channel, name=spec.name, spec=spec.to_json(), pid=pid_outside())
+        self._answer(channel, name=spec.name, spec=spec.to_json(), pid=pid_outside(), holder=parent_outside())
 
     def _start(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
         supervisor = self._supervisor
@@ -93,39 +103,47 @@ class Requests:
             else:
                 self._answer(channel)
 
-        supervisor.waiting.add(Condition(is_met, then), None)
+        self._await(channel, Condition(is_met, then), None)
+
+    def _await(self, channel: Channel, condition: Condition, timeout: float | None) -> None:
+        """Until it is met, the time is over or the client has gone."""
+        timeout = None if timeout is None else _seconds(timeout)
+        channel.on_close = lambda: self._supervisor.waiting.drop(condition)
+        self._supervisor.waiting.add(condition, timeout)
 
     def _start_pod(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
-        pod = self._pod(message)
+        pod, env = self._pod(message), wire.from_json(Command, message).env
         if pod.is_alive:
             raise UsageError(f"pod {pod.info.index} is {pod.info.state}: it cannot be started")
-        self._supervisor.start_pod(pod.info.index, message["env"])
+        self._supervisor.start_pod(pod.info.index, env)
         self._supervisor.set_name(pod.info.index, True)
         self._answer(channel)
 
     def _wait(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
-        pods = self._supervisor.pods
-        indices = message["indices"] if message["indices"] is not None else range(len(pods))
+        pods, asked = self._supervisor.pods, wire.from_json(Wait, message)
+        indices = self._chosen(asked, [pod.info.index for pod in pods])
         condition = Condition(
             lambda: all(pods[index].is_over for index in indices),
             lambda met: self._answer(channel, met=met),
         )
-        self._supervisor.waiting.add(condition, message["timeout"])
+        self._await(channel, condition, asked.timeout)
+
+    def _chosen(self, asked: Wait, default: list[int]) -> list[int]:
+        return default if asked.indices is None else [self._numbered(index).info.index for index in asked.indices]
 
     def _wait_file(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
         """Wait until a file is there in all pods; a pod that ends without it ends the wait, too."""
-        pods = self._supervisor.pods
-        left = set(message["indices"] if message["indices"] is not None else self._expected())
-        path = message["path"]
+        pods, asked = self._supervisor.pods, wire.from_json(Wait, message)
+        left = set(self._chosen(asked, self._expected()))
 
         def is_met() -> bool:
-            left.difference_update([index for index in left if _has_file(pods[index], path)])
+            left.difference_update([index for index in left if _has_file(pods[index], asked.path)])
             return not left or any(pods[index].is_over for index in left)
 
         condition = Condition(
             is_met, lambda met: self._answer(channel, met=met and not left, left=sorted(left)), poll=True
         )
-        self._supervisor.waiting.add(condition, message["timeout"])
+        self._await(channel, condition, asked.timeout)
 
     def _expected(self) -> list[int]:
         return [pod.info.index for pod in self._supervisor.pods if pod.info.state != ABSENT]
@@ -136,42 +154,39 @@ class Requests:
         self._supervisor.logs.serve(Follower(channel, message["index"], message["follow"]))
 
     def _exec(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
-        pod, supervisor = self._live_pod(message), self._supervisor
-        env = supervisor.environment(pod.info.index) | message["env"]
-        program, pidfd, limit = Program(message["argv"], env), pod.pidfd, supervisor.forker.files_limit
+        pod, supervisor, asked = self._live_pod(message), self._supervisor, wire.from_json(Command, message)
+        if not asked.argv:
+            raise UsageError("no command is given")
+        env = supervisor.environment(pod.info.index) | dict(asked.env)
+        program, pidfd, limit = Program(asked.argv, env), pod.pidfd, supervisor.forker.files_limit
 
         def child() -> None:
-            if message["terminal"]:
-                channel.socket.setblocking(True)
+            if asked.terminal:
                 terminal_process(pidfd, program, channel.socket, limit)
             else:
                 further_process(pidfd, program, descriptors, limit)
 
         pid = supervisor.forker.fork_beside(pidfd, child)
         own = os.pidfd_open(pid)
-        self._running[channel] = pid
+        ended = False
 
         def on_exit() -> None:
+            nonlocal ended
+            ended = True
             supervisor.loop.forget(own)
             code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-            del self._running[channel]
             os.close(own)
             channel.send({"code": code if code >= 0 else 128 - code})
 
-        def on_close() -> None:
-            if channel in self._running:
-                self._signal_command(pid, signal.SIGHUP, True)
+        def tell(number: int, group: bool) -> None:
+            # Not reaped yet, so the number is still its own; it leads a session and so a group.
+            if not ended:
+                with contextlib.suppress(ProcessLookupError):
+                    (os.killpg if group else os.kill)(pid, number)
 
-        channel.on_close = on_close
+        channel.on_more = lambda more: tell(int(more["signal"]), bool(more.get("group")))
+        channel.on_close = lambda: tell(signal.SIGHUP, True)
         supervisor.loop.watch(own, READ, on_exit)
-
-    def _signal_command(self, pid: int, number: int, group: bool) -> None:
-        # Not reaped yet, so the number is still its own; it leads a session and so a group.
-        with contextlib.suppress(OSError):
-            if group:
-                os.killpg(pid, number)
-            else:
-                os.kill(pid, number)
 
     def _read(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
         pod, loop = self._pod(message), self._supervisor.loop
@@ -229,14 +244,14 @@ class Requests:
 
     def _terminate(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
         """SIGTERM to every pod, after the grace SIGKILL; answers when all have ended."""
-        supervisor = self._supervisor
+        supervisor, grace = self._supervisor, _seconds(float(message["grace"]))
         supervisor.cancel_late()
         supervisor.signal_all(signal.SIGTERM)
         # Those of now: a pod that is started again within the grace time is not meant.
         pods = list(supervisor.pods)
-        supervisor.loop.later(message["grace"], lambda: supervisor.signal_pods(pods, signal.SIGKILL))
+        supervisor.loop.later(grace, lambda: supervisor.signal_pods(pods, signal.SIGKILL))
         condition = Condition(lambda: all(pod.is_over for pod in supervisor.pods), lambda met: self._answer(channel))
-        supervisor.waiting.add(condition, None)
+        self._await(channel, condition, None)
         supervisor.notify()
 
     def _quit(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
@@ -248,3 +263,9 @@ class Requests:
 def _has_file(pod: Pod, path: str) -> bool:
     """Through /proc, without a process: good enough while the pod runs."""
     return pod.info.state == RUNNING and os.path.lexists(f"/proc/{pod.info.pid}/root{path}")
+
+
+def _seconds(value: float) -> float:
+    if not 0 <= value < _MOST_SECONDS:
+        raise UsageError(f"seconds: 0 to {_MOST_SECONDS:,.0f}, not {value:g}")
+    return value

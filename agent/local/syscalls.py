@@ -69,13 +69,14 @@ def pid_outside() -> int:
     return int(os.readlink("/proc/self"))
 
 
-def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when its parent, which has that number in /proc, ends.
-
-    It is compared there, since in a PID namespace of its own a process sees 0 for its parent: so a parent
-    that ended before the call is noticed, too.
-    """
-    _check(_libc.prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0), "prctl")
+def parent_outside() -> int:
+    """Number of this process's parent there, where getppid says 0 to the first process of a namespace."""
     with open("/proc/self/stat", encoding="ascii", errors="replace") as stat:
-        if int(stat.read().rpartition(")")[2].split()[1]) != parent:
-            os._exit(1)
+        return int(stat.read().rpartition(")")[2].split()[1])
+
+
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when its parent, which has that number in /proc, ends or has ended."""
+    _check(_libc.prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0), "prctl")
+    if parent_outside() != parent:
+        os._exit(1)

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from types import FrameType
 
 from agent.errors import SystemFault, UsageError
+from agent.local.calls import expect
 from agent.local.channel import Conversation
 from agent.local.client import LocalCluster
 from agent.local.foreground import write_all
@@ -26,7 +27,8 @@ def run_plain(cluster: LocalCluster, index: int, argv: Sequence[str]) -> int:
     with contextlib.closing(cluster.exec_with(index, argv, (0, 1, 2))) as conversation:
 
         def forward(number: int, frame: FrameType | None) -> None:
-            conversation.send({"signal": number})
+            with contextlib.suppress(OSError):  # that the cluster has ended is told below
+                conversation.send({"signal": number})
 
         for number in _FORWARDED:
             signal.signal(number, forward)
@@ -37,9 +39,7 @@ def run_on_terminal(cluster: LocalCluster, index: int, argv: Sequence[str]) -> i
     """The command gets a terminal of the pod's, and this terminal shows and feeds it."""
     env = {"TERM": os.environ.get("TERM", "xterm")}
     with contextlib.closing(cluster.exec_on_terminal(index, argv, env)) as conversation:
-        first = conversation.read()
-        if first is None or "error" in first:
-            raise UsageError((first or {}).get("what", "the supervisor has ended"))
+        expect(conversation)
         if not conversation.descriptors:
             raise SystemFault("the pod gave no terminal")
         master = conversation.descriptors[0]

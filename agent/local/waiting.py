@@ -37,6 +37,12 @@ class Waiting:
         else:
             self._try(condition)
 
+    def drop(self, condition: Condition) -> None:
+        """Nobody waits for it any more."""
+        if not condition.done:
+            condition.done = True
+            self._conditions.remove(condition)
+
     def notify(self) -> None:
         """Something has happened: try them all."""
         for condition in list(self._conditions):
@@ -53,6 +59,5 @@ class Waiting:
 
     def _finish(self, condition: Condition, met: bool) -> None:
         if not condition.done:
-            condition.done = True
-            self._conditions.remove(condition)
+            self.drop(condition)
             condition.then(met)

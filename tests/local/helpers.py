@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from agent.local.client import LocalCluster
+from agent.local.sockets import DIRECTORY
 from agent.local.spec import BRIDGE_ADDRESS, ClusterSpec
 from tests.deadlines import limits_of_spec, refuse_short
 
@@ -82,9 +83,5 @@ def all_namespaces() -> set[str]:
     return found
 
 
-def abstract_sockets() -> str:
-    return Path("/proc/net/unix").read_text()
-
-
 def nothing_left(name: str, namespaces: set[str]) -> bool:
-    return not namespaces & all_namespaces() and f"local/{name}\n" not in abstract_sockets()
+    return not namespaces & all_namespaces() and name not in os.listdir(DIRECTORY)

@@ -19,8 +19,8 @@ import pytest
 
 from agent.errors import MissingProgram, SystemFault
 from agent.local import host_survey
-from agent.local.calls import running_clusters
 from agent.local.client import LocalCluster
+from agent.local.sockets import running_clusters
 from agent.local.spec import ClusterSpec
 from tests.deadlines import at_any_moment, limits_of_words, refuse_short
 from tests.golden.golden import expect_golden, shape

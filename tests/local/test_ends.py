@@ -10,8 +10,8 @@ import sys
 import pytest
 
 from agent.errors import SystemFault, UsageError
-from agent.local.calls import running_clusters
 from agent.local.client import LocalCluster
+from agent.local.sockets import running_clusters
 from tests.local.helpers import (
     CHECKOUT,
     DEADLINE,

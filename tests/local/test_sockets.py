@@ -1,0 +1,208 @@
+"""Who comes to a supervisor: its socket, its directory, and clients that do not keep to the protocol."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from agent.errors import SystemFault, UsageError
+from agent.local import sockets
+from agent.local.client import LocalCluster
+from agent.local.sockets import DIRECTORY, running_clusters
+from agent.machine.stream import MOST_BYTES
+from tests.local.helpers import CHECKOUT, DEADLINE, cluster_of, eventually, needs_root
+
+pytestmark = needs_root
+
+_RUN_OF_ITS_OWN = 'set -e; mount -t tmpfs -o mode=755 none /run; eval "$1"; exec "$2" -c "$3"'
+_LISTEN_AND_END = """
+import os
+from agent.local.sockets import DIRECTORY, listen, running_clusters
+listener = listen("job")
+print(oct(os.stat(DIRECTORY).st_mode), running_clusters(), os.listdir(DIRECTORY))
+listener.close()
+print(os.listdir(DIRECTORY), running_clusters(), os.listdir(DIRECTORY))
+listen("job").close()
+"""
+_LISTEN = """
+from agent.errors import AgentError
+from agent.local.sockets import listen
+try: listen("job")
+except AgentError as error: print(int(error.code), error.what)
+"""
+
+
+def with_own_run(prepare: str, code: str) -> subprocess.CompletedProcess[str]:
+    """Run Python code as a container would that shares this machine's network: with an empty /run, then prepared."""
+    argv = ["unshare", "--mount", "sh", "-c", _RUN_OF_ITS_OWN, "sh", prepare, sys.executable, code]
+    return subprocess.run(argv, cwd=CHECKOUT, capture_output=True, text=True, timeout=DEADLINE)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with cluster_of(2) as cluster:
+        cluster.start()
+        yield cluster
+
+
+# The directory
+
+
+def test_a_socket_is_one_file_that_goes_with_its_cluster() -> None:
+    done = with_own_run("true", _LISTEN_AND_END)
+    assert done.stdout.splitlines() == ["0o40700 ['job'] ['job']", "['job'] [] []"], done.stderr
+
+
+@pytest.mark.parametrize(
+    "prepare",
+    [
+        f"ln -s /tmp {DIRECTORY}",
+        f"mkdir -m 755 {DIRECTORY}",
+        f"mkdir -m 700 {DIRECTORY}; chown 1:1 {DIRECTORY}",
+        f"touch {DIRECTORY}",
+    ],
+)
+def test_a_directory_that_is_not_roots_alone_is_refused(prepare: str) -> None:
+    done = with_own_run(prepare, _LISTEN)
+    assert done.stdout.startswith(f"71 {DIRECTORY}"), done.stderr
+
+
+def test_root_of_a_container_on_this_network_does_not_find_the_cluster(cluster: LocalCluster) -> None:
+    done = with_own_run("true", "from agent.local.sockets import running_clusters; print(running_clusters())")
+    assert done.stdout == "[]\n", done.stderr
+    bound = [line.split()[-1] for line in Path("/proc/net/unix").read_text().splitlines() if cluster.name in line]
+    assert [name for name in bound if name.startswith("@")] == []
+
+
+def test_other_users_cannot_connect(cluster: LocalCluster) -> None:
+    code = "import os, socket, sys; os.setuid(65534); socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
+    argv = [sys.executable, "-c", code, f"{DIRECTORY}/{cluster.name}"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=DEADLINE)
+    assert "PermissionError" in done.stderr
+
+
+@pytest.mark.parametrize("killed", ["pid", "holder"])
+def test_a_killed_cluster_leaves_no_socket(killed: str) -> None:
+    """The holder removes that of its supervisor; that of a killed holder is removed by whoever looks next."""
+    one = cluster_of(1)
+    one.start(detached=True)
+    status = one.ask({"op": "status"})
+    ends = os.pidfd_open(status["pid"])
+    os.kill(status[killed], signal.SIGKILL)
+    eventually(lambda: one.name not in (os.listdir(DIRECTORY) if killed == "pid" else running_clusters()))
+    assert one.name not in os.listdir(DIRECTORY)
+    os.close(ends)
+    with cluster_of(1, name=one.name) as again:
+        again.start()
+        assert again.exec(0, ["true"], timeout=DEADLINE).returncode == 0
+
+
+def test_down_leaves_no_socket_and_no_process() -> None:
+    one = cluster_of(1)
+    one.start(detached=True)
+    status = one.ask({"op": "status"})
+    one.quit()
+    assert one.name not in os.listdir(DIRECTORY)
+    assert not [pid for pid in (status["pid"], status["holder"]) if Path(f"/proc/{pid}/exe").exists()]
+
+
+# Clients that do not keep to the protocol
+
+_EXEC = {"op": "exec", "index": 0, "argv": ["sleep", "1000"], "env": {}, "terminal": False}
+
+
+def lines(*messages: object) -> bytes:
+    return b"".join(json.dumps(message).encode() + b"\n" for message in messages)
+
+
+ATTACKS = {
+    "garbage": b"\xff\x00garbage\n",
+    "no object": b"[1]\n",
+    "deeper than any object": b"[" * 200_000 + b"\n",
+    "no op": b"{}\n",
+    "unknown op": lines({"op": "dance"}),
+    "half a message": b'{"op": "sta',
+    "no end": b"x" * (MOST_BYTES + 65536),
+    "two requests at once": lines({"op": "status"}, {"op": "status"}),
+    "a request beside a command": lines(_EXEC, {"op": "status"}),
+    "two commands at once": lines(_EXEC, _EXEC),
+    "a signal that there is not": lines(_EXEC, {"signal": 4711}),
+    "a signal that is no number": lines(_EXEC, {"signal": "TERM"}),
+    "no command": lines({**_EXEC, "argv": []}),
+    "a command that is no list": lines({**_EXEC, "argv": 7}),
+    "an environment that is none": lines({**_EXEC, "env": {"A": 1}}),
+    "wait for a pod that there is not": lines({"op": "wait", "timeout": None, "indices": [99]}),
+    "wait for no number of pods": lines({"op": "wait", "timeout": None, "indices": "all"}),
+    "wait for a time that is none": lines({"op": "wait", "timeout": float("nan"), "indices": None}),
+    "wait for ever and a day": lines({"op": "wait", "timeout": 1e300, "indices": None}),
+    "a grace time that is none": lines({"op": "terminate", "grace": float("nan")}),
+    "a grace time without end": lines({"op": "terminate", "grace": float("inf")}),
+    "start again": lines({"op": "start"}),
+    "a file of no pod": lines({"op": "wait_file", "path": 7, "timeout": None, "indices": [0]}),
+    "leave a wait": lines({"op": "wait_file", "path": "/nowhere", "timeout": None, "indices": None}),
+    "leave the output": lines({"op": "logs", "index": None, "follow": True}),
+}
+
+
+def open_files(cluster: LocalCluster) -> int:
+    return len(os.listdir(f"/proc/{cluster.supervisor_pid()}/fd"))
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_client_can_spoil_its_own_connection_only(cluster: LocalCluster, attack: str) -> None:
+    before, open_before = cluster.pods(), open_files(cluster)
+    with sockets.connect(cluster.name) as connection:
+        connection.settimeout(DEADLINE)
+        with suppress(ConnectionError):  # it has hung up on us
+            connection.sendall(ATTACKS[attack])
+            connection.shutdown(socket.SHUT_WR)
+            while connection.recv(65536):
+                pass
+    assert cluster.pods() == before
+    assert cluster.exec(1, ["echo", "on"], timeout=DEADLINE).stdout == "on\n"
+    eventually(lambda: open_files(cluster) <= open_before)
+
+
+def test_descriptors_that_no_command_takes_are_closed(cluster: LocalCluster) -> None:
+    before = open_files(cluster)
+    with sockets.connect(cluster.name) as connection, open(os.devnull) as null:
+        connection.settimeout(DEADLINE)
+        with suppress(ConnectionError):
+            for _ in range(2):
+                socket.send_fds(connection, [b"x"], [null.fileno()] * 3)
+            assert connection.recv(1) == b""
+    assert cluster.exec(1, ["true"], timeout=DEADLINE).returncode == 0
+    eventually(lambda: open_files(cluster) <= before)
+
+
+def test_a_signal_that_comes_after_the_end_harms_nobody(cluster: LocalCluster) -> None:
+    with cluster.popen(0, ["true"]) as running:
+        assert running.wait(DEADLINE) == 0
+        running.signal(signal.SIGKILL, group=True)
+        assert cluster.exec(1, ["true"], timeout=DEADLINE).returncode == 0
+
+
+def test_a_request_that_is_too_large_is_refused_before_it_is_sent(cluster: LocalCluster) -> None:
+    with pytest.raises(UsageError, match=r"4,194,304\n  give a long argument or variable as a file"):
+        cluster.exec(0, ["true"], env={"LONG": "x" * MOST_BYTES}, timeout=DEADLINE)
+
+
+def test_a_supervisor_that_hangs_is_told() -> None:
+    with cluster_of(1) as one:
+        one.start()
+        supervisor = one.supervisor_pid()
+        os.kill(supervisor, signal.SIGSTOP)
+        try:
+            with pytest.raises(SystemFault, match=r"has not answered for 0\.1 s"):
+                one.ask({"op": "status"}, 0.1)
+        finally:
+            os.kill(supervisor, signal.SIGCONT)
