@@ -128,26 +128,38 @@ def _build_root(sandbox: Sandbox) -> None:
         os.mkdir(work)
         shutil.copymode(path, upper)
         _overlay(path, upper, work)
+    # What comes from outside is opened before, and the rest is done inside, where links and `..` lead to what is the
+    # pod's: this machine's root shows through, and with it links that lead anywhere.
+    devices = {path: os.stat(path) for path in sandbox.devices}
+    sources = {path: os.open(path, os.O_PATH | os.O_CLOEXEC) for path in (SHARED, *sandbox.installation)}
+    parameters = _guarded_gpu_parameters()
+    outside = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    os.chroot(_ROOT)
+    os.chdir("/")
     _mount_system()
-    _make_devices(sandbox.devices)
-    _guard_gpus()
-    for path in sandbox.installation:
-        _bind_read_only(path)
+    _bind(sources.pop(SHARED), "/mnt")
+    _make_devices(devices)
+    if parameters >= 0:
+        _bind(parameters, _GPU_PARAMETERS)
+    for path, source in sources.items():
+        _bind_read_only(source, path)
     for one in sorted(sandbox.mounts, key=lambda one: one.path):  # a directory before those in it
         _mount_directory(one)
     for path, content in sandbox.files.items():
-        os.makedirs(os.path.dirname(_ROOT + path), exist_ok=True)
-        _write(_ROOT + path, content, 0o755)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        _write(path, content, 0o755)
+    os.fchdir(outside)
+    os.chroot(".")
+    os.close(outside)
 
 
 def _mount_directory(one: Mount) -> None:
-    target = _ROOT + one.path
-    os.makedirs(target, exist_ok=True)
-    mount("a4-volume", target, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755")
+    os.makedirs(one.path, exist_ok=True)
+    mount("a4-volume", one.path, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755")
     for name, content in one.files.items():
-        _write(f"{target}/{name}", content, one.mode)
+        _write(f"{one.path}/{name}", content, one.mode)
     if one.read_only:
-        mount("none", target, flags=MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
+        mount("none", one.path, flags=MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
 
 
 def _overlay(path: str, upper: str, work: str) -> None:
@@ -175,57 +187,61 @@ def _make_upper_directory(path: str) -> None:
         os.chmod(_UPPER + path, stat.S_IMODE(os.stat(path).st_mode))
 
 
-def _mount_system() -> None:
-    quiet = MS_NOSUID | MS_NODEV | MS_NOEXEC
-    for name in ("proc", "sys", "dev", "run", "tmp", "mnt"):
-        if not os.path.isdir(f"{_ROOT}/{name}"):
-            os.mkdir(f"{_ROOT}/{name}")
-    mount("proc", f"{_ROOT}/proc", "proc", quiet)
-    mount("sysfs", f"{_ROOT}/sys", "sysfs", quiet | MS_RDONLY)
-    mount("tmpfs", f"{_ROOT}/dev", "tmpfs", MS_NOSUID, "mode=0755")
-    mount("tmpfs", f"{_ROOT}/run", "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755")
-    mount("tmpfs", f"{_ROOT}/tmp", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777")
-    mount(SHARED, f"{_ROOT}/mnt", flags=MS_BIND)
-
-
-def _make_devices(devices: Sequence[str]) -> None:
-    dev = f"{_ROOT}/dev"
-    os.umask(0)
-    for name, (major, minor) in _NODES.items():
-        os.mknod(f"{dev}/{name}", stat.S_IFCHR | 0o666, os.makedev(major, minor))
-    for path in devices:
-        status = os.stat(path)
-        os.makedirs(os.path.dirname(_ROOT + path), exist_ok=True)
-        os.mknod(_ROOT + path, status.st_mode, status.st_rdev)
-    os.umask(0o022)
-    for name, target in _LINKS.items():
-        os.symlink(target, f"{dev}/{name}")
-    os.mkdir(f"{dev}/pts")
-    os.mkdir(f"{dev}/shm")
-    mount("devpts", f"{dev}/pts", "devpts", MS_NOSUID | MS_NOEXEC, "mode=620,ptmxmode=666,gid=5")
-    mount("shm", f"{dev}/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777")
-    _write(f"{dev}/termination-log", b"", 0o666)
-
-
-def _guard_gpus() -> None:
-    """Have the driver's libraries find the pod's devices only: as root they would make the files of all others."""
+def _guarded_gpu_parameters() -> int:
+    """A file by which the driver's libraries find the pod's devices only: as root they would make the files of all
+    others. -1 where there is no driver."""
     try:
         with open(_GPU_PARAMETERS, encoding="ascii") as file:
             text = guarded_parameters(file.read())
     except FileNotFoundError:
-        return
+        return -1
     _write(f"{_POD}/nvidia-params", text.encode(), 0o444)
-    mount(f"{_POD}/nvidia-params", _ROOT + _GPU_PARAMETERS, flags=MS_BIND)
+    return os.open(f"{_POD}/nvidia-params", os.O_PATH | os.O_CLOEXEC)
 
 
-def _bind_read_only(path: str) -> None:
-    target = _ROOT + path
-    if os.path.isdir(path):
+# Inside: every path from here on is the pod's
+
+
+def _mount_system() -> None:
+    quiet = MS_NOSUID | MS_NODEV | MS_NOEXEC
+    for name in ("proc", "sys", "dev", "run", "tmp", "mnt"):
+        if not os.path.isdir(f"/{name}"):
+            os.mkdir(f"/{name}")
+    mount("proc", "/proc", "proc", quiet)
+    mount("sysfs", "/sys", "sysfs", quiet | MS_RDONLY)
+    mount("tmpfs", "/dev", "tmpfs", MS_NOSUID, "mode=0755")
+    mount("tmpfs", "/run", "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755")
+    mount("tmpfs", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777")
+
+
+def _make_devices(devices: Mapping[str, os.stat_result]) -> None:
+    os.umask(0)
+    for name, (major, minor) in _NODES.items():
+        os.mknod(f"/dev/{name}", stat.S_IFCHR | 0o666, os.makedev(major, minor))
+    for path, status in devices.items():
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        os.mknod(path, status.st_mode, status.st_rdev)
+    os.umask(0o022)
+    for name, target in _LINKS.items():
+        os.symlink(target, f"/dev/{name}")
+    os.mkdir("/dev/pts")
+    os.mkdir("/dev/shm")
+    mount("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "mode=620,ptmxmode=666,gid=5")
+    mount("shm", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777")
+    _write("/dev/termination-log", b"", 0o666)
+
+
+def _bind(source: int, target: str) -> None:
+    mount(f"/proc/self/fd/{source}", target, flags=MS_BIND | MS_REC)
+
+
+def _bind_read_only(source: int, target: str) -> None:
+    if stat.S_ISDIR(os.fstat(source).st_mode):
         os.makedirs(target, exist_ok=True)
     elif not os.path.exists(target):
         os.makedirs(os.path.dirname(target), exist_ok=True)
         _write(target, b"")
-    mount(path, target, flags=MS_BIND | MS_REC)
+    _bind(source, target)
     mount("none", target, flags=MS_REMOUNT | MS_BIND | MS_RDONLY)
 
 

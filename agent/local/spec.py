@@ -6,7 +6,7 @@ import hashlib
 import ipaddress
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 
 from agent import wire
@@ -175,16 +175,24 @@ def problems(spec: ClusterSpec) -> list[str]:
     ]
     secrets = [secret for secret in (spec.secret, *spec.pod_secret.values()) if secret]
     found += ["secret: 32 bytes at least" for secret in secrets if len(secret) < 32]
-    found += [f"file: an absolute path, not {path}" for path in spec.files if not path.startswith("/")]
+    found += _path_problems("file", spec.files) + _path_problems("device", spec.devices)
     return found + _mount_problems(spec)
+
+
+def _path_problems(kind: str, paths: Iterable[str]) -> list[str]:
+    return [
+        f"{kind}: an absolute path without '..', not {path}"
+        for path in paths
+        if not path.startswith("/") or not path.strip("/") or ".." in path.split("/")
+    ]
 
 
 def _mount_problems(spec: ClusterSpec) -> list[str]:
     paths = [mount.path for mount in spec.mounts]
-    found = [f"mount: an absolute path, not {path}" for path in paths if not path.startswith("/") or path == "/"]
+    found = _path_problems("mount", paths)
     found += [f"mount: {path} twice" for path in sorted({path for path in paths if paths.count(path) > 1})]
     names = [name for mount in spec.mounts for name in mount.files]
-    found += [f"file of a mount: a name, not {name!r}" for name in names if not name or "/" in name]
+    found += [f"file of a mount: a name, not {name!r}" for name in names if name in ("", ".", "..") or "/" in name]
     return found
 
 

@@ -16,7 +16,7 @@ from agent.local.namespaced_process import Program, further_process, read_files,
 from agent.local.network import cable, limit_argv
 from agent.local.pods import ABSENT, RUNNING, STARTING, Follower, Pod
 from agent.local.supervisor import Supervisor
-from agent.local.syscalls import parent_outside, pid_outside
+from agent.local.syscalls import open_within, parent_outside, pid_outside
 from agent.local.waiting import Condition
 from agent.machine.loop import READ
 
@@ -262,7 +262,14 @@ class Requests:
 
 def _has_file(pod: Pod, path: str) -> bool:
     """Through /proc, without a process: good enough while the pod runs."""
-    return pod.info.state == RUNNING and os.path.lexists(f"/proc/{pod.info.pid}/root{path}")
+    if pod.info.state != RUNNING:
+        return False
+    with contextlib.ExitStack() as opened, contextlib.suppress(OSError):
+        root = os.open(f"/proc/{pod.info.pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        opened.callback(os.close, root)
+        os.close(open_within(root, path, os.O_PATH | os.O_NOFOLLOW))
+        return True
+    return False
 
 
 def _seconds(value: float) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import struct
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -23,6 +24,8 @@ MS_BIND = 4096
 MS_REC = 16384
 MS_PRIVATE = 1 << 18
 
+_OPENAT2 = 437
+_RESOLVE_IN_ROOT = 16
 _MNT_DETACH = 2
 _PR_SET_PDEATHSIG = 1
 
@@ -62,6 +65,15 @@ def change_root(new_root: str) -> None:
     _check(_libc.pivot_root(b".", b"."), f"pivot_root to {new_root}")
     _check(_libc.umount2(b".", ctypes.c_int(_MNT_DETACH)), "umount of the old root")
     os.chdir("/")
+
+
+def open_within(root: int, path: str, flags: int) -> int:
+    """A descriptor of `path` as a process sees it that has the directory `root` for its root."""
+    how = struct.pack("QQQ", flags | os.O_CLOEXEC, 0, _RESOLVE_IN_ROOT)
+    size = ctypes.c_size_t(len(how))
+    found = int(_libc.syscall(ctypes.c_long(_OPENAT2), ctypes.c_int(root), os.fsencode(path), how, size))
+    _check(min(found, 0), f"openat2 of {path}")
+    return found
 
 
 def pid_outside() -> int:

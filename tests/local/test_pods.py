@@ -9,6 +9,7 @@ import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -166,6 +167,25 @@ def test_given_files_are_in_every_pod() -> None:
         cluster.start()
         assert cluster.exec(1, ["/workload/task/task-script.sh"]).stdout == "task\n"
         assert cluster.read_bytes(0, ["/tmp/data"])["/tmp/data"] == b"\0\xff"
+
+
+def test_links_of_this_machine_lead_nowhere_out_of_a_pod() -> None:
+    """A pod sees this machine's links, and who may make one there must not have root write where it leads."""
+    with TemporaryDirectory(dir="/var/tmp") as base:
+        os.mkdir(f"{base}/outside")
+        os.symlink(f"{base}/outside", f"{base}/link")
+        of_run = f"run/{os.path.basename(base)}"
+        files = {f"{base}/link/file": b"text", f"/var/{of_run}": b"run"}
+        mounts = (Mount(f"{base}/link/mount", {"inner": b"more"}),)
+        with cluster_of(1, files=files, mounts=mounts) as cluster:
+            cluster.start()
+            assert os.listdir(f"{base}/outside") == []
+            assert not Path(f"/{of_run}").exists()
+            assert cluster.read(0, f"{base}/outside/file") == "text"
+            assert cluster.read(0, f"{base}/outside/mount/inner") == "more"
+            assert cluster.read(0, f"/{of_run}") == "run"
+            cluster.wait_for_file(f"{base}/link/mount/inner", DEADLINE)
+            cluster.wait_for_file(f"/var/{of_run}", DEADLINE)
 
 
 def test_slow_bashrc_prints_and_takes_time() -> None:
