@@ -249,16 +249,12 @@ def _exec(args: argparse.Namespace) -> int:
 
 
 def _logs(args: argparse.Namespace) -> int:
-    from agent.local.foreground import write_all
+    from agent.output import STDERR, STDOUT, Lines
 
-    rest: dict[tuple[int, str], bytes] = {}
-    for index, stream, data in _attach(args.name).output(args.pod, follow=args.follow):
-        if args.pod is not None:
-            write_all(1, data)
-            continue
-        *lines, rest[index, stream] = (rest.get((index, stream), b"") + data).split(b"\n")
-        write_all(1, b"".join(b"[%d] %s\n" % (index, line) for line in lines))
-    write_all(1, b"".join(b"[%d] %s\n" % (index, line) for (index, _), line in rest.items() if line))
+    lines = Lines(label=args.pod is None, whole=False, stderr=STDOUT)
+    for output in _attach(args.name).output(args.pod, follow=args.follow):
+        lines.output(output.pod, STDERR if output.stream == "err" else STDOUT, output.data)
+    lines.close()
     return 0
 
 

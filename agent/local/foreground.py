@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from types import FrameType
 
 from agent.errors import AgentError, Exit
-from agent.local.client import LocalCluster, Output
+from agent.local.client import LocalCluster
 from agent.local.run_report import collect, job_code
 from agent.local.spec import ClusterSpec
 from agent.machine import files
+from agent.output import STDERR, STDOUT, Lines
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -51,29 +52,17 @@ class _Stopper:
             self._cluster.terminate(grace)
 
 
-class _Lines:
-    """Passes whole lines on, so that those of different pods do not mix."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._rest: dict[int, bytes] = {}
-
-    def add(self, output: Output) -> None:
-        data = self._rest.pop(output.pod, b"") + output.data
-        whole, newline, rest = data.rpartition(b"\n")
-        if rest:
-            self._rest[output.pod] = rest
-        write_all(self._descriptor, whole + newline)
-
-    def finish(self) -> None:
-        for rest in self._rest.values():
-            write_all(self._descriptor, rest + b"\n")
-
-
 def write_all(descriptor: int, data: bytes) -> None:
-    """Write; when the reader is gone (`| head`), the rest goes nowhere and the run goes on."""
-    try:
+    """Write everything, however slow the reader."""
+    with _reader_may_go(descriptor):
         files.write_all(descriptor, data)
+
+
+@contextlib.contextmanager
+def _reader_may_go(descriptor: int) -> Iterator[None]:
+    """When the reader has gone (`| head`), the rest goes nowhere and the run goes on."""
+    try:
+        yield
     except BrokenPipeError:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, descriptor)
@@ -116,15 +105,18 @@ def run_in_foreground(spec: ClusterSpec, *, timeout: float, grace: float, as_jso
         code = int(Exit.TIME_LIMIT) if stopper.timed_out else job_code(pods)
         report = collect(cluster, pods, code)
     text = json.dumps(report.to_dict(), indent=2) if as_json else f"\n{report}"
-    write_all(1, f"{text}\n".encode())
+    write_all(STDOUT, f"{text}\n".encode())
     return code
 
 
 def _show_output(cluster: LocalCluster, as_json: bool) -> None:
-    errors = _Lines(2)
+    """Pod 0's stdout as it comes, and every pod's stderr in whole lines, so that those of different pods do not mix."""
+    errors = Lines()
     for output in cluster.output(follow=True):
         if output.stream == "err":
-            errors.add(output)
+            with _reader_may_go(STDERR):
+                errors.output(output.pod, STDERR, output.data)
         elif output.pod == 0:
-            write_all(2 if as_json else 1, output.data)
-    errors.finish()
+            write_all(STDERR if as_json else STDOUT, output.data)
+    with _reader_may_go(STDERR):
+        errors.close()

@@ -13,7 +13,8 @@ from agent.local.channel import Channel
 from agent.machine.loop import READ, Loop
 
 ENDED, RUNNING, STARTING, WAITING, ABSENT = "ended", "running", "starting", "waiting", "absent"
-_BATCH = 200
+_MOST_SENT = 256 * 1024
+"""Bytes that a follower gets at a time."""
 
 
 @dataclass
@@ -130,11 +131,13 @@ class LogBook:
 
     def _advance(self, follower: Follower) -> None:
         while follower.channel.is_open and follower.channel.is_idle and follower.at < len(self.records):
-            batch = self.records[follower.at : follower.at + _BATCH]
-            follower.at += len(batch)
-            lines = [
-                (pod, stream, data.decode("latin-1")) for pod, stream, data in batch if follower.pod in (None, pod)
-            ]
+            lines, size = [], 0
+            while size < _MOST_SENT and follower.at < len(self.records):
+                pod, stream, data = self.records[follower.at]
+                follower.at += 1
+                if follower.pod in (None, pod):
+                    lines.append((pod, stream, data.decode("latin-1")))
+                    size += len(data)
             if lines:
                 follower.channel.send({"output": lines})
         is_at_end = follower.at == len(self.records)

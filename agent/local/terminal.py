@@ -73,25 +73,27 @@ def _raw_terminal() -> Iterator[None]:
 
 def _copy(master: int) -> None:
     """Until nothing has the pod's terminal open any more, which reads as an error."""
-    sources = [0, master]
+    os.set_blocking(master, False)
+    typed, more = b"", True
     while True:
-        ready, _, _ = select.select(sources, [], [])
+        # What was typed waits until the terminal takes it, while what the pod prints goes on.
+        sources = [0, master] if more and not typed else [master]
+        ready, takes, _ = select.select(sources, [master] if typed else [], [])
+        if takes:
+            with contextlib.suppress(OSError):  # that it has gone is read
+                typed = typed[os.write(master, typed) :]
         if master in ready:
             try:
                 data = os.read(master, 65536)
+            except BlockingIOError:
+                continue
             except OSError:
-                return
-            if not data:
                 return
             write_all(1, data)
         if 0 in ready:
-            data = os.read(0, 65536)
-            if data:
-                write_all(master, data)
-            else:
-                sources.remove(0)
-                # Ctrl-D: what the end of input is on a terminal.
-                write_all(master, b"\x04")
+            typed = os.read(0, 65536)
+            if not typed:
+                more, typed = False, b"\x04"  # Ctrl-D: what the end of input is on a terminal
 
 
 def _code(conversation: Conversation) -> int:

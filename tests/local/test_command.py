@@ -103,6 +103,35 @@ def test_exec_on_a_terminal(cluster: LocalCluster) -> None:
 
 
 @needs_root
+def test_much_can_be_typed_while_much_is_shown(cluster: LocalCluster) -> None:
+    """What a program does not read yet must not keep us from showing what it prints."""
+    text = b"0123456789abcdef" * 20_000
+    script = f"stty raw -echo; echo ready; exec head -c {len(text)}"
+    argv = [*AGENT, "exec", "0", "--name", cluster.name, "--tty", "yes", "--", "sh", "-c", script]
+    with subprocess.Popen(argv, cwd=CHECKOUT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as command:
+        try:
+            assert command.stdout is not None and command.stdout.readline() == b"ready\n"
+            shown, _ = command.communicate(text, DEADLINE)
+        finally:
+            command.kill()
+    assert (shown, command.returncode) == (text, 0)
+
+
+@needs_root
+def test_logs_end_when_nobody_reads_them() -> None:
+    with cluster_of(1, ("sh", "-c", "while :; do echo on; sleep 0.05; done")) as cluster:
+        cluster.start()
+        argv = [*AGENT, "logs", "-f", "--name", cluster.name]
+        with subprocess.Popen(argv, cwd=CHECKOUT, stdout=subprocess.PIPE) as logs:
+            try:
+                assert logs.stdout is not None and logs.stdout.readline() == b"[0] on\n"
+                logs.stdout.close()
+                assert logs.wait(DEADLINE) == 141
+            finally:
+                logs.kill()
+
+
+@needs_root
 def test_logs_of_one_and_of_all(cluster: LocalCluster) -> None:
     eventually(lambda: cluster.logs(0) and cluster.logs(1))
     assert local("logs", "1", "--name", cluster.name).stdout == "hello\n"
