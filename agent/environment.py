@@ -59,10 +59,7 @@ def serve(job: Job) -> int:
     """
     from agent.lifecycle.serve import serve as live
 
-    log = log_for(job.settings, job.environ, job.secret)
-    for warning in job.warnings:
-        log.warning(warning)
-    return live(job, log)
+    return live(job, log_for(job.settings, job.environ, job.secret))
 
 
 def look(environ: Mapping[str, str]) -> tuple[Found, bytes]:

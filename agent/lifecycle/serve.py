@@ -48,6 +48,8 @@ def serve(job: Job, log: Log) -> int:
         raise ClusterBusy(f"an a4-agent has just started in this pod ({holder})", "a4-agent status shows what it does")
     # From here on nothing waits for who reads our output.
     log.write = lambda line: host.emit(2, line)
+    for warning in job.warnings:
+        log.warning(warning)
     ended: list[int] = []
 
     def finished(code: int) -> None:

@@ -1,20 +1,29 @@
-"""The agent's own stdout and stderr, written by a thread: who reads them slowly, or not at all, holds up nothing."""
+"""The agent's own stdout and stderr, written by a thread: who reads them slowly, or not at all, holds up nothing.
+
+Children's output waits for a slow reader. For one that takes nothing at all, as behind a terminal in which somebody has
+pressed Ctrl-S, it waits UNREAD_SECONDS; then it goes on, and what is too much is dropped here.
+"""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from contextlib import suppress
 
 from agent.machine.files import write_all
-from agent.machine.loop import Action, Loop
+from agent.machine.loop import Action, Loop, LoopTimer
 
 HIGH_MARK = 4 * 1024 * 1024
 """With more bytes waiting than this, children's output is left in their pipes."""
 LOW_MARK = 1024 * 1024
 """With fewer than this it is taken again."""
-MOST_WAITING = 64 * 1024 * 1024
-"""More bytes than this are dropped: the agent's own lines, while nobody reads."""
+MOST_WAITING = 16 * 1024 * 1024
+"""More bytes than this are dropped."""
+UNREAD_SECONDS = 10.0
+"""When not a byte has been taken for so long, nobody reads."""
+WRITTEN_AT_ONCE = 4096
+"""Bytes after which is noted that somebody reads: few, for slow terminals."""
 MOST_JOINED = 65536
 """Pieces are joined up to this many bytes: many small ones would take more memory than their bytes."""
 
@@ -22,7 +31,7 @@ MOST_JOINED = 65536
 class Emitter:
     """Writes to stdout and stderr in the order in which it was asked. Its thread is there while bytes wait."""
 
-    def __init__(self, loop: Loop, stdout: int = 1, stderr: int = 2) -> None:
+    def __init__(self, loop: Loop, stdout: int = 1, stderr: int = 2, *, unread_seconds: float = UNREAD_SECONDS) -> None:
         self.behind = 0
         """Bytes that wait to be written."""
         self.dropped = 0
@@ -35,10 +44,19 @@ class Emitter:
         self._unsaid = 0
         """Dropped bytes of which no line has told yet."""
         self._works = False
+        self._unread_seconds = unread_seconds
+        self._taken = 0.0
+        """When bytes were last taken, or came where none were waiting."""
+        self._timer: LoopTimer | None = None
+        """There while actions wait for relief."""
 
     @property
     def is_far_behind(self) -> bool:
-        return self.behind > HIGH_MARK
+        """Whether children's output should wait: there is much to be read, and somebody who reads."""
+        return self.behind > HIGH_MARK and not self._is_unread()
+
+    def _is_unread(self) -> bool:
+        return time.monotonic() - self._taken >= self._unread_seconds
 
     def emit(self, stream: int, data: bytes) -> None:
         """Have `data` written to stdout (1) or stderr (2); never blocks, never raises."""
@@ -52,12 +70,21 @@ class Emitter:
                 self._queue(stream, data)
 
     def on_relief(self, action: Action) -> None:
-        """Run `action` in the loop, once, as soon as the backlog is small."""
+        """Run `action` in the loop, once, as soon as the backlog is small or nobody reads. Called in the loop."""
         with self._changed:
+            self._relieved.append(action)
             if self.behind < LOW_MARK:
-                self._loop.post(action)
-            else:
-                self._relieved.append(action)
+                self._relieve()
+            elif self._timer is None:
+                self._timer = self._loop.later(self._unread_seconds, self._look_for_a_reader)
+
+    def _look_for_a_reader(self) -> None:
+        with self._changed:
+            self._timer = None
+            if self._is_unread():
+                self._relieve()
+            elif self._relieved:
+                self._timer = self._loop.later(self._unread_seconds, self._look_for_a_reader)
 
     def flush(self, seconds: float) -> int:
         """Wait until all is written, at most so long; returns the bytes that are left."""
@@ -71,6 +98,8 @@ class Emitter:
             last += data
         else:
             self._waiting.append((stream, bytearray(data)))
+        if not self.behind:
+            self._taken = time.monotonic()
         self.behind += len(data)
         self._changed.notify_all()
         if not self._works:
@@ -82,7 +111,9 @@ class Emitter:
         while piece := self._next():
             stream, data = piece
             with suppress(OSError):  # a reader that has gone, or a full disk, costs the data and ends nothing
-                write_all(self._fds[stream], data)
+                for begin in range(0, len(data), WRITTEN_AT_ONCE):
+                    write_all(self._fds[stream], data[begin : begin + WRITTEN_AT_ONCE])
+                    self._taken = time.monotonic()
             with self._changed:
                 self.behind -= len(data)
                 self._changed.notify_all()
@@ -102,6 +133,9 @@ class Emitter:
             note = f"a4-agent: {self._unsaid} bytes of output are missing here: nobody read it\n"
             self._unsaid = 0
             self._queue(2, note.encode())
+        self._relieve()
+
+    def _relieve(self) -> None:
         actions, self._relieved = self._relieved, []
         for action in actions:
             self._loop.post(action)

@@ -27,6 +27,40 @@ def test_without_tini_pid_1_says_so(start: Start) -> None:
     assert "apt-get install tini" in trial.log()
 
 
+UNREAD = """
+import os, sys
+read, write = os.pipe()
+os.set_inheritable(read, True)  # open for as long as the agent lives, and never read
+os.set_blocking(write, False)
+for size in (65536, 1):
+    try:
+        while True:
+            os.write(write, bytes(size))
+    except BlockingIOError:
+        pass
+os.set_blocking(write, True)
+for stream in (1, 2):
+    os.dup2(write, stream)
+os.execvp("tini", ["tini", "--", *sys.argv[1:]])
+"""
+
+
+def test_a_pod_whose_output_nobody_reads_lives_on(start: Start) -> None:
+    """Its stdout and stderr are full from the beginning, and an agent that wrote there itself would stand still."""
+    program = (sys.executable, "-c", UNREAD, *AGENT, "run", "none")
+    trial = start(2, entrypoint=program, env={"SLEEP_INFINITY": "true", "A4_NO_SUCH_SETTING": "a warning"})
+    for pod in (0, 1):
+        trial.until_event(pod, "result-known")
+        trial.cluster.exec(pod, ["touch", "/run/now"])
+        trial.until(pod, f"test {RUN_DIR}/alive -nt /run/now")
+    # A run that prints to the pods as well: more than their pipes and the backlog hold.
+    words = ["a4-agent", "mpirun", "--", "head", "-c", "3000000", "/dev/zero"]
+    done = trial.cluster.exec(1, words, timeout=END_SECONDS)
+    assert (done.returncode, len(done.stdout)) == (0, 6_000_000), done.stderr
+    assert trial.cluster.exec(0, ["a4-agent", "release"], timeout=END_SECONDS).returncode == 0
+    all_codes(trial, 0)
+
+
 def test_sshd_does_not_care_for_the_modes_of_parents(start: Start) -> None:
     program = (
         "tini",

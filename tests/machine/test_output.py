@@ -62,7 +62,7 @@ def reader() -> Iterator[Reader]:
 
 def emitter_to(reader: Reader, loop: Loop | None = None) -> Emitter:
     """One whose stdout and stderr are the same pipe, as in a container's log."""
-    return Emitter(loop or Loop(), reader.write, reader.write)
+    return Emitter(loop or Loop(), reader.write, reader.write, unread_seconds=60)
 
 
 def test_both_streams_are_written_in_order(reader: Reader) -> None:
@@ -125,6 +125,18 @@ def test_relief_is_told_at_once_when_nothing_waits(reader: Reader) -> None:
     loop = Loop()
     emitter_to(reader, loop).on_relief(loop.stop)
     run(loop)
+
+
+def test_for_a_reader_that_takes_nothing_nobody_waits_long(reader: Reader) -> None:
+    loop = Loop()
+    emitter = Emitter(loop, reader.write, reader.write, unread_seconds=0.1)
+    for _ in range(2 * MOST_WAITING // MIB):
+        emitter.emit(1, bytes(MIB))
+    emitter.on_relief(loop.stop)
+    run(loop)
+    assert not emitter.is_far_behind
+    assert HIGH_MARK < emitter.behind <= MOST_WAITING
+    assert emitter.behind + emitter.dropped == 2 * MOST_WAITING
 
 
 def test_what_is_too_much_is_dropped_in_one_place_and_told(reader: Reader) -> None:

@@ -18,7 +18,7 @@ import pytest
 from agent.launch import Launch
 from agent.machine import process
 from agent.machine.loop import Loop
-from agent.machine.output_writer import HIGH_MARK, Emitter
+from agent.machine.output_writer import HIGH_MARK, MOST_WAITING, Emitter
 from tests.machine.waiting import run, wait_until
 
 ENV = {"PATH": os.environ["PATH"]}
@@ -149,13 +149,38 @@ BACKLOG = HIGH_MARK + 1_048_576
 def stuck() -> Iterator[tuple[Loop, Emitter, int]]:
     """A loop, an emitter that is far behind, and the descriptor from which its output can be read."""
     loop, (read, write) = Loop(), os.pipe()
-    emitter = Emitter(loop, write, write)
+    emitter = Emitter(loop, write, write, unread_seconds=60)
     for _ in range(0, BACKLOG, 65536):
         emitter.emit(1, bytes(65536))
     yield loop, emitter, read
     os.close(read)  # whatever happened: what is left goes nowhere
     emitter.flush(60)
     os.close(write)
+
+
+@pytest.mark.parametrize("heir", [False, True])
+def test_a_child_ends_though_nobody_ever_reads(heir: bool, run_id: str) -> None:
+    """As in a pod behind a terminal in which somebody has pressed Ctrl-S: the run goes on, and memory has a bound."""
+    size, taken, statuses = 2 * MOST_WAITING, list[int](), list[int]()
+    loop, (read, write) = Loop(), os.pipe()
+    emitter = Emitter(loop, write, write, unread_seconds=0.1)
+
+    def take(stream: int, data: bytes) -> None:
+        taken.append(len(data))
+        emitter.emit(stream, data)
+
+    def ended(status: int) -> None:
+        statuses.append(status)
+        loop.stop()
+
+    script = f"{'sleep 1000 &' if heir else ''} head -c {size} /dev/zero; exit 7"
+    process.RunningChild(loop, Launch(["sh", "-c", script], ENV | {"A4_RUN": run_id}), ended, take, emitter)
+    run(loop)
+    os.close(read)
+    emitter.flush(60)
+    os.close(write)
+    assert (statuses, sum(taken)) == ([7], size)
+    assert emitter.dropped >= size - MOST_WAITING - (1 << 20)
 
 
 def read_away(read: int, size: int) -> None:
