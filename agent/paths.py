@@ -42,6 +42,7 @@ class RunDir:
         self.channels = f"{path}/channels"
         self.socket = f"{path}/agent.sock"
         self.rank_script = f"{path}/rank.sh"
+        self.enter_script = f"{path}/enter-run.sh"
         self.runs = f"{path}/runs"
         self.ssh = f"{path}/ssh"
         self.ssh_config = f"{path}/ssh/ssh_config"

@@ -44,6 +44,7 @@ def context(
         "workload_python": "python3",
         "cores": 8,
         "rank_script": "/run/a4-agent/rank.sh",
+        "enter_script": "/run/a4-agent/enter-run.sh",
         "script": "/workload/task/task-script.sh",
         "mpi": Mpi("/usr/bin/mpirun", FOUR),
     }

@@ -69,6 +69,7 @@ def mpirun_launch(
     ranks: int,
     interface: str,
     ssh_command: Sequence[str],
+    daemon_starter: Sequence[str] = (),
     program: Sequence[str],
     env: Mapping[str, str],
     cwd: str,
@@ -78,14 +79,15 @@ def mpirun_launch(
 
     `mpirun` should be an absolute path: the remote daemon is then found beside it, whatever PATH the remote
     session has. `hostfile=None` means this pod alone, without SSH. `env` is what every rank gets, less what
-    `rank_environment` leaves out. `oversubscribed`: some pod has more ranks than cores. ValueError for a
-    version before 4 and for SSH words that mpirun would split.
+    `rank_environment` leaves out. `daemon_starter`: the command that starts mpirun's daemon on other pods, whose
+    words follow. `oversubscribed`: some pod has more ranks than cores. ValueError for a version before 4 and for words
+    of commands that mpirun would split.
     """
     if version.major < 4:
         raise ValueError(f"Open MPI {version} is too old: 4 and 5 are supported")
     kept = rank_environment(env)
     where = ["--host", f"localhost:{ranks}"] if hostfile is None else ["--hostfile", hostfile]
-    runtime = {} if hostfile is None else _runtime(version, hosts, interface, ssh_agent(ssh_command))
+    runtime = {} if hostfile is None else _runtime(version, hosts, interface, ssh_command, daemon_starter)
     argv = [
         mpirun,
         "--allow-run-as-root",
@@ -110,32 +112,36 @@ def _notes(refused: Mapping[str, str]) -> list[str]:
     return [f"MPI ranks do not get {', '.join(map(repr, sorted(refused)))}: {reasons}"]
 
 
-def ssh_agent(ssh_command: Sequence[str]) -> str:
-    """The SSH command as the one string that mpirun wants. ValueError when a word would not survive.
+def one_text(command: Sequence[str]) -> str:
+    """A command as the one string that mpirun wants. ValueError when a word would not survive.
 
     Both versions cut this string at spaces, take ':' for the mark between alternatives, and know no quotes.
     """
-    for word in ssh_command:
+    for word in command:
         if not word or re.search(r"[\s:'\"\\]", word):
-            raise ValueError(f"mpirun cannot carry this word of the SSH command: {word!r}")
-    return " ".join(ssh_command)
+            raise ValueError(f"mpirun cannot carry this word of a command: {word!r}")
+    return " ".join(command)
 
 
 def _parameters(option: str, values: Mapping[str, str]) -> list[str]:
     return [word for name, value in values.items() for word in (option, name, value)]
 
 
-def _runtime(version: MpiVersion, hosts: int, interface: str, agent: str) -> dict[str, str]:
+def _runtime(
+    version: MpiVersion, hosts: int, interface: str, ssh_command: Sequence[str], daemon_starter: Sequence[str]
+) -> dict[str, str]:
     """Parameters of the launcher: ORTE in Open MPI 4, PRRTE in 5. Unknown names are silently ignored there."""
     four = version.major == 4
+    family, daemon = ("orte", "orted") if four else ("prte", "prted")
     plm = "plm_rsh" if four else "plm_ssh"
     values = {
         "plm": "rsh" if four else "ssh",  # never Slurm or LSF, though their variables may be about
-        f"{plm}_agent": agent,
+        f"{plm}_agent": one_text(ssh_command),
+        **({f"{family}_launch_agent": one_text([*daemon_starter, daemon])} if daemon_starter else {}),
         f"{plm}_no_tree_spawn": "1",  # only this pod opens SSH connections
         f"{plm}_num_concurrent": str(max(128, hosts)),
         f"{plm}_pass_environ_mca_params": "0",  # else OMPI_MCA_* values stand on remote command lines
-        ("orte" if four else "prte") + "_keep_fqdn_hostnames": "1",
+        f"{family}_keep_fqdn_hostnames": "1",
         # A dead link is noticed after 10 + 3 x 5 s on both sides; the default is 480 s.
         "oob_tcp_keepalive_time": "10",
         "oob_tcp_keepalive_intvl": "5",

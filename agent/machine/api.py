@@ -60,6 +60,17 @@ class Whereabouts(NamedTuple):
     warning: str = ""
 
 
+class RunMarks(NamedTuple):
+    """What tells the processes of a run on this pod from all others. All that they start inherits it."""
+
+    run: str
+    """The run's id, in the variable A4_RUN. Programs that overwrite or clear their environment lose it."""
+    group: int = 0
+    """A supplementary group of theirs alone; 0: none."""
+    cgroup: str = ""
+    """Directory of a cgroup of cgroup v2 that is theirs alone; empty: none."""
+
+
 class Timer(Protocol):
     def cancel(self) -> None: ...
 
@@ -219,8 +230,9 @@ class Machine(Protocol):
         output: Callable[[int, bytes], None] | None = None,
         *,
         emitted: bool = False,
+        marks: RunMarks | None = None,
     ) -> Child:
-        """Start a process; `ended(status)` gets its exit status, negative for a signal.
+        """Start a process, of a run if it has `marks`; `ended(status)` gets its exit status, negative for a signal.
 
         With `output`, what it writes goes there as (1 or 2, bytes), else to the agent's own stdout and
         stderr. One whose output is `emitted` has to wait with writing while `emit` is far behind. Raises OSError
@@ -244,11 +256,14 @@ class Machine(Protocol):
     ) -> None:
         """Gather what the plan does not need; `say` is told what takes long. Never raises; calls `done` within 70 s."""
 
-    def gather_evidence(self, run_id: str, path: str, done: Callable[[Evidence], None]) -> None:
+    def gather_evidence(self, marks: RunMarks, path: str, done: Callable[[Evidence], None]) -> None:
         """Say where the processes of a run are, within 10 s; `path` is the search path for programs."""
 
-    def sweep(self, run_id: str, done: Callable[[int], None]) -> None:
-        """End every process marked A4_RUN=`run_id`; `done(count)` when none is left or within 5 s."""
+    def make_cgroup(self, path: str) -> bool:
+        """Make a cgroup for a run; False where that is not possible."""
+
+    def sweep(self, marks: RunMarks, done: Callable[[int], None]) -> None:
+        """End every process of a run and remove its cgroup; `done(count)` when none is left or within 5 s."""
 
     def port_holder(self, address: str, port: int) -> str:
         """The program that listens there, in words; empty when none does."""

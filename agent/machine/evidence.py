@@ -6,23 +6,23 @@ A process that hangs may make whoever looks at it hang too, so every look is in 
 from __future__ import annotations
 
 import os
-import queue
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from agent.machine.api import Evidence
+from agent.machine.api import Evidence, RunMarks
 from agent.machine.evidence_text import ProcessSeen, ThreadSeen, cut_at_word, in_order, render
-from agent.machine.process import find_program, marked
+from agent.machine.in_time import Job, in_time
+from agent.machine.process import find_program
+from agent.machine.run_processes import known, marked
 from agent.machine.syscall_names import syscall_name
 
 SECONDS = 9.5
-SCAN_SHARE, LOOK_SHARE = 0.3, 0.5
-"""Parts of the time after which the search for processes, and the look at them, must be over."""
+LOOK_SHARE = 0.5
+"""Part of the time after which the look at processes must be over."""
 DUMP_SECONDS = 4.0
 KILLED_SECONDS = 0.2
 MOST_LOOKS = 32
@@ -37,24 +37,18 @@ NO_PY_SPY = "py-spy is not installed (pip install py-spy): it would show the Pyt
 RANKS = ("OMPI_COMM_WORLD_RANK", "RANK")
 LOCAL_RANKS = ("OMPI_COMM_WORLD_LOCAL_RANK", "LOCAL_RANK")
 
-Job = Callable[[], None]
 
-
-def gather(run_id: str, path: str, seconds: float = SECONDS) -> Evidence:
+def gather(marks: RunMarks, path: str, seconds: float = SECONDS) -> Evidence:
     """Blocks for at most `seconds` and never raises; `path` is the search path for py-spy."""
     try:
-        return _gather(run_id, path, seconds)
+        return _gather(marks, path, seconds)
     except Exception as error:  # such as no more threads: a run that hangs must still be ended
-        return Evidence(problem := f"what {run_id} does could not be found out: {error!r}\n", problem)
+        return Evidence(problem := f"what {marks.run} does could not be found out: {error!r}\n", problem)
 
 
-def _gather(run_id: str, path: str, seconds: float) -> Evidence:
+def _gather(marks: RunMarks, path: str, seconds: float) -> Evidence:
     started = time.monotonic()
-    found: list[list[int]] = []
-    in_time([lambda: found.append(marked(run_id).pids)], 1, started + seconds * SCAN_SHARE)
-    if not found:
-        return render(f"processes of {run_id}", [], ["they could not be found: a look at every process does not end"])
-    pids = found[0]
+    run_id, pids = marks.run, known(marks) | marked(marks.run).pids
     seen: dict[int, ProcessSeen] = {}
 
     def keep(process: ProcessSeen) -> None:
@@ -70,28 +64,6 @@ def _gather(run_id: str, path: str, seconds: float) -> Evidence:
     elif any(process.is_python for process in processes):
         notes.append(NO_PY_SPY)
     return render(f"processes of {run_id}" if seen else f"{run_id} has no processes", processes, notes)
-
-
-def in_time(jobs: Sequence[Job], most: int, deadline: float) -> bool:
-    """Run jobs, up to `most` at once, until `deadline` (monotonic); False when some are not over by then.
-
-    Those are left behind in their threads.
-    """
-    waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
-    for job in jobs:
-        waiting.put(job)
-
-    def serve() -> None:
-        with suppress(queue.Empty):
-            while time.monotonic() < deadline:
-                waiting.get_nowait()()
-
-    threads = [threading.Thread(target=serve, daemon=True) for _ in range(min(most, len(jobs)))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(max(0.0, deadline - time.monotonic()))
-    return waiting.empty() and not any(thread.is_alive() for thread in threads)
 
 
 def _look_job(pid: int, keep: Callable[[ProcessSeen], None]) -> Job:

@@ -21,6 +21,7 @@ from agent.machine.api import (
     Keeper,
     Piece,
     Problem,
+    RunMarks,
     Search,
     Spool,
     Target,
@@ -145,8 +146,16 @@ class Host:
         output: Callable[[int, bytes], None] | None = None,
         *,
         emitted: bool = False,
+        marks: RunMarks | None = None,
     ) -> Child:
-        return process.RunningChild(self.loop, launch, ended, output, self._emitter if emitted else None)
+        emitter, group = self._emitter if emitted else None, marks.group if marks else 0
+        child = process.RunningChild(self.loop, launch, ended, output, emitter, group)
+        if marks and marks.cgroup:
+            from agent.machine.run_processes import enter_cgroup
+
+            # What it has started by now is known by its group.
+            enter_cgroup(marks.cgroup, child.pid)
+        return child
 
     def emit(self, stream: int, data: bytes) -> None:
         self._emitter.emit(stream, data)
@@ -178,17 +187,24 @@ class Host:
 
         self.loop.in_thread(work)
 
-    def gather_evidence(self, run_id: str, path: str, done: Callable[[Evidence], None]) -> None:
+    def gather_evidence(self, marks: RunMarks, path: str, done: Callable[[Evidence], None]) -> None:
         def work() -> Action:
             from agent.machine.evidence import gather
 
-            evidence = gather(run_id, path)
+            evidence = gather(marks, path)
             return lambda: done(evidence)
 
         self.loop.in_thread(work)
 
-    def sweep(self, run_id: str, done: Callable[[int], None]) -> None:
-        process.sweep(self.loop, run_id, done)
+    def make_cgroup(self, path: str) -> bool:
+        from agent.machine.run_processes import make_cgroup
+
+        return make_cgroup(path)
+
+    def sweep(self, marks: RunMarks, done: Callable[[int], None]) -> None:
+        from agent.machine.run_processes import sweep
+
+        sweep(self.loop, marks, done)
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)

@@ -6,11 +6,9 @@ import errno
 import fcntl
 import os
 import shutil
-import signal
 import subprocess
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import IO
 
@@ -22,11 +20,6 @@ Output = Callable[[int, bytes], None]
 READ_BYTES = 65536
 BRIEF_SECONDS = 20.0
 LAST_OUTPUT_SECONDS = 0.5
-SWEEP_TERM_SECONDS = 2.0
-SWEEP_SECONDS = 5.0
-UNSURE_SECONDS = 2.0
-KERNEL_THREAD = 0x00200000
-"""PF_KTHREAD of <linux/sched.h>."""
 
 
 class RunningChild:
@@ -37,8 +30,15 @@ class RunningChild:
     """
 
     def __init__(
-        self, loop: Loop, launch: Launch, ended: Callable[[int], None], output: Output | None, emitter: Emitter | None
+        self,
+        loop: Loop,
+        launch: Launch,
+        ended: Callable[[int], None],
+        output: Output | None,
+        emitter: Emitter | None,
+        group: int = 0,
     ) -> None:
+        """`group`: a supplementary group for it and all that it starts; 0: none."""
         piped = subprocess.PIPE if output else None
         self._process = subprocess.Popen(
             list(launch.argv),
@@ -48,6 +48,7 @@ class RunningChild:
             stdout=piped,
             stderr=piped,
             start_new_session=True,
+            extra_groups=[*os.getgroups(), group] if group else None,
         )
         self.pid = self._process.pid
         self._loop = loop
@@ -191,70 +192,3 @@ def run_briefly(argv: Sequence[str]) -> str:
     except subprocess.TimeoutExpired as error:
         raise TimeoutError(f"{argv[0]} did not answer within {BRIEF_SECONDS:.0f} s") from error
     return done.stdout.decode(errors="replace")
-
-
-@dataclass
-class Marked:
-    """What was seen of a run: its processes, and whether some process could not be judged yet."""
-
-    pids: list[int] = field(default_factory=list)
-    unsure: bool = False
-
-
-def marked(run_id: str) -> Marked:
-    """Processes other than this one that carry A4_RUN=`run_id` in their environment."""
-    mark = f"A4_RUN={run_id}".encode()
-    seen = Marked()
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit() or int(entry) == os.getpid():
-            continue
-        try:
-            with open(f"/proc/{entry}/environ", "rb") as file:
-                environ = file.read()
-            if mark in environ.split(b"\0"):
-                seen.pids.append(int(entry))
-            elif not environ and _runs_a_program(entry):
-                seen.unsure = True  # in the middle of an exec: its environment shows in a moment
-        except OSError:
-            continue  # it has ended: nothing to end
-    return seen
-
-
-def _runs_a_program(entry: str) -> bool:
-    """Neither a zombie nor a kernel thread."""
-    with open(f"/proc/{entry}/stat", encoding="utf-8", errors="replace") as file:
-        state, _, _, _, _, _, flags, *_ = file.read().rpartition(")")[2].split()
-    return state not in "ZX" and not int(flags) & KERNEL_THREAD
-
-
-def sweep(loop: Loop, run_id: str, done: Callable[[int], None], term_seconds: float = SWEEP_TERM_SECONDS) -> None:
-    """End what a run left behind: SIGTERM, then SIGKILL, until nothing is left or 5 s are over."""
-    started = time.monotonic()
-    found: set[int] = set()
-    termed: set[int] = set()
-
-    def look() -> None:
-        seen = marked(run_id)
-        pids = seen.pids
-        age = time.monotonic() - started
-        if not pids and seen.unsure and age < UNSURE_SECONDS:
-            loop.later(0.05, look)
-            return
-        if not pids or age > SWEEP_SECONDS:
-            done(len(found))
-            return
-        for pid in pids:
-            if pid not in termed or age > term_seconds:
-                send_signal(pid, signal.SIGKILL if pid in termed else signal.SIGTERM)
-                termed.add(pid)
-        found.update(pids)
-        loop.later(0.05, look)
-
-    loop.post(look)
-
-
-def send_signal(pid: int, number: int) -> None:
-    try:
-        os.kill(pid, number)
-    except ProcessLookupError:
-        pass

@@ -43,6 +43,8 @@ class RunContext:
     cores: int
     rank_script: str = ""
     """The copy of entrypoints/rank.sh on every pod."""
+    enter_script: str = ""
+    """That of entrypoints/enter-run.sh."""
     script: str = ""
     mpi: Mpi | None = None
     """The lead's Open MPI; known on the lead and on the coordinator."""
@@ -86,6 +88,11 @@ class RunContext:
     def ranks_dir(self) -> str:
         """Directory of what entrypoints/rank.sh records of the ranks on each pod."""
         return f"{self.run_dir}/ranks"
+
+    @property
+    def marks_file(self) -> str:
+        """What entrypoints/enter-run.sh reads on each pod: "GROUP CGROUP"."""
+        return f"{self.run_dir}/marks"
 
     @property
     def ranks_output(self) -> str:

@@ -70,6 +70,7 @@ def start(context: RunContext, program: Sequence[str], ranks: Layout, *, given: 
         ranks=ranks.ranks,
         interface=context.interface,
         ssh_command=["ssh", "-F", context.ssh_config, "-o", f"SetEnv=A4_RUN={context.run_id}"],
+        daemon_starter=["sh", context.enter_script, context.run_dir],
         program=program,
         env={**context.environ, **given},
         cwd=cwd,

@@ -14,10 +14,10 @@ from agent.decide.mpirun import (
     mpi_of,
     mpirun_end,
     mpirun_launch,
+    one_text,
     parse_version,
     read_mpi,
     reported_end,
-    ssh_agent,
 )
 from agent.launch import Launch
 
@@ -166,6 +166,24 @@ def test_launcher_parameters_of_open_mpi_5() -> None:
     assert mpi["pml"] == "ob1" and mpi["btl"] == "self,sm,tcp"
 
 
+@pytest.mark.parametrize(
+    ("version", "name", "command"),
+    [
+        (FOUR, "orte_launch_agent", "sh /run/start.sh /run/x orted"),
+        (FIVE, "prte_launch_agent", "sh /run/start.sh /run/x prted"),
+    ],
+    ids=str,
+)
+def test_what_starts_the_daemon_on_other_pods(version: MpiVersion, name: str, command: str) -> None:
+    option = "--mca" if version is FOUR else "--prtemca"
+    starter = ["sh", "/run/start.sh", "/run/x"]
+    assert parameters(launch(version, daemon_starter=starter), option)[name] == command
+    assert name not in launch(version).argv
+    assert name not in launch(version, hostfile=None, daemon_starter=starter).argv
+    with pytest.raises(ValueError, match="cannot carry this word"):
+        launch(version, daemon_starter=["sh", "/a b"])
+
+
 @pytest.mark.parametrize(("version", "option"), [(FOUR, "--mca"), (FIVE, "--prtemca")], ids=str)
 def test_a_dead_link_is_noticed_after_25_seconds(version: MpiVersion, option: str) -> None:
     values = parameters(launch(version), option)
@@ -202,12 +220,12 @@ def test_open_mpi_3_is_refused() -> None:
 @pytest.mark.parametrize("word", ["", "a b", "a\tb", "a:b", "it's", 'a"b', "a\\b", "a\nb"])
 def test_ssh_words_that_mpirun_would_split_are_refused(word: str) -> None:
     with pytest.raises(ValueError, match="cannot carry this word"):
-        ssh_agent(["ssh", "-o", word])
+        one_text(["ssh", "-o", word])
 
 
 @given(st.lists(st.text("abc/._-=,@%", min_size=1), min_size=1))
 def test_other_ssh_words_survive(words: list[str]) -> None:
-    assert ssh_agent(words).split(" ") == words
+    assert one_text(words).split(" ") == words
 
 
 LOST = "ORTE has lost communication with a remote daemon.\n  HNP daemon: [[1,0],0]"

@@ -19,6 +19,7 @@ from agent.machine.api import (
     Interface,
     Piece,
     Problem,
+    RunMarks,
     Search,
     Target,
     Timer,
@@ -54,7 +55,7 @@ class FakeMachine:
         self.alive = True
         self.ends: list[FakeEnd] = []
         self.children: list[FakeChild] = []
-        scripts = [shipped("entrypoints", name) for name in ("control-channel.sh", "rank.sh")]
+        scripts = [shipped("entrypoints", name) for name in ("control-channel.sh", "rank.sh", "enter-run.sh")]
         self.files = {TERMINATION_LOG: "", **dict.fromkeys(scripts, "#!/bin/sh\n"), **pod.files}
         self.files |= dict.fromkeys(pod.scripts, "")
         for name in PROFILES:
@@ -205,6 +206,7 @@ class FakeMachine:
         output: Callable[[int, bytes], None] | None = None,
         *,
         emitted: bool = False,
+        marks: RunMarks | None = None,
     ) -> Child:
         program = os.path.basename(launch.argv[0])
         if program in self.pod.unstartable:
@@ -215,6 +217,7 @@ class FakeMachine:
         tool = tool_of(launch)
         kind = FakeSshd if is_sshd else FakeReport if is_report else FakeTool if tool else FakeChild
         child = kind(self, launch, ended, output or self.emit)
+        child.marks = marks
         if isinstance(child, FakeSshd):
             self.sshd = child
         self.children.append(child)
@@ -247,17 +250,23 @@ class FakeMachine:
             found = {"mpirun_problem": f"mpirun is not on PATH ({search.path})"}
         self.post(self.pod.inventory_seconds, lambda: done(found))
 
-    def gather_evidence(self, run_id: str, path: str, done: Callable[[Evidence], None]) -> None:
+    def gather_evidence(self, marks: RunMarks, path: str, done: Callable[[Evidence], None]) -> None:
         found = Evidence(f"stacks of pod {self.pod.index}\n", f"rank {self.pod.index} hangs")
         if self.pod.evidence_seconds is not None:
             self.post(self.pod.evidence_seconds, lambda: done(found))
 
-    def sweep(self, run_id: str, done: Callable[[int], None]) -> None:
+    def make_cgroup(self, path: str) -> bool:
+        if os.path.dirname(path) in self.directories:
+            self.directories.add(path)
+        return path in self.directories
+
+    def sweep(self, marks: RunMarks, done: Callable[[int], None]) -> None:
         left = 0
         for child in self.children:
-            if child.launch.env.get("A4_RUN") == run_id:
+            if child.launch.env.get("A4_RUN") == marks.run:
                 left += child.life.leftovers + (not child.over)
                 child.over = True
+        self.directories.discard(marks.cgroup)
         self.post(SWEEP_SECONDS, lambda: done(left))
 
     def port_holder(self, address: str, port: int) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from agent.launch import Launch
+from agent.machine.api import RunMarks
 
 if TYPE_CHECKING:
     from tests.fake.machine import FakeMachine
@@ -45,6 +46,7 @@ class FakeChild:
         self.pid = 100 + machine.pod.pids
         self.machine = machine
         self.launch = launch
+        self.marks: RunMarks | None = None
         self.signals: list[int] = []
         self.over = False
         self._ended = ended

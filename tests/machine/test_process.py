@@ -1,14 +1,12 @@
-"""Children: all they write, then how they ended; and leftovers that are found by their mark."""
+"""Children: all they write, then how they ended."""
 
 from __future__ import annotations
 
 import gc
 import os
 import signal
-import subprocess
 import sys
 import threading
-import uuid
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -128,16 +126,6 @@ def test_a_short_command() -> None:
     assert process.run_briefly(["sh", "-c", "echo out; echo err >&2; exit 3"]) == "out\nerr\n"
     with pytest.raises(OSError):
         process.run_briefly(["/no/such/program"])
-
-
-@pytest.fixture
-def run_id() -> Iterator[str]:
-    """A mark of this test alone; whatever still carries it is ended."""
-    name = f"test-{uuid.uuid4()}"
-    yield name
-    for suffix in ("", "1"):
-        for pid in process.marked(name + suffix).pids:
-            process.send_signal(pid, signal.SIGKILL)
 
 
 # A stdout of the agent that nobody reads
@@ -311,59 +299,3 @@ def test_who_never_stops_printing_holds_up_nothing(script: str, status: int, run
         loop.later(0.05, lambda: child.signal(signal.SIGTERM))
     run(loop)
     assert statuses == [status]
-
-
-# Leftovers of a run
-
-LEFTOVERS = {
-    "plain": "exec sleep 1000",
-    "deaf": "trap '' TERM HUP; while :; do sleep 1000; done",
-    "daemon": "setsid sh -c 'trap \"\" TERM; setsid sleep 1000 & sleep 1000' &",
-    "forking": f"exec {sys.executable} -c 'import os, time; os.fork() or os.setsid(); os.fork(); time.sleep(1000)'",
-}
-
-
-def leave(run_id: str, *kinds: str, inner: int) -> None:
-    """Start leftovers and wait until `inner` processes carry the mark."""
-    env = {**ENV, "A4_RUN": run_id}
-    for kind in kinds:
-        subprocess.run(["sh", "-c", f"{{ {LEFTOVERS[kind]}\n}} >/dev/null 2>&1 &"], env=env, check=True)
-    wait_until(lambda: len(process.marked(run_id).pids) >= inner)
-
-
-def swept(run_id: str) -> int:
-    loop, counts = Loop(), list[int]()
-
-    def done(count: int) -> None:
-        counts.append(count)
-        loop.stop()
-
-    process.sweep(loop, run_id, done, term_seconds=0.3)
-    run(loop)
-    assert len(counts) == 1
-    return counts[0]
-
-
-@pytest.mark.parametrize(("kind", "inner"), [("plain", 1), ("deaf", 2), ("daemon", 3), ("forking", 4)])
-def test_leftovers_are_found_by_their_mark_and_ended(kind: str, inner: int, run_id: str) -> None:
-    leave(run_id, kind, inner=inner)
-    assert swept(run_id) >= inner
-    assert process.marked(run_id).pids == []
-
-
-def test_others_are_left_alone(run_id: str) -> None:
-    """A longer mark, the mark in an argument, the mark in another variable, and no mark."""
-    mark = f"A4_RUN={run_id}"
-    environments = [ENV | {"A4_RUN": f"{run_id}1"}, ENV | {"OTHER": mark}, ENV | {"MY_A4_RUN": run_id}, ENV]
-    others = [subprocess.Popen(["sleep", "1000"], env=env) for env in environments]
-    others.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)", mark], env=ENV))
-    leave(run_id, "plain", inner=1)
-    assert swept(run_id) == 1
-    assert [other.poll() for other in others] == [None] * 5
-    for other in others:
-        other.kill()
-        other.wait()
-
-
-def test_nothing_to_sweep(run_id: str) -> None:
-    assert swept(run_id) == 0

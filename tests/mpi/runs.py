@@ -23,6 +23,8 @@ from tests.mpi.pods import End, Pods
 
 RUN_DIR = "/run/a4-run"
 SLOTS = 2
+GROUP = 1234567890
+"""What marks the processes of a run."""
 
 
 class Run:
@@ -34,7 +36,9 @@ class Run:
         spec = RunSpec("mpirun", tuple(args), **wish)
         self.context = self._context(mpi, spec, env or {})
         for peer in self.context.plan.peers:
-            pods.pods[peer.index].run(f"rm -rf {RUN_DIR}; mkdir -p {self.context.ranks_dir}")
+            pods.pods[peer.index].run(
+                f"rm -rf {RUN_DIR}; mkdir -p {self.context.ranks_dir}; echo {GROUP} >{RUN_DIR}/marks"
+            )
         names = [peer.name for peer in self.context.plan.peers]
         files = {self.context.hostfile: spec.per_node or SLOTS, self.context.hostfile_one_per_node: 1}
         for path, slots in files.items():
@@ -62,6 +66,7 @@ class Run:
             workload_python=mpi.python,
             cores=1,
             rank_script=str(ROOT / "entrypoints" / "rank.sh"),
+            enter_script=str(ROOT / "entrypoints" / "enter-run.sh"),
             mpi=Program(mpi.mpirun, mpi.version),
         )
 

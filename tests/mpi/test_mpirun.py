@@ -13,7 +13,7 @@ import pytest
 from agent.decide.ranks import RankEnd, parse_rank
 from tests.mpi.conftest import ONE_VERSION, Mpi
 from tests.mpi.pods import Pods
-from tests.mpi.runs import Run
+from tests.mpi.runs import GROUP, Run
 
 WAITS = ["sh", "-c", "mkfifo /run/gate-$OMPI_COMM_WORLD_RANK; read -r line </run/gate-$OMPI_COMM_WORLD_RANK"]
 """A program whose ranks wait for their gates, which nobody opens. The shell that reads is the program itself."""
@@ -179,6 +179,17 @@ def test_an_mpirun_that_is_told_to_end_is_no_success(mpi: Mpi, pods: Pods) -> No
         pods.pods[0].run("pkill -TERM '^(mpirun|orterun|prterun)$'")
         end = run.finish(process).end
     assert end.code != 0, end
+
+
+def test_a_run_s_processes_are_marked_on_each_pod(mpi: Mpi, pods: Pods) -> None:
+    """Daemons on other pods start by entrypoints/enter-run.sh. What a rank leaves behind inherits the mark."""
+    leaves = "env -i setsid sleep 600 >/dev/null 2>&1 &"
+    run = Run(mpi, pods, ["sh", "-c", leaves], per_node=1)
+    assert run.whole().end.code == 0
+    for index, pod in enumerate(pods.pods):
+        found = pod.run("for pid in $(pgrep -fx 'sleep 600'); do grep ^Groups: /proc/$pid/status; done")
+        # That of the lead inherits it from mpirun, which the agent starts.
+        assert found.startswith("Groups:") and (str(GROUP) in found.split()) is (index > 0)
 
 
 def test_last_words_are_kept_on_each_pod(mpi: Mpi, pods: Pods) -> None:

@@ -37,10 +37,12 @@ class Preparing:
             machine.remove(path)
         pod.write(pod.dir.events, "", 0o600)
         pod.write(pod.dir.token, pod.nonce + "\n", 0o600)
-        script = machine.read(shipped("entrypoints", "rank.sh"))
-        if script is None:
-            raise RuntimeError("the installation lacks entrypoints/rank.sh")
-        pod.write(pod.dir.rank_script, script, 0o700)
+        for path in (pod.dir.rank_script, pod.dir.enter_script):
+            name = path.rpartition("/")[2]
+            script = machine.read(shipped("entrypoints", name))
+            if script is None:
+                raise RuntimeError(f"the installation lacks entrypoints/{name}")
+            pod.write(path, script, 0o700)
         pod.state.event("agent-started", when=pod.job.started)
         pod.state.phase("preparing")
         pod.state.beat_alive()

@@ -36,6 +36,7 @@ def run_context(
         workload_python=spec.env.get("A4_PYTHON") or settings.python,
         cores=cores,
         rank_script=directory.rank_script,
+        enter_script=directory.enter_script,
         script=settings.task_script,
         mpi=mpi_of(known.inventory),
         keep_ranks=bool(spec.timeout or spec.stall),

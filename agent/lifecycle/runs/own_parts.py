@@ -128,7 +128,9 @@ class Parts:
         if part is None or part.over:
             self._evidence(run_id, "")
             return
-        self._machine.gather_evidence(run_id, self._pod.search_path(), lambda found: self._keep_evidence(part, found))
+        self._machine.gather_evidence(
+            part.marks, self._pod.search_path(), lambda found: self._keep_evidence(part, found)
+        )
 
     def _keep_evidence(self, part: Part, found: Evidence) -> None:
         directory, masker = part.context.run_dir, self._pod.log.masker

@@ -15,6 +15,7 @@ from agent.decide.tail import Tail
 from agent.errors import AgentError, MissingProgram, SystemFault
 from agent.launch import Launch, Started
 from agent.lifecycle.pod.pod import Pod
+from agent.lifecycle.runs.marks import make_marks
 from agent.lifecycle.runs.task import Task
 from agent.machine.api import Spool
 from agent.workloads.base import RunContext, Workload
@@ -54,10 +55,11 @@ class Part:
         self.context = context
         self._prepared = prepared
         self._ended = ended
+        self.marks = make_marks(pod, context.run_id)
         self._task = Task(
             pod.machine,
             pod.log,
-            context.run_id,
+            self.marks,
             pod.settings.grace,
             self._task_over,
             self._output,
@@ -125,7 +127,7 @@ class Part:
         self._begin_if_told()
 
     def _begin_if_told(self) -> None:
-        if not (self._ready and self._told_to_go) or self._has_process or self.over or self._stopped:
+        if not (self._ready and self._told_to_go) or self._has_process or self._ending or self._stopped:
             return
         launch = self._launch
         if launch is None:
@@ -160,6 +162,8 @@ class Part:
         pod.write(context.hostfile_one_per_node, hostfile(names, 1))
         pod.make_dir(context.ranks_dir, 0o700)
         pod.make_dir(context.notes_dir, 0o700)
+        if self._workload.led:
+            pod.write(context.marks_file, f"{self.marks.group} {self.marks.cgroup}\n", 0o600)
         launch = self._workload.launch(context)
         if launch is not None and launch.port:
             self._check_port(launch.port)
@@ -181,12 +185,13 @@ class Part:
             error = MissingProgram(self._why_not(error))
         code, what = int(error.code), str(error)
         self._pod.log.error(what)
-        if self._workload.fail_fast:
-            self._finish(PartEnd(None, code, what))
-            return
-        # As a shell would: this pod has failed, the others go on.
-        self._print(2, self._pod.log.masked(f"{what}\n").encode(errors="backslashreplace"))
-        self._finish(PartEnd(code, code))
+        end = PartEnd(None, code, what)
+        if not self._workload.fail_fast:
+            # As a shell would: this pod has failed, the others go on.
+            self._print(2, self._pod.log.masked(f"{what}\n").encode(errors="backslashreplace"))
+            end = PartEnd(code, code)
+        self._ending = True
+        self._machine.sweep(self.marks, lambda count: self._finish(end))
 
     def _why_not(self, error: OSError | ValueError) -> str:
         if isinstance(error, FileNotFoundError) and error.filename == self.context.spec.cwd:

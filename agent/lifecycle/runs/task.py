@@ -8,7 +8,7 @@ from collections.abc import Callable
 from agent.decide.grace import KILL_SECONDS, term_seconds
 from agent.launch import Launch
 from agent.log import Log
-from agent.machine.api import Child, Machine, Timer
+from agent.machine.api import Child, Machine, RunMarks, Timer
 
 
 class Task:
@@ -18,7 +18,7 @@ class Task:
         self,
         machine: Machine,
         log: Log,
-        run_id: str,
+        marks: RunMarks,
         grace: float,
         ended: Callable[[int], None],
         output: Callable[[int, bytes], None],
@@ -27,7 +27,7 @@ class Task:
     ) -> None:
         self._machine = machine
         self._log = log
-        self._run_id = run_id
+        self._marks = marks
         self._term_seconds = term_seconds(grace)
         self._ended = ended
         self._output = output
@@ -43,7 +43,9 @@ class Task:
         """Start it; without a launch there is no process, and the task lasts until `stop`. Raises OSError."""
         self._had_process = launch is not None
         if launch is not None:
-            self._child = self._machine.start(launch, self._exited, self._output, emitted=self._emitted)
+            self._child = self._machine.start(
+                launch, self._exited, self._output, emitted=self._emitted, marks=self._marks
+            )
 
     def stop(self) -> None:
         """SIGTERM, and SIGKILL when that does not help in time. Further calls change nothing."""
@@ -80,7 +82,7 @@ class Task:
             self._timer.cancel()
         self._child = None
         self._stopping = True
-        self._machine.sweep(self._run_id, lambda count: self._swept(status, count))
+        self._machine.sweep(self._marks, lambda count: self._swept(status, count))
 
     def _swept(self, status: int, count: int) -> None:
         if count:

@@ -1,0 +1,29 @@
+"""What will mark the processes of a run on this pod."""
+
+from __future__ import annotations
+
+from agent.decide.run_marks import group_of, may_take, own_cgroup
+from agent.lifecycle.pod.pod import Pod
+from agent.machine.api import RunMarks
+
+
+def make_marks(pod: Pod, run_id: str) -> RunMarks:
+    """All that this pod allows. The cgroup is made: `sweep` removes it."""
+    machine = pod.machine
+    # With the index: pods that share a cgroup or a PID namespace must not end each other's processes.
+    name = f"{run_id}.{pod.settings.index}"
+    mountinfo, cgroup, status, gid_map = (
+        machine.read(f"/proc/self/{file}") or "" for file in ("mountinfo", "cgroup", "status", "gid_map")
+    )
+    group = group_of(name)
+    own = own_cgroup(mountinfo, cgroup)
+    path = f"{own}/a4-{name}"
+    marks = RunMarks(
+        run_id,
+        group if may_take(group, status, gid_map) else 0,
+        path if own and machine.make_cgroup(path) else "",
+    )
+    ways = [f"cgroup {marks.cgroup}"] if marks.cgroup else []
+    ways += [f"group {marks.group}"] if marks.group else []
+    pod.log.debug(f"processes of {run_id} are known by {', '.join([*ways, 'A4_RUN in their environment'])}")
+    return marks

@@ -1,0 +1,215 @@
+"""The processes of a run on this pod: which they are, and their end.
+
+Those that `known` finds carry a mark of the kernel's, which every child inherits and no `setsid`, `env -i` or change of
+title takes off. The variable A4_RUN in a process's environment is looked for last: reading it may wait for the process.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from typing import NamedTuple
+
+from agent.machine.api import RunMarks
+from agent.machine.in_time import in_time
+from agent.machine.loop import Action, Loop
+
+TERM_SECONDS = 2.0
+SWEEP_SECONDS = 5.0
+UNSURE_SECONDS = 2.0
+LOOK_SECONDS = 1.0
+LOOK_AGAIN_SECONDS = 0.05
+LOOKERS = 8
+KERNEL_THREAD = 0x00200000
+"""PF_KTHREAD of <linux/sched.h>."""
+
+
+def make_cgroup(path: str) -> bool:
+    """Make a cgroup, or say that none can be made there."""
+    try:
+        os.mkdir(path)
+    except FileExistsError:
+        pass
+    except OSError:
+        return False
+    if os.path.exists(f"{path}/cgroup.procs"):
+        return True
+    os.rmdir(path)
+    return False
+
+
+def enter_cgroup(path: str, pid: int) -> None:
+    """Move a process into a cgroup. One that is gone, or may not, stays out."""
+    with suppress(OSError), open(f"{path}/cgroup.procs", "w") as file:
+        file.write(str(pid))
+
+
+def remove_cgroup(path: str) -> bool:
+    """Remove a cgroup and those in it as far as they are empty; True when it is gone."""
+    for directory, _, _ in os.walk(path, topdown=False):
+        with suppress(OSError):
+            os.rmdir(directory)
+    return not os.path.exists(path)
+
+
+def known(marks: RunMarks) -> set[int]:
+    """Processes with a mark of the kernel's. Asks the kernel alone: no process can hold this up."""
+    return (_in_cgroup(marks.cgroup) if marks.cgroup else set()) | (_with_group(marks.group) if marks.group else set())
+
+
+def _in_cgroup(path: str) -> set[int]:
+    found: set[int] = set()
+    for directory, _, _ in os.walk(path):
+        with suppress(OSError), open(f"{directory}/cgroup.procs") as file:
+            found.update(map(int, file.read().split()))
+    return found - {0}  # processes that this PID namespace does not have
+
+
+def _with_group(group: int) -> set[int]:
+    found = set()
+    for pid in _pids():
+        with suppress(OSError), open(f"/proc/{pid}/status", "rb") as file:
+            if _has_group(file.read(), group):
+                found.add(pid)
+    return found
+
+
+def _has_group(status: bytes, group: int) -> bool:
+    fields = {name: value.split() for name, _, value in (line.partition(b":") for line in status.splitlines())}
+    ended = fields[b"State"][0] in b"ZX" and fields.get(b"Threads") == [b"1"]
+    return not ended and str(group).encode() in fields.get(b"Groups", ())
+
+
+def signal_known(marks: RunMarks, number: int) -> int:
+    """Send a signal to each process that carries a mark of the kernel's; returns how many there were."""
+    pids = known(marks)
+    for pid in pids:
+        send_signal(pid, number)
+    return len(pids)
+
+
+def send_signal(pid: int, number: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+class Marked(NamedTuple):
+    """The processes with the run's mark in their environment."""
+
+    pids: set[int]
+    unsure: bool = False
+    """Some process could not be judged yet."""
+
+
+def marked(run_id: str, hanging: set[int] | None = None, proc: str = "/proc") -> Marked:
+    """Processes other than this one with A4_RUN=`run_id`. Blocks for LOOK_SECONDS at most.
+
+    Those that cannot be read in that time are added to `hanging`, and are not looked at if they are there already.
+    """
+    mark = f"A4_RUN={run_id}".encode()
+    hanging = set() if hanging is None else hanging
+    pids, unsure, begun = set[int](), set[int](), set[int]()
+
+    def look(pid: int) -> None:
+        begun.add(pid)
+        with suppress(OSError):  # it has ended
+            with open(f"{proc}/{pid}/environ", "rb") as file:
+                environ = file.read()
+            if mark in environ.split(b"\0"):
+                pids.add(pid)
+            elif not environ and _runs_a_program(pid):
+                unsure.add(pid)  # in the middle of an exec: its environment shows in a moment
+        begun.discard(pid)
+
+    others = [pid for pid in _pids(proc) if pid != os.getpid() and pid not in hanging]
+    whole = in_time([partial(look, pid) for pid in others], LOOKERS, time.monotonic() + LOOK_SECONDS)
+    hanging |= begun
+    return Marked(set(pids), bool(unsure) or not whole)
+
+
+def _pids(proc: str = "/proc") -> Iterator[int]:
+    return (int(entry) for entry in os.listdir(proc) if entry.isdigit())
+
+
+def _runs_a_program(pid: int) -> bool:
+    """Neither a zombie nor a kernel thread."""
+    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+        state, _, _, _, _, _, flags, *_ = file.read().rpartition(")")[2].split()
+    return state not in "ZX" and not int(flags) & KERNEL_THREAD
+
+
+def sweep(loop: Loop, marks: RunMarks, done: Callable[[int], None], term_seconds: float = TERM_SECONDS) -> None:
+    """End what a run left behind: SIGTERM, then SIGKILL, until nothing is left or 5 s are over.
+
+    `done` gets how many processes it were. The run's cgroup is removed.
+    """
+    loop.post(_Sweep(loop, marks, done, term_seconds).look)
+
+
+class _Sweep:
+    """While known processes are left, nothing is read from any process; then environments are, in a thread."""
+
+    def __init__(self, loop: Loop, marks: RunMarks, done: Callable[[int], None], term_seconds: float) -> None:
+        self._loop = loop
+        self._marks = marks
+        self._done = done
+        self._term_seconds = term_seconds
+        self._started = time.monotonic()
+        self._told: set[int] = set()
+        """Processes that have got SIGTERM."""
+        self._hanging: set[int] = set()
+        self._kernel_knows = bool(marks.group or marks.cgroup)
+        """What is in the middle of an exec, and shows no environment, was known before."""
+
+    def look(self) -> None:
+        pids = known(self._marks)
+        if pids:
+            self._end(pids)
+            return
+        try:
+            self._loop.in_thread(self._read_environments)
+        except RuntimeError:  # no more threads
+            self._judge(Marked(set(), unsure=True))
+
+    def _read_environments(self) -> Action:
+        try:
+            seen = marked(self._marks.run, self._hanging)
+        except RuntimeError:
+            seen = Marked(set(), unsure=True)
+        return lambda: self._judge(seen)
+
+    def _judge(self, seen: Marked) -> None:
+        if seen.pids:
+            self._end(seen.pids)
+        elif seen.unsure and not self._kernel_knows and self._age() < UNSURE_SECONDS:
+            self._loop.later(LOOK_AGAIN_SECONDS, self.look)
+        elif self._marks.cgroup and not remove_cgroup(self._marks.cgroup) and self._age() < SWEEP_SECONDS:
+            self._loop.later(LOOK_AGAIN_SECONDS, self.look)  # the last one is about to leave it
+        else:
+            self._done(len(self._told))
+
+    def _end(self, pids: set[int]) -> None:
+        if self._age() > SWEEP_SECONDS:
+            self._done(len(self._told))
+            return
+        late = self._age() > self._term_seconds
+        if late and self._marks.cgroup:
+            _kill_cgroup(self._marks.cgroup)
+        for pid in pids:
+            if late or pid not in self._told:
+                send_signal(pid, signal.SIGKILL if pid in self._told else signal.SIGTERM)
+        self._told |= pids
+        self._loop.later(LOOK_AGAIN_SECONDS, self.look)
+
+    def _age(self) -> float:
+        return time.monotonic() - self._started
+
+
+def _kill_cgroup(path: str) -> None:
+    """At one blow, forks and all. Before Linux 5.14 there is no such file, and its processes are killed one by one."""
+    with suppress(OSError), open(f"{path}/cgroup.kill", "r+") as file:
+        file.write("1")

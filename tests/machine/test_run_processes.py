@@ -1,0 +1,262 @@
+"""The end of what a run leaves behind, by each of its marks with the others off."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.decide.run_marks import group_of, own_cgroup
+from agent.launch import Launch
+from agent.machine import run_processes
+from agent.machine.api import RunMarks
+from agent.machine.host import Host
+from agent.machine.loop import Loop
+from agent.paths import shipped
+from tests.machine.waiting import DEADLINE_SECONDS, run, wait_until
+
+PATH = os.environ["PATH"]
+TERM_SECONDS = 0.3
+
+# What is overwritten, as programs do that set their title: where the kernel finds the environment.
+TITLE = """
+import ctypes, time
+fields = open("/proc/self/stat").read().rpartition(")")[2].split()
+start, end = int(fields[47]), int(fields[48])
+ctypes.memset(start, 120, end - start)
+open("{ready}", "w").close()
+time.sleep(1000)
+"""
+LEFTOVERS = {
+    "in its group": ("sleep 1000 &", 1),
+    "deaf": (
+        "sh -c 'trap \"\" TERM HUP; touch {ready}; while :; do sleep 1000; done' & until test -e {ready}; do :; done",
+        2,
+    ),
+    "in a session of its own": ("setsid sleep 1000 &", 1),
+    "an orphan of an orphan": ("(setsid sh -c 'setsid sleep 1000 & sleep 1000' &)", 3),
+    "stopped": ("setsid sleep 1000 & kill -STOP $!", 1),
+    "forking": ("python=$0; $python -c 'import os, time; os.fork() or os.setsid(); os.fork(); time.sleep(1000)' &", 4),
+}
+UNMARKED = {
+    "without environment": ("env -i setsid sleep 1000 &", 1),
+    "with a title": ("$0 -c '{title}' & until test -e {ready}; do :; done", 1),
+}
+"""They lose A4_RUN."""
+
+
+@pytest.fixture
+def cgroup(run_id: str) -> Iterator[str]:
+    """A cgroup of this test alone."""
+    own = own_cgroup(Path("/proc/self/mountinfo").read_text(), Path("/proc/self/cgroup").read_text())
+    path = f"{own}/a4-{run_id}"
+    if not own or not run_processes.make_cgroup(path):
+        pytest.fail("no cgroup of version 2 can be made: run this as root, with cgroup2 mounted rw", pytrace=False)
+    yield path
+    for pid in run_processes.known(RunMarks(run_id, 0, path)):
+        run_processes.send_signal(pid, signal.SIGKILL)
+    wait_until(lambda: run_processes.remove_cgroup(path))
+
+
+@pytest.fixture
+def group(run_id: str) -> Iterator[int]:
+    group = group_of(run_id)
+    yield group
+    for pid in run_processes.known(RunMarks(run_id, group)):
+        run_processes.send_signal(pid, signal.SIGKILL)
+
+
+@pytest.fixture(params=["cgroup", "group"])
+def marks(request: pytest.FixtureRequest) -> RunMarks:
+    """One mark of the kernel's, and no other."""
+    if request.param == "cgroup":
+        return RunMarks("nobody", cgroup=request.getfixturevalue("cgroup"))
+    return RunMarks("nobody", group=request.getfixturevalue("group"))
+
+
+def leave(marks: RunMarks, script: str, directory: Path, env: dict[str, str] | None = None) -> None:
+    """Start a process of a run that leaves something behind, as the agent does; returns when it has ended."""
+    loop, gate = Loop(), directory / "gate"
+    os.mkfifo(gate)
+    values = {"title": TITLE.format(ready=directory / "ready"), "ready": directory / "ready"}
+    for name, value in values.items():
+        script = script.replace(f"{{{name}}}", str(value))
+    launch = Launch(["sh", "-c", f"read _ <{gate}; {script}", sys.executable], {"PATH": PATH, **(env or {})})
+    Host(loop).start(launch, lambda status: loop.stop(), lambda stream, data: None, marks=marks)
+    gate.write_text("\n")  # it has begun in its cgroup
+    run(loop)
+
+
+def swept(marks: RunMarks) -> int:
+    loop, counts = Loop(), list[int]()
+
+    def done(count: int) -> None:
+        counts.append(count)
+        loop.stop()
+
+    run_processes.sweep(loop, marks, done, TERM_SECONDS)
+    run(loop)
+    assert len(counts) == 1
+    return counts[0]
+
+
+@pytest.mark.parametrize("kind", [*LEFTOVERS, *UNMARKED])
+def test_a_mark_of_the_kernels_finds_all(kind: str, marks: RunMarks, tmp_path: Path) -> None:
+    script, count = (LEFTOVERS | UNMARKED)[kind]
+    leave(marks, script, tmp_path)
+    wait_until(lambda: len(run_processes.known(marks)) == count)
+    assert swept(marks) >= count
+    assert run_processes.known(marks) == set()
+    assert not marks.cgroup or not os.path.exists(marks.cgroup)
+
+
+@pytest.mark.parametrize("kind", LEFTOVERS)
+def test_the_environment_finds_what_keeps_it(kind: str, run_id: str, tmp_path: Path) -> None:
+    script, count = LEFTOVERS[kind]
+    leave(RunMarks(run_id), script, tmp_path, {"A4_RUN": run_id})
+    wait_until(lambda: len(run_processes.marked(run_id).pids) == count)
+    assert swept(RunMarks(run_id)) >= count
+    assert run_processes.marked(run_id).pids == set()
+
+
+@pytest.mark.parametrize("kind", UNMARKED)
+def test_the_environment_does_not_find_the_others(kind: str, run_id: str, group: int, tmp_path: Path) -> None:
+    script, count = UNMARKED[kind]
+    leave(RunMarks(run_id, group), script, tmp_path, {"A4_RUN": run_id})
+    wait_until(lambda: run_processes.marked(run_id).pids == set())
+    assert len(run_processes.known(RunMarks(run_id, group))) == count
+
+
+def test_all_marks_together(run_id: str, group: int, cgroup: str, tmp_path: Path) -> None:
+    """One in the cgroup only, one in the group only, one that the environment alone tells."""
+    marks = RunMarks(run_id, group, cgroup)
+    for number, only in enumerate((RunMarks("nobody", cgroup=cgroup), RunMarks("nobody", group), RunMarks("nobody"))):
+        (tmp_path / str(number)).mkdir()
+        env = {} if only != RunMarks("nobody") else {"A4_RUN": run_id}
+        leave(only, "setsid sleep 1000 &", tmp_path / str(number), env)
+    wait_until(lambda: len(run_processes.known(marks)) == 2 and len(run_processes.marked(run_id).pids) == 1)
+    assert swept(marks) == 3
+    assert run_processes.marked(run_id).pids == set()
+
+
+def test_a_cgroup_that_the_run_has_made_is_emptied_and_removed(cgroup: str, tmp_path: Path) -> None:
+    marks = RunMarks("nobody", cgroup=cgroup)
+    inner = f"mkdir -p {cgroup}/a/b; setsid sh -c 'echo 0 >{cgroup}/a/b/cgroup.procs; exec sleep 1000' &"
+    leave(marks, inner, tmp_path)
+    wait_until(lambda: Path(f"{cgroup}/a/b/cgroup.procs").read_text() != "")
+    assert swept(marks) == 1
+    assert not os.path.exists(cgroup)
+
+
+def test_a_signal_for_all(marks: RunMarks, tmp_path: Path) -> None:
+    leave(marks, "setsid sleep 1000 & env -i setsid sleep 1000 &", tmp_path)
+    wait_until(lambda: len(run_processes.known(marks)) == 2)
+    assert run_processes.signal_known(marks, signal.SIGTERM) == 2
+    wait_until(lambda: run_processes.known(marks) == set())
+
+
+def test_others_are_left_alone(run_id: str, group: int, tmp_path: Path) -> None:
+    """A longer mark, the mark in an argument or another variable, no mark, and the group of another run."""
+    mark = f"A4_RUN={run_id}"
+    environments = [{"A4_RUN": f"{run_id}1"}, {"OTHER": mark}, {"MY_A4_RUN": run_id}, {}]
+    others = [subprocess.Popen(["sleep", "1000"], env={"PATH": PATH, **env}) for env in environments]
+    others.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)", mark], env={"PATH": PATH}))
+    others.append(subprocess.Popen(["sleep", "1000"], env={"PATH": PATH}, extra_groups=[group + 1, group // 10]))
+    leave(RunMarks(run_id, group), "setsid sleep 1000 &", tmp_path, {"A4_RUN": run_id})
+    try:
+        assert swept(RunMarks(run_id, group)) == 1
+        assert [other.poll() for other in others] == [None] * 6
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+def test_nothing_to_sweep(run_id: str, group: int, cgroup: str) -> None:
+    assert swept(RunMarks(run_id, group, cgroup)) == 0
+    assert swept(RunMarks(run_id)) == 0
+
+
+def test_what_cannot_be_made(tmp_path: Path) -> None:
+    assert not run_processes.make_cgroup(f"{tmp_path}/none/run")
+    assert not run_processes.make_cgroup("/proc/self/run")
+    assert not run_processes.make_cgroup(f"{tmp_path}/run"), "a directory of another file system"
+    assert os.listdir(tmp_path) == []
+
+
+# A process whose environment cannot be read now
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Iterator[Path]:
+    """A /proc with a process whose environment never comes, and one of a run. Afterwards it comes."""
+    for pid in ("1000001", "1000002"):
+        (tmp_path / pid).mkdir()
+    os.mkfifo(tmp_path / "1000001" / "environ")
+    (tmp_path / "1000002" / "environ").write_text("A=b\0A4_RUN=hangs-1\0")
+    yield tmp_path
+    os.close(os.open(tmp_path / "1000001" / "environ", os.O_RDWR))
+
+
+def test_a_process_that_cannot_be_read_holds_up_nothing(proc: Path) -> None:
+    hanging: set[int] = set()
+    found: list[run_processes.Marked] = []
+
+    def look() -> None:
+        for _ in range(2):
+            found.append(run_processes.marked("hangs-1", hanging, str(proc)))
+
+    looking = threading.Thread(target=look, daemon=True)
+    looking.start()
+    looking.join(DEADLINE_SECONDS)
+    assert found == [({1000002}, True), ({1000002}, False)]
+    assert hanging == {1000001}
+
+
+# entrypoints/enter-run.sh, as mpirun starts its daemons
+
+
+def entered(directory: Path, text: str | None) -> dict[str, str]:
+    """What /proc says of a program that is started so: its groups and its cgroup."""
+    if text is not None:
+        (directory / "marks").write_text(text)
+    program = "sed -n 's/^Groups:[[:space:]]*/groups /p' /proc/self/status; sed -n 's/^0::/cgroup /p' /proc/self/cgroup"
+    argv = ["sh", shipped("entrypoints", "enter-run.sh"), str(directory), "sh", "-c", program]
+    done = subprocess.run(argv, capture_output=True, text=True, env={"PATH": PATH}, extra_groups=[7, 8])
+    assert done.returncode == 0, done
+    return {line.partition(" ")[0]: line.partition(" ")[2].strip() for line in done.stdout.splitlines()}
+
+
+def test_a_daemon_enters_its_run(cgroup: str, tmp_path: Path) -> None:
+    before = entered(tmp_path, None)
+    assert before["groups"] == "7 8"
+    name = cgroup.rpartition("/")[2]
+    for text, groups, inside in (
+        ("0 \n", "7 8", False),
+        ("1234567890 \n", "7 8 1234567890", False),
+        (f"0 {cgroup}\n", "7 8", True),
+        (f"1234567890 {cgroup}\n", "7 8 1234567890", True),
+    ):
+        found = entered(tmp_path, text)
+        assert (found["groups"], found["cgroup"].endswith(f"/{name}")) == (groups, inside), text
+
+
+def test_a_daemon_that_cannot_be_started_is_told_as_by_a_shell(tmp_path: Path) -> None:
+    for text in ("0 \n", "1234567890 \n"):
+        (tmp_path / "marks").write_text(text)
+        argv = ["sh", shipped("entrypoints", "enter-run.sh"), str(tmp_path), "no-such-program"]
+        assert subprocess.run(argv, capture_output=True, env={"PATH": PATH}).returncode == 127
+
+
+def test_a_process_that_goes_at_once_is_no_error(marks: RunMarks) -> None:
+    loop = Loop()
+    Host(loop).start(Launch(["true"], {"PATH": PATH}), lambda status: loop.stop(), marks=marks)
+    run(loop)
+    run_processes.enter_cgroup(marks.cgroup, 1 << 22)
+    assert swept(marks) == 0
