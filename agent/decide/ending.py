@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from signal import Signals
 from typing import Any, Literal
@@ -101,6 +101,11 @@ def _cut(text: str, most: int) -> str:
     """The longest beginning of `text` that, with an ellipsis, takes `most` bytes as JSON."""
     keep = bisect_right(range(len(text)), most, key=lambda length: len(json.dumps(text[:length] + "…")))
     return text[: max(0, keep - 1)] + "…"
+
+
+def masked(end: JobEnd, mask: Callable[[str], str]) -> JobEnd:
+    """The end as it may be shown: before it is cut, escaped or sent to pods that do not know every secret."""
+    return replace(end, what=mask(end.what), where=mask(end.where), why=mask(end.why))
 
 
 def merged(first: JobEnd | None, second: JobEnd) -> JobEnd:

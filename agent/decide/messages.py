@@ -123,6 +123,8 @@ class TellFacts(NamedTuple):
     """Place, addresses, GPUs."""
 
     facts: Facts
+    secrets: tuple[str, ...] = ()
+    """What the coordinator is to mask in this pod's texts, which come as they are: it judges before it masks."""
 
 
 class Planned(NamedTuple):

@@ -47,7 +47,9 @@ def bounded(end: PartEnd, most: int = MOST_BYTES) -> PartEnd:
     """A part's end, cut until its JSON has at most `most` bytes: the output first, of which the end stays, then torch's
     error, the notes and the record, of which the beginning stays."""
     if _size(end) > most:
-        end = end._replace(output=_last(end.output, _left(end._replace(output=""), most)))
+        kept = _last(end.output, _left(end._replace(output=""), most))
+        whole_lines = end.output[-len(kept) - 1 :].partition("\n")[2]  # a secret that is cut would not be masked
+        end = end._replace(output=whole_lines or kept)
     if _size(end) > most:
         end = end._replace(error=_first(end.error, _left(end._replace(error=""), most)))
     if _size(end) > most:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from agent.decide.words import cut_at_word
+
 
 class Tail:
     """Keeps the last `limit` bytes of what several streams printed, each line whole: streams do not mix inside one."""
@@ -17,17 +19,26 @@ class Tail:
         whole, newline, rest = (self._begun.pop(stream, b"") + data).rpartition(b"\n")
         self._lines += whole + newline
         if rest:
-            self._begun[stream] = rest[-self._limit :]
+            self._begun[stream] = _end(rest, self._limit)
         if len(self._lines) > 2 * self._limit:  # seldom: what stays is copied
-            del self._lines[: -self._limit]
+            self._lines = bytearray(_end(self._lines, self._limit))
 
     def text(self) -> str:
         """The end, lines without their end last."""
         end = bytes(self._lines) + b"\n".join(self._begun.values())
-        return end[-self._limit :].decode(errors="replace")
+        return _end(end, self._limit).decode(errors="replace")
+
+
+def _end(data: bytes | bytearray, most: int) -> bytes:
+    """At most the last `most` bytes, from a line's or at least a word's beginning: the rest of a secret that is cut
+    there would not be masked."""
+    if len(data) <= most:
+        return bytes(data)
+    end = bytes(data[-most - 1 :])
+    return next((rest for mark in (b"\n", b"\r", b" ") if (rest := end.partition(mark)[2])), end[1:])
 
 
 def last_lines(text: str, most: int = 20, width: int = 160) -> str:
     """The last lines that are not empty, under a heading; empty when there are none."""
-    found = [line.rstrip()[:width] for line in text.splitlines() if line.strip()][-most:]
+    found = [cut_at_word(line.rstrip(), width) for line in text.splitlines() if line.strip()][-most:]
     return "\n".join(["last lines of its output:", *(f"  {line}" for line in found)]) if found else ""

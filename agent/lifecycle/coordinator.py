@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum
 
-from agent.decide.ending import JobEnd, from_bug, from_error, from_signal, merged
+from agent.decide.ending import JobEnd, from_bug, from_error, from_signal, masked, merged
 from agent.decide.grace import TELL_SECONDS
 from agent.decide.messages import (
     Answer,
@@ -116,7 +116,8 @@ class Coordinator:
     def _message(self, peer: Peer, said: Said) -> None:
         index = peer.index
         match said:
-            case TellFacts(facts) if self._forming is not None:
+            case TellFacts(facts, secrets) if self._forming is not None:
+                self._pod.log.add_secrets(secrets)
                 self._forming.take(facts)
             case Planned() if self._forming is not None:
                 self._forming.planned(index)
@@ -368,7 +369,7 @@ class Coordinator:
         """Fix the job's end, record it, tell every worker, and go when they have it, or sleep."""
         if self._end is not None:
             return
-        self._end = end
+        self._end = end = masked(end, self._pod.log.masked)
         self._stage = Stage.ENDING
         self._leaving.report_end(end)
         self._leaving.record_end(end, run_id)

@@ -8,9 +8,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from agent import __version__
-from agent.decide.ending import JobEnd, from_bug, from_error, from_signal
+from agent.decide.ending import JobEnd, from_bug, from_error, from_signal, masked
 from agent.decide.facts import Facts
 from agent.decide.grace import leave_seconds
+from agent.decide.masking import secret_values
 from agent.decide.messages import (
     CHANNEL_VERSION,
     COORDINATOR_SAYS,
@@ -182,7 +183,7 @@ class Worker:
             if self._own_end is not None:
                 self._say(Stopping(self._own_end))
             elif self._pod.known.facts is not None:
-                self._say(TellFacts(self._pod.known.facts))
+                self._tell_facts(self._pod.known.facts)
         if self._deadline is not None:
             self._end_waiting()
             self._pod.state.event("coordinator-connected")
@@ -198,7 +199,10 @@ class Worker:
 
     def _facts_ready(self, facts: Facts) -> None:
         if self._coordinator:
-            self._say(TellFacts(facts))
+            self._tell_facts(facts)
+
+    def _tell_facts(self, facts: Facts) -> None:
+        self._say(TellFacts(facts, tuple(sorted(secret_values(self._pod.known.environ)))))
 
     # What the coordinator says
 
@@ -351,7 +355,7 @@ class Worker:
         if self._life is not Life.LIVING:
             return
         self._life = Life.ENDING
-        self._own_end = end
+        self._own_end = end = masked(end, self._pod.log.masked)  # the coordinator may not know our secrets yet
         self._exit = self._exit or end
         self._pod.log.error(f"this pod ends: {end}") if self._end is not None else self._leaving.report_end(end)
         self._say(Stopping(end))

@@ -17,6 +17,7 @@ from signal import Signals
 from typing import Any
 
 from agent.decide.ending import signal_name
+from agent.decide.words import cut_at_word
 
 MOST = 300
 """Characters of an error that a sentence shows."""
@@ -223,7 +224,7 @@ def _first_line(text: str) -> str:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= MOST else text[: MOST - 1] + "…"
+    return cut_at_word(text, MOST)
 
 
 def _moment(text: str) -> float | None:

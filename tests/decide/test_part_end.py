@@ -42,8 +42,9 @@ def test_it_fits_and_says_as_much_as_fits(end: PartEnd, most: int) -> None:
     assert end.record.startswith(found.record)
     assert found == end or size(end) > most
     if size(end) > most and found.output:
-        # Nothing else was cut, and one more character would be too much.
-        at = len(end.output) - len(found.output) - 1
+        # Nothing else was cut, and one more line would be too much, or where lines are too long one more character.
+        cut = end.output[: -len(found.output)]
+        at = cut.rfind("\n", 0, -1) + 1 if cut.endswith("\n") else len(cut) - 1
         assert found._replace(output="") == end._replace(output="")
         assert size(found._replace(output=end.output[at:])) > most
 

@@ -24,18 +24,33 @@ def test_the_beginning_goes_first() -> None:
     tail = Tail(10)
     for number in range(100):
         tail.add(1, b"%d\n" % number)
-    assert tail.text() == "\n96\n97\n98\n99\n"[-10:]
+    assert tail.text() == "97\n98\n99\n"
+
+
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_no_word_is_cut(end: str) -> None:
+    """The rest of a secret would not be masked."""
+    for printed, shown in [
+        ("hf_0123456789\nend", "end"),
+        ("hf_0123456789 the end", "the end"),
+        ("10 % hf_0123\r20 %", "20 %"),
+    ]:
+        tail = Tail(10)
+        for byte in f"{'x' * 30} {printed}{end}".encode():
+            tail.add(1, bytes([byte]))
+        assert tail.text() == shown + end
 
 
 @given(LINES, st.integers(1, 30))
-def test_never_more_than_the_limit_and_always_the_newest_of_one_stream(
+def test_never_more_than_the_limit_and_always_the_newest_lines_of_one_stream(
     lines: list[tuple[int, bytes]], most: int
 ) -> None:
     tail = Tail(most)
     for _, data in lines:
         tail.add(1, data)
-    whole = b"".join(data for _, data in lines)
-    assert tail.text() == whole[-most:].decode(errors="replace")
+    whole = b"".join(data for _, data in lines).decode()
+    newest = whole if len(whole) <= most else whole[-most - 1 :].partition("\n")[2]
+    assert whole.endswith(tail.text()) and tail.text().endswith(newest) and len(tail.text()) <= most
 
 
 @given(LINES)
@@ -55,7 +70,8 @@ def test_every_line_is_there_and_whole(lines: list[tuple[int, bytes]]) -> None:
         (" \n\n", ""),
         ("one\n\n  two \n", "last lines of its output:\n  one\n    two"),
         ("a\nb\nc\nd", "last lines of its output:\n  b\n  c\n  d"),
-        ("0123456789", "last lines of its output:\n  01234567"),
+        ("012 456 89", "last lines of its output:\n  012 …"),
+        ("0123456789", "last lines of its output:\n  …"),
     ],
 )
 def test_the_last_lines(text: str, shown: str) -> None:

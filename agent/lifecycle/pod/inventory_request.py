@@ -13,14 +13,14 @@ from agent.machine.api import Search
 
 
 def gather(pod: Pod, done: Callable[[Mapping[str, Any], Mapping[str, str]], None]) -> None:
-    """`done` gets the whole inventory, for facts.json, and the texts that others get; secrets are masked in these."""
+    """`done` gets the whole inventory, for facts.json, and the texts that others get."""
     environ, profile = pod.known.environ, pod.known.profile.name
 
     def have(found: Mapping[str, Any]) -> None:
         whole = {**found, "environ": fabric_variables(environ), "profile": profile}
         found_wrong = problems(profile, whole, pod.settings.nnodes)
         told = {**flat(whole), **({"profile_problems": "\n".join(found_wrong)} if found_wrong else {})}
-        done({**whole, "profile_problems": found_wrong}, pod.log.masker.value(told))
+        done({**whole, "profile_problems": found_wrong}, told)
 
     pod.machine.gather_inventory(_search(pod, environ, profile), pod.log.info, have)
 

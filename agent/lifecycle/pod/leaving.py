@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
-from agent.decide.ending import JobEnd, termination_message
+from agent.decide.ending import JobEnd, masked, termination_message
 from agent.decide.grace import leave_seconds, store_seconds
 from agent.decide.pod_state import RecordedEnd
 from agent.errors import Exit
@@ -29,9 +28,7 @@ class Leaving:
     def record_end(self, end: JobEnd, run_id: str = "", code: int | None = None) -> None:
         """Leave the job's end where Kubernetes and people look; `code` is this pod's own if it differs."""
         pod = self._pod
-        # Masked before it is cut and escaped, which would hide a secret from the mask.
-        masked = pod.log.masked
-        end = replace(end, what=masked(end.what), where=masked(end.where), why=masked(end.why))
+        end = masked(end, pod.log.masked)
         message = termination_message(end, epoch=pod.settings.epoch, pod=pod.settings.index, run=run_id, code=code)
         pod.state.attempt(lambda: self._machine.overwrite(TERMINATION_LOG, message))
         pod.state.update(end=RecordedEnd(**vars(end), run=run_id))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from agent.decide.ending import JobEnd, exit_code
+from agent.decide.ending import JobEnd, exit_code, masked
 from agent.decide.masking import secret_values
 from agent.decide.message_length import MOST_BYTES
 from agent.decide.messages import Prepare, Said, encode, message
@@ -88,11 +88,10 @@ class Booking:
         """The answer to `wait`."""
         assert self.judgement is not None
         codes = {str(i): exit_code(end.status) for i, end in self.run.ends.items() if end.status is not None}
-        masked = self._pod.log.masked
-        lost = {str(index): masked(why) for index, why in self.run.lost.items()}
-        text = masked(self.judgement.text)
-        end = replace(self.end, what=masked(self.end.what), where=masked(self.end.where), why=masked(self.end.why))
-        return {"end": end.to_json(), "text": text, "codes": codes, "lost": lost, "results": self.results}
+        mask = self._pod.log.masked
+        lost = {str(index): mask(why) for index, why in self.run.lost.items()}
+        text = mask(self.judgement.text)
+        return {"end": self.end.to_json(), "text": text, "codes": codes, "lost": lost, "results": self.results}
 
     def about(self) -> dict[str, Any]:
         """The answer to `submit` and `find`."""
@@ -115,10 +114,8 @@ class Booking:
         )
         if not self._closed:
             return summary
-        end, masked = self.end, self._pod.log.masked
-        return summary._replace(
-            until=self.until, code=end.code, what=masked(end.what), where=masked(end.where), origin=end.origin
-        )
+        end = self.end
+        return summary._replace(until=self.until, code=end.code, what=end.what, where=end.where, origin=end.origin)
 
 
 class Bookings:
@@ -279,7 +276,7 @@ class Bookings:
             current.run.cancel(end)
 
     def _judged(self, booking: Booking, judgement: Judgement) -> None:
-        booking.judgement = judgement
+        booking.judgement = judgement._replace(end=masked(judgement.end, self._pod.log.masked))
         self._over(booking)
         if booking is not self._current:
             self._act_if_idle()

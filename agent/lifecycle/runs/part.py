@@ -12,6 +12,7 @@ from agent.decide.os_refusals import not_started
 from agent.decide.part_end import PartEnd
 from agent.decide.ranks import RankEnd, parse_rank
 from agent.decide.tail import Tail
+from agent.decide.words import cut_at_word
 from agent.errors import AgentError, MissingProgram, SystemFault
 from agent.launch import Launch, Started
 from agent.lifecycle.pod.pod import Pod
@@ -135,7 +136,7 @@ class Part:
             return
         for note in launch.notes:
             self._pod.log.warning(note)
-        self._pod.log.debug(f"starting:\n{self._pod.log.masked(str(launch))}")
+        self._pod.log.debug(f"starting:\n{launch}")
         self._has_process = True
         try:
             self._task.start(launch)
@@ -188,7 +189,7 @@ class Part:
         end = PartEnd(None, code, what)
         if not self._workload.fail_fast:
             # As a shell would: this pod has failed, the others go on.
-            self._print(2, self._pod.log.masked(f"{what}\n").encode(errors="backslashreplace"))
+            self._show(2, self._pod.log.masked(f"{what}\n").encode(errors="backslashreplace"))
             end = PartEnd(code, code)
         self._ending = True
         self._machine.sweep(self.marks, lambda count: self._finish(end))
@@ -225,8 +226,7 @@ class Part:
     def _task_over(self, status: int) -> None:
         if self.over:
             return
-        for stream in self._streams:
-            self._print(stream, self._streams[stream].finish())
+        self._show_rest()
         end = self._part_end(status) if self._has_process else PartEnd(None)
         end = end._replace(ranks=self._ranks())
         if self._ending:
@@ -255,19 +255,17 @@ class Part:
     def _notes(self) -> Mapping[str, Any]:
         """What the workload finds in this pod's files. Runs in a thread: a thousand logs of NCCL take their time."""
         files = self._machine.read_ends(self.context.notes_dir, MOST_NOTES)
-        noted: Mapping[str, Any] = self._pod.log.masker.value(self._workload.inspect(self.context, files))
-        return noted
+        return self._workload.inspect(self.context, files)
 
     def _torch_error(self) -> str:
-        return self._pod.log.masked(self._machine.read(self.context.torch_error) or "")[:MOST_ERROR]
+        return cut_at_word(self._machine.read(self.context.torch_error) or "", MOST_ERROR)
 
     def _described(self) -> Started | None:
-        """What was started, for result.json, secrets masked."""
-        launch, masked = self._launch, self._pod.log.masker.value
+        """What was started, for result.json."""
+        launch = self._launch
         if launch is None:
             return None
-        argv, added = masked(list(launch.argv)), masked(list(launch.added))
-        return Started(tuple(argv), masked(launch.cwd), masked(hidden(launch.env)), tuple(added))
+        return Started(tuple(launch.argv), launch.cwd, hidden(launch.env), tuple(launch.added))
 
     def _finish(self, end: PartEnd) -> None:
         self.over = True
@@ -284,16 +282,22 @@ class Part:
 
     def _output(self, stream: int, data: bytes) -> None:
         self.printed = self._machine.now()
-        self._print(stream, self._streams[stream].feed(data))
+        self._tail.add(stream, data)
+        self._show(stream, self._streams[stream].feed(data))
 
-    def _print(self, stream: int, data: bytes) -> None:
+    def _show_rest(self) -> None:
+        """What the masks held back, for it could still have become a secret."""
+        for stream in self._streams:
+            self._show(stream, self._streams[stream].finish())
+
+    def _show(self, stream: int, data: bytes) -> None:
+        """Keep and pass on what is masked."""
         if not data:
             return
         if self._spool is not None:
             self._spool.append(stream, data)
         if self.exclusive:
             self._machine.emit(stream, data)
-        self._tail.add(stream, data)
         self._wake()
 
     def _say_progress(self) -> None:

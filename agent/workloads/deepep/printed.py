@@ -19,6 +19,7 @@ from typing import Any
 from agent.decide.result import Table
 from agent.decide.result import table as result_table
 from agent.decide.tables import render
+from agent.decide.words import cut_at_word
 
 CASES = 32
 """Per node: {with, without} a previous event x {async, sync} x four inputs x {with, without} top-k. Old releases have
@@ -98,7 +99,7 @@ def read_node(about: str, output: str, errors: str) -> Node:
         open=tuple(open_cases[:3]),
         config=_config(output),
         best={_operation(found): _best(found) for found in _BEST.finditer(output)},
-        error=errors_found[-1][:MOST_ERROR] if errors_found else "",
+        error=cut_at_word(errors_found[-1], MOST_ERROR) if errors_found else "",
     )
 
 

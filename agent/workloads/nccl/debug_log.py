@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agent.decide.subset import ranges
+from agent.decide.words import cut_at_word
 from agent.fabrics import FABRICS
 
 MOST_WARNINGS = 20
@@ -71,7 +72,8 @@ def warnings(texts: Iterable[str]) -> list[str]:
     counts: dict[str, int] = {}
     for text in texts:
         for line in WARNING.findall(text):
-            counts[line[:500]] = counts.get(line[:500], 0) + 1
+            shown = cut_at_word(line, 500)
+            counts[shown] = counts.get(shown, 0) + 1
     lines = [f"{line} ({count} times)" if count > 1 else line for line, count in counts.items()]
     more = len(lines) - MOST_WARNINGS
     return [*lines[:MOST_WARNINGS], *([f"… and {more} others"] if more > 0 else [])]

@@ -10,6 +10,7 @@ from typing import Any
 
 from agent.decide import result
 from agent.decide.tables import render
+from agent.decide.words import cut_at_word
 from agent.workloads.nccl.baselines import Gate, Key, Runs, size_text
 from agent.workloads.nccl.json_file import version_text
 from agent.workloads.nccl_tests import parse
@@ -124,7 +125,7 @@ def _missing(step: str, text: str, sweeps: Sequence[Sweep], expected: int) -> li
 def _failures(text: str) -> list[str]:
     """What nccl-tests itself says of its end."""
     lines = re.findall(r"^.*\bTest (?:CUDA|NCCL) failure .*$", text, re.MULTILINE)
-    return list(dict.fromkeys(line.strip()[:500] for line in lines))[:5]
+    return list(dict.fromkeys(cut_at_word(line.strip(), 500) for line in lines))[:5]
 
 
 def _wrong(step: str, text: str, sweeps: Sequence[Sweep]) -> list[str]:
