@@ -9,9 +9,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from agent.decide.masking import secret_values
 from agent.decide.plan import Plan
 from agent.decide.runspec import RunSpec
+from agent.decide.secret_variables import secret_values
 from agent.errors import MissingProgram, PeersMissing, SystemFault
 from agent.log import Log
 from agent.machine import files
@@ -81,12 +81,16 @@ def _is_mounted(path: str) -> bool:
 
 def log_for(settings: Settings, environ: Mapping[str, str], secret: bytes) -> Log:
     """The log of this pod's agent: labelled, and blind to secrets."""
-    # Whoever prints the secret may leave out the newline at its end.
-    text = secret.decode(errors="replace").strip()
-    secrets = secret_values(environ) | ({text} if text else set())
-    log = Log(settings.log_level, settings.log_format, secrets=secrets)
+    log = Log(settings.log_level, settings.log_format, secrets=secrets_of(settings, environ, secret))
     log.labels = {"pod": f"{settings.index}/{settings.nnodes}", "job": settings.job_identifier}
     return log
+
+
+def secrets_of(settings: Settings, environ: Mapping[str, str], secret: bytes) -> set[str]:
+    """What the agent of this pod never shows; `secret`: the job's."""
+    # Whoever prints the secret may leave out the newline at its end.
+    text = secret.decode(errors="replace").strip()
+    return secret_values(environ, settings.secret_env.split()) | ({text} if text else set())
 
 
 def read_plan(run_dir: str = "") -> Plan:

@@ -49,6 +49,6 @@ class Started(NamedTuple):
     argv: tuple[str, ...]
     cwd: str
     environment: Mapping[str, str]
-    """the whole, secrets masked"""
+    """what a4-agent set, and of the rest what holds no secrets by its name, such as NCCL_*"""
     added: tuple[str, ...]
     """names that a4-agent set"""

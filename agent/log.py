@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable
 from typing import TextIO
 
 from agent.decide.masking import Masker
-from agent.decide.masking import secret_values as secret_values
 
 LEVELS = ("debug", "info", "warning", "error")
 _SEVERITY = {"debug": "DEBUG", "info": "INFO", "warning": "WARNING", "error": "ERROR"}

@@ -12,6 +12,8 @@ from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 from agent.catalogue import PLANNED, RUNNABLE
+from agent.decide.masking import MARK
+from agent.decide.secret_variables import SECRET_ENV, listed
 from agent.decide.setting_values import (
     DNS_LABEL,
     amount,
@@ -126,6 +128,8 @@ class Settings:
     log_level: str
     log_format: str
     task_script: str = ""
+    secret_env: str = ""
+    """Names, a space between them."""
 
     @property
     def is_coordinator(self) -> bool:
@@ -229,6 +233,7 @@ SETTINGS = (
     Setting("A4_BASELINES", "baselines", maybe_path, "", "file of your own baselines of bandwidth"),
     Setting("A4_PROFILE", "profile", choice(*PROFILE_CHOICES), AUTO, "fabric profile: " + ", ".join(PROFILE_CHOICES)),
     Setting("A4_USER_ENV", "user_env", names, "", "variables whose values come before those of profile and scripts"),
+    Setting(SECRET_ENV, "secret_env", names, "", "variables that hold secrets, whatever they are called"),
     Setting("A4_GPU_PERSISTENCE", "gpu_persistence", flag, "true", "set the GPUs' persistence mode at start"),
     Setting(
         "A4_PODS_DIFFER",
@@ -316,7 +321,7 @@ def _read(setting: Setting, environ: Mapping[str, str], found: Found, workload: 
     try:
         return Value(setting.name, setting.parse(text), source, setting.help)
     except ValueError as wanted:
-        text = _excerpt(text)
+        text = MARK if setting.name in listed(environ) else _excerpt(text)
         problem = f"{setting.name}={text!r} ({source}) should be {wanted}"
         return Value(setting.name, text, source, setting.help, problem)
 

@@ -10,9 +10,10 @@ from dataclasses import replace
 from agent.catalogue import RUNNABLE
 from agent.commands.pod import agent_environment, guessed_plan, living, of_caller, read_environment, read_state
 from agent.decide.env_sh import MARK
-from agent.decide.masking import Masker, secret_values
+from agent.decide.masking import Masker
 from agent.decide.plan import Plan
 from agent.decide.runspec import RunSpec
+from agent.decide.secret_variables import hidden, listed, secret_values, url_secrets
 from agent.decide.subset import ranges, subset
 from agent.environment import find_mpi, find_plan, look
 from agent.fabrics.profiles import Profile
@@ -37,8 +38,8 @@ def show(spec: RunSpec, directory: RunDir) -> int:
         spec = of_caller(spec, directory)
     found, secret = look(environ)
     settings, _ = read_settings(environ, found, spec.workload if spec.workload in RUNNABLE else "")
-    hidden = secret_values({**environ, **spec.env}) | {secret.decode(errors="replace").strip()}
-    sys.stdout.write(Masker(hidden).text(describe(settings, environ, spec)))
+    known = secret_values({**environ, **spec.env}, listed(environ)).union(*map(url_secrets, spec.args))
+    sys.stdout.write(Masker(known | {secret.decode(errors="replace").strip()}).text(describe(settings, environ, spec)))
     return 0
 
 
@@ -107,9 +108,8 @@ def _text(workload: Workload, context: RunContext, index: int) -> str:
     launch = workload.launch(replace(context, index=index))
     if launch is None:
         return "# nothing is started here"
-    brought = [name for name in context.spec.env if name in launch.env]
-    # Whatever a secret looks like, and however short it is: this text is made to be passed around.
-    hidden = {name: "***" for name in brought if secret_values({name: "x" * 99})}
-    names = sorted({*launch.added, *brought})
-    shown = Launch(launch.argv, {**launch.env, **hidden}, launch.cwd, names, launch.removed, steps=launch.steps)
+    names = sorted({*launch.added, *(name for name in context.spec.env if name in launch.env)})
+    # However short a secret is: this text is made to be passed around.
+    env = hidden({name: launch.env[name] for name in names}, listed(context.environ))
+    shown = Launch(launch.argv, env, launch.cwd, names, launch.removed, steps=launch.steps)
     return "\n".join([*(f"# note: {note}" for note in launch.notes), str(shown)])

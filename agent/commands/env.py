@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from agent.commands.pod import agent_environment, read_environment, run_dir
 from agent.decide.env_sh import exports
 from agent.decide.environment import USER, Layer, changed, of_pod
-from agent.decide.masking import Masker, hidden, secret_values
+from agent.decide.masking import Masker
+from agent.decide.secret_variables import hidden, listed, secret_values
 from agent.decide.setting_values import names
 from agent.decide.tables import render
 from agent.errors import SettingsError
@@ -104,8 +105,9 @@ def _user_names() -> list[str]:
 def _shown(
     profile: str, why: str, env: Mapping[str, str], gone: list[str], sources: Mapping[str, str], overruled: list[str]
 ) -> Shown:
-    masker = Masker(secret_values(env))
-    variables = masker.value(hidden(env))
+    names = listed({**os.environ, **env})
+    masker = Masker(secret_values(env, names))
+    variables = masker.value(hidden(env, names))
     secret = [name for name, value in variables.items() if env.get(name) != value]
     return Shown(profile, why, variables, gone, sources, masker.value(overruled), secret)
 

@@ -7,10 +7,11 @@ import os
 import sys
 
 from agent.commands.pod import agent_start, run_dir, unheard_settings
+from agent.decide.masking import Masker
+from agent.decide.secret_variables import listed, secret_values
 from agent.decide.tables import render
 from agent.environment import look
 from agent.errors import Exit
-from agent.log import secret_values
 from agent.settings import Examination, Value, examine
 
 
@@ -29,20 +30,21 @@ def run(args: argparse.Namespace) -> int:
     environ = agent or os.environ
     found, _ = look(environ)
     seen = examine(environ, found)
-    sys.stdout.write(_as_json(seen) if args.json else _as_text(seen))
+    masker = Masker(secret_values(environ, listed(environ)))
+    sys.stdout.write(_as_json(seen, masker) if args.json else _as_text(seen, masker))
     for problem in seen.problems:
-        print(f"a4-agent: {problem}", file=sys.stderr)
+        print(f"a4-agent: {masker.text(problem)}", file=sys.stderr)
     for warning in [*seen.warnings, *unheard_settings(agent)]:
         print(f"a4-agent: warning: {warning}", file=sys.stderr)
     return int(Exit.SETTINGS) if seen.problems else 0
 
 
-def _as_text(seen: Examination) -> str:
-    rows = [[value.name, _shown(value), value.source, value.help] for value in seen.values]
+def _as_text(seen: Examination, masker: Masker) -> str:
+    rows = [[value.name, _shown(value, masker), value.source, value.help] for value in seen.values]
     return render(["setting", "value", "source", "meaning"], rows)
 
 
-def _as_json(seen: Examination) -> str:
+def _as_json(seen: Examination, masker: Masker) -> str:
     import json
 
     values = [
@@ -50,16 +52,14 @@ def _as_json(seen: Examination) -> str:
         for v in seen.values
     ]
     data = {"settings": values, "problems": seen.problems, "warnings": seen.warnings}
-    return json.dumps(data, indent=1) + "\n"
+    return json.dumps(masker.value(data), indent=1) + "\n"
 
 
-def _shown(value: Value) -> str:
+def _shown(value: Value, masker: Masker) -> str:
     if value.value is None:
         return "(missing)"
     if isinstance(value.value, bool):
         return str(value.value).lower()
-    text = f"{value.value:g}" if isinstance(value.value, float) else str(value.value)
-    if secret_values({value.name: text}):
-        return "***"
+    text = f"{value.value:g}" if isinstance(value.value, float) else masker.text(str(value.value))
     text = text if len(text) <= 60 else text[:57] + "…"
     return text or "(empty)"

@@ -12,28 +12,8 @@ from typing import Any, AnyStr
 MARK = "***"
 LEAST_LENGTH = 8
 """Shorter values, and shorter lines of a longer value, are common words and not masked."""
-_SECRET_NAME = re.compile(r"token|secret|passw|key|cred", re.IGNORECASE)
-# Names that match the pattern but hold nothing secret: paths, public keys, switches.
-_NOT_SECRET = re.compile(r"PUBLIC_KEY|_FILE$|_PATH$|_DIR$", re.IGNORECASE)
-
-
-_WORDS = ("workload",)
-"""Labels that keep no secret and stand in everything that the agent writes, such as NODE_POOL_KEY=workload."""
-
-
-def secret_values(environ: Mapping[str, str]) -> set[str]:
-    """Values that must never be shown: those of variables whose name says so."""
-    found = {value for name, value in environ.items() if _is_secret(name) and len(value.strip()) >= LEAST_LENGTH}
-    return found.difference(_WORDS)
-
-
-def hidden(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment as it may be stored: what is secret by its name is replaced, however short."""
-    return {name: MARK if _is_secret(name) and value else value for name, value in environ.items()}
-
-
-def _is_secret(name: str) -> bool:
-    return bool(_SECRET_NAME.search(name)) and not _NOT_SECRET.search(name)
+_OWN_NAME = re.compile("[a-z_]+")
+"""Names in the agent's own JSON: masked, they could not be read again."""
 
 
 class Masker:
@@ -70,7 +50,8 @@ class Masker:
     def _mapping(self, mapping: Mapping[Any, Any]) -> dict[Any, Any]:
         masked: dict[Any, Any] = {}
         for key, item in mapping.items():
-            key = self.text(key) if isinstance(key, str) else key
+            if isinstance(key, str) and not _OWN_NAME.fullmatch(key):
+                key = self.text(key)
             while key in masked:
                 key = f"{key}*"  # two secrets as keys: neither entry is lost
             masked[key] = self.value(item)

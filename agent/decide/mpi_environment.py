@@ -33,6 +33,7 @@ DENIED = {
     "A4_SECRET_FILE": "path of the job's secret",
     "A4_LOCATION": "differs from pod to pod",
     "A4_USER_ENV": "for the agent, which has already applied it",
+    "A4_SECRET_ENV": "for the agent, which masks what it names",
     "PMI_*": "internal to another MPI launcher",
     "PMIX_*": "internal to one mpirun",
     "PRTE_*": "internal to one mpirun; PRRTE copies PRTE_MCA_* values to remote command lines",

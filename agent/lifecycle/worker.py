@@ -11,7 +11,6 @@ from agent import __version__
 from agent.decide.ending import JobEnd, from_bug, from_error, from_signal, masked
 from agent.decide.facts import Facts
 from agent.decide.grace import leave_seconds
-from agent.decide.masking import secret_values
 from agent.decide.messages import (
     CHANNEL_VERSION,
     COORDINATOR_SAYS,
@@ -202,7 +201,7 @@ class Worker:
             self._tell_facts(facts)
 
     def _tell_facts(self, facts: Facts) -> None:
-        self._say(TellFacts(facts, tuple(sorted(secret_values(self._pod.known.environ)))))
+        self._say(TellFacts(facts, tuple(sorted(self._pod.secrets(self._pod.known.environ)))))
 
     # What the coordinator says
 

@@ -50,6 +50,15 @@
 {{- join " " $names -}}
 {{- end -}}
 
+{{- /* The names for A4_SECRET_ENV: variables whose values come from Secrets. Takes the entries. */}}
+{{- define "a4.secretEnv" -}}
+{{- $names := list -}}
+{{- range . -}}
+  {{- if or (dig "valueFrom" "secretKeyRef" "" .) (include "a4.keptSecret" .) }}{{ $names = append $names .name }}{{ end -}}
+{{- end -}}
+{{- join " " $names -}}
+{{- end -}}
+
 {{- /* All variables of the workload's container. */}}
 {{- define "a4.env" -}}
 {{- $job := include "a4.job" . | fromJson -}}
@@ -81,6 +90,9 @@
 {{- end }}
 {{- with include "a4.userEnv" (dict "entries" $variables.entries "workspace" $workspace) }}
 - {name: A4_USER_ENV, value: {{ . | quote }}}
+{{- end }}
+{{- with include "a4.secretEnv" $variables.entries }}
+- {name: A4_SECRET_ENV, value: {{ . | quote }}}
 {{- end }}
 {{- if $network.gib }}
 {{- range $key, $value := dict "NCCL_PLUGIN_PATH" "/usr/local/gib/lib64" "NCCL_INIT_SCRIPT" "/usr/local/gib/scripts/set_nccl_env.sh" }}

@@ -26,15 +26,58 @@ A4_RESTART_ATTEMPT: nothing, it follows from the JobSet
 A4_JOB_RESTART_ATTEMPT: nothing, it follows from the JobSet
 A4_GRACE_SECONDS: workload.terminationGracePeriodSeconds
 A4_PROFILE: network.profile
+A4_SECRET_ENV: nothing, every variable from a Secret is in it
 A4_SECRET_FILE: secret.name
 A4_SSH_PORT: network.sshPort
 A4_USER_ENV: nothing, every variable in workload.env and workload.envs is in it
 A4_WORKLOAD: workload.run
 {{- end -}}
 
-{{- /* Is a variable secret by its name? The rule of agent/decide/masking.py. */}}
+{{- /* Words in which names of secrets end, as agent/decide/secret_variables.py has them. */}}
+{{- define "a4.secretWords" -}}
+TOKEN SECRET SECRETS PASS PAT PSK JWT BEARER AUTHORIZATION COOKIE CRED CREDS CREDENTIAL CREDENTIALS
+ACCESS_TOKENS API_TOKENS AUTH_TOKENS HF_TOKENS ACCESS_KEY_ID AUTH_CONFIG CONFIG_AUTH BASIC_AUTH PROXY_AUTH
+REDIS_AUTH REGISTRY_AUTH CONNECTION_STRING WEBHOOK_URL VAULT_SECRET_ID
+{{- end -}}
+{{- /* Also at the end of a longer word. */}}
+{{- define "a4.secretEnds" -}}
+PASSWORD PASSWORDS PASSWD PASSPHRASE PASSCODE SSHPASS DBPASS MYSQLPASS APIKEY ACCESSKEY SECRETKEY PRIVATEKEY
+APITOKEN AUTHTOKEN ACCESSTOKEN CLIENTSECRET
+{{- end -}}
+{{- /* Before KEY. */}}
+{{- define "a4.secretKeys" -}}
+ACCESS ACCOUNT ADMIN ANTHROPIC API APP APPLICATION AUTH CLIENT DECRYPTION DEPLOY ENCRYPTION FERNET GPG HF HMAC
+JWT LICENSE MASTER NGC OPENAI PGP PRIVATE RSA SA SECRET SERVICE SESSION SHARED SIGNING SSH SSL STORAGE
+SUBSCRIPTION TLS WANDB
+{{- end -}}
+{{- /* What is no secret, though it ends so: before TOKEN, before PASS, and others. */}}
+{{- define "a4.plainTokens" -}}
+AUDIO BEGIN BOS CLS END EOS EXTRA IMAGE MASK MAX NEXT NUM PAD PER PREFIX SEP SPECIAL START STOP SUFFIX UNK VIDEO
+{{- end -}}
+{{- define "a4.plainPasses" -}}
+ALL BACKWARD BAND BY FIRST FORWARD HIGH LOW MULTI NUM ONE PER SECOND SINGLE TWO
+{{- end -}}
+{{- define "a4.plainWords" -}}
+FILE_PAT GLOB_PAT MATCH_PAT REGEX_PAT PULL_SECRET PULL_SECRETS APPLICATION_CREDENTIALS
+{{- end -}}
+{{- /* Says nothing of what the value is. */}}
+{{- define "a4.saysNothing" -}}
+BASE B DATA DEV ENCODED JSON NEW OLD PEM PROD READ RO RW STAGING TEST VALUE WRITE
+{{- end -}}
+
+{{- /* One of these words, as a regular expression. */}}
+{{- define "a4.oneOf" -}}
+({{ regexReplaceAll "\\s+" (include . (dict)) "|" }})
+{{- end -}}
+
+{{- /* Is a variable secret by its name? */}}
 {{- define "a4.isSecret" -}}
-{{- if and (regexMatch "(?i)token|secret|passw|key|cred" .) (not (regexMatch "(?i)PUBLIC_KEY|_FILE$|_PATH$|_DIR$" .)) }}true{{ end -}}
+{{- $name := regexReplaceAll "([a-z0-9])([A-Z])" . "${1}_${2}" | upper -}}
+{{- $name = printf "_%s" (regexReplaceAll "[^A-Z0-9]+" $name "_") -}}
+{{- $name = regexReplaceAll (printf "(_?[0-9]+|_%s|_)+$" (include "a4.oneOf" "a4.saysNothing")) $name "" -}}
+{{- $secret := printf "(_%s|%s|_%s_KEYS?|[^_]_PWD)$" (include "a4.oneOf" "a4.secretWords") (include "a4.oneOf" "a4.secretEnds") (include "a4.oneOf" "a4.secretKeys") -}}
+{{- $plain := printf "_(%s_TOKEN|%s_PASS|%s)$" (include "a4.oneOf" "a4.plainTokens") (include "a4.oneOf" "a4.plainPasses") (include "a4.oneOf" "a4.plainWords") -}}
+{{- if and (regexMatch $secret $name) (not (regexMatch $plain $name)) }}true{{ end -}}
 {{- end -}}
 
 {{- /* The entries of one list of {name, value or valueFrom}: {entries, problems}. Takes {list, key, names}: `names` are those of
@@ -128,7 +171,8 @@ A4_WORKLOAD: workload.run
 {{- dict "entries" $entries "values" $values "problems" (uniq $problems) | toJson -}}
 {{- end -}}
 
-{{- /* Is the value of this entry kept in the Secret? */}}
+{{- /* Is the value of this entry kept in the Secret? A path is no secret: what it leads to is. */}}
 {{- define "a4.keptSecret" -}}
-{{- if .value }}{{ include "a4.isSecret" .name }}{{ end -}}
+{{- $path := "^/[a-z0-9._-]{2,}(/([a-z0-9._-]+|[A-Za-z._-]+))+/?$" -}}
+{{- if and .value (not (regexMatch $path (toString .value))) }}{{ include "a4.isSecret" .name }}{{ end -}}
 {{- end -}}

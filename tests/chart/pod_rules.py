@@ -94,6 +94,13 @@ def variables_of_the_user_are_named_to_the_agent(rendered: Rendered) -> Iterator
 
 
 @rule
+def variables_from_secrets_are_named_to_the_agent(rendered: Rendered) -> Iterator[str]:
+    named = set(rendered.env.get("A4_SECRET_ENV", "").split())
+    secret = {one["name"] for one in rendered.workload["env"] if "secretKeyRef" in one.get("valueFrom", {})}
+    yield from (f"A4_SECRET_ENV and what comes from Secrets: {name}" for name in sorted(named ^ secret))
+
+
+@rule
 def only_the_first_container_has_gpus(rendered: Rendered) -> Iterator[str]:
     for at, container in enumerate(rendered.pod["containers"]):
         gpus = container.get("resources", {}).get("limits", {}).get("nvidia.com/gpu")

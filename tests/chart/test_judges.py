@@ -119,6 +119,7 @@ BREAKS: dict[rules.Rule, Callable[[Object], object]] = {
         livenessProbe={"exec": {"command": ["a4-agent", "status"]}}
     ),
     pod_rules.variables_of_the_user_are_named_to_the_agent: lambda found: env(found, A4_USER_ENV="NOT_SET"),
+    pod_rules.variables_from_secrets_are_named_to_the_agent: lambda found: env(found, A4_SECRET_ENV="NOT_SET"),
     rules.a_queue_starts_the_job_and_nothing_else_suspends_it: lambda found: found["spec"].pop("suspend"),
     pod_rules.only_the_first_container_has_gpus: lambda found: pod(found)["containers"].insert(0, {"name": "sidecar"}),
     rules.nothing_is_null: lambda found: found["spec"].update(ttlSecondsAfterFinished=None),

@@ -11,18 +11,17 @@ import pytest
 import yaml
 
 import agent
-from agent.decide.masking import MARK, hidden
+from agent.decide.masking import MARK
+from agent.decide.secret_variables import NOT_SECRET, SAY_NOTHING, hidden
+from agent.decide.secret_variables import SECRET as SECRET_ENDINGS
 from agent.settings import EPOCH_PARTS, SETTINGS
 from tests.chart.helm import CHART, ENGINES, Engines, Rendered, sets
+from tests.variable_names import PLAIN, SECRET
 
 by_engine = pytest.mark.parametrize("engine", ENGINES)
 TEMPLATES = {path.relative_to(CHART).as_posix(): path.read_text() for path in CHART.glob("templates/**/*.*")}
-SECRET_OR_NOT = (
-    "HF_TOKEN MY_API_KEY DB_PASSWORD passwd AWS_SECRET_ACCESS_KEY GOOGLE_CREDENTIALS cred Token wandb_api_key MONKEY "
-    "SSH_PUBLIC_KEY MY_PUBLIC_KEY_2 TOKENIZER_PATH TOKEN_FILE KEY_DIR SECRET_PATH secret_file TOKEN_FILES DIR_KEY "
-    "KEY_FILE_NAME NCCL_DEBUG OMP_NUM_THREADS PASSTHROUGH PASS_TOKEN TOKENIZERS_PARALLELISM KEEP MAX_TOKENS"
-)
-NAMES = SECRET_OR_NOT.split()
+CONTRACT = re.findall(r"^([A-Z0-9_]+): ", TEMPLATES["templates/_variables.tpl"], re.MULTILINE)
+NAMES = [name for name in (*SECRET, *PLAIN) if name not in (*CONTRACT, "api-key")]
 
 
 def secrets(rendered: Rendered) -> dict[str, str]:
@@ -31,12 +30,29 @@ def secrets(rendered: Rendered) -> dict[str, str]:
     return {key: base64.b64decode(text).decode() for key, text in pairs}
 
 
-def test_the_names_of_secrets_are_those_that_the_agent_masks(engines: Engines) -> None:
-    settings = sets(*(f"workload.env.{name}=canary" for name in NAMES))
-    rendered = engines.with_values(*settings)
-    masked = {name for name in NAMES if hidden({name: "canary"})[name] == MARK}
-    assert secrets(rendered).keys() & set(NAMES) == masked
-    assert {name for name in NAMES if rendered.env.get(name) == "canary"} == set(NAMES) - masked
+@by_engine
+def test_the_names_of_secrets_are_those_that_the_agent_masks(engines: Engines, engine: str) -> None:
+    endings = [f"X{ending}" for ending in (*SECRET_ENDINGS, *NOT_SECRET)]
+    names = [*NAMES, *endings, *(f"{ending}_{rest}" for ending in endings[:3] for rest in SAY_NOTHING)]
+    rendered = engines.with_values(*sets(*(f"workload.env.{name}=canary" for name in names)), engine=engine)
+    masked = {name for name in names if hidden({name: "canary"}, ())[name] == MARK}
+    assert secrets(rendered).keys() & set(names) == masked
+    assert {name for name in names if rendered.env.get(name) == "canary"} == set(names) - masked
+
+
+@by_engine
+def test_the_agent_is_told_which_variables_come_from_secrets(engines: Engines, engine: str) -> None:
+    from_secret = "valueFrom.secretKeyRef.name=s,workload.envs[9].valueFrom.secretKeyRef.key=k"
+    settings = sets(
+        "workload.env.HF_TOKEN=canary-0123456789,workload.env.SIZE=8,workload.env.MY_TOKEN=/run/secrets/token",
+        "workload.envFromSecrets.QUIET.secret=s,workload.envFromSecrets.QUIET.key=k",
+        f"workload.envs[9].name=LISTED,workload.envs[9].{from_secret}",
+        "workload.envs[10].name=NODE,workload.envs[10].valueFrom.fieldRef.fieldPath=spec.nodeName",
+    )
+    env = engines.with_values(*settings, engine=engine).env
+    assert env["A4_SECRET_ENV"].split() == ["HF_TOKEN", "LISTED", "QUIET"]
+    assert env["MY_TOKEN"] == "/run/secrets/token"
+    assert "A4_SECRET_ENV" not in engines.with_values(engine=engine).env
 
 
 @pytest.mark.parametrize(

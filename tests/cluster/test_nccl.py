@@ -66,7 +66,9 @@ def notes(trial: Trial, found: dict[str, Any], index: int = 0) -> list[str]:
 
 
 def test_a_good_run_and_all_that_it_leaves(start: Start) -> None:
-    trial = sleeping(start, 2, gpus_per_pod=2, env={**ENV, "A4_BASELINES": "/own.json"}, files=files(*BOTH))
+    secret = {"A4_SECRET_ENV": "QUIET", "MAX_NUM_TOKENS": "536870912"}
+    env = {**ENV, **secret, "A4_BASELINES": "/own.json"}
+    trial = sleeping(start, 2, gpus_per_pod=2, env=env, files=files(*BOTH))
     found, printed = run(trial, "--repeat", "2", "--save-baseline", "healthy", STAND_IN="warns")
     assert found["verdict"]["what"] == "nccl is good: all_reduce, all_gather on 4 ranks of 2 pods", printed
     assert [sweep["collective"] for sweep in found["sweeps"]] == ["all_reduce"] * 2 + ["all_gather"] * 2
@@ -101,8 +103,9 @@ def test_a_good_run_and_all_that_it_leaves(start: Start) -> None:
         ("healthy", test, {"536870912": 344.0, "1073741824": 344.0}) for test in BOTH
     ]
 
-    # What was saved judges the next run; without -J the table is read; and a floor.
-    found, _ = run(trial, "--tests", "all_reduce", STAND_IN="old", STAND_IN_GBS="300")
+    # What was saved judges the next run; without -J the table is read, secrets and all; and a floor.
+    found, printed = run(trial, "--tests", "all_reduce", STAND_IN="old", STAND_IN_GBS="300", QUIET="1073741824")
+    assert "  536870912  " in printed and "1073741824" not in printed
     assert (found["verdict"]["code"], found["verdict"]["what"]) == (65, "nccl ran well but below its gate")
     assert "300.00 GB/s are 87.2 % of 344.00 GB/s (healthy), 90 % are wanted" in found["verdict"]["reasons"][0]
     assert "all_reduce.json" not in notes(trial, found)

@@ -15,14 +15,31 @@ import pytest
 
 from agent.paths import SECRET_FILE
 from tests.cluster.conftest import END_SECONDS, RUN_DIR, Start, Trial, all_codes
-from tests.cluster.work import agent, sleeping, state
+from tests.cluster.work import agent, newest, sleeping, state
 
 MARK = secrets.token_hex(4)
 """Others may test on this machine."""
 POD = f"canary-of-every-pod-{MARK}"
 SHELL = f"canary-of-a-shell-{MARK}"
 JOB = f"canary-of-the-job-secret-{MARK}"
-CANARIES = (POD, SHELL, JOB)
+LISTED = f"canary-of-a-quiet-name-{MARK}"
+URL = f"canary-of-a-url-{MARK}"
+CANARIES = (POD, SHELL, JOB, LISTED, URL)
+SECRET_ENV = {
+    "HF_TOKEN": POD,
+    "A4_SECRET_ENV": "QUIET SIZE",
+    "QUIET": LISTED,
+    "SIZE": "8",  # from a Secret, too, and too short to be looked for
+    "INDEX_URL": f"https://user:{URL}@index.example/simple",
+}
+SHOWN_ENV = {
+    "TOKENIZER_MODEL": "a-model-with-a-name",
+    "MAX_NUM_TOKENS": "8589934592",
+    "MY_TOKEN_LIMIT": "no-secret-at-all",
+    "GOOGLE_APPLICATION_CREDENTIALS": "/etc/google/key.json",
+    "SERVICE_TOKEN": "/var/run/secrets/tokens/service",
+    "SIZE": "8",
+}
 TORCH = Path(__file__).parents[2] / ".venv-torch" / "bin" / "python"
 RESULTS = "/mnt/results"
 
@@ -36,7 +53,8 @@ def hang_with(token):
 if os.environ.get("OMPI_COMM_WORLD_RANK") == "0":
     # mpirun would put its bytes between those of rank 1, which is on another pod than mpirun
     hang_with(os.environ["HF_TOKEN"]) if len(sys.argv) > 1 else sys.exit(0)
-secrets = {name: os.environ[name] for name in ("HF_TOKEN", "MY_TOKEN") if name in os.environ}
+secrets = {name: os.environ[name] for name in ("HF_TOKEN", "MY_TOKEN", "QUIET") if name in os.environ}
+secrets["URL"] = os.environ["INDEX_URL"].partition("user:")[2].partition("@")[0]
 with open("/etc/a4-agent/secret/job-secret") as file:
     secrets["JOB"] = file.read()
 for name, secret in secrets.items():
@@ -48,12 +66,15 @@ for name, secret in secrets.items():
         os.write(stream, b" end\\n")
     child = f"import os; print('child {name}', os.environ['SECRET'])"
     subprocess.run([sys.executable, "-c", child], check=True, env={"SECRET": secret})
-print("arguments", *sys.argv[1:], flush=True)
+for name in SHOWN:
+    print("shown", name, os.environ[name], flush=True)
+print("from", os.environ["INDEX_URL"], *sys.argv[1:], flush=True)
 if "fail" in sys.argv:
     raise RuntimeError(f"no access with {secrets}")
 if "hang" in sys.argv:
     hang_with(secrets["HF_TOKEN"])
 """
+PROGRAM = PROGRAM.replace("SHOWN", repr(tuple(SHOWN_ENV)))
 TELL = f"{sys.executable} /workload/tell.py"
 
 
@@ -130,7 +151,13 @@ def secretive(start: Start) -> Trial:
         script=f"exec {TELL}\n",
         files={"/workload/tell.py": PROGRAM.encode()},
         secret=JOB.encode(),
-        env={"HF_TOKEN": POD, "A4_LOG_LEVEL": "debug", "A4_RESULTS_DIR": RESULTS, "A4_PYTHON": str(TORCH)},
+        env={
+            **SECRET_ENV,
+            **SHOWN_ENV,
+            "A4_LOG_LEVEL": "debug",
+            "A4_RESULTS_DIR": RESULTS,
+            "A4_PYTHON": str(TORCH),
+        },
     )
 
 
@@ -143,15 +170,19 @@ def expect_masked(trial: Trial, lines: Mapping[str, int]) -> None:
             expect_marks(shown.stdout, children=True)
             expect_marks(shown.stderr, children=False)
         if "fail" in line:
-            assert "no access with {'HF_TOKEN': '***', 'MY_TOKEN': '***', 'JOB': '***'}" in shown.stderr
+            told = "{'HF_TOKEN': '***', 'MY_TOKEN': '***', 'QUIET': '***', 'URL': '***', 'JOB': '***'}"
+            assert f"no access with {told}" in shown.stderr
 
 
 def expect_marks(text: str, *, children: bool) -> None:
-    """All of it was printed, and all of it was masked."""
-    for name in ("HF_TOKEN", "MY_TOKEN", "JOB"):
+    """All of it was printed, and what is secret was masked."""
+    for name in ("HF_TOKEN", "MY_TOKEN", "QUIET", "URL", "JOB"):
         assert f"plain {name} ***\n" in text
         assert f"split {name} *** end\n" in text
         assert not children or f"child {name} ***\n" in text
+    if children:
+        assert all(f"shown {name} {value}\n" in text for name, value in SHOWN_ENV.items())
+        assert "from https://user:***@index.example/simple" in text
 
 
 def expect_nothing_left(trial: Trial) -> None:
@@ -159,6 +190,7 @@ def expect_nothing_left(trial: Trial) -> None:
     for run in state(trial)["runs"]:
         logs = agent(trial, 0, "logs", run["id"])
         assert (logs.returncode, hits(logs.stdout + logs.stderr)) == (0, [])
+    assert newest(trial)["launch"]["environment"].keys() & {*SECRET_ENV, *SHOWN_ENV} <= {"A4_SECRET_ENV"}
     for index in (0, 1):
         assert files_with_canaries(trial, index) == [SECRET_FILE]
     trial.cluster.terminate()
@@ -167,13 +199,13 @@ def expect_nothing_left(trial: Trial) -> None:
         for stream in ("out", "err"):
             log = trial.cluster.logs(index, stream)
             assert hits(log) == []
-            assert "plain HF_TOKEN ***\n" in log
+            assert "plain HF_TOKEN ***\n" in log and "plain QUIET ***\n" in log
         assert hits(trial.cluster.read(index, "/dev/termination-log")) == []
 
 
 def test_no_secret_is_shown_or_stored_or_on_a_command_line(start: Start) -> None:
     programs = ["connectivity.py", "orted", "tell.py fail", "torch.distributed.run"]
-    with sampled(POD, SHELL, JOB, *programs) as command_lines:
+    with sampled(*CANARIES, *programs) as command_lines:
         trial = secretive(start)
         expect_masked(
             trial,
@@ -199,7 +231,7 @@ def test_no_secret_is_shown_or_stored_or_on_a_command_line(start: Start) -> None
 @pytest.mark.faults
 def test_no_secret_comes_with_the_evidence_of_a_run_that_hangs_or_with_its_arguments(start: Start) -> None:
     # A token that somebody puts on a command line stands there: it is not looked for.
-    with sampled(POD, JOB, "orted", "tell.py hang") as command_lines:
+    with sampled(POD, JOB, LISTED, URL, "orted", "tell.py hang") as command_lines:
         trial = secretive(start)
         expect_masked(
             trial,

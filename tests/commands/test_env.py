@@ -66,15 +66,17 @@ def test_a_wrong_list_of_names(monkeypatch: pytest.MonkeyPatch, capsys: Shown) -
 def test_before_there_is_an_agent(monkeypatch: pytest.MonkeyPatch, capsys: Shown) -> None:
     monkeypatch.setenv("HF_TOKEN", SECRET)
     monkeypatch.setenv("ADDRESS", f"https://{SECRET}@host")
+    monkeypatch.setenv("A4_SECRET_ENV", "QUIET")
+    monkeypatch.setenv("QUIET", "tiny")
     monkeypatch.setenv("LINES_OF_TEXT", "two\nlines")
     assert main(["env"]) == 0
     out = capsys.readouterr().out
-    assert "no a4-agent has prepared this pod yet" in out and SECRET not in out
+    assert "no a4-agent has prepared this pod yet" in out and SECRET not in out and "tiny" not in out
     assert "https://***@host" in out and r"'two\nlines'" in out
     assert main(["env", "--shell"]) == 0
     env = sourced(capsys.readouterr().out, {})
     assert env["LINES_OF_TEXT"] == "two\nlines"
-    assert not {"HF_TOKEN", "ADDRESS"} & env.keys()
+    assert not {"HF_TOKEN", "ADDRESS", "QUIET"} & env.keys()
 
 
 def test_what_the_agent_has_prepared(agent: FakeAgent, type_command: Type, run_dir: Path) -> None:

@@ -270,6 +270,18 @@ def test_settings_outside_a_pod(run_dir: Path, capsys: Shown) -> None:
     assert "NNODES is not set" in capsys.readouterr().err
 
 
+def test_settings_from_secrets_are_not_shown(pod: Path, capsys: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+    canary = "canary-0123456789"
+    monkeypatch.setenv("A4_SECRET_ENV", "JOB_IDENTIFIER, A4_LOG_LEVEL")
+    monkeypatch.setenv("JOB_IDENTIFIER", canary * 9)  # longer than a table shows
+    monkeypatch.setenv("A4_LOG_LEVEL", "tiny")
+    for words in ([], ["--json"]):
+        assert verb("settings", *words) == 78
+        shown = capsys.readouterr()
+        assert canary[:9] not in shown.out + shown.err and "***" in shown.out
+        assert "A4_LOG_LEVEL='***' (environment) should be one of" in shown.err
+
+
 @pytest.mark.parametrize("end", ["", "\n"])
 def test_the_jobs_secret_is_masked_in_the_log(end: str, pod: Path, tmp_path: Path, capsys: Shown) -> None:
     (tmp_path / "secret").write_text("0123456789abcdef" * 2 + end)

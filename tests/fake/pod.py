@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from agent.decide.runspec import RunSpec
+from agent.environment import secrets_of
 from agent.lifecycle.pod.job import Job
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.serve import make_role
@@ -91,7 +92,7 @@ class FakePod:
         machine = self.machine = FakeMachine(self)
         self.world.net.hosts[self.address] = machine
         settings, _ = read_settings(self._environ(), Found(SCRIPT), self.world.workload)
-        log = Log("debug", stream=self.log)
+        log = Log("debug", stream=self.log, secrets=secrets_of(settings, self._environ(), self.secret))
         log.labels = {"pod": f"{self.index}/{settings.nnodes}"}
         spec = RunSpec(settings.workload, by="ENTRYPOINT", **self.wish)
         job = Job(settings, self._environ(), self.secret, "/usr/bin/python3", spec, started=machine.now())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from agent.decide.ending import JobEnd, masked, termination_message
 from agent.decide.grace import leave_seconds, store_seconds

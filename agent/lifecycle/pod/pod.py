@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from agent.decide.os_refusals import refused
 from agent.decide.peer_names import peer_name
+from agent.decide.secret_variables import secret_values
 from agent.lifecycle.keeping.run_logs import RunLogs
 from agent.lifecycle.pod.job import Job
 from agent.lifecycle.pod.known import LOOPBACK, Known
@@ -35,6 +36,10 @@ class Pod:
     def learn(self, **fields: Any) -> None:
         """Set fields of what is known."""
         self.known = replace(self.known, **fields)
+
+    def secrets(self, environ: Mapping[str, str]) -> set[str]:
+        """What must not be shown of these variables."""
+        return secret_values(environ, self.settings.secret_env.split())
 
     @property
     def alone(self) -> bool:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 
 from agent.decide.env_sh import MARK, env_sh, forwarder, hook
 from agent.decide.environment import Environment, added, effect, of_pod, saved
-from agent.decide.masking import hidden, secret_values
 from agent.decide.pod_steps import LEFT_BEHIND, LEFT_IN, CacheLibraries, Place, RunScript, Step, Steps, steps
+from agent.decide.secret_variables import hidden
 from agent.decide.ssh_files import with_block
 from agent.errors import SystemFault
 from agent.fabrics import FABRICS
@@ -135,7 +135,7 @@ class Surroundings:
             layer = effect(path, bytes(tool.answer))
         except ValueError as error:
             raise SystemFault(f"{path}: {error}: {tool.last_words}") from error
-        self._pod.log.add_secrets(secret_values(layer.values))
+        self._pod.log.add_secrets(self._pod.secrets(layer.values))
         self._use(self._prepared.with_layer(layer))
         self._pod.log.debug(f"{path}: {tool.last_words}")
         self._next()
@@ -226,4 +226,5 @@ class Surroundings:
             self._pod.log.warning(f"shells and commands go without {path}: {error.strerror}")
 
     def _is_secret(self, name: str, value: str) -> bool:
-        return hidden({name: value})[name] != value or self._pod.log.masked(value) != value
+        names = self._pod.settings.secret_env.split()
+        return hidden({name: value}, names)[name] != value or self._pod.log.masked(value) != value

@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from agent.decide.ending import JobEnd, exit_code, masked
-from agent.decide.masking import secret_values
 from agent.decide.message_length import MOST_BYTES
 from agent.decide.messages import Prepare, Said, encode, message
 from agent.decide.part_end import PartEnd
 from agent.decide.plan import Plan
 from agent.decide.pod_state import RunSummary
 from agent.decide.runspec import RunSpec
+from agent.decide.secret_variables import url_secrets
 from agent.decide.subset import subset
 from agent.errors import AgentError, ClusterBusy, MissingProgram, UsageError
 from agent.lifecycle.keeping.results import keep_results
@@ -160,7 +160,7 @@ class Bookings:
         run_id = f"{workload.name}-{pod.machine.draw_nonce()[:ID_CHARACTERS]}"
         spec = self._preparations.with_limits(spec, workload)
         _check_length(Prepare(run_id, spec, tuple(peer.index for peer in plan.peers)))
-        pod.log.add_secrets(secret_values(spec.env))
+        pod.log.add_secrets(pod.secrets(spec.env).union(*map(url_secrets, spec.args)))
         run = Run(
             pod,
             workload,

@@ -7,10 +7,11 @@ from typing import Any
 
 from agent.decide.ending import exit_code
 from agent.decide.hostfile import hostfile
-from agent.decide.masking import MaskedStream, hidden, secret_values
+from agent.decide.masking import MaskedStream
 from agent.decide.os_refusals import not_started
 from agent.decide.part_end import PartEnd
 from agent.decide.ranks import RankEnd, parse_rank
+from agent.decide.secret_variables import storable, url_secrets
 from agent.decide.tail import Tail
 from agent.decide.words import cut_at_word
 from agent.errors import AgentError, MissingProgram, SystemFault
@@ -154,7 +155,7 @@ class Part:
     def _make_ready(self) -> Launch | None:
         """Directories and files of the run, then what to start. Raises AgentError or OSError."""
         pod, context = self._pod, self.context
-        pod.log.add_secrets(secret_values(context.spec.env))
+        pod.log.add_secrets(pod.secrets(context.spec.env).union(*map(url_secrets, context.spec.args)))
         pod.make_dir(context.run_dir, 0o700)
         self._spool = pod.run_logs.spool if self.exclusive else pod.run_logs.open_spool(context.run_id)
         self._streams = {stream: pod.log.masker.stream() for stream in (1, 2)}
@@ -265,7 +266,8 @@ class Part:
         launch = self._launch
         if launch is None:
             return None
-        return Started(tuple(launch.argv), launch.cwd, hidden(launch.env), tuple(launch.added))
+        env = storable(launch.env, launch.added, self._pod.settings.secret_env.split())
+        return Started(tuple(launch.argv), launch.cwd, env, tuple(launch.added))
 
     def _finish(self, end: PartEnd) -> None:
         self.over = True

@@ -1,0 +1,141 @@
+"""Which variables hold secrets, by their names and their values, and which values results may store.
+
+A name is judged by its last words: HF_TOKEN and hfToken end in TOKEN, TOKENIZER_MODEL and MAX_NUM_TOKENS do not. The
+chart has the same rule for names (chart/templates/_variables.tpl).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+
+from agent.decide.masking import LEAST_LENGTH, MARK
+
+KEYS_OF = (
+    "ACCESS", "ACCOUNT", "ADMIN", "ANTHROPIC", "API", "APP", "APPLICATION", "AUTH", "CLIENT", "DECRYPTION", "DEPLOY",
+    "ENCRYPTION", "FERNET", "GPG", "HF", "HMAC", "JWT", "LICENSE", "MASTER", "NGC", "OPENAI", "PGP", "PRIVATE", "RSA",
+    "SA", "SECRET", "SERVICE", "SESSION", "SHARED", "SIGNING", "SSH", "SSL", "STORAGE", "SUBSCRIPTION", "TLS", "WANDB",
+)  # fmt: skip
+"""KEY alone says nothing: PARTITION_KEY, SSH_PUBLIC_KEY."""
+SECRET = (
+    "_TOKEN", "_SECRET", "_SECRETS", "_PASS", "_PWD", "_PAT", "_PSK", "_JWT", "_BEARER", "_AUTHORIZATION", "_COOKIE",
+    "_CRED", "_CREDS", "_CREDENTIAL", "_CREDENTIALS",
+    "_ACCESS_TOKENS", "_API_TOKENS", "_AUTH_TOKENS", "_HF_TOKENS",
+    "_ACCESS_KEY_ID", "_AUTH_CONFIG", "_CONFIG_AUTH", "_BASIC_AUTH", "_PROXY_AUTH", "_REDIS_AUTH", "_REGISTRY_AUTH",
+    "_CONNECTION_STRING", "_WEBHOOK_URL", "_VAULT_SECRET_ID",
+    *(f"_{word}_KEY" for word in KEYS_OF), *(f"_{word}_KEYS" for word in KEYS_OF),
+    # Also at the end of a longer word, as in PGPASSWORD.
+    "PASSWORD", "PASSWORDS", "PASSWD", "PASSPHRASE", "PASSCODE", "SSHPASS", "DBPASS", "MYSQLPASS",
+    "APIKEY", "ACCESSKEY", "SECRETKEY", "PRIVATEKEY", "APITOKEN", "AUTHTOKEN", "ACCESSTOKEN", "CLIENTSECRET",
+)  # fmt: skip
+"""What names of secrets end in."""
+NOT_SECRET = (
+    # Of tokenizers and models.
+    *(f"_{word}_TOKEN" for word in (
+        "AUDIO", "BEGIN", "BOS", "CLS", "END", "EOS", "EXTRA", "IMAGE", "MASK", "MAX", "NEXT", "NUM", "PAD", "PER",
+        "PREFIX", "SEP", "SPECIAL", "START", "STOP", "SUFFIX", "UNK", "VIDEO",
+    )),
+    *(f"_{word}_PASS" for word in (
+        "ALL", "BACKWARD", "BAND", "BY", "FIRST", "FORWARD", "HIGH", "LOW", "MULTI", "NUM", "ONE", "PER", "SECOND",
+        "SINGLE", "TWO",
+    )),
+    "_FILE_PAT", "_GLOB_PAT", "_MATCH_PAT", "_REGEX_PAT",
+    "_PULL_SECRET", "_PULL_SECRETS",  # the name of an object
+    "_APPLICATION_CREDENTIALS",  # a path: Google's libraries take nothing else
+)  # fmt: skip
+"""What the names of other things end in, though the list above has their last word."""
+SAY_NOTHING = (
+    "BASE", "B", "DATA", "DEV", "ENCODED", "JSON", "NEW", "OLD", "PEM", "PROD", "READ", "RO", "RW", "STAGING", "TEST",
+    "VALUE", "WRITE",
+)  # fmt: skip
+"""Last words that do not count, as numbers do not: HF_TOKEN_2, API_KEY_BASE64."""
+_SAY_NOTHING, _NUMBERS = tuple(f"_{word}" for word in SAY_NOTHING), "0123456789_"
+SECRET_ENV = "A4_SECRET_ENV"
+STORED = (
+    "A4_", "CUDA_", "DEEP_EP_", "FI_", "GLOO_", "MASTER_", "MKL_", "NCCL_", "NVIDIA_", "NVSHMEM_", "NVTE_", "OMP_",
+    "OMPI_", "PYTORCH_", "TORCH_", "TORCHELASTIC_", "UCX_", "GPUS_PER_NODE", "HOSTNAME_PREFIX", "JOB_IDENTIFIER",
+    "LD_LIBRARY_PATH", "LD_PRELOAD", "NNODES", "NODE_RANK", "PATH", "PYTHONPATH", "RANK", "TOKENIZERS_PARALLELISM",
+    "TRAINING_MODE", "WORLD_SIZE",
+)  # fmt: skip
+"""Variables whose values results may store though the agent has not set them: names, and with a `_` at the end
+beginnings of names."""
+_NUMBER = r"[+-]?([0-9]{1,19}(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?"
+_SWITCH = r"(?i:true|false|yes|no|on|off|none|null)"
+# Keys in base64 may begin with a slash, too: some part of them has digits beside capitals, or the first one a capital.
+_PATH = r"/[a-z0-9._-]{2,}(/([a-z0-9._-]+|[A-Za-z._-]+))+/?"
+_PLAIN = f"{_NUMBER}|{_SWITCH}|{_PATH}"
+"""Values that are no secrets, whatever their variable is called."""
+_USERINFO = r"""://([^/\s:@?"']*)(?::([^/\s?"']*))?@"""
+"""User and password of a URL."""
+_TOKEN_LENGTH = 20
+"""The user of a URL is a token if it is so long: https://<token>@host."""
+_PRIVATE_KEY = "PRIVATE KEY-----"
+_WORDS = ("workload", "not judged")
+"""Words that stand in files of the agent, and say there what is what: they keep no secret."""
+
+
+def listed(environ: Mapping[str, str]) -> list[str]:
+    """The variables that A4_SECRET_ENV names."""
+    return environ.get(SECRET_ENV, "").replace(",", " ").split()
+
+
+def secret_values(environ: Mapping[str, str], names: Collection[str]) -> set[str]:
+    """What must never be shown of these variables. `names`: those that are secret whatever they are called."""
+    found = {value for name, value in environ.items() if is_secret(name, value, names)}
+    found |= {secret for value in environ.values() for secret in url_secrets(value)}
+    return {value for value in found if len(value.strip()) >= LEAST_LENGTH}.difference(_WORDS)
+
+
+def hidden(environ: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
+    """The variables as they may be shown: secrets are replaced, however short they are."""
+    return {
+        name: MARK if is_secret(name, value, names) else re.sub(_USERINFO, _hidden_userinfo, value)
+        for name, value in environ.items()
+    }
+
+
+def storable(environ: Mapping[str, str], added: Collection[str], names: Collection[str]) -> dict[str, str]:
+    """Those that results may store: what the agent has set (`added`), and what STORED names; secrets hidden."""
+    beginnings = tuple(name for name in STORED if name.endswith("_"))
+    kept = {n: value for n, value in environ.items() if n in added or n in STORED or n.startswith(beginnings)}
+    return hidden(kept, names)
+
+
+def is_secret(name: str, value: str, names: Collection[str]) -> bool:
+    """Is the value as a whole a secret? `names`: see secret_values."""
+    if not value:
+        return False
+    by_name = is_secret_name(name) and not re.fullmatch(_PLAIN, value)
+    return name in names or by_name or _PRIVATE_KEY in value
+
+
+def url_secrets(text: str) -> set[str]:
+    """Passwords and tokens of the URLs in a text, as they are written and as they are meant."""
+    if "://" not in text:
+        return set()
+    found = {secret for match in re.finditer(_USERINFO, text) for secret in _userinfo_secrets(*match.groups(""))}
+    if "%" in text:
+        from urllib.parse import unquote
+
+        found |= {unquote(secret) for secret in found}
+    return found
+
+
+def _userinfo_secrets(user: str, password: str) -> list[str]:
+    return [text for text in (user if len(user) >= _TOKEN_LENGTH else "", password) if text]
+
+
+def _hidden_userinfo(match: re.Match[str]) -> str:
+    user, password = match.groups("")
+    shown = MARK if len(user) >= _TOKEN_LENGTH else user
+    return f"://{shown}:{MARK}@" if password else f"://{shown}@"
+
+
+def is_secret_name(name: str) -> bool:
+    """Does the name alone say that the value is secret?"""
+    if not name.isupper():
+        name = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).upper()
+    words = "_" + "_".join(filter(None, re.split("[^A-Z0-9]", name)))
+    while (shorter := words.rstrip(_NUMBERS)) != words or words.endswith(_SAY_NOTHING):
+        words = shorter if shorter != words else words.rpartition("_")[0]
+    return words.endswith(SECRET) and not words.endswith(NOT_SECRET) and words != "_PWD"  # a directory

@@ -1,0 +1,141 @@
+"""Which variables hold secrets, by name and by value, and which of them results may store."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.decide.masking import MARK, Masker
+from agent.decide.secret_variables import hidden, listed, secret_values, storable
+from tests.laws import examples
+from tests.variable_names import PLAIN, SECRET
+
+CANARY = "canary-0123"
+
+
+@pytest.mark.parametrize("name", SECRET)
+def test_names_that_say_secret(name: str) -> None:
+    assert secret_values({name: CANARY}, ()) == {CANARY}
+    assert hidden({name: CANARY}, ()) == hidden({name: "tiny"}, ()) == {name: MARK}
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_names_that_do_not(name: str) -> None:
+    assert secret_values({name: CANARY}, ()) == set()
+    assert hidden({name: CANARY}, ()) == {name: CANARY}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("8589934592", "-1", "1e-05", "0.123456789", "1.", ".5", "true", "FALSE", "none"),
+        *("/run/secrets/token", "/var/run/secrets/kubernetes.io/serviceaccount/token", "/etc/ssl/private/KEY.pem"),
+        *("/mnt/tokens/", "/root/.cache/huggingface/token", ""),
+    ],
+)
+def test_values_that_are_no_secrets_whatever_their_variable_is_called(value: str) -> None:
+    assert secret_values({"HF_TOKEN": value}, ()) == set()
+    assert hidden({"HF_TOKEN": value}, ()) == {"HF_TOKEN": value}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("12345678901234567890", "0123456789abcdef", "true-love", "1.2.3.4.5", "/mysecret", "//double", "/a b/c d"),
+        *("/k7MDENG/bPxRfiCYEXAMPLEKEY", "/wJalrXUtnFEMI/K7MDENG/bPxRfi", "relative/path"),
+    ],
+)
+def test_values_that_only_look_like_it(value: str) -> None:
+    assert secret_values({"AWS_SECRET_ACCESS_KEY": value}, ()) == {value}
+
+
+@examples(200)
+@given(st.binary(min_size=30, max_size=30))
+def test_a_random_key_that_begins_with_a_slash_is_no_path(key: bytes) -> None:
+    text = "/" + base64.b64encode(key).decode()[1:]
+    assert secret_values({"AWS_SECRET_ACCESS_KEY": text}, ()) == {text}
+
+
+def test_short_values_are_hidden_but_not_looked_for() -> None:
+    assert secret_values({"HF_TOKEN": "short", "DB_PASS": " short  \n"}, ()) == set()
+    assert hidden({"HF_TOKEN": "short"}, ()) == {"HF_TOKEN": MARK}
+
+
+def test_what_is_listed_is_secret_whatever_it_is_called_and_looks_like() -> None:
+    environ = {
+        "A4_SECRET_ENV": "CLUSTER,PORT  SIZE, MODEL",
+        "CLUSTER": "a-quiet-name",
+        "PORT": "8",
+        "SIZE": "8589934592",
+        "MODEL": "/models/large",
+        "OTHER": "a-loud-name",
+    }
+    names = listed(environ)
+    assert names == ["CLUSTER", "PORT", "SIZE", "MODEL"]
+    assert secret_values(environ, names) == {"a-quiet-name", "8589934592", "/models/large"}
+    shown = hidden(environ, names)
+    assert {name for name, value in shown.items() if value == MARK} == set(names)
+    assert listed({}) == []
+
+
+def test_a_private_key_is_secret_in_any_variable() -> None:
+    key = '{"private_key": "-----BEGIN PRIVATE KEY-----\\nMIIE\\n-----END PRIVATE KEY-----\\n"}'
+    assert secret_values({"GOOGLE_APPLICATION_CREDENTIALS": key}, ()) == {key}
+
+
+@pytest.mark.parametrize(
+    ("value", "secrets", "shown"),
+    [
+        ("https://user:hunter-42@host/x", {"hunter-42"}, "https://user:***@host/x"),
+        ("redis://:hunter-42@host", {"hunter-42"}, "redis://:***@host"),
+        ("postgres://u:a@hunter-42@host/db", {"a@hunter-42"}, "postgres://u:***@host/db"),
+        ("http://u:hunter%2D42@proxy:8080", {"hunter%2D42", "hunter-42"}, "http://u:***@proxy:8080"),
+        ("http://u:first-one@a,http://u:other-one@b", {"first-one", "other-one"}, "http://u:***@a,http://u:***@b"),
+        ("-i https://u:hunter-42@a --proxy b:80", {"hunter-42"}, "-i https://u:***@a --proxy b:80"),
+        ("https://u:tiny@host", set(), "https://u:***@host"),
+        ("https://ghp_0123456789abcdefghij@github.com/a/b", {"ghp_0123456789abcdefghij"}, "https://***@github.com/a/b"),
+        ("https://oauth2:glpat-0123456789@h", {"glpat-0123456789"}, "https://oauth2:***@h"),
+        ("ssh://git@github.com/a/b", set(), "ssh://git@github.com/a/b"),
+        ("https://host:8080/a@b", set(), "https://host:8080/a@b"),
+        ("https://host:8080?mail=somebody@example", set(), "https://host:8080?mail=somebody@example"),
+        ("somebody:password@host", set(), "somebody:password@host"),
+    ],
+)
+def test_passwords_in_urls(value: str, secrets: set[str], shown: str) -> None:
+    assert secret_values({"PIP_INDEX_URL": value}, ()) == secrets
+    assert hidden({"PIP_INDEX_URL": value}, ()) == {"PIP_INDEX_URL": shown}
+
+
+def test_a_word_of_the_agents_own_files_is_no_secret() -> None:
+    assert secret_values({"API_KEY": "workload", "MY_TOKEN": "workload-4711"}, ()) == {"workload-4711"}
+    assert Masker(["inventory"]).value({"inventory": ["inventory"]}) == {"inventory": [MARK]}
+
+
+def test_results_store_what_the_agent_set_and_what_is_known_to_be_harmless() -> None:
+    environ = {
+        "A4_RUN": "script-1",
+        "LIBRARY": "/added",
+        "NCCL_DEBUG": "INFO",
+        "NCCL_AUTH_TOKEN": "tiny",
+        "UCX_PROXY": "http://u:tiny@host",
+        "PATH": "/bin",
+        "PATHOLOGY": "no",
+        "RANK": "0",
+        "RANKING": "no",
+        "MY_LEARNING_RATE": "no",
+        "LISTED": "no",
+        "OMPI_LISTED": "tiny",
+    }
+    assert storable(environ, ["LIBRARY"], ["LISTED", "OMPI_LISTED"]) == {
+        "A4_RUN": "script-1",
+        "LIBRARY": "/added",
+        "NCCL_DEBUG": "INFO",
+        "NCCL_AUTH_TOKEN": MARK,
+        "UCX_PROXY": "http://u:***@host",
+        "PATH": "/bin",
+        "RANK": "0",
+        "OMPI_LISTED": MARK,
+    }

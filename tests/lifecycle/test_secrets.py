@@ -1,0 +1,94 @@
+"""Secrets on their way through a cluster: judged as they are, masked wherever they come out, on every pod."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema
+import pytest
+
+from scripts.result_schema import result_schema
+from tests.fake.pod import INVENTORY
+from tests.fake.process import Life
+from tests.fake.world import FakeWorld
+from tests.lifecycle.test_submitted import ends, printed, sleeping
+
+CANARY = "canary-0123456789"
+RESULTS = "/gcs/testbed-logs/job/uid.0.0"
+ENV = {"A4_RESULTS_DIR": RESULTS}
+
+
+def all_that_is_left(world: FakeWorld) -> str:
+    """Everything that the pods have written, stored and logged."""
+    texts = [text for pod in world.pods for text in (*pod.files_now.values(), *pod.stored.values())]
+    return "".join([*texts, *(pod.log.getvalue() for pod in world.pods)])
+
+
+def result(world: FakeWorld) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(world.pod(0).stored[f"{RESULTS}/result.json"])
+    jsonschema.validate(found, result_schema(strict=True))
+    return found
+
+
+@pytest.mark.parametrize("index", [0, 1, 2])
+@pytest.mark.parametrize(
+    "secret",
+    [
+        {"HF_TOKEN": CANARY},
+        {"A4_SECRET_ENV": "QUIET", "QUIET": CANARY},
+        {"PIP_INDEX_URL": f"https://user:{CANARY}@host/simple"},
+    ],
+)
+def test_a_secret_of_one_pod_comes_out_of_none(index: int, secret: dict[str, str]) -> None:
+    """Its error tells the secret; the end of the job quotes it, and reaches pods that do not know it."""
+    world = FakeWorld(3, "collectives", ENV)
+    world.pod(index).env = secret
+    world.pod(index).life = Life(1, 5, output=f"RuntimeError: no access with {CANARY}\n".encode())
+    assert set(world.run().values()) == {1}, world.dump()
+    for pod in world.pods:
+        assert "RuntimeError: no access with ***" in json.dumps(pod.said())
+    assert "RuntimeError: no access with ***" in result(world)["verdict"]["what"]
+    assert CANARY not in all_that_is_left(world)
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_secret_in_the_error_of_a_pod_that_cannot_be_prepared(index: int) -> None:
+    world = FakeWorld(3, "script", ENV)
+    world.pod(index).env = {"A4_SECRET_ENV": "NCCL_INIT_SCRIPT", "NCCL_INIT_SCRIPT": f"/{CANARY}"}
+    assert set(world.run().values()) == {66}, world.dump()
+    for pod in world.pods:
+        assert pod.said()["what"].startswith("NCCL_INIT_SCRIPT=*** "), pod.said()
+    assert CANARY not in all_that_is_left(world)
+
+
+def test_what_a_pod_says_of_itself_is_read_before_it_is_masked() -> None:
+    """Without the words of mpirun there would be no run."""
+    world = sleeping(3, {"A4_SECRET_ENV": "QUIET", "QUIET": "Open MPI"})
+    told = ends(world, 1, world.submit(1, "mpirun", args=["true"]))
+    assert told["end"]["code"] != 66, told
+    assert "Open MPI" in INVENTORY["mpirun_version_text"]
+    assert "Open MPI" not in all_that_is_left(world)
+
+
+def test_the_launch_is_stored_without_what_may_be_secret() -> None:
+    world = FakeWorld(2, "script", {**ENV, "HF_TOKEN": CANARY, "MY_RATE": "0.1", "NCCL_DEBUG": "INFO", "RANK_KEY": "x"})
+    assert set(world.run().values()) == {0}, world.dump()
+    environment = result(world)["launch"]["environment"]
+    assert environment["NCCL_DEBUG"] == "INFO" and "A4_RUN" in environment
+    assert not environment.keys() & {"HF_TOKEN", "MY_RATE", "RANK_KEY"}
+    assert CANARY not in all_that_is_left(world)
+
+
+def test_secrets_of_a_run_are_masked_in_it() -> None:
+    """Those of the shell, and passwords in arguments."""
+    world = sleeping(2, ENV)
+    for pod in world.pods:
+        pod.life = Life(output=f"{CANARY} and {CANARY[::-1]} {CANARY[:-1]}".encode())
+    words = [f"https://user:{CANARY[::-1]}@host/x"]
+    run = world.submit(1, "script", args=words, env={"QUIET": "8", "MY_TOKEN": CANARY})
+    assert ends(world, 1, run)["end"]["code"] == 0, world.dump()
+    assert [printed(world, 1, run, pod) for pod in (0, 1)] == [f"*** and *** {CANARY[:-1]}".encode()] * 2
+    left = all_that_is_left(world)
+    assert CANARY not in left and CANARY[::-1] not in left
+    assert f"{RESULTS}/runs/{run}/result.json" in world.pod(0).stored
