@@ -523,8 +523,6 @@ def test_helm_3_takes_all_of_it_at_once(engines: Engines, bare_chart: Path) -> N
 
 # -- the examples ------------------------------------------------------------------------------------------------------
 
-FUTURE_IMAGES = {"unified-testbed-pytorch:25.12", "nemo-deepep:25.11", "pai_megatron_patch_a4:25.04"}
-
 
 def name_of(example: Path) -> str:
     return example.name.removesuffix("-values.yaml")
@@ -541,14 +539,6 @@ def test_examples_say_what_they_are_and_how_to_install_them(example: Path) -> No
     assert all(line.startswith("#") for line in head)
     assert head[-1] == f"#     helm install my-{name_of(example)} chart -f {example.relative_to(ROOT)}"
     assert len(head) > 2
-
-
-@pytest.mark.parametrize("example", EXAMPLES, ids=name_of)
-def test_examples_name_images_that_there_will_be(example: Path) -> None:
-    image = yaml.safe_load(example.read_text())["workload"]["image"]
-    registry, _, name = image.rpartition("/")
-    assert registry == "us-docker.pkg.dev/my-project/my-repo"
-    assert name in FUTURE_IMAGES
 
 
 def test_every_workload_and_every_choice_has_an_example() -> None:

@@ -1,0 +1,74 @@
+"""What the chart starts and mounts, beside the recipes of the images that the old guides name."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from agent.fabrics import FABRICS
+from tests.chart import seeds
+from tests.chart.helm import CHART, Engines
+
+DOCKER = CHART.parent / "docker"
+EXAMPLES = sorted(CHART.glob("ci/*.yaml"))
+IMAGES = {
+    seeds.TESTBED: "testbed",
+    seeds.UNIFIED: "unified-testbed-pytorch",
+    seeds.DEEPEP: "nemo-deepep",
+    seeds.PAI: "pai_megatron_patch_a4",
+}
+"""Those that the guides build."""
+OWN = {"/dev/shm", "/etc/a4-agent/secret", "/third_party", "/usr/local/nvidia/lib64", "/run/workload"}
+"""What the chart itself fills; Kubernetes makes these directories. The same holds for the marks of fabrics."""
+TAGS = {
+    f"{found['_IMAGE_NAME']}:{found['_IMAGE_TAG']}"
+    for path in DOCKER.glob("*/cloudbuild.yml")
+    for found in [yaml.safe_load(path.read_text())["substitutions"]]
+}
+
+
+def text_of(image: str) -> str:
+    """Its recipe with that of the agent, without comments, each instruction in one line."""
+    whole = "\n".join(path.read_text() for path in (DOCKER / image / "Dockerfile", DOCKER / "agent.Dockerfile"))
+    return re.sub(r"\\\n\s*", " ", "\n".join(line for line in whole.splitlines() if not line.startswith("#")))
+
+
+def made_in(image: str) -> set[str]:
+    """Directories that a recipe makes or fills."""
+    return {word.rstrip("/") for word in re.findall(r"(?<=\s)/[\w./-]+", text_of(image))}
+
+
+def is_below(path: str, directory: str) -> bool:
+    return f"{path}/".startswith(f"{directory}/")
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_examples_name_images_that_are_built(example: Path) -> None:
+    image = yaml.safe_load(example.read_text())["workload"]["image"]
+    assert image.removeprefix("us-docker.pkg.dev/my-project/my-repo/") in TAGS
+
+
+@pytest.mark.parametrize("seed", seeds.SEEDS)
+def test_an_image_has_what_its_guides_line_starts_and_mounts(seed: str, engines: Engines, tmp_path: Path) -> None:
+    image = IMAGES[seeds.SEEDS[seed]]
+    workload = engines.render(seeds.words(seed, "our values", tmp_path), "helm4").workload
+    assert workload["command"] == ["tini", "--", "a4-agent", "run"]
+    assert "tini:tini" in (DOCKER / "steps/programs.sh").read_text()
+    assert "/usr/local/bin/a4-agent" in (DOCKER / "steps/shells.sh").read_text()
+    mounted = {mount["mountPath"] for mount in workload["volumeMounts"]}
+    expected = mounted - OWN - {fabric.mark for fabric in FABRICS.values()}
+    made = made_in(image)
+    assert [path for path in expected if not any(is_below(one, path) for one in made)] == []
+    kept = [path for path in made if path.startswith(("/opt/", "/third_party/", "/usr/local/src/"))]
+    hidden = [path for path in kept if any(is_below(path, mount) for mount in mounted)]
+    assert hidden == []
+
+
+def test_the_images_of_a3_keep_their_nccl_tests(engines: Engines) -> None:
+    flags = ["-f", str(CHART / "ci/a3-tcpx-values.yaml")]
+    mounted = {mount["mountPath"] for mount in engines.with_values(*flags).workload["volumeMounts"]}
+    assert "/third_party/nccl-tests-mpi" in made_in("a3-tcpx-pytorch")
+    assert not any(is_below("/third_party/nccl-tests-mpi", mount) for mount in mounted)

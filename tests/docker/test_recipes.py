@@ -1,0 +1,176 @@
+"""The recipes of the images: style, what a build finds, what Cloud Build makes, and what the chart expects of them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from agent import paths
+from agent.fabrics import a4_deepep
+
+ROOT = Path(__file__).resolve().parents[2]
+RECIPES = sorted(path.parent for path in ROOT.glob("docker/*/Dockerfile"))
+DOCKERFILES = [ROOT / "docker/agent.Dockerfile", *(recipe / "Dockerfile" for recipe in RECIPES)]
+BASES = {
+    "a3-tcpx-pytorch": "25.06-py3",
+    "a4-agent-cpu": "12-slim",
+    "nemo-deepep": "25.11",
+    "pai_megatron_patch_a4": "25.04",
+    "testbed": "nemo25.04-gib1.0.6-A4",
+    "unified-testbed-pytorch": "25.12-py3",
+}
+"""Image → tag of what it is made from."""
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT / "docker").as_posix()
+
+
+def build_of(recipe: Path) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((recipe / "cloudbuild.yml").read_text())
+    return found
+
+
+def instructions(dockerfile: Path) -> list[tuple[str, str]]:
+    """(word, text) of each: continued lines joined, comments dropped."""
+    lines = [line for line in dockerfile.read_text().splitlines() if not line.lstrip().startswith("#")]
+    text = re.sub(r"\\\n", " ", "\n".join(lines))
+    return [
+        (word, " ".join(rest.split())) for word, _, rest in (line.partition(" ") for line in text.splitlines()) if word
+    ]
+
+
+@pytest.fixture(scope="session")
+def context(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `gcloud builds submit ..` would send: the files of the checkout without those of .gcloudignore."""
+    place = tmp_path_factory.mktemp("context")
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    for name in filter(None, listed.stdout.split("\0")):
+        if (ROOT / name).exists():
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, place / name, follow_symlinks=False)
+    # git itself reads the file, whose rules are those of .gitignore.
+    words = ["git", "ls-files", "-o", "-i", "--exclude-from=.gcloudignore", "-z"]
+    subprocess.run(["git", "init", "--quiet"], cwd=place, check=True)
+    ignored = subprocess.run(words, cwd=place, capture_output=True, text=True, check=True).stdout
+    shutil.rmtree(place / ".git")
+    for name in filter(None, ignored.split("\0")):
+        (place / name).unlink()
+    return place
+
+
+@pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=name_of)
+def test_hadolint_has_nothing_to_say(dockerfile: Path) -> None:
+    hadolint = Path(sys.executable).with_name("hadolint")
+    done = subprocess.run([hadolint, "--no-color", dockerfile], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_the_entrypoint_is_a_good_script() -> None:
+    subprocess.run(["shellcheck", ROOT / "docker/a4-entrypoint"], check=True, timeout=60)
+
+
+def test_what_is_sent_is_small_and_has_no_tests(context: Path) -> None:
+    sent = {path.relative_to(context).as_posix() for path in context.rglob("*") if path.is_file()}
+    package = {"LICENSE", "README.md", "docs/result.schema.json", "pyproject.toml", "setup.cfg", "setup.py"}
+    assert {name for name in sent if not name.startswith(("agent/", "docker/", "entrypoints/", "env/"))} == package
+    assert (ROOT / ".dockerignore").read_text() == (ROOT / ".gcloudignore").read_text()
+
+
+@pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=name_of)
+def test_a_build_finds_all_that_it_copies(dockerfile: Path, context: Path) -> None:
+    copied = [text.split() for word, text in instructions(dockerfile) if word == "COPY"]
+    sources = [source for words in copied if not words[0].startswith("--from") for source in words[:-1]]
+    assert sources
+    assert [source for source in sources if not (context / source).exists()] == []
+
+
+@pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=name_of)
+def test_a_step_is_there_when_it_is_run(dockerfile: Path) -> None:
+    there: set[str] = set()
+    for word, text in instructions(dockerfile):
+        if word == "COPY":
+            *sources, target = text.split()
+            there |= {target + Path(source).name if target.endswith("/") else target for source in sources}
+        elif word == "RUN":
+            called = re.findall(r"/(?:usr/local/src/a4-agent|tmp)/\S+\.(?:sh|txt|env)", text)
+            assert set(called) <= there, text
+            # Steps call others, which lie beside them.
+            for path in [path for path in called if path.endswith(".sh")]:
+                script = (ROOT / "docker/steps" / Path(path).name).read_text()
+                needed = {path.rpartition("/")[0] + "/" + name for name in re.findall(r"\$steps/([\w-]+\.sh)", script)}
+                assert needed <= there, f"{path} calls {needed - there}"
+
+
+def test_every_recipe_has_its_base() -> None:
+    assert {recipe.name for recipe in RECIPES} == set(BASES)
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=name_of)
+def test_the_tag_says_the_base(recipe: Path) -> None:
+    base = next(text for word, text in instructions(recipe / "Dockerfile") if word == "ARG")
+    assert base.startswith("BASE=")
+    assert base.rpartition(":")[2] == BASES[recipe.name]
+    tag = build_of(recipe)["substitutions"]["_IMAGE_TAG"]
+    assert tag in BASES[recipe.name] or tag == "debian12"
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=name_of)
+def test_cloud_build_makes_the_image_and_puts_the_agent_on_top(recipe: Path) -> None:
+    build = build_of(recipe)
+    own, agent = build["steps"][1:]
+    target = "${_ARTIFACT_REGISTRY}/${_IMAGE_NAME}:${_IMAGE_TAG}"
+    assert own["args"] == ["build", f"--file=docker/{recipe.name}/Dockerfile", "--tag=without-agent", "."]
+    assert agent["args"] == [
+        "build",
+        "--file=docker/agent.Dockerfile",
+        "--build-arg=BASE=without-agent",
+        f"--tag={target}",
+        ".",
+    ]
+    assert build["images"] == [target]
+    assert build["substitutions"]["_IMAGE_NAME"] == recipe.name
+    assert "_ARTIFACT_REGISTRY" not in build["substitutions"], "whoever builds names it"
+    assert re.fullmatch(r"\d+s", build["timeout"])
+    assert re.fullmatch(r"E2_\w+", build["options"]["machineType"])
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=name_of)
+def test_a_build_of_the_wrong_source_says_what_to_do(recipe: Path, context: Path, tmp_path: Path) -> None:
+    look = build_of(recipe)["steps"][0]
+    words = [look["entrypoint"], *look["args"]]
+    assert subprocess.run(words, cwd=context, timeout=60).returncode == 0
+    wrong = subprocess.run(words, cwd=context / "docker", capture_output=True, text=True, timeout=60)
+    assert wrong.returncode == 66
+    assert "gcloud builds submit .." in wrong.stderr
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=name_of)
+def test_the_docs_list_it(recipe: Path) -> None:
+    tag = build_of(recipe)["substitutions"]["_IMAGE_TAG"]
+    assert f"`{recipe.name}:{tag}`" in (ROOT / "docs/images.md").read_text()
+
+
+def test_deepep_has_what_its_guide_and_the_profile_expect() -> None:
+    found = instructions(ROOT / "docker/nemo-deepep/Dockerfile")
+    variables = dict(pair.split("=", 1) for word, text in found if word == "ENV" for pair in text.split())
+    assert variables["A4_SSH_PORT"] == "222"
+    texts = " ".join(text for word, text in found if word == "RUN")
+    assert f"{paths.DEEPEP_DIR} {a4_deepep.SCRIPT}" in texts
+
+
+def test_no_recipe_has_an_address_of_a_build_machine_or_a_key() -> None:
+    for path in [path for path in (ROOT / "docker").rglob("*") if path.is_file()]:
+        text = path.read_text()
+        assert not re.search(r"index-url|trusted-host|PRIVATE KEY|ssh-keygen", text), path
+        hosts = set(re.findall(r"https?://([^/\s]+)", text))
+        assert hosts <= {"github.com", "packages.cloud.google.com"}, path
