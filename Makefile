@@ -40,7 +40,11 @@ test-gpu: ## tests that need GPUs; PORTABLE=directory of scripts/portable-tools.
 
 demo: ## four pods with two fake GPUs each on this machine: they form a cluster and run over MPI
 	@scripts/setup.sh demo
-	@env -u PYTHONDONTWRITEBYTECODE $(bin)/a4-agent local run --pods 4 --gpus-per-pod 2 connectivity $(ARGS)
+	@env -u PYTHONDONTWRITEBYTECODE $(bin)/a4-agent local run --pods 4 --gpus-per-pod 2 --results a4-results connectivity $(ARGS)
+	@printf '%s\n' '' 'Next, after `. .venv/bin/activate`:' \
+		'  a4-agent local run --pods 4 --missing 2 --env A4_PEER_TIMEOUT_SECONDS=15 none    # a pod that never comes' \
+		'  a4-agent local up --pods 4 --wait; a4-agent local exec 1                         # a shell in a pod that stays' \
+		'  a4-agent local down                                                              # end it'
 
 bench: ## how long a cluster takes to come up, and a command on all its pods beside clush
 	@scripts/setup.sh bench

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Set up this machine for the checkout; done in a moment when nothing is missing.
 #
-#   scripts/setup.sh demo    programs, and the agent in .venv
+#   scripts/setup.sh demo    programs, and the agent in .venv with what report pages need
 #   scripts/setup.sh lint    the agent and the test tools in .venv
 #   scripts/setup.sh bench   as demo, and what the agent is measured beside
 #   scripts/setup.sh test    all of it, Open MPI 5 with the agent in .venv-ompi5, torch in .venv-torch, Helm 3 in .helm
@@ -302,10 +302,11 @@ usable .venv || needed="$needed $(missing_python)"
 need_packages $needed
 [ -n "$base" ] || base=$(base_python)
 case $1 in
-demo | bench) environment .venv agent ;;
+demo) environment .venv 'agent[report]' ;;
+bench) environment .venv agent ;;
 lint) environment .venv 'agent[test]' ;;
 test)
-    environment .venv 'agent[test]' 'agent[chart]' py-spy
+    environment .venv 'agent[report]' 'agent[test]' 'agent[chart]' py-spy
     environment .venv-ompi5 'agent[ompi5]'
     # The workload's Python. A build for CPUs does, where pip can have one; without numpy torch complains at each start.
     environment .venv-torch torch==2.13.0 numpy

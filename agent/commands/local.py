@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from agent.catalogue import RUNNABLE
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 DEFAULT_NAME = "local"
+RESULTS = "/results"
+"""Where pods see the directory of --results."""
 
 _RUN_EPILOG = """\
 examples:
@@ -50,6 +54,8 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     _add_cluster_options(run)
     run.add_argument("--timeout", type=float, default=0, metavar="SECONDS", help="end the run (124) after this")
     _add_grace(run)
+    text = "keep results and logs in a new directory below DIR"
+    run.add_argument("--results", default="", metavar="DIR", help=text)
     run.add_argument("--json", action="store_true", help="one JSON object on stdout; pods' output on stderr")
     up = _add_verb(verbs, "up", _up, "start a cluster that stays, see exec, logs and down")
     _add_cluster_options(up)
@@ -104,6 +110,8 @@ def _add_cluster_options(parser: argparse.ArgumentParser) -> None:
     add("--pod-env", action="append", default=[], metavar="I:NAME=VALUE", type=pod_env, help=text)
     text = "a task script that every pod finds mounted, for the workload `script`"
     add("--task-script", default="", metavar="FILE", help=text)
+    text = "a directory of this machine that all pods share, at the same path or at PATH"
+    add("--mount", action="append", default=[], metavar="DIR[:PATH]", type=_directory, help=text)
     add("--device", action="append", default=[], metavar="PATH", help="a device file that pods get, too")
     faults = parser.add_argument_group("faults", "I is the index of a pod; all may be given several times")
     fault = faults.add_argument
@@ -131,6 +139,18 @@ def _pair(separator: str, parse: Callable[[str], Value]) -> Callable[[str], tupl
         return name, parse(value)
 
     return read
+
+
+def _directory(text: str) -> tuple[str, str]:
+    """(path in the pods, path here) of --mount."""
+    here, _, path = text.partition(":")
+    here = os.path.abspath(here)
+    if not os.path.isdir(here):
+        raise argparse.ArgumentTypeError(f"{here} is no directory")
+    path = path or here
+    if not path.startswith("/"):
+        raise argparse.ArgumentTypeError(f"{path!r} is no absolute path in a pod")
+    return path, here
 
 
 def _by_pod(parse: Callable[[str], Value]) -> Callable[[str], tuple[int, Value]]:
@@ -168,6 +188,7 @@ def read_spec(args: argparse.Namespace, env: dict[str, str]) -> ClusterSpec:
         env=env | dict(args.env),
         pod_env=pod_env,
         files=_task_script(args.task_script),
+        directories=dict(args.mount),
         devices=tuple(args.device),
         real_gpus=args.real_gpus,
         ssh_port=args.port,
@@ -205,7 +226,21 @@ def _run(args: argparse.Namespace) -> int:
     from agent.local.foreground import run_in_foreground
 
     spec = read_spec(args, {"A4_GRACE_SECONDS": f"{args.grace:g}"})
-    return run_in_foreground(spec, timeout=args.timeout, grace=args.grace, as_json=args.json)
+    results = _new_directory(args.results, args.name) if args.results else ""
+    if results:
+        given = {"A4_RESULTS_DIR": RESULTS}
+        spec = replace(spec, env={**given, **spec.env}, directories={**spec.directories, RESULTS: results})
+    return run_in_foreground(spec, timeout=args.timeout, grace=args.grace, as_json=args.json, results=results)
+
+
+def _new_directory(parent: str, name: str) -> str:
+    """Make a directory for the results of one run; returns its absolute path."""
+    path = os.path.join(os.path.abspath(parent), f"{name}-{time.strftime('%Y%m%d-%H%M%S')}")
+    try:
+        os.makedirs(path)
+    except OSError as error:
+        raise UsageError(f"--results {parent}: {path} cannot be made: {error.strerror}") from error
+    return path
 
 
 def _up(args: argparse.Namespace) -> int:

@@ -91,8 +91,9 @@ def _time_limit(stopper: _Stopper, seconds: float) -> Iterator[None]:
         timer.cancel()
 
 
-def run_in_foreground(spec: ClusterSpec, *, timeout: float, grace: float, as_json: bool) -> int:
-    """Run the job to its end, show its output and the report; returns the job's exit code."""
+def run_in_foreground(spec: ClusterSpec, *, timeout: float, grace: float, as_json: bool, results: str = "") -> int:
+    """Run the job to its end, show its output and the report; returns the job's exit code. `results`: where its
+    results are kept, on this machine."""
     cluster = LocalCluster(spec)
     stopper = _Stopper(cluster, grace)
     with cluster, _handlers(stopper):
@@ -103,7 +104,7 @@ def run_in_foreground(spec: ClusterSpec, *, timeout: float, grace: float, as_jso
             _show_output(cluster, as_json)
             pods = cluster.wait()
         code = int(Exit.TIME_LIMIT) if stopper.timed_out else job_code(pods)
-        report = collect(cluster, pods, code)
+        report = collect(cluster, pods, code, results)
     text = json.dumps(report.to_dict(), indent=2) if as_json else f"\n{report}"
     write_all(STDOUT, f"{text}\n".encode())
     return code

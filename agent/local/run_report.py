@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -14,6 +15,7 @@ from agent.local.spec import ClusterSpec
 from agent.paths import DEFAULT_RUN_DIR
 
 HOSTFILE = "/etc/job-worker-services.txt"
+RESULTS = ("report.html", "result.json", "pod-logs")
 TERMINATION_LOG = "/dev/termination-log"
 _MANY = 8
 _DETAILS = {"peers-ready", "cluster-formed", "result-known"}
@@ -41,15 +43,19 @@ class Report:
     pods: list[PodReport]
     plan: dict[str, Any] = field(default_factory=dict)
     hostfile: str = ""
+    results: Sequence[str] = ()
+    """Files of the results, on this machine: the first ones that people open."""
 
     def to_dict(self) -> dict[str, Any]:
         """What `--json` prints."""
         pods = [asdict(pod.info) | {"cause": pod.cause, "events": pod.events} for pod in self.pods]
         order = {"source": self.plan.get("source", ""), "order": self.plan.get("peers", [])}
-        return {"name": self.name, "code": self.code, "pods": pods, **order, "hostfile": self.hostfile}
+        found = {"name": self.name, "code": self.code, "pods": pods, **order, "hostfile": self.hostfile}
+        return found | ({"results": list(self.results)} if self.results else {})
 
     def __str__(self) -> str:
         parts = [timeline(self.pods), order_table(self.plan), self._hostfile_text(), ends_table(self.pods)]
+        parts.append("\n".join(["Results:", *(f"  {path}" for path in self.results)]) if self.results else "")
         return "\n\n".join(part for part in parts if part)
 
     def _hostfile_text(self) -> str:
@@ -68,8 +74,8 @@ def job_code(pods: Sequence[PodInfo]) -> int:
     return next((code for code in codes if code), 0)
 
 
-def collect(cluster: LocalCluster, pods: Sequence[PodInfo], code: int) -> Report:
-    """Read what the agents have left in their pods."""
+def collect(cluster: LocalCluster, pods: Sequence[PodInfo], code: int, results: str = "") -> Report:
+    """Read what the agents have left in their pods, and in the directory `results` of this machine."""
     found, plan, hostfile = [], b"", b""
     for pod in pods:
         if pod.started is None:
@@ -83,7 +89,8 @@ def collect(cluster: LocalCluster, pods: Sequence[PodInfo], code: int) -> Report
         cause = _cause(last_words) if pod.code else ""
         found.append(PodReport(pod, _events(events), cause))
     order = _object(plan)
-    return Report(cluster.name, code, found, order, hostfile.decode(errors="replace"))
+    kept = [path for path in (f"{results}/{name}" for name in RESULTS) if results and os.path.exists(path)]
+    return Report(cluster.name, code, found, order, hostfile.decode(errors="replace"), kept)
 
 
 def _object(text: bytes | str) -> dict[str, Any]:

@@ -72,6 +72,7 @@ class Sandbox:
     """Directories and files of this machine that the pod sees read-only at the same place."""
     devices: Sequence[str] = field(default_factory=tuple)
     mounts: Sequence[Mount] = field(default_factory=tuple)
+    directories: Mapping[str, str] = field(default_factory=dict)
 
 
 def make_state() -> None:
@@ -132,6 +133,7 @@ def _build_root(sandbox: Sandbox) -> None:
     # pod's: this machine's root shows through, and with it links that lead anywhere.
     devices = {path: os.stat(path) for path in sandbox.devices}
     sources = {path: os.open(path, os.O_PATH | os.O_CLOEXEC) for path in (SHARED, *sandbox.installation)}
+    shared = {path: os.open(source, os.O_PATH | os.O_CLOEXEC) for path, source in sandbox.directories.items()}
     parameters = _guarded_gpu_parameters()
     outside = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     os.chroot(_ROOT)
@@ -145,6 +147,9 @@ def _build_root(sandbox: Sandbox) -> None:
         _bind_read_only(source, path)
     for one in sorted(sandbox.mounts, key=lambda one: one.path):  # a directory before those in it
         _mount_directory(one)
+    for path, source in shared.items():
+        os.makedirs(path, exist_ok=True)
+        _bind(source, path)
     for path, content in sandbox.files.items():
         os.makedirs(os.path.dirname(path), exist_ok=True)
         _write(path, content, 0o755)

@@ -89,6 +89,8 @@ class ClusterSpec:
     what `env`, `pod_env` and `mounts` bring, as where a chart gives it all."""
     mounts: tuple[Mount, ...] = ()
     """Directories of their own, over whatever this machine has there."""
+    directories: Mapping[str, str] = field(default_factory=dict)
+    """Directories of this machine that all pods share and may write in: path in the pods → path here."""
 
     def to_json(self) -> str:
         """The spec as text, for the supervisor."""
@@ -188,7 +190,7 @@ def _path_problems(kind: str, paths: Iterable[str]) -> list[str]:
 
 
 def _mount_problems(spec: ClusterSpec) -> list[str]:
-    paths = [mount.path for mount in spec.mounts]
+    paths = [*(mount.path for mount in spec.mounts), *spec.directories]
     found = _path_problems("mount", paths)
     found += [f"mount: {path} twice" for path in sorted({path for path in paths if paths.count(path) > 1})]
     names = [name for mount in spec.mounts for name in mount.files]
@@ -196,11 +198,14 @@ def _mount_problems(spec: ClusterSpec) -> list[str]:
     return found
 
 
+_NOT_BY_POD = ("env", "files", "directories")
+
+
 def _index_problems(spec: ClusterSpec) -> list[str]:
     found = []
     for item in fields(spec):
         value = getattr(spec, item.name)
-        is_by_pod = isinstance(value, frozenset) or (isinstance(value, Mapping) and item.name not in ("env", "files"))
+        is_by_pod = isinstance(value, frozenset) or (isinstance(value, Mapping) and item.name not in _NOT_BY_POD)
         indices = sorted(value) if is_by_pod else []
         words = item.name.replace("_", " ")
         found += [

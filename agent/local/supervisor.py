@@ -166,6 +166,7 @@ class Supervisor:
             installation=self.surroundings.installation,
             devices=(*spec.devices, *devices_of(spec, index, self.surroundings.gpus)),
             mounts=spec.mounts,
+            directories=spec.directories,
         )
 
     def _place_of(self, client: str) -> Place | None:

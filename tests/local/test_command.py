@@ -53,6 +53,10 @@ def cluster() -> Iterator[LocalCluster]:
         (["run", "--pods", "2", "--late", "1"], "index of a pod, a colon and a value"),
         (["run", "--pods", "2", "--late", "1:soon"], "'soon' is no number"),
         (["run", "--pods", "2", "--env", "NAME"], "NAME=VALUE, not 'NAME'"),
+        (["run", "--pods", "2", "--mount", "/no/such/directory"], "/no/such/directory is no directory"),
+        (["run", "--pods", "2", "--mount", "/tmp:data"], "'data' is no absolute path in a pod"),
+        (["run", "--pods", "2", "--mount", "/tmp:/a/../b", "none"], "an absolute path without '..', not /a/../b"),
+        (["run", "--pods", "2", "--results", "/dev/null", "none"], "cannot be made: Not a directory"),
         (["run", "--pods", "2", "--missing", "5"], "missing: there is no pod 5"),
         (["run", "--pods", "2", "--metadata", "tea"], "metadata: one of ok"),
         (["run", "--pods", "1000", "--real-gpus"], "1000 x 8 real GPUs (pods x per pod) are 8000, this"),
@@ -169,6 +173,21 @@ def test_run_shows_what_happened() -> None:
     assert result.returncode == 0, result.stderr
     for text in ("plan-ready", "Order (physical_host_topology)", "slots=1", "exit code"):
         assert text in result.stdout
+
+
+@needs_root
+def test_run_keeps_results_and_shares_directories(tmp_path: Path) -> None:
+    script = tmp_path / "job.sh"
+    script.write_text("cat /data/given > /data/taken\n")
+    (tmp_path / "given").write_text("what pods read")
+    kept = ["--results", str(tmp_path / "results"), "--mount", f"{tmp_path}:/data", "--task-script", str(script)]
+    result = local("run", "--pods", "1", "--name", fresh_name("kept"), *kept, "script")
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "taken").read_text() == "what pods read"
+    (directory,) = (tmp_path / "results").iterdir()
+    assert json.loads((directory / "result.json").read_text())["verdict"]["code"] == 0
+    assert (directory / "pod-logs" / "coordinator.log").exists()
+    assert f"\nResults:\n  {directory}/report.html\n  {directory}/result.json\n" in result.stdout
 
 
 @needs_root
