@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.decide.words import cut_at_word
+from agent.cutting import cut_at_word
 
 
 class Tail:

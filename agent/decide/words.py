@@ -10,13 +10,6 @@ def lines(*texts: str) -> str:
     return "\n".join(text for text in texts if text)
 
 
-def cut_at_word(text: str, most: int) -> str:
-    """At most `most` characters. No word is shown in part: it may be a secret, which is masked later as a whole."""
-    if len(text) <= most:
-        return text
-    return f"{text[: most - 2].rpartition(' ')[0]} …".lstrip()
-
-
 def listed(words: Sequence[str]) -> str:
     """a, b and c"""
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

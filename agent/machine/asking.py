@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from agent.cutting import cut_at_word
 from agent.paths import shipped
 
 MOST_REASON = 300
@@ -71,4 +72,4 @@ def _problem(what: str, status: int, errors: str) -> str:
         return ""
     how = f"{what} ended with {status}" if status > 0 else f"{what} was killed by signal {-status}"
     last = next((line for line in reversed(errors.splitlines()) if line.strip()), "")
-    return f"{how}: {last.strip()[:MOST_REASON]}" if last else how
+    return f"{how}: {cut_at_word(last.strip(), MOST_REASON)}" if last else how

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from agent.cutting import cut_at_word
 from agent.machine.api import Evidence, RunMarks
-from agent.machine.evidence_text import ProcessSeen, ThreadSeen, cut_at_word, in_order, render
+from agent.machine.evidence_text import ProcessSeen, ThreadSeen, in_order, render
 from agent.machine.in_time import Job, in_time
 from agent.machine.process import find_program
 from agent.machine.run_processes import known, marked

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from agent.cutting import cut_at_word
 from agent.machine.api import Evidence
 
 MOST_TEXT = 256 * 1024
@@ -155,11 +156,3 @@ def _summary(process: ProcessSeen) -> str:
     program = cut_at_word(f"{path.rpartition('/')[2]} {arguments}".rstrip(), SUMMARY_PROGRAM)
     rank = "" if process.rank is None else f"rank {process.rank}: "
     return f"{rank}pid {process.pid} {program}: {process.state} {place}".rstrip()
-
-
-def cut_at_word(text: str, most: int) -> str:
-    """At most `most` characters; no word is shown in part, for it may be a secret that is masked later."""
-    if len(text) <= most:
-        return text
-    kept = text[: most - 2]
-    return (kept.rpartition(" ")[0] or kept) + " …"

@@ -16,8 +16,8 @@ from datetime import datetime, timezone
 from signal import Signals
 from typing import Any
 
+from agent.cutting import cut_at_word
 from agent.decide.ending import signal_name
-from agent.decide.words import cut_at_word
 
 MOST = 300
 """Characters of an error that a sentence shows."""

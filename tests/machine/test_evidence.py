@@ -24,7 +24,6 @@ from agent.machine.evidence_text import (
     MOST_TEXT,
     ProcessSeen,
     ThreadSeen,
-    cut_at_word,
     in_order,
     innermost,
     render,
@@ -296,15 +295,6 @@ def test_what_is_too_long_is_cut(text: str, most: int) -> None:
     cut = shortened(text, most)
     assert len(cut.encode()) <= most
     assert cut == text or "…" in cut
-    assert len(cut_at_word(text, most)) <= most
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("a --token=secret", "a …"), ("a b", "a b"), ("abcdefghijkl", "abcdefgh …")],
-)
-def test_no_word_is_shown_in_part(text: str, expected: str) -> None:
-    assert cut_at_word(text, 10) == expected
 
 
 @pytest.mark.parametrize(

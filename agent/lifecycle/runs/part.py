@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from agent.cutting import cut_at_word
 from agent.decide.ending import exit_code
 from agent.decide.hostfile import hostfile
 from agent.decide.masking import MaskedStream
@@ -13,7 +14,6 @@ from agent.decide.part_end import PartEnd
 from agent.decide.ranks import RankEnd, parse_rank
 from agent.decide.secret_variables import storable, url_secrets
 from agent.decide.tail import Tail
-from agent.decide.words import cut_at_word
 from agent.errors import AgentError, MissingProgram, SystemFault
 from agent.launch import Launch, Started
 from agent.lifecycle.pod.pod import Pod

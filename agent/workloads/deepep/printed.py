@@ -16,10 +16,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from agent.cutting import cut_at_word
 from agent.decide.result import Table
 from agent.decide.result import table as result_table
 from agent.decide.tables import render
-from agent.decide.words import cut_at_word
 
 CASES = 32
 """Per node: {with, without} a previous event x {async, sync} x four inputs x {with, without} top-k. Old releases have

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from agent.cutting import cut_at_word
 from agent.decide.subset import ranges
-from agent.decide.words import cut_at_word
 from agent.fabrics import FABRICS
 
 MOST_WARNINGS = 20

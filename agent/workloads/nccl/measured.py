@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from agent.cutting import cut_at_word
 from agent.decide import result
 from agent.decide.tables import render
-from agent.decide.words import cut_at_word
 from agent.workloads.nccl.baselines import Gate, Key, Runs, size_text
 from agent.workloads.nccl.json_file import version_text
 from agent.workloads.nccl_tests import parse
