@@ -15,7 +15,7 @@ import pytest
 
 from agent.paths import SECRET_FILE
 from tests.cluster.conftest import END_SECONDS, RUN_DIR, Start, Trial, all_codes
-from tests.cluster.work import agent, newest, sleeping, state
+from tests.cluster.work import agent, result, sleeping, state
 
 MARK = secrets.token_hex(4)
 """Others may test on this machine."""
@@ -190,7 +190,8 @@ def expect_nothing_left(trial: Trial) -> None:
     for run in state(trial)["runs"]:
         logs = agent(trial, 0, "logs", run["id"])
         assert (logs.returncode, hits(logs.stdout + logs.stderr)) == (0, [])
-    assert newest(trial)["launch"]["environment"].keys() & {*SECRET_ENV, *SHOWN_ENV} <= {"A4_SECRET_ENV"}
+        launch = result(trial, f"{RUN_DIR}/runs/{run['id']}")["launch"] or {"environment": {}}
+        assert launch["environment"].keys() & {*SECRET_ENV, *SHOWN_ENV} <= {"A4_SECRET_ENV"}
     for index in (0, 1):
         assert files_with_canaries(trial, index) == [SECRET_FILE]
     trial.cluster.terminate()
