@@ -48,8 +48,6 @@ def serve(job: Job, log: Log) -> int:
         raise ClusterBusy(f"an a4-agent has just started in this pod ({holder})", "a4-agent status shows what it does")
     # From here on nothing waits for who reads our output.
     log.write = lambda line: host.emit(2, line)
-    for warning in job.warnings:
-        log.warning(warning)
     ended: list[int] = []
 
     def finished(code: int) -> None:
@@ -57,6 +55,8 @@ def serve(job: Job, log: Log) -> int:
         loop.stop()
 
     pod = Pod(host, log, job, finished)
+    for warning in job.warnings:
+        log.warning(warning)
     role = make_role(pod)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.on_signal(number, role.signalled)

@@ -53,6 +53,7 @@ def test_a_pod_whose_output_nobody_reads_lives_on(start: Start) -> None:
         trial.until_event(pod, "result-known")
         trial.cluster.exec(pod, ["touch", "/run/now"])
         trial.until(pod, f"test {RUN_DIR}/alive -nt /run/now")
+        trial.until(pod, f"grep -rqs 'A4_NO_SUCH_SETTING is not a setting' {RUN_DIR}/runs")
     # A run that prints to the pods as well: more than their pipes and the backlog hold.
     words = ["a4-agent", "mpirun", "--", "head", "-c", "3000000", "/dev/zero"]
     done = trial.cluster.exec(1, words, timeout=END_SECONDS)
