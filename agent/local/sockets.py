@@ -52,7 +52,8 @@ def _directory() -> Iterator[int]:
             os.mkdir(DIRECTORY, 0o700)
         directory = os.open(DIRECTORY, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
-        raise SystemFault(f"{DIRECTORY}, where local clusters have their sockets: {error.strerror}") from error
+        what = f"{DIRECTORY}, where local clusters have their sockets, cannot be used: {error.strerror}"
+        raise SystemFault(what, "it must be a directory of root's own in a writable /run") from error
     try:
         seen = os.fstat(directory)
         if seen.st_uid != os.geteuid() or seen.st_mode & 0o077:

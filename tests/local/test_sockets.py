@@ -184,6 +184,20 @@ def test_descriptors_that_no_command_takes_are_closed(cluster: LocalCluster) -> 
     eventually(lambda: open_files(cluster) <= before)
 
 
+def test_a_wait_whose_client_has_gone_costs_nothing(cluster: LocalCluster) -> None:
+    """It looked for the file fifty times a second, for as long as the cluster lived."""
+    with sockets.connect(cluster.name) as connection:
+        connection.sendall(lines({"op": "wait_file", "path": "/nowhere", "timeout": None, "indices": None}))
+    before = times_woken(cluster)
+    cluster.exec(0, ["sleep", "1"], timeout=DEADLINE)
+    assert times_woken(cluster) - before < 20
+
+
+def times_woken(cluster: LocalCluster) -> int:
+    status = Path(f"/proc/{cluster.supervisor_pid()}/status").read_text()
+    return int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+
+
 def test_a_signal_that_comes_after_the_end_harms_nobody(cluster: LocalCluster) -> None:
     with cluster.popen(0, ["true"]) as running:
         assert running.wait(DEADLINE) == 0
