@@ -9,6 +9,7 @@ import os
 import socket
 import struct
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from agent.errors import AgentError, UsageError
@@ -92,15 +93,16 @@ class Channel:
     def __init__(
         self, loop: Loop, connection: socket.socket, on_request: Callable[[Channel, Message, list[int]], None]
     ) -> None:
-        self.on_close: Callable[[], None] = lambda: None
-        self.on_drained: Callable[[], None] = lambda: None
+        self.on_close: Callable[[], None] = _nothing
+        self.on_drained: Callable[[], None] = _nothing
         self.on_more: Callable[[Message], None] = _refuse
         """Gets each message after the first."""
         self.socket = connection
         self._on_request = on_request
         self._has_asked = False
         self._descriptors: list[int] = []
-        self._stream = LineStream(loop, connection, connection, read=self._receive)
+        read = partial(_receive_few, connection, self._descriptors)
+        self._stream = LineStream(loop, connection, connection, read=read)
         self._stream.receive(self._line, lambda reason: self._closed(), lambda: self.on_drained())
 
     @property
@@ -119,12 +121,6 @@ class Channel:
         """Tell the client what went wrong, in the terms of agent.errors."""
         kind, hint = type(error).__name__, getattr(error, "hint", "")
         self.send({"error": kind, "what": getattr(error, "what", str(error)), "hint": hint})
-
-    def _receive(self) -> bytes:
-        data = receive(self.socket, self._descriptors)
-        if len(self._descriptors) > _MAX_DESCRIPTORS:
-            raise OSError("more descriptors than a command has streams")
-        return data
 
     def _line(self, line: bytes) -> None:
         taken = [*self._descriptors]
@@ -151,7 +147,19 @@ class Channel:
 
     def _closed(self) -> None:
         _close(self._descriptors)
-        self.on_close()
+        told, self.on_close, self.on_drained, self.on_more = self.on_close, _nothing, _nothing, _refuse  # no cycles
+        told()
+
+
+def _receive_few(connection: socket.socket, descriptors: list[int]) -> bytes:
+    data = receive(connection, descriptors)
+    if len(descriptors) > _MAX_DESCRIPTORS:
+        raise OSError("more descriptors than a command has streams")
+    return data
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""
 
 
 def _refuse(message: Message) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import weakref
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -16,8 +18,10 @@ import pytest
 
 from agent.errors import SystemFault, UsageError
 from agent.local import sockets
+from agent.local.channel import Channel
 from agent.local.client import LocalCluster
 from agent.local.sockets import DIRECTORY, running_clusters
+from agent.machine.loop import Loop
 from agent.machine.stream import MOST_BYTES
 from tests.local.helpers import CHECKOUT, DEADLINE, cluster_of, eventually, needs_root
 
@@ -220,3 +224,25 @@ def test_a_supervisor_that_hangs_is_told() -> None:
                 one.ask({"op": "status"}, 0.1)
         finally:
             os.kill(supervisor, signal.SIGCONT)
+
+
+def test_a_connection_that_was_closed_is_forgotten() -> None:
+    """A supervisor collects no cycles."""
+    loop, (own, theirs) = Loop(), socket.socketpair()
+
+    def handle(channel: Channel, message: object, descriptors: list[int]) -> None:
+        def closed() -> None:
+            assert channel.is_open is False
+            loop.stop()
+
+        channel.on_close = closed
+
+    seen = weakref.ref(Channel(loop, own, handle))
+    theirs.sendall(b"{}\n")
+    theirs.close()
+    gc.disable()
+    try:
+        loop.run()
+        assert seen() is None
+    finally:
+        gc.enable()
