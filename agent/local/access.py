@@ -17,6 +17,9 @@ from agent.local.pods import PodInfo
 from agent.local.running_command import Running
 from agent.local.spec import METADATA_MODES, ClusterSpec, check_rate
 
+_WAITS = {"start", "terminate", "wait", "wait_file"}
+"""Requests that are answered when something has come about."""
+
 
 class Output(NamedTuple):
     """A piece of what a pod has printed."""
@@ -36,7 +39,7 @@ class ClusterAccess:
 
     def terminate(self, grace: float = 30.0) -> list[PodInfo]:
         """SIGTERM to every pod, SIGKILL after the grace time; the cluster itself stays readable."""
-        return self.ask_pods({"op": "terminate", "grace": grace}, None)
+        return self.ask_pods({"op": "terminate", "grace": grace})
 
     def pods(self) -> list[PodInfo]:
         """All pods as they are now."""
@@ -49,7 +52,7 @@ class ClusterAccess:
     def wait(self, timeout: float | None = None, indices: Iterable[int] | None = None) -> list[PodInfo]:
         """Until all pods (or those of `indices`) have ended; TimeoutError after `timeout` seconds."""
         chosen = None if indices is None else list(indices)
-        answer = self.ask({"op": "wait", "timeout": timeout, "indices": chosen}, None)
+        answer = self.ask({"op": "wait", "timeout": timeout, "indices": chosen})
         if not answer["met"]:
             raise TimeoutError(f"pods have not ended after {timeout:g} s")
         return _infos(answer)
@@ -58,7 +61,7 @@ class ClusterAccess:
         """Until a file is there in all pods; TimeoutError, or PeerLost when a pod ends without it."""
         chosen = None if indices is None else list(indices)
         request = {"op": "wait_file", "path": path, "timeout": timeout, "indices": chosen}
-        answer = self.ask(request, None)
+        answer = self.ask(request)
         if answer["left"]:
             ended = [pod for pod in _infos(answer) if pod.index in answer["left"] and pod.state == "ended"]
             if ended:
@@ -176,13 +179,13 @@ class ClusterAccess:
             raise errors.UsageError(f"metadata: one of {', '.join(METADATA_MODES)}, not {mode}")
         self.ask({"op": "metadata", "index": index, "mode": mode})
 
-    def ask(self, request: Message, patience: float | None = ANSWER_SECONDS) -> Message:
-        """What the supervisor answers; None: it may take as long as it likes."""
-        return ask(self.name, request, patience)
+    def ask(self, request: Message) -> Message:
+        """What the supervisor answers."""
+        return ask(self.name, request, None if request["op"] in _WAITS else ANSWER_SECONDS)
 
-    def ask_pods(self, request: Message, patience: float | None = ANSWER_SECONDS) -> list[PodInfo]:
+    def ask_pods(self, request: Message) -> list[PodInfo]:
         """The pods in the answer."""
-        return _infos(self.ask(request, patience))
+        return _infos(self.ask(request))
 
 
 def _infos(message: Message) -> list[PodInfo]:

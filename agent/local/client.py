@@ -77,7 +77,7 @@ class LocalCluster(ClusterAccess):
     def start_pods(self) -> list[PodInfo]:
         """The second half of `start`: the pods of a cluster that `build` has built."""
         try:
-            return self.ask_pods({"op": "start"}, None)
+            return self.ask_pods({"op": "start"})
         except BaseException:
             self.quit()
             raise

@@ -18,6 +18,7 @@ import pytest
 
 from agent.errors import SystemFault, UsageError
 from agent.local import sockets
+from agent.local.calls import ask
 from agent.local.channel import Channel
 from agent.local.client import LocalCluster
 from agent.local.sockets import DIRECTORY, running_clusters
@@ -221,7 +222,7 @@ def test_a_supervisor_that_hangs_is_told() -> None:
         os.kill(supervisor, signal.SIGSTOP)
         try:
             with pytest.raises(SystemFault, match=r"has not answered for 0\.1 s"):
-                one.ask({"op": "status"}, 0.1)
+                ask(one.name, {"op": "status"}, 0.1)
         finally:
             os.kill(supervisor, signal.SIGCONT)
 
