@@ -192,7 +192,7 @@ def _scalar(kind: type) -> Read:
     def read(value: Any, path: str) -> Any:
         if not _is_scalar(value, [kind]):
             raise WireError(f"{path or 'it'} is not {SCALARS[kind]}")
-        return _number(value) if kind is float else value
+        return _number(value, path) if kind is float else value
 
     return read
 
@@ -204,7 +204,9 @@ def _is_scalar(value: Any, kinds: Sequence[type]) -> bool:
     return isinstance(value, tuple(kinds)) or (float in kinds and isinstance(value, int))
 
 
-def _number(value: float) -> float:
+def _number(value: float, path: str) -> float:
+    if value != value:
+        raise WireError(f"{path or 'it'} is not a number")
     try:
         return float(value)
     except OverflowError:

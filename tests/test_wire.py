@@ -143,6 +143,8 @@ def test_what_is_no_object_at_all(data: object) -> None:
 def test_a_whole_number_is_a_number_however_large() -> None:
     assert from_json(Inner, {"text": "", "number": 3}) == Inner("", 3.0)
     assert from_json(Inner, {"text": "", "number": 10**400}).number == float("inf")
+    with pytest.raises(WireError, match="number is not a number"):
+        from_json(Inner, {"text": "", "number": float("nan")})
 
 
 def test_without_none() -> None:

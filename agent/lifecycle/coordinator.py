@@ -6,6 +6,7 @@ from collections.abc import Callable
 from enum import Enum
 
 from agent.decide.ending import JobEnd, from_bug, from_error, from_signal, masked, merged
+from agent.decide.facts import Facts
 from agent.decide.grace import TELL_SECONDS
 from agent.decide.messages import (
     Answer,
@@ -118,7 +119,7 @@ class Coordinator:
         match said:
             case TellFacts(facts, secrets) if self._forming is not None:
                 self._pod.log.add_secrets(secrets)
-                self._forming.take(facts)
+                self._take_facts(peer, facts)
             case Planned() if self._forming is not None:
                 self._forming.planned(index)
             case Inventory(inventory, phases):
@@ -133,6 +134,13 @@ class Coordinator:
                 self._worker_stopping(index, end)
             case Bye() if self._announcement is not None:
                 self._announcement.confirmed(index)
+
+    def _take_facts(self, peer: Peer, facts: Facts) -> None:
+        assert self._forming is not None and self._roster is not None
+        if facts.index == peer.index:
+            self._forming.take(facts)
+        else:
+            self._roster.lose(peer, f"it said what this release does not understand: facts of pod {facts.index}")
 
     def _heard_of_run(self, index: int, said: Prepared | Done | Evidence) -> None:
         match said:

@@ -44,7 +44,7 @@ from agent.decide.messages import (
 )
 from agent.decide.os_refusals import refused
 from agent.decide.part_end import PartEnd, bounded
-from agent.decide.plan import Plan, from_wire
+from agent.decide.plan import from_wire
 from agent.decide.pod_state import RunSummary
 from agent.errors import AgentError, Exit, PeerLost, PeersMissing
 from agent.lifecycle.channel.command_socket import CommandSocket, handled
@@ -158,10 +158,13 @@ class Worker:
         try:
             said = heard(found, COORDINATOR_SAYS)
         except ValueError as error:
-            what = f"the coordinator said what this release does not understand: {found['type']}, {error}"
-            self.fail(PeerLost(what, "do all pods run the same release?"))
+            self._not_understood(found["type"], error)
             return
         self._message(said)
+
+    def _not_understood(self, kind: str, error: ValueError) -> None:
+        what = f"the coordinator said what this release does not understand: {kind}, {error}"
+        self.fail(PeerLost(what, "do all pods run the same release?"))
 
     def _hello(self, channel: Channel, found: Message) -> None:
         if found.get("v") != CHANNEL_VERSION or found.get("index") != self._settings.index:
@@ -210,7 +213,7 @@ class Worker:
 
     def _message(self, said: Said | None) -> None:
         acts: dict[type, Callable[[Any], None]] = {
-            SendPlan: lambda said: self._plan(from_wire(said.plan)),
+            SendPlan: self._plan,
             Prepare: self._prepare_part,
             Go: lambda said: self._parts.go(said.run),
             Stop: lambda said: self._parts.stop(said.run, hurry=said.hurry),
@@ -226,7 +229,12 @@ class Worker:
         if act is not None:
             act(said)
 
-    def _plan(self, plan: Plan) -> None:
+    def _plan(self, told: SendPlan) -> None:
+        try:
+            plan = from_wire(told.plan)
+        except ValueError as error:
+            self._not_understood("plan", error)
+            return
         keep_plan(self._pod, plan)
         self._pod.state.update(formed=self._machine.wall())
         self._pod.state.phase("formed")

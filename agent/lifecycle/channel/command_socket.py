@@ -56,5 +56,5 @@ def handled(handle: Handle, op: str, fields: dict[str, Any], answer: Answer) -> 
         handle(op, fields, answer)
     except AgentError as error:
         answer(refusal(error))
-    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
+    except (KeyError, TypeError, ValueError, ArithmeticError, RecursionError) as error:
         answer(refusal(UsageError(f"the agent does not understand this {op!r}: {error!r}", "is it of this release?")))

@@ -22,8 +22,8 @@ class Questions:
 
     def ask(self, op: str, fields: dict[str, Any], answer: Answer) -> None:
         self._last += 1
-        self._open[self._last] = answer
         self._say(Ask(self._last, op, fields))
+        self._open[self._last] = answer
 
     def answered(self, told: Told) -> None:
         """An `answer` has come; one that nobody waits for any more is no error."""

@@ -11,7 +11,7 @@ from agent.decide.last_words import last_words
 from agent.decide.part_end import PartEnd
 from agent.decide.plan import Plan
 from agent.decide.runspec import RunSpec
-from agent.errors import MissingProgram
+from agent.errors import MissingProgram, PeerLost
 from agent.lifecycle.channel.questions import Answer, refusal
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.context import run_context
@@ -167,10 +167,13 @@ class Parts:
 
 
 def subset_of(pod: Pod, indices: Sequence[int]) -> Plan:
-    """The plan of those pods alone, in the order given."""
-    assert pod.known.plan is not None
-    peers = {peer.index: peer for peer in pod.known.plan.peers}
-    return replace(pod.known.plan, peers=tuple(peers[index] for index in indices))
+    """The plan of those pods alone, in the order given. Raises PeerLost where this cannot be meant for this pod."""
+    plan = pod.known.plan
+    peers = {peer.index: peer for peer in plan.peers} if plan is not None else {}
+    if plan is None or not {pod.settings.index, *indices} <= peers.keys() or pod.settings.index not in indices:
+        what = f"the coordinator speaks of pods {list(indices)} of a plan that this pod does not have"
+        raise PeerLost(what, "do all pods run the same release?")
+    return replace(plan, peers=tuple(peers[index] for index in indices))
 
 
 def context_of(pod: Pod, plan: Plan, run_id: str, spec: RunSpec) -> RunContext:

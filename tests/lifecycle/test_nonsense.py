@@ -1,0 +1,222 @@
+"""Messages and requests that are nearly right, as another release or a broken program may say them: nobody takes it for
+a bug of its own, and nobody waits for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.decide.ending import JobEnd
+from agent.decide.facts import Facts
+from agent.decide.messages import (
+    Answer,
+    Ask,
+    AskEvidence,
+    Beat,
+    Cluster,
+    Done,
+    Evidence,
+    Go,
+    Inventory,
+    Message,
+    Prepare,
+    Prepared,
+    Result,
+    RunNoted,
+    SendPlan,
+    Stop,
+    Stopping,
+    TellFacts,
+    message,
+)
+from agent.decide.part_end import PartEnd
+from agent.decide.pod_state import Loss, RunSummary
+from agent.decide.ranks import RankEnd
+from agent.decide.runspec import RunSpec
+from tests.fake.process import Life
+from tests.fake.world import FakeWorld
+from tests.laws import examples
+
+PODS = 3
+LEASE = 12.0
+END = JobEnd(3, "what", "where", "why")
+FACTS = Facts(2, "nonce", "1", "node", "10.0.0.3", "eth0", 8, 8, {"physical_host": ("a", "b")})
+OF_WORKERS = (
+    TellFacts(FACTS),
+    Inventory({"mpirun": "/mpirun"}, {"agent-started": 1.0}),
+    Prepared("RUN"),
+    Done("RUN", PartEnd(0, notes={"x": 1}, ranks={16: RankEnd(0)})),
+    Evidence("RUN", "it hangs"),
+    Ask(1, "read", {"run": "RUN", "pod": 0, "offset": 0, "most": 100, "wait": False}),
+    Ask(1, "submit", {"spec": {"workload": "script", "hosts": ["1"]}}),
+    Answer(1, {"ok": {}}),
+    Stopping(END),
+    Beat(1.0),
+)
+OF_COORDINATORS = (
+    SendPlan("eJw="),
+    Prepare("x-1", RunSpec("script"), (0, 1, 2)),
+    Go("RUN"),
+    Stop("RUN"),
+    AskEvidence("RUN"),
+    RunNoted(RunSummary("RUN", until=3.0, code=0, what="x")),
+    Cluster({1: Loss("gone", 1.0)}, {1: "late"}),
+    Ask(1, "read", {"run": "RUN", "pod": 2, "offset": 0, "most": 100, "wait": False}),
+    Answer(1, {"ok": {}}),
+    Result(END, "RUN"),
+)
+DEEP: Any = []
+for _ in range(600):
+    DEEP = [DEEP]
+ODD: tuple[Any, ...] = (
+    None,
+    True,
+    -1,
+    7,
+    10**20,
+    1e300,
+    float("inf"),
+    float("nan"),
+    "",
+    "\ud800",
+    "0",
+    [],
+    [[]],
+    {},
+    {"0": []},
+    DEEP,
+)
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where something can be put into JSON in place of what is there."""
+    if path:
+        yield path
+    members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, one in members:
+        if name != "type":
+            yield from places(one, (*path, name))
+
+
+def odd(value: Any, path: tuple[Any, ...], new: Any) -> Any:
+    if not path:
+        return new
+    copy = dict(value) if isinstance(value, dict) else list(value)
+    copy[path[0]] = odd(copy[path[0]], path[1:], new)
+    return copy
+
+
+def nonsense(all_said: tuple[Any, ...]) -> st.SearchStrategy[Message]:
+    """One of these with something odd somewhere, or as it is."""
+    given = [message(said) for said in all_said]
+    changed = [(one, path) for one in given for path in places(one)]
+    odd_ones = st.builds(lambda one, new: odd(one[0], one[1], new), st.sampled_from(changed), st.sampled_from(ODD))
+    return st.sampled_from(given) | odd_ones
+
+
+def named(value: Any, run: str) -> Any:
+    """With the run that goes on."""
+    if isinstance(value, dict):
+        return {name: named(one, run) for name, one in value.items()}
+    return run if value == "RUN" else value
+
+
+def new_world() -> FakeWorld:
+    world = FakeWorld(PODS, "script", {"A4_LEASE_SECONDS": str(LEASE)})
+    for pod in world.pods:
+        pod.life = Life(seconds=30.0)
+    return world
+
+
+def running() -> FakeWorld:
+    world = new_world()
+    world.until_event("run-started")
+    world.wait(5)
+    return world
+
+
+def expect_no_bug(world: FakeWorld) -> None:
+    codes = world.run()
+    assert 70 not in codes.values(), world.dump()
+    assert world.last() < 35 + 3 * LEASE + 30, world.dump()
+
+
+@examples(80)
+@given(nonsense(OF_WORKERS))
+def test_what_a_worker_says(said: Message) -> None:
+    world = running()
+    link = world.pod(2).agent.role._link  # type: ignore[attr-defined]
+    world.pod(2).agent.post(0, lambda: link.say(named(said, world.pod(0).state()["run"]["id"])))
+    expect_no_bug(world)
+
+
+@examples(80)
+@given(nonsense(OF_WORKERS))
+def test_what_a_worker_says_while_the_cluster_forms(said: Message) -> None:
+    world = new_world()
+    world.pod(1).starts = 3.0
+    world.until_event("coordinator-connected", 2)
+    link = world.pod(2).agent.role._link  # type: ignore[attr-defined]
+    world.pod(2).agent.post(0, lambda: link.say(said))
+    expect_no_bug(world)
+
+
+@pytest.mark.parametrize("index", [0, 1, 7])
+def test_facts_of_another_pod(index: int) -> None:
+    world = new_world()
+    world.pod(1).starts = 3.0
+    world.until_event("coordinator-connected", 2)
+    link = world.pod(2).agent.role._link  # type: ignore[attr-defined]
+    world.pod(2).agent.post(0, lambda: link.say(message(TellFacts(replace(FACTS, index=index)))))
+    assert set(world.run().values()) == {75}, world.dump()
+    assert f"facts of pod {index}" in world.pod(0).said()["why"]
+
+
+@examples(80)
+@given(nonsense(OF_COORDINATORS))
+def test_what_a_coordinator_says(said: Message) -> None:
+    world = running()
+    roster = world.pod(0).agent.role._roster  # type: ignore[attr-defined]
+    run = world.pod(0).state()["run"]["id"]
+    world.pod(0).agent.post(0, lambda: roster.peers[2].link.say(named(said, run)))
+    expect_no_bug(world)
+
+
+@pytest.mark.parametrize("index", [0, 2])
+def test_a_request_that_is_too_deep(index: int) -> None:
+    world = running()
+    client = world.pod(index).agent.client()
+    number = client.ask("cancel", run="x", why=DEEP)
+    expect_no_bug(world)
+    assert client.answers[number]["error"]["code"] in (2, 66), client.answers
+
+
+REQUESTS = (
+    {"op": "submit", "spec": RunSpec("exec", ("x",), hosts=("1",), env={"A": "b"}).to_json()},
+    {"op": "find", "run": "RUN"},
+    {"op": "read", "run": "RUN", "pod": 1, "offset": 0, "most": 100, "wait": True},
+    {"op": "wait", "run": "RUN"},
+    {"op": "cancel", "run": "x", "hurry": True, "why": "x"},
+    {"op": "release", "force": False},
+    {"op": "other"},
+)
+
+
+@pytest.mark.parametrize("index", [0, 2])
+@examples(80)
+@given(data=st.data())
+def test_what_a_command_asks(index: int, data: st.DataObject) -> None:
+    request = data.draw(st.sampled_from(REQUESTS))
+    path = data.draw(st.sampled_from([*places(request)]))
+    world = running()
+    asked = named(odd(request, path, data.draw(st.sampled_from(ODD))), world.pod(0).state()["run"]["id"])
+    client = world.pod(index).agent.client()
+    op = asked.pop("op")
+    number = client.ask(op, **asked)
+    expect_no_bug(world)
+    assert number in client.answers or client.closed, world.dump()
