@@ -16,13 +16,13 @@ from agent.decide.masking import MARK
 from agent.decide.secret_variables import SECRET_ENV, listed
 from agent.decide.setting_values import (
     DNS_LABEL,
-    amount,
     auto_or,
     choice,
     flag,
     matching,
     maybe_path,
     names,
+    none_or,
     path,
     place,
     public_keys,
@@ -57,6 +57,10 @@ GIVEN_BY_AGENT = (
     "A4_STEP",
     "A4_SHELL_ENV",
 )
+LEAST_LEASE = 3.0
+"""Six beats, of half a second each."""
+LEAST_GRACE = 5.0
+"""Of which three are Kubernetes' own."""
 SLEEP_ON = ("always", "failure", "never")
 TASK_SCRIPTS = (
     "/workload/task/task-script.sh",
@@ -199,7 +203,13 @@ SETTINGS = (
         None,
         "keep it after the run always, after a failure, or never (default: always if SLEEP_INFINITY)",
     ),
-    Setting("A4_SLEEP_MAX_HOURS", "sleep_max_hours", amount("12"), "0", "release an idle cluster after this; 0: never"),
+    Setting(
+        "A4_SLEEP_MAX_HOURS",
+        "sleep_max_hours",
+        none_or("12", 0.01),
+        "0",
+        "release an idle cluster after this; 0: never",
+    ),
     Setting("A4_SSH_PORT", "ssh_port", whole(1, 65535), "2222", "port of every pod's sshd"),
     Setting("SSH_PUBLIC_KEY", "ssh_public_key", public_keys, "", "keys of people who may log in"),
     Setting(
@@ -250,16 +260,16 @@ SETTINGS = (
         "a vendor's script that takes longer ends the pod",
     ),
     Setting("A4_PEER_TIMEOUT_SECONDS", "peer_timeout", seconds("600"), "600", "give up on peers after this long"),
-    Setting("A4_LEASE_SECONDS", "lease", seconds("30"), "30", "a peer not heard for this long is lost"),
-    Setting("A4_WORKLOAD_TIMEOUT_SECONDS", "workload_timeout", amount("3600"), "0", "wall limit of a run; 0: none"),
+    Setting("A4_LEASE_SECONDS", "lease", seconds("30", LEAST_LEASE), "30", "a peer not heard for this long is lost"),
+    Setting("A4_WORKLOAD_TIMEOUT_SECONDS", "workload_timeout", none_or("3600"), "0", "wall limit of a run; 0: none"),
     Setting(
         "A4_STALL_TIMEOUT_SECONDS",
         "stall_timeout",
-        auto_or(amount("1800")),
+        auto_or(none_or("1800")),
         "auto",
         "end a run that prints nothing for this long; 0: never; auto: 1800 for nccl, collectives and deepep",
     ),
-    Setting("A4_GRACE_SECONDS", "grace", seconds("30"), "30", "the pod's terminationGracePeriodSeconds"),
+    Setting("A4_GRACE_SECONDS", "grace", seconds("30", LEAST_GRACE), "30", "the pod's terminationGracePeriodSeconds"),
     Setting("A4_REPORT", "report", flag, "true", "make report.html of every run; needs Jinja2 and matplotlib"),
     Setting("A4_LOG_LEVEL", "log_level", choice("debug", "info", "warning", "error"), "info", "least level"),
     Setting("A4_LOG_FORMAT", "log_format", choice("text", "json"), "text", "text, or one JSON object a line"),

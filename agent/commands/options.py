@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from agent.decide.runspec import RunSpec
-from agent.decide.setting_values import amount, whole
+from agent.decide.setting_values import none_or, whole
 from agent.errors import UsageError
 
 Value = TypeVar("Value")
@@ -51,7 +51,7 @@ def add_subset(parser: argparse.ArgumentParser) -> None:
 def add_run(parser: argparse.ArgumentParser) -> None:
     """What every run can have: a subset of pods, limits, --dry-run."""
     add_subset(parser)
-    seconds = checked(amount("3600"))
+    seconds = checked(none_or("3600"))
     limits = parser.add_argument_group("limits (default: what the pod's settings say; 0: none)")
     limits.add_argument("--timeout", type=seconds, metavar="SECONDS", help="end the run after this (124)")
     limits.add_argument(

@@ -27,7 +27,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--watch",
         nargs="?",
-        type=checked(seconds("2")),
+        type=checked(seconds("2", 0.01)),
         const=1.0,
         metavar="SECONDS",
         help="show it again and again, every second by default, until Ctrl-C",

@@ -18,19 +18,19 @@ def whole(low: int, high: int) -> Callable[[str], int]:
     return parse
 
 
-def seconds(example: str) -> Callable[[str], float]:
+def seconds(example: str, least: float = 1.0) -> Callable[[str], float]:
     def parse(text: str) -> float:
-        if not re.fullmatch(r"[0-9]{1,7}(\.[0-9]{1,3})?", text) or float(text) <= 0:
-            raise ValueError(f"a number of seconds above 0, such as {example}")
+        if not re.fullmatch(r"[0-9]{1,7}(\.[0-9]{1,3})?", text) or float(text) < least:
+            raise ValueError(f"a number of seconds from {least:g} on, such as {example}")
         return float(text)
 
     return parse
 
 
-def amount(example: str) -> Callable[[str], float]:
+def none_or(example: str, least: float = 1.0) -> Callable[[str], float]:
     def parse(text: str) -> float:
-        if not re.fullmatch(r"[0-9]{1,7}(\.[0-9]{1,3})?", text):
-            raise ValueError(f"a number from 0 on, such as {example}")
+        if not re.fullmatch(r"[0-9]{1,7}(\.[0-9]{1,3})?", text) or 0 < float(text) < least:
+            raise ValueError(f"0 or a number from {least:g} on, such as {example}")
         return float(text)
 
     return parse

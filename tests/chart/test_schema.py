@@ -263,7 +263,7 @@ BAD: dict[str, tuple[Values, str]] = {
     "a restart on a word": ({"workload": {"restartOn": ["all"]}}, "workload.restartOn.0"),
     "one code that is no list": ({"workload": {"restartOn": 75}}, "workload.restartOn"),
     "fewer restarts than none": ({"workload": {"max_workload_restarts": -1}}, "workload.max_workload_restarts"),
-    "no time to end": ({"workload": {"terminationGracePeriodSeconds": 0}}, "workload.terminationGracePeriodSeconds"),
+    "no time to end": ({"workload": {"terminationGracePeriodSeconds": 4}}, "workload.terminationGracePeriodSeconds"),
     "resources without requests or limits": ({"workload": {"resources": {"cpu": "200"}}}, "workload.resources"),
     "a size in GB": ({"volumes": {"sharedMemory": "250GB"}}, "volumes.sharedMemory"),
     "an address as a list": ({"volumes": {"nfs": {"ip": ["10.0.0.2"]}}}, "volumes.nfs.ip"),

@@ -162,7 +162,7 @@ def test_where_the_command_begins(argv: str, command: str, agent: FakeAgent, typ
         ("exec --nodes two hostname", "'two' is not a whole number"),
         ("exec --hosts 1,,2 hostname", "'1,,2' is no list of pods such as 0,2-5"),
         ("exec --exclude= hostname", "'' is no list of pods"),
-        ("exec --timeout soon hostname", "'soon' is not a number from 0 on, such as 3600"),
+        ("exec --timeout soon hostname", "'soon' is not 0 or a number from 1 on, such as 3600"),
         ("exec --stall-timeout -1 hostname", "argument --stall-timeout"),
         ("exec --json --no-fold hostname", "not allowed with"),
         ("exec --detach hostname", "unrecognized arguments: --detach"),
@@ -173,7 +173,7 @@ def test_where_the_command_begins(argv: str, command: str, agent: FakeAgent, typ
         ("run --nods=2 script", "unrecognized arguments: --nods=2; did you mean --nodes?\n  arguments of the workload"),
         ("run --order index none", "--order is for forming the cluster"),
         ("logs --pod", "expected one argument"),
-        ("status --watch 0", "'0' is not a number of seconds above 0"),
+        ("status --watch 0", "'0' is not a number of seconds from 0.01 on"),
         ("completion zsh", "invalid choice: 'zsh'"),
     ],
 )

@@ -347,7 +347,8 @@ class FakeMachine:
     def _may_fail(self, path: str, *, parent: bool = True) -> None:
         for prefix, number in self.pod.failing.items():
             if path.startswith(prefix):
-                raise OSError(number, os.strerror(number), path)
+                # The kernel names no file when it has no room for what is written to one.
+                raise OSError(number, os.strerror(number), *([] if number == errno.ENOSPC else [path]))
         if parent and os.path.dirname(path) not in self.directories:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 

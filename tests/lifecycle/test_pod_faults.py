@@ -159,6 +159,8 @@ def test_a_run_directory_that_is_full_for_a_while() -> None:
     world.at(30, lambda: world.pod(2).failing.update({DIR.alive: errno.ENOSPC}))
     world.at(40, world.pod(2).failing.clear)
     assert world.run() == all_are(0), world.dump()
+    said = f"warning: state of this pod cannot be kept: {DIR.alive}: No space left on device\n"
+    assert world.pod(2).log.getvalue().count(said) == 1
 
 
 @pytest.mark.parametrize("problem", ["Read-only file system", "Permission denied", "stuck"])

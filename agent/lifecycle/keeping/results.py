@@ -36,7 +36,7 @@ def keep_results(pod: Pod, run: Run, judgement: Judgement, summary: RunSummary) 
     result["gate"] = judgement.findings.gate  # with all that the workload adds to it
     text = json.dumps(pod.log.masker.value(result), indent=1) + "\n"
     path = f"{pod.dir.run(run.run_id)}/result.json"
-    pod.state.attempt(lambda: pod.machine.write(path, text, 0o600))
+    pod.state.attempt(path, lambda: pod.machine.write(path, text, 0o600))
     pod.run_logs.keep("result.json", text)
     if judgement.log_name:
         output = run.lead_output()

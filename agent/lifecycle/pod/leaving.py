@@ -31,7 +31,7 @@ class Leaving:
         pod = self._pod
         end = masked(end, pod.log.masked)
         message = termination_message(end, epoch=pod.settings.epoch, pod=pod.settings.index, run=run_id, code=code)
-        pod.state.attempt(lambda: self._machine.overwrite(TERMINATION_LOG, message))
+        pod.state.attempt(TERMINATION_LOG, lambda: self._machine.overwrite(TERMINATION_LOG, message))
         pod.state.update(end=RecordedEnd(**vars(end), run=run_id))
         pod.state.event("result-known", detail=f"{end.code} {end.what}")
 

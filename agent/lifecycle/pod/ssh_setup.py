@@ -22,7 +22,7 @@ def write_ssh_files(pod: Pod) -> None:
     if script is None:
         raise RuntimeError("the installation lacks entrypoints/control-channel.sh")
     pod.write(f"{pod.dir.path}/control-channel.sh", script, 0o700)
-    pod.state.attempt(lambda: _write_root_config(pod))
+    pod.state.attempt(ROOT_SSH_CONFIG, lambda: _write_root_config(pod))
 
 
 def _write_keys(pod: Pod, keys: JobKeys) -> None:

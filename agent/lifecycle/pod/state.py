@@ -51,7 +51,7 @@ class State:
         if detail:
             record["detail"] = self._log.masked(detail)
         line = json.dumps(record).encode() + b"\n"
-        self.attempt(lambda: self._machine.append(self._dir.events, line))
+        self.attempt(self._dir.events, lambda: self._machine.append(self._dir.events, line))
 
     def phase(self, name: str, code: int | None = None) -> None:
         """What this pod is doing, for `a4-agent status`."""
@@ -81,18 +81,18 @@ class State:
     def write_json(self, path: str, data: Mapping[str, Any]) -> None:
         """A file for people, secrets masked."""
         text = json.dumps(self._log.masker.value(data), indent=1) + "\n"
-        self.attempt(lambda: self._machine.write(path, text, 0o600))
+        self.attempt(path, lambda: self._machine.write(path, text, 0o600))
 
-    def attempt(self, write: Callable[[], None]) -> None:
+    def attempt(self, path: str, write: Callable[[], None]) -> None:
         """Write what is only for people; the first failure is said, and no failure ends anything."""
         try:
             write()
         except OSError as error:
             if not self._lost:
-                self._log.warning(f"state of this pod cannot be kept: {error.filename}: {error.strerror}")
+                self._log.warning(f"state of this pod cannot be kept: {path}: {error.strerror}")
             self._lost = True
 
     def beat_alive(self) -> None:
         """Show that the agent lives, from now on."""
-        self.attempt(lambda: self._machine.refresh(self._dir.alive))
+        self.attempt(self._dir.alive, lambda: self._machine.refresh(self._dir.alive))
         self._machine.later(ALIVE_SECONDS, self.beat_alive)

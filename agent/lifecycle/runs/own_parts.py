@@ -137,7 +137,8 @@ class Parts:
         # Masked before lines are cut: the beginning of a secret must not stay.
         words = last_words(masker.value(self._machine.read_tails(part.context.ranks_output, MOST_LAST_WORDS)))
         text = masker.text(found.text) + (f"\n{words}" if words else "")
-        self._pod.state.attempt(lambda: self._machine.write(f"{directory}/evidence.txt", text, 0o600))
+        path = f"{directory}/evidence.txt"
+        self._pod.state.attempt(path, lambda: self._machine.write(path, text, 0o600))
         self._pod.run_logs.keep(f"evidence/{self._pod.run_logs.log_name}.txt", text)
         self._evidence(part.run_id, masker.text(found.summary))
 
