@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 from agent.errors import AgentError, SystemFault
+from agent.local.cgroups import make_cluster_cgroup, remove_cluster_cgroup
 from agent.local.channel import Channel, Conversation, Message, peer_is_root
 from agent.local.dealt_gpus import Gpus
 from agent.local.podenv import Job
@@ -34,12 +35,15 @@ def main(owner_descriptor: int) -> None:
     try:
         spec = ClusterSpec.from_json(message["spec"])
         listener = listen(spec.name)
-        if child := _fork():
+        child, cgroup = _fork(spec.name)
+        if child:
             listener.close()
             os.waitpid(child, 0)
-            running_clusters()  # removes the socket, however the supervisor has ended
+            # However the supervisor has ended, its socket and cgroups are removed.
+            running_clusters()
+            remove_cluster_cgroup(cgroup)
             return
-        supervisor = _build(spec, message)
+        supervisor = _build(spec, message, cgroup)
     except AgentError as error:
         first.send({"error": type(error).__name__, "what": error.what, "hint": error.hint})
         return
@@ -55,20 +59,24 @@ def main(owner_descriptor: int) -> None:
     supervisor.loop.run()
 
 
-def _fork() -> int:
-    """Go on in a child that is PID 1 of a new namespace and ends with its parent; in that, the child's number."""
+def _fork(name: str) -> tuple[int, str]:
+    """Go on in a child that is PID 1 of a new namespace and ends with its parent; in that, the child's number.
+
+    Both get the path of the cluster's cgroup, or an empty one.
+    """
     parent = pid_outside()
     try:
         unshare(CLONE_NEWPID)
     except OSError as error:
         raise SystemFault(f"the local cluster cannot be built: {error}", _PRIVILEGED) from error
+    cgroup = make_cluster_cgroup(name)
     child = os.fork()
     if child == 0:
         die_with_parent(parent)
         # A PID 1 is deaf to signals that it does not handle.
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             signal.signal(number, lambda number, frame: sys.exit(128 + number))
-    return child
+    return child, cgroup
 
 
 def _end(supervisor: Supervisor) -> None:
@@ -76,8 +84,8 @@ def _end(supervisor: Supervisor) -> None:
     sys.exit(0)
 
 
-def _build(spec: ClusterSpec, message: Message) -> Supervisor:
-    supervisor = Supervisor(spec, _surroundings(message["surroundings"]))
+def _build(spec: ClusterSpec, message: Message, cgroup: str) -> Supervisor:
+    supervisor = Supervisor(spec, _surroundings(message["surroundings"]), cgroup)
     try:
         supervisor.build()
     except OSError as error:

@@ -73,6 +73,8 @@ class Sandbox:
     devices: Sequence[str] = field(default_factory=tuple)
     mounts: Sequence[Mount] = field(default_factory=tuple)
     directories: Mapping[str, str] = field(default_factory=dict)
+    cgroups: bool = False
+    """As a privileged pod, it sees the machine's whole tree of cgroups."""
 
 
 def make_state() -> None:
@@ -139,6 +141,8 @@ def _build_root(sandbox: Sandbox) -> None:
     os.chroot(_ROOT)
     os.chdir("/")
     _mount_system()
+    if sandbox.cgroups:
+        mount("cgroup", "/sys/fs/cgroup", "cgroup2", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     _bind(sources.pop(SHARED), "/mnt")
     _make_devices(devices)
     if parameters >= 0:

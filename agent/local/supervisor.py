@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from agent.errors import AgentError, SystemFault
 from agent.local import dns_server as dns
 from agent.local import sandbox
+from agent.local.cgroups import enter_pod_cgroup
 from agent.local.dealt_gpus import Gpus, devices_of
 from agent.local.metadata_server import MetadataServer
 from agent.local.namespaced_process import Forker, Program, first_process
@@ -57,7 +58,7 @@ class _Faults:
 class Supervisor:
     """The cluster of one spec."""
 
-    def __init__(self, spec: ClusterSpec, surroundings: Surroundings) -> None:
+    def __init__(self, spec: ClusterSpec, surroundings: Surroundings, cgroup: str) -> None:
         self.spec = spec
         self.surroundings = surroundings
         self.loop = Loop()
@@ -65,6 +66,9 @@ class Supervisor:
         self.logs = LogBook()
         self.logs.is_complete = self._output_is_complete
         self.fault: AgentError | None = None
+        # Open before its path is hidden by what `build` mounts.
+        self.cgroup = os.open(cgroup, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) if cgroup else -1
+        """The cluster's cgroup; -1: it has none."""
         self._secret = spec.secret or os.urandom(32)
         self._faults = _Faults(metadata=dict(spec.pod_metadata))
         self.waiting = Waiting(self.loop)
@@ -128,7 +132,12 @@ class Supervisor:
         output, output_end = os.pipe()
         errors, errors_end = os.pipe()
         streams = (_null(), output_end, errors_end)
-        pid = self.forker.fork_first(lambda: first_process(plan, program, streams, theirs, limit))
+
+        def child() -> None:
+            enter_pod_cgroup(self.cgroup, index)
+            first_process(plan, program, streams, theirs, limit)
+
+        pid = self.forker.fork_first(child)
         theirs.close()
         for stream in streams:
             os.close(stream)
@@ -167,6 +176,7 @@ class Supervisor:
             devices=(*spec.devices, *devices_of(spec, index, self.surroundings.gpus)),
             mounts=spec.mounts,
             directories=spec.directories,
+            cgroups=self.cgroup >= 0,
         )
 
     def _place_of(self, client: str) -> Place | None:

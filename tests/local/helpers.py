@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from agent.decide.run_marks import own_cgroup
 from agent.local.client import LocalCluster
 from agent.local.sockets import DIRECTORY
 from agent.local.spec import BRIDGE_ADDRESS, ClusterSpec
@@ -83,5 +84,12 @@ def all_namespaces() -> set[str]:
     return found
 
 
+def cgroups_of(name: str) -> list[Path]:
+    """The cgroups of a cluster and of its pods."""
+    own = own_cgroup(Path("/proc/self/mountinfo").read_text(), Path("/proc/self/cgroup").read_text())
+    return list(Path(own).glob(f"a4-{name}.*/**/")) if own else []
+
+
 def nothing_left(name: str, namespaces: set[str]) -> bool:
-    return not namespaces & all_namespaces() and name not in os.listdir(DIRECTORY)
+    left = namespaces & all_namespaces() or cgroups_of(name)
+    return not left and name not in os.listdir(DIRECTORY)

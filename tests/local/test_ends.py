@@ -6,9 +6,11 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from agent.decide.run_marks import own_cgroup
 from agent.errors import SystemFault, UsageError
 from agent.local.client import LocalCluster
 from agent.local.sockets import running_clusters
@@ -16,6 +18,7 @@ from tests.local.helpers import (
     CHECKOUT,
     DEADLINE,
     all_namespaces,
+    cgroups_of,
     cluster_of,
     eventually,
     namespaces_of,
@@ -111,9 +114,10 @@ def test_nothing_is_left_after_close() -> None:
     eventually(lambda: nothing_left(cluster.name, namespaces))
 
 
-def test_nothing_is_left_when_the_supervisor_is_killed() -> None:
+@pytest.mark.parametrize("detached", [False, True])
+def test_nothing_is_left_when_the_supervisor_is_killed(detached: bool) -> None:
     with cluster_of(3, ("sh", "-c", "setsid sleep infinity & sleep infinity")) as cluster:
-        cluster.start()
+        cluster.start(detached=detached)
         with cluster.popen(1, ["sleep", "infinity"]):
             namespaces = own_namespaces(cluster)
             os.kill(cluster.supervisor_pid(), signal.SIGKILL)
@@ -131,6 +135,20 @@ def test_nothing_is_left_when_the_owner_is_killed() -> None:
         namespaces = own_namespaces(LocalCluster.attach(name))
         owner.kill()
         eventually(lambda: nothing_left(name, namespaces))
+
+
+def test_each_pod_has_a_cgroup() -> None:
+    """It can make others in it, as a privileged pod on its node, and all go with the cluster."""
+    if not own_cgroup(Path("/proc/self/mountinfo").read_text(), Path("/proc/self/cgroup").read_text()):
+        pytest.fail("cgroup v2 cannot be written on this machine: mount cgroup2 rw", pytrace=False)
+    own = "/sys/fs/cgroup$(sed -n s/^0:://p /proc/self/cgroup)"
+    with cluster_of(2) as cluster:
+        cluster.start()
+        for index in range(2):
+            done = cluster.exec(index, ["sh", "-c", f"mkdir -p {own}/a/b && cat {own}/cgroup.procs"])
+            assert done.returncode == 0 and "1" in done.stdout.split(), done
+        assert len(cgroups_of(cluster.name)) == 1 + 2 * 3
+    eventually(lambda: not cgroups_of(cluster.name))
 
 
 def test_a_cluster_that_cannot_be_built_says_why_and_leaves_nothing() -> None:

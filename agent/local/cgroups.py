@@ -1,0 +1,38 @@
+"""A cgroup for each pod, where cgroup v2 can be written: in it the agent makes those of its runs, as on a real node."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+
+from agent.decide.run_marks import own_cgroup
+from agent.machine.files import read
+from agent.machine.run_processes import make_cgroup, remove_cgroup
+
+_REMOVE_SECONDS = 5.0
+
+
+def make_cluster_cgroup(name: str) -> str:
+    """The directory of a cluster's cgroup, in that of this process; empty where none can be made."""
+    own = own_cgroup(read("/proc/self/mountinfo") or "", read("/proc/self/cgroup") or "")
+    path = f"{own}/a4-{name}.{os.getpid()}"
+    return path if own and make_cgroup(path) else ""
+
+
+def enter_pod_cgroup(cluster: int, index: int) -> None:
+    """Move this process into the cgroup of a pod; `cluster` is a descriptor of the cluster's, -1 for none."""
+    if cluster < 0:
+        return
+    with suppress(FileExistsError):
+        os.mkdir(f"pod-{index}", dir_fd=cluster)
+    procs = os.open(f"pod-{index}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC, dir_fd=cluster)
+    os.write(procs, b"0")
+    os.close(procs)
+
+
+def remove_cluster_cgroup(path: str) -> None:
+    """All of it, once its last process has ended."""
+    deadline = time.monotonic() + _REMOVE_SECONDS
+    while path and not remove_cgroup(path) and time.monotonic() < deadline:
+        time.sleep(0.01)
