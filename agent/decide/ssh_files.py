@@ -116,6 +116,7 @@ Host {prefix}0-*.{domain} {short}
     ControlMaster no
     ControlPath none
     CanonicalizeHostname no
+    SendEnv A4_RUN
     LogLevel ERROR
 """
 

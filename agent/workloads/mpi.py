@@ -69,7 +69,7 @@ def start(context: RunContext, program: Sequence[str], ranks: Layout, *, given: 
         hosts=len(context.plan.peers),
         ranks=ranks.ranks,
         interface=context.interface,
-        ssh_command=["ssh", "-F", context.ssh_config, "-o", f"SetEnv=A4_RUN={context.run_id}"],
+        ssh_command=["ssh", "-F", context.ssh_config],
         daemon_starter=["sh", context.enter_script, context.run_dir],
         program=program,
         env={**context.environ, **given},

@@ -22,7 +22,13 @@ UNPRIVILEGED = "setpriv --bounding-set=-setgid"
 @pytest.mark.parametrize("surroundings", ["true", READ_ONLY, NOT_MOUNTED], ids=["cgroup", "read-only", "not-mounted"])
 def test_nothing_is_left_when_the_next_run_begins(start: Start, surroundings: str) -> None:
     trial = sleeping(start, 2, entrypoint=("sh", "-c", f"{surroundings}; {AGENT}"), env={"A4_LOG_LEVEL": "debug"})
-    for command in (["run", *SHELL, LEAVE], ["mpirun", "--", "bash", "-c", LEAVE]):
+    # What a rank starts on another pod through SSH by itself has the variable A4_RUN alone.
+    by_ssh = ["ssh", trial.cluster.spec.pod_name(1), "setsid sleep 600 </dev/null >/dev/null 2>&1 &"]
+    for command in (
+        ["run", *SHELL, LEAVE],
+        ["mpirun", "--", "bash", "-c", LEAVE],
+        ["mpirun", "-np", "1", "--", *by_ssh],
+    ):
         done = agent(trial, 0, *command)
         assert done.returncode == 0, done
         for index in range(2):

@@ -152,6 +152,7 @@ def test_ssh_uses_it_for_peers(tmp_path: Path) -> None:
         "hostkeyalgorithms": "ssh-ed25519",
         "forwardagent": "no",
         "connectionattempts": "3",
+        "sendenv": "A4_RUN",
     }
     assert {keyword: said[keyword] for keyword in expected} == {k: [v] for k, v in expected.items()}
     assert said["stricthostkeychecking"] in (["true"], ["yes"])

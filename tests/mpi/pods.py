@@ -79,6 +79,7 @@ Host *
   GlobalKnownHostsFile /dev/null
   ConnectTimeout 100
   KexAlgorithms {kex}
+  SendEnv A4_RUN
   LogLevel ERROR
 """
 
