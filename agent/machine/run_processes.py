@@ -21,9 +21,10 @@ from agent.machine.loop import Action, Loop
 TERM_SECONDS = 2.0
 SWEEP_SECONDS = 5.0
 UNSURE_SECONDS = 2.0
-LOOK_SECONDS = 1.0
+LOOK_SECONDS, LOOK_ON_SECONDS = 0.5, 1.0
 LOOK_AGAIN_SECONDS = 0.05
 LOOKERS = 8
+"""Threads, once one alone has not seen all in time: each takes the interpreter from the others."""
 KERNEL_THREAD = 0x00200000
 """PF_KTHREAD of <linux/sched.h>."""
 
@@ -79,9 +80,11 @@ def _with_group(group: int) -> set[int]:
 
 
 def _has_group(status: bytes, group: int) -> bool:
+    if b"%d" % group not in status:  # most have not: the rest takes as long as reading it
+        return False
     fields = {name: value.split() for name, _, value in (line.partition(b":") for line in status.splitlines())}
     ended = fields[b"State"][0] in b"ZX" and fields.get(b"Threads") == [b"1"]
-    return not ended and str(group).encode() in fields.get(b"Groups", ())
+    return not ended and b"%d" % group in fields.get(b"Groups", ())
 
 
 def signal_known(marks: RunMarks, number: int) -> int:
@@ -106,13 +109,14 @@ class Marked(NamedTuple):
 
 
 def marked(run_id: str, hanging: set[int] | None = None, proc: str = "/proc") -> Marked:
-    """Processes other than this one with A4_RUN=`run_id`. Blocks for LOOK_SECONDS at most.
+    """Processes other than this one with A4_RUN=`run_id`. Blocks for LOOK_SECONDS + LOOK_ON_SECONDS at most.
 
     Those that cannot be read in that time are added to `hanging`, and are not looked at if they are there already.
     """
     mark = f"A4_RUN={run_id}".encode()
     hanging = set() if hanging is None else hanging
-    pids, unsure, begun = set[int](), set[int](), set[int]()
+    others = [pid for pid in _pids(proc) if pid != os.getpid() and pid not in hanging]
+    pids, unsure, begun, over = set[int](), set[int](), set[int](), set[int]()
 
     def look(pid: int) -> None:
         begun.add(pid)
@@ -123,12 +127,13 @@ def marked(run_id: str, hanging: set[int] | None = None, proc: str = "/proc") ->
                 pids.add(pid)
             elif not environ and _runs_a_program(pid):
                 unsure.add(pid)  # in the middle of an exec: its environment shows in a moment
-        begun.discard(pid)
+        over.add(pid)
 
-    others = [pid for pid in _pids(proc) if pid != os.getpid() and pid not in hanging]
-    whole = in_time([partial(look, pid) for pid in others], LOOKERS, time.monotonic() + LOOK_SECONDS)
-    hanging |= begun
-    return Marked(set(pids), bool(unsure) or not whole)
+    for most, seconds in ((1, LOOK_SECONDS), (LOOKERS, LOOK_ON_SECONDS)):
+        jobs = [partial(look, pid) for pid in others if pid not in begun]
+        in_time(jobs, most, time.monotonic() + seconds)
+    hanging |= begun - over
+    return Marked(set(pids), bool(unsure) or len(over) < len(others))
 
 
 def _pids(proc: str = "/proc") -> Iterator[int]:
