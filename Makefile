@@ -46,10 +46,11 @@ demo: ## four pods with two fake GPUs each on this machine: they form a cluster 
 		'  a4-agent local up --pods 4 --wait; a4-agent local exec 1                         # a shell in a pod that stays' \
 		'  a4-agent local down                                                              # end it'
 
-bench: ## how long a cluster takes to come up, and a command on all its pods beside clush
+bench: ## how long a cluster takes to come up, a command on all its pods, and what pods take to see a release
 	@scripts/setup.sh bench
 	@env -u PYTHONDONTWRITEBYTECODE $(bin)/python bench/startup.py $(ARGS)
 	@env -u PYTHONDONTWRITEBYTECODE $(bin)/python bench/exec.py $(ARGS)
+	@env -u PYTHONDONTWRITEBYTECODE $(bin)/python -m bench.sync $(if $(findstring --json,$(ARGS)),--json)
 
 lint: ## style and types only
 	@scripts/setup.sh lint

@@ -36,7 +36,6 @@ from agent.fabrics.profiles import AUTO
 from agent.fabrics.profiles import CHOICES as PROFILE_CHOICES
 from agent.paths import DEEPEP_DIR, DEFAULT_RUN_DIR, SECRET_FILE
 
-LATER_SETTINGS = ("A4_SHARED_DIR",)
 # Given by the agent to what it starts: no settings, but not unknown either.
 GIVEN_BY_AGENT = (
     "A4_RUN",
@@ -111,6 +110,7 @@ class Settings:
     run_dir: str
     results_dir: str
     results_explicit: bool
+    shared_dir: str
     python: str
     deepep_dir: str
     nccl_tests_dir: str
@@ -237,6 +237,7 @@ SETTINGS = (
     ),
     Setting("A4_RUN_DIR", "run_dir", run_dir, DEFAULT_RUN_DIR, "private state of this pod"),
     Setting("A4_RESULTS_DIR", "results_dir", path, None, "where results and pods' logs are kept"),
+    Setting("A4_SHARED_DIR", "shared_dir", maybe_path, "", "directory that all pods share, on NFS or Lustre"),
     Setting("A4_PYTHON", "python", matching(r"[^\0\n]+", "a program"), "python3", "the workload's Python, with torch"),
     Setting("A4_DEEPEP_DIR", "deepep_dir", path, DEEPEP_DIR, "DeepEP's source with its tests, for deepep"),
     Setting("A4_NCCL_TESTS_DIR", "nccl_tests_dir", maybe_path, "", "directory of nccl-tests, searched first"),
@@ -366,6 +367,8 @@ def _raw(setting: Setting, environ: Mapping[str, str], found: Found, workload: s
             return _default_sleep(environ)
         case "A4_RESULTS_DIR":
             return _results_dir(environ, found)
+        case "A4_SHARED_DIR" if environ.get("PAI_WORKSPACE_ROOT", "").startswith("/"):
+            return environ["PAI_WORKSPACE_ROOT"], "derived from PAI_WORKSPACE_ROOT"
         case "HOSTNAME_PREFIX" | "DOMAIN_NAME" if one_pod:
             return ("pod-" if setting.name == "HOSTNAME_PREFIX" else "localdomain"), "default for one pod"
         case "JOB_COMPLETION_INDEX" if one_pod:
@@ -432,10 +435,8 @@ def _warnings(environ: Mapping[str, str]) -> list[str]:
         warnings.append(
             "A4_JOBSET_UID is not set (downward API): a restarted attempt of this job may have the same SSH keys"
         )
-    known = {s.name for s in SETTINGS} | set(EPOCH_PARTS) | set(LATER_SETTINGS) | set(GIVEN_BY_AGENT)
+    known = {s.name for s in SETTINGS} | set(EPOCH_PARTS) | set(GIVEN_BY_AGENT)
     for name in sorted(n for n in environ if n.startswith("A4_")):
-        if name in LATER_SETTINGS:
-            warnings.append(f"{name} is set, but this version does not use it")
-        elif name not in known:
+        if name not in known:
             warnings.append(f"{name} is not a setting of a4-agent{did_you_mean(name, known)}")
     return warnings

@@ -62,7 +62,7 @@ _a4_agent() {
             [[ $current == = ]] && current=
             mapfile -t COMPREPLY < <(compgen -W "$values" -- "$current")
             return
-        elif [[ -z $verb || $verb == local ]]; then
+        elif [[ -z $verb || $verb == local || $verb == sync ]]; then
             verb=${verb:+$verb }$word
         elif [[ " @COMMANDS@ " == *" $verb "* ]]; then
             return

@@ -118,3 +118,11 @@ class Loop:
             os.read(self._wake_read, 4096)
         except BlockingIOError:
             pass
+
+
+class LoopAgain(Loop):
+    """One whose `run` goes on where it was stopped: for commands, which wait for one thing after the other."""
+
+    def run(self) -> None:
+        self._running = True
+        super().run()

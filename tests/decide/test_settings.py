@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from agent.catalogue import PLANNED, RUNNABLE
 from agent.errors import Exit, SettingsError
 from agent.settings import (
-    LATER_SETTINGS,
     SETTINGS,
     TASK_SCRIPTS,
     Found,
@@ -71,6 +70,7 @@ def test_a_pod_with_the_least_environment() -> None:
         run_dir="/run/a4-agent",
         results_dir="/run/a4-agent/results",
         results_explicit=False,
+        shared_dir="",
         python="python3",
         deepep_dir="/opt/deepep/DeepEP",
         nccl_tests_dir="",
@@ -126,6 +126,7 @@ GOOD = [
     ("A4_RUN_DIR", "/run/other", "run_dir", "/run/other"),
     ("A4_RUN_DIR", "/run/other", "results_dir", "/run/other/results"),
     ("A4_RESULTS_DIR", "/gcs/x", "results_dir", "/gcs/x"),
+    ("A4_SHARED_DIR", "/mnt/nfs", "shared_dir", "/mnt/nfs"),
     ("A4_PEER_TIMEOUT_SECONDS", "1.5", "peer_timeout", 1.5),
     ("A4_VENDOR_SCRIPT_TIMEOUT_SECONDS", "120", "script_timeout", 120.0),
     ("A4_LEASE_SECONDS", "7", "lease", 7.0),
@@ -153,6 +154,21 @@ def test_results_go_to_the_bucket_that_is_mounted(extra: dict[str, str], directo
     settings = read(extra, Found(bucket=True))
     assert settings.results_dir == directory
     assert settings.results_explicit == ("A4_RESULTS_DIR" in extra)
+
+
+@pytest.mark.parametrize(
+    ("extra", "directory", "came_from"),
+    [
+        ({}, "", "default"),
+        ({"PAI_WORKSPACE_ROOT": "/lustre/me"}, "/lustre/me", "derived from PAI_WORKSPACE_ROOT"),
+        ({"PAI_WORKSPACE_ROOT": "no path"}, "", "default"),
+        ({"PAI_WORKSPACE_ROOT": "/mnt", "A4_SHARED_DIR": "/nfs"}, "/nfs", "environment"),
+        ({"PAI_WORKSPACE_ROOT": "/mnt", "A4_SHARED_DIR": ""}, "", "environment"),
+    ],
+)
+def test_the_directory_that_pods_share(extra: dict[str, str], directory: str, came_from: str) -> None:
+    assert read(extra).shared_dir == directory
+    assert source("A4_SHARED_DIR", POD | extra) == came_from
 
 
 @pytest.mark.parametrize(
@@ -203,6 +219,7 @@ WRONG = [
     ("A4_RUN_DIR", "/run/a b", "an absolute path"),
     ("A4_RUN_DIR", "/run/%h", "an absolute path"),
     ("A4_RESULTS_DIR", "gs://bucket", "an absolute path"),
+    ("A4_SHARED_DIR", "mnt", "an absolute path"),
     ("A4_PEER_TIMEOUT_SECONDS", "0", "seconds from 1 on, such as 600"),
     ("A4_PEER_TIMEOUT_SECONDS", "0.999", "seconds from 1 on"),
     ("A4_LEASE_SECONDS", "30s", "seconds from 3 on, such as 30"),
@@ -307,12 +324,6 @@ def test_an_unknown_name_is_a_warning_with_the_nearest(name: str, nearest: str) 
 def test_an_unknown_name_that_is_near_to_none() -> None:
     _, warnings = read_settings(POD | {"A4_QQQQQQQQQQQQQQQQQQQQ": "x"}, Found())
     assert warnings == ("A4_QQQQQQQQQQQQQQQQQQQQ is not a setting of a4-agent",)
-
-
-@pytest.mark.parametrize("name", LATER_SETTINGS)
-def test_a_later_setting_is_a_warning(name: str) -> None:
-    _, warnings = read_settings(POD | {name: "x"}, Found())
-    assert warnings == (f"{name} is set, but this version does not use it",)
 
 
 @pytest.mark.parametrize("name", PLANNED)

@@ -22,10 +22,11 @@ from agent.decide.mpirun import MpiVersion, mpirun_end
 from agent.decide.torchrun import torchrun_end
 from tests.golden.golden import expect_golden
 
-ADDED = {"record.py"}
+ADDED = {"record.py", "share-files.py"}
 """Installed data that came later: what was there stays."""
 ROOT = Path(__file__).parents[2]
 LOCAL_VERBS = ("up", "run", "exec", "logs", "down", "list")
+SYNC_VERBS = ("set", "wait", "fail", "list", "clean")
 
 
 def public(thing: Any) -> list[str]:
@@ -66,7 +67,12 @@ def test_the_library() -> None:
     expect_golden("library", {name: described(getattr(agent, name)) for name in agent.__all__})
 
 
-COMMANDS = [(), *((verb,) for verb in VERBS), *(("local", verb) for verb in LOCAL_VERBS)]
+COMMANDS = [
+    (),
+    *((verb,) for verb in VERBS),
+    *(("local", verb) for verb in LOCAL_VERBS),
+    *(("sync", verb) for verb in SYNC_VERBS),
+]
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)

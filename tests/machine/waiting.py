@@ -6,16 +6,9 @@ import time
 from collections.abc import Callable
 
 from agent.machine.loop import Loop
+from agent.machine.loop import LoopAgain as LoopAgain
 
 DEADLINE_SECONDS = 150.0
-
-
-class LoopAgain(Loop):
-    """Goes on where it was stopped."""
-
-    def run(self) -> None:
-        self._running = True
-        super().run()
 
 
 def run(loop: Loop) -> None:

@@ -1,0 +1,177 @@
+"""`a4-agent sync`: what pods tell each other through a shared directory."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from agent.commands.options import checked, pods
+from agent.decide.setting_values import path, seconds, whole
+from agent.decide.sync.facts import Fact, fact_name
+from agent.decide.sync.waiting import Outcome
+from agent.decide.tables import render
+from agent.errors import UsageError
+from agent.output import say
+from agent.settings import Found, read_settings
+from agent.wire import to_json
+
+if TYPE_CHECKING:
+    from agent.lifecycle.sharing.member import Member
+
+DESCRIPTION = """\
+Lets pods wait for each other through a directory that all of them share (NFS, Lustre; A4_SHARED_DIR). It needs
+nothing but that directory. What was set in an earlier run, attempt or start of pod 0 does not count.
+"""
+EPILOG = """\
+examples:
+  a4-agent sync set download            on pod 0, when the data is there
+  a4-agent sync fail download --code 3  on pod 0, when it will not come
+  a4-agent sync wait download           on the others: 0, or the code that fail gave
+  a4-agent sync wait ready --from all   a barrier, after `a4-agent sync set ready` on every pod
+"""
+DEFAULT_TIMEOUT = 14400.0
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "sync", description=DESCRIPTION, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    verbs = parser.add_subparsers(dest="sync_verb", metavar="VERB", required=True)
+    setting = _add_verb(verbs, "set", _set, "say that NAME is done in this pod")
+    waiting = _add_verb(
+        verbs, "wait", _wait, "wait until NAME is done in other pods; ends with their code if one fails"
+    )
+    waiting.add_argument(
+        "--from",
+        dest="origin",
+        type=pods,
+        default=["0"],
+        metavar="PODS",
+        help="all, or indices such as 0,2-5 (default: 0)",
+    )
+    waiting.add_argument(
+        "--timeout",
+        type=checked(seconds("600")),
+        default=DEFAULT_TIMEOUT,
+        metavar="SECONDS",
+        help=f"end with 124, or with 69 where a pod was never heard (default: {DEFAULT_TIMEOUT:.0f})",
+    )
+    failing = _add_verb(verbs, "fail", _fail, "say that NAME has failed in this pod: all who wait for it end")
+    failing.add_argument(
+        "--code", type=checked(whole(1, 255)), default=1, metavar="N", help="with which exit code they end (default: 1)"
+    )
+    failing.add_argument("--message", default="", metavar="TEXT", help="what they say")
+    for beating in (setting, waiting, failing):
+        beating.add_argument(
+            "--while",
+            dest="owner",
+            type=checked(whole(1, 2**22)),
+            default=0,
+            metavar="PID",
+            help="this pod counts as alive until this process ends, such as $$ in a script (default: the run's "
+            "process in this pod or, outside a run, the container)",
+        )
+    listing = _add_verb(verbs, "list", _list, "print what counts now", named=False)
+    listing.add_argument("--json", action="store_true", help="one JSON object")
+    _add_verb(verbs, "clean", _clean, "take NAME away, as if no pod had set it or had failed")
+
+
+def _add_verb(
+    verbs: Any, name: str, act: Callable[[argparse.Namespace, Member], int], text: str, *, named: bool = True
+) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+    if named:
+        parser.add_argument("name", type=checked(fact_name), metavar="NAME", help="what it is about, such as download")
+    parser.add_argument(
+        "--dir", type=checked(path), metavar="DIR", help="the shared directory, instead of A4_SHARED_DIR"
+    )
+    parser.add_argument(
+        "--job",
+        action="store_true",
+        help="of the whole job, where this is started in a run: else it counts in it alone",
+    )
+    parser.set_defaults(handler=run, act=act)
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    from agent.lifecycle.sharing.member import Member
+
+    environ = {**os.environ, **({"A4_SHARED_DIR": args.dir} if args.dir else {})}
+    settings, _ = read_settings(environ, Found())
+    if getattr(args, "owner", 0) and not os.path.exists(f"/proc/{args.owner}"):
+        raise UsageError(f"--while {args.owner}: there is no such process")
+    member = Member(settings, "" if args.job else os.environ.get("A4_RUN", ""), say)
+    try:
+        member.open()
+        code: int = args.act(args, member)
+        return code
+    finally:
+        member.close()
+
+
+def _set(args: argparse.Namespace, member: Member) -> int:
+    member.beat(args.owner)
+    return _end(member.put(Fact(args.name, member.pod)))
+
+
+def _fail(args: argparse.Namespace, member: Member) -> int:
+    member.beat(args.owner)
+    return _end(member.put(Fact(args.name, member.pod, failed=True, code=args.code, message=args.message)))
+
+
+def _wait(args: argparse.Namespace, member: Member) -> int:
+    wanted = _indices(args.origin, member.pods)
+    member.beat(args.owner)
+    return _end(member.wait(args.name, wanted, args.timeout))
+
+
+def _end(outcome: Outcome) -> int:
+    if outcome.code:
+        say("\n  ".join(filter(None, (outcome.what, outcome.hint))))
+    return int(outcome.code)
+
+
+def _indices(words: Sequence[str], count: int) -> set[int]:
+    """The pods that people name so, of `count`. Raises UsageError."""
+    found: set[int] = set()
+    for word in words:
+        limits = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", word, re.ASCII)
+        first, last = (0, count - 1) if word == "all" else map(int, limits.groups(limits[1])) if limits else (0, count)
+        if not first <= last < count:
+            raise UsageError(f"--from {word!r} names no pods of this job", f"it has 0-{count - 1}; or all")
+        found.update(range(first, last + 1))
+    return found
+
+
+def _list(args: argparse.Namespace, member: Member) -> int:
+    listed = member.list()
+    if args.json:
+        import json
+
+        sys.stdout.write(json.dumps({"directory": member.job, **to_json(listed)}, indent=1) + "\n")
+        return 0
+    if not listed.start:
+        say("pod 0 is not heard: nothing counts (it is heard from its first a4-agent sync on)")
+    rows = [[fact.name, str(fact.pod), *_state(fact)] for fact in listed.facts]
+    if rows:
+        sys.stdout.write(render(["name", "pod", "state", "since", "message"], rows, right=(1,)))
+    for file, why in listed.problems.items():
+        say(f"warning: {file} does not count: {why}")
+    return 0
+
+
+def _state(fact: Fact) -> tuple[str, str, str]:
+    state = f"failed ({fact.code})" if fact.failed else "done"
+    return state, time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(fact.time)), fact.message
+
+
+def _clean(args: argparse.Namespace, member: Member) -> int:
+    count = member.clean(args.name)
+    say(f"{count} {'file' if count == 1 else 'files'} of {args.name} taken away")
+    return 0

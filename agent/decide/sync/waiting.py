@@ -1,0 +1,168 @@
+"""When a wait for facts is over, and how.
+
+A fact counts only in the directory of a start of pod 0 that was seen to go on since the wait began: what an earlier
+attempt or start left there never goes on again. The directory of a run is that run's alone, for its id is drawn at
+random: there pod 0's start counts also when pod 0 has done its part of the run and is silent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from agent.decide.subset import ranges
+from agent.decide.sync.beats import Beats
+from agent.decide.sync.facts import Fact, Place, file_prefixes, name_of, read_fact
+from agent.decide.words import listed
+from agent.errors import Exit
+
+MOST_INVALID = 3
+"""So many looks may find the same file damaged: one that comes late through a cache is whole by then."""
+
+
+class Outcome(NamedTuple):
+    """How a wait ended: 0, or the exit code with what happened and what to do."""
+
+    code: int
+    what: str = ""
+    hint: str = ""
+
+
+class Patience(NamedTuple):
+    """Until when, on the clock of the pod that waits."""
+
+    heard_by: float
+    """Pod 0 must have been seen to go on."""
+    ends: float
+
+
+class Wait:
+    """One pod's wait for the fact `name` from each of `pods`; for no pods it ends when pod 0 is known.
+
+    fresh: the job's directory is that of a run. start: on pod 0 its own start, which it need not look for.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        pods: Iterable[int],
+        *,
+        job: str,
+        lease: float,
+        patience: Patience,
+        fresh: bool = False,
+        start: str = "",
+    ) -> None:
+        self.name = name
+        self.start = start
+        self.missing = frozenset(pods)
+        """Pods without the fact so far."""
+        self.beats = Beats(lease, fresh=fresh)
+        self.facts: dict[str, Fact] = {}
+        """The valid facts of this name, by file: they need not be read again."""
+        self._pods = self.missing
+        self._job = job
+        self._patience = patience
+        self._invalid: dict[str, int] = {}
+        self.problems: dict[str, str] = {}
+        """What is wrong with files that should be facts."""
+
+    @property
+    def place(self) -> Place | None:
+        """Where the facts are that count; None before pod 0 has been seen to go on."""
+        return Place(self._job, self.start) if self.start else None
+
+    def look(self, now: float, names: Iterable[str]) -> Outcome | None:
+        """Take in the names in the job's directory; an outcome ends the wait."""
+        self.beats.look(now, names)
+        starts = self.beats.heard(0) | ({self.start} if self.start else set())
+        if len(starts) > 1:
+            return Outcome(
+                Exit.TRY_AGAIN,
+                "pod 0 was started again, or twice: facts of one start of it do not count for another",
+                "if no other attempt of this job is still alive, run the command again",
+            )
+        self.start = next(iter(starts), "")
+        if not self.start and now >= self._patience.heard_by:
+            return Outcome(Exit.PEERS_MISSING, f"pod 0 has not come: {NOT_HEARD}", SETS_FIRST)
+        return None
+
+    def judge(
+        self, now: float, names: Iterable[str], texts: Mapping[str, str], problems: Mapping[str, str]
+    ) -> Outcome | None:
+        """Take in the directory of facts: its names, what was read, what could not be. Failure comes first."""
+        there = {name for name in names if name_of(name) == self.name}
+        self.facts = {file: fact for file, fact in self.facts.items() if file in there}
+        self._read({file: text for file, text in texts.items() if file in there})
+        self.problems |= {file: why for file, why in problems.items() if file in there}
+        self._invalid = {file: self._invalid.get(file, 0) + 1 for file in self.problems}
+        failed = [fact for fact in self.facts.values() if fact.failed]
+        if failed:
+            return failure(min(failed, key=lambda fact: fact.pod))
+        self.missing = self._pods - {fact.pod for fact in self.facts.values()}
+        if not self.missing:
+            return Outcome(Exit.OK)
+        return self._damaged() or self._lost() or self._late(now)
+
+    def _read(self, texts: Mapping[str, str]) -> None:
+        self.problems = {}
+        assert self.place is not None
+        for file, text in texts.items():
+            try:
+                self.facts[file] = read_fact(file, text, self.place)
+            except ValueError as why:
+                self.problems[file] = str(why)
+
+    def _damaged(self) -> Outcome | None:
+        for file, times in self._invalid.items():
+            if times >= MOST_INVALID:
+                return Outcome(
+                    Exit.DIRECTORY,
+                    f"{self._job}/{self.start}/{file} is no fact: {self.problems[file]}",
+                    f"a4-agent sync clean {self.name} takes it away",
+                )
+        return None
+
+    def _lost(self) -> Outcome | None:
+        lost = self.beats.silent_pods({0, *self.missing})
+        if not lost:
+            return None
+        pods = listed([f"pod {pod} (for {seconds:.0f} s)" for pod, seconds in sorted(lost.items())])
+        return Outcome(Exit.TRY_AGAIN, f"{pods} {'is' if len(lost) == 1 else 'are'} silent: {self._waiting_for()}")
+
+    def _late(self, now: float) -> Outcome | None:
+        if now < self._patience.ends:
+            return None
+        never = [pod for pod in self.missing if not self.beats.heard(pod)]
+        return Outcome(Exit.PEERS_MISSING if never else Exit.TIME_LIMIT, f"time is up: {self.report()}")
+
+    def report(self) -> str:
+        """Who is missing, and why."""
+        if not self.start:
+            return f"waiting for pod 0: {NOT_HEARD}"
+        pods = [f"pod {pod}: {self._state(pod)}" for pod in sorted(self.missing)]
+        return "\n  ".join([self._waiting_for(), *pods])
+
+    def _state(self, pod: int) -> str:
+        silence = self.beats.silence(pod)
+        return NOT_HEARD if silence is None else f"alive, heard {silence:.0f} s ago"
+
+    def _waiting_for(self) -> str:
+        which = f"pod{'s' if len(self.missing) > 1 else ''} {ranges(self.missing)}"
+        many = f" ({len(self.missing)} of {len(self._pods)})" if len(self._pods) > 1 else ""
+        return f"waiting for {which}{many} to set {self.name}"
+
+
+NOT_HEARD = "not heard in the shared directory"
+SETS_FIRST = "pod 0 is heard from its first a4-agent sync on; all pods must see the same directory, and be of one job"
+
+
+def failure(fact: Fact) -> Outcome:
+    """What a wait ends with when a pod says so."""
+    why = f": {fact.message}" if fact.message else ""
+    return Outcome(fact.code or 1, f"pod {fact.pod} says that {fact.name} failed{why}")
+
+
+def wanted_files(name: str) -> tuple[str, ...]:
+    """Beginnings of the names of the files that a wait reads."""
+    return file_prefixes(name) if name else ()

@@ -1,0 +1,1 @@
+"""What pods tell each other through a shared directory."""

@@ -1,0 +1,203 @@
+"""A claim in the shared directory: held by one writer, and taken over when it is silent."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from agent.decide.sync.beats import STALLED_SECONDS, poll_seconds
+from agent.decide.sync.claims import (
+    FENCE,
+    Contender,
+    beat_file,
+    claim_directory,
+    free_file,
+    is_mine,
+    term_file,
+)
+from agent.decide.sync.facts import seal, unseal
+from agent.machine.shared_files import Answer, Clock, SharedFiles
+
+REPORT_SECONDS = 30.0
+
+
+class Claim:
+    """One writer's claim to a name.
+
+    `acquire` waits, for as long as it takes, until the claim is free or its holder has been silent for a lease. From
+    then on the holder must end what it writes when `lost` is called, with why, and may show others what it has written
+    only in the callback of `confirm`, with its `until`. `by` says to others who holds it.
+    """
+
+    def __init__(
+        self,
+        files: SharedFiles,
+        clock: Clock,
+        name: str,
+        *,
+        nonce: str,
+        by: str,
+        lease: float,
+        acquired: Callable[[], None],
+        lost: Callable[[str], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self._files = files
+        self._clock = clock
+        self._name = name
+        self._folder = claim_directory(name)
+        self._nonce = nonce
+        self._by = by
+        self._lease = lease
+        self._acquired = acquired
+        self._lost = lost
+        self._say = say
+        self._contender: Contender | None = Contender(lease, STALLED_SECONDS)
+        """None when the wait for it is over."""
+        self._report_at = clock.now()
+        self._term = 0
+        """The one that is ours; 0: none."""
+        self._count = 0
+        self._heard = 0.0
+        """When the last beat that was done began."""
+
+    @property
+    def until(self) -> float:
+        """Before this time nobody else can have it; 0 when it is not held."""
+        return self._heard + self._lease * FENCE if self._term else 0.0
+
+    # Waiting
+
+    def acquire(self) -> None:
+        """Begin to wait for it."""
+        self._files.look(self._folder, ("term.",), (), self._looked)
+
+    def close(self) -> None:
+        """Stop waiting, or stop holding it without giving it back: after a lease another may have it."""
+        self._contender, self._term = None, 0
+
+    def _looked(self, answer: Answer) -> None:
+        if self._contender is None:
+            return
+        if answer.why:
+            self._wait(f"it cannot be looked at: {answer.why}")
+            return
+        now = self._clock.now()
+        term = self._contender.look(now, answer.value["names"])
+        if term:
+            content = seal({"nonce": self._nonce, "by": self._by})
+            took = self._clock.now()
+            until = took + self._lease * FENCE
+            self._files.link(
+                self._folder, term_file(term), content, until, lambda answer: self._linked(term, took, answer)
+            )
+        else:
+            self._wait(f"held by {_holder(answer.value['texts'], self._contender.holder)}")
+
+    def _wait(self, why: str) -> None:
+        now = self._clock.now()
+        if now >= self._report_at:
+            self._report_at = now + REPORT_SECONDS
+            self._say(f"waiting for the claim {self._name}: {why}")
+        self._clock.later(poll_seconds(1, random.random()), self.acquire)
+
+    def _linked(self, term: int, took: float, answer: Answer) -> None:
+        if self._contender is None:
+            return
+        if answer.why or not _is_of(answer.value, self._nonce):
+            self._clock.later(poll_seconds(1, random.random()), self.acquire)
+            return
+        until = took + self._lease * FENCE
+        self._files.put(self._folder, beat_file(term, self._nonce, 0), "", until, lambda _: None)
+        self._files.look(self._folder, (), (), lambda answer: self._begun(term, took, answer))
+
+    def _begun(self, term: int, took: float, answer: Answer) -> None:
+        if self._contender is None:
+            return
+        late = self._clock.now() > took + self._lease * FENCE
+        if answer.why or late or not is_mine(answer.value["names"], term):
+            self._clock.later(poll_seconds(1, random.random()), self.acquire)
+            return
+        self._contender, self._term, self._count = None, term, 0
+        self._hear(took)
+        self._clock.later(self._lease / 6, self._beat)
+        self._acquired()
+
+    # Holding
+
+    def _beat(self) -> None:
+        if not self._is_held():
+            return
+        began, old, new = (
+            self._clock.now(),
+            *(beat_file(self._term, self._nonce, self._count + more) for more in (0, 1)),
+        )
+        self._files.move(self._folder, old, new, self.until, lambda answer: self._beaten(began, answer))
+
+    def _beaten(self, began: float, answer: Answer) -> None:
+        if not self._is_held():
+            return
+        if not answer.why:
+            self._count += 1
+            self._hear(began)
+        self._files.look(self._folder, (), (), self._checked)
+
+    def _hear(self, began: float) -> None:
+        """A beat that began then has been done. Should it be the last, `lost` is told in time."""
+        self._heard = began
+        self._clock.later(self.until - self._clock.now(), self._watch)
+
+    def _watch(self) -> None:
+        self._is_held()
+
+    def _checked(self, answer: Answer) -> None:
+        if self._is_held(answer):
+            self._clock.later(self._lease / 6, self._beat)
+
+    def confirm(self, done: Callable[[float], None]) -> None:
+        """Look whether it is still held; if so, call `done` with the time until which that is sure."""
+
+        def looked(answer: Answer) -> None:
+            if self._is_held(answer):
+                done(self.until)
+
+        self._files.look(self._folder, (), (), looked)
+
+    def release(self, done: Callable[[], None]) -> None:
+        """Give it back. It is not held from now on, however that goes."""
+        if not self._is_held():
+            done()
+            return
+        old, until, term = beat_file(self._term, self._nonce, self._count), self.until, self._term
+        self._term = 0
+        self._files.move(self._folder, old, free_file(term), until, lambda _: done())
+
+    def _is_held(self, answer: Answer | None = None) -> bool:
+        """Whether it is, as this listing says too; `lost` is told when it no longer is."""
+        if not self._term:
+            return False
+        late = self._clock.now() - self._heard
+        if answer is not None and not answer.why and not is_mine(answer.value["names"], self._term):
+            why = f"another has taken the claim {self._name} over"
+        elif late >= self._lease * FENCE:
+            why = f"no sign of life could be given for the claim {self._name} for {late:.0f} s"
+        else:
+            return True
+        self._term = 0
+        self._lost(why)
+        return False
+
+
+def _holder(texts: dict[str, str], file: str) -> str:
+    try:
+        return str(unseal(texts.get(file, ""))["by"])
+    except (ValueError, KeyError, TypeError):
+        return "somebody"
+
+
+def _is_of(text: Any, nonce: str) -> bool:
+    try:
+        return bool(unseal(text)["nonce"] == nonce)
+    except (ValueError, KeyError, TypeError):
+        return False

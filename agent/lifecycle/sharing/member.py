@@ -1,0 +1,197 @@
+"""This pod in a shared directory, for commands: they do one thing after the other and wait for each."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from agent.decide.sync.beats import LEADER_SECONDS, beat_seconds
+from agent.decide.sync.facts import (
+    DONE,
+    FAILED,
+    OLD_FLAGS,
+    Fact,
+    Place,
+    folder,
+    job_directory,
+    name_of,
+    old_flags,
+    read_fact,
+    write_fact,
+)
+from agent.decide.sync.mounts import Mount, refusal
+from agent.decide.sync.waiting import Outcome, Patience, Wait
+from agent.errors import DirectoryUnusable, Exit, PeerLost, SettingsError
+from agent.lifecycle.sharing.waiting import Waiting
+from agent.machine.beating import BeatPlan, keep_beating
+from agent.machine.files import make_private_dir
+from agent.machine.loop import LoopAgain
+from agent.machine.shared_files import ANSWER_SECONDS, Answer, ProcessFiles
+from agent.settings import Settings
+
+TRIAL_SECONDS = 5.0
+WRITE_SECONDS = 10.0
+LIST_SECONDS = 3 * LEADER_SECONDS
+"""Pod 0 has beaten at least once in this time."""
+
+
+class Listed(NamedTuple):
+    """The facts that count now."""
+
+    start: str
+    """The live start of pod 0; empty when it is not heard."""
+    facts: tuple[Fact, ...] = ()
+    problems: Mapping[str, str] = {}
+    """What is wrong with files that should be facts."""
+
+
+class Member:
+    """One pod of one job or, with `run`, of a run of it. Raises SettingsError without a directory, DirectoryUnusable in
+    `open` and later for one that cannot be used."""
+
+    def __init__(self, settings: Settings, run: str, say: Callable[[str], None]) -> None:
+        if not settings.shared_dir:
+            hint = (
+                "set it to a directory on NFS or Lustre that every pod of the job mounts; PAI_WORKSPACE_ROOT does too"
+            )
+            raise SettingsError(["A4_SHARED_DIR is not set: the directory that all pods share"], hint)
+        self._settings = settings
+        self._directory = settings.shared_dir
+        self.job = job_directory(settings.epoch, run)
+        self._in_run = bool(run)
+        self._say = say
+        self._loop = LoopAgain()
+        self._files = ProcessFiles(self._loop, sys.executable, self._directory, TRIAL_SECONDS)
+        self._start = ""
+        """Of pod 0: its own, or the one that was heard."""
+        self.pod = settings.index
+        self.pods = settings.nnodes
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def later(self, seconds: float, action: Callable[[], None]) -> Any:
+        return self._loop.later(seconds, action)
+
+    def close(self) -> None:
+        self._files.close()
+
+    def open(self) -> None:
+        """Refuse a directory that cannot hold facts."""
+        mount = Mount(**self._ask(self._files.survey))
+        self._refuse(mount)
+        self._refuse(mount._replace(links=self._ask(self._files.try_)))
+        self._files.answer_seconds = ANSWER_SECONDS
+
+    def _refuse(self, mount: Mount) -> None:
+        why, remedy = refusal(self._directory, mount)
+        if why:
+            raise DirectoryUnusable(why, remedy)
+
+    def beat(self, owner: int = 0) -> None:
+        """Let this pod be heard from now on, until the process `owner` ends.
+
+        By default that is the run's own process in this pod or, outside a run, the container's first. Raises PeerLost
+        when the pod was stopped for so long that others may have given it up.
+        """
+        settings = self._settings
+        make_private_dir(settings.run_dir)
+        seconds = beat_seconds(settings.index, settings.lease, settings.nnodes)
+        owner = owner or (os.getsid(0) if self._in_run else 1)
+        plan = BeatPlan(self._directory, self.job, settings.index, seconds, settings.lease, owner)
+        beating = keep_beating(f"{settings.run_dir}/sync", folder(self.job), plan)
+        if beating.lost:
+            raise PeerLost(
+                f"this pod was stopped for {beating.lost:.0f} s, longer than the lease of {settings.lease:g} s: "
+                "other pods may have given it up",
+                "nothing was written; the next a4-agent sync of this pod begins anew",
+            )
+        self._start = beating.nonce if plan.leads else ""
+        if plan.leads and beating.new:
+            for name in OLD_FLAGS:
+                self._remove_old_flags(name)  # an earlier start's
+
+    def wait(self, name: str, pods: Iterable[int], timeout: float) -> Outcome:
+        """Wait for a fact of each of some pods; of none: until pod 0 is known, for whose start facts are written."""
+        settings, now = self._settings, self.now()
+        patience = Patience(heard_by=now + min(timeout, settings.peer_timeout), ends=now + timeout)
+        wait = Wait(
+            name, pods, job=self.job, lease=settings.lease, patience=patience, fresh=self._in_run, start=self._start
+        )
+        outcomes: list[Outcome] = []
+
+        def ended(outcome: Outcome) -> None:
+            outcomes.append(outcome)
+            self._loop.stop()
+
+        Waiting(self._files, self, wait, job=self.job, pods=settings.nnodes, say=self._say, ended=ended).look()
+        self._loop.run()
+        self._start = wait.start
+        return outcomes[0]
+
+    def put(self, fact: Fact) -> Outcome:
+        """Write a fact; and, where old scripts wait for a flag of that name, the flag too, or take it away."""
+        found = self.wait("", (), self._settings.peer_timeout)
+        if found.code:
+            return found
+        place = Place(self.job, self._start)
+        fact = fact._replace(host=os.uname().nodename, time=time.time())
+        until = self.now() + WRITE_SECONDS
+        self._ask(self._files.put, place.directory, fact.file, write_fact(fact, place), until)
+        if fact.failed:
+            self._remove_old_flags(fact.name)
+        elif self._settings.is_coordinator:
+            for where, flag in self._old_flags(fact.name):
+                self._ask(self._files.put, where, flag, f"{place.directory}\n", until)
+        return found
+
+    def list(self) -> Listed:
+        """The facts that count; none when pod 0 is not heard now."""
+        outcome = self.wait("", (), LIST_SECONDS)
+        if outcome.code == Exit.PEERS_MISSING:
+            return Listed("")
+        if outcome.code:
+            raise PeerLost(outcome.what, outcome.hint)
+        place = Place(self.job, self._start)
+        found = self._ask(self._files.look, place.directory, (DONE, FAILED), ())
+        facts, problems = [], dict(found["problems"])
+        for file, text in found["texts"].items():
+            try:
+                facts.append(read_fact(file, text, place))
+            except ValueError as why:
+                problems[file] = str(why)
+        return Listed(self._start, tuple(sorted(facts)), problems)
+
+    def clean(self, name: str) -> int:
+        """Take away the facts of a name, damaged ones too, and the flags for old scripts; how many facts there were."""
+        listed = self.list()
+        files = [file for file in (*(fact.file for fact in listed.facts), *listed.problems) if name_of(file) == name]
+        if files:
+            self._ask(self._files.remove, Place(self.job, self._start).directory, files)
+        self._remove_old_flags(name)
+        return len(files)
+
+    def _remove_old_flags(self, name: str) -> None:
+        for where, flag in self._old_flags(name):
+            self._ask(self._files.remove, where, (flag,))
+
+    def _old_flags(self, name: str) -> Sequence[tuple[str, str]]:
+        return old_flags(name, os.environ.get("JOB_ID", ""), self._settings.hostname_prefix)
+
+    def _ask(self, command: Callable[..., None], *arguments: Any) -> Any:
+        """Do one command: its value."""
+        answers: list[Answer] = []
+
+        def done(answer: Answer) -> None:
+            answers.append(answer)
+            self._loop.stop()
+
+        command(*arguments, done)
+        self._loop.run()
+        if answers[0].why:
+            what = f"A4_SHARED_DIR={self._directory} cannot be used: {answers[0].why}"
+            raise DirectoryUnusable(what, "it must be there, and writable, in every pod of the job")
+        return answers[0].value

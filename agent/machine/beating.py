@@ -1,0 +1,128 @@
+"""This pod's beats in a shared directory: a process that goes on when the command that began it has ended."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import select
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from typing import NamedTuple
+
+from agent.errors import DirectoryUnusable
+from agent.machine import files
+from agent.machine.shared_files import ANSWER_SECONDS, PROGRAM, helper_environment
+from agent.paths import shipped
+
+
+class BeatPlan(NamedTuple):
+    """What the process is to do."""
+
+    directory: str
+    job: str
+    """Folder of the beats."""
+    pod: int
+    seconds: float
+    """Between two beats."""
+    lease: float
+    owner: int
+    """The process that it ends with."""
+
+    @property
+    def leads(self) -> bool:
+        """Pod 0 makes the folders that all others use."""
+        return self.pod == 0
+
+
+class Beating(NamedTuple):
+    """The start of this pod that its beats stand for."""
+
+    nonce: str
+    lost: float = 0.0
+    """For how many seconds it was stopped, longer than a lease; 0: it was not. The next command begins a new start."""
+    new: bool = False
+    """It begins with this command."""
+
+
+def keep_beating(state_dir: str, name: str, plan: BeatPlan) -> Beating:
+    """See to it that this pod beats: a process of an earlier command goes on, or one is started.
+
+    state_dir, name: where the state of that process is, on this pod's own disk. Raises DirectoryUnusable.
+    """
+    os.makedirs(state_dir, 0o700, exist_ok=True)
+    with open(f"{state_dir}/lock", "w") as guard:
+        fcntl.flock(guard, fcntl.LOCK_EX)
+        path = f"{state_dir}/{name}"
+        if is_beating(path):
+            return _read(path)
+        before = _read(path)
+        files.remove(path)
+        return before if before.lost else _start(path, plan)
+
+
+def is_beating(path: str) -> bool:
+    """Whether the process whose state this is still lives: it holds the lock on its file."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def _read(path: str) -> Beating:
+    nonce, _, lost = (files.read(path) or "").partition("\n")
+    return Beating(nonce, float(lost.strip() or 0))
+
+
+def _start(path: str, plan: BeatPlan) -> Beating:
+    nonce = secrets.token_hex(16)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        os.write(fd, f"{nonce}\n".encode())
+        _spawn(_argv(plan, nonce, fd), plan, fd)
+    finally:
+        os.close(fd)
+    return Beating(nonce, new=True)
+
+
+def _argv(plan: BeatPlan, nonce: str, fd: int) -> list[str]:
+    program = [sys.executable, "-I", "-S", shipped("entrypoints", PROGRAM), plan.directory, "beat", plan.job]
+    made = nonce if plan.leads else ""
+    return [*program, f"pod.{plan.pod}.{nonce}.", made, *map(str, (plan.seconds, plan.lease, plan.owner, fd))]
+
+
+def _spawn(argv: Sequence[str], plan: BeatPlan, fd: int) -> None:
+    read, write = os.pipe2(os.O_CLOEXEC)
+    process = subprocess.Popen(
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=write,
+        stderr=write,
+        env=helper_environment(),
+        cwd="/",
+        start_new_session=True,
+        pass_fds=[fd],
+    )
+    os.close(write)
+    with closing(os.fdopen(read, "rb", buffering=0)) as said:
+        if plan.leads and (why := _why_not_begun(said.fileno())):
+            process.kill()
+            raise DirectoryUnusable(f"{plan.directory} cannot be used: {why}")
+    process.returncode = 0  # it outlives us
+
+
+def _why_not_begun(fd: int) -> str:
+    if not select.select([fd], [], [], ANSWER_SECONDS)[0]:
+        return f"no answer for {ANSWER_SECONDS:g} s"
+    told = os.read(fd, 4096).decode(errors="replace").strip()
+    return "" if told == "begun" else told or "the process that beats was killed"

@@ -1,0 +1,185 @@
+"""Files in a directory that all pods share, through a process of its own: entrypoints/share-files.py.
+
+The file server may hang, and then whoever asks it something hangs too, in the kernel, where no signal is taken. The
+process that hangs is given up after its time and another one is started for the next command.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from agent.machine.loop import READ, Loop, LoopTimer
+from agent.machine.stream import NO_LIMIT, LineStream
+from agent.paths import shipped
+
+ANSWER_SECONDS = 10.0
+PROGRAM = "share-files.py"
+KEPT_VARIABLES = ("LD_LIBRARY_PATH",)
+"""What a Python may need to start at all."""
+
+
+class Answer(NamedTuple):
+    """What came of a command: `why` is empty when it was done."""
+
+    value: Any = None
+    why: str = ""
+    silent: bool = False
+    """The directory has not answered in time; whether the command was done is not known."""
+
+
+Done = Callable[[Answer], None]
+
+
+class SharedFiles(Protocol):
+    """Commands are done in order; `done` is called later, never from inside the call.
+
+    until: a time of the monotonic clock after which nothing must be shown to others any more.
+    """
+
+    def look(self, folder: str, beginnings: Sequence[str], known: Sequence[str], done: Done) -> None:
+        """The names in a folder, "names"; contents of those with such beginnings but not `known`, "texts"; and of those
+        that have none why, "problems". A folder that is not there has no names."""
+
+    def put(self, folder: str, name: str, text: str, until: float, done: Done) -> None:
+        """Write a whole file, and read it again."""
+
+    def link(self, folder: str, name: str, text: str, until: float, done: Done) -> None:
+        """Write a file if there is none; the value is the text of the one that is there then."""
+
+    def move(self, folder: str, old: str, new: str, until: float, done: Done) -> None:
+        """Rename a file."""
+
+    def remove(self, folder: str, names: Sequence[str], done: Done) -> None:
+        """Take files, links and folders away; those that are not there are no error."""
+
+
+class Clock(Protocol):
+    """Time as the drivers of waits and claims need it: that of a machine, of a loop, or simulated."""
+
+    def now(self) -> float: ...
+
+    def later(self, seconds: float, action: Callable[[], None]) -> Any: ...
+
+
+class ProcessFiles:
+    """Implements SharedFiles. The process is started by the first command."""
+
+    def __init__(self, loop: Loop, python: str, directory: str, answer_seconds: float = ANSWER_SECONDS) -> None:
+        self._loop = loop
+        self._argv = [python, "-I", "-S", shipped("entrypoints", PROGRAM), directory]
+        self.answer_seconds = answer_seconds
+        """How long one command may take."""
+        self._asked: deque[Done] = deque()
+        """Who waits for an answer, in the order of the commands."""
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stream: LineStream | None = None
+        self._timer: LoopTimer | None = None
+
+    def survey(self, done: Done) -> None:
+        """The mount on which the directory lies: "point", "kind" and "source"."""
+        self._ask(done, "survey")
+
+    def try_(self, done: Done) -> None:
+        """Write, link and remove a file; the value is whether there are hard links."""
+        self._ask(done, "try")
+
+    def look(self, folder: str, beginnings: Sequence[str], known: Sequence[str], done: Done) -> None:
+        self._ask(done, "look", folder, list(beginnings), list(known))
+
+    def put(self, folder: str, name: str, text: str, until: float, done: Done) -> None:
+        self._ask(done, "put", folder, name, text, until)
+
+    def link(self, folder: str, name: str, text: str, until: float, done: Done) -> None:
+        self._ask(done, "link", folder, name, text, until)
+
+    def move(self, folder: str, old: str, new: str, until: float, done: Done) -> None:
+        self._ask(done, "move", folder, old, new, until)
+
+    def remove(self, folder: str, names: Sequence[str], done: Done) -> None:
+        self._ask(done, "remove", folder, *names)
+
+    def close(self) -> None:
+        """Give up what is under way, and the process. Nobody is told anything any more."""
+        self._asked.clear()
+        self._end()
+
+    def _ask(self, done: Done, *words: Any) -> None:
+        self._asked.append(done)
+        try:
+            stream = self._stream or self._start()
+        except OSError as error:
+            self._fail(f"{self._argv[0]} cannot be started: {error.strerror}", silent=False)
+            return
+        stream.send(json.dumps(words).encode() + b"\n")
+        if len(self._asked) == 1:
+            self._expect()
+
+    def _start(self) -> LineStream:
+        process = subprocess.Popen(
+            self._argv,
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=helper_environment(),
+            cwd="/",
+            start_new_session=True,
+        )
+        assert process.stdin is not None and process.stdout is not None
+        self._process = process
+        self._stream = LineStream(self._loop, process.stdout, process.stdin, most_line=NO_LIMIT)
+        self._stream.receive(self._heard, lambda reason: self._give_up("the process that does it was killed"))
+        return self._stream
+
+    def _expect(self) -> None:
+        self._stop_timer()
+        if self._asked:
+            silence = f"no answer for {self.answer_seconds:g} s"
+            self._timer = self._loop.later(self.answer_seconds, lambda: self._give_up(silence, silent=True))
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _heard(self, line: bytes) -> None:
+        if not self._asked:
+            return
+        told, done = json.loads(line), self._asked.popleft()
+        self._expect()
+        done(Answer(told.get("value"), told.get("why", "")))
+
+    def _give_up(self, why: str, *, silent: bool = False) -> None:
+        self._end()
+        self._fail(why, silent=silent)
+
+    def _fail(self, why: str, *, silent: bool) -> None:
+        failed, self._asked = self._asked, deque()
+        for done in failed:
+            self._loop.post(lambda done=done: done(Answer(why=why, silent=silent)))  # type: ignore[misc]
+
+    def _end(self) -> None:
+        self._stop_timer()
+        process, stream, self._process, self._stream = self._process, self._stream, None, None
+        if process is None or stream is None:
+            return
+        pidfd = os.pidfd_open(process.pid)  # before `kill`, which may take its status
+        process.kill()
+        stream.close()
+
+        def reap() -> None:
+            self._loop.forget(pidfd)
+            os.close(pidfd)
+            process.wait()
+
+        self._loop.watch(pidfd, READ, reap)
+
+
+def helper_environment() -> dict[str, str]:
+    """All other variables stay away from what touches the directory, the mark of a run among them."""
+    return {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}

@@ -1,0 +1,357 @@
+"""`a4-agent sync` in pods with mounts of their own: on real file systems, with all that is wrong with them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from agent.decide.sync.facts import Fact, Place, write_fact
+from tests.shared_mounts import PATIENCE_SECONDS, SharedMounts, command, ended, until
+
+SHORT_LEASE = "3"
+"""For tests in which a lease is to end: where a busy machine ends it before, the same is expected."""
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Iterator[SharedMounts]:
+    """Three pods."""
+    with SharedMounts(tmp_path, 3) as mounts:
+        yield mounts
+
+
+def until_it_waits(waiting: subprocess.Popen[str]) -> None:
+    """Until the command has heard pod 0 and says that it waits."""
+    assert waiting.stderr is not None
+    line = waiting.stderr.readline()
+    assert line.startswith("a4-agent: waiting for pod"), line
+
+
+# What it does
+
+
+def test_a_pod_waits_until_another_says_that_it_is_done(shared: SharedMounts) -> None:
+    waiting = [shared.start(index, "wait", "download") for index in (1, 2)]
+    assert shared.sync(0, "set", "other") == (0, "", "")
+    for one in waiting:
+        until_it_waits(one)
+    assert shared.sync(0, "set", "download") == (0, "", "")
+    assert [ended(one)[0] for one in waiting] == [0, 0]
+    assert shared.sync(1, "wait", "download") == (0, "", "")  # one that comes late
+
+
+def test_a_barrier(shared: SharedMounts) -> None:
+    for index in range(3):
+        waiting = [shared.start(pod, "wait", "ready", "--from", "all") for pod in range(index)]
+        assert shared.sync(index, "set", "ready")[0] == 0
+        assert index < 2 or [ended(one)[0] for one in waiting] == [0, 0]
+
+
+def test_a_failure_ends_the_wait_with_its_code(shared: SharedMounts) -> None:
+    shared.sync(0, "set", "download")
+    waiting = shared.start(1, "wait", "download", "--from", "1")
+    until_it_waits(waiting)
+    assert shared.sync(0, "fail", "download", "--code", "7", "--message", "no space on\ndevice")[0] == 0
+    assert ended(waiting)[0] == 7
+    code, out, err = shared.sync(2, "wait", "download")
+    assert (code, out) == (7, "")
+    assert "a4-agent: pod 0 says that download failed: no space on\ndevice" in err
+
+
+def test_what_counts_is_listed_and_taken_away(shared: SharedMounts) -> None:
+    assert shared.sync(0, "list") == (
+        0,
+        "",
+        "a4-agent: pod 0 is not heard: nothing counts (it is heard from its first a4-agent sync on)\n",
+    )
+    shared.sync(0, "set", "download")
+    shared.sync(1, "fail", "convert", "--code", "3", "--message", "it broke")
+    code, out, _ = shared.sync(2, "list")
+    header, *lines = out.splitlines()
+    assert (code, header.split()) == (0, ["name", "pod", "state", "since", "message"])
+    assert [line.split()[:4] for line in lines] == [
+        ["convert", "1", "failed", "(3)"],
+        ["download", "0", "done", lines[1].split()[3]],
+    ]
+    listed = json.loads(shared.sync(0, "list", "--json")[1])
+    assert [(fact["name"], fact["pod"], fact["failed"], fact["code"]) for fact in listed["facts"]] == [
+        ("convert", 1, True, 3),
+        ("download", 0, False, 0),
+    ]
+    assert listed["directory"] == ".a4-agent/jobs/e"
+    assert shared.sync(2, "clean", "convert")[::2] == (0, "a4-agent: 1 file of convert taken away\n")
+    assert sorted(os.listdir(shared.facts())) == ["done.download.0"]
+
+
+def test_flags_for_old_scripts_are_written_and_never_read(shared: SharedMounts) -> None:
+    flag = shared.inside(shared.store) / "sync_flags_job" / "download_complete_flag"
+    flag.parent.mkdir()
+    flag.touch()
+    waiting = shared.start(1, "wait", "download_complete")
+    until(lambda: shared.job().parent.is_dir() or waiting.poll() is not None or flag.exists())
+    shared.sync(0, "set", "something")  # the first of this start of pod 0
+    assert not flag.exists()
+    assert waiting.poll() is None
+    shared.sync(0, "set", "download_complete")
+    assert flag.is_file()
+    assert ended(waiting)[0] == 0
+    shared.sync(1, "fail", "download_complete")
+    assert not flag.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("set", "a/b"), "is not a name of at most 100 letters"),
+        (("wait", "x", "--from", "3"), "names no pods of this job"),
+        (("wait", "x", "--from", "2-1"), "names no pods of this job"),
+        (("wait", "x", "--timeout", "0"), "is not a number of seconds above 0"),
+        (("fail", "x", "--code", "0"), "is not a whole number from 1 to 255"),
+        (("list", "--dir", "mnt"), "is not an absolute path"),
+        ((), "VERB"),
+    ],
+)
+def test_wrong_command_lines(shared: SharedMounts, words: tuple[str, ...], said: str) -> None:
+    code, out, err = shared.sync(0, *(words or ("--nothing",)))
+    assert (code, out) == (2, "")
+    assert said in err
+
+
+# What does not count
+
+
+def test_facts_of_an_earlier_start_attempt_or_run_do_not_count(shared: SharedMounts) -> None:
+    old, other = "0" * 32, "f" * 32
+    for epoch in ("e", "other"):
+        for start in (old, other):
+            folder = shared.job(epoch) / start
+            folder.mkdir(parents=True)
+            for pod in range(3):
+                fact = Fact("download", pod)
+                (folder / fact.file).write_text(write_fact(fact, Place(f".a4-agent/jobs/{epoch}", start)))
+            (shared.job(epoch) / f"pod.0.{start}.99").touch()
+    code, _, err = shared.sync(1, "wait", "download", "--timeout", "5")
+    assert (code, "pod 0 has not come: not heard in the shared directory" in err) == (69, True)
+    assert shared.sync(0, "set", "other", epoch="other")[0] == 0
+    shared.sync(0, "set", "other")
+    code, _, err = shared.sync(1, "wait", "download", "--timeout", "5")
+    assert (code, "waiting for pod 0 to set download\n  pod 0: alive" in err) == (124, True)
+    assert shared.sync(1, "wait", "other")[0] == 0
+
+
+def test_what_is_set_in_a_run_counts_in_that_run_alone(shared: SharedMounts) -> None:
+    def run(index: int, words: str, run_id: str) -> int:
+        return shared.sync(index, *words.split(), env={"A4_RUN": run_id})[0]
+
+    assert run(0, "set x", "script-1") == 0
+    assert run(0, "set y", "script-2") == 0
+    assert run(1, "wait x", "script-1") == 0
+    assert run(1, "wait x --timeout 5", "script-2") == 124
+    assert run(0, "set x --job", "script-2") == 0
+    assert shared.sync(1, "wait", "x")[0] == 0
+
+
+def test_two_pods_0_end_every_wait(shared: SharedMounts) -> None:
+    shared.sync(0, "set", "y")
+    waiting = shared.start(1, "wait", "x")
+    until_it_waits(waiting)
+    assert shared.sync(0, "set", "x", env={"A4_RUN_DIR": str(shared.path / "another-run")})[0] == 0
+    code, _, err = ended(waiting)
+    assert (code, "pod 0 was started again, or twice" in err) == (75, True)
+    assert shared.sync(2, "list")[0] == 75
+
+
+def test_pod_0_dies_while_others_wait(shared: SharedMounts) -> None:
+    shared.sync(0, "set", "y", lease=SHORT_LEASE)
+    waiting = [shared.start(index, "wait", "x", lease=SHORT_LEASE) for index in (1, 2)]
+    for one in waiting:
+        until_it_waits(one)
+    os.kill(shared.beats_of(0), signal.SIGKILL)
+    for one in waiting:
+        code, _, err = ended(one)
+        assert (code, "a4-agent: pod 0 (for " in err) == (75, True), err
+
+
+def test_pod_0_stopped_longer_than_its_lease_writes_nothing_when_it_wakes_up(shared: SharedMounts) -> None:
+    shared.sync(0, "set", "y", lease=SHORT_LEASE)
+    waiting = shared.start(1, "wait", "x", lease=SHORT_LEASE)
+    until_it_waits(waiting)
+    beats = shared.beats_of(0)
+    os.kill(beats, signal.SIGSTOP)
+    assert ended(waiting)[0] == 75
+    before = names_in(shared)
+    os.kill(beats, signal.SIGCONT)
+    until(lambda: not any(command(beats)))
+    code, _, err = shared.sync(0, "set", "x", lease=SHORT_LEASE)
+    assert code == 75
+    assert "longer than the lease of 3 s: other pods may have given it up" in err
+    assert names_in(shared) == before
+    assert shared.sync(0, "set", "x", lease=SHORT_LEASE)[0] == 0  # of a new start
+    assert len([path for path in shared.job().iterdir() if path.is_dir()]) == 2
+
+
+def names_in(shared: SharedMounts) -> set[str]:
+    """All that is there, less the numbers of beats."""
+    found = (str(path.relative_to(shared.job())) for path in shared.job().rglob("*"))
+    return {name.rpartition(".")[0] if name.startswith("pod.") else name for name in found}
+
+
+# What is wrong with a fact
+
+
+def damage(path: Path, how: str) -> None:
+    data = path.read_bytes()
+    path.unlink()
+    if how == "a_link":
+        path.with_name("elsewhere").write_bytes(data)
+        path.symlink_to("elsewhere")
+    elif how == "a_directory":
+        path.mkdir()
+    elif how == "a_FIFO":
+        os.mkfifo(path)
+    else:
+        path.write_bytes({"empty": b"", "torn": data[:-5], "1_MiB": os.urandom(1024 * 1024)}.get(how, b"7" + data[1:]))
+
+
+JUNK = ("empty", "torn", "changed", "1_MiB", "a_link", "a_directory", "a_FIFO")
+
+
+def test_a_damaged_fact_is_no_fact_and_soon_an_error(shared: SharedMounts) -> None:
+    for how in JUNK:
+        assert shared.sync(0, "set", how)[0] == 0
+        damage(shared.facts() / f"done.{how}.0", how)
+    for how, one in {how: shared.start(1, "wait", how) for how in JUNK}.items():
+        code, _, err = ended(one)
+        assert (code, f"done.{how}.0 is no fact: " in err) == (73, True), err
+    assert shared.sync(1, "clean", "a_directory")[0] == 0
+    assert not (shared.facts() / "done.a_directory.0").exists()
+    assert shared.sync(0, "set", "1_MiB")[0] == 0  # a new one takes its place
+    assert shared.sync(2, "wait", "1_MiB")[0] == 0
+
+
+# What is wrong with a directory
+
+
+def refused(
+    shared: SharedMounts,
+    why: str,
+    *,
+    index: int = 0,
+    directory: Path | None = None,
+    verbs: Sequence[str] = ("set", "wait", "clean"),
+) -> None:
+    env = {"A4_SHARED_DIR": str(directory)} if directory else {}
+    for verb in verbs:
+        code, out, err = shared.sync(index, verb, "x", env=env)
+        assert (code, out) == (73, ""), err
+        assert why in err, err
+
+
+def test_a_directory_that_nothing_is_mounted_at(shared: SharedMounts, tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    if os.stat("/").st_dev != os.stat(tmp_path).st_dev:
+        pytest.skip("this machine's temporary files are on a mount")
+    refused(shared, "nothing is mounted at", directory=plain)
+    assert list(plain.iterdir()) == []
+
+
+@pytest.mark.parametrize(("directory", "why"), [("/no/such", "No such file"), ("/etc/hostname", "Not a directory")])
+def test_no_directory(shared: SharedMounts, directory: str, why: str) -> None:
+    refused(shared, f"A4_SHARED_DIR={directory} cannot be used: {why}", directory=Path(directory))
+
+
+def test_no_setting(shared: SharedMounts) -> None:
+    code, _, err = shared.sync(0, "list", env={"A4_SHARED_DIR": ""})
+    assert (code, "A4_SHARED_DIR is not set" in err) == (78, True)
+    env = {"PAI_WORKSPACE_ROOT": str(shared.path / "pod-1")}
+    code, _, err = ended(shared.start(0, "list", "--dir", env["PAI_WORKSPACE_ROOT"]))
+    assert (code, "pod 0 is not heard" in err) == (0, True)
+
+
+def test_a_directory_that_cannot_be_written(shared: SharedMounts) -> None:
+    shared.mount("-o", "remount,bind,ro", str(shared.path / "pod-0"))
+    refused(shared, "Read-only file system")
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    with SharedMounts(tmp_path, 1, "size=64k") as shared:
+        assert shared.sync(0, "set", "x")[0] == 0
+        with (
+            pytest.raises(OSError, match="No space left"),
+            (shared.inside(shared.store) / "ballast").open("wb", 0) as file,
+        ):
+            while True:
+                file.write(b"x" * 4096)
+        refused(shared, "No space left on device")
+
+
+def test_a_bucket(tmp_path: Path) -> None:
+    with SharedMounts(tmp_path, 1, "fuse") as shared:
+        bucket = tmp_path / "bucket"
+        bucket.mkdir()
+        named = ["bindfs", "-f", "-o", "subtype=gcsfuse", str(shared.store), str(bucket)]
+        shared.serve(named, bucket)
+        refused(shared, "is a bucket (gcsfuse at", directory=bucket)
+
+
+def test_a_directory_that_hangs_holds_nobody(tmp_path: Path) -> None:
+    with SharedMounts(tmp_path, 2, "fuse") as shared:
+        shared.sync(0, "set", "y")
+        waiting = shared.start(1, "wait", "x")
+        until_it_waits(waiting)
+        shared.servers[1].send_signal(signal.SIGSTOP)
+        waiting.terminate()
+        assert waiting.wait(PATIENCE_SECONDS) == -signal.SIGTERM
+        refused(shared, "no answer for 5 s", index=1, verbs=("set",))
+        shared.servers[1].send_signal(signal.SIGCONT)
+
+
+@pytest.mark.faults
+def test_a_directory_that_hangs_during_a_wait_ends_it(tmp_path: Path) -> None:
+    with SharedMounts(tmp_path, 2, "fuse") as shared:
+        shared.sync(0, "set", "y")
+        waiting = shared.start(1, "wait", "x")
+        until_it_waits(waiting)
+        shared.servers[1].send_signal(signal.SIGSTOP)
+        code, _, err = ended(waiting)
+        assert (code, "cannot be used any more: no answer for 10 s" in err) == (73, True)
+        shared.servers[1].send_signal(signal.SIGCONT)
+
+
+# Caches
+
+
+def run_through_caches(shared: SharedMounts, epoch: str, draw: int) -> None:
+    """One wait, among what an earlier start has left, through caches that hold what was and what was not there."""
+    old = f"{draw:032x}"
+    folder = shared.job(epoch) / old
+    folder.mkdir(parents=True)
+    (shared.job(epoch) / f"pod.0.{old}.{draw}").touch()
+    for pod in range(shared.pods):
+        fact = Fact("x", pod)
+        text = write_fact(fact, Place(f".a4-agent/jobs/{epoch}", old))
+        (folder / fact.file).write_text(text[: len(text) - draw % 2])
+    for index in range(shared.pods):
+        # What a script would do: look for names that are not there yet, and at what is.
+        looked = shared.inside(shared.path / f"pod-{index}") / ".a4-agent" / "jobs" / epoch
+        assert os.path.exists(looked / old / "done.x.0") and not os.path.exists(looked / "new" / "done.x.0")
+    waiting = [shared.start(index, "wait", "x", epoch=epoch) for index in range(1, shared.pods)]
+    assert shared.sync(0, "set", "y", epoch=epoch)[0] == 0
+    assert [one.poll() for one in waiting] == [None] * len(waiting), "a false pass"
+    assert shared.sync(0, "set", "x", epoch=epoch)[0] == 0
+    assert [ended(one)[0] for one in waiting] == [0] * len(waiting)
+
+
+@pytest.mark.parametrize("runs", [2, pytest.param(50, marks=pytest.mark.faults)])
+def test_no_false_pass_through_caches(tmp_path: Path, runs: int) -> None:
+    with SharedMounts(tmp_path, 3, "fuse") as shared:
+        for number in range(runs):
+            run_through_caches(shared, f"e{number}", number)
+            shutil.rmtree(shared.inside(shared.path / "run-0") / "sync")

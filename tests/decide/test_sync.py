@@ -1,0 +1,284 @@
+"""What files in a shared directory say: names, contents under a checksum, beats, mounts, claims."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.decide.sync.beats import LEADER_SECONDS, Beats, beat_seconds, beats, poll_seconds
+from agent.decide.sync.claims import (
+    Contender,
+    Seen,
+    beat_file,
+    claim_directory,
+    free_file,
+    is_mine,
+    read_claim,
+    term_file,
+)
+from agent.decide.sync.facts import (
+    MOST_MESSAGE,
+    Fact,
+    Place,
+    fact_name,
+    folder,
+    job_directory,
+    name_of,
+    old_flags,
+    read_fact,
+    seal,
+    unseal,
+    write_fact,
+)
+from agent.decide.sync.mounts import BUCKETS, Mount, refusal
+
+NONCE = "0123456789abcdef" * 2
+PLACE = Place("jobs/e", NONCE)
+NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,30}", fullmatch=True)
+FACTS = st.builds(
+    Fact,
+    name=NAMES,
+    pod=st.integers(0, 99_999),
+    failed=st.booleans(),
+    code=st.integers(0, 255),
+    message=st.text(max_size=50),
+    host=st.text(max_size=20),
+    time=st.floats(0, 1e10),
+)
+
+# Names and contents
+
+
+@pytest.mark.parametrize("name", ["download", "download_complete", "a.b-c", "7", "x" * 100])
+def test_a_name(name: str) -> None:
+    assert fact_name(name) == name
+    assert name_of(Fact(name, 3).file) == name_of(Fact(name, 3, failed=True).file) == name
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", ".x", "-x", "a/b", "a b", "ä", "x" * 101, "a\n"])
+def test_no_name(name: str) -> None:
+    with pytest.raises(ValueError, match="a name of at most"):
+        fact_name(name)
+
+
+@pytest.mark.parametrize("file", ["done.x", "done.x.a", "done..1", "other.x.1", "done.x.1.tmp", "", ".done.x.1"])
+def test_files_that_are_no_facts(file: str) -> None:
+    assert name_of(file) in ("", "x.1" if file.endswith(".tmp") else "")
+
+
+@given(fact=FACTS)
+def test_a_fact_is_read_as_it_was_written(fact: Fact) -> None:
+    assert read_fact(fact.file, write_fact(fact, PLACE), PLACE) == fact
+    assert name_of(fact.file) == fact.name
+
+
+def test_a_long_message_is_cut() -> None:
+    fact = Fact("x", 0, failed=True, message="m" * 2 * MOST_MESSAGE)
+    assert len(read_fact(fact.file, write_fact(fact, PLACE), PLACE).message) == MOST_MESSAGE
+
+
+@given(fact=FACTS, other=FACTS, start=st.sampled_from([NONCE, "f" * 32]), job=st.sampled_from(["jobs/e", "jobs/f"]))
+def test_a_fact_counts_only_where_it_belongs(fact: Fact, other: Fact, start: str, job: str) -> None:
+    place = Place(job, start)
+    if (other.file, place) != (fact.file, PLACE):
+        with pytest.raises(ValueError, match="it belongs to"):
+            read_fact(other.file, write_fact(fact, PLACE), place)
+
+
+@given(data=st.data(), fact=FACTS)
+def test_what_is_torn_or_changed_is_no_fact(data: st.DataObject, fact: Fact) -> None:
+    text = write_fact(fact, PLACE)
+    at = data.draw(st.integers(0, len(text) - 1))
+    torn = data.draw(st.sampled_from([text[:at], text[:at] + "~" + text[at + 1 :], text + "x", "\0" * len(text)]))
+    with pytest.raises(ValueError):
+        read_fact(fact.file, torn, PLACE)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "it is empty"),
+        ("{}", "its checksum is wrong"),
+        ("{}\n", "its checksum is wrong"),
+        (seal({})[:-1], "its checksum is wrong"),
+        (seal({}), "name is missing"),
+        (seal({"name": "x", "pod": "0", "job": "", "start": ""}), "pod is not a whole number"),
+    ],
+)
+def test_why_it_is_no_fact(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        read_fact("done.x.0", text, PLACE)
+
+
+@given(data=st.dictionaries(st.text(), st.one_of(st.text(), st.integers(), st.none())))
+def test_seals(data: dict[str, str | int | None]) -> None:
+    assert unseal(seal(data)) == json.loads(json.dumps(data))
+
+
+@given(texts=st.lists(st.text(min_size=1, max_size=300), min_size=2, max_size=2, unique=True))
+def test_every_text_has_a_folder_of_its_own(texts: list[str]) -> None:
+    one, other = map(folder, texts)
+    assert one != other
+    for name in (one, other):
+        assert 0 < len(name.encode()) <= 255 and "/" not in name and not name.startswith(".")
+
+
+def test_a_run_of_a_job_is_another_job() -> None:
+    assert job_directory("uid.0.1", "") == ".a4-agent/jobs/uid.0.1"
+    assert job_directory("uid.0.1", "script-1a") == ".a4-agent/jobs/uid.0.1@script-1a"
+    assert job_directory("../../etc", "") == ".a4-agent/jobs/%2E.%2F..%2Fetc"
+
+
+@pytest.mark.parametrize(
+    ("name", "job_id", "prefix", "expected"),
+    [
+        ("download_complete", "qwen", "qwen-workload-", ["sync_flags_qwen/download_complete_flag"]),
+        ("conversion_complete", "q1", "q2-workload-", ["sync_flags_q1/conversion_complete_flag", "sync_flags_q2/…"]),
+        ("download_complete", "", "q-workload-", ["sync_flags_q/download_complete_flag"]),
+        ("download_complete", "../x", "", []),
+        ("download", "qwen", "qwen-workload-", []),
+    ],
+)
+def test_flags_of_old_scripts(name: str, job_id: str, prefix: str, expected: list[str]) -> None:
+    found = ["/".join(flag) for flag in old_flags(name, job_id, prefix)]
+    assert found == [path.replace("…", "conversion_complete_flag") for path in expected]
+
+
+# Beats
+
+
+@pytest.mark.parametrize(
+    "name", ["pod.0", f"pod.0.{NONCE}", f"pod.0.{NONCE}.x", f"pod.a.{NONCE}.1", f".pod.0.{NONCE}.1", "pod.0.abc.1"]
+)
+def test_names_that_are_no_beats(name: str) -> None:
+    assert list(beats([name])) == []
+
+
+COUNTS = st.lists(st.tuples(st.floats(0, 5), st.one_of(st.none(), st.integers(0, 20))), max_size=30)
+
+
+@given(looks=COUNTS)
+def test_only_who_goes_on_is_heard(looks: list[tuple[float, int | None]]) -> None:
+    """Whatever is listed when: a number that does not grow is left from any time ago."""
+    seen = Beats(lease=3.0)
+    now, most, last = 0.0, None, None
+    for seconds, count in looks:
+        now += seconds
+        seen.look(now, [f"pod.0.{NONCE}.{count}"] if count is not None else [])
+        if count is not None:
+            last = now if most is not None and count > most else last
+            most = max(count, most if most is not None else count)
+        assert seen.heard(0) == ({NONCE} if last is not None else set())
+        assert seen.silence(0) == (None if last is None else pytest.approx(now - last))
+        assert seen.silent_pods([0, 1]) == ({0: now - last} if last is not None and now - last > 3.0 else {})
+
+
+def test_where_nothing_is_old_who_is_there_is_heard() -> None:
+    seen = Beats(lease=3.0, fresh=True)
+    seen.look(1.0, [f"pod.0.{NONCE}.0"])
+    assert (seen.heard(0), seen.silence(0)) == ({NONCE}, 0.0)
+    seen.look(5.0, [f"pod.0.{NONCE}.0"])
+    assert seen.silent_pods([0, 1]) == {0: 4.0}
+
+
+def test_a_pod_started_again_is_not_silent() -> None:
+    seen = Beats(lease=3.0)
+    for now, names in [(0.0, ["0.1"]), (1.0, ["0.2", "f.7"]), (5.0, ["0.2", "f.8"])]:
+        seen.look(now, [f"pod.2.{name[0] * 32}.{name[2]}" for name in names])
+    assert seen.heard(2) == {"0" * 32, "f" * 32}
+    assert seen.silent_pods([2]) == {}
+
+
+@given(pod=st.integers(0, 1023), lease=st.floats(0.1, 600), pods=st.integers(1, 1024))
+def test_a_lease_has_room_for_several_beats(pod: int, lease: float, pods: int) -> None:
+    seconds = beat_seconds(pod, lease, pods)
+    assert 0 < seconds <= lease / 6
+    assert pod or seconds <= LEADER_SECONDS
+
+
+@given(chance=st.floats(0, 1), pods=st.integers(1, 1024))
+def test_looks_are_spread(chance: float, pods: int) -> None:
+    least = 0.8 if pods <= 64 else 4.0
+    assert least <= poll_seconds(pods, chance) <= 1.51 * least
+
+
+# Mounts
+
+
+@pytest.mark.parametrize(
+    ("mount", "why"),
+    [
+        (Mount("/mnt", "nfs4", "10.0.0.2:/share"), ""),
+        (Mount("/lustre", "lustre", "10.0.0.2@tcp:/fs"), ""),
+        (Mount("/mnt", "ext4", "/dev/sda1"), ""),
+        (Mount("/mnt", "fuse.juicefs", "JuiceFS:x"), ""),
+        (Mount("/", "overlay", "overlay"), "nothing is mounted at /mnt/dir: what is written there stays in this"),
+        (Mount("/mnt", "fuse.gcsfuse", "bucket"), "/mnt/dir is a bucket (gcsfuse at /mnt)"),
+        (Mount("/mnt", "fuse", "mountpoint-s3"), "/mnt/dir is a bucket (mountpoint-s3 at /mnt)"),
+        (
+            Mount("/mnt", "fuse", "bucket", links=False),
+            "/mnt/dir (fuse at /mnt) has no hard links, as mounts of buckets",
+        ),
+    ],
+)
+def test_which_mounts_are_refused(mount: Mount, why: str) -> None:
+    told, remedy = refusal("/mnt/dir", mount)
+    assert told.startswith(why) and bool(told) == bool(why) == bool(remedy)
+
+
+@pytest.mark.parametrize("program", sorted(BUCKETS))
+def test_every_kind_of_bucket(program: str) -> None:
+    assert "is a bucket" in refusal("/b", Mount("/b", f"fuse.{program}", "x"))[0]
+
+
+# Claims
+
+
+@pytest.mark.parametrize(
+    ("names", "seen"),
+    [
+        ([], Seen(0, True, -1)),
+        (["term.1"], Seen(1, False, -1)),
+        (["term.1", beat_file(1, NONCE, 4)], Seen(1, False, 4)),
+        (["term.1", free_file(1)], Seen(1, True, -1)),
+        (["term.1", free_file(1), term_file(2), beat_file(1, NONCE, 9)], Seen(2, False, -1)),
+        (["term.x", "beat.1", "other", ".term.7"], Seen(0, True, -1)),
+    ],
+)
+def test_what_the_names_of_a_claim_say(names: list[str], seen: Seen) -> None:
+    assert read_claim(names) == seen
+
+
+@given(names=st.lists(st.sampled_from(["term.1", "term.2", "free.1", beat_file(2, NONCE, 3)])))
+def test_a_claim_is_mine_until_a_newer_term(names: list[str]) -> None:
+    assert not is_mine([*names, "term.3"], 2)
+    assert is_mine([*names, "term.2"], 2)
+
+
+def test_a_free_claim_is_taken_at_once_and_a_held_one_after_its_lease() -> None:
+    contender = Contender(lease=30.0, stalled=10.0)
+    assert contender.look(100.0, []) == 1
+    assert contender.holder == ""
+    assert contender.look(101.0, ["term.1"]) == 0
+    assert contender.holder == "term.1"
+    for now in range(105, 131, 5):
+        assert contender.look(now, ["term.1", beat_file(1, NONCE, 0)]) == 0
+    assert contender.look(134.0, ["term.1"]) == 0  # renamed while the listing was made
+    assert contender.look(136.0, ["term.1", beat_file(1, NONCE, 0)]) == 2
+    assert contender.look(137.0, ["term.1", beat_file(1, NONCE, 1)]) == 0
+    assert contender.look(138.0, ["term.1", "free.1"]) == 2
+
+
+def test_an_old_listing_and_a_contender_that_stood_still_take_nothing() -> None:
+    contender = Contender(lease=30.0, stalled=10.0)
+    assert contender.look(100.0, ["term.1", "term.2"]) == 0
+    assert contender.look(101.0, ["term.1", "free.1"]) == 0
+    assert contender.look(200.0, ["term.1", "term.2"]) == 0
+    assert contender.look(209.0, ["term.1", "term.2"]) == 0
+
+
+def test_a_claim_has_a_folder_of_its_own() -> None:
+    assert claim_directory("ckpts/Qwen3") == ".a4-agent/claims/ckpts%2FQwen3"

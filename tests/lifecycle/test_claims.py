@@ -1,0 +1,227 @@
+"""Claims in a fake shared directory: one holder at a time, whoever stops, dies or wakes up."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from agent.decide.sync.claims import FENCE, claim_directory
+from agent.decide.sync.facts import seal
+from agent.lifecycle.sharing.claim import Claim
+from agent.machine.shared_files import Answer
+from tests.fake.clock import EPOCH, Clock
+from tests.fake.shared import FakeFiles, FakePod, Folders
+
+LEASE = 12.0
+NAME = "Qwen3-30B/ckpts"
+RUNS = 300
+
+
+class Writer:
+    """One pod that wants the claim and, while it holds it, writes again and again."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.pod = FakePod(world.clock)
+        self.files = FakeFiles(world.clock, self.pod, world.server, world.draw)
+        self.said: list[str] = []
+        self.lost = ""
+        self.claim: Claim | None = None
+
+    def want(self, at: float = 0.0) -> None:
+        self.pod.later(at, self._want)
+
+    def _want(self) -> None:
+        self.claim = Claim(
+            self.files,
+            self.pod,
+            NAME,
+            nonce=f"{self.world.draw.getrandbits(128):032x}",
+            by=self.name,
+            lease=LEASE,
+            acquired=self._acquired,
+            lost=self._lost,
+            say=self.said.append,
+        )
+        self.claim.acquire()
+
+    def _acquired(self) -> None:
+        self.world.held.append((self.name, self.world.clock.seconds))
+        self._write()
+
+    def _write(self) -> None:
+        assert self.claim is not None
+
+        def write(until: float) -> None:
+            self.files.put("out", "file", self.name, until, go_on)
+
+        def go_on(answer: Answer) -> None:
+            self.pod.later(0.5, self._write)
+
+        self.claim.confirm(write)
+
+    def _lost(self, why: str) -> None:
+        self.lost = why
+
+
+class World:
+    """Writers around a shared directory."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.clock = Clock()
+        self.draw = random.Random(seed)
+        self.written: list[tuple[str, float]] = []
+        """Who wrote when, as the server sees it."""
+        self.server: Folders = {"out": Written(self)}
+        self.held: list[tuple[str, float]] = []
+        """Who got the claim when."""
+
+    def writers(self, *names: str) -> list[Writer]:
+        return [Writer(self, name) for name in names]
+
+    def run(self, seconds: float, until: Callable[[], bool] = lambda: False) -> None:
+        while not until() and self.clock.step(seconds):
+            pass
+
+    def writes_alternate(self) -> bool:
+        """Nobody has written after another had got the claim."""
+        turns = [at for _, at in self.held] + [float("inf")]
+        return all(
+            any(name == holder and begin <= at < turns[turn + 1] for turn, (holder, begin) in enumerate(self.held))
+            for name, at in self.written
+        )
+
+
+class Written(dict[str, str]):
+    """The folder that the writers write to."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+
+    def update(self, files: dict[str, str]) -> None:  # type: ignore[override]
+        self._world.written += [(text, self._world.clock.seconds) for text in files.values()]
+
+
+def test_one_of_many_gets_it_and_the_next_when_it_is_given_back() -> None:
+    world = World()
+    writers = world.writers("a", "b", "c")
+    for writer in writers:
+        writer.want()
+    world.run(10.0)
+    assert len(world.held) == 1
+    (holder,) = (writer for writer in writers if writer.name == world.held[0][0])
+    others = [writer for writer in writers if writer is not holder]
+    assert all(f"waiting for the claim {NAME}: held by {holder.name}" in writer.said for writer in others)
+    assert holder.claim is not None
+    holder.claim.release(lambda: None)
+    world.run(14.0)
+    assert len(world.held) == 2 and world.held[1][0] != holder.name
+    assert holder.lost == ""
+    assert world.writes_alternate()
+
+
+def test_a_holder_that_dies_is_followed_by_one_other_after_its_lease() -> None:
+    world = World()
+    holder, *others = world.writers("a", "b", "c")
+    holder.want()
+    for writer in others:
+        writer.want(5.0)
+    world.run(20.0)
+    holder.pod.dead = True
+    world.run(60.0)
+    assert (world.held[0][0], len(world.held)) == ("a", 2)
+    assert 20.0 + LEASE * 5 / 6 < world.held[1][1] < 20.0 + LEASE + 5.0
+    assert world.writes_alternate()
+
+
+def test_a_holder_that_wakes_up_finds_that_it_has_lost_it_and_writes_nothing() -> None:
+    world = World()
+    holder, other = world.writers("a", "b")
+    holder.want()
+    other.want(5.0)
+    world.run(20.0)
+    holder.pod.pause(3 * LEASE)
+    world.run(21.0)
+    before = [at for name, at in world.written if name == "a"]
+    world.run(100.0)
+    assert holder.lost.startswith((f"another has taken the claim {NAME} over", "no sign of life could be given"))
+    assert [at for name, at in world.written if name == "a"] == before
+    assert [name for name, _ in world.held] == ["a", "b"]
+
+
+def test_a_holder_that_was_stopped_for_less_goes_on() -> None:
+    world = World()
+    holder, other = world.writers("a", "b")
+    holder.want()
+    other.want(5.0)
+    world.run(20.0)
+    holder.pod.pause(LEASE / 4)
+    world.run(100.0)
+    assert (holder.lost, [name for name, _ in world.held]) == ("", ["a"])
+
+
+@pytest.mark.parametrize(
+    "junk",
+    [
+        {"term.1": "no claim"},
+        {"term.1": seal({"nonce": 7})},
+        {"term.1": seal({"nonce": "0" * 32, "by": "an old job"}), f"beat.1.{'0' * 32}.5": ""},
+        {"free.3": "", "term.2": "", "term.x": "", "beat.9": ""},
+    ],
+)
+def test_what_others_left_is_taken_over(junk: dict[str, str]) -> None:
+    world = World()
+    world.server[claim_directory(NAME)] = dict(junk)
+    (writer,) = world.writers("a")
+    writer.want()
+    world.run(LEASE + 5.0)
+    assert [name for name, _ in world.held] == ["a"]
+
+
+def test_a_holder_that_cannot_reach_the_directory_has_lost_it_before_others_may_have_it() -> None:
+    world = World()
+    (writer,) = world.writers("a")
+    writer.want()
+    world.run(10.0)
+    writer.files.hangs = True
+    world.run(100.0, until=lambda: bool(writer.lost))
+    assert writer.lost
+    assert world.clock.seconds < 10.0 + LEASE
+
+
+def test_random_writers_never_write_at_the_same_time() -> None:
+    taken_over = 0
+    for seed in range(RUNS):
+        world = World(seed)
+        draw = world.draw
+        writers = world.writers("a", "b", "c")
+        for writer in writers:
+            writer.want(draw.uniform(0, 20))
+            fate = draw.random()
+            if fate < 0.3:
+                writer.pod.later(draw.uniform(0, 60), lambda writer=writer: setattr(writer.pod, "dead", True))  # type: ignore[misc]
+            elif fate < 0.8:
+                pause = draw.uniform(0, 3 * LEASE)
+                writer.pod.later(draw.uniform(0, 60), lambda writer=writer, pause=pause: writer.pod.pause(pause))  # type: ignore[misc]
+        world.run(120.0)
+        assert world.writes_alternate(), f"seed {seed}"
+        taken_over += len(world.held) > 1
+        got = {name for name, _ in world.held}
+        if any(not writer.pod.dead and writer.name not in got for writer in writers):
+            assert world.written[-1][1] > 118.0, f"seed {seed}: one waits, and nobody writes"
+    assert taken_over > RUNS / 4
+
+
+def test_the_fence_is_before_the_lease() -> None:
+    world = World()
+    (writer,) = world.writers("a")
+    writer.want()
+    world.run(10.0)
+    assert writer.claim is not None
+    assert 0 < writer.claim.until - EPOCH < 10.0 + LEASE * FENCE
+    writer.claim.close()
+    assert writer.claim.until == 0.0
