@@ -46,8 +46,8 @@ class SharedMounts:
                 self.serve(["bindfs", "-f", "-o", CACHES, str(self.store), str(mount)], mount)
             else:
                 self.mount("--bind", str(self.store), str(mount))
-        # Stands for what a pod lives as long as.
-        self.life = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        self.life = self._begin()
+        """Stands for what the pods live as long as."""
 
     def __enter__(self) -> SharedMounts:
         return self
@@ -61,6 +61,15 @@ class SharedMounts:
             process.kill()
             process.communicate()
         self.namespace.communicate()
+
+    def restart(self) -> None:
+        """All pods end, and start again."""
+        self.life.communicate()
+        until(lambda: not any(self._beating(index) for index in range(self.pods)))
+        self.life = self._begin()
+
+    def _begin(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
 
     # File systems
 
@@ -111,7 +120,7 @@ class SharedMounts:
         env: Mapping[str, str] | None = None,
     ) -> subprocess.Popen[str]:
         """`a4-agent sync` with these words in a pod."""
-        if words[0] in ("set", "wait", "fail"):
+        if words[0] in ("set", "wait", "fail") and "--while" not in words:
             words = (*words, "--while", str(self.life.pid))
         process = subprocess.Popen(
             self.enter(sys.executable, "-m", "agent", "sync", *words),
@@ -132,16 +141,12 @@ class SharedMounts:
 
     def beats_of(self, index: int) -> int:
         """The process that beats for a pod."""
-        prefix = f"pod.{index}."
-        for pid in filter(str.isdigit, os.listdir("/proc")):
-            words = command(int(pid))
-            if (
-                "beat" in words
-                and str(self.path / f"pod-{index}") in words
-                and words[words.index("beat") + 2][:6] == prefix
-            ):
-                return int(pid)
-        raise AssertionError(f"nobody beats for pod {index}")
+        (pid,) = self._beating(index)
+        return pid
+
+    def _beating(self, index: int) -> list[int]:
+        pids = [int(pid) for pid in os.listdir("/proc") if pid.isdigit()]
+        return [pid for pid in pids if {"beat", str(self.path / f"pod-{index}")} <= set(command(pid))]
 
     def job(self, epoch: str = "e") -> Path:
         """The directory of the job in the store."""

@@ -74,7 +74,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
             default=0,
             metavar="PID",
             help="this pod counts as alive until this process ends, such as $$ in a script (default: the run's "
-            "process in this pod or, outside a run, the container)",
+            "first process in this pod or, outside a run, the container's)",
         )
     listing = _add_verb(verbs, "list", _list, "print what counts now", named=False)
     listing.add_argument("--json", action="store_true", help="one JSON object")

@@ -37,6 +37,21 @@ class BeatPlan(NamedTuple):
         return self.pod == 0
 
 
+def first_of_run(run: str) -> int:
+    """The process of a run in this pod that has started all others above this one, by their mark."""
+    import psutil
+
+    first = os.getpid()
+    for parent in psutil.Process().parents():
+        try:
+            if parent.environ().get("A4_RUN") != run:
+                break
+        except psutil.Error:
+            break  # it has ended, or is not ours
+        first = parent.pid
+    return first
+
+
 class Beating(NamedTuple):
     """The start of this pod that its beats stand for."""
 

@@ -80,6 +80,8 @@ def test_verbs() -> None:
         (["local", "run", "--po"], ["--pods", "--port", "--pod-env"]),
         (["local", "run", "--pods", "4", "con"], ["connectivity"]),
         (["local", "exec", "--tty", ""], ["auto", "yes", "no"]),
+        (["sync", ""], ["-h", "--help", "set", "wait", "fail", "list", "clean"]),
+        (["sync", "wait", "download", "--fr"], ["--from"]),
         (["completion", "b"], ["bash"]),
         (["hostfile", "--order", "t"], ["topology"]),
     ],

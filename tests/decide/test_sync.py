@@ -184,6 +184,16 @@ def test_where_nothing_is_old_who_is_there_is_heard() -> None:
     assert seen.silent_pods([0, 1]) == {0: 4.0}
 
 
+def test_who_did_not_look_for_long_blames_nobody() -> None:
+    seen = Beats(lease=12.0)
+    for now, count in ((0.0, 1), (1.0, 2), (30.0, 2)):
+        seen.look(now, [f"pod.0.{NONCE}.{count}"])
+    assert seen.silent_pods([0]) == {}
+    for now in (36.0, 43.0):
+        seen.look(now, [f"pod.0.{NONCE}.2"])
+    assert seen.silent_pods([0]) == {0: 13.0}
+
+
 def test_a_pod_started_again_is_not_silent() -> None:
     seen = Beats(lease=3.0)
     for now, names in [(0.0, ["0.1"]), (1.0, ["0.2", "f.7"]), (5.0, ["0.2", "f.8"])]:

@@ -153,6 +153,17 @@ def test_a_holder_that_wakes_up_finds_that_it_has_lost_it_and_writes_nothing() -
     assert [name for name, _ in world.held] == ["a", "b"]
 
 
+def test_a_holder_learns_that_one_with_a_shorter_lease_has_taken_over() -> None:
+    world = World()
+    (holder,) = world.writers("a")
+    holder.want()
+    world.run(20.0)
+    world.server[claim_directory(NAME)]["term.2"] = seal({"nonce": "f" * 32, "by": "another job"})
+    world.run(25.0)
+    assert holder.lost == f"another has taken the claim {NAME} over"
+    assert all(at < 20.0 + 0.5 for _, at in world.written)
+
+
 def test_a_holder_that_was_stopped_for_less_goes_on() -> None:
     world = World()
     holder, other = world.writers("a", "b")

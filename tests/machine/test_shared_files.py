@@ -231,6 +231,19 @@ def test_pod_0_takes_away_what_old_jobs_left(tmp_path: Path, life: subprocess.Po
     assert (jobs / "young" / "start" / "done.x.0").exists()
 
 
+@pytest.mark.parametrize("mark", ["exec-1", "exec-2", ""])
+def test_the_first_process_of_a_run_whatever_sessions_it_makes(mark: str) -> None:
+    code = (
+        "import os, subprocess, sys; from agent.machine.beating import first_of_run; print(os.getpid(), flush=True); "
+    )
+    inner = "print(first_of_run('exec-1'), os.getpid(), flush=True)"
+    middle = f"{code}subprocess.run([sys.executable, '-c', {code + inner!r}], start_new_session=True)"
+    env = {**os.environ, **({"A4_RUN": mark} if mark else {})}
+    done = subprocess.run([sys.executable, "-c", middle], env=env, capture_output=True, text=True, check=True)
+    outer, _, found, own = done.stdout.split()
+    assert found == (outer if mark == "exec-1" else own)
+
+
 # Claims
 
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from agent.decide.sync.beats import LEADER_SECONDS, beat_seconds
+from agent.decide.sync.beats import beat_seconds
 from agent.decide.sync.facts import (
     DONE,
     FAILED,
@@ -26,7 +26,7 @@ from agent.decide.sync.mounts import Mount, refusal
 from agent.decide.sync.waiting import Outcome, Patience, Wait
 from agent.errors import DirectoryUnusable, Exit, PeerLost, SettingsError
 from agent.lifecycle.sharing.waiting import Waiting
-from agent.machine.beating import BeatPlan, keep_beating
+from agent.machine.beating import BeatPlan, first_of_run, keep_beating
 from agent.machine.files import make_private_dir
 from agent.machine.loop import LoopAgain
 from agent.machine.shared_files import ANSWER_SECONDS, Answer, ProcessFiles
@@ -34,8 +34,8 @@ from agent.settings import Settings
 
 TRIAL_SECONDS = 5.0
 WRITE_SECONDS = 10.0
-LIST_SECONDS = 3 * LEADER_SECONDS
-"""Pod 0 has beaten at least once in this time."""
+LIST_SECONDS = 5.0
+"""Pod 0 has beaten several times by then."""
 
 
 class Listed(NamedTuple):
@@ -61,7 +61,7 @@ class Member:
         self._settings = settings
         self._directory = settings.shared_dir
         self.job = job_directory(settings.epoch, run)
-        self._in_run = bool(run)
+        self._run = run
         self._say = say
         self._loop = LoopAgain()
         self._files = ProcessFiles(self._loop, sys.executable, self._directory, TRIAL_SECONDS)
@@ -94,15 +94,15 @@ class Member:
     def beat(self, owner: int = 0) -> None:
         """Let this pod be heard from now on, until the process `owner` ends.
 
-        By default that is the run's own process in this pod or, outside a run, the container's first. Raises PeerLost
+        By default that is the run's first process in this pod or, outside a run, the container's. Raises PeerLost
         when the pod was stopped for so long that others may have given it up.
         """
         settings = self._settings
         make_private_dir(settings.run_dir)
         seconds = beat_seconds(settings.index, settings.lease, settings.nnodes)
-        owner = owner or (os.getsid(0) if self._in_run else 1)
+        owner = owner or (first_of_run(self._run) if self._run else 1)
         plan = BeatPlan(self._directory, self.job, settings.index, seconds, settings.lease, owner)
-        beating = keep_beating(f"{settings.run_dir}/sync", folder(self.job), plan)
+        beating = keep_beating(f"{settings.run_dir}/sync", folder(f"{self._directory}/{self.job}"), plan)
         if beating.lost:
             raise PeerLost(
                 f"this pod was stopped for {beating.lost:.0f} s, longer than the lease of {settings.lease:g} s: "
@@ -119,7 +119,7 @@ class Member:
         settings, now = self._settings, self.now()
         patience = Patience(heard_by=now + min(timeout, settings.peer_timeout), ends=now + timeout)
         wait = Wait(
-            name, pods, job=self.job, lease=settings.lease, patience=patience, fresh=self._in_run, start=self._start
+            name, pods, job=self.job, lease=settings.lease, patience=patience, fresh=bool(self._run), start=self._start
         )
         outcomes: list[Outcome] = []
 
