@@ -84,6 +84,8 @@ class RunEnd:
     """Why pods were lost."""
     results: str = ""
     """Directory on the coordinator with result.json; empty for none."""
+    missing: str = ""
+    """Which results could not be stored there and why, when the run was told to be over; empty for none."""
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RunEnd:

@@ -279,7 +279,7 @@ SETTINGS = (
         "log_limit_mb",
         whole(1, 1_000_000),
         "1024",
-        "most output of a run kept in a pod, in MiB; the oldest goes first",
+        "most output of all runs kept in a pod, in MiB; the oldest goes first",
     ),
 )
 EPOCH_PARTS = ("A4_JOBSET_UID", "A4_RESTART_ATTEMPT", "A4_JOB_RESTART_ATTEMPT", "JOB_UUID")

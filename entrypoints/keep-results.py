@@ -1,66 +1,391 @@
-"""Stores files in the results directory: one that hangs holds up this process, and nobody else.
+"""Stores a pod's log and the files of its run in a directory that may hang: then this process hangs, not the agent.
 
-    python -I -S keep-results.py MOUNT DIRECTORY
+    python -I -S keep-results.py MOUNT DIRECTORY NUMBER
 
-The agent writes commands to stdin, one line each, a JSON array of texts:
+The agent writes commands to stdin, one a line, each a JSON array of texts:
 
-  [ID, "probe", ASIDE]                           write a file, read it, remove it
-  [ID, "write", ASIDE, NAME, TEXT]               put a whole file there
-  [ID, "copy", ASIDE, NAME, SPOOL, START, END]   the text of a spool between two offsets, as a file
-  [ID, "remove", NAME, …]                        take files away; those that are not there are no error
+  ["probe", NAME]                            write a file and remove it, once
+  ["write", ID, NAME, TEXT, NEW]             store a file; with NEW, not over one that has another text
+  ["log", SPOOL, NAME, COUNT, STORED, LOST]  store the log that this spool holds, after COUNT pieces, which go up to
+                                             STORED; LOST bytes of that were gone from the spool when their turn came
+  ["end", END]                               the log ends at this offset: make it one file, and remove the pieces
 
-They are done in order. Each gets one line on stdout, [ID, "done", WHY], with why it failed, empty when it did
-not; one that takes long says [ID, "busy", BYTES] about once a second, with the bytes written so far, but only
-when it got on in between. It ends when stdin does.
+What fails is tried again. It says on stdout, in the same form:
 
-Names are relative to DIRECTORY and do not leave it. ASIDE is the name under which a file is written before it
-gets its own: who asks can so clear away what a killed process left. SPOOL is the absolute path of a directory
-of segments, files named by the offset of their first byte in 20 digits, made of frames: stream (1 byte), length
-of the data (4 bytes, big-endian), data. Where segments are gone the text says how many bytes are missing.
+  ["alive", BYTES]                           every 2 s, with the size so far of a file that is being written
+  ["probe", WHY]                             WHY: why it failed, empty when it did not
+  ["write", ID, WHY, LASTING]                LASTING is not empty when waiting will not help
+  ["piece", COUNT, STORED, LOST, WHY, LASTING]
+  ["whole", LACKS, LOST, WHY, LASTING]       the log is one file; if it lacks bytes, the pieces stay
 
-MOUNT is the mount point on which DIRECTORY lies, as /proc/self/mountinfo writes it. When nothing is mounted there any
-more every command fails: what was written would end on the container's own disk, and go with it.
+and ends when stdin does. An agent that was killed has not said where the log ends: all that is there is stored once.
 
-Every pod starts one of these: what is imported is chosen by what it costs (json alone doubles the start-up).
+Names are relative to DIRECTORY. A file is written as NAME.NUMBER.new and renamed; the process with the next NUMBER
+removes what a killed one left. Pieces are NAME.0001, NAME.0002, …, also those that fail, so that no name is used twice:
+what a server does late for a process that was killed harms no other piece. Offsets count bytes of the spool.
+
+MOUNT is the mount point on which DIRECTORY lies, as /proc/self/mountinfo writes it. When it is gone nothing is stored:
+it would end on the container's own disk, and go with it.
+
+Every pod starts one of these: what is imported is chosen by its cost (json alone doubles the start-up).
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import select
 import sys
 from _json import encode_basestring_ascii, scanstring
-from errno import EINVAL, ENOSYS, ENOTSUP
 from time import monotonic
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 CHUNK = 1024 * 1024
 HEADER = 5
-BUSY_SECONDS = 1.0
+"""Bytes of a frame before its data: the stream (1) and the length of the data (4, big-endian)."""
+PIECE_SECONDS = 30.0
+PIECE_BYTES = 8 * 1024 * 1024
+TICK_SECONDS = 2.0
+LASTING_SECONDS = 3.0
+AGAIN_SECONDS = 10.0
+"""The most between two tries; it is a quarter of the time for which they have failed."""
+MOST_LITTER = 10
+LASTING = {
+    *(errno.EACCES, errno.EDQUOT, errno.EEXIST, errno.EFBIG, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG),
+    *(errno.ENODEV, errno.ENOSPC, errno.ENOTCONN, errno.ENOTDIR, errno.EPERM, errno.EROFS),
+}
+"""Errors that do not go away by waiting. ENODEV: nothing is mounted there any more; ENOTCONN: its server has ended."""
 
 
-class Command:
-    """One line of stdin and what is said about it."""
+class Directory:
+    """Where things are stored. Every method raises OSError, or ValueError for a name that leaves it."""
 
-    def __init__(self, line: str) -> None:
-        self.id, self.verb, *self.args = texts(line)
+    def __init__(self, mount: str, path: str, number: int, got_on: Callable[[int], None]) -> None:
+        self._mount = mount
+        self._path = path
+        self._number = number
+        self._got_on = got_on
+
+    def probe(self, name: str) -> None:
+        self._check_mount()
+        path = self._inside(name)
+        self._fill(path, [b"a4-agent\n"])
+        os.unlink(path)
+
+    def store(self, name: str, chunks: Callable[[], Iterable[bytes]], *, new: bool = False) -> None:
+        """Make a file of what `chunks` gives: readers see nothing of it, or all."""
+        self._check_mount()
+        path = self._inside(name)
+        for earlier in range(max(1, self._number - MOST_LITTER), self._number):
+            clear_away(f"{path}.{earlier}.new")
+        aside = f"{path}.{self._number}.new"
+        self._fill(aside, chunks())
+        if new and os.path.lexists(path) and read(path) != read(aside):  # an earlier try may have got through
+            clear_away(aside)
+            raise OSError(errno.EEXIST, "it is there already, and left as it is")
+        try:
+            os.rename(aside, path)
+        except OSError:  # some mounts of buckets cannot; or the directory has just gone
+            clear_away(aside)
+            self._fill(path, chunks())
+
+    def remove(self, prefix: str) -> None:
+        """Take away all files whose names begin so."""
+        self._check_mount()
+        folder, _, start = self._inside(prefix).rpartition("/")
+        for name in os.listdir(folder):
+            if name.startswith(start):
+                os.unlink(f"{folder}/{name}")
+                self._got_on(0)
+
+    def _check_mount(self) -> None:
+        """Ask the kernel only: a server that hangs is not looked at."""
+        if self._mount != "/":
+            with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as table:
+                if not any(line.split(" ", 5)[4] == self._mount for line in table):
+                    raise OSError(errno.ENODEV, f"nothing is mounted at {self._mount} any more")
+
+    def _inside(self, name: str) -> str:
+        if not name or name.startswith("/") or ".." in name.split("/"):
+            raise ValueError(f"{name!r} is not a name in this directory")
+        return f"{self._path}/{name}"
+
+    def _fill(self, path: str, chunks: Iterable[bytes]) -> None:
+        """Write a file; nothing is left of it when that fails."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            fd = os.open(path, flags, 0o644)
+        except FileNotFoundError:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            fd = os.open(path, flags, 0o644)
+        try:
+            with open(fd, "wb", CHUNK) as file:  # each write is a request to a server
+                written = 0
+                for chunk in chunks:
+                    written += file.write(chunk)
+                    self._got_on(written)
+                file.flush()
+                sync(fd)
+        except OSError:
+            clear_away(path)
+            raise
+
+
+def sync(fd: int) -> None:
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):  # there is nothing to sync on such a mount
+            raise
+
+
+def read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def clear_away(path: str) -> None:
+    """Remove a file as far as that is possible: what failed before is what counts."""
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
+
+
+class Spool:
+    """What a pod has printed, in a directory of segments: files of frames, named by the offset of the first."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def firsts(self) -> list[int]:
+        """Where the segments begin, in order."""
+        names = os.listdir(self._path) if os.path.isdir(self._path) else []
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    def end(self) -> int:
+        """The offset after the last byte; its frame may not be whole yet."""
+        first = max(self.firsts(), default=-1)
+        return first + os.stat(f"{self._path}/{first:020d}").st_size if first >= 0 else 0
+
+    def frames(self, first: int, at: int, end: int) -> Iterator[bytes]:
+        """The data of each frame of a segment from one offset to another, or to what is not whole."""
+        try:
+            with open(f"{self._path}/{first:020d}", "rb") as file:
+                file.seek(at - first)
+                while at < end:
+                    header = file.read(HEADER)
+                    length = int.from_bytes(header[1:], "big")
+                    at += HEADER + length
+                    data = file.read(length) if len(header) == HEADER and at <= end else b""
+                    if not data or len(data) < length:
+                        return
+                    yield data
+        except FileNotFoundError:
+            return  # it has just been dropped
+
+
+class Text:
+    """What a spool holds from one offset to another, both borders of frames; without `end`, as far as it goes now."""
+
+    def __init__(self, spool: Spool, start: int, end: int | None) -> None:
+        self.at = start
+        """Where `chunks` has come to."""
+        self.gaps: list[tuple[int, int]] = []
+        """The stretches that the spool does not have any more."""
+        self._spool = spool
+        self._start = start
+        self._end = end
+
+    def missing(self, start: int) -> int:
+        """Bytes from that offset on that are in the gaps."""
+        return sum(max(0, after - max(first, start)) for first, after in self.gaps)
+
+    def chunks(self) -> Iterator[bytes]:
+        """Its bytes; to be called once for each try."""
+        self.at, self.gaps = self._start, []
+        in_line = False
+        limit = self._spool.end() if self._end is None else self._end
+        firsts = self._spool.firsts()
+        for first, following in zip(firsts, [*firsts[1:], limit], strict=False):
+            if first >= limit or following <= self.at:
+                continue
+            if first > self.at:
+                yield self._gap(first, in_line)
+                in_line = False
+            for data in self._spool.frames(first, self.at, min(following, limit)):
+                yield data
+                self.at += HEADER + len(data)
+                in_line = not data.endswith(b"\n")
+        if self._end is not None and self.at < self._end:
+            yield self._gap(self._end, in_line)
+
+    def _gap(self, after: int, in_line: bool) -> bytes:
+        missing = after - self.at
+        self.gaps.append((self.at, after))
+        self.at = after
+        return b"%s[a4-agent: %d bytes of the log are missing here]\n" % (b"\n" if in_line else b"", missing)
+
+
+class Log:
+    """The pod's log, and how far it is stored."""
+
+    def __init__(self, spool: Spool, name: str, count: int, stored: int, lost: int, now: float) -> None:
+        self.spool = spool
+        self.name = name
+        self.count = count
+        """Pieces that were begun."""
+        self.stored = stored
+        self.lost = lost
+        self.begun = now
+        """When a piece was last begun, or might have been."""
+        self.ends = self.is_whole = False
+        self.end: int | None = None
+
+    def needs_piece(self, now: float, *, failing: bool) -> bool:
+        new = (self.spool.end() if self.end is None else self.end) - self.stored
+        if self.ends:  # a short log is stored at once as a whole
+            return new > 0 and (self.count > 0 or new > PIECE_BYTES)
+        return new > 0 and (now - self.begun >= PIECE_SECONDS or (new >= PIECE_BYTES and not failing))
+
+
+class Storing:
+    """Takes commands and does, in each `turn`, what is due: files first, then the log. `say` hears how that went."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        say: Callable[..., None],
+        now: Callable[[], float] = monotonic,
+        spool: Callable[[str], Spool] = Spool,
+    ) -> None:
+        self._directory = directory
+        self._say = say
+        self._now = now
+        self._spool = spool
+        self._files: dict[str, tuple[str, str, bool]] = {}
+        """Name → ID, text, whether it must be new."""
+        self._log: Log | None = None
+        self._failing_since = self._again = 0.0
+
+    def obey(self, verb: str, *args: str) -> None:
+        """Take a command."""
+        if verb == "probe":
+            self._say("probe", self._attempt(lambda: self._directory.probe(args[0]))[0])
+        elif verb == "write":
+            number, name, text, new = args
+            self._files[name] = (number, text, bool(new))
+            self._again = 0.0
+        elif verb == "log":
+            spool, name, count, stored, lost = args
+            self._log = Log(self._spool(spool), name, int(count), int(stored), int(lost), self._now())
+        elif verb == "end" and self._log is not None:
+            self._log.ends, self._log.end = True, int(args[0])
+            self._failing_since = self._again = 0.0
+
+    def agent_is_gone(self) -> None:
+        """Store all that is there, once."""
+        if self._log is not None:
+            self._log.ends = True
+        self._again = 0.0
+        self.turn()
+
+    def turn(self) -> None:
+        """Do what is due; what fails is tried again in a later turn."""
+        if self._now() < self._again:
+            return
+        self._again = 0.0
+        for name in list(self._files):
+            self._store_file(name)
+        log = self._log
+        if log is not None and not log.is_whole:
+            if log.needs_piece(self._now(), failing=bool(self._failing_since)):
+                self._store_piece(log)
+            if log.ends and not log.needs_piece(self._now(), failing=False):
+                self._store_whole(log)
+
+    def _attempt(self, action: Callable[[], None]) -> tuple[str, str]:
+        """Why it failed, empty when it did not; and whether that lasts."""
+        try:
+            action()
+        except OSError as error:
+            now = self._now()
+            self._failing_since = self._failing_since or now
+            failing = now - self._failing_since
+            self._again = now + min(AGAIN_SECONDS, max(TICK_SECONDS, failing / 4))
+            lasting = error.errno in LASTING and failing >= LASTING_SECONDS
+            return error.strerror or str(error), "lasting" if lasting else ""
+        except Exception as error:  # a bug, or a text that is none: nothing else must suffer
+            return f"{type(error).__name__}: {error}", "lasting"
+        if not self._again:
+            self._failing_since = 0.0
+        return "", ""
+
+    def _store_file(self, name: str) -> None:
+        number, text, new = self._files[name]
+
+        def chunks() -> list[bytes]:
+            data = text.encode("utf-8", "surrogateescape")
+            return [data[at : at + CHUNK] for at in range(0, len(data), CHUNK)]
+
+        why, lasting = self._attempt(lambda: self._directory.store(name, chunks, new=new))
+        if not why or not self._again:
+            del self._files[name]
+        self._say("write", number, why, lasting)
+
+    def _store_piece(self, log: Log) -> None:
+        text = Text(log.spool, log.stored, log.end)
+        why, lasting = self._attempt(lambda: self._directory.store(f"{log.name}.{log.count + 1:04d}", text.chunks))
+        log.begun = self._now()
+        log.count += 1
+        if not why:
+            log.stored, log.lost = text.at, log.lost + text.missing(0)
+        self._say("piece", str(log.count), str(log.stored), str(log.lost), why, lasting)
+
+    def _store_whole(self, log: Log) -> None:
+        text = Text(log.spool, 0, log.end)
+        why, lasting = self._attempt(lambda: self._directory.store(log.name, text.chunks))
+        if not why and not text.gaps:
+            self._attempt(lambda: self._directory.remove(f"{log.name}."))
+        log.is_whole = not why
+        lost = log.lost + (0 if why else text.missing(log.stored))
+        self._say("whole", str(text.missing(0)), str(lost), why, lasting)
+
+
+class Agent:
+    """The other end of stdin and stdout."""
+
+    def __init__(self) -> None:
+        self._said = 0.0
+        self._rest = bytearray()
+
+    def say(self, *words: str) -> None:
+        line = ", ".join(encode_basestring_ascii(word) for word in words)
+        data = f"[{line}]\n".encode()
         self._said = monotonic()
+        try:
+            os.write(1, data)
+        except OSError:
+            pass  # it was killed: what it asked for is done all the same
 
     def got_on(self, written: int = 0) -> None:
-        if monotonic() - self._said >= BUSY_SECONDS:
-            self._said = monotonic()
-            self._say("busy", str(written))
+        if monotonic() - self._said >= TICK_SECONDS / 2:
+            self.say("alive", str(written))
 
-    def done(self, why: str) -> None:
-        self._say("done", why)
-
-    def _say(self, *words: str) -> None:
-        line = ", ".join(encode_basestring_ascii(word) for word in (self.id, *words))
-        data = f"[{line}]\n".encode()
-        while data:
-            data = data[os.write(1, data) :]
+    def commands(self) -> Iterator[list[str]]:
+        """Those that come within a tick. Raises EOFError when no more can come."""
+        if not select.select([0], [], [], TICK_SECONDS)[0]:
+            return
+        data = os.read(0, CHUNK)
+        if not data:
+            raise EOFError
+        self._rest += data
+        if b"\n" in data:
+            *lines, self._rest = self._rest.split(b"\n")
+            yield from (texts(line.decode()) for line in lines)
 
 
 def texts(line: str) -> list[str]:
@@ -74,200 +399,18 @@ def texts(line: str) -> list[str]:
     return found
 
 
-def main(mount: str, directory: str) -> None:
-    for line in sys.stdin.buffer:
-        command = Command(line.decode())
-        try:
-            check_mount(mount)
-            obey(command, directory)
-        except OSError as error:
-            command.done(error.strerror or str(error))
-        except Exception as error:  # a bug, or a text that is none: the next command must not suffer
-            command.done(f"{type(error).__name__}: {error}")
-        else:
-            command.done("")
-
-
-def check_mount(mount: str) -> None:
-    """Raises OSError when nothing is mounted there. Asks the kernel only: a server that hangs is not looked at."""
-    if mount == "/":
-        return
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as table:
-        if not any(line.split(" ", 5)[4] == mount for line in table):
-            raise OSError(f"nothing is mounted at {mount} any more")
-
-
-def obey(command: Command, directory: str) -> None:
-    """Raises OSError, ValueError for a name that leaves the directory."""
-    if command.verb == "remove":
-        for name in command.args:
-            remove(inside(directory, name))
-            command.got_on()
-        return
-    aside = inside(directory, command.args[0])
-    if command.verb == "probe":
-        probe(command, aside)
-        return
-    path = inside(directory, command.args[1])
-    if command.verb == "write":
-        data = command.args[2].encode("utf-8", "surrogateescape")
-        store(command, aside, path, lambda: iter([data]))
-    elif command.verb == "copy":
-        spool, start, end = command.args[2], int(command.args[3]), int(command.args[4])
-        store(command, aside, path, lambda: joined(spool_text(spool, start, end)))
-    else:
-        raise ValueError(f"no such command: {command.verb}")
-
-
-def inside(directory: str, name: str) -> str:
-    if not name or name.startswith("/") or ".." in name.split("/"):
-        raise ValueError(f"{name!r} is not a name in this directory")
-    return f"{directory}/{name}"
-
-
-def probe(command: Command, path: str) -> None:
+def main(mount: str, path: str, number: str) -> None:
+    agent = Agent()
+    storing = Storing(Directory(mount, path, int(number), agent.got_on), agent.say)
     try:
-        fill(command, path, iter([b"a4-agent\n"]))
-        with open(path, "rb") as file:
-            if file.read() != b"a4-agent\n":
-                raise OSError("what was written reads differently")
-    finally:
-        clear_away(path)
-    if os.path.lexists(path):
-        raise OSError("a file cannot be removed")
-
-
-def store(command: Command, aside: str, path: str, chunks: Callable[[], Iterator[bytes]]) -> None:
-    """Make `path` of what `chunks` gives: readers see nothing of it, or all."""
-    try:
-        fill(command, aside, chunks())
-    except OSError:
-        clear_away(aside)
-        raise
-    try:
-        os.rename(aside, path)
-    except OSError:  # some mounts of buckets cannot; or the directory has just gone
-        clear_away(aside)
-        store_in_place(command, path, chunks())
-
-
-def store_in_place(command: Command, path: str, chunks: Iterator[bytes]) -> None:
-    try:
-        fill(command, path, chunks)
-    except OSError:
-        clear_away(path)  # no half of a file
-        raise
-
-
-def fill(command: Command, path: str, chunks: Iterator[bytes]) -> None:
-    fd = create(path)
-    written = 0
-    try:
-        for chunk in chunks:
-            view = memoryview(chunk)
-            while view:
-                size = os.write(fd, view[:CHUNK])
-                view = view[size:]
-                written += size
-                command.got_on(written)
-        sync(fd)
-    finally:
-        os.close(fd)  # full disks and lost connections of network file systems show here, too
-
-
-def create(path: str) -> int:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        return os.open(path, flags, 0o644)
-    except FileNotFoundError:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        return os.open(path, flags, 0o644)
-
-
-def sync(fd: int) -> None:
-    try:
-        os.fsync(fd)
-    except OSError as error:
-        if error.errno not in (EINVAL, ENOSYS, ENOTSUP):  # there is nothing to sync on such a file system
-            raise
-
-
-def remove(path: str) -> None:
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        pass
-
-
-def clear_away(path: str) -> None:
-    """Remove a file as far as that is possible: what failed before is what counts."""
-    try:
-        os.unlink(path)
-    except OSError:
-        pass
-
-
-def joined(parts: Iterator[bytes]) -> Iterator[bytes]:
-    """The same bytes in large chunks: each write is a request to a server."""
-    held: list[bytes] = []
-    size = 0
-    for part in parts:
-        held.append(part)
-        size += len(part)
-        if size >= CHUNK:
-            yield b"".join(held)
-            held, size = [], 0
-    yield b"".join(held)
-
-
-def spool_text(spool: str, start: int, end: int) -> Iterator[bytes]:
-    """What the frames between two offsets hold. Both offsets are borders of frames."""
-    at, in_line = start, False
-    for first, limit, path in segments(spool, start, end):
-        if first > at:
-            yield gap(first - at, in_line)
-            at, in_line = first, False
-        for data in frames(path, at - first, limit - first):
-            yield data
-            at += HEADER + len(data)
-            in_line = not data.endswith(b"\n")
-    if at < end:
-        yield gap(end - at, in_line)
-
-
-def gap(missing: int, in_line: bool) -> bytes:
-    return b"%s[a4-agent: %d bytes of the log are missing here]\n" % (b"\n" if in_line else b"", missing)
-
-
-def segments(spool: str, start: int, end: int) -> Iterator[tuple[int, int, str]]:
-    """(offset of its first byte, offset after what counts of it, path) of each segment of the stretch, in order."""
-    try:
-        firsts = sorted(int(name) for name in os.listdir(spool) if name.isdigit())
-    except FileNotFoundError:
-        return
-    for first, following in zip(firsts, [*firsts[1:], end], strict=True):
-        if first < end and following > start:
-            yield first, min(following, end), f"{spool}/{first:020d}"
-
-
-def frames(path: str, at: int, end: int) -> Iterator[bytes]:
-    """The data of each frame of a segment from offset `at` in it, up to `end` or to what is not whole."""
-    try:
-        with open(path, "rb") as file:
-            file.seek(at)
-            while at < end:
-                header = file.read(HEADER)
-                length = int.from_bytes(header[1:], "big")
-                at += HEADER + length
-                if len(header) < HEADER or at > end:
-                    return
-                data = file.read(length)
-                if len(data) < length:
-                    return
-                yield data
-    except FileNotFoundError:
-        return  # it has just been dropped
+        while True:
+            agent.got_on()
+            for command in agent.commands():
+                storing.obey(*command)
+            storing.turn()
+    except EOFError:
+        storing.agent_is_gone()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2])
+    main(*sys.argv[1:])

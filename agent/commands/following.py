@@ -135,16 +135,19 @@ def reader_gone(run: str) -> int:
 def tell_end(run: str, ended: RunEnd) -> None:
     """On stderr: what failed, where, why, and where to read on; of a success, where its results are."""
     end = ended.end
+    results = f"; results on pod 0: {ended.results}" if ended.results else ""
+    if ended.missing:
+        results += f", without {ended.missing}"
     if end.code == 0:
-        if ended.results:
-            say(f"{run} is done; results on pod 0: {ended.results}")
+        if results:
+            say(f"{run} is done{results}")
         return
     where = f" ({end.where})" if end.where else ""
     reasons = [line for line in end.why.splitlines() if line.strip()]
     lines = [f"{run} ended with exit code {end.code}: {end.what}{where}", *reasons[:MOST_REASONS]]
     if len(reasons) > MOST_REASONS:
         lines.append(f"… {len(reasons) - MOST_REASONS} more lines: a4-agent status")
-    lines.append(f"logs: a4-agent logs {run}" + (f"; results on pod 0: {ended.results}" if ended.results else ""))
+    lines.append(f"logs: a4-agent logs {run}{results}")
     say("\n  ".join(lines))
 
 

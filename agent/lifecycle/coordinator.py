@@ -302,7 +302,7 @@ class Coordinator:
         if booking.exclusive:
             self._when_settled(lambda: self._close_run(booking))
         else:
-            booking.close()
+            booking.close(0.0)
             booking.answer()
 
     def _when_settled(self, action: Callable[[], None]) -> None:
@@ -311,21 +311,28 @@ class Coordinator:
     def _close_run(self, booking: Booking) -> None:
         if booking.first and self._signal is not None:
             booking.end_as(merged(booking.end, self._signal))
-        booking.close()
+        booking.close(self._leaving.store_seconds())
         note_run(self._pod, booking.summary())
         self._say(RunNoted(booking.summary()))
-        if booking.first:
+
+        def kept(missing: str) -> None:
+            booking.missing = missing
             booking.answer()
+
+        self._when_kept(kept)
+        if booking.first:
             self._announce(booking.end, booking.run_id)
-            self._bookings.closed(booking)
-            return
-        self._pod.log.info(f"{booking.run_id} ended with exit code {booking.end.code}: {booking.end.what}")
-        self._pod.run_logs.end()
-        if self._stage is Stage.SLEEPING:
-            self._pod.state.phase("sleeping", code=self._end.code if self._end else 0)
-            self._idling.start()
-        booking.answer()
+        else:
+            self._pod.log.info(f"{booking.run_id} ended with exit code {booking.end.code}: {booking.end.what}")
+            self._pod.run_logs.end()
+            if self._stage is Stage.SLEEPING:
+                self._pod.state.phase("sleeping", code=self._end.code if self._end else 0)
+                self._idling.start()
         self._bookings.closed(booking)
+
+    def _when_kept(self, action: Callable[[str], None]) -> None:
+        """Call it when the results of the run that has ended are stored or given up, with what is missing."""
+        self._pod.run_logs.when_kept(self._leaving.store_seconds(), action)
 
     # Ends
 
@@ -379,8 +386,11 @@ class Coordinator:
             return
         self._end = end = masked(end, self._pod.log.masked)
         self._stage = Stage.ENDING
-        self._leaving.report_end(end)
         self._leaving.record_end(end, run_id)
+        if end.code == Exit.OK:  # a success is said when its results are there
+            self._when_kept(lambda missing: self._leaving.report_end(end))
+        else:
+            self._leaving.report_end(end)
         stay = bool(run_id) and self._signal is None and self._pod.settings.sleeps_after(end.code)
         if self._roster is None:
             self._told(stay)
@@ -404,9 +414,10 @@ class Coordinator:
             self._leave()
             return
         self._stage = Stage.SLEEPING
-        self._pod.run_logs.end()
         self._pod.state.phase("sleeping", code=self._end.code)
-        self._pod.log.info("the cluster stays; a4-agent run submits to it, a4-agent release ends it with that code")
+        stays = "the cluster stays; a4-agent run submits to it, a4-agent release ends it with that code"
+        self._when_kept(lambda missing: self._pod.log.info(stays))
+        self._pod.run_logs.end()
         self._idling.start()
 
     def _release_idle(self) -> None:

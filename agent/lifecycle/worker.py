@@ -52,6 +52,7 @@ from agent.lifecycle.channel.link import Link
 from agent.lifecycle.channel.questions import Answer as Reply
 from agent.lifecycle.channel.questions import Questions, refusal
 from agent.lifecycle.channel.roster import beat_seconds
+from agent.lifecycle.keeping.results_check import ResultsCheck
 from agent.lifecycle.pod.leaving import Leaving
 from agent.lifecycle.pod.plan_files import keep_plan
 from agent.lifecycle.pod.pod import Pod
@@ -92,6 +93,7 @@ class Worker:
         self._settings = pod.settings
         self._preparing = Preparing(pod)
         self._leaving = Leaving(pod, self._preparing)
+        self._results_check = ResultsCheck(pod, self.fail)
         self._link = Link()
         self._coordinator = ""
         self._questions = Questions(self._say)
@@ -123,11 +125,16 @@ class Worker:
             self._machine.accept(pod.dir.channels, self._opened)
         except OSError as error:
             raise refused(f"{pod.dir.channels} cannot be used", error) from error
-        self._preparing.start_sshd(lambda: pod.state.phase("waiting"))
+        self._preparing.start_sshd(self._can_be_heard)
         self._preparing.gather_facts(self._facts_ready)
         self._deadline = self._machine.later(self._settings.peer_timeout, self._nobody_came)
         self._machine.later(REPORT_SECONDS, self._report)
         self._machine.later(self._beat, self._beats)
+
+    def _can_be_heard(self) -> None:
+        """The coordinator can come from now on, and hear what is wrong here."""
+        self._pod.state.phase("waiting")
+        self._results_check.start()
 
     # Channels
 
@@ -239,8 +246,7 @@ class Worker:
         self._pod.state.update(formed=self._machine.wall())
         self._pod.state.phase("formed")
         self._say(Planned())
-        # No run begins before this is told.
-        self._preparing.surroundings.when_ready(lambda: self._preparing.gather_inventory(self._tell_inventory))
+        self._preparing.surroundings.when_ready(lambda: self._preparing.gather_inventory(self._inventory_ready))
 
     def _cluster(self, cluster: Cluster) -> None:
         if cluster.lost is not None:
@@ -248,8 +254,9 @@ class Worker:
         if cluster.missing is not None:
             self._pod.state.update(missing=cluster.missing)
 
-    def _tell_inventory(self, found: Mapping[str, str]) -> None:
-        self._say(Inventory(found, self._pod.state.phases))
+    def _inventory_ready(self, found: Mapping[str, str]) -> None:
+        # No run begins before this is told.
+        self._results_check.when_over(lambda: self._say(Inventory(found, self._pod.state.phases)))
 
     def _run_noted(self, summary: RunSummary) -> None:
         """An exclusive run has begun or ended, with this pod or without."""

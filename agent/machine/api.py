@@ -142,7 +142,7 @@ class Search:
 
 
 class Spool(Protocol):
-    """What one pod printed during one run, on this pod's disk, bounded: the oldest goes first.
+    """What one pod printed during one run, on this pod's disk; the oldest goes when all spools take too much.
 
     Offsets count from 0 over all that was ever appended, frame headers included.
     """
@@ -158,23 +158,14 @@ class Spool(Protocol):
     def close(self) -> None: ...
 
 
-class Keeper(Protocol):
-    """Stores files in one directory through a process of its own: never blocks, never raises."""
+class KeeperProcess(Protocol):
+    """A process that stores files in one directory, as entrypoints/keep-results.py says."""
 
-    def write(self, name: str, text: str, done: Callable[[str], None]) -> None:
-        """Put a whole file there; `done` gets why that failed, empty when it did not."""
+    def send(self, *words: str) -> None:
+        """Queue a command. Never blocks, never raises: a process that is gone reports its end."""
 
-    def copy_spool(self, spool: str, start: int, end: int, name: str, done: Callable[[str], None]) -> None:
-        """The text of a spool between two offsets, without its frames, as a file."""
-
-    def remove(self, names: Sequence[str], done: Callable[[str], None]) -> None:
-        """Take files away; those that are not there are no error."""
-
-    def probe(self, done: Callable[[str], None]) -> None:
-        """Write, read and remove a file there, within 5 s; makes the directory."""
-
-    def close(self) -> None:
-        """Give up what is still under way and end the process, if one was started."""
+    def close(self, *, kill: bool) -> None:
+        """Nothing more is sent or heard but its end. Without `kill` it first does what it was told."""
 
 
 class Machine(Protocol):
@@ -243,13 +234,22 @@ class Machine(Protocol):
         """Write to the agent's own stdout (1) or stderr (2), in order; never blocks, never raises."""
 
     def spool(self, directory: str, limit: int) -> Spool:
-        """Begin a spool of at most `limit` bytes, anew if there was one. Raises OSError."""
+        """Begin a spool, anew if there was one; all spools together have at most `limit` bytes. Raises OSError."""
 
     def read_spool(self, directory: str, offset: int, most: int) -> Piece | None:
         """Frames from `offset` on, about `most` bytes; None when there is no such spool."""
 
-    def keeper(self, directory: str) -> Keeper:
-        """Storage in `directory`, which need not exist yet."""
+    def start_keeper(
+        self,
+        directory: str,
+        number: int,
+        heard: Callable[[Sequence[str]], None],
+        ended: Callable[[KeeperProcess, int], None],
+    ) -> KeeperProcess:
+        """Start the process with this number that stores in `directory`, which need not exist yet. Raises OSError.
+
+        `heard` gets what it says, `ended` its exit status.
+        """
 
     def gather_inventory(
         self, search: Search, say: Callable[[str], None], done: Callable[[Mapping[str, Any]], None]

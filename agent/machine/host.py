@@ -18,7 +18,7 @@ from agent.machine.api import (
     Child,
     Evidence,
     Interface,
-    Keeper,
+    KeeperProcess,
     Piece,
     Problem,
     RunMarks,
@@ -31,7 +31,7 @@ from agent.machine.api import (
 from agent.machine.api import T as T
 from agent.machine.loop import Action, Loop
 from agent.machine.output_writer import Emitter
-from agent.machine.spool import FileSpool, read_spool
+from agent.machine.spool import FileSpool, Room, read_spool
 
 if TYPE_CHECKING:
     from agent.machine.dns import Resolver
@@ -51,6 +51,7 @@ class Host:
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
         self._emitter = Emitter(loop)
+        self._room: Room | None = None
         self._look_ups: Workers | None = None
         self._resolver: Resolver | None = None
         self._dialer: Dialer | None = None
@@ -165,15 +166,22 @@ class Host:
         return self._emitter.flush(seconds)
 
     def spool(self, directory: str, limit: int) -> Spool:
-        return FileSpool(directory, limit)
+        self._room = self._room or Room(limit)
+        return FileSpool(directory, self._room)
 
     def read_spool(self, directory: str, offset: int, most: int) -> Piece | None:
         return read_spool(directory, offset, most)
 
-    def keeper(self, directory: str) -> Keeper:
-        from agent.machine.keeper import ProcessKeeper
+    def start_keeper(
+        self,
+        directory: str,
+        number: int,
+        heard: Callable[[Sequence[str]], None],
+        ended: Callable[[KeeperProcess, int], None],
+    ) -> KeeperProcess:
+        from agent.machine import keeper
 
-        return ProcessKeeper(self.loop, sys.executable, directory)
+        return keeper.KeeperProcess(self.loop, sys.executable, directory, number, heard, ended)
 
     def gather_inventory(
         self, search: Search, say: Callable[[str], None], done: Callable[[Mapping[str, Any]], None]

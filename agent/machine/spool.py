@@ -24,28 +24,51 @@ NAME_DIGITS = 20
 STREAMS = (1, 2, 3)
 
 
+class Room:
+    """The bytes that all spools of a pod may take together.
+
+    When they are used up, the oldest of those that are closed gives way, then the largest.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.most_segment = max(min(MOST_SEGMENT, limit // 8), HEADER.size + 1)
+        self._limit = limit
+        self._spools: list[FileSpool] = []
+
+    def add(self, spool: FileSpool) -> None:
+        """Count this one too, and forget those that were removed."""
+        self._spools = [other for other in self._spools if os.path.isdir(other.directory)] + [spool]
+
+    def make(self, length: int) -> None:
+        """Drop segments until there is room for so many bytes more, or no segment is left but those being written."""
+        while sum(spool.kept for spool in self._spools) + length > self._limit:
+            closed = (spool for spool in self._spools if spool.is_closed and spool.kept)
+            if not next(closed, max(self._spools, key=lambda spool: spool.kept)).drop_oldest():
+                return
+
+
 class FileSpool:
     """agent.machine.api.Spool in a directory of its own, begun anew. Raises OSError."""
 
-    def __init__(self, directory: str, limit: int) -> None:
+    def __init__(self, directory: str, room: Room) -> None:
         self.end = 0
         self.lost = 0
-        self._directory = directory
-        self._limit = limit
-        self._most_segment = max(min(MOST_SEGMENT, limit // 8), HEADER.size + 1)
-        self._most_data = min(MOST_DATA, self._most_segment - HEADER.size)
+        self.kept = 0
+        """Bytes in all segments."""
+        self.directory = directory
+        self.is_closed = False
+        self._room = room
+        self._most_data = min(MOST_DATA, room.most_segment - HEADER.size)
         self._closed_segments: deque[tuple[int, int]] = deque()
         """(offset, bytes)"""
         self._start = 0
         """Offset of the segment that is written."""
-        self._kept = 0
-        """Bytes in all segments."""
         self._fd = -1
-        self._over = False
         os.makedirs(directory, 0o700, exist_ok=True)
         for start in segments(directory):
             os.unlink(segment_path(directory, start))
         self._open()
+        room.add(self)
 
     def append(self, stream: int, data: bytes) -> None:
         for at in range(0, len(data), self._most_data):
@@ -56,19 +79,32 @@ class FileSpool:
                 self.lost += len(piece)
 
     def close(self) -> None:
-        self._over = True
+        self.is_closed = True
         self._leave()
+
+    def drop_oldest(self) -> bool:
+        """Take its oldest segment away; False when there is none but that being written."""
+        if not self._closed_segments:
+            return False
+        start, size = self._closed_segments.popleft()
+        self.kept -= size
+        with suppress(OSError):
+            if self.is_closed and not self.kept:
+                self._open()  # an empty one, so that readers learn how much is gone
+                self._leave()
+            os.unlink(segment_path(self.directory, start))
+        return True
 
     def _write(self, stream: int, data: bytes) -> None:
         """Raises OSError when the frame cannot be written; nothing of it is left then."""
-        if self._over:
+        if self.is_closed:
             raise OSError("the spool is closed")
         length = HEADER.size + len(data)
-        if self._fd >= 0 and self.end - self._start + length > self._most_segment:
+        if self._fd >= 0 and self.end - self._start + length > self._room.most_segment:
             self._leave()
         if self._fd < 0:
             self._open()
-        self._make_room(length)
+        self._room.make(length)
         try:
             if os.writev(self._fd, [HEADER.pack(stream, len(data)), data]) != length:
                 raise OSError("the disk is full")
@@ -76,11 +112,11 @@ class FileSpool:
             self._cut_back()
             raise
         self.end += length
-        self._kept += length
+        self.kept += length
 
     def _open(self) -> None:
         """Begin a segment. One of that name has no frame in it."""
-        path = segment_path(self._directory, self.end)
+        path = segment_path(self.directory, self.end)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         self._fd = os.open(path, flags, 0o600)
         self._start = self.end
@@ -100,13 +136,6 @@ class FileSpool:
             os.ftruncate(self._fd, self.end - self._start)
         except OSError:
             self._leave()
-
-    def _make_room(self, length: int) -> None:
-        while self._closed_segments and self._kept + length > self._limit:
-            start, size = self._closed_segments.popleft()
-            with suppress(OSError):
-                os.unlink(segment_path(self._directory, start))
-            self._kept -= size
 
 
 def read_spool(directory: str, offset: int, most: int) -> Piece | None:
@@ -138,7 +167,10 @@ def read_spool(directory: str, offset: int, most: int) -> Piece | None:
 
 def _frames(path: str, at: int, most: int) -> Iterator[tuple[int, bytes]]:
     """Whole frames of one segment from a place in it on, as many as one read of some `most` bytes gives."""
-    content = _content(path, at, min(max(most, MOST_DATA) + HEADER.size, MOST_SEGMENT))
+    content = b""
+    with suppress(OSError), open(path, "rb") as file:
+        file.seek(at)
+        content = file.read(min(max(most, MOST_DATA) + HEADER.size, MOST_SEGMENT))
     place = 0
     while place + HEADER.size <= len(content):
         stream, length = HEADER.unpack_from(content, place)
@@ -147,19 +179,6 @@ def _frames(path: str, at: int, most: int) -> Iterator[tuple[int, bytes]]:
             return  # it is being written, or no frame begins here
         yield stream, content[place : place + length]
         place += length
-
-
-def _content(path: str, at: int, most: int) -> bytes:
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return b""
-    try:
-        return os.pread(fd, most, at)
-    except OSError:
-        return b""
-    finally:
-        os.close(fd)
 
 
 def segments(directory: str) -> list[int]:

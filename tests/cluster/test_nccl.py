@@ -138,7 +138,7 @@ def test_many_runs_and_where_baselines_are_saved(start: Start) -> None:
     assert len(found["sweeps"]) == 8 and "all_gather-8.json" in notes(trial, found), printed
     trial.cluster.terminate()
     all_codes(trial, 0)
-    assert re.findall(r"(\S+) is there already and left as it is", trial.log()) == ["/other.json"]
+    assert re.findall(r"not stored in /: (\S+) \(it is there already, and left as", trial.log()) == ["other.json"]
 
 
 @pytest.mark.faults

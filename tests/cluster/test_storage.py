@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.conftest import Start, Trial, all_codes
+from tests.cluster.conftest import RUN_DIR, Start, Trial, all_codes
 from tests.cluster.storage import (
     BREAK,
     MEND,
@@ -97,8 +97,42 @@ def test_a_directory_that_was_asked_for_and_cannot_be_written_ends_the_job_befor
     for index in (0, 1):
         end = trial.said(index)
         assert (end["what"], end["origin"]) == (f"A4_RESULTS_DIR={directory} cannot be used: {why}", "agent")
-        assert end["where"].startswith("pod 0, ")
+        assert re.match("pod [01], ", end["where"])
         assert trial.cluster.logs(index, "out") == ""
+
+
+def test_a_directory_that_one_worker_alone_cannot_write_ends_the_job_and_names_the_worker(start: Start) -> None:
+    before = f'test "$JOB_COMPLETION_INDEX" = 0 || mount -i -o remount,ro {MOUNT}'
+    trial = start(2, script="echo begun", **on_fuse(before))
+    all_codes(trial, 73)
+    for index in (0, 1):
+        end = trial.said(index)
+        assert end["what"] == f"A4_RESULTS_DIR={RESULTS} cannot be used: Read-only file system"
+        assert end["where"].startswith("pod 1, ")
+        assert trial.cluster.logs(index, "out") == ""
+
+
+SMALL_RUN_DIR = f"mkdir -p {RUN_DIR} && mount -t tmpfs -o size=4m,mode=700 none {RUN_DIR}"
+
+
+@pytest.mark.parametrize(
+    ("results", "ballast"),
+    [(RESULTS, STORE), (f"{RUN_DIR}/results", RUN_DIR)],
+    ids=["the results directory", "the run directory"],
+)
+def test_what_is_full_at_the_end_is_said_and_changes_no_code(start: Start, results: str, ballast: str) -> None:
+    fill = f"echo begun; dd if=/dev/zero of={ballast}/ballast bs=1M 2>/dev/null; touch /mnt/$JOB_COMPLETION_INDEX"
+    together = "until test -e /mnt/0 -a -e /mnt/1; do sleep 0.05; done; exit 3"
+    trial = start(2, script=f"{fill}; {together}", **on_fuse(SMALL_RUN_DIR, {"A4_RESULTS_DIR": results}))
+    all_codes(trial, 3)
+    for index in (0, 1):
+        said = trial.cluster.logs(index, "err")
+        assert re.search(
+            rf"\d+ bytes of this pod's log could not be stored in {results}: No space left on device", said
+        )
+        assert "it did not answer" not in said
+        assert (trial.said(index)["code"], trial.cluster.logs(index, "out")) == (3, "begun\n")
+    assert f"not stored in {results}: result.json (No space left on device)" in trial.cluster.logs(0, "err")
 
 
 STAYS_BROKEN = """

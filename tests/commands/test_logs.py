@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.decide.plan import Plan, PlannedPeer
-from agent.machine.spool import FileSpool
+from agent.machine.spool import FileSpool, Room
 from tests.commands.conftest import Type
 from tests.commands.server import FakeAgent, FakeRun
 
@@ -113,7 +113,7 @@ def left(tmp_path: Path) -> Path:
     runs = [{"id": "old-1"}, {"id": "script-7"}]
     (directory / "state.json").write_text(json.dumps({"phase": "running", "index": 3, "runs": runs}))
     for name in ("old-1", "script-7"):
-        spool = FileSpool(str(directory / "runs" / name / "spool"), 1 << 20)
+        spool = FileSpool(str(directory / "runs" / name / "spool"), Room(1 << 20))
         for number in range(3):
             spool.append(1, f"{name} {number}\n".encode() * 8000)
         spool.append(2, b"oh\n")
@@ -141,7 +141,7 @@ def test_what_the_disk_no_longer_has(tmp_path: Path, type_command: Type) -> None
     directory = tmp_path / "run"
     directory.mkdir()
     (directory / "state.json").write_text(json.dumps({"index": 0, "run": {"id": "a-1"}}))
-    spool = FileSpool(str(directory / "runs" / "a-1" / "spool"), 80_000)
+    spool = FileSpool(str(directory / "runs" / "a-1" / "spool"), Room(80_000))
     for number in range(100):
         spool.append(1, b"%4d\n" % number * 400)
     spool.close()

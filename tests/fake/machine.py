@@ -17,6 +17,7 @@ from agent.machine.api import (
     Child,
     Evidence,
     Interface,
+    KeeperProcess,
     Piece,
     Problem,
     RunMarks,
@@ -29,7 +30,7 @@ from agent.machine.api import T as T
 from agent.paths import DEFAULT_RUN_DIR, TERMINATION_LOG, shipped
 from tests.fake.net import FakeEnd, public_of
 from tests.fake.process import SSHD, FakeChild, FakeReport, FakeSshd, FakeTool, Life, tool_of
-from tests.fake.storage import FakeClient, FakeKeeper, FakeSpool
+from tests.fake.storage import FakeClient, FakeKeeperProcess, FakeSpool, Hangs
 
 if TYPE_CHECKING:
     from tests.fake.pod import FakePod
@@ -38,10 +39,6 @@ DIRECTORIES = {
     *("/", "/dev", "/etc", "/etc/ld.so.conf.d", "/etc/profile.d", "/root", "/run", "/tmp", DEFAULT_RUN_DIR),
 }
 SWEEP_SECONDS = 0.01
-
-
-class Hangs(BaseException):
-    """A file whose server does not answer: only `aside` may meet it."""
 
 
 class FakeMachine:
@@ -62,6 +59,7 @@ class FakeMachine:
             self.files[shipped("env", f"{name}.env")] = Path(shipped("env", f"{name}.env")).read_text()
         self.files[shipped("env", "baselines.json")] = Path(shipped("env", "baselines.json")).read_text()
         self.spools: dict[str, FakeSpool] = {}
+        self.keepers: list[FakeKeeperProcess] = []
         self._desk: Callable[[Channel], None] | None = None
         self.directories = {*DIRECTORIES, *pod.directories}
         self.emitted: dict[int, bytes] = {1: b"", 2: b""}
@@ -112,6 +110,8 @@ class FakeMachine:
         self.alive = False
         for child in self.children:
             child.over = True
+        for keeper in self.keepers:
+            keeper.close(kill=True)
         for end in self.ends:
             end.close()
 
@@ -230,6 +230,8 @@ class FakeMachine:
 
     def spool(self, directory: str, limit: int) -> FakeSpool:
         self._may_fail(f"{directory}/", parent=False)
+        if self.pod.unspoolable:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), directory)
         self.spools[directory] = FakeSpool()
         return self.spools[directory]
 
@@ -237,8 +239,16 @@ class FakeMachine:
         spool = self.spools.get(directory)
         return spool.read(offset, most) if spool is not None else None
 
-    def keeper(self, directory: str) -> FakeKeeper:
-        return FakeKeeper(self, directory)
+    def start_keeper(
+        self,
+        directory: str,
+        number: int,
+        heard: Callable[[Sequence[str]], None],
+        ended: Callable[[KeeperProcess, int], None],
+    ) -> FakeKeeperProcess:
+        process = FakeKeeperProcess(self.world.clock, self.post, self.pod, self.spools, directory, heard, ended)
+        self.keepers.append(process)
+        return process
 
     def gather_inventory(
         self, search: Search, say: Callable[[str], None], done: Callable[[Mapping[str, Any]], None]

@@ -15,9 +15,10 @@ from agent.lifecycle.serve import make_role
 from agent.log import Log
 from agent.machine.api import Whereabouts
 from agent.paths import DEFAULT_RUN_DIR, TERMINATION_LOG, RunDir
-from agent.settings import Found, read_settings
+from agent.settings import Found, Settings, read_settings
 from tests.fake.machine import FakeMachine
 from tests.fake.process import FOREVER, SSHD, FakeChild, Life
+from tests.fake.storage import FakeStorage
 
 if TYPE_CHECKING:
     from tests.fake.world import FakeWorld
@@ -29,10 +30,11 @@ DIR = RunDir(DEFAULT_RUN_DIR)
 KILLED = 137
 
 
-class FakePod:
+class FakePod(FakeStorage):
     """Attributes down to `env` may be changed before the pod starts, or while it lives."""
 
     def __init__(self, world: FakeWorld, index: int) -> None:
+        super().__init__()
         self.world = world
         self.index = index
         self.name = f"{PREFIX}0-{index}.{DOMAIN}"
@@ -55,6 +57,8 @@ class FakePod:
         """Address on which the SSH port is taken → who holds it."""
         self.failing: dict[str, int] = {}
         """Beginning of paths that cannot be written → errno."""
+        self.unspoolable = False
+        """No spool can be begun."""
         self.hanging: set[str] = set()
         """Paths of files whose reader waits for ever."""
         self.files: dict[str, str] = {}
@@ -63,10 +67,6 @@ class FakePod:
         """How the programs go with which it is prepared, by name, and vendors' scripts, by path."""
         self.scripts: dict[str, Mapping[str, str | None]] = {}
         """Vendors' scripts that are there: path → what they set; None: what they unset."""
-        self.stored: dict[str, str] = {}
-        """What is in results directories: path → text. It outlives the pod."""
-        self.storage = ""
-        """Why nothing can be stored: `stuck` gives no answer; empty: it can."""
         self.inventory: Mapping[str, str] | None = INVENTORY
         """None: it is never told. Of no use without `mpirun` in `programs`."""
         self.inventory_seconds = 0.02
@@ -91,13 +91,17 @@ class FakePod:
         self.code = self.ended_at = None
         machine = self.machine = FakeMachine(self)
         self.world.net.hosts[self.address] = machine
-        settings, _ = read_settings(self._environ(), Found(SCRIPT), self.world.workload)
+        settings = self.settings
         log = Log("debug", stream=self.log, secrets=secrets_of(settings, self._environ(), self.secret))
         log.labels = {"pod": f"{self.index}/{settings.nnodes}"}
         spec = RunSpec(settings.workload, by="ENTRYPOINT", **self.wish)
         job = Job(settings, self._environ(), self.secret, "/usr/bin/python3", spec, started=machine.now())
         machine.role = make_role(Pod(machine, log, job, self.over))
         machine.post(0, machine.role.start)
+
+    @property
+    def settings(self) -> Settings:
+        return read_settings(self._environ(), Found(SCRIPT), self.world.workload)[0]
 
     def _environ(self) -> Mapping[str, str]:
         return {

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import importlib.util
 import json
-from collections.abc import Callable, Sequence
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from agent.machine.api import Channel, Piece
+from agent.machine.api import Channel, KeeperProcess, Piece
+from agent.paths import shipped
+from tests.fake.clock import Action, Clock
 
 if TYPE_CHECKING:
     from tests.fake.machine import FakeMachine
@@ -14,14 +20,27 @@ if TYPE_CHECKING:
 HEADER = 5
 """Bytes that a frame takes beyond its data."""
 KEEPER_SECONDS = 0.01
-NO_ANSWER_SECONDS = 10.0
+ERRNO = {os.strerror(number): number for number in errno.errorcode}
+
+
+def load_program() -> Any:
+    """entrypoints/keep-results.py as a module."""
+    spec = importlib.util.spec_from_file_location("keep_results", shipped("entrypoints", "keep-results.py"))
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+PROGRAM = load_program()
 
 
 class FakeSpool:
-    """Frames in memory, without a limit."""
+    """Frames in memory, of which the oldest go when there are more than `most`."""
 
-    def __init__(self) -> None:
-        self.frames: list[tuple[int, int, bytes]] = []
+    def __init__(self, most: int = 1_000_000) -> None:
+        self.most = most
+        self.kept: deque[tuple[int, int, bytes]] = deque()
         """Offset, stream, data."""
         self.end = 0
         self.lost = 0
@@ -31,69 +50,169 @@ class FakeSpool:
         if self.closed:
             self.lost += len(data)
             return
-        self.frames.append((self.end, stream, data))
+        self.kept.append((self.end, stream, data))
         self.end += HEADER + len(data)
+        while len(self.kept) > self.most:
+            self.kept.popleft()
 
     def close(self) -> None:
         self.closed = True
 
     def read(self, offset: int, most: int) -> Piece:
         found, size, after = [], 0, offset
-        for start, stream, data in self.frames:
+        for start, stream, data in self.kept:
             if start >= offset and (not size or size + len(data) <= most):
                 found.append((stream, data))
                 size += len(data)
                 after = start + HEADER + len(data)
         return Piece(tuple(found), after)
 
-    def text(self, start: int = 0, end: int | None = None) -> str:
-        stop = self.end if end is None else end
-        return b"".join(data for at, _, data in self.frames if start <= at < stop).decode(errors="replace")
+
+class FakeSegments:
+    """A spool as the process that stores it reads it: one segment."""
+
+    def __init__(self, spool: FakeSpool) -> None:
+        self._spool = spool
+
+    def firsts(self) -> list[int]:
+        return [self._spool.kept[0][0]] if self._spool.kept else []
+
+    def end(self) -> int:
+        return self._spool.end
+
+    def frames(self, first: int, at: int, end: int) -> Iterator[bytes]:
+        return (data for start, _, data in list(self._spool.kept) if at <= start < end)
 
 
-class FakeKeeper:
-    """Stores into its pod's `stored`, which outlives the machine; `pod.storage` says how that goes."""
+class Hangs(BaseException):
+    """What was asked of a server that does not answer. Carrying it out late is `action`."""
 
-    def __init__(self, machine: FakeMachine, directory: str) -> None:
-        self.machine = machine
-        self.directory = directory
-        self.closed = False
+    def __init__(self, action: Action = lambda: None) -> None:
+        super().__init__()
+        self.action = action
 
-    def write(self, name: str, text: str, done: Callable[[str], None]) -> None:
-        self._do(done, lambda: self._put(name, text))
 
-    def copy_spool(self, spool: str, start: int, end: int, name: str, done: Callable[[str], None]) -> None:
-        self._do(done, lambda: self._put(name, self.machine.spools[spool].text(start, end)))
+class FakeStorage:
+    """Where results are stored, of all directories of a pod. It outlives the machine."""
 
-    def remove(self, names: Sequence[str], done: Callable[[str], None]) -> None:
-        def act() -> None:
-            for name in names:
-                self.machine.pod.stored.pop(f"{self.directory}/{name}", None)
+    def __init__(self) -> None:
+        self.stored: dict[str, str] = {}
+        """Path → text."""
+        self.storage = ""
+        """Why nothing can be stored: `stuck` gives no answer; empty: it can."""
+        self.carries_out_late = False
+        """What a server was asked for while it was stuck it does when it is not any more."""
+        self.room = 1 << 40
+        """The largest file that is taken."""
+        self.tried: list[str] = []
+        """The files that were tried."""
 
-        self._do(done, act)
+    def take_away(self, prefix: str) -> None:
+        self.stored = {path: text for path, text in self.stored.items() if not path.startswith(prefix)}
 
-    def probe(self, done: Callable[[str], None]) -> None:
-        self._do(done, lambda: None)
+    def do(self, action: Action) -> None:
+        if self.storage == "stuck":
+            raise Hangs(action)
+        if self.storage:
+            raise OSError(ERRNO[self.storage], self.storage)
+        action()
 
-    def close(self) -> None:
-        self.closed = True
 
-    def _put(self, name: str, text: str) -> None:
-        self.machine.pod.stored[f"{self.directory}/{name}"] = text
+class FakeDirectory:
+    """Stands in for the program's Directory."""
 
-    def _do(self, done: Callable[[str], None], act: Callable[[], None]) -> None:
-        how = self.machine.pod.storage
-        if how == "stuck":
-            self.machine.post(NO_ANSWER_SECONDS, lambda: self._answer(done, "no answer for 10 s"))
-        elif how:
-            self.machine.post(KEEPER_SECONDS, lambda: self._answer(done, how))
-        else:
-            act()
-            self.machine.post(KEEPER_SECONDS, lambda: self._answer(done, ""))
+    def __init__(self, storage: FakeStorage, path: str) -> None:
+        self._storage = storage
+        self._path = path
 
-    def _answer(self, done: Callable[[str], None], problem: str) -> None:
-        if not self.closed:
-            done(problem)
+    def probe(self, name: str) -> None:
+        self._storage.do(lambda: None)
+
+    def store(self, name: str, chunks: Callable[[], Iterable[bytes]], *, new: bool = False) -> None:
+        path, text = f"{self._path}/{name}", b"".join(chunks()).decode(errors="surrogateescape")
+        self._storage.tried.append(name)
+        if len(text) > self._storage.room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if new and self._storage.stored.get(path, text) != text:
+            raise OSError(errno.EEXIST, "it is there already, and left as it is")
+        self._storage.do(lambda: self._storage.stored.update({path: text}))
+
+    def remove(self, prefix: str) -> None:
+        start = f"{self._path}/{prefix}"
+        self._storage.do(lambda: self._storage.take_away(start))
+
+
+class FakeKeeperProcess:
+    """The real program but for its directory, its spool and its clock. `post` calls the agent back."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        post: Callable[[float, Action], object],
+        storage: FakeStorage,
+        spools: Mapping[str, FakeSpool],
+        directory: str,
+        heard: Callable[[Sequence[str]], None],
+        ended: Callable[[KeeperProcess, int], None],
+    ) -> None:
+        self._clock = clock
+        self._post = post
+        self._storage = storage
+        self._heard = heard
+        self._ended = ended
+        self._is_closed = self._is_over = False
+        self._hangs: Hangs | None = None
+        self._commands: deque[Sequence[str]] = deque()
+        self._program = PROGRAM.Storing(
+            FakeDirectory(storage, directory), self.say, lambda: clock.now, lambda path: FakeSegments(spools[path])
+        )
+        self._tick()
+
+    def send(self, *words: str) -> None:
+        self._commands.append(words)
+        self._clock.after(KEEPER_SECONDS, self._go_on)
+
+    def close(self, *, kill: bool) -> None:
+        self._is_closed = True
+        if kill:
+            self.end(-9)
+
+    @property
+    def is_living(self) -> bool:
+        return not self._is_over and not self._is_closed
+
+    def end(self, status: int) -> None:
+        """A signal ends it, unless it hangs."""
+        if self._is_over or self._hangs:
+            return
+        self._is_over = True
+        self._post(KEEPER_SECONDS, lambda: self._ended(self, status))
+
+    def _tick(self) -> None:
+        if self._is_over or (self._is_closed and not self._hangs):
+            return
+        self._clock.after(PROGRAM.TICK_SECONDS, self._tick)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._hangs and self._storage.storage != "stuck":
+            hung, self._hangs = self._hangs, None
+            if self._storage.carries_out_late:
+                hung.action()
+            if self._is_closed:
+                self.end(-9)
+        if self._is_over or self._hangs or self._is_closed:
+            return
+        self.say("alive", "0")
+        try:
+            while self._commands:
+                self._program.obey(*self._commands.popleft())
+            self._program.turn()
+        except Hangs as hangs:
+            self._hangs = hangs
+
+    def say(self, *words: str) -> None:
+        self._post(KEEPER_SECONDS, lambda: None if self._is_closed else self._heard(words))
 
 
 class FakeClient:

@@ -134,6 +134,7 @@ def plain(trial: Trial, text: str) -> str:
     for value, name in sorted(known.items(), key=lambda item: -len(item[0])):
         text = text.replace(value, name)
     text = re.sub(r'"PATH=[^"]*"', '"PATH=…"', text)
+    text = re.sub(r"(?m)^channels/\d+\.", "channels/PID.", text)
     return re.sub(r"\bscript-[0-9a-f]{8}\b", "script-RUN", text)
 
 

@@ -172,6 +172,18 @@ def test_a_results_directory_that_cannot_be_written(problem: str) -> None:
     assert all("A4_RESULTS_DIR=/results" in pod.said()["what"] for pod in world.pods)
 
 
+@pytest.mark.parametrize("problem", ["Read-only file system", "stuck"])
+def test_a_results_directory_that_one_worker_alone_cannot_write(problem: str) -> None:
+    world = FakeWorld(4, "script", {"A4_RESULTS_DIR": "/results"})
+    world.pod(2).storage = problem
+    assert world.run() == all_are(73), world.dump()
+    assert world.last() < 15
+    for pod in world.pods:
+        assert pod.said()["what"].startswith("A4_RESULTS_DIR=/results cannot be used: ")
+        assert pod.said()["where"].startswith("pod 2, ")
+        assert pod.workloads() == []
+
+
 def test_results_that_cannot_be_stored_in_the_end_cost_the_file_only() -> None:
     world = FakeWorld(4, "script", {"A4_RESULTS_DIR": "/results"})
     world.at(5, lambda: setattr(world.pod(0), "storage", "No space left on device"))

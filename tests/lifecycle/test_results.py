@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 from typing import Any
 
 import jsonschema
 import pytest
 
+from agent.lifecycle.keeping.run_logs import RunLogs
+from agent.log import Log
 from scripts.result_schema import result_schema
+from tests.fake.pod import DIR
 from tests.fake.process import FOREVER, Life
 from tests.fake.world import FakeWorld
 from tests.lifecycle.test_submitted import ends, printed, sleeping
 
 SCHEMA = result_schema(strict=True)
 RESULTS = "/gcs/testbed-logs/job/uid.0.0"
+FULL = "No space left on device"
 REPORT = {"A4_REPORT": "true", "A4_RESULTS_DIR": RESULTS}
 
 
@@ -66,6 +72,110 @@ def test_pods_that_differ_stand_in_it() -> None:
     world.pod(2).env = {"GPUS_PER_NODE": "4"}
     world.run()
     assert {"what": "GPUS_PER_NODE", "usual": "8", "odd": {"4": [2]}} in result(world)["differences"]
+
+
+# When they are announced
+
+
+def test_a_success_is_said_when_its_results_are_there() -> None:
+    world = FakeWorld(2, "script", REPORT)
+    world.until(lambda: "done: " in world.pod(0).log.getvalue())
+    assert f"{RESULTS}/result.json" in world.pod(0).stored
+    assert world.pod(0).said()["code"] == 0, "Kubernetes hears of it at once"
+    assert set(world.run().values()) == {0}
+    assert "done: " in world.pod(0).stored[f"{RESULTS}/pod-logs/coordinator.log"], "and it is part of the log"
+
+
+def test_who_waits_for_a_run_hears_of_its_end_when_its_results_are_there() -> None:
+    world = sleeping(2, REPORT)
+    run = world.submit(1, "script")
+    told = ends(world, 1, run)
+    assert (told["results"], told["missing"]) == (f"{RESULTS}/runs/{run}", "")
+    assert f"{RESULTS}/runs/{run}/result.json" in world.pod(0).stored
+
+
+def test_a_slow_results_directory_delays_the_words_and_nobody_else() -> None:
+    world = FakeWorld(3, "script", REPORT)
+    world.until_event("run-started")
+    world.pod(0).storage = "stuck"
+    world.until_event("run-ended", 0)
+    world.wait(7)
+    assert "done: " not in world.pod(0).log.getvalue()
+    assert [pod.code for pod in world.others(0)] == [0, 0], "they do not wait for it"
+    world.pod(0).storage = ""
+    assert set(world.run().values()) == {0}
+    assert "not stored" not in world.pod(0).log.getvalue()
+
+
+@pytest.mark.parametrize(("storage", "why"), [("stuck", "no answer for 10 s"), (FULL, FULL)])
+def test_or_which_results_are_missing(storage: str, why: str) -> None:
+    world = sleeping(2, {"A4_RESULTS_DIR": RESULTS})
+    for pod in world.pods:
+        pod.storage = storage
+    run = world.submit(1, "script")
+    before = world.seconds
+    assert ends(world, 1, run)["missing"] == f"result.json ({why})"
+    assert world.seconds - before < (20 if why == FULL else 45)
+    assert f"not stored in {RESULTS}/runs/{run}: result.json ({why})" in world.pod(0).log.getvalue()
+    about = world.ask(1, "submit", spec={"workload": "exec", "args": ["hostname"]})["ok"]
+    assert ends(world, 1, about["run"])["missing"] == ""
+    for pod in world.pods:
+        pod.storage = ""
+    world.wait(60)
+    assert f"{RESULTS}/runs/{run}/result.json" in world.pod(0).stored, "it was tried again"
+
+
+@pytest.mark.parametrize("problem", [FULL, "Read-only file system", "Permission denied", "Not a directory"])
+def test_a_results_directory_that_takes_nothing_any_more_does_not_hold_up_the_end(problem: str) -> None:
+    world = FakeWorld(3, "script", {"A4_RESULTS_DIR": RESULTS})
+    for pod in world.pods:
+        pod.life = Life(seconds=100, output=b"words\n")
+    world.until_event("run-started")
+    for pod in world.pods:
+        pod.storage = problem
+    assert set(world.run().values()) == {0}, world.dump()
+    assert world.last() < 100 + 15
+    for pod in world.pods:
+        assert f"bytes of this pod's log could not be stored in {RESULTS}: {problem}" in pod.log.getvalue()
+    assert f"not stored in {RESULTS}: result.json ({problem})" in world.pod(0).log.getvalue()
+
+
+def test_neither_does_a_run_directory_that_is_full() -> None:
+    """Results are in it, too, unless another directory is set."""
+    world = FakeWorld(3, "script")
+    for pod in world.pods:
+        pod.life = Life(seconds=100, output=b"words\n")
+    world.until_event("run-started")
+    world.wait(5)
+    for pod in world.pods:
+        pod.storage, pod.failing = FULL, {f"{DIR.path}/": errno.ENOSPC}
+    assert set(world.run().values()) == {0}, world.dump()
+    assert world.last() < 100 + 15
+    assert "not stored in /run/a4-agent/results: result.json" in world.pod(0).log.getvalue()
+
+
+def test_without_a_spool_the_files_are_stored_all_the_same() -> None:
+    world = sleeping(2, {"A4_RESULTS_DIR": RESULTS})
+    world.pod(0).unspoolable = True
+    run = world.submit(1, "script")
+    assert ends(world, 1, run)["missing"] == ""
+    assert f"{RESULTS}/runs/{run}/result.json" in world.pod(0).stored
+    assert f"what {run} prints cannot be kept in this pod" in world.pod(0).log.getvalue()
+
+
+def test_too_many_runs_whose_results_cannot_be_stored() -> None:
+    """The oldest is given up, and what is lost of it is said."""
+    world = sleeping(2, {"A4_RESULTS_DIR": RESULTS})
+    for pod in world.pods:
+        pod.storage = FULL
+    runs = []
+    for _ in range(12):
+        runs.append(world.submit(1, "script"))
+        ends(world, 1, runs[-1])
+    for pod in world.pods:
+        said = [run for run in runs if f"could not be stored in {RESULTS}/runs/{run}: {FULL}" in pod.log.getvalue()]
+        assert said == runs[:2]
+        assert len([keeper for keeper in pod.agent.keepers if keeper.is_living]) == 10
 
 
 # report.html
@@ -161,6 +271,33 @@ def test_a_file_of_baselines_on_a_dead_server_holds_nobody_up(hangs: bool) -> No
     assert told["code"] == 78 and "A4_BASELINES=/mnt/baselines.json: it is empty or cannot be read" in told["what"], (
         told
     )
+
+
+def test_a_baseline_is_saved_through_a_directory_that_hangs_without_waiting_for_it() -> None:
+    world = sleeping(2)
+    pod, said, heard = world.pod(0), io.StringIO(), list[str]()
+    logs = RunLogs(pod.agent, Log(stream=said), pod.settings)
+    pod.storage = "stuck"
+    logs.keep_elsewhere("/mnt/baselines.json", "text", 30.0, new=False)
+    logs.when_kept(30.0, heard.append)
+    world.wait(25)
+    assert heard == [] and world.asleep()
+    world.wait(10)
+    assert heard == ["baselines.json (no answer for 10 s)"]
+    assert "error: not stored in /mnt: baselines.json (no answer for 10 s)" in said.getvalue()
+
+
+def test_a_baseline_is_saved_only_over_what_was_read() -> None:
+    world = sleeping(2)
+    pod, heard = world.pod(0), list[str]()
+    logs = RunLogs(pod.agent, Log(stream=io.StringIO()), pod.settings)
+    pod.stored.update({"/mnt/own.json": "old", "/mnt/other.json": "old"})
+    logs.keep_elsewhere("/mnt/own.json", "text", 30.0, new=False)
+    logs.keep_elsewhere("/mnt/other.json", "text", 30.0, new=True)
+    logs.when_kept(30.0, heard.append)
+    world.wait(10)
+    assert heard == ["other.json (it is there already, and left as it is)"]
+    assert (pod.stored["/mnt/own.json"], pod.stored["/mnt/other.json"]) == ("text", "old")
 
 
 @pytest.mark.parametrize("byte", [b"\xff", b"\x00", b"\x1b"])

@@ -2,44 +2,44 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import os
-import shlex
+import re
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.lifecycle.keeping.pod_log import PodLog, PodLogEnd
+from agent.lifecycle.keeping.archive import Archive, PodLog
 from agent.log import Log
+from agent.machine import keeper
+from agent.machine.api import KeeperProcess
 from agent.machine.host import Host
-from agent.machine.keeper import MOST_QUEUED, ProcessKeeper, mount_of
-from agent.machine.spool import FileSpool
+from agent.machine.keeper import mount_of
+from agent.machine.spool import FileSpool, Room
 from agent.paths import shipped
-from tests.machine.waiting import DEADLINE_SECONDS, LoopAgain, run, wait_until
+from tests.fake.storage import PROGRAM
+from tests.machine.waiting import LoopAgain, run, wait_until
 
-PROGRAM = shipped("entrypoints", "keep-results.py")
-Done = Callable[[str], None]
-SOON = 0.4
-"""Seconds that a process has to answer where a test wants it to be given up."""
-SILENT = f"no answer for {SOON:g} s"
+PATH = shipped("entrypoints", "keep-results.py")
+PATIENCE = 5.0
+"""Seconds of silence until a process is given up; one that is well speaks every 2 s."""
 
 
 class Storage:
-    """One loop, the keepers on it and the file systems under them, which all go with it."""
+    """One loop, the processes on it and the file systems under them, which all go with it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.loop = LoopAgain()
-        self.keepers: list[ProcessKeeper] = []
+        self.talks: list[Talk] = []
+        self.hanging: set[KeeperProcess] = set()
         self.servers: list[subprocess.Popen[bytes]] = []
         self.pids: set[int] = set()
         # Mounts are made in a namespace of its own: they go with its last process, whatever becomes of the test.
@@ -83,22 +83,24 @@ class Storage:
         assert server.poll() is None
         return seen
 
-    # Keepers
+    # The processes
 
-    def keeper(
-        self,
-        directory: Path,
-        *,
-        python: str = sys.executable,
-        answer: float = DEADLINE_SECONDS,
-        probe: float = DEADLINE_SECONDS,
-        restart: float = 0.0,
-    ) -> ProcessKeeper:
-        keeper = ProcessKeeper(
-            self.loop, python, str(directory), answer_seconds=answer, probe_seconds=probe, restart_seconds=restart
-        )
-        self.keepers.append(keeper)
-        return keeper
+    def start(self, directory: Path, number: int = 1) -> Talk:
+        return Talk(self, directory, number)
+
+    def archive(self, directory: Path, spool: FileSpool | None = None, said: io.StringIO | None = None) -> Archive:
+        """What an agent has of such a directory, with a log that is stored from `spool`."""
+        pod_log = PodLog(spool, spool.directory, "pod-logs/coordinator.log") if spool else None
+        log = Log(stream=said or io.StringIO())
+        host, hanging = Host(self.loop), self.hanging
+        return Archive(host, log, str(directory), hanging, pod_log, patience=PATIENCE)
+
+    def close_archive(self, archive: Archive) -> None:
+        """Wait until everything is stored."""
+        ended: list[bool] = []
+        archive.close(None, lambda: ended.append(True))
+        self.pids.update(self.find_helpers())
+        self.run_until(lambda: bool(ended))
 
     def run_until(self, happened: Callable[[], bool]) -> None:
         """Let the loop go on until something is so that sends no event to it."""
@@ -112,33 +114,13 @@ class Storage:
         self.loop.post(look)
         run(self.loop)
 
-    def ask(self, *commands: Callable[[Done], None]) -> list[str]:
-        """Give all commands at once: what each is told."""
-        told: dict[int, str] = {}
-
-        def hear(number: int) -> Done:
-            def done(why: str) -> None:
-                assert number not in told, "told twice"
-                told[number] = why
-                if len(told) == len(commands):
-                    self.loop.stop()
-
-            return done
-
-        for number, command in enumerate(commands):
-            command(hear(number))
-        assert told == {}, "told from inside the call"
-        self.pids.update(self.find_helpers())
-        run(self.loop)
-        return [told[number] for number in range(len(commands))]
-
     def find_helpers(self) -> list[int]:
         """Processes that keep files below this test's directory."""
         return [int(pid) for pid in os.listdir("/proc") if pid.isdigit() and self._is_helper(int(pid))]
 
     def _is_helper(self, pid: int) -> bool:
         argv = arguments(pid)
-        return PROGRAM in argv and argv[-1].startswith((str(self.path), str(self.seen(self.path))))
+        return PATH in argv and argv[-2].startswith((str(self.path), str(self.seen(self.path))))
 
     def helper(self) -> int:
         (pid,) = self.find_helpers()
@@ -149,12 +131,55 @@ class Storage:
         for server in self.servers:
             server.kill()  # what waits for it goes on
             server.wait()
-        for keeper in self.keepers:
-            keeper.close()
+        for talk in self.talks:
+            talk.process.close(kill=True)
+        for pid in self.find_helpers():
+            os.kill(pid, signal.SIGKILL)
         try:
             self.run_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in self.pids))
         finally:
             self.namespace.communicate()
+
+
+class Talk:
+    """One process and what it says."""
+
+    def __init__(self, storage: Storage, directory: Path, number: int) -> None:
+        self.heard: list[Sequence[str]] = []
+        self._storage = storage
+        self._count = 0
+        storage.talks.append(self)
+        self.process = keeper.KeeperProcess(
+            storage.loop, sys.executable, str(directory), number, self.heard.append, lambda *end: None
+        )
+        storage.pids.update(storage.find_helpers())
+
+    def hear(self, *words: str) -> list[str]:
+        """Wait for a line that begins so; what follows in it."""
+
+        def found() -> list[list[str]]:
+            return [list(line[len(words) :]) for line in self.heard if tuple(line[: len(words)]) == words]
+
+        self._storage.run_until(lambda: bool(found()))
+        return found()[-1]
+
+    def write(self, name: str, text: str, *, new: bool = False) -> str:
+        """Why the first try fails; empty when it does not."""
+        self._count += 1
+        self.process.send("write", str(self._count), name, text, "new" if new else "")
+        return self.hear("write", str(self._count))[0]
+
+    def probe(self) -> str:
+        self.heard.clear()
+        self.process.send("probe", ".worker-1-probe")
+        return self.hear("probe")[0]
+
+    def whole(self, spool: str, name: str, end: int) -> list[str]:
+        """Have a spool stored as one file."""
+        self.heard.clear()
+        self.process.send("log", spool, name, "0", "0", "0")
+        self.process.send("end", str(end))
+        return self.hear("whole")
 
 
 def arguments(pid: int) -> list[str]:
@@ -176,10 +201,6 @@ def storage(tmp_path: Path) -> Iterator[Storage]:
     storage.close()
 
 
-def writing(keeper: ProcessKeeper, name: str, text: str) -> Callable[[Done], None]:
-    return lambda done: keeper.write(name, text, done)
-
-
 def files(directory: Path) -> list[str]:
     """All that is there, hidden files too."""
     return sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file())
@@ -190,73 +211,76 @@ def files(directory: Path) -> list[str]:
 
 def test_a_whole_file(storage: Storage, tmp_path: Path) -> None:
     out = tmp_path / "not" / "there" / "yet"
-    keeper = storage.keeper(out)
+    talk = storage.start(out)
     text = 'ä 😀 "quoted" \\ \t\r\n\0 \udcff'
-    assert storage.ask(writing(keeper, "a", "old"), writing(keeper, "pod-logs/b", text)) == ["", ""]
-    assert storage.ask(writing(keeper, "a", "new"), writing(keeper, "empty", "")) == ["", ""]
+    assert [talk.write("a", "old"), talk.write("pod-logs/b", text)] == ["", ""]
+    assert [talk.write("a", "new"), talk.write("empty", "")] == ["", ""]
     assert (out / "a").read_text() == "new"
     assert (out / "pod-logs" / "b").read_bytes() == text.encode("utf-8", "surrogateescape")
     assert files(out) == ["a", "empty", "pod-logs/b"]
 
 
-def test_commands_are_done_in_order(storage: Storage, tmp_path: Path) -> None:
-    keeper = storage.keeper(tmp_path / "out")
-    commands = [writing(keeper, "a", str(number)) for number in range(100)]
-    removal = [lambda done: keeper.remove(["a", "nothing"], done)]
-    assert storage.ask(*commands) == [""] * 100
-    assert (tmp_path / "out" / "a").read_text() == "99"
-    assert storage.ask(*commands, *removal) == [""] * 101
-    assert files(tmp_path / "out") == []
-
-
 def test_much_more_than_a_pipe_holds(storage: Storage, tmp_path: Path) -> None:
-    keeper = storage.keeper(tmp_path / "out")
+    talk = storage.start(tmp_path / "out")
     text = "0123456789abcdef" * (1024 * 1024)
-    assert storage.ask(writing(keeper, "a", text), writing(keeper, "b", text)) == ["", ""]
+    assert [talk.write("a", text), talk.write("b", text)] == ["", ""]
     assert (tmp_path / "out" / "a").read_text() == (tmp_path / "out" / "b").read_text() == text
 
 
+def test_a_file_that_is_not_to_be_replaced(storage: Storage, tmp_path: Path) -> None:
+    talk = storage.start(tmp_path / "out")
+    assert talk.write("a", "text", new=True) == ""
+    assert talk.write("a", "text", new=True) == "", "an earlier try got through"
+    assert talk.write("a", "other", new=True) == "it is there already, and left as it is"
+    assert (tmp_path / "out" / "a").read_text() == "text"
+    assert files(tmp_path / "out") == ["a"]
+
+
 def test_a_probe_leaves_nothing(storage: Storage, tmp_path: Path) -> None:
-    keeper = storage.keeper(tmp_path / "out")
-    assert storage.ask(keeper.probe) == [""]
+    assert storage.start(tmp_path / "out").probe() == ""
     assert (tmp_path / "out").is_dir() and files(tmp_path / "out") == []
 
 
 @pytest.mark.parametrize("name", ["", "/etc/x", "../x", "a/../../x", ".."])
 def test_names_do_not_leave_the_directory(storage: Storage, tmp_path: Path, name: str) -> None:
-    keeper = storage.keeper(tmp_path / "out")
-    whys = storage.ask(
-        writing(keeper, name, "text"),
-        lambda done: keeper.remove([name], done),
-        lambda done: keeper.copy_spool(str(tmp_path), 0, 0, name, done),
-    )
+    talk = storage.start(tmp_path / "out")
+    whys = [talk.write(name, "text"), talk.whole(str(tmp_path), name, 0)[2]]
     assert all("is not a name in this directory" in why for why in whys)
     assert files(tmp_path) == []
 
 
 def test_a_text_that_is_none_costs_only_its_own_file(storage: Storage, tmp_path: Path) -> None:
-    keeper = storage.keeper(tmp_path / "out")
-    why, after = storage.ask(writing(keeper, "a", "half a pair: \ud83d"), writing(keeper, "b", "text"))
+    talk = storage.start(tmp_path / "out")
+    why, after = talk.write("a", "half a pair: \ud83d"), talk.write("b", "text")
     assert "surrogates not allowed" in why and after == ""
     assert files(tmp_path / "out") == ["b"]
 
 
-def test_no_process_before_the_first_command(storage: Storage, tmp_path: Path) -> None:
-    keeper = storage.keeper(tmp_path / "out")
-    assert storage.find_helpers() == []
-    storage.ask(keeper.probe)
-    assert len(storage.find_helpers()) == 1
+def test_what_a_killed_process_left_is_removed_by_the_next(storage: Storage, tmp_path: Path) -> None:
+    for name in ("a.1.new", "a.2.new", "b.1.new"):
+        (tmp_path / name).write_text("half a fi")
+    assert storage.start(tmp_path, number=3).write("a", "text") == ""
+    assert files(tmp_path) == ["a", "b.1.new"]
+
+
+def test_the_pieces_of_a_log_go_when_it_is_whole(storage: Storage, tmp_path: Path) -> None:
+    _, borders = fill_spool(str(tmp_path / "spool"), [(1, b"text\n")], limit=1000)
+    out = tmp_path / "out"
+    out.mkdir()
+    for name in ("log.0001", "log.0101", "log.0102.1.new", "log2", "log2.0001"):
+        (out / name).write_text("of before")
+    assert storage.start(out).whole(str(tmp_path / "spool"), "log", borders[-1]) == ["0", "0", "", ""]
+    assert files(out) == ["log", "log2", "log2.0001"]
 
 
 LOOK = """
 import os, sys
-from agent.lifecycle.keeping.pod_log import PodLog, PodLogEnd
-from agent.log import Log
-from agent.machine.host import Host
-from agent.machine.keeper import ProcessKeeper
+from agent.machine.keeper import KeeperProcess
 from agent.machine.loop import Loop
 
-def show(why):
+def show(words):
+    if words[0] != "probe":
+        return
     with open(f"/proc/self/task/{os.getpid()}/children") as file:
         pid = int(file.read())
     with open(f"/proc/{pid}/environ") as file:
@@ -265,8 +289,7 @@ def show(why):
     loop.stop()
 
 loop = Loop()
-keeper = ProcessKeeper(loop, sys.executable, sys.argv[1])
-keeper.probe(show)
+KeeperProcess(loop, sys.executable, sys.argv[1], 1, show, lambda *end: None).send("probe", "x")
 loop.run()
 """
 
@@ -295,12 +318,14 @@ def test_the_mount_that_a_directory_lies_on(directory: str, mount: str) -> None:
     assert mount_of(directory, []) == "/"
 
 
-def test_a_mount_that_is_gone() -> None:
-    check = program().check_mount
-    check("/")
-    check("/proc")
+def test_a_mount_that_is_gone(tmp_path: Path) -> None:
+    def look(mount: str) -> None:
+        PROGRAM.Directory(mount, str(tmp_path), 1, lambda written: None).remove("x")
+
+    look("/")
+    look("/proc")
     with pytest.raises(OSError, match="nothing is mounted at /no/such any more"):
-        check("/no/such")
+        look("/no/such")
 
 
 # Spools
@@ -309,17 +334,9 @@ Frames = list[tuple[int, bytes]]
 FRAMES = st.lists(st.tuples(st.sampled_from([1, 2, 3]), st.binary(min_size=1, max_size=40)), max_size=60)
 
 
-def program() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("keep_results", PROGRAM)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def fill_spool(directory: str, frames: Frames, limit: int) -> tuple[int, list[int]]:
     """Offset of the oldest frame that is kept, and the offset before each frame and after the last."""
-    spool = FileSpool(directory, limit)
+    spool = FileSpool(directory, Room(limit))
     borders = [0]
     for stream, data in frames:
         spool.append(stream, data)
@@ -334,33 +351,29 @@ def test_the_text_between_two_offsets_of_a_spool(frames: Frames, data: st.DataOb
         oldest, borders = fill_spool(directory, frames, limit=800)
         first = data.draw(st.integers(0, len(frames)))
         last = data.draw(st.integers(first, len(frames)))
-        text = b"".join(program().spool_text(directory, borders[first], borders[last]))
+        text = PROGRAM.Text(PROGRAM.Spool(directory), borders[first], borders[last])
+        found = b"".join(text.chunks())
+        to_the_end = PROGRAM.Text(PROGRAM.Spool(directory), borders[first], None)
+        rest = b"".join(to_the_end.chunks())
     kept = b"".join(
         data for (_, data), at in zip(frames[:last], borders, strict=False) if at >= max(oldest, borders[first])
     )
     missing = min(oldest, borders[last]) - borders[first]
     gap = b"[a4-agent: %d bytes of the log are missing here]\n" % missing if missing > 0 else b""
-    assert text == gap + kept
+    assert (found, text.at) == (gap + kept, borders[last])
+    assert text.gaps == ([(borders[first], borders[first] + missing)] if missing > 0 else [])
+    assert to_the_end.at == borders[-1] and rest.endswith(kept if last == len(frames) else b"")
 
 
 def test_a_spool_as_a_file(storage: Storage, tmp_path: Path) -> None:
     frames = [(1, b"out\n"), (2, b"err\n"), (3, b"agent\n"), (1, b"half a li")]
     _, borders = fill_spool(str(tmp_path / "spool"), frames, limit=10_000)
-    keeper = storage.keeper(tmp_path / "out")
-    spool = str(tmp_path / "spool")
-    whys = storage.ask(
-        lambda done: keeper.copy_spool(spool, 0, borders[4], "pod-logs/a.log", done),
-        lambda done: keeper.copy_spool(spool, borders[1], borders[3], "pod-logs/b.log", done),
-        lambda done: keeper.copy_spool(spool, borders[2], borders[2], "pod-logs/c.log", done),
-    )
-    assert whys == ["", "", ""]
+    talk = storage.start(tmp_path / "out")
+    assert talk.whole(str(tmp_path / "spool"), "pod-logs/a.log", borders[4]) == ["0", "0", "", ""]
+    assert talk.whole(str(tmp_path / "spool"), "pod-logs/b.log", borders[2]) == ["0", "0", "", ""]
     logs = tmp_path / "out" / "pod-logs"
-    assert [(logs / name).read_text() for name in ("a.log", "b.log", "c.log")] == [
-        "out\nerr\nagent\nhalf a li",
-        "err\nagent\n",
-        "",
-    ]
-    assert len(files(tmp_path / "out")) == 3
+    assert [(logs / name).read_text() for name in ("a.log", "b.log")] == ["out\nerr\nagent\nhalf a li", "out\nerr\n"]
+    assert len(files(tmp_path / "out")) == 2
 
 
 def test_a_segment_that_is_gone_or_broken_in_the_middle(storage: Storage, tmp_path: Path) -> None:
@@ -371,9 +384,7 @@ def test_a_segment_that_is_gone_or_broken_in_the_middle(storage: Storage, tmp_pa
     whole = (tmp_path / "spool" / f"{0:020d}").read_bytes()
     for start, length in ((0, 600), (612, 582)):  # of the first, frame 50 is gone; of the second, half of the last
         (tmp_path / "spool" / f"{start:020d}").write_bytes(whole[start : start + length])
-    keeper = storage.keeper(tmp_path / "out")
-    spool = str(tmp_path / "spool")
-    assert storage.ask(lambda done: keeper.copy_spool(spool, 0, 1200, "a", done)) == [""]
+    assert storage.start(tmp_path / "out").whole(str(tmp_path / "spool"), "a", 1200) == ["24", "24", "", ""]
     missing = "[a4-agent: 12 bytes of the log are missing here]"
     lines = [f"{number:06d}" for number in range(99)]
     lines[50] = missing
@@ -381,300 +392,190 @@ def test_a_segment_that_is_gone_or_broken_in_the_middle(storage: Storage, tmp_pa
 
 
 def test_no_spool_at_all(storage: Storage, tmp_path: Path) -> None:
-    keeper = storage.keeper(tmp_path / "out")
-    assert storage.ask(lambda done: keeper.copy_spool(str(tmp_path / "none"), 10, 90, "a", done)) == [""]
-    assert (tmp_path / "out" / "a").read_text() == "[a4-agent: 80 bytes of the log are missing here]\n"
+    assert storage.start(tmp_path / "out").whole(str(tmp_path / "none"), "a", 90) == ["90", "90", "", ""]
+    assert (tmp_path / "out" / "a").read_text() == "[a4-agent: 90 bytes of the log are missing here]\n"
+
+
+@pytest.mark.parametrize("data", [b"\0" * 9, b"\xff\xfe", b"\x1b[31m", bytes(range(256)) * 300])
+def test_bytes_that_are_no_text_go_through_unchanged(storage: Storage, tmp_path: Path, data: bytes) -> None:
+    _, borders = fill_spool(str(tmp_path / "spool"), [(1, data), (2, b"after")], limit=10_000_000)
+    assert storage.start(tmp_path / "out").whole(str(tmp_path / "spool"), "a", borders[-1]) == ["0", "0", "", ""]
+    assert (tmp_path / "out" / "a").read_bytes() == data + b"after"
 
 
 # The process
 
 
-def test_a_process_that_was_killed_is_replaced(storage: Storage, tmp_path: Path) -> None:
-    keeper = storage.keeper(tmp_path / "out")
-    storage.ask(writing(keeper, "a", "text"))
-    first = storage.helper()
-    os.kill(first, signal.SIGKILL)
-    assert storage.ask(writing(keeper, "b", "text")) == [""]
-    assert storage.helper() != first
-    assert files(tmp_path / "out") == ["a", "b"]
-
-
-def test_commands_survive_a_process_that_was_killed_over_them(storage: Storage, tmp_path: Path) -> None:
-    keeper = storage.keeper(tmp_path / "out")
-    storage.ask(keeper.probe)
+@pytest.mark.parametrize("moment", ["before", "begun", "ending"])
+def test_a_process_that_was_killed_is_replaced_and_the_log_is_whole(
+    storage: Storage, tmp_path: Path, moment: str
+) -> None:
+    spool = FileSpool(str(tmp_path / "spool"), Room(100 << 20))
+    archive = storage.archive(tmp_path / "out", spool)
+    data = b"".join(b"line %d\n" % number for number in range(2_000_000))
+    spool.append(1, data)
+    if moment == "begun":  # more than 8 MiB are stored at once
+        storage.run_until(lambda: any("coordinator.log" in name for name in files(tmp_path)))
+    else:
+        archive.keep("a", "text")
     stopped = storage.helper()
-    os.kill(stopped, signal.SIGSTOP)
-
-    def kill(done: Done) -> None:
-        os.kill(stopped, signal.SIGKILL)
-        keeper.write("c", "text", done)
-
-    assert storage.ask(writing(keeper, "a", "text"), writing(keeper, "b", "text"), kill) == ["", "", ""]
-    assert files(tmp_path / "out") == ["a", "b", "c"]
-
-
-def shell(path: Path, script: str) -> str:
-    """A stand-in for the Python."""
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(0o755)
-    return str(path)
+    if moment == "ending":
+        os.kill(stopped, signal.SIGSTOP)
+        archive.close(None, lambda: None)
+    os.kill(stopped, signal.SIGKILL)
+    storage.close_archive(archive)
+    assert (tmp_path / "out" / "pod-logs" / "coordinator.log").read_bytes() == data
+    assert files(tmp_path / "out") == [*(["a"] if moment != "begun" else []), "pod-logs/coordinator.log"]
 
 
-def test_a_process_that_ends_again_and_again(storage: Storage, tmp_path: Path) -> None:
-    python = shell(tmp_path / "python", f"echo >> {shlex.quote(str(tmp_path / 'starts'))}; exit 3")
-    keeper = storage.keeper(tmp_path / "out", python=python)
-    why = "the process that stores files was ended with status 3"
-    assert storage.ask(writing(keeper, "a", "text"), keeper.probe) == [why, why]
-    assert (tmp_path / "starts").read_text() == "\n" * 2
-    assert storage.ask(writing(keeper, "a", "text"), keeper.probe) == [why, why]
-    assert (tmp_path / "starts").read_text() == "\n" * 3
-
-
-def test_a_python_that_is_not_there(storage: Storage, tmp_path: Path) -> None:
-    keeper = storage.keeper(tmp_path / "out", python="/no/such/python")
-    why = "/no/such/python cannot be started: No such file or directory"
-    assert storage.ask(writing(keeper, "a", "text")) == [why]
-    assert storage.ask(keeper.probe, keeper.probe) == [why, why]
-
-
-def test_signs_of_life_buy_time(storage: Storage, tmp_path: Path) -> None:
-    """A second more for each 16 MiB: here the answer comes only when the usual time is long over."""
-    gate = tmp_path / "gate"
-    os.mkfifo(gate)
-    answer = f'read line; echo \'["1", "busy", "{1 << 40}"]\'; read go < {shlex.quote(str(gate))}'
-    python = shell(tmp_path / "python", f'{answer}; echo \'["1", "done", ""]\'; read line')
-    keeper = storage.keeper(tmp_path / "out", python=python, answer=1.0)
-
-    def open_gate() -> None:
-        gate.write_text("go\n")
-
-    storage.loop.later(1.5, open_gate)
-    assert storage.ask(writing(keeper, "a", "text")) == [""]
-
-
-def test_the_queue_is_bounded(storage: Storage, tmp_path: Path) -> None:
-    keeper = storage.keeper(tmp_path / "out")
-    storage.ask(keeper.probe)
-    os.kill(storage.helper(), signal.SIGSTOP)
-    text = "x" * (MOST_QUEUED // 4)
-
-    def go_on(done: Done) -> None:
-        os.kill(storage.helper(), signal.SIGCONT)
-        keeper.write("small", "x", done)
-
-    whys = storage.ask(*[writing(keeper, str(number), text) for number in range(5)], go_on)
-    full = "the queue is full (64 MiB)"
-    assert whys == ["", "", "", full, full, ""]
-    assert storage.ask(writing(keeper, "3", text)) == [""]
-    assert files(tmp_path / "out") == ["0", "1", "2", "3", "small"]
-
-
-def test_an_idle_process_ends_when_its_keeper_closes(storage: Storage, tmp_path: Path) -> None:
-    keeper = storage.keeper(tmp_path / "out")
-    storage.ask(keeper.probe)
+def test_an_idle_process_ends_with_its_archive(storage: Storage, tmp_path: Path) -> None:
+    archive = storage.archive(tmp_path / "out")
+    archive.keep("a", "text")
     pid = storage.helper()
-    keeper.close()
+    storage.close_archive(archive)
     storage.run_until(lambda: gone(pid))
-    keeper.probe(lambda why: pytest.fail("a keeper that is closed does nothing"))
-    keeper.close()
-    assert storage.find_helpers() == []
-
-
-def test_closing_gives_up_what_is_under_way(storage: Storage, tmp_path: Path) -> None:
-    keeper = storage.keeper(tmp_path / "out")
-    storage.ask(keeper.probe)
-    pid = storage.helper()
-    os.kill(pid, signal.SIGSTOP)
-    keeper.write("a", "text", lambda why: pytest.fail("told after the end"))
-    keeper.close()
-    storage.run_until(lambda: gone(pid))
-    assert files(tmp_path / "out") == []
+    assert files(tmp_path / "out") == ["a"]
 
 
 AGENT = """
 import os, signal, sys
-from agent.lifecycle.keeping.pod_log import PodLog, PodLogEnd
-from agent.log import Log
-from agent.machine.host import Host
-from agent.machine.keeper import ProcessKeeper
+from agent.machine.keeper import KeeperProcess
 from agent.machine.loop import Loop
 
-def store(why):
-    keeper.write("a", "text", lambda why: None)
+def die(words):
+    process.send("write", "1", "a", "text", "")
+    process.send("log", sys.argv[2], "log", "0", "0", "0")
     os.kill(os.getpid(), signal.SIGKILL)
 
 loop = Loop()
-keeper = ProcessKeeper(loop, sys.executable, sys.argv[1])
-keeper.probe(store)
+process = KeeperProcess(loop, sys.executable, sys.argv[1], 1, die, lambda *end: None)
 loop.run()
 """
 
 
 def test_what_a_killed_agent_has_asked_for_is_still_done(storage: Storage, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    assert subprocess.run([sys.executable, "-c", AGENT, str(out)]).returncode == -signal.SIGKILL
+    fill_spool(str(tmp_path / "spool"), [(1, b"text\n")], limit=1000)
+    argv = [sys.executable, "-c", AGENT, str(out), str(tmp_path / "spool")]
+    assert subprocess.run(argv).returncode == -signal.SIGKILL
     wait_until(lambda: storage.find_helpers() == [])
-    assert files(out) == ["a"]
+    assert files(out) == ["a", "log"]
+    assert (out / "log").read_text() == "text\n"
 
 
 # File systems
 
 
-def test_a_server_that_stops_for_a_while(storage: Storage, tmp_path: Path) -> None:
+def test_the_log_of_a_pod_over_a_server_that_stops(storage: Storage, tmp_path: Path) -> None:
+    """Nothing is lost, what is said is said once, and the loop does not stand still."""
     out = storage.fuse()
-    keeper = storage.keeper(out, probe=SOON)
-    assert storage.ask(writing(keeper, "a", "text")) == [""]
-    (server,) = storage.servers
-    server.send_signal(signal.SIGSTOP)
+    spool = FileSpool(str(tmp_path / "spool"), Room(1_000_000))
+    said = io.StringIO()
+    archive = storage.archive(out, spool, said)
+    text = "".join(f"line {number}\n" for number in range(1000))
+    for line in text.splitlines(keepends=True):
+        spool.append(1, line.encode())
+    storage.servers[0].send_signal(signal.SIGSTOP)
+    archive.keep("result.json", "{}")
+    archive.close(None, lambda: pytest.fail("the next call hears"))
     turns: list[int] = []
 
     def turn() -> None:
         turns.append(1)
-        storage.loop.later(SOON / 20, turn)
+        storage.loop.later(0.05, turn)
 
     turn()
-    late = [writing(keeper, name, "text") for name in ("b", "c")]
-    assert storage.ask(keeper.probe, *late) == [SILENT] * 3
-    assert len(turns) > 2, "the loop stood still"
-    server.send_signal(signal.SIGCONT)
-    assert storage.ask(*late, writing(keeper, "d", "text")) == [""] * 3
-    assert files(out) == files(tmp_path / "source") == ["a", "b", "c", "d"]
-
-
-def test_after_a_hang_the_directory_rests(storage: Storage) -> None:
-    keeper = storage.keeper(storage.fuse(), probe=SOON, restart=1000.0)
-    assert storage.ask(writing(keeper, "a", "text")) == [""]
-    hung = storage.helper()
-    storage.servers[0].send_signal(signal.SIGSTOP)
-    assert storage.ask(keeper.probe) == [SILENT]
-    storage.servers[0].send_signal(signal.SIGCONT)
-    storage.run_until(lambda: gone(hung))
-    assert storage.ask(writing(keeper, "b", "text"), keeper.probe) == [SILENT] * 2
-    assert storage.find_helpers() == []
-
-
-def test_the_log_of_a_pod_over_a_server_that_stops(storage: Storage, tmp_path: Path) -> None:
-    """Nothing is lost, and what is said is said once."""
-    out = storage.fuse()
-    spool = FileSpool(str(tmp_path / "spool"), 1_000_000)
-    said = io.StringIO()
-    keeper = storage.keeper(out, answer=SOON)
-    pod_log = PodLog(Host(storage.loop), Log(stream=said), keeper, str(tmp_path / "spool"), "coordinator", spool)
-    text = "".join(f"line {number}\n" for number in range(1000))
-    for line in text.splitlines(keepends=True):
-        spool.append(1, line.encode())
-    ends: list[PodLogEnd] = []
-    storage.servers[0].send_signal(signal.SIGSTOP)
-    pod_log.finish(DEADLINE_SECONDS, ends.append)
     storage.run_until(lambda: "tried again" in said.getvalue())
-    assert ends == []
+    assert len(turns) > 2, "the loop stood still"
     storage.servers[0].send_signal(signal.SIGCONT)
-    storage.run_until(lambda: bool(ends))
-    assert ends == [PodLogEnd(spool.end, 0, "")]
+    storage.close_archive(archive)
     assert (out / "pod-logs" / "coordinator.log").read_text() == text
+    assert files(out) == ["pod-logs/coordinator.log", "result.json"]
     warning, info = said.getvalue().splitlines()
-    assert f"cannot be stored in the results directory: {SILENT}" in warning
-    assert "is stored in the results directory again" in info
-    spool.close()
+    assert f"cannot be stored in {out}: no answer for {PATIENCE:g} s" in warning
+    assert f"is stored in {out} again" in info
 
 
-def test_what_a_process_given_up_has_begun_is_cleared_away(storage: Storage, tmp_path: Path) -> None:
-    """Here it hangs over a spool, of which a segment is a FIFO that nobody writes to."""
-    (tmp_path / "spool").mkdir()
-    os.mkfifo(tmp_path / "spool" / f"{0:020d}")
-    out = tmp_path / "out"
-    keeper = storage.keeper(out, answer=SOON, probe=DEADLINE_SECONDS)
-    while not files(out):  # on a busy machine it has not come that far at first
-        copied = storage.ask(lambda done: keeper.copy_spool(str(tmp_path / "spool"), 0, 10, "logs/a", done))
-        assert copied == [SILENT]
-    while files(out):
-        storage.ask(keeper.probe)
-
-
-def test_processes_that_not_even_a_kill_ends_are_few(storage: Storage) -> None:
+def test_processes_that_not_even_a_kill_ends_are_few(storage: Storage, tmp_path: Path) -> None:
     """A request that a server has taken is waited for without end: here a server waits for a server that stops."""
     storage.fuse(name="inner")
     inner = storage.servers[0]
     out = storage.fuse("--multithreaded", source="inner")
-    keeper = storage.keeper(out, answer=SOON)
-    assert storage.ask(keeper.probe) == [""]
+    assert storage.start(out).probe() == ""
+    storage.talks.pop().process.close(kill=True)
+    storage.run_until(lambda: storage.find_helpers() == [])
     inner.send_signal(signal.SIGSTOP)
-    while len(storage.find_helpers()) < 3:  # one that was killed before it asked for anything is none
-        (why,) = storage.ask(writing(keeper, "a", "text"))
-        assert why
-    hung = storage.find_helpers()
-    assert storage.ask(writing(keeper, "b", "text"), keeper.probe) == ["3 processes hang there"] * 2
-    assert storage.find_helpers() == hung
+    archives = [storage.archive(out) for _ in range(4)]
+    for number, archive in enumerate(archives):
+        archive.keep(str(number), "text")
+    heard: list[str] = []
+    storage.run_until(lambda: len(storage.hanging) >= 3)
+    archives.append(storage.archive(out))
+    archives[-1].keep("late", "text")
+    archives[-1].when_kept(heard.append, 0.1)
+    storage.run_until(lambda: bool(heard))
+    assert re.fullmatch(r"late \(\d processes hang there\)", heard[0])
+    assert len(storage.find_helpers()) <= 4, "those that were started before any hung"
     inner.send_signal(signal.SIGCONT)
-    storage.run_until(lambda: all(gone(pid) for pid in hung))
-    assert storage.ask(keeper.probe) == [""]
+    for archive in archives:
+        storage.close_archive(archive)
+    assert files(out) == ["0", "1", "2", "3", "late"]
 
 
 def test_a_server_that_is_gone(storage: Storage) -> None:
-    keeper = storage.keeper(storage.fuse())
-    storage.ask(keeper.probe)
+    talk = storage.start(storage.fuse())
+    talk.probe()
     storage.servers[0].kill()
     storage.servers[0].wait()
-    assert storage.ask(writing(keeper, "a", "text"), keeper.probe) == ["Transport endpoint is not connected"] * 2
+    assert [talk.write("a", "text"), talk.probe()] == ["Transport endpoint is not connected"] * 2
 
 
 def test_a_mount_that_cannot_rename(storage: Storage, tmp_path: Path) -> None:
     out = storage.fuse("--rename-deny")
     _, borders = fill_spool(str(tmp_path / "spool"), [(1, b"text\n")], limit=1000)
-    keeper = storage.keeper(out)
-    whys = storage.ask(
-        writing(keeper, "a", "old"),
-        writing(keeper, "a", "new"),
-        lambda done: keeper.copy_spool(str(tmp_path / "spool"), 0, borders[1], "b", done),
-    )
-    assert whys == ["", "", ""]
+    talk = storage.start(out)
+    assert [talk.write("a", "old"), talk.write("a", "new")] == ["", ""]
+    assert talk.whole(str(tmp_path / "spool"), "b", borders[1]) == ["0", "0", "", ""]
     assert files(out) == ["a", "b"]
     assert ((out / "a").read_text(), (out / "b").read_text()) == ("new", "text\n")
 
 
 def test_a_full_file_system(storage: Storage) -> None:
     out = storage.tmpfs("size=1m")
-    keeper = storage.keeper(out)
+    talk = storage.start(out)
     full = "No space left on device"
-    assert storage.ask(writing(keeper, "a", "old"), writing(keeper, "big", "x" * (2 << 20))) == ["", full]
+    assert [talk.write("a", "old"), talk.write("big", "x" * (2 << 20))] == ["", full]
     assert files(out) == ["a"]
     (out / "ballast").write_bytes(b"x" * ((1 << 20) - 4096))
-    assert storage.ask(writing(keeper, "a", "new"), keeper.probe) == [full, full]
+    assert [talk.write("a", "new"), talk.probe()] == [full, full]
     assert (out / "a").read_text() == "old"
+    talk.heard.clear()
+    assert talk.hear("write", "3")[1:] == ["lasting"] or talk.hear("write", "3", full, "lasting") == []
     (out / "ballast").unlink()
-    assert storage.ask(writing(keeper, "a", "new"), keeper.probe) == ["", ""]
+    assert talk.hear("write", "3", "") and talk.probe() == ""
     assert files(out) == ["a"] and (out / "a").read_text() == "new"
 
 
 def test_a_file_system_that_turns_read_only(storage: Storage, tmp_path: Path) -> None:
     out = storage.tmpfs("size=1m")
-    keeper = storage.keeper(out)
-    assert storage.ask(writing(keeper, "a", "text")) == [""]
+    talk = storage.start(out)
+    assert talk.write("a", "text") == ""
     storage.mount("-o", "remount,ro", str(tmp_path / "tmpfs"))
-    refused = "Read-only file system"
-    assert (
-        storage.ask(
-            writing(keeper, "a", "new"),
-            writing(keeper, "new/b", "text"),
-            keeper.probe,
-            lambda done: keeper.remove(["a"], done),
-        )
-        == [refused] * 4
-    )
+    assert [talk.write("a", "new"), talk.write("new/b", "text"), talk.probe()] == ["Read-only file system"] * 3
     storage.mount("-o", "remount,rw", str(tmp_path / "tmpfs"))
-    assert storage.ask(writing(keeper, "b", "text")) == [""]
-    assert files(out) == ["a", "b"]
+    assert talk.hear("write", "3", "") and talk.write("b", "text") == ""
+    assert files(out) == ["a", "b", "new/b"]
 
 
 def test_a_directory_that_was_removed_is_made_anew(storage: Storage, tmp_path: Path) -> None:
-    keeper = storage.keeper(tmp_path / "out")
-    storage.ask(writing(keeper, "pod-logs/a", "text"))
+    talk = storage.start(tmp_path / "out")
+    talk.write("pod-logs/a", "text")
     subprocess.run(["rm", "-r", str(tmp_path / "out")], check=True)
-    assert storage.ask(writing(keeper, "pod-logs/b", "text"), keeper.probe) == ["", ""]
+    assert [talk.write("pod-logs/b", "text"), talk.probe()] == ["", ""]
     assert files(tmp_path / "out") == ["pod-logs/b"]
 
 
 def test_a_file_where_the_directory_should_be(storage: Storage, tmp_path: Path) -> None:
     (tmp_path / "out").write_text("")
-    keeper = storage.keeper(tmp_path / "out")
-    assert storage.ask(keeper.probe, writing(keeper, "a", "text")) == ["Not a directory"] * 2
+    talk = storage.start(tmp_path / "out")
+    assert [talk.probe(), talk.write("a", "text")] == ["Not a directory"] * 2

@@ -17,7 +17,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent.machine.api import Piece
-from agent.machine.spool import HEADER, MOST_DATA, FileSpool, read_spool
+from agent.machine.spool import HEADER, MOST_DATA, FileSpool, Room, read_spool
 
 Frames = list[tuple[int, bytes]]
 PLENTY = 1 << 30
@@ -68,7 +68,7 @@ def test_what_is_kept_is_the_newest_within_the_limit(
     tmp_path_factory: pytest.TempPathFactory, appended: Frames, limit: int, most: int
 ) -> None:
     directory = tmp_path_factory.getbasetemp() / "spool"
-    spool = FileSpool(str(directory), limit)
+    spool = FileSpool(str(directory), Room(limit))
     for stream, data in appended:
         spool.append(stream, data)
         assert on_disk(directory) <= limit
@@ -85,7 +85,7 @@ def test_what_is_kept_is_the_newest_within_the_limit(
 
 
 def test_a_piece_is_as_large_as_asked_and_never_without_a_frame(tmp_path: Path) -> None:
-    spool = FileSpool(str(tmp_path), 1 << 20)
+    spool = FileSpool(str(tmp_path), Room(1 << 20))
     for _ in range(10):
         spool.append(1, b"x" * 100)
     assert [len(read(tmp_path, 0, most).frames) for most in (0, 99, 100, 199, 250, 10_000)] == [1, 1, 1, 1, 2, 10]
@@ -94,7 +94,7 @@ def test_a_piece_is_as_large_as_asked_and_never_without_a_frame(tmp_path: Path) 
 
 
 def test_what_is_long_is_split(tmp_path: Path) -> None:
-    spool = FileSpool(str(tmp_path), 64 << 20)
+    spool = FileSpool(str(tmp_path), Room(64 << 20))
     data = os.urandom(3 * MOST_DATA + 7)
     spool.append(2, data)
     spool.append(1, b"")
@@ -104,7 +104,7 @@ def test_what_is_long_is_split(tmp_path: Path) -> None:
 
 
 def test_segments_are_named_by_their_offset_and_hold_whole_frames(tmp_path: Path) -> None:
-    spool = FileSpool(str(tmp_path), 1 << 30)
+    spool = FileSpool(str(tmp_path), Room(1 << 30))
     for number in range(200):
         spool.append(1, bytes([number]) * 50_000)
     names = sorted(path.name for path in tmp_path.iterdir())
@@ -115,12 +115,41 @@ def test_segments_are_named_by_their_offset_and_hold_whole_frames(tmp_path: Path
 
 def test_a_spool_begins_anew(tmp_path: Path) -> None:
     (tmp_path / "other").write_text("stays")
-    first = FileSpool(str(tmp_path), 4096)
+    first = FileSpool(str(tmp_path), Room(4096))
     for _ in range(100):
         first.append(1, b"old" * 30)
-    FileSpool(str(tmp_path), 4096).append(2, b"new")
+    FileSpool(str(tmp_path), Room(4096)).append(2, b"new")
     assert read_all(tmp_path) == ([(2, b"new")], 0, HEADER.size + 3)
     assert len(os.listdir(tmp_path)) == 2
+
+
+def test_all_spools_together_have_a_limit(tmp_path: Path) -> None:
+    """The oldest that is closed gives way first, then the largest."""
+    room = Room(80_000)
+    first, second, third, beside = (FileSpool(str(tmp_path / name), room) for name in ("1", "2", "3", "beside"))
+    for spool in (first, second):
+        spool.append(1, b"x" * 30_000)
+        spool.close()
+    beside.append(1, b"x" * 5_000)
+    third.append(1, b"y" * 20_000)
+    assert (on_disk(tmp_path / "1"), on_disk(tmp_path / "2")) == (first.kept, second.kept)
+    assert first.kept < 30_000 < second.kept
+    third.append(1, b"y" * 200_000)
+    assert [on_disk(tmp_path / name) for name in ("1", "2")] == [0, 0]
+    assert on_disk(tmp_path / "beside") > 5_000
+    assert sum(spool.kept for spool in (first, second, third, beside)) <= 80_000
+    assert read(tmp_path / "1") == Piece((), first.end, first.end), "readers learn how much is gone"
+
+
+def test_a_spool_that_was_removed_takes_no_room(tmp_path: Path) -> None:
+    room = Room(80_000)
+    first, second = (FileSpool(str(tmp_path / name), room) for name in ("1", "2"))
+    for spool in (first, second):
+        spool.append(1, b"x" * 30_000)
+        spool.close()
+    shutil.rmtree(tmp_path / "1")
+    FileSpool(str(tmp_path / "3"), room).append(1, b"x" * 40_000)
+    assert on_disk(tmp_path / "2") == second.kept > 30_000
 
 
 def test_there_is_no_spool(tmp_path: Path) -> None:
@@ -128,15 +157,15 @@ def test_there_is_no_spool(tmp_path: Path) -> None:
     assert read_spool(str(tmp_path), 0, 100) is None
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError):
-        FileSpool(str(tmp_path / "file" / "spool"), 4096)
-    spool = FileSpool(str(tmp_path / "spool"), 4096)
+        FileSpool(str(tmp_path / "file" / "spool"), Room(4096))
+    spool = FileSpool(str(tmp_path / "spool"), Room(4096))
     assert read(tmp_path / "spool") == Piece((), 0)
     assert (spool.end, spool.lost) == (0, 0)
 
 
 @pytest.mark.parametrize("written", range(1, HEADER.size + 10))
 def test_a_frame_that_is_being_written_is_not_there_yet(tmp_path: Path, written: int) -> None:
-    spool = FileSpool(str(tmp_path), 4096)
+    spool = FileSpool(str(tmp_path), Room(4096))
     spool.append(1, b"whole")
     with open(tmp_path / f"{0:020}", "ab") as file:
         file.write((HEADER.pack(2, 10) + b"0123456789")[:written])
@@ -145,7 +174,7 @@ def test_a_frame_that_is_being_written_is_not_there_yet(tmp_path: Path, written:
 
 @pytest.mark.parametrize("most", [1, 4096, PLENTY])
 def test_a_reader_follows_a_spool_that_is_written(tmp_path: Path, most: int) -> None:
-    spool = FileSpool(str(tmp_path), 1 << 20)
+    spool = FileSpool(str(tmp_path), Room(1 << 20))
     lines = [b"%d " % number * (number % 200 + 1) for number in range(20_000)]
 
     def write() -> None:
@@ -168,7 +197,7 @@ def test_a_reader_follows_a_spool_that_is_written(tmp_path: Path, most: int) -> 
 
 
 def test_a_segment_that_cannot_be_read_is_skipped(tmp_path: Path) -> None:
-    spool = FileSpool(str(tmp_path), 8 << 10)
+    spool = FileSpool(str(tmp_path), Room(8 << 10))
     for number in range(50):
         spool.append(1, b"%02d" % number * 50)
     starts = sorted(int(path.name) for path in tmp_path.iterdir())
@@ -183,7 +212,7 @@ def test_a_segment_that_cannot_be_read_is_skipped(tmp_path: Path) -> None:
 
 
 def test_an_offset_at_which_no_frame_begins_is_skipped_to_the_next_segment(tmp_path: Path) -> None:
-    spool = FileSpool(str(tmp_path), 8 << 10)
+    spool = FileSpool(str(tmp_path), Room(8 << 10))
     for _ in range(12):
         spool.append(1, b"\0\0\0\0\1" * 20)  # as the header of a stream that there is not
     second = int(max(path.name for path in tmp_path.iterdir()))
@@ -196,7 +225,7 @@ def test_an_offset_at_which_no_frame_begins_is_skipped_to_the_next_segment(tmp_p
 
 
 def test_a_write_that_stops_half_way_leaves_nothing(tmp_path: Path) -> None:
-    spool = FileSpool(str(tmp_path), 8 << 20)
+    spool = FileSpool(str(tmp_path), Room(8 << 20))
     spool.append(1, b"before")
     with file_limit(1000):
         spool.append(1, b"x" * 2000)
@@ -224,7 +253,7 @@ def append_only(path: Path) -> Iterator[None]:
 
 
 def test_what_cannot_be_cut_back_is_left_and_never_read(tmp_path: Path) -> None:
-    spool = FileSpool(str(tmp_path), 8 << 20)
+    spool = FileSpool(str(tmp_path), Room(8 << 20))
     spool.append(1, b"before")
     first = spool.end
     with append_only(tmp_path / f"{0:020}"), file_limit(1000):
@@ -237,7 +266,7 @@ def test_what_cannot_be_cut_back_is_left_and_never_read(tmp_path: Path) -> None:
 
 
 def test_a_segment_whose_first_frame_is_broken_is_begun_again(tmp_path: Path) -> None:
-    spool = FileSpool(str(tmp_path), 8 << 20)
+    spool = FileSpool(str(tmp_path), Room(8 << 20))
     with append_only(tmp_path / f"{0:020}"), file_limit(1000):
         spool.append(1, b"x" * 2000)
         assert read_all(tmp_path) == ([], 0, 0)
@@ -247,7 +276,7 @@ def test_a_segment_whose_first_frame_is_broken_is_begun_again(tmp_path: Path) ->
 
 def test_a_directory_that_is_taken_away_ends_nothing(tmp_path: Path) -> None:
     directory = tmp_path / "spool"
-    spool = FileSpool(str(directory), 8192)
+    spool = FileSpool(str(directory), Room(8192))
     shutil.rmtree(directory)
     for _ in range(200):
         spool.append(1, b"x" * 100)
@@ -258,7 +287,7 @@ def test_a_directory_that_is_taken_away_ends_nothing(tmp_path: Path) -> None:
 
 
 def test_after_its_end_a_spool_takes_nothing(tmp_path: Path) -> None:
-    spool = FileSpool(str(tmp_path), 4096)
+    spool = FileSpool(str(tmp_path), Room(4096))
     spool.append(1, b"kept")
     spool.close()
     spool.close()
@@ -270,11 +299,11 @@ def test_after_its_end_a_spool_takes_nothing(tmp_path: Path) -> None:
 FULL_DISK = """
 import os, sys
 from pathlib import Path
-from agent.machine.spool import FileSpool
+from agent.machine.spool import FileSpool, Room
 from tests.machine.test_spool import read_all
 
 mount = Path(sys.argv[1])
-spool = FileSpool(str(mount / "spool"), 64 << 20)
+spool = FileSpool(str(mount / "spool"), Room(64 << 20))
 written = []
 def append(count, size):
     for number in range(count):

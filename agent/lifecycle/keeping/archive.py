@@ -1,43 +1,93 @@
-"""What is kept of a run: the spool of what this pod printed, and copies in the results directory."""
+"""What one run leaves in a directory that may hang: files, and this pod's log. A process of its own stores them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
-from agent.lifecycle.keeping.pod_log import PodLog, PodLogEnd
 from agent.log import Log
-from agent.machine.api import Machine, Spool
+from agent.machine.api import KeeperProcess, Machine, Spool
 
-AGAIN_SECONDS = 10.0
-"""How long to wait before a file that could not be stored is tried again."""
+PATIENCE_SECONDS = 10.0
+"""A process that is silent for so long hangs."""
+FLUSHED_PER_SECOND = 16 * 1024 * 1024
+"""A file gets a second more for so many bytes: a bucket takes them when the file is closed."""
+START_SECONDS = 2.0
+"""How long a run may have the pod for itself before its log is stored."""
+LOOK_SECONDS = 1.0
+REST = 3
+"""So many times its patience lie between the start of a process that hung and that of the next."""
+MOST_HANGING = 3
+MOST_ENDS = 3
+"""If so many processes end by themselves and have stored nothing, the next one will not do better."""
+SKIPPED = 100
+"""A process begins with the next multiple of it: the one before may have begun pieces of which nobody heard."""
+
+
+class PodLog(NamedTuple):
+    """A spool, its directory, and the name that its text gets."""
+
+    spool: Spool
+    path: str
+    name: str
 
 
 class Archive:
-    """The logs and files of one run on one pod. They are stored beside everything else; only `close` waits for that."""
+    """Starts the process, judges it by its silence, replaces it, and knows what is stored.
+
+    `hanging` has the processes of all archives that were given up and have not ended: none is started while there are
+    MOST_HANGING.
+    """
 
     def __init__(
-        self, machine: Machine, log: Log, run_id: str, directory: str, name: str, spool_dir: str, spool: Spool
+        self,
+        machine: Machine,
+        log: Log,
+        directory: str,
+        hanging: set[KeeperProcess],
+        pod_log: PodLog | None = None,
+        *,
+        patience: float = PATIENCE_SECONDS,
     ) -> None:
-        self.run_id = run_id
+        self.directory = directory
+        self.over = False
+        self.log_ends = False
+        """What is said from here on is no part of the stored log."""
         self._machine = machine
         self._log = log
-        self.directory = directory
-        self.spool = spool
-        self._keeper = machine.keeper(directory)
-        self._pod_log = PodLog(machine, log, self._keeper, spool_dir, name, spool, where=directory)
-        self._pending: dict[str, str] = {}
-        """Files that are not stored yet: name → text."""
+        self._hanging = hanging
+        self._pod_log = pod_log
+        self._patience = patience
+        self._process: KeeperProcess | None = None
+        self._starts = self._ends = 0
+        """Processes started, and those that ended by themselves since something was last stored."""
+        self._started = self._silent_at = 0.0
+        self._start_at = machine.now() + START_SECONDS
+        self._pieces = self._stored = self._gone = 0
+        """Pieces of the log, how far they go, and bytes of that which the spool no longer had."""
+        self._is_whole = pod_log is None
+        """The log is one file."""
+        self._count = 0
+        self._files: dict[str, tuple[str, ...]] = {}
+        """Files that are not stored: name → command."""
         self._expected: dict[str, Callable[[], None]] = {}
         """Files that are still being made: name → how to give that up."""
-        self._why = ""
-        self._closed: Callable[[], None] | None = None
-        self.over = False
-        self._pod_log_over = False
+        self._why = self._missing = ""
+        self._lasting = False
+        """Whether waiting will not help against `_why`."""
+        self._log_fails = False
+        self._waiting: list[Callable[[str], None]] = []
+        self._has_limit = False
+        self._closed: Callable[[], None] = lambda: None
+        self._look()
 
-    def keep(self, name: str, text: str) -> None:
-        """Store a file, now or as soon as that is possible again."""
-        self._pending[name] = text
-        self._store(name, text)
+    # What is to be stored
+
+    def keep(self, name: str, text: str, *, new: bool = False) -> None:
+        """Store a file, now or as soon as that is possible; `new`: not over one that has another text."""
+        self._count += 1
+        self._files[name] = ("write", str(self._count), name, text, "new" if new else "")
+        self._send(*self._files[name])
 
     def expect(self, name: str, give_up: Callable[[], None]) -> Callable[[str | None], None]:
         """A file that is still being made; `close` waits for it, or calls `give_up` when its time is up.
@@ -50,71 +100,203 @@ class Archive:
             self._expected.pop(name, None)
             if text is not None and not self.over:
                 self.keep(name, text)
-            self._end_if_stored()
+            self._settle()
 
         return made
 
-    def _store(self, name: str, text: str) -> None:
-        self._keeper.write(name, text, lambda problem: self._stored(name, text, problem))
+    def when_kept(self, done: Callable[[str], None], seconds: float | None = None) -> None:
+        """Call `done` when all files so far are stored, cannot be, or `seconds` are over.
 
-    def _stored(self, name: str, text: str, problem: str) -> None:
-        if self._pending.get(name) != text or self.over:
-            return  # a newer text is under way
-        if not problem:
-            del self._pending[name]
-            self._end_if_stored()
+        It gets which are missing and why, empty for none; this is logged before.
+        """
+        if self.over:
+            done(self._missing)
             return
-        self._why = problem
-        self._machine.later(AGAIN_SECONDS, lambda: self._try_again(name, text))
-
-    def _try_again(self, name: str, text: str) -> None:
-        if self._pending.get(name) == text and not self.over:
-            self._store(name, text)
+        self._waiting.append(done)
+        if seconds is not None:
+            self._machine.later(seconds, lambda: self._tell_waiting() if done in self._waiting else None)
+        self._settle()
 
     def close(self, seconds: float | None, closed: Callable[[], None]) -> None:
-        """Store the rest; `closed` when all is stored or `seconds` are over (None: no limit), which is then said."""
-        self._closed = closed
-        if seconds is not None:
-            self._machine.later(seconds, self._time_is_up)
-        self._pod_log.finish(seconds, self._logged)
+        """Store the rest; `closed` when that is done or `seconds` are over (None: no limit). What is lost is logged.
 
-    def hurry(self, seconds: float, closed: Callable[[], None]) -> None:
-        """After `close` without a limit: from now on there is one."""
+        A second call sets another limit, and its `closed` is the one that hears.
+        """
         if self.over:
             closed()
             return
         self._closed = closed
-        self._machine.later(seconds, self._time_is_up)
-        if not self._pod_log_over:
-            self._pod_log.finish(seconds, self._logged)
+        if seconds is not None:
+            self._has_limit = True
+            self._machine.later(seconds, self._end)
+        self.when_kept(self._end_log)
 
-    def _logged(self, end: PodLogEnd) -> None:
-        self._pod_log_over = True
-        if end.lost and not self.over:
-            self._log.warning(f"{end.lost} bytes of this pod's log could not be stored in {self.directory}: {end.why}")
-        self._end_if_stored()
+    # How that goes
 
-    def _end_if_stored(self) -> None:
-        if self._pod_log_over and not self._pending and not self._expected:
-            self._end()
-
-    def _time_is_up(self) -> None:
+    def _settle(self) -> None:
+        """See whether there is nothing more to wait for."""
         if self.over:
             return
-        if self._pending or self._expected:
-            names = ", ".join(sorted({*self._pending, *self._expected}))
-            why = self._why or "it has not answered in time"
-            self._log.error(f"not stored in {self.directory}: {names} ({why})")
-        self._end()
+        if self._lasting or not self._files:
+            self._tell_waiting()
+        given_up = self._lasting and self._has_limit
+        log_is_over = self._is_whole or (given_up and self._log_fails)
+        if self.log_ends and log_is_over and not self._expected and (given_up or not self._files):
+            self._end()
+
+    def _tell_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        missing = self._what_is_missing(self._files) if waiting else ""
+        for tell in waiting:
+            tell(missing)
+
+    def _what_is_missing(self, names: Iterable[str]) -> str:
+        """In words, which are logged when they are new."""
+        listed = ", ".join(sorted(names))
+        missing = f"{listed} ({self._why or 'it has not answered in time'})" if listed else ""
+        if missing and missing != self._missing:
+            self._missing = missing
+            self._log.error(f"not stored in {self.directory}: {missing}")
+        return missing
+
+    def _end_log(self, missing: str) -> None:
+        self.log_ends, self._lasting = True, False
+        self._send("end", str(self._log_end()))
+        self._settle()
+
+    def _log_end(self) -> int:
+        return self._pod_log.spool.end if self._pod_log is not None else 0
 
     def _end(self) -> None:
         if self.over:
             return
+        self._what_is_missing({*self._files, *self._expected})
+        self._tell_waiting()
         self.over = True
+        if self._process is not None:
+            self._let_go(kill=bool(self._files) or not self._is_whole)
         for give_up in list(self._expected.values()):
             give_up()
-        self._keeper.close()
-        self.spool.close()
-        closed, self._closed = self._closed, None
-        if closed is not None:
-            closed()
+        if self._pod_log is not None:
+            self._say_what_is_lost(self._pod_log.spool)
+            self._pod_log.spool.close()
+        self._closed()
+
+    def _say_what_is_lost(self, spool: Spool) -> None:
+        # What was said after the end of the whole is no part of it.
+        lost = self._gone + spool.lost + (0 if self._is_whole else spool.end - self._stored)
+        why = "more was printed than the pod keeps" if self._gone else "the pod's own disk took no more"
+        if not self._is_whole:
+            why = self._why or "it did not answer in time"
+        if lost:
+            self._log.warning(f"{lost} bytes of this pod's log could not be stored in {self.directory}: {why}")
+
+    # The process
+
+    def _send(self, *words: str) -> None:
+        """Give a command; a process that is started only now gets all that is not done."""
+        if self._process is not None:
+            self._process.send(*words)
+            return
+        if not self._starts:
+            self._start_at = self._machine.now()
+        self._start_if_due()
+
+    def _look(self) -> None:
+        if self.over:
+            return
+        now = self._machine.now()
+        if self._process is None:
+            self._start_if_due()
+        elif now > self._silent_at:
+            self._let_go(kill=True)
+            self._start_at = max(now, self._started + REST * self._patience)
+            self._went(f"no answer for {self._patience:g} s", of_log=True)
+        self._machine.later(LOOK_SECONDS, self._look)
+
+    def _start_if_due(self) -> None:
+        is_needed = bool(self._files) or not self._is_whole
+        if self._process is not None or self.over or not is_needed or self._machine.now() < self._start_at:
+            return
+        if len(self._hanging) < MOST_HANGING:
+            self._start()
+        else:
+            self._went(f"{len(self._hanging)} processes hang there", of_log=True)
+
+    def _start(self) -> None:
+        """Start a process and tell it all that is not done."""
+        self._starts += 1
+        self._started = self._machine.now()
+        self._silent_at = self._started + self._patience
+        try:
+            process = self._machine.start_keeper(self.directory, self._starts, self._heard, self._ended)
+        except OSError as error:
+            self._unable(f"the process that stores files cannot be started: {error.strerror}")
+            return
+        self._process = process
+        if self._pod_log is not None and not self._is_whole:
+            if self._starts > 1:
+                self._pieces += SKIPPED - self._pieces % SKIPPED
+            known = (str(number) for number in (self._pieces, self._stored, self._gone))
+            process.send("log", self._pod_log.path, self._pod_log.name, *known)
+        for command in self._files.values():
+            process.send(*command)
+        if self.log_ends:
+            process.send("end", str(self._log_end()))
+
+    def _let_go(self, *, kill: bool) -> None:
+        """Hear no more of the process. One that is killed may hang all the same."""
+        process, self._process = self._process, None
+        assert process is not None
+        if kill:
+            self._hanging.add(process)
+        process.close(kill=kill)
+
+    def _ended(self, process: KeeperProcess, status: int) -> None:
+        self._hanging.discard(process)
+        if process is self._process:
+            self._process = None
+            how = f"by signal {-status}" if status < 0 else f"with status {status}"
+            self._unable(f"the process that stores files was ended {how}")
+
+    def _unable(self, why: str) -> None:
+        """It could not be started, or ended by itself: the first time that may be somebody's mistake."""
+        self._ends += 1
+        self._start_at = self._machine.now() + self._ends - 1
+        if self._ends >= MOST_ENDS:
+            self._went(why, lasting=True, of_log=True)
+        else:
+            self._start_if_due()
+
+    def _heard(self, words: Sequence[str]) -> None:
+        self._silent_at = self._machine.now() + self._patience
+        match words:
+            case ["alive", size]:
+                self._silent_at += int(size) / FLUSHED_PER_SECOND
+            case ["write", number, why, lasting]:
+                if not why:
+                    self._files = {name: command for name, command in self._files.items() if command[1] != number}
+                self._went(why, lasting=bool(lasting))
+            case ["piece", pieces, stored, gone, why, lasting]:
+                self._pieces, self._stored, self._gone = int(pieces), int(stored), int(gone)
+                self._went(why, lasting=bool(lasting), of_log=True)
+            case ["whole", lacks, gone, why, lasting]:
+                self._gone, self._is_whole = int(gone), not why
+                if int(lacks) and self._stored and not why:
+                    self._log.info(
+                        "more was printed than this pod keeps: its whole log has the end, its pieces the rest"
+                    )
+                self._went(why, lasting=bool(lasting), of_log=True)
+
+    def _went(self, why: str, *, lasting: bool = False, of_log: bool = False) -> None:
+        """Something was stored, or why not. Of the log, what changes is said."""
+        self._why, self._lasting = why, lasting
+        self._ends = self._ends if why else 0
+        if of_log and self._pod_log is not None and bool(why) != self._log_fails:
+            self._log_fails = bool(why)
+            if why:
+                rest = "it stays in the pod, and is tried again"
+                self._log.warning(f"this pod's log cannot be stored in {self.directory}: {why}; {rest}")
+            else:
+                self._log.info(f"this pod's log is stored in {self.directory} again")
+        self._settle()

@@ -28,8 +28,11 @@ STARTUP = (
 """Events that are the same for every run of a cluster."""
 
 
-def keep_results(pod: Pod, run: Run, judgement: Judgement, summary: RunSummary) -> None:
-    """Show the table and store it: in the pod at once, in the results directory as soon as that takes it."""
+def keep_results(pod: Pod, run: Run, judgement: Judgement, summary: RunSummary, seconds: float) -> None:
+    """Show the table and store it: in the pod at once, in the results directory as soon as that takes it.
+
+    `seconds`: how long files of the user's elsewhere are tried.
+    """
     if judgement.text:
         pod.run_logs.print(judgement.text)
     result = wire.to_json(run_result(pod, run, judgement, summary))
@@ -43,23 +46,14 @@ def keep_results(pod: Pod, run: Run, judgement: Judgement, summary: RunSummary) 
         table = f"{judgement.text}\noutput of the run:\n{output}" if output else judgement.text
         pod.run_logs.keep(judgement.log_name, pod.log.masked(table))
     for name, content in judgement.files.items():
-        if name.startswith("/") and name not in run.context.baselines and pod.machine.exists(name):
-            # Nobody has read what is in it, so that it would be lost.
-            pod.log.warning(f"{name} is there already and left as it is: A4_BASELINES={name} would add to it")
+        if name.startswith("/"):
+            # Only a file that was read can be added to: what is in another would be lost.
+            new = name not in run.context.baselines
+            pod.run_logs.keep_elsewhere(name, pod.log.masked(content), seconds, new=new)
         else:
-            _keep_file(pod, name, pod.log.masked(content))
+            pod.run_logs.keep(name, pod.log.masked(content))
     if pod.settings.report and not run.workload.starts_nothing:
         make_report(pod, path)
-
-
-def _keep_file(pod: Pod, name: str, text: str) -> None:
-    if not name.startswith("/"):
-        pod.run_logs.keep(name, text)
-        return
-    try:
-        pod.machine.write(name, text)
-    except OSError as error:
-        pod.log.warning(f"{name} cannot be written: {error.strerror}")
 
 
 def run_result(pod: Pod, run: Run, judgement: Judgement, summary: RunSummary) -> Result:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections import deque
 from collections.abc import Callable
 
 from agent.errors import SystemFault
-from agent.lifecycle.keeping.archive import Archive
+from agent.lifecycle.keeping.archive import Archive, PodLog
 from agent.log import Log
-from agent.machine.api import AGENT, Machine, Spool
+from agent.machine.api import AGENT, KeeperProcess, Machine, Spool
 from agent.paths import RunDir
 from agent.settings import Settings
 
@@ -16,6 +17,8 @@ EARLY_LINES = 2000
 """Lines of the agent's log that are kept for the log of the next run."""
 FORMING = "forming"
 """Name of the spool of a job that came to no run."""
+MOST_UNSTORED = 10
+"""Runs that may wait for a results directory that takes nothing; then the oldest is given up."""
 
 
 class RunLogs:
@@ -26,9 +29,13 @@ class RunLogs:
         self._log = log
         self._settings = settings
         self._dir = RunDir(settings.run_dir)
-        self._open: list[Archive] = []
+        self._open: dict[str, Archive] = {}
+        """By the run, and by the path of a file elsewhere."""
+        self._hanging: set[KeeperProcess] = set()
         self._current: Archive | None = None
-        """That of the exclusive run that goes on, or has just ended."""
+        """That of the exclusive run that goes on, or was the last."""
+        self.spool: Spool | None = None
+        """Where the output of that run goes."""
         self._begun = False
         self._early: deque[bytes] = deque(maxlen=EARLY_LINES)
         log.tee = self._logged
@@ -38,18 +45,13 @@ class RunLogs:
         """Name of this pod's log among the results."""
         return "coordinator" if self._settings.is_coordinator else f"worker-{self._settings.index}"
 
-    @property
-    def spool(self) -> Spool | None:
-        """Where the output of the exclusive run goes."""
-        return self._current.spool if self._current is not None else None
-
     def directory(self, run_id: str, *, first: bool) -> str:
         """The directory of a run's results: the job's for its first run, one of its own for each later run."""
         return self._settings.results_dir if first else f"{self._settings.results_dir}/runs/{run_id}"
 
     def unstored(self) -> set[str]:
         """Runs whose spools are still needed."""
-        return {archive.run_id for archive in self._open if not archive.over}
+        return {name for name, archive in self._open.items() if not archive.over}
 
     # The one that goes on
 
@@ -57,16 +59,21 @@ class RunLogs:
         """From now on the agent's lines, and what an exclusive run prints here, are kept for its results."""
         self.end()
         self._begun = True
-        spool = self.open_spool(run_id)
-        if spool is None:
-            return
-        while self._early:
-            spool.append(AGENT, self._early.popleft())
-        directory = self.directory(run_id, first=first)
-        self._current = Archive(
-            self._machine, self._log, run_id, directory, self.log_name, self._dir.spool(run_id), spool
-        )
-        self._open = [archive for archive in self._open if not archive.over] + [self._current]
+        self.spool = self.open_spool(run_id)
+        pod_log = None
+        if self.spool is not None:
+            pod_log = PodLog(self.spool, self._dir.spool(run_id), f"pod-logs/{self.log_name}.log")
+            while self._early:
+                self.spool.append(AGENT, self._early.popleft())
+        self._current = self._archive(run_id, self.directory(run_id, first=first), pod_log)
+        unstored = [archive for archive in self._open.values() if not archive.over]
+        for archive in unstored[:-MOST_UNSTORED]:
+            archive.close(0.0, lambda: None)
+
+    def _archive(self, name: str, directory: str, pod_log: PodLog | None = None) -> Archive:
+        self._open = {other: archive for other, archive in self._open.items() if not archive.over}
+        archive = self._open[name] = Archive(self._machine, self._log, directory, self._hanging, pod_log)
+        return archive
 
     def begin_without_run(self) -> None:
         """A results directory that outlives the pod gets the log even of a job that came to no run."""
@@ -87,6 +94,12 @@ class RunLogs:
         if self._current is not None:
             self._current.keep(name, text)
 
+    def keep_elsewhere(self, path: str, text: str, seconds: float, *, new: bool) -> None:
+        """Store a file of the user's within that time; `new`: not over one that has another text."""
+        archive = self._archive(path, posixpath.dirname(path))
+        archive.keep(posixpath.basename(path), text, new=new)
+        archive.close(seconds, lambda: None)
+
     def expect(self, name: str, give_up: Callable[[], None]) -> Callable[[str | None], None]:
         """A file among the results that is still being made (see Archive.expect)."""
         if self._current is None:
@@ -97,37 +110,53 @@ class RunLogs:
         """A table for people: on this pod's stdout and in its log."""
         data = self._log.masked(text).encode(errors="backslashreplace")
         self._machine.emit(1, data)
-        if self._current is not None:
-            self._current.spool.append(AGENT, data)
+        if self.spool is not None:
+            self.spool.append(AGENT, data)
 
     def _logged(self, line: str) -> None:
         data = line.encode(errors="surrogateescape")
-        if self._current is not None:
-            self._current.spool.append(AGENT, data)
+        if self.spool is not None and self._current is not None and not self._current.log_ends:
+            self.spool.append(AGENT, data)
         else:
             self._early.append(data)
 
     # Ends
 
+    def when_kept(self, seconds: float, done: Callable[[str], None]) -> None:
+        """Call `done` when the files of the run and those elsewhere are stored, cannot be, or `seconds` are over.
+
+        It gets which are missing and why; empty when none is.
+        """
+        left = [a for name, a in self._open.items() if not a.over and (a is self._current or name.startswith("/"))]
+        told: list[str] = []
+
+        def one_kept(missing: str) -> None:
+            told.append(missing)
+            if len(told) == len(left):
+                done(", ".join(filter(None, told)))
+
+        for archive in left:
+            archive.when_kept(one_kept, seconds)
+        if not left:
+            done("")
+
     def end(self) -> None:
         """The run is over: the rest is stored while other things go on."""
         if self._current is not None:
-            archive, self._current = self._current, None
-            archive.close(None, lambda: None)
+            self._current.close(None, lambda: None)
 
     def close(self, seconds: float, closed: Callable[[], None]) -> None:
-        """Store all that is not stored yet; `closed` when that is done, or when `seconds` are over."""
-        current, self._current = self._current, None
-        left = [archive for archive in self._open if not archive.over]
+        """Store all that is not stored yet; `closed` when that is done, or when `seconds` are over.
+
+        A second call sets another limit, and its `closed` is the one that hears.
+        """
+        left = [archive for archive in self._open.values() if not archive.over]
 
         def one_closed() -> None:
             if all(archive.over for archive in left):
                 closed()
 
         for archive in left:
-            if archive is current:
-                archive.close(seconds, one_closed)
-            else:
-                archive.hurry(seconds, one_closed)
+            archive.close(seconds, one_closed)
         if not left:
             closed()

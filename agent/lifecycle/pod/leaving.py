@@ -23,7 +23,7 @@ class Leaving:
         self._preparing = preparing
         self._finished = False
         self._leave_by: float | None = None
-        self._exit: Callable[[], None] | None = None
+        self._store: Callable[[], None] | None = None
         """Set while the end waits for nothing but the results directory."""
 
     def record_end(self, end: JobEnd, run_id: str = "", code: int | None = None) -> None:
@@ -48,11 +48,11 @@ class Leaving:
         """SIGTERM or SIGINT has come: the pod has its grace time from now on."""
         if self._leave_by is None:
             self._leave_by = self._machine.now() + leave_seconds(self._pod.settings.grace)
-        if self._exit is not None:
-            self._machine.later(self._store_seconds(), self._exit)
+        if self._store is not None:
+            self._store()
 
-    def _store_seconds(self) -> float:
-        """How long the end may still wait for the results directory."""
+    def store_seconds(self) -> float:
+        """How long may be waited for the results directory."""
         return store_seconds(None if self._leave_by is None else self._leave_by - self._machine.now())
 
     def finish(self, code: int) -> None:
@@ -73,5 +73,5 @@ class Leaving:
                 exited.append(code)
                 pod.finished(code)
 
-        self._exit = leave
-        pod.run_logs.close(self._store_seconds(), leave)
+        self._store = lambda: pod.run_logs.close(self.store_seconds(), leave)
+        self._store()

@@ -38,8 +38,10 @@ class Booking:
         self.since = pod.machine.wall()
         self.until = 0.0
         self.judgement: Judgement | None = None
+        self.missing = ""
+        """Which results are not stored and why, as far as that is known."""
         self._waiting: list[Callable[[dict[str, Any]], None]] = []
-        self._closed = False
+        self._closed = self._answered = False
 
     @property
     def run_id(self) -> str:
@@ -63,23 +65,24 @@ class Booking:
         assert self.judgement is not None
         self.judgement = self.judgement._replace(end=end)
 
-    def close(self) -> None:
-        """Store what came out."""
+    def close(self, seconds: float) -> None:
+        """Store what came out, files of the user's within this time."""
         assert self.judgement is not None
         self.until = self._pod.machine.wall()
         self._closed = True
         if self.exclusive:
-            keep_results(self._pod, self.run, self.judgement, self.summary())
+            keep_results(self._pod, self.run, self.judgement, self.summary(), seconds)
         self.run.forget_output()
 
     def answer(self) -> None:
-        """Answer those who wait: after everything they may look at next is written."""
+        """Answer those who wait: after everything they may look at next is written, or is known not to be."""
+        self._answered = True
         waiting, self._waiting = self._waiting, []
         for tell in waiting:
             tell(self.told())
 
     def when_over(self, tell: Callable[[dict[str, Any]], None]) -> None:
-        if self._closed:
+        if self._answered:
             tell(self.told())
         else:
             self._waiting.append(tell)
@@ -91,7 +94,8 @@ class Booking:
         mask = self._pod.log.masked
         lost = {str(index): mask(why) for index, why in self.run.lost.items()}
         text = mask(self.judgement.text)
-        return {"end": self.end.to_json(), "text": text, "codes": codes, "lost": lost, "results": self.results}
+        told = {"end": self.end.to_json(), "text": text, "codes": codes, "lost": lost, "results": self.results}
+        return {**told, "missing": mask(self.missing)}
 
     def about(self) -> dict[str, Any]:
         """The answer to `submit` and `find`."""

@@ -11,7 +11,8 @@ from agent.decide.ending import JobEnd
 from agent.decide.facts import Facts
 from agent.decide.mpirun import mpi_of
 from agent.decide.runspec import RunSpec
-from agent.errors import AgentError, DirectoryUnusable, Exit, MissingProgram
+from agent.errors import AgentError, Exit, MissingProgram
+from agent.lifecycle.keeping.results_check import ResultsCheck
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.pod.surroundings import longest_seconds
 from agent.machine.api import Machine
@@ -39,30 +40,16 @@ class Preparations:
     inventories: dict[int, Mapping[str, str]] = field(default_factory=dict)
     phases: dict[int, Mapping[str, float]] = field(default_factory=dict)
     """When each worker reached the phases of its start-up, by its own clock."""
-    _results_checked: bool = True
+    _results_check: ResultsCheck | None = None
     _reading: object | None = None
     """The reading of baselines that goes on."""
     _waits: list[_Wait] = field(default_factory=list)
 
     def check_results_dir(self, fail: Callable[[AgentError], None]) -> None:
-        """A results directory that was asked for and cannot be used ends the job (73), before a GPU is used."""
-        settings = self.pod.settings
-        if not settings.results_explicit and settings.results_dir.startswith(f"{self.pod.dir.path}/"):
-            return
-        self._results_checked = False
-        keeper = self.pod.machine.keeper(settings.results_dir)
-
-        def checked(problem: str) -> None:
-            keeper.close()
-            self._results_checked = True
-            if problem and settings.results_explicit:
-                what = f"A4_RESULTS_DIR={settings.results_dir} cannot be used: {problem}"
-                fail(DirectoryUnusable(what, "mount it, or set another one"))
-            elif problem:
-                self.pod.log.warning(f"results directory {settings.results_dir}: {problem}; results stay in the pod")
-            self._go_on()
-
-        keeper.probe(checked)
+        """No run begins before this is over."""
+        self._results_check = ResultsCheck(self.pod, fail)
+        self._results_check.start()
+        self._results_check.when_over(self._go_on)
 
     def own_inventory(self, found: Mapping[str, str], first: Workload, fail: Callable[[AgentError], None]) -> None:
         """This pod's; without an mpirun that serves, a first run that needs one ends the job (66)."""
@@ -110,7 +97,7 @@ class Preparations:
         machine.later(BASELINES_SECONDS, lambda: have(""))
 
     def _go_on(self) -> None:
-        if not self._results_checked or self._reading is not None:
+        if (self._results_check and not self._results_check.over) or self._reading is not None:
             return
         for wait in list(self._waits):
             if all(index in self.inventories for index in wait.indices):
