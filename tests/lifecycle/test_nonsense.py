@@ -146,7 +146,7 @@ def expect_no_bug(world: FakeWorld) -> None:
     assert world.last() < 35 + 3 * LEASE + 30, world.dump()
 
 
-@examples(80)
+@examples(50)
 @given(nonsense(OF_WORKERS))
 def test_what_a_worker_says(said: Message) -> None:
     world = running()
@@ -155,7 +155,7 @@ def test_what_a_worker_says(said: Message) -> None:
     expect_no_bug(world)
 
 
-@examples(80)
+@examples(50)
 @given(nonsense(OF_WORKERS))
 def test_what_a_worker_says_while_the_cluster_forms(said: Message) -> None:
     world = new_world()
@@ -177,7 +177,7 @@ def test_facts_of_another_pod(index: int) -> None:
     assert f"facts of pod {index}" in world.pod(0).said()["why"]
 
 
-@examples(80)
+@examples(50)
 @given(nonsense(OF_COORDINATORS))
 def test_what_a_coordinator_says(said: Message) -> None:
     world = running()
@@ -208,7 +208,7 @@ REQUESTS = (
 
 
 @pytest.mark.parametrize("index", [0, 2])
-@examples(80)
+@examples(50)
 @given(data=st.data())
 def test_what_a_command_asks(index: int, data: st.DataObject) -> None:
     request = data.draw(st.sampled_from(REQUESTS))
