@@ -8,7 +8,7 @@ bin := .venv/bin
 PYTEST := -n $(WORKERS) --dist loadscope
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-faults test-steady test-gpu demo bench lint format clean
+.PHONY: help setup test test-faults test-steady test-gpu test-image demo bench lint format clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +37,10 @@ test-gpu: ## tests that need GPUs; PORTABLE=directory of scripts/portable-tools.
 	@[ -n "$(PORTABLE)" ] || scripts/setup.sh test
 	@PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 $(if $(PORTABLE),scripts/use-portable-tools.sh $(PORTABLE) -- python,$(bin)/python) \
 		-m pytest -rs -o faulthandler_timeout=300 tests/gpu $(ARGS)
+
+test-image: ## the CPU image, really built and run: root, podman, three minutes
+	@scripts/setup.sh image
+	@scripts/test-image.sh $(bin)/pytest -o faulthandler_timeout=1200 tests/image $(ARGS)
 
 demo: ## four pods with two fake GPUs each on this machine: they form a cluster and run over MPI
 	@scripts/setup.sh demo

@@ -4,6 +4,7 @@
 #   scripts/setup.sh demo    programs, and the agent in .venv with what report pages need
 #   scripts/setup.sh lint    the agent and the test tools in .venv
 #   scripts/setup.sh bench   as demo, and what the agent is measured beside
+#   scripts/setup.sh image   as test, and what builds and runs images
 #   scripts/setup.sh test    all of it, Open MPI 5 with the agent in .venv-ompi5, torch in .venv-torch, Helm 3 in .helm
 #
 # PYTHON names the interpreter for the environments (default python3). An environment is built beside the one that is
@@ -20,6 +21,8 @@ PROGRAMS="ssh:openssh-client sshd:openssh-server ip:iproute2 tc:iproute2 dnsmasq
     mpirun:openmpi-bin ps:procps unshare:util-linux nsenter:util-linux mount:mount"
 BENCH_PROGRAMS="bindfs:bindfs clush:clustershell"
 TEST_PROGRAMS="bindfs:bindfs chromium:chromium npm:npm shellcheck:shellcheck"
+# crun, which podman would bring, does not start containers where its limits may not be raised.
+IMAGE_PROGRAMS="podman:podman buildah:buildah runc:runc debootstrap:debootstrap"
 HELM=3.6.2
 HELM_SHA256=3e4dd2807e8e00779312343aff59185fbf32971562434920de1ccaf4bae2b746 # of x86_64's
 ENVIRONMENTS=".venv .venv-ompi5 .venv-torch"
@@ -283,7 +286,8 @@ demo) programs=$PROGRAMS ;;
 bench) programs="$PROGRAMS $BENCH_PROGRAMS" ;;
 lint) programs='' ;;
 test) programs="$PROGRAMS $TEST_PROGRAMS" ;;
-*) fail "usage: scripts/setup.sh demo|bench|lint|test" ;;
+image) programs="$PROGRAMS $TEST_PROGRAMS $IMAGE_PROGRAMS" ;;
+*) fail "usage: scripts/setup.sh demo|bench|lint|test|image" ;;
 esac
 trap clean_up EXIT
 trap 'interrupted 129' HUP
@@ -305,7 +309,7 @@ case $1 in
 demo) environment .venv 'agent[report]' ;;
 bench) environment .venv agent ;;
 lint) environment .venv 'agent[test]' ;;
-test)
+test | image)
     environment .venv 'agent[report]' 'agent[test]' 'agent[chart]' py-spy
     environment .venv-ompi5 'agent[ompi5]'
     # The workload's Python. A build for CPUs does, where pip can have one; without numpy torch complains at each start.

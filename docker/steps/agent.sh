@@ -11,10 +11,15 @@ if ! python3 -c 'import ensurepip, venv'; then # Debian and Ubuntu have it in a 
 fi
 # Images of NVIDIA pin what may be installed beside their torch, by variables; here nothing lies beside it.
 unset PIP_CONSTRAINT PIP_BUILD_CONSTRAINT PYTHONPATH PYTHONHOME PYTHONUSERBASE
-# pip compiles what it installs, but not where this says that nothing is to be written.
+# What is compiled below is to be written.
 unset PYTHONDONTWRITEBYTECODE
 python3 -m venv "$home"
-"$home/bin/python" -m pip install --no-cache-dir --disable-pip-version-check --constraint "$constraints" "${source}[report]"
+"$home/bin/python" -m pip install --no-cache-dir --no-compile --disable-pip-version-check --constraint "$constraints" \
+    "${source}[report]"
+"$home/bin/python" -m pip uninstall --yes --quiet pip setuptools
+# Compiled for sources of whole seconds: copied into another stage, times are rounded, and what was compiled is not used.
+now=$(date +%s)
+find "$home" -type f -exec touch --date="@$now" {} +
 "$home/bin/python" -m compileall -q "$home/lib" "$home/share"
 # Rank programs meet the image's Open MPI here and not for the first time in a job.
 if command -v mpirun >/dev/null; then
@@ -29,5 +34,4 @@ if command -v mpirun >/dev/null; then
         ;;
     esac
 fi
-"$home/bin/python" -m pip uninstall --yes --quiet pip setuptools
 "$home/bin/a4-agent" version

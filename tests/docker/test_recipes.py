@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ import yaml
 
 from agent import paths
 from agent.fabrics import a4_deepep
+from tests.docker.context import write_context
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPES = sorted(path.parent for path in ROOT.glob("docker/*/Dockerfile"))
@@ -49,23 +49,7 @@ def instructions(dockerfile: Path) -> list[tuple[str, str]]:
 
 @pytest.fixture(scope="session")
 def context(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `gcloud builds submit ..` would send: the files of the checkout without those of .gcloudignore."""
-    place = tmp_path_factory.mktemp("context")
-    listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    for name in filter(None, listed.stdout.split("\0")):
-        if (ROOT / name).exists():
-            (place / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, place / name, follow_symlinks=False)
-    # git itself reads the file, whose rules are those of .gitignore.
-    words = ["git", "ls-files", "-o", "-i", "--exclude-from=.gcloudignore", "-z"]
-    subprocess.run(["git", "init", "--quiet"], cwd=place, check=True)
-    ignored = subprocess.run(words, cwd=place, capture_output=True, text=True, check=True).stdout
-    shutil.rmtree(place / ".git")
-    for name in filter(None, ignored.split("\0")):
-        (place / name).unlink()
-    return place
+    return write_context(tmp_path_factory.mktemp("context"))
 
 
 @pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=name_of)

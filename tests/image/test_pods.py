@@ -1,0 +1,67 @@
+"""Pods of the rendered chart, in containers: the command, environment, mounts and probes that Kubernetes would get."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.chart.helm import Rendered
+from tests.image.conftest import Images
+from tests.image.containers import ROOT, job, podman
+from tests.local.helpers import eventually
+
+Render = Callable[..., Rendered]
+
+
+def test_four_pods_run_connectivity_and_end(images: Images, render: Render, tmp_path: Path) -> None:
+    rendered = render("workload.run=connectivity", "workload.gpus=32")
+    with job(rendered, images.image, tmp_path) as pods:
+        codes = [pod.code() for pod in pods]
+        said = [pod.said for pod in pods]
+    assert codes == [0] * 4, "\n".join(said)
+    assert "connectivity is good: 32 ranks on 4 pods" in said[0]
+    assert [pod.ending["code"] for pod in pods] == [0] * 4
+
+
+def test_probes_answer_and_a_term_to_all_ends_the_job(images: Images, render: Render, tmp_path: Path) -> None:
+    rendered = render("workload.gpus=16", "task_script=echo here; exec sleep 3600")
+    workload = rendered.workload
+    startup, liveness = (workload[name]["exec"]["command"] for name in ("startupProbe", "livenessProbe"))
+    ports = {port["name"]: port["containerPort"] for port in workload["ports"]}
+    port = ports[workload["readinessProbe"]["tcpSocket"]["port"]]
+    with job(rendered, images.image, tmp_path) as pods:
+        eventually(lambda: all(pod.execute(*startup) == 0 for pod in pods))
+        assert [pod.execute(*liveness) for pod in pods] == [0, 0]
+        eventually(lambda: all(pod.reaches(port) for pod in pods))
+        eventually(lambda: all("here" in pod.said for pod in pods))
+        grace = str(rendered.pod["terminationGracePeriodSeconds"])
+        stops = [subprocess.Popen(["podman", "stop", "--time", grace, pod.name]) for pod in pods]
+        assert [stop.wait(300) for stop in stops] == [0, 0]
+        codes = [pod.code() for pod in pods]
+    # 137 would be SIGKILL, after the grace time.
+    assert codes == [143, 143], "\n".join(pod.said for pod in pods)
+
+
+def test_a_missing_program_is_the_jobs_code(images: Images, render: Render, tmp_path: Path) -> None:
+    rendered = render("workload.run=nccl", "workload.gpus=8")
+    with job(rendered, images.image, tmp_path) as (pod,):
+        code = pod.code()
+    assert (code, pod.ending["code"]) == (66, 66), pod.said
+    assert "all_reduce" in pod.ending["what"] or "nccl" in pod.said
+
+
+def test_the_ten_lines_of_the_docs_make_an_image(images: Images, context: Path, render: Render, tmp_path: Path) -> None:
+    (lines,) = re.findall(r"```dockerfile\n(.*?)```", (ROOT / "docs/images.md").read_text(), re.DOTALL)
+    assert len(lines.splitlines()) == 10
+    recipe = tmp_path / "Dockerfile"
+    recipe.write_text(lines)
+    # How this machine reaches packages is nothing that the lines could say.
+    pip = ("--volume", f"{images.host.files}/pip/pip.conf:/etc/pip.conf:ro")
+    options = ("--isolation", "chroot", "--layers=false", "--from", images.without_agent, *images.host.options, *pip)
+    podman("build", *options, "--file", recipe, "--tag", "localhost/mine", context)
+    with job(render("workload.run=connectivity", "workload.gpus=8"), "localhost/mine", tmp_path) as (pod,):
+        code = pod.code()
+    assert code == 0, pod.said
+    assert "connectivity is good: 8 ranks on 1 pod" in pod.said
