@@ -4,8 +4,8 @@
 #   scripts/setup.sh demo    programs, and the agent in .venv with what report pages need
 #   scripts/setup.sh lint    the agent and the test tools in .venv
 #   scripts/setup.sh bench   as demo, and what the agent is measured beside
-#   scripts/setup.sh image   as test, and what builds and runs images
-#   scripts/setup.sh test    all of it, Open MPI 5 with the agent in .venv-ompi5, torch in .venv-torch, Helm 3 in .helm
+#   scripts/setup.sh image   programs that build and run images, the agent and the test tools in .venv, Helm 3 in .helm
+#   scripts/setup.sh test    all but podman and its like, Open MPI 5 with the agent in .venv-ompi5, torch in .venv-torch, Helm 3
 #
 # PYTHON names the interpreter for the environments (default python3). An environment is built beside the one that is
 # there and takes its place when it is complete: interrupt this, or let it fail, and the earlier one is as it was.
@@ -286,7 +286,7 @@ demo) programs=$PROGRAMS ;;
 bench) programs="$PROGRAMS $BENCH_PROGRAMS" ;;
 lint) programs='' ;;
 test) programs="$PROGRAMS $TEST_PROGRAMS" ;;
-image) programs="$PROGRAMS $TEST_PROGRAMS $IMAGE_PROGRAMS" ;;
+image) programs="$PROGRAMS $IMAGE_PROGRAMS npm:npm" ;;
 *) fail "usage: scripts/setup.sh demo|bench|lint|test|image" ;;
 esac
 trap clean_up EXIT
@@ -309,7 +309,11 @@ case $1 in
 demo) environment .venv 'agent[report]' ;;
 bench) environment .venv agent ;;
 lint) environment .venv 'agent[test]' ;;
-test | image)
+image)
+    environment .venv 'agent[report]' 'agent[test]' 'agent[chart]'
+    helm
+    ;;
+test)
     environment .venv 'agent[report]' 'agent[test]' 'agent[chart]' py-spy
     environment .venv-ompi5 'agent[ompi5]'
     # The workload's Python. A build for CPUs does, where pip can have one; without numpy torch complains at each start.

@@ -19,7 +19,7 @@ for place in /run/containers /run/libpod /run/netns /var/lib/containers; do
 done
 code=0
 # shellcheck disable=SC2016  # the inner shell's own
-unshare --mount --pid --fork --kill-child --mount-proc sh -c '
+setpriv --pdeathsig KILL unshare --mount --pid --fork --kill-child --mount-proc sh -c '
     for place in /dev/shm /run/containers /run/libpod /run/netns /var/lib/containers /var/tmp; do
         mount -t tmpfs -o mode=1777 none "$place" || exit 1
     done
