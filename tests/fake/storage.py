@@ -106,6 +106,8 @@ class FakeStorage:
         """The largest file that is taken."""
         self.tried: list[str] = []
         """The files that were tried."""
+        self.writers: dict[str, set[FakeDirectory]] = {}
+        """Which processes tried each."""
 
     def take_away(self, prefix: str) -> None:
         self.stored = {path: text for path, text in self.stored.items() if not path.startswith(prefix)}
@@ -131,6 +133,7 @@ class FakeDirectory:
     def store(self, name: str, chunks: Callable[[], Iterable[bytes]], *, new: bool = False) -> None:
         path, text = f"{self._path}/{name}", b"".join(chunks()).decode(errors="surrogateescape")
         self._storage.tried.append(name)
+        self._storage.writers.setdefault(name, set()).add(self)
         if len(text) > self._storage.room:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         if new and self._storage.stored.get(path, text) != text:

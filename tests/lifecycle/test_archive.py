@@ -543,6 +543,8 @@ def test_every_line_is_stored_or_counted(
     bench.finish(limit)
     bench.until(bench.clock.seconds + 200)
     assert len(bench.ends) == 1
+    pieces = {name: writers for name, writers in bench.storage.writers.items() if name != "pod-logs/worker-1.log"}
+    assert all(len(writers) == 1 for writers in pieces.values()), "a name was used twice"
     found = {line for text in bench.files.values() for line in text.splitlines()}
     missing = sum(HEADER + len(f"line {number}\n") for number in range(bench.lines) if f"line {number}" not in found)
     lost = [int(line.split()[1]) for line in bench.said if "could not be stored" in line]
