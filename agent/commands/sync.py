@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from agent.commands.options import checked, pods
+from agent.decide.masking import Masker
+from agent.decide.secret_variables import listed, secret_values
 from agent.decide.setting_values import path, seconds, whole
 from agent.decide.sync.facts import Fact, fact_name
 from agent.decide.sync.waiting import Outcome
@@ -122,7 +124,8 @@ def _set(args: argparse.Namespace, member: Member) -> int:
 
 def _fail(args: argparse.Namespace, member: Member) -> int:
     member.beat(args.owner)
-    return _end(member.put(Fact(args.name, member.pod, failed=True, code=args.code, message=args.message)))
+    message = Masker(secret_values(os.environ, listed(os.environ))).text(args.message)
+    return _end(member.put(Fact(args.name, member.pod, failed=True, code=args.code, message=message)))
 
 
 def _wait(args: argparse.Namespace, member: Member) -> int:
