@@ -83,6 +83,9 @@ class Child(Protocol):
     def signal(self, number: int) -> None:
         """Send a signal to every process of its group; one that is gone is no error."""
 
+    def await_group(self) -> None:
+        """From now on it has not ended before every process of its group has."""
+
 
 class Channel(Protocol):
     """One open connection to a peer, whatever carries it."""
@@ -261,6 +264,13 @@ class Machine(Protocol):
 
     def make_cgroup(self, path: str) -> bool:
         """Make a cgroup for a run; False where that is not possible."""
+
+    def tell(self, marks: RunMarks, number: int, variable: str, seconds: float, over: Callable[[], None]) -> None:
+        """Send a signal once to the processes of a run: to its ranks, which have this variable; empty: to all.
+
+        `over` is called when none of them is left, or after `seconds`. Any other signal than SIGTERM goes only to
+        processes that handle it.
+        """
 
     def sweep(self, marks: RunMarks, done: Callable[[int], None]) -> None:
         """End every process of a run and remove its cgroup; `done(count)` when none is left or within 5 s."""

@@ -209,6 +209,11 @@ class Host:
 
         return make_cgroup(path)
 
+    def tell(self, marks: RunMarks, number: int, variable: str, seconds: float, over: Callable[[], None]) -> None:
+        from agent.machine.telling import tell
+
+        tell(self.loop, marks, number, variable, seconds, over)
+
     def sweep(self, marks: RunMarks, done: Callable[[int], None]) -> None:
         from agent.machine.run_processes import sweep
 

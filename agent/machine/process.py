@@ -20,6 +20,8 @@ Output = Callable[[int, bytes], None]
 READ_BYTES = 65536
 BRIEF_SECONDS = 20.0
 LAST_OUTPUT_SECONDS = 0.5
+GROUP_SECONDS = 0.25
+"""Between two looks at the processes that outlive the first one of their group."""
 
 
 class RunningChild:
@@ -59,7 +61,9 @@ class RunningChild:
         self._paused = False
         self._abandons = False
         """Time is up for those who hold the pipes of a child that has ended."""
+        self._awaits_group = False
         self._status: int | None = None
+        """Set when it counts as ended."""
         self._pidfd = os.pidfd_open(self.pid)
         loop.watch(self._pidfd, READ, self._exited)
         if output:
@@ -75,6 +79,9 @@ class RunningChild:
             os.killpg(self.pid, number)
         except ProcessLookupError:
             pass
+
+    def await_group(self) -> None:
+        self._awaits_group = True
 
     def _watch(self) -> None:
         for fd in self._pipes:
@@ -117,9 +124,16 @@ class RunningChild:
             self._read(fd, READ_BYTES)
 
     def _exited(self) -> None:
-        self._status = self._process.wait()
+        status = self._process.wait()
         self._loop.forget(self._pidfd)
         os.close(self._pidfd)
+        self._end(status)
+
+    def _end(self, status: int) -> None:
+        if self._awaits_group and group_runs(self.pid):
+            self._loop.later(GROUP_SECONDS, lambda: self._end(status))
+            return
+        self._status = status
         if not self._pipes:
             self._tell()
             return
@@ -192,3 +206,16 @@ def run_briefly(argv: Sequence[str]) -> str:
     except subprocess.TimeoutExpired as error:
         raise TimeoutError(f"{argv[0]} did not answer within {BRIEF_SECONDS:.0f} s") from error
     return done.stdout.decode(errors="replace")
+
+
+def group_runs(group: int) -> bool:
+    """Is any process of this group left that is no zombie?"""
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{entry}/stat", encoding="utf-8", errors="replace") as file:
+                state, _, of, *_ = file.read().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has ended
+        if int(of) == group and state not in "ZX":
+            return True
+    return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -269,6 +270,17 @@ class FakeMachine:
         if os.path.dirname(path) in self.directories:
             self.directories.add(path)
         return path in self.directories
+
+    def tell(self, marks: RunMarks, number: int, variable: str, seconds: float, over: Callable[[], None]) -> None:
+        self.pod.told.append((self.world.seconds, int(number), variable))
+        life = self.pod.ranks_life or Life(term_seconds=0.0, warned_seconds=0.0)
+        if not variable:
+            life = self.pod.life
+            for child in self.children:
+                if child.launch.env.get("A4_RUN") == marks.run:
+                    child.signal(number)
+        needed = life.term_seconds if number == signal.SIGTERM else life.warned_seconds
+        self.post(seconds if needed is None else min(seconds, needed), over)
 
     def sweep(self, marks: RunMarks, done: Callable[[int], None]) -> None:
         left = 0

@@ -43,6 +43,10 @@ class FakePod(FakeStorage):
         """Second of its start; None: it never comes."""
         self.life = Life()
         """Of the workload's process."""
+        self.ranks_life: Life | None = None
+        """Of the ranks here, apart from what started them: after SIGTERM and after a warning. None: there are none."""
+        self.told: list[tuple[float, int, str]] = []
+        """Second, signal and variable each time that processes of a run were told something."""
         self.sshd_life = FOREVER
         self.report_life = Life(seconds=1.0)
         self.metadata_seconds: float | None = 0.05

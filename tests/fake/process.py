@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 SSHD = "/usr/sbin/sshd"
 SSHD_START_SECONDS = 0.02
+WARNINGS = (signal.SIGUSR1, signal.SIGUSR2)
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,10 @@ class Life:
     seconds: float | None = 10.0
     term_seconds: float | None = 0.1
     """How long it takes to end after SIGTERM; None: it ignores that."""
+    warned_seconds: float | None = None
+    """How long after a warning; None: it takes no notice of one."""
+    group_seconds: float = 0.0
+    """How long others of its group take to end after SIGTERM."""
     term_status: int = -15
     output: bytes = b""
     leftovers: int = 0
@@ -48,6 +53,7 @@ class FakeChild:
         self.launch = launch
         self.marks: RunMarks | None = None
         self.signals: list[int] = []
+        self.awaits_group = False
         self.over = False
         self._ended = ended
         self.output = output
@@ -66,7 +72,13 @@ class FakeChild:
         if number == signal.SIGKILL:
             self.machine.post(0.001, lambda: self.die(-9))
         elif number == signal.SIGTERM and self.life.term_seconds is not None:
-            self.machine.post(self.life.term_seconds, lambda: self.die(self.life.term_status))
+            seconds = max(self.life.term_seconds, self.life.group_seconds if self.awaits_group else 0)
+            self.machine.post(seconds, lambda: self.die(self.life.term_status))
+        elif number in WARNINGS and self.life.warned_seconds is not None:
+            self.machine.post(self.life.warned_seconds, lambda: self.die(self.life.term_status))
+
+    def await_group(self) -> None:
+        self.awaits_group = True
 
     def die(self, status: int) -> None:
         """It is gone now; its machine is told a moment later."""

@@ -299,3 +299,26 @@ def test_who_never_stops_printing_holds_up_nothing(script: str, status: int, run
         loop.later(0.05, lambda: child.signal(signal.SIGTERM))
     run(loop)
     assert statuses == [status]
+
+
+def test_a_group_that_outlives_its_first_process_is_waited_for_and_heard(run_id: str) -> None:
+    loop, ends, printed = Loop(), list[tuple[int, bytes]](), list[bytes]()
+
+    def ended(status: int) -> None:
+        ends.append((status, b"".join(printed)))
+        loop.stop()
+
+    # The shell has no trap; its child saves its state and says so, longer than a pipe is held open for heirs otherwise.
+    child_script = "trap 'sleep 1; echo saved; exit' TERM; echo ready; while :; do sleep 0.02; done"
+    launch = Launch(["sh", "-c", 'sh -c "$0"; true', child_script], ENV | {"A4_RUN": run_id})
+
+    def heard(stream: int, data: bytes) -> None:
+        if stream == 1:
+            printed.append(data)
+        if data == b"ready\n":
+            child.await_group()
+            child.signal(signal.SIGTERM)
+
+    child = process.RunningChild(loop, launch, ended, heard, None)
+    run(loop)
+    assert ends == [(-signal.SIGTERM, b"ready\nsaved\n")]

@@ -1,0 +1,107 @@
+"""Telling the processes of a run that it is to end."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+
+from agent.machine.api import RunMarks
+from agent.machine.in_time import in_time
+from agent.machine.loop import Action, Loop
+from agent.machine.run_processes import LOOK_SECONDS, LOOKERS, UNSURE_SECONDS, Marked, known, marked, send_signal
+
+PAUSES = (0.05, 0.5)
+"""Between two looks, at first and later."""
+
+
+def tell(loop: Loop, marks: RunMarks, number: int, variable: str, seconds: float, over: Callable[[], None]) -> None:
+    """Send a signal once to the processes of a run: to its ranks, which have `variable`; empty: to all.
+
+    `over` is called when none of them is left, or after `seconds`. Any other signal than SIGTERM goes only to
+    processes that handle it, for it would end the rest.
+    """
+    loop.post(_Telling(loop, marks, number, variable, seconds, over).look)
+
+
+class _Telling:
+    """Looks until they are over. Environments are read in threads: that may wait for the process."""
+
+    def __init__(
+        self, loop: Loop, marks: RunMarks, number: int, variable: str, seconds: float, over: Callable[[], None]
+    ) -> None:
+        self._loop = loop
+        self._marks = marks
+        self._number = number
+        self._variable = variable
+        self._seconds = seconds
+        self._over = over
+        self._started = time.monotonic()
+        self._there = {int(entry) for entry in os.listdir("/proc") if entry.isdigit()}
+        """Who begins later is not told: it may be what saves a rank's state."""
+        self._told: set[int] = set()
+        self._hanging: set[int] = set()
+
+    def look(self) -> None:
+        try:
+            self._loop.in_thread(self._find)
+        except RuntimeError:  # no more threads
+            self._judge(Marked(set(), unsure=True))
+
+    def _find(self) -> Action:
+        try:
+            found = processes(self._marks, self._variable, self._hanging)
+        except RuntimeError:
+            found = Marked(set(), unsure=True)
+        return lambda: self._judge(found)
+
+    def _judge(self, found: Marked) -> None:
+        for pid in (found.pids & self._there) - self._told:
+            self._told.add(pid)
+            if self._number == signal.SIGTERM or handles(pid, self._number):
+                send_signal(pid, self._number)
+        age = time.monotonic() - self._started
+        if age < self._seconds and (found.pids or (found.unsure and age < UNSURE_SECONDS)):
+            self._loop.later(min(max(age / 10, PAUSES[0]), PAUSES[1], self._seconds - age), self.look)
+        else:
+            self._over()
+
+
+def processes(marks: RunMarks, variable: str, hanging: set[int]) -> Marked:
+    """The processes of a run, all or only its ranks: those that have the variable, or no A4_RUN, which is in the
+    environment of all launchers and which programs may overwrite. See `marked` for `hanging`; blocks as that does."""
+    seen = Marked(known(marks)) if marks.group or marks.cgroup else marked(marks.run, hanging)
+    if not variable:
+        return seen
+    ranks, unsure, begun = set[int](), set[int](), set[int]()
+
+    def look(pid: int) -> None:
+        begun.add(pid)
+        with suppress(OSError):  # it has ended
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                words = file.read().split(b"\0")
+            if words == [b""]:
+                unsure.add(pid)  # in the middle of an exec
+            elif any(word.startswith(f"{variable}=".encode()) for word in words) or mark not in words:
+                ranks.add(pid)
+        begun.discard(pid)
+
+    mark = f"A4_RUN={marks.run}".encode()
+    jobs = [partial(look, pid) for pid in seen.pids - hanging]
+    whole = in_time(jobs, LOOKERS, time.monotonic() + LOOK_SECONDS)
+    hanging |= begun
+    return Marked(ranks | (hanging & seen.pids), seen.unsure or bool(unsure) or not whole)
+
+
+def handles(pid: int, number: int) -> bool:
+    """Has the process a handler for this signal, or has it blocked it, for a thread that waits for it?"""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            masks = re.findall(rb"^Sig(?:Blk|Cgt):\t([0-9a-f]+)$", file.read(), re.MULTILINE)
+    except OSError:
+        return False  # it has ended
+    return any(int(mask, 16) >> (number - 1) & 1 for mask in masks)
