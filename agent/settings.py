@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 from agent.catalogue import PLANNED, RUNNABLE
+from agent.decide.grace import AGENT_SECONDS, LEAST_TERM_SECONDS, RESERVED_SECONDS, most_warn_seconds
 from agent.decide.masking import MARK
 from agent.decide.secret_variables import SECRET_ENV, listed
 from agent.decide.setting_values import (
@@ -28,6 +29,7 @@ from agent.decide.setting_values import (
     public_keys,
     run_dir,
     seconds,
+    warn_signal,
     whole,
 )
 from agent.decide.words import did_you_mean
@@ -127,6 +129,9 @@ class Settings:
     stall_timeout: float | str
     """Seconds, 0 for never, or "auto"."""
     grace: float
+    warn_signal: str
+    """Such as USR1; empty: none."""
+    warn_seconds: float
     report: bool
     log_limit_mb: int
     log_level: str
@@ -271,6 +276,8 @@ SETTINGS = (
         "end a run that prints nothing for this long; 0: never; auto: 1800 for nccl, collectives and deepep",
     ),
     Setting("A4_GRACE_SECONDS", "grace", seconds("30", LEAST_GRACE), "30", "the pod's terminationGracePeriodSeconds"),
+    Setting("A4_WARN_SIGNAL", "warn_signal", warn_signal, "none", "signal to a run's processes before SIGTERM"),
+    Setting("A4_WARN_SECONDS", "warn_seconds", none_or("60"), "0", "how long before SIGTERM that signal comes"),
     Setting("A4_REPORT", "report", flag, "true", "make report.html of every run; needs Jinja2 and matplotlib"),
     Setting("A4_LOG_LEVEL", "log_level", choice("debug", "info", "warning", "error"), "info", "least level"),
     Setting("A4_LOG_FORMAT", "log_format", choice("text", "json"), "text", "text, or one JSON object a line"),
@@ -426,7 +433,17 @@ def _contradictions(parsed: Mapping[str, Any], found: Found, wrong: set[str]) ->
         problems.append(f"HOSTNAME_PREFIX makes the pod name {longest}, {len(longest)} characters; 63 are the limit")
     if parsed["nnodes"] > 1 and found.secret_problem:
         problems.append(found.secret_problem)
+    if not wrong & {"A4_GRACE_SECONDS", "A4_WARN_SIGNAL", "A4_WARN_SECONDS"} and parsed["warn_signal"]:
+        problems += _warned_too_early(parsed["warn_seconds"], parsed["grace"])
     return problems
+
+
+def _warned_too_early(warn: float, grace: float) -> list[str]:
+    most = most_warn_seconds(grace)
+    if warn <= most:
+        return []
+    needed = f"the agent needs {AGENT_SECONDS + RESERVED_SECONDS:g} s, and {LEAST_TERM_SECONDS:g} s follow SIGTERM"
+    return [f"A4_WARN_SECONDS={warn:g} should be at most {most:g} with A4_GRACE_SECONDS={grace:g}: {needed}"]
 
 
 def _warnings(environ: Mapping[str, str]) -> list[str]:
@@ -435,6 +452,8 @@ def _warnings(environ: Mapping[str, str]) -> list[str]:
         warnings.append(
             "A4_JOBSET_UID is not set (downward API): a restarted attempt of this job may have the same SSH keys"
         )
+    if (environ.get("A4_WARN_SECONDS") or "0") != "0" and not environ.get("A4_WARN_SIGNAL"):
+        warnings.append("A4_WARN_SECONDS is set without A4_WARN_SIGNAL: nobody is warned")
     known = {s.name for s in SETTINGS} | set(EPOCH_PARTS) | set(GIVEN_BY_AGENT)
     for name in sorted(n for n in environ if n.startswith("A4_")):
         if name not in known:

@@ -11,9 +11,17 @@
 # is no end of the next step.
 #
 # Signals from mpirun reach the whole process group. This shell stays until PROGRAM has ended.
+#
+# With the file A4_RANKS_DIR/told the agent has told the ranks to end. mpirun ends all when one has failed, or is gone
+# without MPI_Finalize: so each stays, as a sleep, until mpirun is told to end. The agent does that when all are over.
 record=${A4_RANKS_DIR:?}/${OMPI_COMM_WORLD_RANK:?}
 of=${A4_STEP:+ of $A4_STEP}
+stay_if_told() {
+    # Without its variables: it is no process of a rank any more.
+    [ ! -e "$A4_RANKS_DIR/told" ] || exec env -i PATH="$PATH" A4_RUN="${A4_RUN-}" sleep 86400
+}
 trap : HUP INT QUIT USR1 USR2 TERM
+stay_if_told
 exec 3>&2 2>/dev/null # what a shell says of a killed command is no output of PROGRAM
 (
     read -r pid _ </proc/self/stat
@@ -30,6 +38,7 @@ when=
     date +%s.%N
 )
 echo "ended $code $when$of" >>"$record"
+stay_if_told
 
 # Open MPI 5 forgets a rank that ends as soon as it is started, and what a rank printed just before its end.
 [ -z "${A4_RANKS_LINGER-}" ] || sleep "$A4_RANKS_LINGER"

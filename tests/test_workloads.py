@@ -187,6 +187,7 @@ def test_variables_that_ranks_cannot_have_are_noted() -> None:
 
 
 WELL = dict.fromkeys(range(6), RankEnd(0))
+TOLD = JobEnd(143, "told to end by SIGTERM", "pod 0")
 LOST = "ORTE has lost communication with a remote daemon."
 SIGNALLED = "mpirun noticed that process rank 2 with PID 34 on node node-1 exited on signal 9 (Killed)."
 
@@ -200,6 +201,9 @@ SIGNALLED = "mpirun noticed that process rank 2 with PID 34 on node node-1 exite
         (Outcome(0, ranks=WELL, cause=TIMED_OUT), 0, "workload", "a.out done"),
         (Outcome(1, ranks=WELL), 1, "workload", "a rank ended 1"),
         (Outcome(1, ranks=WELL, cause=TIMED_OUT), 124, "agent", "hit the time limit"),
+        # Told to end, ranks save their state, and end as they like.
+        (Outcome(0, ranks=WELL, cause=TOLD, told=True), 143, "agent", "told to end by SIGTERM"),
+        (Outcome(1, ranks={**WELL, 3: RankEnd(7, 1.0)}, cause=TOLD, told=True), 143, "agent", "told to end by SIGTERM"),
         # mpirun alone proves nothing.
         (Outcome(0), 65, "agent", "ranks are missing"),
         (Outcome(0, ranks={**WELL, 5: RankEnd(None)}), 65, "agent", "rank 5 (pod 1)"),

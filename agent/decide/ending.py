@@ -47,6 +47,11 @@ class JobEnd:
         return f"{self.what}{where}" + (f"\n{self.why}" if self.why else "")
 
 
+def is_told(end: JobEnd) -> bool:
+    """Whether it comes from outside: a signal, `cancel` or `release`."""
+    return end.origin == "agent" and end.code in (Exit.INTERRUPTED, Exit.TERMINATED)
+
+
 def from_error(error: AgentError, where: str = "") -> JobEnd:
     return JobEnd(int(error.code), error.what, where, error.hint)
 
@@ -116,7 +121,6 @@ def merged(first: JobEnd | None, second: JobEnd) -> JobEnd:
     """
     if first is None:
         return second
-    told = (128 + Signals.SIGTERM, 128 + Signals.SIGINT)
-    if first.origin == "agent" and first.code == Exit.TRY_AGAIN and second.code in told:
+    if first.origin == "agent" and first.code == Exit.TRY_AGAIN and is_told(second):
         return replace(second, where="")
     return first

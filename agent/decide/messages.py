@@ -84,6 +84,8 @@ class Stop(NamedTuple):
     run: str
     hurry: bool = False
     """At once."""
+    told: bool = False
+    """From outside: with the grace time. In an MPI run another one follows, when its ranks are over on all pods."""
 
 
 class AskEvidence(NamedTuple):
@@ -151,6 +153,12 @@ class Done(NamedTuple):
     end: PartEnd
 
 
+class RanksOver(NamedTuple):
+    """The ranks here were told to end and are over, or had their time."""
+
+    run: str
+
+
 class Evidence(NamedTuple):
     """What my processes do, in a few lines."""
 
@@ -170,15 +178,18 @@ class Bye(NamedTuple):
 
 Said = (
     Hello | Beat | Ask | Answer | SendPlan | Prepare | Go | Stop | AskEvidence | RunNoted | Cluster | Result | End
-    | TellFacts | Planned | Inventory | Prepared | Done | Evidence | Stopping | Bye
+    | TellFacts | Planned | Inventory | Prepared | Done | RanksOver | Evidence | Stopping | Bye
 )  # fmt: skip
+SaidOfPart = Prepared | RanksOver | Evidence | Done
+"""What a pod says of its part of a run."""
 COORDINATOR_SAYS: Mapping[str, type[Any]] = {
     "hello": Hello, "plan": SendPlan, "prepare": Prepare, "go": Go, "stop": Stop, "evidence": AskEvidence,
     "run": RunNoted, "cluster": Cluster, "ask": Ask, "answer": Answer, "result": Result, "end": End, "beat": Beat,
 }  # fmt: skip
 WORKER_SAYS: Mapping[str, type[Any]] = {
     "hello": Hello, "facts": TellFacts, "planned": Planned, "inventory": Inventory, "prepared": Prepared, "done": Done,
-    "evidence": Evidence, "ask": Ask, "answer": Answer, "stopping": Stopping, "bye": Bye, "beat": Beat,
+    "ranks_over": RanksOver, "evidence": Evidence, "ask": Ask, "answer": Answer, "stopping": Stopping, "bye": Bye,
+    "beat": Beat,
 }  # fmt: skip
 _TYPES = {kind: name for names in (COORDINATOR_SAYS, WORKER_SAYS) for name, kind in names.items()}
 

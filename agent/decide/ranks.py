@@ -10,6 +10,8 @@ from typing import Any
 from agent.decide.ending import signal_name
 from agent.decide.subset import ranges
 
+MPI_RANK, TORCHRUN_RANK = "OMPI_COMM_WORLD_RANK", "TORCHELASTIC_RUN_ID"
+"""Variables that ranks and what they start have, and mpirun, its daemons and torchrun have not."""
 CLOCKS_SECONDS = 1.0
 """Clocks of pods differ by up to this much: the order of closer failures is not known."""
 FOLLOWED = (143, 14)

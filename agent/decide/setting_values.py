@@ -74,6 +74,20 @@ def matching(pattern: str, wanted: str) -> Callable[[str], str]:
     return parse
 
 
+WARN_SIGNALS = ("USR1", "USR2", "XCPU")
+"""Not HUP or INT: a script's own torchrun would end its ranks."""
+
+
+def warn_signal(text: str) -> str:
+    """Name of a signal without its SIG; empty for none."""
+    name = text.upper().removeprefix("SIG")
+    if name in ("", "NONE"):
+        return ""
+    if name not in WARN_SIGNALS:
+        raise ValueError("none or one of " + ", ".join(WARN_SIGNALS))
+    return name
+
+
 def place(text: str) -> str:
     if text and parse_location(text) is None:
         raise ValueError("a place such as /cluster/block/sub-block/host, of letters, digits, '.', '_' and '-'")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum
 
-from agent.decide.ending import JobEnd, from_bug, from_error, from_signal, masked, merged
+from agent.decide.ending import JobEnd, from_bug, from_error, from_signal, is_told, masked, merged
 from agent.decide.facts import Facts
-from agent.decide.grace import TELL_SECONDS
+from agent.decide.grace import ANNOUNCE_SECONDS
 from agent.decide.messages import (
     Answer,
     Ask,
@@ -21,13 +21,14 @@ from agent.decide.messages import (
     Planned,
     Prepare,
     Prepared,
+    RanksOver,
     RunNoted,
     Said,
+    SaidOfPart,
     Stop,
     Stopping,
     TellFacts,
 )
-from agent.decide.part_end import PartEnd
 from agent.decide.runspec import RunSpec
 from agent.errors import AgentError, ClusterBusy, Exit, IdentityRefused, PeerLost, PeersMissing
 from agent.lifecycle.channel.announcing import EARLY_SECONDS, EARLY_SIGNAL_SECONDS, Announcement
@@ -73,7 +74,7 @@ class Coordinator:
         self._stage = Stage.FORMING
         self._roster: Roster | None = None
         self._forming: Forming | None = None
-        self._parts = Parts(pod, self._own_part_prepared, self._own_part_done, self._own_evidence)
+        self._parts = Parts(pod, self._own_part_said)
         self._preparing = Preparing(pod)
         self._leaving = Leaving(pod, self._preparing)
         self._preparations = Preparations(pod)
@@ -124,8 +125,8 @@ class Coordinator:
                 self._forming.planned(index)
             case Inventory(inventory, phases):
                 self._preparations.inventory(index, inventory, phases)
-            case Prepared() | Done() | Evidence():
-                self._heard_of_run(index, said)
+            case Prepared() | Done() | Evidence() | RanksOver():
+                self._heard_of_part(index, said)
             case Ask():
                 self._requests.asked(peer, said)
             case Answer():
@@ -142,30 +143,22 @@ class Coordinator:
         else:
             self._roster.lose(peer, f"it said what this release does not understand: facts of pod {facts.index}")
 
-    def _heard_of_run(self, index: int, said: Prepared | Done | Evidence) -> None:
-        match said:
-            case Prepared(run):
-                self._bookings.part_prepared(run, index)
-            case Done(run, end):
-                self._part_done(index, run, end)
-            case Evidence(run, summary):
-                self._bookings.evidence(run, index, summary)
-
-    def _part_done(self, index: int, run_id: str, end: PartEnd) -> None:
-        self._bookings.part_done(run_id, index, end)
+    def _heard_of_part(self, index: int, said: SaidOfPart) -> None:
+        self._bookings.heard(index, said)
         if index in self._stopping and not self._bookings.waits_for(index):
             self._let_go(index)
 
     def _worker_stopping(self, index: int, end: JobEnd) -> None:
         """A worker ends by itself: it was told to, or it cannot go on."""
         self._pod.log.warning(f"peer {index}: {end.what}")
-        if end.code in (Exit.TERMINATED, Exit.INTERRUPTED):
+        told = is_told(end)
+        if told:
             self._settle_until = self._machine.now() + SETTLE_SECONDS
             end = JobEnd(Exit.TRY_AGAIN, f"a worker pod was {end.what}", self._pod.where(index))
         self._losses.note(index, end.what)
         if self._bookings.waits_for(index):
             self._stopping.add(index)
-            self._bookings.cancel_those_with(index, end)
+            self._bookings.cancel_those_with(index, end, told=told)
         else:
             self._let_go(index)
         if self._stage in (Stage.FORMING, Stage.FIRST_RUN):
@@ -277,19 +270,13 @@ class Coordinator:
                 self._parts.prepare(run, spec, pods)
             case Go(run):
                 self._parts.go(run)
-            case Stop(run, hurry):
-                self._parts.stop(run, hurry=hurry)
+            case Stop(run, hurry, told):
+                self._parts.stop(run, hurry=hurry, told=told)
             case AskEvidence(run):
                 self._parts.gather_evidence(run)
 
-    def _own_part_prepared(self, run_id: str) -> None:
-        self._machine.later(0, lambda: self._bookings.part_prepared(run_id, 0))
-
-    def _own_part_done(self, run_id: str, end: PartEnd) -> None:
-        self._machine.later(0, lambda: self._part_done(0, run_id, end))
-
-    def _own_evidence(self, run_id: str, summary: str) -> None:
-        self._machine.later(0, lambda: self._bookings.evidence(run_id, 0, summary))
+    def _own_part_said(self, said: SaidOfPart) -> None:
+        self._machine.later(0, lambda: self._heard_of_part(0, said))
 
     def _printed(self, indices: list[int]) -> float:
         """When one of these pods was last heard to print."""
@@ -403,7 +390,9 @@ class Coordinator:
         """How long workers may take to hear of the end, and whether only those that have been there count."""
         waited_already = end.code in (Exit.PEERS_MISSING, Exit.IDENTITY)
         if self._pod.known.plan is not None or waited_already:
-            return (TELL_SECONDS if self._signal else max(self._pod.settings.lease, TELL_SECONDS)), True
+            return (
+                self._pod.shares.announce if self._signal else max(self._pod.settings.lease, ANNOUNCE_SECONDS)
+            ), True
         return (EARLY_SIGNAL_SECONDS if self._signal else EARLY_SECONDS), False
 
     def _told(self, stay: bool) -> None:

@@ -8,9 +8,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from agent import __version__
-from agent.decide.ending import JobEnd, from_bug, from_error, from_signal, masked
+from agent.decide.ending import JobEnd, from_bug, from_error, from_signal, is_told, masked
 from agent.decide.facts import Facts
-from agent.decide.grace import leave_seconds
 from agent.decide.messages import (
     CHANNEL_VERSION,
     COORDINATOR_SAYS,
@@ -23,17 +22,16 @@ from agent.decide.messages import (
     Cluster,
     Done,
     End,
-    Evidence,
     Go,
     Hello,
     Inventory,
     Message,
     Planned,
     Prepare,
-    Prepared,
     Result,
     RunNoted,
     Said,
+    SaidOfPart,
     SendPlan,
     Stop,
     Stopping,
@@ -114,7 +112,7 @@ class Worker:
     def _parts(self) -> Parts:
         from agent.lifecycle.runs.own_parts import Parts  # here: a pod is ready before any run begins
 
-        return Parts(self._pod, self._part_prepared, self._part_done, self._evidence_gathered)
+        return Parts(self._pod, self._say_of_part)
 
     def start(self) -> None:
         """Also for a pod that was told to end before: the coordinator has to hear of it. Raises AgentError."""
@@ -223,7 +221,7 @@ class Worker:
             SendPlan: self._plan,
             Prepare: self._prepare_part,
             Go: lambda said: self._parts.go(said.run),
-            Stop: lambda said: self._parts.stop(said.run, hurry=said.hurry),
+            Stop: lambda said: self._parts.stop(said.run, hurry=said.hurry, told=said.told),
             AskEvidence: lambda said: self._parts.gather_evidence(said.run),
             RunNoted: lambda said: self._run_noted(said.run),
             Cluster: self._cluster,
@@ -276,17 +274,14 @@ class Worker:
         except AgentError as error:
             self._part_done(told.run, PartEnd(None, int(error.code), str(error)))
 
-    def _part_prepared(self, run_id: str) -> None:
-        self._say(Prepared(run_id))
-
     def _part_done(self, run_id: str, end: PartEnd) -> None:
         told = bounded(end)
         if told is not end:
             self._pod.log.warning(f"what {run_id} left is too long for a message: the coordinator gets a part of it")
         self._say(Done(run_id, told))
 
-    def _evidence_gathered(self, run_id: str, summary: str) -> None:
-        self._say(Evidence(run_id, summary))
+    def _say_of_part(self, said: SaidOfPart) -> None:
+        self._part_done(*said) if isinstance(said, Done) else self._say(said)
 
     def _result(self, result: Result) -> None:
         self._end = result.end
@@ -373,7 +368,7 @@ class Worker:
         self._exit = self._exit or end
         self._pod.log.error(f"this pod ends: {end}") if self._end is not None else self._leaving.report_end(end)
         self._say(Stopping(end))
-        self._parts.stop_all(self._give_up)
+        self._parts.stop_all(self._give_up, told=is_told(end))
 
     def _give_up(self) -> None:
         """Nothing runs here any more: this pod's own end stands unless the job's is known by now."""
@@ -411,7 +406,7 @@ class Worker:
         if self._coordinator or self._code() == Exit.PEERS_MISSING:
             return 0.0
         if self._code() in (Exit.TERMINATED, Exit.INTERRUPTED):
-            return min(TOLD_EARLY_SECONDS, max(0.0, leave_seconds(self._settings.grace)))
+            return min(TOLD_EARLY_SECONDS, self._pod.shares.leave)
         return EARLY_SECONDS if self._preparing.sshd_listens else 0.0
 
     def _code(self) -> int:

@@ -95,6 +95,11 @@ class RunContext:
         return f"{self.run_dir}/marks"
 
     @property
+    def told_file(self) -> str:
+        """With this file on a pod, its ranks stay until mpirun ends (entrypoints/rank.sh)."""
+        return f"{self.ranks_dir}/told"
+
+    @property
     def ranks_output(self) -> str:
         """Directory of the last output of the ranks on each pod, with `keep_ranks`."""
         return f"{self.run_dir}/ranks-output"
@@ -147,6 +152,8 @@ class Outcome:
     """What `Workload.inspect` made of each pod's files: completion index → that."""
     cause: JobEnd | None = None
     """Why the run was ended before its own end, if it was."""
+    told: bool = False
+    """It was told to end from outside: that its ranks then end well is no success."""
     stuck: bool = False
     """The process had reported its end and did not come to it: `status` is from our ending it."""
 

@@ -105,12 +105,12 @@ def told_by_mpirun(mpi: Mpi, outcome: Outcome, *, started: bool, finished: str =
 
 
 def end_of_ranks(program: str, mpi: Mpi, outcome: Outcome, ranks: RanksVerdict) -> JobEnd:
-    """How an MPI run ended. The first of these that applies: every rank ended well; the run was ended; pods were lost;
-    mpirun was killed; what mpirun says of its daemons; the ranks' records of failures; mpirun's status.
+    """How an MPI run ended. The first of these that applies: every rank ended well, untold; the run was ended; pods
+    were lost; mpirun was killed; what mpirun says of its daemons; the ranks' records of failures; mpirun's status.
 
     What is printed may be a rank's own words: it says nothing against an mpirun that ended 0 with all ranks."""
     told = told_by_mpirun(mpi, outcome, started=ranks.started)
-    if ranks.complete and (not told.code or (outcome.status == 0 and not outcome.stuck)):
+    if ranks.complete and not outcome.told and (not told.code or (outcome.status == 0 and not outcome.stuck)):
         return JobEnd(0, f"{program} done", origin="workload")
     if outcome.cause is not None:
         return replace(outcome.cause, why=lines(outcome.cause.why, ranks.text if ranks.started else ""))

@@ -7,45 +7,74 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.decide.grace import (
+    AGENT_SECONDS,
     LEAST_STORE_SECONDS,
+    LEAST_TERM_SECONDS,
     RESERVED_SECONDS,
-    TELL_SECONDS,
-    leave_seconds,
-    part_seconds,
-    run_seconds,
+    Grace,
+    divided,
+    most_warn_seconds,
     store_seconds,
-    term_seconds,
 )
 
-SHORTEST = 10.0
-"""Less leaves no time for a run to end in order."""
+SHORTEST = 4.0
+"""Less leaves nothing beside what is Kubernetes'."""
+SECONDS = st.floats(0, 86400)
 
 
-@given(st.floats(SHORTEST, 86400))
-def test_a_run_is_ended_and_told_within_the_grace_time(grace: float) -> None:
-    assert run_seconds(grace) + TELL_SECONDS <= leave_seconds(grace) + 1e-9
-    assert leave_seconds(grace) + RESERVED_SECONDS == pytest.approx(grace)
+@given(st.floats(SHORTEST, 86400), SECONDS)
+def test_the_shares_are_the_grace_time_less_what_is_left_for_kubernetes(grace: float, warn: float) -> None:
+    shares = divided(grace, warn)
+    assert sum(shares) + RESERVED_SECONDS == pytest.approx(grace)
+    assert shares.leave == pytest.approx(sum(shares))
 
 
-@given(st.floats(0, 86400))
-def test_whatever_it_is_nobody_gets_less_than_nothing(grace: float) -> None:
-    assert 1.0 <= term_seconds(grace) < part_seconds(grace)
-    assert 0 < run_seconds(grace) <= part_seconds(grace)
+@given(SECONDS, SECONDS)
+def test_whatever_it_is_nobody_gets_less_than_nothing(grace: float, warn: float) -> None:
+    shares = divided(grace, warn)
+    assert min(shares) >= 0
+    assert 0 < shares.own_term <= shares.save
+    assert 0 < shares.own_part <= shares.part < shares.leave
 
 
-@given(st.floats(0, 86400), st.floats(0, 86400))
+@given(SECONDS, SECONDS)
 def test_more_time_is_never_worse(one: float, other: float) -> None:
     less, more = sorted((one, other))
-    for share in (term_seconds, part_seconds, run_seconds, leave_seconds, store_seconds):
-        assert share(less) <= share(more)
+    assert all(less <= more + 1e-9 for less, more in zip(divided(less), divided(more), strict=True))
+    assert store_seconds(less) <= store_seconds(more)
+
+
+@given(st.floats(30, 86400))
+def test_the_workload_has_all_but_the_agents_share(grace: float) -> None:
+    assert divided(grace).term == pytest.approx(grace - AGENT_SECONDS - RESERVED_SECONDS)
+
+
+@given(SECONDS, SECONDS)
+def test_a_warning_is_taken_from_the_workloads_time(grace: float, warn: float) -> None:
+    assert divided(grace, warn).save == pytest.approx(divided(grace).save)
+    if warn <= most_warn_seconds(grace):
+        assert divided(grace, warn).warn == warn
+        assert not warn or divided(grace, warn).term >= LEAST_TERM_SECONDS - 1e-9
 
 
 @pytest.mark.parametrize(
-    ("grace", "term", "run"),
-    [(30.0, 10.0, 20.0), (20.0, 7.0, 12.0), (15.0, 2.0, 7.0), (10.0, 1.0, 2.0), (0.0, 1.0, 2.0)],
+    ("grace", "warn", "shares", "own"),
+    [
+        (120.0, 0.0, Grace(0, 100, 3, 7, 5, 2), 10),
+        (120.0, 60.0, Grace(60, 40, 3, 7, 5, 2), 10),
+        (30.0, 0.0, Grace(0, 10, 3, 7, 5, 2), 10),
+        (30.0, 8.0, Grace(8, 2, 3, 7, 5, 2), 10),
+        (16.5, 0.0, Grace(0, 5, 1.5, 3.5, 2.5, 1), 5),
+    ],
 )
-def test_the_shares(grace: float, term: float, run: float) -> None:
-    assert (term_seconds(grace), run_seconds(grace)) == (term, run)
+def test_the_shares(grace: float, warn: float, shares: Grace, own: float) -> None:
+    assert divided(grace, warn) == pytest.approx(shares)
+    assert divided(grace, warn).own_term == own
+
+
+@pytest.mark.parametrize(("grace", "most"), [(120.0, 98.0), (30.0, 8.0), (10.0, 0.6), (5.0, 0.0), (0.1, 0.0)])
+def test_the_longest_warning(grace: float, most: float) -> None:
+    assert most_warn_seconds(grace) == pytest.approx(most, abs=0.01)
 
 
 @pytest.mark.parametrize(("left", "seconds"), [(None, 30.0), (90.0, 30.0), (12.0, 12.0), (-5.0, LEAST_STORE_SECONDS)])

@@ -86,6 +86,8 @@ def test_a_pod_with_the_least_environment() -> None:
         workload_timeout=0.0,
         stall_timeout="auto",
         grace=30.0,
+        warn_signal="",
+        warn_seconds=0.0,
         log_level="info",
         log_format="text",
         report=True,
@@ -131,6 +133,10 @@ GOOD = [
     ("A4_VENDOR_SCRIPT_TIMEOUT_SECONDS", "120", "script_timeout", 120.0),
     ("A4_LEASE_SECONDS", "7", "lease", 7.0),
     ("A4_GRACE_SECONDS", "60", "grace", 60.0),
+    ("A4_WARN_SIGNAL", "none", "warn_signal", ""),
+    ("A4_WARN_SIGNAL", "USR1", "warn_signal", "USR1"),
+    ("A4_WARN_SIGNAL", "sigusr2", "warn_signal", "USR2"),
+    ("A4_WARN_SECONDS", "1.5", "warn_seconds", 1.5),
     ("A4_LOG_LEVEL", "DEBUG", "log_level", "debug"),
     ("A4_LOG_FORMAT", "json", "log_format", "json"),
 ]
@@ -226,6 +232,9 @@ WRONG = [
     ("A4_LEASE_SECONDS", "0.001", "seconds from 3 on"),
     ("A4_GRACE_SECONDS", "-1", "seconds from 5 on"),
     ("A4_GRACE_SECONDS", "3", "seconds from 5 on"),
+    ("A4_WARN_SIGNAL", "TERM", "none or one of USR1, USR2, XCPU"),
+    ("A4_WARN_SIGNAL", "10", "none or one of"),
+    ("A4_WARN_SECONDS", "-1", "0 or a number from 1 on"),
     ("A4_VENDOR_SCRIPT_TIMEOUT_SECONDS", "0", "seconds from 1 on"),
     ("A4_WORKLOAD_TIMEOUT_SECONDS", "-1", "0 or a number from 1 on"),
     ("A4_WORKLOAD_TIMEOUT_SECONDS", "0.01", "0 or a number from 1 on, such as 3600"),
@@ -301,6 +310,21 @@ def test_the_longest_pod_name_is_a_dns_label() -> None:
     (problem,) = problems(long | {"NNODES": "100000"})
     assert f"{prefix}0-99999, 64 characters; 63 are the limit" in problem
     assert read_settings(long | {"NNODES": "10000"}, Found())[0].hostname_prefix == prefix
+
+
+def test_a_warning_and_what_follows_it_fit_into_the_grace_time() -> None:
+    warned = {"A4_WARN_SIGNAL": "USR1", "A4_GRACE_SECONDS": "120"}
+    assert read({**warned, "A4_WARN_SECONDS": "98"}).warn_seconds == 98
+    (problem,) = problems(POD | warned | {"A4_WARN_SECONDS": "98.5"})
+    assert problem == (
+        "A4_WARN_SECONDS=98.5 should be at most 98 with A4_GRACE_SECONDS=120: "
+        "the agent needs 20 s, and 2 s follow SIGTERM"
+    )
+
+
+def test_a_time_to_warn_without_a_signal_is_said() -> None:
+    _, warnings = read_settings(POD | {"A4_WARN_SECONDS": "600"}, Found())
+    assert warnings == ("A4_WARN_SECONDS is set without A4_WARN_SIGNAL: nobody is warned",)
 
 
 def test_several_pods_need_the_secret_and_one_does_not() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from agent.decide.ending import JobEnd, masked, termination_message
-from agent.decide.grace import leave_seconds, store_seconds
+from agent.decide.grace import store_seconds
 from agent.decide.pod_state import RecordedEnd
 from agent.errors import Exit
 from agent.lifecycle.pod.pod import Pod
@@ -47,7 +47,7 @@ class Leaving:
     def told_to_end(self) -> None:
         """SIGTERM or SIGINT has come: the pod has its grace time from now on."""
         if self._leave_by is None:
-            self._leave_by = self._machine.now() + leave_seconds(self._pod.settings.grace)
+            self._leave_by = self._machine.now() + self._pod.shares.leave
         if self._store is not None:
             self._store()
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from agent.decide.grace import divided
 from agent.decide.os_refusals import refused
 from agent.decide.peer_names import peer_name
 from agent.decide.secret_variables import secret_values
@@ -25,7 +26,9 @@ class Pod:
         self.machine = machine
         self.log = log
         self.job = job
-        self.settings = job.settings
+        settings = self.settings = job.settings
+        self.shares = divided(settings.grace, settings.warn_seconds if settings.warn_signal else 0.0)
+        """What becomes of the grace time."""
         self.finished = finished
         self.dir = RunDir(job.settings.run_dir)
         self.nonce = machine.draw_nonce()

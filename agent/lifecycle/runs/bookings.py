@@ -8,8 +8,7 @@ from typing import Any
 
 from agent.decide.ending import JobEnd, exit_code, masked
 from agent.decide.message_length import MOST_BYTES
-from agent.decide.messages import Prepare, Said, encode, message
-from agent.decide.part_end import PartEnd
+from agent.decide.messages import Done, Evidence, Prepare, Prepared, RanksOver, Said, SaidOfPart, encode, message
 from agent.decide.plan import Plan
 from agent.decide.pod_state import RunSummary
 from agent.decide.runspec import RunSpec
@@ -229,17 +228,19 @@ class Bookings:
 
     # What pods say
 
-    def part_prepared(self, run_id: str, index: int) -> None:
-        if run_id in self._bookings:
-            self._bookings[run_id].run.part_prepared(index)
-
-    def part_done(self, run_id: str, index: int, end: PartEnd) -> None:
-        if run_id in self._bookings:
-            self._bookings[run_id].run.part_done(index, end)
-
-    def evidence(self, run_id: str, index: int, summary: str) -> None:
-        if run_id in self._bookings:
-            self._bookings[run_id].run.evidence(index, summary)
+    def heard(self, index: int, said: SaidOfPart) -> None:
+        if said.run not in self._bookings:
+            return
+        run = self._bookings[said.run].run
+        match said:
+            case Prepared():
+                run.part_prepared(index)
+            case RanksOver():
+                run.ranks_over(index)
+            case Evidence(_, summary):
+                run.evidence(index, summary)
+            case Done(_, end):
+                run.part_done(index, end)
 
     def waits_for(self, index: int) -> bool:
         """Does some run wait for this pod's part?"""
@@ -254,10 +255,10 @@ class Bookings:
 
     # Ending runs
 
-    def cancel_those_with(self, index: int, end: JobEnd) -> None:
+    def cancel_those_with(self, index: int, end: JobEnd, *, told: bool) -> None:
         for booking in list(self._bookings.values()):
             if booking.run.waits_for(index):
-                booking.run.cancel(end)
+                booking.run.cancel(end, told=told)
 
     def cancel_all(self, end: JobEnd) -> None:
         for booking in list(self._bookings.values()):

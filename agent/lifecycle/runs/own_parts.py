@@ -8,6 +8,7 @@ from typing import Any
 
 from agent import wire
 from agent.decide.last_words import last_words
+from agent.decide.messages import Done, Evidence, Prepared, RanksOver, SaidOfPart
 from agent.decide.part_end import PartEnd
 from agent.decide.plan import Plan
 from agent.decide.runspec import RunSpec
@@ -16,7 +17,8 @@ from agent.lifecycle.channel.questions import Answer, refusal
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.context import run_context
 from agent.lifecycle.runs.part import Part
-from agent.machine.api import Evidence, Piece
+from agent.machine.api import Evidence as Found
+from agent.machine.api import Piece
 from agent.workloads import find_workload
 from agent.workloads.base import RunContext
 
@@ -27,23 +29,12 @@ MOST_LAST_WORDS = 65536
 
 
 class Parts:
-    """This pod's parts of runs, by run id.
+    """This pod's parts of runs, by run id. `say` gets what the coordinator is to hear of them."""
 
-    `prepared` hears of each that can begin, `done` how each went; `evidence` gets a summary that was asked for.
-    """
-
-    def __init__(
-        self,
-        pod: Pod,
-        prepared: Callable[[str], None],
-        done: Callable[[str, PartEnd], None],
-        evidence: Callable[[str, str], None],
-    ) -> None:
+    def __init__(self, pod: Pod, say: Callable[[SaidOfPart], None]) -> None:
         self._pod = pod
         self._machine = pod.machine
-        self._prepared = prepared
-        self._done = done
-        self._evidence = evidence
+        self._say = say
         self._parts: dict[str, Part] = {}
         self._when_idle: Callable[[], None] | None = None
 
@@ -56,8 +47,14 @@ class Parts:
         workload = find_workload(spec.workload)
         self._prune()
         context = context_of(self._pod, subset_of(self._pod, indices), run_id, spec)
-        prepared, ended = lambda: self._prepared(run_id), lambda end: self._ended(run_id, end)
-        part = self._parts[run_id] = Part(self._pod, workload, context, prepared, ended)
+        part = self._parts[run_id] = Part(
+            self._pod,
+            workload,
+            context,
+            lambda: self._say(Prepared(run_id)),
+            lambda end: self._ended(run_id, end),
+            lambda: self._say(RanksOver(run_id)),
+        )
         part.prepare()
 
     def go(self, run_id: str) -> None:
@@ -65,16 +62,16 @@ class Parts:
         if run_id in self._parts:
             self._parts[run_id].go()
 
-    def stop(self, run_id: str, *, hurry: bool = False) -> None:
+    def stop(self, run_id: str, *, hurry: bool = False, told: bool = False) -> None:
         part = self._parts.get(run_id)
         if part is not None:
-            part.kill() if hurry else part.stop()
+            part.kill() if hurry else part.tell() if told else part.stop()
 
-    def stop_all(self, done: Callable[[], None]) -> None:
+    def stop_all(self, done: Callable[[], None], *, told: bool = False) -> None:
         """End every part; `done` when none is left, at once if there is none."""
         self._when_idle = done
         for run_id in list(self._parts):
-            self.stop(run_id)
+            self.stop(run_id, told=told)
         self._done_if_idle()
 
     def signal(self, number: int) -> None:
@@ -100,7 +97,7 @@ class Parts:
         context = self._parts[run_id].context
         if context.keep_ranks:
             self._machine.remove_dir(context.ranks_output)  # not masked; what counts of it is in evidence.txt
-        self._done(run_id, end)
+        self._say(Done(run_id, end))
         self._done_if_idle()
 
     def _done_if_idle(self) -> None:
@@ -126,13 +123,13 @@ class Parts:
         """Where the run's processes are and what their ranks said last; kept here, summed up for the coordinator."""
         part = self._parts.get(run_id)
         if part is None or part.over:
-            self._evidence(run_id, "")
+            self._say(Evidence(run_id, ""))
             return
         self._machine.gather_evidence(
             part.marks, self._pod.search_path(), lambda found: self._keep_evidence(part, found)
         )
 
-    def _keep_evidence(self, part: Part, found: Evidence) -> None:
+    def _keep_evidence(self, part: Part, found: Found) -> None:
         directory, masker = part.context.run_dir, self._pod.log.masker
         # Masked before lines are cut: the beginning of a secret must not stay.
         words = last_words(masker.value(self._machine.read_tails(part.context.ranks_output, MOST_LAST_WORDS)))
@@ -140,7 +137,7 @@ class Parts:
         path = f"{directory}/evidence.txt"
         self._pod.state.attempt(path, lambda: self._machine.write(path, text, 0o600))
         self._pod.run_logs.keep(f"evidence/{self._pod.run_logs.log_name}.txt", text)
-        self._evidence(part.run_id, masker.text(found.summary))
+        self._say(Evidence(part.run_id, masker.text(found.summary)))
 
     # Reading what was printed
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import signal
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,7 +13,7 @@ from agent.decide.hostfile import hostfile
 from agent.decide.masking import MaskedStream
 from agent.decide.os_refusals import not_started
 from agent.decide.part_end import PartEnd
-from agent.decide.ranks import RankEnd, parse_rank
+from agent.decide.ranks import MPI_RANK, TORCHRUN_RANK, RankEnd, parse_rank
 from agent.decide.secret_variables import storable, url_secrets
 from agent.decide.tail import Tail
 from agent.errors import AgentError, MissingProgram, SystemFault
@@ -40,7 +42,8 @@ class Part:
     """Begins when `prepare` and `go` have been called.
 
     `prepared` is told once that it can begin. `ended` gets how it went once, when nothing of it is left: at once for a
-    part that cannot begin.
+    part that cannot begin. `ranks_over` is told when the ranks of an MPI run that was told to end are over, or had
+    their time: mpirun may go now.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class Part:
         context: RunContext,
         prepared: Callable[[], None],
         ended: Callable[[PartEnd], None],
+        ranks_over: Callable[[], None],
     ) -> None:
         self._pod = pod
         self._machine = pod.machine
@@ -57,12 +61,16 @@ class Part:
         self.context = context
         self._prepared = prepared
         self._ended = ended
+        self._ranks_over = ranks_over
         self.marks = make_marks(pod, context.run_id)
+        self._shares = pod.shares
+        self._save_by = math.inf
+        """When the time is over that it has after it was told to end."""
         self._task = Task(
             pod.machine,
             pod.log,
             self.marks,
-            pod.settings.grace,
+            self._shares.kill,
             self._task_over,
             self._output,
             emitted=workload.exclusive,
@@ -207,10 +215,53 @@ class Part:
     # Ending it
 
     def stop(self) -> None:
-        """End it: SIGTERM, SIGKILL later; further calls change nothing."""
+        """End it: SIGTERM, SIGKILL a little later. This also ends the wait for a part that was told to end."""
         self._stopped = True
         if not self.over:
-            self._task.stop()
+            self._task.stop(min(self._shares.own_term, self._left()))
+
+    def tell(self) -> None:
+        """It is told to end from outside, and has the grace time to save its state: a warning, SIGTERM, SIGKILL.
+
+        Ranks are told first, their launcher when they are over: torchrun would kill them after 30 s. mpirun ends the
+        ranks of all pods: it is told by `stop`, after `ranks_over` of all.
+        """
+        if self._stopped or self.over:
+            return
+        if not self._told_to_go:
+            self.stop()
+            return
+        self._stopped = True
+        self._save_by = self._machine.now() + self._shares.save
+        self._pod.log.info(f"{self.run_id} is told to end and has {self._shares.save:.0f} s to save its state")
+        self._pod.state.event("told-to-end", detail=self.run_id)
+        if self._workload.led:
+            told = self.context.told_file
+            self._pod.state.attempt(told, lambda: self._machine.write(told, "", 0o600))
+        warning = self._pod.settings.warn_signal
+        if warning:
+            variable = MPI_RANK if self._workload.led else ""  # mpirun handles signals: it would pass them on
+            self._tell(signal.Signals[f"SIG{warning}"], variable, self._shares.warn, self._tell_ranks)
+        else:
+            self._tell_ranks()
+
+    def _tell_ranks(self) -> None:
+        variable = MPI_RANK if self._workload.led else TORCHRUN_RANK
+        self._tell(signal.SIGTERM, variable, self._left(), self._ranks_are_over)
+
+    def _tell(self, number: int, variable: str, seconds: float, then: Callable[[], None]) -> None:
+        self._machine.tell(self.marks, number, variable, seconds, lambda: None if self.over else then())
+
+    def _ranks_are_over(self) -> None:
+        if self._workload.led:
+            self._ranks_over()
+            self._machine.later(self._left() + self._shares.kill, self.stop)  # nobody has said so: pod 0 may be gone
+        else:
+            self._task.stop(self._left(), group=True)
+
+    def _left(self) -> float:
+        """How long the process may still take, when it was told to end. What follows ranks has a little in any case."""
+        return max(self._save_by - self._machine.now(), self._shares.kill)
 
     def signal(self, number: int) -> None:
         """Send a signal to the process, if there is one."""
@@ -221,7 +272,7 @@ class Part:
         """No more patience."""
         self._stopped = True
         if not self.over:
-            self._task.stop()
+            self._task.stop(self._shares.kill)
             self._task.kill()
 
     def _task_over(self, status: int) -> None:
@@ -362,4 +413,4 @@ class Part:
         else:
             self._pod.log.warning(f"the run reported its end {ENDING_SECONDS:.0f} s ago and hangs: it is ended")
             self._stuck = True
-            self._task.stop()
+            self._task.stop(self._shares.own_term)

@@ -6,8 +6,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from agent.decide.ending import JobEnd, from_bug, merged
-from agent.decide.grace import part_seconds, run_seconds
+from agent.decide.ending import JobEnd, from_bug, is_told, merged
 from agent.decide.messages import AskEvidence, Go, Prepare, Said, Stop
 from agent.decide.part_end import PartEnd
 from agent.decide.ranks import RankEnd
@@ -66,7 +65,12 @@ class Run:
         self._first: int | None = None
         """The pod whose process failed first. What comes after is its consequence."""
         self._stopped = False
+        self._told = False
+        """It was told to end from outside."""
+        self._saving: set[int] = set()
+        """Pods of an MPI run that was told to end whose ranks are not over."""
         self._told_others = False
+        self._shares = pod.shares
         self._begun = False
         self._waiting: list[Callable[[], None]] = []
         """What is to be done when every pod has been told to begin."""
@@ -170,6 +174,7 @@ class Run:
         if index not in self._open:
             return
         self._open.discard(index)
+        self.ranks_over(index)
         self.ends[index] = end
         if not self._begun and not self._stopped:
             self.part_prepared(index)
@@ -194,6 +199,7 @@ class Run:
         self.lost[index] = reason
         self._open.discard(index)
         self._unprepared.discard(index)
+        self.ranks_over(index)
         if self.workload.fail_fast or self.workload.led:
             # Also when its part is done: nobody can tell whether the others still need the pod.
             self.cancel(JobEnd(Exit.TRY_AGAIN, "a pod was lost during the run", self._pod.where(index), reason))
@@ -209,39 +215,67 @@ class Run:
 
     # Ending it
 
-    def cancel(self, end: JobEnd) -> None:
-        """End the run for this reason, unless one stands already."""
+    def cancel(self, end: JobEnd, *, told: bool = False) -> None:
+        """End the run for this reason, unless one stands already. `told`: it comes from outside, as that of some ends
+        always does: the run has the grace time."""
         if self._first is None:
             self._cause = merged(self._cause, end)
-        self._stop()
+        self._stop(told=told or is_told(end))
 
     def hurry(self) -> None:
         """No more patience."""
         for index in sorted(self._open):
             self._tell(index, Stop(self.run_id, hurry=True))
 
-    def _stop(self) -> None:
+    def _stop(self, *, told: bool = False) -> None:
         """End every part that is still going."""
         if self._stopped:
             return
-        self._stopped = True
+        self._stopped, self._told = True, told
         self._cancel_timers()
-        if self.workload.led and self.context.lead in self._open:
-            # mpirun gives remote ranks their time, too: the others are told when it has ended.
-            self._tell(self.context.lead, Stop(self.run_id))
+        if told:
+            self._tell_ranks()
+        elif self.workload.led and self.context.lead in self._open:
+            self._stop_mpirun()
+            self._machine.later(self._shares.own_part, self._stop_waiting)
         else:
             self._stop_the_others()
-        self._machine.later(run_seconds(self._pod.settings.grace), self._stop_waiting)
         self._judge_if_over()
+
+    def _tell_ranks(self) -> None:
+        """Every pod tells its own processes. mpirun is told when ranks are over everywhere: it would end them all."""
+        for index in sorted(self._open):
+            self._tell(index, Stop(self.run_id, told=True))
+        if self.workload.led:
+            self._saving = set(self._open)
+            self._machine.later(self._shares.save, self._stop_saving)
+        self._machine.later(self._shares.part, self._stop_waiting)
+
+    def ranks_over(self, index: int) -> None:
+        """This pod's ranks, which were told to end, are over."""
+        if index in self._saving:
+            self._saving.discard(index)
+            if not self._saving:
+                self._stop_mpirun()
+
+    def _stop_saving(self) -> None:
+        if self._saving:
+            self._saving.clear()
+            self._stop_mpirun()
+
+    def _stop_mpirun(self) -> None:
+        """The other pods, on which it has daemons, are told when it has ended."""
+        self._tell(self.context.lead, Stop(self.run_id))
 
     def _stop_the_others(self) -> None:
         if self._told_others:
             return
         self._told_others = self._stopped = True
+        self._saving.clear()
         self._cancel_timers()
         for index in sorted(self._open):
             self._tell(index, Stop(self.run_id))
-        self._machine.later(part_seconds(self._pod.settings.grace), self._stop_waiting)
+        self._machine.later(self._shares.own_part, self._stop_waiting)
 
     def _stop_waiting(self) -> None:
         for index in sorted(self._open):
@@ -281,6 +315,7 @@ class Run:
             first=self._first,
             failures={index: FailedPart(end.output, end.error) for index, end in failed.items()},
             cause=self._cause,
+            told=self._told,
             stuck=lead.stuck,
         )
         if self._cause is not None and not self.ends:

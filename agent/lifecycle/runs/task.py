@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 
-from agent.decide.grace import KILL_SECONDS, term_seconds
 from agent.launch import Launch
 from agent.log import Log
 from agent.machine.api import Child, Machine, RunMarks, Timer
@@ -19,7 +18,7 @@ class Task:
         machine: Machine,
         log: Log,
         marks: RunMarks,
-        grace: float,
+        kill_seconds: float,
         ended: Callable[[int], None],
         output: Callable[[int, bytes], None],
         *,
@@ -28,12 +27,12 @@ class Task:
         self._machine = machine
         self._log = log
         self._marks = marks
-        self._term_seconds = term_seconds(grace)
+        self._kill_seconds = kill_seconds
         self._ended = ended
         self._output = output
         self._emitted = emitted
         self._child: Child | None = None
-        self._timer: Timer | None = None
+        self._timers: list[Timer] = []
         self._stopping = False
         self._had_process = False
         self._gone = False
@@ -47,16 +46,21 @@ class Task:
                 launch, self._exited, self._output, emitted=self._emitted, marks=self._marks
             )
 
-    def stop(self) -> None:
-        """SIGTERM, and SIGKILL when that does not help in time. Further calls change nothing."""
+    def stop(self, seconds: float, *, group: bool = False) -> None:
+        """SIGTERM, and SIGKILL after `seconds`; a further call can only shorten that.
+
+        With `group` every process of its group has this time. Else what outlives the first one is ended with it.
+        """
+        if self._child is None:
+            self._exited(0)
+            return
+        self._timers.append(self._machine.later(seconds, self.kill))
         if self._stopping:
             return
         self._stopping = True
-        if self._child is None:
-            self._exited(0)
-        else:
-            self._child.signal(signal.SIGTERM)
-            self._timer = self._machine.later(self._term_seconds, self.kill)
+        if group:
+            self._child.await_group()
+        self._child.signal(signal.SIGTERM)
 
     def signal(self, number: int) -> None:
         """Send a signal that ends nothing by itself."""
@@ -67,7 +71,7 @@ class Task:
         """No more patience. What even SIGKILL does not end (a device that hangs) is left and said."""
         if self._child is not None:
             self._child.signal(signal.SIGKILL)
-            self._machine.later(KILL_SECONDS, self._leave_unkillable)
+            self._machine.later(self._kill_seconds, self._leave_unkillable)
 
     def _leave_unkillable(self) -> None:
         if self._child is not None:
@@ -78,8 +82,8 @@ class Task:
         if self._gone:
             return
         self._gone = True
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in self._timers:
+            timer.cancel()
         self._child = None
         self._stopping = True
         self._machine.sweep(self._marks, lambda count: self._swept(status, count))
