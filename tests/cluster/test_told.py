@@ -1,0 +1,86 @@
+"""Workloads that save their state when they are told to end, and take their time for it."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.conftest import Start, all_codes
+from tests.cluster.test_own_programs import program, with_mpi
+from tests.cluster.work import SHELL, following, marked, open_gate, read_until, sleeping
+
+GRACE = {"A4_GRACE_SECONDS": "600"}
+"""No test comes to the end of it."""
+SAVES = """
+import os, signal, sys, time
+
+def save(number, frame):
+    open("/tmp/told", "w").close()
+    while not os.path.exists("/tmp/go"):
+        time.sleep(0.02)
+    print("saved", flush=True)
+    sys.exit(0)
+
+signal.signal(getattr(signal, sys.argv[1]), save)
+print("here", flush=True)
+open("/tmp/ready", "w").close()
+while True:
+    time.sleep(0.02)
+"""
+FILES = {"/workload/saves.py": SAVES.encode()}
+SCRIPT = f"echo $$ >/tmp/bash; {sys.executable} /workload/saves.py"
+BASH_IS_GONE = "! kill -0 $(cat /tmp/bash) 2>/dev/null"
+
+
+def test_a_program_saves_its_state_though_its_script_ends_at_once(start: Start) -> None:
+    trial = start(2, arguments=("script",), script=f"{SCRIPT} SIGTERM; true", files=FILES, env=GRACE)
+    for index in range(2):
+        trial.until(index, "test -e /tmp/ready")
+    for index in range(2):
+        trial.cluster.signal(index, signal.SIGTERM)
+    for index in range(2):
+        trial.until_event(index, "told-to-end")
+        trial.until(index, BASH_IS_GONE)
+        trial.until(index, "test -e /tmp/told")
+    open_gate(trial)
+    all_codes(trial, 143)
+    assert trial.log().count("saved\n") == 2, trial.log()
+
+
+def test_a_warning_reaches_the_program_and_spares_its_script(start: Start) -> None:
+    trial = sleeping(start, 2, files=FILES, env={**GRACE, "A4_WARN_SIGNAL": "USR1", "A4_WARN_SECONDS": "300"})
+    with following(trial, 1, "run", *SHELL, f"{SCRIPT} SIGUSR1; echo after") as (run, _):
+        for _ in range(2):
+            read_until(run.stdout, b"here\n")
+        run.signal(signal.SIGINT)
+        for index in range(2):
+            trial.until(index, "test -e /tmp/told")
+            trial.until(index, f"! {{ {BASH_IS_GONE}; }}")
+        open_gate(trial)
+        assert run.wait() == 130
+        assert sorted(run.stdout.read().split()) == [b"after", b"after", b"saved", b"saved"]
+        assert marked(trial, 0, 1) == {}
+
+
+@pytest.mark.parametrize("kind", ["4", "5"])
+def test_every_rank_saves_its_state_though_others_end_before_it(start: Start, ompi5: Path, kind: str) -> None:
+    given = with_mpi(kind, ompi5)
+    python = f"{ompi5}/bin/python" if kind == "5" else sys.executable
+    given["files"] = {"/job/save": program("save_state.py", python)}
+    trial = sleeping(start, 3, gpus_per_pod=2, **{**given, "env": {**given.get("env", {}), **GRACE}})
+    with following(trial, 1, "mpirun", "--", "/job/save") as (run, run_id):
+        for _ in range(6):
+            read_until(run.stdout, b"here\n")
+        run.signal(signal.SIGINT)
+        trial.until(0, "test $(ls /mnt | grep -c ^told-) = 6")
+        # To mpirun each of these would be a reason to end the others.
+        trial.until(0, f"grep -q ended /run/a4-agent/runs/{run_id}/ranks/0")
+        for index in (1, 0, 2):
+            open_gate(trial, index)
+            trial.until(index, f"test $(grep -l ended /run/a4-agent/runs/{run_id}/ranks/[0-9] | wc -l) = 2")
+        assert run.wait() == 130, run.stderr.read()
+        assert trial.cluster.exec(0, ["sh", "-c", "ls /mnt | grep -c ^saved-"]).stdout.strip() == "6"
+        assert marked(trial, 0, 1, 2) == {}
