@@ -215,16 +215,13 @@ class Archive:
         self._machine.later(LOOK_SECONDS, self._look)
 
     def _start_if_due(self) -> None:
-        is_needed = bool(self._files) or not self._is_whole
-        if self._process is not None or self.over or not is_needed or self._machine.now() < self._start_at:
+        """Start a process, if one is needed, and tell it all that is not done."""
+        is_needed = (self._files or not self._is_whole) and self._process is None and not self.over
+        if not is_needed or self._machine.now() < self._start_at:
             return
-        if len(self._hanging) < MOST_HANGING:
-            self._start()
-        else:
+        if len(self._hanging) >= MOST_HANGING:
             self._went(f"{len(self._hanging)} processes hang there", of_log=True)
-
-    def _start(self) -> None:
-        """Start a process and tell it all that is not done."""
+            return
         self._starts += 1
         self._started = self._machine.now()
         self._silent_at = self._started + self._patience
