@@ -105,7 +105,8 @@ def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
         for path in metadata.files(name) or ():
             top = Path(path).parts[0]
             if top not in ("..", "__pycache__") and not (packages / top).exists():
-                (packages / top).symlink_to(Path(str(metadata.distribution(name).locate_file(top))).resolve())
+                # No links: pods have another /tmp, in which this checkout may lie.
+                done(["cp", "-a", str(metadata.distribution(name).locate_file(top)), str(packages)])
     return place
 
 
