@@ -8,8 +8,15 @@ from setuptools.dist import Distribution
 
 about = Distribution()
 about.parse_config_files()
-pages = f"{about.metadata.project_urls['Source']}/blob/v{about.metadata.version}/"
+
+
+def whole(link):
+    """Pages are read at the repository; a picture is the file itself."""
+    place = "raw" if link[0].startswith("!") else "blob"
+    return f"{link[1]}({about.metadata.project_urls['Source']}/{place}/v{about.metadata.version}/"
+
+
 setup(
-    long_description=re.sub(r"\]\((?!https?:|#)", f"]({pages}", Path("README.md").read_text(encoding="utf-8")),
+    long_description=re.sub(r"(!?\[[^\]]*\])\((?!https?:|#)", whole, Path("README.md").read_text(encoding="utf-8")),
     long_description_content_type="text/markdown",
 )

@@ -142,12 +142,12 @@ def test_the_sdist_makes_the_wheel_that_the_checkout_makes(built: Built) -> None
 def test_links_of_the_description_are_whole_and_lead_to_files_of_this_version(built: Built) -> None:
     found = about(built.wheel)
     source = dict(text.split(", ") for text in found.get_all("Project-URL") or ())["Source"]
-    links = re.findall(r"\]\(([^)]+)\)", str(found.get_payload()))
+    links = re.findall(r"(!?)\[[^\]]*\]\(([^)]+)\)", str(found.get_payload()))
     assert len(links) > 20
-    for link in links:
+    for picture, link in links:
         if link.startswith(source):
-            name = link.removeprefix(f"{source}/blob/v{found['Version']}/").partition("#")[0]
-            assert (ROOT / name).is_file(), link
+            place = f"{source}/{'raw' if picture else 'blob'}/v{found['Version']}/"
+            assert (ROOT / link.removeprefix(place).partition("#")[0]).is_file(), link
         else:
             assert link.startswith(("https://", "#")), link
 
