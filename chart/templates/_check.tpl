@@ -32,6 +32,9 @@
 {{- if and $workload.gcsSidecarImage (not $storage.buckets) -}}
   {{- $notes = append $notes "workload.gcsSidecarImage does nothing without a bucket" -}}
 {{- end -}}
+{{- if and $workload.psSidecarImage (not $storage.parallelstore) -}}
+  {{- $notes = append $notes "workload.psSidecarImage does nothing without volumes.psVolumes and a claim in volumes.pvcMounts" -}}
+{{- end -}}
 {{- with $workload.configFile -}}
   {{- $notes = append $notes (printf "workload.configFile=%s is not mounted any more: for a file of your own make a ConfigMap and set volumes.extra and volumes.extraMounts" .) -}}
 {{- end -}}

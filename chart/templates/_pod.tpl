@@ -1,4 +1,5 @@
-{{- /* What fills /usr/local/gib, /third_party and /dev/shm before the workload's container starts. */}}
+{{- /* What fills /usr/local/gib and /dev/shm before the workload's container starts. From there its agent places what the image
+     does not have itself. */}}
 {{- define "a4.gibInstaller" -}}
 set -eu
 end() { echo "gIB installer: $*" >&2; exit 1; }
@@ -6,10 +7,9 @@ end() { echo "gIB installer: $*" >&2; exit 1; }
 [ -d /var/lib/gib/lib64 ] || end "it has left no /var/lib/gib/lib64: is this image an installer of gIB?"
 [ -e /var/lib/gib/scripts/set_nccl_env.sh ] || end "it has left no /var/lib/gib/scripts/set_nccl_env.sh, which says how NCCL is to be used"
 cp -R /var/lib/gib/. /target/usr/local/gib || end "/usr/local/gib cannot be filled"
-for name in scripts diagnostic; do
+for name in scripts diagnostic third_party; do
   [ ! -d "/$name" ] || cp -R "/$name" /target/dev/shm || end "/dev/shm cannot be filled from /$name"
 done
-[ ! -d /third_party ] || cp -R /third_party/. /target/third_party || end "/third_party cannot be filled"
 {{- end -}}
 
 {{- /* Runs its arguments, TCPX's daemon, for as long as the workload's container lives, and ends 0 then. That container keeps a
@@ -137,7 +137,6 @@ kill "$watch" 2>/dev/null
     - {name: shared-memory, mountPath: /dev/shm}
     {{- if $network.gib }}
     - {name: gib, mountPath: /usr/local/gib}
-    - {name: third-party, mountPath: /third_party}
     {{- end }}
     {{- if $network.tcpx }}
     - {name: tcpx-socket, mountPath: /run/tcpx}
@@ -178,7 +177,6 @@ limits: {{- include "a4.texts" (list (omit ($own.limits | default dict) "nvidia.
   emptyDir: {medium: Memory{{ with include "a4.text" (.Values.volumes | default dict).sharedMemory }}, sizeLimit: {{ . | quote }}{{ end }}}
 {{- if $network.gib }}
 - {name: gib, emptyDir: {}}
-- {name: third-party, emptyDir: {}}
 {{- end }}
 {{- if $network.tcpx }}
 - {name: tcpx-socket, emptyDir: {}}

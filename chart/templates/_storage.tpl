@@ -131,7 +131,7 @@
 {{- dict "mounted" $mounted "results" $results "problems" $problems "notes" $notes | toJson -}}
 {{- end -}}
 
-{{- /* Annotations of the pod for the sidecars that GKE adds. Takes {volumes, buckets, claims}. */}}
+{{- /* Annotations of the pod for the sidecars that GKE adds. Takes {volumes, buckets, parallelstore}. */}}
 {{- define "a4.storageAnnotations" -}}
 {{- $annotations := dict -}}
 {{- if .buckets -}}
@@ -141,12 +141,25 @@
     {{- with include "a4.text" $limit }}{{ $_ := set $annotations (printf "gke-gcsfuse/%s" $key) . }}{{ end -}}
   {{- end -}}
 {{- end -}}
-{{- if and .claims (include "a4.true" .volumes.psVolumes) -}}
+{{- if .parallelstore -}}
   {{- range list "volumes=true" "cpu-limit=0" "memory-limit=0" -}}
     {{- $_ := set $annotations (printf "gke-parallelstore/%s" (splitList "=" . | first)) (splitList "=" . | last) -}}
   {{- end -}}
 {{- end -}}
 {{- $annotations | toJson -}}
+{{- end -}}
+
+{{- /* Images of the user's for sidecars that GKE adds, by the container's name. */}}
+{{- define "a4.sidecarImages" -}}
+{{- $storage := include "a4.storage" . | fromJson -}}
+{{- $images := dict -}}
+{{- with and $storage.buckets .Values.workload.gcsSidecarImage -}}
+  {{- $images = dict "gke-gcsfuse-sidecar" . "gke-gcsfuse-metadata-prefetch" . -}}
+{{- end -}}
+{{- with and $storage.parallelstore .Values.workload.psSidecarImage -}}
+  {{- $_ := set $images "gke-parallelstore-sidecar" . -}}
+{{- end -}}
+{{- $images | toJson -}}
 {{- end -}}
 
 {{- /* Names of volumes, and paths in the workload's container, that the chart needs for itself: {names, paths}. */}}
@@ -161,7 +174,7 @@
   {{- $paths = append $paths $above -}}
 {{- end -}}
 {{- if $network.gib -}}
-  {{- $names = concat $names (list "gib" "third-party") -}}
+  {{- $names = append $names "gib" -}}
   {{- $paths = concat $paths (list "/usr/local/gib" "/third_party") -}}
 {{- end -}}
 {{- if $network.tcpx -}}
@@ -175,7 +188,7 @@
 {{- dict "names" $names "paths" $paths | toJson -}}
 {{- end -}}
 
-{{- /* What is mounted from outside the pod: {volumes, mounts, annotations, nfs, lustre, shared, buckets, results, problems, notes}. */}}
+{{- /* What is mounted from outside the pod: {volumes, mounts, annotations, nfs, lustre, shared, parallelstore, buckets, results, problems, notes}. */}}
 {{- define "a4.storage" -}}
 {{- $volumes := .Values.volumes | default dict -}}
 {{- $systems := include "a4.fileSystems" . | fromJson -}}
@@ -183,7 +196,7 @@
 {{- $problems := concat $systems.problems $buckets.problems | default list -}}
 {{- $mounted := concat $systems.mounted $buckets.mounted | default list -}}
 {{- with $volumes.ssdMountPath -}}
-  {{- $mounted = append $mounted (include "a4.mounted" (dict "from" "volumes.ssdMountPath" "name" "local-ssd" "path" . "source" (dict "hostPath" (dict "path" "/mnt/stateful_partition/kube-ephemeral-ssd" "type" "Directory"))) | fromJson) -}}
+  {{- $mounted = append $mounted (include "a4.mounted" (dict "from" "volumes.ssdMountPath" "name" "local-ssd" "path" . "source" (dict "hostPath" (dict "path" "/mnt/stateful_partition/kube-ephemeral-ssd" "type" "DirectoryOrCreate"))) | fromJson) -}}
 {{- end -}}
 {{- $podVolumes := list -}}
 {{- $mounts := list -}}
@@ -228,6 +241,7 @@
   {{- end -}}
   {{- $_ := set $places $path .from -}}
 {{- end -}}
-{{- $annotations := include "a4.storageAnnotations" (dict "volumes" $volumes "buckets" $buckets.mounted "claims" $systems.claims) | fromJson -}}
-{{- dict "volumes" $podVolumes "mounts" $mounts "annotations" $annotations "nfs" $systems.nfs "lustre" $systems.lustre "shared" $systems.shared "buckets" (len $buckets.mounted) "results" $buckets.results "problems" $problems "notes" (concat $systems.notes $buckets.notes | default list) | toJson -}}
+{{- $parallelstore := and (gt (int $systems.claims) 0) (include "a4.true" $volumes.psVolumes | eq "true") -}}
+{{- $annotations := include "a4.storageAnnotations" (dict "volumes" $volumes "buckets" $buckets.mounted "parallelstore" $parallelstore) | fromJson -}}
+{{- dict "volumes" $podVolumes "mounts" $mounts "annotations" $annotations "nfs" $systems.nfs "lustre" $systems.lustre "shared" $systems.shared "parallelstore" $parallelstore "buckets" (len $buckets.mounted) "results" $buckets.results "problems" $problems "notes" (concat $systems.notes $buckets.notes | default list) | toJson -}}
 {{- end -}}

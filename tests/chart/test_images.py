@@ -21,7 +21,7 @@ IMAGES = {
     seeds.PAI: "pai_megatron_patch_a4",
 }
 """Those that the guides build."""
-OWN = {"/dev/shm", "/etc/a4-agent/secret", "/third_party", "/usr/local/nvidia/lib64", "/run/workload"}
+OWN = {"/dev/shm", "/etc/a4-agent/secret", "/usr/local/nvidia/lib64", "/run/workload"}
 """What the chart itself fills; Kubernetes makes these directories. The same holds for the marks of fabrics."""
 TAGS = {
     f"{found['_IMAGE_NAME']}:{found['_IMAGE_TAG']}"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.chart.helm import Engines, Rendered, sets
+from tests.chart.helm import ENGINES, Engines, Rendered, sets
 
 TAS = "kueue.x-k8s.io/podset-preferred-topology"
 DWS = "provreq.kueue.x-k8s.io/maxRunDurationSeconds"
@@ -64,13 +64,34 @@ def test_buckets_are_opened_as_the_pods_account(
         assert rendered.mounts[path]["csi"]["volumeAttributes"].get("hostNetworkPodKSA") == identity
 
 
-def test_the_sidecar_s_image_is_for_buckets_alone(engines: Engines) -> None:
-    image = "workload.gcsSidecarImage=registry.example/sidecar:1"
-    without = engines.with_values("--set", image)
+@pytest.mark.parametrize(
+    ("value", "storage", "sidecars"),
+    [
+        (
+            "gcsSidecarImage",
+            ("volumes.gcsMounts[0].bucketName=a",),
+            ["gke-gcsfuse-metadata-prefetch", "gke-gcsfuse-sidecar"],
+        ),
+        (
+            "psSidecarImage",
+            ("volumes.psVolumes=true", "volumes.pvcMounts[0].claimName=ps,volumes.pvcMounts[0].mountPath=/ps"),
+            ["gke-parallelstore-sidecar"],
+        ),
+    ],
+)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_images_of_sidecars_are_for_their_storage_alone(
+    engines: Engines, value: str, storage: tuple[str, ...], sidecars: list[str], engine: str
+) -> None:
+    image = f"workload.{value}=registry.example/sidecar:1"
+    without = engines.with_values("--set", image, engine=engine)
     assert [container["name"] for container in without.pod["containers"]] == ["workload"]
-    assert "workload.gcsSidecarImage does nothing without a bucket" in without.notes
-    with_ = engines.with_values(*sets(image, "volumes.gcsMounts[0].bucketName=a"))
-    assert [container["name"] for container in with_.pod["containers"]] == ["workload", "gke-gcsfuse-sidecar"]
+    assert f"workload.{value} does nothing without" in without.notes
+    with_ = engines.with_values(*sets(image, *storage), engine=engine)
+    assert f"workload.{value} does nothing" not in with_.notes
+    workload, *others = with_.pod["containers"]
+    assert workload["name"] == "workload"
+    assert others == [{"name": name, "image": "registry.example/sidecar:1"} for name in sidecars]
 
 
 @pytest.mark.parametrize(

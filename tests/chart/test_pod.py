@@ -53,7 +53,22 @@ def test_shared_memory_and_places_for_installers(engines: Engines) -> None:
     rendered = engines.with_values()
     assert volume(rendered, "/dev/shm") == {"emptyDir": {"medium": "Memory", "sizeLimit": "250Gi"}}
     assert "emptyDir" in volume(rendered, "/usr/local/gib")
-    assert "emptyDir" in volume(rendered, "/third_party")
+
+
+def test_a_third_party_of_the_image_is_not_hidden(engines: Engines) -> None:
+    """The agent places beside it what the installer leaves in /dev/shm."""
+    rendered = engines.with_values()
+    (installer,) = rendered.pod["initContainers"]
+    assert {mount["mountPath"] for mount in installer["volumeMounts"]} == {"/target/usr/local/gib", "/target/dev/shm"}
+    assert "/third_party" not in rendered.mounts
+
+
+@pytest.mark.parametrize(("setting", "policy"), [("", "Always"), ("IfNotPresent", "IfNotPresent"), ("null", None)])
+def test_an_image_that_was_built_again_is_pulled(engines: Engines, setting: str, policy: str | None) -> None:
+    flags = sets(f"workload.imagePullPolicy={setting}") if setting else []
+    rendered = engines.with_values(*flags)
+    test = rendered.one("Job", "-helm-test-0")["spec"]["template"]["spec"]["containers"][0]
+    assert [each.get("imagePullPolicy") for each in (rendered.workload, test)] == [policy, policy]
 
 
 def test_the_gib_installer_has_a_pinned_tag_and_goes_by_one_value(engines: Engines) -> None:
@@ -92,11 +107,12 @@ def test_pods_find_each_other_before_they_are_ready(engines: Engines) -> None:
 
 
 def test_what_is_of_the_node_must_be_there(engines: Engines) -> None:
-    """A directory that is missing keeps the pod from its start, and is not made empty."""
+    """A directory that is missing keeps the pod from its start; only one for caches may be made empty."""
     flags = sets("volumes.ssdMountPath=/ssd", "network.tcpx.enabled=true,network.hostNetwork=false")
     volumes = engines.with_values(*flags).pod["volumes"]
     of_node = {each["name"]: each["hostPath"].get("type") for each in volumes if "hostPath" in each}
-    assert len(of_node) == 4 and set(of_node.values()) == {"Directory"}
+    assert of_node.pop("local-ssd") == "DirectoryOrCreate"
+    assert len(of_node) == 3 and set(of_node.values()) == {"Directory"}
 
 
 def test_pods_do_not_tell_the_chart_s_version(engines: Engines) -> None:
