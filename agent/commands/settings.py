@@ -10,8 +10,9 @@ from agent.commands.pod import agent_start, run_dir, unheard_settings
 from agent.decide.masking import Masker
 from agent.decide.secret_variables import listed, secret_values
 from agent.decide.tables import render
+from agent.decide.words import did_you_mean
 from agent.environment import look
-from agent.errors import Exit
+from agent.errors import Exit, UsageError
 from agent.settings import Examination, Value, examine
 
 
@@ -21,6 +22,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Shows every setting of this pod as its agent has it, or, where none lives, as one would have it. "
         "Exit code 78 when some are wrong or missing.",
     )
+    text = "only these, such as A4_LEASE_SECONDS or lease_seconds"
+    parser.add_argument("names", nargs="*", metavar="NAME", help=text)
     parser.add_argument("--json", action="store_true", help="the same as JSON")
     parser.set_defaults(handler=run)
 
@@ -30,6 +33,8 @@ def run(args: argparse.Namespace) -> int:
     environ = agent or os.environ
     found, _ = look(environ)
     seen = examine(environ, found)
+    if args.names:
+        seen = seen._replace(values=tuple(_named(name, seen) for name in args.names))
     masker = Masker(secret_values(environ, listed(environ)))
     sys.stdout.write(_as_json(seen, masker) if args.json else _as_text(seen, masker))
     for problem in seen.problems:
@@ -37,6 +42,16 @@ def run(args: argparse.Namespace) -> int:
     for warning in [*seen.warnings, *unheard_settings(agent)]:
         print(f"a4-agent: warning: {warning}", file=sys.stderr)
     return int(Exit.SETTINGS) if seen.problems else 0
+
+
+def _named(name: str, seen: Examination) -> Value:
+    """The setting of that name. Raises UsageError when there is none."""
+    by_name = {value.name: value for value in seen.values}
+    full = name.upper()
+    wanted = full if full in by_name else f"A4_{full}"
+    if wanted not in by_name:
+        raise UsageError(f"there is no setting {name!r}{did_you_mean(wanted, by_name)}", "a4-agent settings lists them")
+    return by_name[wanted]
 
 
 def _as_text(seen: Examination, masker: Masker) -> str:

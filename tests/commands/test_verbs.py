@@ -265,6 +265,18 @@ def test_settings_with_problems_shows_all_of_them(pod: Path, capsys: Shown, monk
     assert (len(data["problems"]), len(data["warnings"])) == (3, 1)
 
 
+@pytest.mark.parametrize("name", ["A4_LEASE_SECONDS", "lease_seconds", "a4_lease_seconds"])
+def test_one_setting(name: str, pod: Path, capsys: Shown) -> None:
+    assert verb("settings", name, "NNODES") == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [
+        "setting",
+        "A4_LEASE_SECONDS",
+        "NNODES",
+    ]
+    assert verb("settings", "lease_second") == 2
+    assert "there is no setting 'lease_second'; did you mean A4_LEASE_SECONDS?" in capsys.readouterr().err
+
+
 def test_settings_outside_a_pod(run_dir: Path, capsys: Shown) -> None:
     assert verb("settings") == 78
     assert "NNODES is not set" in capsys.readouterr().err
