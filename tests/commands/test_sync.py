@@ -110,7 +110,7 @@ def test_flags_for_old_scripts_are_written_and_never_read(shared: SharedMounts) 
         (("set", "a/b"), "is not a name of at most 100 letters"),
         (("wait", "x", "--from", "3"), "names no pods of this job"),
         (("wait", "x", "--from", "2-1"), "names no pods of this job"),
-        (("wait", "x", "--timeout", "0"), "is not a number of seconds above 0"),
+        (("wait", "x", "--timeout", "0"), "is not a number of seconds"),
         (("fail", "x", "--code", "0"), "is not a whole number from 1 to 255"),
         (("list", "--dir", "mnt"), "is not an absolute path"),
         (("fail", "x", "--while", "4194304"), "there is no such process"),
