@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -72,8 +73,8 @@ class KeeperProcess:
 
     def close(self, *, kill: bool) -> None:
         """Nothing more is sent or heard. Without `kill` it ends by itself."""
-        if kill:
-            self._process.kill()
+        if kill and self._process.returncode is None:
+            os.kill(self._process.pid, signal.SIGKILL)  # Popen.kill would take the status of one that has just ended
         if self._stream.is_open:
             self._stream.close()
             self._await_end()
