@@ -138,6 +138,8 @@ class Inventory(NamedTuple):
 
     inventory: Mapping[str, str]
     phases: Mapping[str, float] = {}
+    secrets: tuple[str, ...] = ()
+    """As in TellFacts, with those that vendors' scripts have set since."""
 
 
 class Prepared(NamedTuple):

@@ -123,7 +123,8 @@ class Coordinator:
                 self._take_facts(peer, facts)
             case Planned() if self._forming is not None:
                 self._forming.planned(index)
-            case Inventory(inventory, phases):
+            case Inventory(inventory, phases, secrets):
+                self._pod.log.add_secrets(secrets)
                 self._preparations.inventory(index, inventory, phases)
             case Prepared() | Done() | Evidence() | RanksOver():
                 self._heard_of_part(index, said)

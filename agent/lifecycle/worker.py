@@ -209,7 +209,10 @@ class Worker:
             self._tell_facts(facts)
 
     def _tell_facts(self, facts: Facts) -> None:
-        self._say(TellFacts(facts, tuple(sorted(self._pod.secrets(self._pod.known.environ)))))
+        self._say(TellFacts(facts, self._secrets()))
+
+    def _secrets(self) -> tuple[str, ...]:
+        return tuple(sorted(self._pod.secrets(self._pod.known.environ)))
 
     # What the coordinator says
 
@@ -254,7 +257,7 @@ class Worker:
 
     def _inventory_ready(self, found: Mapping[str, str]) -> None:
         # No run begins before this is told.
-        self._results_check.when_over(lambda: self._say(Inventory(found, self._pod.state.phases)))
+        self._results_check.when_over(lambda: self._say(Inventory(found, self._pod.state.phases, self._secrets())))
 
     def _run_noted(self, summary: RunSummary) -> None:
         """An exclusive run has begun or ended, with this pod or without."""

@@ -52,6 +52,17 @@ def test_a_secret_of_one_pod_comes_out_of_none(index: int, secret: dict[str, str
     assert CANARY not in all_that_is_left(world)
 
 
+def test_a_secret_that_only_a_workers_script_sets() -> None:
+    world = FakeWorld(3, "collectives", {**ENV, "NCCL_INIT_SCRIPT": "/init.sh"})
+    for pod in world.pods:
+        pod.scripts = {"/init.sh": {"HF_TOKEN": CANARY} if pod.index == 2 else {}}
+    world.pod(2).tools["/init.sh"] = Life(0, 5)  # the coordinator has come and has the facts before it ends
+    world.pod(2).life = Life(1, 5, output=f"RuntimeError: no access with {CANARY}\n".encode())
+    assert set(world.run().values()) == {1}, world.dump()
+    assert "RuntimeError: no access with ***" in result(world)["verdict"]["what"]
+    assert CANARY not in all_that_is_left(world)
+
+
 @pytest.mark.parametrize("index", [0, 1])
 def test_a_secret_in_the_error_of_a_pod_that_cannot_be_prepared(index: int) -> None:
     world = FakeWorld(3, "script", ENV)
