@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from agent.errors import DirectoryUnusable
 from agent.machine import files
-from agent.machine.shared_files import ANSWER_SECONDS, PROGRAM, helper_environment
+from agent.machine.keeper import helper_environment
+from agent.machine.shared_files import ANSWER_SECONDS, PROGRAM
 from agent.paths import shipped
 
 

@@ -18,7 +18,12 @@ from agent.machine.stream import LineStream
 from agent.paths import shipped
 
 KEPT_VARIABLES = ("LD_LIBRARY_PATH",)
-"""What a Python may need to start at all. All others stay away, the mark A4_RUN of a run among them."""
+"""What a Python may need to start at all."""
+
+
+def helper_environment() -> dict[str, str]:
+    """That of processes that touch such directories: all other variables stay away, the mark A4_RUN among them."""
+    return {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
 
 
 @cache
@@ -57,7 +62,7 @@ class KeeperProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ},
+            env=helper_environment(),
             cwd="/",
             start_new_session=True,
         )

@@ -13,14 +13,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from agent.machine.keeper import helper_environment
 from agent.machine.loop import READ, Loop, LoopTimer
 from agent.machine.stream import NO_LIMIT, LineStream
 from agent.paths import shipped
 
 ANSWER_SECONDS = 10.0
 PROGRAM = "share-files.py"
-KEPT_VARIABLES = ("LD_LIBRARY_PATH",)
-"""What a Python may need to start at all."""
 
 
 class Answer(NamedTuple):
@@ -178,8 +177,3 @@ class ProcessFiles:
             process.wait()
 
         self._loop.watch(pidfd, READ, reap)
-
-
-def helper_environment() -> dict[str, str]:
-    """All other variables stay away from what touches the directory, the mark of a run among them."""
-    return {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
