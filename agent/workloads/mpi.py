@@ -119,10 +119,8 @@ def end_of_ranks(program: str, mpi: Mpi, outcome: Outcome, ranks: RanksVerdict) 
     if outcome.status < 0 and not outcome.stuck and ranks.code in (0, *FOLLOWED):
         what = f"mpirun was killed by {signal_name(-outcome.status)}"  # its ranks went with it
         return JobEnd(exit_code(outcome.status), what, why=ranks.text)
-    failed_alone = ranks.ended and ranks.code not in (
-        0,
-        *FOLLOWED,
-    )  # no daemon was lost: ranks may print what they like
+    # Then no daemon was lost: ranks may print what they like.
+    failed_alone = ranks.ended and ranks.code not in (0, *FOLLOWED)
     if told.code == Exit.TRY_AGAIN and not told.of_rank and outcome.status != ranks.code and not failed_alone:
         return JobEnd(told.code, told.sentence, why=ranks.text)
     if ranks.refused:
