@@ -20,9 +20,9 @@ POLICY_MARK="# written by a4-agent's scripts/setup.sh"
 PROGRAMS="ssh:openssh-client sshd:openssh-server ip:iproute2 tc:iproute2 dnsmasq:dnsmasq-base tini:tini
     mpirun:openmpi-bin ps:procps unshare:util-linux nsenter:util-linux mount:mount"
 BENCH_PROGRAMS="bindfs:bindfs clush:clustershell"
-TEST_PROGRAMS="bindfs:bindfs chromium:chromium npm:npm shellcheck:shellcheck"
+TEST_PROGRAMS="bindfs:bindfs chromium:chromium git:git npm:npm shellcheck:shellcheck"
 # crun, which podman would bring, does not start containers where its limits may not be raised.
-IMAGE_PROGRAMS="podman:podman buildah:buildah runc:runc debootstrap:debootstrap"
+IMAGE_PROGRAMS="podman:podman buildah:buildah runc:runc debootstrap:debootstrap git:git"
 HELM=3.6.2
 HELM_SHA256=3e4dd2807e8e00779312343aff59185fbf32971562434920de1ccaf4bae2b746 # of x86_64's
 ENVIRONMENTS=".venv .venv-ompi5 .venv-torch"
