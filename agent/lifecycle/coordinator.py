@@ -391,9 +391,8 @@ class Coordinator:
         """How long workers may take to hear of the end, and whether only those that have been there count."""
         waited_already = end.code in (Exit.PEERS_MISSING, Exit.IDENTITY)
         if self._pod.known.plan is not None or waited_already:
-            return (
-                self._pod.shares.announce if self._signal else max(self._pod.settings.lease, ANNOUNCE_SECONDS)
-            ), True
+            unhurried = max(self._pod.settings.lease, ANNOUNCE_SECONDS)
+            return self._pod.shares.announce if self._signal else unhurried, True
         return (EARLY_SIGNAL_SECONDS if self._signal else EARLY_SECONDS), False
 
     def _told(self, stay: bool) -> None:
