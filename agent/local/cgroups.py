@@ -21,14 +21,16 @@ def make_cluster_cgroup(name: str) -> str:
 
 
 def enter_pod_cgroup(cluster: int, index: int) -> None:
-    """Move this process into the cgroup of a pod; `cluster` is a descriptor of the cluster's, -1 for none."""
+    """Move this process into the cgroup of a pod; `cluster` is a descriptor of the cluster's, -1 for none.
+
+    Where that is not possible, as below a threaded cgroup, the pod goes without.
+    """
     if cluster < 0:
         return
     with suppress(FileExistsError):
         os.mkdir(f"pod-{index}", dir_fd=cluster)
-    procs = os.open(f"pod-{index}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC, dir_fd=cluster)
-    os.write(procs, b"0")
-    os.close(procs)
+    with suppress(OSError), open(os.open(f"pod-{index}/cgroup.procs", os.O_WRONLY, dir_fd=cluster), "w") as procs:
+        procs.write("0")
 
 
 def remove_cluster_cgroup(path: str) -> None:
