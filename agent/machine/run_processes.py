@@ -87,14 +87,6 @@ def _has_group(status: bytes, group: int) -> bool:
     return not ended and b"%d" % group in fields.get(b"Groups", ())
 
 
-def signal_known(marks: RunMarks, number: int) -> int:
-    """Send a signal to each process that carries a mark of the kernel's; returns how many there were."""
-    pids = known(marks)
-    for pid in pids:
-        send_signal(pid, number)
-    return len(pids)
-
-
 def send_signal(pid: int, number: int) -> None:
     with suppress(ProcessLookupError):
         os.kill(pid, number)

@@ -154,13 +154,6 @@ def test_a_cgroup_that_the_run_has_made_is_emptied_and_removed(cgroup: str, tmp_
     assert not os.path.exists(cgroup)
 
 
-def test_a_signal_for_all(marks: RunMarks, tmp_path: Path) -> None:
-    leave(marks, "setsid sleep 1000 & env -i setsid sleep 1000 &", tmp_path)
-    wait_until(lambda: len(run_processes.known(marks)) == 2)
-    assert run_processes.signal_known(marks, signal.SIGTERM) == 2
-    wait_until(lambda: run_processes.known(marks) == set())
-
-
 def test_others_are_left_alone(run_id: str, group: int, tmp_path: Path) -> None:
     """A longer mark, the mark in an argument or another variable, no mark, and the group of another run."""
     mark = f"A4_RUN={run_id}"
