@@ -437,6 +437,20 @@ def test_an_idle_process_ends_with_its_archive(storage: Storage, tmp_path: Path)
     assert files(tmp_path / "out") == ["a"]
 
 
+def test_a_process_that_has_just_ended_by_itself_can_be_killed() -> None:
+    loop, ended = LoopAgain(), list[int]()
+
+    def tell(process: KeeperProcess, status: int) -> None:
+        ended.append(status)
+        loop.stop()
+
+    process = keeper.KeeperProcess(loop, "/bin/false", "/", 1, lambda words: None, tell)
+    os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)  # the loop has not heard of it
+    process.close(kill=True)
+    run(loop)
+    assert ended == [1]
+
+
 AGENT = """
 import os, signal, sys
 from agent.machine.keeper import KeeperProcess
