@@ -12,6 +12,9 @@
 {{- if and (hasPrefix "pai-megatron" ($workload.run | default "")) (not (include "a4.workspace" . | fromJson).value) -}}
   {{- $problems = append $problems (printf "workload.run=%s keeps code, models and data on storage that all pods share, and there is none: set volumes.nfs.ip, volumes.lustre or volumes.pvcMounts" $workload.run) -}}
 {{- end -}}
+{{- with .Values.workload_config -}}
+  {{- $problems = concat $problems (include "a4.textProblems" (dict "key" "workload_config" "content" .) | fromJson).problems | default list -}}
+{{- end -}}
 {{- with (include "a4.arguments" . | fromJson).problem }}{{ $problems = append $problems . }}{{ end -}}
 {{- $problems = concat $problems (include "a4.job" . | fromJson).problems $task.problems (include "a4.variables" . | fromJson).problems $storage.problems (include "a4.network" . | fromJson).problems (include "a4.scheduling" . | fromJson).problems -}}
 {{- if $problems -}}
@@ -35,8 +38,8 @@
 {{- if and $workload.psSidecarImage (not $storage.parallelstore) -}}
   {{- $notes = append $notes "workload.psSidecarImage does nothing without volumes.psVolumes and a claim in volumes.pvcMounts" -}}
 {{- end -}}
-{{- with $workload.configFile -}}
-  {{- $notes = append $notes (printf "workload.configFile=%s is not mounted any more: for a file of your own make a ConfigMap and set volumes.extra and volumes.extraMounts" .) -}}
+{{- if and $workload.configFile (not .Values.workload_config) -}}
+  {{- $notes = append $notes (printf "workload.configFile=%s is the name of a file that is not given: add --set-file workload_config=%s" $workload.configFile $workload.configFile) -}}
 {{- end -}}
 {{- dict "notes" $notes | toJson -}}
 {{- end -}}

@@ -10,6 +10,10 @@
 {{ get (include "a4.variables" . | fromJson).values "A4_RUN_DIR" | default "/run/a4-agent" }}
 {{- end -}}
 
+{{- define "a4.configPath" -}}
+{{ (.Values.workload | default dict).configPath | default "/workload/configs" | clean }}
+{{- end -}}
+
 {{- define "a4.secretName" -}}
 {{ (.Values.secret | default dict).name | default (printf "%s-job-secret" (include "a4.job" . | fromJson).name) }}
 {{- end -}}

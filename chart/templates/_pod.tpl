@@ -148,6 +148,9 @@ kill "$watch" 2>/dev/null
     {{- with $task.script }}
     - {name: script, mountPath: {{ .path }}, readOnly: true}
     {{- end }}
+    {{- if .Values.workload_config }}
+    - {name: configuration, mountPath: {{ include "a4.configPath" . | quote }}, readOnly: true}
+    {{- end }}
     {{- with $storage.mounts }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
@@ -192,6 +195,12 @@ limits: {{- include "a4.texts" (list (omit ($own.limits | default dict) "nvidia.
 {{- if $task.script }}
 - name: script
   configMap: {name: {{ $job.name }}-scripts, defaultMode: 0755}
+{{- end }}
+{{- if .Values.workload_config }}
+- name: configuration
+  configMap:
+    name: {{ $job.name }}-config
+    items: [{key: workload-configuration, path: {{ .Values.workload.configFile | default "workload-configuration" | quote }}}]
 {{- end }}
 {{- with $storage.volumes }}
 {{ toYaml . }}

@@ -23,6 +23,12 @@
 {{- dict "from" .from "volume" (merge (dict "name" .name) .source) "mount" $mount | toJson -}}
 {{- end -}}
 
+{{- /* Does a driver mount the NFS? The unified testbed's chart mounted plain NFS, whatever `region` and `instance` said; only its
+     values files have `workflow`. */}}
+{{- define "a4.byFilestore" -}}
+{{- if and ((.Values.volumes | default dict).nfs | default dict).instance (kindIs "invalid" (.Values.workload | default dict).workflow) }}true{{ end -}}
+{{- end -}}
+
 {{- /* NFS, Lustre and the user's claims: {mounted, nfs, lustre, shared, claims, problems, notes}; `nfs` and `lustre` say whether
      they are on, `shared` is the directory that all pods share. */}}
 {{- define "a4.fileSystems" -}}
@@ -35,6 +41,7 @@
 {{- $lustre := $volumes.lustre | default dict -}}
 {{- $nfsOn := include "a4.isOn" $nfs -}}
 {{- $lustreOn := include "a4.isOn" $lustre -}}
+{{- $lustreClaim := include "a4.text" $lustre.pvcName | default (printf "%s-lustre" $name) -}}
 {{- $nfsPath := $nfs.mountPath | default "/mnt" -}}
 {{- $lustrePath := $lustre.mountPath | default "/lustre" -}}
 {{- range $key, $system := dict "volumes.nfs" $nfs "volumes.lustre" $lustre -}}
@@ -50,7 +57,7 @@
   {{- $off := "" -}}
   {{- if and (has $claim (list "nfs-pvc" (printf "%s-nfs" $name))) (not $own) -}}
     {{- if $nfsOn }}{{ $nfsPath = .item.mountPath | default $nfsPath }}{{ else }}{{ $off = "volumes.nfs" }}{{ end -}}
-  {{- else if and (has $claim (list "lustre-pvc" (printf "%s-lustre-pvc" $name) (printf "%s-lustre" $name))) (not $own) -}}
+  {{- else if and (has $claim (list "lustre-pvc" (printf "%s-lustre-pvc" $name) $lustreClaim)) (not $own) -}}
     {{- if $lustreOn }}{{ $lustrePath = .item.mountPath | default $lustrePath }}{{ else }}{{ $off = "volumes.lustre" }}{{ end -}}
   {{- else if and $claim .item.mountPath -}}
     {{- $claims = append $claims . -}}
@@ -67,7 +74,9 @@
   {{- if not $nfs.volume -}}
     {{- $problems = append $problems "volumes.nfs.volume is not set: write the name of the exported share" -}}
   {{- end -}}
-  {{- if and $nfs.instance (not $nfs.region) -}}
+  {{- if and $nfs.instance (not (include "a4.byFilestore" .)) -}}
+    {{- $notes = append $notes "volumes.nfs.instance does nothing beside workload.workflow: these are values of the unified testbed, whose chart mounted plain NFS. For the Filestore CSI driver drop workload.workflow" -}}
+  {{- else if and $nfs.instance (not $nfs.region) -}}
     {{- $problems = append $problems "volumes.nfs.instance without volumes.nfs.region: the Filestore CSI driver needs both (the zone, or the region of a regional instance); for plain NFS leave out the instance" -}}
   {{- end -}}
   {{- $mounted = append $mounted (include "a4.mounted" (dict "from" "volumes.nfs" "name" "nfs" "path" $nfsPath "source" (dict "persistentVolumeClaim" (dict "claimName" (printf "%s-nfs" $name)))) | fromJson) -}}
@@ -79,7 +88,7 @@
       {{- $problems = append $problems (printf "volumes.lustre is enabled without %s: set volumes.lustre.%s, as `gcloud lustre instances list` shows it" . .) -}}
     {{- end -}}
   {{- end -}}
-  {{- $mounted = append $mounted (include "a4.mounted" (dict "from" "volumes.lustre" "name" "lustre" "path" $lustrePath "source" (dict "persistentVolumeClaim" (dict "claimName" (printf "%s-lustre" $name)))) | fromJson) -}}
+  {{- $mounted = append $mounted (include "a4.mounted" (dict "from" "volumes.lustre" "name" "lustre" "path" $lustrePath "source" (dict "persistentVolumeClaim" (dict "claimName" $lustreClaim))) | fromJson) -}}
 {{- end -}}
 {{- $ownPath := "" -}}
 {{- range $claims -}}
@@ -184,6 +193,10 @@
 {{- with (include "a4.task" . | fromJson).script.path -}}
   {{- $names = append $names "script" -}}
   {{- $paths = append $paths . -}}
+{{- end -}}
+{{- if .Values.workload_config -}}
+  {{- $names = append $names "configuration" -}}
+  {{- $paths = append $paths (include "a4.configPath" .) -}}
 {{- end -}}
 {{- dict "names" $names "paths" $paths | toJson -}}
 {{- end -}}

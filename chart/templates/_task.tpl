@@ -27,6 +27,20 @@ script
 {{- end -}}
 {{- end -}}
 
+{{- /* What is wrong with a file that is to be in pods, as sentences. Takes {key, content}. */}}
+{{- define "a4.textProblems" -}}
+{{- $problems := list -}}
+{{- /* JSON has a mark for what is no UTF-8. */}}
+{{- if contains "\ufffd" (dict "text" .content | toJson | fromJson).text -}}
+  {{- $problems = append $problems (printf "%s is not text in UTF-8: convert it (iconv -t UTF-8)" .key) -}}
+{{- end -}}
+{{- /* Helm keeps values and objects, with the file in both, in one Secret of at most 1 MiB. */}}
+{{- if gt (len .content) 400000 -}}
+  {{- $problems = append $problems (printf "%s is larger than 400,000 bytes: bake it into the image, and start it from a small one" .key) -}}
+{{- end -}}
+{{- dict "problems" $problems | toJson -}}
+{{- end -}}
+
 {{- /* What is wrong with a script that is to be run, as sentences. Takes {key, content}. */}}
 {{- define "a4.scriptProblems" -}}
 {{- $problems := list -}}
@@ -37,14 +51,7 @@ script
 {{- else if and (hasPrefix "#!" $first) (not (regexMatch "(^|/|[ \t])(ba|da|)sh([ \t]|$)" $first)) -}}
   {{- $problems = append $problems (printf "%s starts with %s, and scripts are run by bash: call your program from a script of bash" .key $first) -}}
 {{- end -}}
-{{- /* JSON has a mark for what is no UTF-8. */}}
-{{- if contains "\ufffd" (dict "text" $content | toJson | fromJson).text -}}
-  {{- $problems = append $problems (printf "%s is not text in UTF-8: convert it (iconv -t UTF-8)" .key) -}}
-{{- end -}}
-{{- /* Helm keeps values and objects, with the script in both, in one Secret of at most 1 MiB. */}}
-{{- if gt (len $content) 400000 -}}
-  {{- $problems = append $problems (printf "%s is larger than 400,000 bytes: bake it into the image, and start it from a small one" .key) -}}
-{{- end -}}
+{{- $problems = concat $problems (include "a4.textProblems" (dict "key" .key "content" $content) | fromJson).problems | default list -}}
 {{- dict "problems" $problems | toJson -}}
 {{- end -}}
 
@@ -115,7 +122,11 @@ script
 {{- end -}}
 
 {{- $sleep := coalesce (get $values "SLEEP_INFINITY") (include "a4.text" $workload.sleepInfinity) (ternary "true" "false" (empty $things)) | trim | lower -}}
-{{- if not (has $sleep (list "true" "false")) -}}
+{{- if and (eq $sleep "true") (eq (include "a4.text" $workload.sleepInfinity) "false") -}}
+  {{- /* Some old values files preset SLEEP_INFINITY with true: what was written beside that holds. */}}
+  {{- $sleep = "false" -}}
+  {{- $notes = append $notes "SLEEP_INFINITY is true and workload.sleepInfinity false: the cluster is not kept after the run; to keep it, drop the latter" -}}
+{{- else if not (has $sleep (list "true" "false")) -}}
   {{- /* Its value is not shown: in other lists of the old charts a token stands at this place. */}}
   {{- $problems = append $problems "SLEEP_INFINITY (also: workload.envs[1] without a name) is neither true nor false: write one of them" -}}
 {{- end -}}

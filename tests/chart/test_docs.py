@@ -281,7 +281,7 @@ def keys_of(values: Object, prefix: str = "") -> Iterator[str]:
 
 TOO_WIDE = {"workload", "network", "volumes"}
 """To name these says nothing about the keys in them."""
-NOT_OURS = {"workload.workflow", "workload.configFile", "workload.configPath"}
+NOT_OURS = {"workload.workflow"}
 
 
 def test_every_value_is_named() -> None:

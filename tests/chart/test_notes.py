@@ -31,7 +31,18 @@ NOTES: dict[str, tuple[tuple[str, ...], str]] = {
         ("workload.envs[7].value=/mnt",),
         "PAI_WORKSPACE_ROOT was /mnt, where nothing is mounted",
     ),
-    "a configuration of the old charts": (("workload.configFile=x.yaml",), "workload.configFile=x.yaml is not mounted"),
+    "a configuration of the old charts": (
+        ("workload.configFile=x.yaml",),
+        "workload.configFile=x.yaml is the name of a file that is not given: add --set-file workload_config=x.yaml",
+    ),
+    "SLEEP_INFINITY of an old values file beside its opposite": (
+        ("workload.envs[1].value=true", "workload.sleepInfinity=false"),
+        "SLEEP_INFINITY is true and workload.sleepInfinity false",
+    ),
+    "a Filestore instance of the unified testbed": (
+        ("workload.workflow.enabled=false", "volumes.nfs.ip=10.0.0.2", "volumes.nfs.instance=a"),
+        "volumes.nfs.instance does nothing beside workload.workflow",
+    ),
 }
 
 

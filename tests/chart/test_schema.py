@@ -33,8 +33,6 @@ DEFAULTS: Values = yaml.safe_load((CHART / "values.yaml").read_text())
 
 # Keys of old values files that nothing uses, and the one that every chart has.
 LEGACY = {
-    "workload.configFile",
-    "workload.configPath",
     "workload.workflow",
     "workload.defaultArguments[]",
     "workload.arguments[]",

@@ -134,6 +134,7 @@ def test_a_number_on_the_command_line_is_what_was_written(engines: Engines) -> N
         (("workload.run=nccl", "workload.sleepInfinity=true"), "true"),
         (("workload.sleepInfinity=false",), "false"),
         (("workload.sleepInfinity=true", "workload.env.SLEEP_INFINITY=false"), "false"),
+        (("workload.sleepInfinity=false", "workload.envs[1].value=true"), "false"),
         (("workload.env.SLEEP_INFINITY=true", "workload.envs[1].value=false"), "false"),
         (("workload.envs[1].value=true", "workload.run=nccl"), "true"),
         (("workload.env.SLEEP_INFINITY=TRUE", "workload.run=nccl"), "true"),
@@ -141,6 +142,58 @@ def test_a_number_on_the_command_line_is_what_was_written(engines: Engines) -> N
 )
 def test_who_decides_whether_the_cluster_stays(engines: Engines, settings: tuple[str, ...], sleeps: str) -> None:
     assert engines.with_values(*sets(*settings)).env["SLEEP_INFINITY"] == sleeps
+
+
+@by_engine
+@pytest.mark.parametrize("name", ["", "my.yaml"])
+def test_a_configuration_is_in_every_pod(engines: Engines, tmp_path: Path, engine: str, name: str) -> None:
+    (tmp_path / "config").write_text("a: 1\n")
+    flags = ["--set-file", f"workload_config={tmp_path / 'config'}", *sets("workload.gpus=8")]
+    settings = sets(f"workload.configFile={name}", "workload.configPath=/configs/") if name else []
+    rendered = engines.with_values(*flags, *settings, engine=engine)
+    source = rendered.mounts["/configs" if name else "/workload/configs"]["configMap"]
+    assert rendered.one("ConfigMap", "-config")["data"] == {"workload-configuration": "a: 1\n"}
+    assert source["name"] == "demo-config"
+    assert source["items"] == [{"key": "workload-configuration", "path": name or "workload-configuration"}]
+
+
+@by_engine
+def test_names_of_the_lustre_are_those_of_the_values(engines: Engines, engine: str) -> None:
+    lustre = {"ip": "10.0.0.3", "filesystem": "f", "instanceName": "i", "projectId": "p", "location": "l"}
+    names = {"pvName": "my-volume", "pvcName": "my-claim"}
+    flags = [f"volumes.lustre.{key}={value}" for key, value in (lustre | names).items()]
+    claim = "volumes.pvcMounts[0].claimName=my-claim,volumes.pvcMounts[0].mountPath=/data"
+    rendered = engines.with_values(*sets(*flags, claim), engine=engine)
+    (volume,), (claimed,) = rendered.kind("PersistentVolume"), rendered.kind("PersistentVolumeClaim")
+    assert (volume["metadata"]["name"], claimed["metadata"]["name"]) == ("my-volume", "my-claim")
+    assert (volume["spec"]["claimRef"]["name"], claimed["spec"]["volumeName"]) == ("my-claim", "my-volume")
+    assert rendered.mounts["/data"]["persistentVolumeClaim"] == {"claimName": "my-claim"}
+
+
+NFS = "volumes.nfs.ip=10.0.0.2,volumes.nfs.region=us-central1-a,volumes.nfs.instance=my-filestore"
+
+
+@pytest.mark.parametrize(
+    ("settings", "driver", "options"),
+    [
+        ((), "csi", None),
+        (("volumes.nfs.mountOptions={hard,nconnect=8}",), "csi", ["hard", "nconnect=8"]),
+        (("volumes.nfs.mountOptions={hard}", "volumes.nfs.instance="), "nfs", ["hard"]),
+        # As in the unified testbed's chart, of whose values files this is the mark.
+        (
+            ("workload.workflow.enabled=false",),
+            "nfs",
+            ["nfsvers=4.1", "rsize=1048576", "wsize=1048576", "hard", "timeo=600", "retrans=2", "noresvport"],
+        ),
+    ],
+)
+@by_engine
+def test_who_mounts_the_nfs_and_how(
+    engines: Engines, settings: tuple[str, ...], driver: str, options: list[str] | None, engine: str
+) -> None:
+    (volume,) = engines.with_values(*sets(NFS, *settings), engine=engine).kind("PersistentVolume")
+    assert {"csi", "nfs"} & volume["spec"].keys() == {driver}
+    assert volume["spec"].get("mountOptions") == options
 
 
 def test_holes_in_lists_are_left_out(engines: Engines) -> None:
