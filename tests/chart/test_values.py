@@ -110,6 +110,14 @@ def test_a_variable_has_the_value_that_was_written(engines: Engines, tmp_path: P
         assert (found[f"ENV_{at}"], found[f"ENVS_{at}"], found[f"NCCL_{at}"]) == (given, given, given)
 
 
+def test_nccl_s_sockets_take_the_nics_of_the_guides_unless_somebody_says_others(engines: Engines) -> None:
+    preset = engines.with_values().env
+    assert preset["NCCL_SOCKET_IFNAME"] == "eth0,eth1"
+    assert "NCCL_SOCKET_IFNAME" not in preset.get("A4_USER_ENV", "").split()
+    own = engines.with_values(*sets("network.ncclSettings[2].name=NCCL_SOCKET_IFNAME,network.ncclSettings[2].value=e"))
+    assert own.env["NCCL_SOCKET_IFNAME"] == "e"
+
+
 @pytest.mark.parametrize("name", ["NCCL_PLUGIN_PATH", "NCCL_INIT_SCRIPT", "GLOO_SOCKET_IFNAME", "A4_RUN_DIR"])
 def test_what_is_said_later_is_in_place_of_what_is_said_before(engines: Engines, name: str) -> None:
     """The chart's own, a default, and the user's."""
