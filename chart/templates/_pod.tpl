@@ -111,7 +111,9 @@ kill "$watch" 2>/dev/null
     {{- end }}
     - {name: rendezvous, containerPort: {{ int $network.masterPort }}}
   securityContext:
-    {{- if $network.host }}
+    {{- if not (kindIs "invalid" .Values.workload.securityContext) }}
+    {{- (include "a4.whole" .Values.workload.securityContext | fromJson).is | toYaml | nindent 4 }}
+    {{- else if $network.host }}
     privileged: true
     {{- else }}
     capabilities: {add: [IPC_LOCK]}
@@ -156,10 +158,16 @@ kill "$watch" 2>/dev/null
     {{- end }}
 {{- end -}}
 
-{{- /* What the user asks for, and the GPUs, which are workload.gpus alone. */}}
+{{- /* What the user asks for, else a share of the node by the GPUs, and these, which are workload.gpus alone. Not with Kueue: a
+     ClusterQueue admits nothing that it has no quota for, and many have one for GPUs alone. */}}
 {{- define "a4.resources" -}}
 {{- $own := (include "a4.whole" (.Values.workload.resources | default dict) | fromJson).is -}}
-{{- with include "a4.texts" (list (omit ($own.requests | default dict) "nvidia.com/gpu")) -}}
+{{- $requests := $own.requests -}}
+{{- if not (or $requests $own.limits (include "a4.text" .Values.queue)) -}}
+  {{- $gpus := (include "a4.job" . | fromJson).gpusPerNode -}}
+  {{- $requests = dict "cpu" (mul 4 $gpus) "memory" (printf "%dGi" (mul 32 $gpus)) -}}
+{{- end -}}
+{{- with include "a4.texts" (list (omit ($requests | default dict) "nvidia.com/gpu")) -}}
 requests: {{- . | nindent 2 }}
 {{ end -}}
 limits: {{- include "a4.texts" (list (omit ($own.limits | default dict) "nvidia.com/gpu")) | trim | nindent 2 }}

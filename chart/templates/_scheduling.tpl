@@ -57,6 +57,25 @@
 {{- dict "annotations" $annotations "jobAnnotations" $jobAnnotations "problems" $problems "notes" $notes | toJson -}}
 {{- end -}}
 
+{{- /* The label of nodes with the GPUs that the job is for. With auto that is what its fabric tells, unless the user has named
+     the nodes. */}}
+{{- define "a4.accelerator" -}}
+{{- $network := include "a4.network" . | fromJson -}}
+{{- $named := include "a4.text" .Values.accelerator -}}
+{{- if eq $named "auto" -}}
+  {{- $named = "" -}}
+  {{- if (include "a4.words" .Values.targetNodes | fromJson).names -}}
+  {{- else if $network.tcpx -}}
+    {{- $named = "nvidia-h100-80gb" -}}
+  {{- else if or $network.gib (hasPrefix "a4-" $network.profile) -}}
+    {{- $named = "nvidia-b200" -}}
+  {{- end -}}
+{{- end -}}
+{{- $label := dict -}}
+{{- with $named }}{{ $_ := set $label "cloud.google.com/gke-accelerator" . }}{{ end -}}
+{{- $label | toJson -}}
+{{- end -}}
+
 {{- /* nodeSelector, affinity, tolerations and the like, of every pod of the release. */}}
 {{- define "a4.placement" -}}
 tolerations:
@@ -65,7 +84,7 @@ tolerations:
   {{- with (include "a4.whole" (.Values.tolerations | default list) | fromJson).is }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
-{{- with include "a4.texts" (list .Values.nodeSelector) }}
+{{- with include "a4.texts" (list .Values.nodeSelector (include "a4.accelerator" . | fromJson)) }}
 nodeSelector: {{- . | trim | nindent 2 }}
 {{- end }}
 {{- with include "a4.text" .Values.serviceAccountName }}

@@ -121,8 +121,23 @@ ODD: dict[str, tuple[tuple[str, ...], str, str]] = {
         "",
         "",
     ),
+    "security, accelerator, token and a configuration of one's own": (
+        (
+            "workload.securityContext.capabilities.add={IPC_LOCK}",
+            "accelerator=nvidia-h200-141gb",
+            "automountServiceAccountToken=true",
+            "workload_config=a: 1",
+            "network.gibVersion=v1.1.1@sha256:" + 64 * "0",
+        ),
+        "",
+        "",
+    ),
     "Parallelstore": (
-        ("volumes.psVolumes=true", "volumes.pvcMounts[0].claimName=ps,volumes.pvcMounts[0].mountPath=/ps"),
+        (
+            "volumes.psVolumes=true",
+            "volumes.pvcMounts[0].claimName=ps,volumes.pvcMounts[0].mountPath=/ps",
+            "workload.psSidecarImage=registry.example/sidecar:1",
+        ),
         "",
         "",
     ),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.chart.helm import ENGINES, Engines, Rendered, sets
+from tests.chart.rules import pods
 
 TAS = "kueue.x-k8s.io/podset-preferred-topology"
 DWS = "provreq.kueue.x-k8s.io/maxRunDurationSeconds"
@@ -114,6 +115,33 @@ def test_names_are_a_list_or_words_with_commas(engines: Engines, setting: str, p
     terms = pod.get("affinity", {}).get("nodeAffinity", {}).get("requiredDuringSchedulingIgnoredDuringExecution", {})
     found = [each for term in terms.get("nodeSelectorTerms", []) for each in term["matchExpressions"]]
     assert [name for each in found for name in each["values"]] == is_now
+
+
+GKE_LABEL = "cloud.google.com/gke-accelerator"
+OWN_LABEL = "nodeSelector.cloud\\.google\\.com/gke-accelerator"
+
+
+@pytest.mark.parametrize(
+    ("settings", "accelerator"),
+    [
+        ((), "nvidia-b200"),
+        (("network.gibVersion=", "network.profile=a4-deepep"), "nvidia-b200"),
+        (("network.gibVersion=",), None),
+        (("network.tcpx.enabled=true",), "nvidia-h100-80gb"),
+        (("accelerator=nvidia-gb200",), "nvidia-gb200"),
+        (("accelerator=",), None),
+        (("accelerator=null",), None),
+        ((f"{OWN_LABEL}=nvidia-h200-141gb",), "nvidia-h200-141gb"),
+        (("targetNodes={a,b,c,d}",), None),
+        (("targetNodes={a,b,c,d}", "accelerator=nvidia-b200"), "nvidia-b200"),
+    ],
+)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_job_lands_on_the_nodes_that_it_is_for(
+    engines: Engines, settings: tuple[str, ...], accelerator: str | None, engine: str
+) -> None:
+    for pod in pods(engines.with_values(*sets(*settings), engine=engine)):
+        assert pod.get("nodeSelector", {}).get(GKE_LABEL) == accelerator
 
 
 def test_empty_words_in_lists_are_left_out(engines: Engines) -> None:

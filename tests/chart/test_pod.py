@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.chart.helm import ENGINES, Engines, Rendered, sets
+from tests.chart.rules import containers, pods
 
 
 def job(rendered: Rendered) -> dict[str, Any]:
@@ -131,6 +133,93 @@ def test_gpus_are_those_of_workload_gpus(engines: Engines) -> None:
         "requests": {"cpu": "200"},
         "limits": {"nvidia.com/gpu": 8},
     }
+
+
+@pytest.mark.parametrize(
+    ("settings", "requests"),
+    [
+        ((), {"cpu": "32", "memory": "256Gi"}),
+        (("workload.gpus=2",), {"cpu": "8", "memory": "64Gi"}),
+        (("workload.resources.limits.memory=100Gi",), None),
+        (("workload.resources.requests.memory=100Gi",), {"memory": "100Gi"}),
+        # Its ClusterQueue may have a quota for GPUs alone.
+        (("queue=a4",), None),
+    ],
+)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_pod_asks_for_a_share_of_its_node(
+    engines: Engines, settings: tuple[str, ...], requests: dict[str, str] | None, engine: str
+) -> None:
+    rendered = engines.with_values(*sets(*settings), engine=engine)
+    assert rendered.workload["resources"].get("requests") == requests
+
+
+def test_pods_of_helm_test_ask_for_something(engines: Engines) -> None:
+    (container,) = pods(engines.with_values())[1]["containers"]
+    assert container["resources"]["requests"].keys() == {"cpu", "memory"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "token"),
+    [
+        ((), False),
+        (("serviceAccountName=mine",), False),
+        (("automountServiceAccountToken=true",), True),
+        (("volumes.gcsMounts[0].bucketName=b",), True),
+        (("volumes.gcsMounts[0].bucketName=b", "automountServiceAccountToken=false"), False),
+    ],
+)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_who_gets_a_token_for_kubernetes(engines: Engines, settings: tuple[str, ...], token: bool, engine: str) -> None:
+    job, test = pods(engines.with_values(*sets(*settings), engine=engine))
+    assert (job["automountServiceAccountToken"], test["automountServiceAccountToken"]) == (token, False)
+
+
+OF_BASELINE = {"NET_BIND_SERVICE", "CHOWN", "KILL", "SETUID", "SETGID", "SYS_CHROOT", "DAC_OVERRIDE", "MKNOD"}
+
+
+def beyond_baseline(pod: dict[str, Any]) -> set[str]:
+    """What of a pod the Pod Security level `baseline` refuses."""
+    contexts = [container.get("securityContext") or {} for container in containers(pod)]
+    added = {name for context in contexts for name in context.get("capabilities", {}).get("add", [])}
+    found = {"hostNetwork"} if pod.get("hostNetwork") else set[str]()
+    found |= {"privileged" for context in contexts if context.get("privileged")}
+    found |= {"hostPath" for each in pod["volumes"] if "hostPath" in each}
+    return found | added - OF_BASELINE
+
+
+@pytest.mark.parametrize(
+    ("settings", "beyond"),
+    [
+        ((), {"hostNetwork", "privileged"}),
+        (("workload.securityContext.capabilities.add={IPC_LOCK}",), {"hostNetwork", "IPC_LOCK"}),
+        (("network.hostNetwork=false",), {"IPC_LOCK"}),
+        (("network.hostNetwork=false", "volumes.ssdMountPath=/ssd"), {"IPC_LOCK", "hostPath"}),
+        (("network.hostNetwork=false", "network.tcpx.enabled=true"), {"IPC_LOCK", "NET_ADMIN", "hostPath"}),
+        (("network.hostNetwork=false", "workload.securityContext.allowPrivilegeEscalation=false"), set()),
+    ],
+)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_pods_need_of_a_namespace_s_pod_security(
+    engines: Engines, settings: tuple[str, ...], beyond: set[str], engine: str
+) -> None:
+    """docs/deployments/networks.md says it."""
+    job, test = pods(engines.with_values(*sets(*settings), engine=engine))
+    assert beyond_baseline(job) == beyond
+    assert beyond_baseline(test) == beyond & {"hostNetwork"}
+
+
+def test_an_empty_security_context_is_one(engines: Engines, tmp_path: Path) -> None:
+    (tmp_path / "values.yaml").write_text("{workload: {securityContext: {}}}")
+    assert engines.with_values("-f", str(tmp_path / "values.yaml")).workload["securityContext"] == {}
+
+
+@pytest.mark.parametrize("version", ["v1.1.1@sha256:", "registry.example/gib@sha256:"])
+def test_the_gib_installer_can_be_named_by_its_digest(engines: Engines, version: str) -> None:
+    digest = 64 * "0"
+    (installer,) = engines.with_values("--set", f"network.gibVersion={version}{digest}").pod["initContainers"]
+    assert installer["image"].endswith(f"@sha256:{digest}")
+    assert installer["imagePullPolicy"] == "IfNotPresent"
 
 
 @pytest.mark.parametrize("engine", ENGINES)
