@@ -27,6 +27,8 @@ ROOT = Path(__file__).parents[2]
 CHART = ROOT / "chart"
 HELM = ROOT / ".helm" / "helm"
 ENGINES = ("helm3", "helm4")
+KUBERNETES = ("--kube-version", "1.32.0")
+"""For `helm template`, which otherwise takes what was new when that Helm was."""
 # Its garbage collector would take a fifth of a short life.
 GO = {"GOGC": "400"}
 HANG_SECONDS = 100.0

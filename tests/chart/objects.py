@@ -82,8 +82,8 @@ class Store:
     def put(self, place: Place, body: Object) -> Object:
         """Make it, or put `body` in its place."""
         old = self.objects.get(place)
-        if old and place.kind == "JobSet":
-            refuse_what_cannot_change(old, body)
+        if old:
+            refuse_what_cannot_change(place.kind, old, body)
         metadata = {**body.get("metadata", {}), "name": place.name, "resourceVersion": str(len(self.events) + 1)}
         if place.namespace:
             metadata["namespace"] = place.namespace
@@ -136,9 +136,11 @@ class Store:
         self.changed.notify_all()
 
 
-def refuse_what_cannot_change(old: Object, new: Object) -> None:
-    """As JobSet's webhook does, with a JobSet that is not suspended."""
-    if old["spec"]["replicatedJobs"] != new["spec"]["replicatedJobs"]:
+def refuse_what_cannot_change(kind: str, old: Object, new: Object) -> None:
+    """As the API server does, and JobSet's webhook with a JobSet that is not suspended."""
+    if old.get("immutable") and old["data"] != new.get("data"):
+        raise Refused(422, "Invalid", "data: Forbidden: field is immutable when `immutable` is set")
+    if kind == "JobSet" and old["spec"]["replicatedJobs"] != new["spec"]["replicatedJobs"]:
         raise Refused(403, "Forbidden", "admission webhook denied the request: spec.replicatedJobs: field is immutable")
 
 

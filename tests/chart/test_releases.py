@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import pytest
 
 from tests.chart.helm import CHART, ENGINES, IMAGE, Engines, Helm3, HelmRefused, Words, sets
-from tests.chart.objects import Place, Store
+from tests.chart.objects import Place, Refused, Store
 
 FLAGS = sets(f"workload.image={IMAGE}", "volumes.nfs.ip=10.0.0.2", "task_script=echo", "workload.env.HF_TOKEN=canary")
 ALL = {
@@ -112,6 +112,19 @@ def test_an_upgrade_with_another_token_keeps_the_job_secret_and_changes_no_pod(c
     assert base64.b64decode(store.object("Secret", "demo-env")["data"]["HF_TOKEN"]) == b"another"
     assert (job_secret(store), store.object("JobSet", "demo")["spec"]) == (before, pods)
     assert store.names() == ALL
+
+
+@on_helm_4
+def test_a_tool_that_renders_without_the_cluster_cannot_change_the_job_secret(
+    client: Client, store: Store, engines: Engines
+) -> None:
+    client.install(release())
+    before = job_secret(store)
+    another = engines.with_values().one("Secret", "-job-secret")
+    assert another["data"]["job-secret"] != before
+    with pytest.raises(Refused, match="immutable"):
+        store.put(Place("v1", "secrets", "team-a", "demo-job-secret"), another)
+    assert job_secret(store) == before
 
 
 def test_an_upgrade_with_another_script_is_refused(client: Client, store: Store) -> None:

@@ -11,7 +11,7 @@ import yaml
 from tests.chart import schemas
 from tests.chart.cases import CASES, CI_FILES
 from tests.chart.every_rule import RULES
-from tests.chart.helm import CHART, ENGINES, LOADER, Engines, Object, Words, sets
+from tests.chart.helm import CHART, ENGINES, KUBERNETES, LOADER, Engines, Object, Words, sets
 
 JOB_SECRET = re.compile(r'(job-secret: )"?[A-Za-z0-9+/=]{40,}"?')
 
@@ -57,7 +57,9 @@ def test_two_renders_differ_in_the_generated_secret_alone(
 
 def test_helm_template_shows_what_install_would_make(engines: Engines, words: Callable[[str], Words]) -> None:
     seen = words("nfs-plain")
-    shown = engines.helm3.done("template", *seen.flags, seen.release, seen.chart, "--namespace", seen.namespace)
+    shown = engines.helm3.done(
+        "template", *KUBERNETES, *seen.flags, seen.release, seen.chart, "--namespace", seen.namespace
+    )
     objects = [found for found in yaml.load_all(shown, LOADER) if found]
     assert without_secret(objects) == without_secret(engines.render(seen, "helm3").objects)
 

@@ -18,7 +18,7 @@ import jsonschema
 import pytest
 import yaml
 
-from tests.chart.helm import CHART, ENGINES, ROOT, Engines, HelmRefused, Words, sets
+from tests.chart.helm import CHART, ENGINES, KUBERNETES, ROOT, Engines, HelmRefused, Words, sets
 
 EXAMPLES = sorted(CHART.glob("ci/*-values.yaml"))
 OLD_FILES = sorted(Path(__file__).parent.glob("old/values/*.yaml"))
@@ -138,7 +138,7 @@ def bare_chart(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def helm3(engines: Engines, chart: Path, *flags: str) -> str:
-    return engines.helm3.run("template", "release", str(chart), *flags).stderr
+    return engines.helm3.run("template", *KUBERNETES, "release", str(chart), *flags).stderr
 
 
 def helm4(engines: Engines, chart: Path, values: Values) -> str:

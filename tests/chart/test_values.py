@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import configparser
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from agent.decide.masking import MARK
 from agent.decide.secret_variables import NOT_SECRET, SAY_NOTHING, hidden
 from agent.decide.secret_variables import SECRET as SECRET_ENDINGS
 from agent.settings import EPOCH_PARTS, SETTINGS
-from tests.chart.helm import CHART, ENGINES, Engines, Rendered, sets
+from tests.chart.helm import CHART, ENGINES, ROOT, Engines, Rendered, sets
 from tests.variable_names import PLAIN, SECRET
 
 by_engine = pytest.mark.parametrize("engine", ENGINES)
@@ -259,6 +260,13 @@ def test_the_values_file_names_no_unknown_setting() -> None:
 def test_chart_and_agent_have_one_version() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert (chart["version"], chart["appVersion"]) == (agent.__version__, agent.__version__)
+
+
+def test_chart_and_agent_have_one_address() -> None:
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert f"Source = {chart['sources'][0]}" in setup["metadata"]["project_urls"]
 
 
 def test_every_key_has_a_comment_over_it_or_over_its_group() -> None:
