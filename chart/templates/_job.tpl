@@ -1,14 +1,16 @@
-{{- /* How many pods, how many GPUs in each, and under which name: {name, gpus, nodes, gpusPerNode, problems}. */}}
+{{- /* How many pods, how many GPUs in each, and under which name: {name, gpus, nodes, gpusPerNode, whole, problems}; `whole` says
+     whether each pod takes all GPUs of its node. */}}
 {{- define "a4.job" -}}
 {{- $problems := list -}}
 {{- $workload := .Values.workload | default dict -}}
 {{- $gpus := include "a4.text" $workload.gpus | atoi -}}
-{{- $nodes := max 1 (div $gpus 8) | int -}}
+{{- $each := include "a4.text" $workload.gpusPerNode | default "8" | atoi -}}
+{{- $nodes := max 1 (div $gpus $each) | int -}}
 {{- if lt $gpus 1 -}}
-  {{- $problems = append $problems "workload.gpus is no number above 0: write 1 to 8 for one pod, or a multiple of 8" -}}
-{{- else if and (gt $gpus 8) (ne (mod $gpus 8) 0) -}}
-  {{- $less := mul 8 (div $gpus 8) -}}
-  {{- $problems = append $problems (printf "workload.gpus=%d: write up to 8 for one pod, or a multiple of 8 (each pod has the 8 GPUs of its node), such as %d or %d" $gpus $less (add $less 8)) -}}
+  {{- $problems = append $problems (printf "workload.gpus is no number above 0: write 1 to %d for one pod, or a multiple of %d" $each $each) -}}
+{{- else if and (gt $gpus $each) (ne (mod $gpus $each | int) 0) -}}
+  {{- $less := mul $each (div $gpus $each) -}}
+  {{- $problems = append $problems (printf "workload.gpus=%d: write up to %d for one pod, or a multiple of %d (each pod has the %d GPUs of its node), such as %d or %d" $gpus $each $each $each $less (add $less $each)) -}}
 {{- end -}}
 {{- /* JobSet, Job and pods carry the release's name; it is a host name in DNS, so without dots. */}}
 {{- $name := .Release.Name | replace "." "-" -}}
@@ -23,5 +25,5 @@
 {{- if hasSuffix "-helm-test" $name -}}
   {{- $problems = append $problems (printf "the release's name %s: choose one that does not end in -helm-test, as the Service of helm test of another release does" $name) -}}
 {{- end -}}
-{{- dict "name" $name "gpus" $gpus "nodes" $nodes "gpusPerNode" (min $gpus 8) "problems" $problems | toJson -}}
+{{- dict "name" $name "gpus" $gpus "nodes" $nodes "gpusPerNode" (min $gpus $each) "whole" (ge $gpus $each) "problems" $problems | toJson -}}
 {{- end -}}

@@ -24,8 +24,8 @@
   {{- if not $daemon.daemonImage -}}
     {{- $problems = append $problems "network.tcpx.daemonImage is not set: name the daemon's image that belongs to the installer on the nodes" -}}
   {{- end -}}
-  {{- if lt (include "a4.text" (.Values.workload | default dict).gpus | atoi) 8 -}}
-    {{- $problems = append $problems "GPUDirect-TCPX wants all 8 GPUs of each node: set workload.gpus to 8 or a multiple of 8" -}}
+  {{- if ne (int (include "a4.job" . | fromJson).gpusPerNode) 8 -}}
+    {{- $problems = append $problems "GPUDirect-TCPX wants all 8 GPUs of each node: set workload.gpus to 8 or a multiple of 8, and workload.gpusPerNode to 8" -}}
   {{- end -}}
 {{- end -}}
 

@@ -51,7 +51,7 @@
 {{- $target := (include "a4.words" .Values.targetNodes | fromJson).names -}}
 {{- if and $target (include "a4.words" .Values.avoidNodes | fromJson).names -}}
   {{- $problems = append $problems "targetNodes and avoidNodes are both set: name either the nodes to use or those to keep off" -}}
-{{- else if and $target (eq (int $job.gpusPerNode) 8) (lt (len $target) (int $job.nodes)) -}}
+{{- else if and $target $job.whole (lt (len $target) (int $job.nodes)) -}}
   {{- $problems = append $problems (printf "targetNodes names %d of the %d nodes that workload.gpus=%d needs: each pod takes a whole one" (len $target) (int $job.nodes) (int $job.gpus)) -}}
 {{- end -}}
 {{- dict "annotations" $annotations "jobAnnotations" $jobAnnotations "problems" $problems "notes" $notes | toJson -}}

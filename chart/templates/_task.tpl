@@ -62,6 +62,7 @@ script
 {{- $notes := list -}}
 {{- $workload := .Values.workload | default dict -}}
 {{- $values := (include "a4.variables" . | fromJson).values -}}
+{{- $job := include "a4.job" . | fromJson -}}
 {{- $things := list -}}
 {{- $script := dict -}}
 
@@ -117,8 +118,8 @@ script
 {{- if and (include "a4.arguments" . | fromJson).words (not $things) -}}
   {{- $problems = append $problems "workload.arguments without anything to run: set workload.run too" -}}
 {{- end -}}
-{{- if and (or $deepep (eq $run "deepep")) (lt (include "a4.text" $workload.gpus | atoi) 16) -}}
-  {{- $problems = append $problems "deepep tests pods against each other: set workload.gpus to 16 or more" -}}
+{{- if and (or $deepep (eq $run "deepep")) (lt (int $job.nodes) 2) -}}
+  {{- $problems = append $problems (printf "deepep tests pods against each other: set workload.gpus to %d or more" (mul 2 (max 1 (include "a4.text" $workload.gpusPerNode | default "8" | atoi)))) -}}
 {{- end -}}
 
 {{- $sleep := coalesce (get $values "SLEEP_INFINITY") (include "a4.text" $workload.sleepInfinity) (ternary "true" "false" (empty $things)) | trim | lower -}}

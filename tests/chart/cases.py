@@ -124,7 +124,8 @@ ODD: dict[str, tuple[tuple[str, ...], str, str]] = {
     "security, accelerator, token and a configuration of one's own": (
         (
             "workload.securityContext.capabilities.add={IPC_LOCK}",
-            "accelerator=nvidia-h200-141gb",
+            "accelerator=nvidia-gb200",
+            "workload.gpusPerNode=4",
             "automountServiceAccountToken=true",
             "workload_config=a: 1",
             "network.gibVersion=v1.1.1@sha256:" + 64 * "0",

@@ -29,6 +29,15 @@ def test_pods_and_gpus(engines: Engines, gpus: int, pods: int, each: int) -> Non
     assert rendered.workload["resources"]["limits"]["nvidia.com/gpu"] == each
 
 
+@pytest.mark.parametrize(("gpus", "pods", "each"), [(2, 1, 2), (4, 1, 4), (8, 2, 4), (72, 18, 4)])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_pods_of_nodes_with_four_gpus(engines: Engines, gpus: int, pods: int, each: int, engine: str) -> None:
+    rendered = engines.with_values(*sets("workload.gpusPerNode=4", f"workload.gpus={gpus}"), engine=engine)
+    told = [rendered.env[name] for name in ("NNODES", "GPUS_PER_NODE", "WORLD_SIZE")]
+    assert (job(rendered)["completions"], told) == (pods, [str(pods), str(each), str(gpus)])
+    assert rendered.workload["resources"]["limits"]["nvidia.com/gpu"] == each
+
+
 def test_the_job_is_indexed_and_its_pods_are_tried_once(engines: Engines) -> None:
     made = job(engines.with_values())
     assert (made["completionMode"], made["backoffLimit"]) == ("Indexed", 0)

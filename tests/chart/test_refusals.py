@@ -110,6 +110,22 @@ REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
         r"\n- volumes.extraMounts\[0\]",
     ),
     "a volume without a name": (("volumes.extra[0].emptyDir.medium=Memory",), r"\n- volumes.extra\[0\]"),
+    "no whole nodes of four GPUs": (
+        ("workload.gpusPerNode=4", "workload.gpus=10"),
+        r"workload.gpus=10: write up to 4 for one pod, .* such as 8 or 12",
+    ),
+    "TCPX with four GPUs": (
+        ("workload.gpusPerNode=4", "network.tcpx.enabled=true"),
+        "GPUDirect-TCPX wants all 8 GPUs of each node",
+    ),
+    "DeepEP in one pod of four GPUs": (
+        ("workload.gpusPerNode=4", "workload.gpus=4", "workload.run=deepep"),
+        "set workload.gpus to 8 or more",
+    ),
+    "fewer nodes than pods of four GPUs": (
+        ("workload.gpusPerNode=4", "workload.gpus=8", "targetNodes={a}"),
+        "targetNodes names 1 of the 2 nodes",
+    ),
     "fewer nodes than pods": (("targetNodes={a,b}",), "targetNodes names 2 of the 4 nodes that workload.gpus=32 needs"),
     "fewer nodes than pods, as one text": (("targetNodes=a\\,a\\,b",), "targetNodes names 2 of the 4 nodes"),
     "nothing to run beside DeepEP": (
