@@ -8,6 +8,7 @@ from agent.decide.ending import JobEnd
 from agent.decide.part_end import PartEnd
 from agent.decide.subset import ranges
 from agent.decide.words import lines
+from agent.errors import Exit
 
 
 def refusal(ends: Mapping[int, PartEnd], where: Callable[[int], str]) -> JobEnd | None:
@@ -23,6 +24,13 @@ def refusal(ends: Mapping[int, PartEnd], where: Callable[[int], str]) -> JobEnd 
     what, _, hint = first.partition("\n")
     more = [f"{_named(pods_of[other], where)}: {other[1]}" for other in others]
     return JobEnd(code, what, _named(pods_of[code, first], where), lines(hint.strip(), *more))
+
+
+def not_ready(indices: Sequence[int], seconds: float, where: Callable[[int], str]) -> JobEnd:
+    """The end of a run for which these pods are heard but did not get ready in time."""
+    what = f"not ready for the run within {seconds:g} s"
+    why = "a working directory or a program on a server that does not answer does that"
+    return JobEnd(Exit.TRY_AGAIN, what, _named(indices, where), why)
 
 
 def _named(indices: Sequence[int], where: Callable[[int], str]) -> str:

@@ -210,6 +210,8 @@ class FakeMachine:
         marks: RunMarks | None = None,
     ) -> Child:
         program = os.path.basename(launch.argv[0])
+        if marks is not None and launch.cwd in self.pod.hanging:
+            raise Hangs  # the agent itself: starting a process waits for its program
         if program in self.pod.unstartable:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), launch.argv[0])
         if program in self.pod.refusing:

@@ -56,9 +56,26 @@ def test_a_working_directory_that_hangs_on_one_pod() -> None:
     world.pod(2).hanging.add("/nfs/job")
     begun = world.seconds
     end = ends(world, 0, world.submit(0, "mpirun", args=["./train"], cwd="/nfs/job"))["end"]
-    assert (end["code"], end["what"]) == (75, "pods did not get ready for the run: 2")
+    assert (end["code"], end["what"]) == (75, "not ready for the run within 20 s")
+    assert end["where"].startswith("pod 2, ")
     assert started(world) == []
     assert world.seconds - begun < 30
+
+
+def test_a_command_beside_a_run_hangs_in_its_directory() -> None:
+    """Where a person stands in a directory of a server that has stopped: the command waits, the pod goes on."""
+    world = sleeping(4, {"A4_LEASE_SECONDS": "20"})
+    for pod in world.pods:
+        pod.life = FOREVER
+    run_id = world.submit(0, "torchrun", args=["./train"])
+    world.wait(5)
+    world.pod(2).hanging.add("/nfs/job")
+    command = world.submit(1, "exec", args=["hostname"], cwd="/nfs/job")
+    world.wait(60)
+    assert world.ask(1, "cancel", run=command)["ok"] == {}
+    assert ends(world, 1, command)["end"]["code"] == 130
+    assert world.ask(1, "cancel", run=run_id)["ok"] == {}
+    assert ends(world, 0, run_id)["end"]["code"] == 130
 
 
 def test_a_run_that_is_cancelled_before_it_begins_starts_nothing() -> None:

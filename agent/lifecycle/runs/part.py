@@ -113,12 +113,12 @@ class Part:
             self._fail(error)
             return
         programs = self._workload.programs(self.context) or (self._launch.argv[:1] if self._launch else ())
-        if not programs or not self._workload.fail_fast:
+        if not programs:
             self._looked(None)
             return
         cwd = self._launch.cwd if self._launch else self.context.spec.cwd
         path = self.context.environ.get("PATH", "")
-        # Aside: the working directory may lie on a server that does not answer.
+        # Aside: what is asked for may lie on a server that does not answer, and starting it would wait for that.
         self._machine.aside(lambda: self._machine.why_unstartable(programs, path, cwd), self._looked)
 
     def _looked(self, missing: OSError | None) -> None:

@@ -10,7 +10,7 @@ from agent.decide.ending import JobEnd, from_bug, is_told, merged
 from agent.decide.messages import AskEvidence, Go, Prepare, Said, Stop
 from agent.decide.part_end import PartEnd
 from agent.decide.ranks import RankEnd
-from agent.decide.readiness import refusal
+from agent.decide.readiness import not_ready, refusal
 from agent.errors import Exit
 from agent.lifecycle.channel.roster import beat_seconds
 from agent.lifecycle.pod.pod import Pod
@@ -146,9 +146,7 @@ class Run:
 
     def _not_prepared(self) -> None:
         """Pods are heard, yet their parts cannot begin: a file system that hangs, an agent that does."""
-        late = ", ".join(map(str, sorted(self._unprepared)))
-        why = f"within {self._pod.settings.lease:g} s. A working directory on a server that does not answer does that"
-        self.cancel(JobEnd(Exit.TRY_AGAIN, f"pods did not get ready for the run: {late}", why=why))
+        self.cancel(not_ready(sorted(self._unprepared), self._pod.settings.lease, self._pod.where))
 
     def when_begun(self, action: Callable[[], None]) -> None:
         """Call it when every pod has been told to begin, or when the run is over without."""
