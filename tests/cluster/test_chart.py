@@ -19,7 +19,7 @@ from agent.local.running_command import Running
 from agent.local.spec import ClusterSpec
 from agent.paths import SECRET_FILE
 from agent.settings import SETTINGS
-from tests.chart.helm import CHART, LOADER, Helm3
+from tests.chart.helm import CHART, KUBERNETES, LOADER, Helm3
 from tests.chart.job_end import STARTED_ANEW, pod, what_follows
 from tests.cluster.chart_pods import (
     NAMESPACE,
@@ -68,7 +68,7 @@ def chart(tmp_path: Path) -> Chart:
             if not isinstance(one, Path):
                 file.write_text(json.dumps(one))
             files += ["--values", str(file)]
-        text = helm.done("template", "--namespace", NAMESPACE, *files, name or release(), str(CHART))
+        text = helm.done("template", *KUBERNETES, "--namespace", NAMESPACE, *files, name or release(), str(CHART))
         return [found for found in yaml.load_all(text, LOADER) if found]
 
     return render
