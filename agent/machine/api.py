@@ -272,8 +272,8 @@ class Machine(Protocol):
         processes that handle it.
         """
 
-    def sweep(self, marks: RunMarks, done: Callable[[int], None]) -> None:
-        """End every process of a run and remove its cgroup; `done(count)` when none is left or within 5 s."""
+    def sweep(self, marks: RunMarks, done: Callable[[int, Sequence[int]], None]) -> None:
+        """End every process of a run and remove its cgroup; `done(count, left)` when none is left or within 5 s."""
 
     def port_holder(self, address: str, port: int) -> str:
         """The program that listens there, in words; empty when none does."""

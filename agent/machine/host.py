@@ -214,7 +214,7 @@ class Host:
 
         tell(self.loop, marks, number, variable, seconds, over)
 
-    def sweep(self, marks: RunMarks, done: Callable[[int], None]) -> None:
+    def sweep(self, marks: RunMarks, done: Callable[[int, Sequence[int]], None]) -> None:
         from agent.machine.run_processes import sweep
 
         sweep(self.loop, marks, done)

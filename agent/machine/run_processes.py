@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
@@ -139,22 +139,36 @@ def _runs_a_program(pid: int) -> bool:
     return state not in "ZX" and not int(flags) & KERNEL_THREAD
 
 
-def sweep(loop: Loop, marks: RunMarks, done: Callable[[int], None], term_seconds: float = TERM_SECONDS) -> None:
+def sweep(
+    loop: Loop,
+    marks: RunMarks,
+    done: Callable[[int, Sequence[int]], None],
+    term_seconds: float = TERM_SECONDS,
+    sweep_seconds: float = SWEEP_SECONDS,
+) -> None:
     """End what a run left behind: SIGTERM, then SIGKILL, until nothing is left or 5 s are over.
 
-    `done` gets how many processes it were. The run's cgroup is removed.
+    `done` gets how many processes it were, and those that are left all the same. The run's cgroup is removed.
     """
-    loop.post(_Sweep(loop, marks, done, term_seconds).look)
+    loop.post(_Sweep(loop, marks, done, term_seconds, sweep_seconds).look)
 
 
 class _Sweep:
     """While known processes are left, nothing is read from any process; then environments are, in a thread."""
 
-    def __init__(self, loop: Loop, marks: RunMarks, done: Callable[[int], None], term_seconds: float) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        marks: RunMarks,
+        done: Callable[[int, Sequence[int]], None],
+        term_seconds: float,
+        sweep_seconds: float,
+    ) -> None:
         self._loop = loop
         self._marks = marks
         self._done = done
         self._term_seconds = term_seconds
+        self._sweep_seconds = sweep_seconds
         self._started = time.monotonic()
         self._told: set[int] = set()
         """Processes that have got SIGTERM."""
@@ -184,14 +198,14 @@ class _Sweep:
             self._end(seen.pids)
         elif seen.unsure and not self._kernel_knows and self._age() < UNSURE_SECONDS:
             self._loop.later(LOOK_AGAIN_SECONDS, self.look)
-        elif self._marks.cgroup and not remove_cgroup(self._marks.cgroup) and self._age() < SWEEP_SECONDS:
+        elif self._marks.cgroup and not remove_cgroup(self._marks.cgroup) and self._age() < self._sweep_seconds:
             self._loop.later(LOOK_AGAIN_SECONDS, self.look)  # the last one is about to leave it
         else:
-            self._done(len(self._told))
+            self._done(len(self._told), ())
 
     def _end(self, pids: set[int]) -> None:
-        if self._age() > SWEEP_SECONDS:
-            self._done(len(self._told))
+        if self._age() > self._sweep_seconds:
+            self._done(len(self._told - pids), sorted(pids))
             return
         late = self._age() > self._term_seconds
         if late and self._marks.cgroup:

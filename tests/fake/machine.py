@@ -284,14 +284,14 @@ class FakeMachine:
         needed = life.term_seconds if number == signal.SIGTERM else life.warned_seconds
         self.post(seconds if needed is None else min(seconds, needed), over)
 
-    def sweep(self, marks: RunMarks, done: Callable[[int], None]) -> None:
+    def sweep(self, marks: RunMarks, done: Callable[[int, Sequence[int]], None]) -> None:
         left = 0
         for child in self.children:
             if child.launch.env.get("A4_RUN") == marks.run:
                 left += child.life.leftovers + (not child.over)
                 child.over = True
         self.directories.discard(marks.cgroup)
-        self.post(SWEEP_SECONDS, lambda: done(left))
+        self.post(SWEEP_SECONDS, lambda: done(left, self.pod.unkillable))
 
     def port_holder(self, address: str, port: int) -> str:
         return self.pod.busy.get(address) or self.pod.busy.get(str(port), "")

@@ -53,6 +53,8 @@ class FakePod(FakeStorage):
         self.whereabouts = Whereabouts({"physical_host": f"/cluster/rack-{index % 2}/host-{index}"})
         self.programs = {"sshd": SSHD, "mpirun": "/usr/bin/mpirun"}
         self.unstartable: set[str] = set()
+        self.unkillable: list[int] = []
+        """Processes of runs that stay whatever is done."""
         self.refusing: dict[str, int] = {}
         """Program → errno, when a process of it is to be started."""
         self.broken: set[str] = set()

@@ -6,7 +6,7 @@ import pytest
 
 from agent.decide.run_marks import group_of
 from agent.machine.api import RunMarks
-from tests.fake.process import FOREVER
+from tests.fake.process import FOREVER, Life
 from tests.fake.world import FakeWorld
 from tests.lifecycle.test_submitted import ends
 
@@ -49,6 +49,16 @@ def test_every_pod_marks_its_processes_of_a_run(kind: str) -> None:
     world.ask(0, "cancel", run=run_id)
     assert ends(world, 0, run_id)["end"]["code"] == 130
     assert cgroups(world) == []
+
+
+def test_processes_that_stay_are_told() -> None:
+    world = sleeping(*KINDS["privileged"])
+    world.pod(1).unkillable += range(100, 112)
+    for pod in world.pods:
+        pod.life = Life(0, 1)
+    assert ends(world, 0, world.submit(0, "torchrun", args=["./train"]))["end"]["code"] == 0
+    assert "SIGKILL has not ended 100, 101, 102, 103, 104, 105, 106, 107, 108, 109, … " in world.pod(1).log.getvalue()
+    assert "SIGKILL" not in world.pod(0).log.getvalue()
 
 
 @pytest.mark.parametrize("workload", ["mpirun", "torchrun", "exec"])

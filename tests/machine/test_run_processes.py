@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -94,16 +94,22 @@ def leave(marks: RunMarks, script: str, directory: Path, env: dict[str, str] | N
 
 
 def swept(marks: RunMarks) -> int:
-    loop, counts = Loop(), list[int]()
+    ended, left = swept_and_left(marks)
+    assert not left
+    return ended
 
-    def done(count: int) -> None:
-        counts.append(count)
+
+def swept_and_left(marks: RunMarks, **limits: float) -> tuple[int, Sequence[int]]:
+    loop, ends = Loop(), list[tuple[int, Sequence[int]]]()
+
+    def done(count: int, left: Sequence[int]) -> None:
+        ends.append((count, left))
         loop.stop()
 
-    run_processes.sweep(loop, marks, done, TERM_SECONDS)
+    run_processes.sweep(loop, marks, done, **{"term_seconds": TERM_SECONDS, **limits})
     run(loop)
-    assert len(counts) == 1
-    return counts[0]
+    assert len(ends) == 1
+    return ends[0]
 
 
 @pytest.mark.parametrize("kind", [*LEFTOVERS, *UNMARKED])
@@ -169,6 +175,14 @@ def test_others_are_left_alone(run_id: str, group: int, tmp_path: Path) -> None:
         for other in others:
             other.kill()
             other.wait()
+
+
+def test_what_is_left_when_time_is_up(run_id: str, group: int, tmp_path: Path) -> None:
+    marks = RunMarks(run_id, group)
+    leave(marks, "setsid sh -c 'trap : TERM; while :; do sleep 1000; done' &", tmp_path)
+    wait_until(lambda: len(run_processes.known(marks)) == 2)
+    assert swept_and_left(marks, sweep_seconds=0) == (0, sorted(run_processes.known(marks)))
+    swept(marks)
 
 
 def test_nothing_to_sweep(run_id: str, group: int, cgroup: str) -> None:

@@ -201,7 +201,7 @@ class Part:
             self._show(2, self._pod.log.masked(f"{what}\n").encode(errors="backslashreplace"))
             end = PartEnd(code, code)
         self._ending = True
-        self._machine.sweep(self.marks, lambda count: self._finish(end))
+        self._machine.sweep(self.marks, lambda count, left: self._finish(end))
 
     def _why_not(self, error: OSError | ValueError) -> str:
         if isinstance(error, FileNotFoundError) and error.filename == self.context.spec.cwd:

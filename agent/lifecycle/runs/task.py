@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from agent.launch import Launch
 from agent.log import Log
 from agent.machine.api import Child, Machine, RunMarks, Timer
+
+MOST_PIDS = 10
 
 
 class Task:
@@ -86,12 +88,15 @@ class Task:
             timer.cancel()
         self._child = None
         self._stopping = True
-        self._machine.sweep(self._marks, lambda count: self._swept(status, count))
+        self._machine.sweep(self._marks, lambda count, left: self._swept(status, count, left))
 
-    def _swept(self, status: int, count: int) -> None:
+    def _swept(self, status: int, count: int, left: Sequence[int]) -> None:
         if count:
             # Daemons of an MPI run are still ending by themselves when the run is over: no news.
             say = self._log.info if self._had_process else self._log.debug
             say(f"ended {count} process{'es' if count > 1 else ''} that the run had left behind")
+        if left:
+            pids = ", ".join(map(str, left[:MOST_PIDS])) + (", …" if len(left) > MOST_PIDS else "")
+            self._log.warning(f"processes of the run are left: SIGKILL has not ended {pids} (PIDs of this pod)")
         self.over = True
         self._ended(status)
