@@ -181,10 +181,13 @@ class Requests:
             channel.send({"code": code if code >= 0 else 128 - code})
 
         def tell(number: int, group: bool) -> None:
-            # Not reaped yet, so the number is still its own; it leads a session and so a group.
-            if not ended:
-                with contextlib.suppress(ProcessLookupError):
-                    (os.killpg if group else os.kill)(pid, number)
+            if ended:
+                return
+            # Not reaped yet, so the number is still its own.
+            try:
+                (os.killpg if group else os.kill)(pid, number)
+            except ProcessLookupError:  # it leads no group yet: the command has not begun
+                os.kill(pid, signal.SIGKILL)
 
         channel.on_more = lambda more: tell(int(more["signal"]), bool(more.get("group")))
         channel.on_close = lambda: tell(signal.SIGHUP, True)

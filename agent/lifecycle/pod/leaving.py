@@ -36,8 +36,8 @@ class Leaving:
         pod.state.event("result-known", detail=f"{end.code} {end.what}")
 
     def report_end(self, end: JobEnd, *, brief: bool = False) -> None:
-        """Say it in the log; when `brief`, without the details, which the log of another pod has."""
-        if brief:
+        """Say it in the log; when `brief`, without what a program printed, which the log of pod 0 has."""
+        if brief and end.origin == "workload":
             end = replace(end, why="")
         if end.code == Exit.OK:
             self._pod.log.info(f"done: {end}")
