@@ -55,7 +55,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     run.add_argument("--timeout", type=float, default=0, metavar="SECONDS", help="end the run (124) after this")
     _add_grace(run)
     text = "keep results and logs in a new directory below DIR"
-    run.add_argument("--results", default="", metavar="DIR", help=text)
+    run.add_argument("--results", metavar="DIR", help=text)
     run.add_argument("--json", action="store_true", help="one JSON object on stdout; pods' output on stderr")
     up = _add_verb(verbs, "up", _up, "start a cluster that stays, see exec, logs and down")
     _add_cluster_options(up)
@@ -226,7 +226,7 @@ def _run(args: argparse.Namespace) -> int:
     from agent.local.foreground import run_in_foreground
 
     spec = read_spec(args, {"A4_GRACE_SECONDS": f"{args.grace:g}"})
-    results = _new_directory(args.results, args.name) if args.results else ""
+    results = "" if args.results is None else _new_directory(args.results, args.name)
     if results:
         given = {"A4_RESULTS_DIR": RESULTS}
         spec = replace(spec, env={**given, **spec.env}, directories={**spec.directories, RESULTS: results})
@@ -234,7 +234,9 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _new_directory(parent: str, name: str) -> str:
-    """Make a directory for the results of one run; returns its absolute path."""
+    """Make a directory for the results of one run; returns its absolute path. Raises UsageError."""
+    if not parent:
+        raise UsageError("--results needs the name of a directory", "is a variable of this shell empty?")
     path = os.path.join(os.path.abspath(parent), f"{name}-{time.strftime('%Y%m%d-%H%M%S')}")
     try:
         os.makedirs(path)

@@ -57,6 +57,7 @@ def cluster() -> Iterator[LocalCluster]:
         (["run", "--pods", "2", "--mount", "/tmp:data"], "'data' is no absolute path in a pod"),
         (["run", "--pods", "2", "--mount", "/tmp:/a/../b", "none"], "an absolute path without '..', not /a/../b"),
         (["run", "--pods", "2", "--mount", "/tmp:/proc", "none"], "mount: /proc is the pod's own"),
+        (["run", "--pods", "2", "--results", "", "none"], "--results needs the name of a directory"),
         (["run", "--pods", "2", "--results", "/dev/null", "none"], "cannot be made: Not a directory"),
         (["run", "--pods", "2", "--missing", "5"], "missing: there is no pod 5"),
         (["run", "--pods", "2", "--metadata", "tea"], "metadata: one of ok"),

@@ -38,7 +38,8 @@ class LostPods:
             self._pod.log.warning(f"peer {index} is lost ({loss.why})")
         more = f"{len(new) - SHOWN} more peers are lost; " if len(new) > SHOWN else ""
         left = self._pod.settings.nnodes - len(self._lost)
-        self._pod.log.warning(f"{more}{left} pods are left: a4-agent peers lists them")
+        are_left = "1 pod is left" if left == 1 else f"{left} pods are left"
+        self._pod.log.warning(f"{more}{are_left}: a4-agent peers lists them")
         self._pod.state.lose(new)
         self._say(Cluster(lost=new))
 
