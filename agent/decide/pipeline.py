@@ -1,0 +1,88 @@
+"""A pipeline: stages that follow each other, each passed over when what it makes is complete.
+
+A workload says which stages there are; entrypoints of the agent on each pod carry them out. All of it is data, so that
+`--dry-run` can print what would be done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+Where = Literal["each pod", "lead", "together"]
+"""On every pod for itself; on the pod with rank 0, for all; on all pods at the same time, as one job."""
+
+
+class Output(NamedTuple):
+    """What a stage makes, complete when its content says so."""
+
+    kind: Literal["checkout", "model", "mmap", "json", "torch_dist", "trained"]
+    path: str
+    """A directory, a file, or for `mmap` what the names of its .bin and .idx begin with."""
+    expected: str = ""
+    """What its content is compared with: the commit of a checkout, the last iteration of what is trained."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """A program with positional arguments. It writes into `staging` if the stage has one."""
+
+    argv: Sequence[str]
+    arguments: Sequence[tuple[str, str]] = ()
+    """(name, value): what follows `argv`, each with the name that the program's own text gives it."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """On top of the pod's environment."""
+    cwd: str = "/"
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """A git repository with its submodules, at one commit."""
+
+    url: str
+    commit: str
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model of Hugging Face or ModelScope."""
+
+    source: Literal["huggingface", "modelscope"]
+    name: str
+    revision: str
+
+
+@dataclass(frozen=True)
+class Files:
+    """Files by their URLs."""
+
+    urls: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Packages:
+    """Python packages that the pod's own Python must have: name → requirement; installed where they are missing."""
+
+    python: str
+    requirements: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage."""
+
+    name: str
+    """environment, clone, model, dataset, prepare, convert, train …: in logs and records."""
+    where: Where
+    work: Command | Checkout | Model | Files | Packages
+    outputs: Sequence[Output] = ()
+    target: str = ""
+    """The directory that holds the outputs."""
+    staging: str = ""
+    """Where they are made, on the same file system; renamed to `target` when they are complete. Empty: in `target`."""
+    passed_over: str = ""
+    """Why it is not carried out ("SKIP_DOWNLOAD_DATA=true"); empty: it is, unless its outputs are complete."""
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    """What its outputs depend on. Complete outputs of other inputs are made anew; what bears no record of its inputs,
+    because an older launcher made it, is judged by its content alone."""
