@@ -90,7 +90,7 @@ class Parts:
 
     def printed(self) -> float | None:
         """When a part of an exclusive run last printed; None when there is none."""
-        times = [part.printed for part in self._parts.values() if part.exclusive and not part.over]
+        times = [part.output.printed for part in self._parts.values() if part.exclusive and not part.over]
         return max(times) if times else None
 
     def _ended(self, run_id: str, end: PartEnd) -> None:
@@ -151,7 +151,7 @@ class Parts:
             answer(refusal(MissingProgram(f"{self._pod.where(self._pod.settings.index)} knows no run {run_id!r}")))
         elif going_on and fields.get("wait") and not piece.frames and not piece.skipped:
             assert part is not None
-            part.when_more(lambda: self.read({**fields, "offset": piece.next, "wait": False}, answer))
+            part.output.when_more(lambda: self.read({**fields, "offset": piece.next, "wait": False}, answer))
         else:
             over = not going_on and not piece.frames
             answer({"ok": {**wire.to_json(piece), "over": over}})

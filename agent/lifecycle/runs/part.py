@@ -10,18 +10,16 @@ from typing import Any
 from agent.cutting import cut_at_word
 from agent.decide.ending import exit_code
 from agent.decide.hostfile import hostfile
-from agent.decide.masking import MaskedStream
 from agent.decide.os_refusals import not_started
 from agent.decide.part_end import PartEnd
 from agent.decide.ranks import MPI_RANK, TORCHRUN_RANK, RankEnd, parse_rank
 from agent.decide.secret_variables import storable, url_secrets
-from agent.decide.tail import Tail
 from agent.errors import AgentError, MissingProgram, SystemFault
 from agent.launch import Launch, Started
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.marks import make_marks
+from agent.lifecycle.runs.part_output import PartOutput
 from agent.lifecycle.runs.task import Task
-from agent.machine.api import Spool
 from agent.workloads.base import RunContext, Workload
 
 MOST_RECORD = 2 << 20
@@ -34,8 +32,6 @@ PROGRESS_SECONDS = 10.0
 """After this much silence the run says what it is doing, if it knows."""
 ENDING_SECONDS = 10.0
 """How long a process that has reported its end may take to exit."""
-PATIENCE_SECONDS = 60.0
-"""How long a reader waits for new output."""
 
 
 class Part:
@@ -66,18 +62,16 @@ class Part:
         self._shares = pod.shares
         self._save_by = math.inf
         """When the time is over that it has after it was told to end."""
+        self.output = PartOutput(pod, context.run_id, emitted=workload.exclusive, kept_bytes=workload.output_bytes)
         self._task = Task(
             pod.machine,
             pod.log,
             self.marks,
             self._shares.kill,
             self._task_over,
-            self._output,
+            self.output.take,
             emitted=workload.exclusive,
         )
-        self._spool: Spool | None = None
-        self._streams: dict[int, MaskedStream] = {}
-        self._tail = Tail(workload.output_bytes)
         self._launch: Launch | None = None
         self._began: float | None = None
         self._begun_at = 0.0
@@ -86,10 +80,6 @@ class Part:
         self._has_process = False
         self._stopped = False
         self._stuck = False
-        self._waiting: list[Callable[[], None]] = []
-        """Readers that want to hear when there is more to read."""
-        self.printed = pod.machine.now()
-        """When the process last printed something."""
         self._ending = False
         self.over = False
 
@@ -154,7 +144,7 @@ class Part:
             self._fail(error)
             return
         self._began = self._machine.wall()
-        self._begun_at = self.printed = self._machine.now()
+        self._begun_at = self.output.printed = self._machine.now()
         if self._workload.led:
             self._machine.later(LOOK_SECONDS, self._look_for_the_end)
         if self.is_lead and self.exclusive:
@@ -165,8 +155,7 @@ class Part:
         pod, context = self._pod, self.context
         pod.log.add_secrets(pod.secrets(context.spec.env).union(*map(url_secrets, context.spec.args)))
         pod.make_dir(context.run_dir, 0o700)
-        self._spool = pod.run_logs.spool if self.exclusive else pod.run_logs.open_spool(context.run_id)
-        self._streams = {stream: pod.log.masker.stream() for stream in (1, 2)}
+        self.output.open()
         names = [peer.name for peer in context.plan.peers]
         pod.write(context.hostfile, hostfile(names, context.spec.per_node or context.plan.slots))
         pod.write(context.hostfile_one_per_node, hostfile(names, 1))
@@ -198,7 +187,7 @@ class Part:
         end = PartEnd(None, code, what)
         if not self._workload.fail_fast:
             # As a shell would: this pod has failed, the others go on.
-            self._show(2, self._pod.log.masked(f"{what}\n").encode(errors="backslashreplace"))
+            self.output.say(what)
             end = PartEnd(code, code)
         self._ending = True
         self._machine.sweep(self.marks, lambda count, left: self._finish(end))
@@ -278,7 +267,7 @@ class Part:
     def _task_over(self, status: int) -> None:
         if self.over:
             return
-        self._show_rest()
+        self.output.finish()
         end = self._part_end(status) if self._has_process else PartEnd(None)
         end = end._replace(ranks=self._ranks())
         if self._ending:
@@ -296,7 +285,7 @@ class Part:
             status=status,
             code=code,
             record=self._record()[:MOST_RECORD] if leads else "",
-            output=self._tail.text() if leads or (code and self._workload.fail_fast) else "",
+            output=self.output.text() if leads or (code and self._workload.fail_fast) else "",
             error=self._torch_error() if code else "",
             stuck=self._stuck,
             began=self._began,
@@ -322,10 +311,8 @@ class Part:
 
     def _finish(self, end: PartEnd) -> None:
         self.over = True
-        if self._spool is not None and not self.exclusive:
-            self._spool.close()  # that of an exclusive run gets the agent's lines up to the very end
         self._ended(end)
-        self._wake()
+        self.output.close()
 
     def _ranks(self) -> dict[int, RankEnd]:
         found = self._machine.read_dir(self.context.ranks_dir)
@@ -333,58 +320,16 @@ class Part:
 
     # What it prints
 
-    def _output(self, stream: int, data: bytes) -> None:
-        self.printed = self._machine.now()
-        self._tail.add(stream, data)
-        self._show(stream, self._streams[stream].feed(data))
-
-    def _show_rest(self) -> None:
-        """What the masks held back, for it could still have become a secret."""
-        for stream in self._streams:
-            self._show(stream, self._streams[stream].finish())
-
-    def _show(self, stream: int, data: bytes) -> None:
-        """Keep and pass on what is masked."""
-        if not data:
-            return
-        if self._spool is not None:
-            self._spool.append(stream, data)
-        if self.exclusive:
-            self._machine.emit(stream, data)
-        self._wake()
-
     def _say_progress(self) -> None:
         """Tell all who follow what the run is doing. For limits of silence it does not count as output."""
         if self.over or self._stopped:
             return
         now = self._machine.now()
-        left = self.printed + PROGRESS_SECONDS - now
+        left = self.output.printed + PROGRESS_SECONDS - now
         self._machine.later(left if left > 0 else PROGRESS_SECONDS, self._say_progress)
         doing = self._workload.progress(self._record()) if left <= 0 else ""
         if doing:
-            text = self._pod.log.masked(f"a4-agent: {self.run_id}, {now - self._begun_at:.0f} s: {doing}\n").encode()
-            if self._spool is not None:
-                self._spool.append(2, text)
-            self._machine.emit(2, text)
-            self._wake()
-
-    def when_more(self, action: Callable[[], None]) -> None:
-        """Call `action` once, when there is more to read, nothing more to come, or PATIENCE_SECONDS have passed.
-
-        The last, so that readers who went away are forgotten.
-        """
-        self._waiting.append(action)
-        self._machine.later(PATIENCE_SECONDS, lambda: self._no_more_waiting(action))
-
-    def _no_more_waiting(self, action: Callable[[], None]) -> None:
-        if action in self._waiting:
-            self._waiting.remove(action)
-            action()
-
-    def _wake(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for action in waiting:
-            action()
+            self.output.say(f"a4-agent: {self.run_id}, {now - self._begun_at:.0f} s: {doing}")
 
     # A process that says that it is at its end has ENDING_SECONDS to get there
 
@@ -400,7 +345,7 @@ class Part:
         """Whether it says so and no rank runs here any more: a rank can print what mpirun prints at its end."""
         if any(rank.code is None for rank in self._ranks().values()):
             return False
-        return self._workload.is_ending(self._tail.text(), self._record())
+        return self._workload.is_ending(self.output.text(), self._record())
 
     def _record(self) -> str:
         return self._machine.read(self.context.record) or ""

@@ -1,0 +1,93 @@
+"""What a part of a run prints: kept, passed on, and read by those who follow it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from agent.decide.masking import MaskedStream
+from agent.decide.tail import Tail
+from agent.lifecycle.pod.pod import Pod
+from agent.machine.api import Spool
+
+PATIENCE_SECONDS = 60.0
+"""How long a reader waits for new output."""
+
+
+class PartOutput:
+    """The output of this pod's part of a run. Nothing is kept before `open`.
+
+    `emitted`: it also goes to the pod's own log, and its spool is that of all exclusive runs, which gets the agent's
+    lines as well and so is not closed with the part. `kept_bytes` of its end stay for the verdict.
+    """
+
+    def __init__(self, pod: Pod, run_id: str, *, emitted: bool, kept_bytes: int) -> None:
+        self._pod = pod
+        self._machine = pod.machine
+        self._run_id = run_id
+        self._emitted = emitted
+        self._tail = Tail(kept_bytes)
+        self._streams: dict[int, MaskedStream] = {}
+        self._waiting: list[Callable[[], None]] = []
+        """Readers that want to hear when there is more to read."""
+        self._spool: Spool | None = None
+        self.printed = pod.machine.now()
+        """When the process last printed something."""
+
+    def open(self) -> None:
+        """Raises OSError when there is no place to keep it."""
+        logs = self._pod.run_logs
+        self._spool = logs.spool if self._emitted else logs.open_spool(self._run_id)
+        self._streams = {stream: self._pod.log.masker.stream() for stream in (1, 2)}
+
+    def take(self, stream: int, data: bytes) -> None:
+        """The process has printed this."""
+        self.printed = self._machine.now()
+        self._tail.add(stream, data)
+        self._show(stream, self._streams[stream].feed(data))
+
+    def finish(self) -> None:
+        """The process prints nothing more: show what the masks held back, for it could still have become a secret."""
+        for stream in self._streams:
+            self._show(stream, self._streams[stream].finish())
+
+    def close(self) -> None:
+        """Nothing more is coming."""
+        if self._spool is not None and not self._emitted:
+            self._spool.close()
+        self._wake()
+
+    def say(self, text: str) -> None:
+        """Show a line of the agent's own. It does not count as output."""
+        self._show(2, self._pod.log.masked(f"{text}\n").encode(errors="backslashreplace"))
+
+    def text(self) -> str:
+        """The end of what the process printed."""
+        return self._tail.text()
+
+    def _show(self, stream: int, data: bytes) -> None:
+        """Keep and pass on what is masked."""
+        if not data:
+            return
+        if self._spool is not None:
+            self._spool.append(stream, data)
+        if self._emitted:
+            self._machine.emit(stream, data)
+        self._wake()
+
+    def when_more(self, action: Callable[[], None]) -> None:
+        """Call `action` once, when there is more to read, nothing more to come, or PATIENCE_SECONDS have passed.
+
+        The last, so that readers who went away are forgotten.
+        """
+        self._waiting.append(action)
+        self._machine.later(PATIENCE_SECONDS, lambda: self._no_more_waiting(action))
+
+    def _no_more_waiting(self, action: Callable[[], None]) -> None:
+        if action in self._waiting:
+            self._waiting.remove(action)
+            action()
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for action in waiting:
+            action()
