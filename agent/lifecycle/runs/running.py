@@ -7,22 +7,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from agent.decide.ending import JobEnd, from_bug, is_told, merged
-from agent.decide.messages import AskEvidence, Go, Prepare, Said, Stop
+from agent.decide.messages import Go, Prepare, Said, Stop
 from agent.decide.part_end import PartEnd
 from agent.decide.ranks import RankEnd
 from agent.decide.readiness import not_ready, refusal
 from agent.errors import Exit
-from agent.lifecycle.channel.roster import beat_seconds
 from agent.lifecycle.pod.pod import Pod
+from agent.lifecycle.runs.limits import Limits
 from agent.lifecycle.runs.preparations import Preparations
 from agent.machine.api import Timer
 from agent.workloads.base import FailedPart, Judgement, Outcome, RunContext, Workload
-
-EVIDENCE_SECONDS = 12.0
-"""How long the pods may take to say what hangs, before the run is ended."""
-MOST_WHY = 6000
-LEAST_SECONDS = 0.01
-"""Less than this is a rounding error, not a time to wait."""
 
 
 class Run:
@@ -75,10 +69,9 @@ class Run:
         self._waiting: list[Callable[[], None]] = []
         """What is to be done when every pod has been told to begin."""
         self._judged = False
-        self._timers: list[Timer] = []
-        self._evidence: dict[int, str] | None = None
-        """Summaries by pod, while they are being gathered."""
-        self._limit: JobEnd | None = None
+        self._prepared_by: Timer | None = None
+        self._limits: Limits | None = None
+        """None before it has begun."""
 
     @property
     def run_id(self) -> str:
@@ -121,7 +114,7 @@ class Run:
             self._tell(index, prepare)
         if self.workload.fail_fast:
             self._unprepared = set(self._open)
-            self._after(self._pod.settings.lease, self._not_prepared)
+            self._prepared_by = self._machine.later(self._pod.settings.lease, self._not_prepared)
         self._go_if_prepared()
 
     def _go_if_prepared(self) -> None:
@@ -138,11 +131,9 @@ class Run:
             self._tell(index, Go(self.run_id))
         self._tell_waiting()
         self._judge_if_over()
-        spec = self.context.spec
-        if spec.timeout:
-            self._after(spec.timeout, lambda: self._hit(f"the time limit of {spec.timeout:g} s"))
-        if spec.stall:
-            self._after(spec.stall, lambda: self._look_for_silence(spec.stall or 0.0))
+        if not self._stopped and not self._judged:
+            self._limits = Limits(self._pod, self.context, self._open, self._tell, self._printed, self.cancel)
+            self._limits.start()
 
     def _not_prepared(self) -> None:
         """Pods are heard, yet their parts cannot begin: a file system that hangs, an agent that does."""
@@ -187,8 +178,7 @@ class Run:
             self._stop()
         if self.workload.led and index == self.context.lead:
             self._stop_the_others()
-        if self._evidence is not None:
-            self.evidence(index, "")
+        self.evidence(index, "")
         self._judge_if_over()
 
     def worker_lost(self, index: int, reason: str) -> None:
@@ -203,9 +193,13 @@ class Run:
             self.cancel(JobEnd(Exit.TRY_AGAIN, "a pod was lost during the run", self._pod.where(index), reason))
             if index == self.context.lead:
                 self._stop_the_others()
-        if self._evidence is not None:
-            self.evidence(index, "")
+        self.evidence(index, "")
         self._judge_if_over()
+
+    def evidence(self, index: int, summary: str) -> None:
+        """A pod has said what its processes do; an empty text says that there are none."""
+        if self._limits is not None:
+            self._limits.heard(index, summary)
 
     def waits_for(self, index: int) -> bool:
         """Is this pod's part not over?"""
@@ -295,6 +289,12 @@ class Run:
         self._over(judgement)
         self._tell_waiting()
 
+    def _cancel_timers(self) -> None:
+        if self._prepared_by is not None:
+            self._prepared_by.cancel()
+        if self._limits is not None:
+            self._limits.stop()
+
     def _judgement(self) -> Judgement:
         lead = self.ends.get(self.context.lead, PartEnd(None))
         ranks: dict[int, RankEnd] = {}
@@ -322,57 +322,3 @@ class Run:
         if self._cause is not None and self.workload.led and self.context.lead not in self.ends:
             judgement = judgement._replace(end=self._cause)
         return judgement
-
-    # Limits
-
-    def _look_for_silence(self, limit: float) -> None:
-        settings = self._pod.settings
-        # What workers print is known with their next beat.
-        late = beat_seconds(settings.lease, settings.nnodes) if self.indices != [0] else 0.0
-        left = limit + late - (self._machine.now() - self._printed())
-        if left < LEAST_SECONDS:
-            self._hit(f"the limit of {limit:g} s without a line of output")
-        else:
-            self._after(left, lambda: self._look_for_silence(limit))
-
-    def _hit(self, which: str) -> None:
-        """A limit: first everybody says what hangs, then the run ends."""
-        if self._stopped or self._evidence is not None:
-            return
-        self._pod.log.error(f"{self.run_id} hit {which}; asking every pod what its processes do")
-        self._limit = JobEnd(Exit.TIME_LIMIT, f"{self.workload.name} hit {which}")
-        self._evidence = {}
-        for index in sorted(self._open):
-            self._tell(index, AskEvidence(self.run_id))
-        self._after(EVIDENCE_SECONDS, self._end_by_limit)
-
-    def evidence(self, index: int, summary: str) -> None:
-        """A pod has said what its processes do; an empty text says that there are none."""
-        if self._evidence is None:
-            return
-        self._evidence[index] = summary
-        if self._open <= set(self._evidence):
-            self._end_by_limit()
-
-    def _end_by_limit(self) -> None:
-        if self._limit is None or self._stopped:
-            return
-        self.cancel(JobEnd(self._limit.code, self._limit.what, why=self._described(self._evidence or {})))
-
-    def _described(self, found: Mapping[int, str]) -> str:
-        lines = [f"pod {index}: {line}" for index in sorted(found) for line in found[index].splitlines()]
-        silent = sorted(self._open - set(found))
-        if silent:
-            lines.append(f"pods {', '.join(map(str, silent))} did not say in time what they do")
-        text = "\n".join(lines)
-        directory = f"{self._pod.dir.run(self.run_id)}/evidence.txt"
-        cut = text if len(text) <= MOST_WHY else f"{text[:MOST_WHY]}…"
-        return f"{cut}\nstacks and last output of every rank: {directory} on each pod, evidence/ in the results"
-
-    def _after(self, seconds: float, action: Callable[[], None]) -> None:
-        self._timers.append(self._machine.later(seconds, action))
-
-    def _cancel_timers(self) -> None:
-        for timer in self._timers:
-            timer.cancel()
-        self._timers.clear()

@@ -1,0 +1,110 @@
+"""The limits of a run: how long it may take, and how long it may print nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Set
+from dataclasses import replace
+
+from agent.decide.ending import JobEnd
+from agent.decide.messages import AskEvidence, Said
+from agent.errors import Exit
+from agent.lifecycle.channel.roster import beat_seconds
+from agent.lifecycle.pod.pod import Pod
+from agent.machine.api import Timer
+from agent.workloads.base import RunContext
+
+EVIDENCE_SECONDS = 12.0
+"""How long the pods may take to say what hangs, before the run is ended."""
+MOST_WHY = 6000
+LEAST_SECONDS = 0.01
+"""Less than this is a rounding error, not a time to wait."""
+
+
+class Limits:
+    """When a limit is hit, every pod is asked what its processes do; then the run ends.
+
+    `waiting` has the pods whose part is not over; `tell(index, message)` reaches one of them; `printed()` says when any
+    of the run's pods last printed; `end` gets the reason.
+    """
+
+    def __init__(
+        self,
+        pod: Pod,
+        context: RunContext,
+        waiting: Set[int],
+        tell: Callable[[int, Said], None],
+        printed: Callable[[], float],
+        end: Callable[[JobEnd], None],
+    ) -> None:
+        self._pod = pod
+        self._machine = pod.machine
+        self._context = context
+        self._waiting = waiting
+        self._tell = tell
+        self._printed = printed
+        self._end = end
+        self._timers: list[Timer] = []
+        self._hit: JobEnd | None = None
+        """The limit that was hit, while pods are asked."""
+        self._evidence: dict[int, str] = {}
+        """Summaries by pod."""
+
+    def start(self) -> None:
+        """Every part has begun."""
+        spec = self._context.spec
+        if spec.timeout:
+            self._after(spec.timeout, lambda: self._ask(f"the time limit of {spec.timeout:g} s"))
+        if spec.stall:
+            self._look_for_silence(spec.stall)
+
+    def stop(self) -> None:
+        """The run ends: limits no longer count."""
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+        self._hit = None
+
+    def _look_for_silence(self, limit: float) -> None:
+        settings = self._pod.settings
+        # What workers print is known with their next beat.
+        alone = [peer.index for peer in self._context.plan.peers] == [0]
+        late = 0.0 if alone else beat_seconds(settings.lease, settings.nnodes)
+        left = limit + late - (self._machine.now() - self._printed())
+        if left < LEAST_SECONDS:
+            self._ask(f"the limit of {limit:g} s without a line of output")
+        else:
+            self._after(left, lambda: self._look_for_silence(limit))
+
+    def _ask(self, which: str) -> None:
+        if self._hit is not None:
+            return
+        self._pod.log.error(f"{self._context.run_id} hit {which}; asking every pod what its processes do")
+        self._hit = JobEnd(Exit.TIME_LIMIT, f"{self._context.spec.workload} hit {which}")
+        for index in sorted(self._waiting):
+            self._tell(index, AskEvidence(self._context.run_id))
+        self._after(EVIDENCE_SECONDS, self._end_run)
+
+    def heard(self, index: int, summary: str) -> None:
+        """A pod has said what its processes do; an empty text says that there are none."""
+        if self._hit is None:
+            return
+        self._evidence[index] = summary
+        if self._waiting <= set(self._evidence):
+            self._end_run()
+
+    def _end_run(self) -> None:
+        if self._hit is not None:
+            self._end(replace(self._hit, why=self._described(self._evidence)))
+
+    def _described(self, found: Mapping[int, str]) -> str:
+        lines = [f"pod {index}: {line}" for index in sorted(found) for line in found[index].splitlines()]
+        silent = sorted(self._waiting - set(found))
+        if silent:
+            lines.append(f"pods {', '.join(map(str, silent))} did not say in time what they do")
+        text = "\n".join(lines)
+        directory = f"{self._pod.dir.run(self._context.run_id)}/evidence.txt"
+        cut = text if len(text) <= MOST_WHY else f"{text[:MOST_WHY]}…"
+        return f"{cut}\nstacks and last output of every rank: {directory} on each pod, evidence/ in the results"
+
+    def _after(self, seconds: float, action: Callable[[], None]) -> None:
+        self._timers.append(self._machine.later(seconds, action))
