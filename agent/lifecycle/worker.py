@@ -7,25 +7,19 @@ from enum import IntEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from agent import __version__
 from agent.decide.ending import JobEnd, from_bug, from_error, from_signal, is_told, masked
 from agent.decide.facts import Facts
 from agent.decide.messages import (
-    CHANNEL_VERSION,
-    COORDINATOR_SAYS,
     Answer,
     Ask,
     AskEvidence,
-    BadMessage,
     Beat,
     Bye,
     Cluster,
     Done,
     End,
     Go,
-    Hello,
     Inventory,
-    Message,
     Planned,
     Prepare,
     Result,
@@ -36,9 +30,6 @@ from agent.decide.messages import (
     Stop,
     Stopping,
     TellFacts,
-    decode,
-    heard,
-    message,
 )
 from agent.decide.os_refusals import refused
 from agent.decide.part_end import PartEnd, bounded
@@ -46,17 +37,17 @@ from agent.decide.plan import from_wire
 from agent.decide.pod_state import RunSummary
 from agent.errors import AgentError, Exit, PeerLost, PeersMissing
 from agent.lifecycle.channel.command_socket import CommandSocket, handled
-from agent.lifecycle.channel.link import Link
 from agent.lifecycle.channel.questions import Answer as Reply
 from agent.lifecycle.channel.questions import Questions, refusal
 from agent.lifecycle.channel.roster import beat_seconds
+from agent.lifecycle.channel.to_coordinator import Callbacks, ToCoordinator
 from agent.lifecycle.keeping.results_check import ResultsCheck
 from agent.lifecycle.pod.leaving import Leaving
 from agent.lifecycle.pod.plan_files import keep_plan
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.pod.preparing import Preparing
 from agent.lifecycle.runs.noted import note_run
-from agent.machine.api import Channel, Timer
+from agent.machine.api import Timer
 
 if TYPE_CHECKING:
     from agent.lifecycle.runs.own_parts import Parts
@@ -92,8 +83,18 @@ class Worker:
         self._preparing = Preparing(pod)
         self._leaving = Leaving(pod, self._preparing)
         self._results_check = ResultsCheck(pod, self.fail)
-        self._link = Link()
-        self._coordinator = ""
+        self.coordinator = ToCoordinator(
+            pod,
+            Callbacks(
+                said=self._message,
+                met=self._met,
+                greeted=self._greeted,
+                closed=self._closed,
+                failed=self.fail,
+                bound=lambda: self._begun or self._end is not None,
+            ),
+        )
+        self._say = self.coordinator.say
         self._questions = Questions(self._say)
         self._begun = False
         """A run has begun: from here on this pod belongs to its coordinator."""
@@ -120,7 +121,7 @@ class Worker:
         self._preparing.prepare()
         CommandSocket(pod, self._handle).open()
         try:
-            self._machine.accept(pod.dir.channels, self._opened)
+            self._machine.accept(pod.dir.channels, self.coordinator.opened)
         except OSError as error:
             raise refused(f"{pod.dir.channels} cannot be used", error) from error
         self._preparing.start_sshd(self._can_be_heard)
@@ -136,76 +137,28 @@ class Worker:
 
     # Channels
 
-    def _opened(self, channel: Channel) -> None:
-        channel.receive(lambda line: self._line(channel, line), lambda reason: self._closed(channel, reason))
+    def _closed(self, reason: str) -> None:
+        if self._life >= Life.LEAVING:
+            self._last_words_over()
+        elif self._end is None:
+            self._pod.log.warning(f"lost the channel to the coordinator: {reason}")
 
-    def _closed(self, channel: Channel, reason: str) -> None:
-        if self._link.channel is channel:
-            self._link.detach()
-            if self._life >= Life.LEAVING:
-                self._last_words_over()
-            elif self._end is None:
-                self._pod.log.warning(f"lost the channel to the coordinator: {reason}")
+    def _met(self) -> None:
+        if self._own_end is not None:
+            self._say(Stopping(self._own_end))
+        elif self._pod.known.facts is not None:
+            self._tell_facts(self._pod.known.facts)
 
-    def _line(self, channel: Channel, line: bytes) -> None:
-        try:
-            found = decode(line)
-        except BadMessage as error:
-            self._pod.log.warning(f"the coordinator sent what is no message: {error}")
-            channel.close()
-            return
-        if found["type"] == "hello":
-            self._hello(channel, found)
-        elif channel is self._link.channel and self._link.take(found, self._machine.now()):
-            self._understand(found)
-
-    def _understand(self, found: Message) -> None:
-        try:
-            said = heard(found, COORDINATOR_SAYS)
-        except ValueError as error:
-            self._not_understood(found["type"], error)
-            return
-        self._message(said)
-
-    def _not_understood(self, kind: str, error: ValueError) -> None:
-        what = f"the coordinator said what this release does not understand: {kind}, {error}"
-        self.fail(PeerLost(what, "do all pods run the same release?"))
-
-    def _hello(self, channel: Channel, found: Message) -> None:
-        if found.get("v") != CHANNEL_VERSION or found.get("index") != self._settings.index:
-            self._pod.log.warning(
-                f"a coordinator with control channel {found.get('v')} for pod {found.get('index')} was turned away"
-            )
-            channel.close()
-            return
-        nonce = str(found.get("nonce"))
-        if nonce != self._coordinator:
-            if self._coordinator and (self._begun or self._end is not None):
-                channel.close()
-                self.fail(PeerLost("another coordinator took over: the one of this run is gone"))
-                return
-            self._coordinator = nonce
-            self._link.detach()
-            self._link = Link()
-            if self._own_end is not None:
-                self._say(Stopping(self._own_end))
-            elif self._pod.known.facts is not None:
-                self._tell_facts(self._pod.known.facts)
+    def _greeted(self) -> None:
         if self._deadline is not None:
             self._end_waiting()
             self._pod.state.event("coordinator-connected")
             self._pod.state.phase("forming")
-        self._link.attach(channel)
-        if found.get("knows") != self._pod.nonce:
-            found = {**found, "seen": 0}  # it has heard an earlier agent of this pod, not this one
-        self._link.take(found, self._machine.now())
-        self._link.mention(message(Hello(CHANNEL_VERSION, self._pod.nonce, __version__)))
-        self._link.resend()
         if self._pod.known.plan is not None:
             self._say_beat()  # a hello alone may not count
 
     def _facts_ready(self, facts: Facts) -> None:
-        if self._coordinator:
+        if self.coordinator.met:
             self._tell_facts(facts)
 
     def _tell_facts(self, facts: Facts) -> None:
@@ -215,9 +168,6 @@ class Worker:
         return tuple(sorted(self._pod.secrets(self._pod.known.environ)))
 
     # What the coordinator says
-
-    def _say(self, said: Said) -> None:
-        self._link.say(message(said))
 
     def _message(self, said: Said | None) -> None:
         acts: dict[type, Callable[[Any], None]] = {
@@ -241,7 +191,7 @@ class Worker:
         try:
             plan = from_wire(told.plan)
         except ValueError as error:
-            self._not_understood("plan", error)
+            self.coordinator.not_understood("plan", error)
             return
         keep_plan(self._pod, plan)
         self._pod.state.update(formed=self._machine.wall())
@@ -404,9 +354,9 @@ class Worker:
 
     def _last_words_seconds(self) -> float:
         """How long this pod can still be heard: without a channel only by a coordinator that has not come yet."""
-        if self._link.channel is not None:
+        if self.coordinator.is_open:
             return LAST_WORDS_SECONDS
-        if self._coordinator or self._code() == Exit.PEERS_MISSING:
+        if self.coordinator.met or self._code() == Exit.PEERS_MISSING:
             return 0.0
         if self._code() in (Exit.TERMINATED, Exit.INTERRUPTED):
             return min(TOLD_EARLY_SECONDS, self._pod.shares.leave)
@@ -443,15 +393,15 @@ class Worker:
         if self._life is Life.SILENT:
             return
         self._say_beat()
-        silent = self._machine.now() - self._link.heard
-        if self._coordinator and self._life is Life.LIVING and silent > self._settings.lease:
+        silent = self.coordinator.silent_seconds()
+        if self.coordinator.met and self._life is Life.LIVING and silent > self._settings.lease:
             self._coordinator_lost(silent)
         self._machine.later(self._beat, self._beats)
 
     def _say_beat(self) -> None:
         printed = self._parts.printed()
         quiet = None if printed is None else round(self._machine.now() - printed, 3)
-        self._link.mention(message(Beat(quiet)))
+        self.coordinator.mention(Beat(quiet))
 
     def _coordinator_lost(self, silent: float) -> None:
         if self._end is not None:

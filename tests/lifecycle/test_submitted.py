@@ -670,7 +670,7 @@ def test_a_command_beside_keeps_an_idle_cluster() -> None:
 )
 def test_a_worker_that_talks_nonsense_is_lost_and_the_cluster_stays(message: dict[str, Any]) -> None:
     world = sleeping()
-    link = world.pod(2).agent.role._link  # type: ignore[attr-defined]
+    link = world.pod(2).agent.role.coordinator.link  # type: ignore[attr-defined]
     world.pod(2).agent.post(0, lambda: link.say(message))
     world.wait(5)
     assert "does not understand" in world.pod(0).state()["lost"]["2"]["why"], world.dump()

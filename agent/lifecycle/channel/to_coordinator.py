@@ -1,0 +1,132 @@
+"""A worker's side of the control channel: channels that open and close, greetings, and what the coordinator says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from agent import __version__
+from agent.decide.messages import (
+    CHANNEL_VERSION,
+    COORDINATOR_SAYS,
+    BadMessage,
+    Hello,
+    Message,
+    Said,
+    decode,
+    heard,
+    message,
+)
+from agent.errors import AgentError, PeerLost
+from agent.lifecycle.channel.link import Link
+from agent.lifecycle.pod.pod import Pod
+from agent.machine.api import Channel
+
+
+class Callbacks(NamedTuple):
+    """What the worker wants to hear."""
+
+    said: Callable[[Said | None], None]
+    """The coordinator said this; None: something that newer releases say and that can be ignored."""
+    met: Callable[[], None]
+    """There is a coordinator, or another one: it knows nothing of this pod yet."""
+    greeted: Callable[[], None]
+    """A channel is open, with the coordinator that is known."""
+    closed: Callable[[str], None]
+    """The channel broke, for this reason. The coordinator opens it anew if it can."""
+    failed: Callable[[AgentError], None]
+    """There is no going on with this coordinator."""
+    bound: Callable[[], bool]
+    """Whether this pod belongs to the coordinator that it has: another one is refused."""
+
+
+class ToCoordinator:
+    """The conversation with the one coordinator of this pod."""
+
+    def __init__(self, pod: Pod, callbacks: Callbacks) -> None:
+        self._pod = pod
+        self._machine = pod.machine
+        self._tell = callbacks
+        self.link = Link()
+        self._nonce = ""
+        """The coordinator's; empty until one has come."""
+
+    @property
+    def met(self) -> bool:
+        """Whether a coordinator has ever come."""
+        return bool(self._nonce)
+
+    @property
+    def is_open(self) -> bool:
+        return self.link.channel is not None
+
+    def silent_seconds(self) -> float:
+        """How long the coordinator has not been heard."""
+        return self._machine.now() - self.link.heard
+
+    def say(self, said: Said) -> None:
+        """Send what must arrive. Raises AgentError for what is too long."""
+        self.link.say(message(said))
+
+    def mention(self, said: Said) -> None:
+        """Send what is worth nothing later."""
+        self.link.mention(message(said))
+
+    def opened(self, channel: Channel) -> None:
+        """Somebody has come through this pod's sshd."""
+        channel.receive(lambda line: self._line(channel, line), lambda reason: self._closed(channel, reason))
+
+    def not_understood(self, kind: str, error: ValueError) -> None:
+        """End this pod: the coordinator speaks another language."""
+        what = f"the coordinator said what this release does not understand: {kind}, {error}"
+        self._tell.failed(PeerLost(what, "do all pods run the same release?"))
+
+    def _closed(self, channel: Channel, reason: str) -> None:
+        if self.link.channel is channel:
+            self.link.detach()
+            self._tell.closed(reason)
+
+    def _line(self, channel: Channel, line: bytes) -> None:
+        try:
+            found = decode(line)
+        except BadMessage as error:
+            self._pod.log.warning(f"the coordinator sent what is no message: {error}")
+            channel.close()
+            return
+        if found["type"] == "hello":
+            self._hello(channel, found)
+        elif channel is self.link.channel and self.link.take(found, self._machine.now()):
+            self._understand(found)
+
+    def _understand(self, found: Message) -> None:
+        try:
+            said = heard(found, COORDINATOR_SAYS)
+        except ValueError as error:
+            self.not_understood(found["type"], error)
+            return
+        self._tell.said(said)
+
+    def _hello(self, channel: Channel, found: Message) -> None:
+        if found.get("v") != CHANNEL_VERSION or found.get("index") != self._pod.settings.index:
+            self._pod.log.warning(
+                f"a coordinator with control channel {found.get('v')} for pod {found.get('index')} was turned away"
+            )
+            channel.close()
+            return
+        nonce = str(found.get("nonce"))
+        if nonce != self._nonce:
+            if self._nonce and self._tell.bound():
+                channel.close()
+                self._tell.failed(PeerLost("another coordinator took over: the one of this run is gone"))
+                return
+            self._nonce = nonce
+            self.link.detach()
+            self.link = Link()
+            self._tell.met()
+        self.link.attach(channel)
+        if found.get("knows") != self._pod.nonce:
+            found = {**found, "seen": 0}  # it has heard an earlier agent of this pod, not this one
+        self.link.take(found, self._machine.now())
+        self.mention(Hello(CHANNEL_VERSION, self._pod.nonce, __version__))
+        self.link.resend()
+        self._tell.greeted()
