@@ -16,6 +16,7 @@ from agent.errors import MissingProgram, PeersMissing, SystemFault
 from agent.log import Log
 from agent.machine import files
 from agent.machine.secret import read_secret
+from agent.mounts import parse_mounts
 from agent.paths import SECRET_FILE, RunDir, default_run_dir
 from agent.settings import BUCKET, TASK_SCRIPTS, Found, Settings, read_settings
 
@@ -75,8 +76,7 @@ def look(environ: Mapping[str, str]) -> tuple[Found, bytes]:
 
 def _is_mounted(path: str) -> bool:
     """Does not look at the directory itself: a bucket that hangs must not hold us."""
-    mounts = files.read("/proc/self/mountinfo") or ""
-    return any(line.split(" ")[4:5] == [path] for line in mounts.splitlines())
+    return any(mount.point == path for mount in parse_mounts(files.read("/proc/self/mountinfo") or ""))
 
 
 def log_for(settings: Settings, environ: Mapping[str, str], secret: bytes) -> Log:

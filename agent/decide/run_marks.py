@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import zlib
 
+from agent.mounts import parse_mounts
+
 _CAP_SETGID = 1 << 6
 _FIRST_GROUP = 1 << 30
 """Above all groups that systems hand out, and below 1 << 31, as some programs take a signed number."""
@@ -19,19 +21,11 @@ def own_cgroup(mountinfo: str, cgroup: str) -> str:
     if not own or own.startswith("/..") or own.endswith(" (deleted)"):
         return ""
     found = ""
-    for line in mountinfo.splitlines():
-        mount, _, source = line.partition(" - ")
-        if not source.startswith("cgroup2 ") or "rw" not in mount.split()[5].split(","):
-            continue
-        root, point = (_unescaped(field).rstrip("/") for field in mount.split()[3:5])
-        if f"{own}/".startswith(f"{root}/"):
-            found = (point + own[len(root) :]).rstrip("/")  # of two at one place, the last lies on top
+    for mount in parse_mounts(mountinfo):
+        root = mount.root.rstrip("/")
+        if mount.kind == "cgroup2" and mount.writable and f"{own}/".startswith(f"{root}/"):
+            found = (mount.point.rstrip("/") + own[len(root) :]).rstrip("/")
     return found
-
-
-def _unescaped(path: str) -> str:
-    """mountinfo writes spaces and the like as octal numbers."""
-    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), path)
 
 
 def group_of(name: str) -> int:

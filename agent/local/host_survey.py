@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import platform
-import re
 import shlex
 import shutil
 import subprocess
@@ -20,6 +19,7 @@ from agent import paths
 from agent.errors import MissingProgram, SystemFault
 from agent.local.dealt_gpus import check_room, driver_mounts, find_gpus, gpu_variables
 from agent.local.spec import ClusterSpec
+from agent.mounts import parse_mounts
 
 _PACKAGES = {"dnsmasq": "dnsmasq-base", "tini": "tini", "tc": "iproute2"}
 _SYSTEM = ("/", "/usr", "/usr/local")
@@ -95,8 +95,7 @@ def file_systems() -> list[str]:
 def _mounts() -> dict[str, str]:
     """Mount point → kind of file system, sorted, without the root and what pods have of their own."""
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as table:
-        rows = [line.partition(" - ")[::2] for line in table]
-    found = {_unescape(left.split()[4]): right.split()[0] for left, right in rows}
+        found = {mount.point: mount.kind for mount in parse_mounts(table.read())}
     return {path: found[path] for path in sorted(found) if path != "/" and not _is_replaced(path)}
 
 
@@ -109,11 +108,6 @@ def _driver_mounts() -> list[str]:
 def _is_replaced(path: str) -> bool:
     """Whether pods have something of their own there."""
     return any(f"{path}/".startswith(f"{own}/") for own in _OWN)
-
-
-def _unescape(path: str) -> str:
-    """mountinfo writes spaces and the like as octal numbers."""
-    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), path)
 
 
 def entrypoint(spec: ClusterSpec) -> list[str]:

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 
 from agent.machine.files import read
+from agent.mounts import parse_mounts
 
 NO_LIMIT = 1 << 60
 """More than this is how a cgroup of version 1 writes that there is none."""
@@ -64,12 +65,9 @@ def _paths(text: str) -> dict[str, str]:
 
 def _mounts(controller: str, mountinfo: str) -> Iterator[tuple[str, str]]:
     """Where a hierarchy is mounted, and which path of it is seen there; without a controller that of version 2."""
-    for line in mountinfo.splitlines():
-        before, _, after = line.partition(" - ")
-        kind, *more = after.split() or [""]
-        if kind == "cgroup" and controller in more[-1].split(",") if controller else kind == "cgroup2":
-            shown, top = before.split()[3:5]
-            yield top, shown
+    for mount in parse_mounts(mountinfo):
+        if mount.kind == "cgroup" and controller in mount.options if controller else mount.kind == "cgroup2":
+            yield mount.point, mount.root
 
 
 def _below(path: str, shown: str) -> str | None:

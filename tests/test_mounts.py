@@ -1,0 +1,33 @@
+"""agent/mounts.py: lines as kernels write them."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.mounts import Mount, parse_mounts
+
+ROW = "32 31 0:29 {root} {point} {ours} - {theirs}\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (
+            ROW.format(root="/", point="/sys/fs/cgroup/cpu", ours="rw,relatime master:11", theirs="cgroup c rw,cpu"),
+            [Mount("/", "/sys/fs/cgroup/cpu", True, "cgroup", ("rw", "cpu"))],
+        ),
+        (
+            ROW.format(root="/a\\040b", point="/mnt\\134x", ours="ro", theirs="nfs4 server:/my\\040dir rw,hard"),
+            [Mount("/a b", "/mnt\\x", False, "nfs4", ("rw", "hard"))],
+        ),
+        (
+            ROW.format(root="/", point="/x", ours="ro,rw_not", theirs="tmpfs none ro"),
+            [Mount("/", "/x", False, "tmpfs", ("ro",))],
+        ),
+        ("strange - x\n", []),
+        ("32 31 0:29 / /x rw\n", []),
+        ("\n", []),
+    ],
+)
+def test_a_line(line: str, expected: list[Mount]) -> None:
+    assert list(parse_mounts(line)) == expected
