@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from agent.errors import DirectoryUnusable
 from agent.machine import files
-from agent.machine.keeper import helper_environment
+from agent.machine.helper_process import helper_environment
 from agent.machine.shared_files import ANSWER_SECONDS, PROGRAM
 from agent.paths import shipped
 

@@ -6,17 +6,13 @@ process that hangs is given up after its time and another one is started for the
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from agent.machine.keeper import helper_environment
-from agent.machine.loop import READ, Loop, LoopTimer
-from agent.machine.stream import NO_LIMIT, LineStream
-from agent.paths import shipped
+from agent.machine.helper_process import HelperProcess
+from agent.machine.loop import Loop, LoopTimer
+from agent.machine.stream import NO_LIMIT
 
 ANSWER_SECONDS = 10.0
 PROGRAM = "share-files.py"
@@ -70,13 +66,13 @@ class ProcessFiles:
 
     def __init__(self, loop: Loop, python: str, directory: str, answer_seconds: float = ANSWER_SECONDS) -> None:
         self._loop = loop
-        self._argv = [python, "-I", "-S", shipped("entrypoints", PROGRAM), directory]
+        self._python = python
+        self._directory = directory
         self.answer_seconds = answer_seconds
         """How long one command may take."""
         self._asked: deque[Done] = deque()
         """Who waits for an answer, in the order of the commands."""
-        self._process: subprocess.Popen[bytes] | None = None
-        self._stream: LineStream | None = None
+        self._process: HelperProcess | None = None
         self._timer: LoopTimer | None = None
 
     def survey(self, done: Done) -> None:
@@ -110,30 +106,21 @@ class ProcessFiles:
     def _ask(self, done: Done, *words: Any) -> None:
         self._asked.append(done)
         try:
-            stream = self._stream or self._start()
+            process = self._process = self._process or self._start()
         except OSError as error:
-            self._fail(f"{self._argv[0]} cannot be started: {error.strerror}", silent=False)
+            self._fail(f"{self._python} cannot be started: {error.strerror}", silent=False)
             return
-        stream.send(json.dumps(words).encode() + b"\n")
+        process.send(*words)
         if len(self._asked) == 1:
             self._expect()
 
-    def _start(self) -> LineStream:
-        process = subprocess.Popen(
-            self._argv,
-            bufsize=0,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=helper_environment(),
-            cwd="/",
-            start_new_session=True,
-        )
-        assert process.stdin is not None and process.stdout is not None
-        self._process = process
-        self._stream = LineStream(self._loop, process.stdout, process.stdin, most_line=NO_LIMIT)
-        self._stream.receive(self._heard, lambda reason: self._give_up("the process that does it was killed"))
-        return self._stream
+    def _start(self) -> HelperProcess:
+        arguments = [self._directory]
+        return HelperProcess(self._loop, self._python, PROGRAM, arguments, self._heard, self._ended, most_line=NO_LIMIT)
+
+    def _ended(self, process: HelperProcess, status: int) -> None:
+        if process is self._process:
+            self._give_up("the process that does it was killed")
 
     def _expect(self) -> None:
         self._stop_timer()
@@ -146,10 +133,10 @@ class ProcessFiles:
             self._timer.cancel()
             self._timer = None
 
-    def _heard(self, line: bytes) -> None:
+    def _heard(self, told: Mapping[str, Any]) -> None:
         if not self._asked:
             return
-        told, done = json.loads(line), self._asked.popleft()
+        done = self._asked.popleft()
         self._expect()
         done(Answer(told.get("value"), told.get("why", "")))
 
@@ -164,16 +151,6 @@ class ProcessFiles:
 
     def _end(self) -> None:
         self._stop_timer()
-        process, stream, self._process, self._stream = self._process, self._stream, None, None
-        if process is None or stream is None:
-            return
-        pidfd = os.pidfd_open(process.pid)  # before `kill`, which may take its status
-        process.kill()
-        stream.close()
-
-        def reap() -> None:
-            self._loop.forget(pidfd)
-            os.close(pidfd)
-            process.wait()
-
-        self._loop.watch(pidfd, READ, reap)
+        process, self._process = self._process, None
+        if process is not None:
+            process.close(kill=True)
