@@ -57,13 +57,18 @@ class RunDir:
         return f"{self.run(run_id)}/spool"
 
 
+def package_home() -> str:
+    """The directory that the package lies in: `python -Es -m agent.NAME` there runs this very agent."""
+    return os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
 def shipped(kind: str, name: str) -> str:
     """Path of a file that comes with the agent, in `entrypoints` or `env`: checkout first, else installed.
 
     An installation has it below the prefix that the package is in, which is not sys.prefix for `pip install --user`,
     `--target`, or for Debian's Python and its /usr/local.
     """
-    place = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    place = package_home()
     path = os.path.join(place, kind, name)
     while not os.path.exists(path) and place != "/":
         path = os.path.join(place, "share", "a4-agent", kind, name)

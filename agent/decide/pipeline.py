@@ -34,6 +34,13 @@ class Command:
     env: Mapping[str, str] = field(default_factory=dict)
     """On top of the pod's environment."""
     cwd: str = "/"
+    resumes: str = ""
+    """The argument that names the checkpoint to begin with. A directory with the newest one that this stage saved takes
+    its place, with the *.json and merges.txt of the one named; empty: the command does not resume."""
+
+    @property
+    def words(self) -> Sequence[str]:
+        return [*self.argv, *(value for _, value in self.arguments)]
 
 
 @dataclass(frozen=True)
@@ -86,3 +93,23 @@ class Stage:
     inputs: Mapping[str, str] = field(default_factory=dict)
     """What its outputs depend on. Complete outputs of other inputs are made anew; what bears no record of its inputs,
     because an older launcher made it, is judged by its content alone."""
+    again: str = ""
+    """The setting that has complete outputs made anew; for the log."""
+    anew: bool = False
+    """It is set. A later attempt of the same job goes on with what the first one began anew."""
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """What entrypoint programs are told: the stages, for which pod of which run."""
+
+    run: str
+    pod: int
+    """Completion index of this pod."""
+    pods: Sequence[int]
+    """All that take part, in rank order: the first is the lead."""
+    stages: Sequence[Stage]
+
+    @property
+    def leads(self) -> bool:
+        return self.pod == self.pods[0]

@@ -1,0 +1,26 @@
+"""Starts the stages of a pipeline on a pod (agent/lifecycle/stages)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agent.decide.pipeline import Command, Pipeline, Stage
+from agent.decide.pipeline_text import pack
+from agent.launch import Launch
+from agent.paths import package_home
+from agent.workloads.base import RunContext
+
+
+def start_stages(context: RunContext, stages: Sequence[Stage], notes: Sequence[str] = ()) -> Launch:
+    """One process of the agent's own Python for all of them. It has the pod's environment, tokens included; what a
+    stage's command gets on top is in the stage."""
+    pipeline = Pipeline(context.run_id, context.index, [peer.index for peer in context.plan.peers], stages)
+    given = {"A4_RECORD": context.record, "A4_NOTES_DIR": context.notes_dir}
+    return Launch(
+        [context.python, "-Es", "-m", "agent.lifecycle.stages", pack(pipeline)],
+        {**context.environ, **given},
+        package_home(),
+        added=list(given),
+        notes=notes,
+        steps=[((stage.name,), stage.work.words) for stage in stages if isinstance(stage.work, Command)],
+    )

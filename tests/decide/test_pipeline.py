@@ -1,0 +1,31 @@
+"""Pipelines as values."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.decide.pipeline import Checkout, Command, Files, Model, Output, Packages, Pipeline, Stage
+from agent.decide.pipeline_text import pack, unpack
+
+TRAIN = Command(["bash", "run.sh"], [("ENV", "dlc"), ("SIZE", "A3B")], {"RANK": "1"}, "/mnt/x", resumes="SIZE")
+WORK = [
+    TRAIN,
+    Checkout("https://example.org/x.git", "0" * 40),
+    Model("huggingface", "Qwen/Qwen3-0.6B", "main"),
+    Files(("https://example.org/a.bin", "https://example.org/a.idx")),
+    Packages("python3", {"datasets": "datasets==3.6.0"}),
+]
+
+
+@pytest.mark.parametrize("work", WORK, ids=lambda work: type(work).__name__)
+def test_a_pipeline_is_a_word_and_back(work: Command | Checkout | Model | Files | Packages) -> None:
+    outputs = (Output("mmap", "/mnt/data/x", "3"),)
+    stage = Stage("download", "lead", work, outputs, "/mnt/data", "/mnt/data.new", "", {"commit": "1"}, "A4_X", True)
+    back = unpack(pack(Pipeline("run-1", 2, (1, 2), [stage])))
+    assert (back.run, back.pod, back.pods, back.leads) == ("run-1", 2, (1, 2), False)
+    assert pack(back) == pack(Pipeline("run-1", 2, (1, 2), [stage]))
+    assert type(back.stages[0].work) is type(work)
+
+
+def test_a_command_has_its_arguments_after_its_program() -> None:
+    assert TRAIN.words == ["bash", "run.sh", "dlc", "A3B"]
