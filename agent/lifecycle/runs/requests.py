@@ -60,6 +60,9 @@ class Requests:
             answer({"ok": {**booking.about(), "over": booking.judgement is not None}})
         elif op == "wait":
             self._bookings.find(str(fields["run"])).when_over(lambda told: answer({"ok": told}))
+        elif op == "arrive":
+            run = self._bookings.find(str(fields["run"])).run
+            run.meetings.arrive(str(fields["name"]), int(fields["pod"]), str(fields.get("says", "")), answer)
         elif op == "cancel":
             self._cancel(fields)
             answer({"ok": {}})

@@ -14,6 +14,7 @@ from agent.decide.readiness import not_ready, refusal
 from agent.errors import Exit
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.limits import Limits
+from agent.lifecycle.runs.meetings import Meetings
 from agent.lifecycle.runs.preparations import Preparations
 from agent.machine.api import Timer
 from agent.workloads.base import FailedPart, Judgement, Outcome, RunContext, Workload
@@ -51,6 +52,7 @@ class Run:
         self.indices = [peer.index for peer in context.plan.peers]
         self._open: set[int] = set()
         """Pods whose part is not over."""
+        self.meetings = Meetings(pod.machine, lambda: self._open)
         self._unprepared: set[int] = set()
         """Pods that must say first that their part can begin."""
         self.ends: dict[int, PartEnd] = {}
@@ -179,6 +181,7 @@ class Run:
         if self.workload.led and index == self.context.lead:
             self._stop_the_others()
         self.evidence(index, "")
+        self.meetings.look()
         self._judge_if_over()
 
     def worker_lost(self, index: int, reason: str) -> None:

@@ -1,0 +1,52 @@
+"""Where the processes of a run, one on each pod, wait for each other: op `arrive` (docs/control-channel.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Set
+from typing import Any
+
+from agent.lifecycle.channel.questions import Answer
+from agent.machine.api import Machine
+
+REPORT_SECONDS = 30.0
+"""After this long a pod that waits is told who is missing, and asks again."""
+MOST_SAID = 4096
+
+
+class Meetings:
+    """Those of one run, by name. `expected()`: pods whose part is not over."""
+
+    def __init__(self, machine: Machine, expected: Callable[[], Set[int]]) -> None:
+        self._machine = machine
+        self._expected = expected
+        self._said: dict[str, dict[int, str]] = {}
+        """Meeting → pod that has arrived → what it says there."""
+        self._waiting: list[tuple[str, Answer]] = []
+
+    def arrive(self, name: str, pod: int, says: str, answer: Answer) -> None:
+        """Answer when all have arrived: what each said, where it said something. Raises ValueError."""
+        if pod not in self._expected() or len(says) > MOST_SAID:
+            raise ValueError(f"pod {pod} says {len(says)} characters at {name!r}")
+        self._said.setdefault(name, {})[pod] = says
+        self._waiting.append((name, answer))
+        self._machine.later(REPORT_SECONDS, lambda: self._report(name, answer))
+        self.look()
+
+    def look(self) -> None:
+        """Answer those for whom nobody is missing any more."""
+        met = [(name, answer) for name, answer in self._waiting if not self._missing(name)]
+        self._waiting = [waits for waits in self._waiting if waits not in met]
+        for name, answer in met:
+            answer(_ok(said={str(pod): says for pod, says in self._said[name].items() if says}))
+
+    def _report(self, name: str, answer: Answer) -> None:
+        if (name, answer) in self._waiting:
+            self._waiting.remove((name, answer))
+            answer(_ok(missing=self._missing(name)))
+
+    def _missing(self, name: str) -> list[int]:
+        return sorted(self._expected() - self._said[name].keys())
+
+
+def _ok(**told: Any) -> dict[str, Any]:
+    return {"ok": told}

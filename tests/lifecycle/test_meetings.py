@@ -1,0 +1,88 @@
+"""Processes of a run that wait for each other through the agents of their pods."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from agent.lifecycle.runs.meetings import MOST_SAID
+from tests.fake.process import FOREVER, Life
+from tests.lifecycle.test_submitted import sleeping
+
+
+class Walk:
+    """A run of three pods whose processes arrive somewhere when the test says so."""
+
+    def __init__(self, lives: Mapping[int, Life] | None = None) -> None:
+        self.world = sleeping(3)
+        for pod in self.world.pods:
+            pod.life = (lives or {}).get(pod.index, FOREVER)
+        self.run = self.world.submit(0, "script")
+        self.world.wait(2)
+        self._clients = [pod.agent.client() for pod in self.world.pods]
+        self._numbers: dict[int, int] = {}
+
+    def arrive(self, pod: int, name: str = "clone", says: str = "") -> None:
+        self._numbers[pod] = self._clients[pod].ask("arrive", run=self.run, name=name, pod=pod, says=says)
+
+    def answer(self, pod: int) -> Any:
+        """What this pod was told last; None: nothing yet."""
+        return self._clients[pod].answers.get(self._numbers[pod])
+
+    def told(self, pod: int) -> Any:
+        self.world.until(lambda: self.answer(pod) is not None)
+        return self.answer(pod)["ok"]
+
+
+def test_all_go_on_when_the_last_has_arrived() -> None:
+    walk = Walk()
+    walk.arrive(0, says="made")
+    walk.arrive(2)
+    walk.world.wait(5)
+    assert walk.answer(0) is None and walk.answer(2) is None
+    walk.arrive(1)
+    assert [walk.told(pod) for pod in range(3)] == [{"said": {"0": "made"}}] * 3
+
+
+def test_who_waits_hears_who_is_missing_and_asks_again() -> None:
+    walk = Walk()
+    walk.arrive(2)
+    assert walk.told(2) == {"missing": [0, 1]}
+    walk.arrive(0)
+    walk.arrive(1)
+    assert walk.told(0) == {"missing": [2]} or walk.told(0) == {"said": {}}
+    walk.arrive(2)
+    assert walk.told(2) == {"said": {}}
+
+
+def test_meetings_are_told_apart_by_name() -> None:
+    walk = Walk()
+    for pod in (0, 1):
+        walk.arrive(pod, "clone")
+    walk.arrive(2, "download")
+    assert walk.told(0) == {"missing": [2]}
+    assert walk.told(2) == {"missing": [0, 1]}
+
+
+def test_nobody_waits_for_a_pod_whose_process_is_over() -> None:
+    walk = Walk({1: Life(0, seconds=10)})
+    walk.arrive(0)
+    walk.arrive(2)
+    assert walk.told(0) == walk.told(2) == {"said": {}}
+
+
+def test_a_lost_pod_ends_the_run_of_those_who_wait_for_it() -> None:
+    walk = Walk()
+    walk.arrive(0)
+    walk.world.pod(1).kill()
+    code = walk.world.ask(0, "wait", run=walk.run)["ok"]["end"]["code"]
+    assert code != 0 and walk.answer(0) != {"ok": {"said": {}}}
+
+
+@pytest.mark.parametrize("wrong", [{"pod": 7}, {"says": "x" * (MOST_SAID + 1)}, {"run": "script-0"}])
+def test_nonsense_is_refused(wrong: Mapping[str, Any]) -> None:
+    walk = Walk()
+    asked = {"run": walk.run, "name": "clone", "pod": 1, "says": "", **wrong}
+    assert "error" in walk.world.ask(1, "arrive", **asked)
