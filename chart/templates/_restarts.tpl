@@ -1,9 +1,12 @@
 {{- /* Exit codes that are worth a restart, as the list that podFailurePolicy's NotIn takes: ascending, each once; nothing
-     where every code is. 0, which no failed container has, stands for none. */}}
+     where every code is. 0, which no failed container has, stands for none. A stage of Pai-Megatron that died (1) continues
+     from what the attempt before has completed. */}}
 {{- define "a4.finalCodes" -}}
 {{- $codes := list -}}
 {{- $given := .Values.workload.restartOn -}}
-{{- if kindIs "invalid" $given }}{{ $given = list 75 143 }}{{ end -}}
+{{- if kindIs "invalid" $given -}}
+  {{- $given = ternary (list 1 75 143) (list 75 143) (hasPrefix "pai-megatron-" (.Values.workload.run | default "")) -}}
+{{- end -}}
 {{- range (include "a4.items" $given | fromJson).items -}}
   {{- with include "a4.text" .item }}{{ $codes = append $codes . }}{{ end -}}
 {{- end -}}

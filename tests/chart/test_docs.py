@@ -316,7 +316,6 @@ def test_figures_of_the_pages_are_the_chart_s() -> None:
     assert f"seconds that a pod has to end, {values['workload']['terminationGracePeriodSeconds']};" in chart
     assert values["network"]["tcpx"]["daemonImage"] in tcpx
     assert (values["queue"], values["network"]["sshPort"]) == (None, 2222)
-    assert f"exit codes that are worth it: `{values['workload']['restartOn']}`;" in chart
 
 
 def fences(page: str) -> list[Object]:

@@ -78,6 +78,12 @@ RESTART_ON: dict[str, tuple[str, set[int]]] = {
     "none": ("workload.restartOn={}", set()),
     "any": ("workload.restartOn={any}", {75, 143, *FINAL}),
     "any among others": ("workload.restartOn={1,any}", {75, 143, *FINAL}),
+    "the usual ones of Pai-Megatron": ("workload.run=pai-megatron-qwen3,volumes.nfs.ip=10.0.0.2", {1, 75, 143}),
+    "those of its other model": ("workload.run=pai-megatron-qwen3-next,volumes.nfs.ip=10.0.0.2", {1, 75, 143}),
+    "one's own for Pai-Megatron": (
+        "workload.run=pai-megatron-qwen3,volumes.nfs.ip=10.0.0.2,workload.restartOn={75}",
+        {75},
+    ),
 }
 
 

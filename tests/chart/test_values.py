@@ -111,6 +111,24 @@ def test_a_variable_has_the_value_that_was_written(engines: Engines, tmp_path: P
         assert (found[f"ENV_{at}"], found[f"ENVS_{at}"], found[f"NCCL_{at}"]) == (given, given, given)
 
 
+SWITCHES = {
+    "pai-megatron-qwen3": ("SKIP_CLONE_REPO", "SKIP_DOWNLOAD_DATA", "SKIP_CHECKPOINT_CONVERSION", "SKIP_TRAINING"),
+    "pai-megatron-qwen3-next": ("TRAINING_MODE", "USE_JSON_SFT", "SKIP_TRAINING"),
+}
+
+
+@pytest.mark.parametrize("model", SWITCHES)
+def test_the_switches_of_pai_megatron_reach_the_pod_with_its_workspace(engines: Engines, model: str) -> None:
+    said = dict.fromkeys(SWITCHES[model], "true") | ({"TRAINING_MODE": "sft"} if "next" in model else {})
+    settings = (f"workload.run={model}", "volumes.nfs.ip=10.0.0.2", "workload.env.HF_TOKEN=canary")
+    rendered = engines.with_values(*sets(*settings, *(f"workload.env.{name}={value}" for name, value in said.items())))
+    place = rendered.env["PAI_WORKSPACE_ROOT"]
+    assert {name: rendered.env[name] for name in said} == said
+    assert said.keys() < set(rendered.env["A4_USER_ENV"].split()), "they win over what the image has set"
+    assert (secrets(rendered)["HF_TOKEN"], rendered.env["A4_WORKLOAD"]) == ("canary", model)
+    assert "persistentVolumeClaim" in rendered.mounts[place]
+
+
 def test_nccl_s_sockets_take_the_nics_of_the_guides_unless_somebody_says_others(engines: Engines) -> None:
     preset = engines.with_values().env
     assert preset["NCCL_SOCKET_IFNAME"] == "eth0,eth1"
