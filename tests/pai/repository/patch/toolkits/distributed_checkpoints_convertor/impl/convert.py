@@ -1,0 +1,5 @@
+"""Conversion of the stand-in."""
+
+from megatron.conversion import main
+
+main()

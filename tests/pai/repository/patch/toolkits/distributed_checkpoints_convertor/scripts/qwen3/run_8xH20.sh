@@ -1,0 +1,3 @@
+#!/bin/bash
+MEGATRON=Megatron-LM-250624
+. "$(dirname "$0")/../convert.sh"

@@ -1,0 +1,5 @@
+"""Preprocessing of the stand-in."""
+
+from megatron.preprocessing import main
+
+main()
