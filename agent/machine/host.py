@@ -149,14 +149,7 @@ class Host:
         emitted: bool = False,
         marks: RunMarks | None = None,
     ) -> Child:
-        emitter, group = self._emitter if emitted else None, marks.group if marks else 0
-        child = process.RunningChild(self.loop, launch, ended, output, emitter, group)
-        if marks and marks.cgroup:
-            from agent.machine.run_processes import enter_cgroup
-
-            # What it has started by now is known by its group.
-            enter_cgroup(marks.cgroup, child.pid)
-        return child
+        return process.RunningChild(self.loop, launch, ended, output, self._emitter if emitted else None, marks)
 
     def emit(self, stream: int, data: bytes) -> None:
         self._emitter.emit(stream, data)

@@ -7,14 +7,17 @@ import fcntl
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import IO
+from typing import IO, Any
 
 from agent.launch import Launch
+from agent.machine.api import RunMarks
 from agent.machine.loop import READ, Loop
 from agent.machine.output_writer import Emitter
+from agent.paths import shipped
 
 Output = Callable[[int, bytes], None]
 READ_BYTES = 65536
@@ -38,17 +41,18 @@ class RunningChild:
         ended: Callable[[int], None],
         output: Output | None,
         emitter: Emitter | None,
-        group: int = 0,
+        marks: RunMarks | None = None,
     ) -> None:
-        """`group`: a supplementary group for it and all that it starts; 0: none."""
-        piped = subprocess.PIPE if output else None
-        self._process = subprocess.Popen(
+        """It and all that it starts get the kernel's `marks`. Raises OSError."""
+        group, cgroup = (marks.group, marks.cgroup) if marks else (0, "")
+        self._process = _start(
+            cgroup,
             list(launch.argv),
             env=dict(launch.env),
             cwd=launch.cwd,
             stdin=subprocess.DEVNULL,
-            stdout=piped,
-            stderr=piped,
+            stdout=subprocess.PIPE if output else None,
+            stderr=subprocess.PIPE if output else None,
             start_new_session=True,
             extra_groups=[*os.getgroups(), group] if group else None,
         )
@@ -161,6 +165,28 @@ class RunningChild:
             self._read_rest(fd)
             if fd in self._pipes:
                 self._finish_stream(fd)
+
+
+def _start(cgroup: str, argv: list[str], **options: Any) -> subprocess.Popen[bytes]:
+    """Popen of what begins in `cgroup`, if there is one. Raises OSError."""
+    if not cgroup:
+        return subprocess.Popen(argv, **options)
+    read, write = os.pipe2(os.O_CLOEXEC)
+    launcher = [sys.executable, "-I", "-S", "-X", "utf8", shipped("entrypoints", "enter-cgroup.py"), str(write), cgroup]
+    with open(read, "rb") as errors:
+        try:
+            process = subprocess.Popen([*launcher, *argv], pass_fds=[write], **options)
+        except OSError as error:
+            if error.filename == sys.executable:
+                error.filename = argv[0]  # too long together, say
+            raise
+        finally:
+            os.close(write)
+        number = errors.read()  # nothing, when the program has begun
+    if number:
+        with process:  # waits, and closes its pipes
+            raise _os_error(int(number), argv[0])
+    return process
 
 
 @dataclass(frozen=True)

@@ -43,12 +43,6 @@ def make_cgroup(path: str) -> bool:
     return False
 
 
-def enter_cgroup(path: str, pid: int) -> None:
-    """Move a process into a cgroup. One that is gone, or may not, stays out."""
-    with suppress(OSError), open(f"{path}/cgroup.procs", "w") as file:
-        file.write(str(pid))
-
-
 def remove_cgroup(path: str) -> bool:
     """Remove a cgroup and those in it as far as they are empty; True when it is gone."""
     for directory, _, _ in os.walk(path, topdown=False):

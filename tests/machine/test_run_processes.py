@@ -82,14 +82,12 @@ def marks(request: pytest.FixtureRequest) -> RunMarks:
 
 def leave(marks: RunMarks, script: str, directory: Path, env: dict[str, str] | None = None) -> None:
     """Start a process of a run that leaves something behind, as the agent does; returns when it has ended."""
-    loop, gate = Loop(), directory / "gate"
-    os.mkfifo(gate)
+    loop = Loop()
     values = {"title": TITLE.format(ready=directory / "ready"), "ready": directory / "ready"}
     for name, value in values.items():
         script = script.replace(f"{{{name}}}", str(value))
-    launch = Launch(["sh", "-c", f"read _ <{gate}; {script}", sys.executable], {"PATH": PATH, **(env or {})})
+    launch = Launch(["sh", "-c", script, sys.executable], {"PATH": PATH, **(env or {})})
     Host(loop).start(launch, lambda status: loop.stop(), lambda stream, data: None, marks=marks)
-    gate.write_text("\n")  # it has begun in its cgroup
     run(loop)
 
 
@@ -120,6 +118,70 @@ def test_a_mark_of_the_kernels_finds_all(kind: str, marks: RunMarks, tmp_path: P
     assert swept(marks) >= count
     assert run_processes.known(marks) == set()
     assert not marks.cgroup or not os.path.exists(marks.cgroup)
+
+
+def test_a_cgroup_finds_what_has_dropped_all_else_at_once(run_id: str, cgroup: str, group: int, tmp_path: Path) -> None:
+    marks = RunMarks(run_id, group, cgroup)
+    leave(marks, "env -i setpriv --clear-groups setsid sleep 1000 &", tmp_path, {"A4_RUN": run_id})
+    assert swept(marks) == 1
+
+
+# What begins in a cgroup
+
+
+def started(argv: Sequence[str], cgroup: str, env: dict[str, str]) -> tuple[int, bytes]:
+    loop, printed, statuses = Loop(), list[bytes](), list[int]()
+
+    def ended(status: int) -> None:
+        statuses.append(status)
+        loop.stop()
+
+    launch = Launch(argv, env)
+    Host(loop).start(launch, ended, lambda stream, data: printed.append(data), marks=RunMarks("nobody", cgroup=cgroup))
+    run(loop)
+    return statuses[0], b"".join(printed)
+
+
+def test_a_program_begins_in_its_cgroup(cgroup: str) -> None:
+    status, printed = started(["cat", "/proc/self/cgroup"], cgroup, {"PATH": PATH})
+    assert (status, f"/{os.path.basename(cgroup)}\n" in printed.decode()) == (0, True)
+
+
+STATE = """
+import os
+print(sorted(os.environb.items()), sorted(os.listdir("/proc/self/fd")), os.getcwd(), os.getsid(0) == os.getpid())
+print([line for line in open("/proc/self/status") if line.startswith(("Sig", "Shd", "Groups"))])
+"""
+
+
+def test_a_program_in_a_cgroup_sees_nothing_of_how_it_got_there(cgroup: str) -> None:
+    env = {"PATH": PATH, "odd.name": "1", "BASH_FUNC_a%%": "() { :; }", "LINES": "a\nb", "E": "", "BYTE": "\udcff"}
+    argv = [sys.executable, "-X", "utf8", "-IS", "-c", STATE, "", "an argument", "\udcff"]
+    assert started(argv, cgroup, env) == started(argv, "", env)
+
+
+@pytest.mark.parametrize("script", ["kill -PIPE $$", "kill -XFSZ $$", "exit 7"])
+def test_a_program_in_a_cgroup_ends_as_elsewhere(cgroup: str, script: str) -> None:
+    argv = ["sh", "-c", script]
+    assert started(argv, cgroup, {"PATH": PATH}) == started(argv, "", {"PATH": PATH})
+
+
+def test_a_program_that_cannot_be_started_is_named_with_and_without_a_cgroup(cgroup: str, tmp_path: Path) -> None:
+    (tmp_path / "no-program").write_text("text")
+    (tmp_path / "no-program").chmod(0o755)
+    for argv in (["/no/such"], ["no-such"], ["/etc"], [f"{tmp_path}/no-program"], ["true", "long" * (1 << 20)]):
+        refusals = []
+        for place in (cgroup, ""):
+            with pytest.raises(OSError) as caught:
+                started(argv, place, {"PATH": PATH})
+            refusals.append((caught.value.errno, caught.value.filename))
+        assert refusals[0] == refusals[1]
+        assert refusals[0][1] == argv[0]
+
+
+def test_a_cgroup_that_is_gone_keeps_nobody_from_starting(cgroup: str) -> None:
+    run_processes.remove_cgroup(cgroup)
+    assert started(["echo", "here"], cgroup, {"PATH": PATH}) == (0, b"here\n")
 
 
 @pytest.mark.parametrize("kind", LEFTOVERS)
@@ -265,5 +327,4 @@ def test_a_process_that_goes_at_once_is_no_error(marks: RunMarks) -> None:
     loop = Loop()
     Host(loop).start(Launch(["true"], {"PATH": PATH}), lambda status: loop.stop(), marks=marks)
     run(loop)
-    run_processes.enter_cgroup(marks.cgroup, 1 << 22)
     assert swept(marks) == 0
