@@ -6,6 +6,28 @@ SSH_PUBLIC_KEY SLEEP_INFINITY HF_TOKEN NVTE_FWD_LAYERNORM_SM_MARGIN NVTE_BWD_LAY
 NCCL_DEBUG NVTE_UB_SOCKET_IFNAME
 {{- end -}}
 
+{{- /* What the old charts' values files have in their lists: {NAME: [values]}. */}}
+{{- define "a4.presets" -}}
+SLEEP_INFINITY: ["true"]
+NVTE_FWD_LAYERNORM_SM_MARGIN: ["8"]
+NVTE_BWD_LAYERNORM_SM_MARGIN: ["8"]
+GLOO_SOCKET_IFNAME: [eth0]
+TORCH_DISTRIBUTED_TRACING: [ALL]
+PAI_WORKSPACE_ROOT: [/mnt, /mnt/lustrefs]
+NEMO_CONFIG_PATH: [/workload/configs]
+NEMO_CONFIG_NAME: [nemo-config.yaml]
+EXPERIMENT_NAME: [nemo-experiments]
+EXPERIMENT_ROOT_DIR: [/job-logs]
+TOKENIZER_PATH: [/artifacts/third-party/tokenizers/gpt2]
+NEMO_LAUNCH_SCRIPT: [/opt/NeMo/examples/nlp/language_modeling/megatron_gpt_pretraining.py]
+SKIP_CLONE_REPO: ["false"]
+SKIP_DOWNLOAD_DATA: ["false"]
+SKIP_CHECKPOINT_CONVERSION: ["false"]
+SKIP_TRAINING: ["false"]
+NCCL_DEBUG: [WARN, VERSION]
+NVTE_UB_SOCKET_IFNAME: [eth1]
+{{- end -}}
+
 {{- /* Variables that are the chart's to set, and what to use in place of setting them: {NAME: hint}. */}}
 {{- define "a4.contractNames" -}}
 NNODES: workload.gpus
@@ -87,6 +109,7 @@ BASE B DATA DEV ENCODED JSON NEW OLD PEM PROD READ RO RW STAGING TEST VALUE WRIT
 {{- $entries := list -}}
 {{- $key := .key -}}
 {{- $names := .names -}}
+{{- $presets := include "a4.presets" . | fromYaml -}}
 {{- range (include "a4.items" (.list | default list) | fromJson).items -}}
   {{- $at := int .at -}}
   {{- $name := .item.name | default "" -}}
@@ -98,15 +121,38 @@ BASE B DATA DEV ENCODED JSON NEW OLD PEM PROD READ RO RW STAGING TEST VALUE WRIT
   {{- else if and .item.valueFrom (include "a4.text" .item.value) -}}
     {{- $problems = append $problems (printf "%s[%d], %s, has a value and a valueFrom: drop one of them" $key $at $name) -}}
   {{- else if .item.valueFrom -}}
-    {{- $entries = append $entries (dict "name" $name "valueFrom" .item.valueFrom) -}}
+    {{- $entries = append $entries (dict "from" $key "name" $name "valueFrom" .item.valueFrom) -}}
   {{- else -}}
-    {{- $entries = append $entries (dict "name" $name "value" (include "a4.text" .item.value)) -}}
+    {{- $value := regexReplaceAll "^<YOUR_[A-Z_]+>$" (include "a4.text" .item.value) "" -}}
+    {{- $entries = append $entries (dict "from" $key "name" $name "value" $value "preset" (has $value (get $presets $name | default list))) -}}
   {{- end -}}
 {{- end -}}
 {{- dict "entries" $entries "problems" $problems | toJson -}}
 {{- end -}}
 
-{{- /* Everything that the values say of variables, each once, what is said later in place of what is said before:
+{{- /* How much an entry says: 0 nothing, 1 what an old values file presets, 2 what somebody has written. */}}
+{{- define "a4.saysMuch" -}}
+{{- if .valueFrom }}2{{ else if not (trim (.value | default "")) }}0{{ else if .preset }}1{{ else }}2{{ end -}}
+{{- end -}}
+
+{{- /* The user's entries, each variable once, by name, with `own`: {own, problems}. In one list what comes later counts. An empty
+     entry and a preset of an old values file give way; two places that say different things are refused. */}}
+{{- define "a4.ownEnv" -}}
+{{- $own := dict -}}
+{{- $problems := list -}}
+{{- range . -}}
+  {{- $before := get $own .name | default dict -}}
+  {{- $more := sub (include "a4.saysMuch" . | int) (include "a4.saysMuch" $before | int) -}}
+  {{- $says := omit . "from" "preset" | toJson -}}
+  {{- if and $before (ne (toString $before.from) .from) (eq $more 0) (eq (include "a4.saysMuch" .) "2") (ne $says (omit $before "from" "preset" "own" | toJson)) -}}
+    {{- $problems = append $problems (printf "%s is in %s and in %s, with different values: drop one of them" .name $before.from .from) -}}
+  {{- end -}}
+  {{- if ge $more 0 }}{{ $_ := set $own .name (merge (dict "own" true) .) }}{{ end -}}
+{{- end -}}
+{{- dict "own" $own "problems" $problems | toJson -}}
+{{- end -}}
+
+{{- /* Everything that the values say of variables, each once; the user's come before workload.defaultEnv:
      {entries: [{name, value or valueFrom, own}], values: {name: value}, problems}; `own` are the user's, all but defaultEnv. */}}
 {{- define "a4.variables" -}}
 {{- $problems := list -}}
@@ -121,7 +167,7 @@ BASE B DATA DEV ENCODED JSON NEW OLD PEM PROD READ RO RW STAGING TEST VALUE WRIT
 {{- $own := list -}}
 {{- range $name, $value := $workload.env | default dict -}}
   {{- if not (kindIs "invalid" $value) -}}
-    {{- $own = append $own (dict "name" $name "value" (include "a4.text" $value)) -}}
+    {{- $own = append $own (dict "from" "workload.env" "name" $name "value" (include "a4.text" $value)) -}}
   {{- end -}}
 {{- end -}}
 {{- $nccl := include "a4.listedEnv" (dict "list" $network.ncclSettings "key" "network.ncclSettings" "names" (splitList " " (include "a4.oldNcclNames" .))) | fromJson -}}
@@ -131,17 +177,17 @@ BASE B DATA DEV ENCODED JSON NEW OLD PEM PROD READ RO RW STAGING TEST VALUE WRIT
     {{- if not (and $from.secret (include "a4.text" $from.key)) -}}
       {{- $problems = append $problems (printf "workload.envFromSecrets.%s needs both secret, the name of a Secret, and key, the key in it" $name) -}}
     {{- end -}}
-    {{- $own = append $own (dict "name" $name "valueFrom" (dict "secretKeyRef" (dict "name" $from.secret "key" (include "a4.text" $from.key)))) -}}
+    {{- $own = append $own (dict "from" "workload.envFromSecrets" "name" $name "valueFrom" (dict "secretKeyRef" (dict "name" $from.secret "key" (include "a4.text" $from.key)))) -}}
   {{- end -}}
 {{- end -}}
 {{- $listed := include "a4.listedEnv" (dict "list" $workload.envs "key" "workload.envs" "names" (splitList " " (include "a4.oldEnvNames" .))) | fromJson -}}
-{{- $own = concat $own $listed.entries | default list -}}
-{{- $problems = concat $problems $nccl.problems $listed.problems | default list -}}
+{{- $said := include "a4.ownEnv" (concat $own $listed.entries | default list) | fromJson -}}
+{{- $problems = concat $problems $nccl.problems $listed.problems $said.problems | default list -}}
 
 {{- $contract := include "a4.contractNames" . | fromYaml -}}
 {{- $last := dict -}}
 {{- range $default }}{{ $_ := set $last .name . }}{{ end -}}
-{{- range $own }}{{ $_ := set $last .name (set . "own" true) }}{{ end -}}
+{{- range $said.own }}{{ $_ := set $last .name . }}{{ end -}}
 {{- range $name, $entry := $last -}}
   {{- if hasKey $contract $name -}}
     {{- $problems = append $problems (printf "%s is the chart's to set: use %s" $name (get $contract $name)) -}}
@@ -150,7 +196,7 @@ BASE B DATA DEV ENCODED JSON NEW OLD PEM PROD READ RO RW STAGING TEST VALUE WRIT
     {{- $problems = append $problems (printf "%s has a valueFrom: write its value, which the chart must know" $name) -}}
   {{- end -}}
 {{- end -}}
-{{- /* The old values files preset these with nothing. */}}
+{{- /* The old values files have these without a value, or with a placeholder. */}}
 {{- range list "SSH_PUBLIC_KEY" "SLEEP_INFINITY" "HF_TOKEN" "PAI_WORKSPACE_ROOT" -}}
   {{- $entry := get $last . | default dict -}}
   {{- if not (or $entry.valueFrom (trim ($entry.value | default ""))) -}}

@@ -55,7 +55,7 @@ ODD: dict[str, tuple[tuple[str, ...], str, str]] = {
     "restarts and a zero": (("workload.max_workload_restarts=3", "workload.ttlSecondsAfterFinished=0"), "", ""),
     "requests": (("workload.resources.requests.cpu=200,workload.resources.limits.memory=3000Gi",), "", ""),
     "one variable three times": (
-        ("workload.env.A=0", "workload.envs[9].name=A,workload.envs[9].value=1", "workload.envs[10].name=A"),
+        ("workload.env.A=1", "workload.envs[9].name=A,workload.envs[9].value=1", "workload.envs[10].name=A"),
         "",
         "",
     ),
@@ -64,10 +64,10 @@ ODD: dict[str, tuple[tuple[str, ...], str, str]] = {
         "",
         "",
     ),
-    "a token from a Secret and in the open": (
+    "a token from a Secret, and an empty one": (
         (
             "workload.envFromSecrets.HF_TOKEN.secret=hf,workload.envFromSecrets.HF_TOKEN.key=t",
-            "workload.env.HF_TOKEN=x",
+            "workload.envs[2].value=",
         ),
         "",
         "",
@@ -89,7 +89,7 @@ ODD: dict[str, tuple[tuple[str, ...], str, str]] = {
     ),
     "DeepEP by a default": (("workload.defaultEnv.RUN_DEEPEP_TEST=true",), "", ""),
     "variables of NCCL by their numbers": (
-        ("network.ncclSettings[0].value=INFO", "network.ncclSettings[1].value=eth2", "workload.env.NCCL_DEBUG=TRACE"),
+        ("network.ncclSettings[0].value=WARN", "network.ncclSettings[1].value=eth2", "workload.env.NCCL_DEBUG=TRACE"),
         "",
         "",
     ),

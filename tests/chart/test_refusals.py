@@ -24,6 +24,18 @@ REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
     "a request that Kueue does not know": (("queue=q", "tasSettings.topologyRequest.a=b"), "exactly one"),
     "a variable of the pod contract": (("workload.env.NNODES=2",), "NNODES is the chart's to set: use workload.gpus"),
     "the same by number": (("workload.envs[9].name=A4_SSH_PORT", "workload.envs[9].value=22"), "use network.sshPort"),
+    "a variable with two values": (
+        ("workload.env.A=1", "workload.envs[9].name=A,workload.envs[9].value=2"),
+        "A is in workload.env and in workload.envs, with different values: drop one of them",
+    ),
+    "the same, one from a Secret": (
+        ("workload.env.A=1", "workload.envFromSecrets.A.secret=s,workload.envFromSecrets.A.key=k"),
+        "A is in workload.env and in workload.envFromSecrets, with different values",
+    ),
+    "whether the cluster stays, twice": (
+        ("workload.env.SLEEP_INFINITY=true", "workload.envs[1].value=false"),
+        "SLEEP_INFINITY is in workload.env and in workload.envs",
+    ),
     "a variable without a name": (("workload.envs[9].value=2",), r"workload.envs\[9\] has no name"),
     "a second bucket in no place": (("volumes.gcsMounts[1].bucketName=b",), r"volumes.gcsMounts\[1\] has no mountPath"),
     "two volumes in one place": (

@@ -148,6 +148,59 @@ def test_what_is_said_later_is_in_place_of_what_is_said_before(engines: Engines,
     assert (name in env.get("A4_USER_ENV", "").split()) == (not name.startswith("A4_"))
 
 
+OLD_FILES = sorted((Path(__file__).parent / "old" / "values").glob("*.yaml"))
+
+
+def listed(path: Path) -> list[tuple[str, str]]:
+    """What an old values file presets."""
+    values = yaml.safe_load(path.read_text())
+    entries = values["workload"]["envs"] + values["network"]["ncclSettings"]
+    return [(entry["name"], entry["value"]) for entry in entries]
+
+
+@pytest.mark.parametrize("path", OLD_FILES, ids=lambda path: path.stem)
+@by_engine
+def test_what_is_set_beside_an_old_values_file_counts(engines: Engines, path: Path, engine: str) -> None:
+    """By its name, for every variable that the file has."""
+    flags = ("-f", str(path), *sets("volumes.nfs.ip=10.0.0.2,volumes.nfs.instance="))
+    names = [name for name, _ in listed(path) if name != "SLEEP_INFINITY"]
+    env = ",".join(f"workload.env.{name}=mine" for name in names)
+    rendered = engines.with_values(*flags, *sets(env, "workload.env.SLEEP_INFINITY=false"), engine=engine)
+    found = rendered.env | secrets(rendered)
+    assert {name: found[name] for name in names} == dict.fromkeys(names, "mine")
+    assert found["SLEEP_INFINITY"] == "false"
+    token = sets("workload.envFromSecrets.HF_TOKEN.secret=hf,workload.envFromSecrets.HF_TOKEN.key=token")
+    container = engines.with_values(*flags, *token, engine=engine).workload
+    (entry,) = [entry for entry in container["env"] if entry["name"] == "HF_TOKEN"]
+    assert entry["valueFrom"] == {"secretKeyRef": {"name": "hf", "key": "token"}}
+
+
+ENV, ENVS = "workload.env.A=", "workload.envs[9].name=A,workload.envs[9].value="
+NCCL = "network.ncclSettings[2].name=A,network.ncclSettings[2].value="
+
+
+@pytest.mark.parametrize(
+    ("settings", "value"),
+    [
+        ((ENV + "1", ENVS), "1"),
+        ((ENV, ENVS + "2"), "2"),
+        ((ENVS,), ""),
+        ((ENV + "1", ENVS + "1", NCCL + "1"), "1"),
+        ((ENVS + "1,workload.envs[10].name=A,workload.envs[10].value=2",), "2"),
+        ((ENVS + "1,workload.envs[10].name=A",), "1"),
+        (("workload.defaultEnv.A=0", ENVS), ""),
+    ],
+)
+def test_an_empty_entry_gives_way(engines: Engines, settings: tuple[str, ...], value: str) -> None:
+    assert engines.with_values(*sets(*settings)).env["A"] == value
+
+
+@pytest.mark.parametrize("name", ["HF_TOKEN", "SSH_PUBLIC_KEY"])
+def test_a_placeholder_of_an_old_values_file_is_no_value(engines: Engines, name: str) -> None:
+    rendered = engines.with_values(*sets(f"workload.envs[9].name={name},workload.envs[9].value=<YOUR_{name}>"))
+    assert name not in rendered.env | secrets(rendered)
+
+
 def test_a_number_on_the_command_line_is_what_was_written(engines: Engines) -> None:
     rendered = engines.with_values(*sets("workload.env.SIZE=8388608", "workload.gpus=64"))
     assert (rendered.env["SIZE"], rendered.env["WORLD_SIZE"], rendered.env["NNODES"]) == ("8388608", "64", "8")
@@ -162,7 +215,7 @@ def test_a_number_on_the_command_line_is_what_was_written(engines: Engines) -> N
         (("workload.sleepInfinity=false",), "false"),
         (("workload.sleepInfinity=true", "workload.env.SLEEP_INFINITY=false"), "false"),
         (("workload.sleepInfinity=false", "workload.envs[1].value=true"), "false"),
-        (("workload.env.SLEEP_INFINITY=true", "workload.envs[1].value=false"), "false"),
+        (("workload.env.SLEEP_INFINITY=false", "workload.envs[1].value=true"), "false"),
         (("workload.envs[1].value=true", "workload.run=nccl"), "true"),
         (("workload.env.SLEEP_INFINITY=TRUE", "workload.run=nccl"), "true"),
     ],
