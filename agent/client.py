@@ -47,6 +47,8 @@ class RunInfo:
     names: Mapping[int, str] = field(default_factory=dict)
     """DNS name by completion index."""
     over: bool = False
+    slots: int = 1
+    """Ranks on each pod."""
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RunInfo:
@@ -149,29 +151,37 @@ class Client:
         """End the cluster; returns the exit code of its job. Raises AgentError 75 while a run goes on (not `force`)."""
         return int(self._ask("release", {"force": force})["code"])
 
-    def follow(self, run: RunInfo, sink: Sink, *, last_seconds: float = LAST_SECONDS) -> RunEnd:
-        """Hand everything that `run.outputs` print to `sink`, from the beginning, until the run is over.
+    def follow(
+        self,
+        run: RunInfo,
+        sink: Sink,
+        *,
+        last_seconds: float = LAST_SECONDS,
+        offsets: Mapping[int, int] | None = None,
+    ) -> RunEnd:
+        """Hand everything that `run.outputs` print to `sink` until the run is over; from the beginning, or from the
+        offset of the pod on, as `catch_up` returns them.
 
         Reads no further than the sink has come: slow is fine, nothing is lost and nothing piles up. When the run is
         over, output that does not come within `last_seconds` is given up, and said.
         """
         self._connection.run = run.id
         try:
-            ended = self._follow(run, sink, last_seconds)
+            ended = self._follow(run, sink, last_seconds, offsets or {})
         except AgentError:
             sink.close()  # what has come so far
             raise
         sink.close()
         return ended
 
-    def _follow(self, run: RunInfo, sink: Sink, last_seconds: float) -> RunEnd:
+    def _follow(self, run: RunInfo, sink: Sink, last_seconds: float, offsets: Mapping[int, int]) -> RunEnd:
         most = min(MOST_READ, max(LEAST_READ, MOST_OPEN // max(1, len(run.outputs))))
 
         def read_on(pod: int, offset: int) -> int:
             return self._connection.send("read", _reading(run.id, pod, offset, most, True))
 
         waiting = self._connection.send("wait", {"run": run.id})
-        reads = {read_on(pod, 0): pod for pod in run.outputs}
+        reads = {read_on(pod, offsets.get(pod, 0)): pod for pod in run.outputs}
         ended: RunEnd | None = None
         quiet_since = time.monotonic()
         while ended is None or reads:
@@ -185,22 +195,29 @@ class Client:
                 ended = RunEnd.from_json(content(answer))
             elif answer["id"] in reads:
                 pod = reads.pop(answer["id"])
-                offset = _hand_over(sink, pod, answer)
-                if offset is not None and sink.wants(pod):
-                    reads[read_on(pod, offset)] = pod
+                piece = _hand_over(sink, pod, answer)
+                if piece is not None and not piece.over and sink.wants(pod):
+                    reads[read_on(pod, piece.next)] = pod
             quiet_since = time.monotonic()
         return ended
 
-    def catch_up(self, run: RunInfo, sink: Sink) -> None:
-        """Hand what `run.outputs` have printed so far to `sink`, one pod after another."""
+    def catch_up(self, run: RunInfo, sink: Sink, *, since: float = 0.0) -> dict[int, int]:
+        """Hand what `run.outputs` have printed so far to `sink`, one pod after another, and return where they are.
+
+        Leaves out what was printed before `since`, in seconds since 1970.
+        """
         self._connection.run = run.id
+        offsets: dict[int, int] = {}
         for pod in run.outputs:
-            before: int | None = None
-            offset: int | None = 0
-            while offset is not None and offset != before:
-                number = self._connection.send("read", _reading(run.id, pod, offset, MOST_READ, False))
-                before, offset = offset, _hand_over(sink, pod, self._connection.answer(number, ANSWER_SECONDS))
+            fields, going_on = _reading(run.id, pod, 0, MOST_READ, False) | {"since": since}, True
+            while going_on:
+                answer = self._connection.answer(self._connection.send("read", fields), ANSWER_SECONDS)
+                piece = _hand_over(sink, pod, answer)
+                offsets[pod] = piece.next if piece else fields["offset"]
+                going_on = piece is not None and not piece.over and piece.next != fields["offset"]
+                fields = _reading(run.id, pod, offsets[pod], MOST_READ, False)
         sink.close()
+        return offsets
 
     def _ask(self, op: str, fields: Mapping[str, Any], patience: float | None = ANSWER_SECONDS) -> dict[str, Any]:
         return content(self._connection.answer(self._connection.send(op, fields), patience))
@@ -210,8 +227,8 @@ def _reading(run: str, pod: int, offset: int, most: int, wait: bool) -> dict[str
     return {"run": run, "pod": pod, "offset": offset, "most": most, "wait": wait}
 
 
-def _hand_over(sink: Sink, pod: int, answer: Answer) -> int | None:
-    """Give a piece to the sink; returns where to read on, None at the end of what this pod prints."""
+def _hand_over(sink: Sink, pod: int, answer: Answer) -> Output | None:
+    """Give a piece to the sink and return it; None when nothing more of this pod can be read."""
     try:
         piece = Output.from_json(content(answer))
     except AgentError as error:
@@ -224,8 +241,7 @@ def _hand_over(sink: Sink, pod: int, answer: Answer) -> int | None:
         sink.output(pod, stream, data)
     if piece.over:
         sink.over(pod)
-        return None
-    return piece.next
+    return piece
 
 
 def skipped_words(pod: int, skipped: int) -> str:

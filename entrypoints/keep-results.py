@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 CHUNK = 1024 * 1024
-HEADER = 5
-"""Bytes of a frame before its data: the stream (1) and the length of the data (4, big-endian)."""
+HEADER = 9
+"""Bytes of a frame before its data: the stream (1), the length of the data (4, big-endian), the time (4)."""
 PIECE_SECONDS = 30.0
 PIECE_BYTES = 8 * 1024 * 1024
 TICK_SECONDS = 2.0
@@ -178,7 +178,7 @@ class Spool:
                 file.seek(at - first)
                 while at < end:
                     header = file.read(HEADER)
-                    length = int.from_bytes(header[1:], "big")
+                    length = int.from_bytes(header[1:5], "big")
                     at += HEADER + length
                     data = file.read(length) if len(header) == HEADER and at <= end else b""
                     if not data or len(data) < length:

@@ -105,7 +105,7 @@ def test_only_root_may_ask(agent: FakeAgent) -> None:
 
 def test_submit_and_find(client: Client, agent: FakeAgent) -> None:
     run = client.submit(SPEC)
-    assert run == RunInfo("exec-0", (0, 1, 2, 3), 0, (0, 1, 2, 3), {i: f"job-{i}.local" for i in range(4)})
+    assert run == RunInfo("exec-0", (0, 1, 2, 3), 0, (0, 1, 2, 3), {i: f"job-{i}.local" for i in range(4)}, slots=2)
     assert RunSpec.from_json(agent.runs[0].spec) == SPEC
     assert client.find() == client.find("exec-0") == run
     agent.runs[0].end()
@@ -260,7 +260,7 @@ def test_what_is_not_kept_any_more_is_said(client: Client, agent: FakeAgent) -> 
     sink = Recorder()
     client.follow(client.submit(SPEC), sink)
     assert sink.frames == [(1, 1, b"news\n")]
-    assert sink.notes == ["14 bytes that pod 1 printed are not kept any more (A4_LOG_LIMIT_MB sets how much is)"]
+    assert sink.notes == ["18 bytes that pod 1 printed are not kept any more (A4_LOG_LIMIT_MB sets how much is)"]
 
 
 def test_a_pod_that_cannot_be_read_does_not_end_the_rest(client: Client, agent: FakeAgent) -> None:

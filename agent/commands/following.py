@@ -16,7 +16,7 @@ from agent.errors import READER_GONE, AgentError, SystemFault
 from agent.output import STDOUT, Lines, Sink, say, write_all
 from agent.paths import RunDir
 
-MOST_REASONS = 8
+MOST_REASONS = 24
 """Lines of a failure's reason that are shown here; all are in the pods' logs and status."""
 
 

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import argparse
 import re
+import time
 from dataclasses import replace
+from datetime import datetime
 
 from agent.client import MOST_READ, Client, RunEnd, RunInfo, skipped_words
-from agent.commands.options import pods
+from agent.commands.log_lines import Selected
+from agent.commands.options import checked, pods
 from agent.commands.pod import living, read_state, run_dir
 from agent.decide.pod_state import PodState
+from agent.decide.rank_marks import rank_of
+from agent.decide.setting_values import whole
 from agent.decide.subset import ranges, subset
 from agent.environment import read_plan
 from agent.errors import MissingProgram, PeersMissing, UsageError
-from agent.output import STDOUT, Lines, say, write_all
+from agent.output import STDOUT, Lines, Sink, say, write_all
 from agent.paths import RunDir
 
 DESCRIPTION = """\
@@ -29,8 +34,22 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "logs", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("run", nargs="?", default="", metavar="RUN", help="the run's id, as a4-agent status shows it")
-    parser.add_argument(
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
         "--pod", type=pods, action="extend", default=[], metavar="LIST", help="only these, such as 3 or 0,2-5"
+    )
+    which.add_argument(
+        "--rank", type=checked(whole(0, 9_999_999)), metavar="N", help="only its pod, without lines of other ranks"
+    )
+    parser.add_argument(
+        "--tail", type=checked(whole(0, 9_999_999)), metavar="N", help="of each pod the last N lines, then what comes"
+    )
+    parser.add_argument(
+        "--since",
+        type=checked(moment),
+        default=0.0,
+        metavar="TIME",
+        help="from then on: 90s, 10m, 2h, 2026-03-04T12:30",
     )
     parser.add_argument("--no-follow", action="store_true", help="only what there is by now")
     parser.add_argument("--agent", action="store_true", help="the agents' own lines, too")
@@ -50,21 +69,58 @@ def run(args: argparse.Namespace) -> int:
 def _from_agent(args: argparse.Namespace, directory: RunDir, client: Client) -> int:
     run = client.find(args.run)
     wanted = _wanted(args, directory, run)
-    sink = Lines(label=args.label, whole=len(wanted) > 1, agent=args.agent)
+    sink = _sink(args, run, several=len(wanted) > 1)
     chosen = replace(run, outputs=wanted)
+    offsets = {}
+    if args.no_follow or args.since or args.tail is not None:
+        offsets = client.catch_up(chosen, sink, since=args.since)
     if not args.no_follow:
-        _tell_end(run, client.follow(chosen, sink))
-        return 0
-    client.catch_up(chosen, sink)
-    if run.over:
+        _tell_end(run, client.follow(chosen, sink, offsets=offsets))
+    elif run.over:
         _tell_end(run, client.wait(run.id))
     else:
         say(f"{run.id} goes on")
     return 0
 
 
+def moment(text: str) -> float:
+    """A time in seconds since 1970. Raises ValueError with what it takes."""
+    length = re.fullmatch(r"(\d{1,9})([smhd])", text, re.ASCII)
+    if length:
+        return time.time() - int(length[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[length[2]]
+    try:
+        return datetime.fromisoformat(re.sub("Z$", "+00:00", text)).timestamp()
+    except ValueError:
+        raise ValueError("a time such as 90s, 10m, 2h (ago) or 2026-03-04T12:30") from None
+
+
+def _sink(args: argparse.Namespace, run: RunInfo | None, *, several: bool) -> Sink:
+    lines = Lines(label=args.label, whole=several, agent=args.agent)
+    if args.tail is None and args.rank is None:
+        return lines
+    rank, slots = args.rank, run.slots if run else 1
+
+    def of_rank(line: bytes) -> bool:
+        return rank_of(line, rank - rank % slots) in (rank, None)
+
+    return Selected(lines, agent=args.agent, tail=args.tail, wanted=None if rank is None else of_rank)
+
+
+def _pod_of_rank(run: RunInfo, rank: int) -> tuple[int, ...]:
+    """The pod that printed what this rank did. Raises UsageError when the run has no such rank."""
+    if rank >= len(run.pods) * run.slots:
+        raise UsageError(f"{run.id} has no rank {rank}", f"it has ranks 0-{len(run.pods) * run.slots - 1}")
+    pod = run.pods[rank // run.slots]
+    if pod in run.outputs:
+        return (pod,)
+    say(f"ranks of {run.id} print through pod {run.lead}: lines without a mark may be of any rank")
+    return run.outputs
+
+
 def _wanted(args: argparse.Namespace, directory: RunDir, run: RunInfo) -> tuple[int, ...]:
     """The pods to read. Raises UsageError for those that had no part in the run."""
+    if args.rank is not None:
+        return _pod_of_rank(run, args.rank)
     if not args.pod:
         # Agents have something to say even where no process prints.
         return run.outputs or ((run.lead,) if args.agent else ())
@@ -97,13 +153,15 @@ def _from_disk(args: argparse.Namespace, directory: RunDir) -> int:
     if args.pod and args.pod != [str(index)]:
         what = f"no a4-agent runs in this pod: only what this pod itself printed, pod {index}, can be read"
         raise PeersMissing(what, "leave out --pod, or ask in another pod")
+    if args.rank is not None:
+        raise PeersMissing("no a4-agent runs in this pod: nobody knows where the ranks were", "leave out --rank")
     run = args.run or _newest(state)
     path = directory.spool(run)
-    piece = read_spool(path, 0, MOST_READ) if re.fullmatch(RUN_ID, run) else None
+    piece = read_spool(path, 0, MOST_READ, args.since) if re.fullmatch(RUN_ID, run) else None
     if piece is None:
         raise MissingProgram(f"this pod has kept nothing of {run or 'any run'}", "a4-agent status lists the runs")
     say(f"no a4-agent runs in this pod: this is what pod {index} itself printed during {run}")
-    sink = Lines(label=args.label, whole=False, agent=args.agent)
+    sink = _sink(args, None, several=False)
     while piece is not None and (piece.frames or piece.skipped):
         if piece.skipped:
             sink.note(skipped_words(index, piece.skipped))

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from signal import Signals
 from typing import Any, Literal
 
 from agent import wire
+from agent.decide.subset import ranges
+from agent.decide.words import lines, plural
 from agent.errors import AgentError, Exit
 
 Origin = Literal["agent", "workload"]
@@ -106,6 +109,21 @@ def _cut(text: str, most: int) -> str:
     """The longest beginning of `text` that, with an ellipsis, takes `most` bytes as JSON."""
     keep = bisect_right(range(len(text)), most, key=lambda length: len(json.dumps(text[:length] + "…")))
     return text[: max(0, keep - 1)] + "…"
+
+
+def pod_of(where: str) -> int | None:
+    """Completion index of the pod that the `where` of an end is about; None: no pod, or several."""
+    found = re.match(r"pod (\d+)(?:,|$)", where)
+    return int(found[1]) if found else None
+
+
+def with_followers(end: JobEnd, failed: Iterable[int]) -> JobEnd:
+    """The end, with those of the `failed` pods named that ended because of the one that it is about."""
+    first = pod_of(end.where)
+    others = sorted(set(failed) - {first})
+    if first is None or not others or is_told(end):
+        return end
+    return replace(end, why=lines(end.why, f"{plural('pod', others)} {ranges(others)} ended because of it"))
 
 
 def masked(end: JobEnd, mask: Callable[[str], str]) -> JobEnd:

@@ -20,7 +20,7 @@ def is_are(words: Sequence[str]) -> str:
     return "is" if len(words) == 1 else "are"
 
 
-def plural(noun: str, words: Sequence[str]) -> str:
+def plural(noun: str, words: Sequence[object]) -> str:
     """The noun for one of these, or for several."""
     return noun if len(words) == 1 else f"{noun}s"
 

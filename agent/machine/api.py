@@ -239,8 +239,11 @@ class Machine(Protocol):
     def spool(self, directory: str, limit: int) -> Spool:
         """Begin a spool, anew if there was one; all spools together have at most `limit` bytes. Raises OSError."""
 
-    def read_spool(self, directory: str, offset: int, most: int) -> Piece | None:
-        """Frames from `offset` on, about `most` bytes; None when there is no such spool."""
+    def read_spool(self, directory: str, offset: int, most: int, since: float = 0.0) -> Piece | None:
+        """Frames from `offset` on, about `most` bytes, none written before `since` (seconds since 1970).
+
+        None when there is no such spool.
+        """
 
     def start_keeper(
         self,

@@ -162,8 +162,8 @@ class Host:
         self._room = self._room or Room(limit)
         return FileSpool(directory, self._room)
 
-    def read_spool(self, directory: str, offset: int, most: int) -> Piece | None:
-        return read_spool(directory, offset, most)
+    def read_spool(self, directory: str, offset: int, most: int, since: float = 0.0) -> Piece | None:
+        return read_spool(directory, offset, most, since)
 
     def start_keeper(
         self,

@@ -1,6 +1,7 @@
 """What a pod printed during a run, in files: whole frames in segments, the oldest of which go first.
 
-A frame is the stream (u8), the length of its data (u32, big-endian) and the data. A segment is a file named by the
+A frame is the stream (u8), the length of its data and when it was written, in seconds since 1970 (u32, big-endian), and
+the data. A segment is a file named by the
 offset of its first frame, in 20 digits; no frame lies in two. Whoever reads needs nothing but the files: a frame
 that is not whole is being written, or its segment was left at that place and the next one goes on from there.
 """
@@ -9,14 +10,15 @@ from __future__ import annotations
 
 import os
 import struct
+import time
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from agent.machine.api import Piece
 
-HEADER = struct.Struct(">BI")
+HEADER = struct.Struct(">BII")
 MOST_DATA = 65536
 """Bytes in one frame."""
 MOST_SEGMENT = 8 * 1024 * 1024
@@ -50,7 +52,7 @@ class Room:
 class FileSpool:
     """agent.machine.api.Spool in a directory of its own, begun anew. Raises OSError."""
 
-    def __init__(self, directory: str, room: Room) -> None:
+    def __init__(self, directory: str, room: Room, now: Callable[[], float] = time.time) -> None:
         self.end = 0
         self.lost = 0
         self.kept = 0
@@ -58,6 +60,7 @@ class FileSpool:
         self.directory = directory
         self.is_closed = False
         self._room = room
+        self._now = now
         self._most_data = min(MOST_DATA, room.most_segment - HEADER.size)
         self._closed_segments: deque[tuple[int, int]] = deque()
         """(offset, bytes)"""
@@ -106,7 +109,7 @@ class FileSpool:
             self._open()
         self._room.make(length)
         try:
-            if os.writev(self._fd, [HEADER.pack(stream, len(data)), data]) != length:
+            if os.writev(self._fd, [HEADER.pack(stream, len(data), int(self._now())), data]) != length:
                 raise OSError("the disk is full")
         except OSError:
             self._cut_back()
@@ -138,15 +141,17 @@ class FileSpool:
             self._leave()
 
 
-def read_spool(directory: str, offset: int, most: int) -> Piece | None:
+def read_spool(directory: str, offset: int, most: int, since: float = 0.0) -> Piece | None:
     """Frames from `offset` on, with `most` bytes of data or little less, but at least one frame if there is one.
 
     None when there is no such spool. `offset` is 0 or the `next` of an earlier piece; a segment that cannot be read
-    counts as skipped, like one that is no longer kept.
+    counts as skipped, like one that is no longer kept. What was written before the second `since` is left out.
     """
     starts = segments(directory)
     if not starts:
         return None
+    if since:
+        offset = max(offset, _first_since(directory, starts, int(since)))
     frames: list[tuple[int, bytes]] = []
     at = begin = offset
     size = 0
@@ -156,7 +161,7 @@ def read_spool(directory: str, offset: int, most: int) -> Piece | None:
             if frames:
                 break  # the gap is for the next piece, which begins with it
             at = begin = start
-        for stream, data in _frames(segment_path(directory, start), at - start, most - size):
+        for stream, _, data in _frames(segment_path(directory, start), at - start, most - size):
             if frames and size + len(data) > most:
                 return Piece(tuple(frames), at, begin - offset)
             frames.append((stream, data))
@@ -165,19 +170,34 @@ def read_spool(directory: str, offset: int, most: int) -> Piece | None:
     return Piece(tuple(frames), at, begin - offset)
 
 
-def _frames(path: str, at: int, most: int) -> Iterator[tuple[int, bytes]]:
-    """Whole frames of one segment from a place in it on, as many as one read of some `most` bytes gives."""
+def _first_since(directory: str, starts: list[int], since: int) -> int:
+    """Offset of the first frame that was written at that time or later; without one, of the end."""
+    for at in reversed(starts):
+        path = segment_path(directory, at)
+        first = next(_frames(path, 0, 1), None)
+        if first is not None and first[1] < since:
+            break
+    for _, when, data in _frames(path, 0, MOST_SEGMENT):
+        if when >= since:
+            break
+        at += HEADER.size + len(data)
+    return at
+
+
+def _frames(path: str, at: int, most: int) -> Iterator[tuple[int, int, bytes]]:
+    """Stream, time and data of whole frames of one segment from a place in it on, as many as one read of some `most`
+    bytes gives."""
     content = b""
     with suppress(OSError), open(path, "rb") as file:
         file.seek(at)
         content = file.read(min(max(most, MOST_DATA) + HEADER.size, MOST_SEGMENT))
     place = 0
     while place + HEADER.size <= len(content):
-        stream, length = HEADER.unpack_from(content, place)
+        stream, length, when = HEADER.unpack_from(content, place)
         place += HEADER.size
         if stream not in STREAMS or not 0 < length <= len(content) - place:
             return  # it is being written, or no frame begins here
-        yield stream, content[place : place + length]
+        yield stream, when, content[place : place + length]
         place += length
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
+from agent.decide.ending import pod_of
 from agent.decide.location import LEVELS
 from agent.decide.result import Pod, Result
 from agent.report.grid import Cell, Column, Grid, Group, cells, code, grid, number
@@ -94,22 +95,26 @@ def pods_grid(result: Result) -> Grid:
     columns = [number("pod"), Column("status"), number("ranks"), code("name"), code("node"), code("address")]
     columns += map(code, names[:MOST_COLUMNS])
     left = len(names) - MOST_COLUMNS
-    rows = (_pod_row(pod, rank, result.slots, names[:MOST_COLUMNS]) for rank, pod in enumerate(result.pods))
+    rows = (_pod_row(result, rank, names[:MOST_COLUMNS]) for rank in range(len(result.pods)))
     note = f"{count_text(left, 'more value')} differ from pod to pod: see result.json." if left > 0 else ""
     return grid("Pods in rank order", columns, rows, note=note)
 
 
-def _pod_row(pod: Pod, rank: int, slots: int, names: Sequence[str]) -> list[Cell | str]:
+def _pod_row(result: Result, rank: int, names: Sequence[str]) -> list[Cell | str]:
+    pod = result.pods[rank]
     found = (pod.inventory.get(name, NONE) for name in names)
-    short = pod.name.split(".")[0]
-    return [str(pod.index), _status(pod), ranks(rank, slots), short, pod.node, pod.address, *found]
+    status = _status(pod, pod_of(result.verdict.where) if result.verdict.status == "failed" else None)
+    return [str(pod.index), status, ranks(rank, result.slots), pod.name.split(".")[0], pod.node, pod.address, *found]
 
 
-def _status(pod: Pod) -> Cell:
-    process = _process(pod.status)
+def _status(pod: Pod, cause: int | None) -> Cell:
+    """How a pod's process ended. `cause`: the pod that made the run fail."""
+    process, first = _process(pod.status), ", the cause" if pod.index == cause else ""
     if pod.lost:
-        return Cell(f"✗ lost: {pod.lost}" + (f" ({process})" if pod.status is not None else ""), "bad")
-    return Cell(process, "soft") if pod.status is None else Cell(process, "bad" if pod.status else "")
+        return Cell(f"✗ lost: {pod.lost}" + (f" ({process})" if pod.status is not None else "") + first, "bad")
+    if pod.status and cause is not None and not first:
+        return Cell(f"{process}, because of pod {cause}", "soft")
+    return Cell(process + first, "bad" if pod.status or first else "soft" if pod.status is None else "")
 
 
 def _process(status: int | None) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-HEADER = 5
+HEADER = 9
 """Bytes that a frame takes in a spool beside its data."""
 PATIENCE = 150.0
 """For what must happen; only a broken test waits so long."""
@@ -38,6 +38,8 @@ class FakeRun:
         self.pods = pods
         self.outputs = list(pods)
         self.frames: dict[int, list[tuple[int, bytes]]] = {pod: [] for pod in pods}
+        self.old: dict[int, int] = {}
+        """Pod → how many of its first frames were printed long ago."""
         self.kept_from: dict[int, int] = {}
         """Pod → number of the first frame that is still kept."""
         self.broken: dict[int, Refused] = {}
@@ -79,10 +81,19 @@ class FakeRun:
 
     def about(self) -> dict[str, Any]:
         names = {str(pod): f"job-{pod}.local" for pod in self.pods}
-        return {"run": self.id, "pods": self.pods, "lead": self.pods[0], "outputs": self.outputs, "names": names}
+        return {
+            "run": self.id,
+            "pods": self.pods,
+            "lead": self.pods[0],
+            "outputs": self.outputs,
+            "names": names,
+            "slots": 2,
+        }
 
-    def piece(self, pod: int, offset: int, most: int) -> dict[str, Any]:
+    def piece(self, pod: int, offset: int, most: int, since: float) -> dict[str, Any]:
         """The answer to `read` as things stand."""
+        if since:
+            offset = sum(HEADER + len(data) for _, data in self.frames[pod][: self.old.get(pod, 0)])
         frames: list[list[Any]] = []
         at, size, begin, after = 0, 0, offset, offset
         for number, (stream, data) in enumerate(self.frames[pod]):
@@ -231,7 +242,7 @@ class FakeAgent:
         run, pod = self._run(request["run"]), request["pod"]
         with self.changed:
             while True:
-                piece = run.piece(pod, request["offset"], request["most"])
+                piece = run.piece(pod, request["offset"], request["most"], request.get("since", 0.0))
                 news = piece["frames"] or piece["skipped"] or piece["over"] or not request["wait"]
                 if self._closing or (news and pod not in run.silent):
                     return piece

@@ -60,7 +60,7 @@ def test_what_is_too_large_is_refused_before_it_is_sent(
 def test_a_bad_run(agent: FakeAgent, type_command: Type) -> None:
     def life(run: FakeRun) -> None:
         run.outputs = [0]
-        run.end(7, "rank 3 ended 7", where="pod 1, job-1.local", why="\n".join(f"reason {i}" for i in range(20)))
+        run.end(7, "rank 3 ended 7", where="pod 1, job-1.local", why="\n".join(f"reason {i}" for i in range(30)))
 
     agent.submitted = life
     code, out, err = type_command("mpirun", "./a.out").end()
@@ -68,8 +68,8 @@ def test_a_bad_run(agent: FakeAgent, type_command: Type) -> None:
     assert err.splitlines() == [
         "a4-agent: mpirun-0 runs on 4 pods",
         "a4-agent: mpirun-0 ended with exit code 7: rank 3 ended 7 (pod 1, job-1.local)",
-        *(f"  reason {i}" for i in range(8)),
-        "  … 12 more lines: a4-agent status",
+        *(f"  reason {i}" for i in range(24)),
+        "  … 6 more lines: a4-agent status",
         "  logs: a4-agent logs mpirun-0",
     ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from agent.decide.plan import Plan, PlannedPeer
 from agent.machine.spool import FileSpool, Room
 from tests.commands.conftest import Type
-from tests.commands.server import FakeAgent, FakeRun
+from tests.commands.server import PATIENCE, FakeAgent, FakeRun
 
 PLAN = Plan("uid.0.0", 8, tuple(PlannedPeer(i, f"job-{i}.local", f"10.0.0.{i}", f"node-{i}") for i in (0, 2, 1, 3, 4)))
 
@@ -61,6 +62,50 @@ def test_what_there_is_by_now(run: FakeRun, type_command: Type) -> None:
     assert type_command("logs", "--no-follow", "--pod", "0").end() == (0, "hello from 0\n", END)
 
 
+def test_the_last_lines_of_each_pod(run: FakeRun, type_command: Type) -> None:
+    run.say(1, b"two\nthree\n")
+    run.say(1, b"no end")
+    run.say(2, b"two\n", stream=2)
+    command = ("logs", "--no-follow", "--tail", "2")
+    assert type_command(*command).end()[:2] == (0, "hello from 0\nthree\nhello from 3\nno end")
+    code, out, err = type_command(*command, "--pod", "2", "--agent").end()
+    assert (code, out, err) == (0, "", "oh\ntwo\na4-agent: script-7 goes on\n")
+    assert type_command("logs", "--no-follow", "--tail", "0", "--pod", "2").end()[1] == ""
+
+
+def test_the_last_lines_and_what_comes(run: FakeRun, type_command: Type) -> None:
+    run.say(3, b"two\n" * 1000)
+    typed = type_command("logs", "--tail", "1", "--pod", "3")
+    assert typed.stdout.readline() == b"two\n"
+    run.say(3, b"more\n")
+    assert typed.stdout.readline() == b"more\n"
+    over(run)
+    assert typed.end() == (0, "", END)
+
+
+def test_what_was_printed_since_then(run: FakeRun, agent: FakeAgent, type_command: Type) -> None:
+    run.old[0] = 2
+    run.say(0, b"new\n")
+    over(run)
+    assert type_command("logs", "--since", "10m", "--pod", "0").end() == (0, "new\n", END)
+    since = agent.asked("read")[0]["since"]
+    assert 600 <= time.time() - since < 600 + PATIENCE
+    assert type_command("logs", "--since", "2026-03-04T12:30Z", "--pod", "0").end()[0] == 0
+    assert 1_772_627_400.0 in {request.get("since") for request in agent.asked("read")}
+
+
+def test_one_rank(run: FakeRun, type_command: Type) -> None:
+    """Of two on each of the pods 0 to 3."""
+    for line in (b"no mark\n", b"[rank4]: other\n[rank5]: own\n[default0]: other\n", b"[defau", b"lt1]: own"):
+        run.say(2, line)
+    command = ("logs", "--no-follow", "--rank", "5")
+    assert type_command(*command).end()[1] == "hello from 2\nno mark\n[rank5]: own\n[default1]: own"
+    run.outputs = [0]  # as of mpirun
+    code, out, err = type_command(*command).end()
+    assert (code, out) == (0, "hello from 0\n")
+    assert "ranks of script-7 print through pod 0: lines without a mark may be of any rank" in err
+
+
 def test_the_agents_own_lines(run: FakeRun, type_command: Type) -> None:
     over(run)
     assert type_command("logs", "--agent", "--pod", "0").end() == (0, "hello from 0\n", f"agent 0\n{END}")
@@ -94,6 +139,9 @@ def test_a_reader_that_goes(run: FakeRun, agent: FakeAgent, type_command: Type) 
         ("logs --pod 3,4", 2, "pod 4 had no part in script-7\n  it is on 0-3"),
         ("logs --pod ,", 2, "',' is no list of pods"),
         ("logs a b", 2, "unrecognized arguments: b"),
+        ("logs --rank 8", 2, "script-7 has no rank 8\n  it has ranks 0-7"),
+        ("logs --rank 1 --pod 1", 2, "argument --pod: not allowed with argument --rank"),
+        ("logs --since yesterday", 2, "'yesterday' is not a time such as 90s, 10m, 2h (ago) or 2026-03-04T12:30"),
     ],
 )
 def test_bad_usage_is_told(argv: str, code: int, words: str, run: FakeRun, type_command: Type) -> None:
@@ -132,6 +180,14 @@ def test_this_pods_output_from_its_disk(argv: list[str], left: Path, type_comman
     assert type_command("logs", *argv).end() == (0, out, f"{told('script-7')}oh\n")
 
 
+def test_the_end_of_it(left: Path, type_command: Type) -> None:
+    assert type_command("logs", "--tail", "2").end() == (0, "script-7 2\n", f"{told('script-7')}oh\n")
+    spool = FileSpool(str(left / "runs" / "new-1" / "spool"), Room(1 << 20), lambda: 1000.0)
+    spool.append(1, b"long ago\n")
+    assert type_command("logs", "new-1").end()[1] == "long ago\n"
+    assert type_command("logs", "new-1", "--since", "1d").end()[1] == ""
+
+
 def test_an_older_run_from_the_disk(left: Path, type_command: Type) -> None:
     code, out, err = type_command("logs", "old-1", "--agent", "--label").end()
     assert (code, out[:13], err) == (0, "[3] old-1 0\n[", f"{told('old-1')}[3] oh\n[3] the agent's\n")
@@ -156,6 +212,7 @@ def test_what_the_disk_no_longer_has(tmp_path: Path, type_command: Type) -> None
     [
         ("logs no-such", 66, "this pod has kept nothing of no-such\n  a4-agent status lists the runs"),
         ("logs ../runs/old-1", 66, "this pod has kept nothing of ../runs/old-1"),
+        ("logs --rank 2", 69, "nobody knows where the ranks were\n  leave out --rank"),
         ("logs --pod 2", 69, "only what this pod itself printed, pod 3, can be read\n  leave out --pod"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from signal import SIGHUP, SIGINT, SIGTERM
 
 import pytest
@@ -20,6 +21,7 @@ from agent.decide.ending import (
     merged,
     signal_name,
     termination_message,
+    with_followers,
 )
 from agent.errors import Exit, PeerLost, SettingsError
 
@@ -127,3 +129,19 @@ def test_which_of_two_causes_stands(first: JobEnd | None, second: JobEnd, stands
 def test_an_end_in_words() -> None:
     assert str(JobEnd(1, "it failed", "pod 1", "because")) == "it failed (pod 1)\nbecause"
     assert str(JobEnd(0, "done")) == "done"
+
+
+@pytest.mark.parametrize(
+    ("end", "failed", "why"),
+    [
+        (FAILED, [0, 1, 2, 3], "pods 0,2-3 ended because of it"),
+        (FAILED, [1, 2], "pod 2 ended because of it"),
+        (FAILED, [1], ""),
+        (JobEnd(1, "several", "pods 1 and 2", "reason"), [0, 1], "reason"),
+        (JobEnd(124, "time limit"), [0, 1], ""),
+        (TOLD, [0, 1], ""),
+        (JobEnd(66, "no torch", "pod 1, a.b", "reason"), [0], "reason\npod 0 ended because of it"),
+    ],
+)
+def test_pods_that_followed_the_first(end: JobEnd, failed: list[int], why: str) -> None:
+    assert with_followers(end, failed) == replace(end, why=why)

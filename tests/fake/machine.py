@@ -238,7 +238,7 @@ class FakeMachine:
         self.spools[directory] = FakeSpool()
         return self.spools[directory]
 
-    def read_spool(self, directory: str, offset: int, most: int) -> Piece | None:
+    def read_spool(self, directory: str, offset: int, most: int, since: float = 0.0) -> Piece | None:
         spool = self.spools.get(directory)
         return spool.read(offset, most) if spool is not None else None
 

@@ -17,7 +17,7 @@ from tests.fake.clock import Action, Clock
 if TYPE_CHECKING:
     from tests.fake.machine import FakeMachine
 
-HEADER = 5
+HEADER = 9
 """Bytes that a frame takes beyond its data."""
 KEEPER_SECONDS = 0.01
 ERRNO = {os.strerror(number): number for number in errno.errorcode}

@@ -18,7 +18,7 @@ from agent.machine.api import KeeperProcess, Machine, Timer
 from tests.fake.clock import Clock
 from tests.fake.storage import PROGRAM, FakeKeeperProcess, FakeSpool, FakeStorage
 
-HEADER = 5
+HEADER = 9
 SILENT = "no answer for 10 s"
 FULL = "No space left on device"
 STALE = "Stale file handle"

@@ -37,6 +37,8 @@ def test_one_script_fails(index: int, status: int, code: int) -> None:
     assert world.ends() == dict.fromkeys(range(4), (code, "workload", where))
     for pod in world.others(index):
         assert pod.workloads() == [("bash", [TERM])]
+    others = "1-3" if index == 0 else "0-1,3"
+    assert f"pods {others} ended because of it" in world.pod(0).said()["why"]
     assert world.last() < 25
 
 

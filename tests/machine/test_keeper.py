@@ -380,12 +380,12 @@ def test_a_segment_that_is_gone_or_broken_in_the_middle(storage: Storage, tmp_pa
     """A hole is named where it is, and what follows it is there."""
     frames = [(1, b"%06d\n" % number) for number in range(100)]
     oldest, borders = fill_spool(str(tmp_path / "spool"), frames, limit=1_000_000)
-    assert (oldest, borders[-1]) == (0, 1200)
+    assert (oldest, borders[-1]) == (0, 1600)
     whole = (tmp_path / "spool" / f"{0:020d}").read_bytes()
-    for start, length in ((0, 600), (612, 582)):  # of the first, frame 50 is gone; of the second, half of the last
+    for start, length in ((0, 800), (816, 776)):  # of the first, frame 50 is gone; of the second, half of the last
         (tmp_path / "spool" / f"{start:020d}").write_bytes(whole[start : start + length])
-    assert storage.start(tmp_path / "out").whole(str(tmp_path / "spool"), "a", 1200) == ["24", "24", "", ""]
-    missing = "[a4-agent: 12 bytes of the log are missing here]"
+    assert storage.start(tmp_path / "out").whole(str(tmp_path / "spool"), "a", 1600) == ["32", "32", "", ""]
+    missing = "[a4-agent: 16 bytes of the log are missing here]"
     lines = [f"{number:06d}" for number in range(99)]
     lines[50] = missing
     assert (tmp_path / "out" / "a").read_text().splitlines() == [*lines, missing]

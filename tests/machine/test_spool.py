@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,27 @@ def test_a_piece_is_as_large_as_asked_and_never_without_a_frame(tmp_path: Path) 
     assert read(tmp_path, spool.end + 1000) == Piece((), spool.end + 1000)
 
 
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 300)), max_size=60), st.integers(1, 200))
+def test_what_was_written_since_then(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, int]], since: int
+) -> None:
+    """Seconds between frames, and their sizes, in a spool of several segments."""
+    directory = tmp_path_factory.getbasetemp() / "since"
+    times = list(accumulate((seconds for seconds, _ in steps), initial=1))[1:]
+    clock = iter(times)
+    spool = FileSpool(str(directory), Room(4000), lambda: next(clock))
+    for _, size in steps:
+        spool.append(1, b"x" * size)
+    kept = read_all(directory)[0]
+    found = read_spool(str(directory), 0, PLENTY, since)
+    assert found is not None
+    late = [size for (_, size), when in zip(steps, times, strict=True) if when >= since]
+    wanted = min(len(late), len(kept))
+    assert [len(data) for _, data in found.frames] == (late[-wanted:] if wanted else [])
+    assert found.next == spool.end
+    assert read_spool(str(directory), found.next, PLENTY, since) == Piece((), spool.end)
+
+
 def test_what_is_long_is_split(tmp_path: Path) -> None:
     spool = FileSpool(str(tmp_path), Room(64 << 20))
     data = os.urandom(3 * MOST_DATA + 7)
@@ -168,7 +190,7 @@ def test_a_frame_that_is_being_written_is_not_there_yet(tmp_path: Path, written:
     spool = FileSpool(str(tmp_path), Room(4096))
     spool.append(1, b"whole")
     with open(tmp_path / f"{0:020}", "ab") as file:
-        file.write((HEADER.pack(2, 10) + b"0123456789")[:written])
+        file.write((HEADER.pack(2, 10, 0) + b"0123456789")[:written])
     assert read_all(tmp_path) == ([(1, b"whole")], 0, spool.end)
 
 

@@ -11,7 +11,7 @@ from agent.report.model import RunPage, run_page, table_grid
 from agent.report.places import order_words
 from agent.report.reading import read_result
 from agent.report.startup import MOST_BARS, SLOWEST
-from tests.report.examples import EXAMPLES, Json, collectives, ddp, many, pod, result, sweep, table
+from tests.report.examples import EXAMPLES, Json, collectives, ddp, many, pod, result, sweep, table, verdict
 
 
 def page(data: Json) -> RunPage:
@@ -185,12 +185,26 @@ def test_startup_of_a_pod_that_came_nowhere() -> None:
 def test_pods() -> None:
     found = page(EXAMPLES["lost"]())
     assert [row[1] for row in texts(found.pods)] == [
-        "✗ signal 15",
-        "✗ signal 15",
-        "✗ lost: not heard for 30 s",
-        "✗ signal 15",
+        "✗ signal 15, because of pod 2",
+        "✗ signal 15, because of pod 2",
+        "✗ lost: not heard for 30 s, the cause",
+        "✗ signal 15, because of pod 2",
     ]
     assert dict(found.shared)["driver"] == "580.95.05"
+
+
+@pytest.mark.parametrize(
+    ("where", "code", "shown"),
+    [
+        ("pod 1, a4-1", 1, ["✗ signal 15, because of pod 1", "✗ exit 1, the cause"]),
+        ("", 1, ["✗ signal 15", "✗ exit 1"]),
+        ("pod 1, a4-1", 143, ["✗ signal 15", "✗ exit 1"]),  # told to end
+    ],
+)
+def test_the_pod_that_is_the_cause(where: str, code: int, shown: list[str]) -> None:
+    pods = [pod(0, status=-15), pod(1, status=1)]
+    found = page(result("script", pods, verdict=verdict("it failed", code, where=where)))
+    assert [row[1] for row in texts(found.pods)] == shown
 
 
 def test_what_differs_is_a_column() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from agent.decide.ending import JobEnd, exit_code, masked
+from agent.decide.ending import JobEnd, exit_code, masked, with_followers
 from agent.decide.message_length import MOST_BYTES
 from agent.decide.messages import Done, Evidence, Prepare, Prepared, RanksOver, Said, SaidOfPart, encode, message
 from agent.decide.plan import Plan
@@ -101,7 +101,8 @@ class Booking:
         indices = self.run.indices
         outputs = list(self.run.workload.printing(indices))
         names = {str(peer.index): peer.name for peer in self.run.context.plan.peers}
-        return {"run": self.run_id, "pods": indices, "lead": indices[0], "outputs": outputs, "names": names}
+        about = {"run": self.run_id, "pods": indices, "lead": indices[0], "outputs": outputs, "names": names}
+        return {**about, "slots": self.spec.per_node or self.run.context.plan.slots}
 
     def summary(self) -> RunSummary:
         """The run for `status` on every pod, with `until` once it is over."""
@@ -281,7 +282,10 @@ class Bookings:
             current.run.cancel(end)
 
     def _judged(self, booking: Booking, judgement: Judgement) -> None:
-        booking.judgement = judgement._replace(end=masked(judgement.end, self._pod.log.masked))
+        end = judgement.end
+        if booking.run.workload.fail_fast and not booking.run.workload.led:
+            end = with_followers(end, [index for index, part in booking.run.ends.items() if part.status])
+        booking.judgement = judgement._replace(end=masked(end, self._pod.log.masked))
         self._over(booking)
         if booking is not self._current:
             self._act_if_idle()

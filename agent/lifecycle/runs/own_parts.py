@@ -146,21 +146,23 @@ class Parts:
         run_id, offset = str(fields.get("run", "")), int(fields.get("offset", 0))
         part = self._parts.get(run_id)
         going_on = part is not None and not part.over
-        piece = self._piece(run_id, offset, int(fields.get("most", MOST_READ)))
+        most, since = int(fields.get("most", MOST_READ)), float(fields.get("since", 0.0))
+        piece = self._piece(run_id, offset, most, since)
         if piece is None:
             answer(refusal(MissingProgram(f"{self._pod.where(self._pod.settings.index)} knows no run {run_id!r}")))
         elif going_on and fields.get("wait") and not piece.frames and not piece.skipped:
             assert part is not None
-            part.output.when_more(lambda: self.read({**fields, "offset": piece.next, "wait": False}, answer))
+            again = {**fields, "offset": piece.next, "since": 0.0, "wait": False}
+            part.output.when_more(lambda: self.read(again, answer))
         else:
             over = not going_on and not piece.frames
             answer({"ok": {**wire.to_json(piece), "over": over}})
 
-    def _piece(self, run_id: str, offset: int, most: int) -> Piece | None:
+    def _piece(self, run_id: str, offset: int, most: int, since: float) -> Piece | None:
         if not run_id or "/" in run_id or run_id.startswith("."):
             return None
         return self._machine.read_spool(
-            self._pod.dir.spool(run_id), min(max(0, offset), 1 << 62), max(1, min(most, MOST_READ))
+            self._pod.dir.spool(run_id), min(max(0, offset), 1 << 62), max(1, min(most, MOST_READ)), since
         )
 
 
