@@ -9,13 +9,13 @@
 {{- else if regexMatch "[\\s<>$\"]" $workload.image -}}
   {{- $problems = append $problems (printf "workload.image=%s is no image: name one with a4-agent in it, such as REGISTRY/unified-testbed-pytorch:25.12" $workload.image) -}}
 {{- end -}}
-{{- if and (hasPrefix "pai-megatron" ($workload.run | default "")) (not (include "a4.workspace" . | fromJson).value) -}}
-  {{- $problems = append $problems (printf "workload.run=%s keeps code, models and data on storage that all pods share, and there is none: set volumes.nfs.ip, volumes.lustre or volumes.pvcMounts" $workload.run) -}}
+{{- if and (hasPrefix "pai-megatron" $task.run) (not (include "a4.workspace" . | fromJson).value) -}}
+  {{- $problems = append $problems (printf "workload.run=%s keeps code, models and data on storage that all pods share, and there is none: set volumes.nfs.ip, volumes.lustre or volumes.pvcMounts" $task.run) -}}
 {{- end -}}
 {{- with .Values.workload_config -}}
   {{- $problems = concat $problems (include "a4.textProblems" (dict "key" "workload_config" "content" .) | fromJson).problems | default list -}}
 {{- end -}}
-{{- with (include "a4.arguments" . | fromJson).problem }}{{ $problems = append $problems . }}{{ end -}}
+{{- with (include "a4.givenArguments" . | fromJson).problem }}{{ $problems = append $problems . }}{{ end -}}
 {{- $problems = concat $problems (include "a4.job" . | fromJson).problems $task.problems (include "a4.variables" . | fromJson).problems $storage.problems (include "a4.network" . | fromJson).problems (include "a4.scheduling" . | fromJson).problems -}}
 {{- if $problems -}}
   {{- fail (printf "a4-agent: these values cannot be used:\n- %s" (join "\n- " $problems)) -}}

@@ -78,7 +78,7 @@
   valueFrom: {fieldRef: {fieldPath: "metadata.labels['jobset.sigs.k8s.io/job-restart-attempt']"}}
 - {name: A4_GRACE_SECONDS, value: {{ include "a4.grace" . | quote }}}
 - {name: A4_SSH_PORT, value: {{ int $network.sshPort | quote }}}
-{{- with .Values.workload.run }}
+{{- with (include "a4.task" . | fromJson).run }}
 - {name: A4_WORKLOAD, value: {{ . | quote }}}
 {{- end }}
 {{- if ne $network.profile "auto" }}

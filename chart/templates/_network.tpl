@@ -29,7 +29,7 @@
   {{- end -}}
 {{- end -}}
 
-{{- $sshPort := include "a4.text" $network.sshPort | default "2222" | atoi -}}
+{{- $sshPort := coalesce (include "a4.text" $network.sshPort) (include "a4.oldPort" .) "2222" | atoi -}}
 {{- $masterPort := include "a4.text" $network.masterPort | default "6002" | atoi -}}
 {{- $testPort := add1 $sshPort | int -}}
 {{- if has $masterPort (list $sshPort $testPort) -}}

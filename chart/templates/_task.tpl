@@ -8,8 +8,8 @@
 {{- regexReplaceAllLiteral "(?m)^[ \t]*(?:#.*|set [-+].*)?(?:\n|\\z)" (include "a4.script" .) "" | trim -}}
 {{- end -}}
 
-{{- /* What workload_launcher is: nothing, agent (starts a4-agent and no more), agent WORD (with a workload), bootstrap (an old one,
-     which starts sshd and writes the hostfile), or a script. */}}
+{{- /* What workload_launcher is: nothing, agent (starts a4-agent and no more), agent WORD (with a workload), bootstrap (starts sshd
+     and writes the hostfile, as the old ones do), or a script. */}}
 {{- define "a4.launcherKind" -}}
 {{- $bare := include "a4.bareScript" . -}}
 {{- $agent := "^(?:exec[ \t]+)?(?:[^ \t\n]*/)?a4-agent[ \t]+run" -}}
@@ -55,54 +55,89 @@ script
 {{- dict "problems" $problems | toJson -}}
 {{- end -}}
 
-{{- /* What runs on the formed cluster: {run, runs, script: {key, path, content}, sleep, problems, notes}; `run` is workload.run,
-     `runs` says whether there is anything to run. */}}
-{{- define "a4.task" -}}
-{{- $problems := list -}}
-{{- $notes := list -}}
-{{- $workload := .Values.workload | default dict -}}
-{{- $values := (include "a4.variables" . | fromJson).values -}}
-{{- $job := include "a4.job" . | fromJson -}}
-{{- $things := list -}}
-{{- $script := dict -}}
-
-{{- $launcher := .Values.workload_launcher | default "" -}}
-{{- $kind := include "a4.launcherKind" $launcher -}}
-{{- if eq $kind "agent" -}}
-  {{- $notes = append $notes "workload_launcher only starts a4-agent: the chart does this now; drop the flag" -}}
-{{- else if hasPrefix "agent " $kind -}}
-  {{- $problems = append $problems (printf "workload_launcher starts a4-agent, which runs already: in its place set workload.run=%s (what follows --: workload.arguments)" (trimPrefix "agent " $kind)) -}}
-{{- else if eq $kind "bootstrap" -}}
-  {{- $notes = append $notes "workload_launcher starts sshd and writes the hostfile: the agent does this now; drop the flag" -}}
-  {{- if not (contains "test_internode" $launcher) -}}
-    {{- range regexFindAll "(?m)^[ \t]*(mpirun|torchrun|python3?|deepspeed|accelerate|srun)[ \t][^\n]{0,60}" (include "a4.bareScript" $launcher) 3 -}}
-      {{- $notes = append $notes (printf "workload_launcher also has the line \"%s\", which is not run: if you need it, give it as task_script" (trim .)) -}}
-    {{- end -}}
-  {{- end -}}
+{{- /* What is to be run of workload_launcher: {script, content, problem, note}; `script` says whether there is something. */}}
+{{- define "a4.launcher" -}}
+{{- $content := .Values.workload_launcher -}}
+{{- $kind := include "a4.launcherKind" ($content | default "") -}}
+{{- $old := dict -}}
+{{- if eq $kind "bootstrap" -}}
+  {{- $old = include "a4.oldLauncher" (dict "content" $content "launchers" (include "a4.oldScripts" . | fromYaml).launchers) | fromJson -}}
 {{- end -}}
+{{- if eq $kind "agent" -}}
+  {{- dict "note" "workload_launcher only starts a4-agent: the chart does this now; drop the flag" | toJson -}}
+{{- else if hasPrefix "agent " $kind -}}
+  {{- dict "problem" (printf "workload_launcher starts a4-agent, which runs already: in its place set workload.run=%s (what follows --: workload.arguments)" (trimPrefix "agent " $kind)) | toJson -}}
+{{- else if $old.own -}}
+  {{- dict "script" true "content" $old.own "note" "workload_launcher is an old one with lines of your own: these are run, and the agent does the rest; give them as task_script" | toJson -}}
+{{- else if $old.known -}}
+  {{- $port := regexReplaceAll "^2222$" (include "a4.oldPort" .) "" -}}
+  {{- dict "note" (printf "workload_launcher starts sshd and writes the hostfile: the agent does this now; drop the flag%s" (regexReplaceAll "^.+" $port ", and set network.sshPort=${0}")) | toJson -}}
+{{- else if and (eq $kind "bootstrap") (ne ((.Values.workload | default dict).run | default "") "script") -}}
+  {{- dict "problem" "workload_launcher starts sshd and writes the hostfile, which the agent does now, and the chart does not know it, or it is changed elsewhere than at its end: give what it does beyond these as task_script, in its place; to run it as it is nevertheless, add workload.run=script" | toJson -}}
+{{- else -}}
+  {{- dict "script" (not (kindIs "invalid" $content)) "content" $content | toJson -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* Which script runs: {given, script: {key, path, content}, example, arguments, problems, notes}; `given` are the values that
+     name one, `example` is the workload that runs in the place of an old example, with `arguments`. */}}
+{{- define "a4.scripts" -}}
+{{- $launcher := include "a4.launcher" . | fromJson -}}
+{{- $problems := without (list $launcher.problem) nil -}}
+{{- $notes := without (list $launcher.note) nil -}}
+{{- $given := list -}}
+{{- $script := dict -}}
+{{- $example := dict "workload" "" "arguments" list -}}
+{{- $run := (.Values.workload | default dict).run | default "" -}}
 {{- $scripts := list (dict "from" "task_script" "content" .Values.task_script "key" "task-script.sh" "path" "/workload/task") (dict "from" "pai_training_script" "content" .Values.pai_training_script "key" "pai-training-script.sh" "path" "/workload/scripts") -}}
-{{- if has $kind (list "script" "") -}}
-  {{- $scripts = prepend $scripts (dict "from" "workload_launcher" "content" .Values.workload_launcher "key" "task-script.sh" "path" "/workload/task") -}}
+{{- if $launcher.script -}}
+  {{- $scripts = prepend $scripts (dict "from" "workload_launcher" "content" $launcher.content "key" "task-script.sh" "path" "/workload/task") -}}
 {{- end -}}
 {{- range $scripts -}}
   {{- if kindIs "invalid" .content -}}
   {{- else if include "a4.bareScript" .content -}}
-    {{- $things = append $things .from -}}
-    {{- $script = dict "key" .key "path" .path "content" (include "a4.script" .content) -}}
-    {{- $problems = concat $problems (include "a4.scriptProblems" (dict "key" .from "content" .content) | fromJson).problems | default list -}}
+    {{- $old := dict -}}
+    {{- if ne $run "script" -}}
+      {{- $old = include "a4.oldExample" (merge (dict "content" .content) (include "a4.oldScripts" $ | fromYaml)) | fromJson -}}
+    {{- end -}}
+    {{- $given = append $given .from -}}
+    {{- if $old.changed -}}
+      {{- $problems = append $problems (printf "%s is made from an example of the old testbeds, which can end with 0 after a failure: set workload.run=%s in its place, with what you have changed in workload.arguments and workload.env; to run the script as it is, add workload.run=script" .from $old.workload) -}}
+    {{- else if and $old.workload (has $run (list "" $old.workload)) -}}
+      {{- $example = $old -}}
+      {{- $notes = append $notes (printf "%s is an example of the old testbeds: the workload %s runs in its place%s; set workload.run=%s and drop the flag" .from $old.workload (regexReplaceAll "^.+" (join " " $old.arguments) " with ${0}") $old.workload) -}}
+    {{- else -}}
+      {{- $script = dict "key" .key "path" .path "content" (include "a4.script" .content) -}}
+      {{- $problems = concat $problems (include "a4.scriptProblems" (dict "key" .from "content" .content) | fromJson).problems | default list -}}
+    {{- end -}}
   {{- else -}}
     {{- $notes = append $notes (printf "%s is empty and does nothing" .from) -}}
   {{- end -}}
 {{- end -}}
+{{- dict "given" $given "script" $script "example" $example.workload "arguments" $example.arguments "problems" $problems "notes" $notes | toJson -}}
+{{- end -}}
+
+{{- /* What runs on the formed cluster: {run, arguments, runs, script, sleep, problems, notes}; `run` is workload.run or what
+     replaces an old example, with `arguments`, and `runs` says whether there is anything to run. */}}
+{{- define "a4.task" -}}
+{{- $workload := .Values.workload | default dict -}}
+{{- $values := (include "a4.variables" . | fromJson).values -}}
+{{- $job := include "a4.job" . | fromJson -}}
+{{- $scripts := include "a4.scripts" . | fromJson -}}
+{{- $script := $scripts.script -}}
+{{- $things := $scripts.given -}}
+{{- $problems := $scripts.problems -}}
+{{- $notes := $scripts.notes -}}
 
 {{- $run := $workload.run | default "" -}}
 {{- if and (not $run) (not (kindIs "invalid" $workload.run)) -}}
   {{- $notes = append $notes "workload.run is empty: if it came from a variable of your shell, that one is not set" -}}
 {{- end -}}
 {{- $deepep := include "a4.true" (get $values "RUN_DEEPEP_TEST") -}}
-{{- if and $run (not (has $run (list "none" "script"))) -}}
+{{- if not (has $run (list "" "none" "script" $scripts.example)) -}}
   {{- $things = append $things (printf "workload.run=%s" $run) -}}
 {{- end -}}
+{{- $run = $run | default $scripts.example -}}
 {{- if and $deepep (ne $run "deepep") -}}
   {{- $things = append $things "RUN_DEEPEP_TEST=true" -}}
 {{- end -}}
@@ -115,7 +150,7 @@ script
 {{- if and (eq $run "none") $things -}}
   {{- $problems = append $problems (printf "workload.run=none beside %s: drop one of them" (first $things)) -}}
 {{- end -}}
-{{- if and (include "a4.arguments" . | fromJson).words (not $things) -}}
+{{- if and (include "a4.givenArguments" . | fromJson).words (not $things) -}}
   {{- $problems = append $problems "workload.arguments without anything to run: set workload.run too" -}}
 {{- end -}}
 {{- if and (or $deepep (eq $run "deepep")) (lt (int $job.nodes) 2) -}}
@@ -131,11 +166,11 @@ script
   {{- /* Its value is not shown: in other lists of the old charts a token stands at this place. */}}
   {{- $problems = append $problems "SLEEP_INFINITY (also: workload.envs[1] without a name) is neither true nor false: write one of them" -}}
 {{- end -}}
-{{- dict "run" $run "runs" (not (empty $things)) "script" $script "sleep" (eq $sleep "true") "problems" $problems "notes" $notes | toJson -}}
+{{- dict "run" $run "arguments" $scripts.arguments "runs" (not (empty $things)) "script" $script "sleep" (eq $sleep "true") "problems" $problems "notes" $notes | toJson -}}
 {{- end -}}
 
-{{- /* All arguments of the workload: {words, problem}. */}}
-{{- define "a4.arguments" -}}
+{{- /* The arguments of the values: {words, problem}. */}}
+{{- define "a4.givenArguments" -}}
 {{- $words := list -}}
 {{- $problem := "" -}}
 {{- range $key := list "defaultArguments" "arguments" -}}
@@ -151,4 +186,9 @@ script
   {{- end -}}
 {{- end -}}
 {{- dict "words" $words "problem" $problem | toJson -}}
+{{- end -}}
+
+{{- /* All arguments of the workload, those that the values have before those of an old example: {words}. */}}
+{{- define "a4.arguments" -}}
+{{- dict "words" ((include "a4.givenArguments" . | fromJson).words | default (include "a4.task" . | fromJson).arguments) | toJson -}}
 {{- end -}}

@@ -1,15 +1,19 @@
 """The old testbeds' guides: their `helm install` lines as typed (old/lines), in trees where the chart is ours.
 
-The values file of a line is ours, or the old one of that testbed (old/values).
+The values file of a line is ours, or the old one of that testbed (old/values). Launchers and examples stand in for the
+old ones, and the chart takes them for those.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+
+import yaml
 
 from tests.chart.helm import CHART, Words
 
@@ -89,9 +93,53 @@ def make_tree(testbed: Testbed, values: str, directory: Path) -> Path:
     """The RECIPE_ROOT of a guide, with our chart in the place of its own."""
     recipe = directory / testbed.recipe
     (recipe / "gke-runtime" / "launchers").mkdir(parents=True)
-    (recipe / "gke-runtime" / "jobset").symlink_to(CHART)
+    make_chart(recipe / "gke-runtime" / "jobset")
     shutil.copytree(OLD / "examples", recipe / "examples")
     shutil.copy(OLD / "launchers" / f"{testbed.old}.sh", recipe / "gke-runtime" / "launchers" / testbed.launcher)
     ours = CHART / "values.yaml" if values == "our values" else OLD / "values" / f"{testbed.old}.yaml"
     shutil.copy(ours, recipe / testbed.values)
     return recipe
+
+
+WORKLOADS = {
+    "nccl-test.sh": "nccl",
+    "torchrun-ddp-test.sh": "ddp",
+    "pai-megatron-qwen3.sh": "pai-megatron-qwen3",
+    "qwen3.sh": "pai-megatron-qwen3",
+    "pai-megatron-qwen3-next.sh": "pai-megatron-qwen3-next",
+}
+"""What runs in the place of an old example."""
+ARGUMENTS = ["--tests", "all_reduce", "-n", "1"]
+"""Those with which nccl is the old example."""
+
+
+def bare_lines(script: Path) -> list[str]:
+    lines = [line.strip() for line in script.read_text().splitlines()]
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def known(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def make_chart(at: Path) -> None:
+    """Our chart, which knows old/launchers and old/examples in place of the old charts' own."""
+    shutil.copytree(CHART, at)
+    launchers = sorted((bare_lines(path) for path in (OLD / "launchers").glob("*.sh")), key=len, reverse=True)
+    examples = {name: bare_lines(OLD / "examples" / name) for name in WORKLOADS}
+    table = {
+        "launchers": [{"lines": len(lines), "sha256": known("\n".join(lines))} for lines in launchers],
+        "examples": [
+            {
+                "workload": WORKLOADS[name],
+                "arguments": ARGUMENTS if WORKLOADS[name] == "nccl" else None,
+                "sha256": [known("\n".join(lines))],
+            }
+            for name, lines in examples.items()
+        ],
+        "lines": {
+            workload: [known(lines[-1]) for name, lines in examples.items() if WORKLOADS[name] == workload]
+            for workload in WORKLOADS.values()
+        },
+    }
+    (at / "files" / "old-scripts.yaml").write_text(yaml.safe_dump(table))

@@ -315,7 +315,7 @@ def test_figures_of_the_pages_are_the_chart_s() -> None:
     assert f"{values['workload']['gpus']} by default" in chart
     assert f"seconds that a pod has to end, {values['workload']['terminationGracePeriodSeconds']};" in chart
     assert values["network"]["tcpx"]["daemonImage"] in tcpx
-    assert (values["queue"], values["network"]["sshPort"]) == (None, 2222)
+    assert (values["queue"], values["network"]["sshPort"]) == (None, None)
 
 
 def fences(page: str) -> list[Object]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
-from tests.chart.helm import ENGINES, Engines, HelmRefused, Rendered
+from tests.chart import seeds
+from tests.chart.helm import CHART, ENGINES, Engines, HelmRefused, Rendered, sets
 
 KEYS = ("task_script", "pai_training_script", "workload_launcher")
 DROP = "drop the flag"
@@ -16,18 +18,26 @@ DROP = "drop the flag"
 Run = Callable[..., Rendered]
 
 
-@pytest.fixture
-def run(engines: Engines, tmp_path: Path) -> Run:
-    """The chart with these files' contents as the values of these keys, as --set-file gives them."""
+@pytest.fixture(scope="module")
+def chart(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """One that knows old/launchers and old/examples."""
+    at = tmp_path_factory.mktemp("known") / "chart"
+    seeds.make_chart(at)
+    return str(at)
 
-    def render(engine: str = "helm4", **contents: str | bytes) -> Rendered:
-        flags = []
+
+@pytest.fixture
+def run(engines: Engines, chart: str, tmp_path: Path) -> Run:
+    """That chart with these files' contents as the values of these keys, as --set-file gives them."""
+
+    def render(engine: str = "helm4", settings: tuple[str, ...] = (), **contents: str | bytes) -> Rendered:
+        flags = list(sets(*settings))
         for key, content in contents.items():
             # What was rendered of one file is kept.
             file = tmp_path / f"{len(list(tmp_path.iterdir()))}.sh"
             file.write_bytes(content if isinstance(content, bytes) else content.encode())
             flags += ["--set-file", f"{key}={file}"]
-        return engines.with_values(*flags, engine=engine)
+        return engines.with_values(*flags, engine=engine, chart=chart)
 
     return render
 
@@ -89,12 +99,109 @@ PROGRAMS = (
 )
 
 
-@pytest.mark.parametrize("case", BOOTSTRAPS)
-def test_a_bootstrap_is_not_run(run: Run, case: str) -> None:
-    rendered = run(workload_launcher=BOOTSTRAPS[case])
-    assert (scripts(rendered), rendered.env["SLEEP_INFINITY"]) == ([], "true")
-    assert "starts sshd and writes the hostfile: the agent does this now; drop the flag" in rendered.notes
-    assert "which is not run" not in rendered.notes
+LAUNCHERS = sorted((seeds.OLD / "launchers").glob("*.sh"))
+EXAMPLES = sorted((seeds.OLD / "examples").glob("*.sh"))
+AGENT_DOES = "workload_launcher starts sshd and writes the hostfile: the agent does this now; drop the flag"
+by_launcher = pytest.mark.parametrize("launcher", LAUNCHERS, ids=lambda path: path.stem)
+by_example = pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+
+
+@by_launcher
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_old_launcher_is_not_run(run: Run, launcher: Path, engine: str) -> None:
+    rendered = run(engine, workload_launcher=launcher.read_text())
+    port = "222" if launcher.stem == "testbed-a4" else "2222"
+    assert (scripts(rendered), rendered.env["SLEEP_INFINITY"], rendered.env["A4_SSH_PORT"]) == ([], "true", port)
+    assert AGENT_DOES + (", and set network.sshPort=222." if port == "222" else ".") in rendered.notes
+
+
+def test_the_port_of_the_values_comes_before_that_of_an_old_launcher(run: Run) -> None:
+    launcher = (seeds.OLD / "launchers" / "testbed-a4.sh").read_text()
+    assert run(settings=("network.sshPort=2022",), workload_launcher=launcher).env["A4_SSH_PORT"] == "2022"
+
+
+@by_launcher
+def test_an_old_launcher_with_other_comments_and_spaces_is_one(run: Run, launcher: Path) -> None:
+    written = launcher.read_text().replace("\n  ", "\n\t# changed \r\n\n    ").replace("\n", "\r\n")
+    assert AGENT_DOES in run(workload_launcher=written).notes
+
+
+OWN = (
+    "bash train.sh",
+    'cd /work\nif [ "$JOB_COMPLETION_INDEX" = 0 ]; then\n  # all\n  python3 - <<EOF\nif x:\n  y\nEOF\nfi',
+)
+BEFORE_IT_SLEEPS = 'if [ "$SLEEP_INFINITY" = true ]; then'
+
+
+@by_launcher
+@pytest.mark.parametrize("own", OWN)
+@pytest.mark.parametrize("place", ["at the end", "before it sleeps"])
+def test_what_has_been_added_to_an_old_launcher_is_run(run: Run, launcher: Path, own: str, place: str) -> None:
+    text = launcher.read_text()
+    at = len(text) if place == "at the end" else text.index(BEFORE_IT_SLEEPS)
+    rendered = run(workload_launcher=f"{text[:at]}{own}\n{text[at:]}")
+    (script,) = scripts(rendered)
+    assert script.strip() == own
+    assert rendered.env["SLEEP_INFINITY"] == "false"
+    assert "an old one with lines of your own: these are run" in rendered.notes
+
+
+def changed_elsewhere() -> Iterator[str]:
+    text = (seeds.OLD / "launchers" / "unified.sh").read_text()
+    yield text.replace("sleep 10", "sleep 20")
+    yield text.replace("sleep 10", "bash train.sh\n  sleep 10")
+    yield text.replace("sleep 10\n", "")
+    yield "bash before.sh\n" + text + "bash after.sh\n"
+    yield from BOOTSTRAPS.values()
+
+
+@pytest.mark.parametrize("content", list(changed_elsewhere()))
+def test_any_other_bootstrap_is_refused_or_run_as_it_is(run: Run, content: str) -> None:
+    with pytest.raises(HelmRefused, match="give what it does beyond these as task_script"):
+        run(workload_launcher=content)
+    rendered = run(settings=("workload.run=script",), workload_launcher=content)
+    assert scripts(rendered) == [content.removeprefix("\ufeff").replace("\r\n", "\n")]
+
+
+@by_example
+@pytest.mark.parametrize("key", KEYS)
+def test_the_workload_runs_in_the_place_of_an_old_example(run: Run, example: Path, key: str) -> None:
+    settings = ("volumes.nfs.ip=10.0.0.2",)
+    rendered = run(settings=settings, **{key: example.read_text()})
+    workload = seeds.WORKLOADS[example.name]
+    assert (scripts(rendered), rendered.env["A4_WORKLOAD"], rendered.env["SLEEP_INFINITY"]) == ([], workload, "false")
+    assert rendered.workload.get("args", []) == (["--", *seeds.ARGUMENTS] if workload == "nccl" else [])
+    assert f"{key} is an example of the old testbeds: the workload {workload} runs in its place" in rendered.notes
+    own = run(settings=(*settings, "workload.arguments={--own}"), **{key: example.read_text()})
+    assert own.workload["args"] == ["--", "--own"]
+    same = run(settings=(*settings, f"workload.run={workload}"), **{key: example.read_text()})
+    assert same.env["A4_WORKLOAD"] == workload
+
+
+@by_example
+def test_a_changed_example_is_refused_or_run_as_it_is(run: Run, example: Path) -> None:
+    content = example.read_text() + "echo mine\n"
+    with pytest.raises(HelmRefused, match=f"set workload.run={seeds.WORKLOADS[example.name]} in its place"):
+        run(task_script=content)
+    for text in (content, example.read_text()):
+        rendered = run(settings=("workload.run=script",), task_script=text)
+        assert (scripts(rendered), rendered.env["A4_WORKLOAD"]) == ([text], "script")
+
+
+def test_two_old_examples_are_two_things(run: Run) -> None:
+    nccl, ddp = ((seeds.OLD / "examples" / name).read_text() for name in ("nccl-test.sh", "torchrun-ddp-test.sh"))
+    with pytest.raises(HelmRefused, match="one job runs one thing, and here are workload_launcher, task_script"):
+        run(workload_launcher=nccl, task_script=ddp)
+    with pytest.raises(HelmRefused, match=r"here are task_script, workload\.run=connectivity"):
+        run(settings=("workload.run=connectivity",), task_script=nccl)
+
+
+def test_the_table_of_old_scripts_is_in_the_order_that_templates_read_it_in() -> None:
+    table = yaml.safe_load((CHART / "files" / "old-scripts.yaml").read_text())
+    lines = [launcher["lines"] for launcher in table["launchers"]]
+    assert lines == sorted(lines, reverse=True)
+    workloads = {example["workload"] for example in table["examples"]}
+    assert workloads == set(seeds.WORKLOADS.values()) == set(table["lines"])
 
 
 @pytest.mark.parametrize("content", STARTS_THE_AGENT)
@@ -109,16 +216,6 @@ def test_any_other_launcher_is_the_script(run: Run, content: str) -> None:
     rendered = run(workload_launcher=content)
     assert (scripts(rendered), rendered.env["SLEEP_INFINITY"]) == ([content], "false")
     assert DROP not in rendered.notes
-
-
-@pytest.mark.parametrize(
-    "line",
-    ["mpirun -np 8 hostname", "torchrun train.py", "  python3 train.py --lr 1", "python train.py", "srun hostname"],
-)
-def test_what_a_bootstrap_starts_is_named_as_not_run(run: Run, line: str) -> None:
-    rendered = run(workload_launcher=SSHD + HOSTFILE + line + "\n")
-    assert scripts(rendered) == []
-    assert f'workload_launcher also has the line "{line.strip()}", which is not run' in rendered.notes
 
 
 @pytest.mark.parametrize(

@@ -13,20 +13,21 @@ from tests.chart.cases import REFUSED
 from tests.chart.helm import ENGINES, Engines, HelmRefused, Rendered, Words
 
 DROP_THE_FLAG = "the agent does this now; drop the flag"
+IN_ITS_PLACE = "runs in its place"
 
 
 @dataclass(frozen=True)
 class Meant:
-    """By a line with our values file; what differs with the old one stands in OLD."""
+    """By a line, with whichever values file it is rendered."""
 
     release: str
     pods: int = 4
     sleeps: bool = False
     launcher: bool = False
     """It brings a bootstrap script, which is ignored."""
-    script: str = ""
-    """Where the script that is run is mounted."""
-    content: str = ""
+    port: str = "2222"
+    workload: str = ""
+    """What runs in the place of an old example."""
     queue: str = ""
     workspace: str = ""
     training: str = ""
@@ -36,44 +37,33 @@ class Meant:
     image: str = "registry.example/testbed:1"
 
 
-TASK, PAI = "/workload/task/task-script.sh", "/workload/scripts/pai-training-script.sh"
 FILESTORE, LUSTRE = "filestore.csi.storage.gke.io", "lustre.csi.storage.gke.io"
 PAI_IMAGE = "dsw-registry.cn-wulanchabu.cr.aliyuncs.com/pai/pai-megatron-patch:25.04"
+QWEN3, NEXT = "pai-megatron-qwen3", "pai-megatron-qwen3-next"
 MEANT = {
     "s000-testbed": Meant("alice-testbed", sleeps=True, launcher=True),
     "s001-testbed": Meant("alice-testbed", sleeps=True, launcher=True),
-    "s001-nccl": Meant("alice-nccl-test", script=TASK, content="all_reduce_perf"),
-    "s001-ddp": Meant("alice-ddp-test", script=TASK, content="torchrun --nnodes"),
-    "s001-qwen3": Meant("alice-qwen3-training", script=TASK, content="qwen3.sh", workspace="/mnt", driver="nfs"),
-    "s001-qwen3-next": Meant(
-        "alice-qwen3-next-training", script=TASK, content="qwen3-next.sh", workspace="/mnt", driver="nfs"
-    ),
-    "s001-sft": Meant(
-        "alice-qwen3-next-sft", script=TASK, content="qwen3-next.sh", workspace="/mnt", driver="nfs", training="sft"
-    ),
-    "s001-lustre": Meant(
-        "alice-qwen3-lustre", script=TASK, content="qwen3-next.sh", workspace="/lustre", driver=LUSTRE, bucket=""
-    ),
+    "s001-nccl": Meant("alice-nccl-test", workload="nccl"),
+    "s001-ddp": Meant("alice-ddp-test", workload="ddp"),
+    "s001-qwen3": Meant("alice-qwen3-training", workload=QWEN3, workspace="/mnt", driver="nfs"),
+    "s001-qwen3-next": Meant("alice-qwen3-next-training", workload=NEXT, workspace="/mnt", driver="nfs"),
+    "s001-sft": Meant("alice-qwen3-next-sft", workload=NEXT, workspace="/mnt", driver="nfs", training="sft"),
+    "s001-lustre": Meant("alice-qwen3-lustre", workload=NEXT, workspace="/lustre", driver=LUSTRE, bucket=""),
     "s002-deepep": Meant(
-        "alice-deepep", pods=2, sleeps=True, launcher=True, queue="a4", workspace="/mnt", driver=FILESTORE
+        "alice-deepep", pods=2, sleeps=True, launcher=True, port="222", queue="a4", workspace="/mnt", driver=FILESTORE
     ),
-    "s003-pai": Meant("alice-pai-megatron", launcher=True, script=PAI, content="qwen3.sh", queue="a4", image=PAI_IMAGE),
-}
-OLD = {
     "s003-pai": Meant(
         "alice-pai-megatron",
         pods=2,
         sleeps=True,
         launcher=True,
-        script=PAI,
-        content="qwen3.sh",
+        workload=QWEN3,
         queue="a4",
         workspace="/mnt",
         driver=FILESTORE,
         image=PAI_IMAGE,
     ),
 }
-"""Where the old values file says something that ours does not."""
 
 CASES = [(seed, values) for seed in MEANT for values in seeds.VALUES if (seed, values) not in REFUSED]
 by_line = pytest.mark.parametrize(("seed", "values"), CASES)
@@ -85,8 +75,8 @@ def line(engines: Engines, words: Callable[[str], Words], seed: str, values: str
 
 
 @pytest.fixture
-def meant(seed: str, values: str) -> Meant:
-    return OLD.get(seed, MEANT[seed]) if values == "old values" else MEANT[seed]
+def meant(seed: str) -> Meant:
+    return MEANT[seed]
 
 
 def test_every_line_has_its_meaning() -> None:
@@ -104,27 +94,14 @@ def test_pods_and_queue(line: Rendered, meant: Meant) -> None:
 
 @by_line
 def test_what_runs_and_whether_the_cluster_stays(line: Rendered, meant: Meant) -> None:
-    scripts = [path for path in (TASK, PAI) if mounted_script(line, path)]
-    assert scripts == [meant.script] * bool(meant.script)
-    if meant.script:
-        assert meant.content in mounted_script(line, meant.script)
+    assert line.kind("ConfigMap") == []
+    assert (line.env.get("A4_WORKLOAD", ""), IN_ITS_PLACE in line.notes) == (meant.workload, bool(meant.workload))
     assert line.env["SLEEP_INFINITY"] == str(meant.sleeps).lower()
-    assert "A4_WORKLOAD" not in line.env
-
-
-def mounted_script(line: Rendered, path: str) -> str:
-    """What is found at a path in the pod."""
-    volume = line.mounts.get(str(Path(path).parent)) or line.mounts.get(path) or {}
-    if "configMap" not in volume:
-        return ""
-    (config,) = [found for found in line.kind("ConfigMap") if found["metadata"]["name"] == volume["configMap"]["name"]]
-    content: str = config["data"].get(Path(path).name, "")
-    return content
 
 
 @by_line
-def test_a_bootstrap_script_is_ignored_and_named(line: Rendered, meant: Meant) -> None:
-    assert (DROP_THE_FLAG in line.notes) == meant.launcher
+def test_a_bootstrap_script_is_ignored_but_for_its_port(line: Rendered, meant: Meant) -> None:
+    assert (DROP_THE_FLAG in line.notes, line.env["A4_SSH_PORT"]) == (meant.launcher, meant.port)
     assert not any("StrictHostKeyChecking" in text for text in line.sources.values())
 
 
@@ -166,6 +143,11 @@ def test_the_instance_of_the_line_is_the_one_that_is_mounted(
     (volume,) = engines.render(words(f"{case} old values")).kind("PersistentVolume")
     assert volume["spec"]["csi"]["volumeHandle"] == handle
     assert volume["spec"]["csi"]["volumeAttributes"] == attributes
+
+
+def test_the_recipe_of_pai_megatron_is_refused_without_its_storage(engines: Engines, tmp_path: Path) -> None:
+    with pytest.raises(HelmRefused, match="pai-megatron-qwen3 keeps code, models and data on storage"):
+        engines.render(seeds.words("s003-pai", "our values", tmp_path))
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -1,4 +1,4 @@
 #!/bin/bash
 # A training script such as qwen3.sh of the old testbeds, for the tests of the chart.
 cd "$PAI_WORKSPACE_ROOT" || exit 1
-echo "$TRAINING_MODE with $NNODES nodes of $GPUS_PER_NODE GPUs"
+echo "qwen3: $TRAINING_MODE with $NNODES nodes of $GPUS_PER_NODE GPUs"
