@@ -7,14 +7,16 @@ import sys
 from collections.abc import Mapping
 
 from agent.commands.pod import read_state, run_dir
-from agent.decide.location import location_text
+from agent.decide.location import location_text, short_part
 from agent.decide.plan import Plan
 from agent.decide.tables import render
 from agent.environment import find_plan, read_plan
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser("peers", description="Lists the pods of this job in rank order.")
+    parser = subparsers.add_parser(
+        "peers", description="Lists the pods of this job in rank order; on a terminal names and places are short."
+    )
     parser.add_argument("--json", action="store_true", help="the same as JSON")
     parser.set_defaults(handler=run)
 
@@ -39,8 +41,15 @@ def _print(plan: Plan, lost: Mapping[int, str], as_json: bool) -> None:
         peers = [{**peer, "lost": lost.get(peer["index"], "")} for peer in plan.to_json()["peers"]]
         sys.stdout.write(json.dumps(peers, indent=1) + "\n")
         return
+    terminal = sys.stdout.isatty()
     rows = [
-        [str(rank), str(peer.index), peer.name, peer.address, location_text(peer.place)]
+        [
+            str(rank),
+            str(peer.index),
+            peer.name.partition(".")[0] if terminal else peer.name,
+            peer.address,
+            location_text(tuple(map(short_part, peer.place)) if terminal else peer.place),
+        ]
         for rank, peer in enumerate(plan.peers)
     ]
     sys.stdout.write(render(["rank", "pod", "name", "address", "place"], rows, right=(0, 1)))

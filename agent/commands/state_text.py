@@ -5,17 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from agent.decide.location import location_text
+from agent.decide.location import location_text, short_part
 from agent.decide.plan import Plan
-from agent.decide.pod_state import Loss, PodState
+from agent.decide.pod_state import PodState
 from agent.decide.subset import ranges
 from agent.decide.tables import render
+from agent.decide.words import plural
 from agent.paths import RunDir
 
 FRESH_SECONDS = 30.0
 MOST_RUNS = 10
 """Past runs in the text; --json has them all."""
-MOST_WHAT = 80
+MOST_COLUMNS = 160
+MOST_REASONS = 6
+"""Lines of a failure's reason on a screen that shows the rest, too."""
+PAST_LINES = 7
+"""Lines of a screen that the table of past runs needs beside its rows, with the empty one at the end."""
 PHASES = {
     "preparing": "is starting",
     "waiting": "waits for the coordinator to connect",
@@ -27,18 +32,27 @@ PHASES = {
 }
 
 
-def describe(state: PodState, plan: Plan | None, alive: float | None, now: float, directory: RunDir) -> str:
-    """Everything, the most urgent first. `alive` is the age of the agent's last sign of life, in seconds."""
-    lines = [
-        *_head(state, alive, now),
-        *_current(state, now),
-        *_idle(state, now),
-        *_end(state),
-        *_missing(state),
-        *_past(state, now, directory),
-        *_peers(state, plan, now),
-    ]
-    return "".join(f"{line}\n" for line in lines)
+def describe(
+    state: PodState,
+    plan: Plan | None,
+    alive: float | None,
+    now: float,
+    directory: RunDir,
+    *,
+    columns: int = 0,
+    lines: int = 0,
+) -> str:
+    """Everything, the most urgent first, or what a screen of so many `columns` and `lines` has room for (0: any).
+
+    `alive` is the age of the agent's last sign of life, in seconds.
+    """
+    found = [*_head(state, alive, now), *_pods(state, plan, now), *_current(state, now), *_idle(state, now)]
+    found += _end(state, MOST_REASONS if lines else None)
+    if lines:
+        found += _past(state, now, directory, columns, lines - len(found) - PAST_LINES)
+    else:
+        found += [*_past(state, now, directory, columns, MOST_RUNS), *_table(state, plan)]
+    return "".join(f"{line[:columns] if lines else line}\n" for line in found)
 
 
 def _head(state: PodState, alive: float | None, now: float) -> list[str]:
@@ -70,85 +84,87 @@ def _idle(state: PodState, now: float) -> list[str]:
     return [f"idle for {ago(now - since)}: {gpus} GPUs; a4-agent release ends the cluster"]
 
 
-def _end(state: PodState) -> list[str]:
+def _end(state: PodState, most: int | None) -> list[str]:
     end = state.end
     if end is None:
         return []
     where = f" ({end.where})" if end.where else ""
     why = [f"  {line}" for line in end.why.splitlines()]
-    return [f"the job's end: exit code {end.code}, {end.what}{where}", *why]
+    more = [f"  … {len(why[most:])} more lines: a4-agent status"] if most is not None and why[most:] else []
+    return [f"the job's end: exit code {end.code}, {end.what}{where}", *why[:most], *more]
 
 
-def _missing(state: PodState) -> list[str]:
-    return [f"missing: pod {index}: {why}" for index, why in (state.missing or {}).items()]
+def _pods(state: PodState, plan: Plan | None, now: float) -> list[str]:
+    """How many pods are ready, and which are not."""
+    lost, missing = state.lost or {}, state.missing or {}
+    if plan is None and not missing:
+        return []
+    count, slots = (len(plan.peers), plan.slots) if plan else (state.pods, state.gpus)
+    counts = {"ready": count - len(lost) - len(missing), "lost": len(lost), "missing": len(missing)}
+    words = ", ".join(f"{number} {name}" for name, number in counts.items() if number)
+    formed = f", formed {ago(now - state.formed)} ago" if state.formed is not None else ""
+    gone: dict[str, list[int]] = {}
+    for index, loss in sorted(lost.items()):
+        gone.setdefault(f"lost: {{}}, {ago(now - loss.since)} ago: {loss.why}", []).append(index)
+    for index, why in sorted(missing.items()):
+        gone.setdefault(f"missing: {{}}: {why}", []).append(index)
+    named = (text.replace("{}", f"{plural('pod', pods)} {ranges(pods)}", 1) for text, pods in gone.items())
+    return [f"{plural('pod', range(count))}: {count} x {slots} slots{formed}: {words}", *_indented(named)]
 
 
-def _past(state: PodState, now: float, directory: RunDir) -> list[str]:
+def _past(state: PodState, now: float, directory: RunDir, columns: int, most: int) -> list[str]:
     """The newest runs as a table, and where their logs are."""
     runs = state.runs
-    if not runs:
+    if not runs or most < 1:
         return []
-    header = ["run", "workload", "by", "start", "took", "code", "what"]
     rows = [
         [
             run.id,
-            run.workload,
-            run.by,
+            run.by.partition(" (")[0],
             clock(run.since, now),
             ago((run.until or now) - run.since),
             str(run.code),
-            _cut(f"{run.what} ({run.where})" if run.where else f"{run.what}"),
+            f"{run.what} ({run.where})" if run.where else f"{run.what}",
         ]
-        for run in runs[-MOST_RUNS:]
+        for run in runs[-most:]
     ]
     older = len(runs) - len(rows)
     note = [f"and {older} older: a4-agent status --json"] if older else []
     results = runs[-1].results
+    table = render(["run", "by", "start", "took", "code", "what"], rows, right=(3, 4)).splitlines()
     return [
         "",
         "past runs:",
-        *_indented(render(header, rows, right=(4, 5)).splitlines()),
+        *_indented(_cut(line, columns - 2 if columns else MOST_COLUMNS) for line in table),
         *_indented(note),
         f"logs: a4-agent logs RUN; of this pod also in {directory.runs}/RUN/spool",
         *([f"results of {runs[-1].id} on pod 0: {results}"] if results else []),
     ]
 
 
-def _peers(state: PodState, plan: Plan | None, now: float) -> list[str]:
+def _table(state: PodState, plan: Plan | None) -> list[str]:
+    """The pods one by one. Their names are in a4-agent peers."""
     if plan is None:
         return []
     lost = state.lost or {}
-    formed = f", formed {ago(now - state.formed)} ago" if state.formed is not None else ""
-    header = ["rank", "pod", "name", "state", "place"]
     rows = [
         [
             str(rank),
             str(peer.index),
-            peer.name,
-            _state(lost.get(peer.index), now),
-            location_text(tuple(map(_short, peer.place))),
+            "lost" if peer.index in lost else "ready",
+            location_text(tuple(map(short_part, peer.place))),
         ]
         for rank, peer in enumerate(plan.peers)
     ]
-    counts = f"{len(plan.peers)} pods x {plan.slots} slots{formed}" + (f"; {len(lost)} lost" if lost else "")
-    return ["", f"cluster: {counts}", *_indented(render(header, rows, right=(0, 1)).splitlines())]
-
-
-def _state(lost: Loss | None, now: float) -> str:
-    return f"lost {ago(now - lost.since)} ago: {lost.why}" if lost else "here"
-
-
-def _short(part: str) -> str:
-    """Of a hash the beginning is enough: a4-agent topology --json has it whole."""
-    return part if len(part) <= 24 else f"{part[:12]}…"
+    return ["", *_indented(render(["rank", "pod", "state", "place"], rows, right=(0, 1)).splitlines())]
 
 
 def _indented(lines: Iterable[str]) -> list[str]:
     return [f"  {line}" for line in lines]
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= MOST_WHAT else text[: MOST_WHAT - 1] + "…"
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def ago(seconds: float) -> str:

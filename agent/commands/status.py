@@ -39,12 +39,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(args: argparse.Namespace) -> int:
     directory = run_dir()
     if args.watch is None:
-        sys.stdout.write(_shown(directory, as_json=args.json, indent=1))
+        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+        sys.stdout.write(_shown(directory, as_json=args.json, indent=1, columns=columns))
         return 0
     return _watch(directory, args.watch, as_json=args.json)
 
 
-def _shown(directory: RunDir, *, as_json: bool, indent: int | None) -> str:
+def _shown(directory: RunDir, *, as_json: bool, indent: int | None, columns: int = 0, lines: int = 0) -> str:
     recorded, plan, alive = load(directory.state), find_plan(directory), _alive_seconds(directory)
     if as_json:
         data = {"state": recorded, "alive_seconds_ago": alive, "plan": plan.to_json() if plan else None}
@@ -52,7 +53,7 @@ def _shown(directory: RunDir, *, as_json: bool, indent: int | None) -> str:
     state = recorded_state(directory, recorded)
     if state is None:
         return f"no a4-agent has been started in this pod ({directory.path} holds no state)\n"
-    return describe(state, plan, alive, time.time(), directory)
+    return describe(state, plan, alive, time.time(), directory, columns=columns, lines=lines)
 
 
 def _watch(directory: RunDir, every: float, *, as_json: bool) -> int:
@@ -64,8 +65,9 @@ def _watch(directory: RunDir, every: float, *, as_json: bool) -> int:
     terminal = sys.stdout.isatty()
 
     def show() -> None:
-        text = _shown(directory, as_json=as_json, indent=None)
-        sys.stdout.write(_fitted(text) if terminal else text)
+        size = shutil.get_terminal_size() if terminal else os.terminal_size((0, 0))
+        text = _shown(directory, as_json=as_json, indent=None, columns=size.columns, lines=size.lines)
+        sys.stdout.write(CLEAR + _fitted(text, size.lines) if terminal else text)
         sys.stdout.flush()
         loop.later(every, show)
 
@@ -75,13 +77,12 @@ def _watch(directory: RunDir, every: float, *, as_json: bool) -> int:
     return 0
 
 
-def _fitted(text: str) -> str:
-    """As much as the terminal has lines for, over what it shows."""
-    size = shutil.get_terminal_size()
-    lines = [line[: size.columns] for line in text.splitlines()]
-    if len(lines) >= size.lines:
-        lines = [*lines[: size.lines - 2], f"… {len(lines) - size.lines + 2} more lines: a4-agent status"]
-    return CLEAR + "".join(f"{line}\n" for line in lines)
+def _fitted(text: str, most: int) -> str:
+    """As much as the terminal has lines for."""
+    lines = text.splitlines()
+    if len(lines) >= most:
+        lines = [*lines[: most - 2], f"… {len(lines) - most + 2} more lines: a4-agent status"]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _alive_seconds(directory: RunDir) -> float | None:

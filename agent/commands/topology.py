@@ -5,14 +5,16 @@ from __future__ import annotations
 import argparse
 import sys
 
-from agent.decide.location import LEVELS
-from agent.decide.plan import Plan
+from agent.decide.location import LEVELS, short_part
+from agent.decide.plan import Place, Plan
 from agent.decide.tables import render
 from agent.environment import read_plan
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser("topology", description="Shows where each pod stands, in rank order.")
+    parser = subparsers.add_parser(
+        "topology", description="Shows where each pod stands, in rank order; on a terminal hashes are short."
+    )
     parser.add_argument("--json", action="store_true", help="the plan as JSON")
     parser.set_defaults(handler=run)
 
@@ -24,21 +26,25 @@ def run(args: argparse.Namespace) -> int:
 
         sys.stdout.write(json.dumps(plan.to_json(), indent=1) + "\n")
     else:
-        sys.stdout.write(describe(plan))
+        sys.stdout.write(describe(plan, short=sys.stdout.isatty()))
     return 0
 
 
-def describe(plan: Plan) -> str:
-    """The table and, below it, where the places came from."""
+def describe(plan: Plan, *, short: bool) -> str:
+    """The table and, below it, where the places came from. `short`: of hashes the first eight digits."""
     depth = max((len(peer.place) for peer in plan.peers), default=0)
     header = ["rank", "pod", "node", *_levels(depth)]
     rows = [
-        [str(rank), str(peer.index), peer.node, *(peer.place + ("-",) * (depth - len(peer.place)))]
+        [str(rank), str(peer.index), peer.node, *map(short_part if short else str, _filled(peer.place, depth))]
         for rank, peer in enumerate(plan.peers)
     ]
     source = f"places from {plan.source}" if plan.source else "no places known: ranks follow the pod index"
     notes = "".join(f"note: {warning}\n" for warning in plan.warnings)
     return f"{render(header, rows, right=(0, 1))}\n{source}\n{notes}"
+
+
+def _filled(place: Place, depth: int) -> Place:
+    return place + ("-",) * (depth - len(place))
 
 
 def _levels(depth: int) -> tuple[str, ...]:

@@ -46,6 +46,11 @@ def parse_topology(text: str) -> Place | None:
     return tuple(parts) or None
 
 
+def short_part(part: str) -> str:
+    """Of a hash the first eight digits."""
+    return part[:8] if re.fullmatch(r"[0-9a-f]{16,}", part) else part
+
+
 def location_text(place: Place) -> str:
     """`/cluster/block/…`, or `-` when there is no place."""
     return "/" + "/".join(place) if place else "-"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 
 
 def lines(*texts: str) -> str:
@@ -20,7 +20,7 @@ def is_are(words: Sequence[str]) -> str:
     return "is" if len(words) == 1 else "are"
 
 
-def plural(noun: str, words: Sequence[object]) -> str:
+def plural(noun: str, words: Sized) -> str:
     """The noun for one of these, or for several."""
     return noun if len(words) == 1 else f"{noun}s"
 

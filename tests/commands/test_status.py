@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from agent.cli import main
-from agent.commands.state_text import FRESH_SECONDS, MOST_RUNS, clock, describe
+from agent.commands.state_text import FRESH_SECONDS, MOST_COLUMNS, MOST_RUNS, clock, describe
 from agent.decide.plan import Plan, PlannedPeer
 from agent.decide.pod_state import PodState
 from agent.paths import RunDir
@@ -73,7 +73,7 @@ def test_a_running_agent(run_dir: Path, capsys: Shown) -> None:
     shown = capsys.readouterr().out
     assert "pod 1 of 3 takes part in a run, since " in shown
     assert "run script-7 (script) by pod 2 (pid 31) on pods 0-2, since " in shown
-    assert "cluster: 3 pods x 8 slots" in shown
+    assert "pods: 3 x 8 slots: 3 ready" in shown
     assert "no sign of life" not in shown
     assert main(["status", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
@@ -126,8 +126,13 @@ def test_how_long(seconds: float, words: str) -> None:
 
 
 def test_who_is_missing() -> None:
-    text = described(STATE | {"phase": "forming", "missing": {"2": "port 2222 refused"}})
-    assert "missing: pod 2: port 2222 refused\n" in text
+    missing = {"2": "port 2222 refused", "3": "no name", "5": "port 2222 refused"}
+    text = described(STATE | {"phase": "forming", "pods": 6, "missing": missing})
+    assert text.splitlines()[2:] == [
+        "pods: 6 x 8 slots: 3 ready, 3 missing",
+        "  missing: pods 2,5: port 2222 refused",
+        "  missing: pod 3: no name",
+    ]
 
 
 def test_the_current_run() -> None:
@@ -139,20 +144,19 @@ def test_the_current_run() -> None:
 
 
 def test_past_runs() -> None:
-    later = PAST | {"id": "ddp-8", "code": 0, "what": "x" * 100, "where": ""}
+    later = PAST | {"id": "ddp-8", "code": 0, "what": "x" * 200, "where": ""}
     lines = described(STATE | {"runs": [PAST, later]}, 5000.0).splitlines()
     at = lines.index("past runs:")
-    assert lines[at + 1].split() == ["run", "workload", "by", "start", "took", "code", "what"]
+    assert lines[at + 1].split() == ["run", "by", "start", "took", "code", "what"]
     cells = re.split(r" {2,}", lines[at + 2].strip())
-    assert cells[:3] + cells[4:] == [
+    assert cells[:2] + cells[3:] == [
         "script-7",
-        "script",
-        "pod 2 (pid 31)",
+        "pod 2",
         "90 s",
         "7",
         "script ended with exit code 7 (pod 2, job-2.local)",
     ]
-    assert lines[at + 3].endswith(" 0  " + "x" * 79 + "…")
+    assert re.search(r" 0  x+…$", lines[at + 3]) and len(lines[at + 3]) == 2 + MOST_COLUMNS
     assert lines[at + 4 :] == [
         "logs: a4-agent logs RUN; of this pod also in /run/a4-agent/runs/RUN/spool",
         "results of ddp-8 on pod 0: /results/runs/script-7",
@@ -181,13 +185,35 @@ def test_an_idle_cluster(more: dict[str, Any], words: str) -> None:
 def test_pods() -> None:
     lost = {"2": {"why": "not heard for 30 s", "since": 1300.0}}
     lines = described(STATE | {"formed": 1000.0, "lost": lost}, 8200.0, PLAN).splitlines()
-    at = lines.index("cluster: 3 pods x 8 slots, formed 2.0 h ago; 1 lost")
-    assert [re.split(r" {2,}", line.strip()) for line in lines[at + 1 :]] == [
-        ["rank", "pod", "name", "state", "place"],
-        ["0", "0", "job-0.local", "here", "/c/b0"],
-        ["1", "2", "job-2.local", "lost 115 min ago: not heard for 30 s", "/c/b0"],
-        ["2", "1", "job-1.local", "here", "/c/b1"],
+    assert lines[2:4] == [
+        "pods: 3 x 8 slots, formed 2.0 h ago: 2 ready, 1 lost",
+        "  lost: pod 2, 115 min ago: not heard for 30 s",
     ]
+    assert [re.split(r" {2,}", line.strip()) for line in lines[5:]] == [
+        ["rank", "pod", "state", "place"],
+        ["0", "0", "ready", "/c/b0"],
+        ["1", "2", "lost", "/c/b0"],
+        ["2", "1", "ready", "/c/b1"],
+    ]
+
+
+def test_a_screen_shows_the_pods_first_and_past_runs_in_what_is_left() -> None:
+    place = ("us-central1-ai4", "4e52447852ecb6d1a9c03f5e7d2b8810", "0" * 32, "fe85" + "0" * 28)
+    plan = Plan("uid.0.0", 8, tuple(PlannedPeer(i, f"job-{i}.local", "", "", place) for i in range(32)))
+    lost = {"7": {"why": "not heard for 30 s", "since": 1000.0}}
+    runs = [PAST | {"id": f"collectives-{i:08x}", "by": "ENTRYPOINT of pod 0 (pid 1)"} for i in range(50)]
+    end = END | {"why": "\n".join(f"line {i}" for i in range(30))}
+    state = STATE | {"phase": "sleeping", "lost": lost, "runs": runs, "end": end, "run": RUN}
+    shown = describe(from_json(PodState, state), plan, 0.0, 1060.0, DIRECTORY, columns=80, lines=24).splitlines()
+    assert len(shown) == 23 and all(len(line) <= 80 for line in shown)
+    assert shown[2:4] == [
+        "pods: 32 x 8 slots: 31 ready, 1 lost",
+        "  lost: pod 7, 60 s ago: not heard for 30 s",
+    ]
+    assert [line.split()[0] for line in shown if line.startswith("  collectives")] == ["collectives-00000031"]
+    whole = describe(from_json(PodState, state), plan, 0.0, 1060.0, DIRECTORY, columns=80)
+    assert "    31   31  ready  /us-central1-ai4/4e524478/00000000/fe850000\n" in whole
+    assert "line 29\n" in whole
 
 
 def test_the_time_of_day() -> None:
@@ -220,7 +246,8 @@ def test_watching_as_text_is_appended(run_dir: Path, type_command: Type) -> None
     assert typed.end()[0] == 0
 
 
-def test_watching_on_a_terminal_redraws(run_dir: Path, type_command: Type) -> None:
+@pytest.mark.parametrize(("height", "last"), [(12, "results of script-9"), (3, "… 2 more lines: a4-agent status")])
+def test_watching_on_a_terminal_redraws(height: int, last: str, run_dir: Path, type_command: Type) -> None:
     import fcntl
     import struct
     import termios
@@ -228,7 +255,7 @@ def test_watching_on_a_terminal_redraws(run_dir: Path, type_command: Type) -> No
     runs = [PAST | {"id": f"script-{i}"} for i in range(10)]
     (run_dir / "state.json").write_text(json.dumps(STATE | {"runs": runs}))
     master, slave = os.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 8, 40, 0, 0))
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", height, 40, 0, 0))
     typed = type_command("status", "--watch", "0.01", stdout=slave)
     os.close(slave)
     seen = b""
@@ -239,9 +266,9 @@ def test_watching_on_a_terminal_redraws(run_dir: Path, type_command: Type) -> No
     os.close(master)
     screen = seen.split(b"\x1b[H\x1b[J")[1].decode()
     lines = screen.removesuffix("\r\n").split("\r\n")
-    assert len(lines) == 7
+    assert len(lines) == height - 1
     assert all(len(line) <= 40 for line in lines)
-    assert re.fullmatch(r"… \d+ more lines: a4-agent status", lines[-1])
+    assert lines[-1].startswith(last)
 
 
 def test_a_reader_that_goes(run_dir: Path, type_command: Type) -> None:

@@ -21,6 +21,7 @@ from agent.decide.peer_names import peer_name
 from agent.decide.plan import PLAN_VERSION, Plan, PlannedPeer
 from agent.environment import log_for, look
 from agent.settings import Found, read_settings
+from tests.commands.conftest import Type
 
 PREFIX, DOMAIN = "job-workload-", "job.local"
 ORDER = (0, 2, 1)
@@ -188,6 +189,21 @@ def test_peers(formed: Path, capsys: Shown) -> None:
     ]
     assert verb("peers", "--json") == 0
     assert json.loads(capsys.readouterr().out) == [{**peer, "lost": ""} for peer in PLAN.to_json()["peers"]]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("peers", {"job-0", "/c/01234567/b1"}), ("topology", {"c", "01234567", "b1"})]
+)
+def test_tables_on_a_terminal_are_short(name: str, words: set[str], run_dir: Path, type_command: Type) -> None:
+    plan = Plan("e", 8, (PlannedPeer(0, "job-0.a.b.c", "10.0.0.1", "node", ("c", "0123456789abcdef0123", "b1")),))
+    (run_dir / "plan.json").write_text(json.dumps(plan.to_json()))
+    master, slave = os.openpty()
+    typed = type_command(name, stdout=slave)
+    os.close(slave)
+    assert typed.process.wait() == 0
+    shown = os.read(master, 65536).decode()
+    os.close(master)
+    assert words <= set(shown.split()), shown
 
 
 def test_peers_that_are_lost(formed: Path, capsys: Shown) -> None:
