@@ -1,5 +1,6 @@
-{{- /* How pods reach each other and which fabric they get: {host, gib, tcpx, native, profile, sshPort, testPort, masterPort,
-     annotations, problems, notes}; `gib` is the installer's image, `native` says whether TCPX's daemon is a native sidecar. */}}
+{{- /* How pods reach each other and which fabric they get: {host, claim, gib, tcpx, native, profile, sshPort, testPort,
+     masterPort, annotations, problems, notes}; `claim` is {deviceClass, count} of the NICs that each pod claims, `gib` the
+     installer's image, `native` says whether TCPX's daemon is a native sidecar. */}}
 {{- define "a4.network" -}}
 {{- $problems := list -}}
 {{- $notes := list -}}
@@ -43,7 +44,18 @@
 {{- if and $host $names -}}
   {{- $notes = append $notes "network.subnetworks are for hostNetwork: false and do nothing here" -}}
 {{- end -}}
-{{- if not $host -}}
+{{- $dranet := $network.dranet | default dict -}}
+{{- $claim := dict -}}
+{{- if include "a4.true" $dranet.enabled -}}
+  {{- $count := include "a4.text" $dranet.count | default (include "a4.job" . | fromJson).gpusPerNode | toString -}}
+  {{- $claim = dict "deviceClass" ($dranet.deviceClass | default "mrdma.google.com") "count" $count -}}
+  {{- if or $host $tcpx -}}
+    {{- $problems = append $problems "network.dranet puts NICs into networks of the pods: set network.hostNetwork=false, without network.tcpx" -}}
+  {{- end -}}
+  {{- if $names -}}
+    {{- $problems = append $problems "network.dranet and network.subnetworks are two ways to the same NICs: set one of them" -}}
+  {{- end -}}
+{{- else if not $host -}}
   {{- if not $names -}}
     {{- $names = list "default" "gvnic-1" "rdma-0" "rdma-1" "rdma-2" "rdma-3" "rdma-4" "rdma-5" "rdma-6" "rdma-7" -}}
     {{- if $tcpx }}{{ $names = list "default" "vpc1" "vpc2" "vpc3" "vpc4" }}{{ end -}}
@@ -62,5 +74,5 @@
     {{- $_ := set $annotations "devices.gke.io/container.tcpx-daemon" ($devices | toYaml) -}}
   {{- end -}}
 {{- end -}}
-{{- dict "host" $host "gib" $gib "tcpx" $tcpx "native" $native "profile" ($network.profile | default "auto") "sshPort" $sshPort "testPort" $testPort "masterPort" $masterPort "annotations" $annotations "problems" $problems "notes" $notes | toJson -}}
+{{- dict "host" $host "claim" $claim "gib" $gib "tcpx" $tcpx "native" $native "profile" ($network.profile | default "auto") "sshPort" $sshPort "testPort" $testPort "masterPort" $masterPort "annotations" $annotations "problems" $problems "notes" $notes | toJson -}}
 {{- end -}}

@@ -172,6 +172,9 @@ requests: {{- . | nindent 2 }}
 {{ end -}}
 limits: {{- include "a4.texts" (list (omit ($own.limits | default dict) "nvidia.com/gpu")) | trim | nindent 2 }}
   nvidia.com/gpu: {{ int (include "a4.job" . | fromJson).gpusPerNode }}
+{{- if (include "a4.network" . | fromJson).claim }}
+claims: [{name: rdma}]
+{{- end }}
 {{- end -}}
 
 {{- define "a4.volumes" -}}

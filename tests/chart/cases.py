@@ -97,6 +97,20 @@ ODD: dict[str, tuple[tuple[str, ...], str, str]] = {
     "Secrets for images, some twice": (("imagePullSecrets=a\\,b\\,a\\,",), "", ""),
     "a cluster with another domain": (("network.clusterDomain=k8s.example",), "", ""),
     "networks of one's own": (("network.hostNetwork=false", "network.subnetworks={a,b,c}"), "", ""),
+    "claims of a class and number of one's own, in a queue": (
+        (
+            "network.hostNetwork=false",
+            "network.dranet.enabled=true,network.dranet.deviceClass=netdev.google.com,network.dranet.count=4",
+            "queue=a4",
+        ),
+        "",
+        "",
+    ),
+    "claims of part of a node": (
+        ("network.hostNetwork=false", "network.dranet.enabled=true,network.dranet.deviceClass=", "workload.gpus=4"),
+        "",
+        "",
+    ),
     "TCPX in one pod": (
         ("network.tcpx.enabled=true,network.tcpx.nativeSidecar=false", "workload.gpus=8", "workload.run=nccl"),
         "",

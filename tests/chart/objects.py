@@ -23,6 +23,7 @@ RESOURCES = {
     },
     "batch/v1": {"jobs": "Job"},
     "jobset.x-k8s.io/v1alpha2": {"jobsets": "JobSet"},
+    "resource.k8s.io/v1": {"resourceclaimtemplates": "ResourceClaimTemplate"},
 }
 CLUSTER_WIDE = {"persistentvolumes"}
 VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]

@@ -56,6 +56,20 @@ def claims_and_volumes_name_each_other(rendered: Rendered) -> Iterator[str]:
 
 
 @rule
+def every_claim_of_devices_has_its_template_and_is_used(rendered: Rendered) -> Iterator[str]:
+    templates = {found["metadata"]["name"] for found in rendered.kind("ResourceClaimTemplate")}
+    claimed = dict[str, str]()
+    for pod in pods(rendered):
+        claims = {claim["name"]: claim["resourceClaimTemplateName"] for claim in pod.get("resourceClaims", [])}
+        used = {claim["name"] for one in containers(pod) for claim in one.get("resources", {}).get("claims", [])}
+        if used != set(claims):
+            yield f"the pod claims {sorted(claims)}, and its containers {sorted(used)}"
+        claimed |= claims
+    if templates != set(claimed.values()):
+        yield f"there are templates {sorted(templates)}, and claims of {sorted(claimed.values())}"
+
+
+@rule
 def every_secret_and_config_map_exists(rendered: Rendered) -> Iterator[str]:
     """Made by the chart, with that key, or named by the user in a value that is for it."""
     made = {

@@ -14,6 +14,8 @@ Object = dict[str, Any]
 
 VERSIONS = ("1.29.0", "1.31.0", kubernetes_validate.latest_version())
 """The first with native sidecars, what the guides ask for, and the newest known."""
+WITH_CLAIMS = ("1.34.0", kubernetes_validate.latest_version())
+"""The first that has claims of devices, and the newest known."""
 
 
 @cache
@@ -26,7 +28,9 @@ def registry(version: str) -> Registry[Any]:
 @cache
 def validator(kind: str, api_version: str, version: str) -> jsonschema.Draft202012Validator:
     """That of kubernetes_validate.validate(strict=True), which makes one anew for every object."""
-    schema = utils.schema_contents(f"{folder(version)}/{kind.lower()}-{api_version.replace('/', '-')}.json", version)
+    group, _, of_group = api_version.rpartition("/")
+    name = "-".join(part for part in (kind.lower(), group.split(".")[0], of_group) if part)
+    schema = utils.schema_contents(f"{folder(version)}/{name}.json", version)
     return jsonschema.Draft202012Validator(schema, registry=Resource.from_contents(schema) @ registry(version))
 
 
@@ -43,13 +47,18 @@ def problems(found: Object) -> list[str]:
 
 def core_problems(found: Object) -> list[str]:
     said = []
-    for version in VERSIONS:
+    for version in versions_for(found):
         judge = validator(found["kind"], found["apiVersion"], version)
         wrong = jsonschema.exceptions.best_match(judge.iter_errors(found))
         if wrong:
             place = ".".join(str(step) for step in wrong.absolute_path)
             said.append(f"{version}: {found['kind']} {place}: {wrong.message}")
     return said
+
+
+def versions_for(found: Object) -> tuple[str, ...]:
+    pod = found["spec"]["template"]["spec"] if found["kind"] == "Job" else {}
+    return WITH_CLAIMS if found["apiVersion"].startswith("resource.") or "resourceClaims" in pod else VERSIONS
 
 
 def jobs_of(jobset: Object) -> list[Object]:

@@ -10,7 +10,6 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,103 +18,30 @@ import yaml
 
 from agent.catalogue import RUNNABLE
 from agent.commands import VERBS
+from tests.chart import cluster_schemas
 from tests.chart.helm import CHART, ENGINES, ROOT, Engines, HelmRefused, Words
+from tests.chart.pages import (
+    NEEDS_CLOUD,
+    OF_THE_SHELL,
+    OTHER_VERBS,
+    PAGES,
+    RELEASES,
+    RUN_ELSEWHERE,
+    Command,
+    all_commands,
+    blocks,
+    words_of,
+)
 from tests.chart.schemas import core_problems, problems
 from tests.local.helpers import needs_root
 
 Object = dict[str, Any]
 
-PAGES = [
-    *sorted((ROOT / "docs/deployments").glob("*.md")),
-    *(ROOT / name for name in ("README.md", "docs/chart.md", "docs/jobset.md", "docs/tcpx.md")),
-]
-NEEDS_CLOUD = {"gcloud", "kubectl"}
-OF_THE_SHELL = {"done", "export", "for", "ln", "mv"}
-RUN_ELSEWHERE = {
-    "make": "by whoever runs tests",
-    "source": "tests/commands/test_completion.py",
-    ".": "",
-    "ssh": "",
-    "exec": "",
-}
-"""Of README.md."""
-RELEASES = {"install", "upgrade"}
-OTHER_VERBS = {"test", "uninstall"}
-VALUED_FLAGS = {"-f", "--values", "--set", "--set-file", "--set-string", "-n", "--namespace"}
-ENVIRONMENT = {
-    "FILESTORE_IP": "10.0.0.2",
-    "GCS_BUCKET": "my-bucket",
-    "HF_TOKEN": "hf_canary_of_the_docs",
-    "WORKLOAD_IMAGE": "registry.example/unified-testbed-pytorch:25.12",
-}
 SCRIPT = "#!/bin/bash\necho hello\n"
-
-
-@dataclass(frozen=True)
-class Command:
-    page: str
-    line: int
-    text: str
-    output: str = ""
-    """What the page shows below it, if it was typed after `$ `."""
-
-    @property
-    def words(self) -> list[str]:
-        return shlex.split(self.text, comments=True)
-
-    def __str__(self) -> str:
-        return f"{self.page}:{self.line}"
-
-
-def blocks(text: str) -> Iterator[tuple[int, list[str]]]:
-    """Indented blocks of a page, with the number of their first line."""
-    fenced, found, start = False, list[str](), 0
-    for number, line in enumerate([*text.splitlines(), "end"], 1):
-        fenced ^= line.startswith("```")
-        if line.startswith("    ") and not fenced:
-            start = start if found else number
-            found.append(line[4:])
-        elif found and not line:
-            found.append("")
-        elif found:
-            yield start, found
-            found = []
-
-
-def commands_of(page: str, text: str) -> Iterator[Command]:
-    for start, lines in blocks(text):
-        typed = any(line.startswith("$ ") for line in lines)
-        at = 0
-        while at < len(lines):
-            first, line = at, lines[at]
-            while line.endswith("\\"):
-                at += 1
-                line = line[:-1] + lines[at].lstrip()
-            at += 1
-            if not typed:
-                if line and not line.startswith("#"):
-                    yield Command(page, start + first, line)
-            elif line.startswith("$ "):
-                below = at
-                while at < len(lines) and not lines[at].startswith("$ "):
-                    at += 1
-                yield Command(page, start + first, line[2:], "\n".join(lines[below:at]).strip("\n"))
-
-
-def all_commands() -> list[Command]:
-    """Those of all pages; a block that begins with no known command is output."""
-    known = {"helm", "a4-agent", *NEEDS_CLOUD, *OF_THE_SHELL, *RUN_ELSEWHERE}
-    return [
-        command
-        for page in PAGES
-        for command in commands_of(page.relative_to(ROOT).as_posix(), page.read_text())
-        if command.text.split()[0] in known
-    ]
-
-
 COMMANDS = all_commands()
 HELM = [command for command in COMMANDS if command.words[0] == "helm"]
 RENDERED = [command for command in HELM if command.words[1] in {*RELEASES, "template"}]
+OF_CLUSTERS = [command for command in RENDERED if "chart/cluster" in command.words]
 AGENT = [command for command in COMMANDS if command.words[0] == "a4-agent"]
 
 
@@ -135,35 +61,16 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def as_typed(command: Command, place: Path) -> list[str]:
-    """The words that a shell makes of a command."""
-    shown = subprocess.run(
-        ["bash", "-euc", f'{command.words[0]}() {{ printf "%s\\0" "$@"; }}\n{command.text}'],
-        cwd=place,
-        env={**ENVIRONMENT, "PATH": os.environ["PATH"]},
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    return shown.split("\0")[:-1]
+@pytest.mark.parametrize("command", OF_CLUSTERS, ids=str)
+def test_a_command_for_a_cluster_gives_objects_that_it_takes(
+    command: Command, engines: Engines, checkout: Path
+) -> None:
+    found = engines.render(words_of(command, checkout)).objects
+    assert found
+    assert not [said for one in found for said in cluster_schemas.problems(one)]
 
 
-def words_of(command: Command, place: Path) -> Words:
-    _, *rest = as_typed(command, place)
-    flags, names, namespace = list[str](), list[str](), "default"
-    while rest:
-        word = rest.pop(0)
-        if word in ("-n", "--namespace"):
-            namespace = rest.pop(0)
-        elif word in VALUED_FLAGS:
-            flags += [word, rest.pop(0)]
-        else:
-            names.append(word)
-    release, chart = names
-    return Words(tuple(flags), release, chart, namespace, str(place))
-
-
-@pytest.mark.parametrize("command", RENDERED, ids=str)
+@pytest.mark.parametrize("command", [command for command in RENDERED if command not in OF_CLUSTERS], ids=str)
 def test_a_command_gives_objects_that_kubernetes_takes(command: Command, engines: Engines, checkout: Path) -> None:
     words = words_of(command, checkout)
     if "cannot be used" in command.output:
@@ -315,6 +222,10 @@ def test_figures_of_the_pages_are_the_chart_s() -> None:
     assert f"{values['workload']['gpus']} by default" in chart
     assert f"seconds that a pod has to end, {values['workload']['terminationGracePeriodSeconds']};" in chart
     assert values["network"]["tcpx"]["daemonImage"] in tcpx
+    cluster, gke = (CHART / "cluster/values.yaml").read_text(), (ROOT / "docs/gke.md").read_text()
+    gib = values["network"]["gibVersion"]
+    assert f"nccl-plugin-gib:{gib}" in cluster
+    assert f"| gIB {gib} | installer {yaml.safe_load(cluster)['tcpx']['image'].rpartition(':')[2]} with daemon" in gke
     assert (values["queue"], values["network"]["sshPort"]) == (None, None)
 
 
@@ -341,8 +252,6 @@ def test_snippets_are_valid() -> None:
     native, plain = PODS
     assert core_problems(native) == core_problems(plain) == []
     assert container(native, "tcpx-daemon")["restartPolicy"] == "Always"
-    networks = [found for found in fences("docs/tcpx.md") if found.get("kind") in ("Network", "GKENetworkParamSet")]
-    assert [found["apiVersion"] for found in networks] == ["networking.gke.io/v1"] * 2
     (annotations,) = (f["metadata"]["annotations"] for f in fences("docs/tcpx.md") if "apiVersion" not in f)
     assert len(json.loads(annotations["networking.gke.io/interfaces"])) == 5
     assert len(yaml.safe_load(annotations["devices.gke.io/container.tcpx-daemon"])) == 10

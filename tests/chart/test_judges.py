@@ -107,6 +107,9 @@ BREAKS: dict[rules.Rule, Callable[[Object], object]] = {
         pod(found)["containers"][0]["volumeMounts"][0]
     ),
     reference_rules.every_claim_exists: lambda found: add_volume(found, persistentVolumeClaim={"claimName": "nfs-pvc"}),
+    reference_rules.every_claim_of_devices_has_its_template_and_is_used: lambda found: pod(found).update(
+        resourceClaims=[{"name": "rdma", "resourceClaimTemplateName": "none"}]
+    ),
     reference_rules.every_secret_and_config_map_exists: lambda found: add_volume(found, configMap={"name": "none"}),
     rules.no_list_has_two_entries_of_one_key: lambda found: pod(found)["containers"][0]["env"].append(
         pod(found)["containers"][0]["env"][0]

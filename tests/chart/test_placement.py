@@ -42,6 +42,21 @@ def test_a_topology_of_the_user_s_own_replaces_the_chart_s(engines: Engines, kin
     }
 
 
+@pytest.mark.parametrize(("settings", "count"), [((), 8), (("workload.gpus=4",), 4), (("network.dranet.count=2",), 2)])
+def test_pods_claim_as_many_nics_as_they_have_gpus(engines: Engines, settings: tuple[str, ...], count: int) -> None:
+    flags = sets("network.hostNetwork=false", "network.dranet.enabled=true", *settings)
+    rendered = engines.with_values(*flags)
+    (request,) = rendered.one("ResourceClaimTemplate", "-rdma")["spec"]["spec"]["devices"]["requests"]
+    assert request["exactly"] == {
+        "deviceClassName": "mrdma.google.com",
+        "allocationMode": "ExactCount",
+        "count": count,
+    }
+    # GKE would put the same NICs into the pod once more.
+    _, annotations = annotations_of(rendered)
+    assert [key for key in annotations if "networking.gke.io" in key] == []
+
+
 @pytest.mark.parametrize(
     ("settings", "identity"),
     [

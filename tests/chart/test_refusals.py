@@ -48,6 +48,15 @@ REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
     "a claim in no place": (("volumes.pvcMounts[0].claimName=c",), "both claimName and mountPath"),
     "a setting of NCCL without a name": (("network.ncclSettings[5].value=1",), r"ncclSettings\[5\] has no name"),
     "TCPX without a daemon": (("network.tcpx.enabled=true,network.tcpx.daemonImage=",), "daemonImage is not set"),
+    "claims in the node's network": (("network.dranet.enabled=true",), "set network.hostNetwork=false"),
+    "claims beside TCPX": (
+        ("network.dranet.enabled=true", "network.hostNetwork=false", "network.tcpx.enabled=true"),
+        "without network.tcpx",
+    ),
+    "claims beside networks": (
+        ("network.dranet.enabled=true", "network.hostNetwork=false", "network.subnetworks={default,rdma-0}"),
+        "two ways to the same NICs",
+    ),
     "nothing to run and a script": (("workload.run=none", "task_script=echo"), "workload.run=none beside task_script"),
     "one host for many pods": (
         ("queue=q", "tasSettings.mode=required,tasSettings.level=host"),
