@@ -34,6 +34,34 @@ def test_every_exit_code_is_documented() -> None:
     assert {int(code) for code in Exit} <= listed
 
 
+def test_troubleshooting_knows_every_exit_code() -> None:
+    listed = {int(number) for cell in rows(doc("docs/troubleshooting.md")) for number in re.findall(r"\d+", cell)}
+    assert {int(code) for code in Exit if code} <= listed
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "DNS does not know its name yet",
+        "did not answer within",
+        "does not answer",
+        "refuses the job's SSH key",
+        "shows a host key that is not pod",
+        "gIB is not installed in this pod",
+        "active RDMA NICs in /sys/class/infiniband",
+        "expects NCCL's network",
+        "no socket of the TCPX daemon",
+        "the GPU-NIC mapping is at fault",
+        "mpirun found fewer slots than ranks",
+        "these values cannot be used",
+    ],
+)
+def test_troubleshooting_has_the_words_of_the_agent_and_the_chart(message: str) -> None:
+    assert message in doc("docs/troubleshooting.md")
+    sources = [*ROOT.glob("agent/**/*.py"), *ROOT.glob("chart/templates/*.tpl")]
+    assert any(message in path.read_text() for path in sources)
+
+
 def test_every_message_is_documented() -> None:
     listed = set(rows(doc("docs/control-channel.md")))
     assert set(COORDINATOR_SAYS) | set(WORKER_SAYS) <= listed
