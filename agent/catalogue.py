@@ -38,6 +38,16 @@ WORKLOADS = {
         stall_seconds=1800.0,
     ),
     "deepep": Entry("agent.workloads.deepep", "DeepEp", "DeepEP's internode test", stall_seconds=1800.0),
+    "pai-megatron-qwen3": Entry(
+        "agent.workloads.pai_megatron",
+        "Qwen3",
+        "Qwen3-30B-A3B, or a dense Qwen3, downloaded, converted and trained by Pai-Megatron-Patch",
+    ),
+    "pai-megatron-qwen3-next": Entry(
+        "agent.workloads.pai_megatron",
+        "Qwen3Next",
+        "Qwen3-Next-80B-A3B, downloaded, converted and trained by Pai-Megatron-Patch",
+    ),
     "script": Entry("agent.workloads.script", "Script", "the task script that is mounted in the pod, on every pod"),
     "exec": Entry("agent.workloads.exec", "Exec"),
     "mpirun": Entry("agent.workloads.mpirun", "Mpirun"),
@@ -45,5 +55,3 @@ WORKLOADS = {
 }
 RUNNABLE = tuple(name for name, entry in WORKLOADS.items() if entry.help)
 """Those that `a4-agent run` and A4_WORKLOAD take."""
-PLANNED = ("pai-megatron-qwen3", "pai-megatron-qwen3-next")
-"""Known to the chart, and refused by this version of the agent."""

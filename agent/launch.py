@@ -27,12 +27,16 @@ class Launch:
     """What the user should be warned of, a sentence each."""
     steps: Sequence[tuple[Sequence[str], Sequence[str]]] = ()
     """What the process starts one after the other: (names, argv), once for each name. Empty: it is what `argv` says."""
+    text: str = ""
+    """What it does, for people; empty: it is what `argv` or `steps` say."""
 
     def __str__(self) -> str:
         """Shell text that would start the same process by hand."""
         changes = [f"{name}={shlex.quote(self.env[name])}" for name in sorted(self.added)]
         without = [f"env {' '.join(f'-u {name}' for name in self.removed)}"] if self.removed else []
         lines = [f"cd {shlex.quote(self.cwd)}", *without, *changes]
+        if self.text:
+            return "\n".join([*changes, self.text])
         commands = self.steps or [((), self.argv)]
         return "\n".join(
             _times(names) + " \\\n  ".join([lines[0] + " &&", *lines[1:], shlex.join(argv)]) for names, argv in commands

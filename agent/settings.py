@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
-from agent.catalogue import PLANNED, RUNNABLE
+from agent.catalogue import RUNNABLE
 from agent.decide.grace import AGENT_SECONDS, LEAST_TERM_SECONDS, RESERVED_SECONDS, most_warn_seconds
 from agent.decide.masking import MARK
 from agent.decide.secret_variables import SECRET_ENV, listed
@@ -168,15 +168,10 @@ class Setting(NamedTuple):
 
     name: str
     field: str
+    """Of `Settings`; empty: its workload reads it, from the environment of the run."""
     parse: Callable[[str], Any]
     default: str | None
     help: str
-
-
-def _workload(text: str) -> str:
-    if text in PLANNED:
-        raise ValueError(f"one of {', '.join(RUNNABLE)}: {text} is not in this version")
-    return choice(*RUNNABLE)(text)
 
 
 SETTINGS = (
@@ -199,7 +194,7 @@ SETTINGS = (
     ),
     Setting("MASTER_PORT", "master_port", whole(1, 65535), "6002", "rendezvous port of torchrun"),
     Setting("JOB_IDENTIFIER", "job_identifier", str, "", "name of the job, for results"),
-    Setting("A4_WORKLOAD", "workload", _workload, None, "what to run: " + ", ".join(RUNNABLE)),
+    Setting("A4_WORKLOAD", "workload", choice(*RUNNABLE), None, "what to run: " + ", ".join(RUNNABLE)),
     Setting("SLEEP_INFINITY", "sleep_infinity", flag, "false", "keep the formed cluster after the run"),
     Setting(
         "A4_SLEEP_ON",
@@ -288,6 +283,40 @@ SETTINGS = (
         "1024",
         "most output of all runs kept in a pod, in MiB; the oldest goes first",
     ),
+    Setting("A4_TRAIN_AGAIN", "", flag, "false", "pai-megatron-*: train anew what is trained already"),
+    Setting("A4_CONVERT_ON", "", choice("lead", "all"), "lead", "pai-megatron-*: the pods that convert the model"),
+    Setting("A4_KEEP_TRAINING", "", flag, "false", f"pai-megatron-*: copy what was trained to {BUCKET}/logs"),
+    Setting(
+        "A4_MODEL_SOURCE",
+        "",
+        choice("huggingface", "modelscope"),
+        "huggingface",
+        "pai-megatron-*: where the model is downloaded from",
+    ),
+    Setting(
+        "A4_MODEL_REVISION", "", matching(r"[\w./-]*", "a branch, tag or commit"), "", "its revision; empty: newest"
+    ),
+    Setting(
+        "A4_DATASET_URL",
+        "",
+        matching(r"(https?://\S+)?", "the beginning of URLs"),
+        "",
+        "pai-megatron-*: where the datasets are downloaded from (default: Alibaba's store)",
+    ),
+    Setting(
+        "A4_PAI_REPOSITORY",
+        "",
+        matching(r"((https?|ssh|git|file)://\S+|/\S+)?", "the URL of a git repository"),
+        "",
+        "pai-megatron-*: where Pai-Megatron-Patch is cloned from (default: GitHub)",
+    ),
+    Setting(
+        "A4_PAI_COMMIT",
+        "",
+        matching(r"([0-9a-f]{40})?", "a commit, 40 hexadecimal digits"),
+        "",
+        "pai-megatron-*: its commit (default: the one that the arguments are for)",
+    ),
 )
 EPOCH_PARTS = ("A4_JOBSET_UID", "A4_RESTART_ATTEMPT", "A4_JOB_RESTART_ATTEMPT", "JOB_UUID")
 
@@ -322,7 +351,8 @@ def examine(environ: Mapping[str, str], found: Found, workload: str = "") -> Exa
     for setting in SETTINGS:
         value = _read(setting, environ, found, workload)
         values.append(value)
-        parsed[setting.field] = value.value
+        if setting.field:
+            parsed[setting.field] = value.value
     problems = [value.problem for value in values if value.problem]
     wrong = {value.name for value in values if value.problem}
     problems += _contradictions(parsed, found, wrong)

@@ -111,5 +111,5 @@ def _text(workload: Workload, context: RunContext, index: int) -> str:
     names = sorted({*launch.added, *(name for name in context.spec.env if name in launch.env)})
     # However short a secret is: this text is made to be passed around.
     env = hidden({name: launch.env[name] for name in names}, listed(context.environ))
-    shown = Launch(launch.argv, env, launch.cwd, names, launch.removed, steps=launch.steps)
+    shown = Launch(launch.argv, env, launch.cwd, names, launch.removed, steps=launch.steps, text=launch.text)
     return "\n".join([*(f"# note: {note}" for note in launch.notes), str(shown)])

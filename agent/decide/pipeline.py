@@ -21,7 +21,8 @@ class Output(NamedTuple):
     path: str
     """A directory, a file, or for `mmap` what the names of its .bin and .idx begin with."""
     expected: str = ""
-    """What its content is compared with: the commit of a checkout, the last iteration of what is trained."""
+    """What its content is compared with: the commit of a checkout, the last iteration of what is trained, for `mmap`
+    the length of each sequence. Empty: with nothing."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ class Command:
     resumes: str = ""
     """The argument that names the checkpoint to begin with. A directory with the newest one that this stage saved takes
     its place, with the *.json and merges.txt of the one named; empty: the command does not resume."""
+    fails_on: str = ""
+    """Text in its output that means that it has failed, whatever its exit status."""
 
     @property
     def words(self) -> Sequence[str]:
@@ -49,11 +52,13 @@ class Checkout:
 
     url: str
     commit: str
+    submodules: Sequence[str] = ()
+    """Their paths; empty: all of them."""
 
 
 @dataclass(frozen=True)
 class Model:
-    """A model of Hugging Face or ModelScope."""
+    """A model of Hugging Face or ModelScope; without a revision, the newest."""
 
     source: Literal["huggingface", "modelscope"]
     name: str
@@ -73,6 +78,8 @@ class Packages:
 
     python: str
     requirements: Mapping[str, str]
+    from_image: Mapping[str, str] = field(default_factory=dict)
+    """More of these, with compiled code for GPUs: refused where they are missing, because no pod builds them."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +104,13 @@ class Stage:
     """The setting that has complete outputs made anew; for the log."""
     anew: bool = False
     """It is set. A later attempt of the same job goes on with what the first one began anew."""
+    older: Sequence[str] = ()
+    """Directories in which an older launcher may have left the same. Where `target` is missing and one of these is
+    complete, `target` becomes a link to it."""
+    needs: Sequence[Output] = ()
+    """What must be complete before it begins. What no stage before it makes, the user has named."""
+    space: int = 0
+    """Bytes that must be free for it where `target` is."""
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,18 @@ STAYS = {
     "BASHOPTS": "the shell's",
     "SHELLOPTS": "the shell's",
 }
-TRAVELS = ("A4_PYTHON", "A4_NCCL_TESTS_DIR")
+TRAVELS = (
+    "A4_PYTHON",
+    "A4_NCCL_TESTS_DIR",
+    "A4_TRAIN_AGAIN",
+    "A4_CONVERT_ON",
+    "A4_KEEP_TRAINING",
+    "A4_MODEL_SOURCE",
+    "A4_MODEL_REVISION",
+    "A4_DATASET_URL",
+    "A4_PAI_REPOSITORY",
+    "A4_PAI_COMMIT",
+)
 """Settings that a run may have of its own; MASTER_PORT is another, under its old name."""
 _BEGINNINGS = tuple(name[:-1] for name in STAYS if name.endswith("*"))
 

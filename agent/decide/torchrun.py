@@ -28,8 +28,7 @@ def torchrun_launch(
 ) -> Launch:
     """torchrun of one node, static rendezvous: node 0 listens at `address`:`port`, which the others dial.
 
-    gloo and TensorPipe would take the address of the host name, which is the node's, or loopback: they get the
-    `interface`, unless `env` has one already. Without `log_dir` torchrun leaves a directory in /tmp behind.
+    Without `log_dir` torchrun leaves a directory in /tmp behind.
     """
     options: dict[str, object] = {
         "--nnodes": nodes,
@@ -41,14 +40,20 @@ def torchrun_launch(
     if log_dir:
         options["--log-dir"] = log_dir
     words = [str(word) for pair in options.items() for word in pair]
-    names = [name for name in ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME") if interface and not env.get(name)]
+    sockets = socket_variables(interface, env)
     return Launch(
         [python, "-m", MODULE, *words, *args],
-        {**env, **dict.fromkeys(names, interface)},
+        {**env, **sockets},
         cwd,
-        added=names,
+        added=list(sockets),
         port=0 if node_rank else port,
     )
+
+
+def socket_variables(interface: str, env: Mapping[str, str]) -> dict[str, str]:
+    """gloo and TensorPipe would take the address of the host name, which is the node's, or loopback: they get the
+    `interface`, unless `env` has one already."""
+    return {name: interface for name in ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME") if interface and not env.get(name)}
 
 
 class TorchrunEnd(NamedTuple):

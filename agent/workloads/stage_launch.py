@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agent.decide.pipeline import Command, Pipeline, Stage
+from agent.decide.pipeline import Pipeline, Stage
 from agent.decide.pipeline_text import pack
+from agent.decide.pipeline_words import describe
 from agent.launch import Launch
 from agent.paths import package_home
 from agent.workloads.base import RunContext
@@ -15,12 +16,12 @@ def start_stages(context: RunContext, stages: Sequence[Stage], notes: Sequence[s
     """One process of the agent's own Python for all of them. It has the pod's environment, tokens included; what a
     stage's command gets on top is in the stage."""
     pipeline = Pipeline(context.run_id, context.index, [peer.index for peer in context.plan.peers], stages)
-    given = {"A4_RECORD": context.record, "A4_NOTES_DIR": context.notes_dir}
+    given = {"A4_RUN": context.run_id, "A4_RECORD": context.record, "A4_NOTES_DIR": context.notes_dir}
     return Launch(
         [context.python, "-Es", "-m", "agent.lifecycle.stages", pack(pipeline)],
         {**context.environ, **given},
         package_home(),
         added=list(given),
         notes=notes,
-        steps=[((stage.name,), stage.work.words) for stage in stages if isinstance(stage.work, Command)],
+        text=describe(pipeline),
     )

@@ -36,24 +36,11 @@ def start_torchrun(
     `given`: variables from the agent; `without`: those that the program must not get.
     """
     alone = len(context.plan.peers) == 1  # its name need not be in DNS
-    node_rank = context.plan.node_rank(context.index)
-    given = {
-        "A4_RUN": context.run_id,
-        "A4_NODE_RANK": str(node_rank),
-        # torchrun copies the error file of the rank that failed first to where its own would be.
-        "TORCHELASTIC_ERROR_FILE": context.torch_error,
-        **given,
-    }
-    if context.keep_ranks:
-        # torchrun takes this for the Python of its workers; what it starts makes it context.workload_python again.
-        given["PYTHON_EXEC"] = shipped("entrypoints", "last-words-python.sh")
-        given["A4_AGENT_PYTHON"] = context.python
-        given["A4_WORKLOAD_PYTHON"] = context.environ.get("PYTHON_EXEC") or context.workload_python
-        given["A4_LAST_WORDS"] = context.ranks_output
+    given = {**torchrun_variables(context), **given}
     launch = torchrun_launch(
         python=context.workload_python,
         nodes=len(context.plan.peers),
-        node_rank=node_rank,
+        node_rank=context.plan.node_rank(context.index),
         per_node=context.spec.per_node or context.plan.slots,
         address="127.0.0.1" if alone else context.plan.peers[0].name,
         port=context.master_port,
@@ -64,3 +51,20 @@ def start_torchrun(
         cwd=cwd,
     )
     return replace(launch, added=(*given, *launch.added), removed=tuple(without))
+
+
+def torchrun_variables(context: RunContext) -> dict[str, str]:
+    """What torchrun, and the processes that it starts, get from the agent."""
+    given = {
+        "A4_RUN": context.run_id,
+        "A4_NODE_RANK": str(context.plan.node_rank(context.index)),
+        # torchrun copies the error file of the rank that failed first to where its own would be.
+        "TORCHELASTIC_ERROR_FILE": context.torch_error,
+    }
+    if context.keep_ranks:
+        # torchrun takes this for the Python of its workers; what it starts makes it context.workload_python again.
+        given["PYTHON_EXEC"] = shipped("entrypoints", "last-words-python.sh")
+        given["A4_AGENT_PYTHON"] = context.python
+        given["A4_WORKLOAD_PYTHON"] = context.environ.get("PYTHON_EXEC") or context.workload_python
+        given["A4_LAST_WORDS"] = context.ranks_output
+    return given

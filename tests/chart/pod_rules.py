@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from agent.catalogue import PLANNED
 from agent.settings import EPOCH_PARTS, SETTINGS, TASK_SCRIPTS, Found, examine
 from tests.chart.helm import Object, Rendered
 from tests.chart.rules import every_container, pods, repeated, rule
@@ -57,8 +56,6 @@ def the_agent_takes_the_settings_of_every_pod(rendered: Rendered) -> Iterator[st
     """What it would say at its start, in pod 0 of each job."""
     for pod in pods(rendered):
         environ = {entry["name"]: entry.get("value", "0") for entry in pod["containers"][0]["env"]}
-        if environ.get("A4_WORKLOAD") in PLANNED:
-            environ["A4_WORKLOAD"] = "none"
         seen = examine(environ, Found(task_script=_task_script(rendered, pod)))
         yield from (*seen.problems, *seen.warnings)
 

@@ -109,7 +109,7 @@ def test_exec(planned: dict[str, str], type_command: Type) -> None:
         ("exec --dry-run hostname", 75, "pod 2 is needed and lost (pod 2: not heard for 30 s)"),
         ("exec --dry-run --hosts 7 hostname", 2, "--hosts '7' names no pod"),
         ("run --dry-run script", 66, "no task script is mounted"),
-        ("run --dry-run pai-megatron-qwen3", 78, "pai-megatron-qwen3 is not in this version"),
+        ("run --dry-run pai-megatron", 78, "A4_WORKLOAD='pai-megatron' (command line) should be one of none, "),
     ],
 )
 def test_what_the_run_would_be_refused_for(

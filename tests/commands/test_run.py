@@ -46,7 +46,7 @@ def test_settings_are_the_agents(agent: FakeAgent, type_command: Type) -> None:
     assert "a3-tcpx" not in out.replace("a4-deepep, a3-tcpx", "") and "A4_PROFILE=a3-tcpx of this shell" in err
 
 
-@pytest.mark.parametrize("name", ["conectivity", "pai-megatron-qwen3", "exec"])
+@pytest.mark.parametrize("name", ["conectivity", "pai-megatron", "exec"])
 def test_a_workload_that_there_is_not(name: str, agent: FakeAgent, type_command: Type) -> None:
     code, out, err = type_command("run", name).end()
     assert (code, out) == (78, "")

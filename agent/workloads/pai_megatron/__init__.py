@@ -1,0 +1,47 @@
+"""`pai-megatron-qwen3` and `pai-megatron-qwen3-next`: from a model's name to a trained checkpoint, by Pai's scripts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from agent.errors import UsageError
+from agent.launch import Launch
+from agent.workloads.base import Judgement, Kind, Outcome, Plain, RunContext
+from agent.workloads.everywhere import end_without_failure
+from agent.workloads.pai_megatron.models import QWEN3, QWEN3_NEXT, Family
+from agent.workloads.pai_megatron.options import read_options
+from agent.workloads.pai_megatron.stages import stages
+from agent.workloads.stage_launch import start_stages
+
+
+class PaiMegatron(Plain):
+    """Both of them."""
+
+    name: str
+    family: Family
+    kind: Kind = "everywhere"
+    uses_fabric = True
+
+    def launch(self, context: RunContext) -> Launch:
+        """Raises UsageError and SettingsError."""
+        if context.args:
+            raise UsageError(f"{self.name} takes no arguments", "its options are variables: docs/pai-megatron.md")
+        options = read_options(context, self.family)
+        leads = context.index == context.lead
+        launch = start_stages(context, list(stages(context, options)), options.notes if leads else ())
+        workspace = {"PAI_WORKSPACE_ROOT": options.paths.workspace}
+        port = context.master_port if leads else 0
+        return replace(launch, env={**launch.env, **workspace}, added=[*launch.added, *workspace], port=port)
+
+    def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
+        return Judgement(end_without_failure(outcome, self.name))
+
+
+class Qwen3(PaiMegatron):
+    name = "pai-megatron-qwen3"
+    family = QWEN3
+
+
+class Qwen3Next(PaiMegatron):
+    name = "pai-megatron-qwen3-next"
+    family = QWEN3_NEXT

@@ -1,0 +1,177 @@
+"""The arguments of Pai-Megatron-Patch's scripts: their positions, names, defaults, and what each may be."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from agent.decide.setting_values import flag
+
+Parse = Callable[[str], str]
+"""Gives the text for the script. Raises ValueError with what it takes."""
+Named = Sequence[tuple[str, str]]
+
+
+def number(least: int) -> Parse:
+    def parse(text: str) -> str:
+        if not re.fullmatch(r"[0-9]{1,18}", text) or int(text) < least:
+            raise ValueError(f"a whole number from {least} on")
+        return str(int(text))
+
+    return parse
+
+
+def one_of(*words: str) -> Parse:
+    def parse(text: str) -> str:
+        if text not in words:
+            raise ValueError(" or ".join(words))
+        return text
+
+    return parse
+
+
+def rate(text: str) -> str:
+    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,18})?(e-?[0-9]{1,2})?", text):
+        raise ValueError("a learning rate, such as 1e-5")
+    return text
+
+
+def offload(text: str) -> str:
+    if text != "false" and not re.fullmatch(r"0?\.[0-9]{1,9}|1(\.0)?", text):
+        raise ValueError("false, or the fraction of the optimizer that goes to the host, such as 0.5")
+    return text
+
+
+def path(text: str) -> str:
+    # The scripts paste their arguments into a line for `eval`.
+    if not re.fullmatch(r"(/[A-Za-z0-9._+=:,@%-]+)+/?", text):
+        raise ValueError("an absolute path of letters, digits and '._+=:,@%-', which is all that the scripts can take")
+    return text
+
+
+def boolean(text: str) -> str:
+    return "true" if flag(text) else "false"
+
+
+class Argument(NamedTuple):
+    """One position. Its variable is MP_ and the name."""
+
+    name: str
+    parse: Parse
+    default: str = ""
+    """Of both models; empty: the family's, or derived."""
+
+
+TRAINING = (
+    Argument("ENV", one_of("dlc"), "dlc"),
+    Argument("MODEL_SIZE", str),
+    Argument("BATCH_SIZE", number(1), "1"),
+    Argument("GLOBAL_BATCH_SIZE", number(1)),
+    Argument("LR", rate, "1e-5"),
+    Argument("MIN_LR", rate, "1e-6"),
+    Argument("SEQ_LEN", number(1)),
+    Argument("PAD_LEN", number(1)),
+    Argument("PR", one_of("fp16", "bf16", "fp8"), "bf16"),
+    Argument("TP", number(1)),
+    Argument("PP", number(1)),
+    Argument("CP", number(1), "1"),
+    Argument("ETP", number(1), "1"),
+    Argument("EP", number(1)),
+    Argument("SP", boolean, "true"),
+    Argument("DO", boolean, "true"),
+    Argument("FL", boolean, "true"),
+    Argument("SFT", boolean),
+    Argument("AC", one_of("sel", "full", "offload", "none")),
+    Argument("OPTIMIZER_OFFLOAD", offload, "false"),
+    Argument("SAVE_INTERVAL", number(1), "100000"),
+    Argument("DATASET_PATH", path),
+    Argument("VALID_DATASET_PATH", path),
+    Argument("PRETRAIN_CHECKPOINT_PATH", path),
+    Argument("TRAIN_TOKENS", number(1)),
+    Argument("WARMUP_TOKENS", number(0)),
+    Argument("OUTPUT_BASEPATH", path),
+)
+"""Of run_mcore_qwen3.sh, in its order. TRAIN_TOKENS and WARMUP_TOKENS are iterations where SFT is true."""
+LENGTHS = {
+    "false": {"TRAIN_TOKENS": "MP_TRAIN_TOKENS", "WARMUP_TOKENS": "MP_WARMUP_TOKENS"},
+    "true": {"TRAIN_TOKENS": "MP_TRAIN_ITERS", "WARMUP_TOKENS": "MP_WARMUP_ITERS"},
+}
+"""SFT → argument → its variable."""
+ITERATIONS = {"TRAIN_TOKENS": "10000", "WARMUP_TOKENS": "100"}
+"""Where SFT is true."""
+OF_SCRIPT: Mapping[str, Parse] = {
+    "MP_DATASET_TYPE": one_of("idxmap", "raw"),
+    "MP_AC_LAYERS": number(1),
+    "MP_VP": number(1),
+    "MP_SFT_PACKING": boolean,
+    "MP_PP0_LAYERS": number(1),
+}
+"""Variables that the script reads itself."""
+
+
+def named(values: Mapping[str, str]) -> Named:
+    """The 27, as the script gets them."""
+    sft = values["SFT"] == "true"
+    return [
+        (argument.name.replace("TOKENS", "ITERS") if sft else argument.name, values[argument.name])
+        for argument in TRAINING
+    ]
+
+
+def convertor(size: str, hugging_face: str, converted: str) -> Named:
+    """The 7 of the convertor. Only bf16 can be converted to: the script has --bf16 among its own options."""
+    return [
+        ("MODEL_SIZE", size),
+        ("LOAD_DIR", hugging_face),
+        ("SAVE_DIR", converted),
+        ("MG2HF", "false"),
+        ("USE_CUDA", "true"),
+        ("PR", "bf16"),
+        ("HF_DIR", hugging_face),
+    ]
+
+
+def preprocessing(data: str, prefix: str, hugging_face: str, *, seq_len: str, packing: str) -> Named:
+    """The 6 of run_build_idxmap_sft_dataset.sh, which makes `prefix`_text_document.bin and .idx."""
+    return [
+        ("INPUT_DATA_PATH", data),
+        ("TOKENIZER", "Qwen3Tokenizer"),
+        ("SEQ_LEN", seq_len),
+        ("OUTPUT_DATA_PATH", prefix),
+        ("LOAD_DIR", hugging_face),
+        ("DEFAULT_PACKING", packing),
+    ]
+
+
+def iterations(values: Mapping[str, str]) -> int:
+    """How many the script makes of its arguments."""
+    if values["SFT"] == "true":
+        return int(values["TRAIN_TOKENS"])
+    return int(values["TRAIN_TOKENS"]) // int(values["GLOBAL_BATCH_SIZE"]) // int(values["SEQ_LEN"])
+
+
+def checkpoint_name(label: str, values: Mapping[str, str]) -> str:
+    """The directory in OUTPUT_BASEPATH/checkpoint that the script saves into. EP, ETP and offloading are not in it."""
+    sft = values["SFT"] == "true"
+    warmup = int(values["WARMUP_TOKENS"])
+    if not sft:
+        warmup = warmup // int(values["GLOBAL_BATCH_SIZE"]) // int(values["SEQ_LEN"])
+    parts = {
+        "": f"{'finetune' if sft else 'pretrain'}-mcore-{label}-{values['MODEL_SIZE']}",
+        "lr": values["LR"],
+        "minlr": values["MIN_LR"],
+        "bs": values["BATCH_SIZE"],
+        "gbs": values["GLOBAL_BATCH_SIZE"],
+        "seqlen": values["SEQ_LEN"],
+        "pr": values["PR"],
+        "tp": values["TP"],
+        "pp": values["PP"],
+        "cp": values["CP"],
+        "ac": values["AC"],
+        "do": "true" if values["OPTIMIZER_OFFLOAD"] != "false" else values["DO"],
+        "sp": values["SP"],
+        "ti": iterations(values),
+        "wi": warmup,
+    }
+    return "-".join(f"{key}-{value}" if key else str(value) for key, value in parts.items())

@@ -1,0 +1,245 @@
+"""The stages of a pipeline, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from agent.decide.pipeline import Checkout, Command, Files, Model, Output, Packages, Stage
+from agent.decide.torchrun import socket_variables
+from agent.workloads.base import RunContext
+from agent.workloads.pai_megatron import versions
+from agent.workloads.pai_megatron.arguments import checkpoint_name, convertor, iterations, named, preprocessing
+from agent.workloads.pai_megatron.options import JSON_DATA, Options
+from agent.workloads.pai_megatron.paths import FILES
+from agent.workloads.torchrun import torchrun_variables
+
+NOT_VISITED = "Never visit the following huggingface weights"
+"""The convertor warns so, and ends with 0."""
+KEPT = {"checkpoint": "checkpoints", "log": "logs", "tensorboard": "tensorboard"}
+"""Directory that the script makes → its name in the bucket, as the old guide has it."""
+
+
+def stages(context: RunContext, options: Options) -> Iterator[Stage]:
+    """All of them, in their order."""
+    yield _environment(context, options)
+    yield _clone(options)
+    yield _model(options)
+    yield _datasets(options)
+    if options.training["SFT"] == "true" and not options.raw:
+        yield _prepare(context, options)
+    yield _convert(context, options)
+    yield _train(context, options, "train", options.training, options.of_script)
+    if options.json_sft:
+        yield _train(context, options, "json-sft", options.json_sft, {**options.of_script, **JSON_DATA})
+    if options.keep:
+        yield from _keep(options, "train", options.training)
+    if options.keep and options.json_sft:
+        yield from _keep(options, "json-sft", options.json_sft)
+
+
+def _environment(context: RunContext, options: Options) -> Stage:
+    scripts = options.family.scripts
+    packages = Packages(context.workload_python, versions.REQUIREMENTS[scripts], versions.FROM_IMAGE[scripts])
+    return Stage("environment", "each pod", packages, passed_over=options.skipped.get("environment", ""))
+
+
+def _checkout(options: Options) -> Output:
+    return Output("checkout", options.paths.checkout, options.commit)
+
+
+def _clone(options: Options) -> Stage:
+    submodules = versions.SUBMODULES if options.commit == versions.COMMIT else ()
+    target = options.paths.checkout
+    return Stage(
+        "clone",
+        "lead",
+        Checkout(options.repository, options.commit, submodules),
+        [_checkout(options)],
+        target,
+        f"{target}.partial",
+        older=options.paths.older_checkouts,
+        passed_over=options.skipped.get("clone", ""),
+        inputs={"commit": options.commit},
+    )
+
+
+def _hugging_face(options: Options) -> Output:
+    return Output("model", options.paths.hugging_face)
+
+
+def _model(options: Options) -> Stage:
+    target = options.paths.hugging_face
+    return Stage(
+        "model",
+        "lead",
+        Model(options.source, options.size.model, options.revision),
+        [_hugging_face(options)],
+        target,
+        f"{target}.partial",
+        space=_bytes(options),
+        passed_over=options.skipped.get("download", "") or _own_checkpoint(options),
+        inputs={"model": options.size.model, "revision": options.revision},
+    )
+
+
+def _own_checkpoint(options: Options) -> str:
+    """Fine-tuning data need the model's tokenizer."""
+    needed = options.training["SFT"] == "true" and not options.raw and "DATASET_PATH" not in options.given
+    return "" if needed else options.given.get("PRETRAIN_CHECKPOINT_PATH", "")
+
+
+def _bytes(options: Options) -> int:
+    return round(options.size.gigabytes * 1e9)
+
+
+def _datasets(options: Options) -> Stage:
+    paths = options.paths
+    own = "" if options.json_sft else options.given.get("DATASET_PATH", "")
+    return Stage(
+        "dataset",
+        "lead",
+        Files([f"{options.dataset_url}/{name}" for name in FILES]),
+        [
+            Output("mmap", paths.pretraining_data),
+            Output("json", paths.json_data),
+            Output("json", paths.json_valid_data),
+        ],
+        paths.datasets,
+        f"{paths.datasets}/.partial",
+        passed_over=options.skipped.get("download", "") or own,
+        inputs={"url": options.dataset_url},
+    )
+
+
+def _prepare(context: RunContext, options: Options) -> Stage:
+    paths, training = options.paths, options.training
+    seq_len, packing = training["SEQ_LEN"], options.of_script.get("MP_SFT_PACKING", "false")
+    prefix = paths.sft_prefix(seq_len, packing)
+    staging = f"{paths.datasets}/.sft"
+    made = prefix.replace(paths.datasets, staging, 1)
+    script = ["bash", "run_build_idxmap_sft_dataset.sh"]
+    arguments = preprocessing(paths.json_data, made, paths.hugging_face, seq_len=seq_len, packing=packing)
+    return Stage(
+        "prepare",
+        "lead",
+        Command(script, arguments, _path(context), paths.preprocessing),
+        [_sft_data(f"{prefix}_text_document", seq_len)],
+        paths.datasets,
+        staging,
+        needs=[_checkout(options), _hugging_face(options), Output("json", paths.json_data)],
+        passed_over=options.skipped.get("prepare", "") or options.given.get("DATASET_PATH", ""),
+        inputs={
+            "data": paths.json_data,
+            "url": options.dataset_url,
+            "model": options.size.model,
+            "seq_len": seq_len,
+            "packing": packing,
+            "commit": options.commit,
+        },
+    )
+
+
+def _sft_data(path: str, seq_len: str) -> Output:
+    """The tool puts the labels behind the tokens of each sequence."""
+    return Output("mmap", path, str(2 * int(seq_len)))
+
+
+def _convert(context: RunContext, options: Options) -> Stage:
+    paths, target = options.paths, options.paths.converted
+    staging = f"{target}.partial"
+    nodes = len(context.plan.peers) if options.convert_on_all else 1
+    script = f"scripts/{options.family.scripts}/{options.size.convertor}"
+    arguments = convertor(options.training["MODEL_SIZE"], paths.hugging_face, staging)
+    env = _distributed(context, nodes)
+    return Stage(
+        "convert",
+        "together" if options.convert_on_all else "lead",
+        Command(["bash", script], arguments, env, paths.convertor, fails_on=NOT_VISITED),
+        [Output("torch_dist", target)],
+        target,
+        staging,
+        older=paths.older_converted,
+        needs=[_checkout(options), _hugging_face(options)],
+        space=_bytes(options),
+        passed_over=options.skipped.get("convert", "") or options.given.get("PRETRAIN_CHECKPOINT_PATH", ""),
+        inputs={
+            "model": options.size.model,
+            "revision": options.revision,
+            "precision": "bf16",
+            "commit": options.commit,
+        },
+        again="FORCE_CONVERSION",
+        anew=options.force_conversion,
+    )
+
+
+def _train(
+    context: RunContext, options: Options, name: str, values: Mapping[str, str], of_script: Mapping[str, str]
+) -> Stage:
+    target = f"{values['OUTPUT_BASEPATH']}/checkpoint/{checkpoint_name(options.family.label, values)}"
+    return Stage(
+        name,
+        "together",
+        Command(
+            ["bash", "run_mcore_qwen3.sh"],
+            named(values),
+            {**_distributed(context, len(context.plan.peers)), **of_script, "OMP_NUM_THREADS": _threads(context)},
+            options.paths.examples,
+            resumes="PRETRAIN_CHECKPOINT_PATH",
+        ),
+        [Output("trained", target, str(iterations(values)))],
+        target,
+        needs=[
+            _checkout(options),
+            Output("torch_dist", values["PRETRAIN_CHECKPOINT_PATH"]),
+            *_data(options, values, of_script),
+        ],
+        space=_bytes(options),
+        passed_over=options.skipped.get("train", ""),
+        inputs={**values, **of_script, "commit": options.commit},
+        again="A4_TRAIN_AGAIN",
+        anew=options.train_again,
+    )
+
+
+def _data(options: Options, values: Mapping[str, str], of_script: Mapping[str, str]) -> list[Output]:
+    if of_script.get("MP_DATASET_TYPE") == "raw":
+        return [Output("json", values["DATASET_PATH"]), Output("json", values["VALID_DATASET_PATH"])]
+    if values["SFT"] == "true":
+        return [_sft_data(values["DATASET_PATH"], values["SEQ_LEN"])]
+    return [Output("mmap", values["DATASET_PATH"])]
+
+
+def _keep(options: Options, name: str, values: Mapping[str, str]) -> Iterator[Stage]:
+    """Copies of what a training made, into the bucket; files that are there and no older stay."""
+    base = values["OUTPUT_BASEPATH"]
+    into = f"/gcs/logs/{base.split('/logs/')[-1].partition('/')[0]}"
+    for source, kept in KEPT.items():
+        command = Command(["cp", "-RTu"], [("SOURCE", f"{base}/{source}"), ("DESTINATION", f"{into}/{kept}")])
+        skipped = options.skipped.get("train", "")
+        yield Stage(f"keep-{name}-{kept}", "lead", command, target=into, passed_over=skipped)
+
+
+def _threads(context: RunContext) -> str:
+    return context.environ.get("OMP_NUM_THREADS") or "12"
+
+
+def _distributed(context: RunContext, nodes: int) -> dict[str, str]:
+    """What Pai's scripts read of the cluster; WORLD_SIZE is nodes to them, and RANK the node's."""
+    rank = context.plan.node_rank(context.index) if nodes > 1 else 0
+    return {
+        **torchrun_variables(context),
+        **socket_variables(context.interface, context.environ),
+        **_path(context),
+        "WORLD_SIZE": str(nodes),
+        "RANK": str(rank),
+        "KUBERNETES_CONTAINER_RESOURCE_GPU": str(context.spec.per_node or context.plan.slots),
+        "MASTER_ADDR": context.plan.peers[0].name if nodes > 1 else "127.0.0.1",
+        "MASTER_PORT": str(context.master_port),
+    }
+
+
+def _path(context: RunContext) -> dict[str, str]:
+    """The scripts call `torchrun` and `python`: those of A4_PYTHON, where that is a path."""
+    directory, slash, _ = context.workload_python.rpartition("/")
+    return {"PATH": f"{directory}:{context.environ.get('PATH', '')}"} if slash else {}
