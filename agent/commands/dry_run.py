@@ -21,6 +21,7 @@ from agent.launch import Launch
 from agent.lifecycle.pod.first_environment import first_environment
 from agent.lifecycle.pod.known import Known, choose_interface
 from agent.machine import files
+from agent.machine.inventory import core_count, interfaces
 from agent.paths import RunDir
 from agent.settings import Settings, read_settings
 from agent.workloads.base import RunContext, Workload
@@ -38,9 +39,14 @@ def show(spec: RunSpec, directory: RunDir) -> int:
         spec = of_caller(spec, directory)
     found, secret = look(environ)
     settings, _ = read_settings(environ, found, spec.workload if spec.workload in RUNNABLE else "")
-    known = secret_values({**environ, **spec.env}, listed(environ)).union(*map(url_secrets, spec.args))
-    sys.stdout.write(Masker(known | {secret.decode(errors="replace").strip()}).text(describe(settings, environ, spec)))
+    sys.stdout.write(masked(describe(settings, environ, spec), environ, spec, secret.decode(errors="replace").strip()))
     return 0
+
+
+def masked(text: str, environ: Mapping[str, str], spec: RunSpec, *secrets: str) -> str:
+    """The text without the secrets of that environment and of what the user typed."""
+    known = secret_values({**environ, **spec.env}, listed(environ)).union(*map(url_secrets, spec.args), secrets)
+    return Masker(known).text(text)
 
 
 def describe(settings: Settings, environ: Mapping[str, str], spec: RunSpec) -> str:
@@ -50,35 +56,39 @@ def describe(settings: Settings, environ: Mapping[str, str], spec: RunSpec) -> s
     state = read_state(directory)
     lost = {index: loss.why for index, loss in (state.lost or {}).items()} if state else {}
     chosen = subset(plan or guessed_plan(settings), nodes=spec.nodes, hosts=spec.hosts, exclude=spec.exclude, lost=lost)
-    workload, context = _context(settings, environ, spec, chosen)
-    pods = ranges(peer.index for peer in chosen.peers)
-    lines = [f"# {workload.name} on {len(chosen.peers)} of {settings.nnodes} pods: {pods}"]
-    if plan is None:
+    known = replace(_environment(settings, environ), interface=choose_interface(settings, interfaces()))
+    return launches(settings, known, spec, chosen, guessed=plan is None)
+
+
+def launches(settings: Settings, known: Known, spec: RunSpec, plan: Plan, *, guessed: bool = False) -> str:
+    """What is started on the pods of that plan."""
+    from agent.lifecycle.runs.context import run_context
+    from agent.workloads import find_workload
+
+    workload = find_workload(spec.workload)
+    pods = ranges(peer.index for peer in plan.peers)
+    lines = [f"# {workload.name} on {len(plan.peers)} of {settings.nnodes} pods: {pods}"]
+    if guessed:
         lines.append("# no plan yet: pods in index order, as a guess")
     if workload.starts_nothing:
         return "\n".join([*lines, "# nothing is started: the cluster is formed and that is all"]) + "\n"
     lines.append(f"# to read, not to paste: {RUN_ID} is drawn at each run, and its directory made then")
+    context = run_context(settings, known, plan, RUN_ID, spec, python=sys.executable, cores=core_count())
+    if workload.led:
+        context = replace(context, mpi=find_mpi(known.search_path))
     return "\n".join([*lines, *_launches(workload, context)]) + "\n"
 
 
-def _context(
-    settings: Settings, environ: Mapping[str, str], spec: RunSpec, chosen: Plan
-) -> tuple[Workload, RunContext]:
-    from agent.lifecycle.runs.context import run_context
-    from agent.machine.inventory import core_count, interfaces
-    from agent.workloads import find_workload
-
-    workload = find_workload(spec.workload)
-    known = replace(_environment(settings, environ), interface=choose_interface(settings, interfaces()))
-    context = run_context(settings, known, chosen, RUN_ID, spec, python=sys.executable, cores=core_count())
-    return workload, replace(context, mpi=find_mpi(known.search_path)) if workload.led else context
-
-
 def _environment(settings: Settings, environ: Mapping[str, str]) -> Known:
-    """That which the agent has prepared; before that, what is known without running vendors' scripts."""
+    """That which the agent has prepared, if it has."""
     prepared = read_environment(RunDir(settings.run_dir))
     if prepared is not None:
         return Known(environ, Profile(prepared["profile"], prepared["why"]))
+    return environment_before(settings, environ)
+
+
+def environment_before(settings: Settings, environ: Mapping[str, str]) -> Known:
+    """What is known without running vendors' scripts."""
     first = first_environment(settings, environ, os.path.exists, files.read)
     return Known({**first.prepared.env, MARK: "1"}, first.profile)
 

@@ -57,6 +57,8 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     text = "keep results and logs in a new directory below DIR"
     run.add_argument("--results", metavar="DIR", help=text)
     run.add_argument("--json", action="store_true", help="one JSON object on stdout; pods' output on stderr")
+    text = "print what would be started in the pods, and make no cluster"
+    run.add_argument("--dry-run", action="store_true", help=text)
     up = _add_verb(verbs, "up", _up, "start a cluster that stays, see exec, logs and down")
     _add_cluster_options(up)
     up.add_argument("--wait", action="store_true", help="return when every pod has the plan")
@@ -223,13 +225,17 @@ def _check_workload(name: str) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from agent.local.foreground import run_in_foreground
-
     spec = read_spec(args, {"A4_GRACE_SECONDS": f"{args.grace:g}"})
+    if args.dry_run:
+        from agent.local.dry_run import show
+
+        return show(spec, args.workload, args.rest)
     results = "" if args.results is None else _new_directory(args.results, args.name)
     if results:
         given = {"A4_RESULTS_DIR": RESULTS}
         spec = replace(spec, env={**given, **spec.env}, directories={**spec.directories, RESULTS: results})
+    from agent.local.foreground import run_in_foreground
+
     return run_in_foreground(spec, timeout=args.timeout, grace=args.grace, as_json=args.json, results=results)
 
 
