@@ -365,6 +365,8 @@ def test_a_training_is_known_by_its_last_iteration_and_resumes() -> None:
 def test_the_repository_is_pinned_and_can_be_another() -> None:
     clone = made(pods(QWEN3))["clone"]
     assert clone.work == Checkout(versions.REPOSITORY, versions.COMMIT, versions.SUBMODULES)
+    expected = f"{versions.COMMIT} backends/megatron/Megatron-LM-250624 backends/megatron/Megatron-LM-250908"
+    assert clone.outputs == [Output("checkout", "/mnt/Pai-Megatron-Patch", expected)]
     assert clone.older == ("/mnt/Pai-Megatron-Patch-GCP",)
     other = made(pods(QWEN3, A4_PAI_COMMIT="1" * 40, A4_PAI_REPOSITORY="/srv/pai.git"))["clone"]
     assert other.work == Checkout("/srv/pai.git", "1" * 40)

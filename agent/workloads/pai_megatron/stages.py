@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from agent.decide.pipeline import Checkout, Command, Files, Model, Output, Packages, Stage
 from agent.decide.torchrun import socket_variables
@@ -44,16 +44,20 @@ def _environment(context: RunContext, options: Options) -> Stage:
 
 
 def _checkout(options: Options) -> Output:
-    return Output("checkout", options.paths.checkout, options.commit)
+    return Output("checkout", options.paths.checkout, " ".join([options.commit, *_submodules(options)]))
+
+
+def _submodules(options: Options) -> Sequence[str]:
+    """Of another commit all of them: who knows what it needs."""
+    return versions.SUBMODULES if options.commit == versions.COMMIT else ()
 
 
 def _clone(options: Options) -> Stage:
-    submodules = versions.SUBMODULES if options.commit == versions.COMMIT else ()
     target = options.paths.checkout
     return Stage(
         "clone",
         "lead",
-        Checkout(options.repository, options.commit, submodules),
+        Checkout(options.repository, options.commit, _submodules(options)),
         [_checkout(options)],
         target,
         f"{target}.partial",
