@@ -18,6 +18,8 @@ DEFAULT_RUN_DIR = "/run/a4-agent"
 SECRET_FILE = "/etc/a4-agent/secret/job-secret"
 """Where the chart mounts the job's secret."""
 DEEPEP_DIR = "/opt/deepep/DeepEP"
+DOWNLOADERS_DIR = "/opt/a4-agent-downloaders"
+"""Virtual environments of the programs that download models (A4_DOWNLOADERS_DIR)."""
 
 
 def default_run_dir() -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Sized
 
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
 
 def lines(*texts: str) -> str:
     """The texts that are not empty, one under the other."""
@@ -31,3 +33,11 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
     close = get_close_matches(word, sorted(known), n=1, cutoff=0.6)
     return f"; did you mean {close[0]}?" if close else ""
+
+
+def size_text(size: int, units: Sequence[str] = UNITS, space: str = " ") -> str:
+    """Bytes: 8 B, 1.5 KiB, 256 MiB."""
+    value, power = float(min(size, 2**60)), 0
+    while value >= 1024 and power < len(units) - 1:
+        value, power = value / 1024, power + 1
+    return f"{value:.4g}{space}{units[power]}"

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime, timezone
 
 from agent.decide.subset import ranges
+from agent.decide.words import size_text as size_text
 
 NONE = "–"
-UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
-
-
-def size_text(size: int, units: Sequence[str] = UNITS, space: str = " ") -> str:
-    """Bytes: 8 B, 1.5 KiB, 256 MiB."""
-    value, power = float(min(size, 2**60)), 0
-    while value >= 1024 and power < len(units) - 1:
-        value, power = value / 1024, power + 1
-    return f"{value:.4g}{space}{units[power]}"
 
 
 def number_text(value: float | int | None, places: int | None = None) -> str:

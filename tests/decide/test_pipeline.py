@@ -20,7 +20,7 @@ WORK = [
 @pytest.mark.parametrize("work", WORK, ids=lambda work: type(work).__name__)
 def test_a_pipeline_is_a_word_and_back(work: Command | Checkout | Model | Files | Packages) -> None:
     outputs = (Output("mmap", "/mnt/data/x", "3"),)
-    stage = Stage("download", "lead", work, outputs, "/mnt/data", "/mnt/data.new", "", {"commit": "1"}, "A4_X", True)
+    stage = Stage("download", "lead", work, outputs, "/mnt/data", needs=outputs, inputs={"commit": "1"}, anew=True)
     back = unpack(pack(Pipeline("run-1", 2, (1, 2), [stage])))
     assert (back.run, back.pod, back.pods, back.leads) == ("run-1", 2, (1, 2), False)
     assert pack(back) == pack(Pipeline("run-1", 2, (1, 2), [stage]))

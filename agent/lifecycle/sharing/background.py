@@ -1,0 +1,167 @@
+"""The shared directory for a process that does one thing after the other, while its claim is kept alive beside it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from queue import SimpleQueue
+from typing import Any
+
+from agent.decide.sync.mounts import Mount, refusal
+from agent.errors import DirectoryUnusable, Exit, PeerLost
+from agent.lifecycle.sharing.claim import Claim
+from agent.machine.loop import Loop
+from agent.machine.shared_files import ANSWER_SECONDS, Answer, ProcessFiles
+
+TRIAL_SECONDS = 5.0
+WRITE_SECONDS = 10.0
+HUNG_SECONDS = 30.0
+"""After so long without an answer of the storage that is said, again and again."""
+
+
+class Background:
+    """A thread with a loop of its own. Its methods are for the one thread that made it, and wait."""
+
+    def __init__(self, directory: str, by: str, lease: float, say: Callable[[str], None]) -> None:
+        self.directory = directory
+        self._by = by
+        self._lease = lease
+        self._say = say
+        self._loop = Loop()
+        self._files = ProcessFiles(self._loop, sys.executable, directory, TRIAL_SECONDS)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._loop.post(self._files.close)
+        self._loop.post(self._loop.stop)
+        self._thread.join()
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def later(self, seconds: float, action: Callable[[], None]) -> Any:
+        return self._loop.later(seconds, action)
+
+    def open(self) -> None:
+        """Raises DirectoryUnusable for a directory that cannot hold what pods tell each other."""
+        mount = Mount(**self._ask(self._files.survey))
+        for seen in (mount, mount._replace(links=self._ask(self._files.try_))):
+            why, remedy = refusal(self.directory, seen)
+            if why:
+                raise DirectoryUnusable(why, remedy)
+        self._files.answer_seconds = ANSWER_SECONDS
+
+    def put(self, folder: str, name: str, text: str, until: float | None = None) -> None:
+        self._ask(self._files.put, folder, name, text, time.monotonic() + WRITE_SECONDS if until is None else until)
+
+    def read(self, folder: str, name: str) -> str:
+        """A small file; empty when it is not there."""
+        text: str = self._ask(self._files.look, folder, (name,), ())["texts"].get(name, "")
+        return text
+
+    def remove(self, folder: str, name: str) -> None:
+        self._ask(self._files.remove, folder, (name,))
+
+    def _ask(self, command: Callable[..., None], *arguments: Any) -> Any:
+        answer: Answer = self._call(lambda done: command(*arguments, done))
+        if answer.why:
+            what = f"the shared directory {self.directory} cannot be used: {answer.why}"
+            raise DirectoryUnusable(what, "it must be there, and writable, in every pod of the job")
+        return answer.value
+
+    def _run(self) -> None:
+        try:
+            self._loop.run()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(Exit.BUG)  # who waits for an answer would wait for ever
+
+    def _call(self, begin: Callable[[Callable[[Any], None]], None]) -> Any:
+        """Let the loop begin something, and wait for what it is called with."""
+        got: list[Any] = []
+        there = threading.Event()
+
+        def done(value: Any) -> None:
+            got.append(value)
+            there.set()
+
+        self._loop.post(lambda: begin(done))
+        there.wait()
+        return got[0]
+
+    @contextmanager
+    def claim(self, name: str, lost: Callable[[str], None]) -> Iterator[Held]:
+        """Hold a claim. When it is lost `lost` is called with why, in the thread, to end what writes."""
+        held = Held(self._loop, lost)
+        claim = held.claim = Claim(
+            self._files,
+            self,
+            name,
+            nonce=secrets.token_hex(16),
+            by=self._by,
+            lease=self._lease,
+            acquired=lambda: held.told.put(0.0),
+            lost=held.lose,
+            say=self._say,
+        )
+        self._loop.post(claim.acquire)
+        try:
+            held.told.get()
+            yield held
+            self._call(lambda done: claim.release(lambda: done(None)))
+        finally:
+            self._loop.post(claim.close)
+
+    @contextmanager
+    def looking_at(self, path: str) -> Iterator[None]:
+        """Say that the storage hangs, while it does."""
+        began = time.monotonic()
+        over = threading.Event()
+
+        def report() -> None:
+            if not over.is_set():
+                self._say(f"{path} has not answered for {time.monotonic() - began:.0f} s: the storage hangs")
+                self._loop.later(HUNG_SECONDS, report)
+
+        def begin() -> None:
+            self._loop.later(HUNG_SECONDS, report)
+
+        self._loop.post(begin)
+        try:
+            yield
+        finally:
+            over.set()
+
+
+class Held:
+    """A claim that is held, until it is lost."""
+
+    claim: Claim
+
+    def __init__(self, loop: Loop, lost: Callable[[str], None]) -> None:
+        self._loop = loop
+        self._lost = lost
+        self.why = ""
+        """Why it is lost; empty while it is held."""
+        self.told: SimpleQueue[float] = SimpleQueue()
+
+    def lose(self, why: str) -> None:
+        self.why = why
+        self.told.put(0.0)
+        self._lost(why)
+
+    def until(self) -> float:
+        """It is surely held until this time of the monotonic clock. Raises PeerLost."""
+        if not self.why:
+            self._loop.post(lambda: self.claim.confirm(self.told.put))
+            until = self.told.get()
+        if self.why:
+            raise PeerLost(self.why, "another pod may write there now: what was made here is left in its own place")
+        return until

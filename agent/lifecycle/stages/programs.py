@@ -1,0 +1,143 @@
+"""Programs that stages start, and what is said while they run."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import FrameType
+
+from agent.decide.pipeline import Stage
+from agent.decide.progress import DOWNLOAD_SECONDS, QUIET_SECONDS, Progress, download_words, duration_words
+from agent.errors import MissingProgram, PeerLost
+from agent.machine.piped import Piped
+from agent.machine.stored import tree_bytes
+
+SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+
+
+class Told(BaseException):
+    """This process was told to end by a signal."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+class Signals:
+    """A signal ends this process at once; while a program runs, which gets the signal itself, when that has ended."""
+
+    def __init__(self) -> None:
+        self._waits = False
+        self._came = 0
+        for number in SIGNALS:
+            signal.signal(number, self._handle)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self._came = self._came or number
+        if not self._waits:
+            raise Told(number)
+
+    @contextmanager
+    def deferred(self) -> Iterator[None]:
+        self._waits = True
+        try:
+            yield
+        finally:
+            self._waits = False
+        if self._came:
+            raise Told(self._came)
+
+
+class Programs:
+    """One after the other, in this pod's environment. notes: file for lines that are worth keeping."""
+
+    def __init__(self, environ: Mapping[str, str], notes: str, signals: Signals, say: Callable[[str], None]) -> None:
+        self._environ = environ
+        self._notes = notes
+        self._signals = signals
+        self.say = say
+        self._running: Piped | None = None
+        self.lost = ""
+        """Why nothing may be written any more; empty: it may."""
+
+    def run(
+        self,
+        stage: Stage,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        cwd: str,
+        look: Callable[[str], None] = lambda line: None,
+        *,
+        grows: str = "",
+        total: Callable[[], int] = lambda: 0,
+        quiet: bool = False,
+    ) -> int:
+        """Its status, negative for a signal. `look` gets the lines that it prints, with `quiet` those of stdout, which
+        are then not shown. grows: the directory that it fills, with `total` bytes at the end if that is known.
+        Raises MissingProgram, PeerLost when the claim is lost under which it wrote, Told.
+        """
+        watch = _Watch(stage.name, grows, total, self.say)
+
+        def heard(line: str) -> None:
+            watch.heard()
+            look(line)
+
+        with self._signals.deferred():
+            if not self.lost:
+                try:
+                    self._running = Piped(argv, {**self._environ, **env}, cwd)
+                except OSError as error:
+                    what = f"{stage.name}: {error.filename or argv[0]}: {error.strerror}"
+                    raise MissingProgram(what, "each pod needs it") from error
+                seen = {1: heard} if quiet else {1: heard, 2: heard}
+                status = self._running.wait(seen, watch.tick, shown=(2,) if quiet else (1, 2))
+                self._running = None
+        if self.lost:
+            raise PeerLost(self.lost, "another pod may write there now: what was made here is left in its own place")
+        return status
+
+    def lose(self, why: str) -> None:
+        """The claim is lost under which the program writes. Another thread may call it."""
+        self.lost = why
+        self.kill()
+
+    def kill(self) -> None:
+        running = self._running
+        if running is not None:
+            running.kill()
+
+    def note(self, line: str) -> None:
+        with open(self._notes, "a", encoding="utf-8") as file:
+            file.write(f"{line}\n")
+
+
+class _Watch:
+    """Says again and again how far a program is."""
+
+    def __init__(self, name: str, grows: str, total: Callable[[], int], say: Callable[[str], None]) -> None:
+        self._name = name
+        self._grows = grows
+        self._total = total
+        self._say = say
+        self._began = self._heard = time.monotonic()
+        self._begin = tree_bytes(grows) if grows else 0
+        self._ticks = 0
+
+    def heard(self) -> None:
+        self._heard = time.monotonic()
+
+    def tick(self) -> float:
+        """Called at once, and then after as many seconds as it returns."""
+        self._ticks += 1
+        now = time.monotonic()
+        seconds = now - self._began
+        if self._grows:
+            if self._ticks > 1:
+                there = tree_bytes(self._grows)
+                self._say(f"{self._name}: {download_words(Progress(seconds, self._begin, there, self._total()))}")
+            return DOWNLOAD_SECONDS
+        if now - self._heard >= QUIET_SECONDS:
+            self._say(f"{self._name}: still at it after {duration_words(seconds)}")
+        return QUIET_SECONDS

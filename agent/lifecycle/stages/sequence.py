@@ -1,0 +1,238 @@
+"""The order of things in a pipeline: who does what, who waits for whom, and what is published when."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from typing import NamedTuple, Protocol
+
+from agent import wire
+from agent.decide.completeness import Checkpoint
+from agent.decide.pipeline import Output, Pipeline, Stage
+from agent.decide.stages import Record, Verdict, is_training, judge, published, repeats_at, staged
+from agent.errors import Exit, MissingProgram
+
+
+class Begin(NamedTuple):
+    """How a stage begins, as the lead says it to those who take part."""
+
+    needed: bool
+    resumes: str = ""
+    """The directory with the checkpoint from which a training goes on; empty: the one in its arguments."""
+    repeats_at: int | None = None
+    """An earlier attempt of this job has failed in this stage, with this checkpoint as its newest (-1: none)."""
+
+
+class Claimed(Protocol):
+    def until(self) -> float:
+        """It is surely held until this time of the monotonic clock. Raises PeerLost."""
+
+
+class Site(Protocol):
+    """What the stages find and do on this pod."""
+
+    def problem(self, output: Output) -> str:
+        """Why it is not complete; empty when it is."""
+
+    def newest(self, output: Output) -> Checkpoint | None: ...
+
+    def names(self, path: str) -> Sequence[str]:
+        """What is in a directory."""
+
+    def record(self, stage: Stage) -> Record | None: ...
+
+    def new_record(self, stage: Stage) -> Record: ...
+
+    def claim(self, stage: Stage) -> AbstractContextManager[Claimed]: ...
+
+    def prepare(self, stage: Stage, verdict: Verdict, claimed: Claimed) -> None:
+        """Make the place in which the stage works."""
+
+    def begin_from(self, stage: Stage, checkpoint: Checkpoint) -> str:
+        """A directory from which the training can go on with that checkpoint."""
+
+    # What others see: not done when the claim is lost
+
+    def keep(self, stage: Stage, record: Record, claimed: Claimed) -> None:
+        """Store its record."""
+
+    def rename(self, old: str, new: str, claimed: Claimed) -> None: ...
+
+    def link(self, old: str, new: str, claimed: Claimed) -> None: ...
+
+    def set_aside(self, path: str, claimed: Claimed) -> None:
+        """Keep what is there under another name; nothing when nothing is there."""
+
+    def work(self, stage: Stage, begin: Begin) -> None:
+        """Raises AgentError, Failed."""
+
+    def note_made(self, stage: Stage) -> None:
+        """For those who look for flags of old launchers."""
+
+    def meet(self, name: str, says: str = "") -> Mapping[int, str]: ...
+
+    def say(self, text: str) -> None: ...
+
+    def begun(self, stage: Stage, number: int, of: int) -> None: ...
+
+    def ended(self, stage: Stage, why: str) -> None:
+        """why: it was passed over; empty when it was carried out."""
+
+
+class Failed(Exception):
+    """A stage's own program has failed, or what it made is not right."""
+
+    def __init__(self, code: int, what: str, hint: str = "", origin: str = "workload") -> None:
+        super().__init__(what)
+        self.code, self.what, self.hint, self.origin = code, what, hint, origin
+
+
+def carry_out(pipeline: Pipeline, site: Site, epoch: str) -> None:
+    """All stages, in their order. Raises AgentError and Failed for the one that fails."""
+    trainings = [stage for stage in pipeline.stages if is_training(stage) and not stage.passed_over]
+    finished = ""
+    if trainings:
+        over = pipeline.leads and all(not _judge(site, stage, epoch).needed for stage in trainings)
+        finished = site.meet("the pipeline begins", trainings[-1].name if over else "").get(pipeline.pods[0], "")
+    for number, stage in enumerate(pipeline.stages, 1):
+        site.begun(stage, number, len(pipeline.stages))
+        why = _Turn(pipeline, site, epoch, stage, finished).take()
+        if why:
+            site.say(f"{stage.name}: {why}")
+        site.ended(stage, why)
+        if stage in trainings[-1:]:
+            finished = ""
+
+
+def _judge(site: Site, stage: Stage, epoch: str) -> Verdict:
+    if not stage.outputs:
+        return Verdict(True, "it leaves nothing to look at")
+    problems = ((output, site.problem(output)) for output in stage.outputs)
+    problem = next((f"{output.path}: {why}" for output, why in problems if why), "")
+    return judge(stage, problem, site.record(stage), epoch)
+
+
+class _Turn:
+    """One stage on this pod."""
+
+    def __init__(self, pipeline: Pipeline, site: Site, epoch: str, stage: Stage, finished: str) -> None:
+        """finished: the training that is complete, so that nothing is made for it; empty: none."""
+        self._pipeline = pipeline
+        self._site = site
+        self._epoch = epoch
+        self._stage = stage
+        self._not_needed = f"not needed: {finished} is complete" if finished else ""
+
+    def take(self) -> str:
+        """Why it was passed over; empty when it was carried out."""
+        stage = self._stage
+        if stage.passed_over:
+            return f"passed over: {stage.passed_over}"
+        if stage.where == "each pod":
+            if self._not_needed:
+                return self._not_needed
+            self._site.work(stage, Begin(True))
+            return ""
+        if self._pipeline.leads:
+            why = self._lead()
+            self._site.note_made(stage)
+            self._meet("is over", why or "made")
+            return why
+        if stage.where == "together":
+            begin = self._begin_of_lead()
+            if begin.needed:
+                self._site.work(stage, begin)
+                self._meet("is done")
+        why = self._meet("is over")[self._pipeline.pods[0]]
+        return "" if why == "made" else why
+
+    def _meet(self, what: str, says: str = "") -> Mapping[int, str]:
+        return self._site.meet(f"{self._stage.name} {what}", says)
+
+    def _begin_of_lead(self) -> Begin:
+        said = self._meet("begins")[self._pipeline.pods[0]]
+        return wire.from_json(Begin, json.loads(said))
+
+    def _lead(self) -> str:
+        stage, site = self._stage, self._site
+        with ExitStack() as stack:
+            verdict = self._judge()
+            if verdict.needed:
+                claimed = stack.enter_context(site.claim(stage))
+                verdict = self._judge()  # another may have had it until now
+            if verdict.needed and not verdict.aside:
+                verdict = self._taken_over(verdict, claimed)
+            begin = self._begin(verdict, claimed) if verdict.needed else Begin(False)
+            if stage.where == "together":
+                self._meet("begins", json.dumps(wire.to_json(begin)))
+            if not verdict.needed:
+                return verdict.why
+            site.work(stage, begin)
+            if stage.where == "together":
+                self._meet("is done")
+            self._finish(claimed)
+        return ""
+
+    def _judge(self) -> Verdict:
+        verdict = _judge(self._site, self._stage, self._epoch)
+        return Verdict(False, self._not_needed) if verdict.needed and self._not_needed else verdict
+
+    def _taken_over(self, verdict: Verdict, claimed: Claimed) -> Verdict:
+        """Whether an older launcher has left it complete elsewhere."""
+        stage, site = self._stage, self._site
+        for older in stage.older:
+            found = [output._replace(path=older + output.path.removeprefix(stage.target)) for output in stage.outputs]
+            if not any(map(site.problem, found)):
+                site.set_aside(stage.target, claimed)
+                site.link(older, stage.target, claimed)
+                return Verdict(False, f"complete, by its content, in {older}")
+        return verdict
+
+    def _begin(self, verdict: Verdict, claimed: Claimed) -> Begin:
+        """Check what it needs, and prepare. Raises AgentError."""
+        stage, site = self._stage, self._site
+        for output in stage.needs:
+            if why := site.problem(output):
+                raise MissingProgram(f"{stage.name} needs {output.path}: {why}", self._leaves_out(output))
+        site.say(f"{stage.name} begins: {verdict.why}")
+        training = is_training(stage)
+        before = site.record(stage) if training else None
+        newest = self._own_checkpoint(verdict, claimed) if training else None
+        site.prepare(stage, verdict, claimed)
+        if not training:
+            return Begin(True)
+        began_at = -1 if newest is None else newest.iteration
+        site.keep(stage, site.new_record(stage)._replace(done=False, began_at=began_at), claimed)
+        resumes = "" if newest is None else site.begin_from(stage, newest)
+        return Begin(True, resumes, repeats_at(before, self._epoch))
+
+    def _own_checkpoint(self, verdict: Verdict, claimed: Claimed) -> Checkpoint | None:
+        """The newest that this training has saved, and none of another."""
+        newest = self._site.newest(self._stage.outputs[0])
+        if newest is not None and verdict.aside:
+            self._site.set_aside(self._stage.target, claimed)
+            return None
+        return newest
+
+    def _leaves_out(self, output: Output) -> str:
+        for stage in self._pipeline.stages:
+            if stage.passed_over and output.path in [made.path for made in stage.outputs]:
+                return f"the stage {stage.name}, which makes it, is passed over: {stage.passed_over}"
+        return ""
+
+    def _finish(self, claimed: Claimed) -> None:
+        """Give what was made its name: after its record, so that nothing bears its name without one, and after what
+        had the name before is gone, so that no record stands for that."""
+        stage, site = self._stage, self._site
+        for output in stage.outputs:
+            made = staged(output, stage)
+            if why := site.problem(made):
+                raise Failed(Exit.WRONG_RESULT, f"{stage.name} ended with 0, but {made.path}: {why}")
+        moves = published(stage, site.names(stage.staging))
+        for _, name in reversed(moves):
+            site.set_aside(name, claimed)
+        if stage.outputs:
+            site.keep(stage, site.new_record(stage), claimed)
+        for old, name in moves:
+            site.rename(old, name, claimed)

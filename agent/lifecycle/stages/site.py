@@ -1,0 +1,193 @@
+"""What the stages of a pipeline find on a pod and do there: agent.lifecycle.stages.sequence.Site."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from agent.decide.completeness import TRACKER, Checkpoint, newest_checkpoint, problem
+from agent.decide.pipeline import Command, Files, Model, Output, Pipeline, Stage
+from agent.decide.progress import too_little_room
+from agent.decide.stages import (
+    RECORDS,
+    Record,
+    Verdict,
+    aside_name,
+    flag_of,
+    read_record,
+    record_name,
+    write_record,
+)
+from agent.decide.sync.facts import OLD_FLAGS, TOP, folder, old_flags
+from agent.errors import DirectoryUnusable, Exit, PeerLost
+from agent.lifecycle.sharing.background import Background, Held
+from agent.lifecycle.stages.meeting import Meeting
+from agent.lifecycle.stages.programs import Programs
+from agent.lifecycle.stages.sequence import Begin, Claimed, Failed
+from agent.lifecycle.stages.work import Work
+from agent.machine import stored
+from agent.settings import Settings
+
+
+class PodSite:
+    """The real one. record: the file of the run's record, which `status` and result.json are made of."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        settings: Settings,
+        background: Background,
+        meeting: Meeting,
+        programs: Programs,
+        work: Work,
+        record: str,
+    ) -> None:
+        self._pipeline = pipeline
+        self._settings = settings
+        self._background = background
+        self._meeting = meeting
+        self._programs = programs
+        self._work = work
+        self._record = record
+        self._files = stored.StoredFiles(os.environ)
+        self._begun = 0.0
+        self.say = programs.say
+        self.stage = ""
+        """The one that is carried out."""
+
+    # What is there
+
+    def problem(self, output: Output) -> str:
+        with self._background.looking_at(output.path):
+            return problem(output, self._files)
+
+    def newest(self, output: Output) -> Checkpoint | None:
+        return newest_checkpoint(output.path, self._files)
+
+    def names(self, path: str) -> Sequence[str]:
+        return self._files.names(path)
+
+    def record(self, stage: Stage) -> Record | None:
+        return read_record(self._background.read(RECORDS, self._file(stage)))
+
+    def _file(self, stage: Stage) -> str:
+        return folder(self._name(stage))
+
+    def _name(self, stage: Stage) -> str:
+        return record_name(stage, self._settings.shared_dir)
+
+    def new_record(self, stage: Stage) -> Record:
+        return Record(stage.inputs, time.time(), self._pipeline.run, self._settings.epoch)
+
+    # Writing
+
+    @contextmanager
+    def claim(self, stage: Stage) -> Iterator[Held]:
+        self._programs.lost = ""
+        with self._background.claim(self._name(stage), self._programs.lose) as held:
+            yield held
+
+    def prepare(self, stage: Stage, verdict: Verdict, claimed: Claimed) -> None:
+        place = stage.staging or stage.target
+        with self._background.looking_at(place):
+            taken_up = isinstance(stage.work, (Files, Model)) and bool(stage.staging)
+            if taken_up:
+                self._take_up(stage, verdict, claimed)
+            elif stage.staging:
+                stored.make_empty(stage.staging)
+            stored.make_dir(place)
+            there = stored.tree_bytes(place) if taken_up else 0
+            if why := too_little_room(place, stage.space, there, stored.free_bytes(place)) if stage.space else "":
+                raise DirectoryUnusable(f"{stage.name}: {why}", "make room there")
+
+    def _take_up(self, stage: Stage, verdict: Verdict, claimed: Claimed) -> None:
+        """What an earlier attempt has downloaded, or an older launcher, unless it was of something else."""
+        mark, inputs = f"{stage.staging}.inputs", json.dumps(dict(stage.inputs), sort_keys=True)
+        is_own = isinstance(stage.work, Model) and not verdict.aside and stored.exists(stage.target)
+        if self._files.read(mark).decode(errors="replace") != inputs:
+            stored.remove(stage.staging)
+        if is_own and not stored.exists(stage.staging):
+            self.rename(stage.target, stage.staging, claimed)
+        stored.make_dir(stage.staging)
+        stored.write(mark, inputs)
+
+    def begin_from(self, stage: Stage, checkpoint: Checkpoint) -> str:
+        """Not the checkpoint's own: the script copies *.json from there to that one, and cp copies none onto itself."""
+        work = stage.work
+        assert isinstance(work, Command)
+        directory = f"{self._settings.shared_dir}/{TOP}/begin/{self._file(stage)}"
+        stored.begin_from(directory, checkpoint.path, dict(work.arguments)[work.resumes])
+        stored.write(f"{directory}/{TRACKER}", f"{checkpoint.iteration}\n")
+        self.say(f"{stage.name}: goes on with {checkpoint.path}; the optimizer starts afresh")
+        return directory
+
+    def work(self, stage: Stage, begin: Begin) -> None:
+        try:
+            self._work.do(stage, begin)
+        except Failed as failed:
+            if begin.repeats_at is None or not self._saved_nothing_since(stage, begin.repeats_at):
+                raise
+            hint = f"it has failed in the attempt before, too, and saved no checkpoint since (exit code {failed.code})"
+            raise Failed(Exit.WRONG_RESULT, failed.what, hint) from failed
+
+    def _saved_nothing_since(self, stage: Stage, iteration: int) -> bool:
+        newest = self.newest(stage.outputs[0])
+        return newest is None or newest.iteration <= iteration
+
+    def keep(self, stage: Stage, record: Record, claimed: Claimed) -> None:
+        self._background.put(RECORDS, self._file(stage), write_record(record), claimed.until())
+
+    def rename(self, old: str, new: str, claimed: Claimed) -> None:
+        self._show(new, claimed, lambda: stored.rename(old, new))
+
+    def link(self, old: str, new: str, claimed: Claimed) -> None:
+        self._show(new, claimed, lambda: os.symlink(old, new))
+
+    def set_aside(self, path: str, claimed: Claimed) -> None:
+        if stored.exists(path):
+            aside = aside_name(path, time.time())
+            self.say(f"{path} is not what is needed, and kept as {aside}")
+            self.rename(path, aside, claimed)
+
+    def _show(self, path: str, claimed: Claimed, act: Any) -> None:
+        with self._background.looking_at(path):
+            until = claimed.until()
+            if time.monotonic() > until:
+                raise PeerLost("this pod was stopped for so long that another may write there now")
+            act()
+
+    # What others hear
+
+    def clear_flags(self) -> None:
+        """Take away the flags for old scripts of an earlier run."""
+        for fact in OLD_FLAGS:
+            for where, flag in self._old_flags(fact):
+                self._background.remove(where, flag)
+
+    def note_made(self, stage: Stage) -> None:
+        later = self._pipeline.stages[[each.name for each in self._pipeline.stages].index(stage.name) + 1 :]
+        for where, flag in self._old_flags(flag_of(stage, later)):
+            self._background.put(where, flag, f"{self._pipeline.run}\n")
+
+    def _old_flags(self, fact: str) -> Sequence[tuple[str, str]]:
+        return old_flags(fact, os.environ.get("JOB_ID", ""), self._settings.hostname_prefix)
+
+    def meet(self, name: str, says: str = "") -> Mapping[int, str]:
+        return self._meeting.arrive(name, says)
+
+    def begun(self, stage: Stage, number: int, of: int) -> None:
+        self.stage, self._begun = stage.name, time.monotonic()
+        self._note("begin", stage, number=number, of=of, time=time.time())
+
+    def ended(self, stage: Stage, why: str, status: int = 0) -> None:
+        seconds = round(time.monotonic() - self._begun, 3)
+        self._note("done", stage, status=status, seconds=seconds, stuck=False, passed_over=why)
+
+    def _note(self, step: str, stage: Stage, **values: Any) -> None:
+        if self._record:
+            with open(self._record, "a", encoding="utf-8") as file:
+                file.write(json.dumps({"step": step, "name": stage.name, **values}) + "\n")

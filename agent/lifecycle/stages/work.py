@@ -1,0 +1,231 @@
+"""How each kind of stage is carried out: which programs are run, what they are told and what their ends mean."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from agent.decide.ending import exit_code, signal_name
+from agent.decide.pipeline import Checkout, Command, Files, Model, Packages, Stage
+from agent.decide.progress import too_little_room
+from agent.decide.stages import told
+from agent.errors import AgentError, DirectoryUnusable, Exit, MissingProgram, PeerLost, SettingsError, SystemFault
+from agent.lifecycle.stages.programs import Programs
+from agent.lifecycle.stages.sequence import Begin, Failed
+from agent.machine import stored
+from agent.paths import package_home, shipped
+
+NETWORK_TRIES = 5
+GIT_FINAL = (
+    "not found", "does not exist", "not our ref", "no such remote ref", "couldn't find remote ref",
+    "does not appear to be a git repository", "Authentication failed", "unable to read tree", "not a valid object",
+    "terminal prompts disabled", "pathspec",
+)  # fmt: skip
+"""What git says that it says again when it is asked again."""
+DOWNLOADERS = {"huggingface": "huggingface_hub>=1,<3", "modelscope": "modelscope>=1.20,<2"}
+"""Each lives in a virtual environment of its own: what it needs and what transformers pins do not mix."""
+NCCL = "nvidia-nccl"
+GUARDED = (NCCL, "torch")
+"""Packages that no pod replaces: the fabric's NCCL is the one that works on this network, and torch is built for it."""
+
+
+ITERATION = "elapsed time per iteration (ms):"
+"""In each line in which Megatron says how an iteration went; only the last rank prints them."""
+
+
+class Work:
+    """What a stage has done by programs, with their output on ours. `downloaders`: directory of their environments."""
+
+    def __init__(self, programs: Programs, downloaders: str) -> None:
+        self._programs = programs
+        self._downloaders = downloaders
+
+    def do(self, stage: Stage, begin: Begin) -> None:
+        """Raises AgentError and Failed."""
+        work = stage.work
+        if isinstance(work, Command):
+            self._command(stage, work, begin)
+        elif isinstance(work, Checkout):
+            self._checkout(stage, work)
+        elif isinstance(work, Model):
+            self._model(stage, work)
+        elif isinstance(work, Files):
+            argv = [sys.executable, "-Es", "-m", "agent.machine.downloading", stage.staging or stage.target]
+            self._download(stage, [*argv, *work.urls])
+        else:
+            self._packages(stage, work)
+
+    def _command(self, stage: Stage, work: Command, begin: Begin) -> None:
+        words = [
+            *work.argv,
+            *(begin.resumes if begin.resumes and name == work.resumes else value for name, value in work.arguments),
+        ]
+        found: list[str] = []
+
+        def look(line: str) -> None:
+            if ITERATION in line:
+                self._programs.note(line)
+            if work.fails_on and work.fails_on in line:
+                found.append(line)
+
+        status = self._programs.run(stage, words, work.env, work.cwd, look)
+        if status:
+            how = f"was killed by {signal_name(-status)}" if status < 0 else f"ended with exit code {status}"
+            raise Failed(exit_code(status), f"{stage.name}: {' '.join(work.argv)} {how}")
+        if found:
+            raise Failed(Exit.WRONG_RESULT, f"{stage.name} ended with 0, but says: {found[-1].strip()}")
+
+    # Git
+
+    def _checkout(self, stage: Stage, work: Checkout) -> None:
+        place = stage.staging
+        commands = [
+            ["init", "--quiet"],
+            ["remote", "add", "origin", work.url],
+            ["fetch", "--quiet", "--depth=1", "origin", work.commit],
+            ["checkout", "--quiet", "--detach", work.commit],
+            ["submodule", "update", "--init", "--recursive", "--depth=1", *work.submodules],
+        ]
+        everything = ["fetch", "--quiet", "--tags", "origin", "+refs/heads/*:refs/remotes/origin/*"]
+        local = work.url.startswith(("/", "file:"))
+        for words in commands:
+            try:
+                self._git(stage, place, words, local=local)
+            except MissingProgram:
+                if words[0] != "fetch":
+                    raise
+                # A server need not give single commits: it gives branches, and the commit is on one, or is not there.
+                self._git(stage, place, everything, local=local)
+
+    def _git(self, stage: Stage, place: str, words: Sequence[str], *, local: bool) -> None:
+        """Raises MissingProgram for what is not there, DirectoryUnusable, PeerLost when the network does not do it."""
+
+        def once() -> None:
+            said: list[str] = []
+            env = stored.git_settings(local=local)
+            if status := self._programs.run(stage, ["git", *words], env, place, said.append, grows=place):
+                raise git_error(words, status, said)
+
+        patiently(once, self._programs.say)
+
+    # Downloads
+
+    def _model(self, stage: Stage, work: Model) -> None:
+        python = self._downloader(stage, work.source)
+        argv = [python, "-I", shipped("entrypoints", "download-model.py"), work.source, work.name, work.revision]
+        patiently(lambda: self._download(stage, [*argv, stage.staging]), self._programs.say)
+
+    def _downloader(self, stage: Stage, source: str) -> str:
+        """The Python of its virtual environment, which is made where it is missing."""
+        place = f"{self._downloaders}/{source}"
+        python = f"{place}/bin/python"
+        if not stored.exists(python):
+            new = f"{place}.new"
+            stored.remove(new)
+            self._programs.say(f"{stage.name}: {source}'s downloader is installed in {place}")
+            pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", DOWNLOADERS[source]]
+            for argv in ([sys.executable, "-Es", "-m", "venv", new], [f"{new}/bin/python", *pip]):
+                if self._programs.run(stage, argv, {}, "/"):
+                    raise SystemFault(
+                        f"{source}'s downloader cannot be installed in {place}",
+                        "give images one there (A4_DOWNLOADERS_DIR names its parent directory)",
+                    )
+            stored.rename(new, place)
+        return python
+
+    def _download(self, stage: Stage, argv: Sequence[str]) -> None:
+        place = stage.staging or stage.target
+        said: dict[str, Any] = {}
+        begin = stored.tree_bytes(place)
+        room: list[str] = []
+
+        def heard(line: str) -> None:
+            said.update(told(line))
+            if "total" in said and not room:
+                room.append(too_little_room(place, int(said["total"]), begin, stored.free_bytes(place)))
+                if room[0]:
+                    self._programs.kill()
+
+        status = self._programs.run(
+            stage, argv, {}, package_home(), heard, grows=place, total=lambda: int(said.get("total", 0)), quiet=True
+        )
+        if room and room[0]:
+            raise DirectoryUnusable(room[0], "what came so far is kept")
+        if status:
+            kinds = {66: MissingProgram, 73: DirectoryUnusable, 75: PeerLost, 71: SystemFault}
+            kind: type[AgentError] = kinds.get(said.get("code", 0), SystemFault)
+            raise kind(
+                str(said.get("what") or f"{stage.name}: {argv[0]} ended with {status}"), str(said.get("hint", ""))
+            )
+
+    # Packages
+
+    def _packages(self, stage: Stage, work: Packages) -> None:
+        """Install what is missing; refuse what would bring another NCCL or torch, and what only an image can have."""
+        missing = self._missing(stage, work)
+        if absent := {name: why for name, why in missing.items() if name in work.from_image}:
+            raise SettingsError(
+                [f"{work.python} has {why}; {name} has compiled code" for name, why in absent.items()],
+                "use an image that has it: docs/images.md",
+            )
+        if not missing:
+            return
+        wanted = [work.requirements[name] for name in missing]
+        if nccl := [word for word in wanted if word.startswith(NCCL)]:
+            raise SettingsError([f"{nccl[0]} is not installed"], "the NCCL of the fabric's own libraries is used")
+        pip = [work.python, "-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--quiet"]
+        report = self._said(stage, [*pip, "--dry-run", "--report", "-", *wanted])
+        brought = [str(each["metadata"]["name"]) for each in told(report).get("install", ())]
+        if wrong := [name for name in brought if name.lower().replace("_", "-").startswith(GUARDED)]:
+            raise SettingsError(
+                [f"{', '.join(wanted)} would bring {', '.join(wrong)}, in place of what the image is made for"],
+                "use an image that has these packages: docs/images.md",
+            )
+        self._programs.say(f"{stage.name}: {', '.join(wanted)} is installed into {work.python}")
+        if status := self._programs.run(stage, [*pip, *wanted], {}, "/"):
+            raise SystemFault(f"{', '.join(wanted)} cannot be installed: pip ended with {status}")
+        if left := self._missing(stage, work):
+            raise SystemFault(f"pip has ended with 0, but {work.python} has {'; '.join(left.values())}")
+
+    def _missing(self, stage: Stage, work: Packages) -> Mapping[str, str]:
+        """Package → what is there instead."""
+        wanted = [f"{name}={requirement}" for name, requirement in {**work.requirements, **work.from_image}.items()]
+        said = self._said(stage, [work.python, shipped("entrypoints", "check-packages.py"), *wanted])
+        missing: Mapping[str, str] = told(said)
+        return missing
+
+    def _said(self, stage: Stage, argv: Sequence[str]) -> str:
+        lines: list[str] = []
+        if status := self._programs.run(stage, argv, {}, "/", lines.append, quiet=True):
+            raise SystemFault(f"{stage.name}: {' '.join(argv[:4])} ended with {status}")
+        return "\n".join(lines)
+
+
+def git_error(words: Sequence[str], status: int, said: Sequence[str]) -> AgentError:
+    """What a git that failed means."""
+    lines = [line for line in said if line.strip()]
+    what = f"git {' '.join(words)}: {lines[-1].strip() if lines else f'it ended with {status}'}"
+    text = "\n".join(lines)
+    if "No space left" in text or "Read-only file system" in text or "Disk quota" in text:
+        return DirectoryUnusable(what, "")
+    if any(final in text for final in GIT_FINAL):
+        return MissingProgram(what, "are the URL and the commit right?")
+    return PeerLost(what, "the remote repository cannot be reached, or ended the connection")
+
+
+def patiently(act: Callable[[], None], say: Callable[[str], None]) -> None:
+    """Do it again, some times, while the network fails."""
+    from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
+
+    def tell(state: RetryCallState) -> None:
+        assert state.outcome is not None and state.next_action is not None
+        say(f"{state.outcome.exception()}; again in {state.next_action.sleep:.0f} s")
+
+    Retrying(
+        retry=retry_if_exception_type(PeerLost),
+        stop=stop_after_attempt(NETWORK_TRIES),
+        wait=wait_exponential(multiplier=1, max=60),
+        before_sleep=tell,
+        reraise=True,
+    )(act)

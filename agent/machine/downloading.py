@@ -1,0 +1,242 @@
+"""Downloads files by their URLs: python -m agent.machine.downloading DIRECTORY URL …
+
+Each is written to .NAME.part, taken up there after an interruption, and renamed to NAME when it has all its bytes. What
+is there under its NAME is not asked for again. On stdout JSON lines: {"total": bytes of all} and at the end, when it
+failed, {"code", "what", "hint"}.
+"""
+
+from __future__ import annotations
+
+import errno
+import http.client
+import json
+import os
+import re
+import sys
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from agent.errors import AgentError, DirectoryUnusable, MissingProgram, PeerLost
+
+if TYPE_CHECKING:
+    from tenacity import RetryCallState
+
+TRIES = 6
+"""One after the other that bring no byte more."""
+SILENT_SECONDS = 60.0
+LONGEST_WAIT = 30.0
+PIECE = 1 << 20
+FINAL = (400, 401, 403, 404, 405, 410)
+"""Answers that do not change when it is asked again."""
+
+
+class Wanted(NamedTuple):
+    """One file."""
+
+    url: str
+    directory: str
+
+    @property
+    def name(self) -> str:
+        return os.path.basename(urllib.parse.urlsplit(self.url).path)
+
+    @property
+    def path(self) -> str:
+        return f"{self.directory}/{self.name}"
+
+    @property
+    def part(self) -> str:
+        return f"{self.directory}/.{self.name}.part"
+
+    @property
+    def mark(self) -> str:
+        """The file that holds what the server called the version of which the part is."""
+        return f"{self.part}.version"
+
+
+class _Again(Exception):
+    """It may work when it is asked again."""
+
+
+class Download:
+    """One file, until it is there."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self._wanted = wanted
+        self._most = -1
+        """Bytes that were there after the best try."""
+        self._idle = 0
+
+    def run(self) -> None:
+        """Raises AgentError."""
+        from tenacity import Retrying, retry_if_exception_type, wait_exponential, wait_random
+
+        policy = Retrying(
+            retry=retry_if_exception_type(_Again),
+            wait=wait_exponential(multiplier=0.5, max=LONGEST_WAIT) + wait_random(0, 0.5),
+            stop=self._is_hopeless,
+            before_sleep=self._say,
+            reraise=True,
+        )
+        try:
+            policy(self._try)
+        except _Again as error:
+            raise PeerLost(
+                f"{self._wanted.url}: {error} ({TRIES} times one after the other)",
+                "what came so far is kept: the next attempt goes on from there",
+            ) from None
+
+    def _is_hopeless(self, state: RetryCallState) -> bool:
+        there = size(self._wanted.part)
+        self._idle = 0 if there > self._most else self._idle + 1
+        self._most = max(there, self._most)
+        return self._idle >= TRIES
+
+    def _say(self, state: RetryCallState) -> None:
+        assert state.outcome is not None and state.next_action is not None
+        why = state.outcome.exception()
+        sys.stderr.write(f"{self._wanted.name}: {why}; again in {state.next_action.sleep:.0f} s\n")
+
+    def _try(self) -> None:
+        wanted = self._wanted
+        there = size(wanted.part)
+        version = read(wanted.mark)
+        headers = {"Range": f"bytes={there}-", "If-Range": version} if there and version else {}
+        with asked(wanted.url, headers) as answer:
+            said = answer.headers.get("Content-Range", "")
+            if answer.status == 416:
+                total = there if said == f"bytes */{there}" else -1
+            else:
+                total = self._take(answer, there if said.startswith(f"bytes {there}-") else 0)
+        if total < 0:
+            os.unlink(wanted.part)
+        if size(wanted.part) != total:
+            raise _Again(f"the connection ended after {size(wanted.part)} of {total} bytes")
+        os.rename(wanted.part, wanted.path)
+        if os.path.exists(wanted.mark):
+            os.unlink(wanted.mark)
+
+    def _take(self, answer: http.client.HTTPResponse, begin: int) -> int:
+        """Write what comes behind the first `begin` bytes; how many it should be in all."""
+        wanted = self._wanted
+        length = length_of(answer)
+        total = begin + length if length is not None else None
+        check_room(wanted.directory, length or 0)
+        with open(wanted.mark, "w", encoding="utf-8") as file:
+            file.write(version_of(answer))
+        with open(wanted.part, "ab" if begin else "wb") as file:
+            if begin:
+                file.truncate(begin)
+            while piece := next_piece(answer):
+                file.write(piece)
+            file.flush()
+            os.fsync(file.fileno())
+        return size(wanted.part) if total is None else total
+
+
+def asked(url: str, headers: dict[str, str], method: str = "GET") -> Any:
+    """The server's answer. Raises _Again, MissingProgram."""
+    # Not compressed: sizes are those of the file.
+    request = urllib.request.Request(url, headers={"Accept-Encoding": "identity", **headers}, method=method)
+    try:
+        return urllib.request.urlopen(request, timeout=SILENT_SECONDS)
+    except urllib.error.HTTPError as error:
+        if error.code == 416:
+            return error  # nothing comes after what is there
+        if error.code in FINAL:
+            raise MissingProgram(
+                f"{url}: the server answers {error.code} {error.reason}", "is the URL right?"
+            ) from None
+        raise _Again(f"the server answers {error.code} {error.reason}") from None
+    except (OSError, http.client.HTTPException) as error:
+        raise _Again(str(getattr(error, "reason", "") or error or type(error).__name__)) from None
+
+
+def next_piece(answer: http.client.HTTPResponse) -> bytes:
+    """Raises _Again."""
+    try:
+        return answer.read(PIECE)
+    except http.client.IncompleteRead as error:
+        return error.partial
+    except (OSError, http.client.HTTPException) as error:
+        raise _Again(str(error) or type(error).__name__) from None
+
+
+def length_of(answer: http.client.HTTPResponse) -> int | None:
+    """How many bytes the answer has; None when it does not say."""
+    text = answer.headers.get("Content-Length", "")
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+def version_of(answer: http.client.HTTPResponse) -> str:
+    """What says that it is still the same file; empty: nothing does, and nothing is taken up."""
+    tag = answer.headers.get("ETag", "")
+    return tag if tag.startswith('"') else answer.headers.get("Last-Modified", "")
+
+
+def size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return 0
+
+
+def read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        return ""
+
+
+def check_room(directory: str, needed: int) -> None:
+    """Raises DirectoryUnusable."""
+    found = os.statvfs(directory)
+    if (missing := needed - found.f_bavail * found.f_frsize) > 0:
+        raise OSError(errno.ENOSPC, f"{needed} bytes are to be written, {missing} of them have no room", directory)
+
+
+def total_size(urls: Sequence[str]) -> int:
+    """Of all; 0 when a server does not say."""
+    total = 0
+    for url in urls:
+        try:
+            with asked(url, {}, "HEAD") as answer:
+                length = length_of(answer)
+        except (AgentError, _Again):
+            length = None
+        if length is None:
+            return 0
+        total += length
+    return total
+
+
+def tell(**what: Any) -> None:
+    sys.stdout.write(json.dumps(what) + "\n")
+    sys.stdout.flush()
+
+
+def main(directory: str, *urls: str) -> int:
+    wanted = [Wanted(url, directory) for url in urls]
+    tell(total=total_size(urls))
+    try:
+        for each in wanted:
+            if not re.fullmatch(r"[\w][\w.-]*", each.name):
+                raise MissingProgram(f"{each.url} does not end in the name of a file")
+            if not os.path.exists(each.path):
+                Download(each).run()
+    except OSError as error:
+        failed: AgentError = DirectoryUnusable(f"{directory}: {error.strerror or error}", "")
+    except AgentError as error:
+        failed = error
+    else:
+        return 0
+    tell(code=int(failed.code), what=failed.what, hint=failed.hint)
+    return int(failed.code)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,149 @@
+"""Files on storage that pods share: what is there, and names that change. All of it waits while the storage hangs."""
+
+from __future__ import annotations
+
+import glob
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+GIT_SECONDS = 300.0
+"""How long git may take to say what is in a directory."""
+
+
+class Checkout(NamedTuple):
+    """What git says of a directory: agent.decide.completeness.SeenCheckout."""
+
+    head: str = ""
+    submodules: Sequence[str] = ()
+    locks: Sequence[str] = ()
+    deleted: Sequence[str] = ()
+
+
+class StoredFiles:
+    """Implements agent.decide.completeness.Reader."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._git_env = {**environ, **git_settings()}
+
+    def names(self, path: str) -> Sequence[str]:
+        try:
+            return sorted(os.listdir(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def size(self, path: str) -> int | None:
+        try:
+            return os.stat(path).st_size if os.path.isfile(path) else None
+        except FileNotFoundError:
+            return None
+
+    def read(self, path: str, offset: int = 0, length: int = -1) -> bytes:
+        try:
+            with open(path, "rb") as file:
+                file.seek(offset)
+                return file.read(length)
+        except (FileNotFoundError, NotADirectoryError):
+            return b""
+
+    def checkout(self, path: str) -> Checkout:
+        if not os.path.exists(f"{path}/.git"):
+            return Checkout()  # git would look above it
+        return Checkout(
+            head=self._git(path, "rev-parse", "HEAD").strip(),
+            submodules=self._git(path, "submodule", "status", "--recursive").splitlines(),
+            locks=glob.glob(f"{glob.escape(path)}/.git/*.lock") + _module_locks(path),
+            deleted=self._git(path, "ls-files", "--deleted").splitlines(),
+        )
+
+    def _git(self, path: str, *words: str) -> str:
+        done = subprocess.run(
+            ["git", "-C", path, *words],
+            env=self._git_env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=GIT_SECONDS,
+        )
+        return done.stdout.decode(errors="replace")
+
+
+def _module_locks(path: str) -> list[str]:
+    return [f"{where}/index.lock" for where, _, names in os.walk(f"{path}/.git/modules") if "index.lock" in names]
+
+
+def git_settings(*, local: bool = False) -> dict[str, str]:
+    """Variables for git: it asks nobody for a password, and takes directories of other users. local: it takes
+    submodules from this machine's files, too."""
+    settings = {"safe.directory": "*", "advice.detachedHead": "false"}
+    if local:
+        settings["protocol.file.allow"] = "always"
+    pairs = {f"GIT_CONFIG_{what}_{i}": text for i, pair in enumerate(settings.items()) for what, text in _named(pair)}
+    return {"GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "true", "GIT_CONFIG_COUNT": str(len(settings)), **pairs}
+
+
+def _named(pair: tuple[str, str]) -> list[tuple[str, str]]:
+    return [("KEY", pair[0]), ("VALUE", pair[1])]
+
+
+def tree_bytes(path: str) -> int:
+    """What the files below a directory take, as far as they can be seen."""
+    total = 0
+    for where, _, names in os.walk(path):
+        for name in names:
+            try:
+                total += os.lstat(f"{where}/{name}").st_size
+            except OSError:
+                pass  # it was renamed just now
+    return total
+
+
+def free_bytes(path: str) -> int:
+    """Room that is left where a directory is, or will be."""
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    found = os.statvfs(path)
+    return found.f_bavail * found.f_frsize
+
+
+def exists(path: str) -> bool:
+    return os.path.lexists(path)
+
+
+def make_empty(path: str) -> None:
+    """A new directory, in place of one that may be there."""
+    remove(path)
+    os.makedirs(path)
+
+
+def make_dir(path: str) -> None:
+    os.makedirs(path, exist_ok=True)
+
+
+def remove(path: str) -> None:
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    elif os.path.lexists(path):
+        os.unlink(path)
+
+
+def rename(old: str, new: str) -> None:
+    """The directory of the new name is made where it is missing."""
+    os.makedirs(os.path.dirname(new), exist_ok=True)
+    os.rename(old, new)
+
+
+def write(path: str, text: str) -> None:
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def begin_from(directory: str, checkpoint: str, about: str) -> None:
+    """Make a directory with a link to a checkpoint, and copies of the *.json and merges.txt of `about`."""
+    make_empty(directory)
+    for path in [*glob.glob(f"{glob.escape(about)}/*.json"), f"{about}/merges.txt"]:
+        if os.path.isfile(path):
+            shutil.copyfile(path, f"{directory}/{os.path.basename(path)}")
+    os.symlink(checkpoint, f"{directory}/{os.path.basename(checkpoint)}")

@@ -1,0 +1,178 @@
+"""What is complete by its content, and what only looks like it."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.decide.completeness import TRACKER, newest_checkpoint, problem
+from agent.decide.pipeline import Output
+from agent.machine.stored import Checkout
+
+COMMIT = "a" * 40
+
+
+class Tree:
+    """A Reader of files in memory."""
+
+    def __init__(self, files: Mapping[str, bytes], checkout: Checkout = Checkout()) -> None:
+        self.files = {f"/mnt/{path}": data for path, data in files.items()}
+        self._checkout = checkout
+
+    def names(self, path: str) -> Sequence[str]:
+        return sorted({name[len(path) + 1 :].split("/")[0] for name in self.files if name.startswith(f"{path}/")})
+
+    def size(self, path: str) -> int | None:
+        return len(self.files[path]) if path in self.files else None
+
+    def read(self, path: str, offset: int = 0, length: int = -1) -> bytes:
+        data = self.files.get(path, b"")[offset:]
+        return data if length < 0 else data[:length]
+
+    def checkout(self, path: str) -> Checkout:
+        return self._checkout
+
+
+def shard(*tensors: str, each: int = 16) -> bytes:
+    header = {name: {"data_offsets": [i * each, (i + 1) * each]} for i, name in enumerate(tensors)}
+    text = json.dumps({"__metadata__": {}, **header}).encode()
+    return struct.pack("<Q", len(text)) + text + bytes(each * len(tensors))
+
+
+def model() -> dict[str, bytes]:
+    weights = {"a": "model-1.safetensors", "b": "model-2.safetensors", "c": "model-2.safetensors"}
+    return {
+        "m/config.json": b"{}",
+        "m/tokenizer.json": b'{"model": {}}',
+        "m/model.safetensors.index.json": json.dumps({"weight_map": weights}).encode(),
+        "m/model-1.safetensors": shard("a"),
+        "m/model-2.safetensors": shard("b", "c"),
+    }
+
+
+def index(lengths: Sequence[int], documents: int = 2, kind: int = 4) -> bytes:
+    begins = [4 * sum(lengths[:i]) for i in range(len(lengths))]
+    return (
+        struct.pack("<9sQBQQ", b"MMIDIDX\x00\x00", 1, kind, len(lengths), documents)
+        + struct.pack(f"<{len(lengths)}i", *lengths)
+        + struct.pack(f"<{len(lengths)}q", *begins)
+        + bytes(8 * documents)
+    )
+
+
+def mmap() -> dict[str, bytes]:
+    return {"d/x.idx": index([3, 5]), "d/x.bin": bytes(32)}
+
+
+def torch_dist() -> dict[str, bytes]:
+    return {
+        f"c/{TRACKER}": b"release\n",
+        "c/release/.metadata": b"\x80\x04 __0_0.distcp q\x01 __1_0.distcp .",
+        "c/release/common.pt": b"x",
+        "c/release/__0_0.distcp": b"x",
+        "c/release/__1_0.distcp": b"x",
+    }
+
+
+def json_list() -> dict[str, bytes]:
+    return {"j.json": json.dumps([{"instruction": "a"}, {"instruction": "b"}]).encode()}
+
+
+def trained() -> dict[str, bytes]:
+    return {f"t/{TRACKER}": b"20", "t/iter_0000010/.metadata": b"x", "t/iter_0000020/metadata.json": b"{}"}
+
+
+MODEL, MMAP, DIST = Output("model", "/mnt/m"), Output("mmap", "/mnt/d/x"), Output("torch_dist", "/mnt/c")
+JSON, TRAINED = Output("json", "/mnt/j.json"), Output("trained", "/mnt/t", "20")
+ALL = [(MODEL, model), (MMAP, mmap), (DIST, torch_dist), (JSON, json_list), (TRAINED, trained)]
+IDS = [output.kind for output, _ in ALL]
+
+
+@pytest.mark.parametrize(("output", "make"), ALL, ids=IDS)
+def test_what_is_whole_is_complete(output: Output, make: type[dict[str, bytes]]) -> None:
+    assert problem(output, Tree(make())) == ""
+
+
+@pytest.mark.parametrize(("output", "make"), ALL, ids=IDS)
+def test_what_is_not_there_is_not_complete(output: Output, make: type[dict[str, bytes]]) -> None:
+    assert "not there" in problem(output, Tree({}))
+
+
+@pytest.mark.parametrize(("output", "make"), ALL[:3], ids=IDS[:3])
+def test_no_file_may_be_missing(output: Output, make: type[dict[str, bytes]]) -> None:
+    for name in make():
+        files = make()
+        del files[name]
+        if name == "m/model.safetensors.index.json":
+            continue  # then it is to be one file, model.safetensors
+        assert problem(output, Tree(files)), name
+
+
+@pytest.mark.parametrize(("output", "make"), [*ALL[:2], ALL[3]], ids=[*IDS[:2], IDS[3]])
+@given(cut=st.integers(0, 10**6), which=st.integers(0, 10))
+def test_no_file_may_be_torn(output: Output, make: type[dict[str, bytes]], cut: int, which: int) -> None:
+    files = make()
+    name = sorted(files)[which % len(files)]
+    files[name] = files[name][: cut % len(files[name])]
+    assert problem(output, Tree(files)), (name, files[name])
+
+
+@pytest.mark.parametrize(
+    ("output", "files", "said"),
+    [
+        (MODEL, {**model(), "m/model-2.safetensors": shard("b")}, "lacks 1 tensors"),
+        (MODEL, {**model(), "m/model-2.safetensors": shard("b", "c") + b"x"}, "should have"),
+        (MODEL, {**model(), "m/model-2.safetensors": b"<html>503 no</html>"}, "header cannot be"),
+        (MODEL, {**model(), "m/tokenizer.json": b"<html>"}, "it is no JSON"),
+        (MODEL, {name: data for name, data in model().items() if "tokenizer" not in name}, "no tokenizer"),
+        (MODEL, {"m/config.json": b"{}", "m/tokenizer.json": b"{}", "m/model.safetensors": shard("a")}, ""),
+        (MMAP, {**mmap(), "d/x.idx": b"<html>" + bytes(100)}, "no index of a dataset"),
+        (MMAP, {**mmap(), "d/x.idx": index([])}, "no index of a dataset"),
+        (MMAP, {**mmap(), "d/x.bin": b""}, ".bin: it has 0 bytes"),
+        (MMAP._replace(expected="5"), mmap(), ""),
+        (MMAP._replace(expected="8"), mmap(), "5 tokens, not 8"),
+        (DIST, {**torch_dist(), f"c/{TRACKER}": b"1"}, "does not say release"),
+        (DIST, {**torch_dist(), "c/iter_0000001/x": b"x"}, "iter_0000001 is there"),
+        (DIST, {**torch_dist(), "c/release/__1_0.distcp": b""}, "__1_0.distcp is missing or empty"),
+        (DIST, {**torch_dist(), "c/release/.metadata": b"x"}, ""),
+        (JSON, {"j.json": b"[]"}, "no list"),
+        (JSON, {"j.json": b'{"a": 1}\n{"a": 2}\n'}, ""),
+        (JSON, {"j.json": b'["a"]'}, "no list"),
+        (JSON, {"j.json": b"\xff\xfe"}, "cannot be read"),
+        (TRAINED._replace(expected="21"), trained(), "of iteration 20, not 21"),
+        (TRAINED, {f"t/{TRACKER}": b"20", "t/iter_0000020/x": b"x"}, "no checkpoint"),
+    ],
+)
+def test_cases(output: Output, files: Mapping[str, bytes], said: str) -> None:
+    found = problem(output, Tree(files))
+    assert (said in found) if said else not found, found
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected", "said"),
+    [
+        (Checkout(COMMIT, [f" {COMMIT} Megatron (v1)"]), COMMIT, ""),
+        (Checkout("b" * 40), COMMIT, "at commit bbbb"),
+        (Checkout(COMMIT, locks=["x/.git/index.lock"]), COMMIT, "index.lock"),
+        (Checkout(COMMIT, deleted=["a", "b"]), COMMIT, "2 files are missing, such as a"),
+        (Checkout(COMMIT, [f"-{COMMIT} one", f" {COMMIT} two"]), COMMIT, "submodule one is not there"),
+        (Checkout(COMMIT, [f"-{COMMIT} one", f" {COMMIT} two"]), f"{COMMIT} two", ""),
+        (Checkout(COMMIT, [f" {COMMIT} one", f"+{COMMIT} two (x)"]), f"{COMMIT} two", "two is at another commit"),
+        (Checkout(), COMMIT, "no git repository"),
+    ],
+)
+def test_checkouts(seen: Checkout, expected: str, said: str) -> None:
+    found = problem(Output("checkout", "/mnt/p", expected), Tree({"p/README": b"x"}, seen))
+    assert (said in found) if said else not found, found
+
+
+def test_the_newest_checkpoint_is_a_whole_one() -> None:
+    """The directory of one that is being saved has no metadata yet; Pai's script has a directory of its own."""
+    files = {"t/name/iter_0000010/.metadata": b"x", "t/name/iter_0000030/common.pt": b"x", f"t/name/{TRACKER}": b"10"}
+    found = newest_checkpoint("/mnt/t", Tree(files))
+    assert found is not None and (found.iteration, found.path) == (10, "/mnt/t/name/iter_0000010")
