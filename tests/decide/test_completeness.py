@@ -20,9 +20,9 @@ COMMIT = "a" * 40
 class Tree:
     """A Reader of files in memory."""
 
-    def __init__(self, files: Mapping[str, bytes], checkout: Checkout = Checkout()) -> None:
+    def __init__(self, files: Mapping[str, bytes], checkout: Checkout | None = None) -> None:
         self.files = {f"/mnt/{path}": data for path, data in files.items()}
-        self._checkout = checkout
+        self._checkout = checkout or Checkout()
 
     def names(self, path: str) -> Sequence[str]:
         return sorted({name[len(path) + 1 :].split("/")[0] for name in self.files if name.startswith(f"{path}/")})

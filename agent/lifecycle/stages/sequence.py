@@ -93,8 +93,11 @@ def carry_out(pipeline: Pipeline, site: Site, epoch: str) -> None:
     trainings = [stage for stage in pipeline.stages if is_training(stage) and not stage.passed_over]
     finished = ""
     if trainings:
-        over = pipeline.leads and all(not _judge(site, stage, epoch).needed for stage in trainings)
-        finished = site.meet("the pipeline begins", trainings[-1].name if over else "").get(pipeline.pods[0], "")
+        finished = site.meet("the pipeline begins", _finished(pipeline, site, epoch, trainings)).get(
+            pipeline.pods[0], ""
+        )
+    if finished:
+        site.say(finished)
     for number, stage in enumerate(pipeline.stages, 1):
         site.begun(stage, number, len(pipeline.stages))
         why = _Turn(pipeline, site, epoch, stage, finished).take()
@@ -103,6 +106,14 @@ def carry_out(pipeline: Pipeline, site: Site, epoch: str) -> None:
         site.ended(stage, why)
         if stage in trainings[-1:]:
             finished = ""
+
+
+def _finished(pipeline: Pipeline, site: Site, epoch: str, trainings: Sequence[Stage]) -> str:
+    """What the lead says where all trainings are complete: nothing is made for them."""
+    verdicts = [_judge(site, stage, epoch) for stage in trainings] if pipeline.leads else []
+    if not verdicts or any(verdict.needed for verdict in verdicts):
+        return ""
+    return f"{trainings[-1].name}: {verdicts[-1].why}"
 
 
 def _judge(site: Site, stage: Stage, epoch: str) -> Verdict:
@@ -117,12 +128,12 @@ class _Turn:
     """One stage on this pod."""
 
     def __init__(self, pipeline: Pipeline, site: Site, epoch: str, stage: Stage, finished: str) -> None:
-        """finished: the training that is complete, so that nothing is made for it; empty: none."""
+        """finished: that nothing is made any more, for the training is complete; empty: it is not."""
         self._pipeline = pipeline
         self._site = site
         self._epoch = epoch
         self._stage = stage
-        self._not_needed = f"not needed: {finished} is complete" if finished else ""
+        self._not_needed = f"not needed, as {finished}" if finished else ""
 
     def take(self) -> str:
         """Why it was passed over; empty when it was carried out."""

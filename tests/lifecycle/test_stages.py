@@ -1,0 +1,409 @@
+"""The sequence of a pipeline on storage in memory: killed at every point, with old things lying about, with a claim that
+is lost, and on several pods."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import pytest
+
+from agent.decide.completeness import Checkpoint
+from agent.decide.pipeline import Command, Output, Pipeline, Stage, Where
+from agent.decide.stages import Record, Verdict, is_training, read_record, record_name, write_record
+from agent.errors import AgentError, PeerLost
+from agent.lifecycle.stages.sequence import Begin, Claimed, Failed, carry_out
+
+INPUTS = {"commit": "new"}
+OLD = {"commit": "old"}
+ITERATIONS = 9
+
+
+class Thing(NamedTuple):
+    """What lies somewhere: made of these inputs, whole or not; of a training its newest iteration."""
+
+    of: Mapping[str, str]
+    whole: bool = True
+    iteration: int = 0
+
+
+class Storage:
+    """What pods share. `changes`: whoever changes something asks first, and may be killed there."""
+
+    def __init__(self) -> None:
+        self.things: dict[str, Thing] = {}
+        self.records: dict[str, str] = {}
+        self.flags: list[str] = []
+        self.lock = threading.Lock()
+        """The claim."""
+
+
+class Killed(BaseException):
+    """kill -9."""
+
+
+class Fake:
+    """Implements Site for one pod, and the claims that it holds."""
+
+    def __init__(self, storage: Storage, *, epoch: str = "uid.0.0", killed_at: int = -1, lost_at: int = -1) -> None:
+        self.storage = storage
+        self.epoch = epoch
+        self.effects: list[str] = []
+        self.said: list[str] = []
+        self.worked: list[str] = []
+        self.began: dict[str, Begin] = {}
+        self.saves = ITERATIONS
+        """Iterations that a training saves before it ends; fewer than ITERATIONS: it fails."""
+        self.met: Callable[[str, str], Mapping[int, str]] = lambda name, says: {0: says}
+        self._killed_at = killed_at
+        self._lost_at = lost_at
+
+    def _effect(self, what: str) -> None:
+        self.effects.append(what)
+        if len(self.effects) - 1 == self._killed_at:
+            raise Killed
+
+    # Looking
+
+    def problem(self, output: Output) -> str:
+        thing = self.storage.things.get(output.path)
+        if thing is None:
+            return "it is not there"
+        if output.kind == "trained":
+            return "" if thing.iteration >= int(output.expected) else f"it is at {thing.iteration}"
+        return "" if thing.whole else "it is torn"
+
+    def newest(self, output: Output) -> Checkpoint | None:
+        thing = self.storage.things.get(output.path)
+        return Checkpoint(thing.iteration, output.path) if thing and thing.iteration else None
+
+    def names(self, path: str) -> Sequence[str]:
+        return sorted({name[len(path) + 1 :] for name in self.storage.things if name.startswith(f"{path}/")})
+
+    def record(self, stage: Stage) -> Record | None:
+        return read_record(self.storage.records.get(record_name(stage, "/mnt"), ""))
+
+    def new_record(self, stage: Stage) -> Record:
+        return Record(stage.inputs, 1e9, "run", self.epoch)
+
+    # Writing
+
+    @contextmanager
+    def claim(self, stage: Stage) -> Iterator[Claimed]:
+        with self.storage.lock:
+            yield self
+
+    def until(self) -> float:
+        if 0 <= self._lost_at <= len(self.effects):
+            raise PeerLost("another has taken the claim over")
+        return 0.0
+
+    def prepare(self, stage: Stage, verdict: Verdict, claimed: Claimed) -> None:
+        self._effect("prepare")
+        for path in [path for path in self.storage.things if stage.staging and path.startswith(stage.staging)]:
+            del self.storage.things[path]
+
+    def begin_from(self, stage: Stage, checkpoint: Checkpoint) -> str:
+        self._effect("begin from")
+        return f"/begin/{checkpoint.iteration}"
+
+    def work(self, stage: Stage, begin: Begin) -> None:
+        self.worked.append(stage.name)
+        self.began[stage.name] = begin
+        things, output = self.storage.things, stage.outputs[0]
+        place = (stage.staging or stage.target) + output.path.removeprefix(stage.target)
+        if is_training(stage):
+            for iteration in range(things.get(place, Thing(INPUTS)).iteration + 1, self.saves + 1):
+                self._effect(f"save {iteration}")
+                things[place] = Thing(stage.inputs, iteration=iteration)
+            if self.saves < ITERATIONS:
+                raise Failed(1, "train ended with exit code 1")
+            return
+        for whole in (False, True):
+            self._effect(f"write {stage.name}")
+            things[place] = Thing(stage.inputs, whole)
+
+    def keep(self, stage: Stage, record: Record, claimed: Claimed) -> None:
+        claimed.until()
+        self._effect("record")
+        self.storage.records[record_name(stage, "/mnt")] = write_record(record)
+
+    def rename(self, old: str, new: str, claimed: Claimed) -> None:
+        claimed.until()
+        self._effect("rename")
+        things = self.storage.things
+        moved = {path: thing for path, thing in things.items() if f"{path}/".startswith(f"{old}/")}
+        assert moved and not self._at(new)
+        for path in moved:
+            del things[path]
+        things.update({new + path.removeprefix(old): thing for path, thing in moved.items()})
+
+    def _at(self, path: str) -> list[str]:
+        return [name for name in self.storage.things if f"{name}/".startswith(f"{path}/")]
+
+    def link(self, old: str, new: str, claimed: Claimed) -> None:
+        claimed.until()
+        self._effect("link")
+        self.storage.things[new] = self.storage.things[old]
+
+    def set_aside(self, path: str, claimed: Claimed) -> None:
+        if self._at(path):
+            self.rename(path, f"{path}.before-{len(self.storage.things)}", claimed)
+
+    # Telling
+
+    def note_made(self, stage: Stage) -> None:
+        self.storage.flags.append(stage.name)
+
+    def meet(self, name: str, says: str = "") -> Mapping[int, str]:
+        return self.met(name, says)
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    def begun(self, stage: Stage, number: int, of: int) -> None:
+        pass
+
+    def ended(self, stage: Stage, why: str) -> None:
+        pass
+
+
+def made(name: str, where: Where = "lead", **more: Any) -> Stage:
+    target = f"/mnt/{name}"
+    output = Output("torch_dist", target)
+    given = {"outputs": [output], "target": target, "staging": f"{target}.partial", "inputs": INPUTS, **more}
+    return Stage(name, where, Command(["make"]), **given)
+
+
+CLONE = made("clone", older=["/mnt/clone-GCP"])
+DATA = made("data", outputs=[Output("json", "/mnt/data/x.json")], staging="/mnt/data/.partial")
+CONVERT = made("convert", needs=[*CLONE.outputs])
+TRAIN = Stage(
+    "train",
+    "together",
+    Command(["train"], [("LOAD", "/mnt/convert")], resumes="LOAD"),
+    [Output("trained", "/mnt/train", str(ITERATIONS))],
+    "/mnt/train",
+    inputs=INPUTS,
+    again="A4_TRAIN_AGAIN",
+)
+STAGES = [CLONE, DATA, CONVERT, TRAIN]
+STARTS: dict[str, dict[str, Thing]] = {
+    "nothing": {},
+    "old things": {path: Thing(OLD) for path in ("/mnt/clone", "/mnt/data/x.json", "/mnt/convert")},
+    "torn things": {path: Thing(INPUTS, whole=False) for path in ("/mnt/clone", "/mnt/data/x.json", "/mnt/convert")},
+    "another training": {"/mnt/train": Thing(OLD, iteration=50)},
+}
+
+
+def storage_of(start: str, *, records: bool) -> Storage:
+    storage = Storage()
+    storage.things.update(STARTS[start])
+    if records:
+        kept = write_record(Record(OLD if "old" in start or "other" in start else INPUTS, 1e9, "run-0", "other.0.0"))
+        storage.records = {record_name(stage, "/mnt"): kept for stage in STAGES}
+    return storage
+
+
+def run(site: Fake, stages: Sequence[Stage] = STAGES) -> None:
+    carry_out(Pipeline("run", 0, [0], stages), site, site.epoch)
+
+
+def check_names(storage: Storage) -> None:
+    """What bears the name of something that this pipeline makes is whole, unless it was there before."""
+    for stage in (CLONE, DATA, CONVERT):
+        for output in stage.outputs:
+            thing = storage.things.get(output.path)
+            record = read_record(storage.records.get(record_name(stage, "/mnt"), ""))
+            if thing and thing.whole and record and record.inputs == INPUTS:
+                assert thing.of == INPUTS, "a record stands for what was made of other inputs"
+
+
+@pytest.mark.parametrize("records", [False, True])
+@pytest.mark.parametrize("start", STARTS)
+def test_killed_anywhere_the_next_one_finishes_it(start: str, records: bool) -> None:
+    effects = Fake(storage_of(start, records=records))
+    run(effects)
+    assert effects.effects or start == "old things"
+    for point in range(len(effects.effects)):
+        storage = storage_of(start, records=records)
+        with pytest.raises(Killed):
+            run(Fake(storage, killed_at=point))
+        check_names(storage)
+        run(Fake(storage, epoch="uid.1.0"))
+        check_names(storage)
+        for stage in STAGES:
+            thing = storage.things[stage.outputs[0].path]
+            expected = OLD if start == "old things" and not records and stage is not TRAIN else INPUTS
+            assert thing.of == expected and thing.whole, (stage.name, point)
+        assert storage.things["/mnt/train"].iteration == ITERATIONS
+        third = Fake(storage)
+        run(third)
+        assert third.worked == [] and third.effects == [], "what is finished is not made again"
+
+
+@pytest.mark.parametrize("records", [False, True])
+@pytest.mark.parametrize("start", STARTS)
+def test_who_has_lost_the_claim_shows_nothing_more(start: str, records: bool) -> None:
+    effects = Fake(storage_of(start, records=records))
+    run(effects, [CLONE, DATA, CONVERT])
+    for point in range(len(effects.effects)):
+        storage = storage_of(start, records=records)
+        site = Fake(storage, lost_at=point)
+        with pytest.raises(PeerLost):
+            run(site, [CLONE, DATA, CONVERT])
+        assert not {"record", "rename", "link"} & set(site.effects[point:])
+
+
+def test_a_record_without_outputs_is_none() -> None:
+    storage = storage_of("nothing", records=True)
+    site = Fake(storage)
+    run(site)
+    assert site.worked == [stage.name for stage in STAGES]
+
+
+def test_whole_outputs_without_a_record_are_taken_but_not_a_training() -> None:
+    storage = storage_of("nothing", records=False)
+    storage.things = {stage.outputs[0].path: Thing(OLD, iteration=ITERATIONS) for stage in STAGES}
+    site = Fake(storage)
+    run(site)
+    assert site.worked == ["train"] and not site.began["train"].resumes
+    assert storage.things["/mnt/train"].of == INPUTS
+
+
+def test_a_damaged_record_is_none() -> None:
+    storage = storage_of("old things", records=True)
+    storage.records = {name: text[:-9] for name, text in storage.records.items()}
+    site = Fake(storage)
+    run(site, [CLONE])
+    assert site.worked == [] and "by its content" in site.said[0]
+
+
+def test_other_inputs_make_it_anew_and_keep_the_old() -> None:
+    storage = storage_of("old things", records=True)
+    site = Fake(storage)
+    run(site, [CLONE])
+    assert site.worked == ["clone"] and "commit old, now new" in site.said[0]
+    assert sorted(thing.of["commit"] for path, thing in storage.things.items() if "clone" in path) == ["new", "old"]
+
+
+def test_what_an_older_launcher_has_elsewhere_is_linked() -> None:
+    storage = Storage()
+    storage.things["/mnt/clone-GCP"] = Thing(INPUTS)
+    site = Fake(storage)
+    run(site, [CLONE])
+    assert site.worked == [] and site.effects == ["link"] and "/mnt/clone-GCP" in site.said[-1]
+
+
+def test_a_stage_that_is_passed_over_is_needed_by_another() -> None:
+    skipped = replace(CLONE, passed_over="SKIP_CLONE_REPO=true")
+    with pytest.raises(AgentError) as caught:
+        run(Fake(Storage()), [skipped, CONVERT])
+    assert caught.value.code == 66 and "SKIP_CLONE_REPO=true" in caught.value.hint
+    storage = Storage()
+    storage.things["/mnt/clone"] = Thing(INPUTS)
+    run(Fake(storage), [skipped, CONVERT])
+
+
+def test_a_program_that_ends_with_0_and_leaves_nothing_has_failed() -> None:
+    class Lazy(Fake):
+        def work(self, stage: Stage, begin: Begin) -> None:
+            pass
+
+    with pytest.raises(Failed) as caught:
+        run(Lazy(Storage()), [CLONE])
+    assert caught.value.code == 65
+
+
+# Trainings
+
+
+def test_a_later_attempt_goes_on_with_what_was_saved() -> None:
+    storage = Storage()
+    first = Fake(storage)
+    first.saves = 4
+    with pytest.raises(Failed):
+        run(first, [TRAIN])
+    assert first.began["train"] == Begin(True)
+    second = Fake(storage, epoch="uid.1.0")
+    run(second, [TRAIN])
+    assert second.began["train"] == Begin(True, "/begin/4", repeats_at=-1)
+
+
+def test_an_attempt_that_has_saved_nothing_since_is_known_as_such() -> None:
+    """A run in a cluster that stays has the epoch of the run before: a person has started it, and may do so again."""
+    storage = Storage()
+    for epoch, repeats_at in (("uid.0.0", None), ("uid.1.0", -1), ("uid.1.0", None), ("other.0.0", None)):
+        site = Fake(storage, epoch=epoch)
+        site.saves = 0
+        with pytest.raises(Failed):
+            run(site, [TRAIN])
+        assert site.began["train"].repeats_at == repeats_at
+
+
+def test_a_finished_training_says_so_first_and_nothing_is_made_for_it() -> None:
+    storage = Storage()
+    run(Fake(storage))
+    del storage.things["/mnt/clone"]
+    site = Fake(storage)
+    run(site)
+    assert site.worked == [] and site.said[0].startswith("train: complete since")
+    assert "A4_TRAIN_AGAIN" in site.said[0] and site.said[1] == f"clone: not needed, as {site.said[0]}"
+
+
+def test_training_again_begins_anew_once() -> None:
+    """A later attempt of the same job goes on with what the first one began."""
+    storage = Storage()
+    run(Fake(storage, epoch="earlier.0.0"), [TRAIN])
+    again = replace(TRAIN, anew=True)
+    first = Fake(storage)
+    first.saves = 3
+    with pytest.raises(Failed):
+        run(first, [again])
+    assert first.began["train"].resumes == ""
+    second = Fake(storage, epoch="uid.1.0")
+    run(second, [again])
+    assert second.began["train"].resumes == "/begin/3"
+
+
+# Several pods
+
+
+class Gathering:
+    """Meetings of threads."""
+
+    def __init__(self, pods: int) -> None:
+        self._all = threading.Barrier(pods, timeout=60)
+        self._said: dict[str, dict[int, str]] = {}
+
+    def of(self, pod: int) -> Callable[[str, str], Mapping[int, str]]:
+        def meet(name: str, says: str) -> Mapping[int, str]:
+            self._said.setdefault(name, {})[pod] = says
+            self._all.wait()
+            return {who: text for who, text in self._said[name].items() if text}
+
+        return meet
+
+
+@pytest.mark.parametrize("convert", ["lead", "together"])
+def test_all_pods_go_through_the_same_stages(convert: Where) -> None:
+    storage, gathering = Storage(), Gathering(3)
+    stages = [Stage("environment", "each pod", Command(["x"]), [Output("json", "/own")], "/own"), *STAGES]
+    stages = [replace(stage, where=convert) if stage.name == "convert" else stage for stage in stages]
+    for worked in (True, False):
+        sites = {pod: Fake(storage) for pod in (2, 0, 1)}
+        threads = []
+        for pod, site in sites.items():
+            site.met = gathering.of(pod)
+            arguments = (Pipeline("run", pod, [2, 0, 1], stages), site, site.epoch)
+            threads.append(threading.Thread(target=carry_out, args=arguments))
+            threads[-1].start()
+        for thread in threads:
+            thread.join(60)
+        others = ["environment", *(["convert"] if convert == "together" else []), "train"]
+        assert sites[2].worked == (["environment", *(stage.name for stage in STAGES)] if worked else [])
+        assert sites[0].worked == sites[1].worked == (others if worked else [])
+        assert [text for text in sites[1].said if "begins" not in text] == ([] if worked else sites[2].said)
