@@ -43,7 +43,7 @@ class Fault:
     """The connection ends after so many bytes of the content."""
     bytes_per_second: float = 0.0
     held: threading.Event | None = None
-    """No more than the first bytes come before this is set."""
+    """The end of the content does not come before this is set."""
     times: int = 1
 
 
@@ -52,8 +52,8 @@ class Hub:
     """What is served: `models` (name → directory), `files` (a directory, below /files/) and `git` (below /git/)."""
 
     models: Mapping[str, Path] = field(default_factory=dict)
-    files: Path | None = None
-    git: Path | None = None
+    files: Path = Path()
+    git: Path = Path()
     token: str = ""
     """Without it models are not shown; empty: they are for everyone."""
     faults: list[Fault] = field(default_factory=list)
@@ -76,25 +76,22 @@ class Hub:
             name, revision, rest = match.groups()
             if name in self.models and revision in (REVISION, "main"):
                 return self.models[name] / rest, {"X-Repo-Commit": REVISION}
-        if path.startswith("/files/") and self.files:
+        if path.startswith("/files/"):
             return self.files / path.removeprefix("/files/"), {}
         return None
 
     def api(self, path: str) -> object:
         """The answer of the API; None: there is no such thing."""
-        match = re.fullmatch(r"/api/models/([^/]+/[^/]+)/(revision|tree)/([^/]+)/?", path)
-        if not match or match[1] not in self.models or match[3] not in (REVISION, "main"):
+        match = re.fullmatch(r"/api/models/([^/]+/[^/]+)(?:/(revision|tree)/([^/]+))?", path)
+        if not match or match[1] not in self.models or match[3] not in (REVISION, "main", None):
             return None
         files = sorted(file for file in self.models[match[1]].rglob("*") if file.is_file())
         names = [file.relative_to(self.models[match[1]]).as_posix() for file in files]
-        if match[2] == "revision":
-            return {
-                "id": match[1],
-                "sha": REVISION,
-                "private": False,
-                "siblings": [{"rfilename": one} for one in names],
-            }
-        return [_entry(name, file.read_bytes()) for name, file in zip(names, files, strict=True)]
+        entries = [_entry(name, file.read_bytes()) for name, file in zip(names, files, strict=True)]
+        if match[2] == "tree":
+            return entries
+        siblings = [{"rfilename": entry["path"], "size": entry["size"]} for entry in entries]
+        return {"id": match[1], "sha": REVISION, "private": False, "siblings": siblings}
 
 
 def _entry(name: str, content: bytes) -> dict[str, Any]:
@@ -129,7 +126,7 @@ class _Handler(BaseHTTPRequestHandler):
         if fault and fault.status:
             self._answer(fault.status, b"not now", {"Retry-After": "1"})
         elif path.startswith("/git/"):
-            self._git(path.removeprefix("/git"))
+            self._git(path.removeprefix("/git"), fault)
         elif path.startswith("/files/"):
             self._content(path, fault)
         elif self.hub.token and self.headers.get("Authorization") != f"Bearer {self.hub.token}":
@@ -148,6 +145,8 @@ class _Handler(BaseHTTPRequestHandler):
             return
         content = file.read_bytes()
         more = {**headers, "ETag": f'"{hashlib.sha256(content).hexdigest()}"', "Accept-Ranges": "bytes"}
+        if file.suffix == ".html":
+            more["Content-Type"] = "text/html"
         match = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
         if not match:
             self._answer(200, content, more, fault)
@@ -172,13 +171,13 @@ class _Handler(BaseHTTPRequestHandler):
     def _send(self, content: bytes, fault: Fault | None) -> None:
         cut = fault.cut if fault and fault.cut >= 0 else len(content)
         for at in range(0, cut, _CHUNK):
+            if fault and fault.held and at + _CHUNK >= cut:
+                fault.held.wait()
             self.wfile.write(content[at : min(at + _CHUNK, cut)])
             if fault and fault.bytes_per_second:
                 self.hub.closing.wait(_CHUNK / fault.bytes_per_second)
-            if fault and fault.held:
-                fault.held.wait()
 
-    def _git(self, path: str) -> None:
+    def _git(self, path: str, fault: Fault | None) -> None:
         """`git http-backend`, as a web server runs it."""
         query = urlsplit(self.path).query
         env = {
@@ -197,7 +196,7 @@ class _Handler(BaseHTTPRequestHandler):
         made = subprocess.run(["git", "http-backend"], input=sent, env=env, capture_output=True).stdout
         head, _, body = made.partition(b"\r\n\r\n")
         headers = dict(line.split(": ", 1) for line in head.decode().split("\r\n") if line)
-        self._answer(int(headers.pop("Status", "200 ").split()[0]), body, headers)
+        self._answer(int(headers.pop("Status", "200 ").split()[0]), body, headers, fault)
 
     def _body(self) -> bytes:
         if self.headers.get("Transfer-Encoding") != "chunked":

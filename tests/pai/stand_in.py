@@ -13,6 +13,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 from agent.local.spec import BRIDGE_ADDRESS
@@ -25,11 +26,14 @@ DATASETS = "release/models/pai-megatron-patch"
 PORT = 8080
 ADDRESS = f"http://{BRIDGE_ADDRESS}:{PORT}"
 BIN = "/stand-in/bin"
+DOWNLOADERS = "/stand-in/downloaders"
+_PYTHON = f'#!/bin/sh\nexec {sys.executable} "$@"\n'.encode()
 PROGRAMS = {
     f"{BIN}/torchrun": f"#!{sys.executable}\n{(HERE / 'torchrun.py').read_text()}".encode(),
-    f"{BIN}/python": f'#!/bin/sh\nexec {sys.executable} "$@"\n'.encode(),
+    f"{BIN}/python": _PYTHON,
+    f"{DOWNLOADERS}/huggingface/bin/python": _PYTHON,
 }
-"""Files of every pod, for its PATH."""
+"""Files of every pod."""
 _WHO = {f"GIT_{who}_{what}": "stand-in" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
 _WHEN = {f"GIT_{who}_DATE": "2025-12-15T00:00:00Z" for who in ("AUTHOR", "COMMITTER")}
 
@@ -104,6 +108,20 @@ def datasets(place: Path) -> None:
     for part in ("train", "valid"):
         samples = [{"instruction": f"{part} {at}", "input": "", "output": "yes"} for at in range(20)]
         (alpaca / f"alpaca_zh-{part}-general.json").write_text(json.dumps(samples))
+
+
+def wheels(place: Path, *packages: str) -> None:
+    """NAME==VERSION as wheels with nothing in them, and a page of links to them."""
+    place.mkdir(parents=True)
+    for package in packages:
+        name, _, version = package.partition("==")
+        with zipfile.ZipFile(place / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
+            info = f"{name}-{version}.dist-info"
+            wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+            wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+            wheel.writestr(f"{info}/RECORD", f"{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n")
+    links = "".join(f'<a href="{path.name}">{path.name}</a>' for path in place.iterdir())
+    (place / "links.html").write_text(f"<!DOCTYPE html><html><body>{links}</body></html>")
 
 
 def hub(place: Path) -> tuple[Hub, str, str]:

@@ -72,9 +72,9 @@ def place(tmp_path: Path) -> Path:
     for name in stand_in.BACKENDS:
         shutil.copytree(stand_in.HERE / "repository/megatron_lm", tmp_path / "patch/backends/megatron" / name)
     (tmp_path / "bin").mkdir()
-    for path, content in stand_in.PROGRAMS.items():
-        program = tmp_path / "bin" / Path(path).name
-        program.write_bytes(content)
+    for name in ("python", "torchrun"):
+        program = tmp_path / "bin" / name
+        program.write_bytes(stand_in.PROGRAMS[f"{stand_in.BIN}/{name}"])
         program.chmod(0o755)
     stand_in.model(tmp_path / "model")
     stand_in.datasets(tmp_path)

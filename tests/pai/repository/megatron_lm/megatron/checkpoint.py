@@ -12,6 +12,8 @@ TRACKER = "latest_checkpointed_iteration.txt"
 def save(group: Sockets | Gloo, directory: Path, content: bytes) -> None:
     """Every process writes its shard; then the first one says which there are."""
     directory.mkdir(parents=True, exist_ok=True)
+    if group.rank == 0:
+        (directory / "common.pt").write_bytes(pickle.dumps({"iteration": directory.name}))
     if isinstance(group, Gloo):
         _save_by_torch(directory, content)
     else:
@@ -21,7 +23,6 @@ def save(group: Sockets | Gloo, directory: Path, content: bytes) -> None:
         if isinstance(group, Sockets):
             shards = [f"__{rank}_0.distcp" for rank in range(group.size)]
             (directory / ".metadata").write_bytes(pickle.dumps({"storage_data": dict(enumerate(shards))}))
-        (directory / "common.pt").write_bytes(pickle.dumps({"iteration": directory.name}))
         (directory / "metadata.json").write_text(json.dumps({"sharded_backend": "torch_dist"}))
     group.sum(0)
 

@@ -1,0 +1,333 @@
+"""The Pai-Megatron pipelines on pods, from nothing to a checkpoint, with what goes wrong on the way.
+
+What they fetch and start are stand-ins (tests/pai). The scripts' positions are those of the real ones.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.local.spec import BRIDGE_ADDRESS
+from tests.cluster.conftest import RUN_DIR, Trial, all_codes
+from tests.cluster.work import agent, newest, result
+from tests.local.helpers import eventually
+from tests.pai import stand_in
+from tests.pai.hub import Fault
+from tests.pai.workplace import JOB, TOKEN, WORKSPACE, Steering, Workplace
+
+QWEN3, NEXT = "pai-megatron-qwen3", "pai-megatron-qwen3-next"
+TORCH = Path(__file__).parents[2] / ".venv-torch" / "bin" / "python"
+TRACKER = "latest_checkpointed_iteration.txt"
+ITERATION = re.compile(r"iteration +(\d+)/ *(\d+) \|")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Workplace]:
+    with Workplace(tmp_path) as place:
+        yield place
+
+
+def trained(place: Workplace, step: str) -> list[int]:
+    """The iterations of which a training's directory has checkpoints, when its tracker names the last."""
+    (saved,) = place.path.glob(f"logs/output_mcore_{step}/*/checkpoint/*")
+    found = sorted(int(path.name.removeprefix("iter_")) for path in saved.glob("iter_*"))
+    assert int((saved / TRACKER).read_text()) == found[-1]
+    return found
+
+
+def stages(found: dict[str, Any]) -> dict[str, str]:
+    """Why each stage of a result was passed over; empty where it was carried out."""
+    return {stage["name"]: stage.get("passed_over", "") for stage in found["record"]["stages"]}
+
+
+def printed(trial: Trial, index: int) -> list[int]:
+    """Iterations of which a pod has printed the line."""
+    return [int(number) for number, _ in ITERATION.findall(trial.cluster.logs(index, "out"))]
+
+
+def test_pretraining_from_nothing_and_again_when_all_is_there(place: Workplace) -> None:
+    """With the defaults, on as many GPUs as the recipe has."""
+    with place.cluster(QWEN3, gpus_per_pod=8) as trial:
+        all_codes(trial, 0)
+        found = result(trial)
+        assert not any(why for name, why in stages(found).items() if name != "environment")
+        assert printed(trial, 1) == list(range(1, found["trainings"][0]["count"] + 1)) and not printed(trial, 0)
+        assert "made iterations 1 to 9 of 9, loss 2.9" in trial.cluster.logs(0, "err"), "of the last rank's pod"
+        assert TOKEN not in trial.log() and TOKEN not in json.dumps(found)
+    assert (place.path / f"sync_flags_{JOB}/download_complete_flag").exists()
+    assert (place.path / "qwen-ckpts/Qwen3-30B-A3B-to-mcore" / TRACKER).read_text() == "release"
+    assert not [seen for seen in place.hub.seen if TOKEN in seen.path]
+    made = trained(place, "qwen3_pretrain")
+    place.hub.seen.clear()
+    with place.cluster(QWEN3, gpus_per_pod=8) as trial:
+        all_codes(trial, 0)
+        assert all(stages(result(trial)).values()) and not printed(trial, 1)
+        assert "A4_TRAIN_AGAIN" in trial.cluster.logs(0, "err")
+    assert (place.hub.seen, trained(place, "qwen3_pretrain")) == ([], made)
+
+
+def test_fine_tuning_with_a_dataset_that_is_built_and_then_with_json(place: Workplace) -> None:
+    env = {"TRAINING_MODE": "sft", "USE_JSON_SFT": "true", "MP_TRAIN_ITERS": "6", "MP_WARMUP_ITERS": "1"}
+    with place.cluster(NEXT, gpus_per_pod=8, env=env) as trial:
+        all_codes(trial, 0)
+        done = [name for name, why in stages(result(trial)).items() if not why]
+        assert done[-4:] == ["prepare", "convert", "train", "json-sft"]
+        assert printed(trial, 1) == [*range(1, 7), *range(1, 7)]
+    assert trained(place, "qwen3_next_finetune") == trained(place, "qwen3_next_sft_json") == [6]
+    assert (place.path / "datasets/mmap_qwen3_datasets_sft_text_document.idx").exists()
+
+
+SMALL = {
+    "MP_TP": "1",
+    "MP_PP": "1",
+    "MODEL_PARALLEL_ARGS": "--tensor-model-parallel-size 1",
+    "MP_GLOBAL_BATCH_SIZE": "2",
+}
+BY_TORCH = {
+    QWEN3: {**SMALL, "MP_MODEL_SIZE": "0.6B", "MP_EP": "1", "MP_TRAIN_TOKENS": "1024", "MP_WARMUP_TOKENS": "256"},
+    NEXT: {**SMALL, "MP_EP": "2", "MP_TRAIN_TOKENS": "8192", "MP_WARMUP_TOKENS": "2048"},
+}
+
+
+@pytest.mark.parametrize("model", BY_TORCH)
+def test_ranks_of_torchrun(place: Workplace, model: str) -> None:
+    """One rank on each of two pods: the iterations are of the last, the coordinator knows them."""
+    env = {**BY_TORCH[model], "A4_PYTHON": str(TORCH), "MP_SAVE_INTERVAL": "2"}
+    with place.cluster(model, gpus_per_pod=1, env=env) as trial:
+        all_codes(trial, 0)
+        assert (printed(trial, 0), printed(trial, 1)) == ([], [1, 2, 3, 4])
+        (training,) = result(trial)["trainings"]
+        assert training["count"] == 4 and training["iterations"][0]["loss"] > 2
+    assert trained(place, f"{'qwen3' if model == QWEN3 else 'qwen3_next'}_pretrain") == [2, 4]
+
+
+SAVING = {"MP_SAVE_INTERVAL": "2", "A4_LEASE_SECONDS": "30"}
+
+
+def test_a_worker_is_lost_in_training_and_the_next_attempt_goes_on(place: Workplace) -> None:
+    place.steering.hold("iteration-4")
+    with place.cluster(QWEN3, gpus_per_pod=8, env=SAVING) as trial:
+        place.steering.until_reached("iteration-4", nodes=2)
+        trial.kill_agent(1)
+        assert trial.codes() == {0: 75, 1: 137}
+    place.steering.release("iteration-4")
+    place.hub.seen.clear()
+    with place.cluster(QWEN3, gpus_per_pod=8, env=SAVING, attempt=1) as trial:
+        all_codes(trial, 0)
+        assert place.hub.seen == [], "what the first attempt has made is there"
+        assert printed(trial, 1)[0] == 3
+        assert "iter_0000002; the optimizer starts afresh" in trial.cluster.logs(0, "err")
+
+
+def test_a_training_that_fails_again_with_nothing_saved_ends_the_job(place: Workplace) -> None:
+    place.steering.habit("dies at iteration-2")
+    for attempt, code in ((0, 1), (1, 65)):
+        with place.cluster(QWEN3, gpus_per_pod=8, env=SAVING, attempt=attempt) as trial:
+            all_codes(trial, code)
+            assert trial.said(0)["origin"] == "workload"
+
+
+FETCHED = ("Pai-Megatron-Patch.git/git-upload-pack", "model-00002", "valid-general")
+POINTS = ("prepared-bin", "convert-tracker", "iteration-1", "iteration-4", "trained")
+"""Where a kill finds each stage: at a part of the path of what it fetches, or at a point of the stand-in."""
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("victim", [0, 1], ids=["coordinator", "worker"])
+def test_a_pod_is_killed_in_every_stage_and_every_attempt_goes_on(place: Workplace, victim: int) -> None:
+    env = {**SAVING, "TRAINING_MODE": "sft", "MP_TRAIN_ITERS": "5", "MP_WARMUP_ITERS": "1"}
+    for attempt, where in enumerate((*FETCHED, *POINTS)):
+        release = held(place, where)
+        with place.cluster(NEXT, gpus_per_pod=8, env=env, attempt=attempt) as trial:
+            until_there(place, where)
+            trial.kill_agent(victim)
+            assert trial.codes() == {victim: 137, 1 - victim: 75}, f"at {where}: {trial.log()}"
+            release()
+    with place.cluster(NEXT, gpus_per_pod=8, env=env, attempt=len(FETCHED + POINTS)) as trial:
+        all_codes(trial, 0)
+    assert trained(place, "qwen3_next_finetune") == [2, 4, 5]
+    left = [path.name for path in place.path.rglob("*.partial")]
+    assert not left and not list(place.path.rglob("iter_0000001")), left
+
+
+def held(place: Workplace, where: str) -> Callable[[], None]:
+    """Nobody gets further than to there; what ends that."""
+    place.steering.forget()
+    place.hub.seen.clear()
+    if where in POINTS:
+        place.steering.hold(where)
+        return lambda: place.steering.release(where)
+    fault = Fault(where, held=threading.Event())
+    place.hub.faults.append(fault)
+    assert fault.held
+    return fault.held.set
+
+
+def until_there(place: Workplace, where: str) -> None:
+    if where in POINTS:
+        place.steering.until_reached(where)
+    else:
+        eventually(lambda: any(where in seen.path and seen.method != "HEAD" for seen in place.hub.seen), where)
+
+
+def test_what_an_older_launcher_left_is_taken_if_it_is_complete(place: Workplace) -> None:
+    """A checkout under another name, at another commit; a model of which a shard is short; a conversion without end; a
+    dataset of which the .bin is short; and flags of an earlier job of the same name."""
+    old = place.path / "Pai-Megatron-Patch-GCP"
+    clone = ("-c", "protocol.file.allow=always", "clone", "--quiet", "--recurse-submodules")
+    stand_in.git(place.path, *clone, str(place.git / "Pai-Megatron-Patch.git"), old.name)
+    model = place.path / "qwen-ckpts/Qwen3-30B-A3B"
+    stand_in.model(model)
+    shard = next(model.glob("model-00002-*"))
+    shard.write_bytes(shard.read_bytes()[:-1])
+    converted = place.path / "qwen-ckpts/Qwen3-30B-A3B-to-mcore"
+    (converted / "iter_0000001").mkdir(parents=True)
+    (converted / TRACKER).write_text("release")
+    stand_in.datasets(place.path / "whole")
+    (place.path / "whole" / stand_in.DATASETS / "qwen-datasets").rename(place.path / "qwen-datasets")
+    (place.path / "qwen-datasets/mmap_qwen3_datasets_text_document.bin").write_bytes(b"half")
+    flags = place.path / f"sync_flags_{JOB}"
+    flags.mkdir()
+    (flags / "download_complete_flag").touch()
+    (flags / "conversion_complete_flag").touch()
+    with place.cluster(QWEN3, gpus_per_pod=8) as trial:
+        all_codes(trial, 0)
+    assert len(list(model.glob("*.safetensors"))) == 2 and (converted / "release").is_dir()
+    assert stand_in.git(place.path / "Pai-Megatron-Patch", "rev-parse", "HEAD") == place.commit
+    assert stand_in.git(old, "rev-parse", "HEAD") == place.newer, "another's checkout is left as it is"
+    asked = {seen.path.rpartition("/")[2] for seen in place.hub.seen if seen.method == "GET"}
+    assert shard.name in asked and "mmap_qwen3_datasets_text_document.bin" in asked
+    assert trained(place, "qwen3_pretrain")
+
+
+@pytest.fixture(scope="module")
+def asleep(no_pod_around_fixtures: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Workplace, Trial]]:
+    """Two pods that sleep beside a workspace; every test takes a directory in it for its own."""
+    with ExitStack() as stack:
+        place = stack.enter_context(Workplace(tmp_path_factory.mktemp("pipelines")))
+        trial = stack.enter_context(place.cluster("none", gpus_per_pod=8, env={"SLEEP_INFINITY": "true"}))
+        for index in (0, 1):
+            trial.until(index, f'grep -qs \'"phase": "sleeping"\' {RUN_DIR}/state.json')
+        yield place, trial
+        trial.cluster.terminate()
+        all_codes(trial, 0)
+
+
+IMAGE = "/stand-in/image"
+"""A Python that says that it has what no pod installs."""
+
+
+@pytest.mark.parametrize(("missing", "code"), [("packages", 0), ("an image", 78)])
+def test_packages_that_are_missing_are_installed_into_the_pod(place: Workplace, missing: str, code: int) -> None:
+    wheels = place.hub.files / "wheels"
+    stand_in.wheels(wheels, "datasets==3.6.0", "numpy==1.26.4", "packaging==24.2", "transformers==4.57.0")
+    env = {
+        **dict.fromkeys(SKIPPED, "true"),
+        "SKIP_ENV_SETUP": "false",
+        "PIP_NO_INDEX": "true",
+        "PIP_FIND_LINKS": f"{stand_in.ADDRESS}/files/wheels/links.html",
+        "PIP_TRUSTED_HOST": BRIDGE_ADDRESS,
+        "A4_PYTHON": f"{IMAGE}/python",
+    }
+    python = f'#!/bin/sh\nPYTHONPATH={IMAGE} exec {sys.executable} "$@"\n'
+    files = {f"{IMAGE}/python": python.encode()}
+    for name in ("torch", "transformer_engine") if missing == "packages" else ():
+        files[f"{IMAGE}/{name}-2.8.0.dist-info/METADATA"] = f"Name: {name}\nVersion: 2.8.0\n".encode()
+    with place.cluster(QWEN3, pods=1, env=env, files=files) as trial:
+        all_codes(trial, code)
+        said = trial.cluster.logs(0, "err")
+    asked = {seen.path.rpartition("/")[2] for seen in place.hub.seen}
+    assert ("datasets-3.6.0-py3-none-any.whl" in asked) == (code == 0)
+    assert ("transformer-engine" in said) == (code == 78)
+
+
+SKIPPED = ("SKIP_CLONE_REPO", "SKIP_DOWNLOAD_DATA", "SKIP_CHECKPOINT_CONVERSION", "SKIP_TRAINING")
+COMBINATIONS = [  # what is skipped in one run after the other, and how each ends
+    [("SKIP_TRAINING",), 0, ("SKIP_CLONE_REPO", "SKIP_DOWNLOAD_DATA", "SKIP_CHECKPOINT_CONVERSION"), 0],
+    [("SKIP_CHECKPOINT_CONVERSION", "SKIP_TRAINING"), 0, ("SKIP_CHECKPOINT_CONVERSION",), 66, (), 0],
+    [("SKIP_CLONE_REPO",), 66, ("SKIP_DOWNLOAD_DATA",), 66, ("SKIP_CLONE_REPO",), 0, SKIPPED, 0],
+]
+
+
+@pytest.mark.parametrize("runs", COMBINATIONS, ids=lambda runs: "-".join(runs[0]))
+def test_what_is_skipped_is_not_waited_for(asleep: tuple[Workplace, Trial], tmp_path: Path, runs: list[Any]) -> None:
+    """Each run is of a shell in a pod that sleeps."""
+    place, trial = asleep
+    Steering(place.path / tmp_path.name)
+    workspace = {"PAI_WORKSPACE_ROOT": f"{WORKSPACE}/{tmp_path.name}"}
+    for names, code in zip(runs[::2], runs[1::2], strict=True):
+        done = agent(trial, 1, "run", QWEN3, env={**workspace, **dict.fromkeys(names, "true")})
+        assert done.returncode == code, done.stderr
+        if code == 0:
+            passed = " ".join(stages(newest(trial)).values())
+            assert all(f"{name}=true" in passed for name in names), passed
+
+
+REFUSED: dict[str, tuple[dict[str, str], int, str]] = {
+    "a workspace that is not there": ({"PAI_WORKSPACE_ROOT": "/nowhere"}, 73, "/nowhere"),
+    "a commit that is not there": ({"A4_PAI_COMMIT": "0" * 40}, 66, "0" * 40),
+    "a model that is not there": ({"HF_ENDPOINT": f"{stand_in.ADDRESS}/files"}, 66, "Qwen/Qwen3-30B-A3B"),
+    "a wrong token": ({"HF_TOKEN": "hf_of_somebody_else"}, 66, "HF_TOKEN"),
+    "a dataset that is not there": ({"A4_DATASET_URL": f"{stand_in.ADDRESS}/files/none"}, 66, "404"),
+    "a batch that cannot be": ({"MP_GLOBAL_BATCH_SIZE": "7"}, 78, "MP_GLOBAL_BATCH_SIZE"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_work_says_why(asleep: tuple[Workplace, Trial], tmp_path: Path, case: str) -> None:
+    place, trial = asleep
+    Steering(place.path / tmp_path.name)
+    env, code, why = REFUSED[case]
+    done = agent(trial, 1, "run", QWEN3, env={"PAI_WORKSPACE_ROOT": f"{WORKSPACE}/{tmp_path.name}", **env})
+    assert (done.returncode, why in done.stderr) == (code, True), done.stderr
+
+
+HABITS = {"nan": (65, "is no number"), "skips weights": (65, "Never visit"), "dies at convert-tracker": (1, "convert")}
+
+
+@pytest.mark.parametrize("habit", HABITS)
+def test_scripts_that_fail_in_their_own_way(asleep: tuple[Workplace, Trial], tmp_path: Path, habit: str) -> None:
+    place, trial = asleep
+    steering = Steering(place.path / tmp_path.name)
+    steering.habit(habit)
+    env = {"PAI_WORKSPACE_ROOT": f"{WORKSPACE}/{tmp_path.name}"}
+    code, why = HABITS[habit]
+    done = agent(trial, 1, "run", QWEN3, env=env)
+    assert (done.returncode, why in done.stderr) == (code, True), done.stderr
+    steering.better()
+    assert agent(trial, 0, "run", QWEN3, env=env).returncode == 0
+
+
+def test_downloads_that_break_off_go_on(asleep: tuple[Workplace, Trial], tmp_path: Path) -> None:
+    place, trial = asleep
+    Steering(place.path / tmp_path.name)
+    place.hub.faults += [Fault("text_document.bin", cut=5000), Fault("model-00001", cut=20_000)]
+    place.hub.faults += [Fault(path, status=503) for path in ("train-general", "Megatron-LM.git", "config.json")]
+    env = {"PAI_WORKSPACE_ROOT": f"{WORKSPACE}/{tmp_path.name}", "SKIP_TRAINING": "true"}
+    place.hub.seen.clear()
+    done = agent(trial, 1, "run", QWEN3, env=env)
+    assert done.returncode == 0, done.stderr
+    assert not [fault for fault in place.hub.faults if fault.times]
+    ranges = {seen.path.rpartition("/")[2]: seen.range for seen in place.hub.seen if seen.range}
+    assert ranges["mmap_qwen3_datasets_text_document.bin"] == "bytes=5000-"
+
+
+@pytest.mark.parametrize(("size", "options"), [("64m", "rw"), ("2T", "ro")], ids=["too small", "read-only"])
+def test_a_workspace_that_cannot_hold_it_is_refused_before_anything_is_downloaded(
+    tmp_path: Path, size: str, options: str
+) -> None:
+    with Workplace(tmp_path, size) as place:
+        place.remount(options)
+        with place.cluster(QWEN3, gpus_per_pod=8) as trial:
+            all_codes(trial, 73)
+            assert WORKSPACE in trial.said(0)["what"]
+        assert not [seen for seen in place.hub.seen if "safetensors" in seen.path]
