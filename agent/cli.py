@@ -33,6 +33,12 @@ def _under_tini() -> int:
 
 def entry() -> None:
     """The console script. Ends at once: threads that still wait on the network must not hold a pod."""
+    if sys.argv[1:2] == ["run"]:
+        import signal
+
+        # Who tells this pod to end is heard when an agent lives in it (agent.lifecycle.serve). Until then signals wait:
+        # they would end it without a word to the others. Those to PID 1 wait through the start of tini, too.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
         code = main()
     except KeyboardInterrupt:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -61,6 +62,8 @@ def run(args: argparse.Namespace) -> int:
 
     directory = run_dir()
     client = living(directory)
+    if client is not None or args.dry_run:
+        _hear_signals()
     if args.dry_run:
         from agent.commands.dry_run import show
 
@@ -73,10 +76,16 @@ def run(args: argparse.Namespace) -> int:
         try:
             return _be_the_agent(args, directory, started)
         except ClusterBusy as busy:  # the lock decides: one has taken this pod, and its door opens in a moment
+            _hear_signals()
             client = patiently(lambda: living(directory), SOCKET_SECONDS)
             if client is None:
                 raise busy
     return _submit(args, directory, client)
+
+
+def _hear_signals() -> None:
+    """agent.cli lets them wait for an agent to be there, and there will be none in this process."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, signal.valid_signals())
 
 
 def patiently(find: Callable[[], Found | None], seconds: float) -> Found | None:

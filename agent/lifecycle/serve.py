@@ -66,6 +66,7 @@ def serve(job: Job, log: Log) -> int:
     # A lost or busy terminal is no reason to end a job. Not SIG_IGN, which what we start would inherit.
     for number in IGNORED:
         loop.on_signal(number, lambda number: None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, signal.valid_signals())  # agent.cli lets them wait until now
     loop.post(role.start)
     while not ended:
         try:

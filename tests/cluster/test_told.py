@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.paths import SECRET_FILE
 from tests.cluster.conftest import Start, all_codes
 from tests.cluster.test_own_programs import program, with_mpi
 from tests.cluster.work import SHELL, following, marked, open_gate, read_until, sleeping
@@ -78,3 +79,23 @@ def test_every_rank_saves_its_state_though_others_end_before_it(start: Start, om
         assert run.wait() == 130, run.stderr.read()
         assert trial.cluster.exec(0, ["sh", "-c", "ls /mnt | grep -c ^saved-"]).stdout.strip() == "6"
         assert marked(trial, 0, 1, 2) == {}
+
+
+TOLD_EARLY = f"""
+mkfifo /tmp/secret
+A4_SECRET_FILE=/tmp/secret {sys.executable} -m agent run none & agent=$!
+exec 3>/tmp/secret  # opens when the agent reads its settings, before it can hear a signal
+kill -TERM $agent
+cat {SECRET_FILE} >&3
+exec 3>&-
+wait $agent
+"""
+
+
+def test_a_pod_that_is_told_before_its_agent_can_hear_ends_in_order(start: Start) -> None:
+    agent = f"exec tini -- {sys.executable} -m agent run none"
+    choice = f'[ "$JOB_COMPLETION_INDEX" = 0 ] && {agent}\n{TOLD_EARLY}'
+    trial = start(2, entrypoint=("sh", "-c", choice))
+    assert trial.codes() == {0: 75, 1: 143}, trial.log()
+    assert trial.said(1)["code"] == 143
+    assert trial.said(0)["code"] == 75
