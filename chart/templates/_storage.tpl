@@ -50,6 +50,14 @@
   {{- end -}}
 {{- end -}}
 
+{{- range $key, $parts := dict "volumes.nfs" (pick (ternary $nfs dict (not (empty $nfsOn))) "volume" "region" "instance") "volumes.lustre" (pick (ternary $lustre dict (not (empty $lustreOn))) "filesystem" "instanceName" "projectId" "location") -}}
+  {{- range $part, $value := $parts -}}
+    {{- if regexMatch "^<.*>$|^REGION_NAME$|^FILESTORE_INSTANCE_NAME$" (include "a4.text" $value) -}}
+      {{- $problems = append $problems (printf "%s.%s is %s, as the old values file has it: write your own" $key $part $value) -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
+
 {{- $claims := list -}}
 {{- range (include "a4.items" ($volumes.pvcMounts | default list) | fromJson).items -}}
   {{- $claim := include "a4.text" .item.claimName -}}

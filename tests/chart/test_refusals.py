@@ -24,6 +24,14 @@ REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
     "a request that Kueue does not know": (("queue=q", "tasSettings.topologyRequest.a=b"), "exactly one"),
     "a variable of the pod contract": (("workload.env.NNODES=2",), "NNODES is the chart's to set: use workload.gpus"),
     "the same by number": (("workload.envs[9].name=A4_SSH_PORT", "workload.envs[9].value=22"), "use network.sshPort"),
+    "a placeholder of an old values file": (
+        ("volumes.nfs.ip=10.0.0.2,volumes.nfs.region=REGION_NAME,volumes.nfs.instance=my-filestore",),
+        "volumes.nfs.region is REGION_NAME, as the old values file has it: write your own",
+    ),
+    "the same of the unified testbed": (
+        ("volumes.nfs.ip=10.0.0.2,volumes.nfs.volume=<YOUR_VOLUME_NAME>",),
+        "volumes.nfs.volume is <YOUR_VOLUME_NAME>, as the old values file has it",
+    ),
     "a variable with two values": (
         ("workload.env.A=1", "workload.envs[9].name=A,workload.envs[9].value=2"),
         "A is in workload.env and in workload.envs, with different values: drop one of them",

@@ -1,0 +1,247 @@
+"""Feed every `helm install` line of the old testbeds' guides to the chart, with their own values files and scripts.
+
+    .venv/bin/python scripts/old_commands.py ORIGINALS [--helm .helm/helm]
+
+ORIGINALS has three checkouts. Nothing is fetched:
+
+    gpu-tpu-pedia          https://github.com/yangwhale/gpu-tpu-pedia, its newest
+    gpu-tpu-pedia-7985220  the same at 7985220
+    gpu-recipes            https://github.com/yangwhale/gpu-recipes, branch a4-early-access
+
+Prints a table with what becomes of each line: what the chart renders, or why it refuses and what to add. Ends with 1 if
+a file is missing, if the chart does not know one of the scripts, or if a line ends otherwise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).parents[1]
+CHART = ROOT / "chart"
+GAP = re.compile(r"<([^<>\n]{1,40})>")
+READERS = {
+    "FILESTORE_IP": "10.0.0.2",
+    "filestore-ip": "10.0.0.2",
+    "filestore-zone": "us-central1-b",
+    "filestore-instance": "my-filestore",
+    "filestore-share": "share1",
+    "YOUR_GCS_BUCKET": "my-bucket",
+    "YOUR_AR_LOCATION": "us-central1",
+}
+"""What guides and values files leave to their readers, by the word between < and >; all else is my-value."""
+ENVIRONMENT = {
+    "USER": "alice",
+    "GCS_BUCKET": "my-bucket",
+    "KUEUE_NAME": "a4",
+    "PROJECT_ID": "my-project",
+    "ARTIFACT_REGISTRY": "us-docker.pkg.dev/my-project/my-repo",
+    "WORKLOAD_IMAGE": "us-docker.pkg.dev/my-project/my-repo/testbed:1",
+}
+REFUSAL = "a4-agent: these values cannot be used:\n"
+NFS = "volumes.nfs.ip=10.0.0.2,volumes.nfs.region=us-central1-b,volumes.nfs.instance=my-filestore"
+
+
+@dataclass(frozen=True)
+class Testbed:
+    """A chart of old, with its guides and scripts, by their paths in `at`."""
+
+    repository: str
+    at: str
+    guides: tuple[str, ...]
+    launchers: tuple[str, ...]
+    examples: tuple[str, ...] = ()
+    values: str = "gke-runtime/values.yaml"
+    add: tuple[str, ...] = ()
+    """What a reader adds to a line that is refused, the first that helps."""
+
+
+LAUNCHER = "gke-runtime/launchers/torchrun-stratup.sh"
+UNIFIED = tuple(
+    f"examples/{name}.sh"
+    for name in ("nccl-test", "torchrun-ddp-test", "pai-megatron-qwen3", "pai-megatron-qwen3-next")
+)
+TESTBEDS = (
+    Testbed(
+        "gpu-recipes",
+        "training/a4/testbed",
+        ("README-zh.md", "README.md", "docker/README.md"),
+        (LAUNCHER,),
+        add=("volumes.nfs.enabled=false",),
+    ),
+    Testbed(
+        "gpu-recipes",
+        "training/a4/alibaba-pai-megatron-patch",
+        ("README-zh.md", "README.md"),
+        (LAUNCHER,),
+        ("examples/qwen3.sh",),
+        add=(NFS,),
+    ),
+    Testbed(
+        "gpu-tpu-pedia-7985220",
+        "gpu/unified-testbed",
+        ("README.md", "command.sh"),
+        ("gke-runtime/launchers/torchrun-startup.sh",),
+        UNIFIED,
+    ),
+    Testbed(
+        "gpu-tpu-pedia",
+        "gpu/unified-testbed",
+        ("README.md", "command.template.sh", "examples/PAI_MEGATRON_QWEN3_NEXT_MFU_TEST_RESULTS.md"),
+        ("gke-runtime/launchers/torchrun-startup.sh", "gke-runtime/jobset/files/default-launcher.sh"),
+        UNIFIED,
+        "gke-runtime/values.template.yaml",
+        add=("volumes.nfs.enabled=true,volumes.nfs.ip=10.0.0.2", "workload.run=script"),
+    ),
+    Testbed("gpu-tpu-pedia", "gpu/testbed-a4", ("README-zh.md", "README.md"), (LAUNCHER,)),
+)
+
+
+@dataclass(frozen=True)
+class Line:
+    where: str
+    text: str
+    """Its `export` lines before it, and itself."""
+
+
+def named(testbed: Testbed) -> Iterator[Path]:
+    for name in (*testbed.guides, *testbed.launchers, *testbed.examples, testbed.values):
+        yield Path(testbed.repository, testbed.at, name)
+
+
+def unknown(testbed: Testbed, originals: Path) -> Iterator[str]:
+    """Scripts that chart/files/old-scripts.yaml does not have."""
+    table = yaml.safe_load((CHART / "files" / "old-scripts.yaml").read_text())
+    launchers = {launcher["sha256"] for launcher in table["launchers"]}
+    examples = {known for example in table["examples"] for known in example["sha256"]}
+    for names, known in ((testbed.launchers, launchers), (testbed.examples, examples)):
+        for name in names:
+            path = Path(testbed.repository, testbed.at, name)
+            lines = [line.strip(" \t\r") for line in (originals / path).read_text().split("\n")]
+            bare = "\n".join(line for line in lines if line and not line.startswith("#"))
+            sha256 = hashlib.sha256(bare.encode()).hexdigest()
+            if sha256 not in known:
+                count = bare.count("\n") + 1
+                yield f"{path} is in another state than those that the chart knows: {count} lines, {sha256}"
+
+
+def lines(testbed: Testbed, originals: Path) -> Iterator[Line]:
+    for guide in testbed.guides:
+        path = Path(testbed.repository, testbed.at, guide)
+        text = GAP.sub(lambda gap: READERS.get(gap[1], "my-value"), (originals / path).read_text())
+        exports: list[str] = []
+        for found in re.finditer(r"^ *((?:export \w+=|helm +install ).*(?:(?<=\\)\n.*)*)", text, re.MULTILINE):
+            if found[1].startswith("helm"):
+                number = text[: found.start(1)].count("\n") + 1
+                yield Line(f"{path}:{number}", "\n".join((*exports, found[1])))
+            elif not re.search(r"\$\(|`|_ROOT=|my-value", found[1]):
+                exports.append(found[1])
+
+
+def make_tree(testbed: Testbed, originals: Path, directory: Path) -> Path:
+    """The testbed as its guide has it, with our chart in the place of its own."""
+    recipe = directory / testbed.at
+    shutil.copytree(originals / testbed.repository / testbed.at, recipe)
+    shutil.rmtree(recipe / "gke-runtime" / "jobset")
+    (recipe / "gke-runtime" / "jobset").symlink_to(CHART)
+    values = GAP.sub(
+        lambda gap: gap[0] if gap[1] in ("YOUR_HF_TOKEN", "YOUR_SSH_PUBLIC_KEY") else READERS.get(gap[1], "my-value"),
+        (recipe / testbed.values).read_text(),
+    )
+    (recipe / "gke-runtime" / "values.yaml").write_text(values)
+    # Guides also name it, and start helm, in other directories.
+    (recipe / "values.yaml").symlink_to("gke-runtime/values.yaml")
+    for name in ("jobset", "launchers"):
+        (recipe / name).symlink_to(f"gke-runtime/{name}")
+    (recipe / "gke-runtime" / "mfu-test-values.yaml").write_text("{}\n")
+    return recipe
+
+
+def words(line: Line, recipe: Path, directory: Path) -> list[str]:
+    """What stands after `helm install`, as a shell reads it."""
+    roots = {"REPO_ROOT": str(directory), "RECIPE_ROOT": str(recipe), "PATH": os.environ["PATH"]}
+    shown = subprocess.run(
+        ["bash", "-euc", 'helm() { shift; printf "%s\\0" "$@"; }\n' + line.text],
+        cwd=recipe,
+        env={**ENVIRONMENT, **roots},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    return shown.split("\0")[:-1]
+
+
+def rendered(helm: str, flags: list[str], recipe: Path) -> tuple[bool, str]:
+    """Does the chart take it, and what becomes of it, or what is said."""
+    ended = subprocess.run(
+        [helm, "template", *flags, "--kube-version", "1.32.0"], cwd=recipe, capture_output=True, text=True
+    )
+    if ended.returncode:
+        said = ended.stderr.partition(REFUSAL)[2].partition("\n\n")[0]
+        return False, " ".join(said.split()).removeprefix("- ") or f"NOT BY THE CHART: {ended.stderr.strip()[-200:]}"
+    (jobset,) = [found for found in yaml.safe_load_all(ended.stdout) if found and found["kind"] == "JobSet"]
+    container = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"][0]
+    env = {entry["name"]: entry.get("value", "") for entry in container["env"]}
+    script = any(mount["name"] == "script" for mount in container["volumeMounts"])
+    runs = " ".join([env.get("A4_WORKLOAD") or ("its script" if script else "nothing"), *container.get("args", [])[1:]])
+    stays = ", then stays" if env["SLEEP_INFINITY"] == "true" else ""
+    port = f", port {env['A4_SSH_PORT']}" if env["A4_SSH_PORT"] != "2222" else ""
+    return True, f"{env['NNODES']} pods, run {runs}{stays}{port}"
+
+
+def outcome(helm: str, testbed: Testbed, line: Line, recipe: Path, directory: Path) -> tuple[bool, str]:
+    flags = words(line, recipe, directory)
+    chart = next((word for word in flags if word.rstrip("/").endswith("jobset")), "")
+    if not (recipe / chart).exists():
+        return True, f"of another chart, {Path(chart).relative_to(directory)}: not a testbed"
+    taken, said = rendered(helm, flags, recipe)
+    if taken or said.startswith("NOT BY THE CHART"):
+        return taken, said
+    for at in range(len(testbed.add)):
+        for added in (testbed.add[at : at + 1], testbed.add[: at + 1]):
+            more = [word for setting in added for word in ("--set", setting)]
+            taken, then = rendered(helm, [*flags, *more], recipe)
+            if taken:
+                return True, f"refused: {said}. With `{' '.join(more)}`: {then}"
+    return False, f"refused, and nothing helps: {said}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("originals", type=Path)
+    parser.add_argument("--helm", default=str(ROOT / ".helm" / "helm"))
+    options = parser.parse_args()
+    wrong = [f"missing: {path}" for bed in TESTBEDS for path in named(bed) if not (options.originals / path).is_file()]
+    wrong = wrong or [said for testbed in TESTBEDS for said in unknown(testbed, options.originals)]
+    if wrong:
+        print("\n".join(wrong), file=sys.stderr)
+        return 1
+    print("| line | release | outcome |\n|---|---|---|")
+    good = True
+    for testbed in TESTBEDS:
+        with tempfile.TemporaryDirectory() as name:
+            directory = Path(name)
+            recipe = make_tree(testbed, options.originals, directory)
+            for line in lines(testbed, options.originals):
+                fine, said = outcome(options.helm, testbed, line, recipe, directory)
+                good = good and fine
+                release = re.findall(r"\$?(?:USER|WORKLOAD_NAME)[\w-]*|chrisya-[\w-]+|testbed-deployment", line.text)[
+                    -1
+                ]
+                print(f"| {line.where} | {release} | {said} |")
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
