@@ -74,7 +74,8 @@ def test_the_readme_names_every_verb_and_workload() -> None:
 
 
 @pytest.mark.parametrize(
-    "page", [*sorted(p.relative_to(ROOT).as_posix() for p in ROOT.glob("docs/**/*.md")), "README.md"]
+    "page",
+    [*sorted(p.relative_to(ROOT).as_posix() for p in ROOT.glob("docs/**/*.md")), "README.md", "examples/README.md"],
 )
 def test_links_lead_somewhere(page: str) -> None:
     for target in re.findall(r"\]\(([^)#:]+)\)", doc(page)):

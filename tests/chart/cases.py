@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.chart import seeds
-from tests.chart.helm import CHART, IMAGE, Words, sets
+from tests.chart.helm import CHART, IMAGE, ROOT, Words, sets
 
 Case = Callable[[Path], Words]
 """The words of a case, which may put files into the directory."""
@@ -189,6 +189,7 @@ CI_FILES = sorted((CHART / "ci").glob("*-values.yaml"))
 CASES: dict[str, Case] = {
     "defaults": defaults,
     **{path.name.removesuffix("-values.yaml"): of_file(path) for path in CI_FILES},
+    "example": of_file(ROOT / "examples/nccl-values.yaml"),
     **{
         f"{seed} {values}": of_seed(seed, values)
         for seed in seeds.SEEDS

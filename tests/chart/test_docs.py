@@ -7,6 +7,7 @@ import os
 import re
 import secrets
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -50,7 +51,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory in which the pages' commands can be typed, with scripts of their readers' own."""
     place = tmp_path_factory.mktemp("checkout")
     (place / "chart").symlink_to(CHART)
-    (place / "examples").mkdir()
+    shutil.copytree(ROOT / "examples", place / "examples")
     for name in (
         "train.sh",
         "examples/pai-megatron-qwen3.sh",

@@ -118,3 +118,11 @@ def ompi5() -> Path:
     path = Path(os.environ.get("A4_TEST_OMPI5") or Path(__file__).parents[2] / ".venv-ompi5")
     assert (path / "bin" / "mpirun").exists(), f"{path} has no Open MPI 5: run make setup"
     return path
+
+
+@pytest.fixture(scope="session")
+def torch() -> Path:
+    """The Python with torch, made by the set-up."""
+    path = Path(__file__).parents[2] / ".venv-torch" / "bin" / "python"
+    assert path.exists(), f"there is no {path}: run make setup"
+    return path

@@ -53,14 +53,6 @@ def with_mpi(kind: str, ompi5: Path) -> dict[str, Any]:
     }
 
 
-@pytest.fixture(scope="session")
-def torch() -> Path:
-    """The Python with torch, made by the set-up."""
-    path = Path(__file__).parents[2] / ".venv-torch" / "bin" / "python"
-    assert path.exists(), f"there is no {path}: run make setup"
-    return path
-
-
 @pytest.mark.parametrize("kind", ["4", "5"])
 def test_mpirun(start: Start, ompi5: Path, kind: str) -> None:
     """A good run; how else runs end is in tests/mpi for both versions."""
