@@ -4,62 +4,28 @@ from __future__ import annotations
 
 import select
 import socket
-import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 
 from agent.decide.keys import JobKeys
-from agent.decide.ssh_files import authorized_keys, sshd_config
 from agent.machine.api import Channel, Problem, Target
 from agent.machine.loop import Action, Loop
 from agent.machine.ssh import Dialer, handshake
 from agent.machine.workers import Workers
+from tests.machine.sshd import KEYS, Sshd, free_port, serving
 from tests.machine.waiting import run
 
-KEYS = JobKeys(b"s" * 32, "this-attempt")
 OTHER = JobKeys(b"s" * 32, "another-attempt")
 HOSTILE = "a \"b\" 'c' \\d #e $(f)"
 
 
-@dataclass(frozen=True)
-class Sshd:
-    target: Target
-    directory: Path
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 @pytest.fixture(scope="module")
 def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
-    """The daemon of pod 3, on loopback."""
-    directory = tmp_path_factory.mktemp("ssh")
-    port = free_port()
     env = {"PATH": "/usr/bin:/bin", "SHLVL": "2", "HOSTILE": HOSTILE}
-    texts = {
-        "host_key": KEYS.host_private(3),
-        "authorized_keys": authorized_keys(KEYS.client_public(), ""),
-        "sshd_config": sshd_config(port=port, addresses=["127.0.0.1"], directory=str(directory), session_env=env),
-    }
-    for name, text in texts.items():
-        (directory / name).write_text(text)
-        (directory / name).chmod(0o600)
-    Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
-    argv = ["/usr/sbin/sshd", "-D", "-e", "-f", str(directory / "sshd_config")]
-    with subprocess.Popen(argv, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as daemon:
-        assert daemon.stderr is not None
-        line = daemon.stderr.readline()
-        assert line.startswith("Server listening on 127.0.0.1"), line
-        target = Target(3, "pod-3", "127.0.0.1", port, KEYS.host_public(3), KEYS.client_private(), "cat")
-        yield Sshd(target, directory)
-        daemon.terminate()
+    with serving(tmp_path_factory.mktemp("ssh"), session_env=env) as daemon:
+        yield daemon
 
 
 def dial(target: Target) -> Problem:
@@ -174,19 +140,6 @@ def test_a_wrong_host_key(sshd: Sshd) -> None:
 def test_a_refused_key(sshd: Sshd) -> None:
     problem = dial(replace(sshd.target, client_key=OTHER.client_private()))
     assert problem.kind == "key-refused"
-
-
-def test_the_jobs_key_forwards_nothing(sshd: Sshd) -> None:
-    (sshd.directory / "client_key").write_text(KEYS.client_private())
-    (sshd.directory / "client_key").chmod(0o600)
-    argv = ["ssh", "-F", "none", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"]
-    argv += ["-i", str(sshd.directory / "client_key"), "-p", str(sshd.target.port), "root@127.0.0.1"]
-    run_it = subprocess.run([*argv, "echo works"], capture_output=True, text=True, stdin=subprocess.DEVNULL)
-    assert run_it.stdout == "works\n"
-    argv[1:1] = ["-W", f"127.0.0.1:{sshd.target.port}"]
-    forwarded = subprocess.run(argv, capture_output=True, text=True, stdin=subprocess.DEVNULL)
-    assert forwarded.returncode != 0
-    assert "SSH-2.0" not in forwarded.stdout
 
 
 def test_nobody_listens(sshd: Sshd) -> None:
