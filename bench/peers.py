@@ -241,7 +241,8 @@ def coordinator(peers: int, doomed: list[subprocess.Popen[bytes]]) -> dict[str, 
     with subprocess.Popen(argv, env=environ, stdout=log, stderr=log, cwd="/") as process:
         found = psutil.Process(process.pid)
         result: dict[str, Any] = {"formed": seconds_to("plan-ready", process, log)}
-        seconds_to("run-ended", process, log)
+        while state()["phase"] != "sleeping":
+            time.sleep(0.05)
         result["cpu_formed"] = round(sum(found.cpu_times()[:2]), 2)
         result["memory_formed_mib"] = found.memory_info().rss >> 20
         result["run"] = round(one_run({}), 2)
@@ -267,6 +268,12 @@ def seconds_to(event: str, process: subprocess.Popen[bytes], log: io.TextIOBase)
         time.sleep(0.05)
     log.seek(0)
     sys.exit(f"no {event}:\n{log.read()[-4000:]}")
+
+
+def state() -> dict[str, Any]:
+    """What the coordinator says of itself."""
+    found: dict[str, Any] = json.loads(Path(f"{RUN_DIR}/state.json").read_text())
+    return found
 
 
 def one_run(environ: dict[str, str]) -> float:
@@ -295,7 +302,7 @@ def lose(doomed: list[subprocess.Popen[bytes]], agent: psutil.Process) -> dict[s
         at = time.monotonic()
         asked.answer(asked.send("find", {"run": "nobody"}), LOSS_SECONDS)
         slowest = max(slowest, time.monotonic() - at)
-        lost = len(json.loads(Path(f"{RUN_DIR}/state.json").read_text()).get("lost") or {})
+        lost = len(state().get("lost") or {})
         time.sleep(ASK_SECONDS)
     seconds = time.monotonic() - began
     return {
