@@ -86,7 +86,7 @@ def _container(kind: Any, origin: Any, arguments: Any) -> Read:
 def _record(kind: Any) -> Read:
     hints = get_type_hints(kind, include_extras=True)
     readers = {name: _reader(hints[name]) for name in field_names(kind)}
-    needed = _needed(kind)
+    needed = needed_fields(kind)
 
     def read(value: Any, path: str) -> Any:
         members = _expect(value, dict, path, "an object")
@@ -110,7 +110,7 @@ def field_names(record: Any) -> Sequence[str]:
     return names
 
 
-def _needed(kind: Any) -> set[str]:
+def needed_fields(kind: Any) -> set[str]:
     """Fields without a default."""
     if is_dataclass(kind):
         return {f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from agent.decide.result import VERSION, Result
-from agent.wire import field_names, is_record
+from agent.wire import field_names, is_record, needed_fields
 
 PATH = Path(__file__).parents[1] / "docs/result.schema.json"
 NAMES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
@@ -36,8 +36,9 @@ def _object(kind: Any, strict: bool) -> Schema:
     for name in field_names(kind):
         about = {"description": texts[name]} if name in texts else {}
         members[name] = {**_schema(hints[name], strict), **about}
+    required = [name for name in members if name in needed_fields(kind)]  # what has a default came later
     closed = {"additionalProperties": False} if strict and kind.__name__ != "Gate" else {}
-    return {"type": "object", "required": list(members), **closed, "properties": members}
+    return {"type": "object", "required": required, **closed, "properties": members}
 
 
 def _schema(kind: Any, strict: bool) -> Schema:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from agent.decide.result import Sweep, Table
+    from agent.decide.result import Sweep, Table, Training
 
 
 class Findings(NamedTuple):
@@ -16,6 +16,7 @@ class Findings(NamedTuple):
     """Every finding that counts against the run, one sentence each."""
     tables: Sequence[Table] = ()
     sweeps: Sequence[Sweep] = ()
+    trainings: Sequence[Training] = ()
     versions: Mapping[str, str] = {}
     """Name → version, of what was really used."""
     phases: Mapping[str, float] = {}

@@ -172,6 +172,38 @@ class Sweep:
 
 
 @dataclass(frozen=True)
+class Iteration:
+    """One iteration of a training."""
+
+    iteration: Count
+    loss: float | None
+    """null: the iteration was skipped, or its loss is no number"""
+    milliseconds: float | None
+    tflops: float | None
+    """TFLOP/s of each GPU"""
+    grad_norm: float | None
+    skipped: Count
+    nans: Count
+    """how many losses were no numbers"""
+
+
+@dataclass(frozen=True)
+class Training:
+    """One training, as Megatron's last rank printed it."""
+
+    stage: str
+    """stage of the pipeline: train or json-sft"""
+    planned: Count
+    """the iteration at which it ends"""
+    count: Count
+    """iterations that this run made"""
+    skipped: Count
+    nans: Count
+    iterations: tuple[Iteration, ...]
+    """the first, the last, and evenly chosen ones between them, 1000 at most"""
+
+
+@dataclass(frozen=True)
 class FabricProfile:
     """The fabric profile that was used."""
 
@@ -231,6 +263,8 @@ class Result:
     """speed judged against a baseline or a floor; null: not asked for"""
     record: Mapping[str, Any] = field(default_factory=dict)
     """what the workload's programs said of themselves; differs by workload"""
+    trainings: tuple[Training, ...] = ()
+    """loss and speed of what was trained; missing: nothing was"""
 
 
 def verdict(end: JobEnd, reasons: Sequence[str]) -> Verdict:

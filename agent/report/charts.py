@@ -1,4 +1,6 @@
-"""Bandwidth over size as SVG. Only fixed words get into a picture: names from a result are in the page around it.
+"""Curves as SVG: bandwidth over size, and how a training went.
+
+Only fixed words get into a picture: names from a result are in the page around it.
 
 Colours are drawn as placeholders and become the page's variables, so that one picture does for light and dark. The same
 input gives the same bytes.
@@ -30,12 +32,26 @@ DRAWN = [*SERIES, "reference", "bad", "grid", "line", "soft", "ink", "paper"]
 PLACEHOLDERS = {name: f"#a4{number:04x}" for number, name in enumerate(DRAWN)}
 MARKERS = "osD^vPX*"
 GLYPHS = "●□◆▲▽✚✖★"
+MOST_MARKERS = 64
+"""A curve with more points has none on them."""
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (7, 2, 1.5, 2)), (0, (1.5, 1.3)))
 
 
 @dataclass(frozen=True)
+class Scale:
+    """What stands at the axes. Sizes are drawn by their logarithm, iterations are not."""
+
+    up: str
+    along: str
+    sizes: bool = False
+
+
+BANDWIDTH = Scale("bus bandwidth, GB/s", "message size", sizes=True)
+
+
+@dataclass(frozen=True)
 class Line:
-    """One curve: (bytes, GB/s) each. `wrong`: sizes at which results were wrong."""
+    """One curve: (bytes, GB/s), or (iteration, value) each. `wrong`: where results were wrong."""
 
     label: str
     points: Sequence[tuple[int, float]]
@@ -49,7 +65,7 @@ class Line:
         return [(size, speed) for size, speed in self.points if size > 0 and math.isfinite(speed)]
 
 
-def bandwidth(lines: Sequence[Line], name: str, description: str) -> str:
+def chart(lines: Sequence[Line], name: str, description: str, scale: Scale = BANDWIDTH) -> str:
     """An <svg> with curves that are labelled at their ends; empty when there is nothing to draw.
 
     `name` makes its ids different from those of other pictures on the page. `description` is for those who do not see.
@@ -68,7 +84,7 @@ def bandwidth(lines: Sequence[Line], name: str, description: str) -> str:
         labels = 20 + 7.4 * max(len(line.label) for line in lines)
         left, bottom = 46 / WIDTH, 42 / HEIGHT
         axes = figure.add_axes((left, bottom, 1 - left - labels / WIDTH, 1 - bottom - 24 / HEIGHT), facecolor="none")
-        _scales(axes, lines)
+        _scales(axes, lines, scale)
         for line in lines:
             _curve(axes, line)
         _labels(axes, lines)
@@ -77,15 +93,15 @@ def bandwidth(lines: Sequence[Line], name: str, description: str) -> str:
     return _inlined(out.getvalue(), name, description)
 
 
-def _scales(axes: Axes, lines: Sequence[Line]) -> None:
-    sizes = [size for line in lines for size, _ in line.drawn]
-    low, high = math.log2(min(sizes)), math.log2(max(sizes))
-    room = max(0.5, (high - low) * 0.03)
-    axes.set_xscale("log", base=2)
-    axes.set_xlim(2 ** (low - room), 2 ** (high + room))
+def _scales(axes: Axes, lines: Sequence[Line], scale: Scale) -> None:
+    along = [size for line in lines for size, _ in line.drawn]
+    if scale.sizes:
+        _by_size(axes, math.log2(min(along)), math.log2(max(along)))
+    else:
+        room = max(0.5, (max(along) - min(along)) * 0.03)
+        axes.set_xlim(min(along) - room, max(along) + room)
+        axes.locator_params(axis="x", nbins=6, integer=True)
     axes.set_ylim(0, 1.06 * max((speed for line in lines for _, speed in line.drawn), default=0) or 1)
-    ticks = _ticks(low, high)
-    axes.set_xticks(ticks, [size_text(round(tick), ("B", "K", "M", "G", "T", "P"), "") for tick in ticks])
     axes.minorticks_off()
     axes.locator_params(axis="y", nbins=5)
     axes.tick_params(
@@ -97,8 +113,17 @@ def _scales(axes: Axes, lines: Sequence[Line]) -> None:
         spine.set_visible(side == "bottom")
         spine.set(color=PLACEHOLDERS["line"], linewidth=1)
     words = {"fontsize": TEXT * PX, "color": PLACEHOLDERS["soft"], "transform": axes.transAxes}
-    axes.text(0, 1.03, "bus bandwidth, GB/s", ha="left", va="bottom", **words)  # type: ignore[arg-type]
-    axes.text(1, -0.135, "message size", ha="right", va="top", **words)  # type: ignore[arg-type]
+    axes.text(0, 1.03, scale.up, ha="left", va="bottom", **words)  # type: ignore[arg-type]
+    axes.text(1, -0.135, scale.along, ha="right", va="top", **words)  # type: ignore[arg-type]
+
+
+def _by_size(axes: Axes, low: float, high: float) -> None:
+    """The axis for sizes between two powers of two, given as exponents."""
+    room = max(0.5, (high - low) * 0.03)
+    axes.set_xscale("log", base=2)
+    axes.set_xlim(2 ** (low - room), 2 ** (high + room))
+    ticks = _ticks(low, high)
+    axes.set_xticks(ticks, [size_text(round(tick), ("B", "K", "M", "G", "T", "P"), "") for tick in ticks])
 
 
 def _ticks(low: float, high: float) -> list[float]:
@@ -127,7 +152,10 @@ def _look(line: Line) -> dict[str, Any]:
 
 def _curve(axes: Axes, line: Line) -> None:
     points = sorted(line.drawn)
-    axes.plot([size for size, _ in points], [speed for _, speed in points], **_look(line), clip_on=False)
+    look = _look(line)
+    if len(points) > MOST_MARKERS:
+        look["marker"] = ""
+    axes.plot([size for size, _ in points], [speed for _, speed in points], **look, clip_on=False)
     wrong = [(size, speed) for size, speed in points if size in line.wrong]
     if wrong:
         marks = {"linestyle": "none", "marker": "x", "markersize": 9, "markeredgewidth": 2.4}

@@ -13,6 +13,8 @@ from agent.report.grid import Cell, Column, Grid, grid
 from agent.report.number_words import NONE, count_text, decimals, duration_text, median, moment_text, number_text
 from agent.report.places import differences_grid, order_grid, order_words, pods_grid, shared_inventory
 from agent.report.startup import Startup, startup
+from agent.report.training import TrainingView, training_views
+from agent.report.training import overview as trained
 
 SYMBOLS = {"passed": "✓", "failed": "✗", "ended": "■"}
 TONES = {"passed": "good", "failed": "bad", "ended": "ended"}
@@ -48,6 +50,8 @@ class RunPage:
     """(tone, status, reason)"""
     sweeps: tuple[SweepView, ...]
     overview: Grid | None
+    trainings: tuple[TrainingView, ...]
+    trained: Grid | None
     tables: tuple[TableView, ...]
     order: Grid
     order_words: list[str]
@@ -71,6 +75,8 @@ def run_page(result: Result) -> RunPage:
         gate=_gate(result),
         sweeps=sweep_views(result.sweeps),
         overview=overview(result.sweeps),
+        trainings=training_views(result.trainings),
+        trained=trained(result.trainings),
         tables=tuple(TableView(table.title, table_grid(table)) for table in result.tables),
         order=order_grid(result),
         order_words=order_words(result),

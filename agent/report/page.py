@@ -51,7 +51,7 @@ def _environment() -> Environment:
     return environment
 
 
-def _chart(lines: Sequence[charts.Line], name: str, description: str) -> Markup:
+def _chart(lines: Sequence[charts.Line], name: str, description: str, scale: charts.Scale = charts.BANDWIDTH) -> Markup:
     from markupsafe import Markup
 
-    return Markup(charts.bandwidth(lines, name, description))  # of our own words, or escaped there
+    return Markup(charts.chart(lines, name, description, scale))  # of our own words, or escaped there

@@ -115,7 +115,21 @@ def result(workload: str, pods: Sequence[Json], **changes: Any) -> Json:
         "profile": {"name": "gib-a4", "why": "the nodes are a4-highgpu-8g"},
         "gate": None,
         "record": {},
+        "trainings": [],
     }
+    return found | changes
+
+
+def training(stage: str = "train", count: int = 97, **changes: Any) -> Json:
+    """A loss that falls, a first iteration that is slow, and another that was skipped."""
+    numbers = {"loss": 11.9, "milliseconds": 1840.0, "tflops": 92.5, "grad_norm": 1.4}
+    iterations: list[Json] = [
+        numbers | {"iteration": at, "loss": round(2 + 9.9 / at, 4), "tflops": 92.5 + at % 3, "skipped": 0, "nans": 0}
+        for at in range(1, count + 1)
+    ]
+    iterations[0] |= {"milliseconds": 31_500.0, "tflops": 5.4}
+    iterations[4] |= {"loss": None, "grad_norm": None, "skipped": 1}
+    found = {"stage": stage, "planned": count, "count": count, "skipped": 1, "nans": 0, "iterations": iterations}
     return found | changes
 
 
@@ -221,6 +235,16 @@ def lost() -> Json:
     return result("ddp", pods, verdict=found)
 
 
+def trained() -> Json:
+    """A pipeline with two trainings, the second of which has losses that are no numbers."""
+    second = training("json-sft", 9, nans=2)
+    second["iterations"][8] |= {"nans": 2}
+    stages = [["clone", 0.4, "complete, by its content"], ["train", 1840.25, ""], ["json-sft", 20.5, ""]]
+    tables = [table("stages", "Stages", [("stage", ""), ("time", "s"), ("what was done", "")], stages)]
+    pods = [pod(index) for index in range(2)]
+    return result("pai-megatron-qwen3", pods, trainings=[training(), second], tables=tables)
+
+
 def none() -> Json:
     """Nothing was launched, no place is known, one pod has said little."""
     pods = [pod(index, place=[], inventory={}) for index in range(2)]
@@ -290,6 +314,7 @@ def hostile() -> Json:
         differences=[{"what": HOSTILE, "usual": "<p>", "odd": {HOSTILE: [0]}}],
         tables=[table("t", HOSTILE, [(HOSTILE, "<s>"), ("n", "B")], [[HOSTILE, 1.5], [None, 2.5], [True, None]])],
         sweeps=[bad],
+        trainings=[training(HOSTILE), training(long, iterations=[])],
         profile={"name": HOSTILE, "why": "<p>"},
         gate={"status": "not judged", "reason": HOSTILE},
     )
@@ -300,6 +325,7 @@ EXAMPLES: dict[str, Callable[[], Json]] = {
     "collectives": collectives,
     "wrong": wrong_collectives,
     "lost": lost,
+    "trained": trained,
     "none": none,
     "ended": ended,
     "gated": gated,

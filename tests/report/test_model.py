@@ -11,7 +11,7 @@ from agent.report.model import RunPage, run_page, table_grid
 from agent.report.places import order_words
 from agent.report.reading import read_result
 from agent.report.startup import MOST_BARS, SLOWEST
-from tests.report.examples import EXAMPLES, Json, collectives, ddp, many, pod, result, sweep, table, verdict
+from tests.report.examples import EXAMPLES, Json, collectives, ddp, many, pod, result, sweep, table, training, verdict
 
 
 def page(data: Json) -> RunPage:
@@ -78,6 +78,26 @@ def test_names_of_sweeps_are_different() -> None:
     sweeps = [sweep("all_reduce"), sweep("all_reduce", type="bfloat16"), sweep("all_reduce"), sweep("")]
     found = names(read_result(result("nccl", [pod(0)], sweeps=sweeps)).sweeps)
     assert found == ["all_reduce float sum", "all_reduce bfloat16 sum", "all_reduce float sum (2)", "collective"]
+
+
+def test_trainings_have_a_line_and_three_curves_each() -> None:
+    found = page(EXAMPLES["trained"]())
+    assert texts(found.trained) == [
+        ["train", "97", "11.90", "2.102", "1.840", "93.50", "1", "0"],
+        ["json-sft", "9", "11.90", "3.100", "1.840", "93.50", "1", "✗ 2"],
+    ]
+    first, second = found.trainings
+    assert [curve.name for curve in first.curves] == ["loss", "step time", "speed"]
+    assert [len(curve.lines[0].points) for curve in first.curves] == [96, 97, 97]
+    assert (first.about, second.about) == ("97 iterations, to 97 of 97", "9 iterations, to 9 of 9")
+    assert second.curves[0].lines[0].wrong == {9}
+    assert first.grid.length == 97
+    assert page(ddp()).trained is None
+
+
+def test_a_training_that_was_thinned_says_so() -> None:
+    data = result("pai-megatron-qwen3", [pod(0)], trainings=[training(count=50) | {"count": 5000, "planned": 10000}])
+    assert page(data).trainings[0].about == "5000 iterations, of which 50 are shown, to 50 of 10000"
 
 
 def test_tables_are_summed_up() -> None:

@@ -37,6 +37,8 @@ def keep_results(pod: Pod, run: Run, judgement: Judgement, summary: RunSummary, 
         pod.run_logs.print(judgement.text)
     result = wire.to_json(run_result(pod, run, judgement, summary))
     result["gate"] = judgement.findings.gate  # with all that the workload adds to it
+    if not result["trainings"]:
+        del result["trainings"]
     text = json.dumps(pod.log.masker.value(result), indent=1) + "\n"
     path = f"{pod.dir.run(run.run_id)}/result.json"
     pod.state.attempt(path, lambda: pod.machine.write(path, text, 0o600))
@@ -83,6 +85,7 @@ def run_result(pod: Pod, run: Run, judgement: Judgement, summary: RunSummary) ->
         profile=None if profile.name == NONE else FabricProfile(profile.name, profile.why),
         gate=Gate(findings.gate["status"], findings.gate["reason"]) if findings.gate else None,
         record=findings.record,
+        trainings=tuple(findings.trainings),
     )
 
 

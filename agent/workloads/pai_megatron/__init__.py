@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
+from agent import wire
 from agent.errors import UsageError
 from agent.launch import Launch
 from agent.workloads.base import Judgement, Kind, Outcome, Plain, RunContext
-from agent.workloads.everywhere import end_without_failure
 from agent.workloads.pai_megatron.models import QWEN3, QWEN3_NEXT, Family
 from agent.workloads.pai_megatron.options import read_options
+from agent.workloads.pai_megatron.printed import noted, read_stages
 from agent.workloads.pai_megatron.stages import stages
+from agent.workloads.pai_megatron.verdict import judge
 from agent.workloads.stage_launch import start_stages
 
 
@@ -33,8 +37,16 @@ class PaiMegatron(Plain):
         port = context.master_port if leads else 0
         return replace(launch, env={**launch.env, **workspace}, added=[*launch.added, *workspace], port=port)
 
+    def progress(self, record: str) -> str:
+        begun = [stage.name for stage in read_stages(record) if stage.seconds is None]
+        return begun[-1] if begun else ""
+
+    def inspect(self, context: RunContext, files: Mapping[str, str]) -> Mapping[str, Any]:
+        told: Mapping[str, Any] = wire.to_json(noted(files)) if files else {}
+        return told
+
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
-        return Judgement(end_without_failure(outcome, self.name))
+        return judge(context, outcome)
 
 
 class Qwen3(PaiMegatron):

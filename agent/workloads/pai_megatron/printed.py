@@ -1,0 +1,134 @@
+"""What Megatron prints of a training, on its last rank alone, and what the stages' process leaves on each pod."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from agent import wire
+from agent.decide.result import Iteration, Training
+
+ITERATIONS, END = "iterations", "end.json"
+"""Files in the directory of notes: lines "STAGE<tab>…" of Megatron; how the stages ended, when they failed."""
+MOST_KEPT = 1000
+"""Iterations of one training; a message has a limit."""
+LINE = re.compile(r"\biteration\s+([0-9]{1,12})/\s*([0-9]{1,12}) \|(.*)")
+TRAININGS = ("train", "json-sft")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why the stages ended on one pod."""
+
+    stage: str = ""
+    code: int = 0
+    what: str = ""
+    hint: str = ""
+    origin: Literal["agent", "workload"] = "agent"
+
+
+@dataclass(frozen=True)
+class Noted:
+    """What one pod found in its files; travels to the coordinator."""
+
+    trainings: Sequence[Training] = ()
+    failure: Failure | None = None
+
+
+def noted(files: Mapping[str, str]) -> Noted:
+    return Noted(read_trainings(files.get(ITERATIONS, "").splitlines()), _failure(files.get(END, "")))
+
+
+def _failure(text: str) -> Failure | None:
+    try:
+        return wire.from_json(Failure, json.loads(text))
+    except ValueError:
+        return None
+
+
+def read_trainings(lines: Iterable[str]) -> tuple[Training, ...]:
+    """One for each stage that trained. A line that was cut off is left out."""
+    found: dict[str, tuple[int, dict[int, Iteration]]] = {}
+    for line in lines:
+        stage, tab, text = line.partition("\t")
+        if tab and (match := LINE.search(text)):
+            number, of = int(match[1]), int(match[2])
+            values = {name.strip(): value.strip() for name, _, value in (f.partition(":") for f in match[3].split("|"))}
+            found.setdefault(stage, (of, {}))[1][number] = _iteration(number, values)
+    return tuple(
+        Training(stage, of, len(by_number), *_nans(by_number.values()), _thinned(list(by_number.values())))
+        for stage, (of, by_number) in found.items()
+    )
+
+
+def _iteration(number: int, values: Mapping[str, str]) -> Iteration:
+    return Iteration(
+        iteration=number,
+        loss=_number(values.get("lm loss")),
+        milliseconds=_number(values.get("elapsed time per iteration (ms)")),
+        tflops=_number(values.get("throughput per GPU (TFLOP/s/GPU)")),
+        grad_norm=_number(values.get("grad norm")),
+        skipped=int(_number(values.get("number of skipped iterations")) or 0),
+        nans=int(_number(values.get("number of nan iterations")) or 0) or int(_is_nan(values.get("lm loss"))),
+    )
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        value = float(text or "nan")
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _is_nan(text: str | None) -> bool:
+    return text is not None and text.lower() in ("nan", "inf", "-inf", "-nan")
+
+
+def _nans(iterations: Iterable[Iteration]) -> tuple[int, int]:
+    """How many were skipped, and how many had a loss that is no number."""
+    both = [(one.skipped, one.nans) for one in iterations]
+    return sum(skipped for skipped, _ in both), sum(nans for _, nans in both)
+
+
+def _thinned(iterations: list[Iteration]) -> tuple[Iteration, ...]:
+    """Evenly, with the first and the last."""
+    count = len(iterations)
+    if count <= MOST_KEPT:
+        return tuple(iterations)
+    return tuple(iterations[round(at * (count - 1) / (MOST_KEPT - 1))] for at in range(MOST_KEPT))
+
+
+@dataclass(frozen=True)
+class StageEnd:
+    """One stage, as the lead recorded it."""
+
+    name: str
+    seconds: float | None = None
+    """None: nothing says that it ended."""
+    passed_over: str = ""
+    """Why it was not carried out; empty: it was."""
+
+    @property
+    def done(self) -> bool:
+        return self.seconds is not None and not self.passed_over
+
+
+def read_stages(record: str) -> list[StageEnd]:
+    """Those that were begun, in their order. Lines that are not whole say nothing."""
+    ends: dict[str, StageEnd] = {}
+    for line in record.splitlines():
+        try:
+            told: dict[str, Any] = json.loads(line)
+            name = str(told["name"])
+            if told["step"] == "begin":
+                ends[name] = StageEnd(name)
+            elif told["step"] == "done":
+                ends[name] = StageEnd(name, float(told["seconds"]), str(told["passed_over"]))
+        except (ValueError, KeyError, TypeError):
+            continue
+    return list(ends.values())

@@ -1,0 +1,122 @@
+"""How a pipeline ended: what failed, what was trained, and what there was nothing to do for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from agent import wire
+from agent.decide.ending import JobEnd, exit_code
+from agent.decide.result import Table, Training, table
+from agent.decide.tables import render
+from agent.decide.words import lines
+from agent.errors import Exit
+from agent.workloads.base import Findings, Judgement, Outcome, RunContext
+from agent.workloads.everywhere import end_without_failure, failed_pod
+from agent.workloads.pai_megatron.printed import TRAININGS, Failure, Noted, StageEnd, read_stages
+from agent.workloads.torch_failures import torchrun_failure
+
+LOG = "pai-megatron.log"
+BY_TORCHRUN = ("convert", *TRAININGS)
+NAN = re.compile(r"found (NaN|Inf) in ", re.IGNORECASE)
+"""In the error with which Megatron ends at a loss that is no number."""
+
+
+def judge(context: RunContext, outcome: Outcome) -> Judgement:
+    """Its own failures first, then why it was ended, then what the trainings show."""
+    notes = {index: wire.from_json(Noted, found) for index, found in outcome.notes.items() if found}
+    order = [peer.index for peer in context.plan.peers]
+    trainings = next((notes[i].trainings for i in reversed(order) if i in notes and notes[i].trainings), ())
+    ends = read_stages(outcome.record)
+    reasons = _wrong(ends, trainings)
+    end = _end(context, outcome, {i: one.failure for i, one in notes.items() if one.failure}, ends, trainings, reasons)
+    stages = _stages(ends)
+    findings = Findings(
+        reasons=reasons,
+        tables=[stages] if ends else [],
+        trainings=trainings,
+        record={"stages": [wire.to_json(one) for one in ends]},
+    )
+    return Judgement(end, _text(end, reasons, trainings, ends), findings, LOG)
+
+
+def _end(
+    context: RunContext,
+    outcome: Outcome,
+    failures: dict[int, Failure],
+    ends: Sequence[StageEnd],
+    trainings: Sequence[Training],
+    reasons: Sequence[str],
+) -> JobEnd:
+    name = context.spec.workload
+    failed = failed_pod(outcome)
+    if failed is not None:
+        return _failed(context, outcome, *failed, failures.get(failed[0]))
+    if outcome.cause is not None or outcome.lost:
+        return end_without_failure(outcome, name)
+    if reasons:
+        return JobEnd(Exit.WRONG_RESULT, reasons[0], why="\n".join(reasons[1:]), origin="workload")
+    made = ", ".join(one.name for one in ends if one.done)
+    if not made:
+        return JobEnd(0, f"{name}: everything is complete, nothing to do", origin="workload")
+    said = "; ".join(summary(one) for one in trainings)
+    return JobEnd(0, f"{name}: {said}" if said else f"{name}: done: {made}", origin="workload")
+
+
+def _failed(context: RunContext, outcome: Outcome, index: int, status: int, failure: Failure | None) -> JobEnd:
+    """What its own pod said of it and, of what torchrun started, torch."""
+    where = context.where(index)
+    if failure is None:
+        return JobEnd(exit_code(status), f"the stages of pod {index} ended with {exit_code(status)}", where)
+    if failure.origin == "agent":
+        return JobEnd(failure.code, failure.what, where, failure.hint)
+    output = "\n".join(part.output for part in outcome.failures.values())
+    if NAN.search(output):
+        what = f"{failure.stage}: the loss is no number, and Megatron has ended"
+        return JobEnd(Exit.WRONG_RESULT, what, where, lines(failure.what, failure.hint), "workload")
+    torch = torchrun_failure(context, outcome, own=failure.stage) if failure.stage in BY_TORCHRUN else None
+    if torch is not None and torch.code == Exit.TRY_AGAIN and outcome.lost:
+        return torch
+    why = lines(failure.hint, torch.what, torch.why) if torch is not None else failure.hint
+    return JobEnd(failure.code, failure.what, where, why, "workload")
+
+
+def _wrong(ends: Sequence[StageEnd], trainings: Sequence[Training]) -> list[str]:
+    """What speaks against trainings that ended with 0."""
+    found = [
+        f"{one.stage}: the loss of {one.nans} of {one.count} iterations is no number" for one in trainings if one.nans
+    ]
+    trained = {one.stage for one in trainings}
+    silent = [one.name for one in ends if one.name in TRAININGS and one.done and one.name not in trained]
+    return found + [f"{name} ended with 0, but the last rank has printed no iteration" for name in silent]
+
+
+def summary(training: Training) -> str:
+    """One training in one line."""
+    from statistics import median  # here: only the coordinator needs it, at the end
+
+    first, last = training.iterations[0], training.iterations[-1]
+    parts = [f"{training.stage} made iterations {first.iteration} to {last.iteration} of {training.planned}"]
+    if first.loss is not None and last.loss is not None:
+        parts.append(f"loss {first.loss:.4g} to {last.loss:.4g}")
+    times = [one.milliseconds for one in training.iterations if one.milliseconds is not None]
+    speeds = [one.tflops for one in training.iterations if one.tflops is not None]
+    parts += [f"{median(times) / 1000:.3g} s each"] if times else []
+    parts += [f"{median(speeds):.3g} TFLOP/s per GPU"] if speeds else []
+    return ", ".join(parts)
+
+
+def _stages(ends: Sequence[StageEnd]) -> Table:
+    rows = [[one.name, one.seconds, _what(one)] for one in ends]
+    return table("stages", "Stages", {"stage": "", "time": "s", "what was done": ""}, rows)
+
+
+def _what(end: StageEnd) -> str:
+    return end.passed_over or ("done" if end.done else "not ended")
+
+
+def _text(end: JobEnd, reasons: Sequence[str], trainings: Sequence[Training], ends: Sequence[StageEnd]) -> str:
+    told = [end.what, *(f"  {reason}" for reason in reasons if reason != end.what)]
+    told += [f"  {said}" for one in trainings if (said := summary(one)) not in end.what]
+    rows = [[one.name, "" if one.seconds is None else f"{one.seconds:.1f}", _what(one)] for one in ends]
+    return "\n".join(told) + "\n" + (render(["stage", "seconds", "what was done"], rows) if rows else "")

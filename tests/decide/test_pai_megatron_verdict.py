@@ -1,0 +1,217 @@
+"""What a pipeline's pods say of its end, and what becomes of it."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from agent import wire
+from agent.decide.ending import JobEnd
+from agent.decide.result import Iteration, Training
+from agent.workloads import find_workload
+from agent.workloads.base import FailedPart, Judgement, Outcome
+from agent.workloads.pai_megatron.printed import MOST_KEPT, Noted, noted, read_stages, read_trainings
+from tests.decide.test_torch_errors import CLOSED, OOM, entry, summary
+from tests.test_workloads import context
+
+NAME = "pai-megatron-qwen3"
+LAST = 1
+"""Completion index of the pod with the last rank."""
+
+
+def line(iteration: int, of: int = 9, **changes: str) -> str:
+    fields = {
+        "consumed samples": f"{8 * iteration:12}",
+        "elapsed time per iteration (ms)": "123.4",
+        "throughput per GPU (TFLOP/s/GPU)": "45.6",
+        "learning rate": "9.000000E-06",
+        "global batch size": "    8",
+        "lm loss": f"{12 - iteration / 2:.6E}",
+        "loss scale": "1.0",
+        "grad norm": "1.500",
+        "number of skipped iterations": "  0",
+        "number of nan iterations": "  0",
+    } | changes
+    told = "".join(f" {name}: {value} |" for name, value in fields.items() if value)
+    return f" [2026-01-10 12:00:00] iteration {iteration:8}/{of:8} |{told}"
+
+
+def lines(count: int, stage: str = "train", **changes: str) -> str:
+    return "".join(f"{stage}\t{line(at, count, **changes)}\n" for at in range(1, count + 1))
+
+
+def done(*names: str, **passed_over: str) -> str:
+    """The record of the lead. Those of `passed_over` have no dash in their names."""
+    ends = dict.fromkeys(names, "") | passed_over
+    told: list[dict[str, Any]] = []
+    for number, (name, why) in enumerate(ends.items(), 1):
+        told.append({"step": "begin", "name": name, "number": number, "of": len(ends), "time": 0.0})
+        told.append({"step": "done", "name": name, "status": 0, "seconds": 2.5, "stuck": False, "passed_over": why})
+    return "".join(json.dumps(one) + "\n" for one in told)
+
+
+def notes(files: dict[str, str]) -> dict[str, Any]:
+    found: dict[str, Any] = dict(find_workload(NAME).inspect(context(NAME), files))
+    return json.loads(json.dumps(found))  # type: ignore[no-any-return]
+
+
+def judged(record: str, iterations: str = "", **changes: Any) -> Judgement:
+    told = {LAST: notes({"iterations": iterations})} if iterations else {}
+    some: dict[str, Any] = {"statuses": {2: 0, 0: 0, 1: 0}, "notes": told}
+    outcome = Outcome(0, record=record, **(some | changes))
+    return find_workload(NAME).judge(context(NAME), outcome)
+
+
+def test_a_line_of_megatron() -> None:
+    (training,) = read_trainings(lines(9).splitlines())
+    assert (training.stage, training.planned, training.count, len(training.iterations)) == ("train", 9, 9, 9)
+    assert training.iterations[2] == Iteration(3, 10.5, 123.4, 45.6, 1.5, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "loss", "skipped", "nans"),
+    [
+        ({"lm loss": "", "number of skipped iterations": "1", "grad norm": ""}, None, 1, 0),
+        ({"lm loss": "nan"}, None, 0, 1),
+        ({"lm loss": "INF"}, None, 0, 1),
+        ({"number of nan iterations": "2"}, 11.5, 0, 2),
+    ],
+)
+def test_losses_that_are_no_numbers(changes: dict[str, str], loss: float | None, skipped: int, nans: int) -> None:
+    (training,) = read_trainings([f"train\t{line(1, 9, **changes)}"])
+    (one,) = training.iterations
+    assert (one.loss, one.skipped, one.nans) == (loss, skipped, nans)
+    assert (training.skipped, training.nans) == (skipped, nans)
+
+
+def test_what_is_no_line_of_megatron_is_left_out() -> None:
+    text = [line(1), "train\titeration", f"train\t{line(1)[:30]}", "x\t", "", "train\tloading iteration 3"]
+    assert read_trainings(text) == ()
+
+
+def test_long_trainings_are_thinned_with_their_ends() -> None:
+    (training,) = read_trainings(lines(12_345).splitlines())
+    shown = [one.iteration for one in training.iterations]
+    assert (training.count, len(shown), shown[0], shown[-1]) == (12_345, MOST_KEPT, 1, 12_345)
+    assert shown == sorted(set(shown)) and max(b - a for a, b in pairwise(shown)) <= 13
+    assert len(json.dumps(wire.to_json(training))) < 200_000
+
+
+def test_each_training_is_one_of_its_own() -> None:
+    found = read_trainings((lines(9) + lines(3, "json-sft")).splitlines())
+    assert [(one.stage, one.count) for one in found] == [("train", 9), ("json-sft", 3)]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"code": "x"}', "null"])
+def test_notes_that_say_nothing(text: str) -> None:
+    assert noted({"end.json": text}) in (Noted(), Noted(failure=None))
+
+
+def test_what_a_pod_noted_travels() -> None:
+    end = {"stage": "train", "code": 1, "what": "w", "hint": "h", "origin": "workload"}
+    found = wire.from_json(Noted, notes({"iterations": lines(2), "end.json": json.dumps(end)}))
+    assert found.failure is not None and found.failure.stage == "train"
+    assert isinstance(found.trainings[0], Training) and found.trainings[0].count == 2
+    assert notes({}) == {}
+
+
+def test_stages_as_the_lead_recorded_them() -> None:
+    record = done("environment", clone="complete, by its content") + '{"step": "begin", "name": "train"}\n{"step": "do'
+    assert [(one.name, one.seconds, one.passed_over, one.done) for one in read_stages(record)] == [
+        ("environment", 2.5, "", True),
+        ("clone", 2.5, "complete, by its content", False),
+        ("train", None, "", False),
+    ]
+    assert find_workload(NAME).progress(record) == "train"
+    assert find_workload(NAME).progress(done("train")) == ""
+
+
+# The verdict
+
+
+def test_a_training_that_went_well() -> None:
+    found = judged(done("train", clone="complete, by its content"), lines(9))
+    assert (found.end.code, found.end.origin) == (0, "workload")
+    said = "train made iterations 1 to 9 of 9, loss 11.5 to 7.5, 0.123 s each, 45.6 TFLOP/s per GPU"
+    assert said in found.end.what
+    assert "clone  2.5      complete, by its content" in found.text
+    assert [one.count for one in found.findings.trainings] == [9]
+    (stages,) = found.findings.tables
+    assert stages.rows == (("train", 2.5, "done"), ("clone", 2.5, "complete, by its content"))
+
+
+def test_nothing_to_do() -> None:
+    found = judged(done(clone="complete, by its content", train="complete since 2026-01-10, nothing to do"))
+    assert (found.end.code, found.end.what) == (0, f"{NAME}: everything is complete, nothing to do")
+    assert "complete since 2026-01-10" in found.text
+
+
+def test_without_training_what_was_done_is_said() -> None:
+    assert judged(done("model", "convert", train="SKIP_TRAINING=true")).end.what == f"{NAME}: done: model, convert"
+
+
+def test_a_training_without_an_iteration_is_65() -> None:
+    found = judged(done("train"))
+    assert (found.end.code, found.end.origin) == (65, "workload")
+    assert found.end.what == "train ended with 0, but the last rank has printed no iteration"
+
+
+def test_a_loss_that_is_no_number_is_65() -> None:
+    found = judged(done("train"), lines(3, **{"lm loss": "nan"}))
+    assert (found.end.code, found.end.what) == (65, "train: the loss of 3 of 3 iterations is no number")
+    assert list(found.findings.reasons) == [found.end.what]
+
+
+def failed(status: int, end: dict[str, Any] | None, output: str = "", **changes: Any) -> JobEnd:
+    told = {0: notes({"end.json": json.dumps(end)})} if end else {}
+    some: dict[str, Any] = {"first": 0, "statuses": {0: status}, "notes": told, "failures": {0: FailedPart(output)}}
+    return judged(done("clone"), "", **(some | changes)).end
+
+
+TRAIN = {"stage": "train", "code": 3, "what": "train: bash run_mcore_qwen3.sh ended with exit code 3", "hint": "",
+         "origin": "workload"}  # fmt: skip
+
+
+def test_a_training_that_dies_keeps_its_code() -> None:
+    found = failed(3, TRAIN)
+    assert (found.code, found.origin, found.what) == (3, "workload", TRAIN["what"])
+    assert found.where.startswith("pod 0, ")
+
+
+def test_torch_says_which_rank_it_was() -> None:
+    found = failed(3, TRAIN, summary(entry(0, 5, 3, OOM)))
+    assert found.what == TRAIN["what"] and found.why.startswith("train: rank 5")
+    assert "CUDA out of memory" in found.why
+
+
+@pytest.mark.parametrize("words", ["found NaN in local forward loss calculation", "found Inf in local grad norm"])
+def test_megatrons_own_end_at_a_nan_is_65(words: str) -> None:
+    found = failed(1, TRAIN | {"code": 1}, f"RuntimeError: {words}")
+    assert (found.code, found.origin) == (65, "workload") and "the loss is no number" in found.what
+
+
+@pytest.mark.parametrize("code", [66, 73, 75, 78])
+def test_what_the_agent_refuses_keeps_its_code_and_words(code: int) -> None:
+    end = {"stage": "model", "code": code, "what": "no", "hint": "do this", "origin": "agent"}
+    found = failed(code, end)
+    assert (found.code, found.what, found.why, found.origin) == (code, "no", "do this", "agent")
+
+
+def test_stages_that_were_killed_left_nothing() -> None:
+    found = failed(-9, None)
+    assert (found.code, found.what) == (137, "the stages of pod 0 ended with 137")
+
+
+def test_lost_pods_and_ends_from_outside() -> None:
+    assert judged(done("clone"), lost={1: "not heard for 30 s"}).end.code == 75
+    cause = JobEnd(143, "told to end")
+    assert judged(done("clone"), cause=cause).end == cause
+
+
+def test_ranks_that_failed_because_a_pod_was_lost_are_75() -> None:
+    output = summary(entry(0, 2, 1, CLOSED))
+    found = failed(1, TRAIN | {"code": 1}, output, lost={1: "not heard for 30 s"})
+    assert (found.code, found.what) == (75, "pods were lost during the run")
