@@ -81,6 +81,13 @@ def test_a_lost_pod_ends_the_run_of_those_who_wait_for_it() -> None:
     assert code != 0 and walk.answer(0) != {"ok": {"said": {}}}
 
 
+def test_the_coordinator_shows_what_a_process_has_to_tell() -> None:
+    walk = Walk()
+    assert walk.world.ask(2, "tell", run=walk.run, pod=2, line="train: iteration 1/ 9")["ok"] == {}
+    assert f"{walk.run}, pod 2: train: iteration 1/ 9" in walk.world.pod(0).log.getvalue()
+    assert "error" in walk.world.ask(2, "tell", run="script-0", pod=2, line="x")
+
+
 @pytest.mark.parametrize("wrong", [{"pod": 7}, {"says": "x" * (MOST_SAID + 1)}, {"run": "script-0"}])
 def test_nonsense_is_refused(wrong: Mapping[str, Any]) -> None:
     walk = Walk()

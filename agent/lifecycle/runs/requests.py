@@ -15,6 +15,7 @@ from agent.lifecycle.channel.questions import Answer
 from agent.lifecycle.channel.roster import Peer
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.bookings import Bookings
+from agent.lifecycle.runs.meetings import MOST_SAID
 from agent.lifecycle.runs.own_parts import Parts
 
 
@@ -63,6 +64,10 @@ class Requests:
         elif op == "arrive":
             run = self._bookings.find(str(fields["run"])).run
             run.meetings.arrive(str(fields["name"]), int(fields["pod"]), str(fields.get("says", "")), answer)
+        elif op == "tell":
+            run = self._bookings.find(str(fields["run"])).run
+            self._pod.log.info(f"{run.run_id}, pod {int(fields['pod'])}: {str(fields['line'])[:MOST_SAID]}")
+            answer({"ok": {}})
         elif op == "cancel":
             self._cancel(fields)
             answer({"ok": {}})

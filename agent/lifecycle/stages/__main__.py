@@ -64,13 +64,14 @@ def main(word: str) -> int:
 
 
 def site_of(pipeline: Pipeline, settings: Settings, background: Background, programs: Programs) -> PodSite:
+    meeting = Meeting(pipeline, RunDir(settings.run_dir).socket, say)
     return PodSite(
         pipeline,
         settings,
         background,
-        Meeting(pipeline, RunDir(settings.run_dir).socket, say),
+        meeting,
         programs,
-        Work(programs, os.environ.get("A4_DOWNLOADERS_DIR") or DOWNLOADERS_DIR),
+        Work(programs, os.environ.get("A4_DOWNLOADERS_DIR") or DOWNLOADERS_DIR, meeting.tell),
         os.environ.get("A4_RECORD", ""),
     )
 

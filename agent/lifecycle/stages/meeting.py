@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from agent.connection import Connection, content
 from agent.decide.pipeline import Pipeline
 from agent.decide.subset import ranges
+from agent.errors import AgentError
 from agent.lifecycle.runs.meetings import REPORT_SECONDS
 
+TELL_SECONDS = 1.0
 ANSWER_SECONDS = REPORT_SECONDS + 60.0
 
 
@@ -21,23 +25,40 @@ class Meeting:
         self._socket = socket
         self._say = say
         self._connection: Connection | None = None
+        self._told = -TELL_SECONDS
 
     def arrive(self, name: str, says: str = "") -> Mapping[int, str]:
         """Wait for all pods of the run; what each of them says here, where it says something. Raises AgentError."""
         pipeline = self._pipeline
         if len(pipeline.pods) == 1:
             return {pipeline.pod: says}
-        if self._connection is None:
-            self._connection = Connection(self._socket)
-            self._connection.run = pipeline.run
+        connection = self._connected()
         fields = {"run": pipeline.run, "name": name, "pod": pipeline.pod, "says": says}
         waited = 0.0
         while True:
-            number = self._connection.send("arrive", fields)
-            told: dict[str, Any] = content(self._connection.answer(number, ANSWER_SECONDS))
+            number = connection.send("arrive", fields)
+            told: dict[str, Any] = content(connection.answer(number, ANSWER_SECONDS))
             if "said" in told:
                 return {int(pod): text for pod, text in told["said"].items()}
             waited += REPORT_SECONDS
             missing = told["missing"]
             pods = f"pod{'s' if len(missing) > 1 else ''} {ranges(missing)}"
             self._say(f"waiting for {pods} at {name!r} for {waited:.0f} s")
+
+    def tell(self, line: str) -> None:
+        """Have the coordinator show a line, where this pod is another; at most one a second."""
+        now = time.monotonic()
+        if self._pipeline.leads or now < self._told + TELL_SECONDS:
+            return
+        self._told = now
+        with suppress(AgentError):  # who waits next hears of an agent that is gone
+            connection = self._connected()
+            while connection.next(0) is not None:
+                pass  # the answers to earlier ones
+            connection.send("tell", {"run": self._pipeline.run, "pod": self._pipeline.pod, "line": line})
+
+    def _connected(self) -> Connection:
+        if self._connection is None:
+            self._connection = Connection(self._socket)
+            self._connection.run = self._pipeline.run
+        return self._connection

@@ -35,10 +35,12 @@ ITERATION = "elapsed time per iteration (ms):"
 
 
 class Work:
-    """What a stage has done by programs, with their output on ours. `downloaders`: directory of their environments."""
+    """What a stage has done by programs, with their output on ours. `downloaders`: directory of their environments.
+    `tell` gets the lines that the coordinator shows, too."""
 
-    def __init__(self, programs: Programs, downloaders: str) -> None:
+    def __init__(self, programs: Programs, downloaders: str, tell: Callable[[str], None]) -> None:
         self._programs = programs
+        self._tell = tell
         self._downloaders = downloaders
 
     def do(self, stage: Stage, begin: Begin) -> None:
@@ -65,7 +67,8 @@ class Work:
 
         def look(line: str) -> None:
             if ITERATION in line:
-                self._programs.note(line)
+                self._programs.note(f"{stage.name}\t{line}")
+                self._tell(f"{stage.name}: {line.strip()}")
             if work.fails_on and work.fails_on in line:
                 found.append(line)
 
