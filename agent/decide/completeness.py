@@ -11,6 +11,8 @@ from typing import Any, NamedTuple, Protocol
 from agent.decide.pipeline import Output
 
 TRACKER = "latest_checkpointed_iteration.txt"
+NEWEST = "newest"
+"""Expected of a user's own checkpoint: one that was converted, or the newest of a training."""
 MAGIC = b"MMIDIDX\x00\x00"
 HEADER = struct.Struct("<9sQBQQ")
 """Of an .idx: magic, version, type of the tokens, sequences, boundaries of documents."""
@@ -176,7 +178,10 @@ def _torch_dist(output: Output, reader: Reader) -> str:
     names = reader.names(output.path)
     if not names:
         return ABSENT
-    if tracked(reader, output.path) != "release":
+    named = tracked(reader, output.path)
+    if output.expected == NEWEST and named.isdecimal():
+        return _shards(reader, f"{output.path}/{folder_of(int(named))}")
+    if named != "release":
         return f"{TRACKER} does not say release"
     if unfinished := [name for name in names if name.startswith("iter_")]:
         return f"{unfinished[0]} is there, which becomes release at the end"

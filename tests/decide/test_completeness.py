@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.decide.completeness import TRACKER, newest_checkpoint, problem
+from agent.decide.completeness import NEWEST, TRACKER, newest_checkpoint, problem
 from agent.decide.pipeline import Output
 from agent.machine.stored import Checkout
 
@@ -69,6 +69,12 @@ def mmap() -> dict[str, bytes]:
     return {"d/x.idx": index([3, 5]), "d/x.bin": bytes(32)}
 
 
+def own_checkpoint(iteration: int) -> dict[str, bytes]:
+    """A training's, in place of a converted one."""
+    parts = {name.replace("release", f"iter_{iteration:07d}"): data for name, data in torch_dist().items()}
+    return {**parts, f"c/{TRACKER}": str(iteration).encode()}
+
+
 def torch_dist() -> dict[str, bytes]:
     return {
         f"c/{TRACKER}": b"release\n",
@@ -89,6 +95,7 @@ def trained() -> dict[str, bytes]:
 
 MODEL, MMAP, DIST = Output("model", "/mnt/m"), Output("mmap", "/mnt/d/x"), Output("torch_dist", "/mnt/c")
 JSON, TRAINED = Output("json", "/mnt/j.json"), Output("trained", "/mnt/t", "20")
+OWN = DIST._replace(expected=NEWEST)
 ALL = [(MODEL, model), (MMAP, mmap), (DIST, torch_dist), (JSON, json_list), (TRAINED, trained)]
 IDS = [output.kind for output, _ in ALL]
 
@@ -140,6 +147,9 @@ def test_no_file_may_be_torn(output: Output, make: type[dict[str, bytes]], cut: 
         (DIST, {**torch_dist(), "c/iter_0000001/x": b"x"}, "iter_0000001 is there"),
         (DIST, {**torch_dist(), "c/release/__1_0.distcp": b""}, "__1_0.distcp is missing or empty"),
         (DIST, {**torch_dist(), "c/release/.metadata": b"x"}, ""),
+        (OWN, torch_dist(), ""),
+        (OWN, own_checkpoint(20), ""),
+        (OWN, {**own_checkpoint(20), f"c/{TRACKER}": b"40"}, "iter_0000040/.metadata: it is not there"),
         (JSON, {"j.json": b"[]"}, "no list"),
         (JSON, {"j.json": b'{"a": 1}\n{"a": 2}\n'}, ""),
         (JSON, {"j.json": b'["a"]'}, "no list"),

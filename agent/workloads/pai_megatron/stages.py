@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from agent.decide.completeness import NEWEST
 from agent.decide.pipeline import Checkout, Command, Files, Model, Output, Packages, Stage
 from agent.decide.torchrun import socket_variables
 from agent.workloads.base import RunContext
@@ -180,6 +181,7 @@ def _convert(context: RunContext, options: Options) -> Stage:
 def _train(
     context: RunContext, options: Options, name: str, values: Mapping[str, str], of_script: Mapping[str, str]
 ) -> Stage:
+    own = NEWEST if "PRETRAIN_CHECKPOINT_PATH" in options.given else ""
     target = f"{values['OUTPUT_BASEPATH']}/checkpoint/{checkpoint_name(options.family.label, values)}"
     return Stage(
         name,
@@ -195,7 +197,7 @@ def _train(
         target,
         needs=[
             _checkout(options),
-            Output("torch_dist", values["PRETRAIN_CHECKPOINT_PATH"]),
+            Output("torch_dist", values["PRETRAIN_CHECKPOINT_PATH"], own),
             *_data(options, values, of_script),
         ],
         space=_bytes(options),
