@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from agent.decide.facts import Facts as Facts
     from agent.decide.hostfile import hostfile as hostfile
     from agent.decide.mpirun import Mpi as Mpi
-    from agent.decide.mpirun import MpirunEnd as MpirunEnd
     from agent.decide.mpirun import MpiVersion as MpiVersion
-    from agent.decide.mpirun import mpirun_end as mpirun_end
     from agent.decide.mpirun import mpirun_launch as mpirun_launch
+    from agent.decide.mpirun_end import MpirunEnd as MpirunEnd
+    from agent.decide.mpirun_end import mpirun_end as mpirun_end
     from agent.decide.plan import Plan as Plan
     from agent.decide.plan import PlannedPeer as PlannedPeer
     from agent.decide.ranks import RankEnd as RankEnd
@@ -67,7 +67,8 @@ else:
         "agent.decide.ending": ("JobEnd",),
         "agent.decide.facts": ("Facts",),
         "agent.decide.hostfile": ("hostfile",),
-        "agent.decide.mpirun": ("Mpi", "MpiVersion", "MpirunEnd", "mpirun_end", "mpirun_launch"),
+        "agent.decide.mpirun": ("Mpi", "MpiVersion", "mpirun_launch"),
+        "agent.decide.mpirun_end": ("MpirunEnd", "mpirun_end"),
         "agent.decide.plan": ("Plan", "PlannedPeer"),
         "agent.decide.ranks": ("RankEnd", "RanksVerdict", "parse_rank", "ranks_verdict"),
         "agent.decide.runspec": ("RunSpec",),

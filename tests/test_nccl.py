@@ -333,6 +333,7 @@ def test_without_connectivity_nothing_else_counts() -> None:
 STATUS = {"all_gather": 1}
 SIGNALLED = "mpirun noticed that process rank 3 with PID 9 on node h exited on signal {} (x).\n"
 TOLD = {"all_reduce": table("all_reduce") + SIGNALLED.format(11), "all_gather": table("all_gather")}
+TOLD_LAST = {**TOLD, "all_gather": TOLD["all_reduce"]}
 ENDED = {**TOLD, "all_reduce": table("all_reduce") + SIGNALLED.format(15)}
 HALF = {"all_reduce": table("all_reduce"), "all_gather": "h: Test NCCL failure x.cu:1 'unhandled'\n"}
 
@@ -348,7 +349,8 @@ HALF = {"all_reduce": table("all_reduce"), "all_gather": "h: Test NCCL failure x
         (outcome(HALF, statuses=STATUS, lost={1: "gone"}), 75, "agent", "pod 1: gone"),
         # Printed words alone are no lost daemon: mpirun ended 0, and so did every rank.
         (outcome({**HALF, "all_gather": LOST}), 65, "workload", "all_gather measured nothing"),
-        (outcome({**HALF, "all_gather": LOST}, statuses=STATUS), 75, "agent", "daemon was lost"),
+        (outcome({**HALF, "all_gather": LOST}, statuses=STATUS), 1, "workload", "a rank ended 1"),
+        (outcome({**HALF, "all_gather": LOST}, statuses={"all_gather": 255}), 75, "agent", "daemon was lost"),
         (outcome(HALF), 65, "workload", "all_gather measured nothing"),
         (outcome(ranks={**WELL, 5: RankEnd(None)}), 65, "agent", "rank 5 (pod 1)"),
         (outcome(ranks={**WELL, 5: RankEnd(0, step="all_reduce")}), 65, "agent", "never started: rank 5 (pod 1)"),
@@ -360,7 +362,8 @@ HALF = {"all_reduce": table("all_reduce"), "all_gather": "h: Test NCCL failure x
         (outcome(stuck=("all_gather",), ranks={**WELL, 5: RankEnd(137, 1.0)}), 137, "workload", "rank 5"),
         (outcome(TOLD, stuck=("all_gather", "all_reduce")), 139, "workload", "all_reduce: rank 3 on h"),
         (outcome(TOLD, stuck=("all_reduce",)), 139, "workload", "all_reduce: rank 3 on h"),
-        (outcome({**TOLD, "all_gather": TOLD["all_reduce"]}, stuck=("all_gather",)), 139, "workload", "rank 3 on h"),
+        (outcome(TOLD_LAST, stuck=("all_gather",)), 0, "workload", "nccl is good"),  # rank 3 has recorded another end
+        (outcome(TOLD_LAST, stuck=("all_gather",), ranks={**WELL, 3: RankEnd(None)}), 139, "workload", "rank 3 on h"),
         (outcome(ENDED, stuck=("all_reduce",)), 0, "workload", "nccl is good"),
         (outcome(lost={1: "gone"}), 75, "agent", "pod 1: gone"),
     ],
@@ -377,7 +380,7 @@ def test_what_is_being_done() -> None:
     )
     assert Nccl().progress("") == Nccl().progress(begun) == ""
     assert Nccl().progress(begun + '{"step": "begin", "name": "all_gather"}\n{"st') == "all_gather"
-    assert not Nccl().is_ending("# Avg bus bandwidth : 1\n", ""), "each step sees to itself"
+    assert not Nccl().is_ending("# Avg bus bandwidth : 1\n", "", {}), "each step sees to itself"
 
 
 def test_a_good_run_can_be_saved_as_a_baseline() -> None:

@@ -188,7 +188,9 @@ def test_variables_that_ranks_cannot_have_are_noted() -> None:
 
 WELL = dict.fromkeys(range(6), RankEnd(0))
 TOLD = JobEnd(143, "told to end by SIGTERM", "pod 0")
+KILLED, OPEN = RankEnd(143, 2.0), RankEnd(None)
 LOST = "ORTE has lost communication with a remote daemon."
+ENDED = "The first process to do so was:\n\n  Process name: [prterun-node-0-12@1,3]\n   Exit code:    9"
 SIGNALLED = "mpirun noticed that process rank 2 with PID 34 on node node-1 exited on signal 9 (Killed)."
 
 
@@ -214,7 +216,6 @@ SIGNALLED = "mpirun noticed that process rank 2 with PID 34 on node node-1 exite
         # Ranks print what they like.
         (Outcome(0, ranks=WELL, output=LOST), 0, "workload", "a.out done"),
         (Outcome(0, ranks=WELL, output=SIGNALLED), 0, "workload", "a.out done"),
-        (Outcome(1, ranks=WELL, output=LOST), 75, "agent", "daemon was lost"),
         (Outcome(14, ranks={**WELL, 5: RankEnd(7, 1.0)}, output=LOST), 7, "workload", "rank 5 on pod 1 ended 7"),
         (Outcome(0, ranks={**WELL, 5: RankEnd(14, 1.0)}, output=LOST), 75, "agent", "daemon was lost"),
         (Outcome(0, ranks={}, lost={0: "not heard for 30 s"}), 75, "agent", "pod 0: not heard for 30 s"),
@@ -225,6 +226,12 @@ SIGNALLED = "mpirun noticed that process rank 2 with PID 34 on node node-1 exite
         (Outcome(0, ranks={**WELL, 3: RankEnd(75, 1.0)}), 75, "workload", "rank 3 on pod 0 ended 75"),
         (Outcome(7, ranks={**WELL, 3: RankEnd(7, 1.0)}, cause=TIMED_OUT), 124, "agent", "rank 3 on pod 0 ended 7"),
         (Outcome(127, ranks={**WELL, 3: RankEnd(127, 1.0)}), 127, "workload", "127 is its own code"),
+        (
+            Outcome(137, ranks={0: RankEnd(143), 2: RankEnd(None)}, output=SIGNALLED),
+            137,
+            "workload",
+            "rank 2 on node-1",
+        ),
         (Outcome(137, ranks={}, output=SIGNALLED), 137, "workload", "rank 2 on node-1 was killed by signal 9"),
         # It did not come to ranks.
         (Outcome(127, ranks={0: RankEnd(127, 1.0, refused=True)}), 66, "agent", "a.out cannot be started"),
@@ -240,6 +247,68 @@ def test_ends_of_mpirun(outcome: Outcome, code: int, origin: str, text: str) -> 
     end = judged(context("mpirun", "a.out"), outcome).end
     assert (end.code, end.origin) == (code, origin), end
     assert text in str(end)
+
+
+# What ranks print is not what mpirun says. Each of these, printed by a rank, meets each way in which a run can end.
+
+SAYINGS = (
+    LOST,
+    SIGNALLED,
+    ENDED,
+    "mpirun was unable to find the specified executable file, and therefore did not launch the job",
+    "A daemon failed to report back after being spawned",
+    "There are not enough slots available in the system",
+    "The user-provided time limit for job execution has been reached",
+    'mpirun: Error: unknown option "--no"',
+)
+ENDS = {
+    "all well": (0, WELL),
+    "all well, and mpirun hangs": (-15, WELL),
+    "without MPI_Finalize": (1, WELL),
+    "a rank ends 1, the others are ended": (1, {**dict.fromkeys(range(6), KILLED), 4: RankEnd(1, 1.0)}),
+    "a rank ends 1, the others are killed": (1, {**dict.fromkeys(range(6), OPEN), 4: RankEnd(1, 1.0)}),
+    "a rank ends with mpirun's code for a lost daemon": (205, {**dict.fromkeys(range(6), OPEN), 4: RankEnd(205, 1.0)}),
+    "a rank ends 66, and one has not begun": (66, {0: OPEN, 4: RankEnd(66, 1.0)}),
+    "two ranks fail": (7, {**dict.fromkeys(range(6), OPEN), 1: RankEnd(7, 9.0), 4: RankEnd(8, 1.0)}),
+    "a rank ends 7, and mpirun hangs": (-15, {**dict.fromkeys(range(6), KILLED), 4: RankEnd(7, 1.0)}),
+    "a rank loses its connection": (14, {**dict.fromkeys(range(6), KILLED), 4: RankEnd(7, 1.0)}),
+    "a rank is killed with its shell": (137, {**WELL, 2: OPEN}),
+    "a rank is killed with its shell, the others are ended": (137, {**dict.fromkeys(range(6), KILLED), 2: OPEN}),
+    "a daemon is killed": (205, {**WELL, 4: OPEN, 5: KILLED}),
+    "mpirun is killed": (-9, {**WELL, 4: KILLED, 5: OPEN}),
+    "a daemon of Open MPI 5 is killed": (0, {**WELL, 4: OPEN, 5: KILLED}),
+}
+BELIEVED = {
+    (situation, said)
+    for situation in ("a daemon is killed", "a daemon of Open MPI 5 is killed")
+    for said in (LOST, "A daemon failed to report back after being spawned")
+}
+"""mpirun says it itself then, and nothing else shows it: without these words the code is that of a rank."""
+
+
+@pytest.mark.parametrize("version", [FOUR, FIVE], ids=str)
+@pytest.mark.parametrize("situation", ENDS)
+@pytest.mark.parametrize("saying", SAYINGS)
+def test_words_of_mpirun_that_a_rank_prints_change_no_code(situation: str, version: MpiVersion, saying: str) -> None:
+    some = context("mpirun", "a.out", mpi=Mpi("/usr/bin/mpirun", version))
+    status, ranks = ENDS[situation]
+    outcome = Outcome(status, ranks=ranks, stuck="hangs" in situation)
+    silent, printed = judged(some, outcome).end, judged(some, replace(outcome, output=f"{saying}\n")).end
+    expected = 75 if (situation, saying) in BELIEVED else silent.code
+    assert (printed.code, printed.origin) == (expected, silent.origin if expected == silent.code else "agent"), printed
+
+
+def test_a_lost_daemon_is_named_with_its_pod() -> None:
+    for version, said in (
+        (FOUR, "[[10584,0],1] on node job-workload-0-1.job.default.svc.cluster.local"),
+        (FIVE, "[prterun-node-0-70@0,1] on node node-1"),
+    ):
+        text = f"{LOST}\n\n  HNP daemon   : [[10584,0],0] on node node-0\n  Remote daemon: {said}\n"
+        some = context("mpirun", "a.out", mpi=Mpi("/usr/bin/mpirun", version))
+        status = 205 if version == FOUR else 0
+        end = judged(some, Outcome(status, ranks={**WELL, 2: OPEN}, output=text)).end
+        assert (end.code, end.where) == (75, "pod 0, job-workload-0-0.job")
+        assert judged(some, Outcome(205, ranks={**WELL, 2: OPEN})).end.where == ""
 
 
 def test_a_limit_tells_what_ranks_did_as_well() -> None:
@@ -272,8 +341,11 @@ def test_ranks_of_a_part_of_the_slots() -> None:
 
 @pytest.mark.parametrize("name", ["mpirun", "connectivity"])
 def test_an_mpirun_that_tells_of_an_end_is_ending(name: str) -> None:
-    assert find_workload(name).is_ending(SIGNALLED, "")
-    assert not find_workload(name).is_ending("step 100", "")
+    workload = find_workload(name)
+    assert workload.is_ending(SIGNALLED, "", {2: RankEnd(137)})
+    assert not workload.is_ending("step 100", "", {})
+    assert not workload.is_ending(SIGNALLED, "", {2: RankEnd(0)}), "a rank's own words: rank 2 has ended otherwise"
+    assert workload.is_ending(SIGNALLED + ENDED, "", {2: RankEnd(0)})
 
 
 # torchrun

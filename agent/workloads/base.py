@@ -209,8 +209,8 @@ class Workload(Protocol):
     def programs(self, context: RunContext) -> Sequence[str]:
         """Programs that this pod must be able to start in the run's working directory before any pod begins."""
 
-    def is_ending(self, output: str, record: str) -> bool:
-        """Does what the process printed, or the ranks' record, say that it is about to end?
+    def is_ending(self, output: str, record: str, ranks: Mapping[int, RankEnd]) -> bool:
+        """Does what the process printed, or the ranks' record, say that it is about to end? `ranks`: those of this pod.
 
         Open MPI 5.0.11 on a busy machine sometimes does not: what says so and stays is ended.
         """
@@ -251,7 +251,7 @@ class Plain:
     def programs(self, context: RunContext) -> Sequence[str]:
         return ()
 
-    def is_ending(self, output: str, record: str) -> bool:
+    def is_ending(self, output: str, record: str, ranks: Mapping[int, RankEnd]) -> bool:
         return False
 
     def progress(self, record: str) -> str:

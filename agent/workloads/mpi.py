@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from agent.decide.ending import JobEnd, exit_code, signal_name
 from agent.decide.environment import prepended
-from agent.decide.mpirun import Mpi, MpirunEnd, mpirun_end, mpirun_launch, reported_end
+from agent.decide.mpirun import Mpi, mpirun_launch
+from agent.decide.mpirun_end import MpirunEnd, lost_daemon, mpirun_end, reported_end
 from agent.decide.ranks import FOLLOWED, RanksVerdict
 from agent.decide.words import lines
 from agent.errors import Exit, MissingProgram, UsageError
@@ -99,17 +100,23 @@ def told_by_mpirun(mpi: Mpi, outcome: Outcome, *, started: bool, finished: str =
     """What mpirun says of the end. `started`: ranks are known to have run; `finished`: the sentence for an mpirun that
     hung without having said anything."""
     if outcome.stuck:
-        code, sentence = reported_end(outcome.output) or (0, finished)
+        code, sentence = reported_end(outcome.output, outcome.ranks) or (0, finished)
         return MpirunEnd(code, f"{sentence} (mpirun {mpi.version} hung after that and was ended)", of_rank=True)
-    return mpirun_end(mpi.version, outcome.status, outcome.output, started=started)
+    return mpirun_end(mpi.version, outcome.status, outcome.output, started=started, ranks=outcome.ranks)
 
 
-def end_of_ranks(program: str, mpi: Mpi, outcome: Outcome, ranks: RanksVerdict) -> JobEnd:
+def place_of_lost(context: RunContext, output: str) -> str:
+    """The pod whose daemon mpirun says it has lost; empty when it does not say."""
+    daemon, peers = lost_daemon(output), context.plan.peers
+    return context.where(peers[daemon].index) if daemon is not None and daemon < len(peers) else ""
+
+
+def end_of_ranks(context: RunContext, program: str, outcome: Outcome, ranks: RanksVerdict) -> JobEnd:
     """How an MPI run ended. The first of these that applies: every rank ended well, untold; the run was ended; pods
     were lost; mpirun was killed; what mpirun says of its daemons; the ranks' records of failures; mpirun's status.
 
     What is printed may be a rank's own words: it says nothing against an mpirun that ended 0 with all ranks."""
-    told = told_by_mpirun(mpi, outcome, started=ranks.started)
+    told = told_by_mpirun(usable_mpi(context), outcome, started=ranks.started)
     if ranks.complete and not outcome.told and (not told.code or (outcome.status == 0 and not outcome.stuck)):
         return JobEnd(0, f"{program} done", origin="workload")
     if outcome.cause is not None:
@@ -120,11 +127,14 @@ def end_of_ranks(program: str, mpi: Mpi, outcome: Outcome, ranks: RanksVerdict) 
         what = f"mpirun was killed by {signal_name(-outcome.status)}"  # its ranks went with it
         return JobEnd(exit_code(outcome.status), what, why=ranks.text)
     # Then no daemon was lost: ranks may print what they like.
-    failed_alone = ranks.ended and ranks.code not in (0, *FOLLOWED)
-    if told.code == Exit.TRY_AGAIN and not told.of_rank and outcome.status != ranks.code and not failed_alone:
-        return JobEnd(told.code, told.sentence, why=ranks.text)
+    failed_alone = ranks.code and (outcome.status == ranks.code or (ranks.ended and ranks.code not in FOLLOWED))
+    if told.code == Exit.TRY_AGAIN and not told.of_rank and not failed_alone:
+        return JobEnd(told.code, told.sentence, place_of_lost(context, outcome.output), ranks.text)
     if ranks.refused:
         return JobEnd(Exit.MISSING_PROGRAM, f"{program} cannot be started", why=ranks.text)
+    if ranks.code in FOLLOWED and not ranks.ended and told.of_rank and told.code not in (0, *FOLLOWED):
+        # The first was killed with its shell, and could record nothing.
+        return JobEnd(told.code, told.sentence, why=ranks.text, origin="workload")
     if ranks.code:
         first, _, others = ranks.text.partition("\n")
         return JobEnd(ranks.code, f"{program}: {first}", why=lines(others, _hint(ranks.code)), origin="workload")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from agent.decide.ending import from_error
-from agent.decide.mpirun import reported_end, without_notices
-from agent.decide.ranks import as_json, ranks_verdict
+from agent.decide.mpirun_end import reported_end, without_notices
+from agent.decide.ranks import RankEnd, as_json, ranks_verdict
 from agent.decide.tail import last_lines
 from agent.decide.words import lines
 from agent.errors import AgentError, UsageError
@@ -34,8 +34,8 @@ class Mpirun(Plain):
     def programs(self, context: RunContext) -> Sequence[str]:
         return context.args[:1]
 
-    def is_ending(self, output: str, record: str) -> bool:
-        return reported_end(output) is not None
+    def is_ending(self, output: str, record: str, ranks: Mapping[int, RankEnd]) -> bool:
+        return reported_end(output, ranks) is not None
 
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
         try:
@@ -44,8 +44,8 @@ class Mpirun(Plain):
             return Judgement(outcome.cause or from_error(error))
         peers = context.plan.peers
         found = ranks_verdict(outcome.ranks, ranks.ranks, lambda rank: peers[ranks.pod(rank)].index, outcome.lost)
-        end = end_of_ranks(context.args[0], mpi, outcome, found)
-        if found.first is not None and end.origin == "workload":
+        end = end_of_ranks(context, context.args[0], outcome, found)
+        if found.first is not None and end.origin == "workload" and end.code == found.code:
             where = context.where(peers[ranks.pod(found.first)].index)
             end = replace(end, where=where, why=lines(end.why, last_lines(without_notices(outcome.output))))
         findings = Findings(versions={"Open MPI": str(mpi.version)}, record=as_json(outcome.ranks, ranks.ranks))

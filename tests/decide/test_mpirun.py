@@ -12,13 +12,12 @@ from agent.decide.mpirun import (
     Mpi,
     MpiVersion,
     mpi_of,
-    mpirun_end,
     mpirun_launch,
     one_text,
     parse_version,
     read_mpi,
-    reported_end,
 )
+from agent.decide.mpirun_end import mpirun_end, reported_end
 from agent.launch import Launch
 
 FOUR = MpiVersion(4, 1, 4)

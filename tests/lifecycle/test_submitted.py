@@ -709,6 +709,22 @@ def test_the_words_of_mpirun_end_it_only_when_no_rank_runs_any_more(rank: str, c
     assert told["end"]["code"] == code, told
 
 
+def test_a_rank_of_another_pod_that_prints_keeps_a_run_from_being_ended() -> None:
+    """That pod's records are not known here, and what mpirun seems to say of its rank may be a rank's own words."""
+    world = sleeping(2)
+    world.pod(0).life = Life(0, 60, output=SAID)
+    about = world.ask(0, "submit", spec={"workload": "mpirun", "args": ["./bin"], "ranks": 2, "per_node": 1})["ok"]
+    world.wait(1)
+    for index in range(2):
+        path = f"/run/a4-agent/runs/{about['run']}/ranks/{index}"
+        world.pod(index).agent.files[path] = "started 9\nended 0\n"
+    (mpirun,) = (child for child in world.pod(0).agent.children if child.launch.argv[0].endswith("mpirun"))
+    for seconds in range(5, 60, 5):
+        world.at(world.seconds + seconds, lambda: mpirun.output(1, b"step\n"))
+    assert ends(world, 0, about["run"])["end"]["code"] == 0
+    assert mpirun.signals == [], world.dump()
+
+
 @pytest.mark.parametrize("message", [{"type": "prepare", "run": "x"}, {"type": "stop"}, {"type": "result", "end": {}}])
 def test_a_coordinator_that_talks_nonsense_is_a_lost_peer_and_no_bug(message: dict[str, Any]) -> None:
     world = FakeWorld(2, "script")

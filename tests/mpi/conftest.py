@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from agent.decide.mpirun import MpiVersion, mpirun_end, mpirun_launch, parse_version
+from agent.decide.mpirun import MpiVersion, mpirun_launch, parse_version
+from agent.decide.mpirun_end import mpirun_end
 from agent.launch import Launch
 from tests.mpi.pods import PLAIN_PATH, End, Pods
 

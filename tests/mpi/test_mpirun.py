@@ -112,7 +112,7 @@ def test_a_killed_daemon_is_a_lost_pod(mpi: Mpi, pods: Pods) -> None:
         started(run)
         pods.pods[1].run("pkill -KILL '^(orted|prted)$'")
         end = run.finish(process).end
-    assert (end.code, end.origin) == (75, "agent"), end
+    assert (end.code, end.origin, end.where) == (75, "agent", f"pod 1, {pods.names[1]}"), end
     assert "started and never ended" in end.why, "the orphans of the daemon, until they are swept"
 
 
@@ -129,6 +129,13 @@ def test_a_killed_mpirun_is_named(mpi: Mpi, pods: Pods) -> None:
 def test_ranks_may_print_the_words_of_mpirun(mpi: Mpi, pods: Pods) -> None:
     says = "There are not enough slots available; process rank 3 with PID 9 on node x exited on signal 9"
     assert Run(mpi, pods, ["echo", says]).whole().end.code == 0
+
+
+def test_words_of_mpirun_hide_no_rank_that_was_killed_with_its_shell(mpi: Mpi, pods: Pods) -> None:
+    says = "echo There are not enough slots available; echo has lost communication with a remote daemon"
+    program = f"[ $OMPI_COMM_WORLD_RANK = 3 ] || exec sleep 600; {says}; {HEARD}; kill -KILL $PPID $$"
+    end = Run(mpi, pods, ["sh", "-c", program]).whole().end
+    assert (end.code, end.origin) == (137, "workload"), end
 
 
 def test_a_program_that_one_pod_lacks(mpi: Mpi, pods: Pods) -> None:

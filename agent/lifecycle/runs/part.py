@@ -343,9 +343,10 @@ class Part:
 
     def _is_ending(self) -> bool:
         """Whether it says so and no rank runs here any more: a rank can print what mpirun prints at its end."""
-        if any(rank.code is None for rank in self._ranks().values()):
+        ranks = self._ranks()
+        if any(rank.code is None for rank in ranks.values()):
             return False
-        return self._workload.is_ending(self.output.text(), self._record())
+        return self._workload.is_ending(self.output.text(), self._record(), ranks)
 
     def _record(self) -> str:
         return self._machine.read(self.context.record) or ""
@@ -353,7 +354,8 @@ class Part:
     def _end_if_stuck(self) -> None:
         if self.over or self._stopped:
             return
-        if not self._is_ending():
+        silent = self._machine.now() - self.printed
+        if not self._is_ending() or silent < ENDING_SECONDS:  # ranks of other pods may run, and print
             self._look_for_the_end()
         else:
             self._pod.log.warning(f"the run reported its end {ENDING_SECONDS:.0f} s ago and hangs: it is ended")

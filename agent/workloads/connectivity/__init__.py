@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from agent.decide.ending import JobEnd, from_error
-from agent.decide.mpirun import Mpi, reported_end
+from agent.decide.mpirun import Mpi
+from agent.decide.mpirun_end import reported_end
+from agent.decide.ranks import RankEnd
 from agent.errors import Exit, MissingProgram
 from agent.launch import Launch
 from agent.paths import shipped
 from agent.workloads.base import Findings, Judgement, Kind, Outcome, Plain, RunContext
 from agent.workloads.connectivity.record import Record, as_json, judge, pairs_table, parse_record, table
-from agent.workloads.mpi import Layout, start, told_by_mpirun, usable_mpi
+from agent.workloads.mpi import Layout, place_of_lost, start, told_by_mpirun, usable_mpi
 from agent.workloads.rank_record import Verdict
 from agent.workloads.usage import wrong_usage
 
@@ -33,8 +37,8 @@ class Connectivity(Plain):
         every_slot = Layout(context.plan.ranks, context.plan.slots)
         return start(context, program, every_slot, given=given, cwd="/")
 
-    def is_ending(self, output: str, record: str) -> bool:
-        return reported_end(output) is not None or parse_record(record).finished is not None
+    def is_ending(self, output: str, record: str, ranks: Mapping[int, RankEnd]) -> bool:
+        return reported_end(output, ranks) is not None or parse_record(record).finished is not None
 
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
         try:
@@ -72,7 +76,8 @@ def _end(context: RunContext, mpi: Mpi, outcome: Outcome, record: Record, verdic
     if code == Exit.USAGE and (usage := wrong_usage(outcome.output)):
         return JobEnd(code, f"connectivity: {usage}", origin="workload")
     if code:
-        return JobEnd(code, sentence, why=reasons, origin="workload" if of_rank else "agent")
+        where = place_of_lost(context, outcome.output) if code == Exit.TRY_AGAIN else ""
+        return JobEnd(code, sentence, where, reasons, origin="workload" if of_rank else "agent")
     if verdict.code is None:
         what = "ranks of the connectivity test are missing, and nothing else explains it"
         return JobEnd(Exit.WRONG_RESULT, what, why=f"{sentence}\n{reasons}")

@@ -13,8 +13,9 @@ from typing import Any
 
 from agent import wire
 from agent.decide.ending import JobEnd, from_error
-from agent.decide.mpirun import Mpi, reported_end
-from agent.decide.ranks import RanksVerdict, as_json, ranks_verdict
+from agent.decide.mpirun import Mpi
+from agent.decide.mpirun_end import reported_end
+from agent.decide.ranks import RankEnd, RanksVerdict, as_json, ranks_verdict
 from agent.decide.words import lines
 from agent.errors import AgentError, Exit, SettingsError
 from agent.launch import Launch
@@ -59,8 +60,8 @@ class DeepEp(Plain):
             notes=(*launch.notes, *_notes(args)),
         )
 
-    def is_ending(self, output: str, record: str) -> bool:
-        return reported_end(output) is not None
+    def is_ending(self, output: str, record: str, ranks: Mapping[int, RankEnd]) -> bool:
+        return reported_end(output, ranks) is not None
 
     def inspect(self, context: RunContext, files: Mapping[str, str]) -> Mapping[str, Any]:
         if "about" not in files:
@@ -144,7 +145,7 @@ def _end(
 ) -> JobEnd:
     """As of any MPI program; only a wrong result and what is missing say more than the code of the rank. When all
     ranks ended well, what they printed decides."""
-    told = end_of_ranks("deepep", mpi, outcome, ranks)
+    told = end_of_ranks(context, "deepep", outcome, ranks)
     errors = [f"pod {index}: {node.error}" for index, node in nodes.items() if node.error]
     why = "\n".join(at_most([*errors, *reasons]))
     if told.code and told.origin == "workload":

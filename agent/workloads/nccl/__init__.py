@@ -8,7 +8,8 @@ from typing import Any
 
 from agent import wire
 from agent.decide.ending import from_error
-from agent.decide.mpirun import reported_end
+from agent.decide.mpirun_end import reported_end
+from agent.decide.ranks import RankEnd
 from agent.errors import AgentError
 from agent.launch import Launch
 from agent.workloads.base import Judgement, Kind, Outcome, Plain, RunContext
@@ -38,8 +39,8 @@ class Nccl(Plain):
         made = start_steps(context, [*first_steps(context, options), *test_steps(context, options)])
         return replace(made, notes=[*made.notes, *notes(context, options)])
 
-    def is_ending(self, output: str, record: str) -> bool:
-        return reported_end(output) is not None
+    def is_ending(self, output: str, record: str, ranks: Mapping[int, RankEnd]) -> bool:
+        return reported_end(output, ranks) is not None
 
     def progress(self, record: str) -> str:
         open_steps = [step.name for step in parse_steps(record) if step.status is None]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from agent.decide.ending import JobEnd
-from agent.decide.mpirun import reported_end
+from agent.decide.mpirun_end import reported_end
 from agent.decide.ranks import FOLLOWED, as_json, ranks_verdict
 from agent.decide.result import Table, table
 from agent.errors import AgentError, Exit
@@ -230,10 +230,10 @@ class Ended:
             self.outcome.ranks, self.layout.ranks, lambda rank: peers[place(rank)].index, self.outcome.lost
         )
         outcome = replace(self.outcome, **self._of_step(step))
-        end = end_of_ranks(step.name, self.mpi, outcome, ranks)
+        end = end_of_ranks(self.context, step.name, outcome, ranks)
         if not end.code:
             return None
-        if end.origin == "workload" and ranks.first is not None:
+        if end.origin == "workload" and ranks.first is not None and end.code == ranks.code:
             end = replace(end, where=self.context.where(peers[place(ranks.first)].index))
         if end.code == Exit.MISSING_PROGRAM and end.origin == "workload":
             return replace(end, what=f"{end.what}: nccl-tests are not on that pod", why=self._hint(), origin="agent")
