@@ -4,20 +4,36 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Collection
 from contextlib import suppress
 
 from agent.decide.run_marks import own_cgroup
 from agent.machine.files import read
 from agent.machine.run_processes import make_cgroup, remove_cgroup
 
+_PREFIX = "a4-cluster-"
 _REMOVE_SECONDS = 5.0
 
 
 def make_cluster_cgroup(name: str) -> str:
     """The directory of a cluster's cgroup, in that of this process; empty where none can be made."""
-    own = own_cgroup(read("/proc/self/mountinfo") or "", read("/proc/self/cgroup") or "")
-    path = f"{own}/a4-{name}.{os.getpid()}"
+    own = _own_cgroup()
+    path = f"{own}/{_PREFIX}{name}.{os.getpid()}"
     return path if own and make_cgroup(path) else ""
+
+
+def remove_left_cgroups(running: Collection[str]) -> None:
+    """Remove the empty ones of all clusters but those that are running."""
+    own = _own_cgroup()
+    for entry in os.listdir(own) if own else ():
+        name = entry.removeprefix(_PREFIX).rpartition(".")[0]
+        empty = "populated 0" in (read(f"{own}/{entry}/cgroup.events") or "")
+        if entry.startswith(_PREFIX) and name not in running and empty:
+            remove_cgroup(f"{own}/{entry}")
+
+
+def _own_cgroup() -> str:
+    return own_cgroup(read("/proc/self/mountinfo") or "", read("/proc/self/cgroup") or "")
 
 
 def enter_pod_cgroup(cluster: int, index: int) -> None:

@@ -9,15 +9,18 @@ import socket
 from collections.abc import Iterator
 
 from agent.errors import SystemFault, UsageError
+from agent.local.cgroups import remove_left_cgroups
 
 DIRECTORY = "/run/a4-agent-local"
 _BACKLOG = 128
 
 
 def running_clusters() -> list[str]:
-    """Names of the local clusters that run on this machine. Sockets that killed supervisors have left are removed."""
+    """Names of the local clusters that run on this machine. What killed ones have left is removed."""
     with _directory() as directory:
-        return _live(directory)
+        running = _live(directory)
+        remove_left_cgroups(running)
+        return running
 
 
 def listen(name: str) -> socket.socket:

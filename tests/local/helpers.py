@@ -87,7 +87,7 @@ def all_namespaces() -> set[str]:
 def cgroups_of(name: str) -> list[Path]:
     """The cgroups of a cluster and of its pods."""
     own = own_cgroup(Path("/proc/self/mountinfo").read_text(), Path("/proc/self/cgroup").read_text())
-    return list(Path(own).glob(f"a4-{name}.*/**/")) if own else []
+    return list(Path(own).glob(f"a4-cluster-{name}.*/**/")) if own else []
 
 
 def nothing_left(name: str, namespaces: set[str]) -> bool:
