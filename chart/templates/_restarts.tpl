@@ -5,7 +5,7 @@
 {{- $codes := list -}}
 {{- $given := .Values.workload.restartOn -}}
 {{- if kindIs "invalid" $given -}}
-  {{- $given = ternary (list 1 75 143) (list 75 143) (hasPrefix "pai-megatron-" (.Values.workload.run | default "")) -}}
+  {{- $given = ternary (list 1 75 143) (list 75 143) (hasPrefix "pai-megatron-" (include "a4.task" . | fromJson).run) -}}
 {{- end -}}
 {{- range (include "a4.items" $given | fromJson).items -}}
   {{- with include "a4.text" .item }}{{ $codes = append $codes . }}{{ end -}}

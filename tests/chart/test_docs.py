@@ -218,8 +218,8 @@ def test_every_named_value_exists(page: Path) -> None:
 
 def test_figures_of_the_pages_are_the_chart_s() -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text())
-    chart, tcpx = ((ROOT / "docs" / name).read_text() for name in ("chart.md", "tcpx.md"))
-    assert f"| gIB | `latest`, v1.0.5, v1.0.6, v1.1.0 | {values['network']['gibVersion']} |" in chart
+    chart, tcpx, migrating = ((ROOT / "docs" / name).read_text() for name in ("chart.md", "tcpx.md", "migrating.md"))
+    assert f"| gIB | `latest`, v1.0.5, v1.0.6, v1.1.0 | {values['network']['gibVersion']} |" in migrating
     assert f"{values['workload']['gpus']} by default" in chart
     assert f"seconds that a pod has to end, {values['workload']['terminationGracePeriodSeconds']};" in chart
     assert values["network"]["tcpx"]["daemonImage"] in tcpx

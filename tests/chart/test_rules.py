@@ -11,7 +11,7 @@ import yaml
 from tests.chart import schemas
 from tests.chart.cases import CASES, CI_FILES
 from tests.chart.every_rule import RULES
-from tests.chart.helm import CHART, ENGINES, KUBERNETES, LOADER, Engines, Object, Words, sets
+from tests.chart.helm import CHART, ENGINES, KUBERNETES, LOADER, Engines, Words, sets, without_secret
 
 JOB_SECRET = re.compile(r'(job-secret: )"?[A-Za-z0-9+/=]{40,}"?')
 
@@ -20,11 +20,6 @@ JOB_SECRET = re.compile(r'(job-secret: )"?[A-Za-z0-9+/=]{40,}"?')
 def case(request: pytest.FixtureRequest, words: Callable[[str], Words]) -> Words:
     """Of the module, so that the tests of one case come together, and it is rendered once."""
     return words(request.param)
-
-
-def without_secret(objects: list[Object]) -> list[Object]:
-    kept = [{**found, "data": "random"} if "job-secret" in (found.get("data") or {}) else found for found in objects]
-    return sorted(kept, key=lambda found: (found["kind"], found["metadata"]["name"]))
 
 
 def test_both_engines_make_the_same(engines: Engines, case: Words) -> None:

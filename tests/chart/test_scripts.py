@@ -172,6 +172,12 @@ def test_the_workload_runs_in_the_place_of_an_old_example(run: Run, example: Pat
     assert (scripts(rendered), rendered.env["A4_WORKLOAD"], rendered.env["SLEEP_INFINITY"]) == ([], workload, "false")
     assert rendered.workload.get("args", []) == (["--", *seeds.ARGUMENTS] if workload == "nccl" else [])
     assert f"{key} is an example of the old testbeds: the workload {workload} runs in its place" in rendered.notes
+    (final,) = [
+        rule
+        for rule in rendered.jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["podFailurePolicy"]["rules"]
+        if "onExitCodes" in rule
+    ]
+    assert (1 in final["onExitCodes"]["values"]) == workload.startswith("pai-megatron-")
     own = run(settings=(*settings, "workload.arguments={--own}"), **{key: example.read_text()})
     assert own.workload["args"] == ["--", "--own"]
     same = run(settings=(*settings, f"workload.run={workload}"), **{key: example.read_text()})

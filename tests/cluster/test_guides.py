@@ -81,3 +81,13 @@ def test_the_guide_to_deepep(start: Start, index: int) -> None:
     rest = "WORLD_SIZE=2 MASTER_PORT=29500 NVSHMEM_REMOTE_TRANSPORT=ibgda NCCL_SOCKET_IFNAME=eth0,eth1 NCCL_IB_TC=52"
     preload = "LD_PRELOAD=/opt/deepep/nvshmem/lib/libnvshmem_host.so.3"
     assert said == [f"RANK={rank} {rest} {preload}" for rank in range(2)], done
+
+
+def test_a_secret_needs_the_x_of_a_typed_line(start: Start) -> None:
+    """Sessions of ssh have no secrets: docs/migrating.md says so."""
+    trial = sleeping(start, 2, gpus_per_pod=1, env={"HF_TOKEN": "hf_0123456789", "A4_SECRET_ENV": "HF_TOKEN"})
+    shown = "bash -c 'echo rank $OMPI_COMM_WORLD_RANK: ${#HF_TOKEN}'"
+    for option, there in (("", 0), ("-x HF_TOKEN", 13)):
+        line = CONNECTIVITY.replace("-np 16", f"-np 2 {option}").replace("hostname\n", shown)
+        over = typed(trial, 0, line)
+        assert (over.returncode, sorted(over.stdout.splitlines())) == (0, ["rank 0: 13", f"rank 1: {there}"]), over

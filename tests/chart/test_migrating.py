@@ -1,0 +1,116 @@
+"""docs/migrating.json says what becomes of what the old testbeds had; docs/migrating.md shows it to people."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from agent.commands import VERBS
+from tests.chart import seeds
+from tests.chart.helm import CHART, IMAGE, ROOT, Engines, HelmRefused, Rendered, Words, without_secret
+
+Entry = dict[str, str]
+DOCUMENT = json.loads((ROOT / "docs" / "migrating.json").read_text())
+ENTRIES: list[Entry] = DOCUMENT["entries"]
+TESTBEDS = {testbed.old: testbed for testbed in (seeds.UNIFIED, seeds.DEEPEP)}
+KINDS = {"same", "changed", "gone"}
+
+
+def of(what: str, *kinds: str) -> pytest.MarkDecorator:
+    found = [entry for entry in ENTRIES if entry["what"] == what and entry["is"] in (kinds or KINDS)]
+    return pytest.mark.parametrize("entry", found, ids=lambda entry: entry["old"])
+
+
+@pytest.fixture(scope="module")
+def recipes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Directories of testbeds with our chart, where a line of old is typed."""
+    made = {old: seeds.make_tree(of, "our values", tmp_path_factory.mktemp(old)) for old, of in TESTBEDS.items()}
+    (made["unified"] / "my-launcher.sh").write_text("bash train.sh\n")
+    # The sizes of the script that this one stands in for.
+    arguments = yaml.safe_load((CHART / "files" / "old-scripts.yaml").read_text())["examples"][0]["arguments"]
+    table = made["unified"] / "gke-runtime" / "jobset" / "files" / "old-scripts.yaml"
+    known = yaml.safe_load(table.read_text())
+    for example in known["examples"]:
+        example["arguments"] = arguments if example["workload"] == "nccl" else None
+    table.write_text(yaml.safe_dump(known))
+    return made
+
+
+@pytest.fixture
+def render(engines: Engines, recipes: dict[str, Path]) -> Callable[[Entry, str], Rendered]:
+    """The chart with flags of an entry."""
+
+    def rendered(entry: Entry, flags: str) -> Rendered:
+        recipe = recipes[entry.get("testbed", "unified")]
+        given = ["--set", f"workload.image={IMAGE}", *shlex.split(entry.get("beside", "")), *shlex.split(flags)]
+        return engines.render(Words(tuple(given), "demo", "gke-runtime/jobset", place=str(recipe)))
+
+    return rendered
+
+
+def test_entries_have_what_programs_read() -> None:
+    assert DOCUMENT["version"] == 1
+    for entry in ENTRIES:
+        assert entry.keys() <= {"what", "old", "new", "is", "how", "beside", "testbed"}
+        assert (entry["what"] in {"value", "variable", "file", "command"}, entry["is"] in KINDS) == (True, True)
+        assert entry["is"] == "same" or entry.get("how"), entry["old"]
+
+
+@of("value", "same", "changed")
+def test_an_old_value_is_what_is_written_now(entry: Entry, render: Callable[[Entry, str], Rendered]) -> None:
+    old, new = (without_secret(render(entry, entry[when]).objects) for when in ("old", "new"))
+    assert old == new
+
+
+@of("value", "gone")
+def test_a_value_that_is_gone_is_refused(entry: Entry, render: Callable[[Entry, str], Rendered]) -> None:
+    with pytest.raises(HelmRefused, match="these values cannot be used"):
+        render(entry, entry["old"])
+    render(entry, entry["new"])
+
+
+@of("variable")
+def test_a_variable_is_in_every_pod_or_gone(entry: Entry, render: Callable[[Entry, str], Rendered]) -> None:
+    names = {found["name"] for found in render(entry, "").workload["env"]}
+    assert (entry["old"] in names) == (entry["is"] != "gone")
+    assert entry["new"] in {"", entry["old"]}
+
+
+@of("file")
+def test_a_file_is_where_it_is_said_to_be(entry: Entry, render: Callable[[Entry, str], Rendered]) -> None:
+    mounts = render(entry, "").mounts
+    written = (ROOT / "docs" / "files.md").read_text()
+
+    def there(path: str) -> bool:
+        return f"`{path}" in written or (path.startswith("/workload") and str(Path(path).parent) in mounts)
+
+    assert there(entry["old"]) == (entry["is"] == "same")
+    assert not entry["new"] or there(entry["new"])
+
+
+@of("command")
+def test_a_command_names_what_is_there(entry: Entry, render: Callable[[Entry, str], Rendered]) -> None:
+    jobset = render(entry, "").jobset
+    pods = f"{jobset['metadata']['name']}-{jobset['spec']['replicatedJobs'][0]['name']}-0-"
+    container = render(entry, "").workload["name"]
+    new = entry["new"].replace("$USER-testbed", "demo")
+    assert set(re.findall(r"a4-agent (\w+)", new)) <= set(VERBS)
+    assert set(re.findall(r"demo-workload-0-", new)) <= {pods}
+    assert set(re.findall(r" -c (\w+)", new)) <= {container}
+
+
+def row(entry: Entry) -> str:
+    old, new = (f"`{entry[when]}`" if entry[when] else "nothing" for when in ("old", "new"))
+    return f"| {old} | {new} | {entry['is']}{': ' if entry.get('how') else ''}{entry.get('how', '')} |"
+
+
+def test_the_page_has_every_entry_and_no_other() -> None:
+    page = (ROOT / "docs" / "migrating.md").read_text().partition("## Where the old guides contradict")[0]
+    rows = [line for line in page.splitlines() if re.match(r"\| [`n]", line)]
+    assert rows == [row(entry) for entry in ENTRIES]
