@@ -27,6 +27,9 @@ ALL = {
 }
 
 
+STORED = (("Secret", "demo-job-secret"), ("PersistentVolumeClaim", "demo-nfs"), ("PersistentVolume", "team-a.demo-nfs"))
+
+
 class Client(Protocol):
     def install(self, words: Words) -> None: ...
     def upgrade(self, words: Words) -> None: ...
@@ -147,6 +150,27 @@ def test_an_upgrade_of_the_chart_alone_changes_no_pod(client: Client, store: Sto
     upgraded = store.object("JobSet", "demo")
     assert upgraded["metadata"]["labels"]["app.kubernetes.io/version"] == "9.8.7"
     assert upgraded["spec"] == pods
+
+
+def test_an_upgrade_from_a_chart_with_other_pods_is_refused_and_nothing_is_lost(
+    client: Client, store: Store, tmp_path: Path
+) -> None:
+    """docs/chart.md says what to do then."""
+    older = tmp_path / "chart"
+    shutil.copytree(CHART, older)
+    jobset = older / "templates" / "jobset.yaml"
+    jobset.write_text(jobset.read_text().replace("enableServiceLinks: false", "enableServiceLinks: true"))
+    client.install(replace(release(), chart=str(older)))
+    kept = {name: store.object(*name) for name in STORED}
+    with pytest.raises(HelmRefused, match="field is immutable"):
+        client.upgrade(release())
+    assert {name: store.object(*name)["metadata"]["uid"] for name in STORED} == {
+        name: found["metadata"]["uid"] for name, found in kept.items()
+    }
+    assert job_secret(store) == kept["Secret", "demo-job-secret"]["data"]["job-secret"]
+    client.uninstall(release())
+    client.install(release())
+    assert store.names() == ALL
 
 
 @on_helm_4
