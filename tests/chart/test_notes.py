@@ -87,6 +87,15 @@ def test_an_image_of_gib_without_a_tag_is_latest_and_pulled_each_time(engines: E
     assert installer["imagePullPolicy"] == "Always"
 
 
+def test_the_path_of_results_is_that_of_the_first_attempt(engines: Engines) -> None:
+    rendered = engines.with_values(*sets("volumes.gcsMounts[0].bucketName=b"))
+    env = {entry["name"]: entry.get("value") for entry in rendered.workload["env"]}
+    uid = "$(kubectl get jobset -n team-a demo -o jsonpath='{.metadata.uid}')"
+    assert f"gs://b/testbed-logs/{env['JOB_IDENTIFIER']}/{uid}.0.0" in rendered.notes
+    own = engines.with_values(*sets("volumes.gcsMounts[0].bucketName=b,workload.env.A4_RESULTS_DIR=/gcs/mine"))
+    assert "/gcs/mine in the pods" in own.notes
+
+
 def test_notes_show_no_secret(engines: Engines) -> None:
     flags = sets("workload.env.HF_TOKEN=canary-0123456789", "workload.envs[2].value=canary-0123456789", "queue=")
     assert "canary" not in engines.with_values(*flags).notes

@@ -67,6 +67,22 @@ def test_a_run_that_does_not(life: Life, status: str) -> None:
     assert result(world)["verdict"]["status"] == status
 
 
+@pytest.mark.parametrize("life", [Life(0, 5), Life(3, 5)])
+def test_the_end_of_the_log_says_where_they_are(life: Life) -> None:
+    world = FakeWorld(2, "script", {"A4_RESULTS_DIR": RESULTS})
+    world.pod(1).life = life
+    world.run()
+    where = f"results and logs of this attempt: {RESULTS}\n"
+    assert where in world.pod(0).log.getvalue()
+    assert where not in world.pod(1).log.getvalue()
+
+
+def test_results_that_go_with_the_pod_are_not_promised() -> None:
+    world = FakeWorld(2, "script")
+    world.run()
+    assert "results and logs of this attempt" not in world.pod(0).log.getvalue()
+
+
 def test_pods_that_differ_stand_in_it() -> None:
     world = FakeWorld(4, "script", {**REPORT, "A4_PODS_DIFFER": "warn"})
     world.pod(2).env = {"GPUS_PER_NODE": "4"}

@@ -49,6 +49,11 @@ class RunLogs:
         """The directory of a run's results: the job's for its first run, one of its own for each later run."""
         return self._settings.results_dir if first else f"{self._settings.results_dir}/runs/{run_id}"
 
+    @property
+    def outlive_the_pod(self) -> bool:
+        """Whether the results directory is no part of the pod's private state."""
+        return not self._settings.results_dir.startswith(f"{self._dir.path}/")
+
     def unstored(self) -> set[str]:
         """Runs whose spools are still needed."""
         return {name for name, archive in self._open.items() if not archive.over}
@@ -77,7 +82,7 @@ class RunLogs:
 
     def begin_without_run(self) -> None:
         """A results directory that outlives the pod gets the log even of a job that came to no run."""
-        if not self._begun and not self._settings.results_dir.startswith(f"{self._dir.path}/"):
+        if not self._begun and self.outlive_the_pod:
             self.begin(FORMING, first=True)
 
     def open_spool(self, run_id: str) -> Spool | None:

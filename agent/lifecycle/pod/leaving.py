@@ -39,6 +39,8 @@ class Leaving:
         """Say it in the log; when `brief`, without what a program printed, which the log of pod 0 has."""
         if brief and end.origin == "workload":
             end = replace(end, why="")
+        if self._pod.settings.is_coordinator and self._pod.run_logs.outlive_the_pod:
+            self._pod.log.info(f"results and logs of this attempt: {self._pod.settings.results_dir}")
         if end.code == Exit.OK:
             self._pod.log.info(f"done: {end}")
         else:
