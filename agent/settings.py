@@ -478,7 +478,10 @@ def _warned_too_early(warn: float, grace: float) -> list[str]:
 
 def _warnings(environ: Mapping[str, str]) -> list[str]:
     warnings = []
-    if not environ.get("A4_EPOCH") and not environ.get("A4_JOBSET_UID") and environ.get("NNODES") != "1":
+    # Where JobSet, before 0.9, gives no uid, the chart's JOB_UUID is the Job's; old charts' is that of a release.
+    by_job = "A4_JOBSET_UID" in environ and environ.get("JOB_UUID")
+    told = environ.get("A4_EPOCH") or environ.get("A4_JOBSET_UID") or by_job
+    if not told and environ.get("NNODES") != "1":
         warnings.append(
             "A4_JOBSET_UID is not set (downward API): a restarted attempt of this job may have the same SSH keys"
         )
