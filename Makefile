@@ -8,7 +8,7 @@ bin := .venv/bin
 PYTEST := -n $(WORKERS) --dist loadscope
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-faults test-steady test-gpu test-image demo bench lint format clean
+.PHONY: help setup test test-faults test-steady test-gpu test-image demo bench man lint format clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,12 @@ bench: ## how long a cluster takes to come up, a command on all its pods, and wh
 	@env -u PYTHONDONTWRITEBYTECODE $(bin)/python bench/startup.py $(ARGS)
 	@env -u PYTHONDONTWRITEBYTECODE $(bin)/python bench/exec.py $(ARGS)
 	@env -u PYTHONDONTWRITEBYTECODE $(bin)/python -m bench.sync $(if $(findstring --json,$(ARGS)),--json)
+
+man: ## the manual page, build/a4-agent.1
+	@scripts/setup.sh demo
+	@mkdir -p build
+	@$(bin)/python -m scripts.man_page >build/a4-agent.1
+	@echo "man -l build/a4-agent.1"
 
 lint: ## style and types only
 	@scripts/setup.sh lint

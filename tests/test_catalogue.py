@@ -74,3 +74,12 @@ def test_a_fabric_has_its_file_and_its_row(name: str) -> None:
 
 def test_every_file_of_variables_is_a_fabrics() -> None:
     assert {path.stem for path in ROOT.glob("env/*.env")} == set(FABRICS)
+
+
+@pytest.mark.parametrize("name", RUNNABLE)
+def test_the_docs_have_the_options_of_each_workload(name: str) -> None:
+    page = doc({"nccl": "docs/nccl.md", "deepep": "docs/deepep.md"}.get(name, "docs/workloads.md"))
+    for option in find_workload(name).options:
+        names = ", ".join(f"`{one}`" for one in (*option.names[:-1], f"{option.names[-1]} {option.value}"))
+        row = f"| {names} | {option.help} | {option.default}"
+        assert row in page, f"{name} has no row in the docs: {row}"

@@ -29,7 +29,7 @@ VERBS = {
     "report": "a page of the results of a run, or one that compares several",
     "release": "end a sleeping cluster with its recorded exit code",
     "local": "a cluster of pod-like sandboxes on this machine",
-    "completion": "completion for bash",
+    "completion": "completion for bash, zsh and fish",
     "version": "versions of the agent and of what it calls",
 }
 EPILOG = """\
@@ -115,7 +115,7 @@ class VerbParser(Parser):
         words = list(args if args is not None else sys.argv[1:])
         at = len(words)
         if self.takes_command:
-            at = self._begin(words)
+            at = self.begin(words)
         elif self.takes_rest and "--" in words:
             at = words.index("--")
         found, unknown = super().parse_known_args(words[:at], namespace)
@@ -125,7 +125,8 @@ class VerbParser(Parser):
             found.rest = words[at + 1 :] if words[at : at + 1] == ["--"] else words[at:]
         return found, unknown
 
-    def _begin(self, words: Sequence[str]) -> int:
+    def begin(self, words: Sequence[str]) -> int:
+        """Where the command begins, or its "--"; the number of words when there is none."""
         at = 0
         while at < len(words) and words[at] not in ("-", "--") and words[at].startswith("-"):
             option = self._option_string_actions.get(words[at])

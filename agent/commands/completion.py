@@ -1,126 +1,221 @@
-"""`a4-agent completion bash`: a script generated from the parsers of all verbs."""
+"""`a4-agent completion`: a script for a shell, which asks this command again what may stand where one types."""
 
 from __future__ import annotations
 
 import argparse
-import shlex
+import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 
-from agent.catalogue import RUNNABLE
-from agent.commands import VERBS, build_parser
-from agent.paths import DEFAULT_RUN_DIR
+from agent.catalogue import RUNNABLE, WORKLOADS
+from agent.commands import VERBS, VerbParser, build_parser
+from agent.settings import SETTINGS
 
 DESCRIPTION = """\
-Prints what bash needs to complete verbs, options, workloads and ids of runs. For this shell:
-  source <(a4-agent completion bash)
+Prints what a shell needs to complete verbs, options, arguments of workloads, pods, runs and clusters.
+  bash: source <(a4-agent completion bash)
+  zsh:  source <(a4-agent completion zsh)
+  fish: a4-agent completion fish | source
 For every shell, in an image that has bash-completion:
   a4-agent completion bash > /usr/share/bash-completion/completions/a4-agent
+The scripts ask: a4-agent completion words -- WORD ...
 """
 COMMANDS = ("exec", "mpirun", "torchrun")
 """Verbs that end in a command of the user's own."""
+A_COMMAND = ":command"
+"""In place of words: a command of the shell may stand here."""
 
-# `verb` becomes the words that say what is being typed: "run", "local exec". Words of a command come after the
-# first word that is neither an option nor an option's value, as for the agent itself.
-SCRIPT = """\
-# bash completion of a4-agent; printed by: a4-agent completion bash
-
-_a4_agent_runs() {
-    local run
-    for run in "${A4_RUN_DIR:-@RUN_DIR@}"/runs/*/; do
-        run=${run%/}
-        [[ -d $run ]] && printf '%s\\n' "${run##*/}"
-    done 2>/dev/null
-}
-
-_a4_agent_words() {  # what may stand after these verbs
-    case $1 in
-@WORDS@
-    esac
-}
-
-_a4_agent_values() {  # what may be the value of this verb's option; fails when the option has none
-    case "$1 $2" in
-@VALUES@
-    *) return 1 ;;
-    esac
-}
-
+SCRIPTS = {
+    "bash": """\
 _a4_agent() {
-    local current=${COMP_WORDS[COMP_CWORD]} verb= word values at
-    COMPREPLY=()
-    for ((at = 1; at < COMP_CWORD; at++)); do
-        word=${COMP_WORDS[at]}
-        if [[ $word == -- ]]; then
-            [[ $at -eq $((COMP_CWORD - 1)) && " @COMMANDS@ " == *" $verb "* ]] &&
-                mapfile -t COMPREPLY < <(compgen -c -- "$current")
-            return
-        elif [[ $word == -* ]]; then
-            values=$(_a4_agent_values "$verb" "$word") || continue
-            [[ ${COMP_WORDS[at + 1]} == = ]] && ((at++))
-            ((at + 1 < COMP_CWORD)) && { ((at++)); continue; }
-            [[ $current == = ]] && current=
-            mapfile -t COMPREPLY < <(compgen -W "$values" -- "$current")
-            return
-        elif [[ -z $verb || $verb == local || $verb == sync ]]; then
-            verb=${verb:+$verb }$word
-        elif [[ " @COMMANDS@ " == *" $verb "* ]]; then
-            return
-        fi
-    done
-    values=$(_a4_agent_words "$verb")
-    [[ $verb == logs || $verb == cancel || $verb == report ]] && values+=" $(_a4_agent_runs)"
-    [[ " @COMMANDS@ " == *" $verb "* && $current != -* ]] && mapfile -t COMPREPLY < <(compgen -c -- "$current")
-    mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen -W "$values" -- "$current")
+    mapfile -t COMPREPLY < <(a4-agent completion words -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
+    if [[ ${COMPREPLY[0]-} == :command* ]]; then
+        mapfile -t COMPREPLY < <(compgen -c -- "${COMP_WORDS[COMP_CWORD]}")
+    fi
+    COMPREPLY=("${COMPREPLY[@]%%$'\\t'*}")
+}
+complete -o bashdefault -o default -F _a4_agent a4-agent
+""",
+    "zsh": """\
+#compdef a4-agent
+_a4_agent() {
+    local line
+    local -a lines found
+    lines=("${(@f)$(a4-agent completion words -- "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+    if [[ $lines[1] == :command* ]]; then
+        _command_names -e
+    elif [[ -z $lines[1] ]]; then
+        _files
+    else
+        for line in $lines; do
+            found+=("${${line%%$'\\t'*}//:/\\\\:}:${line#*$'\\t'}")
+        done
+        _describe a4-agent found
+    fi
+}
+(( $+functions[compdef] )) || { autoload -Uz compinit && compinit; }
+compdef _a4_agent a4-agent
+""",
+    "fish": """\
+function __a4_agent_words
+    set -l typed (commandline -opc) (commandline -ct)
+    set -l found (a4-agent completion words -- $typed[2..] 2>/dev/null)
+    if string match -q ":command*" -- $found[1]
+        __fish_complete_command
+    else if test (count $found) = 0
+        __fish_complete_path (commandline -ct)
+    else
+        printf '%s\\n' $found
+    end
+end
+complete -c a4-agent -f -a '(__a4_agent_words)'
+""",
 }
 
-complete -o bashdefault -o default -F _a4_agent a4-agent
-"""
 
-
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(subparsers: argparse._SubParsersAction[VerbParser]) -> None:
     parser = subparsers.add_parser(
         "completion", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("shell", choices=("bash",), help="the shell to print it for")
+    parser.takes_rest = True
+    parser.add_argument("shell", choices=(*SCRIPTS, "words"), help="the shell to print it for")
     parser.set_defaults(handler=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    sys.stdout.write(script())
+    if args.shell in SCRIPTS:
+        sys.stdout.write(SCRIPTS[args.shell])
+    else:
+        for word, text in offered(args.rest):
+            sys.stdout.write(f"{word}\t{' '.join(text.split())}\n")
     return 0
 
 
-def script() -> str:
-    """The whole script."""
-    words, values = [], []
-    for verbs, parser in _parsers(build_parser(*VERBS), ""):
-        words.append(_case([verbs], _words(parser)))
-        options: dict[tuple[object, ...], list[str]] = {}
-        for action in parser._actions:
-            if action.option_strings and action.nargs is None:
-                options.setdefault(tuple(action.choices or ()), []).extend(action.option_strings)
-        values += [_case([f"{verbs} {name}" for name in names], choices) for choices, names in options.items()]
-    text = SCRIPT.replace("@WORDS@", "\n".join(words)).replace("@VALUES@", "\n".join(values))
-    return text.replace("@RUN_DIR@", DEFAULT_RUN_DIR).replace("@COMMANDS@", " ".join(COMMANDS))
+Words = list[tuple[str, str]]
+"""What may be typed, each with a few words about it."""
 
 
-def _case(patterns: Iterable[str], words: Iterable[object]) -> str:
-    return f"    {' | '.join(map(shlex.quote, patterns))}) echo {shlex.quote(' '.join(map(str, words)))} ;;"
+def offered(typed: Sequence[str]) -> Words:
+    """What may stand for the last of the words that are typed after `a4-agent`."""
+    *before, current = [word for word in typed if word != "="] or [""]  # for bash an = is a word
+    if typed and typed[-1] == "=":
+        before, current = [*before, current], ""
+    parser, verb, words = _of_verb(before)
+    if "--" in words:
+        rest = words[words.index("--") + 1 :]
+        return _after_dashes(verb, words, rest, current)
+    waiting = _expects_value(parser, words)
+    if waiting is not None:
+        return _of_value(verb, waiting, current)
+    if verb in COMMANDS and not current.startswith("-"):
+        return [(A_COMMAND, "")] if not _has_command(parser, words) else []
+    if verb in COMMANDS and _has_command(parser, words):
+        return []
+    if current.startswith("-"):
+        return _beginning(current, _options(parser))
+    return [word for one in _positionals(parser) for word in _of_value(verb, one, current)]
 
 
-def _parsers(parser: argparse.ArgumentParser, verbs: str) -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    """Every parser with the verbs that lead to it."""
-    yield verbs, parser
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for name, inner in action.choices.items():
-                yield from _parsers(inner, f"{verbs} {name}".strip())
+def _of_verb(words: Sequence[str]) -> tuple[argparse.ArgumentParser, str, list[str]]:
+    """The parser of the verb that is being typed, the verb, such as "local exec", and what follows it."""
+    named = [at for at, word in enumerate(words) if not word.startswith("-")]
+    parser: argparse.ArgumentParser = build_parser(words[named[0]] if named else "")
+    verb: list[str] = []
+    rest = list(words)
+    while rest and (inner := _verbs(parser).get(rest[0])) is not None:
+        parser, verb = inner, [*verb, rest.pop(0)]
+    return parser, " ".join(verb), rest
 
 
-def _words(parser: argparse.ArgumentParser) -> list[object]:
-    words: list[object] = [option for action in parser._actions for option in action.option_strings]
-    for action in parser._actions:
-        if not action.option_strings:
-            words += RUNNABLE if action.dest == "workload" else action.choices or ()
-    return words
+def _verbs(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    found = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    return next((dict(action.choices) for action in found), {})
+
+
+def _expects_value(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Action | None:
+    """The option whose value comes next."""
+    action = parser._option_string_actions.get(words[-1]) if words else None
+    return action if action is not None and action.nargs is None else None
+
+
+def _has_command(parser: argparse.ArgumentParser, words: Sequence[str]) -> bool:
+    """Has the command of the user's own begun?"""
+    return isinstance(parser, VerbParser) and parser.begin(words) < len(words)
+
+
+def _after_dashes(verb: str, words: Sequence[str], rest: Sequence[str], current: str) -> Words:
+    if verb in COMMANDS or verb == "local exec":
+        return [] if rest else [(A_COMMAND, "")]
+    workload = next((word for word in words if word in RUNNABLE), "")
+    if verb not in ("run", "local run") or not workload:
+        return []
+    from agent.workloads import find_workload
+
+    options = find_workload(workload).options
+    given = next((one for one in options if rest and rest[-1] in one.names), None)
+    if given is None:
+        return _beginning(current, [(name, one.help) for one in options for name in one.names])
+    return _listed(current, [(word, "") for word in given.choices or given.several], several=bool(given.several))
+
+
+def _options(parser: argparse.ArgumentParser) -> Words:
+    return [(name, action.help or "") for action in parser._actions for name in action.option_strings]
+
+
+def _positionals(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    return [action for action in parser._actions if not action.option_strings]
+
+
+def _of_value(verb: str, action: argparse.Action, current: str) -> Words:
+    if isinstance(action, argparse._SubParsersAction):
+        helps = {choice.dest: choice.help or "" for choice in action._choices_actions}
+        return _beginning(current, [(name, helps.get(name, VERBS.get(name, ""))) for name in action.choices])
+    if action.choices:
+        return _beginning(current, [(str(choice), "") for choice in action.choices])
+    find = VALUES.get(f"{verb} {action.dest}") or VALUES.get(action.dest)
+    return _listed(current, find(), several=action.metavar == "LIST") if find else []
+
+
+def _beginning(current: str, words: Iterable[tuple[str, str]]) -> Words:
+    return [(word, text) for word, text in words if word.startswith(current)]
+
+
+def _listed(current: str, words: Iterable[tuple[str, str]], *, several: bool) -> Words:
+    """Those that may end a list with commas, or stand alone."""
+    head, comma, last = current.rpartition(",") if several else ("", "", current)
+    return [(f"{head}{comma}{word}", text) for word, text in _beginning(last, words)]
+
+
+def _runs() -> Words:
+    from agent.commands.pod import run_dir
+
+    runs = run_dir().runs
+    names = os.listdir(runs) if os.path.isdir(runs) else []
+    return [(name, "run") for name in sorted(names) if os.path.isdir(f"{runs}/{name}")]
+
+
+def _pods() -> Words:
+    from agent.commands.pod import run_dir
+    from agent.environment import find_plan
+
+    plan = find_plan(run_dir())
+    return [(str(peer.index), peer.name) for peer in plan.peers] if plan else []
+
+
+def _clusters() -> Words:
+    from agent.local.sockets import running_clusters
+
+    return [(name, "local cluster") for name in running_clusters()]
+
+
+VALUES: dict[str, Callable[[], Words]] = {
+    "run": _runs,
+    "report results": _runs,
+    "pod": _pods,
+    "hosts": _pods,
+    "exclude": _pods,
+    "workload": lambda: [(name, WORKLOADS[name].help) for name in RUNNABLE],
+    "settings names": lambda: [(one.name, one.help) for one in SETTINGS],
+    **{f"local {verb} name": _clusters for verb in ("exec", "logs", "down")},
+}
+"""What the value of an option or argument may be, by its name, that of its verb in front where others differ."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from agent.catalogue import RUNNABLE, WORKLOADS
 from agent.commands import VerbParser
 from agent.commands.options import add_following, add_run, read_spec
+from agent.commands.workload_help import Help
 from agent.errors import AgentError, ClusterBusy, SettingsError, SystemFault, UsageError
 from agent.paths import RunDir
 from agent.settings import NOT_A_POD, examine
@@ -27,8 +28,8 @@ code. Started in every pod, usually as its ENTRYPOINT; pod 0 coordinates. Where 
 in kubectl exec, it has that one run WORKLOAD, shows what it prints and ends with its exit code.
 WORKLOAD is one of
 {_LIST}
-and by default what A4_WORKLOAD says. ARGUMENTS go to the workload (a script takes whatever it takes; docs/workloads.md
-lists those of the others). While a run is followed, Ctrl-C ends it on every pod; a lost terminal does not.
+and by default what A4_WORKLOAD says. ARGUMENTS go to the workload: a4-agent run WORKLOAD --help lists them.
+While a run is followed, Ctrl-C ends it on every pod; a lost terminal does not.
 """
 SOCKET_SECONDS = 5.0
 """How long an agent that has just taken the pod may take to open its socket."""
@@ -43,8 +44,10 @@ def add_parser(subparsers: argparse._SubParsersAction[VerbParser]) -> None:
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
+        add_help=False,
     )
     parser.takes_rest = True
+    parser.add_argument("-h", "--help", action=Help)
     parser.add_argument("workload", nargs="?", default="", metavar="WORKLOAD", help=", ".join(RUNNABLE))
     parser.add_argument(
         "--order",

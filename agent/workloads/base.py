@@ -13,6 +13,7 @@ from agent.decide.plan import Plan
 from agent.decide.ranks import RankEnd
 from agent.decide.runspec import RunSpec
 from agent.launch import Launch
+from agent.workloads.option import Option
 
 Kind = Literal["nothing", "everywhere", "mpi"]
 """Where it runs: nowhere; a process on every pod; mpirun on the lead, which reaches the others."""
@@ -202,6 +203,10 @@ class Workload(Protocol):
     """Needs `RunContext.baselines`."""
     output_bytes: int
     """The end of the output that is kept for `judge`."""
+    options: Sequence[Option]
+    """Of its own, for help and completion."""
+    passes_on: str
+    """Who gets all other arguments; empty: there can be none."""
 
     def launch(self, context: RunContext) -> Launch | None:
         """This pod's process; None when it has none. Raises AgentError."""
@@ -234,6 +239,8 @@ class Plain:
     uses_baselines = False
     uses_fabric = False
     output_bytes = 64 << 10
+    options: Sequence[Option] = ()
+    passes_on = ""
 
     @property
     def starts_nothing(self) -> bool:

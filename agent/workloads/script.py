@@ -15,6 +15,7 @@ from agent.workloads.everywhere import end_without_failure, failed_pod
 class Script(Plain):
     name = "script"
     kind: Kind = "everywhere"
+    passes_on = "the script"
 
     def launch(self, context: RunContext) -> Launch:
         """Raises MissingProgram when no script is mounted."""

@@ -7,29 +7,27 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 from agent.errors import UsageError
-from agent.paths import shipped
-
-WHERE = "its options are in docs/workloads.md"
+from agent.workloads.option import Option
 
 
 class Options(argparse.ArgumentParser):
-    """Those that both programs have. Raises UsageError for what is wrong, and for --help."""
+    """Those of one program. Raises UsageError for what is wrong, and for --help."""
 
-    def __init__(self, program: str, python: str) -> None:
+    def __init__(self, program: str, options: Iterable[Option]) -> None:
         super().__init__(prog=program)
-        self._own_help = f"{python} {shipped('entrypoints', f'{program}.py')} --help"
-        self.add_argument("--backend", choices=("nccl", "gloo"))
-        self.add_argument("--timeout-seconds", type=at_least(1))
+        self._where = f"a4-agent run {program} --help lists its options"
+        for one in options:
+            self.add_argument(*one.names, type=one.type or str, choices=one.choices or None)
 
     def print_help(self, file: Any = None) -> None:
-        raise UsageError(WHERE, f"its own words, where torch is: {self._own_help}")
+        raise UsageError(self._where)
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{self.prog}: {message}", WHERE)
+        raise UsageError(f"{self.prog}: {message}", self._where)
 
 
 def at_least(least: int) -> Callable[[str], int]:
@@ -41,3 +39,10 @@ def at_least(least: int) -> Callable[[str], int]:
         return int(text)
 
     return number
+
+
+COMMON = (
+    Option(("--backend",), "NAME", "nccl or gloo", "nccl where there are GPUs", choices=("nccl", "gloo")),
+    Option(("--timeout-seconds",), "N", "limit of one collective, in seconds", "600", type=at_least(1)),
+)
+"""Options that both programs have."""

@@ -83,3 +83,19 @@ def test_what_only_a_client_can(option: str, tmp_path: Path, type_command: Type)
     assert (code, out) == (2, "")
     assert f"{option} is for a run that an agent takes: in this pod none lives yet" in err
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "words", [("run", "nccl", "--help"), ("help", "run", "nccl"), ("run", "--dry-run", "nccl", "-h")]
+)
+def test_help_of_a_workload(words: tuple[str, ...], type_command: Type) -> None:
+    code, out, err = type_command(*words).end()
+    assert (code, err) == (0, "")
+    assert out.startswith("usage: a4-agent run [options] nccl [-- ARGUMENT ...]\n")
+    assert "--repeat N runs of each test" in " ".join(out.split())
+    assert "All other arguments go to every program of nccl-tests." in out
+
+
+def test_help_without_a_workload(type_command: Type) -> None:
+    code, out, _ = type_command("run", "--help").end()
+    assert code == 0 and "a4-agent run WORKLOAD --help lists them" in " ".join(out.split())

@@ -284,7 +284,7 @@ def test_wrong_options_are_refused_before_anything_begins(
 ) -> None:
     world = sleeping()
     error = world.ask(index, "submit", spec={"workload": workload, "args": args})["error"]
-    assert error["code"] == 2 and said in error["what"] and "docs/workloads.md" in error["hint"]
+    assert error["code"] == 2 and said in error["what"] and f"a4-agent run {workload} --help" in error["hint"]
     assert world.asleep() and all(len(pod.state()["runs"]) == 1 for pod in world.pods)
 
 

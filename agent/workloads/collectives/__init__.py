@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agent.launch import Launch
 from agent.workloads.base import Findings, Judgement, Kind, Outcome, Plain, RunContext
-from agent.workloads.collectives.options import check_options
+from agent.workloads.collectives.options import OPTIONS, check_options
 from agent.workloads.collectives.record import as_json, judge, parse_record, summary, table, warnings
 from agent.workloads.nccl_tests import parse
 from agent.workloads.rank_record import progress
@@ -18,13 +18,14 @@ LOG = "collectives-test.log"
 class Collectives(Plain):
     name = "collectives"
     kind: Kind = "everywhere"
+    options = OPTIONS
     uses_fabric = True
     output_bytes = 1 << 20
     """Six tables, each with a line for each of a thousand ranks."""
 
     def launch(self, context: RunContext) -> Launch:
         """Raises UsageError."""
-        check_options(context.args, slots_of(context) * len(names_of(context)), context.workload_python)
+        check_options(context.args, slots_of(context) * len(names_of(context)))
         return start_program(context, "collectives.py")
 
     def progress(self, record: str) -> str:

@@ -6,44 +6,12 @@ import argparse
 import re
 from collections.abc import Sequence
 
-from agent.workloads.torch_options import Options, at_least
+from agent.workloads.option import Option
+from agent.workloads.torch_options import COMMON, Options, at_least
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "broadcast", "sendrecv")
 TYPES = ("int8", "uint8", "int32", "int64", "half", "float", "double", "bfloat16")
 OPERATIONS = ("sum", "prod", "min", "max", "avg")
-
-
-def check_options(words: Sequence[str], ranks: int, python: str) -> None:
-    """Raises UsageError for what the program would not take on so many ranks."""
-    parser = own_options(python)
-    options = parser.parse_args(words)
-    tests = [*filter(None, options.tests.split(",")), *options.collectives]
-    if unknown := [name for name in tests if name not in COLLECTIVES]:
-        parser.error(f"no test {', '.join(unknown)}: there are {', '.join(COLLECTIVES)}")
-    if options.root >= ranks:
-        parser.error(f"no rank {options.root} for --root: there are {ranks} ranks")
-    if options.minbytes and options.maxbytes and options.minbytes > options.maxbytes:
-        parser.error(f"minbytes {options.minbytes} is more than maxbytes {options.maxbytes}")
-
-
-def own_options(python: str) -> Options:
-    parser = Options("collectives", python)
-    add = parser.add_argument
-    add("collectives", nargs="*", metavar="TEST")
-    add("--tests", default="")
-    add("-b", "--minbytes", type=byte_size)
-    add("-e", "--maxbytes", type=byte_size)
-    step = parser.add_mutually_exclusive_group()
-    step.add_argument("-f", "--stepfactor", type=at_least(2))
-    step.add_argument("-i", "--stepbytes", type=byte_size)
-    add("-n", "--iters", type=at_least(1))
-    add("-w", "--warmup_iters", type=at_least(0))
-    add("-c", "--check", type=at_least(0))
-    add("-d", "--datatype", choices=TYPES)
-    add("-o", "--op", choices=OPERATIONS)
-    add("-r", "--root", type=at_least(0), default=0)
-    add("--budget-seconds", type=float)
-    return parser
 
 
 def byte_size(text: str) -> int:
@@ -53,3 +21,47 @@ def byte_size(text: str) -> int:
     if not 0 < value < 1 << 50:
         raise argparse.ArgumentTypeError(f"{text!r} is no size such as 64K, 1M or 8G")
     return value
+
+
+OPTIONS = (
+    Option(("--tests",), "A,B", f"which: {', '.join(COLLECTIVES)}", "all", several=COLLECTIVES),
+    Option(("-b", "--minbytes"), "SIZE", "smallest size in bytes; K, M, G are ×1024", "1M", "64K", type=byte_size),
+    Option(("-e", "--maxbytes"), "SIZE", "largest size", "1G", "16M", type=byte_size),
+    Option(("-f", "--stepfactor"), "N", "factor from size to size", "2", "4", type=at_least(2)),
+    Option(("-i", "--stepbytes"), "SIZE", "step in bytes from size to size, instead of a factor", type=byte_size),
+    Option(("-n", "--iters"), "N", "timed runs", "20", "4", type=at_least(1)),
+    Option(("-w", "--warmup_iters"), "N", "warm-up runs", "5", "1", type=at_least(0)),
+    Option(("-c", "--check"), "N", "checked runs of each size; 0: none", "1", type=at_least(0)),
+    Option(("-d", "--datatype"), "TYPE", ", ".join(TYPES), "float", choices=TYPES),
+    Option(("-o", "--op"), "OP", f"reduction: {', '.join(OPERATIONS)}", "sum", choices=OPERATIONS),
+    Option(("-r", "--root"), "RANK", "root of broadcast", "0", type=at_least(0)),
+    Option(
+        ("--budget-seconds",),
+        "N",
+        "most time for one measurement: on slow links fewer runs are timed, and a line says so",
+        "10",
+        type=float,
+    ),
+    *COMMON,
+)
+
+
+def check_options(words: Sequence[str], ranks: int) -> None:
+    """Raises UsageError for what the program would not take on so many ranks."""
+    parser = own_options()
+    options = parser.parse_args(words)
+    tests = [*filter(None, (options.tests or "").split(",")), *options.collectives]
+    if unknown := [name for name in tests if name not in COLLECTIVES]:
+        parser.error(f"no test {', '.join(unknown)}: there are {', '.join(COLLECTIVES)}")
+    if options.stepfactor and options.stepbytes:
+        parser.error("argument -i/--stepbytes: not allowed with argument -f/--stepfactor")
+    if (options.root or 0) >= ranks:
+        parser.error(f"no rank {options.root} for --root: there are {ranks} ranks")
+    if options.minbytes and options.maxbytes and options.minbytes > options.maxbytes:
+        parser.error(f"minbytes {options.minbytes} is more than maxbytes {options.maxbytes}")
+
+
+def own_options() -> Options:
+    parser = Options("collectives", OPTIONS)
+    parser.add_argument("collectives", nargs="*", metavar="TEST")
+    return parser

@@ -14,14 +14,22 @@ from agent.paths import shipped
 from agent.workloads.base import Findings, Judgement, Kind, Outcome, Plain, RunContext
 from agent.workloads.connectivity.record import Record, as_json, judge, pairs_table, parse_record, table
 from agent.workloads.mpi import Layout, place_of_lost, start, told_by_mpirun, usable_mpi
+from agent.workloads.option import Option
 from agent.workloads.rank_record import Verdict
 from agent.workloads.usage import wrong_usage
 
 LOG = "connectivity-test.log"
 
 
+OPTIONS = (
+    Option(("--sizes",), "A,B", "message sizes in bytes", "1048576,8388608"),
+    Option(("--repeats",), "N", "messages of each measurement, at most", "100"),
+)
+
+
 class Connectivity(Plain):
     name = "connectivity"
+    options = OPTIONS
     kind: Kind = "mpi"
 
     def launch(self, context: RunContext) -> Launch | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agent.launch import Launch
 from agent.workloads.base import Findings, Judgement, Kind, Outcome, Plain, RunContext
-from agent.workloads.ddp.options import check_options
+from agent.workloads.ddp.options import OPTIONS, check_options
 from agent.workloads.ddp.record import as_json, judge, parse_record, summary, table, tables
 from agent.workloads.rank_record import progress
 from agent.workloads.torch_program import names_of, program_end, slots_of, start_program
@@ -17,11 +17,12 @@ LOG = "ddp-test.log"
 class Ddp(Plain):
     name = "ddp"
     kind: Kind = "everywhere"
+    options = OPTIONS
     uses_fabric = True
 
     def launch(self, context: RunContext) -> Launch:
         """Raises UsageError."""
-        check_options(context.args, context.workload_python)
+        check_options(context.args)
         return start_program(context, "ddp.py")
 
     def progress(self, record: str) -> str:

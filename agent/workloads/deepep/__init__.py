@@ -22,7 +22,7 @@ from agent.launch import Launch
 from agent.paths import DEEPEP_DIR, shipped
 from agent.workloads.base import Findings, Judgement, Kind, Outcome, Plain, RunContext
 from agent.workloads.deepep.printed import CASES, Node, incomplete, read_node, tables, text_table, versions
-from agent.workloads.deepep.speed import MAPPING, Limits, Speed, judge_speed, own_options
+from agent.workloads.deepep.speed import MAPPING, OPTIONS, Limits, Speed, judge_speed, own_options
 from agent.workloads.mpi import Layout, end_of_ranks, recorded, start, usable_mpi
 from agent.workloads.rank_record import at_most
 
@@ -36,6 +36,8 @@ PRESSURE = "--pressure-test-mode"
 
 class DeepEp(Plain):
     name = "deepep"
+    options = OPTIONS
+    passes_on = "DeepEP's test"
     kind: Kind = "mpi"
     uses_fabric = True
     output_bytes = 1 << 20

@@ -8,12 +8,17 @@ from typing import Any
 
 from agent.errors import UsageError
 from agent.workloads.deepep.printed import OPERATIONS, Node
+from agent.workloads.option import Option
 
 BROKEN = 10.0
 """GB/s over RDMA of one GPU. One NIC for all eight gives 6.5, the right ones 54 to 81."""
 MAPPING = "DEEP_EP_DEVICE_TO_HCA_MAPPING"
-OPTIONS = {"--min-percent": 90.0, "--min-rdma": BROKEN}
-"""Options of our own and their defaults; all other arguments are the test's."""
+OPTIONS = (
+    Option(("--min-rdma",), "N", "GB/s over RDMA that each node's best dispatch and combine must reach", f"{BROKEN:g}"),
+    Option(("--min-percent",), "N", "percentage of the reference that is enough", "90"),
+)
+"""Options of our own; all other arguments are the test's."""
+DEFAULTS = {option.names[0]: float(option.default) for option in OPTIONS}
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,7 @@ class Speed:
 
 def own_options(args: Sequence[str]) -> tuple[Limits, list[str]]:
     """Our own options among `args`, and the rest. Raises UsageError."""
-    given = dict(OPTIONS)
+    given = dict(DEFAULTS)
     rest: list[str] = []
     words = iter(args)
     for word in words:
@@ -74,7 +79,7 @@ def _amount(name: str, text: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value < 1e6:
-        raise UsageError(f"{name} {text!r} is no number from 0 on", f"{name} {OPTIONS[name]:g} is the default")
+        raise UsageError(f"{name} {text!r} is no number from 0 on", f"{name} {DEFAULTS[name]:g} is the default")
     return value
 
 

@@ -15,7 +15,7 @@ from agent.launch import Launch
 from agent.workloads.base import Judgement, Kind, Outcome, Plain, RunContext
 from agent.workloads.nccl.measured import parse_steps
 from agent.workloads.nccl.notes import noted
-from agent.workloads.nccl.options import parse_options
+from agent.workloads.nccl.options import OPTIONS, parse_options
 from agent.workloads.nccl.steps import first_steps, known_baselines, notes, processes, test_steps
 from agent.workloads.nccl.verdict import Ended
 from agent.workloads.step_launch import start_steps
@@ -24,6 +24,8 @@ from agent.workloads.step_launch import start_steps
 class Nccl(Plain):
     name = "nccl"
     kind: Kind = "mpi"
+    options = OPTIONS
+    passes_on = "every program of nccl-tests"
     uses_fabric = True
     uses_baselines = True
     output_bytes = 1 << 20

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from agent.errors import UsageError
 from agent.fabrics import FABRICS
+from agent.workloads.option import Option
 
 TESTS = (
     "all_reduce",
@@ -22,7 +23,15 @@ TESTS = (
     "sendrecv",
     "hypercube",
 )
-OWN = ("tests", "repeat", "min-percent", "min-busbw", "save-baseline")
+OPTIONS = (
+    Option(("--tests",), "A,B", f"which: {', '.join(TESTS)}", "all_reduce,all_gather", several=TESTS),
+    Option(("--repeat",), "N", "runs of each test: the median is judged, spread and worst run are shown", "1"),
+    Option(("--min-percent",), "P", "percentage of the baseline that is enough, else 65", "90"),
+    Option(("--min-busbw",), "G", "GB/s that the best size of every test must reach, else 65"),
+    Option(("--save-baseline",), "NAME", "save a good run as a baseline"),
+)
+"""Those of our own; all others go to every program of nccl-tests."""
+OWN = tuple(name.removeprefix("--") for option in OPTIONS for name in option.names)
 LONG = {
     "nthreads": "t",
     "ngpus": "g",
@@ -61,7 +70,7 @@ DEFAULT_TESTS = ("all_reduce", "all_gather")
 SIZES = {"b": "2M", "e": "16G", "f": "2"}
 # One timed iteration, as in the old guides' `-n 1 -w 10`, measures nothing: nobody can tell it from an outlier.
 COUNTS = {"g": "1", "n": "20", "w": "5"}
-HINT = f"own options: {', '.join(f'--{name}' for name in OWN)}; all others go to nccl-tests: -b, -e, -f, -n, -w, …"
+HINT = "a4-agent run nccl --help lists its options; all others go to nccl-tests: -b, -e, -f, -n, -w, …"
 
 
 @dataclass(frozen=True)
