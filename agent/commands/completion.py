@@ -216,6 +216,6 @@ VALUES: dict[str, Callable[[], Words]] = {
     "exclude": _pods,
     "workload": lambda: [(name, WORKLOADS[name].help) for name in RUNNABLE],
     "settings names": lambda: [(one.name, one.help) for one in SETTINGS],
-    **{f"local {verb} name": _clusters for verb in ("exec", "logs", "down")},
+    **{f"local {verb} name": _clusters for verb in ("exec", "logs", "down", "status")},
 }
 """What the value of an option or argument may be, by its name, that of its verb in front where others differ."""

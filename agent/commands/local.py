@@ -7,13 +7,15 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from agent.catalogue import RUNNABLE
 from agent.commands import Parser
 from agent.decide.words import did_you_mean
-from agent.errors import UsageError
+from agent.errors import AgentError, UsageError
+from agent.local import DEFAULT_NAME
 from agent.settings import TASK_SCRIPTS
 
 if TYPE_CHECKING:
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     from agent.local.spec import ClusterSpec
 
 Value = TypeVar("Value")
-DEFAULT_NAME = "local"
 RESULTS = "/results"
 """Where pods see the directory of --results."""
 
@@ -71,6 +72,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     down = _add_verb(verbs, "down", _down, "end a cluster: SIGTERM, after the grace time SIGKILL")
     _add_grace(down)
     _add_name(down)
+    _add_name(_add_verb(verbs, "status", _status, "print which pods run, and what the agent of pod 0 says"))
     _add_verb(verbs, "list", _list, "print the clusters that run")
 
 
@@ -81,7 +83,8 @@ def _add_verb(verbs: Any, name: str, handler: Callable[[Any], int], text: str) -
 
 
 def _add_name(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--name", default="", help="name of the cluster (default: the only one that runs)")
+    text = f"name of the cluster (default: {DEFAULT_NAME}, or the only one that runs)"
+    parser.add_argument("--name", default="", help=text)
 
 
 def _add_grace(parser: argparse.ArgumentParser) -> None:
@@ -236,6 +239,7 @@ def _run(args: argparse.Namespace) -> int:
         spec = replace(spec, env={**given, **spec.env}, directories={**spec.directories, RESULTS: results})
     from agent.local.foreground import run_in_foreground
 
+    _end_what_has_ended(args.name)
     return run_in_foreground(spec, timeout=args.timeout, grace=args.grace, as_json=args.json, results=results)
 
 
@@ -257,6 +261,7 @@ def _up(args: argparse.Namespace) -> int:
     from agent.local.run_report import run_directory
 
     cluster = LocalCluster(read_spec(args, {"SLEEP_INFINITY": "true"}))
+    _end_what_has_ended(args.name)
     pods = cluster.start(detached=True)
     if args.wait:
         path = f"{run_directory(cluster.spec, 0)}/plan.json"
@@ -267,9 +272,21 @@ def _up(args: argparse.Namespace) -> int:
             raise PeersMissing(what, f"why: a4-agent local exec 0 --name {args.name} -- a4-agent status") from error
     running = sum(pod.state == "running" for pod in pods)
     print(f"{running} of {args.pods} pods of the local cluster {args.name} run. Go on with:")
-    for words in ("exec 0", "logs -f", "down"):
-        print(f"  a4-agent local {words} --name {args.name}")
+    named = "" if args.name == DEFAULT_NAME else f" --name {args.name}"
+    for words in ("status", "exec 0", "logs -f", "down"):
+        print(f"  a4-agent local {words}{named}")
     return 0
+
+
+def _end_what_has_ended(name: str) -> None:
+    """A cluster of this name whose pods have all ended gives way."""
+    from agent.local.client import LocalCluster
+    from agent.local.pods import ABSENT, ENDED
+
+    with suppress(AgentError):
+        old = LocalCluster.attach(name)
+        if all(pod.state in (ENDED, ABSENT) for pod in old.pods()):
+            old.quit()
 
 
 def _attach(name: str) -> LocalCluster:
@@ -310,8 +327,15 @@ def _down(args: argparse.Namespace) -> int:
     return 0
 
 
+def _status(args: argparse.Namespace) -> int:
+    from agent.commands.local_status import describe_cluster
+
+    sys.stdout.write(describe_cluster(_attach(args.name)))
+    return 0
+
+
 def _list(args: argparse.Namespace) -> int:
-    from agent.errors import AgentError
+    from agent.commands.local_status import counts
     from agent.local.client import LocalCluster
     from agent.local.host_survey import check_machine
     from agent.local.sockets import running_clusters
@@ -319,9 +343,7 @@ def _list(args: argparse.Namespace) -> int:
     check_machine()
     for name in running_clusters():
         try:
-            states = [pod.state for pod in LocalCluster.attach(name).pods()]
+            print(f"{name}: {counts(LocalCluster.attach(name).pods())}")
         except AgentError:
             continue  # it has ended meanwhile
-        counts = ", ".join(f"{states.count(state)} {state}" for state in sorted(set(states)))
-        print(f"{name}: {counts}")
     return 0

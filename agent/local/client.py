@@ -17,10 +17,11 @@ import select
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from types import TracebackType
 
 from agent import errors
-from agent.local import host_survey
+from agent.local import DEFAULT_NAME, host_survey
 from agent.local.access import ClusterAccess, Output
 from agent.local.calls import ask, expect
 from agent.local.channel import Conversation
@@ -40,6 +41,11 @@ _END_DEADLINE = 30.0
 __all__ = ["ClusterSpec", "LocalCluster", "Output", "PodInfo", "running_clusters"]
 
 
+def default_cluster(running: Sequence[str]) -> str:
+    """The one that is meant where nobody names one: the only one that runs, else `local`."""
+    return running[0] if len(running) == 1 else DEFAULT_NAME
+
+
 class LocalCluster(ClusterAccess):
     """A local cluster, either this object's own (`start`) or one that runs already (`attach`)."""
 
@@ -51,14 +57,12 @@ class LocalCluster(ClusterAccess):
 
     @classmethod
     def attach(cls, name: str = "") -> LocalCluster:
-        """The running cluster `name`; without a name, the only one that runs."""
+        """The running cluster `name`; without a name `local`, or else the only one that runs."""
         running = running_clusters()
-        if not name and len(running) == 1:
-            name = running[0]
+        name = name or default_cluster(running)
         if name not in running:
-            what = f"no local cluster {name!r} runs" if name else "which local cluster?"
-            which = ", ".join(running) if running else "none"
-            raise errors.UsageError(what if running or name else "no local cluster runs", f"running: {which}")
+            hint = " or ".join(f"--name {one}" for one in running) or "start one: a4-agent local up --pods 4"
+            raise errors.UsageError(f"no local cluster {name!r} runs", hint)
         return cls(ClusterSpec.from_json(ask(name, {"op": "status"})["spec"]))
 
     def __enter__(self) -> LocalCluster:

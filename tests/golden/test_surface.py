@@ -26,7 +26,7 @@ from tests.golden.golden import expect_golden
 ADDED = {"check-packages.py", "download-model.py", "enter-cgroup.py", "record.py", "share-files.py"}
 """Installed data that came later: what was there stays."""
 ROOT = Path(__file__).parents[2]
-LOCAL_VERBS = ("up", "run", "exec", "logs", "down", "list")
+LOCAL_VERBS = ("up", "run", "exec", "logs", "down", "list", "status")
 SYNC_VERBS = ("set", "wait", "fail", "list", "clean")
 
 

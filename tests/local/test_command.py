@@ -19,7 +19,7 @@ import pytest
 
 from agent.errors import MissingProgram, SystemFault
 from agent.local import host_survey
-from agent.local.client import LocalCluster
+from agent.local.client import LocalCluster, default_cluster
 from agent.local.sockets import running_clusters
 from agent.local.spec import ClusterSpec
 from tests.deadlines import at_any_moment, limits_of_words, refuse_short
@@ -167,6 +167,34 @@ def test_up_leaves_a_cluster_behind_and_down_ends_it() -> None:
         down = local("down", "--name", name)
     assert down.stdout.splitlines() == ["pod 0: exit code 0", "pod 1: exit code 0"], down.stderr
     assert name not in running_clusters()
+
+
+@needs_root
+def test_status_and_a_cluster_that_has_ended() -> None:
+    name = fresh_name("ended")
+    words = ["up", "--pods", "2", "--gpus-per-pod", "1", "--name", name]
+    try:
+        assert local(*words, "--env", "SLEEP_INFINITY=false", "none").returncode == 0
+        cluster = LocalCluster.attach(name)
+        cluster.wait(timeout=DEADLINE)
+        shown = local("status", "--name", name).stdout.splitlines()
+        assert shown[:3] == [f"local cluster {name}: 2 ended", "  pods 0-1: exit code 0", shown[2]]
+        assert shown[2].startswith("pod 0 of 2 has ended")
+        again = local(*words, "--wait", "none")
+        assert again.returncode == 0, again.stderr
+        assert f"  a4-agent local down --name {name}" in again.stdout.splitlines()
+        shown = local("status", "--name", name).stdout.splitlines()
+        assert shown[0] == f"local cluster {name}: 2 running"
+    finally:
+        local("down", "--name", name)
+
+
+@pytest.mark.parametrize(
+    ("running", "found"),
+    [(["a"], "a"), (["a", "local"], "local"), (["local"], "local"), (["a", "b"], "local"), ([], "local")],
+)
+def test_which_cluster_is_meant(running: list[str], found: str) -> None:
+    assert default_cluster(running) == found
 
 
 @needs_root
