@@ -9,6 +9,10 @@ from dataclasses import dataclass
 from agent.decide.mpi_environment import rank_environment
 from agent.launch import Launch
 
+PORTS = range(32768, 61000)
+"""Where the kernel lets programs listen that ask for no port, such as daemons and NCCL. Ranks would take 1024 and what
+follows, so a firewall would need one more rule."""
+
 
 @dataclass(frozen=True, order=True)
 class MpiVersion:
@@ -174,6 +178,8 @@ def _transport(version: MpiVersion, alone: bool, interface: str, oversubscribed:
         values["smsc"] = "^cma,knem,xpmem"
     if not alone:
         values["btl_tcp_if_include"] = interface
+        for family in ("v4", "v6"):
+            values |= {f"btl_tcp_port_min_{family}": str(PORTS[0]), f"btl_tcp_port_range_{family}": str(len(PORTS))}
     if oversubscribed:
         values["mpi_yield_when_idle"] = "1"
     return values
