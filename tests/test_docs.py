@@ -73,6 +73,15 @@ def test_the_readme_names_every_verb_and_workload() -> None:
     assert set(RUNNABLE) <= set(rows(text))
 
 
+def test_every_fault_has_a_test() -> None:
+    table = [line for line in doc("docs/faults.md").splitlines() if line.startswith("| ") and "| fault |" not in line]
+    named = [re.findall(r"`(tests/[^`]+)`", line.rpartition(" | ")[2]) for line in table]
+    assert table and all(named), [line for line, tests in zip(table, named, strict=True) if not tests]
+    for test in sorted(set().union(*named)):
+        path, _, name = test.partition("::")
+        assert re.search(rf"^def {name}\(", doc(path), re.MULTILINE), f"there is no {test}"
+
+
 @pytest.mark.parametrize(
     "page",
     [*sorted(p.relative_to(ROOT).as_posix() for p in ROOT.glob("docs/**/*.md")), "README.md", "examples/README.md"],

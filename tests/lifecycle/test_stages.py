@@ -1,5 +1,5 @@
-"""The sequence of a pipeline on storage in memory: killed at every point, over old things, with a claim that is lost, and
-on several pods."""
+"""The sequence of a pipeline on storage in memory: killed at every point, over old things, with a claim that is lost,
+and on several pods."""
 
 from __future__ import annotations
 

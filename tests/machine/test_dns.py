@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -38,7 +39,14 @@ def configuration(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     hosts = directory / "hosts"
     hosts.write_text(f"10.1.2.3 {PEER}\n10.9.9.9 short.default.svc.cluster.local\nfd00::1 six.local\n")
     argv = ["/usr/sbin/dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--pid-file=", "--user=root"]
-    argv += ["--log-facility=-", "--no-resolv", "--no-hosts", f"--addn-hosts={hosts}", "--bind-interfaces"]
+    argv += [
+        "--log-queries",
+        f"--log-facility={directory}/log",
+        "--no-resolv",
+        "--no-hosts",
+        f"--addn-hosts={hosts}",
+        "--bind-interfaces",
+    ]
     argv += [
         f"--listen-address={address}",
         "--server=/refused.local/#",
@@ -70,6 +78,17 @@ def test_names_are_absolute(configuration: str) -> None:
 def test_a_name_that_is_not_known_yet(configuration: str) -> None:
     answer = Resolver(configuration, seconds=30).lookup("job-workload-0-9.job.default.svc.cluster.local")
     assert problem(answer).text == "DNS does not know its name yet"
+
+
+def test_a_name_costs_one_query(configuration: str) -> None:
+    """With the five search domains of a pod it would be twelve."""
+    name = "job-workload-0-7.job.default.svc.cluster.local"
+    assert problem(Resolver(configuration, seconds=30).lookup(name))
+    log = Path(configuration).with_name("log")
+    # Queries are logged in their order: with the next one there, all of the first are.
+    assert Resolver(configuration, seconds=30).lookup(PEER) == "10.1.2.3"
+    wait_until(lambda: log.read_text().rpartition(name)[2].count(f"] {PEER} from") == 1)
+    assert re.findall(rf"query\[(\w+)\] {name}", log.read_text()) == ["A"]
 
 
 def test_a_name_without_an_ipv4_address(configuration: str) -> None:

@@ -354,7 +354,7 @@ class Part:
     def _end_if_stuck(self) -> None:
         if self.over or self._stopped:
             return
-        silent = self._machine.now() - self.printed
+        silent = self._machine.now() - self.output.printed
         if not self._is_ending() or silent < ENDING_SECONDS:  # ranks of other pods may run, and print
             self._look_for_the_end()
         else:
