@@ -17,7 +17,7 @@ COPY env /tmp/a4-agent/env/
 COPY entrypoints /tmp/a4-agent/entrypoints/
 COPY agent /tmp/a4-agent/agent/
 RUN /tmp/steps/agent.sh /tmp/a4-agent /tmp/constraints.txt
-COPY docker/a4-entrypoint /opt/a4-agent/bin/
+COPY docker/a4-entrypoint docker/with-agent /opt/a4-agent/bin/
 
 FROM ${BASE}
 # The programs before the agent: they change less often.
@@ -27,7 +27,7 @@ COPY --from=agent /opt/a4-agent /opt/a4-agent
 COPY docker/steps/shells.sh /usr/local/src/a4-agent/
 RUN /usr/local/src/a4-agent/shells.sh
 # Where the chart mounts buckets, file systems and local disks, and where the old charts had theirs.
-RUN mkdir -p /gcs /lustre /mnt /ssd /workload/launcher /workload/scripts /workload/configs /workload/task \
+RUN mkdir -p /artifacts /gcs /lustre /mnt /ssd /workload/launcher /workload/scripts /workload/configs /workload/task \
         /workspace/scripts /workspace/configs /workspace/logs
 # tini passes signals on and collects orphans. The image's own entrypoint comes next, then the command.
 ENTRYPOINT ["tini", "--", "/opt/a4-agent/bin/a4-entrypoint"]

@@ -32,6 +32,44 @@ kill "$watch" 2>/dev/null
 [ -e "$alive.over" ] || exit "$code"
 {{- end -}}
 
+{{- /* The first words of a container's command; for an image without the agent they make it one that has it. */}}
+{{- define "a4.startsAgent" -}}
+{{- if .Values.workload.agentImage -}}
+- /opt/a4-agent/bin/with-agent
+{{- else -}}
+- tini
+- --
+{{- end }}
+- a4-agent
+- run
+{{- end -}}
+
+{{- define "a4.agentMount" -}}
+{{- if .Values.workload.agentImage -}}
+- {name: a4-agent, mountPath: /opt/a4-agent}
+{{- end -}}
+{{- end -}}
+
+{{- define "a4.agentVolume" -}}
+{{- if .Values.workload.agentImage -}}
+- {name: a4-agent, emptyDir: {}}
+{{- end -}}
+{{- end -}}
+
+{{- /* Brings the agent into a pod whose image does not have it. */}}
+{{- define "a4.agentContainer" -}}
+{{- with .Values.workload.agentImage -}}
+- name: a4-agent
+  image: {{ . | quote }}
+  {{- with $.Values.workload.imagePullPolicy }}
+  imagePullPolicy: {{ . }}
+  {{- end }}
+  command: [/usr/local/src/a4-agent/give-agent.sh, /target]
+  volumeMounts:
+    - {name: a4-agent, mountPath: /target}
+{{- end -}}
+{{- end -}}
+
 {{- define "a4.tcpxContainer" -}}
 {{- $network := include "a4.network" . | fromJson -}}
 {{- $tcpx := .Values.network.tcpx -}}
@@ -97,10 +135,7 @@ kill "$watch" 2>/dev/null
     - mkfifo -m 600 /run/workload/new && exec 9<>/run/workload/new && mv /run/workload/new /run/workload/alive && exec "$@"
     - sh
     {{- end }}
-    - tini
-    - --
-    - a4-agent
-    - run
+    {{- include "a4.startsAgent" . | nindent 4 }}
   {{- with (include "a4.arguments" . | fromJson).words }}
   args: {{- toYaml (prepend . "--") | nindent 4 }}
   {{- end }}
@@ -137,6 +172,9 @@ kill "$watch" 2>/dev/null
   volumeMounts:
     - {name: job-secret, mountPath: /etc/a4-agent/secret, readOnly: true}
     - {name: shared-memory, mountPath: /dev/shm}
+    {{- with include "a4.agentMount" . }}
+    {{- . | nindent 4 }}
+    {{- end }}
     {{- if $network.gib }}
     - {name: gib, mountPath: /usr/local/gib}
     {{- end }}
@@ -189,6 +227,9 @@ claims: [{name: rdma}]
     items: [{key: job-secret, path: job-secret}]
 - name: shared-memory
   emptyDir: {medium: Memory{{ with include "a4.text" (.Values.volumes | default dict).sharedMemory }}, sizeLimit: {{ . | quote }}{{ end }}}
+{{- with include "a4.agentVolume" . }}
+{{ . }}
+{{- end }}
 {{- if $network.gib }}
 - {name: gib, emptyDir: {}}
 {{- end }}

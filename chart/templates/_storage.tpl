@@ -190,6 +190,10 @@
   {{- $above = printf "%s/%s" $above . -}}
   {{- $paths = append $paths $above -}}
 {{- end -}}
+{{- if .Values.workload.agentImage -}}
+  {{- $names = append $names "a4-agent" -}}
+  {{- $paths = append $paths "/opt/a4-agent" -}}
+{{- end -}}
 {{- if $network.gib -}}
   {{- $names = append $names "gib" -}}
   {{- $paths = concat $paths (list "/usr/local/gib" "/third_party") -}}

@@ -48,6 +48,22 @@ def test_the_agent_starts_under_tini(engines: Engines) -> None:
     assert engines.with_values().workload["command"] == ["tini", "--", "a4-agent", "run"]
 
 
+def test_an_image_without_the_agent_gets_it_first(engines: Engines) -> None:
+    """In the pods of the job and in those of helm test, on a volume of each pod."""
+    rendered = engines.with_values(
+        *sets("workload.agentImage=registry.example/agent:1", "workload.imagePullPolicy=Never")
+    )
+    for pod in pods(rendered):
+        first, workload = pod["initContainers"][0], pod["containers"][0]
+        assert (first["image"], first["imagePullPolicy"]) == ("registry.example/agent:1", "Never")
+        # In that image by docker/a4-agent-cpu/Dockerfile, and in the volume by docker/agent.Dockerfile.
+        assert first["command"] == ["/usr/local/src/a4-agent/give-agent.sh", "/target"]
+        assert workload["command"] == ["/opt/a4-agent/bin/with-agent", "a4-agent", "run"]
+        (volume,) = (one["name"] for one in workload["volumeMounts"] if one["mountPath"] == "/opt/a4-agent")
+        assert first["volumeMounts"] == [{"name": volume, "mountPath": "/target"}]
+        assert {"name": volume, "emptyDir": {}} in pod["volumes"]
+
+
 def test_arguments_of_the_workload_are_those_of_the_values(engines: Engines) -> None:
     settings = ("workload.run=nccl", "workload.defaultArguments={--begin,1M}", "workload.arguments={--end,8G}")
     container = engines.with_values(*sets(*settings)).workload

@@ -98,6 +98,10 @@ REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
         ("network.tcpx.enabled=true", "volumes.ssdMountPath=/run/tcpx"),
         "both to be mounted at /run/tcpx",
     ),
+    "a mount over the agent": (
+        ("workload.agentImage=a:1", "volumes.ssdMountPath=/opt/a4-agent"),
+        "both to be mounted at /opt/a4-agent",
+    ),
     "a mount over the script": (
         ("task_script=echo", "volumes.ssdMountPath=/workload/task"),
         "mounted at /workload/task",

@@ -59,8 +59,8 @@ def test_hadolint_has_nothing_to_say(dockerfile: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_the_entrypoint_is_a_good_script() -> None:
-    subprocess.run(["shellcheck", ROOT / "docker/a4-entrypoint"], check=True, timeout=60)
+def test_scripts_that_start_containers_are_good() -> None:
+    subprocess.run(["shellcheck", ROOT / "docker/a4-entrypoint", ROOT / "docker/with-agent"], check=True, timeout=60)
 
 
 def test_what_is_sent_is_small_and_has_no_tests(context: Path) -> None:

@@ -46,6 +46,7 @@ exec chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin "$@"
 AS_THEY_ARE = (
     "cat",
     "chmod",
+    "cp",
     "date",
     "dirname",
     "find",
@@ -54,6 +55,7 @@ AS_THEY_ARE = (
     "ls",
     "mkdir",
     "mktemp",
+    "mv",
     "readlink",
     "rm",
     "sed",
@@ -83,6 +85,7 @@ ENVIRONMENT = """
 """
 TESTS = "all_reduce all_gather reduce_scatter alltoall sendrecv"
 NVSHMEM = "lib/libnvshmem_host.so.3 lib/libnvshmem_device.a lib/nvshmem_transport_ibgda.so.3 include/nvshmem.h"
+LDD = "echo ' libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x1)\n libz.so.1 => /lib/x86_64-linux-gnu/libz.so.1 (0x2)'"
 DRIVER = "/usr/lib/triton/backends/nvidia/driver.py"
 CASES = {
     "agent": Step(
@@ -98,6 +101,17 @@ CASES = {
         },
     ),
     "deepep-env": Step(["/tmp/a4-deepep.env", "/opt/nvshmem", "/opt/DeepEP", "/opt/unified-env.sh"]),
+    "give-agent": Step(
+        ["/tmp/volume"],
+        {
+            "python": "echo /opt/standard",
+            "patchelf": "echo /lib64/ld-linux-x86-64.so.2",
+            "getconf": "echo glibc 2.36",
+            "ldd": LDD,
+        },
+        before="mkdir -p /opt/a4-agent/bin /opt/a4-agent/lib /opt/standard /tmp/volume; touch /opt/standard/os.py;"
+        "echo home = /usr/bin >/opt/a4-agent/pyvenv.cfg; ln -s /tmp/stubs/stub /opt/a4-agent/bin/python",
+    ),
     "google-packages": Step(effects={"curl": 'while [ "$1" != --output ]; do shift; done; echo key >"$2"'}),
     "nccl-tests": Step(
         ["a0b82b2", "90 100", "/opt/tests"],
@@ -196,6 +210,7 @@ def test_a_step_fails_with_each_of_its_programs(name: str, tmp_path: Path) -> No
         ("nvshmem", {"cmake": ":"}, ""),
         ("deepep", {"python3": ":"}, "deep_ep_cpp"),
         ("triton", {"python3": "echo /etc/hostname"}, ""),
+        ("give-agent", {"ldd": "echo statically linked"}, ""),
     ],
 )
 def test_a_step_looks_at_what_it_has_made(name: str, effects: dict[str, str], message: str, tmp_path: Path) -> None:

@@ -69,11 +69,13 @@ def this_host(release: str, files: Path) -> Host:
     return Host(mirror, files, marker.strip())
 
 
-def make_base(release: str, host: Host, name: str, *packages: str) -> None:
-    """An image of Debian as debootstrap makes it, which names Debian's own mirror."""
+def make_base(release: str, host: Host, name: str, *packages: str, without: Sequence[str] = ()) -> None:
+    """An image of Debian as debootstrap makes it, without some files, which names Debian's own mirror."""
     place = STORE / f"base-{release}"
     words = ("--variant=minbase", f"--include={','.join(('ca-certificates', *packages))}", release, place, host.mirror)
     done("debootstrap", *words)
+    for file in without:
+        (place / file).unlink()
     (place / SITES[1:]).write_text(f"deb http://deb.debian.org/debian {release} main\n")
     with subprocess.Popen(["tar", "-C", str(place), "-c", "."], stdout=subprocess.PIPE) as tar:
         subprocess.run(["podman", "import", "--quiet", "-", name], stdin=tar.stdout, check=True, capture_output=True)
@@ -185,14 +187,16 @@ def environment(rendered: Rendered, index: int) -> dict[str, str]:
     }
 
 
-def volumes(rendered: Rendered, place: Path) -> list[str]:
-    """Options of `podman run` for the mounts of the workload's container; their files are put below `place`."""
+def volumes(rendered: Rendered, container: Mapping[str, Any], job: Path, pod: Path) -> list[str]:
+    """Options of `podman run` for the mounts of a container; files are put below `job`, an emptyDir's below `pod`."""
     options = []
-    for target, volume in rendered.mounts.items():
-        if volume.get("emptyDir", {}).get("medium") == "Memory":
+    by_name = {volume["name"]: volume for volume in rendered.pod["volumes"]}
+    for target, volume in ((one["mountPath"], by_name[one["name"]]) for one in container["volumeMounts"]):
+        empty = volume.get("emptyDir")
+        if (empty or {}).get("medium") == "Memory":
             options += ["--mount", f"type=tmpfs,destination={target}"]
             continue
-        source = place / volume["name"]
+        source = (job if empty is None else pod) / "volumes" / volume["name"]
         if not source.exists():
             source.mkdir(parents=True)
             for name, text, mode in contents(rendered, volume):
@@ -220,14 +224,18 @@ def start(rendered: Rendered, image: str, index: int, place: Path) -> Pod:
     log = own / "termination-log"
     log.touch()
     domain = rendered.env["DOMAIN_NAME"].partition(".")[2]
+    common = ("--rm", "--runtime", "runc", "--cgroup-parent", CGROUP)
+    for init in rendered.pod.get("initContainers", ()):
+        mounts = volumes(rendered, init, place, own)
+        podman("run", *common, "--network", "none", *mounts, "--entrypoint", json.dumps(init["command"]), init["image"])
     options = [
-        *("--rm", "--name", name, "--runtime", "runc", "--cgroup-parent", CGROUP, "--hostname", f"node-{index}"),
+        *(*common, "--name", name, "--hostname", f"node-{index}"),
         *("--network", f"ns:/run/netns/pod-{index}", "--dns", HUB, "--dns-search", domain, "--dns-option", "ndots:5"),
         # What rootless machines and those in a sandbox allow.
         *("--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1000:1000"),
         *(["--privileged"] if workload["securityContext"].get("privileged") else ["--cap-add", "IPC_LOCK"]),
         *(word for pair in environment(rendered, index).items() for word in ("--env", "=".join(pair))),
-        *volumes(rendered, place / "volumes"),
+        *volumes(rendered, workload, place, own),
         *("--volume", f"{log}:/dev/termination-log"),
         *("--entrypoint", json.dumps(workload["command"])),
     ]

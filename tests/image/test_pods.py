@@ -7,9 +7,11 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.chart.helm import Rendered
 from tests.image.conftest import Images
-from tests.image.containers import ROOT, job, podman
+from tests.image.containers import ROOT, job, make_base, podman
 from tests.local.helpers import eventually
 
 Render = Callable[..., Rendered]
@@ -50,6 +52,23 @@ def test_a_missing_program_is_the_jobs_code(images: Images, render: Render, tmp_
         code = pod.code()
     assert (code, pod.ending["code"]) == (66, 66), pod.said
     assert "all_reduce" in pod.ending["what"] or "nccl" in pod.said
+
+
+@pytest.mark.parametrize(("release", "mpi"), [("bullseye", "4.1.0"), ("bookworm", "4.1.4"), ("trixie", "5.0.7")])
+def test_an_image_without_the_agent_gets_it_from_an_init_container(
+    images: Images, render: Render, release: str, mpi: str, tmp_path: Path
+) -> None:
+    """With an older C library than the agent's Python has, with the same, and with a newer one; no OpenSSH, no tini."""
+    image = f"localhost/debian:{release}-mpi"
+    make_base(release, images.host, image, "openmpi-bin", without=["usr/bin/ssh"])
+    values = (f"workload.image={image}", f"workload.agentImage={images.image}", "workload.gpus=16")
+    with job(render(*values, "workload.run=connectivity"), image, tmp_path) as pods:
+        codes = [pod.code() for pod in pods]
+        said = [pod.said for pod in pods]
+    podman("rmi", "--force", image)
+    assert codes == [0, 0], "\n".join(said)
+    assert "connectivity is good: 16 ranks on 2 pods" in said[0]
+    assert f"(Open MPI {mpi})" in said[0]
 
 
 def test_the_ten_lines_of_the_docs_make_an_image(images: Images, context: Path, render: Render, tmp_path: Path) -> None:
