@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import yaml
 
 from agent import paths
 from agent.fabrics import a4_deepep
+from agent.workloads.pai_megatron import versions
 from tests.docker.context import write_context
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -93,6 +95,25 @@ def test_a_step_is_there_when_it_is_run(dockerfile: Path) -> None:
                 script = (ROOT / "docker/steps" / Path(path).name).read_text()
                 needed = {path.rpartition("/")[0] + "/" + name for name in re.findall(r"\$steps/([\w-]+\.sh)", script)}
                 assert needed <= there, f"{path} calls {needed - there}"
+
+
+def test_the_packages_of_the_pipelines_are_of_the_agents_table(tmp_path: Path) -> None:
+    """The step itself, with a pip that shows what it is given."""
+    (tmp_path / "python3").write_text(
+        '#!/bin/sh\ncase "$*" in *"torch.version"*) echo 2.9 ;; *runpy*) exec '
+        f'{sys.executable} "$@" ;; *) for file; do :; done; cat "$file" ;; esac\n'
+    )
+    (tmp_path / "python3").chmod(0o755)
+    for name in ("pai-packages.sh", "python-packages.sh"):
+        shutil.copy(ROOT / "docker/steps" / name, tmp_path)
+    env = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    table = ROOT / "agent/workloads/pai_megatron/versions.py"
+    for image, kinds in versions.IMAGES.items():
+        argv = [tmp_path / "pai-packages.sh", table, Path(image)]
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60, check=True)
+        assert done.stdout.splitlines() == [*kinds["packages"], *kinds["extensions"]]
+        recipe = (ROOT / "docker" / image / "Dockerfile").read_text()
+        assert f"versions.py {image} " in recipe.replace("\\\n    ", "")
 
 
 def test_every_recipe_has_its_base() -> None:

@@ -128,6 +128,7 @@ CASES = {
         },
     ),
     "packages": Step(["tini"]),
+    "pai-packages": Step(["/tmp/versions.py", "image", "/tmp/a.txt"], {"python3": "echo 2.9 12.9"}),
     "programs": Step(
         effects={"python3": "echo 1"},
         before="rm -f /usr/bin/tini; mkdir -p /etc/ssh /etc/rc2.d /etc/systemd/system/multi-user.target.wants;"
