@@ -36,7 +36,7 @@ from agent.decide.words import did_you_mean
 from agent.errors import SettingsError
 from agent.fabrics.profiles import AUTO
 from agent.fabrics.profiles import CHOICES as PROFILE_CHOICES
-from agent.paths import DEEPEP_DIR, DEFAULT_RUN_DIR, SECRET_FILE
+from agent.paths import DEEPEP_DIR, DEFAULT_RUN_DIR, DOWNLOADERS_DIR, SECRET_FILE
 
 # Given by the agent to what it starts: no settings, but not unknown either.
 GIVEN_BY_AGENT = (
@@ -292,6 +292,13 @@ SETTINGS = (
         choice("huggingface", "modelscope"),
         "huggingface",
         "pai-megatron-*: where the model is downloaded from",
+    ),
+    Setting(
+        "A4_DOWNLOADERS_DIR",
+        "",
+        path,
+        DOWNLOADERS_DIR,
+        "pai-megatron-*: virtual environments of the downloaders; one that is missing is made",
     ),
     Setting(
         "A4_MODEL_REVISION", "", matching(r"[\w./-]*", "a branch, tag or commit"), "", "its revision; empty: newest"

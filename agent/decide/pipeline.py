@@ -21,8 +21,8 @@ class Output(NamedTuple):
     path: str
     """A directory, a file, or for `mmap` what the names of its .bin and .idx begin with."""
     expected: str = ""
-    """What its content is compared with: the commit of a checkout, the last iteration of what is trained, for `mmap`
-    the length of each sequence. Empty: with nothing."""
+    """What its content is compared with: the commit of a checkout and, behind it, the submodules that it needs if not
+    all, the last iteration of what is trained, for `mmap` the length of each sequence. Empty: with nothing."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ failed, {"code", "what", "hint"}.
 
 from __future__ import annotations
 
-import errno
 import http.client
 import json
 import os
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from tenacity import RetryCallState
 
 TRIES = 6
-"""One after the other that bring no byte more."""
 SILENT_SECONDS = 60.0
 LONGEST_WAIT = 30.0
 PIECE = 1 << 20
@@ -62,10 +60,11 @@ class _Again(Exception):
 
 
 class Download:
-    """One file, until it is there."""
+    """One file, until it is there. It is given up after so many tries in a row that bring no byte more."""
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: Wanted, tries: int = TRIES) -> None:
         self._wanted = wanted
+        self._tries = tries
         self._most = -1
         """Bytes that were there after the best try."""
         self._idle = 0
@@ -85,7 +84,7 @@ class Download:
             policy(self._try)
         except _Again as error:
             raise PeerLost(
-                f"{self._wanted.url}: {error} ({TRIES} times one after the other)",
+                f"{self._wanted.url}: {error} ({self._tries} times one after the other)",
                 "what came so far is kept: the next attempt goes on from there",
             ) from None
 
@@ -93,7 +92,7 @@ class Download:
         there = size(self._wanted.part)
         self._idle = 0 if there > self._most else self._idle + 1
         self._most = max(there, self._most)
-        return self._idle >= TRIES
+        return self._idle >= self._tries
 
     def _say(self, state: RetryCallState) -> None:
         assert state.outcome is not None and state.next_action is not None
@@ -146,6 +145,7 @@ def asked(url: str, headers: dict[str, str], method: str = "GET") -> Any:
     except urllib.error.HTTPError as error:
         if error.code == 416:
             return error  # nothing comes after what is there
+        error.close()
         if error.code in FINAL:
             raise MissingProgram(
                 f"{url}: the server answers {error.code} {error.reason}", "is the URL right?"
@@ -196,7 +196,8 @@ def check_room(directory: str, needed: int) -> None:
     """Raises DirectoryUnusable."""
     found = os.statvfs(directory)
     if (missing := needed - found.f_bavail * found.f_frsize) > 0:
-        raise OSError(errno.ENOSPC, f"{needed} bytes are to be written, {missing} of them have no room", directory)
+        what = f"no space on {directory}: {needed} bytes are still to be written, {missing} more than are free"
+        raise DirectoryUnusable(what, "what came so far is kept")
 
 
 def total_size(urls: Sequence[str]) -> int:

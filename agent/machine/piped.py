@@ -62,6 +62,9 @@ class Piped:
             if time.monotonic() >= at:
                 at = time.monotonic() + tick()
 
+    def signal(self, number: int) -> None:
+        self._process.send_signal(number)
+
     def kill(self) -> None:
         """End it and all that it has started, at once."""
         import psutil

@@ -255,6 +255,7 @@ WRONG = [
     ("A4_CONVERT_ON", "some", "one of lead, all"),
     ("A4_KEEP_TRAINING", "maybe", "true or false"),
     ("A4_MODEL_SOURCE", "github", "one of huggingface, modelscope"),
+    ("A4_DOWNLOADERS_DIR", "d", "an absolute path"),
     ("A4_MODEL_REVISION", "a b", "a branch, tag or commit"),
     ("A4_DATASET_URL", "oss://x", "the beginning of URLs"),
     ("A4_PAI_REPOSITORY", "--upload-pack=x", "the URL of a git repository"),

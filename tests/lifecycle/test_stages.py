@@ -1,5 +1,4 @@
-"""The sequence of a pipeline on storage in memory: killed at every point, over old things, with a claim that is lost,
-and on several pods."""
+"""The sequence of a pipeline on storage in memory: killed at every point, over old things, with a lost claim."""
 
 from __future__ import annotations
 
@@ -153,6 +152,10 @@ class Fake:
         if self._at(path):
             self.rename(path, f"{path}.before-{len(self.storage.things)}", claimed)
 
+    def clear(self, stage: Stage, claimed: Claimed) -> None:
+        claimed.until()
+        self._effect("clear")
+
     # Telling
 
     def note_made(self, stage: Stage) -> None:
@@ -255,7 +258,7 @@ def test_who_has_lost_the_claim_shows_nothing_more(start: str, records: bool) ->
         site = Fake(storage, lost_at=point)
         with pytest.raises(PeerLost):
             run(site, [CLONE, DATA, CONVERT])
-        assert not {"record", "rename", "link"} & set(site.effects[point:])
+        assert not {"record", "rename", "link", "clear"} & set(site.effects[point:])
 
 
 def test_a_record_without_outputs_is_none() -> None:

@@ -21,18 +21,25 @@ from agent.machine.shared_files import ANSWER_SECONDS, Answer, ProcessFiles
 
 TRIAL_SECONDS = 5.0
 WRITE_SECONDS = 10.0
-HUNG_SECONDS = 30.0
-"""After so long without an answer of the storage that is said, again and again."""
+MOST_HUNG = 10
+"""Leases for which storage may not answer; each time that one is over that is said."""
 
 
 class Background:
-    """A thread with a loop of its own. Its methods are for the one thread that made it, and wait."""
+    """A thread with a loop of its own. Its methods are for the one thread that made it, and wait.
 
-    def __init__(self, directory: str, by: str, lease: float, say: Callable[[str], None]) -> None:
+    hung: called in the thread, with why, when the other one has waited for the storage for too long: it must end the
+    process, for the other thread does nothing any more.
+    """
+
+    def __init__(
+        self, directory: str, by: str, lease: float, say: Callable[[str], None], hung: Callable[[str], None]
+    ) -> None:
         self.directory = directory
         self._by = by
         self._lease = lease
         self._say = say
+        self._hung = hung
         self._loop = Loop()
         self._files = ProcessFiles(self._loop, sys.executable, directory, TRIAL_SECONDS)
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -114,26 +121,29 @@ class Background:
         self._loop.post(claim.acquire)
         try:
             held.told.get()
-            yield held
-            self._call(lambda done: claim.release(lambda: done(None)))
+            try:
+                yield held
+            finally:
+                self._call(lambda done: claim.release(lambda: done(None)))
         finally:
             self._loop.post(claim.close)
 
     @contextmanager
     def looking_at(self, path: str) -> Iterator[None]:
         """Say that the storage hangs, while it does."""
-        began = time.monotonic()
         over = threading.Event()
 
-        def report() -> None:
-            if not over.is_set():
-                self._say(f"{path} has not answered for {time.monotonic() - began:.0f} s: the storage hangs")
-                self._loop.later(HUNG_SECONDS, report)
+        def wait(leases: int) -> None:
+            self._loop.later(self._lease, lambda: None if over.is_set() else report(leases + 1))
 
-        def begin() -> None:
-            self._loop.later(HUNG_SECONDS, report)
+        def report(leases: int) -> None:
+            why = f"{path} has not answered for {leases * self._lease:.0f} s: the storage hangs"
+            if leases >= MOST_HUNG:
+                self._hung(why)
+            self._say(why)
+            wait(leases)
 
-        self._loop.post(begin)
+        self._loop.post(lambda: wait(0))
         try:
             yield
         finally:

@@ -13,7 +13,7 @@ import traceback
 
 from agent.decide.pipeline import Pipeline
 from agent.decide.pipeline_text import unpack
-from agent.errors import AgentError, DirectoryUnusable, Exit
+from agent.errors import AgentError, Exit
 from agent.lifecycle.sharing.background import Background
 from agent.lifecycle.stages.meeting import Meeting
 from agent.lifecycle.stages.programs import Programs, Signals, Told
@@ -21,7 +21,7 @@ from agent.lifecycle.stages.sequence import Failed, carry_out
 from agent.lifecycle.stages.site import PodSite
 from agent.lifecycle.stages.work import Work
 from agent.paths import DOWNLOADERS_DIR, RunDir
-from agent.settings import Found, Settings, read_settings
+from agent.settings import Found, read_settings
 
 
 def say(text: str) -> None:
@@ -29,66 +29,62 @@ def say(text: str) -> None:
     sys.stderr.flush()
 
 
+class Ending:
+    """How this process ends, for people and for the agent."""
+
+    def __init__(self, notes: str) -> None:
+        self._notes = notes
+        self.site: PodSite | None = None
+
+    def failed(self, failed: Failed) -> int:
+        """Say it; the exit code."""
+        say("\n".join(filter(None, (failed.what, failed.hint))))
+        stage = self.site.failed(failed.code) if self.site else ""
+        told = {"stage": stage, "code": failed.code, "what": failed.what, "hint": failed.hint, "origin": failed.origin}
+        if self._notes:
+            with open(f"{self._notes}/end.json", "w", encoding="utf-8") as file:
+                json.dump(told, file)
+        return failed.code
+
+    def hung(self, why: str) -> None:
+        """The storage hangs, and with it the main thread."""
+        os._exit(self.failed(Failed(Exit.DIRECTORY, why, "look at the file server, and at the node's mounts", "agent")))
+
+
 def main(word: str) -> int:
-    pipeline = unpack(word)
     notes = os.environ.get("A4_NOTES_DIR", "")
-    signals = Signals()
-    stage = ""
+    ending = Ending(notes)
     try:
-        settings, _ = read_settings(os.environ, Found())
-        background = Background(
-            settings.shared_dir, f"{pipeline.run}, {settings.hostname_prefix}0", settings.lease, say
-        )
-        programs = Programs(os.environ, f"{notes}/iterations", signals, say)
-        site = site_of(pipeline, settings, background, programs)
-        try:
-            background.open()
-            if pipeline.leads:
-                site.clear_flags()
-            carry_out(pipeline, site, settings.epoch)
-            return 0
-        finally:
-            stage = site.stage
+        run(unpack(word), notes, ending)
+        return 0
     except Told as told:
         return 128 + told.number
-    except Failed as error:
-        failed = error
+    except Failed as failed:
+        return ending.failed(failed)
     except AgentError as error:
-        failed = Failed(error.code, error.what, error.hint, "agent")
+        return ending.failed(Failed(error.code, error.what, error.hint, "agent"))
     except OSError as error:
-        found = DirectoryUnusable(f"{error.filename}: {error.strerror}" if error.filename else str(error))
-        failed = Failed(found.code, found.what, found.hint, "agent")
+        what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        return ending.failed(Failed(Exit.DIRECTORY, what, "", "agent"))
     except Exception:
-        failed = Failed(Exit.BUG, traceback.format_exc(), "please report it", "agent")
-    return end(notes, stage, failed)
+        return ending.failed(Failed(Exit.BUG, traceback.format_exc(), "please report it", "agent"))
 
 
-def site_of(pipeline: Pipeline, settings: Settings, background: Background, programs: Programs) -> PodSite:
+def run(pipeline: Pipeline, notes: str, ending: Ending) -> None:
+    """Raises AgentError, Failed, Told, OSError."""
+    signals = Signals()
+    settings, _ = read_settings(os.environ, Found())
+    by = f"{pipeline.run} of {settings.hostname_prefix}0"
+    background = Background(settings.shared_dir, by, settings.lease, say, ending.hung)
+    programs = Programs(os.environ, f"{notes}/iterations", signals, say)
     meeting = Meeting(pipeline, RunDir(settings.run_dir).socket, say)
-    return PodSite(
-        pipeline,
-        settings,
-        background,
-        meeting,
-        programs,
-        Work(programs, os.environ.get("A4_DOWNLOADERS_DIR") or DOWNLOADERS_DIR, meeting.tell),
-        os.environ.get("A4_RECORD", ""),
-    )
-
-
-def end(notes: str, stage: str, failed: Failed) -> int:
-    say("\n".join(filter(None, (failed.what, failed.hint))))
-    told = {
-        "stage": stage,
-        "code": int(failed.code),
-        "what": failed.what,
-        "hint": failed.hint,
-        "origin": failed.origin,
-    }
-    if notes:
-        with open(f"{notes}/end.json", "w", encoding="utf-8") as file:
-            json.dump(told, file)
-    return int(failed.code)
+    work = Work(programs, os.environ.get("A4_DOWNLOADERS_DIR") or DOWNLOADERS_DIR, meeting.tell)
+    record = os.environ.get("A4_RECORD", "")
+    site = ending.site = PodSite(pipeline, settings, background, meeting, programs, work, record)
+    background.open()
+    if pipeline.leads:
+        site.clear_flags()
+    carry_out(pipeline, site, settings.epoch)
 
 
 if __name__ == "__main__":

@@ -30,12 +30,13 @@ class Signals:
 
     def __init__(self) -> None:
         self._waits = False
-        self._came = 0
+        self.came = 0
+        """The first that has come; 0: none."""
         for number in SIGNALS:
             signal.signal(number, self._handle)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        self._came = self._came or number
+        self.came = self.came or number
         if not self._waits:
             raise Told(number)
 
@@ -46,8 +47,8 @@ class Signals:
             yield
         finally:
             self._waits = False
-        if self._came:
-            raise Told(self._came)
+        if self.came:
+            raise Told(self.came)
 
 
 class Programs:
@@ -85,18 +86,29 @@ class Programs:
             look(line)
 
         with self._signals.deferred():
-            if not self.lost:
-                try:
-                    self._running = Piped(argv, {**self._environ, **env}, cwd)
-                except OSError as error:
-                    what = f"{stage.name}: {error.filename or argv[0]}: {error.strerror}"
-                    raise MissingProgram(what, "each pod needs it") from error
+            if not self.lost and not self._signals.came:
+                self._running = self._started(stage, argv, {**self._environ, **env}, cwd)
+                self._catch_up(self._running)
                 seen = {1: heard} if quiet else {1: heard, 2: heard}
                 status = self._running.wait(seen, watch.tick, shown=(2,) if quiet else (1, 2))
                 self._running = None
         if self.lost:
             raise PeerLost(self.lost, "another pod may write there now: what was made here is left in its own place")
         return status
+
+    def _started(self, stage: Stage, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Piped:
+        try:
+            return Piped(argv, env, cwd)
+        except OSError as error:
+            what = f"{stage.name}: {error.filename or argv[0]}: {error.strerror}"
+            raise MissingProgram(what, "each pod needs it") from error
+
+    def _catch_up(self, running: Piped) -> None:
+        """What came while it was being started may have come too early for it."""
+        if self._signals.came:
+            running.signal(self._signals.came)
+        if self.lost:
+            running.kill()
 
     def lose(self, why: str) -> None:
         """The claim is lost under which the program writes. Another thread may call it."""

@@ -64,6 +64,9 @@ class Site(Protocol):
     def set_aside(self, path: str, claimed: Claimed) -> None:
         """Keep what is there under another name; nothing when nothing is there."""
 
+    def clear(self, stage: Stage, claimed: Claimed) -> None:
+        """Take away what is left of the place in which it was made."""
+
     def work(self, stage: Stage, begin: Begin) -> None:
         """Raises AgentError, Failed."""
 
@@ -85,7 +88,7 @@ class Failed(Exception):
 
     def __init__(self, code: int, what: str, hint: str = "", origin: str = "workload") -> None:
         super().__init__(what)
-        self.code, self.what, self.hint, self.origin = code, what, hint, origin
+        self.code, self.what, self.hint, self.origin = int(code), what, hint, origin
 
 
 def carry_out(pipeline: Pipeline, site: Site, epoch: str) -> None:
@@ -247,3 +250,4 @@ class _Turn:
             site.keep(stage, site.new_record(stage), claimed)
         for old, name in moves:
             site.rename(old, name, claimed)
+        site.clear(stage, claimed)

@@ -56,7 +56,7 @@ class PodSite:
         self._files = stored.StoredFiles(os.environ)
         self._begun = 0.0
         self.say = programs.say
-        self.stage = ""
+        self._stage: Stage | None = None
         """The one that is carried out."""
 
     # What is there
@@ -106,7 +106,7 @@ class PodSite:
 
     def _take_up(self, stage: Stage, verdict: Verdict, claimed: Claimed) -> None:
         """What an earlier attempt has downloaded, or an older launcher, unless it was of something else."""
-        mark, inputs = f"{stage.staging}.inputs", json.dumps(dict(stage.inputs), sort_keys=True)
+        mark, inputs = mark_of(stage), json.dumps(dict(stage.inputs), sort_keys=True)
         is_own = isinstance(stage.work, Model) and not verdict.aside and stored.exists(stage.target)
         if self._files.read(mark).decode(errors="replace") != inputs:
             stored.remove(stage.staging)
@@ -153,6 +153,12 @@ class PodSite:
             self.say(f"{path} is not what is needed, and kept as {aside}")
             self.rename(path, aside, claimed)
 
+    def clear(self, stage: Stage, claimed: Claimed) -> None:
+        if stage.staging:
+            claimed.until()
+            stored.remove(stage.staging)
+            stored.remove(mark_of(stage))
+
     def _show(self, path: str, claimed: Claimed, act: Any) -> None:
         with self._background.looking_at(path):
             until = claimed.until()
@@ -180,8 +186,15 @@ class PodSite:
         return self._meeting.arrive(name, says)
 
     def begun(self, stage: Stage, number: int, of: int) -> None:
-        self.stage, self._begun = stage.name, time.monotonic()
+        self._stage, self._begun = stage, time.monotonic()
         self._note("begin", stage, number=number, of=of, time=time.time())
+
+    def failed(self, status: int) -> str:
+        """The name of the stage that has; empty before the first."""
+        if self._stage is None:
+            return ""
+        self.ended(self._stage, "", status)
+        return self._stage.name
 
     def ended(self, stage: Stage, why: str, status: int = 0) -> None:
         seconds = round(time.monotonic() - self._begun, 3)
@@ -191,3 +204,8 @@ class PodSite:
         if self._record:
             with open(self._record, "a", encoding="utf-8") as file:
                 file.write(json.dumps({"step": step, "name": stage.name, **values}) + "\n")
+
+
+def mark_of(stage: Stage) -> str:
+    """The file that says of what inputs the things are that lie where the stage works."""
+    return f"{stage.staging}.inputs"

@@ -19,8 +19,7 @@ from agent.paths import package_home, shipped
 NETWORK_TRIES = 5
 GIT_FINAL = (
     "not found", "does not exist", "not our ref", "no such remote ref", "couldn't find remote ref",
-    "does not appear to be a git repository", "Authentication failed", "unable to read tree", "not a valid object",
-    "terminal prompts disabled", "pathspec",
+    "does not appear to be a git repository", "Authentication failed", "terminal prompts disabled", "pathspec",
 )  # fmt: skip
 """What git says that it says again when it is asked again."""
 DOWNLOADERS = {"huggingface": "huggingface_hub>=1,<3", "modelscope": "modelscope>=1.20,<2"}
@@ -212,7 +211,7 @@ def git_error(words: Sequence[str], status: int, said: Sequence[str]) -> AgentEr
     text = "\n".join(lines)
     if "No space left" in text or "Read-only file system" in text or "Disk quota" in text:
         return DirectoryUnusable(what, "")
-    if any(final in text for final in GIT_FINAL):
+    if words[0] not in ("fetch", "submodule") or any(final in text for final in GIT_FINAL):
         return MissingProgram(what, "are the URL and the commit right?")
     return PeerLost(what, "the remote repository cannot be reached, or ended the connection")
 
@@ -223,7 +222,9 @@ def patiently(act: Callable[[], None], say: Callable[[str], None]) -> None:
 
     def tell(state: RetryCallState) -> None:
         assert state.outcome is not None and state.next_action is not None
-        say(f"{state.outcome.exception()}; again in {state.next_action.sleep:.0f} s")
+        error = state.outcome.exception()
+        assert isinstance(error, AgentError)
+        say(f"{error.what}; again in {state.next_action.sleep:.0f} s")
 
     Retrying(
         retry=retry_if_exception_type(PeerLost),

@@ -1,0 +1,359 @@
+"""The process that carries out a pipeline, on real mounts: killed, stopped, told to end, and beside another one."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from agent.decide.pipeline import Checkout, Command, Files, Output, Pipeline, Stage
+from agent.decide.pipeline_text import pack
+from tests.machine.test_downloading import Server as Server
+from tests.machine.test_downloading import server as server
+from tests.shared_mounts import LONG_LEASE, ROOT, SharedMounts
+
+END_SECONDS = 120.0
+SHORT_LEASE = "3"
+CONVERT = """
+echo convert >> "$2"
+test ! -e "$3" || until test -e "$3/go"; do sleep 0.05; done
+mkdir "$1/release" && cd "$1" && echo release > latest_checkpointed_iteration.txt
+for name in .metadata common.pt __0_0.distcp; do echo x > release/$name; done
+"""
+TRAIN = """
+echo "train from $1" >> "$3"
+test -e "$4/fail" && exit 7
+mkdir -p "$2/iter_0000009" && echo x > "$2/iter_0000009/.metadata"
+echo " iteration  9/ 9 | elapsed time per iteration (ms): 1.0 | lm loss: 2.0"
+"""
+
+
+class Runner:
+    """One of these processes. Its stderr is read line by line."""
+
+    def __init__(self, mounts: SharedMounts, word: str, *, pod: int, epoch: str, lease: str) -> None:
+        notes = mounts.path / f"notes-{epoch}-{pod}"
+        notes.mkdir(exist_ok=True)
+        self.record, self._end = notes / "record", notes / "end.json"
+        self.notes = notes
+        env = {
+            **mounts.environment(pod, epoch, lease),
+            "A4_RECORD": str(self.record),
+            "A4_NOTES_DIR": str(notes),
+            "HOME": str(mounts.path),
+        }
+        del env["PYTHONPATH"]
+        self.process = subprocess.Popen(
+            mounts.enter("env", "-C", str(ROOT), sys.executable, "-Es", "-m", "agent.lifecycle.stages", word),
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        self.said = b""
+
+    def until(self, *texts: str) -> None:
+        """Until it says one of these."""
+        assert self.process.stderr is not None
+        deadline = time.monotonic() + END_SECONDS
+        while not any(text.encode() in self.said for text in texts):
+            ready = select.select([self.process.stderr], [], [], max(0.0, deadline - time.monotonic()))[0]
+            more = os.read(self.process.stderr.fileno(), 65536) if ready else b""
+            assert more, self.said.decode()
+            self.said += more
+
+    def signal(self, number: int) -> None:
+        os.killpg(self.process.pid, number)
+
+    def end(self) -> tuple[int, str]:
+        """Its code, and all that it said."""
+        _, rest = self.process.communicate(timeout=END_SECONDS)
+        self.said += rest
+        return self.process.returncode, self.said.decode()
+
+    def told(self) -> dict[str, object]:
+        """What it leaves for the agent when it has failed."""
+        told: dict[str, object] = json.loads(self._end.read_text())
+        return told
+
+
+class Place:
+    """A workspace, a repository with a submodule, and the stages of a small pipeline."""
+
+    def __init__(self, path: Path, kind: str = "bind") -> None:
+        self.mounts = SharedMounts(path, 2, kind)
+        self.store = self.mounts.store
+        self.repository = f"file://{path}/repository"
+        self.commit = repository(path)
+        self.worked = path / "worked"
+        self.worked.touch()
+        self.gate = path / "gate"
+        self._all: list[Runner] = []
+
+    def close(self) -> None:
+        for runner in self._all:
+            if runner.process.poll() is None:
+                for number in (signal.SIGCONT, signal.SIGKILL):
+                    runner.signal(number)
+            runner.process.communicate()
+        self.mounts.__exit__(None, None, None)
+
+    def stages(self, pod: int, url: str = "", commit: str = "", only: Sequence[str] = ()) -> list[Stage]:
+        base = f"{self.mounts.path}/pod-{pod}"
+        commit = commit or self.commit
+        clone, convert, train = f"{base}/Pai", f"{base}/converted", f"{base}/logs/out"
+        stages = [
+            Stage(
+                "clone",
+                "lead",
+                Checkout(self.repository, commit),
+                [Output("checkout", clone, commit)],
+                clone,
+                f"{clone}.partial",
+                inputs={"commit": commit},
+            ),
+            *([files(base, url)] if url else []),
+            Stage(
+                "convert",
+                "lead",
+                Command(
+                    ["sh", "-euc", CONVERT, "sh"],
+                    [("TO", f"{convert}.partial"), ("WORKED", str(self.worked)), ("GATE", str(self.gate))],
+                    cwd=clone,
+                ),
+                [Output("torch_dist", convert)],
+                convert,
+                f"{convert}.partial",
+                needs=[Output("checkout", clone, commit)],
+                inputs={"commit": commit},
+            ),
+            Stage(
+                "train",
+                "together",
+                Command(
+                    ["sh", "-uc", TRAIN, "sh"],
+                    [("FROM", convert), ("TO", train), ("WORKED", str(self.worked)), ("PLACE", str(self.mounts.path))],
+                    resumes="FROM",
+                ),
+                [Output("trained", train, "9")],
+                train,
+                needs=[Output("torch_dist", convert)],
+                inputs={"commit": commit},
+                again="A4_TRAIN_AGAIN",
+            ),
+        ]
+        return [stage for stage in stages if not only or stage.name in only]
+
+    def start(self, stages: Sequence[Stage], pod: int = 0, epoch: str = "u.0.0", lease: str = LONG_LEASE) -> Runner:
+        word = pack(Pipeline(f"run-{len(self._all)}", pod, [pod], stages))
+        self._all.append(Runner(self.mounts, word, pod=pod, epoch=epoch, lease=lease))
+        return self._all[-1]
+
+    def run(self, stages: Sequence[Stage], epoch: str = "u.0.0", lease: str = LONG_LEASE) -> tuple[int, str]:
+        return self.start(stages, epoch=epoch, lease=lease).end()
+
+    def lines(self) -> list[str]:
+        """What commands of stages have done."""
+        return self.worked.read_text().splitlines()
+
+
+def files(base: str, url: str) -> Stage:
+    target = f"{base}/datasets"
+    outputs = [Output("json", f"{target}/x.bin")]
+    return Stage("dataset", "lead", Files([url]), outputs, target, f"{target}/.partial", inputs={"url": url})
+
+
+def repository(path: Path) -> str:
+    """Make one with a submodule; its commit."""
+
+    def git(where: Path, *words: str) -> str:
+        given = ["-c", "user.name=x", "-c", "user.email=x@y", "-c", "protocol.file.allow=always"]
+        argv = ["git", "-C", str(where), *given, *words]
+        return subprocess.run(argv, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+
+    for name in ("part", "repository"):
+        (path / name).mkdir()
+        git(path / name, "init", "--quiet")
+        (path / name / "README").write_text(name)
+        git(path / name, "add", "README")
+        if name == "repository":
+            git(path / name, "submodule", "--quiet", "add", f"file://{path}/part", "backends/part")
+        git(path / name, "commit", "--quiet", "-m", "one")
+    return git(path / "repository", "rev-parse", "HEAD")
+
+
+@pytest.fixture
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    """Its parameter: the kind of mounts."""
+    place = Place(tmp_path, getattr(request, "param", "bind"))
+    yield place
+    place.close()
+
+
+def test_from_nothing_and_again_when_all_is_there(place: Place, server: Server) -> None:
+    server.data = json.dumps([{"instruction": "x" * 100}] * 9000).encode()
+    server.cut_after = 400_000
+    stages = place.stages(0, server.url)
+    first = place.start(stages)
+    code, said = first.end()
+    assert code == 0, said
+    assert (place.store / "Pai/backends/part/README").read_text() == "part"
+    assert (place.store / "datasets/x.bin").read_bytes() == server.data
+    assert place.lines() == ["convert", f"train from {place.mounts.path}/pod-0/converted"]
+    assert (first.notes / "iterations").read_text().split()[:3] == ["train", "iteration", "9/"]
+    assert (place.store / "sync_flags_job/download_complete_flag").exists()
+    assert not list(place.store.rglob("*.partial"))
+    code, said = place.run(stages)
+    assert code == 0 and place.lines()[2:] == []
+    assert said.startswith("a4-agent: train: complete since") and "A4_TRAIN_AGAIN" in said.splitlines()[0]
+    assert [line.split(": ")[1] for line in said.splitlines()[1:]] == ["clone", "dataset", "convert", "train"]
+    assert all("complete since" in line for line in said.splitlines())
+
+
+def test_the_record_has_each_stage(place: Place) -> None:
+    runner = place.start(place.stages(0, only=["clone"]))
+    assert runner.end()[0] == 0
+    begin, done = map(json.loads, runner.record.read_text().splitlines())
+    assert (begin["step"], begin["name"], begin["number"], begin["of"]) == ("begin", "clone", 1, 1)
+    assert (done["step"], done["name"], done["status"], done["passed_over"]) == ("done", "clone", 0, "")
+
+
+LATER = [pytest.param(name, marks=pytest.mark.faults) for name in ("clone", "dataset", "train")]
+
+
+@pytest.mark.parametrize("name", ["convert", *LATER])
+def test_killed_in_a_stage_another_takes_over(place: Place, server: Server, name: str) -> None:
+    server.data = json.dumps([{"instruction": "x" * 100}] * 9000).encode()
+    place.gate.mkdir()
+    stages = place.stages(0, server.url)
+    first = place.start(stages, lease=SHORT_LEASE)
+    if name == "train":
+        (place.gate / "go").touch()
+    first.until(f"{name} begins")
+    first.signal(signal.SIGKILL)
+    (place.gate / "go").touch()
+    code, said = place.run(stages, epoch="u.1.0", lease=SHORT_LEASE)
+    assert code == 0, said
+    code, said = place.run(stages, epoch="u.1.0")
+    assert code == 0 and "begins" not in said
+
+
+def test_two_at_once_make_it_once(place: Place) -> None:
+    place.gate.mkdir()
+    first = place.start(place.stages(0))
+    first.until("convert begins")
+    second = place.start(place.stages(0), epoch="v.0.0")
+    second.until("waiting for the claim convert@converted: held by run-0")
+    (place.gate / "go").touch()
+    assert [first.end()[0], second.end()[0]] == [0, 0]
+    assert place.lines().count("convert") == 1
+
+
+def test_one_that_was_stopped_shows_nothing_when_it_goes_on(place: Place) -> None:
+    place.gate.mkdir()
+    stages = place.stages(0, only=["clone", "convert"])
+    first = place.start(stages, lease=SHORT_LEASE)
+    first.until("convert begins")
+    first.signal(signal.SIGSTOP)
+    (place.gate / "go").touch()
+    code, said = place.run(stages, epoch="v.0.0", lease=SHORT_LEASE)
+    assert code == 0, said
+    made = (place.store / "converted").stat().st_ino
+    first.signal(signal.SIGCONT)
+    code, said = first.end()
+    assert code == 75 and "the claim convert@converted" in said, said
+    assert (place.store / "converted").stat().st_ino == made and first.told()["origin"] == "agent"
+
+
+@pytest.mark.parametrize("where", ["in a program", "at a claim"])
+def test_told_to_end(place: Place, where: str) -> None:
+    place.gate.mkdir()
+    first = place.start(place.stages(0))
+    first.until("convert begins")
+    told = first
+    if where == "at a claim":
+        told = place.start(place.stages(0), epoch="v.0.0")
+        told.until("waiting for the claim")
+    told.signal(signal.SIGTERM)
+    assert told.end()[0] == 143
+    assert not (place.store / "converted").exists()
+
+
+# What goes wrong
+
+
+def test_a_commit_that_is_not_there(place: Place) -> None:
+    runner = place.start(place.stages(0, commit="b" * 40, only=["clone"]))
+    code, said = runner.end()
+    assert code == 66 and "b" * 40 in said, said
+    assert not (place.store / "Pai").exists()
+    assert runner.told()["stage"] == "clone" and runner.told()["origin"] == "agent"
+
+
+def test_a_checkout_at_another_commit_is_kept_under_another_name(place: Place) -> None:
+    assert place.run(place.stages(0, only=["clone"]))[0] == 0
+    git = ["git", "-c", "safe.directory=*", "-c", "user.name=x", "-c", "user.email=x@y", "-C", str(place.store / "Pai")]
+    subprocess.run([*git, "commit", "--quiet", "--allow-empty", "-m", "mine"], check=True)
+    code, said = place.run(place.stages(0, only=["clone"]))
+    assert code == 0 and "is at commit" in said and "kept as" in said
+    assert len(list(place.store.glob("Pai.before-*"))) == 1
+
+
+def test_files_that_are_not_there(place: Place, server: Server) -> None:
+    code, said = place.run(place.stages(0, f"{server.url}.other", only=["dataset"]))
+    assert code == 66 and "404" in said and "x.bin.other" in said
+
+
+@pytest.mark.parametrize("place", ["size=500k"], indirect=True)
+def test_no_room(place: Place, server: Server) -> None:
+    code, said = place.run(place.stages(0, server.url, only=["dataset"]))
+    assert code == 73 and "no space on" in said and "KiB are missing" in said
+
+
+def test_a_read_only_mount(place: Place) -> None:
+    place.mounts.mount("-o", "remount,bind,ro", str(place.mounts.path / "pod-0"))
+    code, said = place.run(place.stages(0))
+    assert code == 73 and "Read-only" in said
+
+
+def test_a_training_that_fails_goes_on_and_fails_for_good(place: Place) -> None:
+    fails = place.mounts.path / "fail"
+    fails.touch()
+    runner = place.start(place.stages(0))
+    assert runner.end()[0] == 7 and runner.told()["origin"] == "workload"
+    code, said = place.run(place.stages(0), epoch="u.1.0")
+    assert code == 65 and "the attempt before" in said
+    saved = place.store / "logs/out/iter_0000004"
+    saved.mkdir(parents=True)
+    (saved / ".metadata").touch()
+    (place.store / "converted/config.json").write_text("{}")
+    code, said = place.run(place.stages(0), epoch="u.2.0")
+    assert code == 7 and "iter_0000004; the optimizer starts afresh" in said
+    fails.unlink()
+    code, said = place.run(place.stages(0), epoch="u.3.0")
+    assert code == 0, said
+    begun = place.lines()[-1].removeprefix("train from ").replace(f"{place.mounts.path}/pod-0", str(place.store))
+    assert sorted(os.listdir(begun)) == ["config.json", "iter_0000004", "latest_checkpointed_iteration.txt"]
+    assert os.readlink(f"{begun}/iter_0000004").endswith("logs/out/iter_0000004")
+
+
+@pytest.mark.parametrize("place", ["fuse"], indirect=True)
+def test_storage_that_hangs_ends_it(place: Place) -> None:
+    place.gate.mkdir()
+    first = place.start(place.stages(0), lease=SHORT_LEASE)
+    first.until("convert begins")
+    place.mounts.servers[0].send_signal(signal.SIGSTOP)
+    first.until("no sign of life", "the storage hangs")
+    place.mounts.servers[0].kill()  # what waits for it inside the kernel cannot be ended before
+    code, said = first.end()
+    assert code in (73, 75), said
+    assert not (place.store / "converted").exists()
