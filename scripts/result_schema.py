@@ -1,4 +1,7 @@
-"""Make docs/result.schema.json of the types of agent/decide/result.py: .venv/bin/python scripts/result_schema.py"""
+"""Make docs/result.schema.json and answers.schema.json of the types: .venv/bin/python scripts/result_schema.py
+
+They are those of agent/decide/result.py and agent/commands/answers.py.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from agent.commands.answers import ANSWERS
+from agent.commands.answers import VERSION as ANSWERS_VERSION
 from agent.decide.result import VERSION, Result
 from agent.wire import field_names, is_record, needed_fields
 
 PATH = Path(__file__).parents[1] / "docs/result.schema.json"
+ANSWERS_PATH = PATH.with_name("answers.schema.json")
 NAMES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
 Schema = dict[str, Any]
 
@@ -26,6 +32,19 @@ def result_schema(*, strict: bool = False) -> Schema:
         "title": f"result.json of a4-agent, version {VERSION}",
         "description": _one_line(Result.__doc__ or ""),
         **_object(Result, strict),
+    }
+
+
+def answers_schema() -> Schema:
+    """The schema of what verbs answer to --json: each kind under its name."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": "answers.schema.json",
+        "title": f"What verbs of a4-agent answer to --json, version {ANSWERS_VERSION}",
+        "$defs": {
+            kind.__name__: {"description": _one_line(kind.__doc__ or ""), **_object(kind, strict=False)}
+            for kind in ANSWERS
+        },
     }
 
 
@@ -84,10 +103,11 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def text() -> str:
+def text(schema: Schema) -> str:
     """The content of the file."""
-    return json.dumps(result_schema(), indent=1, ensure_ascii=False) + "\n"
+    return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
 
 
 if __name__ == "__main__":
-    PATH.write_text(text())
+    PATH.write_text(text(result_schema()))
+    ANSWERS_PATH.write_text(text(answers_schema()))

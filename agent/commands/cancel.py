@@ -6,6 +6,8 @@ import argparse
 import socket
 
 from agent.client import Client
+from agent.commands.following import answer
+from agent.commands.options import add_json
 from agent.commands.pod import run_dir
 from agent.output import say
 
@@ -19,6 +21,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser("cancel", description=DESCRIPTION)
     parser.add_argument("run", nargs="?", default="", metavar="RUN", help="the run's id, as a4-agent status shows it")
     parser.add_argument("--hurry", action="store_true", help="SIGKILL at once, without the time to end well")
+    add_json(parser, "the run's end as JSON")
     parser.set_defaults(handler=run)
 
 
@@ -27,9 +30,13 @@ def run(args: argparse.Namespace) -> int:
         found = client.find(args.run)
         if found.over:
             say(f"{found.id} is over already")
+            if args.json:
+                answer(found, client.wait(found.id))
             return 0
         client.cancel(found.id, hurry=args.hurry, why=f"a4-agent cancel on {socket.gethostname()}")
         say(f"ending {found.id} on {len(found.pods)} pods")
-        end = client.wait(found.id).end
-    say(f"{found.id} ended with exit code {end.code}: {end.what}")
+        ended = client.wait(found.id)
+    say(f"{found.id} ended with exit code {ended.end.code}: {ended.end.what}")
+    if args.json:
+        answer(found, ended)
     return 0

@@ -29,7 +29,7 @@ from agent.workloads.base import RunContext, Workload
 RUN_ID = "RUN-ID"
 
 
-def show(spec: RunSpec, directory: RunDir) -> int:
+def show(spec: RunSpec, directory: RunDir, *, as_json: bool = False) -> int:
     """Print what would be started on each kind of pod. Raises AgentError as the run itself would."""
     client = living(directory)
     environ: Mapping[str, str] = os.environ
@@ -39,7 +39,13 @@ def show(spec: RunSpec, directory: RunDir) -> int:
         spec = of_caller(spec, directory)
     found, secret = look(environ)
     settings, _ = read_settings(environ, found, spec.workload if spec.workload in RUNNABLE else "")
-    sys.stdout.write(masked(describe(settings, environ, spec), environ, spec, secret.decode(errors="replace").strip()))
+    text = masked(describe(settings, environ, spec), environ, spec, secret.decode(errors="replace").strip())
+    if as_json:
+        from agent.commands.answers import VERSION, DryRunAnswer, write
+
+        write(DryRunAnswer(VERSION, spec.workload, text))
+    else:
+        sys.stdout.write(text)
     return 0
 
 

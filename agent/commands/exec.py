@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         from agent.commands.dry_run import show
 
-        return show(spec, directory)
+        return show(spec, directory, as_json=args.json)
     with Client(directory.path) as client:
         return _run(client, of_caller(spec, directory), fold_output=not args.no_fold, as_json=args.json)
 

@@ -13,7 +13,7 @@ from agent.commands.pod import of_caller
 from agent.decide.ending import signal_name
 from agent.decide.runspec import RunSpec
 from agent.errors import READER_GONE, AgentError, SystemFault
-from agent.output import STDOUT, Lines, Sink, say, write_all
+from agent.output import STDERR, STDOUT, Lines, Sink, say, write_all
 from agent.paths import RunDir
 
 MOST_REASONS = 24
@@ -103,14 +103,17 @@ class Follower:
         raise SystemExit(128 + number)
 
 
-def run_to_end(client: Client, spec: RunSpec, *, label: bool) -> int:
+def run_to_end(client: Client, spec: RunSpec, *, label: bool, as_json: bool = False) -> int:
     """Begin a run, show what it prints and how it ends; returns the exit code. Raises AgentError."""
+    shown = STDERR if as_json else STDOUT
     with Follower(client, spec.by) as follower:
         run = follower.begin(spec)
         say(f"{run.id} runs on {len(run.pods)} pod{'s' if len(run.pods) > 1 else ''}")
         try:
-            ended = follower.follow(run, Lines(label=label, whole=len(run.outputs) > 1))
-            write_all(STDOUT, ended.text.encode(errors="surrogateescape"))
+            ended = follower.follow(run, Lines(label=label, whole=len(run.outputs) > 1, stdout=shown))
+            write_all(shown, ended.text.encode(errors="surrogateescape"))
+            if as_json:
+                answer(run, ended)
         except BrokenPipeError:
             return reader_gone(run.id)
         tell_end(run.id, ended)
@@ -122,9 +125,20 @@ def submit(args: argparse.Namespace, spec: RunSpec, directory: RunDir, client: C
     spec = of_caller(spec, directory)
     with client or Client(directory.path) as client:
         if not args.detach:
-            return run_to_end(client, spec, label=args.label)
-        sys.stdout.write(client.submit(spec).id + "\n")
+            return run_to_end(client, spec, label=args.label, as_json=args.json)
+        run = client.submit(spec)
+        if args.json:
+            answer(run, None)
+        else:
+            sys.stdout.write(run.id + "\n")
         return 0
+
+
+def answer(run: RunInfo, ended: RunEnd | None) -> None:
+    """For --json."""
+    from agent.commands.answers import run_answer, write
+
+    write(run_answer(run, ended))
 
 
 def reader_gone(run: str) -> int:

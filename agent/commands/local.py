@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from agent.catalogue import RUNNABLE
 from agent.commands import Parser
+from agent.commands.options import add_json
 from agent.decide.words import did_you_mean
 from agent.errors import AgentError, UsageError
 from agent.local import DEFAULT_NAME
@@ -73,7 +74,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     _add_grace(down)
     _add_name(down)
     _add_name(_add_verb(verbs, "status", _status, "print which pods run, and what the agent of pod 0 says"))
-    _add_verb(verbs, "list", _list, "print the clusters that run")
+    add_json(_add_verb(verbs, "list", _list, "print the clusters that run"), "the same as JSON")
 
 
 def _add_verb(verbs: Any, name: str, handler: Callable[[Any], int], text: str) -> argparse.ArgumentParser:
@@ -335,15 +336,23 @@ def _status(args: argparse.Namespace) -> int:
 
 
 def _list(args: argparse.Namespace) -> int:
-    from agent.commands.local_status import counts
+    from agent.commands.local_status import count_states, in_words
     from agent.local.client import LocalCluster
     from agent.local.host_survey import check_machine
     from agent.local.sockets import running_clusters
 
     check_machine()
+    found: dict[str, dict[str, int]] = {}
     for name in running_clusters():
         try:
-            print(f"{name}: {counts(LocalCluster.attach(name).pods())}")
+            found[name] = count_states(LocalCluster.attach(name).pods())
         except AgentError:
             continue  # it has ended meanwhile
+    if args.json:
+        from agent.commands.answers import VERSION, ClustersAnswer, write
+
+        write(ClustersAnswer(VERSION, found))
+    else:
+        for name, counts in found.items():
+            print(f"{name}: {in_words(counts)}")
     return 0

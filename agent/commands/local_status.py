@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from agent.commands.state_text import describe
 from agent.decide.plan import Plan
@@ -21,14 +21,18 @@ from agent.wire import from_json
 def describe_cluster(cluster: LocalCluster) -> str:
     """Which pods run, how the others ended, and what the agent of pod 0 says of the cluster."""
     pods = cluster.pods()
-    lines = [f"local cluster {cluster.name}: {counts(pods)}", *_ends(pods)]
+    lines = [f"local cluster {cluster.name}: {in_words(count_states(pods))}", *_ends(pods)]
     return "".join(f"{line}\n" for line in lines) + _of_agent(cluster)
 
 
-def counts(pods: Sequence[PodInfo]) -> str:
+def count_states(pods: Sequence[PodInfo]) -> dict[str, int]:
     """How many pods are in which state."""
     states = [pod.state for pod in pods]
-    return ", ".join(f"{states.count(state)} {state}" for state in sorted(set(states)))
+    return {state: states.count(state) for state in sorted(set(states))}
+
+
+def in_words(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {state}" for state, count in counts.items())
 
 
 def _ends(pods: Sequence[PodInfo]) -> list[str]:

@@ -18,7 +18,7 @@ from agent.decide.setting_values import whole
 from agent.decide.subset import ranges, subset
 from agent.environment import read_plan
 from agent.errors import MissingProgram, PeersMissing, UsageError
-from agent.output import STDOUT, Lines, Sink, say, write_all
+from agent.output import STDERR, STDOUT, Lines, Sink, say, write_all
 from agent.paths import RunDir
 
 DESCRIPTION = """\
@@ -53,7 +53,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("--no-follow", action="store_true", help="only what there is by now")
     parser.add_argument("--agent", action="store_true", help="the agents' own lines, too")
-    parser.add_argument("--label", action="store_true", help="put [pod] in front of every line")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--label", action="store_true", help="put [pod] in front of every line")
+    form.add_argument("--json", action="store_true", help="a JSON object per line: {version, pod, stream, text}")
     parser.set_defaults(handler=run)
 
 
@@ -75,9 +77,9 @@ def _from_agent(args: argparse.Namespace, directory: RunDir, client: Client) -> 
     if args.no_follow or args.since or args.tail is not None:
         offsets = client.catch_up(chosen, sink, since=args.since)
     if not args.no_follow:
-        _tell_end(run, client.follow(chosen, sink, offsets=offsets))
+        _tell_end(run, client.follow(chosen, sink, offsets=offsets), STDERR if args.json else STDOUT)
     elif run.over:
-        _tell_end(run, client.wait(run.id))
+        _tell_end(run, client.wait(run.id), STDERR if args.json else STDOUT)
     else:
         say(f"{run.id} goes on")
     return 0
@@ -95,7 +97,11 @@ def moment(text: str) -> float:
 
 
 def _sink(args: argparse.Namespace, run: RunInfo | None, *, several: bool) -> Sink:
-    lines = Lines(label=args.label, whole=several, agent=args.agent)
+    lines: Sink = Lines(label=args.label, whole=several, agent=args.agent)
+    if args.json:
+        from agent.commands.answers import JsonLines
+
+        lines = JsonLines(agent=args.agent)
     if args.tail is None and args.rank is None:
         return lines
     rank, slots = args.rank, run.slots if run else 1
@@ -138,8 +144,8 @@ def _wanted(args: argparse.Namespace, directory: RunDir, run: RunInfo) -> tuple[
     return indices
 
 
-def _tell_end(run: RunInfo, ended: RunEnd) -> None:
-    write_all(STDOUT, ended.text.encode(errors="surrogateescape"))
+def _tell_end(run: RunInfo, ended: RunEnd, table_to: int) -> None:
+    write_all(table_to, ended.text.encode(errors="surrogateescape"))
     where = f" ({ended.end.where})" if ended.end.where else ""
     say(f"{run.id} ended with exit code {ended.end.code}: {ended.end.what}{where}")
 

@@ -46,5 +46,5 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         from agent.commands.dry_run import show
 
-        return show(spec, directory)
+        return show(spec, directory, as_json=args.json)
     return submit(args, spec, directory)

@@ -68,6 +68,11 @@ def add_following(parser: argparse.ArgumentParser) -> None:
         help="put the pod that printed it in front of every line: for mpirun that is the first",
     )
     parser.add_argument("--detach", action="store_true", help="print the run's id and return at once")
+    add_json(parser, "the end of the run as JSON; what it prints goes to stderr")
+
+
+def add_json(parser: argparse.ArgumentParser, text: str) -> None:
+    parser.add_argument("--json", action="store_true", help=text)
 
 
 def need_command(words: Sequence[str], verb: str, example: str) -> tuple[str, ...]:

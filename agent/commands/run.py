@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
         if client is not None:
             client.close()
             environ = agent_environment(directory)
-        return show(read_spec(args, _workload(args.workload, environ), args.rest), directory)
+        return show(read_spec(args, _workload(args.workload, environ), args.rest), directory, as_json=args.json)
     if client is None:
         try:
             return _be_the_agent(args, directory, started)
@@ -137,7 +137,7 @@ def _be_the_agent(args: argparse.Namespace, directory: RunDir, started: float) -
     """Live this pod's life. Raises ClusterBusy when an agent has taken the pod meanwhile."""
     if not os.environ.get("NNODES"):
         raise SettingsError([NOT_A_POD])
-    for option in ("detach", "label"):
+    for option in ("detach", "label", "json"):
         if getattr(args, option):
             raise UsageError(f"--{option} is for a run that an agent takes: in this pod none lives yet")
     from agent.environment import job_from_environment, serve

@@ -1,4 +1,4 @@
-"""docs/result.schema.json: made of the types, and still what it promised."""
+"""The published schemas: made of the types, and still what they promised."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from scripts.result_schema import PATH, result_schema, text
+from scripts.result_schema import ANSWERS_PATH, PATH, answers_schema, result_schema, text
 from tests.report.examples import EXAMPLES
 
 PUBLISHED = json.loads(PATH.read_text())
 
 
-def test_the_published_schema_is_that_of_the_types() -> None:
-    assert PATH.read_text() == text(), "run scripts/result_schema.py"
+def test_the_published_schemas_are_those_of_the_types() -> None:
+    assert PATH.read_text() == text(result_schema()), "run scripts/result_schema.py"
+    assert ANSWERS_PATH.read_text() == text(answers_schema()), "run scripts/result_schema.py"
 
 
 def described(schema: Any, path: str = "") -> dict[str, str]:

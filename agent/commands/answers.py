@@ -1,0 +1,121 @@
+"""What verbs answer to --json, one object on stdout: docs/answers.schema.json is made of these types."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from agent import wire
+from agent.client import RunEnd, RunInfo
+from agent.decide.ending import JobEnd
+from agent.output import AGENT, STDERR, STDOUT, say, write_all
+
+VERSION = 1
+STREAMS = {STDOUT: "stdout", STDERR: "stderr", AGENT: "agent"}
+
+
+class RunAnswer(NamedTuple):
+    """Of run, mpirun, torchrun and cancel, when the run is over; with --detach, when it has begun."""
+
+    version: int
+    run: str
+    """the run's id"""
+    pods: tuple[int, ...]
+    """completion indices of its pods, in rank order"""
+    end: JobEnd | None
+    """null: the run goes on"""
+    codes: Mapping[int, int]
+    """exit code of each pod's process"""
+    lost: Mapping[int, str]
+    """why pods were lost"""
+    results: str
+    """directory on pod 0 with result.json, or empty"""
+    missing: str
+    """which results could not be stored there, and why"""
+
+
+class ReleaseAnswer(NamedTuple):
+    """Of release."""
+
+    version: int
+    code: int
+    """exit code that every pod ends with"""
+
+
+class LogLine(NamedTuple):
+    """Of logs: one line, as an object on a line of its own."""
+
+    version: int
+    pod: int
+    """completion index"""
+    stream: str
+    """stdout, stderr or agent"""
+    text: str
+    """without its end"""
+
+
+class DryRunAnswer(NamedTuple):
+    """Of --dry-run."""
+
+    version: int
+    workload: str
+    text: str
+    """what would be started, for people"""
+
+
+class ClustersAnswer(NamedTuple):
+    """Of local list."""
+
+    version: int
+    clusters: Mapping[str, Mapping[str, int]]
+    """name of each cluster, and how many of its pods are in which state"""
+
+
+ANSWERS = (RunAnswer, ReleaseAnswer, LogLine, DryRunAnswer, ClustersAnswer)
+
+
+def run_answer(run: RunInfo, ended: RunEnd | None = None) -> RunAnswer:
+    if ended is None:
+        return RunAnswer(VERSION, run.id, run.pods, None, {}, {}, "", "")
+    return RunAnswer(VERSION, run.id, run.pods, ended.end, ended.codes, ended.lost, ended.results, ended.missing)
+
+
+def write(answer: Any) -> None:
+    """One line, also where the answer is long: programs read lines. Raises BrokenPipeError."""
+    write_all(STDOUT, json.dumps(wire.to_json(answer)).encode() + b"\n")
+
+
+class JsonLines:
+    """Writes each line of the pods' output as a LogLine."""
+
+    def __init__(self, *, agent: bool) -> None:
+        self._agent = agent
+        self._begun: dict[tuple[int, int], bytes] = {}
+        """(pod, stream) → a line that has no end yet."""
+
+    def output(self, pod: int, stream: int, data: bytes) -> None:
+        if stream == AGENT and not self._agent:
+            return
+        *lines, rest = (self._begun.pop((pod, stream), b"") + data).split(b"\n")
+        for line in lines:
+            write(LogLine(VERSION, pod, STREAMS[stream], line.decode(errors="replace")))
+        if rest:
+            self._begun[pod, stream] = rest
+
+    def wants(self, pod: int) -> bool:
+        return True
+
+    def over(self, pod: int) -> None:
+        for source in [source for source in self._begun if source[0] == pod]:
+            self.output(*source, b"\n")
+
+    def note(self, text: str) -> None:
+        say(text)
+
+    def idle(self) -> float | None:
+        return None
+
+    def close(self) -> None:
+        for pod in {pod for pod, _ in self._begun}:
+            self.over(pod)
