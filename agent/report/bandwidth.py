@@ -47,6 +47,11 @@ def best(row: Row) -> float | None:
     return one.busbw if one else None
 
 
+def placement(sweep: Sweep) -> str:
+    """Of the bandwidths that `best` finds."""
+    return "out-of-place" if any(row.out_of_place for row in sweep.rows) else "in-place"
+
+
 def overview(sweeps: Sequence[Sweep]) -> Grid | None:
     """One line per sweep; None when there are none."""
     if not sweeps:
@@ -82,7 +87,7 @@ def _line(name: str, sweep: Sweep, with_baseline: bool) -> list[Cell | str]:
         str(sweep.ranks or "?"),
         _sizes(sweep.rows),
         speed_text(speed),
-        size_text(size) if size is not None else NONE,
+        f"{size_text(size)} {placement(sweep)}" if size is not None else NONE,
         speed_text(sweep.average_busbw),
         *(compared if with_baseline else []),
         _wrong(sum(row.wrong for row in sweep.rows), any(_checked(row) for row in sweep.rows)),

@@ -209,7 +209,7 @@ def _inlined(svg: str, name: str, description: str) -> str:
     svg = re.sub(r"font-family: [^;\"]+;? ?", "", svg)
     svg = re.sub(r'((?:\bid|xlink:href|clip-path)="(?:url\()?#?)', rf"\g<1>{name}-", svg)
     svg = svg.replace("xlink:href", "href")
-    svg = re.sub(r"(-?\d+\.\d{2})\d+", r"\1", svg)
+    svg = re.sub(r'(?<==")[^"<>]*', lambda found: re.sub(r"(-?\d+\.\d{2})\d+", r"\1", found[0]), svg)  # not in labels
     for colour, placeholder in PLACEHOLDERS.items():
         svg = svg.replace(placeholder, f"var(--{colour})")
     return re.sub(r"\n\s*", "\n", svg).strip()

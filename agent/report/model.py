@@ -131,10 +131,25 @@ def facts(result: Result) -> Pairs:
         ("asked for by", result.by),
         ("fabric profile", f"{result.profile.name} ({result.profile.why})" if result.profile else ""),
         ("limits", ", ".join(f"{words} {duration_text(limit)}" for limit, words in limits if limit)),
+        ("GPUs of each pod", _everywhere(result, "GPUs")),
+        ("software", _software(result)),
         ("epoch", result.epoch),
         ("a4-agent", "" if "a4-agent" in result.versions else result.agent),
     ]
     return [(name, value) for name, value in pairs if value]
+
+
+def _software(result: Result) -> str:
+    """The versions on which results depend most."""
+    names = {"torch": "torch", "cuda": "CUDA", "nccl": "NCCL", "Open MPI": "Open MPI"}
+    found = [f"{words} {result.versions[name]}" for name, words in names.items() if result.versions.get(name)]
+    driver = _everywhere(result, "driver")
+    return ", ".join([*found, f"driver {driver}"] if driver else found)
+
+
+def _everywhere(result: Result, name: str) -> str:
+    """What the inventory of every pod says; of several values all."""
+    return " or ".join(dict.fromkeys(pod.inventory[name] for pod in result.pods if pod.inventory.get(name)))
 
 
 def table_grid(table: Table) -> Grid:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -10,6 +10,10 @@ from agent.decide.result import Pod, Result
 from agent.report.number_words import duration_text, median
 
 FIRST = "agent-started"
+OF_THE_RUN = ("process-started", "ranks-ready")
+"""Phases of a run that was submitted to a cluster, which had formed long before."""
+SUBMITTED_SECONDS = 5.0
+"""A run that begins so much later than the plan was there, more than clocks differ, was submitted."""
 PHASES = {
     "sshd-listening": "sshd listens",
     "facts-ready": "facts known",
@@ -67,13 +71,16 @@ class Startup:
     bars: tuple[Bar, ...]
     aggregated: bool
     """There are too many pods for a bar each: `bars` are of the slowest."""
+    since: str
+    """What the times are counted from."""
     ran: str
     """How long the processes ran, in words; empty when that is not known."""
 
 
 def startup(result: Result) -> Startup | None:
     """None when no pod said when it reached two phases."""
-    marks = {pod.index: _marks(pod) for pod in result.pods}
+    submitted = _submitted(result)
+    marks = {pod.index: _marks(pod, submitted) for pod in result.pods}
     times = [time for reached in marks.values() for _, time in reached]
     if not times or max(times) <= min(times):
         return None
@@ -81,36 +88,49 @@ def startup(result: Result) -> Startup | None:
     pods = [pod for pod in result.pods if marks[pod.index]]
     aggregated = len(pods) > MOST_BARS
     if aggregated:
-        pods = sorted(pods, key=lambda pod: -_ready(pod))[:SLOWEST]
-    spreads = [_spread(number, name, result.pods, zero, whole) for number, name in enumerate(PHASES, 1)]
+        pods = sorted(pods, key=lambda pod: -_ready(marks[pod.index]))[:SLOWEST]
+    spreads = [_spread(number, name, marks, zero, whole) for number, name in enumerate(PHASES, 1)]
     bars = [_bar(pod, marks[pod.index], zero, whole) for pod in pods]
     found = tuple(spread for spread in spreads if spread)
-    return Startup(duration_text(whole), found, tuple(bars), aggregated, _ran(result.pods))
+    since = "the first pod’s start" if submitted is None else "the run’s submission"
+    return Startup(duration_text(whole), found, tuple(bars), aggregated, since, _ran(result.pods))
 
 
-def _marks(pod: Pod) -> list[tuple[str, float]]:
-    """The start and the phases that this pod reached, by time."""
-    names = (FIRST, *PHASES)
-    return sorted(((name, pod.phases[name]) for name in names if name in pod.phases), key=lambda mark: mark[1])
+def _submitted(result: Result) -> float | None:
+    """When a run was submitted to a cluster that had formed before; None for the first run of the cluster."""
+    formed = max((pod.phases["plan-ready"] for pod in result.pods if "plan-ready" in pod.phases), default=None)
+    return result.since if formed is not None and result.since > formed + SUBMITTED_SECONDS else None
 
 
-def _bar(pod: Pod, marks: Sequence[tuple[str, float]], zero: float, whole: float) -> Bar:
+Marks = list[tuple[str, float]]
+"""The beginning and the phases that a pod reached, by time."""
+
+
+def _marks(pod: Pod, submitted: float | None) -> Marks:
+    names = (FIRST, *PHASES) if submitted is None else OF_THE_RUN
+    found = [(name, pod.phases[name]) for name in names if name in pod.phases]
+    if submitted is not None and found:
+        found.append((FIRST, submitted))
+    return sorted(found, key=lambda mark: mark[1])
+
+
+def _bar(pod: Pod, marks: Marks, zero: float, whole: float) -> Bar:
     numbers = list(PHASES)
     stretches = tuple(
         Stretch(numbers.index(name) + 1, _percent(before - zero, whole), _percent(time - before, whole))
         for (_, before), (name, time) in pairwise(marks)
         if name in PHASES and time > before
     )
-    return Bar(f"pod {pod.index}", pod.node, stretches, duration_text(_ready(pod) - zero))
+    return Bar(f"pod {pod.index}", pod.node, stretches, duration_text(_ready(marks) - zero))
 
 
-def _ready(pod: Pod) -> float:
-    own = [pod.phases[name] for name in OWN if name in pod.phases]
-    return max(own or [time for _, time in _marks(pod)])
+def _ready(marks: Marks) -> float:
+    own = [time for name, time in marks if name in OWN]
+    return max(own if len(own) > 1 else [time for _, time in marks])
 
 
-def _spread(number: int, name: str, pods: Sequence[Pod], zero: float, whole: float) -> Spread | None:
-    reached = sorted((pod.phases[name] - zero, pod.index) for pod in pods if name in pod.phases)
+def _spread(number: int, name: str, marks: Mapping[int, Marks], zero: float, whole: float) -> Spread | None:
+    reached = sorted((time - zero, pod) for pod, found in marks.items() for one, time in found if one == name)
     if not reached:
         return None
     first, (last, pod) = reached[0][0], reached[-1]

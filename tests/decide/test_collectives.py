@@ -129,8 +129,8 @@ def test_a_cut_record_is_never_success_and_never_wrong(length: int) -> None:
 
 def test_the_table_for_people() -> None:
     assert table(SWEEPS[:1]) == (
-        "collective  largest size  busbw there (GB/s)  best (GB/s)  average (GB/s)  wrong\n"
-        "all_reduce         1 MiB                3.00         3.00            1.90      0\n"
+        "collective  largest size  busbw there (GB/s)  best (GB/s)  placement  average (GB/s)  wrong\n"
+        "all_reduce         1 MiB                3.00         3.00  in-place             1.90      0\n"
     )
     assert table(()) == ""
     assert table([sweep("broadcast", None)]).splitlines()[1].endswith("  0"), "the small size was checked"

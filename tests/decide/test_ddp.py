@@ -135,15 +135,15 @@ def test_a_cut_record_is_never_success_and_never_wrong(length: int) -> None:
 def test_the_table_marks_the_rank_that_computes_slowest() -> None:
     shown = table(parse_record(text(lines())), NAMES, SLOTS).splitlines()
     assert shown[0].split("  ")[0] == "rank"
-    assert [line.endswith("slowest") for line in shown[1:]] == [False, False, False, True, False, False]
-    assert shown[4].split() == ["3", "job-workload-0-2", "cpu", "797.00", "23.00", "13.00", "1.25", "slowest"]
+    assert [line.endswith("slowest compute") for line in shown[1:]] == [False, False, False, True, False, False]
+    assert shown[4].split() == ["3", "job-workload-0-2", "cpu", "797.00", "23.00", "13.00", "1.25", "slowest", "compute"]
 
 
 def test_tables_of_result_json() -> None:
     (one,) = tables(parse_record(text(lines())), NAMES, SLOTS)
     assert one.name == "ddp-ranks"
     assert [column.name for column in one.columns][:3] == ["rank", "pod", "device"]
-    assert one.rows[3] == (3, "job-workload-0-2", "cpu", 797.0, 23.0, 13.0, 1.25, "slowest")
+    assert one.rows[3] == (3, "job-workload-0-2", "cpu", 797.0, 23.0, 13.0, 1.25, "slowest compute")
 
 
 def test_nothing_is_shown_of_nothing() -> None:

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from agent.report.bandwidth import names
-from agent.report.charts import _ticks, spread
+from agent.report.charts import Line, _ticks, bandwidth, spread
 from agent.report.grid import MOST_ROWS, Grid, cells, grid, number
 from agent.report.model import RunPage, run_page, table_grid
 from agent.report.places import order_words
 from agent.report.reading import read_result
 from agent.report.startup import MOST_BARS, SLOWEST
-from tests.report.examples import EXAMPLES, Json, collectives, ddp, many, pod, result, sweep, table, training, verdict
+from tests.report.examples import (
+    EXAMPLES,
+    NOON,
+    Json,
+    collectives,
+    ddp,
+    many,
+    pod,
+    result,
+    sweep,
+    table,
+    training,
+    verdict,
+)
 
 
 def page(data: Json) -> RunPage:
@@ -41,6 +56,8 @@ def test_facts() -> None:
     assert found["pods × slots"] == "4 × 8 = 32 ranks"
     assert (found["took"], found["limits"]) == ("5 min 13 s", "time 1 h, silence 10 min")
     assert found["arguments"] == "--steps 50"
+    assert found["GPUs of each pod"] == "8 × NVIDIA B200"
+    assert found["software"] == "torch 2.9.1+cu130, CUDA 13.0, NCCL 2.28.9, driver 580.95.05"
     assert "job" not in dict(page(EXAMPLES["none"]()).facts)
 
 
@@ -54,6 +71,7 @@ def test_overview() -> None:
     found = page(EXAMPLES["wrong"]())
     line = texts(found.overview)[0]
     assert line[:3] == ["all_reduce", "32", "1 KiB to 8 GiB"]
+    assert line[4] == "4 GiB out-of-place"
     assert line[-1] == "✗ 1048593"
     assert found.sweeps[0].lines[0].wrong == {2**24}
     assert [line.label for line in found.sweeps[0].lines] == ["out-of-place", "in-place"]
@@ -180,6 +198,22 @@ def test_startup() -> None:
     assert found.ran == "The processes then ran for 5 min 11 s."
 
 
+def test_a_run_that_was_submitted_later_is_drawn_from_its_submission() -> None:
+    pods = [pod(index) for index in range(2)]
+    for index, each in enumerate(pods):
+        started = {"process-started": NOON + 600.2, "ranks-ready": NOON + 601 + index, "process-ended": NOON + 700}
+        each["phases"] |= started
+    found = page(result("ddp", pods, since=NOON + 600, until=NOON + 701)).startup
+    assert found is not None
+    assert (found.since, found.total) == ("the run’s submission", "2.00 s")
+    assert [(phase.words, phase.first, phase.last) for phase in found.phases] == [
+        ("process started", "0.20 s", "0.20 s"),
+        ("all ranks found", "1.00 s", "2.00 s"),
+    ]
+    assert [[one.phase for one in bar.stretches] for bar in found.bars] == [[6, 7], [6, 7]]
+    assert [bar.ready for bar in found.bars] == ["1.00 s", "2.00 s"]
+
+
 def test_startup_of_many_pods_shows_the_slowest() -> None:
     found = page(many()).startup
     assert found is not None and found.aggregated
@@ -247,6 +281,12 @@ def test_launch() -> None:
 
 
 # charts
+
+
+def test_ticks_keep_their_decimals() -> None:
+    svg = bandwidth([Line("in-place", [(1024, 0.02), (2048, 0.1)])], "a", "b")
+    shown = re.findall(r"<text[^>]*>([^<]*)</text>", svg)
+    assert {"0.000", "0.025", "0.050", "0.075", "0.100"} <= set(shown), shown
 
 
 def test_labels_keep_apart_and_inside() -> None:

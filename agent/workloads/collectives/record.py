@@ -70,11 +70,13 @@ def summary(sweeps: Sequence[Sweep]) -> str:
 
 
 def table(sweeps: Sequence[Sweep]) -> str:
-    """A line per collective, for people; empty when nothing was measured. Of two placements the faster one counts."""
+    """A line per collective, for people; empty when nothing was measured. Out of place counts where it was measured."""
     rows = [_summary_row(sweep) for sweep in sweeps if sweep.rows]
-    heads = ["collective", "largest size", "busbw there (GB/s)", "best (GB/s)", "average (GB/s)", "wrong"]
-    texts = [[row[0], size_text(row[1]), *map(_speed, row[2:5]), _count(row[5])] for row in rows]
-    return render(heads, texts, right={1, 2, 3, 4, 5}) if rows else ""
+    heads = ["collective", "largest size", "busbw there (GB/s)", "best (GB/s)", "placement", "average (GB/s)", "wrong"]
+    texts = [
+        [row[0], size_text(row[1]), *map(_speed, row[2:4]), row[4], _speed(row[5]), _count(row[6])] for row in rows
+    ]
+    return render(heads, texts, right={1, 2, 3, 5, 6}) if rows else ""
 
 
 def as_json(record: CollectivesRecord, names: Sequence[str], slots: int) -> dict[str, Any]:
@@ -141,12 +143,14 @@ def _summary_row(sweep: Sweep) -> list[Any]:
     last = max(sweep.rows, key=lambda row: row.size)
     counts = [cell.wrong for row in sweep.rows for cell in row.placements() if cell.wrong is not None]
     best = max(_speeds(sweep), default=None)
-    there = max((cell.busbw for cell in last.placements()), default=None)
-    return [sweep.collective, last.size, there, best, sweep.average_busbw, sum(counts) if counts else None]
+    there = next((cell.busbw for cell in last.placements()), None)
+    placement = PLACEMENTS[0 if last.out_of_place else 1]
+    return [sweep.collective, last.size, there, best, placement, sweep.average_busbw, sum(counts) if counts else None]
 
 
 def _speeds(sweep: Sweep) -> list[float]:
-    return [cell.busbw for row in sweep.rows for cell in row.placements()]
+    """Bus bandwidth of each size, in the placement that people quote."""
+    return [cell.busbw for row in sweep.rows for cell in row.placements()[:1]]
 
 
 def _speed(value: float | None) -> str:

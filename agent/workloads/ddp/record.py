@@ -146,7 +146,7 @@ def _rows(record: DdpRecord, names: Sequence[str], slots: int) -> list[list[Any]
             speed.step_ms,
             speed.compute_ms,
             speed.gradient_gb_s,
-            "slowest" if speed.rank == slowest else "",
+            f"slowest {'step' if speed.compute_ms is None else 'compute'}" if speed.rank == slowest else "",
         ]
         for speed in speeds
     ]
