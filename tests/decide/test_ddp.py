@@ -136,7 +136,17 @@ def test_the_table_marks_the_rank_that_computes_slowest() -> None:
     shown = table(parse_record(text(lines())), NAMES, SLOTS).splitlines()
     assert shown[0].split("  ")[0] == "rank"
     assert [line.endswith("slowest compute") for line in shown[1:]] == [False, False, False, True, False, False]
-    assert shown[4].split() == ["3", "job-workload-0-2", "cpu", "797.00", "23.00", "13.00", "1.25", "slowest", "compute"]
+    assert shown[4].split() == [
+        "3",
+        "job-workload-0-2",
+        "cpu",
+        "797.00",
+        "23.00",
+        "13.00",
+        "1.25",
+        "slowest",
+        "compute",
+    ]
 
 
 def test_tables_of_result_json() -> None:

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from agent.report.bandwidth import names
-from agent.report.charts import Line, _ticks, bandwidth, spread
+from agent.report.charts import Line, _ticks, chart, spread
 from agent.report.grid import MOST_ROWS, Grid, cells, grid, number
 from agent.report.model import RunPage, run_page, table_grid
 from agent.report.places import order_words
@@ -284,7 +284,7 @@ def test_launch() -> None:
 
 
 def test_ticks_keep_their_decimals() -> None:
-    svg = bandwidth([Line("in-place", [(1024, 0.02), (2048, 0.1)])], "a", "b")
+    svg = chart([Line("in-place", [(1024, 0.02), (2048, 0.1)])], "a", "b")
     shown = re.findall(r"<text[^>]*>([^<]*)</text>", svg)
     assert {"0.000", "0.025", "0.050", "0.075", "0.100"} <= set(shown), shown
 
