@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TextIO
 
+from agent.cutting import visible
 from agent.decide.masking import Masker
 
 LEVELS = ("debug", "info", "warning", "error")
@@ -91,4 +92,4 @@ class Log:
         clock = time.strftime("%H:%M:%S")
         where = f" [{labels['pod']}]" if "pod" in labels else ""
         mark = "" if level in ("info", "debug") else f"{level}: "
-        return [f"{clock} a4-agent{where} {mark}{line}" for line in text.splitlines()]
+        return [f"{clock} a4-agent{where} {mark}{line}" for line in visible(text).splitlines()]

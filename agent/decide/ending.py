@@ -11,6 +11,7 @@ from signal import Signals
 from typing import Any, Literal
 
 from agent import wire
+from agent.cutting import visible
 from agent.decide.subset import ranges
 from agent.decide.words import lines, plural
 from agent.errors import AgentError, Exit
@@ -35,6 +36,8 @@ class JobEnd:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "code", int(self.code))  # an Exit would print its name on Python 3.10
+        for name in ("what", "where", "why"):
+            object.__setattr__(self, name, visible(getattr(self, name)))  # programs' own words may be in it
 
     def to_json(self) -> dict[str, Any]:
         found: dict[str, Any] = wire.to_json(self)

@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, AnyStr
 
+from agent.cutting import visible
+
 MARK = "***"
 LEAST_LENGTH = 8
 """Shorter values, and shorter lines of a longer value, are common words and not masked."""
@@ -100,11 +102,13 @@ class MaskedStream:
 def _forms(secret: str) -> set[str]:
     """What to look for: the secret without the space around it, and each long line of it alone, as a log shows it.
 
-    Each also as shlex.quote writes it inside its quotes, and so a printed launch shows it.
+    Each also as shlex.quote writes it inside its quotes, and so a printed launch shows it; and as our own messages show
+    control characters.
     """
     lines = {line.strip() for line in secret.splitlines()}
     forms = {secret.strip() or secret} | {line for line in lines if len(line) >= LEAST_LENGTH}
-    return forms | {form.replace("'", "'\"'\"'") for form in forms}
+    forms |= {form.replace("'", "'\"'\"'") for form in forms}
+    return forms | {visible(form) for form in forms}
 
 
 def _encoded(text: str) -> bytes:

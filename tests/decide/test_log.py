@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.cutting import visible
 from agent.decide.secret_variables import secret_values
 from agent.log import LEVELS, Log
 
@@ -59,7 +60,7 @@ def test_json_is_one_object_a_line(texts: list[str]) -> None:
 @given(st.text())
 def test_every_line_of_text_names_its_pod(text: str) -> None:
     lines = written("text", [text]).splitlines()
-    assert len(lines) == len(text.splitlines())
+    assert len(lines) == len(visible(text).splitlines())
     assert all(" a4-agent [2/4] " in line for line in lines)
 
 
