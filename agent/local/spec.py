@@ -193,13 +193,16 @@ def _mount_problems(spec: ClusterSpec) -> list[str]:
     paths = [*(mount.path for mount in spec.mounts), *spec.directories]
     found = _path_problems("mount", paths)
     found += [f"mount: {path} twice" for path in sorted({path for path in paths if paths.count(path) > 1})]
-    found += [f"mount: {path} is the pod's own" for path in paths if _OWN.match(path)]
+    own = [path for path in paths if _OWN.match(path)] + [path for path in spec.directories if _STATE.match(path)]
+    found += [f"mount: {path} is the pod's own" for path in own]
     names = [name for mount in spec.mounts for name in mount.files]
     found += [f"file of a mount: a name, not {name!r}" for name in names if name in ("", ".", "..") or "/" in name]
     return found
 
 
 _OWN = re.compile(r"/(proc|sys)(/|$)|/dev/*$")
+_STATE = re.compile(r"/+run(/+a4-agent(/|$)|/*$)")
+"""A directory that pods share cannot be there: each agent has its private state in it."""
 _NOT_BY_POD = ("env", "files", "directories")
 
 

@@ -120,6 +120,8 @@ def test_without_the_contract_a_pod_has_what_it_is_given() -> None:
         (ClusterSpec(pods=2, mounts=(Mount("relative"),)), "mount: an absolute path without '..', not relative"),
         (ClusterSpec(pods=2, mounts=(Mount("/"),)), "mount: an absolute path without '..', not /"),
         (ClusterSpec(pods=2, mounts=(Mount("/m"), Mount("/m"))), "mount: /m twice"),
+        (ClusterSpec(pods=2, directories={"/run/a4-agent": "/x"}), "mount: /run/a4-agent is the pod's own"),
+        (ClusterSpec(pods=2, directories={"/run/": "/x"}), "mount: /run/ is the pod's own"),
         (ClusterSpec(pods=2, mounts=(Mount("/m", {"a/b": b""}),)), "file of a mount: a name, not 'a/b'"),
     ],
 )
