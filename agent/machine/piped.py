@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +26,7 @@ class Piped:
         self._process = subprocess.Popen(
             list(argv), env=dict(env), cwd=cwd, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe
         )
+        self._pidfd = os.pidfd_open(self._process.pid)
 
     def wait(self, seen: Mapping[int, Line], tick: Callable[[], float], *, shown: Sequence[int] = (1, 2)) -> int:
         """Its status when it has ended. `seen` gets each line of stdout (1) or stderr (2); those `shown` are written to
@@ -36,13 +38,12 @@ class Piped:
             file.fileno(): _Stream(number if number in shown else 0, seen.get(number))
             for number, file in ((1, process.stdout), (2, process.stderr))
         }
-        pidfd = os.pidfd_open(process.pid)
         try:
-            self._pass_on(streams, pidfd, tick)
-            select.select([pidfd], [], [])
+            self._pass_on(streams, self._pidfd, tick)
+            select.select([self._pidfd], [], [])
             return process.wait()
         finally:
-            os.close(pidfd)
+            os.close(self._pidfd)
             process.stdout.close()
             process.stderr.close()
 
@@ -63,7 +64,8 @@ class Piped:
                 at = time.monotonic() + tick()
 
     def signal(self, number: int) -> None:
-        self._process.send_signal(number)
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._pidfd, number)
 
     def kill(self) -> None:
         """End it and all that it has started, at once."""
