@@ -8,7 +8,7 @@ bin := .venv/bin
 PYTEST := -n $(WORKERS) --dist loadscope
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-faults test-steady test-gpu test-image demo bench man lint format clean
+.PHONY: help setup test test-faults test-long test-steady test-gpu test-image demo bench man lint format clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,6 +26,14 @@ test: ## style, types and all tests but the long ones; ARGS="-k name" for some, 
 test-faults: ## kill matrices and other long proofs
 	@scripts/setup.sh test
 	@$(bin)/pytest $(PYTEST) -m faults $(ARGS)
+
+test-long: ## every test of docs/faults.md N=10 times, then FAULTS=200 at random, from SEED=: hours, and never in CI
+	@scripts/setup.sh test
+	@status=0; \
+	$(bin)/python scripts/steady.py --runs $(or $(N),10) --limit 14400 $(if $(SEED),--seed $(SEED)) -- $(PYTEST) \
+		$$(grep -o 'tests/[^`]*::[^`]*' docs/faults.md | sort -u) || status=1; \
+	$(bin)/python -m tests.cluster.soak $(if $(FAULTS),--faults $(FAULTS)) $(if $(SEED),--seed $(SEED)) || status=1; \
+	exit $$status
 
 test-steady: ## run the tests N=5 times, each in another order, and count failures; HOGS=1 on busy cores, SEED= of the first
 	@scripts/setup.sh test

@@ -1,0 +1,209 @@
+"""Faults at random, in local clusters of four pods: `make test-long`.
+
+    python -m tests.cluster.soak [--faults N] [--seed SEED] [--only NUMBER] [--keep DIR]
+
+Each cluster has one run, and one fault in one pod at one moment, all drawn from the seed and the fault's number:
+`--seed` and `--only` bring one of them about again. Every pod must end in time, with 0 only if all of the run was done,
+and leave nothing. Ends with 0 when that was so each time, else with 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from agent.errors import AgentError
+from agent.local.client import LocalCluster
+from tests.cluster.conftest import RUN_DIR
+from tests.deadlines import at_any_moment
+from tests.local.helpers import cluster_of, eventually, nothing_left, own_namespaces
+
+PODS, GPUS = 4, 2
+LEASE = 8.0
+LIMITS = {"A4_LEASE_SECONDS": at_any_moment(LEASE), "A4_PEER_TIMEOUT_SECONDS": at_any_moment(30)}
+END_SECONDS = 120.0
+PHASE_SECONDS = 60.0
+ROOT = Path(__file__).parents[2]
+OMPI5 = Path(os.environ.get("A4_TEST_OMPI5", ROOT / ".venv-ompi5"))
+SCRIPT = b"for n in $(seq 30); do echo $n; sleep 0.1; done; touch /mnt/done-$JOB_COMPLETION_INDEX\n"
+RUNS = {"script": ("script",), "connectivity": ("connectivity", "--", "--repeats", "300")}
+PHASES = {
+    "starting": "true",
+    "forming": f"grep -qs facts-ready {RUN_DIR}/events.jsonl",
+    "running": f"grep -qs run-started {RUN_DIR}/events.jsonl",
+    "ending": f"grep -qs result-known {RUN_DIR}/events.jsonl",
+}
+"""What is true in the pod when a phase has begun."""
+
+
+def in_pod(command: str) -> Callable[[LocalCluster, int], object]:
+    return lambda cluster, pod: cluster.exec(pod, ["bash", "-c", command], timeout=END_SECONDS)
+
+
+def agent_gets(name: str) -> Callable[[LocalCluster, int], object]:
+    return in_pod(f"kill -{name} $(cut -d ' ' -f 2 {RUN_DIR}/lock)")
+
+
+def tell_all(cluster: LocalCluster, pod: int) -> None:
+    for index in range(PODS):
+        cluster.signal(index, signal.SIGTERM)
+
+
+def nothing(cluster: LocalCluster, pod: int) -> None:
+    pass
+
+
+Change = Callable[[LocalCluster, int], object]
+FAULTS: dict[str, tuple[Change, Change]] = {
+    "pod-killed": (LocalCluster.kill_pod, nothing),
+    "pod-restarted": (LocalCluster.kill_pod, LocalCluster.start_pod),
+    "pod-told-to-end": (lambda cluster, pod: cluster.signal(pod, signal.SIGTERM), nothing),
+    "all-told-to-end": (tell_all, nothing),
+    "agent-killed": (agent_gets("KILL"), nothing),
+    "agent-stopped": (agent_gets("STOP"), agent_gets("CONT")),
+    "sshd-killed": (in_pod("pkill -KILL -o -x sshd"), nothing),
+    "daemon-killed": (in_pod("pkill -KILL '^(orted|prted|mpirun|orterun|prterun)$'"), nothing),
+    "ranks-killed": (in_pod("pkill -KILL -f 'connectivity.py|task-script.sh'"), nothing),
+    "link-down": (lambda cluster, pod: cluster.link(pod, up=False), nothing),
+    "link-away": (
+        lambda cluster, pod: cluster.link(pod, up=False),
+        lambda cluster, pod: cluster.link(pod, up=True),
+    ),
+    "name-away": (
+        lambda cluster, pod: cluster.set_name(pod, visible=False),
+        lambda cluster, pod: cluster.set_name(pod, visible=True),
+    ),
+}
+"""What happens, and what ends it again."""
+
+
+class Fault(NamedTuple):
+    """One of those that a seed stands for."""
+
+    number: int
+    kind: str
+    phase: str
+    pod: int
+    after: float
+    """Seconds since the phase began."""
+    lasts: float
+    run: str
+    mpi: int
+
+    def __str__(self) -> str:
+        lasts = "" if FAULTS[self.kind][1] is nothing else f" for {self.lasts:.1f} s"
+        when = f"{self.after:.2f} s after {self.phase} of {self.run} (Open MPI {self.mpi})"
+        return f"{self.kind}{lasts} in pod {self.pod}, {when}"
+
+
+def draw(seed: int, number: int) -> Fault:
+    chance = random.Random(f"{seed}/{number}")
+    lasts = chance.choice([chance.uniform(0, LEASE / 2), chance.uniform(1.5 * LEASE, 2 * LEASE)])
+    kind, phase = chance.choice(list(FAULTS)), chance.choice(list(PHASES))
+    pod, run, mpi = chance.randrange(PODS), chance.choice(list(RUNS)), chance.choice((4, 5))
+    after = 3 * chance.random() ** 3  # often at once: some phases are short
+    return Fault(number, kind, phase, pod, after, lasts, run, mpi)
+
+
+def cluster_for(fault: Fault) -> LocalCluster:
+    more: dict[str, Any] = {"entrypoint": (), "arguments": RUNS[fault.run]}
+    env = {"A4_REPORT": "false", **LIMITS}
+    if fault.mpi == 5:
+        more = {"entrypoint": ("tini", "--", f"{OMPI5}/bin/python", "-m", "agent", "run", *RUNS[fault.run])}
+        env["PATH"] = f"{OMPI5}/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    return cluster_of(PODS, gpus_per_pod=GPUS, files={"/workload/task/task-script.sh": SCRIPT}, env=env, **more)
+
+
+def bring_about(cluster: LocalCluster, fault: Fault) -> None:
+    begin, end = FAULTS[fault.kind]
+    look = f"for i in $(seq {PHASE_SECONDS / 0.05:.0f}); do {PHASES[fault.phase]} && exit; sleep 0.05; done"
+    attempt(in_pod(look), cluster, fault.pod)
+    pause(cluster, fault.after)
+    attempt(begin, cluster, fault.pod)
+    if end is not nothing:
+        pause(cluster, fault.lasts)
+        attempt(end, cluster, fault.pod)
+
+
+def attempt(change: Change, cluster: LocalCluster, pod: int) -> None:
+    """What cannot be done any more, since the pod has ended, is no error."""
+    with contextlib.suppress(AgentError, OSError):
+        change(cluster, pod)
+
+
+def pause(cluster: LocalCluster, seconds: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        cluster.wait(seconds)
+
+
+def problems(fault: Fault, log: Path) -> list[str]:
+    """Run one cluster to its end: what is wrong with that. What its pods printed goes to `log`."""
+    found = []
+    with cluster_for(fault) as cluster:
+        cluster.start()
+        namespaces = own_namespaces(cluster)
+        bring_about(cluster, fault)
+        try:
+            cluster.wait(END_SECONDS)
+        except TimeoutError:
+            found.append(f"not all pods have ended {END_SECONDS:.0f} s later")
+        codes = {pod.index: pod.code for pod in cluster.pods()}
+        said = b"".join(b"[%d] %s" % (output.pod, output.data) for output in cluster.output())
+        log.write_bytes(said)
+        if 0 in codes.values() and (undone := what_is_undone(cluster, fault)):
+            found.append(f"a pod ended with 0, but {undone}")
+        if 70 in codes.values() or b"a bug in a4-agent" in said:
+            found.append("a bug in the agent")
+        log.write_bytes(f"{fault}: {codes}\n".encode() + said)
+    try:
+        eventually(lambda: nothing_left(cluster.name, namespaces))
+    except AssertionError:
+        found.append("namespaces, cgroups or sockets of the cluster are left")
+    return [f"{problem} (exit codes {codes})" for problem in found]
+
+
+def what_is_undone(cluster: LocalCluster, fault: Fault) -> str:
+    """As the run itself has noted it, or nothing."""
+    if fault.run == "script":
+        done = cluster.read_bytes(0, [f"/mnt/done-{pod}" for pod in range(PODS)])
+        return ", ".join(f"there is no {path}" for path, content in done.items() if content is None)
+    result = json.loads(cluster.read(0, f"{RUN_DIR}/results/result.json"))
+    finished = result["record"]["finished"]
+    return "" if finished == list(range(PODS * GPUS)) else f"only the ranks {finished} finished"
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--faults", type=int, default=200, metavar="N", help="how many (default 200)")
+    parser.add_argument("--seed", type=int, help="of all of them (default: random)")
+    parser.add_argument("--only", type=int, metavar="NUMBER", help="of these, this one alone")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="where the output of pods goes (default: a new one)")
+    options = parser.parse_args(argv)
+    seed = random.randrange(1_000_000) if options.seed is None else options.seed
+    keep = options.keep or Path(tempfile.mkdtemp(prefix="a4-soak-"))
+    print(f"seed {seed}; output of failures in {keep}", flush=True)
+    failed = 0
+    for number in range(options.faults) if options.only is None else [options.only]:
+        fault, log = draw(seed, number), keep / f"{seed}-{number}.log"
+        wrong = problems(fault, log)
+        print(f"{number}: {fault}: {'; '.join(wrong) or 'good'}", flush=True)
+        if wrong:
+            failed += 1
+            print(f"   again: python -m tests.cluster.soak --seed {seed} --only {number}", flush=True)
+        else:
+            log.unlink()
+    print(f"{failed} failed" if failed else "nothing failed")
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
