@@ -46,7 +46,7 @@ test-gpu: ## tests that need GPUs; PORTABLE=directory of scripts/portable-tools.
 	@PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 $(if $(PORTABLE),scripts/use-portable-tools.sh $(PORTABLE) -- python,$(bin)/python) \
 		-m pytest -rs -o faulthandler_timeout=300 tests/gpu $(ARGS)
 
-test-image: ## the CPU image, really built and run: root, podman, three minutes
+test-image: ## the CPU image, really built and run: root, podman, seven minutes
 	@scripts/setup.sh image
 	@scripts/test-image.sh $(bin)/pytest -o faulthandler_timeout=1200 tests/image $(ARGS)
 
