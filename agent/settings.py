@@ -139,6 +139,8 @@ class Settings:
     task_script: str = ""
     secret_env: str = ""
     """Names, a space between them."""
+    bucket: bool = False
+    """One is mounted at BUCKET."""
 
     @property
     def is_coordinator(self) -> bool:
@@ -354,7 +356,7 @@ def read_settings(environ: Mapping[str, str], found: Found, workload: str = "") 
 def examine(environ: Mapping[str, str], found: Found, workload: str = "") -> Examination:
     """Read every setting; never raises."""
     values: list[Value] = []
-    parsed: dict[str, Any] = {"task_script": found.task_script}
+    parsed: dict[str, Any] = {"task_script": found.task_script, "bucket": found.bucket}
     for setting in SETTINGS:
         value = _read(setting, environ, found, workload)
         values.append(value)

@@ -47,6 +47,8 @@ class RunContext:
     enter_script: str = ""
     """That of entrypoints/enter-run.sh."""
     script: str = ""
+    bucket: bool = False
+    """A bucket is mounted (agent.settings.BUCKET)."""
     mpi: Mpi | None = None
     """The lead's Open MPI; known on the lead and on the coordinator."""
     keep_ranks: bool = False

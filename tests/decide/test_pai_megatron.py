@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 import pytest
@@ -277,7 +278,7 @@ def test_pai_counts_nodes_where_the_chart_counts_gpus() -> None:
 
 def made_with_few_gpus(some: RunContext) -> dict[str, Stage]:
     environ = {**some.environ, "MP_EP": "2", "SKIP_CHECKPOINT_CONVERSION": "true"}
-    return made(RunContext(**{**vars(some), "environ": environ}))
+    return made(replace(some, environ=environ))
 
 
 def test_the_convertor_is_alone_on_the_lead_or_one_job_of_all() -> None:
@@ -398,7 +399,9 @@ def test_the_space_that_is_needed_is_the_models() -> None:
 
 def test_what_was_trained_is_copied_to_the_bucket_when_it_is_wished() -> None:
     assert not [name for name in made(pods(QWEN3)) if name.startswith("keep")]
-    found = made(pods(QWEN3, A4_KEEP_TRAINING="true"))
+    keeping = pods(QWEN3, A4_KEEP_TRAINING="true")
+    assert "needs a bucket, and nothing is mounted at /gcs" in refusal(keeping)
+    found = made(replace(keeping, bucket=True))
     assert [command(found[name]).words[-1] for name in found if name.startswith("keep")] == [
         f"/gcs/logs/output_mcore_qwen3_pretrain/{name}" for name in ("checkpoints", "logs", "tensorboard")
     ]

@@ -281,7 +281,7 @@ def test_every_setting_is_tried_with_a_wrong_value() -> None:
 def test_every_setting_has_its_field_and_every_field_its_setting() -> None:
     fields = {field.name for field in dataclasses.fields(Settings)}
     of_settings = {setting.field for setting in SETTINGS if setting.field}
-    assert of_settings | {"task_script", "results_explicit"} == fields
+    assert of_settings | {"task_script", "bucket", "results_explicit"} == fields
 
 
 def test_all_problems_come_at_once() -> None:

@@ -38,6 +38,7 @@ def run_context(
         rank_script=directory.rank_script,
         enter_script=directory.enter_script,
         script=settings.task_script,
+        bucket=settings.bucket,
         mpi=mpi_of(known.inventory),
         keep_ranks=bool(spec.timeout or spec.stall),
         profile=known.profile.name,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 from agent.decide.setting_values import choice, flag
 from agent.decide.words import did_you_mean
 from agent.errors import SettingsError
-from agent.settings import SETTINGS
+from agent.settings import BUCKET, SETTINGS
 from agent.workloads.base import RunContext
 from agent.workloads.pai_megatron import versions
 from agent.workloads.pai_megatron.arguments import ITERATIONS, LENGTHS, OF_SCRIPT, TRAINING, boolean, one_of, path
@@ -75,6 +75,8 @@ def read_options(context: RunContext, family: Family) -> Options:
     reader = Reader(context.environ, family, gpus)
     options = reader.options()
     problems = dict.fromkeys([*reader.problems, *wrong(options, context.environ, gpus)])
+    if options.keep and not context.bucket:
+        problems[f"A4_KEEP_TRAINING=true needs a bucket, and nothing is mounted at {BUCKET}"] = None
     if problems:
         raise SettingsError(list(problems), "docs/pai-megatron.md has every variable")
     return options

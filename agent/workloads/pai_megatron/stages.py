@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from agent.decide.completeness import NEWEST
 from agent.decide.pipeline import Checkout, Command, Files, Model, Output, Packages, Stage
 from agent.decide.torchrun import socket_variables
+from agent.settings import BUCKET
 from agent.workloads.base import RunContext
 from agent.workloads.pai_megatron import versions
 from agent.workloads.pai_megatron.arguments import checkpoint_name, convertor, iterations, named, preprocessing
@@ -225,7 +226,7 @@ def _data(options: Options, values: Mapping[str, str], of_script: Mapping[str, s
 def _keep(options: Options, name: str, values: Mapping[str, str]) -> Iterator[Stage]:
     """Copies of what a training made, into the bucket; files that are there and no older stay."""
     base = values["OUTPUT_BASEPATH"]
-    into = f"/gcs/logs/{base.split('/logs/')[-1].partition('/')[0]}"
+    into = f"{BUCKET}/logs/{base.split('/logs/')[-1].partition('/')[0]}"
     for source, kept in KEPT.items():
         command = Command(["cp", "-RTu"], [("SOURCE", f"{base}/{source}"), ("DESTINATION", f"{into}/{kept}")])
         skipped = options.skipped.get("train", "")
