@@ -8,6 +8,8 @@ from dataclasses import replace
 from types import MappingProxyType
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agent.decide.completeness import NEWEST
 from agent.decide.pipeline import Checkout, Command, Files, Output, Stage
@@ -15,7 +17,7 @@ from agent.decide.plan import Plan, PlannedPeer
 from agent.errors import SettingsError, UsageError
 from agent.workloads.base import RunContext
 from agent.workloads.pai_megatron import versions
-from agent.workloads.pai_megatron.arguments import TRAINING
+from agent.workloads.pai_megatron.arguments import OF_SCRIPT, TRAINING
 from agent.workloads.pai_megatron.models import QWEN3, QWEN3_NEXT, Family
 from agent.workloads.pai_megatron.options import SKIPS, read_options
 from agent.workloads.pai_megatron.stages import stages
@@ -205,6 +207,27 @@ def test_everything_wrong_is_told_at_once() -> None:
     assert said.startswith("3 settings are wrong") and all(f"MP_{name}=" in said for name in ("LR", "TP", "SEQ_LEN"))
 
 
+OTHERS = ("TRAINING_MODE", "USE_JSON_SFT", "FORCE_CONVERSION", "MODEL_PARALLEL_ARGS", "PAI_WORKSPACE_ROOT")
+VARIABLES = [f"MP_{name}" for name in POSITIONS] + [
+    *OF_SCRIPT,
+    *OTHERS,
+    *(one for names in SKIPS.values() for one in names),
+]
+
+
+@pytest.mark.parametrize("name", VARIABLES)
+def test_nonsense_is_refused_by_its_name(name: str) -> None:
+    assert f"{name}='$(reboot)' should be" in refusal(pods(QWEN3, environ={name: "$(reboot)"}))
+
+
+@given(st.sampled_from([QWEN3, QWEN3_NEXT]), st.integers(1, 12), st.integers(1, 8))
+def test_the_default_batch_always_fits_the_gpus(family: Family, number: int, micro: int) -> None:
+    some = pods(family, number, MP_BATCH_SIZE=str(micro), MP_TRAIN_TOKENS="1000000000")
+    parallel = number * 8 // (8 if family is QWEN3 else 1)
+    batch = int(arguments(some)["GLOBAL_BATCH_SIZE"])
+    assert batch % (micro * parallel) == 0 and 8 <= batch < 8 + micro * parallel
+
+
 def test_what_is_left_out_is_not_refused() -> None:
     made(pods(QWEN3, 1, 4, SKIP_TRAINING="true", SKIP_CHECKPOINT_CONVERSION="true"))
 
@@ -347,9 +370,20 @@ def test_json_sft_follows_with_arguments_of_its_own() -> None:
     assert "MP_DATASET_TYPE" not in command(found["train"]).env
 
 
-@pytest.mark.parametrize("environ", [{"MP_EP": "8"}, {"MP_OPTIMIZER_OFFLOAD": "0.5"}, {"A4_PAI_COMMIT": "0" * 40}])
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"MP_EP": "8"},
+        {"MP_OPTIMIZER_OFFLOAD": "0.5"},
+        {"MP_AC_LAYERS": "2"},
+        {"A4_PAI_COMMIT": "0" * 40},
+        {"A4_MODEL_REVISION": "v2"},
+        {"A4_DATASET_URL": "http://other"},
+    ],
+)
 def test_trainings_that_differ_have_directories_that_differ(environ: dict[str, str]) -> None:
-    assert arguments(pods(QWEN3))["OUTPUT_BASEPATH"] != arguments(pods(QWEN3, environ=environ))["OUTPUT_BASEPATH"]
+    one, other = made(pods(QWEN3))["train"], made(pods(QWEN3, environ=environ))["train"]
+    assert one.target != other.target and one.inputs != other.inputs
 
 
 def test_a_training_is_known_by_its_last_iteration_and_resumes() -> None:

@@ -100,14 +100,14 @@ LENGTHS = {
 """SFT → argument → its variable."""
 ITERATIONS = {"TRAIN_TOKENS": "10000", "WARMUP_TOKENS": "100"}
 """Where SFT is true."""
-OF_SCRIPT: Mapping[str, Parse] = {
-    "MP_DATASET_TYPE": one_of("idxmap", "raw"),
-    "MP_AC_LAYERS": number(1),
-    "MP_VP": number(1),
-    "MP_SFT_PACKING": boolean,
-    "MP_PP0_LAYERS": number(1),
+OF_SCRIPT: Mapping[str, tuple[Parse, str]] = {
+    "MP_DATASET_TYPE": (one_of("idxmap", "raw"), "idxmap"),
+    "MP_AC_LAYERS": (number(1), "1"),
+    "MP_VP": (number(1), "1"),
+    "MP_SFT_PACKING": (boolean, "false"),
+    "MP_PP0_LAYERS": (number(1), "1"),
 }
-"""Variables that the script reads itself."""
+"""Variables that the script reads itself, and a value of each that is right."""
 
 
 def named(values: Mapping[str, str]) -> Named:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from agent.decide.setting_values import choice, flag
 from agent.decide.words import did_you_mean
@@ -36,6 +37,22 @@ PATHS = ("DATASET_PATH", "VALID_DATASET_PATH", "PRETRAIN_CHECKPOINT_PATH", "OUTP
 Value = TypeVar("Value")
 
 
+class Sources(NamedTuple):
+    """Where all comes from."""
+
+    repository: str
+    commit: str
+    model_source: Literal["huggingface", "modelscope"]
+    revision: str
+    """Of the model; empty: the newest."""
+    dataset_url: str
+
+    @property
+    def contents(self) -> Mapping[str, str]:
+        """What decides what came, wherever it came from."""
+        return {"commit": self.commit, "revision": self.revision, "dataset_url": self.dataset_url}
+
+
 class Options(NamedTuple):
     """What a run is to do."""
 
@@ -56,11 +73,7 @@ class Options(NamedTuple):
     train_again: bool
     keep: bool
     convert_on_all: bool
-    source: Any
-    revision: str
-    commit: str
-    repository: str
-    dataset_url: str
+    sources: Sources
     notes: Sequence[str]
 
     @property
@@ -107,7 +120,7 @@ class Reader:
         """All of it, with the default in place of what is wrong."""
         size = self.read("MP_MODEL_SIZE", one_of(*self.family.sizes), self.family.size)
         paths = Paths(self.workspace(), self.family, self.family.sizes[size])
-        of_script = {name: self.read(name, parse, "1") for name, parse in OF_SCRIPT.items() if self.environ.get(name)}
+        of_script = {name: self.read(name, *row) for name, row in OF_SCRIPT.items() if self.environ.get(name)}
         json_sft = self.read("USE_JSON_SFT", flag, "false")
         self.read("CKPT_PRECISION", only_bf16, "bf16")
         return Options(
@@ -123,17 +136,19 @@ class Reader:
             train_again=self.setting("A4_TRAIN_AGAIN"),
             keep=self.setting("A4_KEEP_TRAINING"),
             convert_on_all=self.setting("A4_CONVERT_ON") == "all",
-            source=self.setting("A4_MODEL_SOURCE"),
-            revision=self.setting("A4_MODEL_REVISION"),
-            commit=self.commit(),
-            repository=self.setting("A4_PAI_REPOSITORY") or versions.REPOSITORY,
-            dataset_url=(self.setting("A4_DATASET_URL") or versions.DATASETS).rstrip("/"),
+            sources=self.sources,
             notes=[*self.notes, *unknown(self.environ)],
         )
 
-    def commit(self) -> str:
-        commit: str = self.setting("A4_PAI_COMMIT") or versions.COMMIT
-        return commit
+    @cached_property
+    def sources(self) -> Sources:
+        return Sources(
+            repository=self.setting("A4_PAI_REPOSITORY") or versions.REPOSITORY,
+            commit=self.setting("A4_PAI_COMMIT") or versions.COMMIT,
+            model_source=self.setting("A4_MODEL_SOURCE"),
+            revision=self.setting("A4_MODEL_REVISION"),
+            dataset_url=(self.setting("A4_DATASET_URL") or versions.DATASETS).rstrip("/"),
+        )
 
     def workspace(self) -> str:
         name = next((name for name in ("PAI_WORKSPACE_ROOT", "A4_SHARED_DIR") if self.environ.get(name)), "")
@@ -175,7 +190,7 @@ class Reader:
         defaults |= _data(paths, values, of_script)
         defaults["PRETRAIN_CHECKPOINT_PATH"] = paths.converted
         read([name for name, default in defaults.items() if default and name not in values])
-        told = {**values, **of_script, "commit": self.commit()}
+        told = {**values, **of_script, **self.sources.contents}
         step = ("finetune" if sft == "true" else "pretrain") if not own else "sft_json"
         defaults["OUTPUT_BASEPATH"] = paths.outputs(step, told)
         read(["OUTPUT_BASEPATH"])

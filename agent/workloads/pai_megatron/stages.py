@@ -46,12 +46,12 @@ def _environment(context: RunContext, options: Options) -> Stage:
 
 
 def _checkout(options: Options) -> Output:
-    return Output("checkout", options.paths.checkout, " ".join([options.commit, *_submodules(options)]))
+    return Output("checkout", options.paths.checkout, " ".join([options.sources.commit, *_submodules(options)]))
 
 
 def _submodules(options: Options) -> Sequence[str]:
     """Of another commit all of them: who knows what it needs."""
-    return versions.SUBMODULES if options.commit == versions.COMMIT else ()
+    return versions.SUBMODULES if options.sources.commit == versions.COMMIT else ()
 
 
 def _clone(options: Options) -> Stage:
@@ -59,13 +59,13 @@ def _clone(options: Options) -> Stage:
     return Stage(
         "clone",
         "lead",
-        Checkout(options.repository, options.commit, _submodules(options)),
+        Checkout(options.sources.repository, options.sources.commit, _submodules(options)),
         [_checkout(options)],
         target,
         f"{target}.partial",
         older=options.paths.older_checkouts,
         passed_over=options.skipped.get("clone", ""),
-        inputs={"commit": options.commit},
+        inputs={"commit": options.sources.commit},
     )
 
 
@@ -78,13 +78,13 @@ def _model(options: Options) -> Stage:
     return Stage(
         "model",
         "lead",
-        Model(options.source, options.size.model, options.revision),
+        Model(options.sources.model_source, options.size.model, options.sources.revision),
         [_hugging_face(options)],
         target,
         f"{target}.partial",
         space=_copies(options) * _bytes(options),
         passed_over=options.skipped.get("download", "") or _own_checkpoint(options),
-        inputs={"model": options.size.model, "revision": options.revision},
+        inputs={"model": options.size.model, "revision": options.sources.revision},
     )
 
 
@@ -110,7 +110,7 @@ def _datasets(options: Options) -> Stage:
     return Stage(
         "dataset",
         "lead",
-        Files([f"{options.dataset_url}/{name}" for name in FILES]),
+        Files([f"{options.sources.dataset_url}/{name}" for name in FILES]),
         [
             Output("mmap", paths.pretraining_data),
             Output("json", paths.json_data),
@@ -119,7 +119,7 @@ def _datasets(options: Options) -> Stage:
         paths.datasets,
         f"{paths.datasets}/.partial",
         passed_over=options.skipped.get("download", "") or own,
-        inputs={"url": options.dataset_url},
+        inputs={"url": options.sources.dataset_url},
     )
 
 
@@ -142,11 +142,11 @@ def _prepare(context: RunContext, options: Options) -> Stage:
         passed_over=options.skipped.get("prepare", "") or options.given.get("DATASET_PATH", ""),
         inputs={
             "data": paths.json_data,
-            "url": options.dataset_url,
+            "url": options.sources.dataset_url,
             "model": options.size.model,
             "seq_len": seq_len,
             "packing": packing,
-            "commit": options.commit,
+            "commit": options.sources.commit,
         },
     )
 
@@ -176,9 +176,9 @@ def _convert(context: RunContext, options: Options) -> Stage:
         passed_over=options.skipped.get("convert", "") or options.given.get("PRETRAIN_CHECKPOINT_PATH", ""),
         inputs={
             "model": options.size.model,
-            "revision": options.revision,
+            "revision": options.sources.revision,
             "precision": "bf16",
-            "commit": options.commit,
+            "commit": options.sources.commit,
         },
         again="FORCE_CONVERSION",
         anew=options.force_conversion,
@@ -209,7 +209,7 @@ def _train(
         ],
         space=_bytes(options),
         passed_over=options.skipped.get("train", ""),
-        inputs={**values, **of_script, "commit": options.commit},
+        inputs={**values, **of_script, **options.sources.contents},
         again="A4_TRAIN_AGAIN",
         anew=options.train_again,
     )
