@@ -36,10 +36,12 @@ def from_modelscope(name: str, revision: str, directory: str) -> None:
     snapshot_download(name, revision=revision or None, local_dir=directory)
 
 
-def status(error: BaseException) -> int:
-    """Of the server's answer; 0: there was none."""
-    found = getattr(getattr(error, "response", None), "status_code", 0)
-    return found if isinstance(found, int) else 0
+def status(error: BaseException | None) -> int:
+    """Of the server's answer, to this request or to the one that made it fail; 0: there was none."""
+    found = getattr(getattr(error, "response", None), "status_code", None)
+    if isinstance(found, int):
+        return found
+    return status(error.__cause__) if error is not None else 0
 
 
 def failure(error: Exception, source: str) -> tuple[int, str, str]:
@@ -55,7 +57,7 @@ def failure(error: Exception, source: str) -> tuple[int, str, str]:
     if answer in (401, 403):
         token = "HF_TOKEN" if source == "huggingface" else "MODELSCOPE_API_TOKEN"
         return MISSING, what, f"it may need a token that is allowed to read it: {token}"
-    if answer in (400, 404) or "NotFound" in type(error).__name__ or "NotExist" in type(error).__name__:
+    if answer in (400, 404) or "NotExist" in type(error).__name__:
         return MISSING, what, "are its name and its revision right?"
     return AGAIN, what, "what came so far is kept"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import secrets
 import sys
 import threading
@@ -13,6 +14,7 @@ from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import Any
 
+from agent.decide.sync.beats import poll_seconds
 from agent.decide.sync.mounts import Mount, refusal
 from agent.errors import DirectoryUnusable, Exit, PeerLost
 from agent.lifecycle.sharing.claim import Claim
@@ -45,11 +47,6 @@ class Background:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    def close(self) -> None:
-        self._loop.post(self._files.close)
-        self._loop.post(self._loop.stop)
-        self._thread.join()
-
     def now(self) -> float:
         return time.monotonic()
 
@@ -72,6 +69,15 @@ class Background:
         """A small file; empty when it is not there."""
         text: str = self._ask(self._files.look, folder, (name,), ())["texts"].get(name, "")
         return text
+
+    def find(self, folder: str, name: str, text: str, seconds: float) -> bool:
+        """Wait until a file holds that text; False when it does not in time."""
+        until = time.monotonic() + seconds
+        while self.read(folder, name) != text:
+            if time.monotonic() > until:
+                return False
+            threading.Event().wait(poll_seconds(1, random.random()))
+        return True
 
     def remove(self, folder: str, name: str) -> None:
         self._ask(self._files.remove, folder, (name,))

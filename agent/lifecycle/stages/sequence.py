@@ -70,6 +70,12 @@ class Site(Protocol):
     def work(self, stage: Stage, begin: Begin) -> None:
         """Raises AgentError, Failed."""
 
+    def leave_mark(self) -> None:
+        """Write what other pods must see, if they have the same storage."""
+
+    def find_mark(self) -> None:
+        """Raises DirectoryUnusable where this pod has another storage than the lead."""
+
     def note_made(self, stage: Stage) -> None:
         """For those who look for flags of old launchers."""
 
@@ -94,11 +100,11 @@ class Failed(Exception):
 def carry_out(pipeline: Pipeline, site: Site, epoch: str) -> None:
     """All stages, in their order. Raises AgentError and Failed for the one that fails."""
     trainings = [stage for stage in pipeline.stages if is_training(stage) and not stage.passed_over]
-    finished = ""
-    if trainings:
-        finished = site.meet("the pipeline begins", _finished(pipeline, site, epoch, trainings)).get(
-            pipeline.pods[0], ""
-        )
+    if pipeline.leads:
+        site.leave_mark()
+    finished = site.meet("the pipeline begins", _finished(pipeline, site, epoch, trainings)).get(pipeline.pods[0], "")
+    if not pipeline.leads:
+        site.find_mark()
     if finished:
         site.say(finished)
     for number, stage in enumerate(pipeline.stages, 1):

@@ -32,6 +32,10 @@ from agent.lifecycle.stages.work import Work
 from agent.machine import stored
 from agent.settings import Settings
 
+MARKS = f"{TOP}/seen"
+FIND_SECONDS = 40.0
+"""More than any client of NFS or Lustre keeps what it has read, unless it was told to."""
+
 
 class PodSite:
     """The real one. record: the file of the run's record, which `status` and result.json are made of."""
@@ -173,6 +177,18 @@ class PodSite:
         for fact in OLD_FLAGS:
             for where, flag in self._old_flags(fact):
                 self._background.remove(where, flag)
+
+    def leave_mark(self) -> None:
+        self._background.put(MARKS, self._job, f"{self._pipeline.run}\n")
+
+    def find_mark(self) -> None:
+        if not self._background.find(MARKS, self._job, f"{self._pipeline.run}\n", FIND_SECONDS):
+            what = f"this pod does not see in {self._settings.shared_dir} what pod {self._pipeline.pods[0]} has written"
+            raise DirectoryUnusable(what, "every pod must mount the same directory of the same file server there")
+
+    @property
+    def _job(self) -> str:
+        return folder(self._settings.epoch.rsplit(".", 2)[0])
 
     def note_made(self, stage: Stage) -> None:
         later = self._pipeline.stages[[each.name for each in self._pipeline.stages].index(stage.name) + 1 :]

@@ -1,0 +1,74 @@
+"""The shared directory for a process that waits for each thing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from agent.errors import DirectoryUnusable, PeerLost
+from agent.lifecycle.sharing.background import Background
+from tests.machine.waiting import wait_until
+
+LONG_LEASE = 120.0
+
+
+@pytest.fixture
+def shared() -> Iterator[str]:
+    """A directory on a mount of its own."""
+    path = tempfile.mkdtemp(dir="/dev/shm")
+    yield path
+    shutil.rmtree(path)
+
+
+@contextmanager
+def background(directory: str, said: list[str] | None = None, lease: float = LONG_LEASE) -> Iterator[Background]:
+    made = Background(directory, "a test", lease, (said or []).append, pytest.fail)
+    try:
+        yield made
+    finally:
+        process = made._files._process
+        made._loop.post(made._files.close)
+        wait_until(lambda: process is None or not os.path.exists(f"/proc/{process.pid}"))
+        made._loop.post(made._loop.stop)
+        wait_until(lambda: not made._thread.is_alive())
+
+
+def test_a_directory_in_the_container_is_refused() -> None:
+    with background("/opt") as made, pytest.raises(DirectoryUnusable, match="nothing is mounted"):
+        made.open()
+
+
+def test_what_one_writes_the_other_finds(shared: str) -> None:
+    with background(shared) as one, background(shared) as other:
+        one.open()
+        one.put("seen", "job", "run-1\n")
+        assert other.find("seen", "job", "run-1\n", 60.0)
+        assert not other.find("seen", "job", "run-2\n", 0.0), "that of an earlier run"
+        one.remove("seen", "job")
+        assert other.read("seen", "job") == ""
+
+
+def test_a_claim_is_given_back_whatever_ends_its_holder(shared: str) -> None:
+    with background(shared) as one, background(shared) as other:
+        with pytest.raises(ZeroDivisionError), one.claim("x", pytest.fail) as held:
+            assert held.until() > time.monotonic()
+            raise ZeroDivisionError
+        with other.claim("x", pytest.fail):
+            pass
+
+
+def test_who_has_lost_it_is_told_and_refused(shared: str) -> None:
+    lost: list[str] = []
+    with background(shared) as one, one.claim("x", lost.append) as held:
+        one.put(".a4-agent/claims/x", "term.2", "another\n")
+        with pytest.raises(PeerLost, match="another has taken the claim x over"):
+            held.until()
+        assert len(lost) == 1
+        with pytest.raises(PeerLost):
+            held.until()

@@ -1,0 +1,64 @@
+"""What the program that downloads models says of errors of the libraries that it uses."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import pytest
+
+from agent.paths import shipped
+
+
+def program() -> Any:
+    spec = importlib.util.spec_from_file_location("download_model", shipped("entrypoints", "download-model.py"))
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Refused(Exception):
+    """An answer of the server."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"{status} Client Error.\nand more")
+        self.response = type("Response", (), {"status_code": status})
+
+
+class LocalEntryNotFoundError(FileNotFoundError):
+    """huggingface_hub: the server did not give it, and it was not there before."""
+
+
+def caused(by: Exception) -> Exception:
+    error = LocalEntryNotFoundError("cannot find the requested files")
+    error.__cause__ = by
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (Refused(404), 66),
+        (Refused(401), 66),
+        (Refused(403), 66),
+        (Refused(503), 75),
+        (Refused(429), 75),
+        (caused(Refused(503)), 75),
+        (caused(Refused(404)), 66),
+        (ConnectionError("refused"), 75),
+        (TimeoutError("timed out"), 75),
+        (OSError(28, "No space left on device"), 73),
+        (OSError(28, "No space left on device", "/mnt/x"), 73),
+        (PermissionError(13, "Permission denied", "/mnt/x"), 73),
+        (ModuleNotFoundError("No module named 'modelscope'", name="modelscope"), 71),
+    ],
+)
+def test_errors(error: Exception, code: int) -> None:
+    found, what, _ = program().failure(error, "huggingface")
+    assert found == code and what and "\n" not in what
+
+
+@pytest.mark.parametrize(("source", "token"), [("huggingface", "HF_TOKEN"), ("modelscope", "MODELSCOPE_API_TOKEN")])
+def test_a_model_that_is_not_for_all_names_the_token(source: str, token: str) -> None:
+    assert token in program().failure(Refused(401), source)[2]
