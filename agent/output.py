@@ -8,11 +8,13 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from agent.color import painted, wanted
 from agent.errors import SystemFault
 from agent.machine import files
 
 STDOUT, STDERR, AGENT = 1, 2, 3
 """Streams of what a pod prints: the workload's two, and the agent's own lines."""
+_when_color = "auto"
 HELD_SECONDS = 0.5
 HELD_BYTES = 65536
 
@@ -140,10 +142,22 @@ def write_all(fd: int, data: bytes) -> None:
         raise SystemFault(f"the output cannot be written: {error.strerror}") from error
 
 
-def say(text: str) -> None:
-    """A message to the person, on stderr; nobody there to read it is no error."""
+def choose_color(when: str) -> None:
+    """What --color says, for all messages of this command."""
+    global _when_color
+    _when_color = when
+
+
+def say(text: str, color: str = "") -> None:
+    """A message to the person, on stderr, its first line in this colour where colours are wanted.
+
+    Nobody there to read it is no error.
+    """
+    message = f"a4-agent: {text}\n"
+    if color and wanted(_when_color, os.environ, is_terminal=os.isatty(STDERR)):
+        message = painted(message, color)
     try:
-        write_all(STDERR, f"a4-agent: {text}\n".encode(errors="backslashreplace"))
+        write_all(STDERR, message.encode(errors="backslashreplace"))
     except (OSError, SystemFault):
         pass
 

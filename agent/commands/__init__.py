@@ -45,8 +45,12 @@ def dispatch(argv: Sequence[str]) -> int:
 
     if argv[:1] == ["help"]:
         argv = [*argv[1:], "--help"]
-    parser = build_parser(next((word for word in argv if not word.startswith("-")), ""))
+    parser = build_parser(next((word for word in argv if word in VERBS), ""))
     args = parser.parse_args(argv)
+    if args.color != "auto":
+        from agent.output import choose_color
+
+        choose_color(args.color)
     handler: Callable[[argparse.Namespace], int] | None = getattr(args, "handler", None)
     if handler is None:
         parser.print_help()
@@ -54,7 +58,10 @@ def dispatch(argv: Sequence[str]) -> int:
     try:
         return handler(args)
     except AgentError as error:
-        print(f"a4-agent: {error}", file=sys.stderr)
+        from agent.color import BAD
+        from agent.output import say
+
+        say(str(error), BAD)
         return int(error.code)
     except BrokenPipeError:
         return READER_GONE  # the reader of our output has gone, as `| head` does
@@ -77,6 +84,8 @@ def build_parser(*verbs: str) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"a4-agent {__version__}")
+    text = "colour in messages: auto (on a terminal, unless NO_COLOR is set; FORCE_COLOR elsewhere, too), always, never"
+    parser.add_argument("--color", choices=("auto", "always", "never"), default="auto", help=text)
     subparsers = parser.add_subparsers(metavar="VERB", title="verbs", parser_class=VerbParser)
     for name, text in VERBS.items():
         if name in verbs:

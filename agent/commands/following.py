@@ -9,6 +9,7 @@ import sys
 from types import FrameType, TracebackType
 
 from agent.client import Client, RunEnd, RunInfo
+from agent.color import BAD, GOOD
 from agent.commands.pod import of_caller
 from agent.decide.ending import signal_name
 from agent.decide.runspec import RunSpec
@@ -154,7 +155,7 @@ def tell_end(run: str, ended: RunEnd) -> None:
         results += f", without {ended.missing}"
     if end.code == 0:
         if results:
-            say(f"{run} is done{results}")
+            say(f"{run} is done{results}", GOOD)
         return
     where = f" ({end.where})" if end.where else ""
     reasons = [line for line in end.why.splitlines() if line.strip()]
@@ -162,7 +163,7 @@ def tell_end(run: str, ended: RunEnd) -> None:
     if len(reasons) > MOST_REASONS:
         lines.append(f"… {len(reasons) - MOST_REASONS} more lines: a4-agent status")
     lines.append(f"logs: a4-agent logs {run}{results}")
-    say("\n  ".join(lines))
+    say("\n  ".join(lines), BAD)
 
 
 def _goes_on(run: str) -> str:

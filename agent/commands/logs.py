@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from agent.client import MOST_READ, Client, RunEnd, RunInfo, skipped_words
+from agent.color import BAD, GOOD
 from agent.commands.log_lines import Selected
 from agent.commands.options import checked, pods
 from agent.commands.pod import living, read_state, run_dir
@@ -147,7 +148,7 @@ def _wanted(args: argparse.Namespace, directory: RunDir, run: RunInfo) -> tuple[
 def _tell_end(run: RunInfo, ended: RunEnd, table_to: int) -> None:
     write_all(table_to, ended.text.encode(errors="surrogateescape"))
     where = f" ({ended.end.where})" if ended.end.where else ""
-    say(f"{run.id} ended with exit code {ended.end.code}: {ended.end.what}{where}")
+    say(f"{run.id} ended with exit code {ended.end.code}: {ended.end.what}{where}", BAD if ended.end.code else GOOD)
 
 
 def _from_disk(args: argparse.Namespace, directory: RunDir) -> int:

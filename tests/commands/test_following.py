@@ -74,6 +74,26 @@ def test_a_bad_run(agent: FakeAgent, type_command: Type) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("words", "env", "color"),
+    [
+        ((), {}, ""),
+        ((), {"FORCE_COLOR": "1"}, "1"),
+        (("--color", "always"), {}, "1"),
+        (("--color=never",), {"FORCE_COLOR": "1"}, ""),
+    ],
+)
+def test_the_end_in_colour(
+    words: tuple[str, ...], env: dict[str, str], color: str, agent: FakeAgent, type_command: Type
+) -> None:
+    agent.submitted = lambda run: run.end(7, "rank 3 ended 7", why="reason")
+    _, _, err = type_command(*words, "mpirun", "./a.out", env=env).end()
+    first = "a4-agent: mpirun-0 ended with exit code 7: rank 3 ended 7"
+    assert (f"\x1b[31m{first}\x1b[0m\n  reason\n" if color else f"\n{first}\n  reason\n") in err
+    _, _, err = type_command(*words, "logs", "no-such", env=env).end()
+    assert err.startswith("\x1b[31ma4-agent: " if color else "a4-agent: ")
+
+
 def test_lines_of_all_pods(agent: FakeAgent, type_command: Type) -> None:
     def life(run: FakeRun) -> None:
         for pod in range(4):
@@ -174,7 +194,7 @@ def test_where_the_command_begins(argv: str, command: str, agent: FakeAgent, typ
         ("run --order index none", "--order is for forming the cluster"),
         ("logs --pod", "expected one argument"),
         ("status --watch 0", "'0' is not a number of seconds from 0.01 on"),
-        ("completion zsh", "invalid choice: 'zsh'"),
+        ("completion tcsh", "invalid choice: 'tcsh'"),
     ],
 )
 def test_bad_usage_is_told(argv: str, words: str, agent: FakeAgent, type_command: Type) -> None:
