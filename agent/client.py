@@ -21,7 +21,7 @@ from agent import wire
 from agent.connection import ANSWER_SECONDS, Answer, Connection, content
 from agent.decide.ending import JobEnd
 from agent.decide.runspec import RunSpec
-from agent.errors import AgentError
+from agent.errors import AgentError, ClusterBusy
 from agent.output import Sink
 from agent.paths import RunDir, default_run_dir
 
@@ -29,6 +29,7 @@ MOST_READ, LEAST_READ = 65536, 4096
 """How many bytes one answer of `read` may have."""
 MOST_OPEN = 16 * 1024 * 1024
 """How many bytes of answers may be under way to a reader that does not take them."""
+MOMENT_SECONDS = 0.5
 LAST_SECONDS = 10.0
 """How long `follow` waits in silence for the rest of the output once the run is over: a lost pod sends none."""
 
@@ -115,13 +116,32 @@ class Client:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def submit(self, spec: RunSpec) -> RunInfo:
-        """Have a run started.
+    def submit(self, spec: RunSpec, *, wait: float = 0.0) -> RunInfo:
+        """Have a run started; where another goes on, after that, if it ends within `wait` seconds.
 
         Raises AgentError: 75 when another goes on or a needed pod is lost, 69 before the cluster is formed, 2 for pods
         that there are not, 78 when pods differ where they must not.
         """
-        return RunInfo.from_json(self._ask("submit", {"spec": spec.to_json()}))
+        until = time.monotonic() + wait
+        while True:
+            try:
+                return RunInfo.from_json(self._ask("submit", {"spec": spec.to_json()}))
+            except ClusterBusy:
+                if time.monotonic() >= until:
+                    raise
+            self._wait_for_end(until)
+
+    def _wait_for_end(self, until: float) -> None:
+        """Wait until the run that goes on is over, or for a moment when there is none: the cluster is at its end."""
+        try:
+            run = self.find()
+        except AgentError:
+            run = None  # the first has not begun
+        going_on = run is not None and not run.over
+        if run is not None and going_on:
+            self._connection.send("wait", {"run": run.id})
+        left = max(0.0, until - time.monotonic())
+        self._connection.next(left if going_on else min(left, MOMENT_SECONDS))
 
     def find(self, run: str = "") -> RunInfo:
         """A run that goes on or was; by default the newest that had the cluster for itself. Raises AgentError 66."""

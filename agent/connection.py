@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from itertools import count
 from typing import Any
 
-from agent.errors import AgentError, Exit, PeerLost, PeersMissing, SystemFault
+from agent.errors import AgentError, ClusterBusy, Exit, PeerLost, PeersMissing, SystemFault
 from agent.machine.unix_socket import MOST_REQUEST, connect, too_large
 
 ANSWER_SECONDS = 20.0
@@ -125,7 +125,8 @@ def content(answer: Answer) -> dict[str, Any]:
         assert isinstance(ok, dict)
         return ok
     refusal = answer["error"]
-    error = AgentError(refusal["what"], refusal.get("hint", ""))
+    kind = ClusterBusy if refusal.get("busy") else AgentError
+    error = kind(refusal["what"], refusal.get("hint", ""))
     error.code = Exit(refusal["code"])
     raise error
 

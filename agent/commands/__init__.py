@@ -127,12 +127,20 @@ class VerbParser(Parser):
             at = self.begin(words)
         elif self.takes_rest and "--" in words:
             at = words.index("--")
-        found, unknown = super().parse_known_args(words[:at], namespace)
+        own = words[:at]
+        if self.takes_command or self.takes_rest:
+            own = [self._with_value(word) for word in own]
+        found, unknown = super().parse_known_args(own, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         if self.takes_command or self.takes_rest:
             found.rest = words[at + 1 :] if words[at : at + 1] == ["--"] else words[at:]
         return found, unknown
+
+    def _with_value(self, word: str) -> str:
+        """An option whose value is optional, and not given with `=`, would take the next word for it."""
+        option = self._option_string_actions.get(word)
+        return f"{word}={option.const}" if option is not None and option.nargs == "?" else word
 
     def begin(self, words: Sequence[str]) -> int:
         """Where the command begins, or its "--"; the number of words when there is none."""

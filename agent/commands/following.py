@@ -13,7 +13,7 @@ from agent.color import BAD, GOOD
 from agent.commands.pod import of_caller
 from agent.decide.ending import signal_name
 from agent.decide.runspec import RunSpec
-from agent.errors import READER_GONE, AgentError, SystemFault
+from agent.errors import READER_GONE, AgentError, ClusterBusy, SystemFault
 from agent.output import STDERR, STDOUT, Lines, Sink, say, write_all
 from agent.paths import RunDir
 
@@ -59,9 +59,9 @@ class Follower:
         for fd in self._pipe:
             os.close(fd)
 
-    def begin(self, spec: RunSpec) -> RunInfo:
+    def begin(self, spec: RunSpec, wait: float = 0.0) -> RunInfo:
         """Raises AgentError when the agent refuses."""
-        run = self._client.submit(spec)
+        run = begin(self._client, spec, wait)
         self._run = run.id
         if self._told:
             self._cancel()  # it could not be named before
@@ -104,11 +104,22 @@ class Follower:
         raise SystemExit(128 + number)
 
 
-def run_to_end(client: Client, spec: RunSpec, *, label: bool, as_json: bool = False) -> int:
+def begin(client: Client, spec: RunSpec, wait: float) -> RunInfo:
+    """Have a run started, within `wait` seconds when another goes on. Raises AgentError."""
+    try:
+        return client.submit(spec)
+    except ClusterBusy as busy:
+        if not wait:
+            raise
+        say(f"{busy.what}; waiting for its end, {wait:g} s at most")
+        return client.submit(spec, wait=wait)
+
+
+def run_to_end(client: Client, spec: RunSpec, *, label: bool, wait: float, as_json: bool = False) -> int:
     """Begin a run, show what it prints and how it ends; returns the exit code. Raises AgentError."""
     shown = STDERR if as_json else STDOUT
     with Follower(client, spec.by) as follower:
-        run = follower.begin(spec)
+        run = follower.begin(spec, wait)
         say(f"{run.id} runs on {len(run.pods)} pod{'s' if len(run.pods) > 1 else ''}")
         try:
             ended = follower.follow(run, Lines(label=label, whole=len(run.outputs) > 1, stdout=shown))
@@ -126,8 +137,8 @@ def submit(args: argparse.Namespace, spec: RunSpec, directory: RunDir, client: C
     spec = of_caller(spec, directory)
     with client or Client(directory.path) as client:
         if not args.detach:
-            return run_to_end(client, spec, label=args.label, as_json=args.json)
-        run = client.submit(spec)
+            return run_to_end(client, spec, label=args.label, wait=args.wait, as_json=args.json)
+        run = begin(client, spec, args.wait)
         if args.json:
             answer(run, None)
         else:

@@ -13,6 +13,7 @@ from agent.errors import UsageError
 
 Value = TypeVar("Value")
 MOST_PODS = 100_000
+WAIT_SECONDS = 86400
 
 
 def checked(parse: Callable[[str], Value]) -> Callable[[str], Value]:
@@ -68,6 +69,15 @@ def add_following(parser: argparse.ArgumentParser) -> None:
         help="put the pod that printed it in front of every line: for mpirun that is the first",
     )
     parser.add_argument("--detach", action="store_true", help="print the run's id and return at once")
+    parser.add_argument(
+        "--wait",
+        nargs="?",
+        type=checked(none_or("3600")),
+        const=float(WAIT_SECONDS),
+        default=0.0,
+        metavar="SECONDS",
+        help=f"begin after a run that goes on, if it ends within this time (--wait=SECONDS; {WAIT_SECONDS} without)",
+    )
     add_json(parser, "the end of the run as JSON; what it prints goes to stderr")
 
 

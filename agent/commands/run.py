@@ -137,7 +137,7 @@ def _be_the_agent(args: argparse.Namespace, directory: RunDir, started: float) -
     """Live this pod's life. Raises ClusterBusy when an agent has taken the pod meanwhile."""
     if not os.environ.get("NNODES"):
         raise SettingsError([NOT_A_POD])
-    for option in ("detach", "label", "json"):
+    for option in ("detach", "label", "json", "wait"):
         if getattr(args, option):
             raise UsageError(f"--{option} is for a run that an agent takes: in this pod none lives yet")
     from agent.environment import job_from_environment, serve

@@ -194,6 +194,7 @@ class Coordinator:
             raise PeersMissing("the cluster is not formed yet", "a4-agent status shows whom it waits for")
         if self._stage in (Stage.ENDING, Stage.LEAVING):
             raise ClusterBusy("the job is ending")
+        self._bookings.chosen(spec, workload)  # what is wrong with the wish is told before who else is at work
         if workload.exclusive and (self._bookings.going_on or self._stage is not Stage.SLEEPING):
             raise self._bookings.busy()
         booking = self._bookings.book(spec, workload, first=False)

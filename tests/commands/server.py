@@ -23,9 +23,9 @@ PATIENCE = 150.0
 class Refused(Exception):
     """An answer that is an error."""
 
-    def __init__(self, code: int, what: str, hint: str = "") -> None:
+    def __init__(self, code: int, what: str, hint: str = "", **more: Any) -> None:
         super().__init__(what)
-        self.error = {"code": code, "what": what, "hint": hint}
+        self.error = {"code": code, "what": what, "hint": hint, **more}
 
 
 class FakeRun:

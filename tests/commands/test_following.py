@@ -215,6 +215,34 @@ def test_a_refusal(argv: tuple[str, ...], agent: FakeAgent, type_command: Type) 
     )
 
 
+BUSY = Refused(75, "the cluster is busy: somebody runs ddp-1", "follow it", busy=True)
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [("run", "--wait", "none"), ("mpirun", "--wait", "./a.out", "--wait"), ("torchrun", "--wait=600", "--", "a.py")],
+)
+def test_after_a_run_that_goes_on(argv: tuple[str, ...], agent: FakeAgent, type_command: Type) -> None:
+    agent.refuse = {"submit": BUSY}
+    agent.runs = [FakeRun(agent, "ddp-1", {}, [0, 1])]
+    agent.submitted = FakeRun.end
+    typed = type_command(*argv)
+    agent.until(lambda: bool(agent.asked("wait")))
+    agent.refuse = {}
+    agent.runs[0].end()
+    code, _, err = typed.end()
+    assert code == 0
+    assert err.startswith("a4-agent: the cluster is busy: somebody runs ddp-1; waiting for its end, ")
+    assert agent.asked("wait")[0]["run"] == "ddp-1"
+
+
+def test_a_run_that_goes_on_for_too_long(agent: FakeAgent, type_command: Type) -> None:
+    agent.refuse = {"submit": BUSY}
+    agent.runs = [FakeRun(agent, "ddp-1", {}, [0, 1])]
+    code, _, err = type_command("mpirun", "--wait=1", "--", "./a.out").end()
+    assert (code, err.splitlines()[-2:]) == (75, ["a4-agent: the cluster is busy: somebody runs ddp-1", "  follow it"])
+
+
 @pytest.mark.parametrize(
     "argv", [("exec", "hostname"), ("mpirun", "./a.out"), ("torchrun", "a.py"), ("release",)], ids=lambda argv: argv[0]
 )

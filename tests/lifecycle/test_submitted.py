@@ -288,6 +288,19 @@ def test_wrong_options_are_refused_before_anything_begins(
     assert world.asleep() and all(len(pod.state()["runs"]) == 1 for pod in world.pods)
 
 
+@pytest.mark.parametrize(
+    "spec", [{"workload": "ddp", "args": ["--steps", "0"]}, {"workload": "script", "hosts": ["7"]}], ids=str
+)
+def test_what_is_wrong_is_told_before_who_else_is_at_work(spec: dict[str, Any]) -> None:
+    world = sleeping()
+    for pod in world.pods:
+        pod.life = FOREVER
+    world.ask(0, "submit", spec={"workload": "script"})
+    assert world.ask(1, "submit", spec=spec)["error"]["code"] == 2
+    busy = world.ask(1, "submit", spec={"workload": "script"})["error"]
+    assert (busy["code"], busy["busy"]) == (75, True)
+
+
 @pytest.mark.parametrize("wish", [{"hosts": ["7"]}, {"nodes": 9}, {"exclude": ["0-3"]}])
 def test_impossible_subsets_are_refused(wish: dict[str, Any]) -> None:
     world = sleeping()

@@ -7,7 +7,7 @@ from typing import Any
 
 from agent.decide.messages import Answer as Told
 from agent.decide.messages import Ask, Said
-from agent.errors import AgentError
+from agent.errors import AgentError, ClusterBusy
 
 Answer = Callable[[dict[str, Any]], None]
 
@@ -40,4 +40,5 @@ class Questions:
 
 def refusal(error: AgentError) -> dict[str, Any]:
     """An error as an answer."""
-    return {"error": {"code": int(error.code), "what": error.what, "hint": error.hint}}
+    busy = {"busy": True} if isinstance(error, ClusterBusy) else {}
+    return {"error": {"code": int(error.code), "what": error.what, "hint": error.hint, **busy}}

@@ -157,10 +157,7 @@ class Bookings:
 
     def book(self, spec: RunSpec, workload: Workload, *, first: bool) -> Booking:
         """A run on those pods of the plan that `spec` chooses. Raises UsageError, or PeerLost when it needs one."""
-        pod = self._pod
-        assert pod.known.plan is not None
-        plan = subset(pod.known.plan, nodes=spec.nodes, hosts=spec.hosts, exclude=spec.exclude, lost=self._gone())
-        self._check(workload, plan, spec)
+        pod, plan = self._pod, self.chosen(spec, workload)
         run_id = f"{workload.name}-{pod.machine.draw_nonce()[:ID_CHARACTERS]}"
         spec = self._preparations.with_limits(spec, workload)
         _check_length(Prepare(run_id, spec, tuple(peer.index for peer in plan.peers)))
@@ -182,8 +179,11 @@ class Bookings:
         self._forget_old()
         return booking
 
-    def _check(self, workload: Workload, plan: Plan, spec: RunSpec) -> None:
-        """What is wrong with the wish itself is told at once. Raises UsageError."""
+    def chosen(self, spec: RunSpec, workload: Workload) -> Plan:
+        """The pods of a run. Raises PeerLost, and UsageError for all that is wrong with the wish itself."""
+        whole = self._pod.known.plan
+        assert whole is not None
+        plan = subset(whole, nodes=spec.nodes, hosts=spec.hosts, exclude=spec.exclude, lost=self._gone())
         lead = plan.peers[0].index
         context = replace(context_of(self._pod, plan, "", spec), index=lead, mpi=self._preparations.mpi(lead))
         try:
@@ -192,6 +192,7 @@ class Bookings:
             raise
         except AgentError:
             pass  # that is for the pod to say whom it concerns
+        return plan
 
     def _forget_old(self) -> None:
         """Runs with the cluster for themselves and those beside them apart: many of these must not push out those."""
