@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from agent.launch import Launch
 from agent.machine.api import RunMarks
-from agent.machine.loop import READ, Loop
+from agent.machine.loop import READ, Action, Loop
 from agent.machine.output_writer import Emitter
 from agent.paths import shipped
 
@@ -134,9 +134,27 @@ class RunningChild:
         self._end(status)
 
     def _end(self, status: int) -> None:
-        if self._awaits_group and group_runs(self.pid):
-            self._loop.later(GROUP_SECONDS, lambda: self._end(status))
+        if not self._awaits_group:
+            self._over(status)
             return
+        try:
+            self._loop.in_thread(lambda: self._look_at_group(status))
+        except RuntimeError:  # no more threads
+            self._look_at_group(status)()
+
+    def _look_at_group(self, status: int) -> Action:
+        """Reads of every process there is, so in a thread if there are some to be had."""
+        runs = group_runs(self.pid)
+
+        def judge() -> None:
+            if runs:
+                self._loop.later(GROUP_SECONDS, lambda: self._end(status))
+            else:
+                self._over(status)
+
+        return judge
+
+    def _over(self, status: int) -> None:
         self._status = status
         if not self._pipes:
             self._tell()
