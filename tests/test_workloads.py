@@ -154,6 +154,13 @@ def test_more_ranks_than_slots_are_refused(wish: dict[str, int], what: str) -> N
     assert judged(some, Outcome(0)).end.code == 2, "if it comes to that"
 
 
+def test_arguments_that_mpirun_cannot_give_a_rank_are_refused() -> None:
+    made = launched(context("mpirun", "./a.out", "a" * 100_000, "b" * 30_000))
+    assert made.argv[-1] == "b" * 30_000
+    with pytest.raises(UsageError, match=r"arguments take 1[34]\d{4} bytes: mpirun can give a rank 131061"):
+        launched(context("mpirun", "./a.out", "a" * 100_000, "b" * 31_100))
+
+
 def test_one_pod_needs_no_hostfile() -> None:
     made = launched(context("mpirun", "./a.out", plan=Plan("epoch", 2, PEERS[:1])))
     assert options(made, "--host") == ["localhost:2"] and not options(made, "--hostfile")

@@ -20,6 +20,9 @@ LINGER_SECONDS = "0.5"
 """Open MPI 5.0.11, three pods on two busy cores: 29 of 40 runs lost some of the 1 MB that they printed, 14 with 0.1 s
 after the last line, 2 with 0.3 s, none with 0.5 s. And 8 of 52 runs of `true` hung, of 252 with 0.1 s none."""
 
+MOST_ARGUMENTS = (128 << 10) - len("OMPI_ARGV=\0")
+"""Open MPI gives each rank all its arguments in one variable, too, and Linux takes no longer one."""
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -55,7 +58,8 @@ def usable_mpi(context: RunContext) -> Mpi:
 
 
 def start(context: RunContext, program: Sequence[str], ranks: Layout, *, given: Mapping[str, str], cwd: str) -> Launch:
-    """mpirun with a `program` for every rank, on the lead. `given`: variables from the agent. Raises MissingProgram."""
+    """mpirun with a `program` for every rank, on the lead. `given`: variables from the agent. Raises MissingProgram,
+    and UsageError for arguments that mpirun cannot hand on."""
     mpi = usable_mpi(context)
     alone = len(context.plan.peers) == 1
     hostfile = context.hostfile_one_per_node if ranks.per_pod == 1 else context.hostfile
@@ -63,6 +67,10 @@ def start(context: RunContext, program: Sequence[str], ranks: Layout, *, given: 
     if context.keep_ranks:
         keep = shipped("entrypoints", "last-words.py")
         program = [context.python, "-IS", keep, context.ranks_output, *program]
+    size = len(" ".join(program[1:]).encode(errors="surrogateescape"))
+    if size > MOST_ARGUMENTS:
+        what = f"the program's arguments take {size} bytes: mpirun can give a rank {MOST_ARGUMENTS}"
+        raise UsageError(what, "put them into a file that the program reads")
     launch = mpirun_launch(
         version=mpi.version,
         mpirun=mpi.program,
