@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from agent import wire
-from agent.errors import UsageError
+from agent.errors import SystemFault, UsageError
 from agent.local.cgroups import enter_pod_cgroup
 from agent.local.channel import Channel, Message
 from agent.local.namespaced_process import Program, further_process, read_files, terminal_process
@@ -134,6 +134,7 @@ class Requests:
 
     def _wait_file(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
         """Wait until a file is there in all pods; a pod that ends without it ends the wait, too."""
+        _try_to_look()
         pods, asked = self._supervisor.pods, wire.from_json(Wait, message)
         left = set(self._chosen(asked, self._expected()))
 
@@ -263,6 +264,18 @@ class Requests:
         self._supervisor.close()
         self._answer(channel)
         sys.exit(0)
+
+
+def _try_to_look() -> None:
+    """Raises SystemFault where this machine, or the sandbox around it, refuses the call that it takes."""
+    root = os.open("/", os.O_PATH | os.O_CLOEXEC)
+    try:
+        os.close(open_within(root, "/", os.O_PATH))
+    except OSError as error:
+        hint = "it needs Linux 5.6; in a container, a seccomp filter that lets openat2 through"
+        raise SystemFault(f"files in pods cannot be looked for: {error.strerror}", hint) from error
+    finally:
+        os.close(root)
 
 
 def _has_file(pod: Pod, path: str) -> bool:

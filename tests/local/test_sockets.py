@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import json
 import os
@@ -93,6 +94,36 @@ def test_other_users_cannot_connect(cluster: LocalCluster) -> None:
     argv = [sys.executable, "-c", code, f"{DIRECTORY}/{cluster.name}"]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=DEADLINE)
     assert "PermissionError" in done.stderr
+
+
+IN_A_SANDBOX = """
+import ctypes, struct, sys
+
+def refuse(call, error):  # as a seccomp filter does that does not know the call
+    code = [(0x20, 0, 0, 0), (0x15, 0, 1, call), (6, 0, 0, 0x50000 | error), (6, 0, 0, 0x7FFF0000)]
+    text = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in code))
+    program = struct.pack("HxxxxxxQ", len(code), ctypes.addressof(text))
+    assert ctypes.CDLL(None).prctl(22, 2, program, 0, 0) == 0
+
+refuse(437 if sys.argv[1] != "0" else 9999, int(sys.argv[1]))
+from agent.errors import SystemFault
+from tests.local.helpers import cluster_of
+with cluster_of(1) as cluster:
+    cluster.start()
+    try:
+        cluster.wait_for_file("/etc/passwd", timeout=30)
+        print("there")
+    except SystemFault as fault:
+        print(fault.what, "|", fault.hint)
+"""
+
+
+@pytest.mark.parametrize("number", [0, errno.ENOSYS, errno.EPERM])
+def test_a_sandbox_in_which_files_cannot_be_looked_for_is_told(number: int) -> None:
+    argv = [sys.executable, "-c", IN_A_SANDBOX, str(number)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=DEADLINE, cwd=CHECKOUT)
+    expected = f"files in pods cannot be looked for: openat2 of /: {os.strerror(number)} | it needs Linux 5.6"
+    assert done.stdout.startswith(expected if number else "there"), done
 
 
 @pytest.mark.parametrize("killed", ["pid", "holder"])
