@@ -66,6 +66,15 @@ def test_two_coordinators_at_once(start: Start) -> None:
     assert "run-started" not in trial.events(2)
 
 
+def test_a_pod_of_another_attempt_under_a_name_is_waited_out(start: Start) -> None:
+    trial = start(3, pod_env={1: {"A4_RESTART_ATTEMPT": "1"}}, arguments=("none",))
+    trial.until(0, f'grep -qs "shows a host key that is not pod 1\'s" {RUN_DIR}/state.json')
+    trial.cluster.kill_pod(1)
+    trial.cluster.wait(END_SECONDS, [1])
+    trial.cluster.start_pod(1, env={"A4_RESTART_ATTEMPT": "0"})
+    all_codes(trial, 0)
+
+
 NEEDS_THE_OTHER = """
 [ "$JOB_COMPLETION_INDEX" = 1 ] && { touch /mnt/done; exit 0; }
 peer=$(sed -n 2p /tmp/job-worker-hostnames-order.txt)
