@@ -33,7 +33,7 @@ def background(directory: str, said: list[str] | None = None, lease: float = LON
         yield made
     finally:
         process = made._files._process
-        made._loop.post(made._files.close)
+        made.close()
         wait_until(lambda: process is None or not os.path.exists(f"/proc/{process.pid}"))
         made._loop.post(made._loop.stop)
         wait_until(lambda: not made._thread.is_alive())

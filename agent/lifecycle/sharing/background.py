@@ -47,6 +47,15 @@ class Background:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
+    def close(self) -> None:
+        """End the process that works in the directory. Nothing may be asked any more."""
+
+        def close(done: Callable[[Any], None]) -> None:
+            self._files.close()
+            done(None)
+
+        self._call(close)
+
     def now(self) -> float:
         return time.monotonic()
 

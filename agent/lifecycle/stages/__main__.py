@@ -81,10 +81,13 @@ def run(pipeline: Pipeline, notes: str, ending: Ending) -> None:
     work = Work(programs, os.environ.get("A4_DOWNLOADERS_DIR") or DOWNLOADERS_DIR, meeting.tell)
     record = os.environ.get("A4_RECORD", "")
     site = ending.site = PodSite(pipeline, settings, background, meeting, programs, work, record)
-    background.open()
-    if pipeline.leads:
-        site.clear_flags()
-    carry_out(pipeline, site, settings.epoch)
+    try:
+        background.open()
+        if pipeline.leads:
+            site.clear_flags()
+        carry_out(pipeline, site, settings.epoch)
+    finally:
+        background.close()
 
 
 if __name__ == "__main__":
