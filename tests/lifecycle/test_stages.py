@@ -308,10 +308,13 @@ def test_what_an_older_launcher_has_elsewhere_is_linked() -> None:
 
 
 def test_a_stage_that_is_passed_over_is_needed_by_another() -> None:
+    """And that is seen before anything else is made."""
     skipped = replace(CLONE, passed_over="SKIP_CLONE_REPO=true")
+    site = Fake(Storage())
     with pytest.raises(AgentError) as caught:
-        run(Fake(Storage()), [skipped, CONVERT])
+        run(site, [skipped, DATA, CONVERT])
     assert caught.value.code == 66 and "SKIP_CLONE_REPO=true" in caught.value.hint
+    assert site.worked == []
     storage = Storage()
     storage.things["/mnt/clone"] = Thing(INPUTS)
     run(Fake(storage), [skipped, CONVERT])

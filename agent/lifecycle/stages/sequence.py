@@ -102,7 +102,10 @@ def carry_out(pipeline: Pipeline, site: Site, epoch: str) -> None:
     trainings = [stage for stage in pipeline.stages if is_training(stage) and not stage.passed_over]
     if pipeline.leads:
         site.leave_mark()
-    finished = site.meet("the pipeline begins", _finished(pipeline, site, epoch, trainings)).get(pipeline.pods[0], "")
+    finished = _finished(pipeline, site, epoch, trainings)
+    if pipeline.leads and not finished:
+        _check_what_is_left_out(pipeline, site, epoch)
+    finished = site.meet("the pipeline begins", finished).get(pipeline.pods[0], "")
     if not pipeline.leads:
         site.find_mark()
     if finished:
@@ -123,6 +126,23 @@ def _finished(pipeline: Pipeline, site: Site, epoch: str, trainings: Sequence[St
     if not verdicts or any(verdict.needed for verdict in verdicts):
         return ""
     return f"{trainings[-1].name}: {verdicts[-1].why}"
+
+
+def _check_what_is_left_out(pipeline: Pipeline, site: Site, epoch: str) -> None:
+    """Refuse at once, and not after hours of downloads, what a stage will need and none will make. Raises
+    MissingProgram."""
+    made = {output.path for stage in pipeline.stages if not stage.passed_over for output in stage.outputs}
+    for stage in pipeline.stages:
+        for output in () if stage.passed_over else stage.needs:
+            why = "" if output.path in made else site.problem(output)
+            if why and _judge(site, stage, epoch).needed:
+                raise _lacks(pipeline, stage, output, why)
+
+
+def _lacks(pipeline: Pipeline, stage: Stage, output: Output, why: str) -> MissingProgram:
+    makers = [one for one in pipeline.stages if output.path in [made.path for made in one.outputs] and one.passed_over]
+    hints = [f"the stage {one.name}, which makes it, is passed over: {one.passed_over}" for one in makers]
+    return MissingProgram(f"{stage.name} needs {output.path}: {why}", "\n".join(hints))
 
 
 def _judge(site: Site, stage: Stage, epoch: str) -> Verdict:
@@ -214,7 +234,7 @@ class _Turn:
         stage, site = self._stage, self._site
         for output in stage.needs:
             if why := site.problem(output):
-                raise MissingProgram(f"{stage.name} needs {output.path}: {why}", self._leaves_out(output))
+                raise _lacks(self._pipeline, stage, output, why)
         site.say(f"{stage.name} begins: {verdict.why}")
         training = is_training(stage)
         before = site.record(stage) if training else None
@@ -234,12 +254,6 @@ class _Turn:
             self._site.set_aside(self._stage.target, claimed)
             return None
         return newest
-
-    def _leaves_out(self, output: Output) -> str:
-        for stage in self._pipeline.stages:
-            if stage.passed_over and output.path in [made.path for made in stage.outputs]:
-                return f"the stage {stage.name}, which makes it, is passed over: {stage.passed_over}"
-        return ""
 
     def _finish(self, claimed: Claimed) -> None:
         """Give what was made its name: after its record, so that nothing bears its name without one, and after what
