@@ -68,11 +68,13 @@ def judge(stage: Stage, problem: str, record: Record | None, epoch: str) -> Verd
         return Verdict(False, "complete, by its content")
     if changed := differences(record.inputs, stage.inputs):
         return Verdict(True, f"made of other inputs: {changed}", aside=True)
-    if problem or not record.done:
-        return Verdict(True, problem or "it has not come to its end")
+    if problem:
+        return Verdict(True, problem)
     again = f" ({stage.again} makes it anew)" if stage.again else ""
     since = datetime.fromtimestamp(record.time, timezone.utc)
-    return Verdict(False, f"complete since {since:%Y-%m-%d %H:%M} UTC, nothing to do{again}")
+    # A training that was killed when all was saved would, started again, make no iteration.
+    what = f"complete since {since:%Y-%m-%d %H:%M} UTC" if record.done else "its last iteration is saved"
+    return Verdict(False, f"{what}, nothing to do{again}")
 
 
 def is_training(stage: Stage) -> bool:

@@ -345,6 +345,17 @@ def test_a_later_attempt_goes_on_with_what_was_saved() -> None:
     assert second.began["train"] == Begin(True, "/begin/4", repeats_at=-1)
 
 
+def test_a_training_that_was_killed_when_all_was_saved_is_complete() -> None:
+    whole = Fake(Storage())
+    run(whole, [TRAIN])
+    storage = Storage()
+    with pytest.raises(Killed):
+        run(Fake(storage, killed_at=len(whole.effects) - whole.effects[::-1].index("record") - 1), [TRAIN])
+    second = Fake(storage, epoch="uid.1.0")
+    run(second, [TRAIN])
+    assert second.worked == [] and "its last iteration is saved" in second.said[0]
+
+
 def test_an_attempt_that_has_saved_nothing_since_is_known_as_such() -> None:
     """A run in a cluster that stays has the epoch of the run before: a person has started it, and may do so again."""
     storage = Storage()
