@@ -38,6 +38,9 @@ class Command:
     resumes: str = ""
     """The argument that names the checkpoint to begin with. A directory with the newest one that this stage saved takes
     its place, with the *.json and merges.txt of the one named; empty: the command does not resume."""
+    copies: str = ""
+    """The argument that names a directory of which each pod copies the *.json and merges.txt to where the stage writes.
+    They are laid there before: pods that make the same file at the same time fail. Empty: it copies none."""
     fails_on: str = ""
     """Text in its output that means that it has failed, whatever its exit status."""
 

@@ -143,7 +143,12 @@ def write(path: str, text: str) -> None:
 def begin_from(directory: str, checkpoint: str, about: str) -> None:
     """Make a directory with a link to a checkpoint, and copies of the *.json and merges.txt of `about`."""
     make_empty(directory)
-    for path in [*glob.glob(f"{glob.escape(about)}/*.json"), f"{about}/merges.txt"]:
+    copy_texts(about, directory)
+    os.symlink(checkpoint, f"{directory}/{os.path.basename(checkpoint)}")
+
+
+def copy_texts(source: str, directory: str) -> None:
+    """Copy the *.json and merges.txt that are in a directory of a model or a checkpoint."""
+    for path in [*glob.glob(f"{glob.escape(source)}/*.json"), f"{source}/merges.txt"]:
         if os.path.isfile(path):
             shutil.copyfile(path, f"{directory}/{os.path.basename(path)}")
-    os.symlink(checkpoint, f"{directory}/{os.path.basename(checkpoint)}")

@@ -393,7 +393,7 @@ def test_a_training_is_known_by_its_last_iteration_and_resumes() -> None:
         "pretrain-mcore-qwen3-moe-megatron-A3B-lr-1e-5-minlr-1e-6-bs-1-gbs-8-seqlen-128-pr-bf16-tp-4-pp-2-cp-1-ac-sel"
     )
     assert output.path.endswith(f"/checkpoint/{name}-do-true-sp-true-ti-9-wi-0") and output.expected == "9"
-    assert command(train).resumes == "PRETRAIN_CHECKPOINT_PATH"
+    assert command(train).resumes == command(train).copies == "PRETRAIN_CHECKPOINT_PATH"
     assert (train.again, train.anew) == ("A4_TRAIN_AGAIN", False)
     assert made(pods(QWEN3, A4_TRAIN_AGAIN="true"))["train"].anew
 

@@ -107,6 +107,8 @@ class PodSite:
             there = stored.tree_bytes(place) if taken_up else 0
             if why := too_little_room(place, stage.space, there, stored.free_bytes(place)) if stage.space else "":
                 raise DirectoryUnusable(f"{stage.name}: {why}", "make room there")
+            if isinstance(stage.work, Command) and stage.work.copies:
+                stored.copy_texts(dict(stage.work.arguments)[stage.work.copies], place)
 
     def _take_up(self, stage: Stage, verdict: Verdict, claimed: Claimed) -> None:
         """What an earlier attempt has downloaded, or an older launcher, unless it was of something else."""

@@ -166,7 +166,7 @@ def _convert(context: RunContext, options: Options) -> Stage:
     return Stage(
         "convert",
         "together" if options.convert_on_all else "lead",
-        Command(["bash", script], arguments, env, paths.convertor, fails_on=NOT_VISITED),
+        Command(["bash", script], arguments, env, paths.convertor, copies="LOAD_DIR", fails_on=NOT_VISITED),
         [Output("torch_dist", target)],
         target,
         staging,
@@ -199,6 +199,7 @@ def _train(
             {**_distributed(context, len(context.plan.peers)), **of_script, "OMP_NUM_THREADS": _threads(context)},
             options.paths.examples,
             resumes="PRETRAIN_CHECKPOINT_PATH",
+            copies="PRETRAIN_CHECKPOINT_PATH",
         ),
         [Output("trained", target, str(iterations(values)))],
         target,

@@ -31,6 +31,8 @@ name="$name-tp-$TP-pp-$PP-cp-$CP-ac-$AC-do-$DO-sp-$SP-ti-$TRAINED-wi-$WARMUP"
 save=$OUTPUT_BASEPATH/checkpoint/$name
 board=$OUTPUT_BASEPATH/tensorboard/${name}_$(date +%Y.%m.%d-%H.%M.%S)
 mkdir -p "$save" "$board" "$OUTPUT_BASEPATH/log"
+# Nodes that copy at the same time make cp fail now and then with the real ones; here always.
+[ "$WORLD_SIZE" = 1 ] || [ -e "$save/tokenizer.json" ] || { echo "all nodes would make $save/tokenizer.json" >&2; exit 123; }
 # As the real ones: with nothing to copy, xargs starts cp all the same, which fails, and so the script ends with 123.
 find -L "$PRETRAIN_CHECKPOINT_PATH" -maxdepth 1 -type f -name '*.json' -print0 | xargs -0 cp -t "$save"
 find -L "$PRETRAIN_CHECKPOINT_PATH" -maxdepth 1 -type f -name merges.txt -print0 | xargs -0 cp -t "$save"
