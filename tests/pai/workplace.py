@@ -107,11 +107,6 @@ class Steering:
     def hold(self, point: str) -> None:
         (self._place / "hold" / point).touch()
 
-    def forget(self) -> None:
-        """What was reached before counts no more."""
-        for path in (self._place / "reached").iterdir():
-            path.unlink()
-
     def release(self, point: str) -> None:
         (self._place / "hold" / point).unlink()
 
