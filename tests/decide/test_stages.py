@@ -1,0 +1,154 @@
+"""What is to be done in a stage."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.decide.pipeline import Checkout, Command, Files, Model, Output, Stage
+from agent.decide.stages import (
+    Record,
+    Verdict,
+    aside_name,
+    differences,
+    flag_of,
+    is_earlier_attempt,
+    judge,
+    published,
+    read_record,
+    record_name,
+    repeats_at,
+    staged,
+    told,
+    write_record,
+)
+
+MADE = Stage(
+    "convert",
+    "lead",
+    Command(["x"]),
+    [Output("torch_dist", "/mnt/ckpts/x")],
+    "/mnt/ckpts/x",
+    "/mnt/ckpts/x.partial",
+    inputs={"model": "A"},
+)
+TRAIN = Stage("train", "together", Command(["x"]), [Output("trained", "/mnt/out", "9")], "/mnt/out", again="A4_AGAIN")
+DATA = Stage(
+    "dataset",
+    "lead",
+    Files(["https://example.org/x.bin"]),
+    [Output("mmap", "/mnt/data/x"), Output("json", "/mnt/data/y.json")],
+    "/mnt/data",
+    "/mnt/data/.partial",
+)
+RECORD = Record({"model": "A"}, 0.0, "run", "u.0.0")
+
+
+@pytest.mark.parametrize(
+    ("stage", "problem", "record", "needed", "why"),
+    [
+        (MADE, "", RECORD, False, "complete since 1970-01-01 00:00 UTC, nothing to do"),
+        (MADE, "", None, False, "complete, by its content"),
+        (MADE, "it is torn", RECORD, True, "it is torn"),
+        (MADE, "it is torn", None, True, "it is torn"),
+        (MADE, "", RECORD._replace(inputs={"model": "B"}), True, "made of other inputs: model B, now A"),
+        (TRAIN, "", RECORD._replace(inputs={}), False, "nothing to do (A4_AGAIN makes it anew)"),
+        (TRAIN, "", RECORD._replace(inputs={}, done=False), True, "it has not come to its end"),
+        (TRAIN, "", None, True, "nothing says of what it is"),
+        (TRAIN, "its newest is 3", RECORD._replace(inputs={}, done=False), True, "its newest is 3"),
+        (TRAIN, "its newest is 3", RECORD, True, "made of other inputs: model A, now (none)"),
+    ],
+)
+def test_verdicts(stage: Stage, problem: str, record: Record | None, needed: bool, why: str) -> None:
+    found = judge(stage, problem, record, "u.0.0")
+    assert found.needed is needed and why in found.why
+
+
+def test_what_is_of_other_inputs_is_kept_aside() -> None:
+    assert judge(MADE, "", RECORD._replace(inputs={"model": "B"}), "u.0.0").aside
+    assert not judge(MADE, "it is torn", RECORD, "u.0.0").aside
+    assert not judge(TRAIN, "its newest is 3", RECORD._replace(inputs={}, done=False), "u.0.0").aside
+
+
+@pytest.mark.parametrize(
+    ("epoch", "anew"), [("u.0.0", True), ("u.1.0", False), ("u.0.2", False), ("v.0.0", True), ("own", True)]
+)
+def test_anew_means_once_in_a_job(epoch: str, anew: bool) -> None:
+    """A later attempt goes on; a later run with the same epoch was started by a person."""
+    stage = Stage(**{**vars(MADE), "again": "FORCE", "anew": True})
+    assert judge(stage, "", RECORD, epoch) == (
+        Verdict(True, "FORCE is set", aside=True)
+        if anew
+        else Verdict(False, "complete since 1970-01-01 00:00 UTC, nothing to do (FORCE makes it anew)")
+    )
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "earlier"),
+    [("u.0.0", "u.1.0", True), ("u.0.0", "u.0.0", False), ("u.0.0", "v.1.0", False), ("a.b", "a.c", False),
+     ("x.y.0.0", "x.y.1.0", True)],
+)  # fmt: skip
+def test_attempts_of_one_job(one: str, other: str, earlier: bool) -> None:
+    assert is_earlier_attempt(one, other) is earlier
+
+
+@pytest.mark.parametrize(
+    ("record", "epoch", "expected"),
+    [
+        (None, "u.1.0", None),
+        (RECORD._replace(done=False, began_at=4), "u.1.0", 4),
+        (RECORD._replace(done=False), "u.1.0", -1),
+        (RECORD._replace(done=False), "u.0.0", None),
+        (RECORD._replace(done=True), "u.1.0", None),
+    ],
+)
+def test_what_an_earlier_attempt_had_begun_with(record: Record | None, epoch: str, expected: int | None) -> None:
+    assert repeats_at(record, epoch) == expected
+
+
+@given(
+    st.builds(
+        Record,
+        inputs=st.dictionaries(st.text(), st.text()),
+        time=st.floats(allow_nan=False, allow_infinity=False),
+        run=st.text(),
+        epoch=st.text(),
+        done=st.booleans(),
+        began_at=st.integers(-1, 10**7),
+    ),
+    st.integers(1, 50),
+)
+def test_a_record_comes_back_and_a_torn_one_is_none(record: Record, cut: int) -> None:
+    text = write_record(record)
+    assert read_record(text) == record
+    assert read_record(text[:-cut]) is None
+
+
+def test_names() -> None:
+    assert record_name(MADE, "/mnt") == "convert@ckpts/x"
+    assert staged(MADE.outputs[0], MADE).path == "/mnt/ckpts/x.partial"
+    assert staged(DATA.outputs[0], DATA).path == "/mnt/data/.partial/x"
+    assert staged(TRAIN.outputs[0], TRAIN).path == "/mnt/out"
+    assert aside_name("/mnt/x", 0.0) == "/mnt/x.before-19700101T000000"
+    assert differences({"a": "1", "b": "2"}, {"a": "1", "c": "3"}) == "b 2, now (none); c (none), now 3"
+
+
+def test_a_directory_is_renamed_as_one_and_files_with_their_index_last() -> None:
+    assert published(MADE, ["release"]) == [("/mnt/ckpts/x.partial", "/mnt/ckpts/x")]
+    moves = published(DATA, [".x.bin.part", "x.idx", "x.bin", "y.json"])
+    assert [new for _, new in moves] == ["/mnt/data/x.bin", "/mnt/data/y.json", "/mnt/data/x.idx"]
+    assert all(old == new.replace("/data/", "/data/.partial/") for old, new in moves)
+    assert published(TRAIN, ["iter_0000009"]) == []
+
+
+def test_flags_of_old_launchers() -> None:
+    model = Stage("model", "lead", Model("huggingface", "a/b", ""))
+    clone = Stage("clone", "lead", Checkout("https://example.org", "0" * 40))
+    assert flag_of(model, [DATA, MADE]) == "" and flag_of(clone, []) == ""
+    assert flag_of(DATA, [MADE]) == "download_complete" and flag_of(MADE, []) == "conversion_complete"
+
+
+@pytest.mark.parametrize("line", ["", "no JSON", "[1]", "3"])
+def test_what_a_library_prints_is_no_word_of_ours(line: str) -> None:
+    assert told(line) == {}
