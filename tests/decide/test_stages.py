@@ -54,7 +54,7 @@ RECORD = Record({"model": "A"}, 0.0, "run", "u.0.0")
         (MADE, "it is torn", None, True, "it is torn"),
         (MADE, "", RECORD._replace(inputs={"model": "B"}), True, "made of other inputs: model B, now A"),
         (TRAIN, "", RECORD._replace(inputs={}), False, "nothing to do (A4_AGAIN makes it anew)"),
-        (TRAIN, "", RECORD._replace(inputs={}, done=False), True, "it has not come to its end"),
+        (TRAIN, "", RECORD._replace(inputs={}, done=False), False, "its last iteration is saved, nothing to do"),
         (TRAIN, "", None, True, "nothing says of what it is"),
         (TRAIN, "its newest is 3", RECORD._replace(inputs={}, done=False), True, "its newest is 3"),
         (TRAIN, "its newest is 3", RECORD, True, "made of other inputs: model A, now (none)"),

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -318,6 +319,12 @@ def test_files_that_are_not_there(place: Place, server: Server) -> None:
 def test_no_room(place: Place, server: Server) -> None:
     code, said = place.run(place.stages(0, server.url, only=["dataset"]))
     assert code == 73 and "no space on" in said and "KiB are missing" in said
+
+
+def test_too_little_room_for_all_of_it(place: Place) -> None:
+    stages = [replace(stage, space=1 << 60) for stage in place.stages(0)]
+    code, said = place.run(stages)
+    assert code == 73 and "needed by clone, convert and train" in said and "begins" not in said
 
 
 def test_a_read_only_mount(place: Place) -> None:

@@ -158,6 +158,9 @@ class Fake:
 
     # Telling
 
+    def check_room(self, stages: Sequence[Stage]) -> None:
+        self.asking = [stage.name for stage in stages]
+
     def leave_mark(self) -> None:
         pass
 
@@ -328,6 +331,14 @@ def test_a_program_that_ends_with_0_and_leaves_nothing_has_failed() -> None:
     with pytest.raises(Failed) as caught:
         run(Lazy(Storage()), [CLONE])
     assert caught.value.code == 65
+
+
+def test_room_is_looked_for_before_anything_is_made_for_what_is_not_there() -> None:
+    large = [replace(stage, space=100) for stage in STAGES]
+    site = Fake(storage_of("nothing", records=False))
+    site.storage.things["/mnt/clone"] = Thing(INPUTS)
+    run(site, [*large[:2], replace(large[2], passed_over="SKIP"), large[3]])
+    assert site.asking == ["data", "train"]
 
 
 # Trainings

@@ -70,6 +70,9 @@ class Site(Protocol):
     def work(self, stage: Stage, begin: Begin) -> None:
         """Raises AgentError, Failed."""
 
+    def check_room(self, stages: Sequence[Stage]) -> None:
+        """Raises DirectoryUnusable where not all that these stages make has room: before the first one is begun."""
+
     def leave_mark(self) -> None:
         """Write what other pods must see, if they have the same storage."""
 
@@ -108,6 +111,9 @@ def carry_out(pipeline: Pipeline, site: Site, epoch: str) -> None:
     finished = site.meet("the pipeline begins", finished).get(pipeline.pods[0], "")
     if not pipeline.leads:
         site.find_mark()
+    elif not finished:
+        asking = [stage for stage in pipeline.stages if stage.space and not stage.passed_over]
+        site.check_room([stage for stage in asking if _judge(site, stage, epoch).needed])
     if finished:
         site.say(finished)
     for number, stage in enumerate(pipeline.stages, 1):

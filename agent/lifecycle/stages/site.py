@@ -23,6 +23,7 @@ from agent.decide.stages import (
     write_record,
 )
 from agent.decide.sync.facts import OLD_FLAGS, TOP, folder, old_flags
+from agent.decide.words import listed
 from agent.errors import DirectoryUnusable, Exit, PeerLost
 from agent.lifecycle.sharing.background import Background, Held
 from agent.lifecycle.stages.meeting import Meeting
@@ -104,11 +105,18 @@ class PodSite:
             elif stage.staging:
                 stored.make_empty(stage.staging)
             stored.make_dir(place)
-            there = stored.tree_bytes(place) if taken_up else 0
-            if why := too_little_room(place, stage.space, there, stored.free_bytes(place)) if stage.space else "":
-                raise DirectoryUnusable(f"{stage.name}: {why}", "make room there")
+            self.check_room([stage])
             if isinstance(stage.work, Command) and stage.work.copies:
                 stored.copy_texts(dict(stage.work.arguments)[stage.work.copies], place)
+
+    def check_room(self, stages: Sequence[Stage]) -> None:
+        asked = [stage for stage in stages if stage.space]
+        if asked:
+            place = self._settings.shared_dir
+            total = sum(stage.space for stage in asked)
+            there = sum(stored.tree_bytes(stage.staging) for stage in asked if isinstance(stage.work, (Files, Model)))
+            if why := too_little_room(place, total, there, stored.free_bytes(asked[0].target)):
+                raise DirectoryUnusable(why, f"needed by {listed([stage.name for stage in asked])}: make room there")
 
     def _take_up(self, stage: Stage, verdict: Verdict, claimed: Claimed) -> None:
         """What an earlier attempt has downloaded, or an older launcher, unless it was of something else."""
