@@ -355,6 +355,11 @@ def test_an_mpirun_that_tells_of_an_end_is_ending(name: str) -> None:
     assert workload.is_ending(SIGNALLED + ENDED, "", {2: RankEnd(0)})
 
 
+def test_connectivity_says_why_it_ended_not_that_no_rank_reported() -> None:
+    said = judged(context("connectivity"), Outcome(0, cause=TIMED_OUT)).text
+    assert said == "connectivity of 6 ranks on 3 pods (Open MPI 4.1.4): NOT GOOD: hit the time limit\n"
+
+
 # torchrun
 
 
@@ -638,7 +643,7 @@ def test_what_none_is_given_is_refused() -> None:
 
 @pytest.mark.parametrize("name", ["ddp", "collectives"])
 def test_help_starts_nothing(name: str) -> None:
-    with pytest.raises(UsageError, match=r"docs/workloads\.md"):
+    with pytest.raises(UsageError, match=r"lists its options"):
         find_workload(name).launch(context(name, "--help"))
 
 

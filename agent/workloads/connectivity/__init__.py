@@ -57,7 +57,7 @@ class Connectivity(Plain):
         names = [peer.name for peer in context.plan.peers]
         verdict = judge(record, outcome.tokens, context.plan.slots, names)
         end = _end(context, mpi, outcome, record, verdict)
-        text = _text(context, mpi, record, verdict, names)
+        text = _text(context, mpi, record, verdict, end, names)
         record_json = as_json(record, names, context.plan.slots)
         findings = Findings(
             reasons=verdict.reasons,
@@ -93,11 +93,11 @@ def _end(context: RunContext, mpi: Mpi, outcome: Outcome, record: Record, verdic
     return JobEnd(0, f"connectivity is good: {ranks} ranks on {pods} pods", origin="workload")
 
 
-def _text(context: RunContext, mpi: Mpi, record: Record, verdict: Verdict, names: list[str]) -> str:
-    """The table and, over it, what was tested."""
+def _text(context: RunContext, mpi: Mpi, record: Record, verdict: Verdict, end: JobEnd, names: list[str]) -> str:
+    """The table and, over it, what was tested. Ranks that did not report are no finding where the end has a cause."""
     ranks, pods = context.plan.ranks, len(context.plan.peers)
-    good = "every rank is where the plan puts it, the sum is right" if verdict.code == 0 else "NOT GOOD:"
+    good = "every rank is where the plan puts it, the sum is right" if end.code == 0 else f"NOT GOOD: {end.what}"
     lines = [f"connectivity of {ranks} ranks on {pods} pods (Open MPI {mpi.version}): {good}"]
-    lines += [f"  {reason}" for reason in verdict.reasons]
+    lines += [f"  {reason}" for reason in verdict.reasons if verdict.code]
     measured = table(record, names, context.plan.slots) if record.pairs else ""
     return "\n".join(lines) + f"\n{measured}"
