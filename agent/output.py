@@ -148,16 +148,16 @@ def choose_color(when: str) -> None:
     _when_color = when
 
 
-def say(text: str, color: str = "") -> None:
-    """A message to the person, on stderr, its first line in this colour where colours are wanted.
+def toned(text: str, color: str) -> str:
+    """A text for stderr, its first line in this colour where colours are wanted."""
+    return painted(text, color) if wanted(_when_color, os.environ, is_terminal=os.isatty(STDERR)) else text
 
-    Nobody there to read it is no error.
-    """
+
+def say(text: str, color: str = "") -> None:
+    """A message to the person, on stderr; nobody there to read it is no error."""
     message = f"a4-agent: {text}\n"
-    if color and wanted(_when_color, os.environ, is_terminal=os.isatty(STDERR)):
-        message = painted(message, color)
     try:
-        write_all(STDERR, message.encode(errors="backslashreplace"))
+        write_all(STDERR, (toned(message, color) if color else message).encode(errors="backslashreplace"))
     except (OSError, SystemFault):
         pass
 

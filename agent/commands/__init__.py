@@ -59,9 +59,9 @@ def dispatch(argv: Sequence[str]) -> int:
         return handler(args)
     except AgentError as error:
         from agent.color import BAD
-        from agent.output import say
+        from agent.output import toned
 
-        say(str(error), BAD)
+        print(toned(f"a4-agent: {error}", BAD), file=sys.stderr)
         return int(error.code)
     except BrokenPipeError:
         return READER_GONE  # the reader of our output has gone, as `| head` does
