@@ -14,6 +14,7 @@ import io
 import json
 import os
 import platform
+import signal
 import socket
 import subprocess
 import sys
@@ -295,8 +296,9 @@ def lose(doomed: list[subprocess.Popen[bytes]], agent: psutil.Process) -> dict[s
     slowest, asked = 0.0, Connection(RunDir(RUN_DIR).socket)
     began = time.monotonic()
     for one in [*daemons, *sessions]:  # a daemon that lives would take the coordinator's next call
-        with contextlib.suppress(psutil.NoSuchProcess):
-            one.kill()
+        # Not by psutil, which compares times of starts and may find those of another process.
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(one.pid, signal.SIGKILL)
     lost = 0
     while lost < len(doomed) and time.monotonic() < began + LOSS_SECONDS:
         at = time.monotonic()

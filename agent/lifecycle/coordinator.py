@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from enum import Enum
 
 from agent.decide.ending import JobEnd, from_bug, from_error, from_signal, is_told, masked, merged
@@ -259,12 +259,12 @@ class Coordinator:
         run = booking.run
         self._preparations.when_ready(run.indices, run.start, baselines=run.workload.uses_baselines)
 
-    def _tell(self, index: int, said: Said) -> None:
-        """Tell one pod that takes part, this one included."""
-        if index == 0:
+    def _tell(self, indices: Collection[int], said: Said) -> None:
+        """Tell pods that take part, which may be this one."""
+        if 0 in indices:
             self._machine.later(0, lambda: self._told_oneself(said))
-        elif self._roster is not None and not self._roster.peers[index].lost:
-            self._roster.peers[index].say(said)
+        if self._roster is not None:
+            self._roster.say(said, (index for index in indices if index))
 
     def _told_oneself(self, said: Said) -> None:
         match said:

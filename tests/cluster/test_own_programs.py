@@ -153,9 +153,9 @@ def test_torchrun(start: Start, torch: Path) -> None:
     failed = agent(trial, 0, "torchrun", "--nodes", "2", "--", "/job/fails.py")
     assert (failed.returncode, failed.stdout) == (1, "here\n" * 4), failed
     assert "rank 2 has had enough" in failed.stderr
-    cause, others = failed.stderr.splitlines()[-3:-1]
+    cause, consequence = failed.stderr.splitlines()[-3:-1]
     assert "rank 2 ended with exit code 1 (pod 2, " in cause
-    assert others == "  pod 0 ended because of it"
+    assert consequence == "  pod 0 ended because of it"
     assert marked(trial, 0, 1, 2) == {}
 
     with trial.cluster.popen(0, [sys.executable, "-c", HOLDER]) as holder:

@@ -44,7 +44,11 @@ class Link:
     def say(self, message: Message) -> None:
         """Send a message that must arrive, now or after the next reconnection. Raises AgentError for one that is too
         long for the channel; the others go on."""
-        line, seq = line_of(message), self._next
+        self.say_encoded(line_of(message))
+
+    def say_encoded(self, line: bytes) -> None:
+        """The same for what was encoded by `line_of`: once, for many."""
+        seq = self._next
         self._next += 1
         self._unacknowledged.append((seq, line))
         self._transmit(line, seq)

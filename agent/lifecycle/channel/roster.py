@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from agent import __version__
+from agent.decide.message_length import line_of
 from agent.decide.messages import (
     CHANNEL_VERSION,
     WORKER_SAYS,
@@ -112,12 +113,12 @@ class Roster:
         self._look_up(list(self.peers.values()))
         self._machine.later(self._beat, self._beats)
 
-    def say(self, said: Said) -> None:
-        """Tell every worker that is not lost, now or after its next reconnection."""
-        line = message(said)
-        for peer in self.peers.values():
+    def say(self, said: Said, indices: Iterable[int] | None = None) -> None:
+        """Tell these workers, or all, but those that are lost: now or after their next reconnection."""
+        line = line_of(message(said))
+        for peer in self.peers.values() if indices is None else [self.peers[index] for index in indices]:
             if not peer.lost:
-                peer.link.say(line)
+                peer.link.say_encoded(line)
 
     def mention(self, said: Said) -> None:
         """Tell every worker that is connected now; the message is worth nothing later."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -129,7 +129,7 @@ class Bookings:
         self,
         pod: Pod,
         preparations: Preparations,
-        tell: Callable[[int, Said], None],
+        tell: Callable[[Collection[int], Said], None],
         printed: Callable[[list[int]], float],
         gone: Callable[[], Mapping[int, str]],
         over: Callable[[Booking], None],

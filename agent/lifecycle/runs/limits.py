@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Collection, Mapping, Set
 from dataclasses import replace
 
 from agent.decide.ending import JobEnd
@@ -23,7 +23,7 @@ LEAST_SECONDS = 0.01
 class Limits:
     """When a limit is hit, every pod is asked what its processes do; then the run ends.
 
-    `waiting` has the pods whose part is not over; `tell(index, message)` reaches one of them; `printed()` says when any
+    `waiting` has the pods whose part is not over; `tell(indices, message)` reaches them; `printed()` says when any
     of the run's pods last printed; `end` gets the reason.
     """
 
@@ -32,7 +32,7 @@ class Limits:
         pod: Pod,
         context: RunContext,
         waiting: Set[int],
-        tell: Callable[[int, Said], None],
+        tell: Callable[[Collection[int], Said], None],
         printed: Callable[[], float],
         end: Callable[[JobEnd], None],
     ) -> None:
@@ -80,8 +80,7 @@ class Limits:
             return
         self._pod.log.error(f"{self._context.run_id} hit {which}; asking every pod what its processes do")
         self._hit = JobEnd(Exit.TIME_LIMIT, f"{self._context.spec.workload} hit {which}")
-        for index in sorted(self._waiting):
-            self._tell(index, AskEvidence(self._context.run_id))
+        self._tell(sorted(self._waiting), AskEvidence(self._context.run_id))
         self._after(EVIDENCE_SECONDS, self._end_run)
 
     def heard(self, index: int, summary: str) -> None:

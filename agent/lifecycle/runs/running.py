@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from agent.decide.ending import JobEnd, from_bug, is_told, merged
@@ -23,7 +23,7 @@ from agent.workloads.base import FailedPart, Judgement, Outcome, RunContext, Wor
 class Run:
     """Lets every pod prepare its part, starts all together, ends all when one fails, judges when all are over.
 
-    `context` is the lead's, as far as the coordinator knows it. `tell(index, message)` reaches one pod that takes
+    `context` is the lead's, as far as the coordinator knows it. `tell(indices, message)` reaches pods that take
     part, this one included; `printed()` says when any of them last printed; `gone()` says
     which pods of the cluster are lost and why; `over` gets the judgement once.
     """
@@ -35,7 +35,7 @@ class Run:
         context: RunContext,
         *,
         preparations: Preparations,
-        tell: Callable[[int, Said], None],
+        tell: Callable[[Collection[int], Said], None],
         printed: Callable[[], float],
         gone: Callable[[], Mapping[int, str]],
         over: Callable[[Judgement], None],
@@ -111,9 +111,7 @@ class Run:
             self.cancel(JobEnd(Exit.TRY_AGAIN, "a pod was lost before the run began", self._pod.where(index), why))
             return
         self._open = set(self.indices) - set(self.lost)
-        prepare = Prepare(self.run_id, self.context.spec, tuple(self.indices))
-        for index in sorted(self._open):
-            self._tell(index, prepare)
+        self._tell(sorted(self._open), Prepare(self.run_id, self.context.spec, tuple(self.indices)))
         if self.workload.fail_fast:
             self._unprepared = set(self._open)
             self._prepared_by = self._machine.later(self._pod.settings.lease, self._not_prepared)
@@ -129,8 +127,7 @@ class Run:
             return
         self._begun = True
         self._cancel_timers()
-        for index in sorted(self._open):
-            self._tell(index, Go(self.run_id))
+        self._tell(sorted(self._open), Go(self.run_id))
         self._tell_waiting()
         self._judge_if_over()
         if not self._stopped and not self._judged:
@@ -219,8 +216,7 @@ class Run:
 
     def hurry(self) -> None:
         """No more patience."""
-        for index in sorted(self._open):
-            self._tell(index, Stop(self.run_id, hurry=True))
+        self._tell(sorted(self._open), Stop(self.run_id, hurry=True))
 
     def _stop(self, *, told: bool = False) -> None:
         """End every part that is still going."""
@@ -239,8 +235,7 @@ class Run:
 
     def _tell_ranks(self) -> None:
         """Every pod tells its own processes. mpirun is told when ranks are over everywhere: it would end them all."""
-        for index in sorted(self._open):
-            self._tell(index, Stop(self.run_id, told=True))
+        self._tell(sorted(self._open), Stop(self.run_id, told=True))
         if self.workload.led:
             self._saving = set(self._open)
             self._machine.later(self._shares.save, self._stop_saving)
@@ -260,7 +255,7 @@ class Run:
 
     def _stop_mpirun(self) -> None:
         """The other pods, on which it has daemons, are told when it has ended."""
-        self._tell(self.context.lead, Stop(self.run_id))
+        self._tell([self.context.lead], Stop(self.run_id))
 
     def _stop_the_others(self) -> None:
         if self._told_others:
@@ -268,8 +263,7 @@ class Run:
         self._told_others = self._stopped = True
         self._saving.clear()
         self._cancel_timers()
-        for index in sorted(self._open):
-            self._tell(index, Stop(self.run_id))
+        self._tell(sorted(self._open), Stop(self.run_id))
         self._machine.later(self._shares.own_part, self._stop_waiting)
 
     def _stop_waiting(self) -> None:
