@@ -147,6 +147,8 @@ def test_logs_of_one_and_of_all(cluster: LocalCluster) -> None:
 @needs_root
 def test_list_and_down(cluster: LocalCluster) -> None:
     assert f"{cluster.name}: 2 running" in local("list").stdout.splitlines()
+    listed = json.loads(local("list", "--json").stdout)
+    assert (listed["version"], listed["clusters"][cluster.name]) == (1, {"running": 2})
     result = local("down", "--name", cluster.name, "--grace", "0")
     assert result.stdout.splitlines() == ["pod 0: exit code 137", "pod 1: exit code 137"]
     assert cluster.name not in running_clusters()
