@@ -41,12 +41,12 @@ WORKLOADS = {
     "pai-megatron-qwen3": Entry(
         "agent.workloads.pai_megatron",
         "Qwen3",
-        "Qwen3-30B-A3B, or a dense Qwen3, downloaded, converted and trained by Pai-Megatron-Patch",
+        "Qwen3-30B-A3B downloaded, converted and trained; its options are variables: docs/pai-megatron.md",
     ),
     "pai-megatron-qwen3-next": Entry(
         "agent.workloads.pai_megatron",
         "Qwen3Next",
-        "Qwen3-Next-80B-A3B, downloaded, converted and trained by Pai-Megatron-Patch",
+        "Qwen3-Next-80B-A3B likewise",
     ),
     "script": Entry("agent.workloads.script", "Script", "the task script that is mounted in the pod, on every pod"),
     "exec": Entry("agent.workloads.exec", "Exec"),

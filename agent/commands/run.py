@@ -21,7 +21,7 @@ from agent.settings import NOT_A_POD, examine
 if TYPE_CHECKING:
     from agent.client import Client
 
-_LIST = "\n".join(f"  {name:<14} {WORKLOADS[name].help}" for name in RUNNABLE)
+_LIST = "\n".join(f"  {name:<23} {WORKLOADS[name].help}" for name in RUNNABLE)
 DESCRIPTION = f"""\
 Forms the cluster with the other pods of the job, runs WORKLOAD on it, and ends with the job's exit
 code. Started in every pod, usually as its ENTRYPOINT; pod 0 coordinates. Where an agent lives already, as
