@@ -22,7 +22,7 @@ from tests.cluster.work import agent, newest, result
 from tests.local.helpers import eventually
 from tests.pai import stand_in
 from tests.pai.hub import Fault
-from tests.pai.workplace import JOB, TOKEN, WORKSPACE, Steering, Workplace
+from tests.pai.workplace import TOKEN, WORKSPACE, Steering, Workplace
 
 QWEN3, NEXT = "pai-megatron-qwen3", "pai-megatron-qwen3-next"
 TORCH = Path(__file__).parents[2] / ".venv-torch" / "bin" / "python"
@@ -63,7 +63,7 @@ def test_pretraining_from_nothing_and_again_when_all_is_there(place: Workplace) 
         assert printed(trial, 1) == list(range(1, found["trainings"][0]["count"] + 1)) and not printed(trial, 0)
         assert "made iterations 1 to 9 of 9, loss 2.9" in trial.cluster.logs(0, "err"), "of the last rank's pod"
         assert TOKEN not in trial.log() and TOKEN not in json.dumps(found)
-    assert (place.path / f"sync_flags_{JOB}/download_complete_flag").exists()
+    assert (place.path / f"sync_flags_{place.job}/download_complete_flag").exists()
     assert (place.path / "qwen-ckpts/Qwen3-30B-A3B-to-mcore" / TRACKER).read_text() == "release"
     assert not [seen for seen in place.hub.seen if TOKEN in seen.path]
     made = trained(place, "qwen3_pretrain")
@@ -184,7 +184,7 @@ def test_what_an_older_launcher_left_is_taken_if_it_is_complete(place: Workplace
     dataset of which the .bin is short; and flags of an earlier job of the same name."""
     old = place.path / "Pai-Megatron-Patch-GCP"
     clone = ("-c", "protocol.file.allow=always", "clone", "--quiet", "--recurse-submodules")
-    stand_in.git(place.path, *clone, str(place.git / "Pai-Megatron-Patch.git"), old.name)
+    place.do(stand_in.git, place.inside, *clone, str(place.git / "Pai-Megatron-Patch.git"), old.name)
     model = place.path / "qwen-ckpts/Qwen3-30B-A3B"
     stand_in.model(model)
     shard = next(model.glob("model-00002-*"))
@@ -195,15 +195,17 @@ def test_what_an_older_launcher_left_is_taken_if_it_is_complete(place: Workplace
     stand_in.datasets(place.path / "whole")
     (place.path / "whole" / stand_in.DATASETS / "qwen-datasets").rename(place.path / "qwen-datasets")
     (place.path / "qwen-datasets/mmap_qwen3_datasets_text_document.bin").write_bytes(b"half")
-    flags = place.path / f"sync_flags_{JOB}"
+    flags = place.path / f"sync_flags_{place.job}"
     flags.mkdir()
     (flags / "download_complete_flag").touch()
     (flags / "conversion_complete_flag").touch()
     with place.cluster(QWEN3, gpus_per_pod=8) as trial:
         all_codes(trial, 0)
     assert len(list(model.glob("*.safetensors"))) == 2 and (converted / "release").is_dir()
-    assert stand_in.git(place.path / "Pai-Megatron-Patch", "rev-parse", "HEAD") == place.commit
-    assert stand_in.git(old, "rev-parse", "HEAD") == place.newer, "another's checkout is left as it is"
+    heads = [
+        place.do(stand_in.git, place.inside / name, "rev-parse", "HEAD") for name in ("Pai-Megatron-Patch", old.name)
+    ]
+    assert heads == [place.commit, place.newer], "another's checkout is left as it is"
     asked = {seen.path.rpartition("/")[2] for seen in place.hub.seen if seen.method == "GET"}
     assert shard.name in asked and "mmap_qwen3_datasets_text_document.bin" in asked
     assert trained(place, "qwen3_pretrain")
@@ -327,7 +329,8 @@ def test_a_workspace_that_cannot_hold_it_is_refused_before_anything_is_downloade
     tmp_path: Path, size: str, options: str
 ) -> None:
     with Workplace(tmp_path, size) as place:
-        place.remount(options)
+        if options == "ro":
+            place.make_read_only()
         with place.cluster(QWEN3, gpus_per_pod=8) as trial:
             all_codes(trial, 73)
             assert WORKSPACE in trial.said(0)["what"]

@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+import secrets
 import socket
-import subprocess
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from agent.local.client import LocalCluster
-from agent.local.spec import BRIDGE_ADDRESS, ClusterSpec
-from agent.local.syscalls import CLONE_NEWNET, CLONE_NEWNS, MS_PRIVATE, MS_REC, mount, setns, unshare
+from agent.local.spec import BRIDGE_ADDRESS
+from agent.local.syscalls import (
+    CLONE_NEWNET,
+    CLONE_NEWNS,
+    MS_PRIVATE,
+    MS_RDONLY,
+    MS_REC,
+    MS_REMOUNT,
+    mount,
+    setns,
+    unshare,
+)
 from tests.cluster.conftest import Trial
-from tests.local.helpers import eventually
+from tests.local.helpers import cluster_of, eventually
 from tests.pai import stand_in
 from tests.pai.hub import Serving
 
 WORKSPACE = "/mnt"
+Result = TypeVar("Result")
 TOKEN = "hf_canary_of_the_pipelines"
-JOB = "pipeline"
 
 
 class Workplace:
@@ -31,21 +42,34 @@ class Workplace:
         self.hub, self.commit, self.newer = stand_in.hub(path)
         self.hub.token = TOKEN
         self.git = path / "git"
-        self.path = path / "workspace"
-        self.path.mkdir()
-        unshare(CLONE_NEWNS)  # so that the mount goes with this process
-        mount("", "/", flags=MS_PRIVATE | MS_REC)
-        mount("none", str(self.path), "tmpfs", data=f"size={size}")
+        self.job = f"pipeline-{secrets.token_hex(4)}"
+        self.inside = path / "workspace"
+        """What the workspace is called for what `do` does."""
+        self.inside.mkdir()
+        self._thread = ThreadPoolExecutor(1)
+        """Has a mount namespace of its own, in which the workspace is, for itself and what it starts."""
+        number = self._thread.submit(self._mount, size).result()
+        self.path = Path(f"/proc/self/task/{number}/root{self.inside}")
         self.steering = Steering(self.path)
+
+    def _mount(self, size: str) -> int:
+        unshare(CLONE_NEWNS)
+        mount("", "/", flags=MS_PRIVATE | MS_REC)
+        mount("none", str(self.inside), "tmpfs", data=f"size={size}")
+        return threading.get_native_id()
 
     def __enter__(self) -> Workplace:
         return self
 
     def __exit__(self, *_: object) -> None:
-        subprocess.run(["umount", "--lazy", str(self.path)], check=True)
+        self._thread.shutdown()
 
-    def remount(self, options: str) -> None:
-        subprocess.run(["mount", "-o", f"remount,{options}", str(self.path)], check=True)
+    def do(self, function: Callable[..., Result], *arguments: Any) -> Result:
+        """Call it where the workspace is mounted."""
+        return self._thread.submit(function, *arguments).result()
+
+    def make_read_only(self) -> None:
+        self.do(mount, "none", str(self.inside), "", MS_REMOUNT | MS_RDONLY)
 
     def env(self, **more: str) -> dict[str, str]:
         """What pods need to find it all. There is no image whose packages could be looked at."""
@@ -69,18 +93,18 @@ class Workplace:
     ) -> Iterator[Trial]:
         """One attempt of the job."""
         epoch = {"A4_JOBSET_UID": "00000000-0000-0000-0000-000000000000", "A4_RESTART_ATTEMPT": str(attempt)}
-        spec = ClusterSpec(
-            pods=pods,
-            name=JOB,
+        cluster = cluster_of(
+            pods,
+            (),
+            name=self.job,
             arguments=arguments,
             env={**self.env(**epoch), **(env or {})},
             files={**stand_in.PROGRAMS, **more.pop("files", {})},
-            directories={WORKSPACE: str(self.path)},
+            directories={WORKSPACE: str(self.inside)},
             **more,
         )
-        with ExitStack() as stack:
-            cluster = stack.enter_context(LocalCluster(spec))
-            cluster.build()
+        with cluster, ExitStack() as stack:
+            self.do(cluster.build)
             stack.enter_context(Serving(self.hub, listening_in(cluster)))
             cluster.start_pods()
             trial = Trial(cluster)
