@@ -82,7 +82,7 @@ def _model(options: Options) -> Stage:
         [_hugging_face(options)],
         target,
         f"{target}.partial",
-        space=_copies(options) * _bytes(options),
+        space=_bytes(options),
         passed_over=options.skipped.get("download", "") or _own_checkpoint(options),
         inputs={"model": options.size.model, "revision": options.sources.revision},
     )
@@ -92,12 +92,6 @@ def _own_checkpoint(options: Options) -> str:
     """Fine-tuning data need the model's tokenizer."""
     needed = options.training["SFT"] == "true" and not options.raw and "DATASET_PATH" not in options.given
     return "" if needed else options.given.get("PRETRAIN_CHECKPOINT_PATH", "")
-
-
-def _copies(options: Options) -> int:
-    """The model, what it is converted to, and what each training saves: that they fit is seen before all of them."""
-    trainings = 0 if "train" in options.skipped else 1 + bool(options.json_sft)
-    return 1 + ("convert" not in options.skipped) + trainings
 
 
 def _bytes(options: Options) -> int:
