@@ -156,11 +156,9 @@ def asked(url: str, headers: dict[str, str], method: str = "GET") -> Any:
 
 
 def next_piece(answer: http.client.HTTPResponse) -> bytes:
-    """Raises _Again."""
+    """What has come, without waiting for more; nothing at the end. Raises _Again."""
     try:
-        return answer.read(PIECE)
-    except http.client.IncompleteRead as error:
-        return error.partial
+        return answer.read1(PIECE)
     except (OSError, http.client.HTTPException) as error:
         raise _Again(str(error) or type(error).__name__) from None
 

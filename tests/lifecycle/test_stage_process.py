@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -246,6 +247,16 @@ def test_killed_in_a_stage_another_takes_over(place: Place, server: Server, name
     assert code == 0, said
     code, said = place.run(stages, epoch="u.1.0")
     assert code == 0 and "begins" not in said
+
+
+@pytest.mark.faults
+def test_a_slow_download_says_how_far_it_is(place: Place, server: Server) -> None:
+    server.data = json.dumps([{"instruction": "x" * 100}] * 9000).encode()
+    server.held = threading.Event()
+    runner = place.start(place.stages(0, server.url, only=["dataset"]))
+    runner.until("of 1.039 MiB (50 %), ")
+    server.held.set()
+    assert runner.end()[0] == 0
 
 
 def test_two_at_once_make_it_once(place: Place) -> None:

@@ -38,6 +38,8 @@ class Server(ThreadingHTTPServer):
         self.begins: list[int] = []
         """Where each good answer began."""
         self.takes_ranges = True
+        self.held: threading.Event | None = None
+        """Half of an answer does not come before this is set."""
         self.url = f"http://127.0.0.1:{self.server_port}/x.bin"
 
 
@@ -69,7 +71,12 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command == "GET":
             server.begins.append(begin)
-            self.wfile.write(server.data[begin : begin + server.cut_after])
+            end = min(begin + server.cut_after, len(server.data))
+            half = (begin + end) // 2
+            self.wfile.write(server.data[begin:half])
+            if server.held:
+                server.held.wait()
+            self.wfile.write(server.data[half:end])
         self.close_connection = True
 
     def log_message(self, format: str, *args: Any) -> None:

@@ -76,7 +76,7 @@ def run(pipeline: Pipeline, notes: str, ending: Ending) -> None:
     settings, _ = read_settings(os.environ, Found())
     by = f"{pipeline.run} of {settings.hostname_prefix}0"
     background = Background(settings.shared_dir, by, settings.lease, say, ending.hung)
-    programs = Programs(os.environ, f"{notes}/iterations", signals, say)
+    programs = Programs(os.environ, f"{notes}/iterations", signals, say, background.looking_at)
     meeting = Meeting(pipeline, RunDir(settings.run_dir).socket, say)
     work = Work(programs, os.environ.get("A4_DOWNLOADERS_DIR") or DOWNLOADERS_DIR, meeting.tell)
     record = os.environ.get("A4_RECORD", "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 
 from agent.decide.pipeline import Stage
@@ -14,6 +14,7 @@ from agent.errors import MissingProgram, PeerLost
 from agent.machine.piped import Piped
 from agent.machine.stored import tree_bytes
 
+LookingAt = Callable[[str], AbstractContextManager[None]]
 SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 
 
@@ -52,12 +53,21 @@ class Signals:
 
 
 class Programs:
-    """One after the other, in this pod's environment. notes: file for lines that are worth keeping."""
+    """One after the other, in this pod's environment. notes: file for lines that are worth keeping. Within `looking_at`
+    the shared storage is looked at, which may hang."""
 
-    def __init__(self, environ: Mapping[str, str], notes: str, signals: Signals, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        notes: str,
+        signals: Signals,
+        say: Callable[[str], None],
+        looking_at: LookingAt,
+    ) -> None:
         self._environ = environ
         self._notes = notes
         self._signals = signals
+        self.looking_at = looking_at
         self.say = say
         self._running: Piped | None = None
         self.lost = ""
@@ -79,7 +89,7 @@ class Programs:
         are then not shown. grows: the directory that it fills, with `total` bytes at the end if that is known.
         Raises MissingProgram, PeerLost when the claim is lost under which it wrote, Told.
         """
-        watch = _Watch(stage.name, grows, total, self.say)
+        watch = _Watch(stage.name, grows, total, self)
 
         def heard(line: str) -> None:
             watch.heard()
@@ -98,7 +108,8 @@ class Programs:
 
     def _started(self, stage: Stage, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Piped:
         try:
-            return Piped(argv, env, cwd)
+            with self.looking_at(cwd):
+                return Piped(argv, env, cwd)
         except OSError as error:
             what = f"{stage.name}: {error.filename or argv[0]}: {error.strerror}"
             raise MissingProgram(what, "each pod needs it") from error
@@ -128,13 +139,13 @@ class Programs:
 class _Watch:
     """Says again and again how far a program is."""
 
-    def __init__(self, name: str, grows: str, total: Callable[[], int], say: Callable[[str], None]) -> None:
+    def __init__(self, name: str, grows: str, total: Callable[[], int], programs: Programs) -> None:
         self._name = name
         self._grows = grows
         self._total = total
-        self._say = say
+        self._programs = programs
         self._began = self._heard = time.monotonic()
-        self._begin = tree_bytes(grows) if grows else 0
+        self._begin = self._there() if grows else 0
         self._ticks = 0
 
     def heard(self) -> None:
@@ -145,11 +156,16 @@ class _Watch:
         self._ticks += 1
         now = time.monotonic()
         seconds = now - self._began
+        say = self._programs.say
         if self._grows:
             if self._ticks > 1:
-                there = tree_bytes(self._grows)
-                self._say(f"{self._name}: {download_words(Progress(seconds, self._begin, there, self._total()))}")
+                words = download_words(Progress(seconds, self._begin, self._there(), self._total()))
+                say(f"{self._name}: {words}")
             return DOWNLOAD_SECONDS
         if now - self._heard >= QUIET_SECONDS:
-            self._say(f"{self._name}: still at it after {duration_words(seconds)}")
+            say(f"{self._name}: still at it after {duration_words(seconds)}")
         return QUIET_SECONDS
+
+    def _there(self) -> int:
+        with self._programs.looking_at(self._grows):
+            return tree_bytes(self._grows)

@@ -139,13 +139,15 @@ class Work:
     def _download(self, stage: Stage, argv: Sequence[str]) -> None:
         place = stage.staging or stage.target
         said: dict[str, Any] = {}
-        begin = stored.tree_bytes(place)
+        with self._programs.looking_at(place):
+            begin = stored.tree_bytes(place)
         room: list[str] = []
 
         def heard(line: str) -> None:
             said.update(told(line))
             if "total" in said and not room:
-                room.append(too_little_room(place, int(said["total"]), begin, stored.free_bytes(place)))
+                with self._programs.looking_at(place):
+                    room.append(too_little_room(place, int(said["total"]), begin, stored.free_bytes(place)))
                 if room[0]:
                     self._programs.kill()
 
