@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -173,7 +173,7 @@ class PodSite:
             stored.remove(stage.staging)
             stored.remove(mark_of(stage))
 
-    def _show(self, path: str, claimed: Claimed, act: Any) -> None:
+    def _show(self, path: str, claimed: Claimed, act: Callable[[], None]) -> None:
         with self._background.looking_at(path):
             until = claimed.until()
             if time.monotonic() > until:
