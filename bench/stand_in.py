@@ -40,20 +40,22 @@ from agent.decide.messages import (
 )
 from agent.decide.part_end import PartEnd
 from agent.lifecycle.channel.link import Link
+from agent.lifecycle.channel.roster import beat_seconds
 from agent.machine.api import Piece
 from agent.machine.fifo import FifoDoor
 from agent.machine.loop import Loop
 from agent.machine.stream import LineStream
 
-BEAT_SECONDS = 10.0
+LEASE_SECONDS = 30.0
 SLOTS = 8
 
 
 class StandIn:
     """One worker."""
 
-    def __init__(self, loop: Loop, index: int, address: str, channels: str) -> None:
+    def __init__(self, loop: Loop, index: int, address: str, channels: str, beat: float) -> None:
         self._loop = loop
+        self._seconds = beat
         self._link = Link()
         self._coordinator = ""
         self._nonce = f"{index:032x}"
@@ -62,7 +64,7 @@ class StandIn:
             index, self._nonce, __version__, f"node-{index}", address, "lo", SLOTS, SLOTS, {"A4_LOCATION": place}
         )
         FifoDoor(loop, channels, self._opened)
-        loop.later(BEAT_SECONDS, self._beat)
+        loop.later(beat, self._beat)
 
     def _opened(self, channel: LineStream) -> None:
         channel.receive(lambda line: self._line(channel, line), lambda reason: self._link.detach())
@@ -107,14 +109,15 @@ class StandIn:
 
     def _beat(self) -> None:
         self._link.mention(message(Beat()))
-        self._loop.later(BEAT_SECONDS, self._beat)
+        self._loop.later(self._seconds, self._beat)
 
 
 def main() -> None:
     directory, *addresses = sys.argv[1:]
     loop = Loop()
+    beat = beat_seconds(LEASE_SECONDS, len(addresses) + 1)
     for index, address in enumerate(addresses, start=1):
-        StandIn(loop, index, address, f"{directory}/{index}/channels")
+        StandIn(loop, index, address, f"{directory}/{index}/channels", beat)
     print("ready", flush=True)
     loop.run()
 

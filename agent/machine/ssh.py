@@ -7,7 +7,6 @@ import io
 import os
 import select
 import socket
-import sys
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -28,7 +27,6 @@ UNACKNOWLEDGED_MILLISECONDS = 30_000
 """A peer whose machine confirms nothing for so long is cut off, so that no writer waits longer."""
 PIECE = 32768
 FLUSH_SECONDS = 0.01
-SWITCH_SECONDS = 0.0005
 KEX = ("curve25519-sha256@libssh.org", "curve25519-sha256")
 CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr")
 
@@ -41,8 +39,6 @@ class Dialer:
     def __init__(self, loop: Loop, workers: Workers) -> None:
         self._loop = loop
         self._workers = workers
-        # While threads shake hands, the loop waits for its turn after every call of the kernel: 5 ms by default.
-        sys.setswitchinterval(SWITCH_SECONDS)
 
     def dial(self, target: Target, done: Done) -> None:
         sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
