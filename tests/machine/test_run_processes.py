@@ -150,7 +150,7 @@ def test_a_program_begins_in_its_cgroup(cgroup: str) -> None:
 STATE = """
 import os
 print(sorted(os.environb.items()), sorted(os.listdir("/proc/self/fd")), os.getcwd(), os.getsid(0) == os.getpid())
-print([line for line in open("/proc/self/status") if line.startswith(("Sig", "Shd", "Groups"))])
+print([line for line in open("/proc/self/status") if line.startswith(("SigBlk", "SigIgn", "SigCgt", "Groups"))])
 """
 
 
