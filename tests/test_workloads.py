@@ -316,6 +316,9 @@ def test_a_lost_daemon_is_named_with_its_pod() -> None:
         end = judged(some, Outcome(status, ranks={**WELL, 2: OPEN}, output=text)).end
         assert (end.code, end.where) == (75, "pod 0, job-workload-0-0.job")
         assert judged(some, Outcome(205, ranks={**WELL, 2: OPEN})).end.where == ""
+    failed = "A daemon failed to report back after being spawned.\n\n  Local host:    node-2\n  Remote host:   node-0\n"
+    end = judged(some, Outcome(255, ranks={**WELL, 2: OPEN}, output=failed)).end
+    assert (end.code, end.where) == (75, "pod 0, job-workload-0-0.job")
 
 
 def test_a_limit_tells_what_ranks_did_as_well() -> None:

@@ -199,7 +199,9 @@ def reported_end(output: str, ranks: Mapping[int, RankEnd] = NONE_RECORDED) -> t
     return None
 
 
-def lost_daemon(output: str) -> int | None:
-    """The daemon that mpirun says it has lost: the place of its pod in the hostfile, from 0 on."""
-    found = re.search(r"Remote daemon\s*: \[\S+,(\d+)\] on node ", output)
-    return int(found[1]) if found else None
+def lost_daemon(output: str) -> tuple[int, str]:
+    """The daemon that mpirun says it has lost: the place of its pod in the hostfile, from 1 on, and the name of its
+    host. 0 and empty where they are not said."""
+    number = re.search(r"Remote daemon\s*: \[\S+,(\d+)\] on node ", output)
+    host = re.search(r"Remote host:\s+(\S+)", output)
+    return int(number[1]) if number else 0, host[1] if host else ""

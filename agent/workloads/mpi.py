@@ -115,8 +115,10 @@ def told_by_mpirun(mpi: Mpi, outcome: Outcome, *, started: bool, finished: str =
 
 def place_of_lost(context: RunContext, output: str) -> str:
     """The pod whose daemon mpirun says it has lost; empty when it does not say."""
-    daemon, peers = lost_daemon(output), context.plan.peers
-    return context.where(peers[daemon].index) if daemon is not None and daemon < len(peers) else ""
+    place, host = lost_daemon(output)
+    peers = context.plan.peers[place : place + 1] if place else ()
+    found = peers or [peer for peer in context.plan.peers if host and host in (peer.name, peer.node)]
+    return context.where(found[0].index) if len(found) == 1 else ""
 
 
 def end_of_ranks(context: RunContext, program: str, outcome: Outcome, ranks: RanksVerdict) -> JobEnd:
