@@ -9,10 +9,11 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from agent.catalogue import RUNNABLE
 from agent.commands import Parser
+from agent.commands.local_values import by_pod, directory, metadata, pair
 from agent.commands.options import add_json
 from agent.decide.words import did_you_mean
 from agent.errors import AgentError, UsageError
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from agent.local.client import LocalCluster
     from agent.local.spec import ClusterSpec
 
-Value = TypeVar("Value")
 RESULTS = "/results"
 """Where pods see the directory of --results."""
 
@@ -110,18 +110,18 @@ def _add_cluster_options(parser: argparse.ArgumentParser) -> None:
     add("--real-gpus", action="store_true", help=text)
     add("--name", default=DEFAULT_NAME, help=f"name of the cluster ({DEFAULT_NAME})")
     add("--port", type=int, default=2222, help="port of the pods' SSH daemon (2222)")
-    add("--env", action="append", default=[], metavar="NAME=VALUE", type=_pair("=", str))
-    pod_env = _by_pod(_pair("=", str))
+    add("--env", action="append", default=[], metavar="NAME=VALUE", type=pair("=", str))
+    pod_env = by_pod(pair("=", str))
     text = "for pod I alone"
     add("--pod-env", action="append", default=[], metavar="I:NAME=VALUE", type=pod_env, help=text)
     text = "a task script that every pod finds mounted, for the workload `script`"
     add("--task-script", default="", metavar="FILE", help=text)
     text = "a directory of this machine that all pods share, at the same path or at PATH"
-    add("--mount", action="append", default=[], metavar="DIR[:PATH]", type=_directory, help=text)
+    add("--mount", action="append", default=[], metavar="DIR[:PATH]", type=directory, help=text)
     add("--device", action="append", default=[], metavar="PATH", help="a device file that pods get, too")
     faults = parser.add_argument_group("faults", "I is the index of a pod; all may be given several times")
     fault = faults.add_argument
-    seconds = _by_pod(float)
+    seconds = by_pod(float)
     fault("--late", action="append", default=[], metavar="I:SECONDS", type=seconds, help="starts later")
     text = "never comes, has no DNS name"
     fault("--missing", action="append", default=[], metavar="I", type=int, help=text)
@@ -132,49 +132,9 @@ def _add_cluster_options(parser: argparse.ArgumentParser) -> None:
     text = "has another job secret"
     fault("--other-secret", action="append", default=[], metavar="I", type=int, help=text)
     text = "how the metadata server behaves: ok, 404, 503, html, stall (never answers), no-header"
-    fault("--metadata", action="append", default=[], metavar="[I:]MODE", type=_metadata, help=text)
+    fault("--metadata", action="append", default=[], metavar="[I:]MODE", type=metadata, help=text)
     text = "root's .bashrc takes so long, and prints"
     fault("--slow-bashrc", type=float, default=0, metavar="SECONDS", help=text)
-
-
-def _pair(separator: str, parse: Callable[[str], Value]) -> Callable[[str], tuple[str, Value]]:
-    def read(text: str) -> tuple[str, Value]:
-        name, found, value = text.partition(separator)
-        if not found or not name:
-            raise argparse.ArgumentTypeError(f"NAME{separator}VALUE, not {text!r}")
-        return name, parse(value)
-
-    return read
-
-
-def _directory(text: str) -> tuple[str, str]:
-    """(path in the pods, path here) of --mount."""
-    here, _, path = text.partition(":")
-    here = os.path.abspath(here)
-    if not os.path.isdir(here):
-        raise argparse.ArgumentTypeError(f"{here} is no directory")
-    path = path or here
-    if not path.startswith("/"):
-        raise argparse.ArgumentTypeError(f"{path!r} is no absolute path in a pod")
-    return path, here
-
-
-def _by_pod(parse: Callable[[str], Value]) -> Callable[[str], tuple[int, Value]]:
-    def read(text: str) -> tuple[int, Value]:
-        index, found, value = text.partition(":")
-        if not found or not index.isdigit():
-            raise argparse.ArgumentTypeError(f"the index of a pod, a colon and a value, not {text!r}")
-        try:
-            return int(index), parse(value)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"{value!r} is no number") from None
-
-    return read
-
-
-def _metadata(text: str) -> tuple[int | None, str]:
-    index, found, mode = text.partition(":")
-    return (int(index), mode) if found and index.isdigit() else (None, text)
 
 
 def read_spec(args: argparse.Namespace, env: dict[str, str]) -> ClusterSpec:

@@ -1,0 +1,50 @@
+"""How options of `a4-agent local` become their values."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from typing import TypeVar
+
+Value = TypeVar("Value")
+
+
+def pair(separator: str, parse: Callable[[str], Value]) -> Callable[[str], tuple[str, Value]]:
+    def read(text: str) -> tuple[str, Value]:
+        name, found, value = text.partition(separator)
+        if not found or not name:
+            raise argparse.ArgumentTypeError(f"NAME{separator}VALUE, not {text!r}")
+        return name, parse(value)
+
+    return read
+
+
+def directory(text: str) -> tuple[str, str]:
+    """(path in the pods, path here) of --mount."""
+    here, _, path = text.partition(":")
+    here = os.path.abspath(here)
+    if not os.path.isdir(here):
+        raise argparse.ArgumentTypeError(f"{here} is no directory")
+    path = path or here
+    if not path.startswith("/"):
+        raise argparse.ArgumentTypeError(f"{path!r} is no absolute path in a pod")
+    return path, here
+
+
+def by_pod(parse: Callable[[str], Value]) -> Callable[[str], tuple[int, Value]]:
+    def read(text: str) -> tuple[int, Value]:
+        index, found, value = text.partition(":")
+        if not found or not index.isdigit():
+            raise argparse.ArgumentTypeError(f"the index of a pod, a colon and a value, not {text!r}")
+        try:
+            return int(index), parse(value)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{value!r} is no number") from None
+
+    return read
+
+
+def metadata(text: str) -> tuple[int | None, str]:
+    index, found, mode = text.partition(":")
+    return (int(index), mode) if found and index.isdigit() else (None, text)
