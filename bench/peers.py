@@ -124,6 +124,9 @@ def prepare(addresses: list[str]) -> None:
     resolver = Path("/run/resolv.conf")
     resolver.write_text("nameserver 127.0.0.1\n")
     run("mount", "--bind", str(resolver), os.path.realpath("/etc/resolv.conf"))
+    startup = Path.home() / ".bashrc"
+    if startup.exists():  # bash reads it in each session of sshd, and it may do anything
+        run("mount", "--bind", "/dev/null", str(startup))
     names = peer_names(PREFIX, len(addresses) + 1, DOMAIN)
     hosts = (f"{address} {name}\n" for address, name in zip([OWN_ADDRESS, *addresses], names, strict=True))
     Path("/run/hosts").write_text("".join(hosts))
