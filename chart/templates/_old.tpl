@@ -8,7 +8,7 @@
 {{- regexReplaceAllLiteral "(?m)^(?:#.*)?(?:\n|\\z)" $text "" | trim -}}
 {{- end -}}
 
-{{- /* A script from one of these bare lines on, as it was written, to another. Takes {content, from, to}. */}}
+{{- /* A part of a script as it was written, from one bare line up to another. Takes {content, from, to}. */}}
 {{- define "a4.linesBetween" -}}
 {{- $seen := 0 -}}
 {{- $kept := list -}}
@@ -19,8 +19,8 @@
 {{- join "\n" $kept }}
 {{ end -}}
 
-{{- /* What the launchers of the old charts are, as a script: {known, own}. `own` are lines that somebody has added, at the end or
-     before the launcher sleeps, where all has been prepared. With other changes it is none of them. Takes {content, launchers}. */}}
+{{- /* Whether a script is a launcher of the old charts: {known, own}. `own` are lines that somebody has added at its end or before
+     it sleeps, when everything is prepared. A launcher with other changes is not known. Takes {content, launchers}. */}}
 {{- define "a4.oldLauncher" -}}
 {{- $content := .content -}}
 {{- $lines := include "a4.bareLines" $content | splitList "\n" -}}
