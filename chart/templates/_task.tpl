@@ -73,7 +73,7 @@ script
   {{- $port := regexReplaceAll "^2222$" (include "a4.oldPort" .) "" -}}
   {{- dict "note" (printf "workload_launcher starts sshd and writes the hostfile: the agent does this now; drop the flag%s" (regexReplaceAll "^.+" $port ", and set network.sshPort=${0}")) | toJson -}}
 {{- else if and (eq $kind "bootstrap") (ne ((.Values.workload | default dict).run | default "") "script") -}}
-  {{- dict "problem" "workload_launcher starts sshd and writes the hostfile, which the agent does now, and the chart does not know it, or it is changed elsewhere than at its end: give what it does beyond these as task_script, in its place; to run it as it is nevertheless, add workload.run=script" | toJson -}}
+  {{- dict "problem" "workload_launcher starts sshd and writes the hostfile, which the agent does now, but the chart does not know it: it is no old launcher, or one with other changes than lines at its end. Drop it, and give what else it does as task_script; to run it as it is, add workload.run=script" | toJson -}}
 {{- else -}}
   {{- dict "script" (not (kindIs "invalid" $content)) "content" $content | toJson -}}
 {{- end -}}

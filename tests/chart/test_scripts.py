@@ -157,7 +157,7 @@ def changed_elsewhere() -> Iterator[str]:
 
 @pytest.mark.parametrize("content", list(changed_elsewhere()))
 def test_any_other_bootstrap_is_refused_or_run_as_it_is(run: Run, content: str) -> None:
-    with pytest.raises(HelmRefused, match="give what it does beyond these as task_script"):
+    with pytest.raises(HelmRefused, match="give what else it does as task_script"):
         run(workload_launcher=content)
     rendered = run(settings=("workload.run=script",), workload_launcher=content)
     assert scripts(rendered) == [content.removeprefix("\ufeff").replace("\r\n", "\n")]
