@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import socket
+import threading
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agent.decide.pipeline import Pipeline
+from agent.errors import PeerLost
 from agent.lifecycle.runs.meetings import MOST_SAID
+from agent.lifecycle.stages.meeting import Meeting
 from tests.fake.process import FOREVER, Life
 from tests.lifecycle.test_submitted import sleeping
+
+ALL = {"0": "", "1": "", "2": ""}
 
 
 class Walk:
@@ -43,7 +52,7 @@ def test_all_go_on_when_the_last_has_arrived() -> None:
     walk.world.wait(5)
     assert walk.answer(0) is None and walk.answer(2) is None
     walk.arrive(1)
-    assert [walk.told(pod) for pod in range(3)] == [{"said": {"0": "made"}}] * 3
+    assert [walk.told(pod) for pod in range(3)] == [{"said": {"0": "made", "1": "", "2": ""}}] * 3
 
 
 def test_who_waits_hears_who_is_missing_and_asks_again() -> None:
@@ -52,9 +61,9 @@ def test_who_waits_hears_who_is_missing_and_asks_again() -> None:
     assert walk.told(2) == {"missing": [0, 1]}
     walk.arrive(0)
     walk.arrive(1)
-    assert walk.told(0) == {"missing": [2]} or walk.told(0) == {"said": {}}
+    assert walk.told(0) == {"missing": [2]} or walk.told(0) == {"said": ALL}
     walk.arrive(2)
-    assert walk.told(2) == {"said": {}}
+    assert walk.told(2) == {"said": ALL}
 
 
 def test_meetings_are_told_apart_by_name() -> None:
@@ -70,7 +79,30 @@ def test_nobody_waits_for_a_pod_whose_process_is_over() -> None:
     walk = Walk({1: Life(0, seconds=10)})
     walk.arrive(0)
     walk.arrive(2)
-    assert walk.told(0) == walk.told(2) == {"said": {}}
+    assert walk.told(0) == walk.told(2) == {"said": {"0": "", "2": ""}}, "pod 1 has not arrived"
+
+
+def test_a_process_ends_when_another_is_over_that_has_not_arrived(tmp_path: Path) -> None:
+    """Else a stage would go on, or be complete, in which that pod has failed."""
+    path = str(tmp_path / "socket")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen()
+        meeting = Meeting(Pipeline("run", 0, [0, 1, 2], []), path, pytest.fail)
+        answered = threading.Thread(target=answer_one, args=(listener, {"said": {"0": "", "2": ""}}))
+        answered.start()
+        with pytest.raises(PeerLost, match="pod 1 ended before 'train is done'"):
+            meeting.arrive("train is done")
+        meeting._connected().close()
+        answered.join()
+
+
+def answer_one(listener: socket.socket, told: Mapping[str, Any]) -> None:
+    connection = listener.accept()[0]
+    with connection, connection.makefile("rw") as file:
+        asked = json.loads(file.readline())
+        file.write(json.dumps({"id": asked["id"], "ok": told}) + "\n")
+        file.flush()
 
 
 def test_a_lost_pod_ends_the_run_of_those_who_wait_for_it() -> None:

@@ -24,7 +24,7 @@ class Meetings:
         self._waiting: list[tuple[str, Answer]] = []
 
     def arrive(self, name: str, pod: int, says: str, answer: Answer) -> None:
-        """Answer when all have arrived: what each said, where it said something. Raises ValueError."""
+        """Answer when all have arrived, or are over: what those who have arrived said. Raises ValueError."""
         if pod not in self._expected() or len(says) > MOST_SAID:
             raise ValueError(f"pod {pod} says {len(says)} characters at {name!r}")
         self._said.setdefault(name, {})[pod] = says
@@ -37,7 +37,7 @@ class Meetings:
         met = [(name, answer) for name, answer in self._waiting if not self._missing(name)]
         self._waiting = [waits for waits in self._waiting if waits not in met]
         for name, answer in met:
-            answer(_ok(said={str(pod): says for pod, says in self._said[name].items() if says}))
+            answer(_ok(said={str(pod): says for pod, says in self._said[name].items()}))
 
     def _report(self, name: str, answer: Answer) -> None:
         if (name, answer) in self._waiting:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any
 
 from agent.connection import Connection, content
 from agent.decide.pipeline import Pipeline
 from agent.decide.subset import ranges
-from agent.errors import AgentError
+from agent.errors import AgentError, PeerLost
 from agent.lifecycle.runs.meetings import REPORT_SECONDS
 
 TELL_SECONDS = 1.0
@@ -28,7 +28,8 @@ class Meeting:
         self._told = -TELL_SECONDS
 
     def arrive(self, name: str, says: str = "") -> Mapping[int, str]:
-        """Wait for all pods of the run; what each of them says here, where it says something. Raises AgentError."""
+        """Wait for all pods of the run; what each of them says here. Raises AgentError: PeerLost when one has ended
+        before."""
         pipeline = self._pipeline
         if len(pipeline.pods) == 1:
             return {pipeline.pod: says}
@@ -39,11 +40,12 @@ class Meeting:
             number = connection.send("arrive", fields)
             told: dict[str, Any] = content(connection.answer(number, ANSWER_SECONDS))
             if "said" in told:
-                return {int(pod): text for pod, text in told["said"].items()}
+                said = {int(pod): text for pod, text in told["said"].items()}
+                if over := set(pipeline.pods) - said.keys():
+                    raise PeerLost(f"{_pods(over)} ended before {name!r}", "the log of that pod says why")
+                return said
             waited += REPORT_SECONDS
-            missing = told["missing"]
-            pods = f"pod{'s' if len(missing) > 1 else ''} {ranges(missing)}"
-            self._say(f"waiting for {pods} at {name!r} for {waited:.0f} s")
+            self._say(f"waiting for {_pods(told['missing'])} at {name!r} for {waited:.0f} s")
 
     def tell(self, line: str) -> None:
         """Have the coordinator show a line, where this pod is another; at most one a second."""
@@ -62,3 +64,7 @@ class Meeting:
             self._connection = Connection(self._socket)
             self._connection.run = self._pipeline.run
         return self._connection
+
+
+def _pods(indices: Collection[int]) -> str:
+    return f"pod{'s' if len(indices) > 1 else ''} {ranges(indices)}"
