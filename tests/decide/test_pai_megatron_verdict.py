@@ -181,6 +181,16 @@ def test_a_training_that_dies_keeps_its_code() -> None:
     assert found.where.startswith("pod 0, ")
 
 
+def test_a_stage_that_failed_is_not_shown_as_done() -> None:
+    """Nor is it said to have ended with 0."""
+    record = done("convert") + done("train").replace('"status": 0', '"status": 3')
+    told = {0: notes({"end.json": json.dumps(TRAIN)})}
+    found = judged(record, first=0, statuses={0: 3}, notes=told, failures={0: FailedPart("")})
+    (stages,) = found.findings.tables
+    assert stages.rows == (("convert", 2.5, "done"), ("train", 2.5, "failed with exit code 3"))
+    assert not found.findings.reasons and "ended with 0" not in found.text
+
+
 def test_torch_says_which_rank_it_was() -> None:
     found = failed(3, TRAIN, summary(entry(0, 5, 3, OOM)))
     assert found.what == TRAIN["what"] and found.why.startswith("train: rank 5")

@@ -112,10 +112,12 @@ class StageEnd:
     """None: nothing says that it ended."""
     passed_over: str = ""
     """Why it was not carried out; empty: it was."""
+    status: int = 0
+    """The exit code with which it failed."""
 
     @property
     def done(self) -> bool:
-        return self.seconds is not None and not self.passed_over
+        return self.seconds is not None and not self.passed_over and not self.status
 
 
 def read_stages(record: str) -> list[StageEnd]:
@@ -128,7 +130,7 @@ def read_stages(record: str) -> list[StageEnd]:
             if told["step"] == "begin":
                 ends[name] = StageEnd(name)
             elif told["step"] == "done":
-                ends[name] = StageEnd(name, float(told["seconds"]), str(told["passed_over"]))
+                ends[name] = StageEnd(name, float(told["seconds"]), str(told["passed_over"]), int(told["status"]))
         except (ValueError, KeyError, TypeError):
             continue
     return list(ends.values())

@@ -112,6 +112,8 @@ def _stages(ends: Sequence[StageEnd]) -> Table:
 
 
 def _what(end: StageEnd) -> str:
+    if end.status:
+        return f"failed with exit code {end.status}"
     return end.passed_over or ("done" if end.done else "not ended")
 
 
