@@ -145,7 +145,7 @@ def test_a_training_that_went_well() -> None:
 
 def test_nothing_to_do() -> None:
     found = judged(done(clone="complete, by its content", train="complete since 2026-01-10, nothing to do"))
-    assert (found.end.code, found.end.what) == (0, f"{NAME}: everything is complete, nothing to do")
+    assert (found.end.code, found.end.what) == (0, f"{NAME}: nothing to do, every stage is complete or left out")
     assert "complete since 2026-01-10" in found.text
 
 

@@ -58,7 +58,7 @@ def _end(
         return JobEnd(Exit.WRONG_RESULT, reasons[0], why="\n".join(reasons[1:]), origin="workload")
     made = ", ".join(one.name for one in ends if one.done)
     if not made:
-        return JobEnd(0, f"{name}: everything is complete, nothing to do", origin="workload")
+        return JobEnd(0, f"{name}: nothing to do, every stage is complete or left out", origin="workload")
     said = "; ".join(summary(one) for one in trainings)
     return JobEnd(0, f"{name}: {said}" if said else f"{name}: done: {made}", origin="workload")
 
