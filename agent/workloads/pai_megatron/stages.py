@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from agent.decide.completeness import NEWEST
 from agent.decide.pipeline import Checkout, Command, Files, Model, Output, Packages, Stage
 from agent.decide.torchrun import socket_variables
+from agent.paths import shipped
 from agent.settings import BUCKET
 from agent.workloads.base import RunContext
 from agent.workloads.pai_megatron import versions
@@ -219,11 +220,12 @@ def _data(options: Options, values: Mapping[str, str], of_script: Mapping[str, s
 
 
 def _keep(options: Options, name: str, values: Mapping[str, str]) -> Iterator[Stage]:
-    """Copies of what a training made, into the bucket; files that are there and no older stay."""
+    """Copies of what a training made, into the bucket."""
     base = values["OUTPUT_BASEPATH"]
+    copy = shipped("entrypoints", "copy-newer.sh")
     into = f"{BUCKET}/logs/{base.split('/logs/')[-1].partition('/')[0]}"
     for source, kept in KEPT.items():
-        command = Command(["cp", "-RTu"], [("SOURCE", f"{base}/{source}"), ("DESTINATION", f"{into}/{kept}")])
+        command = Command(["bash", copy], [("SOURCE", f"{base}/{source}"), ("DESTINATION", f"{into}/{kept}")])
         skipped = options.skipped.get("train", "")
         yield Stage(f"keep-{name}-{kept}", "lead", command, target=into, passed_over=skipped)
 
