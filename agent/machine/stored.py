@@ -9,8 +9,12 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from agent.errors import DirectoryUnusable, MissingProgram
+
 GIT_SECONDS = 300.0
 """How long git may take to say what is in a directory."""
+SILENT_SECONDS = 120
+"""How long a server may send nothing, until git gives up."""
 
 
 class Checkout(NamedTuple):
@@ -59,14 +63,20 @@ class StoredFiles:
         )
 
     def _git(self, path: str, *words: str) -> str:
-        done = subprocess.run(
-            ["git", "-C", path, *words],
-            env=self._git_env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=GIT_SECONDS,
-        )
+        try:
+            done = subprocess.run(
+                ["git", "-C", path, *words],
+                env=self._git_env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                timeout=GIT_SECONDS,
+            )
+        except FileNotFoundError:
+            raise MissingProgram("git is not there", f"it says what is in {path}: use an image that has it") from None
+        except subprocess.TimeoutExpired:
+            what = f"git {words[0]} has not said for {GIT_SECONDS:.0f} s what is in {path}"
+            raise DirectoryUnusable(what, "look at the file server, and at the node's mounts") from None
         return done.stdout.decode(errors="replace")
 
 
@@ -75,9 +85,10 @@ def _module_locks(path: str) -> list[str]:
 
 
 def git_settings(*, local: bool = False) -> dict[str, str]:
-    """Variables for git: it asks nobody for a password, and takes directories of other users. local: it takes
-    submodules from this machine's files, too."""
+    """Variables for git: it asks nobody for a password, waits for no server that is silent, and takes directories of
+    other users. local: it takes submodules from this machine's files, too."""
     settings = {"safe.directory": "*", "advice.detachedHead": "false"}
+    settings |= {"http.lowSpeedLimit": "1", "http.lowSpeedTime": str(SILENT_SECONDS)}
     if local:
         settings["protocol.file.allow"] = "always"
     pairs = {f"GIT_CONFIG_{what}_{i}": text for i, pair in enumerate(settings.items()) for what, text in _named(pair)}
