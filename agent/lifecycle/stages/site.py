@@ -71,10 +71,12 @@ class PodSite:
             return problem(output, self._files)
 
     def newest(self, output: Output) -> Checkpoint | None:
-        return newest_checkpoint(output.path, self._files)
+        with self._background.looking_at(output.path):
+            return newest_checkpoint(output.path, self._files)
 
     def names(self, path: str) -> Sequence[str]:
-        return self._files.names(path)
+        with self._background.looking_at(path):
+            return self._files.names(path)
 
     def record(self, stage: Stage) -> Record | None:
         return read_record(self._background.read(RECORDS, self._file(stage)))
@@ -114,8 +116,10 @@ class PodSite:
         if asked:
             place = self._settings.shared_dir
             total = sum(stage.space for stage in asked)
-            there = sum(stored.tree_bytes(stage.staging) for stage in asked if isinstance(stage.work, (Files, Model)))
-            if why := too_little_room(place, total, there, stored.free_bytes(asked[0].target)):
+            taken_up = [stage.staging for stage in asked if isinstance(stage.work, (Files, Model))]
+            with self._background.looking_at(place):
+                there, free = sum(map(stored.tree_bytes, taken_up)), stored.free_bytes(asked[0].target)
+            if why := too_little_room(place, total, there, free):
                 raise DirectoryUnusable(why, f"needed by {listed([stage.name for stage in asked])}: make room there")
 
     def _take_up(self, stage: Stage, verdict: Verdict, claimed: Claimed) -> None:
@@ -134,8 +138,9 @@ class PodSite:
         work = stage.work
         assert isinstance(work, Command)
         directory = f"{self._settings.shared_dir}/{TOP}/begin/{self._file(stage)}"
-        stored.begin_from(directory, checkpoint.path, dict(work.arguments)[work.resumes])
-        stored.write(f"{directory}/{TRACKER}", f"{checkpoint.iteration}\n")
+        with self._background.looking_at(directory):
+            stored.begin_from(directory, checkpoint.path, dict(work.arguments)[work.resumes])
+            stored.write(f"{directory}/{TRACKER}", f"{checkpoint.iteration}\n")
         self.say(f"{stage.name}: goes on with {checkpoint.path}; the optimizer starts afresh")
         return directory
 
@@ -162,7 +167,9 @@ class PodSite:
         self._show(new, claimed, lambda: os.symlink(old, new))
 
     def set_aside(self, path: str, claimed: Claimed) -> None:
-        if stored.exists(path):
+        with self._background.looking_at(path):
+            there = stored.exists(path)
+        if there:
             aside = aside_name(path, time.time())
             self.say(f"{path} is not what is needed, and kept as {aside}")
             self.rename(path, aside, claimed)
@@ -170,8 +177,9 @@ class PodSite:
     def clear(self, stage: Stage, claimed: Claimed) -> None:
         if stage.staging:
             claimed.until()
-            stored.remove(stage.staging)
-            stored.remove(mark_of(stage))
+            with self._background.looking_at(stage.staging):
+                stored.remove(stage.staging)
+                stored.remove(mark_of(stage))
 
     def _show(self, path: str, claimed: Claimed, act: Callable[[], None]) -> None:
         with self._background.looking_at(path):

@@ -1,0 +1,56 @@
+"""What a pod looks at on shared storage, which may hang."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from agent.decide.completeness import Checkpoint
+from agent.decide.pipeline import Pipeline
+from agent.lifecycle.stages.site import PodSite
+from tests.lifecycle.test_stages import CLONE, TRAIN
+
+
+class Looked:
+    """Stands in for Background, and for a claim that is held."""
+
+    def __init__(self) -> None:
+        self.at: list[str] = []
+
+    @contextmanager
+    def looking_at(self, path: str) -> Iterator[None]:
+        self.at.append(path)
+        yield
+
+    def until(self) -> float:
+        return time.monotonic() + 60
+
+
+@pytest.mark.parametrize("what", ["problem", "newest", "names", "room", "begin", "aside", "clear"])
+def test_nothing_is_looked_at_unseen(tmp_path: Path, what: str) -> None:
+    """Who looks says so before: else a mount that hangs would be waited for without an end, or a word."""
+    base = str(tmp_path)
+    looked: Any = Looked()
+    settings: Any = SimpleNamespace(shared_dir=base)
+    programs: Any = SimpleNamespace(say=lambda text: None)
+    nobody: Any = None
+    site = PodSite(Pipeline("run", 0, [0], []), settings, looked, nobody, programs, nobody, "")
+    stage = replace(CLONE, target=f"{base}/clone", staging=f"{base}/clone.partial", space=1)
+    output = TRAIN.outputs[0]._replace(path=base)
+    {
+        "problem": lambda: site.problem(output),
+        "newest": lambda: site.newest(output),
+        "names": lambda: site.names(base),
+        "room": lambda: site.check_room([stage]),
+        "begin": lambda: site.begin_from(TRAIN, Checkpoint(9, base)),
+        "aside": lambda: site.set_aside(stage.target, looked),
+        "clear": lambda: site.clear(stage, looked),
+    }[what]()
+    assert looked.at and all(path.startswith(base) for path in looked.at)
