@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from agent.decide.completeness import Checkpoint
-from agent.decide.pipeline import Pipeline
+from agent.decide.pipeline import Pipeline, Stage
+from agent.decide.stages import Verdict
+from agent.errors import PeerLost
 from agent.lifecycle.stages.site import PodSite
 from tests.lifecycle.test_stages import CLONE, TRAIN
 
@@ -33,9 +35,8 @@ class Looked:
         return time.monotonic() + 60
 
 
-@pytest.mark.parametrize("what", ["problem", "newest", "names", "room", "begin", "aside", "clear"])
-def test_nothing_is_looked_at_unseen(tmp_path: Path, what: str) -> None:
-    """Who looks says so before: else a mount that hangs would be waited for without an end, or a word."""
+def found(tmp_path: Path) -> tuple[PodSite, Any, Stage]:
+    """What one pod finds there; what it looked at; and a stage."""
     base = str(tmp_path)
     looked: Any = Looked()
     settings: Any = SimpleNamespace(shared_dir=base)
@@ -43,8 +44,17 @@ def test_nothing_is_looked_at_unseen(tmp_path: Path, what: str) -> None:
     nobody: Any = None
     site = PodSite(Pipeline("run", 0, [0], []), settings, looked, nobody, programs, nobody, "")
     stage = replace(CLONE, target=f"{base}/clone", staging=f"{base}/clone.partial", space=1)
+    return site, looked, stage
+
+
+@pytest.mark.parametrize("what", ["prepare", "problem", "newest", "names", "room", "begin", "aside", "clear"])
+def test_nothing_is_looked_at_unseen(tmp_path: Path, what: str) -> None:
+    """Who looks says so before: else a mount that hangs would be waited for without an end, or a word."""
+    base = str(tmp_path)
+    site, looked, stage = found(tmp_path)
     output = TRAIN.outputs[0]._replace(path=base)
-    {
+    acts: dict[str, Callable[[], object]] = {
+        "prepare": lambda: site.prepare(stage, Verdict(True, ""), looked),
         "problem": lambda: site.problem(output),
         "newest": lambda: site.newest(output),
         "names": lambda: site.names(base),
@@ -52,5 +62,23 @@ def test_nothing_is_looked_at_unseen(tmp_path: Path, what: str) -> None:
         "begin": lambda: site.begin_from(TRAIN, Checkpoint(9, base)),
         "aside": lambda: site.set_aside(stage.target, looked),
         "clear": lambda: site.clear(stage, looked),
-    }[what]()
+    }
+    acts[what]()
     assert looked.at and all(path.startswith(base) for path in looked.at)
+
+
+def test_who_has_lost_the_claim_takes_nothing_away(tmp_path: Path) -> None:
+    """Another pod may have begun to make it there."""
+    site, _, stage = found(tmp_path)
+    lost: Any = Lost()
+    (tmp_path / "clone.partial").mkdir()
+    with pytest.raises(PeerLost):
+        site.prepare(stage, Verdict(True, ""), lost)
+    assert (tmp_path / "clone.partial").exists()
+
+
+class Lost:
+    """A claim that another has."""
+
+    def until(self) -> float:
+        raise PeerLost("another has taken it over")

@@ -100,6 +100,7 @@ class PodSite:
 
     def prepare(self, stage: Stage, verdict: Verdict, claimed: Claimed) -> None:
         place = stage.staging or stage.target
+        claimed.until()
         with self._background.looking_at(place):
             taken_up = isinstance(stage.work, (Files, Model)) and bool(stage.staging)
             if taken_up:
