@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from agent.decide.sync.claims import FENCE, claim_directory
 from agent.decide.sync.facts import seal
 from agent.lifecycle.sharing.claim import Claim
-from agent.machine.shared_files import Answer
+from agent.machine.shared_files import Answer, Done
 from tests.fake.clock import EPOCH, Clock
 from tests.fake.shared import FakeFiles, FakePod, Folders
 
@@ -26,7 +26,7 @@ class Writer:
         self.world = world
         self.name = name
         self.pod = FakePod(world.clock)
-        self.files = FakeFiles(world.clock, self.pod, world.server, world.draw)
+        self.files: FakeFiles = FakeFiles(world.clock, self.pod, world.server, world.draw)
         self.said: list[str] = []
         self.lost = ""
         self.claim: Claim | None = None
@@ -162,6 +162,28 @@ def test_a_holder_learns_that_one_with_a_shorter_lease_has_taken_over() -> None:
     world.run(25.0)
     assert holder.lost == f"another has taken the claim {NAME} over"
     assert all(at < 20.0 + 0.5 for _, at in world.written)
+
+
+class Failing(FakeFiles):
+    """Storage that answers nothing but errors."""
+
+    def look(self, folder: str, beginnings: Sequence[str], known: Sequence[str], done: Done) -> None:
+        self._pod.later(10.0, lambda: done(Answer(None, "no answer for 10 s")))
+
+
+def test_who_waits_is_told_when_the_storage_does_not_answer_for_too_long() -> None:
+    world = World()
+    (writer,) = world.writers("a")
+    writer.files = Failing(world.clock, writer.pod, world.server, world.draw)
+    writer.want()
+    world.run(10 * LEASE)
+    assert not writer.lost and writer.said
+    world.run(11 * LEASE + 15.0)
+    assert writer.lost.startswith(f"the claim {NAME} cannot be looked at for 1")
+    assert writer.lost.endswith("no answer for 10 s")
+    said = len(writer.said)
+    world.run(30 * LEASE)
+    assert len(writer.said) == said and not world.held
 
 
 def test_a_holder_that_was_stopped_for_less_goes_on() -> None:

@@ -17,14 +17,12 @@ from typing import Any
 from agent.decide.sync.beats import poll_seconds
 from agent.decide.sync.mounts import Mount, refusal
 from agent.errors import DirectoryUnusable, Exit, PeerLost
-from agent.lifecycle.sharing.claim import Claim
+from agent.lifecycle.sharing.claim import MOST_HUNG, Claim
 from agent.machine.loop import Loop
 from agent.machine.shared_files import ANSWER_SECONDS, Answer, ProcessFiles
 
 TRIAL_SECONDS = 5.0
 WRITE_SECONDS = 10.0
-MOST_HUNG = 10
-"""Leases for which storage may not answer; each time that one is over that is said."""
 
 
 class Background:
@@ -120,7 +118,8 @@ class Background:
 
     @contextmanager
     def claim(self, name: str, lost: Callable[[str], None]) -> Iterator[Held]:
-        """Hold a claim. When it is lost `lost` is called with why, in the thread, to end what writes."""
+        """Hold a claim. When it is lost `lost` is called with why, in the thread, to end what writes. Raises
+        DirectoryUnusable when storage does not answer for too long."""
         held = Held(self._loop, lost)
         claim = held.claim = Claim(
             self._files,
@@ -136,6 +135,8 @@ class Background:
         self._loop.post(claim.acquire)
         try:
             held.told.get()
+            if held.why:
+                raise DirectoryUnusable(held.why, "look at the file server, and at the node's mounts")
             try:
                 yield held
             finally:
@@ -145,7 +146,7 @@ class Background:
 
     @contextmanager
     def looking_at(self, path: str) -> Iterator[None]:
-        """Say that the storage hangs, while it does."""
+        """Say that the storage hangs, while it does, each time that a lease is over."""
         over = threading.Event()
 
         def wait(leases: int) -> None:

@@ -20,14 +20,17 @@ from agent.decide.sync.facts import seal, unseal
 from agent.machine.shared_files import Answer, Clock, SharedFiles
 
 REPORT_SECONDS = 30.0
+MOST_HUNG = 10
+"""Leases for which storage may not answer."""
 
 
 class Claim:
     """One writer's claim to a name.
 
-    `acquire` waits, for as long as it takes, until the claim is free or its holder has been silent for a lease. From
-    then on the holder must end what it writes when `lost` is called, with why, and may show others what it has written
-    only in the callback of `confirm`, with its `until`. `by` says to others who holds it.
+    `acquire` waits, for as long as it takes, until the claim is free or its holder has been silent for a lease. `lost`
+    is called, with why, when the directory cannot be looked at for too long, and when a claim that was held is lost:
+    then the holder must end what it writes. It may show others what it has written only in the callback of `confirm`,
+    with its `until`. `by` says to others who holds it.
     """
 
     def __init__(
@@ -56,6 +59,8 @@ class Claim:
         self._contender: Contender | None = Contender(lease, STALLED_SECONDS)
         """None when the wait for it is over."""
         self._report_at = clock.now()
+        self._failing_since = -1.0
+        """When it could first not be looked at, and never since; negative: it can be."""
         self._term = 0
         """The one that is ours; 0: none."""
         self._count = 0
@@ -80,10 +85,12 @@ class Claim:
     def _looked(self, answer: Answer) -> None:
         if self._contender is None:
             return
-        if answer.why:
-            self._wait(f"it cannot be looked at: {answer.why}")
-            return
         now = self._clock.now()
+        if answer.why:
+            self._failing_since = now if self._failing_since < 0 else self._failing_since
+            self._wait_for_storage(now - self._failing_since, answer.why)
+            return
+        self._failing_since = -1.0
         term = self._contender.look(now, answer.value["names"])
         if term:
             content = seal({"nonce": self._nonce, "by": self._by})
@@ -94,6 +101,13 @@ class Claim:
             )
         else:
             self._wait(f"held by {_holder(answer.value['texts'], self._contender.holder)}")
+
+    def _wait_for_storage(self, seconds: float, why: str) -> None:
+        if seconds < MOST_HUNG * self._lease:
+            self._wait(f"it cannot be looked at: {why}")
+            return
+        self.close()
+        self._lost(f"the claim {self._name} cannot be looked at for {seconds:.0f} s: {why}")
 
     def _wait(self, why: str) -> None:
         now = self._clock.now()
