@@ -179,8 +179,8 @@ class Work:
         if nccl := [word for word in wanted if word.startswith(NCCL)]:
             raise SettingsError([f"{nccl[0]} is not installed"], "the NCCL of the fabric's own libraries is used")
         pip = [work.python, "-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--quiet"]
-        report = self._said(stage, [*pip, "--dry-run", "--report", "-", *wanted])
-        brought = [str(each["metadata"]["name"]) for each in told(report).get("install", ())]
+        report = self._answer(stage, [*pip, "--dry-run", "--report", "-", *wanted])
+        brought = [str(each["metadata"]["name"]) for each in report["install"]]
         if wrong := [name for name in brought if name.lower().replace("_", "-").startswith(GUARDED)]:
             raise SettingsError(
                 [f"{', '.join(wanted)} would bring {', '.join(wrong)}, in place of what the image is made for"],
@@ -195,15 +195,17 @@ class Work:
     def _missing(self, stage: Stage, work: Packages) -> Mapping[str, str]:
         """Package → what is there instead."""
         wanted = [f"{name}={requirement}" for name, requirement in {**work.requirements, **work.from_image}.items()]
-        said = self._said(stage, [work.python, shipped("entrypoints", "check-packages.py"), *wanted])
-        missing: Mapping[str, str] = told(said)
-        return missing
+        return self._answer(stage, [work.python, shipped("entrypoints", "check-packages.py"), *wanted])
 
-    def _said(self, stage: Stage, argv: Sequence[str]) -> str:
+    def _answer(self, stage: Stage, argv: Sequence[str]) -> Mapping[str, Any]:
+        """The JSON object that it prints."""
         lines: list[str] = []
         if status := self._programs.run(stage, argv, {}, "/", lines.append, quiet=True):
             raise SystemFault(f"{stage.name}: {' '.join(argv[:4])} ended with {status}")
-        return "\n".join(lines)
+        answer: Mapping[str, Any] = told("\n".join(lines))
+        if not answer and lines != ["{}"]:
+            raise SystemFault(f"{stage.name}: {' '.join(argv[:4])} should print JSON, and not {lines[:3]}")
+        return answer
 
 
 def git_error(words: Sequence[str], status: int, said: Sequence[str]) -> AgentError:
