@@ -438,6 +438,12 @@ def test_what_was_trained_is_copied_to_the_bucket_when_it_is_wished() -> None:
     ]
 
 
+def test_the_workspace_is_the_directory_that_pods_share() -> None:
+    """Else another directory would be looked at for what the workspace must have."""
+    env = launched(pods(QWEN3, PAI_WORKSPACE_ROOT="/data", A4_SHARED_DIR="/other")).env
+    assert (env["PAI_WORKSPACE_ROOT"], env["A4_SHARED_DIR"]) == ("/data", "/data")
+
+
 def test_tokens_stand_on_no_command_line() -> None:
     some = pods(QWEN3, HF_TOKEN="canary-1")
     made_of = launched(some)

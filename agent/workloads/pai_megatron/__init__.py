@@ -33,7 +33,8 @@ class PaiMegatron(Plain):
         options = read_options(context, self.family)
         leads = context.index == context.lead
         launch = start_stages(context, list(stages(context, options)), options.notes if leads else ())
-        workspace = {"PAI_WORKSPACE_ROOT": options.paths.workspace}
+        # Records, claims and what pods see of each other belong to the directory in which they work.
+        workspace = dict.fromkeys(("PAI_WORKSPACE_ROOT", "A4_SHARED_DIR"), options.paths.workspace)
         port = context.master_port if leads else 0
         return replace(launch, env={**launch.env, **workspace}, added=[*launch.added, *workspace], port=port)
 
