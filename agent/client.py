@@ -101,6 +101,8 @@ class Client:
     def __init__(self, run_dir: str = "") -> None:
         """Raises AgentError: 69 where no agent listens, 71 for who may not ask it."""
         self._connection = Connection(RunDir(run_dir or default_run_dir()).socket)
+        self.waits_its_turn = False
+        """`submit` waits for another run to end: its own has not begun."""
 
     def close(self) -> None:
         """Leave; runs go on."""
@@ -129,7 +131,9 @@ class Client:
             except ClusterBusy:
                 if time.monotonic() >= until:
                     raise
+            self.waits_its_turn = True
             self._wait_for_end(until)
+            self.waits_its_turn = False
 
     def _wait_for_end(self, until: float) -> None:
         """Wait until the run that goes on is over, or for a moment when there is none: the cluster is at its end."""

@@ -83,6 +83,9 @@ class Follower:
         self._told += 1
         self._signal = self._signal or number
         times = self._told
+        if self._client.waits_its_turn:
+            say("left; the run has not begun")
+            raise SystemExit(128 + number)
         if times > 2 or (times > 1 and not self._run):
             say(f"left; {_goes_on(self._run)}")
             raise SystemExit(128 + number)

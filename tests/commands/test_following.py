@@ -236,6 +236,17 @@ def test_after_a_run_that_goes_on(argv: tuple[str, ...], agent: FakeAgent, type_
     assert agent.asked("wait")[0]["run"] == "ddp-1"
 
 
+def test_told_to_end_while_another_goes_on(agent: FakeAgent, type_command: Type) -> None:
+    agent.refuse = {"submit": BUSY}
+    agent.runs = [FakeRun(agent, "ddp-1", {}, [0, 1])]
+    typed = type_command("mpirun", "--wait", "./a.out")
+    agent.until(lambda: bool(agent.asked("wait")))
+    typed.signal(signal.SIGINT)
+    code, _, err = typed.end()
+    assert (code, err.splitlines()[1:]) == (130, ["a4-agent: left; the run has not begun"])
+    assert not agent.asked("cancel")
+
+
 def test_a_run_that_goes_on_for_too_long(agent: FakeAgent, type_command: Type) -> None:
     agent.refuse = {"submit": BUSY}
     agent.runs = [FakeRun(agent, "ddp-1", {}, [0, 1])]
