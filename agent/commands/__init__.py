@@ -129,7 +129,7 @@ class VerbParser(Parser):
             at = words.index("--")
         own = words[:at]
         if self.takes_command or self.takes_rest:
-            own = [self._with_value(word) for word in own]
+            own = [self._with_value(words, at) for at in range(len(own))]
         found, unknown = super().parse_known_args(own, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
@@ -137,18 +137,25 @@ class VerbParser(Parser):
             found.rest = words[at + 1 :] if words[at : at + 1] == ["--"] else words[at:]
         return found, unknown
 
-    def _with_value(self, word: str) -> str:
-        """An option whose value is optional, and not given with `=`, would take the next word for it."""
-        option = self._option_string_actions.get(word)
-        return f"{word}={option.const}" if option is not None and option.nargs == "?" else word
+    def _with_value(self, words: Sequence[str], at: int) -> str:
+        """The word there; an option whose value is optional would take what comes next for it, whatever that is."""
+        option = self._option_string_actions.get(words[at])
+        alone = option is not None and option.nargs == "?" and not self._takes_next(words, at)
+        return f"{words[at]}={option.const}" if option is not None and alone else words[at]
+
+    def _takes_next(self, words: Sequence[str], at: int) -> bool:
+        """Is the next word the value of the option there? One whose value is optional takes a number alone."""
+        option = self._option_string_actions.get(words[at])
+        following = "".join(words[at + 1 : at + 2])
+        if option is None or following == "--":
+            return False
+        return option.nargs is None or (option.nargs == "?" and following.isdecimal())
 
     def begin(self, words: Sequence[str]) -> int:
         """Where the command begins, or its "--"; the number of words when there is none."""
         at = 0
         while at < len(words) and words[at] not in ("-", "--") and words[at].startswith("-"):
-            option = self._option_string_actions.get(words[at])
-            takes_value = option is not None and option.nargs is None
-            at += 2 if takes_value and words[at + 1 : at + 2] != ["--"] else 1
+            at += 2 if self._takes_next(words, at) else 1
         return at
 
     def _meant(self, message: str) -> str:

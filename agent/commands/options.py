@@ -76,7 +76,7 @@ def add_following(parser: argparse.ArgumentParser) -> None:
         const=float(WAIT_SECONDS),
         default=0.0,
         metavar="SECONDS",
-        help=f"begin after a run that goes on, if it ends within this time (--wait=SECONDS; {WAIT_SECONDS} without)",
+        help=f"begin after a run that goes on, if it ends within this time ({WAIT_SECONDS} without SECONDS)",
     )
     add_json(parser, "the end of the run as JSON; what it prints goes to stderr")
 

@@ -220,7 +220,13 @@ BUSY = Refused(75, "the cluster is busy: somebody runs ddp-1", "follow it", busy
 
 @pytest.mark.parametrize(
     "argv",
-    [("run", "--wait", "none"), ("mpirun", "--wait", "./a.out", "--wait"), ("torchrun", "--wait=600", "--", "a.py")],
+    [
+        ("run", "--wait", "none"),
+        ("run", "--wait", "600", "none"),
+        ("mpirun", "--wait", "./a.out", "--wait"),
+        ("mpirun", "--wait", "600", "./a.out"),
+        ("torchrun", "--wait=600", "--", "a.py"),
+    ],
 )
 def test_after_a_run_that_goes_on(argv: tuple[str, ...], agent: FakeAgent, type_command: Type) -> None:
     agent.refuse = {"submit": BUSY}
