@@ -39,8 +39,7 @@ from agent.decide.messages import (
     message,
 )
 from agent.decide.part_end import PartEnd
-from agent.lifecycle.channel.link import Link
-from agent.lifecycle.channel.roster import beat_seconds
+from agent.lifecycle.channel.link import Link, beat_seconds
 from agent.machine.api import Piece
 from agent.machine.fifo import FifoDoor
 from agent.machine.loop import Loop

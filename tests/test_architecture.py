@@ -232,14 +232,34 @@ def test_nobody_sleeps(module: str) -> None:
     assert "time.sleep" not in set(imports(module, tree))
 
 
-def test_the_command_line_starts_light() -> None:
-    """Whoever only asks for help does not wait for libraries."""
-    code = "import sys, json; old = set(sys.modules); import agent.cli; print(json.dumps([*set(sys.modules) - old]))"
+def loaded_by(module: str) -> set[str]:
+    """What an import of this module brings into a new Python."""
+    code = f"import sys, json; old = set(sys.modules); import {module}; print(json.dumps([*set(sys.modules) - old]))"
     shown = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert shown.returncode == 0, shown.stderr
-    loaded = {name.split(".")[0] for name in json.loads(shown.stdout)}
+    return set(json.loads(shown.stdout))
+
+
+def test_the_command_line_starts_light() -> None:
+    """Whoever only asks for help does not wait for libraries."""
+    loaded = {name.split(".")[0] for name in loaded_by("agent.cli")}
     assert "agent" in loaded
     assert loaded & HEAVY == set()
+
+
+@pytest.mark.parametrize(
+    ("module", "later"),
+    [
+        ("agent.lifecycle.worker", {"agent.lifecycle.channel.roster", "agent.lifecycle.runs.own_parts"}),
+        ("agent.commands.run", {"agent.commands.workload_help"}),
+        ("agent.commands.completion", {"agent.settings"}),
+    ],
+)
+def test_each_start_is_light(module: str, later: set[str]) -> None:
+    """That of every pod, and that of every key that asks a shell for completion."""
+    loaded = loaded_by(module)
+    assert module in loaded
+    assert loaded & later == set()
 
 
 @pytest.mark.parametrize("path", SHELL_SCRIPTS, ids=lambda path: path.name)

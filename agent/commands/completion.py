@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Sequence
 
 from agent.catalogue import RUNNABLE, WORKLOADS
 from agent.commands import VERBS, VerbParser, build_parser
-from agent.settings import SETTINGS
 
 DESCRIPTION = """\
 Prints what a shell needs to complete verbs, options, arguments of workloads, pods, runs and clusters.
@@ -208,6 +207,12 @@ def _clusters() -> Words:
     return [(name, "local cluster") for name in running_clusters()]
 
 
+def _settings() -> Words:
+    from agent.settings import SETTINGS
+
+    return [(one.name, one.help) for one in SETTINGS]
+
+
 VALUES: dict[str, Callable[[], Words]] = {
     "run": _runs,
     "report results": _runs,
@@ -215,7 +220,7 @@ VALUES: dict[str, Callable[[], Words]] = {
     "hosts": _pods,
     "exclude": _pods,
     "workload": lambda: [(name, WORKLOADS[name].help) for name in RUNNABLE],
-    "settings names": lambda: [(one.name, one.help) for one in SETTINGS],
+    "settings names": _settings,
     **{f"local {verb} name": _clusters for verb in ("exec", "logs", "down", "status")},
 }
 """What the value of an option or argument may be, by its name, that of its verb in front where others differ."""

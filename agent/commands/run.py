@@ -8,12 +8,11 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from agent.catalogue import RUNNABLE, WORKLOADS
 from agent.commands import VerbParser
 from agent.commands.options import add_following, add_run, read_spec
-from agent.commands.workload_help import Help
 from agent.errors import AgentError, ClusterBusy, SettingsError, SystemFault, UsageError
 from agent.paths import RunDir
 from agent.settings import NOT_A_POD, examine
@@ -35,6 +34,20 @@ SOCKET_SECONDS = 5.0
 """How long an agent that has just taken the pod may take to open its socket."""
 LOOK_SECONDS = 0.05
 Found = TypeVar("Found")
+
+
+class Help(argparse.Action):
+    """--help of `run`, and with the name of a workload before it, of that one."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given, nargs=0, default=argparse.SUPPRESS, help="show this help, or that of a workload")
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, *_: object) -> None:
+        from agent.commands.workload_help import workload_parser
+
+        name = getattr(namespace, "workload", "")
+        (workload_parser(name) if name in RUNNABLE else parser).print_help()
+        parser.exit()
 
 
 def add_parser(subparsers: argparse._SubParsersAction[VerbParser]) -> None:

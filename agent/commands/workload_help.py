@@ -3,21 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
-from agent.catalogue import RUNNABLE, WORKLOADS
-
-
-class Help(argparse.Action):
-    """--help of `run`, and with the name of a workload before it, of that one."""
-
-    def __init__(self, **given: Any) -> None:
-        super().__init__(**given, nargs=0, default=argparse.SUPPRESS, help="show this help, or that of a workload")
-
-    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, *_: object) -> None:
-        name = getattr(namespace, "workload", "")
-        (workload_parser(name) if name in RUNNABLE else parser).print_help()
-        parser.exit()
+from agent.catalogue import WORKLOADS
 
 
 def workload_parser(name: str) -> argparse.ArgumentParser:

@@ -37,9 +37,9 @@ from agent.decide.plan import from_wire
 from agent.decide.pod_state import RunSummary
 from agent.errors import AgentError, Exit, PeerLost, PeersMissing
 from agent.lifecycle.channel.command_socket import CommandSocket, handled
+from agent.lifecycle.channel.link import beat_seconds
 from agent.lifecycle.channel.questions import Answer as Reply
 from agent.lifecycle.channel.questions import Questions, refusal
-from agent.lifecycle.channel.roster import beat_seconds
 from agent.lifecycle.channel.to_coordinator import Callbacks, ToCoordinator
 from agent.lifecycle.keeping.results_check import ResultsCheck
 from agent.lifecycle.pod.leaving import Leaving

@@ -13,6 +13,17 @@ from agent.decide.message_length import line_of
 from agent.decide.messages import Message
 from agent.machine.api import Channel
 
+BEAT_SECONDS = 5.0
+BEAT_SECONDS_MANY = 10.0
+MANY_PODS = 256
+SILENT_BEATS = 3
+"""So many may be missed before a channel counts as broken, and twice as many fit into a lease."""
+
+
+def beat_seconds(lease: float, pods: int) -> float:
+    """How often both sides say that they live."""
+    return min(BEAT_SECONDS if pods <= MANY_PODS else BEAT_SECONDS_MANY, lease / SILENT_BEATS / 2)
+
 
 class Link:
     """One side of the conversation with one peer."""

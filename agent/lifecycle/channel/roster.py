@@ -23,25 +23,16 @@ from agent.decide.messages import (
 from agent.decide.peer_names import peer_name
 from agent.errors import PeerLost
 from agent.lifecycle.channel import retries
-from agent.lifecycle.channel.link import Link
+from agent.lifecycle.channel.link import SILENT_BEATS, Link, beat_seconds
 from agent.lifecycle.channel.questions import Questions, refusal
 from agent.lifecycle.pod.pod import Pod
 from agent.log import Log
 from agent.machine.api import IDENTITY_PROBLEMS, Channel, Machine, Problem, Target
 
 GREETING_SECONDS = 15.0
-BEAT_SECONDS = 5.0
-BEAT_SECONDS_MANY = 10.0
-MANY_PODS = 256
 ADDRESS_SECONDS = 5.0
 """An address older than this is looked up again before the next try: the pod may have moved."""
-SILENT_BEATS = 3
 SILENT = Problem("agent", "logged in, but no a4-agent answers there")
-
-
-def beat_seconds(lease: float, pods: int) -> float:
-    """How often both sides say that they live."""
-    return min(BEAT_SECONDS if pods <= MANY_PODS else BEAT_SECONDS_MANY, lease / SILENT_BEATS / 2)
 
 
 @dataclass

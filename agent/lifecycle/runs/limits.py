@@ -8,7 +8,7 @@ from dataclasses import replace
 from agent.decide.ending import JobEnd
 from agent.decide.messages import AskEvidence, Said
 from agent.errors import Exit
-from agent.lifecycle.channel.roster import beat_seconds
+from agent.lifecycle.channel.link import beat_seconds
 from agent.lifecycle.pod.pod import Pod
 from agent.machine.api import Timer
 from agent.workloads.base import RunContext
