@@ -40,13 +40,18 @@ def show(spec: RunSpec, directory: RunDir, *, as_json: bool = False) -> int:
     found, secret = look(environ)
     settings, _ = read_settings(environ, found, spec.workload if spec.workload in RUNNABLE else "")
     text = masked(describe(settings, environ, spec), environ, spec, secret.decode(errors="replace").strip())
+    answer(spec.workload, text, as_json=as_json)
+    return 0
+
+
+def answer(workload: str, text: str, *, as_json: bool) -> None:
+    """What would be started, on stdout."""
     if as_json:
         from agent.commands.answers import VERSION, DryRunAnswer, write
 
-        write(DryRunAnswer(VERSION, spec.workload, text))
+        write(DryRunAnswer(VERSION, workload, text))
     else:
         sys.stdout.write(text)
-    return 0
 
 
 def masked(text: str, environ: Mapping[str, str], spec: RunSpec, *secrets: str) -> str:

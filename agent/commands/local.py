@@ -193,7 +193,7 @@ def _run(args: argparse.Namespace) -> int:
     if args.dry_run:
         from agent.local.dry_run import show
 
-        return show(spec, args.workload, args.rest)
+        return show(spec, args.workload, args.rest, as_json=args.json)
     results = "" if args.results is None else _new_directory(args.results, args.name)
     if results:
         given = {"A4_RESULTS_DIR": RESULTS}

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import replace
 
-from agent.commands.dry_run import environment_before, launches, masked
+from agent.commands.dry_run import answer, environment_before, launches, masked
 from agent.decide.facts import Facts
 from agent.decide.plan import Plan
 from agent.decide.planning import make_plan
@@ -19,7 +18,7 @@ from agent.settings import BUCKET, TASK_SCRIPTS, Found, Settings, read_settings
 INTERFACE = "eth0"
 
 
-def show(spec: ClusterSpec, workload: str, args: list[str]) -> int:
+def show(spec: ClusterSpec, workload: str, args: list[str], *, as_json: bool) -> int:
     """Print it. Raises AgentError as the run itself would."""
     check(spec)
     job = Job(uid="JOBSET-UID", stamp="TIME", path=os.environ.get("PATH", os.defpath))
@@ -29,7 +28,7 @@ def show(spec: ClusterSpec, workload: str, args: list[str]) -> int:
     known = replace(environment_before(settings, environ), interface=Interface(INTERFACE, address(0), True))
     wish = RunSpec(settings.workload, tuple(args))
     plan = _plan(spec, settings)
-    sys.stdout.write(masked(launches(settings, known, wish, plan), environ, wish))
+    answer(wish.workload, masked(launches(settings, known, wish, plan), environ, wish), as_json=as_json)
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 
@@ -58,3 +59,8 @@ def test_secrets_are_hidden_and_variables_of_a_pod_count() -> None:
 def test_a_task_script_is_where_the_pods_find_it() -> None:
     result = local("run", "--pods", "1", "--task-script", os.devnull, "--dry-run")
     assert result.stdout.splitlines()[-1] == "  bash /workload/task/task-script.sh"
+
+
+def test_as_json() -> None:
+    text, answer = (local("run", "--pods", "2", *words, "--dry-run", "ddp").stdout for words in ([], ["--json"]))
+    assert json.loads(answer) == {"version": 1, "workload": "ddp", "text": text}
