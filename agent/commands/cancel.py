@@ -9,6 +9,7 @@ from agent.client import Client
 from agent.commands.following import answer
 from agent.commands.options import add_json
 from agent.commands.pod import run_dir
+from agent.decide.words import plural
 from agent.output import say
 
 DESCRIPTION = """\
@@ -34,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
                 answer(found, client.wait(found.id))
             return 0
         client.cancel(found.id, hurry=args.hurry, why=f"a4-agent cancel on {socket.gethostname()}")
-        say(f"ending {found.id} on {len(found.pods)} pods")
+        say(f"ending {found.id} on {len(found.pods)} {plural('pod', found.pods)}")
         ended = client.wait(found.id)
     say(f"{found.id} ended with exit code {ended.end.code}: {ended.end.what}")
     if args.json:

@@ -13,6 +13,7 @@ from agent.color import BAD, GOOD
 from agent.commands.pod import of_caller
 from agent.decide.ending import signal_name
 from agent.decide.runspec import RunSpec
+from agent.decide.words import plural
 from agent.errors import READER_GONE, AgentError, ClusterBusy, SystemFault
 from agent.output import STDERR, STDOUT, Lines, Sink, say, write_all
 from agent.paths import RunDir
@@ -123,7 +124,7 @@ def run_to_end(client: Client, spec: RunSpec, *, label: bool, wait: float, as_js
     shown = STDERR if as_json else STDOUT
     with Follower(client, spec.by) as follower:
         run = follower.begin(spec, wait)
-        say(f"{run.id} runs on {len(run.pods)} pod{'s' if len(run.pods) > 1 else ''}")
+        say(f"{run.id} runs on {len(run.pods)} {plural('pod', run.pods)}")
         try:
             ended = follower.follow(run, Lines(label=label, whole=len(run.outputs) > 1, stdout=shown))
             write_all(shown, ended.text.encode(errors="surrogateescape"))

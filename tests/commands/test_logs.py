@@ -249,6 +249,15 @@ def test_cancel(named: bool, hurry: bool, agent: FakeAgent, type_command: Type) 
     assert err.splitlines()[-1] == f"a4-agent: {run.id} ended with exit code 130: ended"
 
 
+def test_cancel_of_a_run_on_one_pod(agent: FakeAgent, type_command: Type) -> None:
+    run = FakeRun(agent, "script-8", {}, [0])
+    agent.runs = [run]
+    typed = type_command("cancel")
+    assert typed.stderr.readline() == b"a4-agent: ending script-8 on 1 pod\n"
+    run.end(130, "ended")
+    assert typed.end()[0] == 0
+
+
 def test_cancel_of_what_is_over(agent: FakeAgent, type_command: Type) -> None:
     run = going_on(agent)
     run.end()
