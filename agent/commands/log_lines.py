@@ -9,7 +9,7 @@ from agent.output import AGENT, Sink
 
 
 class Selected:
-    """Passes only the lines on that are `wanted`; with `tail` only so many of each pod, when `close` is called first.
+    """Passes whole lines on that are `wanted`; with `tail` only so many of each pod, when `close` is called first.
 
     The agents' own lines do not count unless `agent` is set.
     """

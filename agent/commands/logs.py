@@ -102,8 +102,8 @@ def _sink(args: argparse.Namespace, run: RunInfo | None, *, several: bool) -> Si
     if args.json:
         from agent.commands.answers import JsonLines
 
-        lines = JsonLines(agent=args.agent)
-    if args.tail is None and args.rank is None:
+        lines = JsonLines()
+    elif args.tail is None and args.rank is None:
         return lines
     rank, slots = args.rank, run.slots if run else 1
 
