@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.catalogue import RUNNABLE
 from agent.commands import Parser
-from agent.commands.local_values import by_pod, directory, metadata, pair
+from agent.commands.local_values import by_pod, cluster_name, directory, metadata, pair
 from agent.commands.options import add_json
 from agent.decide.words import did_you_mean
 from agent.errors import AgentError, UsageError
@@ -85,7 +85,7 @@ def _add_verb(verbs: Any, name: str, handler: Callable[[Any], int], text: str) -
 
 def _add_name(parser: argparse.ArgumentParser) -> None:
     text = f"name of the cluster (default: {DEFAULT_NAME}, or the only one that runs)"
-    parser.add_argument("--name", default="", help=text)
+    parser.add_argument("--name", type=cluster_name, help=text)
 
 
 def _add_grace(parser: argparse.ArgumentParser) -> None:
@@ -108,7 +108,7 @@ def _add_cluster_options(parser: argparse.ArgumentParser) -> None:
     add("--gpus-per-pod", type=int, default=8, metavar="G", help="GPUs that each pod has, or believes to have (8)")
     text = "share out this machine's GPUs: pod 0 has the first G, pod 1 the next G; without it, GPUs are only believed"
     add("--real-gpus", action="store_true", help=text)
-    add("--name", default=DEFAULT_NAME, help=f"name of the cluster ({DEFAULT_NAME})")
+    add("--name", type=cluster_name, default=DEFAULT_NAME, help=f"name of the cluster ({DEFAULT_NAME})")
     add("--port", type=int, default=2222, help="port of the pods' SSH daemon (2222)")
     add("--env", action="append", default=[], metavar="NAME=VALUE", type=pair("=", str))
     pod_env = by_pod(pair("=", str))
@@ -250,12 +250,12 @@ def _end_what_has_ended(name: str) -> None:
             old.quit()
 
 
-def _attach(name: str) -> LocalCluster:
+def _attach(name: str | None) -> LocalCluster:
     from agent.local.client import LocalCluster
     from agent.local.host_survey import check_machine
 
     check_machine()
-    return LocalCluster.attach(name)
+    return LocalCluster.attach(name or "")
 
 
 def _exec(args: argparse.Namespace) -> int:

@@ -10,6 +10,13 @@ from typing import TypeVar
 Value = TypeVar("Value")
 
 
+def cluster_name(text: str) -> str:
+    """The name of a cluster: an empty one would mean whichever runs."""
+    if not text:
+        raise argparse.ArgumentTypeError("the name is empty; is a variable of this shell empty?")
+    return text
+
+
 def pair(separator: str, parse: Callable[[str], Value]) -> Callable[[str], tuple[str, Value]]:
     def read(text: str) -> tuple[str, Value]:
         name, found, value = text.partition(separator)

@@ -64,6 +64,8 @@ def cluster() -> Iterator[LocalCluster]:
         (["run", "--pods", "1000", "--real-gpus"], "1000 x 8 real GPUs (pods x per pod) are 8000, this"),
         (["exec", "0", "--name", "nobody", "--", "true"], "no local cluster"),
         (["down", "--name", "nobody"], "no local cluster"),
+        (["status", "--name", ""], "the name is empty; is a variable of this shell empty?"),
+        (["run", "--pods", "2", "--dry-run", "--name=", "none"], "the name is empty"),
     ],
 )
 @needs_root
