@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agent.errors import AgentError, DirectoryUnusable, MissingProgram, PeerLost
+from agent.machine.stored import remove
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState
@@ -111,12 +112,12 @@ class Download:
             else:
                 total = self._take(answer, there if said.startswith(f"bytes {there}-") else 0)
         if total < 0:
-            os.unlink(wanted.part)
+            remove(wanted.part)
+            raise _Again("the server has another version of it: it is begun anew")
         if size(wanted.part) != total:
             raise _Again(f"the connection ended after {size(wanted.part)} of {total} bytes")
         os.rename(wanted.part, wanted.path)
-        if os.path.exists(wanted.mark):
-            os.unlink(wanted.mark)
+        remove(wanted.mark)
 
     def _take(self, answer: http.client.HTTPResponse, begin: int) -> int:
         """Write what comes behind the first `begin` bytes; how many it should be in all."""

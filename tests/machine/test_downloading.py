@@ -101,8 +101,8 @@ def test_connections_that_are_cut_are_taken_up(server: Server, tmp_path: Path) -
 
 
 def test_a_server_that_is_busy_is_asked_again(server: Server, tmp_path: Path) -> None:
-    server.refusals = [503, 429]
-    Download(Wanted(server.url, str(tmp_path)), tries=3).run()
+    server.refusals = [503, 429, 416]
+    Download(Wanted(server.url, str(tmp_path)), tries=4).run()
     assert (tmp_path / "x.bin").read_bytes() == DATA
 
 
