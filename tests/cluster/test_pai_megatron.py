@@ -113,6 +113,7 @@ def test_ranks_of_torchrun(place: Workplace, model: str) -> None:
 SAVING = {"MP_SAVE_INTERVAL": "2", "A4_LEASE_SECONDS": "30"}
 
 
+@pytest.mark.faults  # it waits for a lease; make test kills a training that then goes on in its fake world
 def test_a_worker_is_lost_in_training_and_the_next_attempt_goes_on(place: Workplace) -> None:
     place.steering.hold("iteration-4")
     with place.cluster(QWEN3, gpus_per_pod=8, env=SAVING) as trial:

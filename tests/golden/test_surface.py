@@ -23,7 +23,7 @@ from agent.decide.mpirun_end import mpirun_end
 from agent.decide.torchrun import torchrun_end
 from tests.golden.golden import expect_golden
 
-ADDED = {"check-packages.py", "download-model.py", "enter-cgroup.py", "record.py", "share-files.py"}
+ADDED = {"check-packages.py", "copy-newer.sh", "download-model.py", "enter-cgroup.py", "record.py", "share-files.py"}
 """Installed data that came later: what was there stays."""
 ROOT = Path(__file__).parents[2]
 LOCAL_VERBS = ("up", "run", "exec", "logs", "down", "list", "status")
