@@ -21,15 +21,16 @@ test: ## style, types and all tests but the long ones; ARGS="-k name" for some, 
 	@$(bin)/ruff check .
 	@$(bin)/ruff format --check .
 	@$(bin)/mypy
-	@$(bin)/pytest $(PYTEST) -m "not faults" --durations=10 $(ARGS)
+	@$(bin)/pytest $(PYTEST) -m "not faults and not long" --durations=10 $(ARGS)
 
 test-faults: ## kill matrices and other long proofs
 	@scripts/setup.sh test
-	@$(bin)/pytest $(PYTEST) -m faults $(ARGS)
+	@$(bin)/pytest $(PYTEST) -m "faults and not long" --durations=10 $(ARGS)
 
-test-long: ## every test of docs/faults.md N=10 times, then FAULTS=200 at random, from SEED=: hours, and never in CI
+test-long: ## the rest of long matrices, every test of docs/faults.md N=10 times, then FAULTS=200 at random, from SEED=: hours, and never in CI
 	@scripts/setup.sh test
 	@status=0; \
+	$(bin)/pytest $(PYTEST) -m long || status=1; \
 	$(bin)/python scripts/steady.py --runs $(or $(N),10) --limit 14400 $(if $(SEED),--seed $(SEED)) -- $(PYTEST) \
 		$$(grep -o 'tests/[^`]*::[^`]*' docs/faults.md | sort -u) || status=1; \
 	$(bin)/python -m tests.cluster.soak $(if $(FAULTS),--faults $(FAULTS)) $(if $(SEED),--seed $(SEED)) || status=1; \
@@ -38,7 +39,7 @@ test-long: ## every test of docs/faults.md N=10 times, then FAULTS=200 at random
 test-steady: ## run the tests N=5 times, each in another order, and count failures; HOGS=1 on busy cores, SEED= of the first
 	@scripts/setup.sh test
 	@$(bin)/python scripts/steady.py $(if $(N),--runs $(N)) $(if $(SEED),--seed $(SEED)) $(if $(filter-out 0,$(HOGS)),--hogs) \
-		-- $(PYTEST) -m "not faults" $(ARGS)
+		-- $(PYTEST) -m "not faults and not long" $(ARGS)
 
 test-gpu: ## tests that need GPUs; PORTABLE=directory of scripts/portable-tools.sh where nothing can be installed
 	@ls /dev/nvidia[0-9]* >/dev/null 2>&1 || { echo "make test-gpu: this machine has no GPU" >&2; exit 1; }
