@@ -236,9 +236,9 @@ def newest_checkpoint(path: str, reader: Reader) -> Checkpoint | None:
     for directory in (path, *(f"{path}/{name}" for name in reader.names(path) if not name.startswith("iter_"))):
         for name in reader.names(directory):
             iteration = re.fullmatch(r"iter_(\d{7,})", name, re.ASCII)
-            if iteration and {".metadata", "metadata.json"} & set(reader.names(f"{directory}/{name}")):
+            if iteration:
                 found.append(Checkpoint(int(iteration[1]), directory))
-    return max(found, default=None)
+    return next((one for one in sorted(found, reverse=True) if not _shards(reader, one.path)), None)
 
 
 def tracked(reader: Reader, path: str) -> str:

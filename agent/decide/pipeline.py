@@ -42,7 +42,7 @@ class Command:
     """The argument that names a directory of which each pod copies the *.json and merges.txt to where the stage writes.
     They are laid there before: pods that make the same file at the same time fail. Empty: it copies none."""
     fails_on: str = ""
-    """Text in its output that means that it has failed, whatever its exit status."""
+    """Regular expression: a line of its output that has it means that it has failed, whatever its exit status."""
 
     @property
     def words(self) -> Sequence[str]:

@@ -27,6 +27,8 @@ class Record(NamedTuple):
     """False: a training that has begun."""
     began_at: int = -1
     """The iteration of the checkpoint with which its newest attempt began; -1: none of its own."""
+    wrong: str = ""
+    """Why what was trained is no good, though the program ended with 0: nobody may go on with it."""
 
 
 class Verdict(NamedTuple):
@@ -68,6 +70,8 @@ def judge(stage: Stage, problem: str, record: Record | None, epoch: str) -> Verd
         return Verdict(False, "complete, by its content")
     if changed := differences(record.inputs, stage.inputs):
         return Verdict(True, f"made of other inputs: {changed}", aside=True)
+    if record.wrong:
+        return Verdict(True, f"what was made is no good: {record.wrong}", aside=True)
     if problem:
         return Verdict(True, problem)
     again = f" ({stage.again} makes it anew)" if stage.again else ""

@@ -311,7 +311,8 @@ def test_scripts_that_fail_in_their_own_way(asleep: tuple[Workplace, Trial], tmp
     done = agent(trial, 1, "run", QWEN3, env=env)
     assert (done.returncode, why in done.stderr) == (code, True), done.stderr
     steering.better()
-    assert agent(trial, 0, "run", QWEN3, env=env).returncode == 0
+    again = agent(trial, 0, "run", QWEN3, env=env)
+    assert (again.returncode, "what was made is no good" in again.stderr) == (0, habit == "nan"), again.stderr
 
 
 def test_downloads_that_break_off_go_on(asleep: tuple[Workplace, Trial], tmp_path: Path) -> None:

@@ -90,7 +90,11 @@ def json_list() -> dict[str, bytes]:
 
 
 def trained() -> dict[str, bytes]:
-    return {f"t/{TRACKER}": b"20", "t/iter_0000010/.metadata": b"x", "t/iter_0000020/metadata.json": b"{}"}
+    return {f"t/{TRACKER}": b"20", **checkpoint("t/iter_0000010"), **checkpoint("t/iter_0000020")}
+
+
+def checkpoint(path: str) -> dict[str, bytes]:
+    return {f"{path}/.metadata": b"__0_0.distcp", f"{path}/common.pt": b"x", f"{path}/__0_0.distcp": b"x"}
 
 
 MODEL, MMAP, DIST = Output("model", "/mnt/m"), Output("mmap", "/mnt/d/x"), Output("torch_dist", "/mnt/c")
@@ -183,6 +187,7 @@ def test_checkouts(seen: Checkout, expected: str, said: str) -> None:
 
 def test_the_newest_checkpoint_is_a_whole_one() -> None:
     """The directory of one that is being saved has no metadata yet; Pai's script has a directory of its own."""
-    files = {"t/name/iter_0000010/.metadata": b"x", "t/name/iter_0000030/common.pt": b"x", f"t/name/{TRACKER}": b"10"}
+    short = {**checkpoint("t/name/iter_0000020"), "t/name/iter_0000020/__0_0.distcp": b""}
+    files = {**checkpoint("t/name/iter_0000010"), **short, "t/name/iter_0000030/common.pt": b"x"}
     found = newest_checkpoint("/mnt/t", Tree(files))
     assert found is not None and (found.iteration, found.path) == (10, "/mnt/t/name/iter_0000010")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
@@ -239,8 +240,25 @@ def test_options_are_no_arguments(args: list[str]) -> None:
 
 
 def test_a_mistyped_variable_is_a_note() -> None:
-    (note,) = read_options(pods(QWEN3, MP_SEQLEN="1"), QWEN3).notes
-    assert note == "MP_SEQLEN is no argument of the training; did you mean MP_SEQ_LEN?"
+    assert read_options(pods(QWEN3, MP_SEQLEN="1", SKIP_TRAININ="true"), QWEN3).notes == [
+        "MP_SEQLEN is no argument of the training; did you mean MP_SEQ_LEN?",
+        "SKIP_TRAININ leaves no stage out; did you mean SKIP_TRAINING?",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "fails"),
+    [
+        ("lm loss: NAN | loss scale: 1.0 |", True),
+        ("lm loss: -inf | loss scale: 1.0 |", True),
+        ("lm loss: 2.1E+00 | number of nan iterations:   1 |", True),
+        ("lm loss: 2.1E+00 | number of nan iterations:   0 |", False),
+        ("lm loss: 2.1E+00 | number of skipped iterations:   3 | information: none", False),
+    ],
+)
+def test_a_loss_that_is_no_number_fails_a_training(said: str, fails: bool) -> None:
+    pattern = command(made(pods(QWEN3))["train"]).fails_on
+    assert bool(re.search(pattern, f" iteration 1/ 9 | {said}")) == fails
 
 
 # Stages

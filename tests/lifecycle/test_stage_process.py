@@ -33,7 +33,8 @@ for name in .metadata common.pt __0_0.distcp; do echo x > release/$name; done
 TRAIN = """
 echo "train from $1" >> "$3"
 test -e "$4/fail" && exit 7
-mkdir -p "$2/iter_0000009" && echo x > "$2/iter_0000009/.metadata"
+mkdir -p "$2/iter_0000009" && cd "$2/iter_0000009"
+for name in common.pt __0_0.distcp .metadata; do echo x > $name; done
 echo " iteration  9/ 9 | elapsed time per iteration (ms): 1.0 | lm loss: 2.0"
 """
 
@@ -353,7 +354,8 @@ def test_a_training_that_fails_goes_on_and_fails_for_good(place: Place) -> None:
     assert code == 65 and "the attempt before" in said
     saved = place.store / "logs/out/iter_0000004"
     saved.mkdir(parents=True)
-    (saved / ".metadata").touch()
+    for name in ("common.pt", "__0_0.distcp", ".metadata"):
+        (saved / name).write_text("x")
     (place.store / "converted/config.json").write_text("{}")
     code, said = place.run(place.stages(0), epoch="u.2.0")
     assert code == 7 and "iter_0000004; the optimizer starts afresh" in said

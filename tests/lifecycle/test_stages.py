@@ -56,6 +56,8 @@ class Fake:
         self.began: dict[str, Begin] = {}
         self.saves = ITERATIONS
         """Iterations that a training saves before it ends; fewer than ITERATIONS: it fails."""
+        self.says = ""
+        """Why what a training has made is no good, though it ends with 0."""
         self.met: Callable[[str, str], Mapping[int, str]] = lambda name, says: {0: says}
         self._killed_at = killed_at
         self._lost_at = lost_at
@@ -109,7 +111,7 @@ class Fake:
         self._effect("begin from")
         return f"/begin/{checkpoint.iteration}"
 
-    def work(self, stage: Stage, begin: Begin) -> None:
+    def work(self, stage: Stage, begin: Begin) -> str:
         self.worked.append(stage.name)
         self.began[stage.name] = begin
         things, output = self.storage.things, stage.outputs[0]
@@ -120,10 +122,11 @@ class Fake:
                 things[place] = Thing(stage.inputs, iteration=iteration)
             if self.saves < ITERATIONS:
                 raise Failed(1, "train ended with exit code 1")
-            return
+            return self.says
         for whole in (False, True):
             self._effect(f"write {stage.name}")
             things[place] = Thing(stage.inputs, whole)
+        return ""
 
     def keep(self, stage: Stage, record: Record, claimed: Claimed) -> None:
         claimed.until()
@@ -325,8 +328,8 @@ def test_a_stage_that_is_passed_over_is_needed_by_another() -> None:
 
 def test_a_program_that_ends_with_0_and_leaves_nothing_has_failed() -> None:
     class Lazy(Fake):
-        def work(self, stage: Stage, begin: Begin) -> None:
-            pass
+        def work(self, stage: Stage, begin: Begin) -> str:
+            return ""
 
     with pytest.raises(Failed) as caught:
         run(Lazy(Storage()), [CLONE])
@@ -403,6 +406,20 @@ def test_training_again_begins_anew_once() -> None:
     assert second.began["train"].resumes == "/begin/3"
 
 
+def test_a_training_that_is_no_good_is_never_complete() -> None:
+    storage = Storage()
+    first = Fake(storage)
+    first.says = "lm loss: NaN"
+    with pytest.raises(Failed) as failed:
+        run(first, [TRAIN])
+    assert (failed.value.code, failed.value.what) == (65, "lm loss: NaN")
+    second = Fake(storage, epoch="other.0.0")
+    run(second, [TRAIN])
+    assert "what was made is no good: lm loss: NaN" in second.said[0]
+    assert second.began["train"] == Begin(True), "it goes on with a checkpoint that is no good"
+    assert [path for path in storage.things if path.startswith("/mnt/train.")], "that one is gone"
+
+
 # Several pods
 
 
@@ -417,7 +434,7 @@ class Gathering:
         def meet(name: str, says: str) -> Mapping[int, str]:
             self._said.setdefault(name, {})[pod] = says
             self._all.wait()
-            return {who: text for who, text in self._said[name].items() if text}
+            return dict(self._said[name])
 
         return meet
 

@@ -67,8 +67,9 @@ class Site(Protocol):
     def clear(self, stage: Stage, claimed: Claimed) -> None:
         """Take away what is left of the place in which it was made."""
 
-    def work(self, stage: Stage, begin: Begin) -> None:
-        """Raises AgentError, Failed."""
+    def work(self, stage: Stage, begin: Begin) -> str:
+        """Why what was made is no good although the program ended with 0; empty: nothing says so. Raises AgentError,
+        Failed."""
 
     def check_room(self, stages: Sequence[Stage]) -> None:
         """Raises DirectoryUnusable where not all that these stages make has room: before the first one is begun."""
@@ -178,7 +179,8 @@ class _Turn:
         if stage.where == "each pod":
             if self._not_needed:
                 return self._not_needed
-            self._site.work(stage, Begin(True))
+            if wrong := self._site.work(stage, Begin(True)):
+                raise Failed(Exit.WRONG_RESULT, wrong)
             return ""
         if self._pipeline.leads:
             why = self._lead()
@@ -188,8 +190,7 @@ class _Turn:
         if stage.where == "together":
             begin = self._begin_of_lead()
             if begin.needed:
-                self._site.work(stage, begin)
-                self._meet("is done")
+                self._meet("is done", self._site.work(stage, begin))
         why = self._meet("is over")[self._pipeline.pods[0]]
         return "" if why == "made" else why
 
@@ -214,9 +215,11 @@ class _Turn:
                 self._meet("begins", json.dumps(wire.to_json(begin)))
             if not verdict.needed:
                 return verdict.why
-            site.work(stage, begin)
-            if stage.where == "together":
-                self._meet("is done")
+            wrong = site.work(stage, begin)
+            if stage.where == "together":  # the last pod alone may have seen it
+                wrong = next(filter(None, self._meet("is done", wrong).values()), "")
+            if wrong:
+                self._refuse(wrong, claimed)
             self._finish(claimed)
         return ""
 
@@ -260,6 +263,13 @@ class _Turn:
             self._site.set_aside(self._stage.target, claimed)
             return None
         return newest
+
+    def _refuse(self, wrong: str, claimed: Claimed) -> None:
+        """What was trained has its name already: say in its record that it is no good. Raises Failed."""
+        if is_training(self._stage):
+            record = self._site.new_record(self._stage)._replace(done=False, wrong=wrong)
+            self._site.keep(self._stage, record, claimed)
+        raise Failed(Exit.WRONG_RESULT, wrong)
 
     def _finish(self, claimed: Claimed) -> None:
         """Give what was made its name: after its record, so that nothing bears its name without one, and after what

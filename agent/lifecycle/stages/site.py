@@ -145,9 +145,9 @@ class PodSite:
         self.say(f"{stage.name}: goes on with {checkpoint.path}; the optimizer starts afresh")
         return directory
 
-    def work(self, stage: Stage, begin: Begin) -> None:
+    def work(self, stage: Stage, begin: Begin) -> str:
         try:
-            self._work.do(stage, begin)
+            return self._work.do(stage, begin)
         except Failed as failed:
             if begin.repeats_at is None or not self._saved_nothing_since(stage, begin.repeats_at):
                 raise

@@ -266,9 +266,12 @@ def _wrong_data(options: Options, environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def unknown(environ: Mapping[str, str]) -> Iterator[str]:
-    """Sentences on variables that look like arguments and are none."""
+    """Sentences on variables that look like arguments or switches and are none."""
     known = {f"MP_{a.name}" for a in TRAINING} | set(OF_SCRIPT) | {"MP_NUM_LAYERS"}
     known |= {variable for variables in LENGTHS.values() for variable in variables.values()}
+    switches = {name for names in SKIPS.values() for name in names}
     for name in sorted(environ):
         if name.startswith("MP_") and name not in known:
             yield f"{name} is no argument of the training{did_you_mean(name, known)}"
+        elif name.startswith("SKIP_") and name not in switches:
+            yield f"{name} leaves no stage out{did_you_mean(name, switches)}"

@@ -17,6 +17,8 @@ from agent.workloads.pai_megatron.paths import FILES
 from agent.workloads.torchrun import torchrun_variables
 
 NOT_VISITED = "Never visit the following huggingface weights"
+NO_NUMBER = r"(?i)\blm loss: *[-+]?(nan|inf)\b|number of nan iterations: *[1-9]"
+"""In the line of an iteration. Megatron itself ends at the first by default."""
 """The convertor warns so, and ends with 0."""
 KEPT = {"checkpoint": "checkpoints", "log": "logs", "tensorboard": "tensorboard"}
 """Directory that the script makes → its name in the bucket, as the old guide has it."""
@@ -195,6 +197,7 @@ def _train(
             options.paths.examples,
             resumes="PRETRAIN_CHECKPOINT_PATH",
             copies="PRETRAIN_CHECKPOINT_PATH",
+            fails_on=NO_NUMBER,
         ),
         [Output("trained", target, str(iterations(values)))],
         target,
