@@ -121,12 +121,15 @@ def prepare(addresses: list[str]) -> None:
     run("mount", "-t", "tmpfs", "tmpfs", "/run")
     for directory in (RUN_DIR, PEERS, "/run/sshd"):
         os.makedirs(directory, 0o755)
-    resolver = Path("/run/resolv.conf")
-    resolver.write_text("nameserver 127.0.0.1\n")
-    run("mount", "--bind", str(resolver), os.path.realpath("/etc/resolv.conf"))
-    startup = Path.home() / ".bashrc"
-    if startup.exists():  # bash reads it in each session of sshd, and it may do anything
-        run("mount", "--bind", "/dev/null", str(startup))
+    for directory in ("/etc", "/root", "/tmp"):  # the agent writes there, as in the pod that it takes this for
+        upper, work = f"/run/own{directory}", f"/run/work{directory}"
+        os.makedirs(upper)
+        os.makedirs(work)
+        options = f"lowerdir={directory},upperdir={upper},workdir={work}"
+        run("mount", "-t", "overlay", "overlay", "-o", options, directory)
+    Path("/etc/resolv.conf").unlink(missing_ok=True)
+    Path("/etc/resolv.conf").write_text("nameserver 127.0.0.1\n")
+    Path("/root/.bashrc").unlink(missing_ok=True)  # bash reads it in each session of sshd, and it may do anything
     names = peer_names(PREFIX, len(addresses) + 1, DOMAIN)
     hosts = (f"{address} {name}\n" for address, name in zip([OWN_ADDRESS, *addresses], names, strict=True))
     Path("/run/hosts").write_text("".join(hosts))
