@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from agent.catalogue import RUNNABLE
 from agent.commands import Parser
 from agent.commands.local_values import by_pod, cluster_name, directory, metadata, pair
-from agent.commands.options import add_json
+from agent.commands.options import add_json, checked
+from agent.decide.setting_values import none_or
 from agent.decide.words import did_you_mean
 from agent.errors import AgentError, UsageError
 from agent.local import DEFAULT_NAME
@@ -54,7 +55,9 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     run = _add_verb(verbs, "run", _run, "run a workload on a new cluster, end with its exit code")
     run.epilog, run.formatter_class = _RUN_EPILOG, argparse.RawDescriptionHelpFormatter
     _add_cluster_options(run)
-    run.add_argument("--timeout", type=float, default=0, metavar="SECONDS", help="end the run (124) after this")
+    run.add_argument(
+        "--timeout", type=checked(none_or("600", 0)), default=0, metavar="SECONDS", help="end the run (124) after this"
+    )
     _add_grace(run)
     text = "keep results and logs in a new directory below DIR"
     run.add_argument("--results", metavar="DIR", help=text)
@@ -64,7 +67,9 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     up = _add_verb(verbs, "up", _up, "start a cluster that stays, see exec, logs and down")
     _add_cluster_options(up)
     up.add_argument("--wait", action="store_true", help="return when every pod has the plan")
-    up.add_argument("--timeout", type=float, default=600, metavar="SECONDS", help="limit of --wait (600)")
+    up.add_argument(
+        "--timeout", type=checked(none_or("600", 0)), default=600, metavar="SECONDS", help="limit of --wait (600)"
+    )
     _add_exec(verbs)
     logs = _add_verb(verbs, "logs", _logs, "print what pods have printed")
     logs.add_argument("pod", nargs="?", type=int, help="only this pod; else all, with their index in front")
@@ -90,7 +95,7 @@ def _add_name(parser: argparse.ArgumentParser) -> None:
 
 def _add_grace(parser: argparse.ArgumentParser) -> None:
     text = "from SIGTERM to SIGKILL (30)"
-    parser.add_argument("--grace", type=float, default=30.0, metavar="SECONDS", help=text)
+    parser.add_argument("--grace", type=checked(none_or("30", 0)), default=30.0, metavar="SECONDS", help=text)
 
 
 def _add_exec(verbs: Any) -> None:

@@ -52,6 +52,8 @@ def cluster() -> Iterator[LocalCluster]:
         (["run"], "--pods"),
         (["run", "--pods", "2", "--late", "1"], "index of a pod, a colon and a value"),
         (["run", "--pods", "2", "--late", "1:soon"], "'soon' is no number"),
+        (["run", "--pods", "2", "--timeout", "-5", "none"], "'-5' is not 0 or a number"),
+        (["down", "--grace", "nan"], "'nan' is not 0 or a number"),
         (["run", "--pods", "2", "--env", "NAME"], "NAME=VALUE, not 'NAME'"),
         (["run", "--pods", "2", "--mount", "/no/such/directory"], "/no/such/directory is no directory"),
         (["run", "--pods", "2", "--mount", "/tmp:data"], "'data' is no absolute path in a pod"),
