@@ -7,7 +7,6 @@ A workload says which stages there are; entrypoints of the agent on each pod car
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 Where = Literal["each pod", "lead", "together"]
@@ -25,14 +24,13 @@ class Output(NamedTuple):
     all, the last iteration of what is trained, for `mmap` the length of each sequence. Empty: with nothing."""
 
 
-@dataclass(frozen=True)
-class Command:
+class Command(NamedTuple):
     """A program with positional arguments. It writes into `staging` if the stage has one."""
 
     argv: Sequence[str]
     arguments: Sequence[tuple[str, str]] = ()
     """(name, value): what follows `argv`, each with the name that the program's own text gives it."""
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = {}
     """On top of the pod's environment."""
     cwd: str = "/"
     resumes: str = ""
@@ -49,8 +47,7 @@ class Command:
         return [*self.argv, *(value for _, value in self.arguments)]
 
 
-@dataclass(frozen=True)
-class Checkout:
+class Checkout(NamedTuple):
     """A git repository with its submodules, at one commit."""
 
     url: str
@@ -59,8 +56,7 @@ class Checkout:
     """Their paths; empty: all of them."""
 
 
-@dataclass(frozen=True)
-class Model:
+class Model(NamedTuple):
     """A model of Hugging Face or ModelScope; without a revision, the newest."""
 
     source: Literal["huggingface", "modelscope"]
@@ -68,25 +64,22 @@ class Model:
     revision: str
 
 
-@dataclass(frozen=True)
-class Files:
+class Files(NamedTuple):
     """Files by their URLs."""
 
     urls: Sequence[str]
 
 
-@dataclass(frozen=True)
-class Packages:
+class Packages(NamedTuple):
     """Python packages that the pod's own Python must have: name → requirement; installed where they are missing."""
 
     python: str
     requirements: Mapping[str, str]
-    from_image: Mapping[str, str] = field(default_factory=dict)
+    from_image: Mapping[str, str] = {}
     """More of these, with compiled code for GPUs: refused where they are missing, because no pod builds them."""
 
 
-@dataclass(frozen=True)
-class Stage:
+class Stage(NamedTuple):
     """One stage."""
 
     name: str
@@ -100,7 +93,7 @@ class Stage:
     """Where they are made, on the same file system; renamed to `target` when they are complete. Empty: in `target`."""
     passed_over: str = ""
     """Why it is not carried out ("SKIP_DOWNLOAD_DATA=true"); empty: it is, unless its outputs are complete."""
-    inputs: Mapping[str, str] = field(default_factory=dict)
+    inputs: Mapping[str, str] = {}
     """What its outputs depend on. Complete outputs of other inputs are made anew; what bears no record of its inputs,
     because an older launcher made it, is judged by its content alone."""
     again: str = ""
@@ -116,8 +109,7 @@ class Stage:
     """Bytes that must be free for it where `target` is."""
 
 
-@dataclass(frozen=True)
-class Pipeline:
+class Pipeline(NamedTuple):
     """What entrypoint programs are told: the stages, for which pod of which run."""
 
     run: str

@@ -6,7 +6,6 @@ import json
 import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from agent import wire
@@ -29,16 +28,14 @@ def unpack(word: str) -> Pipeline:
     return Pipeline(packed.run, packed.pod, packed.pods, [_stage(stage) for stage in packed.stages])
 
 
-@dataclass(frozen=True)
 class _PackedStage(Stage):
     work: Any
 
 
-@dataclass(frozen=True)
 class _Packed(Pipeline):
     stages: Sequence[_PackedStage]
 
 
 def _stage(packed: _PackedStage) -> Stage:
     ((kind, work),) = packed.work.items()
-    return replace(packed, work=wire.from_json(_WORK[kind], work))
+    return packed._replace(work=wire.from_json(_WORK[kind], work))

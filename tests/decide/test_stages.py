@@ -76,7 +76,7 @@ def test_what_is_of_other_inputs_is_kept_aside() -> None:
 )
 def test_anew_means_once_in_a_job(epoch: str, anew: bool) -> None:
     """A later attempt goes on; a later run with the same epoch was started by a person."""
-    stage = Stage(**{**vars(MADE), "again": "FORCE", "anew": True})
+    stage = MADE._replace(again="FORCE", anew=True)
     assert judge(stage, "", RECORD, epoch) == (
         Verdict(True, "FORCE is set", aside=True)
         if anew

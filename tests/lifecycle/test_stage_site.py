@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -43,7 +42,7 @@ def found(tmp_path: Path) -> tuple[PodSite, Any, Stage]:
     programs: Any = SimpleNamespace(say=lambda text: None)
     nobody: Any = None
     site = PodSite(Pipeline("run", 0, [0], []), settings, looked, nobody, programs, nobody, "")
-    stage = replace(CLONE, target=f"{base}/clone", staging=f"{base}/clone.partial", space=1)
+    stage = CLONE._replace(target=f"{base}/clone", staging=f"{base}/clone.partial", space=1)
     return site, looked, stage
 
 

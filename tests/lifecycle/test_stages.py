@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
@@ -51,6 +50,7 @@ class Fake:
         self.storage = storage
         self.epoch = epoch
         self.effects: list[str] = []
+        self.looked_at: set[str] = set()
         self.said: list[str] = []
         self.worked: list[str] = []
         self.began: dict[str, Begin] = {}
@@ -70,6 +70,7 @@ class Fake:
     # Looking
 
     def problem(self, output: Output) -> str:
+        self.looked_at.add(output.path)
         thing = self.storage.things.get(output.path)
         if thing is None:
             return "it is not there"
@@ -315,7 +316,7 @@ def test_what_an_older_launcher_has_elsewhere_is_linked() -> None:
 
 def test_a_stage_that_is_passed_over_is_needed_by_another() -> None:
     """And that is seen before anything else is made."""
-    skipped = replace(CLONE, passed_over="SKIP_CLONE_REPO=true")
+    skipped = CLONE._replace(passed_over="SKIP_CLONE_REPO=true")
     site = Fake(Storage())
     with pytest.raises(AgentError) as caught:
         run(site, [skipped, DATA, CONVERT])
@@ -337,10 +338,10 @@ def test_a_program_that_ends_with_0_and_leaves_nothing_has_failed() -> None:
 
 
 def test_room_is_looked_for_before_anything_is_made_for_what_is_not_there() -> None:
-    large = [replace(stage, space=100) for stage in STAGES]
+    large = [stage._replace(space=100) for stage in STAGES]
     site = Fake(storage_of("nothing", records=False))
     site.storage.things["/mnt/clone"] = Thing(INPUTS)
-    run(site, [*large[:2], replace(large[2], passed_over="SKIP"), large[3]])
+    run(site, [*large[:2], large[2]._replace(passed_over="SKIP"), large[3]])
     assert site.asking == ["data", "train"]
 
 
@@ -381,21 +382,35 @@ def test_an_attempt_that_has_saved_nothing_since_is_known_as_such() -> None:
         assert site.began["train"].repeats_at == repeats_at
 
 
-def test_a_finished_training_says_so_first_and_nothing_is_made_for_it() -> None:
+def test_a_finished_training_says_so_first_and_nothing_is_made_or_looked_at_for_it() -> None:
+    """To look at all files of a model or a repository takes long on storage that pods share."""
     storage = Storage()
     run(Fake(storage))
     del storage.things["/mnt/clone"]
     site = Fake(storage)
     run(site)
     assert site.worked == [] and site.said[0].startswith("train: complete since")
-    assert "A4_TRAIN_AGAIN" in site.said[0] and site.said[1] == f"clone: not needed, as {site.said[0]}"
+    assert "A4_TRAIN_AGAIN" in site.said[0] and site.said[1] == "clone: not needed: the training is complete"
+    assert site.looked_at == {"/mnt/train"}
+
+
+def test_to_convert_again_does_so_when_the_training_is_complete() -> None:
+    """And leaves the training as it is, which has a setting of its own."""
+    storage = Storage()
+    run(Fake(storage, epoch="earlier.0.0"))
+    again = [stage._replace(anew=stage is CONVERT, again="FORCE_CONVERSION") for stage in STAGES]
+    for epoch, worked in (("uid.0.0", ["convert"]), ("uid.1.0", [])):
+        site = Fake(storage, epoch=epoch)
+        run(site, again)
+        assert site.worked == worked
+        assert any("complete since" in text for text in site.said if text.startswith("train: "))
 
 
 def test_training_again_begins_anew_once() -> None:
     """A later attempt of the same job goes on with what the first one began."""
     storage = Storage()
     run(Fake(storage, epoch="earlier.0.0"), [TRAIN])
-    again = replace(TRAIN, anew=True)
+    again = TRAIN._replace(anew=True)
     first = Fake(storage)
     first.saves = 3
     with pytest.raises(Failed):
@@ -443,7 +458,7 @@ class Gathering:
 def test_all_pods_go_through_the_same_stages(convert: Where) -> None:
     storage, gathering = Storage(), Gathering(3)
     stages = [Stage("environment", "each pod", Command(["x"]), [Output("json", "/own")], "/own"), *STAGES]
-    stages = [replace(stage, where=convert) if stage.name == "convert" else stage for stage in stages]
+    stages = [stage._replace(where=convert) if stage.name == "convert" else stage for stage in stages]
     for worked in (True, False):
         sites = {pod: Fake(storage) for pod in (2, 0, 1)}
         threads = []

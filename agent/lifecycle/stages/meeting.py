@@ -11,10 +11,10 @@ from agent.connection import Connection, content
 from agent.decide.pipeline import Pipeline
 from agent.decide.subset import ranges
 from agent.errors import AgentError, PeerLost
-from agent.lifecycle.runs.meetings import REPORT_SECONDS
 
 TELL_SECONDS = 1.0
-ANSWER_SECONDS = REPORT_SECONDS + 60.0
+ANSWER_SECONDS = 90.0
+"""The agent answers when all have arrived, and after 30 s who is missing."""
 
 
 class Meeting:
@@ -35,7 +35,7 @@ class Meeting:
             return {pipeline.pod: says}
         connection = self._connected()
         fields = {"run": pipeline.run, "name": name, "pod": pipeline.pod, "says": says}
-        waited = 0.0
+        began = time.monotonic()
         while True:
             number = connection.send("arrive", fields)
             told: dict[str, Any] = content(connection.answer(number, ANSWER_SECONDS))
@@ -44,8 +44,7 @@ class Meeting:
                 if over := set(pipeline.pods) - said.keys():
                     raise PeerLost(f"{_pods(over)} ended before {name!r}", "the log of that pod says why")
                 return said
-            waited += REPORT_SECONDS
-            self._say(f"waiting for {_pods(told['missing'])} at {name!r} for {waited:.0f} s")
+            self._say(f"waiting for {_pods(told['missing'])} at {name!r} for {time.monotonic() - began:.0f} s")
 
     def tell(self, line: str) -> None:
         """Have the coordinator show a line, where this pod is another; at most one a second."""

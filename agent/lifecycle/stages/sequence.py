@@ -119,7 +119,7 @@ def carry_out(pipeline: Pipeline, site: Site, epoch: str) -> None:
         site.say(finished)
     for number, stage in enumerate(pipeline.stages, 1):
         site.begun(stage, number, len(pipeline.stages))
-        why = _Turn(pipeline, site, epoch, stage, finished).take()
+        why = _Turn(pipeline, site, epoch, stage, bool(finished)).take()
         if why:
             site.say(f"{stage.name}: {why}")
         site.ended(stage, why)
@@ -128,9 +128,12 @@ def carry_out(pipeline: Pipeline, site: Site, epoch: str) -> None:
 
 
 def _finished(pipeline: Pipeline, site: Site, epoch: str, trainings: Sequence[Stage]) -> str:
-    """What the lead says where all trainings are complete: nothing is made for them."""
-    verdicts = [_judge(site, stage, epoch) for stage in trainings] if pipeline.leads else []
-    if not verdicts or any(verdict.needed for verdict in verdicts):
+    """What the lead says where all trainings are complete and nothing is to be made anew: nothing is made for them."""
+    if not pipeline.leads or not trainings:
+        return ""
+    renewed = [stage for stage in pipeline.stages if stage.anew and not stage.passed_over]
+    verdicts = [_judge(site, stage, epoch) for stage in (*renewed, *trainings)]
+    if any(verdict.needed for verdict in verdicts):
         return ""
     return f"{trainings[-1].name}: {verdicts[-1].why}"
 
@@ -163,13 +166,13 @@ def _judge(site: Site, stage: Stage, epoch: str) -> Verdict:
 class _Turn:
     """One stage on this pod."""
 
-    def __init__(self, pipeline: Pipeline, site: Site, epoch: str, stage: Stage, finished: str) -> None:
-        """finished: that nothing is made any more, for the training is complete; empty: it is not."""
+    def __init__(self, pipeline: Pipeline, site: Site, epoch: str, stage: Stage, finished: bool) -> None:
+        """finished: nothing is made, nor looked at, for the training is complete."""
         self._pipeline = pipeline
         self._site = site
         self._epoch = epoch
         self._stage = stage
-        self._not_needed = f"not needed, as {finished}" if finished else ""
+        self._not_needed = "not needed: the training is complete" if finished else ""
 
     def take(self) -> str:
         """Why it was passed over; empty when it was carried out."""
@@ -224,8 +227,9 @@ class _Turn:
         return ""
 
     def _judge(self) -> Verdict:
-        verdict = _judge(self._site, self._stage, self._epoch)
-        return Verdict(False, self._not_needed) if verdict.needed and self._not_needed else verdict
+        if self._not_needed and not is_training(self._stage):
+            return Verdict(False, self._not_needed)
+        return _judge(self._site, self._stage, self._epoch)
 
     def _taken_over(self, verdict: Verdict, claimed: Claimed) -> Verdict:
         """Whether an older launcher has left it complete elsewhere."""
