@@ -10,8 +10,10 @@ from __future__ import annotations
 import json
 import os
 import sys
+from errno import EDQUOT, ENOSPC
 
 MISSING, SYSTEM, DIRECTORY, AGAIN = 66, 71, 73, 75
+NO_ROOM = (ENOSPC, EDQUOT)
 
 
 def tell(**what: object) -> None:
@@ -44,15 +46,15 @@ def status(error: BaseException | None) -> int:
     return status(error.__cause__) if error is not None else 0
 
 
-def failure(error: Exception, source: str) -> tuple[int, str, str]:
+def failure(error: Exception, source: str, directory: str) -> tuple[int, str, str]:
     """Exit code, what happened and what to do."""
     what = str(error).strip().split("\n")[0] or type(error).__name__
     if isinstance(error, ModuleNotFoundError):
         return SYSTEM, f"{sys.executable} has no {error.name}", "A4_DOWNLOADERS_DIR names the directory of downloaders"
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
+        return DIRECTORY, what, f"make room in {directory}; what came so far is kept"
     if isinstance(error, OSError) and error.errno is not None and error.filename is not None:
         return DIRECTORY, f"{error.filename}: {error.strerror}", ""
-    if isinstance(error, OSError) and error.errno == 28:
-        return DIRECTORY, what, ""
     answer = status(error)
     if answer in (401, 403):
         token = "HF_TOKEN" if source == "huggingface" else "MODELSCOPE_API_TOKEN"
@@ -68,7 +70,7 @@ def main(source: str, name: str, revision: str, directory: str) -> int:
     try:
         (from_huggingface if source == "huggingface" else from_modelscope)(name, revision, directory)
     except Exception as error:
-        code, what, hint = failure(error, source)
+        code, what, hint = failure(error, source, directory)
         tell(code=code, what=f"{name} of {source}: {what}", hint=hint)
         return code
     return 0

@@ -55,10 +55,15 @@ def caused(by: Exception) -> Exception:
     ],
 )
 def test_errors(error: Exception, code: int) -> None:
-    found, what, _ = program().failure(error, "huggingface")
+    found, what, _ = program().failure(error, "huggingface", "/mnt/model.partial")
     assert found == code and what and "\n" not in what
 
 
 @pytest.mark.parametrize(("source", "token"), [("huggingface", "HF_TOKEN"), ("modelscope", "MODELSCOPE_API_TOKEN")])
 def test_a_model_that_is_not_for_all_names_the_token(source: str, token: str) -> None:
-    assert token in program().failure(Refused(401), source)[2]
+    assert token in program().failure(Refused(401), source, "/mnt/model.partial")[2]
+
+
+def test_where_room_is_missing() -> None:
+    error = OSError(28, "No space left on device")
+    assert "/mnt/model.partial" in program().failure(error, "huggingface", "/mnt/model.partial")[2]

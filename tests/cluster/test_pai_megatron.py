@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from agent.local.spec import BRIDGE_ADDRESS
-from tests.cluster.conftest import RUN_DIR, Trial, all_codes
-from tests.cluster.work import agent, newest, result
+from tests.cluster.conftest import END_SECONDS, RUN_DIR, Trial, all_codes
+from tests.cluster.work import agent, following, newest, result
 from tests.local.helpers import eventually
 from tests.pai import stand_in
 from tests.pai.hub import Fault
@@ -138,7 +138,7 @@ def test_a_training_that_fails_again_with_nothing_saved_ends_the_job(place: Work
 
 
 FETCHED = ("Pai-Megatron-Patch.git/git-upload-pack", "model-00002", "valid-general")
-POINTS = ("prepared-bin", "convert-tracker", "iteration-1", "iteration-4", "trained")
+POINTS = ("prepared-bin", "convert", "convert-tracker", "iteration-1", "iteration-4", "trained")
 """Where a kill finds each stage: at a part of the path of what it fetches, or at a point of the stand-in."""
 KILLS = [(0, where) for where in (*FETCHED, *POINTS)] + [(1, where) for where in (FETCHED[1], *POINTS[1:])]
 SOME = [(0, "model-00002"), (0, "convert-tracker"), (0, "iteration-4"), (1, "trained")]
@@ -152,9 +152,9 @@ def test_a_pod_is_killed_in_every_stage_and_the_next_attempt_ends_well(
     place: Workplace, victim: int, where: str
 ) -> None:
     env = {**SAVING, "TRAINING_MODE": "sft", "MP_TRAIN_ITERS": "5", "MP_WARMUP_ITERS": "1"}
-    release = held(place, where)
+    release = held(place, place.steering, where)
     with place.cluster(NEXT, gpus_per_pod=8, env=env) as trial:
-        until_there(place, where)
+        until_there(place, place.steering, where)
         trial.kill_agent(victim)
         assert trial.codes() == {victim: 137, 1 - victim: 75}, trial.log()
         release()
@@ -165,20 +165,20 @@ def test_a_pod_is_killed_in_every_stage_and_the_next_attempt_ends_well(
     assert not left and not list(place.path.rglob("iter_0000001")), left
 
 
-def held(place: Workplace, where: str) -> Callable[[], None]:
+def held(place: Workplace, steering: Steering, where: str) -> Callable[[], None]:
     """Nobody gets further than to there; what ends that."""
     if where in POINTS:
-        place.steering.hold(where)
-        return lambda: place.steering.release(where)
+        steering.hold(where)
+        return lambda: steering.release(where)
     fault = Fault(where, held=threading.Event())
     place.hub.faults.append(fault)
     assert fault.held
     return fault.held.set
 
 
-def until_there(place: Workplace, where: str) -> None:
+def until_there(place: Workplace, steering: Steering, where: str) -> None:
     if where in POINTS:
-        place.steering.until_reached(where)
+        steering.until_reached(where)
     else:
         eventually(lambda: any(where in seen.path and seen.method != "HEAD" for seen in place.hub.seen), where)
 
@@ -315,7 +315,9 @@ def test_scripts_that_fail_in_their_own_way(asleep: tuple[Workplace, Trial], tmp
     assert (again.returncode, "what was made is no good" in again.stderr) == (0, habit == "nan"), again.stderr
 
 
-def test_downloads_that_break_off_go_on(asleep: tuple[Workplace, Trial], tmp_path: Path) -> None:
+def test_downloads_that_break_off_go_on_and_torn_records_are_none(
+    asleep: tuple[Workplace, Trial], tmp_path: Path
+) -> None:
     place, trial = asleep
     Steering(place.path / tmp_path.name)
     place.hub.faults += [Fault("text_document.bin", cut=5000), Fault("model-00001", cut=20_000)]
@@ -327,6 +329,36 @@ def test_downloads_that_break_off_go_on(asleep: tuple[Workplace, Trial], tmp_pat
     assert not [fault for fault in place.hub.faults if fault.times]
     ranges = {seen.path.rpartition("/")[2]: seen.range for seen in place.hub.seen if seen.range}
     assert ranges["mmap_qwen3_datasets_text_document.bin"] == "bytes=5000-"
+    workspace = place.path / tmp_path.name
+    torn = [*workspace.glob(".a4-agent/complete/*"), *workspace.glob("sync_flags_*/*")]
+    assert len(torn) == 6
+    for path in torn:
+        path.write_bytes(path.read_bytes()[:-9])
+    place.hub.seen.clear()
+    again = agent(trial, 0, "run", QWEN3, env=env)
+    assert (again.returncode, again.stderr.count("complete, by its content")) == (0, 2 * 4), again.stderr
+    assert place.hub.seen == []
+
+
+FILLED = {"model-00002": (73, "make room in"), "convert": (1, "No space left"), "iteration-4": (1, "No space left")}
+
+
+@pytest.mark.parametrize("where", [pytest.param(p, marks=[pytest.mark.faults] if p in POINTS else []) for p in FILLED])
+def test_a_disk_that_fills_up_midway(asleep: tuple[Workplace, Trial], tmp_path: Path, where: str) -> None:
+    """What a script cannot write, it says itself, and it ends with a code of its own."""
+    place, trial = asleep
+    steering = Steering(place.path / tmp_path.name)
+    env = {"PAI_WORKSPACE_ROOT": f"{WORKSPACE}/{tmp_path.name}", "MP_SAVE_INTERVAL": "4"}
+    release = held(place, steering, where)
+    code, why = FILLED[where]
+    with following(trial, 1, "run", QWEN3, env=env) as (client, _):
+        until_there(place, steering, where)
+        with place.full():
+            release()
+            _, said = client.communicate(timeout=END_SECONDS)
+    assert (client.wait(), why in said.rpartition("ended with exit code")[2]) == (code, True), said
+    again = agent(trial, 0, "run", QWEN3, env=env)
+    assert again.returncode == 0, again.stderr
 
 
 @pytest.mark.parametrize(("size", "options"), [("64m", "rw"), ("2T", "ro")], ids=["too small", "read-only"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import socket
 import threading
@@ -70,6 +71,19 @@ class Workplace:
 
     def make_read_only(self) -> None:
         self.do(mount, "none", str(self.inside), "", MS_REMOUNT | MS_RDONLY)
+
+    @contextmanager
+    def full(self) -> Iterator[None]:
+        """What is there has room, and nothing more."""
+        seen = os.statvfs(self.path)
+        self._resize((seen.f_blocks - seen.f_bfree) * seen.f_frsize)
+        try:
+            yield
+        finally:
+            self._resize(seen.f_blocks * seen.f_frsize)
+
+    def _resize(self, size: int) -> None:
+        self.do(mount, "none", str(self.inside), "", MS_REMOUNT, f"size={size}")
 
     def env(self, **more: str) -> dict[str, str]:
         """What pods need to find it all. There is no image whose packages could be looked at."""
