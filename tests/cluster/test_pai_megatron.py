@@ -279,12 +279,14 @@ def test_what_is_skipped_is_not_waited_for(asleep: tuple[Workplace, Trial], tmp_
             assert all(f"{name}=true" in passed for name in names), passed
 
 
+PASSWORD = "canary-of-a-repository"
 REFUSED: dict[str, tuple[dict[str, str], int, str]] = {
     "a workspace that is not there": ({"PAI_WORKSPACE_ROOT": "/nowhere"}, 73, "/nowhere"),
     "a commit that is not there": ({"A4_PAI_COMMIT": "0" * 40}, 66, "0" * 40),
     "a model that is not there": ({"HF_ENDPOINT": f"{stand_in.ADDRESS}/files"}, 66, "Qwen/Qwen3-30B-A3B"),
     "a wrong token": ({"HF_TOKEN": "hf_of_somebody_else"}, 66, "HF_TOKEN"),
     "a dataset that is not there": ({"A4_DATASET_URL": f"{stand_in.ADDRESS}/files/none"}, 66, "404"),
+    "a password in a URL": ({"A4_PAI_REPOSITORY": f"https://me:{PASSWORD}@127.0.0.1/x.git"}, 78, "/root/.netrc"),
     "a batch that cannot be": ({"MP_GLOBAL_BATCH_SIZE": "7"}, 78, "MP_GLOBAL_BATCH_SIZE"),
 }
 
@@ -296,6 +298,7 @@ def test_what_cannot_work_says_why(asleep: tuple[Workplace, Trial], tmp_path: Pa
     env, code, why = REFUSED[case]
     done = agent(trial, 1, "run", QWEN3, env={"PAI_WORKSPACE_ROOT": f"{WORKSPACE}/{tmp_path.name}", **env})
     assert (done.returncode, why in done.stderr) == (code, True), done.stderr
+    assert PASSWORD not in done.stderr + trial.log()
 
 
 HABITS = {"nan": (65, "is no number"), "skips weights": (65, "Never visit"), "dies at convert-tracker": (1, "convert")}

@@ -164,6 +164,8 @@ def test_the_batch_is_what_the_gpus_can_do(number: int, micro: str, batch: str) 
 REFUSED: list[tuple[Family, int, int, Mapping[str, str], list[str]]] = [
     (QWEN3_NEXT, 2, 8, {"MP_GLOBAL_BATCH_SIZE": "8"}, ["GLOBAL_BATCH_SIZE 8 is no multiple", "to 16,"]),
     (QWEN3_NEXT, 4, 8, {"MP_GLOBAL_BATCH_SIZE": "40"}, ["is no multiple", "to 32 or 64,"]),
+    (QWEN3, 2, 8, {"A4_PAI_REPOSITORY": "https://me:word@host/x.git"}, ["A4_PAI_REPOSITORY holds", "/root/.netrc"]),
+    (QWEN3, 2, 8, {"A4_DATASET_URL": f"https://{'t' * 20}@host/x"}, ["A4_DATASET_URL holds a password or a token"]),
     (QWEN3, 1, 4, {}, ["TP 4 × PP 2 × CP 1 = 8 does not divide 4 GPUs", "1, 2, 4", "the convertor of"]),
     (QWEN3, 2, 8, {"MP_EP": "16"}, ["ETP 1 × EP 16 × PP 2 = 32 does not divide 16 GPUs"]),
     (QWEN3, 3, 8, {"MP_EP": "3"}, ["EP 3 does not divide the 128 experts"]),

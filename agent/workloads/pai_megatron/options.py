@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeVar
 
+from agent.decide.secret_variables import url_secrets
 from agent.decide.setting_values import choice, flag
 from agent.decide.words import did_you_mean
 from agent.errors import SettingsError
@@ -87,7 +88,7 @@ def read_options(context: RunContext, family: Family) -> Options:
     gpus = Gpus(len(context.plan.peers), context.spec.per_node or context.plan.slots)
     reader = Reader(context.environ, family, gpus)
     options = reader.options()
-    problems = dict.fromkeys([*reader.problems, *wrong(options, context.environ, gpus)])
+    problems = dict.fromkeys([*reader.problems, *passwords(context.environ), *wrong(options, context.environ, gpus)])
     if options.keep and not context.bucket:
         problems[f"A4_KEEP_TRAINING=true needs a bucket, and nothing is mounted at {BUCKET}"] = None
     if problems:
@@ -207,6 +208,17 @@ class Reader:
             )
             self.notes = list(dict.fromkeys([*self.notes, note]))
         return str(least)
+
+
+def passwords(environ: Mapping[str, str]) -> Iterator[str]:
+    """Sentences on URLs that would show a secret on a command line."""
+    if url_secrets(environ.get("A4_PAI_REPOSITORY", "")):
+        yield (
+            "A4_PAI_REPOSITORY holds a password or a token, which would stand on git's command line and in the clone: "
+            "leave it out, and mount a Secret with a .netrc for git at /root/.netrc"
+        )
+    if url_secrets(environ.get("A4_DATASET_URL", "")):
+        yield "A4_DATASET_URL holds a password or a token, which would stand on a command line: leave it out"
 
 
 def only_bf16(text: str) -> str:
