@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agent.errors import AgentError, DirectoryUnusable, MissingProgram, PeerLost
+from agent.machine.patience import Patience
 from agent.machine.stored import remove
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 TRIES = 6
 SILENT_SECONDS = 60.0
-LONGEST_WAIT = 30.0
 PIECE = 1 << 20
 FINAL = (400, 401, 403, 404, 405, 410)
 """Answers that do not change when it is asked again."""
@@ -66,18 +66,17 @@ class Download:
     def __init__(self, wanted: Wanted, tries: int = TRIES) -> None:
         self._wanted = wanted
         self._tries = tries
-        self._most = -1
-        """Bytes that were there after the best try."""
-        self._idle = 0
 
     def run(self) -> None:
         """Raises AgentError."""
-        from tenacity import Retrying, retry_if_exception_type, wait_exponential, wait_random
+        from tenacity import Retrying, retry_if_exception_type
 
+        patience = Patience(self._tries, lambda: size(self._wanted.part))
         policy = Retrying(
             retry=retry_if_exception_type(_Again),
-            wait=wait_exponential(multiplier=0.5, max=LONGEST_WAIT) + wait_random(0, 0.5),
-            stop=self._is_hopeless,
+            after=patience.count,
+            wait=patience.seconds,
+            stop=patience.is_over,
             before_sleep=self._say,
             reraise=True,
         )
@@ -88,12 +87,6 @@ class Download:
                 f"{self._wanted.url}: {error} ({self._tries} times one after the other)",
                 "what came so far is kept: the next attempt goes on from there",
             ) from None
-
-    def _is_hopeless(self, state: RetryCallState) -> bool:
-        there = size(self._wanted.part)
-        self._idle = 0 if there > self._most else self._idle + 1
-        self._most = max(there, self._most)
-        return self._idle >= self._tries
 
     def _say(self, state: RetryCallState) -> None:
         assert state.outcome is not None and state.next_action is not None

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent.decide.pipeline import Packages, Stage
+from agent.decide.pipeline import Model, Packages, Stage
 from agent.errors import AgentError, SettingsError, SystemFault
 from agent.lifecycle.stages.sequence import Begin
-from agent.lifecycle.stages.work import Work
+from agent.lifecycle.stages.work import NETWORK_TRIES, Work
 
 STAGE = Stage("environment", "each pod", Packages("python3", {"numpy": "numpy<2"}))
 LACKS = '{"numpy": "no numpy<2"}'
@@ -56,6 +58,38 @@ def test_nothing_is_installed_before_it_is_known_what_comes(texts: list[str], er
     with pytest.raises(error):
         Work(programs, "/nowhere", print).do(STAGE, Begin(True))
     assert len(programs.ran) == len(texts)
+
+
+class BreakingOff(Answering):
+    """The network fails again and again, and each download has brought one file more."""
+
+    def __init__(self, place: Path, failures: int) -> None:
+        super().__init__()
+        self._place = place
+        self._failures = failures
+
+    @contextmanager
+    def looking_at(self, path: str) -> Iterator[None]:
+        yield
+
+    def run(self, stage: Stage, argv: Sequence[str], *more: Any, **how: Any) -> int:
+        self.ran.append(argv)
+        if len(self.ran) > self._failures:
+            return 0
+        (self._place / f"part-{len(self.ran)}").write_text("x")
+        more[2]('{"code": 75, "what": "the connection was reset"}')
+        return 75
+
+
+def test_a_model_is_asked_for_again_as_long_as_something_comes(tmp_path: Path) -> None:
+    place = tmp_path / "model.partial"
+    for name, directory in (("python", tmp_path / "huggingface/bin"), ("config.json", place)):
+        directory.mkdir(parents=True)
+        (directory / name).touch()
+    programs: Any = BreakingOff(place, NETWORK_TRIES + 1)
+    stage = Stage("model", "lead", Model("huggingface", "Qwen/x", ""), staging=str(place))
+    Work(programs, str(tmp_path), print).do(stage, Begin(True))
+    assert len(programs.ran) == NETWORK_TRIES + 2
 
 
 def test_what_is_missing_is_installed_once() -> None:

@@ -15,9 +15,11 @@ from agent.errors import AgentError, DirectoryUnusable, MissingProgram, PeerLost
 from agent.lifecycle.stages.programs import Programs
 from agent.lifecycle.stages.sequence import Begin, Failed
 from agent.machine import stored
+from agent.machine.patience import Patience
 from agent.paths import package_home, shipped
 
 NETWORK_TRIES = 5
+"""In a row, each of which brings nothing."""
 GIT_FINAL = (
     "not found", "does not exist", "not our ref", "no such remote ref", "couldn't find remote ref",
     "does not appear to be a git repository", "Authentication failed", "terminal prompts disabled", "pathspec",
@@ -112,14 +114,15 @@ class Work:
             if status := self._programs.run(stage, ["git", *words], env, place, said.append, grows=place):
                 raise git_error(words, status, said)
 
-        patiently(once, self._programs.say)
+        patiently(once, self._programs.say, Patience(NETWORK_TRIES))
 
     # Downloads
 
     def _model(self, stage: Stage, work: Model) -> None:
         python = self._downloader(stage, work.source)
         argv = [python, "-I", shipped("entrypoints", "download-model.py"), work.source, work.name, work.revision]
-        patiently(lambda: self._download(stage, [*argv, stage.staging]), self._programs.say)
+        patience = Patience(NETWORK_TRIES, lambda: self._there(stage.staging))
+        patiently(lambda: self._download(stage, [*argv, stage.staging]), self._programs.say, patience)
 
     def _downloader(self, stage: Stage, source: str) -> str:
         """The Python of its virtual environment, which is made where it is missing."""
@@ -142,8 +145,7 @@ class Work:
     def _download(self, stage: Stage, argv: Sequence[str]) -> None:
         place = stage.staging or stage.target
         said: dict[str, Any] = {}
-        with self._programs.looking_at(place):
-            begin = stored.tree_bytes(place)
+        begin = self._there(place)
         room: list[str] = []
 
         def heard(line: str) -> None:
@@ -165,6 +167,10 @@ class Work:
             raise kind(
                 str(said.get("what") or f"{stage.name}: {argv[0]} ended with {status}"), str(said.get("hint", ""))
             )
+
+    def _there(self, place: str) -> int:
+        with self._programs.looking_at(place):
+            return stored.tree_bytes(place)
 
     # Packages
 
@@ -223,9 +229,9 @@ def git_error(words: Sequence[str], status: int, said: Sequence[str]) -> AgentEr
     return PeerLost(what, "the remote repository cannot be reached, or ended the connection")
 
 
-def patiently(act: Callable[[], None], say: Callable[[str], None]) -> None:
-    """Do it again, some times, while the network fails."""
-    from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
+def patiently(act: Callable[[], None], say: Callable[[str], None], patience: Patience) -> None:
+    """Do it again while the network fails."""
+    from tenacity import RetryCallState, Retrying, retry_if_exception_type
 
     def tell(state: RetryCallState) -> None:
         assert state.outcome is not None and state.next_action is not None
@@ -235,8 +241,9 @@ def patiently(act: Callable[[], None], say: Callable[[str], None]) -> None:
 
     Retrying(
         retry=retry_if_exception_type(PeerLost),
-        stop=stop_after_attempt(NETWORK_TRIES),
-        wait=wait_exponential(multiplier=1, max=60),
+        after=patience.count,
+        stop=patience.is_over,
+        wait=patience.seconds,
         before_sleep=tell,
         reraise=True,
     )(act)
