@@ -40,14 +40,20 @@ def from_modelscope(name: str, revision: str, directory: str) -> None:
 
 def status(error: BaseException | None) -> int:
     """Of the server's answer, to this request or to the one that made it fail; 0: there was none."""
-    found = getattr(getattr(error, "response", None), "status_code", None)
-    if isinstance(found, int):
-        return found
+    for holder in (getattr(error, "response", None), error):
+        found = getattr(holder, "status_code", None)
+        if isinstance(found, int):
+            return found
     return status(error.__cause__) if error is not None else 0
 
 
 def failure(error: Exception, source: str, directory: str) -> tuple[int, str, str]:
     """Exit code, what happened and what to do."""
+    failed = getattr(error, "failed_files", None)  # modelscope: of all files, after all of them were tried
+    if failed:
+        each = [(name, *failure(why, source, directory)) for name, why in failed.items()]
+        name, code, what, hint = min(each, key=lambda one: one[1] == AGAIN)
+        return code, f"{name}: {what}", hint
     what = str(error).strip().split("\n")[0] or type(error).__name__
     if isinstance(error, ModuleNotFoundError):
         return SYSTEM, f"{sys.executable} has no {error.name}", "A4_DOWNLOADERS_DIR names the directory of downloaders"
@@ -67,6 +73,7 @@ def failure(error: Exception, source: str, directory: str) -> tuple[int, str, st
 def main(source: str, name: str, revision: str, directory: str) -> int:
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    os.environ.setdefault("TQDM_DISABLE", "1")
     try:
         (from_huggingface if source == "huggingface" else from_modelscope)(name, revision, directory)
     except Exception as error:

@@ -30,6 +30,15 @@ class LocalEntryNotFoundError(FileNotFoundError):
     """huggingface_hub: the server did not give it, and it was not there before."""
 
 
+class OfModelScope(Exception):
+    """Has the answer's status itself, or the errors of files."""
+
+    def __init__(self, status: int = 0, **failed: Exception) -> None:
+        super().__init__(f"[{status}] not now\n  Request: …" if status else f"{len(failed)} files failed")
+        self.status_code = status or None
+        self.failed_files = failed
+
+
 def caused(by: Exception) -> Exception:
     error = LocalEntryNotFoundError("cannot find the requested files")
     error.__cause__ = by
@@ -46,6 +55,11 @@ def caused(by: Exception) -> Exception:
         (Refused(429), 75),
         (caused(Refused(503)), 75),
         (caused(Refused(404)), 66),
+        (OfModelScope(401), 66),
+        (OfModelScope(503), 75),
+        (OfModelScope(a=OfModelScope(503), b=ConnectionError("reset")), 75),
+        (OfModelScope(a=OfModelScope(503), b=OfModelScope(403)), 66),
+        (OfModelScope(a=OfModelScope(503), b=OSError(28, "No space left on device")), 73),
         (ConnectionError("refused"), 75),
         (TimeoutError("timed out"), 75),
         (OSError(28, "No space left on device"), 73),
@@ -66,4 +80,6 @@ def test_a_model_that_is_not_for_all_names_the_token(source: str, token: str) ->
 
 def test_where_room_is_missing() -> None:
     error = OSError(28, "No space left on device")
-    assert "/mnt/model.partial" in program().failure(error, "huggingface", "/mnt/model.partial")[2]
+    for seen, what in ((error, "No space"), (OfModelScope(shard=error), "shard: [Errno 28] No space")):
+        found = program().failure(seen, "modelscope", "/mnt/model.partial")
+        assert what in found[1] and "make room in /mnt/model.partial" in found[2]
