@@ -66,6 +66,7 @@ def test_pretraining_from_nothing_and_again_when_all_is_there(place: Workplace) 
     assert (place.path / f"sync_flags_{place.job}/download_complete_flag").exists()
     assert (place.path / "qwen-ckpts/Qwen3-30B-A3B-to-mcore" / TRACKER).read_text() == "release"
     assert not [seen for seen in place.hub.seen if TOKEN in seen.path]
+    assert not list(place.path.glob(".a4-agent/seen/*"))
     made = trained(place, "qwen3_pretrain")
     place.hub.seen.clear()
     with place.cluster(QWEN3, gpus_per_pod=8) as trial:

@@ -213,7 +213,7 @@ def test_from_nothing_and_again_when_all_is_there(place: Place, server: Server) 
     assert place.lines() == ["convert", f"train from {place.mounts.path}/pod-0/converted"]
     assert (first.notes / "iterations").read_text().split()[:3] == ["train", "iteration", "9/"]
     assert (place.store / "sync_flags_job/download_complete_flag").exists()
-    assert not list(place.store.rglob("*.partial"))
+    assert not list(place.store.rglob("*.partial")) and not list(place.store.glob(".a4-agent/seen/*"))
     code, said = place.run(stages)
     assert code == 0 and place.lines()[2:] == []
     assert said.startswith("a4-agent: train: complete since") and "A4_TRAIN_AGAIN" in said.splitlines()[0]

@@ -37,6 +37,7 @@ class Storage:
         self.flags: list[str] = []
         self.lock = threading.Lock()
         """The claim."""
+        self.mark = ""
 
 
 class Killed(BaseException):
@@ -166,10 +167,13 @@ class Fake:
         self.asking = [stage.name for stage in stages]
 
     def leave_mark(self) -> None:
-        pass
+        self.storage.mark = "left"
 
     def find_mark(self) -> None:
-        pass
+        assert self.storage.mark == "left"
+
+    def remove_mark(self) -> None:
+        self.storage.mark = "removed"
 
     def note_made(self, stage: Stage) -> None:
         self.storage.flags.append(stage.name)
@@ -312,6 +316,17 @@ def test_what_an_older_launcher_has_elsewhere_is_linked() -> None:
     site = Fake(storage)
     run(site, [CLONE])
     assert site.worked == [] and site.effects == ["link"] and "/mnt/clone-GCP" in site.said[-1]
+
+
+def test_a_pod_that_does_not_come_leaves_no_mark_behind() -> None:
+    def meet(name: str, says: str) -> Mapping[int, str]:
+        raise PeerLost("pod 1 ended")
+
+    site = Fake(Storage())
+    site.met = meet
+    with pytest.raises(PeerLost):
+        run(site)
+    assert site.storage.mark == "removed"
 
 
 def test_a_stage_that_is_passed_over_is_needed_by_another() -> None:
@@ -469,6 +484,7 @@ def test_all_pods_go_through_the_same_stages(convert: Where) -> None:
             threads[-1].start()
         for thread in threads:
             thread.join(60)
+        assert storage.mark == "removed", "while a pod has not looked for it"
         others = ["environment", *(["convert"] if convert == "together" else []), "train"]
         assert sites[2].worked == (["environment", *(stage.name for stage in STAGES)] if worked else [])
         assert sites[0].worked == sites[1].worked == (others if worked else [])

@@ -80,6 +80,8 @@ class Site(Protocol):
     def find_mark(self) -> None:
         """Raises DirectoryUnusable where this pod has another storage than the lead."""
 
+    def remove_mark(self) -> None: ...
+
     def note_made(self, stage: Stage) -> None:
         """For those who look for flags of old launchers."""
 
@@ -104,15 +106,11 @@ class Failed(Exception):
 def carry_out(pipeline: Pipeline, site: Site, epoch: str) -> None:
     """All stages, in their order. Raises AgentError and Failed for the one that fails."""
     trainings = [stage for stage in pipeline.stages if is_training(stage) and not stage.passed_over]
-    if pipeline.leads:
-        site.leave_mark()
     finished = _finished(pipeline, site, epoch, trainings)
     if pipeline.leads and not finished:
         _check_what_is_left_out(pipeline, site, epoch)
-    finished = site.meet("the pipeline begins", finished).get(pipeline.pods[0], "")
-    if not pipeline.leads:
-        site.find_mark()
-    elif not finished:
+    finished = _gather(pipeline, site, finished)
+    if pipeline.leads and not finished:
         asking = [stage for stage in pipeline.stages if stage.space and not stage.passed_over]
         site.check_room([stage for stage in asking if _judge(site, stage, epoch).needed])
     if finished:
@@ -125,6 +123,21 @@ def carry_out(pipeline: Pipeline, site: Site, epoch: str) -> None:
         site.ended(stage, why)
         if stage in trainings[-1:]:
             finished = ""
+
+
+def _gather(pipeline: Pipeline, site: Site, finished: str) -> str:
+    """Wait until all pods are there and see the same storage; what the lead says. Raises AgentError."""
+    if pipeline.leads:
+        site.leave_mark()
+    try:
+        said = site.meet("the pipeline begins", finished).get(pipeline.pods[0], "")
+        if not pipeline.leads:
+            site.find_mark()
+        site.meet("all pods see the shared directory")
+    finally:
+        if pipeline.leads:
+            site.remove_mark()
+    return said
 
 
 def _finished(pipeline: Pipeline, site: Site, epoch: str, trainings: Sequence[Stage]) -> str:

@@ -205,6 +205,9 @@ class PodSite:
             what = f"this pod does not see in {self._settings.shared_dir} what pod {self._pipeline.pods[0]} has written"
             raise DirectoryUnusable(what, "every pod must mount the same directory of the same file server there")
 
+    def remove_mark(self) -> None:
+        self._background.remove(MARKS, self._job)
+
     @property
     def _job(self) -> str:
         return folder(self._settings.epoch.rsplit(".", 2)[0])
