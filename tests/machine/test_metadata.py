@@ -191,6 +191,71 @@ def test_a_server_that_drips_is_given_up(head: bytes) -> None:
     assert "no answer within 0.3 s" in found.warning
 
 
+class Held:
+    """A server that says the same to everybody, once it was asked, and then holds or ends the connection."""
+
+    def __init__(self, answer: bytes, *, ends: bool, address: str = "127.0.0.1") -> None:
+        self._answer, self._ends = answer, ends
+        self._server = socket.create_server((address, 0), family=socket.AF_INET6 if ":" in address else socket.AF_INET)
+        self.port = self._server.getsockname()[1]
+        self._thread = threading.Thread(target=self._serve)
+        self._connections: list[socket.socket] = []
+
+    def __enter__(self) -> Held:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.join()
+        for connection in self._connections:
+            connection.close()
+        self._server.close()
+
+    def _serve(self) -> None:
+        for _ in ATTRIBUTES:
+            connection, _ = self._server.accept()
+            self._connections.append(connection)
+            connection.recv(65536)
+            connection.sendall(self._answer)
+            if self._ends:
+                connection.close()
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nMETADATA-FLAVOR:Google\r\ncontent-length: 2\r\n\r\n"
+
+
+def test_a_length_that_is_no_number_is_not_believed() -> None:
+    with Held(HEAD.replace(b"2\r", b"two\r") + b"/c", ends=True) as server:
+        assert locate(f"127.0.0.1:{server.port}", tries=1, seconds=PATIENT).answers == dict.fromkeys(ATTRIBUTES, "/c")
+
+
+def test_a_connection_that_stays_open_is_not_waited_for() -> None:
+    with Held(HEAD + b"/c", ends=False) as server:
+        assert locate(f"127.0.0.1:{server.port}", tries=1, seconds=PATIENT).answers == dict.fromkeys(ATTRIBUTES, "/c")
+
+
+def test_the_server_may_have_an_address_of_ipv6() -> None:
+    with Held(HEAD + b"/c", ends=True, address="::1") as server:
+        assert locate(f"[::1]:{server.port}", tries=1, seconds=PATIENT).answers == dict.fromkeys(ATTRIBUTES, "/c")
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (HEAD + b"/", "its answer broke off"),
+        (HEAD[:20], "does not speak HTTP"),
+        (b"", "does not speak HTTP"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n\r\n", "does not speak HTTP"),
+    ],
+    ids=["body", "head", "nothing", "ssh"],
+)
+def test_an_answer_that_is_not_whole_is_none(answer: bytes, why: str) -> None:
+    with Held(answer, ends=True) as server:
+        found = locate(f"127.0.0.1:{server.port}", tries=1, seconds=PATIENT)
+    assert found.answers == {}
+    assert why in found.warning
+
+
 @pytest.mark.parametrize(
     "host", ["127.0.0.1:1", "127.0.0.1:99999", "no-such-host.invalid", "a..b", "a" * 70, "", "x:y", "a b"]
 )
