@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,11 +23,15 @@ secrets = st.binary(min_size=32, max_size=64)
 epochs = st.text("abcdefghijklmnopqrstuvwxyz0123456789-./", min_size=1, max_size=40)
 
 
-def by_hand(secret: bytes, epoch: str, role: str) -> str:
-    """RFC 5869 for one block, then the public key in OpenSSH's wire form."""
+def seed(secret: bytes, epoch: str, role: str) -> bytes:
+    """RFC 5869 for one block."""
     extracted = hmac.new(b"a4-agent/ssh/v1", secret, hashlib.sha256).digest()
-    seed = hmac.new(extracted, f"{epoch}/{role}".encode() + b"\x01", hashlib.sha256).digest()
-    public = Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()
+    return hmac.new(extracted, f"{epoch}/{role}".encode() + b"\x01", hashlib.sha256).digest()
+
+
+def by_hand(secret: bytes, epoch: str, role: str) -> str:
+    """The public key in OpenSSH's wire form."""
+    public = Ed25519PrivateKey.from_private_bytes(seed(secret, epoch, role)).public_key().public_bytes_raw()
     fields = (b"ssh-ed25519", public)
     return "ssh-ed25519 " + b64encode(b"".join(len(f).to_bytes(4, "big") + f for f in fields)).decode()
 
@@ -36,6 +41,15 @@ def test_public_keys_are_hkdf_and_ed25519(secret: bytes, epoch: str, index: int)
     keys = JobKeys(secret, epoch)
     assert keys.client_public() == by_hand(secret, epoch, "client")
     assert keys.host_public(index) == by_hand(secret, epoch, f"host/{index}")
+
+
+@given(secrets, epochs, st.integers(0, 99_999))
+def test_others_read_the_private_text(secret: bytes, epoch: str, index: int) -> None:
+    keys = JobKeys(secret, epoch)
+    for text, role in ((keys.client_private(), "client"), (keys.host_private(index), f"host/{index}")):
+        read = load_ssh_private_key(text.encode(), None)
+        assert isinstance(read, Ed25519PrivateKey)
+        assert read.private_bytes_raw() == seed(secret, epoch, role)
 
 
 @given(secrets, secrets, epochs, epochs, st.integers(0, 999), st.integers(0, 999))
