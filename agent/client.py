@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from agent import wire
 from agent.connection import ANSWER_SECONDS, Answer, Connection, content
@@ -34,8 +33,7 @@ LAST_SECONDS = 10.0
 """How long `follow` waits in silence for the rest of the output once the run is over: a lost pod sends none."""
 
 
-@dataclass(frozen=True)
-class RunInfo:
+class RunInfo(NamedTuple):
     """A run that the agent knows."""
 
     id: str
@@ -45,7 +43,7 @@ class RunInfo:
     """The pod with rank 0."""
     outputs: tuple[int, ...]
     """The pods that print: the lead of an MPI run, else all."""
-    names: Mapping[int, str] = field(default_factory=dict)
+    names: Mapping[int, str] = {}
     """DNS name by completion index."""
     over: bool = False
     slots: int = 1
@@ -56,8 +54,7 @@ class RunInfo:
         return wire.from_json(cls, {"id": data["run"], **data})
 
 
-@dataclass(frozen=True)
-class Output:
+class Output(NamedTuple):
     """A stretch of what one pod printed."""
 
     frames: tuple[tuple[int, bytes], ...]
@@ -74,16 +71,15 @@ class Output:
         return wire.from_json(cls, data)
 
 
-@dataclass(frozen=True)
-class RunEnd:
+class RunEnd(NamedTuple):
     """How a run ended."""
 
     end: JobEnd
     text: str = ""
     """The workload's table for people; may be empty."""
-    codes: Mapping[int, int] = field(default_factory=dict)
+    codes: Mapping[int, int] = {}
     """Exit code of each pod's process. Pods that were lost or had none are missing."""
-    lost: Mapping[int, str] = field(default_factory=dict)
+    lost: Mapping[int, str] = {}
     """Why pods were lost."""
     results: str = ""
     """Directory on the coordinator with result.json; empty for none."""

@@ -36,6 +36,10 @@ class Exit(IntEnum):
     INTERRUPTED = 130
     TERMINATED = 143
 
+    def __str__(self) -> str:
+        """The number: Python 3.10 would say the name."""
+        return str(int(self))
+
 
 READER_GONE = 141
 """What a shell says of `a4-agent … | head`: the reader of the output has gone."""

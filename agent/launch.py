@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from agent import wire
 
-@dataclass(frozen=True)
-class Launch:
+
+class Launch(NamedTuple):
     """One process to start: `argv`, its whole environment `env`, and where (`cwd`).
 
     `added` names the variables that the agent put in or changed; the rest of `env` is the pod's own.
     """
 
     argv: Sequence[str]
-    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    env: Mapping[str, str] = {}
     cwd: str = "/"
     added: Sequence[str] = ()
     removed: Sequence[str] = ()
@@ -29,6 +29,9 @@ class Launch:
     """What the process starts one after the other: (names, argv), once for each name. Empty: it is what `argv` says."""
     text: str = ""
     """What it does, for people; empty: it is what `argv` or `steps` say."""
+
+    def __repr__(self) -> str:
+        return wire.shown(self, "env")
 
     def __str__(self) -> str:
         """Shell text that would start the same process by hand."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 from agent.catalogue import RUNNABLE
@@ -75,8 +74,7 @@ NOT_A_POD = (
 )
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(NamedTuple):
     """What reading the settings needs to know of the machine."""
 
     task_script: str = ""
@@ -87,12 +85,11 @@ class Found:
     """A bucket or another file system is mounted at /gcs."""
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(NamedTuple):
     """Every setting of this pod. Field comments are in `SETTINGS` below, shown by `a4-agent settings`."""
 
     nnodes: int
-    index: int
+    index: int  # type: ignore[assignment]  # nobody needs that of tuple
     gpus_per_node: int
     hostname_prefix: str
     domain_name: str
@@ -366,7 +363,7 @@ def examine(environ: Mapping[str, str], found: Found, workload: str = "") -> Exa
     wrong = {value.name for value in values if value.problem}
     problems += _contradictions(parsed, found, wrong)
     parsed["results_explicit"] = bool(environ.get("A4_RESULTS_DIR"))
-    settings = None if problems else Settings(**{f.name: parsed[f.name] for f in fields(Settings)})
+    settings = None if problems else Settings(**{name: parsed[name] for name in Settings._fields})
     return Examination(tuple(values), tuple(problems), tuple(_warnings(environ)), settings)
 
 

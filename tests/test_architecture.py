@@ -250,8 +250,12 @@ def test_the_command_line_starts_light() -> None:
 @pytest.mark.parametrize(
     ("module", "later"),
     [
-        ("agent.lifecycle.worker", {"agent.lifecycle.channel.roster", "agent.lifecycle.runs.own_parts"}),
-        ("agent.commands.run", {"agent.commands.workload_help"}),
+        ("agent.lifecycle.worker", {"agent.lifecycle.channel.roster", "agent.lifecycle.runs.own_parts", "dataclasses"}),
+        ("agent.lifecycle.serve", {"dataclasses", "secrets"}),
+        ("agent.lifecycle.pod.ssh_setup", {"dataclasses", "cryptography.hazmat.primitives.serialization"}),
+        ("agent.machine.metadata", {"dataclasses", "http"}),
+        ("agent.client", {"dataclasses"}),
+        ("agent.commands.run", {"agent.commands.workload_help", "dataclasses"}),
         ("agent.commands.completion", {"agent.settings"}),
     ],
 )

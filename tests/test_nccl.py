@@ -97,7 +97,7 @@ def outcome(
     last = next((s for s in [(statuses or {}).get(step, 0) for step in steps] if s), 0)
     values = {"tokens": TOKENS, "notes": json.loads(json.dumps(notes), object_hook=numbered)}
     output = "".join(f"# a4-agent: step {step}\n{text}" for step, text in steps.items())
-    of_last = {rank: replace(end, step=end.step or [*steps][-1]) for rank, end in changes.pop("ranks", WELL).items()}
+    of_last = {rank: end._replace(step=end.step or [*steps][-1]) for rank, end in changes.pop("ranks", WELL).items()}
     return Outcome(last, "\n".join(record) + "\n", output, **{**values, "ranks": of_last, **changes})
 
 

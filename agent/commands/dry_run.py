@@ -67,7 +67,7 @@ def describe(settings: Settings, environ: Mapping[str, str], spec: RunSpec) -> s
     state = read_state(directory)
     lost = {index: loss.why for index, loss in (state.lost or {}).items()} if state else {}
     chosen = subset(plan or guessed_plan(settings), nodes=spec.nodes, hosts=spec.hosts, exclude=spec.exclude, lost=lost)
-    known = replace(_environment(settings, environ), interface=choose_interface(settings, interfaces()))
+    known = _environment(settings, environ)._replace(interface=choose_interface(settings, interfaces()))
     return launches(settings, known, spec, chosen, guessed=plan is None)
 
 

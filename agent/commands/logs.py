@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import re
 import time
-from dataclasses import replace
 from datetime import datetime
 
 from agent.client import MOST_READ, Client, RunEnd, RunInfo, skipped_words
@@ -73,7 +72,7 @@ def _from_agent(args: argparse.Namespace, directory: RunDir, client: Client) -> 
     run = client.find(args.run)
     wanted = _wanted(args, directory, run)
     sink = _sink(args, run, several=len(wanted) > 1)
-    chosen = replace(run, outputs=wanted)
+    chosen = run._replace(outputs=wanted)
     offsets = {}
     if args.no_follow or args.since or args.tail is not None:
         offsets = client.catch_up(chosen, sink, since=args.since)

@@ -6,7 +6,6 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from agent.decide.environment import changed
@@ -86,7 +85,7 @@ def of_caller(spec: RunSpec, directory: RunDir) -> RunSpec:
     for sentence in unheard_settings(agent):
         print(f"a4-agent: warning: {sentence}", file=sys.stderr)
     state = read_state(directory)
-    return replace(spec, env=env, by=f"pod {state.index if state else '?'} (pid {os.getpid()})")
+    return spec._replace(env=env, by=f"pod {state.index if state else '?'} (pid {os.getpid()})")
 
 
 def unheard_settings(agent: Mapping[str, str]) -> list[str]:

@@ -7,7 +7,6 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from agent.catalogue import RUNNABLE, WORKLOADS
@@ -161,9 +160,9 @@ def _be_the_agent(args: argparse.Namespace, directory: RunDir, started: float) -
         if not _has_state(directory):
             _leave_message(error)
         raise
-    spec = replace(read_spec(args, job.settings.workload, args.rest), by="ENTRYPOINT")
+    spec = read_spec(args, job.settings.workload, args.rest)._replace(by="ENTRYPOINT")
     try:
-        return serve(replace(job, spec=spec, topology=args.order != "index", started=started))
+        return serve(job._replace(spec=spec, topology=args.order != "index", started=started))
     except SystemFault as error:
         _leave_message(error)
         raise

@@ -6,9 +6,8 @@ import json
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from signal import Signals
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from agent import wire
 from agent.cutting import visible
@@ -20,8 +19,7 @@ Origin = Literal["agent", "workload"]
 TERMINATION_BYTES = 4096
 
 
-@dataclass(frozen=True)
-class JobEnd:
+class JobEnd(NamedTuple):
     """The one end of a job, the same on every pod."""
 
     code: int
@@ -33,11 +31,6 @@ class JobEnd:
     """Details and what to do, any number of lines."""
     origin: Origin = "agent"
     """Whose code it is: a workload may end with 75 too."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "code", int(self.code))  # an Exit would print its name on Python 3.10
-        for name in ("what", "where", "why"):
-            object.__setattr__(self, name, visible(getattr(self, name)))  # programs' own words may be in it
 
     def to_json(self) -> dict[str, Any]:
         found: dict[str, Any] = wire.to_json(self)
@@ -126,12 +119,16 @@ def with_followers(end: JobEnd, failed: Iterable[int]) -> JobEnd:
     others = sorted(set(failed) - {first})
     if first is None or not others or is_told(end):
         return end
-    return replace(end, why=lines(end.why, f"{plural('pod', others)} {ranges(others)} ended because of it"))
+    return end._replace(why=lines(end.why, f"{plural('pod', others)} {ranges(others)} ended because of it"))
 
 
 def masked(end: JobEnd, mask: Callable[[str], str]) -> JobEnd:
-    """The end as it may be shown: before it is cut, escaped or sent to pods that do not know every secret."""
-    return replace(end, what=mask(end.what), where=mask(end.where), why=mask(end.why))
+    """The end as it may be shown: before it is cut, or sent to pods that do not know every secret.
+
+    Programs' own words may be in it, and control characters in them.
+    """
+    what, where, why = (visible(mask(text)) for text in (end.what, end.where, end.why))
+    return end._replace(what=what, where=where, why=why)
 
 
 def merged(first: JobEnd | None, second: JobEnd) -> JobEnd:
@@ -143,5 +140,5 @@ def merged(first: JobEnd | None, second: JobEnd) -> JobEnd:
     if first is None:
         return second
     if first.origin == "agent" and first.code == Exit.TRY_AGAIN and is_told(second):
-        return replace(second, where="")
+        return second._replace(where="")
     return first

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 SEARCH_PATHS = (
@@ -54,16 +53,15 @@ def _short(value: str) -> str:
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…"
 
 
-@dataclass(frozen=True)
-class Environment:
+class Environment(NamedTuple):
     """Variables, and where each that is not the pod's own comes from."""
 
     env: Mapping[str, str]
-    base: Mapping[str, str] = field(default_factory=dict, repr=False)
+    base: Mapping[str, str] = {}
     """What the pod was started with."""
     user: Collection[str] = ()
     """Names whose value the user has set, which nobody overrules (A4_USER_ENV)."""
-    sources: Mapping[str, str] = field(default_factory=dict)
+    sources: Mapping[str, str] = {}
     """The source of each variable that differs from the pod's own, unset ones included."""
     overruled: Sequence[Overruled] = ()
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from agent import wire
 
@@ -12,11 +11,10 @@ SOURCES = ("A4_LOCATION", "physical_host_topology", "physical_host")
 """Where a place can come from, the one that is believed most first."""
 
 
-@dataclass(frozen=True)
-class Facts:
+class Facts(NamedTuple):
     """What the plan needs of a pod. `places` maps a source (see SOURCES) to the place it gave."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # nobody needs that of tuple
     nonce: str
     """Drawn at each start of the agent; also the token by which ranks prove on which pod they run."""
     version: str
@@ -26,8 +24,8 @@ class Facts:
     slots: int
     gpus: int = 0
     """GPUs that the pod can open."""
-    places: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    addresses: Mapping[str, str] = field(default_factory=dict)
+    places: Mapping[str, tuple[str, ...]] = {}
+    addresses: Mapping[str, str] = {}
     """IPv4 address by interface."""
     warnings: tuple[str, ...] = ()
 

@@ -6,8 +6,7 @@ import base64
 import json
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from agent import wire
 
@@ -17,11 +16,10 @@ Place = tuple[str, ...]
 """Where a node stands, coarsest first: (cluster, block, sub-block, host); fewer parts are fine."""
 
 
-@dataclass(frozen=True)
-class PlannedPeer:
+class PlannedPeer(NamedTuple):
     """One pod in the plan. Its position in `Plan.peers` is its node rank."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # nobody needs that of tuple
     """Completion index of the pod in its Job."""
     name: str
     """DNS name without the trailing dot, as hostfiles spell it."""
@@ -32,8 +30,7 @@ class PlannedPeer:
     place: Place = ()
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(NamedTuple):
     """What the coordinator decided. `peers[0]` is always the coordinator (index 0)."""
 
     epoch: str

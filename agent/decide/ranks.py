@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from agent.decide.ending import signal_name
 from agent.decide.subset import ranges
@@ -19,8 +18,7 @@ FOLLOWED = (143, 14)
 mpirun's SIGKILL is not among them: it takes rank.sh as well, so that a recorded 137 had another cause."""
 
 
-@dataclass(frozen=True)
-class RankEnd:
+class RankEnd(NamedTuple):
     """How one rank went."""
 
     code: int | None
@@ -42,8 +40,7 @@ class RankEnd:
         return cls(None if code is None else int(code), float(when), bool(refused), str(step))
 
 
-@dataclass(frozen=True)
-class RanksVerdict:
+class RanksVerdict(NamedTuple):
     """What became of all planned ranks."""
 
     complete: bool

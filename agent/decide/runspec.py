@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from agent import wire
 
 
-@dataclass(frozen=True)
-class RunSpec:
+class RunSpec(NamedTuple):
     """One wish for a run. JSON-able; `from_json` refuses what is no such wish with ValueError."""
 
     workload: str
@@ -27,7 +25,7 @@ class RunSpec:
     """MPI ranks (-np); 0: every slot."""
     per_node: int = 0
     """Processes per pod (torchrun --nproc-per-node, mpirun -N); 0: GPUs per pod."""
-    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    env: Mapping[str, str] = {}
     """Variables of the submitter's shell, on top of each pod's own."""
     cwd: str = "/"
     timeout: float | None = None
@@ -36,6 +34,9 @@ class RunSpec:
     """Limit of silence in seconds, 0 for none; None: the setting."""
     by: str = ""
     """Who asked for the run, in words."""
+
+    def __repr__(self) -> str:
+        return wire.shown(self, "env")
 
     def to_json(self) -> dict[str, Any]:
         found: dict[str, Any] = wire.to_json(self)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from agent.decide.plan import Plan, PlannedPeer
 from agent.errors import PeerLost, UsageError
@@ -37,7 +36,7 @@ def subset(
         raise UsageError(f"--nodes {nodes}: only {_pods(len(peers))} to choose from{of_choice}: {_of(peers)}", HINT)
     peers = peers[: nodes or len(peers)]
     _check_lost([peer.index for peer in peers], lost, left_out)
-    return replace(plan, peers=tuple(peers))
+    return plan._replace(peers=tuple(peers))
 
 
 def ranges(indices: Iterable[int]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 
 from agent.commands.dry_run import answer, environment_before, launches, masked
 from agent.decide.facts import Facts
@@ -25,7 +24,7 @@ def show(spec: ClusterSpec, workload: str, args: list[str], *, as_json: bool) ->
     environ = pod_environment(spec, job, 0)
     script = next((path for path in TASK_SCRIPTS if path in spec.files), "")
     settings, _ = read_settings(environ, Found(script, bucket=BUCKET in spec.directories), workload)
-    known = replace(environment_before(settings, environ), interface=Interface(INTERFACE, address(0), True))
+    known = environment_before(settings, environ)._replace(interface=Interface(INTERFACE, address(0), True))
     wish = RunSpec(settings.workload, tuple(args))
     plan = _plan(spec, settings)
     answer(wish.workload, masked(launches(settings, known, wish, plan), environ, wish), as_json=as_json)

@@ -7,9 +7,9 @@ Callbacks come one at a time, never from inside the call that asked for them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
+from agent import wire
 from agent.launch import Launch
 
 ProblemKind = Literal[
@@ -32,17 +32,19 @@ class Problem(NamedTuple):
     text: str
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(NamedTuple):
     """The worker to which a control channel is opened. Keys are in OpenSSH's text forms."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # nobody needs that of tuple
     name: str
     address: str
     port: int
     host_key: str
-    client_key: str = field(repr=False)
+    client_key: str
     command: str
+
+    def __repr__(self) -> str:
+        return wire.shown(self, "client_key")
 
 
 class Interface(NamedTuple):
@@ -126,13 +128,12 @@ class Evidence(NamedTuple):
     """A line for each process, at most 2 KiB; empty when there are none."""
 
 
-@dataclass(frozen=True)
-class Search:
+class Search(NamedTuple):
     """Where an inventory looks, and for what."""
 
     path: str
     """Search path for programs."""
-    environ: Mapping[str, str] = field(default_factory=dict, repr=False)
+    environ: Mapping[str, str] = {}
     """The workload's environment: libraries are looked for as it says."""
     python: str = "python3"
     """The workload's."""
@@ -142,6 +143,9 @@ class Search:
     files: Sequence[str] = ()
     socket_dir: str = ""
     """Directory in which a socket is waited for; empty: none is."""
+
+    def __repr__(self) -> str:
+        return wire.shown(self, "environ")
 
 
 class Spool(Protocol):

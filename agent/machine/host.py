@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import socket
 import sys
 import threading
@@ -268,4 +267,4 @@ class Host:
         files.refresh(path)
 
     def draw_nonce(self) -> str:
-        return secrets.token_hex(16)
+        return os.urandom(16).hex()

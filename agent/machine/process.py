@@ -9,9 +9,8 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from agent.launch import Launch
 from agent.machine.api import RunMarks
@@ -207,8 +206,7 @@ def _start(cgroup: str, argv: list[str], **options: Any) -> subprocess.Popen[byt
     return process
 
 
-@dataclass(frozen=True)
-class Pipe:
+class Pipe(NamedTuple):
     """One of a child's two, and where its bytes go."""
 
     file: IO[bytes]

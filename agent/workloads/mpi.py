@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from agent.decide.ending import JobEnd, exit_code, signal_name
 from agent.decide.environment import prepended
@@ -85,7 +85,7 @@ def start(context: RunContext, program: Sequence[str], ranks: Layout, *, given: 
         cwd=cwd,
         oversubscribed=min(ranks.per_pod, ranks.ranks) > context.cores,
     )
-    return replace(launch, added=tuple(given))
+    return launch._replace(added=tuple(given))
 
 
 def _libraries(context: RunContext, mpi: Mpi) -> dict[str, str]:
@@ -130,7 +130,7 @@ def end_of_ranks(context: RunContext, program: str, outcome: Outcome, ranks: Ran
     if ranks.complete and not outcome.told and (not told.code or (outcome.status == 0 and not outcome.stuck)):
         return JobEnd(0, f"{program} done", origin="workload")
     if outcome.cause is not None:
-        return replace(outcome.cause, why=lines(outcome.cause.why, ranks.text if ranks.started else ""))
+        return outcome.cause._replace(why=lines(outcome.cause.why, ranks.text if ranks.started else ""))
     if outcome.lost:
         return JobEnd(Exit.TRY_AGAIN, "pods were lost during the run", why=lines(outcome.losses, ranks.text))
     if outcome.status < 0 and not outcome.stuck and ranks.code in (0, *FOLLOWED):

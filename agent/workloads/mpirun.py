@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from agent.decide.ending import from_error
 from agent.decide.mpirun_end import reported_end, without_notices
@@ -47,6 +46,6 @@ class Mpirun(Plain):
         end = end_of_ranks(context, context.args[0], outcome, found)
         if found.first is not None and end.origin == "workload" and end.code == found.code:
             where = context.where(peers[ranks.pod(found.first)].index)
-            end = replace(end, where=where, why=lines(end.why, last_lines(without_notices(outcome.output))))
+            end = end._replace(where=where, why=lines(end.why, last_lines(without_notices(outcome.output))))
         findings = Findings(versions={"Open MPI": str(mpi.version)}, record=as_json(outcome.ranks, ranks.ranks))
         return Judgement(end, findings=findings)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from agent.decide.ending import from_status
 from agent.decide.tail import last_lines
 from agent.errors import MissingProgram
@@ -43,4 +41,4 @@ class Script(Plain):
         index, status = failed
         end = from_status(status, context.script, context.where(index))
         said = outcome.failures.get(index, FailedPart()).output
-        return Judgement(replace(end, why=last_lines(said)))
+        return Judgement(end._replace(why=last_lines(said)))

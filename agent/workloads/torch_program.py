@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from agent.decide.ending import JobEnd
 from agent.decide.words import lines
 from agent.errors import Exit
@@ -30,7 +28,7 @@ def start_program(context: RunContext, program: str) -> Launch:
     words = [shipped("entrypoints", program), *context.args]
     launch = start_torchrun(context, words, given=given, cwd="/", without=without)
     notes = [f"{name}={context.environ[name]} of the image is not passed on: {PRESETS[name]}" for name in without]
-    return replace(launch, notes=(*launch.notes, *notes))
+    return launch._replace(notes=(*launch.notes, *notes))
 
 
 def slots_of(context: RunContext) -> int:
@@ -62,4 +60,4 @@ def program_end(context: RunContext, outcome: Outcome, verdict: Verdict, *, own:
 
 
 def _with_why(end: JobEnd, more: str) -> JobEnd:
-    return replace(end, why=lines(end.why, more))
+    return end._replace(why=lines(end.why, more))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from agent.decide.torchrun import torchrun_launch
 from agent.errors import UsageError
@@ -50,7 +49,7 @@ def start_torchrun(
         env={name: value for name, value in {**context.environ, **given}.items() if name not in without},
         cwd=cwd,
     )
-    return replace(launch, added=(*given, *launch.added), removed=tuple(without))
+    return launch._replace(added=(*given, *launch.added), removed=tuple(without))
 
 
 def torchrun_variables(context: RunContext) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ MPI = {"mpirun": "/usr/bin/mpirun", "mpirun_version_text": "mpirun (Open MPI) 4.
 
 def pod(index: int, **changes: Any) -> Facts:
     facts = Facts(index, f"nonce-{index}", "1.0", f"node-{index}", f"10.0.0.{index}", "eth0", 8, 8)
-    return replace(replace(facts, addresses={"eth0": facts.address, "gpu0rdma0": f"10.1.0.{index}"}), **changes)
+    return facts._replace(addresses={"eth0": facts.address, "gpu0rdma0": f"10.1.0.{index}"})._replace(**changes)
 
 
 def pods(count: int, changes: Mapping[int, Mapping[str, Any]]) -> dict[int, Facts]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from signal import SIGHUP, SIGINT, SIGTERM
 
 import pytest
@@ -144,4 +143,4 @@ def test_an_end_in_words() -> None:
     ],
 )
 def test_pods_that_followed_the_first(end: JobEnd, failed: list[int], why: str) -> None:
-    assert with_followers(end, failed) == replace(end, why=why)
+    assert with_followers(end, failed) == end._replace(why=why)

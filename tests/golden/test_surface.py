@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import configparser
-import dataclasses
 import inspect
 import re
 import subprocess
@@ -21,6 +20,7 @@ from agent.commands import VERBS
 from agent.decide.mpirun import MpiVersion
 from agent.decide.mpirun_end import mpirun_end
 from agent.decide.torchrun import torchrun_end
+from agent.wire import field_names, is_record, needed_fields
 from tests.golden.golden import expect_golden
 
 ADDED = {"check-packages.py", "copy-newer.sh", "download-model.py", "enter-cgroup.py", "record.py", "share-files.py"}
@@ -45,13 +45,11 @@ def described(thing: Any) -> Any:
     if isinstance(thing, type):
         names = sorted({name for one in thing.__mro__ if one.__module__.startswith("agent") for name in public(one)})
         found: dict[str, Any] = {"bases": [base.__name__ for base in thing.__bases__], "methods": {}}
-        if dataclasses.is_dataclass(thing):
+        if is_record(thing):
+            types, needed = inspect.get_annotations(thing), needed_fields(thing)
             found["fields"] = {
-                field.name: {
-                    "type": str(field.type),
-                    "needed": field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING,
-                }
-                for field in dataclasses.fields(thing)
+                name: {"type": getattr(types[name], "__forward_arg__", types[name]), "needed": name in needed}
+                for name in field_names(thing)
             }
         for name in names:
             member = inspect.getattr_static(thing, name)

@@ -4,7 +4,6 @@ a bug of its own, and nobody waits for ever."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -172,7 +171,7 @@ def test_facts_of_another_pod(index: int) -> None:
     world.pod(1).starts = 3.0
     world.until_event("coordinator-connected", 2)
     link = world.pod(2).agent.role.coordinator.link  # type: ignore[attr-defined]
-    world.pod(2).agent.post(0, lambda: link.say(message(TellFacts(replace(FACTS, index=index)))))
+    world.pod(2).agent.post(0, lambda: link.say(message(TellFacts(FACTS._replace(index=index)))))
     assert set(world.run().values()) == {75}, world.dump()
     assert f"facts of pod {index}" in world.pod(0).said()["why"]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import select
 import socket
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 
@@ -63,7 +62,7 @@ def talk(sshd: Sshd, command: str, *lines: bytes, expect: int) -> tuple[list[byt
         for data in lines:
             result.send(data)
 
-    Dialer(loop, Workers(loop, 2)).dial(replace(sshd.target, command=command), done)
+    Dialer(loop, Workers(loop, 2)).dial(sshd.target._replace(command=command), done)
     run(loop)
     return heard, "".join(ends)
 
@@ -124,7 +123,7 @@ def test_words_on_stderr_do_not_keep_the_loop_busy(sshd: Sshd) -> None:
         result.receive(line, lambda reason: loop.stop())
 
     command = "echo warning >&2; echo up; read x; echo $x; cat"
-    Dialer(loop, Workers(loop, 2)).dial(replace(sshd.target, command=command), done)
+    Dialer(loop, Workers(loop, 2)).dial(sshd.target._replace(command=command), done)
     run(loop)
     assert len(watched) >= 2
     assert ready == []
@@ -132,19 +131,19 @@ def test_words_on_stderr_do_not_keep_the_loop_busy(sshd: Sshd) -> None:
 
 def test_a_wrong_host_key(sshd: Sshd) -> None:
     for key in (OTHER.host_public(3), KEYS.host_public(4), KEYS.client_public()):
-        problem = dial(replace(sshd.target, host_key=key))
+        problem = dial(sshd.target._replace(host_key=key))
         assert problem.kind == "host-key"
         assert "pod 3" in problem.text
 
 
 def test_a_refused_key(sshd: Sshd) -> None:
-    problem = dial(replace(sshd.target, client_key=OTHER.client_private()))
+    problem = dial(sshd.target._replace(client_key=OTHER.client_private()))
     assert problem.kind == "key-refused"
 
 
 def test_nobody_listens(sshd: Sshd) -> None:
     port = free_port()
-    problem = dial(replace(sshd.target, port=port))
+    problem = dial(sshd.target._replace(port=port))
     assert problem == Problem("refused", f"DNS ok, port {port} at 127.0.0.1 refused")
 
 
@@ -153,7 +152,7 @@ def test_nobody_listens(sshd: Sshd) -> None:
 )
 def test_somebody_who_never_gets_further(words: bytes, sshd: Sshd) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        target = replace(sshd.target, port=server.getsockname()[1])
+        target = sshd.target._replace(port=server.getsockname()[1])
         client = socket.create_connection(server.getsockname())
         connection, _ = server.accept()
         with connection:
@@ -168,6 +167,6 @@ def test_a_connection_that_ends_at_once(sshd: Sshd) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         client = socket.create_connection(server.getsockname())
         server.accept()[0].close()
-        result = handshake(client, replace(sshd.target, port=server.getsockname()[1]))
+        result = handshake(client, sshd.target._replace(port=server.getsockname()[1]))
     assert isinstance(result, Problem)
     assert result.kind == "ssh"

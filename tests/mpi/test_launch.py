@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -196,7 +195,7 @@ def no_daemon(mpi: Mpi, pods: Pods) -> Launch:
     four = mpi.version.major == 4
     option = ["--mca", "orte_launch_agent"] if four else ["--prtemca", "prte_launch_agent"]
     launch = mpi.launch(pods, ["true"])
-    return replace(launch, argv=[launch.argv[0], *option, "/no/daemon", *launch.argv[1:]])
+    return launch._replace(argv=[launch.argv[0], *option, "/no/daemon", *launch.argv[1:]])
 
 
 def too_few_slots(mpi: Mpi, pods: Pods) -> Launch:
@@ -213,7 +212,7 @@ def no_hostfile(mpi: Mpi, pods: Pods) -> Launch:
 
 def time_limit(mpi: Mpi, pods: Pods) -> Launch:
     launch = mpi.launch(pods, ["sleep", "600"])
-    return replace(launch, argv=[launch.argv[0], "--timeout", "1", *launch.argv[1:]])
+    return launch._replace(argv=[launch.argv[0], "--timeout", "1", *launch.argv[1:]])
 
 
 OF_EACH_CODE = [(missing_on_one_pod, 66), (wrong_host_key, 71), (time_limit, 124)]

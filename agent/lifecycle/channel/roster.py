@@ -158,7 +158,7 @@ class Roster:
     def _dial(self, peer: Peer) -> None:
         if self._closed or peer.lost:
             return
-        target = Target(**{**vars(peer.target), "address": peer.address})
+        target = peer.target._replace(address=peer.address)
         self._machine.connect(target, lambda result: self._dialed(peer, result))
 
     def _dialed(self, peer: Peer, result: Channel | Problem) -> None:

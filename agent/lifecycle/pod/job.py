@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from agent import wire
 from agent.decide.runspec import RunSpec
 from agent.settings import Settings
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(NamedTuple):
     """What the command line and the environment ask of this pod."""
 
     settings: Settings
-    environ: Mapping[str, str] = field(repr=False)
-    secret: bytes = field(repr=False)
+    environ: Mapping[str, str]
+    secret: bytes
     """Empty for a job of one pod."""
     python: str
     spec: RunSpec
@@ -25,3 +25,6 @@ class Job:
     """When the process started, on the machine's clock."""
     warnings: tuple[str, ...] = ()
     """About the settings; `serve` says them."""
+
+    def __repr__(self) -> str:
+        return wire.shown(self, "environ", "secret")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from agent import wire
 from agent.decide.facts import Facts
 from agent.decide.plan import Plan
 from agent.errors import SettingsError
@@ -17,11 +18,10 @@ NO_PROFILE = Profile(NONE, "not chosen yet")
 LOOPBACK = Interface("lo", "127.0.0.1", False)
 
 
-@dataclass(frozen=True)
-class Known:
+class Known(NamedTuple):
     """`Pod.learn` makes the next one; nothing else changes what a pod knows."""
 
-    environ: Mapping[str, str] = field(repr=False)
+    environ: Mapping[str, str]
     """What workloads get; complete when the surroundings are ready."""
     profile: Profile = NO_PROFILE
     interface: Interface = LOOPBACK
@@ -29,8 +29,11 @@ class Known:
     inventory: Mapping[str, str] | None = None
     """The inventory in the few words that other pods get."""
     plan: Plan | None = None
-    baselines: Mapping[str, str] = field(default_factory=dict)
+    baselines: Mapping[str, str] = {}
     """Files of baselines, path → text; see Preparations."""
+
+    def __repr__(self) -> str:
+        return wire.shown(self, "environ")
 
     @property
     def search_path(self) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from agent.decide.ending import JobEnd, masked, termination_message
 from agent.decide.grace import store_seconds
@@ -32,13 +31,13 @@ class Leaving:
         end = masked(end, pod.log.masked)
         message = termination_message(end, epoch=pod.settings.epoch, pod=pod.settings.index, run=run_id, code=code)
         pod.state.attempt(TERMINATION_LOG, lambda: self._machine.overwrite(TERMINATION_LOG, message))
-        pod.state.update(end=RecordedEnd(**vars(end), run=run_id))
+        pod.state.update(end=RecordedEnd(**end._asdict(), run=run_id))
         pod.state.event("result-known", detail=f"{end.code} {end.what}")
 
     def report_end(self, end: JobEnd, *, brief: bool = False) -> None:
         """Say it in the log; when `brief`, without what a program printed, which the log of pod 0 has."""
         if brief and end.origin == "workload":
-            end = replace(end, why="")
+            end = end._replace(why="")
         if self._pod.settings.is_coordinator and self._pod.run_logs.outlive_the_pod:
             self._pod.log.info(f"results and logs of this attempt: {self._pod.settings.results_dir}")
         if end.code == Exit.OK:

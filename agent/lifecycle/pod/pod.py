@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from agent.decide.grace import divided
@@ -38,7 +37,7 @@ class Pod:
 
     def learn(self, **fields: Any) -> None:
         """Set fields of what is known."""
-        self.known = replace(self.known, **fields)
+        self.known = self.known._replace(**fields)
 
     def secrets(self, environ: Mapping[str, str]) -> set[str]:
         """What must not be shown of these variables."""

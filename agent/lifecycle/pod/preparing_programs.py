@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from agent.errors import SystemFault
 from agent.launch import Launch
@@ -16,23 +15,23 @@ MOST_WORDS = 4000
 """How many bytes of a program's stderr are kept."""
 
 
-@dataclass
 class Tool:
     """A program that was started; `title` says in words what for."""
 
-    title: str
-    seconds: float
-    """Its limit."""
-    hint: str = ""
-    """What to do when it fails."""
-    late_hint: str = ""
-    """What to do when it does not end in time."""
-    answer: bytearray = field(default_factory=bytearray)
-    """Its stdout."""
-    words: bytearray = field(default_factory=bytearray)
-    """The end of its stderr."""
-    child: Child | None = None
-    over: bool = False
+    def __init__(self, title: str, seconds: float, hint: str = "", late_hint: str = "") -> None:
+        self.title = title
+        self.seconds = seconds
+        """Its limit."""
+        self.hint = hint
+        """What to do when it fails."""
+        self.late_hint = late_hint
+        """What to do when it does not end in time."""
+        self.answer = bytearray()
+        """Its stdout."""
+        self.words = bytearray()
+        """The end of its stderr."""
+        self.child: Child | None = None
+        self.over = False
 
     def output(self, stream: int, data: bytes) -> None:
         if stream == 1:

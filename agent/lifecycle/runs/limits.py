@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Set
-from dataclasses import replace
 
 from agent.decide.ending import JobEnd
 from agent.decide.messages import AskEvidence, Said
@@ -93,7 +92,7 @@ class Limits:
 
     def _end_run(self) -> None:
         if self._hit is not None:
-            self._end(replace(self._hit, why=self._described(self._evidence)))
+            self._end(self._hit._replace(why=self._described(self._evidence)))
 
     def _described(self, found: Mapping[int, str]) -> str:
         lines = [f"pod {index}: {line}" for index in sorted(found) for line in found[index].splitlines()]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from agent import wire
@@ -173,7 +172,7 @@ def subset_of(pod: Pod, indices: Sequence[int]) -> Plan:
     if plan is None or not {pod.settings.index, *indices} <= peers.keys() or pod.settings.index not in indices:
         what = f"the coordinator speaks of pods {list(indices)} of a plan that this pod does not have"
         raise PeerLost(what, "do all pods run the same release?")
-    return replace(plan, peers=tuple(peers[index] for index in indices))
+    return plan._replace(peers=tuple(peers[index] for index in indices))
 
 
 def context_of(pod: Pod, plan: Plan, run_id: str, spec: RunSpec) -> RunContext:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from agent.catalogue import WORKLOADS
 from agent.decide.differences import Differences, compare
@@ -116,8 +116,7 @@ class Preparations:
         settings = self.pod.settings
         timeout = settings.workload_timeout if workload.exclusive else 0.0
         stall = settings.stall_seconds(WORKLOADS[spec.workload].stall_seconds) if workload.exclusive else 0.0
-        return replace(
-            spec,
+        return spec._replace(
             by=spec.by or "somebody",
             timeout=timeout if spec.timeout is None else spec.timeout,
             stall=stall if spec.stall is None or not workload.exclusive else spec.stall,

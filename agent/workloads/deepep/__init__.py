@@ -55,8 +55,7 @@ class DeepEp(Plain):
         bare = {name: value for name, value in context.environ.items() if name != "LD_PRELOAD"}
         given = _given(context) | ({"A4_DEEPEP_PRELOAD": preload} if preload else {})
         launch = start(replace(context, environ=bare), program, _layout(context), given=given, cwd="/")
-        return replace(
-            launch,
+        return launch._replace(
             port=int(given["MASTER_PORT"]),
             removed=("LD_PRELOAD",) if preload else (),
             notes=(*launch.notes, *_notes(args)),
@@ -153,11 +152,11 @@ def _end(
     if told.code and told.origin == "workload":
         return _failed(context, told, ranks, nodes, why)
     if told.code:
-        return replace(told, why=lines(told.why, why))
+        return told._replace(why=lines(told.why, why))
     pods = len(context.plan.peers)
     if any(not node.whole for node in nodes.values()) or len(nodes) < pods:
         if outcome.cause is not None:
-            return replace(outcome.cause, why=lines(outcome.cause.why, why))
+            return outcome.cause._replace(why=lines(outcome.cause.why, why))
         what = f"DeepEP's test ended with 0 on all {pods} nodes, but its output is not complete"
         return JobEnd(Exit.WRONG_RESULT, what, why=why, origin="workload")
     if reasons:
@@ -179,7 +178,7 @@ def _failed(context: RunContext, told: JobEnd, ranks: RanksVerdict, nodes: Mappi
         index = first if first in wrong else min(wrong)
         what = f"DeepEP's result is wrong: a check failed in case {wrong[index].open[0]}"
         return JobEnd(Exit.WRONG_RESULT, what, context.where(index), why, origin="workload")
-    return replace(told, where=where, why=lines(told.why, why))
+    return told._replace(where=where, why=lines(told.why, why))
 
 
 def _text(end: JobEnd, nodes: Mapping[int, Node], order: list[int], reasons: list[str], speed: Speed | None) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from agent import wire
@@ -39,7 +38,7 @@ class Nccl(Plain):
         if context.index != context.lead:
             return None
         made = start_steps(context, [*first_steps(context, options), *test_steps(context, options)])
-        return replace(made, notes=[*made.notes, *notes(context, options)])
+        return made._replace(notes=[*made.notes, *notes(context, options)])
 
     def is_ending(self, output: str, record: str, ranks: Mapping[int, RankEnd]) -> bool:
         return reported_end(output, ranks) is not None

@@ -37,10 +37,10 @@ def known_baselines(context: RunContext) -> list[Baseline]:
 
 def first_steps(context: RunContext, options: Options) -> list[Step]:
     """Is all there that is needed, and do the ranks reach each other?"""
-    told = Connectivity().launch(replace(context, spec=replace(context.spec, args=())))
+    told = Connectivity().launch(replace(context, spec=context.spec._replace(args=())))
     assert told is not None
     record = f"{context.notes_dir}/{CONNECTIVITY}.jsonl"
-    connectivity = replace(told, env={**told.env, "A4_RECORD": record})
+    connectivity = told._replace(env={**told.env, "A4_RECORD": record})
     look = ["sh", shipped("entrypoints", "nccl-test.sh"), "--find", *options.tests]
     # All steps have this environment as their base: what would change mpirun must not be in it.
     given = {"A4_RUN": context.run_id, **_given(context)}

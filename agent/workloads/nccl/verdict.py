@@ -234,11 +234,11 @@ class Ended:
         if not end.code:
             return None
         if end.origin == "workload" and ranks.first is not None and end.code == ranks.code:
-            end = replace(end, where=self.context.where(peers[place(ranks.first)].index))
+            end = end._replace(where=self.context.where(peers[place(ranks.first)].index))
         if end.code == Exit.MISSING_PROGRAM and end.origin == "workload":
-            return replace(end, what=f"{end.what}: nccl-tests are not on that pod", why=self._hint(), origin="agent")
+            return end._replace(what=f"{end.what}: nccl-tests are not on that pod", why=self._hint(), origin="agent")
         said = [*(done.incomplete if done else ()), *self.evidence.warnings[:5]]
-        return replace(end, why="\n".join(filter(None, [end.why, *said])))
+        return end._replace(why="\n".join(filter(None, [end.why, *said])))
 
     def _incomplete(self) -> list[str]:
         """What is missing of the planned steps, also where the beginning of a very long output is not kept."""

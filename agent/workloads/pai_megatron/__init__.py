@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from agent import wire
@@ -36,7 +35,7 @@ class PaiMegatron(Plain):
         # Records, claims and what pods see of each other belong to the directory in which they work.
         workspace = dict.fromkeys(("PAI_WORKSPACE_ROOT", "A4_SHARED_DIR"), options.paths.workspace)
         port = context.master_port if leads else 0
-        return replace(launch, env={**launch.env, **workspace}, added=[*launch.added, *workspace], port=port)
+        return launch._replace(env={**launch.env, **workspace}, added=[*launch.added, *workspace], port=port)
 
     def progress(self, record: str) -> str:
         begun = [stage.name for stage in read_stages(record) if stage.seconds is None]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 
 from agent import wire
 from agent.decide.ending import JobEnd, exit_code
@@ -54,7 +53,7 @@ def _end(
     if failed is not None:
         end = _failed(context, outcome, *failed, failures.get(failed[0]))
         if end.code == Exit.WRONG_RESULT and reasons:  # what all iterations show says more than a line of one
-            return replace(end, what=reasons[0], why=lines(*reasons[1:], end.what, end.why))
+            return end._replace(what=reasons[0], why=lines(*reasons[1:], end.what, end.why))
         return end
     if outcome.cause is not None or outcome.lost:
         return end_without_failure(outcome, name)
