@@ -20,7 +20,7 @@ POLICY_MARK="# written by a4-agent's scripts/setup.sh"
 PROGRAMS="ssh:openssh-client sshd:openssh-server ip:iproute2 tc:iproute2 dnsmasq:dnsmasq-base tini:tini
     mpirun:openmpi-bin ps:procps unshare:util-linux nsenter:util-linux mount:mount"
 BENCH_PROGRAMS="bindfs:bindfs clush:clustershell"
-TEST_PROGRAMS="bindfs:bindfs chromium:chromium fish:fish git:git npm:npm shellcheck:shellcheck zsh:zsh"
+TEST_PROGRAMS="bindfs:bindfs chromium:chromium dumb-init:dumb-init fish:fish git:git npm:npm shellcheck:shellcheck zsh:zsh"
 # crun, which podman would bring, does not start containers where its limits may not be raised.
 IMAGE_PROGRAMS="podman:podman buildah:buildah runc:runc debootstrap:debootstrap git:git"
 HELM=3.6.2
