@@ -25,7 +25,7 @@ from agent.errors import AgentError
 from agent.local.client import LocalCluster
 from tests.cluster.conftest import RUN_DIR
 from tests.deadlines import at_any_moment
-from tests.local.helpers import cluster_of, eventually, nothing_left, own_namespaces
+from tests.local.helpers import cluster_of, leaves_nothing
 
 PODS, GPUS = 4, 2
 LEASE = 8.0
@@ -150,24 +150,23 @@ def problems(fault: Fault, log: Path) -> list[str]:
     found = []
     with cluster_for(fault) as cluster:
         cluster.start()
-        namespaces = own_namespaces(cluster)
-        bring_about(cluster, fault)
         try:
-            cluster.wait(END_SECONDS)
-        except TimeoutError:
-            found.append(f"not all pods have ended {END_SECONDS:.0f} s later")
-        codes = {pod.index: pod.code for pod in cluster.pods()}
-        said = b"".join(b"[%d] %s" % (output.pod, output.data) for output in cluster.output())
-        log.write_bytes(said)
-        if 0 in codes.values() and (undone := what_is_undone(cluster, fault)):
-            found.append(f"a pod ended with 0, but {undone}")
-        if 70 in codes.values() or b"a bug in a4-agent" in said:
-            found.append("a bug in the agent")
-        log.write_bytes(f"{fault}: {codes}\n".encode() + said)
-    try:
-        eventually(lambda: nothing_left(cluster.name, namespaces))
-    except AssertionError:
-        found.append("namespaces, cgroups or sockets of the cluster are left")
+            with leaves_nothing(cluster):
+                bring_about(cluster, fault)
+                try:
+                    cluster.wait(END_SECONDS)
+                except TimeoutError:
+                    found.append(f"not all pods have ended {END_SECONDS:.0f} s later")
+                codes = {pod.index: pod.code for pod in cluster.pods()}
+                said = b"".join(b"[%d] %s" % (output.pod, output.data) for output in cluster.output())
+                log.write_bytes(f"{fault}: {codes}\n".encode() + said)
+                if 0 in codes.values() and (undone := what_is_undone(cluster, fault)):
+                    found.append(f"a pod ended with 0, but {undone}")
+                if 70 in codes.values() or b"a bug in a4-agent" in said:
+                    found.append("a bug in the agent")
+                cluster.close()
+        except AssertionError as left:
+            found.append(f"something of the cluster is left: {left}")
     return [f"{problem} (exit codes {codes})" for problem in found]
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from glob import glob
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -62,15 +65,21 @@ def ask_dns(cluster: LocalCluster, pod: int, name: str, kind: int = 1) -> tuple[
     return int(code), int(count), first
 
 
+NAMESPACES = ("mnt", "net", "uts", "ipc", "pid")
+
+
 def namespaces_of(pid: int) -> set[str]:
-    return {os.readlink(f"/proc/{pid}/ns/{kind}") for kind in ("mnt", "net", "uts", "ipc", "pid")}
+    return {os.readlink(f"/proc/{pid}/ns/{kind}") for kind in NAMESPACES}
 
 
-def own_namespaces(cluster: LocalCluster) -> set[str]:
-    """Namespaces that exist for this cluster alone."""
-    pids = [cluster.supervisor_pid(), *(pod.pid or 0 for pod in cluster.pods() if pod.state == "running")]
-    found: set[str] = set().union(*(namespaces_of(pid) for pid in pids))
-    return found - namespaces_of(os.getpid())
+@contextmanager
+def own_namespaces(pids: Sequence[int]) -> Iterator[set[str]]:
+    """Those of these processes and not ours. They are held open: the kernel gives the number of one that has gone to
+    the next, which may be another cluster's."""
+    with ExitStack() as held:
+        for pid, kind in product(pids, NAMESPACES):
+            held.callback(os.close, os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY))
+        yield set().union(*map(namespaces_of, pids)) - namespaces_of(os.getpid())
 
 
 def all_namespaces() -> set[str]:
@@ -84,12 +93,24 @@ def all_namespaces() -> set[str]:
     return found
 
 
-def cgroups_of(name: str) -> list[Path]:
+def cgroups_of(name: str) -> list[str]:
     """The cgroups of a cluster and of its pods."""
     own = own_cgroup(Path("/proc/self/mountinfo").read_text(), Path("/proc/self/cgroup").read_text())
-    return list(Path(own).glob(f"a4-cluster-{name}.*/**/")) if own else []
+    return glob(f"{own}/a4-cluster-{name}.*/**/", recursive=True) if own else []
 
 
-def nothing_left(name: str, namespaces: set[str]) -> bool:
-    left = namespaces & all_namespaces() or cgroups_of(name)
-    return not left and name not in os.listdir(DIRECTORY)
+@contextmanager
+def leaves_nothing(cluster: LocalCluster) -> Iterator[None]:
+    """The block ends a running cluster, of which no process, cgroup or socket may stay then."""
+    running = [pod.pid or 0 for pod in cluster.pods() if pod.state == "running"]
+    with own_namespaces([cluster.supervisor_pid(), *running]) as namespaces:
+        assert len(namespaces) >= len(NAMESPACES) * len(running)
+
+        def left() -> Sequence[object]:
+            sockets = [name for name in os.listdir(DIRECTORY) if name == cluster.name]
+            return [*(namespaces & all_namespaces()), *cgroups_of(cluster.name), *sockets]
+
+        yield
+        with suppress(AssertionError):
+            eventually(lambda: not left())
+        assert not (stays := left()), stays

@@ -22,9 +22,8 @@ from tests.local.helpers import (
     cgroups_of,
     cluster_of,
     eventually,
-    namespaces_of,
+    leaves_nothing,
     needs_root,
-    nothing_left,
     own_namespaces,
 )
 
@@ -81,11 +80,11 @@ def test_files_can_be_read_after_the_end() -> None:
 def test_killed_pod_ends_137_with_all_its_processes() -> None:
     with cluster_of(2, ("sh", "-c", "sleep infinity & sleep infinity & wait")) as cluster:
         cluster.start()
-        dead = namespaces_of(cluster.pods()[1].pid or 0)
-        cluster.kill_pod(1)
-        assert cluster.wait(DEADLINE, [1])[1].code == 137
-        assert cluster.pods()[0].state == "running"
-        assert not dead & (all_namespaces() - namespaces_of(os.getpid()))
+        with own_namespaces([cluster.pods()[1].pid or 0]) as dead:
+            cluster.kill_pod(1)
+            assert cluster.wait(DEADLINE, [1])[1].code == 137
+            assert cluster.pods()[0].state == "running"
+            assert not dead & all_namespaces()
 
 
 def test_a_pod_can_be_started_again_afresh() -> None:
@@ -109,20 +108,17 @@ def test_terminate_is_sigterm_then_sigkill(handler: str, grace: float, code: int
 def test_nothing_is_left_after_close() -> None:
     with cluster_of(2) as cluster:
         cluster.start()
-        namespaces = own_namespaces(cluster)
-        assert len(namespaces) >= 12
         assert cluster.name in running_clusters()
-    eventually(lambda: nothing_left(cluster.name, namespaces))
+        with leaves_nothing(cluster):
+            cluster.close()
 
 
 @pytest.mark.parametrize("detached", [False, True])
 def test_nothing_is_left_when_the_supervisor_is_killed(detached: bool) -> None:
     with cluster_of(3, ("sh", "-c", "setsid sleep infinity & sleep infinity")) as cluster:
         cluster.start(detached=detached)
-        with cluster.popen(1, ["sleep", "infinity"]):
-            namespaces = own_namespaces(cluster)
+        with cluster.popen(1, ["sleep", "infinity"]), leaves_nothing(cluster):
             os.kill(cluster.supervisor_pid(), signal.SIGKILL)
-            eventually(lambda: nothing_left(cluster.name, namespaces))
         with pytest.raises(UsageError, match="no local cluster"):
             cluster.pods()
 
@@ -133,9 +129,8 @@ def test_nothing_is_left_when_the_owner_is_killed() -> None:
         [sys.executable, "-c", _OWNER, name], cwd=CHECKOUT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as owner:
         assert owner.stdout is not None and owner.stdout.readline() == b"started\n"
-        namespaces = own_namespaces(LocalCluster.attach(name))
-        owner.kill()
-        eventually(lambda: nothing_left(name, namespaces))
+        with leaves_nothing(LocalCluster.attach(name)):
+            owner.kill()
 
 
 def test_a_pod_whose_cgroup_cannot_be_entered_goes_without(tmp_path: Path) -> None:
@@ -198,9 +193,8 @@ def test_close_does_not_wait_for_what_exec_has_started() -> None:
     with cluster_of(2) as cluster:
         cluster.start()
         commands = [cluster.popen(pod, ["sleep", "infinity"]) for pod in (0, 0, 1)]
-        namespaces = own_namespaces(cluster)
-        cluster.close()
-        eventually(lambda: nothing_left(cluster.name, namespaces))
+        with leaves_nothing(cluster):
+            cluster.close()
         for command in commands:
             with command, pytest.raises(SystemFault, match="has ended"):
                 command.wait(DEADLINE)
