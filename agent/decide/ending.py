@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from signal import Signals
 from typing import Any, Literal, NamedTuple
 
@@ -120,6 +120,14 @@ def with_followers(end: JobEnd, failed: Iterable[int]) -> JobEnd:
     if first is None or not others or is_told(end):
         return end
     return end._replace(why=lines(end.why, f"{plural('pod', others)} {ranges(others)} ended because of it"))
+
+
+def with_out_of_memory(end: JobEnd, pods: Collection[int]) -> JobEnd:
+    """The end, with the pods named in which the kernel killed processes because memory had run out."""
+    if not pods or end.code == Exit.OK:
+        return end
+    what = f"memory ran out in {plural('pod', pods)} {ranges(pods)}, and the kernel killed processes there"
+    return end._replace(why=lines(f"{what}: raise the memory limit, or start fewer ranks on a pod", end.why))
 
 
 def masked(end: JobEnd, mask: Callable[[str], str]) -> JobEnd:

@@ -41,6 +41,8 @@ class PartEnd(NamedTuple):
     """What the workload found in this pod's files of the run."""
     ranks: Mapping[int, RankEnd] = {}
     stuck: bool = False
+    out_of_memory: bool = False
+    """Whether the kernel killed processes of this pod meanwhile because memory had run out."""
 
 
 def bounded(end: PartEnd, most: int = MOST_BYTES) -> PartEnd:

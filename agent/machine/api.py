@@ -209,6 +209,9 @@ class Machine(Protocol):
 
     def core_count(self) -> int: ...
 
+    def memory_kills(self) -> int:
+        """How many processes of this pod the kernel has killed because memory had run out."""
+
     def raise_file_limit(self) -> None:
         """Allow this process as many open files as it may have: each peer takes three."""
 

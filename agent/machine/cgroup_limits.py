@@ -7,6 +7,7 @@ its top: where this process is follows from /proc/self/cgroup and from what is m
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 
 from agent.machine.files import read
@@ -24,6 +25,15 @@ def cpu_quota(root: str = "/") -> float | None:
 def memory_limit(root: str = "/") -> int | None:
     """Bytes of memory; None: no limit."""
     return min(_memory_limits(root), default=None)
+
+
+def memory_kills(root: str = "/") -> int:
+    """How many processes of this container the kernel has killed, since it began, because memory had run out."""
+    for directory in own_cgroups("memory", root):
+        text = read(f"{directory}/memory.events") or read(f"{directory}/memory.oom_control") or ""
+        if found := re.search(r"(?m)^oom_kill (\d+)$", text):
+            return int(found[1])
+    return 0
 
 
 def _quotas(root: str) -> Iterator[float]:

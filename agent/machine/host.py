@@ -28,6 +28,7 @@ from agent.machine.api import (
     Whereabouts,
 )
 from agent.machine.api import T as T
+from agent.machine.cgroup_limits import memory_kills
 from agent.machine.loop import Action, Loop
 from agent.machine.output_writer import Emitter
 from agent.machine.spool import FileSpool, Room, read_spool
@@ -122,6 +123,9 @@ class Host:
 
     def core_count(self) -> int:
         return inventory.core_count()
+
+    def memory_kills(self) -> int:
+        return memory_kills()
 
     def port_holder(self, address: str, port: int) -> str:
         return inventory.port_holder(address, port)

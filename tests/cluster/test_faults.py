@@ -6,6 +6,7 @@ import json
 import random
 import signal
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ from agent.decide.mpirun import PORTS
 from agent.local.spec import address
 from tests.cluster.conftest import END_SECONDS, RUN_DIR, Start, all_codes, ends
 from tests.cluster.test_own_programs import with_mpi
-from tests.cluster.work import GATE, following, marked, open_gate, read_until, sleeping
+from tests.cluster.work import AGENT, GATE, agent, following, marked, open_gate, read_until, sleeping
+from tests.local.helpers import eventually
 
 GOES_ON = "while :; do sleep 1; done"
 FAULTS = pytest.mark.faults
@@ -102,6 +104,35 @@ def test_what_listens_is_sshd_and_open_mpi_in_its_range_of_ports(start: Start, o
             assert {int(place.rpartition(":")[2]) for place in reached - {sshd}} <= set(PORTS), shown
         run.signal(signal.SIGINT)
         assert run.wait() == 130
+
+
+MEMORY = Path("/sys/fs/cgroup/memory")
+IN_LITTLE_MEMORY = """
+if [ "$JOB_COMPLETION_INDEX" = 1 ]; then
+    mkdir /memory && mount -t cgroup -o memory memory /memory && cd "/memory/$LITTLE" || exit 3
+    echo 300M >memory.limit_in_bytes && echo $$ >cgroup.procs && cd / || exit 3
+fi
+exec "$@"
+"""
+EATS = """
+import os, sys, time
+eaten = [bytes(os.urandom(1 << 20)) for n in range(600) if os.environ["OMPI_COMM_WORLD_RANK"] == "1"]
+sys.exit(9) if eaten else time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(not MEMORY.is_dir(), reason="a local pod gets a memory limit by version 1 of cgroups alone")
+def test_a_rank_that_the_kernel_kills_because_memory_ran_out(start: Start) -> None:
+    little = Path(tempfile.mkdtemp(prefix="a4-test-", dir=MEMORY))
+    try:
+        program = ("sh", "-c", IN_LITTLE_MEMORY, "sh", "tini", "--", *AGENT, "run", "none")
+        trial = sleeping(start, 2, entrypoint=program, env={"LITTLE": little.name}, files={"/eats.py": EATS.encode()})
+        done = agent(trial, 0, "mpirun", "--", sys.executable, "/eats.py")
+        assert done.returncode == 137 and "memory ran out in pod 1, " in done.stderr, done
+        trial.cluster.close()
+        eventually(lambda: not (little / "cgroup.procs").read_text())
+    finally:
+        little.rmdir()
 
 
 CLOCKS = {0: "0", 1: "3600", 2: "7200"}

@@ -21,6 +21,7 @@ from agent.decide.ending import (
     signal_name,
     termination_message,
     with_followers,
+    with_out_of_memory,
 )
 from agent.errors import Exit, PeerLost, SettingsError
 
@@ -144,3 +145,9 @@ def test_an_end_in_words() -> None:
 )
 def test_pods_that_followed_the_first(end: JobEnd, failed: list[int], why: str) -> None:
     assert with_followers(end, failed) == end._replace(why=why)
+
+
+def test_pods_whose_memory_ran_out() -> None:
+    assert "memory ran out in pods 1,3, " in with_out_of_memory(FAILED, [3, 1]).why
+    assert with_out_of_memory(FAILED, []) == FAILED
+    assert with_out_of_memory(JobEnd(0, "done"), [1]) == JobEnd(0, "done")

@@ -185,6 +185,9 @@ class FakeMachine:
         self._may_break("gpu_count")
         return 8
 
+    def memory_kills(self) -> int:
+        return self.pod.memory_kills
+
     def core_count(self) -> int:
         self._may_break("core_count")
         return 64

@@ -64,6 +64,7 @@ class FakePod(FakeStorage):
         self.failing: dict[str, int] = {}
         """Beginning of paths that cannot be written → errno."""
         self.unspoolable = False
+        self.memory_kills = 0
         """No spool can be begun."""
         self.hanging: set[str] = set()
         """Paths of files whose reader waits for ever."""

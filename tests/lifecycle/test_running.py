@@ -42,6 +42,18 @@ def test_one_script_fails(index: int, status: int, code: int) -> None:
     assert world.last() < 25
 
 
+def test_a_script_that_the_kernel_kills_because_memory_ran_out() -> None:
+    world = FakeWorld(3, "script")
+    for pod in world.pods:
+        pod.life = FOREVER
+        pod.memory_kills = 4  # of earlier runs
+    victim = world.pod(2)
+    victim.life = Life(-KILL, 20)
+    world.at(15, lambda: setattr(victim, "memory_kills", 5))
+    assert world.run() == all_are(137, 3), world.dump()
+    assert world.pod(0).said()["why"].startswith("memory ran out in pod 2, and the kernel killed processes there")
+
+
 def test_the_failure_that_arrives_first_decides() -> None:
     world = FakeWorld(4, "script")
     for pod in world.pods:

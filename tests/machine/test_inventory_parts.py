@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agent.machine.asking import Answer, ask
-from agent.machine.cgroup_limits import cpu_quota, memory_limit
+from agent.machine.cgroup_limits import cpu_quota, memory_kills, memory_limit
 from agent.machine.gpus import gpus, module_version
 from agent.machine.nics import nics, rdma
 from agent.machine.resources import cpu_model, memory_total, resources, shm
@@ -193,6 +193,20 @@ def test_limits_of_the_cgroup(
     cgroups = {f"sys/fs/cgroup/{name}": text for name, text in files.items()}
     root = put(tmp_path, {"proc/self/cgroup": own, "proc/self/mountinfo": mountinfo, **cgroups})
     assert (cpu_quota(root), memory_limit(root)) == (quota, limit)
+
+
+@pytest.mark.parametrize(
+    ("own", "mountinfo", "name"),
+    [
+        (f"0::{CONTAINER}\n", V2.format(shown=CONTAINER), "memory.events"),
+        (OWN_V1.format(path=CONTAINER), V1.format(shown=CONTAINER), "memory/memory.oom_control"),
+    ],
+)
+def test_processes_that_were_killed_for_lack_of_memory(tmp_path: Path, own: str, mountinfo: str, name: str) -> None:
+    root = put(tmp_path, {"proc/self/cgroup": own, "proc/self/mountinfo": mountinfo})
+    assert memory_kills(root) == 0
+    put(tmp_path, {f"sys/fs/cgroup/{name}": "low 0\noom 7\noom_kill 3\noom_group_kill 5\n"})
+    assert memory_kills(root) == 3
 
 
 def test_memory_and_model(tmp_path: Path) -> None:

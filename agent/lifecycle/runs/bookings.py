@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from agent.decide.ending import JobEnd, exit_code, masked, with_followers
+from agent.decide.ending import JobEnd, exit_code, masked, with_followers, with_out_of_memory
 from agent.decide.message_length import MOST_BYTES
 from agent.decide.messages import Done, Evidence, Prepare, Prepared, RanksOver, Said, SaidOfPart, encode, message
 from agent.decide.plan import Plan
@@ -283,9 +283,10 @@ class Bookings:
             current.run.cancel(end)
 
     def _judged(self, booking: Booking, judgement: Judgement) -> None:
-        end = judgement.end
+        end, parts = judgement.end, booking.run.ends
         if booking.run.workload.fail_fast and not booking.run.workload.led:
-            end = with_followers(end, [index for index, part in booking.run.ends.items() if part.status])
+            end = with_followers(end, [index for index, part in parts.items() if part.status])
+        end = with_out_of_memory(end, [index for index, part in parts.items() if part.out_of_memory])
         booking.judgement = judgement._replace(end=masked(end, self._pod.log.masked))
         self._over(booking)
         if booking is not self._current:

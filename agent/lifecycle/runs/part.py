@@ -75,6 +75,8 @@ class Part:
         self._launch: Launch | None = None
         self._began: float | None = None
         self._begun_at = 0.0
+        self._memory_kills = 0
+        """Of this pod, before it began."""
         self._ready = False
         self._told_to_go = False
         self._has_process = False
@@ -129,6 +131,7 @@ class Part:
     def _begin_if_told(self) -> None:
         if not (self._ready and self._told_to_go) or self._has_process or self._ending or self._stopped:
             return
+        self._memory_kills = self._machine.memory_kills()
         launch = self._launch
         if launch is None:
             self._task.start(None)
@@ -269,7 +272,8 @@ class Part:
             return
         self.output.finish()
         end = self._part_end(status) if self._has_process else PartEnd(None)
-        end = end._replace(ranks=self._ranks())
+        starved = self._machine.memory_kills() > self._memory_kills
+        end = end._replace(ranks=self._ranks(), out_of_memory=starved)
         if self._ending:
             return
         self._ending = True
