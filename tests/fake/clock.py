@@ -36,6 +36,11 @@ class Clock:
         """Since the world began."""
         return self.now - EPOCH
 
+    @property
+    def pending(self) -> int:
+        """How many events are to come."""
+        return sum(event.action is not None for event in self._events)
+
     def after(self, seconds: float, action: Action) -> Event:
         self._count += 1
         event = Event(self.now + max(0.0, seconds), self._count, action)

@@ -82,6 +82,25 @@ def test_a_reader_may_come_before_the_run_begins(index: int, workload: str) -> N
         assert printed == [f"hello from {of}\n".encode()]
 
 
+def test_what_readers_wait_for_leaves_nothing_behind() -> None:
+    """A run that prints much is read thousands of times in the time that one reader may wait."""
+    world = sleeping()
+    world.pod(0).life = FOREVER
+    run_id = world.submit(0, "script")
+    client, children = world.pod(0).agent.client(), world.pod(0).agent.children
+    world.until(lambda: children[-1].launch.argv[0] == "bash")
+    offset, pending = 0, 0
+    for line in range(50):
+        number = client.ask("read", run=run_id, pod=0, offset=offset, most=9999, wait=True)
+        world.wait(0.1)
+        if number not in client.answers:
+            children[-1].output(1, b"line %d\n" % line)
+        world.until(partial(client.answers.__contains__, number))
+        offset = client.answers[number]["ok"]["next"]
+        pending = pending or world.clock.pending
+    assert world.clock.pending < pending + 10
+
+
 def test_who_waits_hears_of_the_end_when_it_is_written() -> None:
     """A command reads the state as soon as it has its answer."""
     world = sleeping()

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from agent.decide.masking import MaskedStream
 from agent.decide.tail import Tail
 from agent.lifecycle.pod.pod import Pod
-from agent.machine.api import Spool
+from agent.machine.api import Spool, Timer
 
 PATIENCE_SECONDS = 60.0
-"""How long a reader waits for new output."""
+"""How long a reader waits for new output, at most."""
 
 
 class PartOutput:
@@ -29,6 +29,7 @@ class PartOutput:
         self._streams: dict[int, MaskedStream] = {}
         self._waiting: list[Callable[[], None]] = []
         """Readers that want to hear when there is more to read."""
+        self._patience: Timer | None = None
         self._spool: Spool | None = None
         self.printed = pod.machine.now()
         """When the process last printed something."""
@@ -54,6 +55,8 @@ class PartOutput:
         """Nothing more is coming."""
         if self._spool is not None and not self._emitted:
             self._spool.close()
+        if self._patience is not None:
+            self._patience.cancel()
         self._wake()
 
     def say(self, text: str) -> None:
@@ -80,12 +83,12 @@ class PartOutput:
         The last, so that readers who went away are forgotten.
         """
         self._waiting.append(action)
-        self._machine.later(PATIENCE_SECONDS, lambda: self._no_more_waiting(action))
+        if self._patience is None:  # one for all readers: a run that prints much has thousands of them in that time
+            self._patience = self._machine.later(PATIENCE_SECONDS, self._no_more_patience)
 
-    def _no_more_waiting(self, action: Callable[[], None]) -> None:
-        if action in self._waiting:
-            self._waiting.remove(action)
-            action()
+    def _no_more_patience(self) -> None:
+        self._patience = None
+        self._wake()
 
     def _wake(self) -> None:
         waiting, self._waiting = self._waiting, []
