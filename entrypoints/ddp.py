@@ -52,7 +52,6 @@ TOLERANCE = 1e-5
 SIDE = 1024
 OUTPUTS = 16
 SEED = 20
-MOST_ROWS = 32
 DEFAULTS = {
     "nccl": {"width": 2048, "layers": 6, "batch": 256, "warmup": 5, "timed": 20, "repeats": 20},
     "gloo": {"width": 512, "layers": 4, "batch": 32, "warmup": 1, "timed": 5, "repeats": 5},
@@ -95,7 +94,6 @@ def test(world: World, options: argparse.Namespace) -> bool:
     measured = world.gather(measure(model, world, options))
     world.record.write("measured", ranks=measured, **sizes(model, options))
     if world.rank == 0:
-        show(world.every, measured)
         print(f"{options.steps} training steps: loss {losses[0]:.4f}, at the end {losses[-1]:.4f} (rank 0)")
         print("\n".join(conclusions(wrong_sums, different, reference)), flush=True)
     return not wrong_sums and not different and bool(reference.get("within", True))
@@ -283,15 +281,6 @@ def sizes(model: Any, options: argparse.Namespace) -> dict[str, int]:
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "gradient_bytes": gradient_bytes(model),
     }
-
-
-def show(ranks: list[Any], measured: list[Any]) -> None:
-    """For people who look at stdout; of many ranks only those that compute slowest."""
-    print(f"{'rank':>5}  {'device':16}  {'samples/s':>10}  {'step ms':>9}  {'compute ms':>10}  {'gradient GB/s':>13}")
-    slowest = sorted(measured, key=lambda row: -row["compute_ms"])[:MOST_ROWS]
-    for row in sorted(slowest, key=lambda row: row["rank"]):
-        figures = f"{row['samples_per_s']:10.1f}  {row['step_ms']:9.2f}  {row['compute_ms']:10.2f}"
-        print(f"{row['rank']:5}  {ranks[row['rank']]['device']:16.16}  {figures}  {row['gradient_gb_s']:13.3f}")
 
 
 def conclusions(wrong_sums: list[int], different: list[int], reference: dict[str, Any]) -> list[str]:

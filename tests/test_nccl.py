@@ -311,7 +311,7 @@ def test_programs_that_are_missing() -> None:
     )
     end = judged(only_there).end
     assert (end.code, end.origin, end.where) == (66, "agent", "pod 0, job-workload-0-0.job")
-    assert "rank 3 on pod 0" in end.what and "run collectives" in end.why
+    assert "rank 3 failed" in end.what and "run collectives" in end.why
 
 
 def steps(name: str, status: int, text: str) -> tuple[str, str]:
@@ -341,7 +341,7 @@ HALF = {"all_reduce": table("all_reduce"), "all_gather": "h: Test NCCL failure x
 @pytest.mark.parametrize(
     ("found", "code", "origin", "text"),
     [
-        (outcome(HALF, statuses=STATUS, ranks={**WELL, 3: RankEnd(3, 1.0)}), 3, "workload", "rank 3 on pod 0 ended 3"),
+        (outcome(HALF, statuses=STATUS, ranks={**WELL, 3: RankEnd(3, 1.0)}), 3, "workload", "rank 3 failed (pod 0, "),
         (outcome(HALF, statuses=STATUS, ranks={**WELL, 3: RankEnd(3, 1.0)}), 3, "workload", "Test NCCL failure"),
         (outcome(HALF, statuses=STATUS, ranks={**WELL, 3: RankEnd(3, 1.0)}), 3, "workload", "pod 0: said on gIB"),
         (outcome(HALF, statuses={"all_gather": -9}, ranks={**WELL, 3: RankEnd(None)}), 137, "agent", "SIGKILL"),

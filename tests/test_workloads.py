@@ -223,15 +223,20 @@ SIGNALLED = "mpirun noticed that process rank 2 with PID 34 on node node-1 exite
         # Ranks print what they like.
         (Outcome(0, ranks=WELL, output=LOST), 0, "workload", "a.out done"),
         (Outcome(0, ranks=WELL, output=SIGNALLED), 0, "workload", "a.out done"),
-        (Outcome(14, ranks={**WELL, 5: RankEnd(7, 1.0)}, output=LOST), 7, "workload", "rank 5 on pod 1 ended 7"),
+        (Outcome(14, ranks={**WELL, 5: RankEnd(7, 1.0)}, output=LOST), 7, "workload", "rank 5 failed (pod 1, "),
         (Outcome(0, ranks={**WELL, 5: RankEnd(14, 1.0)}, output=LOST), 75, "agent", "daemon was lost"),
         (Outcome(0, ranks={}, lost={0: "not heard for 30 s"}), 75, "agent", "pod 0: not heard for 30 s"),
         # A rank's own end.
-        (Outcome(7, ranks={**WELL, 3: RankEnd(7, 1.0)}), 7, "workload", "a.out: rank 3 on pod 0 ended 7"),
-        (Outcome(1, ranks={**WELL, 3: RankEnd(205, 1.0)}), 205, "workload", "rank 3 on pod 0 ended 205"),
-        (Outcome(205, ranks={**WELL, 3: RankEnd(205, 1.0)}), 205, "workload", "rank 3 on pod 0 ended 205"),
-        (Outcome(0, ranks={**WELL, 3: RankEnd(75, 1.0)}), 75, "workload", "rank 3 on pod 0 ended 75"),
-        (Outcome(7, ranks={**WELL, 3: RankEnd(7, 1.0)}, cause=TIMED_OUT), 124, "agent", "rank 3 on pod 0 ended 7"),
+        (Outcome(7, ranks={**WELL, 3: RankEnd(7, 1.0)}), 7, "workload", "a.out: rank 3 failed (pod 0, "),
+        (Outcome(1, ranks={**WELL, 3: RankEnd(205, 1.0)}), 205, "workload", "rank 3 failed (pod 0, "),
+        (Outcome(205, ranks={**WELL, 3: RankEnd(205, 1.0)}), 205, "workload", "rank 3 failed (pod 0, "),
+        (Outcome(0, ranks={**WELL, 3: RankEnd(75, 1.0)}), 75, "workload", "rank 3 failed (pod 0, "),
+        (
+            Outcome(7, ranks={**WELL, 3: RankEnd(7, 1.0)}, cause=TIMED_OUT),
+            124,
+            "agent",
+            "rank 3 on pod 0 ended with exit code 7",
+        ),
         (Outcome(127, ranks={**WELL, 3: RankEnd(127, 1.0)}), 127, "workload", "127 is its own code"),
         (
             Outcome(137, ranks={0: RankEnd(143), 2: RankEnd(None)}, output=SIGNALLED),
@@ -239,6 +244,8 @@ SIGNALLED = "mpirun noticed that process rank 2 with PID 34 on node node-1 exite
             "workload",
             "rank 2 on node-1",
         ),
+        (Outcome(137, ranks={**WELL, 3: RankEnd(137, 1.0)}), 137, "workload", "was killed by SIGKILL (pod 0, "),
+        (Outcome(137, ranks={**WELL, 3: RankEnd(137, 1.0)}), 137, "workload", "for want of memory"),
         (Outcome(137, ranks={}, output=SIGNALLED), 137, "workload", "rank 2 on node-1 was killed by signal 9"),
         # It did not come to ranks.
         (Outcome(127, ranks={0: RankEnd(127, 1.0, refused=True)}), 66, "agent", "a.out cannot be started"),
@@ -247,7 +254,7 @@ SIGNALLED = "mpirun noticed that process rank 2 with PID 34 on node node-1 exite
         (Outcome(-9, ranks={**WELL, 0: RankEnd(None)}), 137, "agent", "mpirun was killed by SIGKILL"),
         # Its ranks are ended by the clean-up after it.
         (Outcome(-9, ranks=dict.fromkeys(range(6), RankEnd(143, 1.0))), 137, "agent", "mpirun was killed by SIGKILL"),
-        (Outcome(-9, ranks={**WELL, 3: RankEnd(7, 1.0)}), 7, "workload", "rank 3 on pod 0 ended 7"),
+        (Outcome(-9, ranks={**WELL, 3: RankEnd(7, 1.0)}), 7, "workload", "rank 3 failed (pod 0, "),
     ],
 )
 def test_ends_of_mpirun(outcome: Outcome, code: int, origin: str, text: str) -> None:
@@ -337,7 +344,7 @@ def test_the_last_lines_of_a_program_that_failed_are_told_without_those_of_mpiru
     frame = "-" * 74 + "\n"
     printed = f"Traceback:\nValueError: 'x'\n{frame}Primary job terminated\n{frame}{frame}mpirun detected that\n{frame}"
     end = judged(context("mpirun", "a.out"), Outcome(7, ranks={**WELL, 2: RankEnd(7, 1.0)}, output=printed)).end
-    assert end.why.splitlines()[-3:] == ["last lines of its output:", "  Traceback:", "  ValueError: 'x'"]
+    assert end.why.splitlines() == ["last lines of its output:", "  Traceback:", "  ValueError: 'x'"]
     failed = FailedPart("rank 1 begins\nKilled")
     end = judged(context("script"), Outcome(0, statuses={0: 0, 1: 9}, first=1, failures={1: failed})).end
     assert (end.code, end.why) == (9, "last lines of its output:\n  rank 1 begins\n  Killed")
@@ -346,7 +353,7 @@ def test_the_last_lines_of_a_program_that_failed_are_told_without_those_of_mpiru
 def test_ranks_of_a_part_of_the_slots() -> None:
     some = context("mpirun", "a.out", wish={"per_node": 1, "ranks": 2})
     assert judged(some, Outcome(0, ranks={0: RankEnd(0), 1: RankEnd(0)})).end.code == 0
-    assert "rank 1 on pod 0" in judged(some, Outcome(3, ranks={0: RankEnd(0), 1: RankEnd(3, 1.0)})).end.what
+    assert "rank 1 failed (pod 0, " in str(judged(some, Outcome(3, ranks={0: RankEnd(0), 1: RankEnd(3, 1.0)})).end)
 
 
 @pytest.mark.parametrize("name", ["mpirun", "connectivity"])
@@ -400,6 +407,30 @@ def test_a_python_without_torch() -> None:
     outcome = Outcome(0, statuses={1: 1}, first=1, failures={1: FailedPart(output)})
     end = judged(context("torchrun", "train.py"), outcome).end
     assert (end.code, end.origin, end.where) == (66, "agent", "pod 1, job-workload-0-1.job")
+
+
+KILLED = """\
+[rank4]: no space left
+[rank5]: Connection closed by peer
+================
+train.py FAILED
+----------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-22_17:02:58
+  rank      : 4 (local_rank: 0)
+  exitcode  : -9 (pid: 93)
+================
+"""
+
+
+def test_a_rank_of_torchrun_without_an_error_file_is_told_with_its_last_lines() -> None:
+    outcome = Outcome(0, statuses={0: -15, 1: 1}, first=1, failures={1: FailedPart(KILLED)})
+    end = judged(context("torchrun", "train.py"), outcome).end
+    assert (end.code, end.what, end.where) == (1, "rank 4 was killed by SIGKILL", "pod 1, job-workload-0-1.job")
+    memory, *rest = end.why.splitlines()
+    assert "for want of memory" in memory
+    assert rest[:2] == ["last lines of its output:", "  [rank4]: no space left"] and "rank5" not in end.why
 
 
 # On every pod

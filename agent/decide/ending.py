@@ -70,8 +70,13 @@ def from_status(status: int, what: str, where: str) -> JobEnd:
     code = exit_code(status)
     if code == 0:
         return JobEnd(0, f"{what} done", origin="workload")
-    how = f"was killed by {signal_name(-status)}" if status < 0 else f"ended with exit code {status}"
+    how = f"was killed by {signal_name(-status)}" if status < 0 else "failed"
     return JobEnd(code, f"{what} {how}", where, origin="workload")
+
+
+def why_killed(code: int) -> str:
+    """What to think of a process that ended with this code, and that nobody here has killed; empty for others."""
+    return "SIGKILL is often the kernel's, for want of memory: look at dmesg of the node" if code == 137 else ""
 
 
 def exit_code(status: int) -> int:

@@ -57,6 +57,10 @@ class RanksVerdict(NamedTuple):
     """Lines about what is not as it should be; empty when complete."""
     ended: bool = False
     """Every one of them has recorded its end."""
+    pod: int | None = None
+    """Completion index of the pod of the `first`."""
+    what: str = ""
+    """What became of the `first`, in words."""
 
 
 def parse_rank(text: str) -> RankEnd:
@@ -84,9 +88,14 @@ def ranks_verdict(
     absent = [rank for rank in range(planned) if rank not in known]
     open_ended = [rank for rank, end in known.items() if end.code is None]
     first = _first(failed)
-    lines = [] if first is None else [f"first of {_ranks(failed, place)} that failed: {_told(first, failed, place)}"]
-    if first is not None and len(failed) == 1:
-        lines = [_told(first, failed, place)]
+    because: list[int] = []
+    if first is not None and failed[first].code not in FOLLOWED:
+        # By mpirun. Those that its SIGKILL ended with their shell have recorded nothing.
+        because, open_ended = [rank for rank in known if known[rank].code in (None, *FOLLOWED)], []
+    others = [rank for rank in failed if rank not in (first, *because)]
+    lines = [] if first is None else [f"rank {first} on pod {place(first)} {_told(failed[first])}"]
+    lines += [f"ended because of it: {_ranks(because, place)}"] if because else []
+    lines += [f"failed, too: {_ranks(others, place)}"] if others else []
     silent = [rank for rank in absent if place(rank) in lost]
     never = [rank for rank in absent if place(rank) not in lost]
     lines += [f"not known, since their pods are lost: {_ranks(silent, place)}"] if silent else []
@@ -99,7 +108,9 @@ def ranks_verdict(
         refused=first is not None and failed[first].refused,
         started=bool(known),
         text="\n".join(lines),
-        ended=not (absent or open_ended),
+        ended=all(rank in known and known[rank].code is not None for rank in range(planned)),
+        pod=None if first is None else place(first),
+        what="" if first is None else f"rank {first} {_told(failed[first], with_code=False)}",
     )
 
 
@@ -123,13 +134,13 @@ def _first(failed: Mapping[int, RankEnd]) -> int | None:
     return min(close, key=lambda rank: (failed[rank].code in FOLLOWED, times[rank], rank))
 
 
-def _told(rank: int, failed: Mapping[int, RankEnd], place: Callable[[int], int]) -> str:
-    code = failed[rank].code or 0
-    if failed[rank].refused:
-        how = "could not start its program: " + ("it is not there" if code == 127 else "it cannot be executed")
-    else:
-        how = f"ended {code}" + (f" ({signal_name(code - 128)})" if 128 < code <= 192 else "")
-    return f"rank {rank} on pod {place(rank)} {how}"
+def _told(end: RankEnd, *, with_code: bool = True) -> str:
+    code = end.code or 0
+    if end.refused:
+        return "could not start its program: " + ("it is not there" if code == 127 else "it cannot be executed")
+    if 128 < code <= 192:
+        return f"was killed by {signal_name(code - 128)}" + (f" ({code})" if with_code else "")
+    return f"ended with exit code {code}" if with_code else "failed"
 
 
 def _ranks(ranks: Iterable[int], place: Callable[[int], int]) -> str:

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
+import re
+
 from agent.cutting import cut_at_word
+
+_OF_LAUNCHERS = re.compile(
+    # mpirun: how often it left one of its notices out
+    r"^\[\S+:\d+\] (?:\d+ more process(?:es)? ha(?:s|ve) sent help message|Set MCA parameter).*\n"
+    # torchrun: a notice of each start, its log, the traceback of its own process, its list of failures
+    r"|^\*{41}\n|^Setting OMP_NUM_THREADS environment variable .*\n"
+    r"|^[IWEF]\d{4} [\d:.]+ \d+ \S*torch/distributed/\S+\] .*\n"
+    r"|^Traceback \(most recent call last\):\n(?:  .*\n)+torch\.distributed\.elastic\..*\n"
+    r"|^={20,}\n.* FAILED\n-{20,}\n(?:.*\n)*?={20,}\n",
+    re.MULTILINE,
+)
 
 
 class Tail:
@@ -39,6 +52,9 @@ def _end(data: bytes | bytearray, most: int) -> bytes:
 
 
 def last_lines(text: str, most: int = 20, width: int = 160) -> str:
-    """The last lines that are not empty, under a heading; empty when there are none."""
+    """The last lines that are not empty, under a heading; empty when there are none. What launchers say themselves is
+    left out, unless it is all there is."""
+    own = _OF_LAUNCHERS.sub("", f"{text}\n")
+    text = own if own.strip() else text
     found = [cut_at_word(line.rstrip(), width) for line in text.splitlines() if line.strip()][-most:]
     return "\n".join(["last lines of its output:", *(f"  {line}" for line in found)]) if found else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from agent.decide.ending import JobEnd, exit_code, signal_name
+from agent.decide.ending import JobEnd, exit_code, signal_name, why_killed
 from agent.decide.environment import prepended
 from agent.decide.mpirun import Mpi, mpirun_launch
 from agent.decide.mpirun_end import MpirunEnd, lost_daemon, mpirun_end, reported_end
@@ -146,8 +146,9 @@ def end_of_ranks(context: RunContext, program: str, outcome: Outcome, ranks: Ran
         # The first was killed with its shell, and could record nothing.
         return JobEnd(told.code, told.sentence, why=ranks.text, origin="workload")
     if ranks.code:
-        first, _, others = ranks.text.partition("\n")
-        return JobEnd(ranks.code, f"{program}: {first}", why=lines(others, _hint(ranks.code)), origin="workload")
+        where = "" if ranks.pod is None else context.where(ranks.pod)
+        why = lines(_hint(ranks.code), ranks.text.partition("\n")[2])
+        return JobEnd(ranks.code, f"{program}: {ranks.what}", where, why, origin="workload")
     if told.code:
         return JobEnd(told.code, told.sentence, why=ranks.text, origin="workload" if told.of_rank else "agent")
     what = "ranks are missing, and nothing else explains it"
@@ -156,5 +157,5 @@ def end_of_ranks(context: RunContext, program: str, outcome: Outcome, ranks: Ran
 
 def _hint(code: int) -> str:
     if code not in (126, 127):
-        return ""
+        return why_killed(code)
     return f"{code} is its own code; often something that it starts is missing or cannot be executed"

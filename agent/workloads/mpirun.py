@@ -44,8 +44,7 @@ class Mpirun(Plain):
         peers = context.plan.peers
         found = ranks_verdict(outcome.ranks, ranks.ranks, lambda rank: peers[ranks.pod(rank)].index, outcome.lost)
         end = end_of_ranks(context, context.args[0], outcome, found)
-        if found.first is not None and end.origin == "workload" and end.code == found.code:
-            where = context.where(peers[ranks.pod(found.first)].index)
-            end = end._replace(where=where, why=lines(end.why, last_lines(without_notices(outcome.output))))
+        if end.code and end.origin == "workload":
+            end = end._replace(why=lines(last_lines(without_notices(outcome.output)), end.why))
         findings = Findings(versions={"Open MPI": str(mpi.version)}, record=as_json(outcome.ranks, ranks.ranks))
         return Judgement(end, findings=findings)

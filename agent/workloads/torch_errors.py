@@ -48,6 +48,7 @@ PEER_GONE = (
     r"NCCL communicator was aborted",
 )
 _GONE = re.compile("|".join(PEER_GONE))
+_NO_CAUSE = re.compile(rf"^torch\.distributed\.elastic\.|{_GONE.pattern}")
 _OWN = re.compile(r"EADDRINUSE|[Aa]ddress already in use|CUDA error|out of memory")
 """Stronger than the words above, which may be in the same text."""
 
@@ -120,11 +121,12 @@ def did_not_come(failures: Sequence[Failure]) -> list[int]:
 
 
 def sentence(failure: Failure, where: str = "") -> str:
-    """In words: "rank 5 (pod 2, …) was killed by SIGKILL", "rank 3 ended with exit code 1: RuntimeError: …"."""
+    """In words: "rank 5 (pod 2, …) was killed by SIGKILL", "rank 3 failed: RuntimeError: …", "rank 3 ended with exit
+    code 7". 1 is the code of every exception."""
     who = "torchrun" if failure.rank is None else f"rank {failure.rank}"
     who += f" ({where})" if where else ""
     code, said = failure.exit_code, _cut(failure.message)
-    if code is None or (said and code == -Signals.SIGTERM):  # torchrun ended it after it had failed
+    if code is None or code == 1 or (said and code == -Signals.SIGTERM):  # torchrun ended it after it had failed
         return f"{who} failed" + (f": {said}" if said else "")
     how = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
     return f"{who} {how}" + (f": {said}" if said else "")
@@ -198,8 +200,17 @@ def _printed(output: str, rank: int, code: int) -> str:
         named = (line for line in output.splitlines() if re.search(rf"\b[Rr]ank ?{rank}\]", line))
         found = (re.search(r"\b(?:Watchdog|NCCL error|CUDA error)\b.*", line) for line in named)
         return next((one[0] for one in found if one), "")
-    lines = re.findall(rf"^\[rank{rank}\]: (\S.*)", output, re.MULTILINE) if code > 0 else []
+    if code == 1 and not re.search(r"^\[rank\d+\]: ", output, re.MULTILINE):
+        # torch marks nothing before a rank has joined the others. Who lost its peer may have printed it, too.
+        lines = [line for line in output.splitlines() if not _NO_CAUSE.search(line)]
+    else:
+        lines = re.findall(rf"^\[rank{rank}\]: (\S.*)", output, re.MULTILINE) if code > 0 else []
     return str(next((line for line in reversed(lines) if _is_error(line)), ""))
+
+
+def of_rank(output: str, rank: int | None) -> str:
+    """The output without lines that torch marks as another rank's."""
+    return re.sub(rf"^\[rank(?!{rank}\])\d+\]: .*\n", "", output, flags=re.MULTILINE)
 
 
 def _last_error(output: str) -> str:

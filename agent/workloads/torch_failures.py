@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from agent.decide.ending import JobEnd, exit_code
+from agent.decide.ending import JobEnd, exit_code, why_killed
+from agent.decide.tail import last_lines
 from agent.decide.torchrun import torchrun_end
 from agent.errors import Exit
 from agent.workloads.base import FailedPart, Outcome, RunContext
@@ -10,6 +11,7 @@ from agent.workloads.torch_errors import (
     Failure,
     all_victims,
     did_not_come,
+    of_rank,
     pod_failures,
     root_cause,
     sentence,
@@ -39,8 +41,9 @@ def torchrun_failure(context: RunContext, outcome: Outcome, *, own: str = "") ->
     code = exit_code(status)
     if own and cause.exit_code:
         code = exit_code(cause.exit_code)
-    what = f"{own or f'torchrun ended with exit code {code}'}: {sentence(cause)}"
-    return JobEnd(code, what, context.where(cause.index), _why(failures, cause), origin="workload")
+    what = f"{own}: {sentence(cause)}" if own else sentence(cause)
+    why = _why(failures, cause, outcome.failures.get(cause.index, FailedPart()).output)
+    return JobEnd(code, what, context.where(cause.index), why, origin="workload")
 
 
 def _failures(outcome: Outcome) -> list[Failure]:
@@ -53,9 +56,11 @@ def _failures(outcome: Outcome) -> list[Failure]:
     return found
 
 
-def _why(failures: list[Failure], cause: Failure) -> str:
-    """The traceback of the cause; where there is none but that of a rank that missed another, who that is."""
-    lines = [cause.trace] if cause.trace else []
+def _why(failures: list[Failure], cause: Failure, output: str) -> str:
+    """The traceback of the cause, or the last that its pod printed; where there is none but that of a rank that missed
+    another, who that is."""
+    killed = why_killed(exit_code(cause.exit_code or 0))
+    lines = list(filter(None, [killed, cause.trace or last_lines(of_rank(output, cause.rank))]))
     if all_victims(failures):
         lines.append("every rank that failed only missed another one: look at the network, and at ranks that hung")
         lines += [f"rank {rank} did not come and had to be ended" for rank in did_not_come(failures)]

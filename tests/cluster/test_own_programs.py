@@ -72,7 +72,7 @@ def test_ends_of_mpirun(start: Start) -> None:
     trial = sleeping(start, 3, gpus_per_pod=2)
     own = agent(trial, 2, "mpirun", "--", "bash", "-c", f"exit $(({RANK} == 5 ? 23 : 0))")
     assert own.returncode == 23, own
-    assert "rank 5 on pod 1 ended 23" in own.stderr
+    assert "rank 5 failed (pod 1, " in own.stderr
     each = agent(trial, 1, "mpirun", "-N", "1", "--", "hostname")
     assert sorted(each.stdout.split()) == sorted(hostnames(trial, *ALL)), each
     absent = agent(trial, 0, "mpirun", "-np", "2", "--", "./no-such-program")
@@ -153,9 +153,10 @@ def test_torchrun(start: Start, torch: Path) -> None:
     failed = agent(trial, 0, "torchrun", "--nodes", "2", "--", "/job/fails.py")
     assert (failed.returncode, failed.stdout) == (1, "here\n" * 4), failed
     assert "rank 2 has had enough" in failed.stderr
-    cause, consequence = failed.stderr.splitlines()[-3:-1]
-    assert "rank 2 ended with exit code 1 (pod 2, " in cause
-    assert consequence == "  pod 0 ended because of it"
+    said = failed.stderr.partition(" ended with exit code 1: rank 2 failed")[2]
+    assert "(pod 2, " in said.partition("\n")[0], failed
+    assert "  last lines of its output:\n" in said and "rank 2 has had enough" in said, failed
+    assert said.splitlines()[-2] == "  pod 0 ended because of it"
     assert marked(trial, 0, 1, 2) == {}
 
     with trial.cluster.popen(0, [sys.executable, "-c", HOLDER]) as holder:

@@ -78,9 +78,9 @@ def test_an_end_survives_json(end: JobEnd) -> None:
     ("status", "code", "what"),
     [
         (0, 0, "x done"),
-        (1, 1, "x ended with exit code 1"),
-        (75, 75, "x ended with exit code 75"),
-        (255, 255, "x ended with exit code 255"),
+        (1, 1, "x failed"),
+        (75, 75, "x failed"),
+        (255, 255, "x failed"),
         (-9, 137, "x was killed by SIGKILL"),
         (-15, 143, "x was killed by SIGTERM"),
         (-63, 191, "x was killed by signal 63"),

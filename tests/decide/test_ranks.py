@@ -98,14 +98,22 @@ def test_which_rank_failed_first(ends: dict[int, RankEnd], first: int) -> None:
 @pytest.mark.parametrize(
     ("ends", "text"),
     [
-        ({1: RankEnd(7, 1.0)}, "rank 1 on pod 3 ended 7"),
-        ({1: RankEnd(137, 1.0)}, "rank 1 on pod 3 ended 137 (SIGKILL)"),
-        ({1: RankEnd(200, 1.0)}, "rank 1 on pod 3 ended 200"),
+        ({1: RankEnd(7, 1.0)}, "rank 1 on pod 3 ended with exit code 7"),
+        ({1: RankEnd(137, 1.0)}, "rank 1 on pod 3 was killed by SIGKILL (137)"),
+        ({1: RankEnd(200, 1.0)}, "rank 1 on pod 3 ended with exit code 200"),
         ({2: RankEnd(127, 1.0, refused=True)}, "rank 2 on pod 1 could not start its program: it is not there"),
         ({2: RankEnd(126, 1.0, refused=True)}, "rank 2 on pod 1 could not start its program: it cannot be executed"),
         (
-            {1: RankEnd(143, 1.5), 2: RankEnd(7, 1.0), 3: RankEnd(143, 1.5)},
-            "first of ranks 1-3 (pods 1,3) that failed: rank 2 on pod 1 ended 7",
+            {0: RankEnd(None), 1: RankEnd(143, 1.5), 2: RankEnd(7, 1.0), 3: RankEnd(9, 1.5)},
+            "rank 2 on pod 1 ended with exit code 7\n"
+            "ended because of it: ranks 0-1 (pod 3)\n"
+            "failed, too: rank 3 (pod 1)",
+        ),
+        (
+            {0: RankEnd(None), 1: RankEnd(143, 1.5), 2: RankEnd(143, 1.0)},
+            "rank 2 on pod 1 was killed by SIGTERM (143)\n"
+            "failed, too: rank 1 (pod 3)\n"
+            "started and never ended: rank 0 (pod 3)",
         ),
         ({3: RankEnd(None)}, "started and never ended: rank 3 (pod 1)"),
     ],
@@ -117,9 +125,9 @@ def test_in_words(ends: dict[int, RankEnd], text: str) -> None:
 def test_all_that_is_wrong_is_told() -> None:
     found = of({0: WELL, 1: RankEnd(7, 1.0), 3: RankEnd(None)}, 8)
     assert found.text.splitlines() == [
-        "rank 1 on pod 3 ended 7",
+        "rank 1 on pod 3 ended with exit code 7",
+        "ended because of it: rank 3 (pod 1)",
         "never started: ranks 2,4-7 (pods 0-2)",
-        "started and never ended: rank 3 (pod 1)",
     ]
 
 

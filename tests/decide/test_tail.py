@@ -76,3 +76,49 @@ def test_every_line_is_there_and_whole(lines: list[tuple[int, bytes]]) -> None:
 )
 def test_the_last_lines(text: str, shown: str) -> None:
     assert last_lines(text, most=3, width=8) == shown
+
+
+TORCHRUN = """\
+*****************************************
+Setting OMP_NUM_THREADS environment variable for each process to be 1 in default, to avoid your system being overloaded
+*****************************************
+rank 4 begins
+Traceback (most recent call last):
+  File "/srv/train.py", line 11, in <module>
+    import no_such_module
+ModuleNotFoundError: No module named 'no_such_module'
+W1122 17:02:11.374000 22 lib/python3.11/site-packages/torch/distributed/elastic/multiprocessing/api.py:1028] Sending
+E1122 17:02:11.377000 22 lib/python3.11/site-packages/torch/distributed/elastic/multiprocessing/api.py:1002] failed
+Traceback (most recent call last):
+  File "<frozen runpy>", line 198, in _run_module_as_main
+    raise ChildFailedError(
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+============================================================
+/srv/train.py FAILED
+------------------------------------------------------------
+Failures:
+  <NO_OTHER_FAILURES>
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  rank      : 4 (local_rank: 0)
+============================================================
+after it
+[node-1:42] 3 more processes have sent help message help-mpi-btl-base.txt / btl:no-nics
+[node-1:42] Set MCA parameter "orte_base_help_aggregate" to 0 to see all help / error messages
+"""
+
+
+def test_what_launchers_say_is_no_cause() -> None:
+    """Nor may it push the cause out of the last lines."""
+    assert last_lines(TORCHRUN).splitlines() == [
+        "last lines of its output:",
+        "  rank 4 begins",
+        "  Traceback (most recent call last):",
+        '    File "/srv/train.py", line 11, in <module>',
+        "      import no_such_module",
+        "  ModuleNotFoundError: No module named 'no_such_module'",
+        "  after it",
+    ]
+    alone = TORCHRUN[TORCHRUN.index("W1122") : TORCHRUN.index("after it")]
+    assert last_lines(alone).endswith("\n  " + "=" * 60), "they are all there is"

@@ -73,7 +73,7 @@ def test_all_ranks_of_a_pod_are_read_torchruns_root_first() -> None:
         (summary(entry(1, 0, -15, CLOSED), entry(0, 1, 65, after=1)), error_file(CLOSED, -15), "exit code 65"),
         (summary(entry(1, 0, -15, CLOSED), entry(0, 1, -6, after=1)), error_file(CLOSED, -15), "by SIGABRT"),
         (summary(entry(0, 0, -11), entry(1, 1, -15)), "", "rank 0 was killed by SIGSEGV"),
-        (summary(entry(0, 1, 1, OOM)), error_file(OOM), f"rank 1 ended with exit code 1: {OOM}"),
+        (summary(entry(0, 1, 1, OOM)), error_file(OOM), f"rank 1 failed: {OOM}"),
         # torchrun ended a rank that had failed and not ended yet
         (summary(entry(0, 1, -15, OOM)), error_file(OOM, -15), f"rank 1 failed: {OOM}"),
         # a watchdog of NCCL that aborts because the GPU has failed
@@ -88,14 +88,23 @@ def test_all_ranks_of_a_pod_are_read_torchruns_root_first() -> None:
             "[rank1]: Traceback (most recent call last):\n[rank1]:   File …\n[rank1]: ValueError: no data\n"
             + summary(entry(0, 1, 1)),
             "",
-            "rank 1 ended with exit code 1: ValueError: no data",
+            "rank 1 failed: ValueError: no data",
+        ),
+        # one that failed before it joined the others: torch marks nothing yet
+        (
+            "Traceback (most recent call last):\n  File …\nModuleNotFoundError: No module named 'x'\n"
+            + CLOSED
+            + "\n"
+            + summary(entry(0, 1, 1)),
+            "",
+            "rank 1 failed: ModuleNotFoundError: No module named 'x'",
         ),
         # the summary is cut off, the error file is there
-        (f"[rank1]: {OOM}\n…", error_file(OOM), f"rank 1 ended with exit code 1: {OOM}"),
-        ("", error_file(OOM), f"torchrun ended with exit code 1: {OOM}"),
-        ("", "", "torchrun ended with exit code 1"),
-        ("", '{"message": "old format"}', "torchrun ended with exit code 1: old format"),
-        ("Root Cause (first observed failure):\n?", "{garbage", "torchrun ended with exit code 1"),
+        (f"[rank1]: {OOM}\n…", error_file(OOM), f"rank 1 failed: {OOM}"),
+        ("", error_file(OOM), f"torchrun failed: {OOM}"),
+        ("", "", "torchrun failed"),
+        ("", '{"message": "old format"}', "torchrun failed: old format"),
+        ("Root Cause (first observed failure):\n?", "{garbage", "torchrun failed"),
         ("DistNetworkError: port: 29500, name: EADDRINUSE, message: address already in use", "", "already in use"),
         # a download is no peer
         (summary(entry(0, 1, 1, "ConnectionError: Connection reset by peer")), "", "ConnectionError"),

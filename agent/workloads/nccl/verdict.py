@@ -233,8 +233,6 @@ class Ended:
         end = end_of_ranks(self.context, step.name, outcome, ranks)
         if not end.code:
             return None
-        if end.origin == "workload" and ranks.first is not None and end.code == ranks.code:
-            end = end._replace(where=self.context.where(peers[place(ranks.first)].index))
         if end.code == Exit.MISSING_PROGRAM and end.origin == "workload":
             return end._replace(what=f"{end.what}: nccl-tests are not on that pod", why=self._hint(), origin="agent")
         said = [*(done.incomplete if done else ()), *self.evidence.warnings[:5]]
