@@ -6,6 +6,7 @@ import errno
 import os
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 from agent.color import painted, wanted
@@ -15,6 +16,7 @@ from agent.machine import files
 STDOUT, STDERR, AGENT = 1, 2, 3
 """Streams of what a pod prints: the workload's two, and the agent's own lines."""
 _when_color = "auto"
+_printing: Callable[[bytes], AbstractContextManager[object]] = nullcontext
 HELD_SECONDS = 0.5
 HELD_BYTES = 65536
 
@@ -133,13 +135,20 @@ def labelled(label: bytes, text: bytes, *, continued: bool = False) -> bytes:
 def write_all(fd: int, data: bytes) -> None:
     """Write everything, however slow the reader. Raises BrokenPipeError when it has gone, else SystemFault."""
     try:
-        files.write_all(fd, data)
+        with _printing(data):
+            files.write_all(fd, data)
     except BrokenPipeError:
         raise
     except OSError as error:
         if error.errno == errno.EIO:
             raise BrokenPipeError(error.errno, "the terminal is gone") from error
         raise SystemFault(f"the output cannot be written: {error.strerror}") from error
+
+
+def print_inside(printing: Callable[[bytes], AbstractContextManager[object]] = nullcontext) -> None:
+    """Whatever is printed from now on is printed inside `printing(data)`."""
+    global _printing
+    _printing = printing
 
 
 def choose_color(when: str) -> None:

@@ -409,7 +409,7 @@ def test_a_python_without_torch() -> None:
     assert (end.code, end.origin, end.where) == (66, "agent", "pod 1, job-workload-0-1.job")
 
 
-KILLED = """\
+OF_TORCHRUN = """\
 [rank4]: no space left
 [rank5]: Connection closed by peer
 ================
@@ -425,7 +425,7 @@ Root Cause (first observed failure):
 
 
 def test_a_rank_of_torchrun_without_an_error_file_is_told_with_its_last_lines() -> None:
-    outcome = Outcome(0, statuses={0: -15, 1: 1}, first=1, failures={1: FailedPart(KILLED)})
+    outcome = Outcome(0, statuses={0: -15, 1: 1}, first=1, failures={1: FailedPart(OF_TORCHRUN)})
     end = judged(context("torchrun", "train.py"), outcome).end
     assert (end.code, end.what, end.where) == (1, "rank 4 was killed by SIGKILL", "pod 1, job-workload-0-1.job")
     memory, *rest = end.why.splitlines()

@@ -6,15 +6,19 @@ import argparse
 import os
 import signal
 import sys
+import time
 from types import FrameType, TracebackType
+from typing import Any
 
 from agent.client import Client, RunEnd, RunInfo
 from agent.color import BAD, GOOD
 from agent.commands.pod import of_caller
 from agent.decide.ending import signal_name
+from agent.decide.progress import run_words, without_progress
 from agent.decide.runspec import RunSpec
 from agent.decide.words import plural
 from agent.errors import READER_GONE, AgentError, ClusterBusy, SystemFault
+from agent.machine.progress_line import ProgressLine, on_terminal
 from agent.output import STDERR, STDOUT, Lines, Sink, say, write_all
 from agent.paths import RunDir
 
@@ -108,6 +112,26 @@ class Follower:
         raise SystemExit(128 + number)
 
 
+class RunLines(Lines):
+    """What a run prints. A terminal shows in its last line what the agent says there of its progress."""
+
+    def __init__(self, run: RunInfo, **options: Any) -> None:
+        super().__init__(**options)
+        self._run = run
+        self._began = time.monotonic()
+        self._has_line = on_terminal()
+        self._doing = ""
+
+    def output(self, pod: int, stream: int, data: bytes) -> None:
+        if stream == STDERR and self._has_line:
+            data, doing = without_progress(data)
+            self._doing = doing or self._doing
+        super().output(pod, stream, data)
+
+    def progress(self) -> str:
+        return run_words(self._run.id, len(self._run.pods), time.monotonic() - self._began, self._doing)
+
+
 def begin(client: Client, spec: RunSpec, wait: float) -> RunInfo:
     """Have a run started, within `wait` seconds when another goes on. Raises AgentError."""
     try:
@@ -126,7 +150,9 @@ def run_to_end(client: Client, spec: RunSpec, *, label: bool, wait: float, as_js
         run = follower.begin(spec, wait)
         say(f"{run.id} runs on {len(run.pods)} {plural('pod', run.pods)}")
         try:
-            ended = follower.follow(run, Lines(label=label, whole=len(run.outputs) > 1, stdout=shown))
+            lines = RunLines(run, label=label, whole=len(run.outputs) > 1, stdout=shown)
+            with ProgressLine(lines.progress):
+                ended = follower.follow(run, lines)
             write_all(shown, ended.text.encode(errors="surrogateescape"))
             if as_json:
                 answer(run, ended)

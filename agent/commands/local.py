@@ -224,7 +224,9 @@ def _new_directory(parent: str, name: str) -> str:
 def _up(args: argparse.Namespace) -> int:
     from agent.errors import PeersMissing
     from agent.local.client import LocalCluster
+    from agent.local.progress import ClusterProgress
     from agent.local.run_report import run_directory
+    from agent.machine.progress_line import ProgressLine
 
     cluster = LocalCluster(read_spec(args, {"SLEEP_INFINITY": "true"}))
     _end_what_has_ended(args.name)
@@ -232,7 +234,8 @@ def _up(args: argparse.Namespace) -> int:
     if args.wait:
         path = f"{run_directory(cluster.spec, 0)}/plan.json"
         try:
-            cluster.wait_for_file(path, args.timeout)
+            with ProgressLine(ClusterProgress(cluster).text):
+                cluster.wait_for_file(path, args.timeout)
         except TimeoutError as error:
             what = f"the cluster was not formed within {args.timeout:g} s; it goes on"
             raise PeersMissing(what, f"why: a4-agent local exec 0 --name {args.name} -- a4-agent status") from error

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import NamedTuple
 
-from agent.decide.words import size_text
+from agent.decide.subset import ranges
+from agent.decide.words import plural, size_text
 
 DOWNLOAD_SECONDS = 10.0
 QUIET_SECONDS = 60.0
 """Between two lines about work of which nothing else is known than that it goes on."""
+
+_PROGRESS = re.compile(rb"^a4-agent: [\w-]+, \d+ s: (.*)\n", re.MULTILINE)
 
 
 class Progress(NamedTuple):
@@ -32,6 +37,33 @@ def download_words(progress: Progress) -> str:
     if progress.total and rate >= 1:
         parts.append(f"{duration_words(max(0, progress.total - progress.now) / rate)} left")
     return ", ".join(parts)
+
+
+def progress_text(run: str, seconds: float, doing: str) -> str:
+    """The line that a run prints among its output when its programs print nothing."""
+    return f"a4-agent: {run}, {seconds:.0f} s: {doing}"
+
+
+def without_progress(printed: bytes) -> tuple[bytes, str]:
+    """What a run has printed without such lines, and what the last of them says is being done."""
+    told = _PROGRESS.findall(printed)
+    return (_PROGRESS.sub(b"", printed), told[-1].decode(errors="replace")) if told else (printed, "")
+
+
+def run_words(run: str, pods: int, seconds: float, doing: str = "") -> str:
+    """ddp-1f0c9d52 on 4 pods, 2 min 37 s: all_reduce, 1 GiB (31 of 120)"""
+    words = f"{run} on {pods} {plural('pod', range(pods))}, {duration_words(seconds)}"
+    return f"{words}: {doing}" if doing else words
+
+
+def forming_words(pods: int, missing: Mapping[int, str] | None, seconds: float) -> str:
+    """3 of 4 pods are there, 12 s; waiting for pod 2: DNS does not know its name yet."""
+    if not missing:
+        return f"forming the cluster of {pods} pods, {duration_words(seconds)}"
+    whys = set(missing.values())
+    why = f": {whys.pop()}" if len(whys) == 1 else ""
+    there = f"{pods - len(missing)} of {pods} pods are there, {duration_words(seconds)}"
+    return f"{there}; waiting for {plural('pod', missing)} {ranges(missing)}{why}"
 
 
 def duration_words(seconds: float) -> str:

@@ -11,11 +11,13 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
+from agent import output
 from agent.errors import AgentError, Exit
 from agent.local.client import LocalCluster
+from agent.local.progress import ClusterProgress
 from agent.local.run_report import collect, job_code
 from agent.local.spec import ClusterSpec
-from agent.machine import files
+from agent.machine.progress_line import ProgressLine
 from agent.output import STDERR, STDOUT, Lines
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -38,7 +40,7 @@ class _Stopper:
 
     def on_timeout(self) -> None:
         self.timed_out = True
-        print("a4-agent: the time limit (--timeout) is reached: the pods are told to end", file=sys.stderr)
+        output.say("the time limit (--timeout) is reached: the pods are told to end")
         self.stop()
 
     def stop(self) -> None:
@@ -55,7 +57,7 @@ class _Stopper:
 def write_all(descriptor: int, data: bytes) -> None:
     """Write everything, however slow the reader."""
     with _reader_may_go(descriptor):
-        files.write_all(descriptor, data)
+        output.write_all(descriptor, data)
 
 
 @contextlib.contextmanager
@@ -100,8 +102,9 @@ def run_in_foreground(spec: ClusterSpec, *, timeout: float, grace: float, as_jso
         cluster.build()
         stopper.is_started = True
         cluster.start_pods()
-        with _time_limit(stopper, timeout):
-            _show_output(cluster, as_json)
+        going = ClusterProgress(cluster)
+        with _time_limit(stopper, timeout), ProgressLine(going.text):
+            _show_output(cluster, going, as_json)
             pods = cluster.wait()
         code = int(Exit.TIME_LIMIT) if stopper.timed_out else job_code(pods)
         report = collect(cluster, pods, code, results)
@@ -110,14 +113,14 @@ def run_in_foreground(spec: ClusterSpec, *, timeout: float, grace: float, as_jso
     return code
 
 
-def _show_output(cluster: LocalCluster, as_json: bool) -> None:
+def _show_output(cluster: LocalCluster, going: ClusterProgress, as_json: bool) -> None:
     """Pod 0's stdout as it comes, and every pod's stderr in whole lines, so that those of different pods do not mix."""
     errors = Lines()
-    for output in cluster.output(follow=True):
-        if output.stream == "err":
+    for piece in cluster.output(follow=True):
+        if piece.stream == "err":
             with _reader_may_go(STDERR):
-                errors.output(output.pod, STDERR, output.data)
-        elif output.pod == 0:
-            write_all(STDERR if as_json else STDOUT, output.data)
+                errors.output(piece.pod, STDERR, going.printed(piece.data))
+        elif piece.pod == 0:
+            write_all(STDERR if as_json else STDOUT, piece.data)
     with _reader_may_go(STDERR):
         errors.close()

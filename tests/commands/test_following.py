@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from agent.decide.progress import progress_text
 from agent.decide.runspec import RunSpec
 from tests.commands.conftest import Type
 from tests.commands.server import FakeAgent, FakeRun, Refused
+from tests.terminal import Terminal, screen
 
 VERBS = [("run", "connectivity"), ("mpirun", "--", "./a.out"), ("torchrun", "--", "train.py")]
 
@@ -106,6 +106,36 @@ def test_lines_of_all_pods(agent: FakeAgent, type_command: Type) -> None:
     code, out, _ = type_command("torchrun", "--label", "train.py").end()
     assert code == 0
     assert sorted(out.splitlines()) == sorted(f"[{i}] {text}" for i in range(4) for text in ("epoch 1", "last"))
+
+
+def test_a_terminal_tells_in_its_last_line_how_it_goes(agent: FakeAgent, type_command: Type) -> None:
+    def life(run: FakeRun) -> None:
+        run.say(0, b"begins\n")
+        run.say(0, progress_text(run.id, 10.0, "step (3 of 7)").encode() + b"\n", stream=2)
+
+    agent.submitted = life
+    with Terminal() as terminal:
+        words = ("--color=never", "torchrun", "train.py")
+        typed = type_command(*words, env={"TERM": "xterm"}, through=terminal.through, **terminal.streams)
+        terminal.until("begins\r\n")
+        terminal.until("\rtorchrun-0 on 4 pods, ")
+        terminal.until("s: step (3 of 7)\x1b[K")
+        agent.runs[0].say(1, b"loss 0.1\n")
+        terminal.until("\r\x1b[Kloss 0.1\r\n\rtorchrun-0 on 4 pods, ")
+        agent.runs[0].end(results="/gcs/results")
+        rest = terminal.until("/gcs/results\r\n")
+        assert screen("\rtorchrun-0" + rest) == ["a4-agent: torchrun-0 is done; results on pod 0: "]
+        assert typed.end()[0] == 0
+
+
+def test_a_pipe_has_the_agents_own_lines_of_its_progress(agent: FakeAgent, type_command: Type) -> None:
+    def life(run: FakeRun) -> None:
+        run.say(0, progress_text(run.id, 10.0, "step (3 of 7)").encode() + b"\n", stream=2)
+        run.end()
+
+    agent.submitted = life
+    _, _, err = type_command("torchrun", "train.py").end()
+    assert err == "a4-agent: torchrun-0 runs on 4 pods\na4-agent: torchrun-0, 10 s: step (3 of 7)\n"
 
 
 def test_detached(agent: FakeAgent, type_command: Type) -> None:
@@ -402,42 +432,22 @@ def test_the_agent_dies(agent: FakeAgent, type_command: Type) -> None:
     assert "a4-agent: the agent of this pod has ended while connectivity-0 was going on\n" in err
 
 
-class Terminal:
-    """A pseudo-terminal, and how a command gets it as its controlling terminal."""
-
-    def __init__(self) -> None:
-        self.master, slave = os.openpty()
-        self.given: dict[str, Any] = {"stdin": slave, "stdout": slave, "stderr": slave, "through": ["setsid", "-c"]}
-
-    def given_away(self) -> None:
-        """The command has it: here it is not needed any more."""
-        os.close(self.given["stdin"])
-
-    def read_until(self, words: bytes) -> None:
-        seen = b""
-        while words not in seen:
-            seen += os.read(self.master, 4096)
-
-
 def test_ctrl_c_on_a_terminal(agent: FakeAgent, type_command: Type) -> None:
-    terminal = Terminal()
-    typed = type_command("run", "script", **terminal.given)
-    terminal.given_away()
-    agent.until(lambda: bool(agent.asked("wait")))
-    os.write(terminal.master, b"\x03")
-    terminal.read_until(b"again to hurry")
-    agent.until(lambda: bool(agent.asked("cancel")))
-    agent.runs[0].end(130)
-    terminal.read_until(b"logs: a4-agent logs script-0")
-    assert typed.process.wait() == 130
-    os.close(terminal.master)
+    with Terminal() as terminal:
+        typed = type_command("run", "script", through=terminal.through, **terminal.streams)
+        agent.until(lambda: bool(agent.asked("wait")))
+        terminal.type("\x03")
+        terminal.until("again to hurry")
+        agent.until(lambda: bool(agent.asked("cancel")))
+        agent.runs[0].end(130)
+        terminal.until("logs: a4-agent logs script-0")
+        assert typed.process.wait() == 130
 
 
 def test_a_terminal_that_is_killed(agent: FakeAgent, type_command: Type) -> None:
-    terminal = Terminal()
-    typed = type_command("run", "script", **terminal.given)
-    terminal.given_away()
-    agent.until(lambda: bool(agent.asked("wait")))
-    os.close(terminal.master)
-    assert typed.process.wait() == 129
+    with Terminal() as terminal:
+        typed = type_command("run", "script", through=terminal.through, **terminal.streams)
+        agent.until(lambda: bool(agent.asked("wait")))
+        terminal.hang_up()
+        assert typed.process.wait() == 129
     assert not agent.asked("cancel")

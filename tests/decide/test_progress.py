@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from agent.decide.progress import Progress, download_words, duration_words, too_little_room
+from agent.decide.progress import (
+    Progress,
+    download_words,
+    duration_words,
+    forming_words,
+    progress_text,
+    run_words,
+    too_little_room,
+    without_progress,
+)
 
 GIB = 1 << 30
 
@@ -30,6 +39,32 @@ def test_downloads(progress: Progress, words: str) -> None:
 )
 def test_durations(seconds: float, words: str) -> None:
     assert duration_words(seconds) == words
+
+
+def test_a_run_that_goes_on() -> None:
+    assert run_words("ddp-1f0c9d52", 4, 157.2) == "ddp-1f0c9d52 on 4 pods, 2 min 37 s"
+    assert run_words("ddp-1f0c9d52", 1, 5, "sums (2 of 3)") == "ddp-1f0c9d52 on 1 pod, 5 s: sums (2 of 3)"
+
+
+@pytest.mark.parametrize(
+    ("missing", "words"),
+    [
+        (None, "forming the cluster of 4 pods, 12 s"),
+        ({}, "forming the cluster of 4 pods, 12 s"),
+        ({2: "no DNS name"}, "3 of 4 pods are there, 12 s; waiting for pod 2: no DNS name"),
+        ({1: "late", 2: "late", 3: "late"}, "1 of 4 pods are there, 12 s; waiting for pods 1-3: late"),
+        ({1: "late", 3: "refused"}, "2 of 4 pods are there, 12 s; waiting for pods 1,3"),
+    ],
+)
+def test_a_cluster_that_forms(missing: dict[int, str] | None, words: str) -> None:
+    assert forming_words(4, missing, 12.3) == words
+
+
+def test_lines_about_progress_among_what_is_printed() -> None:
+    first, last = (f"{progress_text('ddp-1f0c9d52', 10.4 * n, f'step: {n} s: x')}\n".encode() for n in (1, 2))
+    assert without_progress(b"a\n" + first + b"b\n" + last + b"c") == (b"a\nb\nc", "step: 2 s: x")
+    for other in (b"", b"a4-agent: ddp-1f0c9d52 runs on 4 pods\n", b"> " + first, first.rstrip()):
+        assert without_progress(other) == (other, "")
 
 
 def test_room() -> None:

@@ -25,6 +25,7 @@ from agent.local.spec import ClusterSpec
 from tests.deadlines import at_any_moment, limits_of_words, refuse_short
 from tests.golden.golden import expect_golden, shape
 from tests.local.helpers import CHECKOUT, DEADLINE, cluster_of, eventually, needs_root
+from tests.terminal import Terminal
 
 AGENT = [sys.executable, "-m", "agent", "local"]
 
@@ -82,6 +83,27 @@ def test_errors_of_usage(words: list[str], text: str) -> None:
 def test_exec_passes_streams_and_code(cluster: LocalCluster) -> None:
     result = local("exec", "1", "--name", cluster.name, "--", "sh", "-c", "cat; echo err >&2; exit 6", text="in")
     assert (result.returncode, result.stdout, result.stderr) == (6, "in", "err\n")
+
+
+@needs_root
+def test_a_terminal_tells_who_is_missing_and_what_goes_on(tmp_path: Path) -> None:
+    """Until the pod comes, and until the script may end."""
+    script = tmp_path / "script.sh"
+    script.write_text("echo begun; until [ -e /shared/over ]; do sleep 0.1; done\n")
+    words = ["run", "--pods", "2", "--gpus-per-pod", "1", "--late", "1:5", "--name", fresh_name("terminal")]
+    words += ["--mount", f"{tmp_path}:/shared", "--task-script", str(script), "script"]
+    with Terminal() as terminal:
+        env = {**os.environ, "TERM": "xterm"}
+        argv = [*terminal.through, *AGENT, *words]
+        with subprocess.Popen(argv, cwd=CHECKOUT, env=env, **terminal.streams) as running:
+            terminal.until("\r1 of 2 pods are there, ")
+            terminal.until("; waiting for pod 1: ")
+            terminal.until("begun\r\n")
+            terminal.until("\rscript-")
+            terminal.until(" on 2 pods, ")
+            (tmp_path / "over").touch()
+            assert terminal.until("Start-up, seconds").endswith("\r\x1b[K\r\n")
+            assert running.wait(DEADLINE) == 0
 
 
 @needs_root

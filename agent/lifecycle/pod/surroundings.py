@@ -191,7 +191,8 @@ class Surroundings:
 
     def _finish(self) -> None:
         pod, log = self._pod, self._pod.log
-        say = log.debug if self._choice.name == NONE and not self._choice.asked else log.info
+        says_much = self._choice.name != NONE or self._choice.asked
+        say = log.info if says_much and pod.settings.is_coordinator else log.debug  # pods that differ are told later
         say(f"profile {self._choice.name}: {self._choice.why}; {'; '.join(self._words)}".rstrip("; "))
         for one in self._prepared.overruled:
             log.info(str(one))

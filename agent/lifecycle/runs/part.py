@@ -12,6 +12,7 @@ from agent.decide.ending import exit_code
 from agent.decide.hostfile import hostfile
 from agent.decide.os_refusals import not_started
 from agent.decide.part_end import PartEnd
+from agent.decide.progress import progress_text
 from agent.decide.ranks import MPI_RANK, TORCHRUN_RANK, RankEnd, parse_rank
 from agent.decide.secret_variables import storable, url_secrets
 from agent.errors import AgentError, MissingProgram, SystemFault
@@ -333,7 +334,7 @@ class Part:
         self._machine.later(left if left > 0 else PROGRESS_SECONDS, self._say_progress)
         doing = self._workload.progress(self._record()) if left <= 0 else ""
         if doing:
-            self.output.say(f"a4-agent: {self.run_id}, {now - self._begun_at:.0f} s: {doing}")
+            self.output.say(progress_text(self.run_id, now - self._begun_at, doing))
 
     # A process that says that it is at its end has ENDING_SECONDS to get there
 
