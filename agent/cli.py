@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 
 from agent.errors import READER_GONE, Exit
 
@@ -15,6 +16,16 @@ def main(argv: list[str] | None = None) -> int:
     from agent.commands import dispatch
 
     return dispatch(sys.argv[1:] if argv is None else argv)
+
+
+def verb_of(words: Sequence[str]) -> str:
+    """The first word that is neither an option nor the value of --color; empty for none."""
+    after_color = False
+    for word in words:
+        if not after_color and not word.startswith("-"):
+            return word
+        after_color = word == "--color"
+    return ""
 
 
 def _under_tini() -> int:
@@ -33,7 +44,7 @@ def _under_tini() -> int:
 
 def entry() -> None:
     """The console script. Ends at once: threads that still wait on the network must not hold a pod."""
-    if sys.argv[1:2] == ["run"]:
+    if verb_of(sys.argv[1:]) == "run":
         import signal
 
         # Who tells this pod to end is heard when an agent lives in it (agent.lifecycle.serve). Until then signals wait:

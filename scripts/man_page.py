@@ -52,7 +52,8 @@ def _section(name: str, parser: argparse.ArgumentParser, text: str = "") -> Iter
         listed = line.startswith("  ")
         yield _text(line) or ".br"
     for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction) or "--help" in action.option_strings:
+        is_shown = action.help is not argparse.SUPPRESS and "--help" not in action.option_strings
+        if isinstance(action, argparse._SubParsersAction) or not is_shown:
             continue
         value = action.metavar or (action.dest.upper() if action.nargs != 0 else "")
         if action.choices:

@@ -81,18 +81,33 @@ def build_parser(*verbs: str) -> argparse.ArgumentParser:
         prog="a4-agent",
         description="Brings the pods of a GPU JobSet together and runs workloads on all of them.",
         epilog=EPILOG,
+        allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"a4-agent {__version__}")
     text = "colour in messages: auto (on a terminal, unless NO_COLOR is set; FORCE_COLOR elsewhere, too), always, never"
-    parser.add_argument("--color", choices=("auto", "always", "never"), default="auto", help=text)
+    _add_color(parser, default="auto", help=text)
     subparsers = parser.add_subparsers(metavar="VERB", title="verbs", parser_class=VerbParser)
     for name, text in VERBS.items():
         if name in verbs:
             import_module(f"agent.commands.{name}").add_parser(subparsers)
+            _add_color_to_all(subparsers.choices[name])
         else:
             subparsers.add_parser(name, help=text, add_help=False)
     return parser
+
+
+def _add_color(parser: argparse.ArgumentParser, **more: Any) -> None:
+    parser.add_argument("--color", choices=("auto", "always", "never"), **more)
+
+
+def _add_color_to_all(parser: argparse.ArgumentParser) -> None:
+    """It may follow the verb, too, where help does not repeat it."""
+    _add_color(parser, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for inner in action.choices.values():
+                _add_color_to_all(inner)
 
 
 class Parser(argparse.ArgumentParser):

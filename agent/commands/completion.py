@@ -158,7 +158,8 @@ def _after_dashes(verb: str, words: Sequence[str], rest: Sequence[str], current:
 
 
 def _options(parser: argparse.ArgumentParser) -> Words:
-    return [(name, action.help or "") for action in parser._actions for name in action.option_strings]
+    shown = (action for action in parser._actions if action.help is not argparse.SUPPRESS)
+    return [(name, action.help or "") for action in shown for name in action.option_strings]
 
 
 def _positionals(parser: argparse.ArgumentParser) -> list[argparse.Action]:

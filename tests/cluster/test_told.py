@@ -83,7 +83,7 @@ def test_every_rank_saves_its_state_though_others_end_before_it(start: Start, om
 
 TOLD_EARLY = f"""
 mkfifo /tmp/secret
-A4_SECRET_FILE=/tmp/secret {sys.executable} -m agent run none & agent=$!
+A4_SECRET_FILE=/tmp/secret {sys.executable} -m agent WORDS & agent=$!
 exec 3>/tmp/secret  # opens when the agent reads its settings, before it can hear a signal
 kill -TERM $agent
 cat {SECRET_FILE} >&3
@@ -92,9 +92,10 @@ wait $agent
 """
 
 
-def test_a_pod_that_is_told_before_its_agent_can_hear_ends_in_order(start: Start) -> None:
+@pytest.mark.parametrize("words", ["run none", "--color never run none"])
+def test_a_pod_that_is_told_before_its_agent_can_hear_ends_in_order(start: Start, words: str) -> None:
     agent = f"exec tini -- {sys.executable} -m agent run none"
-    choice = f'[ "$JOB_COMPLETION_INDEX" = 0 ] && {agent}\n{TOLD_EARLY}'
+    choice = f'[ "$JOB_COMPLETION_INDEX" = 0 ] && {agent}\n{TOLD_EARLY.replace("WORDS", words)}'
     trial = start(2, entrypoint=("sh", "-c", choice))
     assert trial.codes() == {0: 75, 1: 143}, trial.log()
     assert trial.said(1)["code"] == 143

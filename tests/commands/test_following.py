@@ -75,22 +75,30 @@ def test_a_bad_run(agent: FakeAgent, type_command: Type) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "env", "color"),
+    ("before", "after", "env", "color"),
     [
-        ((), {}, ""),
-        ((), {"FORCE_COLOR": "1"}, "1"),
-        (("--color", "always"), {}, "1"),
-        (("--color=never",), {"FORCE_COLOR": "1"}, ""),
+        ((), (), {}, ""),
+        ((), (), {"FORCE_COLOR": "1"}, "1"),
+        (("--color", "always"), (), {}, "1"),
+        (("--color=never",), (), {"FORCE_COLOR": "1"}, ""),
+        ((), ("--color", "always"), {}, "1"),
+        (("--color", "always"), ("--color=never",), {"FORCE_COLOR": "1"}, ""),
     ],
 )
 def test_the_end_in_colour(
-    words: tuple[str, ...], env: dict[str, str], color: str, agent: FakeAgent, type_command: Type
+    before: tuple[str, ...],
+    after: tuple[str, ...],
+    env: dict[str, str],
+    color: str,
+    agent: FakeAgent,
+    type_command: Type,
 ) -> None:
     agent.submitted = lambda run: run.end(7, "rank 3 ended 7", why="reason")
-    _, _, err = type_command(*words, "mpirun", "./a.out", env=env).end()
+    _, _, err = type_command(*before, "mpirun", *after, "./a.out", "--color=own", env=env).end()
+    assert agent.runs[0].spec["args"] == ["./a.out", "--color=own"]
     first = "a4-agent: mpirun-0 ended with exit code 7: rank 3 ended 7"
     assert (f"\x1b[31m{first}\x1b[0m\n  reason\n" if color else f"\n{first}\n  reason\n") in err
-    _, _, err = type_command(*words, "logs", "no-such", env=env).end()
+    _, _, err = type_command(*before, "logs", "no-such", *after, env=env).end()
     assert err.startswith("\x1b[31ma4-agent: " if color else "a4-agent: ")
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.cli import verb_of
 from agent.commands.run import patiently
 from tests.commands.conftest import Type
 from tests.commands.server import FakeAgent
@@ -99,3 +100,22 @@ def test_help_of_a_workload(words: tuple[str, ...], type_command: Type) -> None:
 def test_help_without_a_workload(type_command: Type) -> None:
     code, out, _ = type_command("run", "--help").end()
     assert code == 0 and "a4-agent run WORKLOAD --help lists them" in " ".join(out.split())
+
+
+@pytest.mark.parametrize(
+    ("typed", "verb"),
+    [
+        ("", ""),
+        ("run none", "run"),
+        ("--color never run none", "run"),
+        ("--color=never run", "run"),
+        ("--color never --color=always run", "run"),
+        ("--color run status", "status"),
+        ("exec --color never run", "exec"),
+        ("--version", ""),
+        ("--color", ""),
+    ],
+)
+def test_the_verb_before_all_words_are_understood(typed: str, verb: str) -> None:
+    """`run` must hold signals back before anything else is imported."""
+    assert verb_of(typed.split()) == verb
