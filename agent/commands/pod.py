@@ -13,7 +13,6 @@ from agent.decide.peer_names import peer_name
 from agent.decide.plan import Plan, PlannedPeer
 from agent.decide.pod_state import PodState
 from agent.decide.runspec import RunSpec
-from agent.decide.shell_env import travelling, unheard
 from agent.environment import damaged, load
 from agent.errors import PeersMissing
 from agent.machine import files
@@ -80,6 +79,8 @@ def process_environment(pid: int) -> dict[str, str]:
 
 def of_caller(spec: RunSpec, directory: RunDir) -> RunSpec:
     """`spec` with whose wish it is, and with the variables that were set in this shell."""
+    from agent.decide.shell_env import travelling
+
     agent = agent_environment(directory)
     env = travelling(os.environ, agent, process_environment(1)) if agent else {}
     for sentence in unheard_settings(agent):
@@ -90,6 +91,8 @@ def of_caller(spec: RunSpec, directory: RunDir) -> RunSpec:
 
 def unheard_settings(agent: Mapping[str, str]) -> list[str]:
     """A sentence on each setting of the pod that this shell has set in vain; `agent`: the agent's environment."""
+    from agent.decide.shell_env import unheard
+
     return unheard(os.environ, agent, process_environment(1), OF_THE_POD) if agent else []
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -215,9 +214,14 @@ class Pipe(NamedTuple):
 
 def find_program(name: str, path: str) -> str | None:
     """Absolute path of a program; sbin directories are looked at too, as images leave them off PATH."""
-    folders = [folder for folder in path.split(os.pathsep) if folder]  # an empty one would mean here
-    found = shutil.which(name, path=os.pathsep.join([*folders, "/usr/local/sbin", "/usr/sbin", "/sbin"]))
+    found = _which(name, [*path.split(os.pathsep), "/usr/local/sbin", "/usr/sbin", "/sbin"])
     return os.path.abspath(found) if found else None
+
+
+def _which(name: str, folders: Sequence[str]) -> str | None:
+    """As shutil.which, whose module costs each pod's start 4 ms of CPU; an empty folder does not count."""
+    places = [name] if "/" in name else [os.path.join(folder, name) for folder in folders if folder]
+    return next((place for place in places if os.path.isfile(place) and os.access(place, os.X_OK)), None)
 
 
 def why_unstartable(programs: Sequence[str], path: str, cwd: str) -> OSError | None:
@@ -226,7 +230,7 @@ def why_unstartable(programs: Sequence[str], path: str, cwd: str) -> OSError | N
         return _os_error(errno.ENOENT, cwd)
     for program in programs:
         place = os.path.join(cwd, program) if "/" in program else program
-        if shutil.which(place, path=path) is None:
+        if _which(place, path.split(os.pathsep)) is None:
             return _os_error(errno.EACCES if os.path.exists(place) else errno.ENOENT, program)
     return None
 
