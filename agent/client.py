@@ -12,7 +12,7 @@ answers (docs/control-channel.md). A client that goes away ends nothing: a run g
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -28,6 +28,8 @@ MOST_READ, LEAST_READ = 65536, 4096
 """How many bytes one answer of `read` may have."""
 MOST_OPEN = 16 * 1024 * 1024
 """How many bytes of answers may be under way to a reader that does not take them."""
+MADE_SECONDS = 90.0
+"""How long `file` waits for a page that is being made."""
 MOMENT_SECONDS = 0.5
 LAST_SECONDS = 10.0
 """How long `follow` waits in silence for the rest of the output once the run is over: a lost pod sends none."""
@@ -151,6 +153,17 @@ class Client:
         """What a pod printed from `offset` on, about `most` bytes; with `wait` not before there is something."""
         answer = self._ask("read", _reading(run, pod, offset, most, wait), None if wait else ANSWER_SECONDS)
         return Output.from_json(answer)
+
+    def file(self, run: str, name: str, pod: int = 0) -> Iterator[bytes]:
+        """What a run has left, piece by piece: result.json or report.html of pod 0, evidence.txt of any pod.
+
+        Nothing where there is no such file. Waits for a report that is being made.
+        """
+        piece = Output((), 0, 0, over=False)
+        while not piece.over:
+            fields = _reading(run, pod, piece.next, MOST_READ, False) | {"file": name}
+            piece = Output.from_json(self._ask("read", fields, MADE_SECONDS))
+            yield from (data for _, data in piece.frames)
 
     def wait(self, run: str) -> RunEnd:
         """Wait until the run is over."""

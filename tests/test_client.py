@@ -134,6 +134,9 @@ def test_read_and_wait(client: Client, agent: FakeAgent) -> None:
     ended = client.wait(run.id)
     assert (ended.end.code, ended.end.what, ended.end.where, ended.text) == (7, "it failed", "pod 2", "a table\n")
     assert (ended.codes, ended.lost, ended.results) == ({2: 7}, {3: "gone"}, "/results")
+    agent.runs[0].files[0, "report.html"] = b"page" * MOST_READ
+    assert b"".join(client.file(run.id, "report.html")) == b"page" * MOST_READ
+    assert list(client.file(run.id, "evidence.txt", 2)) == []
 
 
 def test_cancel_and_release(client: Client, agent: FakeAgent) -> None:

@@ -18,6 +18,7 @@ VERBS = {
     "mpirun": "run a program of one's own as MPI ranks on all pods",
     "torchrun": "run a program of one's own under torchrun on all pods",
     "logs": "what a run has printed",
+    "get": "the results and logs of a run, from all its pods",
     "cancel": "end a run on every pod",
     "status": "what this pod is doing, and with whom",
     "peers": "the pods of this job, in rank order",

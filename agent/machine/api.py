@@ -294,6 +294,9 @@ class Machine(Protocol):
     def read(self, path: str) -> str | None:
         """Text of a small file; None when it is not there."""
 
+    def read_part(self, path: str, offset: int, most: int) -> bytes:
+        """At most so many bytes of a file from `offset` on; none where it ends, or cannot be read."""
+
     def read_dir(self, path: str) -> dict[str, str]:
         """Name → text of the small files in a directory; empty when it is not there."""
 

@@ -65,6 +65,14 @@ def read_tails(path: str, most: int) -> dict[str, str]:
     return texts
 
 
+def read_part(path: str, offset: int, most: int) -> bytes:
+    """At most so many bytes of a file from `offset` on; none where it ends, or cannot be read."""
+    with suppress(OSError), _opened(path) as file:
+        file.seek(offset)
+        return file.read(most)
+    return b""
+
+
 def _opened(path: str) -> BinaryIO:
     # What was a file a moment ago may be a link or a FIFO now: neither is followed or waited for.
     return open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb")

@@ -221,6 +221,9 @@ class Host:
     def read(self, path: str) -> str | None:
         return files.read(path)
 
+    def read_part(self, path: str, offset: int, most: int) -> bytes:
+        return files.read_part(path, offset, most)
+
     def read_dir(self, path: str) -> dict[str, str]:
         return files.read_dir(path)
 

@@ -42,6 +42,8 @@ class FakeRun:
         """Pod → how many of its first frames were printed long ago."""
         self.kept_from: dict[int, int] = {}
         """Pod → number of the first frame that is still kept."""
+        self.files: dict[tuple[int, str], bytes] = {}
+        """What the run has left: (pod, name) → content."""
         self.broken: dict[int, Refused] = {}
         """Pods whose output cannot be read."""
         self.silent: set[int] = set()
@@ -240,14 +242,19 @@ class FakeAgent:
 
     def _read(self, request: dict[str, Any]) -> dict[str, Any]:
         run, pod = self._run(request["run"]), request["pod"]
+        if "file" in request:
+            rest = run.files.get((pod, request["file"]), b"")[request["offset"] :]
+            data = rest[: request["most"]]
+            frames = [[1, base64.b64encode(data).decode()]] if data else []
+            return {"frames": frames, "next": request["offset"] + len(data), "skipped": 0, "over": not data}
         with self.changed:
             while True:
                 piece = run.piece(pod, request["offset"], request["most"], request.get("since", 0.0))
                 news = piece["frames"] or piece["skipped"] or piece["over"] or not request["wait"]
+                if pod in run.broken and pod not in run.silent and not piece["frames"]:
+                    raise run.broken[pod]
                 if self._closing or (news and pod not in run.silent):
                     return piece
-                if pod in run.broken and pod not in run.silent:
-                    raise run.broken[pod]
                 self.changed.wait(PATIENCE)
 
     def _wait(self, request: dict[str, Any]) -> dict[str, Any]:

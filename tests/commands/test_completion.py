@@ -96,6 +96,7 @@ def test_every_workload() -> None:
         (["logs", ""], ["mpirun-1a2b", "script-3c4d"]),
         (["logs", "--label", "scr"], ["script-3c4d"]),
         (["cancel", "mp"], ["mpirun-1a2b"]),
+        (["get", "mp"], ["mpirun-1a2b"]),
         (["report", "mp"], ["mpirun-1a2b"]),
         (["logs", "--pod", ""], ["0", "2", "1"]),
         (["exec", "--hosts", "0,2"], ["0,2"]),

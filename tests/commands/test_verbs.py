@@ -386,7 +386,7 @@ def test_no_verb_is_help_and_an_unknown_one_an_error(capsys: Shown) -> None:
     assert "runn" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("argv", [["exec", "hostname"], ["run", "none"], ["logs"], ["status"], ["release"]])
+@pytest.mark.parametrize("argv", [["exec", "hostname"], ["run", "none"], ["logs"], ["get"], ["status"], ["release"]])
 def test_what_asks_the_agent_starts_light(argv: list[str], run_dir: Path) -> None:
     code = "import sys; from agent.cli import main; main(sys.argv[1:]); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code, *argv], capture_output=True, text=True)

@@ -309,6 +309,9 @@ class FakeMachine:
             raise Hangs
         return self.files.get(path)
 
+    def read_part(self, path: str, offset: int, most: int) -> bytes:
+        return self.files.get(path, "").encode()[offset : offset + most]
+
     def read_dir(self, path: str) -> dict[str, str]:
         return {os.path.basename(name): text for name, text in self.files.items() if os.path.dirname(name) == path}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import errno
 import io
 import json
@@ -251,6 +252,49 @@ def test_the_report_of_a_later_run_is_its_own() -> None:
             world.pod(0).stored[f"{RESULTS}/runs/{run}/report.html"] == f"page of /run/a4-agent/runs/{run}/result.json"
         )
     assert f"{RESULTS}/report.html" not in world.pod(0).stored, "forming alone needs no page"
+
+
+def file_of(world: FakeWorld, index: int, run: str, name: str, pod: int = 0) -> str:
+    """A file that a run has left, read in small pieces by a command of pod `index`."""
+    data, over = b"", False
+    while not over:
+        answer = world.ask(index, "read", run=run, pod=pod, file=name, offset=len(data), most=300)["ok"]
+        data += b"".join(base64.b64decode(text) for _, text in answer["frames"])
+        over = answer["over"]
+    return data.decode()
+
+
+@pytest.mark.parametrize("index", [0, 2])
+def test_what_a_run_has_left_is_read_from_any_pod(index: int) -> None:
+    """Also where results are stored elsewhere, or nowhere. A page that is being made is waited for."""
+    world = sleeping(3, {**REPORT, "A4_WORKLOAD_TIMEOUT_SECONDS": "9"})
+    world.pod(0).report_life = Life(seconds=30.0)
+    world.pod(2).life = FOREVER
+    run = world.submit(1, "script")
+    assert [file_of(world, index, run, name) for name in ("result.json", "report.html")] == ["", ""], "it goes on"
+    assert ends(world, 1, run)["end"]["code"] == 124
+    assert json.loads(file_of(world, index, run, "result.json"))["run"] == run
+    assert file_of(world, index, run, "report.html") == f"page of /run/a4-agent/runs/{run}/result.json"
+    assert "stacks of pod 2" in file_of(world, index, run, "evidence.txt", pod=2)
+    assert file_of(world, index, run, "result.json", pod=1) == ""
+
+
+def test_a_page_that_is_given_up_is_not_waited_for() -> None:
+    world = sleeping(2, REPORT)
+    world.pod(0).report_life = FOREVER
+    run = world.submit(1, "script")
+    ends(world, 1, run)
+    before = world.seconds
+    assert file_of(world, 1, run, "report.html") == ""
+    assert world.seconds - before < 90
+
+
+@pytest.mark.parametrize("run", ["../runs/x", ".", "", "no-such"])
+@pytest.mark.parametrize("name", ["result.json", "../../secret", "token"])
+def test_nothing_else_is_read(run: str, name: str) -> None:
+    world = sleeping(2)
+    answer = world.ask(0, "read", run=run, pod=0, file=name, offset=0, most=300)
+    assert answer.get("error") or answer["ok"]["frames"] == [], answer
 
 
 # Progress

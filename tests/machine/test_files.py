@@ -84,6 +84,15 @@ def test_reading_what_is_not_there(tmp_path: Path) -> None:
     assert files.read(str(tmp_path / "file" / "below")) is None
 
 
+def test_parts_of_a_file(tmp_path: Path) -> None:
+    path, link = tmp_path / "file", tmp_path / "link"
+    path.write_bytes(b"\xff123456789")
+    link.symlink_to(path)
+    found = [files.read_part(str(path), offset, 4) for offset in (0, 4, 8, 10, 99)]
+    assert found == [b"\xff123", b"4567", b"89", b"", b""]
+    assert files.read_part(str(link), 0, 4) == files.read_part(str(tmp_path / "none"), 0, 4) == b""
+
+
 def test_the_small_files_of_a_directory(tmp_path: Path) -> None:
     (tmp_path / "0").write_bytes(b"start\r\n\xff\n")
     (tmp_path / "most").write_bytes(b"x" * files.MOST_SMALL)

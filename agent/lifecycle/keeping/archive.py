@@ -72,6 +72,8 @@ class Archive:
         """Files that are not stored: name → command."""
         self._expected: dict[str, Callable[[], None]] = {}
         """Files that are still being made: name → how to give that up."""
+        self._readers: dict[str, list[Callable[[], None]]] = {}
+        """Who waits for a file that is still being made, by its name."""
         self._why = self._missing = ""
         self._lasting = False
         """Whether waiting will not help against `_why`."""
@@ -101,8 +103,17 @@ class Archive:
             if text is not None and not self.over:
                 self.keep(name, text)
             self._settle()
+            for action in self._readers.pop(name, ()):
+                action()
 
         return made
+
+    def when_made(self, name: str, action: Callable[[], None]) -> None:
+        """Call `action` when that file is made or given up; at once if nobody makes it."""
+        if name in self._expected:
+            self._readers.setdefault(name, []).append(action)
+        else:
+            action()
 
     def when_kept(self, done: Callable[[str], None], seconds: float | None = None) -> None:
         """Call `done` when all files so far are stored, cannot be, or `seconds` are over.

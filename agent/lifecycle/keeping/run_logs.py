@@ -111,6 +111,13 @@ class RunLogs:
             return lambda text: None
         return self._current.expect(name, give_up)
 
+    def when_made(self, run_id: str, name: str, action: Callable[[], None]) -> None:
+        """Call `action` when that file among the run's results is made or given up; at once if nobody makes it."""
+        if run_id in self._open:
+            self._open[run_id].when_made(name, action)
+        else:
+            action()
+
     def print(self, text: str) -> None:
         """A table for people: on this pod's stdout and in its log."""
         data = self._log.masked(text).encode(errors="backslashreplace")

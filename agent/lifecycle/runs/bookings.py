@@ -14,6 +14,7 @@ from agent.decide.pod_state import RunSummary
 from agent.decide.runspec import RunSpec
 from agent.decide.secret_variables import url_secrets
 from agent.decide.subset import subset
+from agent.decide.words import did_you_mean
 from agent.errors import AgentError, ClusterBusy, MissingProgram, UsageError
 from agent.lifecycle.keeping.results import keep_results
 from agent.lifecycle.pod.pod import Pod
@@ -210,7 +211,8 @@ class Bookings:
         if run_id in self._bookings:
             return self._bookings[run_id]
         if run_id:
-            raise MissingProgram(f"there is no run {run_id!r}", "a4-agent status lists the runs of this cluster")
+            meant = did_you_mean(run_id, self._bookings)
+            raise MissingProgram(f"there is no run {run_id!r}{meant}", "a4-agent status lists the runs of this cluster")
         newest = [booking for booking in self._bookings.values() if booking.exclusive]
         if not newest:
             raise MissingProgram("there has been no run yet")

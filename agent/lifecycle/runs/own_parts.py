@@ -25,6 +25,8 @@ MOST_READ = 65536
 KEPT_RUNS, KEPT_BESIDE = 10, 20
 """Directories of earlier runs that stay in the run directory: with the cluster for themselves, and beside those."""
 MOST_LAST_WORDS = 65536
+FILES = {"result.json": "result.json", "report.html": "result.html", "evidence.txt": "evidence.txt"}
+"""What commands may read of a run beside its output: name → name in the run's directory of this pod."""
 
 
 class Parts:
@@ -142,11 +144,16 @@ class Parts:
 
     def read(self, fields: dict[str, Any], answer: Answer) -> None:
         """Op `read` for this pod. Answers later when `wait` is set and there is nothing new yet."""
-        run_id, offset = str(fields.get("run", "")), int(fields.get("offset", 0))
+        run_id, name = str(fields.get("run", "")), str(fields.get("file", ""))
         part = self._parts.get(run_id)
         going_on = part is not None and not part.over
-        most, since = int(fields.get("most", MOST_READ)), float(fields.get("since", 0.0))
-        piece = self._piece(run_id, offset, most, since)
+        offset, since = min(max(0, int(fields.get("offset", 0))), 1 << 62), float(fields.get("since", 0.0))
+        most = max(1, min(int(fields.get("most", MOST_READ)), MOST_READ))
+        is_name = run_id and "/" not in run_id and not run_id.startswith(".")
+        if is_name and name:
+            self._read_file(run_id, name, offset, most, answer)
+            return
+        piece = self._machine.read_spool(self._pod.dir.spool(run_id), offset, most, since) if is_name else None
         if piece is None:
             answer(refusal(MissingProgram(f"{self._pod.where(self._pod.settings.index)} knows no run {run_id!r}")))
         elif going_on and fields.get("wait") and not piece.frames and not piece.skipped:
@@ -157,12 +164,16 @@ class Parts:
             over = not going_on and not piece.frames
             answer({"ok": {**wire.to_json(piece), "over": over}})
 
-    def _piece(self, run_id: str, offset: int, most: int, since: float) -> Piece | None:
-        if not run_id or "/" in run_id or run_id.startswith("."):
-            return None
-        return self._machine.read_spool(
-            self._pod.dir.spool(run_id), min(max(0, offset), 1 << 62), max(1, min(most, MOST_READ)), since
-        )
+    def _read_file(self, run_id: str, name: str, offset: int, most: int, answer: Answer) -> None:
+        """Answers with no frame where there is no such file; later, when it is still being made."""
+        path = f"{self._pod.dir.run(run_id)}/{FILES[name]}"
+
+        def read() -> None:
+            data = self._machine.read_part(path, offset, most)
+            piece = Piece(((1, data),) if data else (), offset + len(data))
+            answer({"ok": {**wire.to_json(piece), "over": not data}})
+
+        self._pod.run_logs.when_made(run_id, name, read)
 
 
 def subset_of(pod: Pod, indices: Sequence[int]) -> Plan:

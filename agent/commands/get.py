@@ -1,0 +1,167 @@
+"""`a4-agent get`: the results and logs of a run, from all of its pods."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import replace
+from typing import BinaryIO
+
+from agent.client import Client, RunInfo
+from agent.commands.pod import run_dir
+from agent.decide.words import listed, plural
+from agent.errors import DirectoryUnusable, Exit, MissingProgram, UsageError
+from agent.output import STDOUT, say, write_all
+
+DESCRIPTION = """\
+Fetches what RUN has left, by default the newest run that had the cluster for itself: result.json, report.html,
+the log of each of its pods, and after a time limit what their processes did. Works in every pod, and for a run
+that goes on, of which there are logs. To have it on your machine:
+  kubectl exec POD -- a4-agent get RUN -o - | tar x
+"""
+MOST_IN_MEMORY = 8 * 1024 * 1024
+"""Bytes of a file for an archive; larger ones wait in a temporary file, since an archive has their size first."""
+Open = Callable[[str], AbstractContextManager[BinaryIO]]
+"""Opens a file of that name to be written. It is kept when the block ends in order and something is in it."""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser("get", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", nargs="?", default="", metavar="RUN", help="the run's id, as a4-agent status shows it")
+    text = "put the files there, - for a tar archive on stdout (default: a4-results/RUN)"
+    parser.add_argument("-o", "--output", metavar="DIR", help=text)
+    parser.set_defaults(handler=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.output == "":
+        raise UsageError("-o needs the name of a directory", "is a variable of this shell empty?")
+    if args.output == "-" and os.isatty(STDOUT):
+        raise UsageError("an archive is nothing for a terminal", "a4-agent get -o - | tar x, or -o DIR")
+    with Client(run_dir().path) as client, ExitStack() as stack:
+        info = client.find(args.run)
+        directory = os.path.abspath(args.output or f"a4-results/{info.id}")
+        in_archive = args.output == "-"
+        opened = stack.enter_context(_archive(info.id)) if in_archive else _files_in(directory)
+        got = _fetch(client, info, opened)
+        if not got:
+            raise MissingProgram(f"nothing of {info.id} is kept any more", "a4-agent status has its end and directory")
+        say(f"{listed(got)} of {info.id} {'are in the archive' if in_archive else f'are in {directory}'}")
+    return 0
+
+
+def _fetch(client: Client, run: RunInfo, opened: Open) -> list[str]:
+    """Returns what there was, in words."""
+    ended = client.wait(run.id) if run.over else None
+    if ended is None:
+        say(f"{run.id} goes on: this is what there is by now")
+    got = [name for name in ("result.json", "report.html") if ended and _copy(client, run.id, 0, name, opened, name)]
+    logs = sum(_log(client, run, pod, opened) for pod in run.pods)
+    got += [f"{logs} {'log' if logs == 1 else 'logs'}"] if logs else []
+    if ended and ended.end.code == Exit.TIME_LIMIT:
+        pods = [pod for pod in run.pods if pod not in ended.lost]
+        found = [pod for pod in pods if _copy(client, run.id, pod, "evidence.txt", opened, f"evidence/{_of(pod)}.txt")]
+        got += [f"evidence of {len(found)} {plural('pod', found)}"] if found else []
+    return got
+
+
+def _of(pod: int) -> str:
+    """Name of a pod among the results."""
+    return f"worker-{pod}" if pod else "coordinator"
+
+
+def _copy(client: Client, run: str, pod: int, name: str, opened: Open, target: str) -> bool:
+    """False when there is no such file."""
+    with opened(target) as file:
+        for data in client.file(run, name, pod):
+            file.write(data)
+        return file.tell() > 0
+
+
+def _log(client: Client, run: RunInfo, pod: int, opened: Open) -> bool:
+    with opened(f"pod-logs/{_of(pod)}.log") as file:
+        client.catch_up(replace(run, outputs=(pod,)), _Unchanged(file))
+        return file.tell() > 0
+
+
+class _Unchanged:
+    """A sink that writes all that one pod prints to a file."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def output(self, pod: int, stream: int, data: bytes) -> None:
+        self._file.write(data)
+
+    def wants(self, pod: int) -> bool:
+        return True
+
+    def over(self, pod: int) -> None:
+        pass
+
+    def note(self, text: str) -> None:
+        say(text)
+
+    def idle(self) -> float | None:
+        return None
+
+    def close(self) -> None:
+        pass
+
+
+def _files_in(directory: str) -> Open:
+    @contextmanager
+    def opened(name: str) -> Iterator[BinaryIO]:
+        path = f"{directory}/{name}"
+        aside = f"{path}.partial"
+        with _told(path):
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            try:
+                with open(aside, "wb") as file:
+                    yield file
+                if os.path.getsize(aside):
+                    os.replace(aside, path)
+            finally:
+                with suppress(FileNotFoundError):
+                    os.unlink(aside)
+
+    return opened
+
+
+class _Stdout:
+    def write(self, data: bytes) -> None:
+        write_all(STDOUT, data)
+
+
+@contextmanager
+def _archive(run: str) -> Iterator[Open]:
+    import tarfile
+    import tempfile
+
+    with tarfile.open(mode="w|", fileobj=_Stdout()) as archive:  # type: ignore[call-overload]
+
+        @contextmanager
+        def opened(name: str) -> Iterator[BinaryIO]:
+            with tempfile.SpooledTemporaryFile(MOST_IN_MEMORY) as file:
+                with _told(tempfile.gettempdir()):
+                    yield file  # type: ignore[misc]
+                member = tarfile.TarInfo(f"{run}/{name}")
+                member.size, member.mtime = file.tell(), int(time.time())
+                file.seek(0)
+                if member.size:
+                    archive.addfile(member, file)
+
+        yield opened
+
+
+@contextmanager
+def _told(path: str) -> Iterator[None]:
+    """Raises DirectoryUnusable when a file cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        remedy = "put it elsewhere with -o DIR, or take it from stdout with -o -"
+        raise DirectoryUnusable(f"{path} cannot be written: {error.strerror}", remedy) from error

@@ -1,0 +1,158 @@
+"""`a4-agent get`, beside an agent that does what a test says."""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from tests.commands.conftest import Type
+from tests.commands.server import FakeAgent, FakeRun
+
+EVERY_BYTE = bytes(range(256))
+LONG = b"line\n" * 100_000
+NAMES = ("coordinator", "worker-1", "worker-2", "worker-3")
+
+
+@pytest.fixture
+def run(agent: FakeAgent) -> FakeRun:
+    """A run of four pods that goes on and has printed."""
+    run = FakeRun(agent, "nccl-7", {}, [0, 1, 2, 3])
+    agent.runs = [FakeRun(agent, "old-1", {}, [0, 1, 2, 3]), run]
+    for pod in run.pods:
+        run.say(pod, b"hello from %d\n" % pod)
+        run.say(pod, b"\x1b[31magent %d\n" % pod, stream=3)
+    run.say(2, EVERY_BYTE, stream=2)
+    return run
+
+
+def over(run: FakeRun, code: int = 0, **more: object) -> None:
+    run.files = {(0, "result.json"): b'{"run": "nccl-7"}\n', (0, "report.html"): LONG}
+    run.end(code, "done", **more)  # type: ignore[arg-type]
+
+
+def logs(*pods: int) -> dict[str, bytes]:
+    said = {pod: b"hello from %d\n\x1b[31magent %d\n" % (pod, pod) for pod in pods}
+    return {f"pod-logs/{NAMES[pod]}.log": said[pod] + (EVERY_BYTE if pod == 2 else b"") for pod in pods}
+
+
+RESULTS = {"result.json": b'{"run": "nccl-7"}\n', "report.html": LONG}
+ALL = {**RESULTS, **logs(0, 1, 2, 3)}
+
+
+def files_in(directory: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(directory)): p.read_bytes() for p in directory.rglob("*") if p.is_file()}
+
+
+def files_of(archive: bytes) -> dict[str, bytes]:
+    found = {}
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        for member in tar:
+            content = tar.extractfile(member)
+            assert content is not None
+            found[member.name] = content.read()
+    return found
+
+
+def test_the_newest_run_into_a_directory_of_its_name(run: FakeRun, tmp_path: Path, type_command: Type) -> None:
+    over(run)
+    where = tmp_path / "a4-results" / "nccl-7"
+    said = f"a4-agent: result.json, report.html and 4 logs of nccl-7 are in {where}\n"
+    for _ in range(2):  # what is there is replaced
+        assert type_command("get", cwd=tmp_path).end() == (0, "", said)
+        assert files_in(where) == ALL
+
+
+def test_into_another_directory(run: FakeRun, tmp_path: Path, type_command: Type) -> None:
+    over(run)
+    assert type_command("get", "nccl-7", "-o", str(tmp_path / "a" / "b")).end()[0] == 0
+    assert files_in(tmp_path / "a" / "b") == ALL
+
+
+def test_an_archive_on_stdout(run: FakeRun, tmp_path: Path, type_command: Type) -> None:
+    over(run)
+    with open(tmp_path / "tar", "w+b") as file:
+        code, _, err = type_command("get", "-o", "-", stdout=file).end()
+    assert (code, err) == (0, "a4-agent: result.json, report.html and 4 logs of nccl-7 are in the archive\n")
+    assert files_of((tmp_path / "tar").read_bytes()) == {f"nccl-7/{name}": content for name, content in ALL.items()}
+
+
+def test_an_archive_is_nothing_for_a_terminal(run: FakeRun, type_command: Type) -> None:
+    master, slave = os.openpty()
+    typed = type_command("get", "-o", "-", stdout=slave)
+    os.close(slave)
+    code, _, err = typed.end()
+    os.close(master)
+    assert (code, "a4-agent get -o - | tar x" in err) == (2, True), err
+
+
+def test_a_reader_of_the_archive_that_goes(run: FakeRun, type_command: Type) -> None:
+    over(run)
+    typed = type_command("get", "-o", "-")
+    typed.stdout.close()
+    assert typed.process.wait() == 141
+    assert b"Traceback" not in typed.stderr.read()
+
+
+def test_a_run_that_goes_on(run: FakeRun, tmp_path: Path, type_command: Type) -> None:
+    code, _, err = type_command("get", "-o", str(tmp_path / "now")).end()
+    assert (code, err.splitlines()) == (
+        0,
+        [
+            "a4-agent: nccl-7 goes on: this is what there is by now",
+            f"a4-agent: 4 logs of nccl-7 are in {tmp_path / 'now'}",
+        ],
+    )
+    assert files_in(tmp_path / "now") == logs(0, 1, 2, 3)
+
+
+def test_what_processes_did_at_a_time_limit(run: FakeRun, tmp_path: Path, type_command: Type) -> None:
+    over(run, 124, lost={3: "not heard for 30 s"})
+    run.files |= {(pod, "evidence.txt"): b"stacks of %d\n" % pod for pod in (0, 2)}
+    code, _, err = type_command("get", "-o", str(tmp_path / "got")).end()
+    assert (code, err.splitlines()) == (
+        0,
+        [
+            "a4-agent: what pod 3 printed cannot be read any further: pod 3 is lost: not heard for 30 s",
+            f"a4-agent: result.json, report.html, 4 logs and evidence of 2 pods of nccl-7 are in {tmp_path / 'got'}",
+        ],
+    )
+    evidence = {f"evidence/{NAMES[pod]}.txt": b"stacks of %d\n" % pod for pod in (0, 2)}
+    assert files_in(tmp_path / "got") == {**ALL, **evidence}
+
+
+def test_a_full_disk(run: FakeRun, tmp_path: Path, type_command: Type) -> None:
+    """What was whole stays, and nothing of the file that had no room."""
+    over(run)
+    where = tmp_path / "got"
+    code, _, err = type_command("get", "-o", str(where), through=["prlimit", "--fsize=1000"]).end()
+    assert (code, err.splitlines()) == (
+        73,
+        [
+            f"a4-agent: {where}/report.html cannot be written: File too large",
+            "  put it elsewhere with -o DIR, or take it from stdout with -o -",
+        ],
+    )
+    assert files_in(where) == {"result.json": RESULTS["result.json"]}
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "words"),
+    [
+        ("get no-such", 66, "there is no run 'no-such'\n  a4-agent status lists the runs"),
+        ("get old-1", 66, "nothing of old-1 is kept any more\n  a4-agent status has its end"),
+        ("get -o /dev/null/a", 73, "/dev/null/a/pod-logs/coordinator.log cannot be written: Not a directory"),
+        ("get --output=", 2, "-o needs the name of a directory"),
+    ],
+)
+def test_what_cannot_be_had(argv: str, code: int, words: str, run: FakeRun, type_command: Type) -> None:
+    ended, out, err = type_command(*argv.split()).end()
+    assert (ended, out, words in err) == (code, "", True), err
+
+
+def test_without_an_agent(type_command: Type) -> None:
+    code, _, err = type_command("get").end()
+    assert (code, err.splitlines()[0]) == (69, "a4-agent: no a4-agent runs in this pod")
