@@ -17,7 +17,10 @@ from agent.machine.unix_socket import MOST_REQUEST, connect, too_large
 ANSWER_SECONDS = 20.0
 """How long the agent may take for what it can answer at once."""
 
-_NOBODY = "nobody listens at {}; `a4-agent run`, the ENTRYPOINT of a pod, starts one"
+_NOBODY = (
+    "nobody listens at {}; `a4-agent run`, the ENTRYPOINT of a pod, starts one; "
+    "in a pod of a local cluster: a4-agent local exec 0 -- a4-agent …"
+)
 
 Answer = Mapping[str, Any]
 """`id` of the request, and `ok` or `error`."""

@@ -125,6 +125,8 @@ class Parser(argparse.ArgumentParser):
         if found := re.match(r"unrecognized arguments: --([^\s=]+)", message):
             options = [option[2:] for option in self._option_string_actions if option.startswith("--")]
             return did_you_mean(found[1], options).replace(" mean ", " mean --")
+        if message.endswith(" required: VERB"):
+            return f"\n  {self.prog} --help lists them"
         return ""
 
 

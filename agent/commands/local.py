@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from agent.local.client import LocalCluster
     from agent.local.spec import ClusterSpec
 
+PRIVATE = ("/tmp/", "/run/", "/mnt/")
+"""Where pods have directories of their own."""
 RESULTS = "/results"
 """Where pods see the directory of --results."""
 
@@ -272,9 +274,21 @@ def _exec(args: argparse.Namespace) -> int:
     cluster = _attach(args.name)
     argv: Sequence[str] = [*args.command, *args.rest] or ["bash"]
     is_terminal = os.isatty(0) and os.isatty(1)
-    if args.tty == "yes" or (args.tty == "auto" and is_terminal):
-        return run_on_terminal(cluster, args.pod, argv)
-    return run_plain(cluster, args.pod, argv)
+    on_terminal = args.tty == "yes" or (args.tty == "auto" and is_terminal)
+    code = (run_on_terminal if on_terminal else run_plain)(cluster, args.pod, argv)
+    if code:
+        _tell_what_is_only_here(cluster, args.pod, argv)
+    return code
+
+
+def _tell_what_is_only_here(cluster: LocalCluster, pod: int, argv: Sequence[str]) -> None:
+    """A command that failed may have been given a path of this machine that pods do not see."""
+    for path in argv:
+        if path.startswith(PRIVATE) and os.path.exists(path):
+            with suppress(AgentError):
+                if cluster.exec(pod, ["test", "-e", path]).returncode == 1:
+                    what = f"{path} is on this machine and not in the pod, which has /tmp, /run and /mnt of its own"
+                    print(f"a4-agent: {what}\n  local up --mount DIR shares a directory", file=sys.stderr)
 
 
 def _logs(args: argparse.Namespace) -> int:

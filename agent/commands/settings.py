@@ -20,7 +20,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "settings",
         description="Shows every setting of this pod as its agent has it, or, where none lives, as one would have it. "
-        "Exit code 78 when some are wrong or missing.",
+        "Exit code 78 when some of those shown are wrong or missing.",
     )
     text = "only these, such as A4_LEASE_SECONDS or lease_seconds"
     parser.add_argument("names", nargs="*", metavar="NAME", help=text)
@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     found, _ = look(environ)
     seen = examine(environ, found)
     if args.names:
-        seen = seen._replace(values=tuple(_named(name, seen) for name in args.names))
+        seen = _of_these(tuple(_named(name, seen) for name in args.names), seen)
     masker = Masker(secret_values(environ, listed(environ)))
     sys.stdout.write(_as_json(seen, masker) if args.json else _as_text(seen, masker))
     for problem in seen.problems:
@@ -52,6 +52,15 @@ def _named(name: str, seen: Examination) -> Value:
     if wanted not in by_name:
         raise UsageError(f"there is no setting {name!r}{did_you_mean(wanted, by_name)}", "a4-agent settings lists them")
     return by_name[wanted]
+
+
+def _of_these(values: tuple[Value, ...], seen: Examination) -> Examination:
+    """What was seen of these settings alone."""
+
+    def about(texts: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(text for text in texts if any(value.name in text for value in values))
+
+    return seen._replace(values=values, problems=about(seen.problems), warnings=about(seen.warnings))
 
 
 def _as_text(seen: Examination, masker: Masker) -> str:

@@ -137,7 +137,7 @@ def _past(state: PodState, now: float, directory: RunDir, columns: int, most: in
         "past runs:",
         *_indented(_cut(line, columns - 2 if columns else MOST_COLUMNS) for line in table),
         *_indented(note),
-        f"logs: a4-agent logs RUN; of this pod also in {directory.runs}/RUN/spool",
+        f"logs: a4-agent logs RUN, with results: a4-agent get RUN; of this pod also in {directory.runs}/RUN/spool",
         *([f"results of {runs[-1].id} on pod 0: {results}"] if results else []),
     ]
 

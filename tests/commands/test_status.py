@@ -158,7 +158,7 @@ def test_past_runs() -> None:
     ]
     assert re.search(r" 0  x+…$", lines[at + 3]) and len(lines[at + 3]) == 2 + MOST_COLUMNS
     assert lines[at + 4 :] == [
-        "logs: a4-agent logs RUN; of this pod also in /run/a4-agent/runs/RUN/spool",
+        "logs: a4-agent logs RUN, with results: a4-agent get RUN; of this pod also in /run/a4-agent/runs/RUN/spool",
         "results of ddp-8 on pod 0: /results/runs/script-7",
     ]
 

@@ -281,6 +281,13 @@ def test_settings_with_problems_shows_all_of_them(pod: Path, capsys: Shown, monk
     assert (len(data["problems"]), len(data["warnings"])) == (3, 1)
 
 
+def test_one_setting_outside_a_pod(run_dir: Path, capsys: Shown) -> None:
+    assert verb("settings", "peer_timeout_seconds") == 0
+    assert capsys.readouterr().err == ""
+    assert verb("settings", "nnodes") == 78
+    assert capsys.readouterr().err.startswith("a4-agent: NNODES is not set (number of pods)")
+
+
 @pytest.mark.parametrize("name", ["A4_LEASE_SECONDS", "lease_seconds", "a4_lease_seconds"])
 def test_one_setting(name: str, pod: Path, capsys: Shown) -> None:
     assert verb("settings", name, "NNODES") == 0
@@ -367,6 +374,12 @@ def test_what_may_have_been_meant(argv: list[str], meant: str, capsys: Shown) ->
     assert verb(*argv) == 2
     err = capsys.readouterr().err
     assert (f"; did you mean {meant}?" in err) if meant else ("did you mean" not in err)
+
+
+@pytest.mark.parametrize("name", ["local", "sync"])
+def test_a_verb_that_needs_another(name: str, capsys: Shown) -> None:
+    assert verb(name) == 2
+    assert f"required: VERB\n  a4-agent {name} --help lists them\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["run", "local"])

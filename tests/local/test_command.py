@@ -150,6 +150,14 @@ def test_much_can_be_typed_while_much_is_shown(cluster: LocalCluster) -> None:
 
 
 @needs_root
+def test_a_path_that_pods_do_not_have_is_told(cluster: LocalCluster, tmp_path: Path) -> None:
+    (tmp_path / "here").write_text("x")
+    for path, told in ((f"{tmp_path}/here", True), (f"{tmp_path}/nowhere", False), ("/etc/nowhere", False)):
+        done = local("exec", "0", "--name", cluster.name, "--", "cat", path)
+        assert (done.returncode, f"{path} is on this machine and not in the pod" in done.stderr) == (1, told), done
+
+
+@needs_root
 def test_logs_end_when_nobody_reads_them() -> None:
     with cluster_of(1, ("sh", "-c", "while :; do echo on; sleep 0.05; done")) as cluster:
         cluster.start()
