@@ -20,6 +20,8 @@ stay_if_told() {
     # Without its variables: it is no process of a rank any more.
     [ ! -e "$A4_RANKS_DIR/told" ] || exec env -i PATH="$PATH" A4_RUN="${A4_RUN-}" sleep 86400
 }
+# mpirun has put its own directory in front: the python3 there, such as /usr/bin's, would come before the user's.
+PATH=${A4_RANKS_PATH:-$PATH}
 trap : HUP INT QUIT USR1 USR2 TERM
 stay_if_told
 exec 3>&2 2>/dev/null # what a shell says of a killed command is no output of PROGRAM

@@ -121,7 +121,8 @@ def test_every_slot_has_a_rank() -> None:
     assert options(made, "--hostfile") == ["/run/a4-agent/runs/x/hostfile"]
     assert options(made, "--wdir") == ["/work"]
     assert made.env["A4_RANKS_DIR"] == "/run/a4-agent/runs/x/ranks"
-    assert {"A4_RUN", "A4_RANKS_DIR", "HF_TOKEN"} <= set(options(made, "-x"))
+    assert made.env["A4_RANKS_PATH"] == made.env["PATH"]
+    assert {"A4_RUN", "A4_RANKS_DIR", "A4_RANKS_PATH", "HF_TOKEN"} <= set(options(made, "-x"))
 
 
 @pytest.mark.parametrize(

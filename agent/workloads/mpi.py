@@ -99,8 +99,8 @@ def _libraries(context: RunContext, mpi: Mpi) -> dict[str, str]:
 
 
 def recorded(context: RunContext) -> dict[str, str]:
-    """Variables with which entrypoints/rank.sh records how each rank ends. Raises MissingProgram."""
-    given = {"A4_RANKS_DIR": context.ranks_dir}
+    """Variables with which entrypoints/rank.sh starts each rank and records how it ends. Raises MissingProgram."""
+    given = {"A4_RANKS_DIR": context.ranks_dir, "A4_RANKS_PATH": context.environ.get("PATH", "")}
     return given | ({"A4_RANKS_LINGER": LINGER_SECONDS} if usable_mpi(context).version.major >= 5 else {})
 
 

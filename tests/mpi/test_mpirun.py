@@ -225,11 +225,14 @@ def test_last_words_change_no_code(mpi: Mpi, pods: Pods) -> None:
 # rank.sh without mpirun
 
 
-def rank(directory: Path, *argv: str, data: str = "", step: str = "") -> tuple[subprocess.CompletedProcess[str], str]:
+def rank(
+    directory: Path, *argv: str, data: str = "", step: str = "", path: str = ""
+) -> tuple[subprocess.CompletedProcess[str], str]:
     script = Path(__file__).resolve().parents[2] / "entrypoints" / "rank.sh"
+    given = {"A4_RANKS_DIR": str(directory), "A4_RANKS_PATH": path, "OMPI_COMM_WORLD_RANK": "12", "A4_STEP": step}
     done = subprocess.run(
         ["sh", str(script), *argv],
-        env={"PATH": "/usr/bin:/bin", "A4_RANKS_DIR": str(directory), "OMPI_COMM_WORLD_RANK": "12", "A4_STEP": step},
+        env={"PATH": "/usr/bin:/bin", **given},
         input=data,
         capture_output=True,
         text=True,
@@ -242,6 +245,14 @@ def test_a_rank_keeps_its_streams_and_its_arguments(tmp_path: Path) -> None:
     done, record = rank(tmp_path, "sh", "-c", 'cat; printf "<%s>" "$@" >&2', "x", "a b", "", "$HOME", data="in\n")
     assert (done.returncode, done.stdout, done.stderr) == (0, "in\n", "<a b><><$HOME>")
     assert re.fullmatch(r"started \d+\nended 0 \n", record)
+
+
+@pytest.mark.parametrize(
+    ("path", "found"), [("/opt/bin:/usr/bin:/bin", "/opt/bin:/usr/bin:/bin\n"), ("", "/usr/bin:/bin\n")]
+)
+def test_a_rank_has_the_search_path_that_the_user_has(path: str, found: str, tmp_path: Path) -> None:
+    done, _ = rank(tmp_path, "sh", "-c", 'echo "$PATH"', path=path)
+    assert done.stdout == found
 
 
 def missing_name(directory: Path) -> str:
