@@ -52,7 +52,8 @@ def _shown(directory: RunDir, *, as_json: bool, indent: int | None, columns: int
         return json.dumps(data, indent=indent) + "\n"
     state = recorded_state(directory, recorded)
     if state is None:
-        return f"no a4-agent has been started in this pod ({directory.path} holds no state)\n"
+        where = f"no a4-agent has been started in this pod ({directory.path} holds no state)"
+        return f"{where}; the pods of a local cluster: a4-agent local status\n"
     return describe(state, plan, alive, time.time(), directory, columns=columns, lines=lines)
 
 

@@ -59,7 +59,8 @@ def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_no_agent_was_started(run_dir: Path, capsys: Shown) -> None:
     assert main(["status"]) == 0
-    assert capsys.readouterr().out == f"no a4-agent has been started in this pod ({run_dir} holds no state)\n"
+    told = f"no a4-agent has been started in this pod ({run_dir} holds no state)"
+    assert capsys.readouterr().out == f"{told}; the pods of a local cluster: a4-agent local status\n"
     assert main(["status", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"state": None, "alive_seconds_ago": None, "plan": None}
 

@@ -137,6 +137,15 @@ def test_a_second_one_meanwhile_is_refused() -> None:
     assert ends(world, 0, run_id)["end"]["code"] == 130
 
 
+def test_a_run_that_there_is_not() -> None:
+    world = sleeping(2)
+    known = world.pod(0).state()["runs"][0]["id"]
+    error = world.ask(1, "find", run=f"n{known}")["error"]
+    assert (error["code"], error["what"]) == (66, f"there is no run 'n{known}'; did you mean {known}?")
+    error = world.ask(1, "find", run="x")["error"]
+    assert error["what"] == "there is no run 'x'" and f"the newest: {known}; a4-agent status" in error["hint"]
+
+
 def test_a_run_before_the_first_one_is_over_is_refused() -> None:
     world = FakeWorld(3, "script", {"SLEEP_INFINITY": "true"})
     for pod in world.pods:
