@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     if args.output == "":
         raise UsageError("-o needs the name of a directory", "is a variable of this shell empty?")
     if args.output == "-" and os.isatty(STDOUT):
-        raise UsageError("an archive is nothing for a terminal", "a4-agent get -o - | tar x, or -o DIR")
+        raise UsageError("an archive is nothing for a terminal", "a4-agent get -o - | tar x (kubectl exec without -t), or -o DIR")
     with Client(run_dir().path) as client, ExitStack() as stack:
         info = client.find(args.run)
         directory = os.path.abspath(args.output or f"a4-results/{info.id}")

@@ -86,7 +86,7 @@ def test_an_archive_is_nothing_for_a_terminal(run: FakeRun, type_command: Type) 
     os.close(slave)
     code, _, err = typed.end()
     os.close(master)
-    assert (code, "a4-agent get -o - | tar x" in err) == (2, True), err
+    assert (code, "a4-agent get -o - | tar x (kubectl exec without -t)" in err) == (2, True), err
 
 
 def test_a_reader_of_the_archive_that_goes(run: FakeRun, type_command: Type) -> None:
