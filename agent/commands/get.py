@@ -40,16 +40,19 @@ def run(args: argparse.Namespace) -> int:
     if args.output == "":
         raise UsageError("-o needs the name of a directory", "is a variable of this shell empty?")
     if args.output == "-" and os.isatty(STDOUT):
-        raise UsageError("an archive is nothing for a terminal", "a4-agent get -o - | tar x (kubectl exec without -t), or -o DIR")
+        hint = "a4-agent get -o - | tar x (kubectl exec without -t), or -o DIR"
+        raise UsageError("an archive is nothing for a terminal", hint)
     with Client(run_dir().path) as client, ExitStack() as stack:
         info = client.find(args.run)
-        directory = os.path.abspath(args.output or f"a4-results/{info.id}")
-        in_archive = args.output == "-"
-        opened = stack.enter_context(_archive(info.id)) if in_archive else _files_in(directory)
+        if args.output == "-":
+            where, opened = "the archive", stack.enter_context(_archive(info.id))
+        else:
+            where = os.path.abspath(args.output or f"a4-results/{info.id}")
+            opened = _files_in(where)
         got = _fetch(client, info, opened)
         if not got:
             raise MissingProgram(f"nothing of {info.id} is kept any more", "a4-agent status has its end and directory")
-        say(f"{listed(got)} of {info.id} {'are in the archive' if in_archive else f'are in {directory}'}")
+        say(f"{info.id}: {listed(got)} in {where}")
     return 0
 
 

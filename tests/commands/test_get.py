@@ -60,7 +60,7 @@ def files_of(archive: bytes) -> dict[str, bytes]:
 def test_the_newest_run_into_a_directory_of_its_name(run: FakeRun, tmp_path: Path, type_command: Type) -> None:
     over(run)
     where = tmp_path / "a4-results" / "nccl-7"
-    said = f"a4-agent: result.json, report.html and 4 logs of nccl-7 are in {where}\n"
+    said = f"a4-agent: nccl-7: result.json, report.html and 4 logs in {where}\n"
     for _ in range(2):  # what is there is replaced
         assert type_command("get", cwd=tmp_path).end() == (0, "", said)
         assert files_in(where) == ALL
@@ -76,7 +76,7 @@ def test_an_archive_on_stdout(run: FakeRun, tmp_path: Path, type_command: Type) 
     over(run)
     with open(tmp_path / "tar", "w+b") as file:
         code, _, err = type_command("get", "-o", "-", stdout=file).end()
-    assert (code, err) == (0, "a4-agent: result.json, report.html and 4 logs of nccl-7 are in the archive\n")
+    assert (code, err) == (0, "a4-agent: nccl-7: result.json, report.html and 4 logs in the archive\n")
     assert files_of((tmp_path / "tar").read_bytes()) == {f"nccl-7/{name}": content for name, content in ALL.items()}
 
 
@@ -103,7 +103,7 @@ def test_a_run_that_goes_on(run: FakeRun, tmp_path: Path, type_command: Type) ->
         0,
         [
             "a4-agent: nccl-7 goes on: this is what there is by now",
-            f"a4-agent: 4 logs of nccl-7 are in {tmp_path / 'now'}",
+            f"a4-agent: nccl-7: 4 logs in {tmp_path / 'now'}",
         ],
     )
     assert files_in(tmp_path / "now") == logs(0, 1, 2, 3)
@@ -117,7 +117,7 @@ def test_what_processes_did_at_a_time_limit(run: FakeRun, tmp_path: Path, type_c
         0,
         [
             "a4-agent: what pod 3 printed cannot be read any further: pod 3 is lost: not heard for 30 s",
-            f"a4-agent: result.json, report.html, 4 logs and evidence of 2 pods of nccl-7 are in {tmp_path / 'got'}",
+            f"a4-agent: nccl-7: result.json, report.html, 4 logs and evidence of 2 pods in {tmp_path / 'got'}",
         ],
     )
     evidence = {f"evidence/{NAMES[pod]}.txt": b"stacks of %d\n" % pod for pod in (0, 2)}

@@ -211,8 +211,8 @@ class Bookings:
         if run_id in self._bookings:
             return self._bookings[run_id]
         if run_id:
-            meant, newest = did_you_mean(run_id, self._bookings), ", ".join([*self._bookings][-5:]) or "none"
-            hint = f"the newest: {newest}; a4-agent status lists the runs of this cluster"
+            meant, known = did_you_mean(run_id, self._bookings), ", ".join([*self._bookings][-5:]) or "none"
+            hint = f"the newest: {known}; a4-agent status lists the runs of this cluster"
             raise MissingProgram(f"there is no run {run_id!r}{meant}", hint)
         newest = [booking for booking in self._bookings.values() if booking.exclusive]
         if not newest:
