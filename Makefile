@@ -4,6 +4,8 @@ SHELL := /bin/sh
 WORKERS ?= $(shell expr $$(nproc) + 2)
 PYTHON ?= python3
 export PYTHON
+# Containers often set it: every process would compile what it imports, and pytest all tests once per worker.
+unexport PYTHONDONTWRITEBYTECODE
 bin := .venv/bin
 PYTEST := -n $(WORKERS) --dist loadscope
 
@@ -53,7 +55,7 @@ test-image: ## the CPU image, really built and run: root, podman, seven minutes
 
 demo: ## four pods with two fake GPUs each on this machine: they form a cluster and run over MPI
 	@scripts/setup.sh demo
-	@env -u PYTHONDONTWRITEBYTECODE $(bin)/a4-agent local run --pods 4 --gpus-per-pod 2 --results a4-results connectivity $(ARGS)
+	@$(bin)/a4-agent local run --pods 4 --gpus-per-pod 2 --results a4-results connectivity $(ARGS)
 	@printf '%s\n' '' 'Next, after `. .venv/bin/activate`:' \
 		'  a4-agent local run --pods 4 --missing 2 --env A4_PEER_TIMEOUT_SECONDS=15 none    # a pod that never comes' \
 		'  a4-agent local up --pods 4 --wait; a4-agent local exec 1                         # a shell in a pod that stays' \
@@ -61,9 +63,9 @@ demo: ## four pods with two fake GPUs each on this machine: they form a cluster 
 
 bench: ## how long a cluster takes to come up, a command on all its pods, and what pods take to see a release
 	@scripts/setup.sh bench
-	@env -u PYTHONDONTWRITEBYTECODE $(bin)/python bench/startup.py $(ARGS)
-	@env -u PYTHONDONTWRITEBYTECODE $(bin)/python bench/exec.py $(ARGS)
-	@env -u PYTHONDONTWRITEBYTECODE $(bin)/python -m bench.sync $(if $(findstring --json,$(ARGS)),--json)
+	@$(bin)/python bench/startup.py $(ARGS)
+	@$(bin)/python bench/exec.py $(ARGS)
+	@$(bin)/python -m bench.sync $(if $(findstring --json,$(ARGS)),--json)
 
 man: ## the manual page, build/a4-agent.1
 	@scripts/setup.sh demo
