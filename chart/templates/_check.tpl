@@ -1,5 +1,9 @@
-{{- /* Ends the rendering with everything that is wrong with the values, at once. Every template calls it first. */}}
+{{- /* Ends the rendering with everything that is wrong with the values, at once. Every template calls it first; what the
+     first one has found good is not looked at again. */}}
 {{- define "a4.check" -}}
+{{- if not (hasKey .Values "a4Checked") }}{{ $_ := include "a4.checkAll" . | set .Values "a4Checked" }}{{ end -}}
+{{- end -}}
+{{- define "a4.checkAll" -}}
 {{- $workload := .Values.workload | default dict -}}
 {{- $task := include "a4.task" . | fromJson -}}
 {{- $storage := include "a4.storage" . | fromJson -}}

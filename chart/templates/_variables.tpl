@@ -153,8 +153,13 @@ BASE B DATA DEV ENCODED JSON NEW OLD PEM PROD READ RO RW STAGING TEST VALUE WRIT
 {{- end -}}
 
 {{- /* Everything that the values say of variables, each once; the user's come before workload.defaultEnv:
-     {entries: [{name, value or valueFrom, own}], values: {name: value}, problems}; `own` are the user's, all but defaultEnv. */}}
+     {entries: [{name, value or valueFrom, own}], values: {name: value}, problems}; `own` are the user's, all but defaultEnv.
+     Made once and kept beside the values: every manifest asks for it. */}}
 {{- define "a4.variables" -}}
+{{- if not (hasKey .Values "a4Variables") }}{{ $_ := set .Values "a4Variables" (include "a4.readVariables" .) }}{{ end -}}
+{{- .Values.a4Variables -}}
+{{- end -}}
+{{- define "a4.readVariables" -}}
 {{- $problems := list -}}
 {{- $workload := .Values.workload | default dict -}}
 {{- $network := .Values.network | default dict -}}
