@@ -106,6 +106,7 @@ def handshake(
         limit.cancel()
     if transport is not None:
         transport.close()
+        transport.packetizer.complete_handshake()  # ends paramiko's timer, for which an exit would wait 15 s
     sock.close()
     return problem
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 import socket
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -161,6 +162,8 @@ def test_somebody_who_never_gets_further(words: bytes, sshd: Sshd) -> None:
     assert isinstance(result, Problem)
     assert (result.kind, result.text.split(":")[0]) == ("ssh", "SSH to 127.0.0.1")
     assert client.fileno() == -1
+    timers = [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
+    assert all(timer.finished.is_set() for timer in timers)
 
 
 def test_a_connection_that_ends_at_once(sshd: Sshd) -> None:
