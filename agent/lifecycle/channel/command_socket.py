@@ -26,12 +26,12 @@ class CommandSocket:
     def open(self) -> None:
         """A pod without its socket still does its job: that is said, and no more."""
         try:
-            self._pod.machine.listen(self._pod.dir.socket, self._opened)
+            self._pod.machine.listen(
+                self._pod.dir.socket,
+                lambda channel: channel.receive(lambda line: self._line(channel, line), lambda reason: None),
+            )
         except OSError as error:
             self._pod.log.warning(f"commands of this pod cannot reach the agent: {self._pod.dir.socket}: {error}")
-
-    def _opened(self, channel: Channel) -> None:
-        channel.receive(lambda line: self._line(channel, line), lambda reason: None)
 
     def _line(self, channel: Channel, line: bytes) -> None:
         try:

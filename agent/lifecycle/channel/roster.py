@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from agent import __version__
@@ -22,7 +23,6 @@ from agent.decide.messages import (
 )
 from agent.decide.peer_names import peer_name
 from agent.errors import PeerLost
-from agent.lifecycle.channel import retries
 from agent.lifecycle.channel.link import SILENT_BEATS, Link, beat_seconds
 from agent.lifecycle.channel.questions import Questions, refusal
 from agent.lifecycle.pod.pod import Pod
@@ -30,6 +30,9 @@ from agent.log import Log
 from agent.machine.api import IDENTITY_PROBLEMS, Channel, Machine, Problem, Target
 
 GREETING_SECONDS = 15.0
+FIRST_SECONDS, MOST_SECONDS = 0.05, 1.0
+"""Between two tries at one peer: quick at first, since pods start together, then once a second."""
+GROWTH, MOST_GROWTHS = 1.5, 8
 ADDRESS_SECONDS = 5.0
 """An address older than this is looked up again before the next try: the pod may have moved."""
 SILENT = Problem("agent", "logged in, but no a4-agent answers there")
@@ -66,10 +69,6 @@ class Peer:
     def index(self) -> int:
         return self.target.index
 
-    @property
-    def name(self) -> str:
-        return self.target.name
-
 
 class Callbacks(NamedTuple):
     """What the coordinator wants to hear of."""
@@ -92,13 +91,11 @@ class Roster:
         self._hello = hello
         self._lease = lease
         self._tell = tell
-        self._policy = retries.peer_policy()
         self._beat = beat_seconds(lease, len(targets) + 1)
         self._closed = False
         self.committed = False
         """The plan is made: from here on a pod that goes, or starts anew, is lost."""
         self.peers = {target.index: Peer(target) for target in targets}
-        self._by_name = {peer.name: peer for peer in self.peers.values()}
 
     def start(self) -> None:
         self._look_up(list(self.peers.values()))
@@ -145,15 +142,17 @@ class Roster:
     def _look_up(self, peers: Sequence[Peer]) -> None:
         for peer in peers:
             peer.problem_since = peer.problem_since or self._machine.now()
-        self._machine.resolve([peer.name for peer in peers], self._named)
+        by_name = {peer.target.name: peer for peer in peers}
 
-    def _named(self, name: str, answer: str | Problem) -> None:
-        peer = self._by_name[name]
-        if isinstance(answer, Problem):
-            self._failed(peer, answer)
-            return
-        peer.address, peer.address_since = answer, self._machine.now()
-        self._dial(peer)
+        def named(name: str, answer: str | Problem) -> None:
+            peer = by_name[name]
+            if isinstance(answer, Problem):
+                self._failed(peer, answer)
+                return
+            peer.address, peer.address_since = answer, self._machine.now()
+            self._dial(peer)
+
+        self._machine.resolve(list(by_name), named)
 
     def _dial(self, peer: Peer) -> None:
         if self._closed or peer.lost:
@@ -168,24 +167,32 @@ class Roster:
         if self._closed or peer.lost:
             result.close()
             return
+
+        def ended(reason: str) -> None:
+            if peer.link.channel is result:
+                self._drop_channel(peer, reason)
+
+        def look() -> None:
+            """A login says nothing of the agent behind it, which may hang: it has its time to say hello."""
+            if peer.link.channel is result and not peer.connected:
+                peer.link.detach()
+                self._failed(peer, peer.problem)
+
         peer.link.attach(result)
-        result.receive(lambda line: self._line(peer, result, line), lambda reason: self._ended(peer, result, reason))
+        result.receive(lambda line: self._line(peer, result, line), ended)
         peer.problem, peer.problem_since = SILENT, self._machine.now()
         peer.link.mention(message(self._hello._replace(index=peer.index, knows=peer.nonce)))
-        self._machine.later(GREETING_SECONDS, lambda: self._check_greeting(peer, result))
-
-    def _check_greeting(self, peer: Peer, channel: Channel) -> None:
-        if peer.link.channel is channel and not peer.connected:
-            peer.link.detach()
-            self._failed(peer, peer.problem)
+        self._machine.later(GREETING_SECONDS, look)
 
     def _failed(self, peer: Peer, problem: Problem) -> None:
         """Note why and try again a little later; the address anew if it may be a wrong one."""
         self._note(peer, problem)
         if self._closed or peer.lost:
             return
+        pause = min(FIRST_SECONDS * GROWTH ** min(peer.attempts, MOST_GROWTHS), MOST_SECONDS)
         peer.attempts += 1
-        self._machine.later(retries.pause(self._policy, peer.attempts), lambda: self._try_again(peer))
+        # The loop waits, not tenacity, and what is random keeps a thousand peers from being tried at the same moment.
+        self._machine.later(pause + random.uniform(0, FIRST_SECONDS), lambda: self._try_again(peer))
 
     def _try_again(self, peer: Peer) -> None:
         if self._closed or peer.lost:
@@ -224,10 +231,9 @@ class Roster:
             return
         if found["type"] == "hello":
             self._greeted(peer, found)
-        elif peer.connected and peer.link.take(found, self._machine.now()):
-            self._understand(peer, found)
-
-    def _understand(self, peer: Peer, found: Message) -> None:
+            return
+        if not (peer.connected and peer.link.take(found, self._machine.now())):
+            return
         try:
             said = heard(found, WORKER_SAYS)
         except ValueError as error:
@@ -246,12 +252,16 @@ class Roster:
             )
             return
         nonce = str(found.get("nonce"))
-        if peer.nonce and nonce != peer.nonce:
-            if self.committed:
-                self.lose(peer, "its agent was started anew after the plan was made")
-                return
-            self._renew(peer)
-        anew, peer.nonce = bool(peer.nonce) and nonce != peer.nonce, nonce
+        anew = bool(peer.nonce) and nonce != peer.nonce
+        if anew and self.committed:
+            self.lose(peer, "its agent was started anew after the plan was made")
+            return
+        if anew:  # nothing that was said to the one before counts
+            channel, peer.link.channel = peer.link.channel, None
+            peer.link = Link()
+            assert channel is not None
+            peer.link.attach(channel)
+        peer.nonce = nonce
         peer.connected = True
         peer.attempts = 0
         peer.identity = None
@@ -260,17 +270,6 @@ class Roster:
         if self.committed:
             peer.link.mention(message(Beat()))  # a hello alone may not count
         self._tell.greeted(peer, anew)
-
-    def _renew(self, peer: Peer) -> None:
-        """Another agent answers than before: nothing said to the old one counts."""
-        channel, peer.link.channel = peer.link.channel, None
-        peer.link = Link()
-        assert channel is not None
-        peer.link.attach(channel)
-
-    def _ended(self, peer: Peer, channel: Channel, reason: str) -> None:
-        if peer.link.channel is channel:
-            self._drop_channel(peer, reason)
 
     def _drop_channel(self, peer: Peer, reason: str) -> None:
         if peer.connected:

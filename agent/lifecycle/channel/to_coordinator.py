@@ -74,17 +74,18 @@ class ToCoordinator:
 
     def opened(self, channel: Channel) -> None:
         """Somebody has come through this pod's sshd."""
-        channel.receive(lambda line: self._line(channel, line), lambda reason: self._closed(channel, reason))
+
+        def ended(reason: str) -> None:
+            if self.link.channel is channel:  # else it was replaced, or turned away
+                self.link.detach()
+                self._tell.closed(reason)
+
+        channel.receive(lambda line: self._line(channel, line), ended)
 
     def not_understood(self, kind: str, error: ValueError) -> None:
         """End this pod: the coordinator speaks another language."""
         what = f"the coordinator said what this release does not understand: {kind}, {error}"
         self._tell.failed(PeerLost(what, "do all pods run the same release?"))
-
-    def _closed(self, channel: Channel, reason: str) -> None:
-        if self.link.channel is channel:
-            self.link.detach()
-            self._tell.closed(reason)
 
     def _line(self, channel: Channel, line: bytes) -> None:
         try:
@@ -96,15 +97,12 @@ class ToCoordinator:
         if found["type"] == "hello":
             self._hello(channel, found)
         elif channel is self.link.channel and self.link.take(found, self._machine.now()):
-            self._understand(found)
-
-    def _understand(self, found: Message) -> None:
-        try:
-            said = heard(found, COORDINATOR_SAYS)
-        except ValueError as error:
-            self.not_understood(found["type"], error)
-            return
-        self._tell.said(said)
+            try:
+                said = heard(found, COORDINATOR_SAYS)
+            except ValueError as error:
+                self.not_understood(found["type"], error)
+            else:
+                self._tell.said(said)
 
     def _hello(self, channel: Channel, found: Message) -> None:
         if found.get("v") != CHANNEL_VERSION or found.get("index") != self._pod.settings.index:
