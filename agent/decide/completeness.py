@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import pickle
 import re
 import struct
 from collections.abc import Callable, Sequence
@@ -194,12 +196,51 @@ def _shards(reader: Reader, path: str) -> str:
     for name in (".metadata", "common.pt"):
         if name not in names:
             return f"{path.rpartition('/')[2]}/{name}: {ABSENT}"
-    told = {name.decode() for name in re.findall(rb"__\d+_\d+\.distcp", reader.read(f"{path}/.metadata"))}
-    needed = told or {name for name in names if name.endswith(".distcp")}
-    empty = sorted(name for name in needed if name not in names or not reader.size(f"{path}/{name}"))
-    if empty:
-        return f"{empty[0]} is missing or empty"
+    metadata = reader.read(f"{path}/.metadata")
+    if not metadata.endswith(pickle.STOP):
+        return ".metadata is cut"
+    told = {name.decode() for name in re.findall(rb"__\d+_\d+\.distcp", metadata)}
+    needed = dict.fromkeys(told or {name for name in names if name.endswith(".distcp")}, 1) | _least_sizes(metadata)
+    for name, least in sorted(needed.items()):
+        size = reader.size(f"{path}/{name}") or 0
+        if size < least:
+            return f"{name} is missing or cut: it has {size} bytes, and should have {least} or more"
     return "" if needed else "it has no *.distcp"
+
+
+class _Anything:
+    """Stands for every object of a pickle. `state`: what it would be restored from."""
+
+    state: Any = None
+
+    def __new__(cls, *_: object) -> _Anything:
+        return super().__new__(cls)
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+    def __setitem__(self, name: object, value: object) -> None:
+        """An OrderedDict is filled so."""
+
+
+class _Unpickler(pickle.Unpickler):
+    """Imports and calls nothing that a pickle names."""
+
+    def find_class(self, module: str, name: str) -> type[_Anything]:
+        return _Anything
+
+
+def _least_sizes(metadata: bytes) -> dict[str, int]:
+    """File → how many bytes torch has written to it, as the metadata of a checkpoint say; none if they say it in
+    another way."""
+    sizes: dict[str, int] = {}
+    try:
+        for stored in _Unpickler(io.BytesIO(metadata)).load().state["storage_data"].values():
+            name, end = stored.state["relative_path"], stored.state["offset"] + stored.state["length"]
+            sizes[name] = max(end, sizes.get(name, 1))
+    except Exception:  # whatever another version of torch may write there
+        return {}
+    return sizes
 
 
 def _trained(output: Output, reader: Reader) -> str:

@@ -16,7 +16,9 @@ from typing import Any
 
 import pytest
 
+from agent.decide.completeness import newest_checkpoint
 from agent.local.spec import BRIDGE_ADDRESS
+from agent.machine.stored import StoredFiles
 from tests.cluster.conftest import END_SECONDS, RUN_DIR, Trial, all_codes
 from tests.cluster.work import agent, following, newest, result
 from tests.local.helpers import eventually
@@ -109,6 +111,12 @@ def test_ranks_of_torchrun(place: Workplace, model: str) -> None:
         (training,) = result(trial)["trainings"]
         assert training["count"] == 4 and training["iterations"][0]["loss"] > 2
     assert trained(place, f"{'qwen3' if model == QWEN3 else 'qwen3_next'}_pretrain") == [2, 4]
+    (saved,) = place.path.glob("logs/*/*/checkpoint/*")
+    files = StoredFiles({})
+    assert newest_checkpoint(str(saved), files) == (4, str(saved))
+    shard = saved / "iter_0000004/__1_0.distcp"
+    shard.write_bytes(shard.read_bytes()[:-1])
+    assert newest_checkpoint(str(saved), files) == (2, str(saved)), "torch's metadata say how large it is"
 
 
 SAVING = {"MP_SAVE_INTERVAL": "2", "A4_LEASE_SECONDS": "30"}

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import pickle
 import struct
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
 
 import pytest
 from hypothesis import given
@@ -94,7 +99,7 @@ def trained() -> dict[str, bytes]:
 
 
 def checkpoint(path: str) -> dict[str, bytes]:
-    return {f"{path}/.metadata": b"__0_0.distcp", f"{path}/common.pt": b"x", f"{path}/__0_0.distcp": b"x"}
+    return {f"{path}/.metadata": b"__0_0.distcp.", f"{path}/common.pt": b"x", f"{path}/__0_0.distcp": b"x"}
 
 
 MODEL, MMAP, DIST = Output("model", "/mnt/m"), Output("mmap", "/mnt/d/x"), Output("torch_dist", "/mnt/c")
@@ -149,8 +154,9 @@ def test_no_file_may_be_torn(output: Output, make: type[dict[str, bytes]], cut: 
         (MMAP._replace(expected="8"), mmap(), "5 tokens, not 8"),
         (DIST, {**torch_dist(), f"c/{TRACKER}": b"1"}, "does not say release"),
         (DIST, {**torch_dist(), "c/iter_0000001/x": b"x"}, "iter_0000001 is there"),
-        (DIST, {**torch_dist(), "c/release/__1_0.distcp": b""}, "__1_0.distcp is missing or empty"),
-        (DIST, {**torch_dist(), "c/release/.metadata": b"x"}, ""),
+        (DIST, {**torch_dist(), "c/release/__1_0.distcp": b""}, "__1_0.distcp is missing or cut: it has 0 bytes"),
+        (DIST, {**torch_dist(), "c/release/.metadata": b"x."}, ""),
+        (DIST, {**torch_dist(), "c/release/.metadata": b"__0_0.dist"}, ".metadata is cut"),
         (OWN, torch_dist(), ""),
         (OWN, own_checkpoint(20), ""),
         (OWN, {**own_checkpoint(20), f"c/{TRACKER}": b"40"}, "iter_0000040/.metadata: it is not there"),
@@ -183,6 +189,57 @@ def test_cases(output: Output, files: Mapping[str, bytes], said: str) -> None:
 def test_checkouts(seen: Checkout, expected: str, said: str) -> None:
     found = problem(Output("checkout", "/mnt/p", expected), Tree({"p/README": b"x"}, seen))
     assert (said in found) if said else not found, found
+
+
+@dataclass(frozen=True)
+class Index:
+    """As torch has it: what is stored, by its name."""
+
+    fqn: str
+
+
+@dataclass
+class StorageInfo:
+    """As torch has it: where that is."""
+
+    relative_path: str
+    offset: int
+    length: int
+
+
+@dataclass
+class Metadata:
+    """As torch has it."""
+
+    state_dict_metadata: Mapping[Index, object]
+    storage_data: Mapping[Index, StorageInfo]
+
+
+@pytest.mark.parametrize(("sizes", "newest"), [((50, 20), 20), ((49, 20), 10), ((50, 19), 10), ((70, 21), 20)])
+def test_a_checkpoint_is_whole_when_its_files_hold_all_that_its_metadata_have(
+    sizes: tuple[int, int], newest: int
+) -> None:
+    places = [("__0_0.distcp", 30, 20), ("__0_0.distcp", 0, 30), ("__1_0.distcp", 0, 20)]
+    stored = {Index(str(number)): StorageInfo(*place) for number, place in enumerate(places)}
+    files = {**checkpoint("t/iter_0000010"), **checkpoint("t/iter_0000020")}
+    files["t/iter_0000020/.metadata"] = pickle.dumps(Metadata({Index("0"): (1, complex, OrderedDict(a=1))}, stored))
+    for rank, size in enumerate(sizes):
+        files[f"t/iter_0000020/__{rank}_0.distcp"] = bytes(size)
+    found = newest_checkpoint("/mnt/t", Tree(files))
+    assert found is not None and found.iteration == newest
+
+
+def test_metadata_run_nothing() -> None:
+    """A pickle can name any function to call."""
+
+    class Harm:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return print, ("harm",)
+
+    files = {**torch_dist(), "c/release/.metadata": pickle.dumps(Harm())}
+    with redirect_stdout(StringIO()) as said:
+        assert problem(DIST, Tree(files)) == ""
+    assert said.getvalue() == ""
 
 
 def test_the_newest_checkpoint_is_a_whole_one() -> None:

@@ -27,13 +27,13 @@ CONVERT = """
 echo convert >> "$2"
 test ! -e "$3" || until test -e "$3/go"; do sleep 0.05; done
 mkdir "$1/release" && cd "$1" && echo release > latest_checkpointed_iteration.txt
-for name in .metadata common.pt __0_0.distcp; do echo x > release/$name; done
+for name in .metadata common.pt __0_0.distcp; do printf x. > release/$name; done
 """
 TRAIN = """
 echo "train from $1" >> "$3"
 test -e "$4/fail" && exit 7
 mkdir -p "$2/iter_0000009" && cd "$2/iter_0000009"
-for name in common.pt __0_0.distcp .metadata; do echo x > $name; done
+for name in common.pt __0_0.distcp .metadata; do printf x. > $name; done
 echo " iteration  9/ 9 | elapsed time per iteration (ms): 1.0 | lm loss: 2.0"
 """
 
@@ -354,7 +354,7 @@ def test_a_training_that_fails_goes_on_and_fails_for_good(place: Place) -> None:
     saved = place.store / "logs/out/iter_0000004"
     saved.mkdir(parents=True)
     for name in ("common.pt", "__0_0.distcp", ".metadata"):
-        (saved / name).write_text("x")
+        (saved / name).write_text("x.")
     (place.store / "converted/config.json").write_text("{}")
     code, said = place.run(place.stages(0), epoch="u.2.0")
     assert code == 7 and "iter_0000004; the optimizer starts afresh" in said
