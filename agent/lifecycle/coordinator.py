@@ -2,52 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from enum import Enum
 
+from agent.decide import messages
 from agent.decide.ending import JobEnd, from_bug, from_error, from_signal, is_told, masked, merged
-from agent.decide.facts import Facts
-from agent.decide.grace import ANNOUNCE_SECONDS
-from agent.decide.messages import (
-    Answer,
-    Ask,
-    AskEvidence,
-    Bye,
-    Done,
-    End,
-    Evidence,
-    Go,
-    Inventory,
-    Planned,
-    Prepare,
-    Prepared,
-    RanksOver,
-    RunNoted,
-    Said,
-    SaidOfPart,
-    Stop,
-    Stopping,
-    TellFacts,
-)
 from agent.decide.runspec import RunSpec
 from agent.errors import AgentError, ClusterBusy, Exit, IdentityRefused, PeerLost, PeersMissing
-from agent.lifecycle.channel.announcing import EARLY_SECONDS, EARLY_SIGNAL_SECONDS, Announcement
+from agent.lifecycle.channel.announcing import Announcement
 from agent.lifecycle.channel.command_socket import CommandSocket
-from agent.lifecycle.channel.lost_pods import LostPods
-from agent.lifecycle.channel.questions import Answer as Reply
-from agent.lifecycle.channel.roster import Callbacks, Peer, Roster, roster_of
+from agent.lifecycle.channel.questions import Answer
+from agent.lifecycle.channel.roster import Callbacks, Peer, roster_of
 from agent.lifecycle.forming import Forming
 from agent.lifecycle.pod.leaving import Leaving
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.pod.preparing import Preparing
+from agent.lifecycle.runs.all_pods import AllPods
 from agent.lifecycle.runs.bookings import Booking, Bookings
 from agent.lifecycle.runs.idling import Idling
 from agent.lifecycle.runs.noted import note_run
-from agent.lifecycle.runs.own_parts import Parts
 from agent.lifecycle.runs.preparations import Preparations
 from agent.lifecycle.runs.requests import Requests
 from agent.workloads import find_workload
-from agent.workloads.base import Workload
 
 SETTLE_SECONDS = 2.0
 """How long to wait, after a worker was told to end, for our own SIGTERM: a deleted job ends all pods."""
@@ -72,22 +48,21 @@ class Coordinator:
         self._pod = pod
         self._machine = pod.machine
         self._stage = Stage.FORMING
-        self._roster: Roster | None = None
         self._forming: Forming | None = None
-        self._parts = Parts(pod, self._own_part_said)
+        self.pods = AllPods(pod, self._heard_of_part)
         self._preparing = Preparing(pod)
         self._leaving = Leaving(pod, self._preparing)
         self._preparations = Preparations(pod)
-        self._losses = LostPods(pod, self._say)
-        gone = self._losses.reasons
-        self._bookings = Bookings(pod, self._preparations, self._tell, self._printed, gone, self._run_over)
-        self._requests = Requests(pod, self._parts, self._bookings, self._peer, self._submit, self._release)
+        self._bookings = Bookings(pod, self._preparations, self.pods, self._run_over)
+        self._requests = Requests(pod, self.pods, self._bookings, self._submit, self._release)
         self._idling = Idling(pod, self._release_idle)
         self._announcement: Announcement | None = None
         self._end: JobEnd | None = None
         """The job's end, fixed once."""
         self._signal: JobEnd | None = None
+        """Why it was told to end from outside: by a signal, or a release before there was a result."""
         self._settle_until = 0.0
+        """Until then a worker's own SIGTERM may turn out to be everybody's: nothing is judged before."""
         self._stopping: set[int] = set()
         """Workers that said that they end by themselves."""
 
@@ -99,52 +74,47 @@ class Coordinator:
         workload = find_workload(pod.job.spec.workload)
         if not pod.alone:
             self._machine.raise_file_limit()
-            self._roster = roster_of(pod, Callbacks(self._message, self._worker_lost, self._worker_greeted))
-            self._roster.start()
+            self.pods.roster = roster_of(pod, Callbacks(self._message, self._worker_lost, self._worker_greeted))
+            self.pods.roster.start()
         self._preparing.prepare()
         CommandSocket(pod, self._requests.handle).open()
         if not pod.alone:
             self._preparing.start_sshd(lambda: None)
-        self._forming = Forming(pod, self._roster, self._preparing.gather_facts, self._formed)
+        self._forming = Forming(pod, self.pods.roster, self._preparing.gather_facts, self._formed)
         self._preparations.check_results_dir(self.fail)
-        self._preparing.surroundings.when_ready(lambda: self._take_stock(workload))
-        self._forming.start()
 
-    def _take_stock(self, first: Workload) -> None:
-        self._preparing.gather_inventory(lambda found: self._preparations.own_inventory(found, first, self.fail))
+        def take_stock() -> None:
+            self._preparing.gather_inventory(lambda found: preparations.own_inventory(found, workload, self.fail))
+
+        preparations = self._preparations
+        self._preparing.surroundings.when_ready(take_stock)
+        self._forming.start()
 
     # What workers say
 
-    def _message(self, peer: Peer, said: Said) -> None:
+    def _message(self, peer: Peer, said: messages.Said) -> None:
         index = peer.index
         match said:
-            case TellFacts(facts, secrets) if self._forming is not None:
+            case messages.TellFacts(facts, secrets) if self._forming is not None:
                 self._pod.log.add_secrets(secrets)
-                self._take_facts(peer, facts)
-            case Planned() if self._forming is not None:
+                self._forming.told(peer, facts)
+            case messages.Planned() if self._forming is not None:
                 self._forming.planned(index)
-            case Inventory(inventory, phases, secrets):
+            case messages.Inventory(inventory, phases, secrets):
                 self._pod.log.add_secrets(secrets)
                 self._preparations.inventory(index, inventory, phases)
-            case Prepared() | Done() | Evidence() | RanksOver():
+            case messages.Prepared() | messages.Done() | messages.Evidence() | messages.RanksOver():
                 self._heard_of_part(index, said)
-            case Ask():
+            case messages.Ask():
                 self._requests.asked(peer, said)
-            case Answer():
+            case messages.Answer():
                 peer.questions.answered(said)
-            case Stopping(end):
+            case messages.Stopping(end):
                 self._worker_stopping(index, end)
-            case Bye() if self._announcement is not None:
+            case messages.Bye() if self._announcement is not None:
                 self._announcement.confirmed(index)
 
-    def _take_facts(self, peer: Peer, facts: Facts) -> None:
-        assert self._forming is not None and self._roster is not None
-        if facts.index == peer.index:
-            self._forming.take(facts)
-        else:
-            self._roster.lose(peer, f"it said what this release does not understand: facts of pod {facts.index}")
-
-    def _heard_of_part(self, index: int, said: SaidOfPart) -> None:
+    def _heard_of_part(self, index: int, said: messages.SaidOfPart) -> None:
         self._bookings.heard(index, said)
         if index in self._stopping and not self._bookings.waits_for(index):
             self._let_go(index)
@@ -156,7 +126,7 @@ class Coordinator:
         if told:
             self._settle_until = self._machine.now() + SETTLE_SECONDS
             end = JobEnd(Exit.TRY_AGAIN, f"a worker pod was {end.what}", self._pod.where(index))
-        self._losses.note(index, end.what)
+        self.pods.lost.note(index, end.what)
         if self._bookings.waits_for(index):
             self._stopping.add(index)
             self._bookings.cancel_those_with(index, end, told=told)
@@ -167,8 +137,8 @@ class Coordinator:
 
     def _let_go(self, index: int) -> None:
         """This worker ends with a code of its own and needs nothing more from us."""
-        assert self._roster is not None
-        self._roster.drop(index, "it ended by itself")
+        assert self.pods.roster is not None
+        self.pods.roster.drop(index, "it ended by itself")
         if self._announcement is not None:
             self._announcement.confirmed(index)
 
@@ -180,7 +150,7 @@ class Coordinator:
         if self._announcement is not None:
             self._announcement.confirmed(peer.index)
         if self._stage is not Stage.LEAVING:
-            self._losses.note(peer.index, reason)
+            self.pods.lost.note(peer.index, reason)
         needed = self._bookings.lost(peer.index, reason)
         if self._stage in (Stage.FORMING, Stage.FIRST_RUN) and not needed and not self._bookings.going_on:
             lost = PeerLost("a pod was lost before the run", reason)
@@ -188,7 +158,7 @@ class Coordinator:
 
     # What commands ask (see Requests)
 
-    def _submit(self, spec: RunSpec, answer: Reply) -> None:
+    def _submit(self, spec: RunSpec, answer: Answer) -> None:
         workload = find_workload(spec.workload)
         if self._pod.known.plan is None:
             raise PeersMissing("the cluster is not formed yet", "a4-agent status shows whom it waits for")
@@ -201,29 +171,20 @@ class Coordinator:
         answer({"ok": booking.about()})
         self._begin(booking)
 
-    def _peer(self, index: int) -> Peer:
-        """A worker that can be talked to. Raises PeerLost."""
-        peer = self._roster.peers.get(index) if self._roster is not None else None
-        if peer is None or peer.lost:
-            raise self._losses.error(index)
-        return peer
-
     def _release(self, force: bool) -> int:
         """End a sleeping cluster; returns its recorded code, also when it ends already. Raises ClusterBusy."""
         why = JobEnd(Exit.INTERRUPTED, "the cluster was released")
         if self._stage is not Stage.LEAVING and self._signal is None:
-            self._check_release(force)
+            working = self._bookings.going_on
+            if working and not force:
+                raise self._bookings.busy()
+            if self._stage is not Stage.SLEEPING and not (force and self._stage is Stage.FIRST_RUN):
+                if working:
+                    raise self._bookings.busy()
+                raise ClusterBusy("the cluster does not sleep", "a4-agent status shows what it does")
             self._pod.log.info("the cluster is released")
             self._leave_orderly(why, FAREWELL_SECONDS)
         return (self._end or self._signal or why).code
-
-    def _check_release(self, force: bool) -> None:
-        if self._stage is not Stage.SLEEPING and not (force and self._stage is Stage.FIRST_RUN):
-            if self._bookings.going_on:
-                raise self._bookings.busy()
-            raise ClusterBusy("the cluster does not sleep", "a4-agent status shows what it does")
-        if self._bookings.going_on and not force:
-            raise self._bookings.busy()
 
     def _leave_orderly(self, why: JobEnd, pause: float = 0.0) -> None:
         """End the runs that go on, then, `pause` seconds later, the job, with its recorded code if there is one."""
@@ -252,39 +213,12 @@ class Coordinator:
         """Start it once everything that it needs to know of its pods is here, unless it has ended by then."""
         if booking.exclusive:
             note_run(self._pod, booking.summary())
-            self._say(RunNoted(booking.summary()))
+            self.pods.say(messages.RunNoted(booking.summary()))
             self._idling.stop()
             if not booking.first:
                 self._pod.log.info(f"{booking.spec.by} runs {booking.run_id}")
         run = booking.run
         self._preparations.when_ready(run.indices, run.start, baselines=run.workload.uses_baselines)
-
-    def _tell(self, indices: Collection[int], said: Said) -> None:
-        """Tell pods that take part, which may be this one."""
-        if 0 in indices:
-            self._machine.later(0, lambda: self._told_oneself(said))
-        if self._roster is not None:
-            self._roster.say(said, (index for index in indices if index))
-
-    def _told_oneself(self, said: Said) -> None:
-        match said:
-            case Prepare(run, spec, pods):
-                self._parts.prepare(run, spec, pods)
-            case Go(run):
-                self._parts.go(run)
-            case Stop(run, hurry, told):
-                self._parts.stop(run, hurry=hurry, told=told)
-            case AskEvidence(run):
-                self._parts.gather_evidence(run)
-
-    def _own_part_said(self, said: SaidOfPart) -> None:
-        self._machine.later(0, lambda: self._heard_of_part(0, said))
-
-    def _printed(self, indices: list[int]) -> float:
-        """When one of these pods was last heard to print."""
-        times = [self._roster.peers[index].printed for index in indices if index and self._roster is not None]
-        own = self._parts.printed()
-        return max([*times, *([own] if own is not None and 0 in indices else [])], default=0.0)
 
     def _run_over(self, booking: Booking) -> None:
         """Its processes are gone and it is judged."""
@@ -302,13 +236,13 @@ class Coordinator:
             booking.end_as(merged(booking.end, self._signal))
         booking.close(self._leaving.store_seconds())
         note_run(self._pod, booking.summary())
-        self._say(RunNoted(booking.summary()))
+        self.pods.say(messages.RunNoted(booking.summary()))
 
         def kept(missing: str) -> None:
             booking.missing = missing
             booking.answer()
 
-        self._when_kept(kept)
+        self._leaving.when_kept(kept)
         if booking.first:
             self._announce(booking.end, booking.run_id)
         else:
@@ -318,10 +252,6 @@ class Coordinator:
                 self._pod.state.phase("sleeping", code=self._end.code if self._end else 0)
                 self._idling.start()
         self._bookings.closed(booking)
-
-    def _when_kept(self, action: Callable[[str], None]) -> None:
-        """Call it when the results of the run that has ended are stored or given up, with what is missing."""
-        self._pod.run_logs.when_kept(self._leaving.store_seconds(), action)
 
     # Ends
 
@@ -356,7 +286,7 @@ class Coordinator:
 
     def pass_on(self, number: int) -> None:
         """A signal for the processes of runs in this pod."""
-        self._parts.signal(number)
+        self.pods.own.signal(number)
 
     def _job_fails(self, end: JobEnd) -> None:
         if self._end is not None:
@@ -366,7 +296,7 @@ class Coordinator:
         if self._bookings.going_on:
             return
         if self._forming is not None:
-            self._forming.close()
+            self._forming.over = True
         self._when_settled(lambda: self._announce(merged(end, self._signal) if self._signal else end))
 
     def _announce(self, end: JobEnd, run_id: str = "") -> None:
@@ -377,24 +307,15 @@ class Coordinator:
         self._stage = Stage.ENDING
         self._leaving.record_end(end, run_id)
         if end.code == Exit.OK:  # a success is said when its results are there
-            self._when_kept(lambda missing: self._leaving.report_end(end))
+            self._leaving.when_kept(lambda missing: self._leaving.report_end(end))
         else:
             self._leaving.report_end(end)
         stay = bool(run_id) and self._signal is None and self._pod.settings.sleeps_after(end.code)
-        if self._roster is None:
+        if self.pods.roster is None:
             self._told(stay)
             return
-        self._announcement = Announcement(self._pod, self._roster, stay, lambda: self._told(stay))
-        patience, known_only = self._patience(end)
-        self._announcement.start(end, run_id, patience=patience, known_only=known_only)
-
-    def _patience(self, end: JobEnd) -> tuple[float, bool]:
-        """How long workers may take to hear of the end, and whether only those that have been there count."""
-        waited_already = end.code in (Exit.PEERS_MISSING, Exit.IDENTITY)
-        if self._pod.known.plan is not None or waited_already:
-            unhurried = max(self._pod.settings.lease, ANNOUNCE_SECONDS)
-            return self._pod.shares.announce if self._signal else unhurried, True
-        return (EARLY_SIGNAL_SECONDS if self._signal else EARLY_SECONDS), False
+        self._announcement = Announcement(self._pod, self.pods.roster, stay, lambda: self._told(stay))
+        self._announcement.start(end, run_id, signalled=self._signal is not None)
 
     def _told(self, stay: bool) -> None:
         assert self._end is not None
@@ -406,7 +327,7 @@ class Coordinator:
         self._stage = Stage.SLEEPING
         self._pod.state.phase("sleeping", code=self._end.code)
         stays = "the cluster stays; a4-agent run submits to it, a4-agent release ends it with that code"
-        self._when_kept(lambda missing: self._pod.log.info(stays))
+        self._leaving.when_kept(lambda missing: self._pod.log.info(stays))
         self._pod.run_logs.end()
         self._idling.start()
 
@@ -418,22 +339,18 @@ class Coordinator:
             self._pod.log.warning(f"the cluster was idle for {hours:g} h (A4_SLEEP_MAX_HOURS): it ends")
             self._leave_orderly(JobEnd(Exit.INTERRUPTED, "the cluster was idle for too long"))
 
-    def _say(self, said: Said) -> None:
-        if self._roster is not None:
-            self._roster.say(said)
-
     def _say_end(self) -> None:
-        self._say(End())
+        self.pods.say(messages.End())
         self._leave()
 
     def _leave(self) -> None:
         assert self._end is not None
         self._stage = Stage.LEAVING
         self._idling.stop()
-        self._parts.stop_all(self._finish)
+        self.pods.own.stop_all(self._finish)
 
     def _finish(self) -> None:
         assert self._end is not None
-        if self._roster is not None:
-            self._roster.close()
+        if self.pods.roster is not None:
+            self.pods.roster.close()
         self._leaving.finish(self._end.code)

@@ -9,10 +9,9 @@ from agent.decide.messages import Cluster, SendPlan
 from agent.decide.plan import to_wire
 from agent.decide.planning import make_plan
 from agent.errors import IdentityRefused, PeersMissing
-from agent.lifecycle.channel.roster import Roster
+from agent.lifecycle.channel.roster import Peer, Roster
 from agent.lifecycle.pod.plan_files import keep_plan
 from agent.lifecycle.pod.pod import Pod
-from agent.machine.api import Timer
 
 STATE_SECONDS = 1.0
 TELL_EVERY = 5
@@ -45,27 +44,31 @@ class Forming:
         self._gather_facts = gather_facts
         self._formed = formed
         self._unconfirmed: set[int] = set()
-        self._deadline: Timer | None = None
-        self._report_timer: Timer | None = None
-        self._state_timer: Timer | None = None
         self.facts: dict[int, Facts] = {}
         self._kept = 0
         self.over = False
-        """Formed, or given up."""
+        """Formed, or given up: no more reports, no deadline."""
 
     def start(self) -> None:
         self._pod.state.phase("forming")
         self._gather_facts(self.take)
         if self._roster is not None:
-            self._deadline = self._machine.later(self._settings.peer_timeout, self._deadline_passed)
-            self._report_timer = self._machine.later(FIRST_REPORT_SECONDS, self._report)
-            self._state_timer = self._machine.later(STATE_SECONDS, self._keep_state)
+            self._machine.later(self._settings.peer_timeout, self._deadline_passed)
+            self._machine.later(FIRST_REPORT_SECONDS, self._report)
+            self._machine.later(STATE_SECONDS, self._keep_state)
 
     def take(self, facts: Facts) -> None:
         """Take the facts of this pod or of a worker."""
         if not self.over:
             self.facts[facts.index] = facts
             self._plan_if_all_are_here()
+
+    def told(self, peer: Peer, facts: Facts) -> None:
+        """A worker tells its facts; one that speaks of another pod is lost."""
+        if facts.index == peer.index:
+            self.take(facts)
+        elif self._roster is not None:
+            self._roster.lose(peer, f"it said what this release does not understand: facts of pod {facts.index}")
 
     def planned(self, index: int) -> None:
         """A worker has the plan."""
@@ -78,13 +81,6 @@ class Forming:
         if anew:
             self.facts.pop(index, None)
         self._plan_if_all_are_here()
-
-    def close(self) -> None:
-        """No more reports, no deadline."""
-        self.over = True
-        for timer in (self._deadline, self._report_timer, self._state_timer):
-            if timer is not None:
-                timer.cancel()
 
     def _plan_if_all_are_here(self) -> None:
         """Make the plan once all facts are known and nobody is absent: after it, an absent pod is a lost one."""
@@ -115,7 +111,7 @@ class Forming:
     def _end_if_confirmed(self) -> None:
         if self._unconfirmed or self._pod.known.plan is None:
             return
-        self.close()
+        self.over = True
         pods = self._settings.nnodes
         seconds = self._machine.now() - self._pod.job.started
         self._pod.state.event("cluster-formed")
@@ -138,6 +134,8 @@ class Forming:
         return dict(sorted(absent.items()))
 
     def _report(self) -> None:
+        if self.over:
+            return
         absent = self.waiting_for()
         lines = [f"peer {index}: {why}" for index, why in list(absent.items())[:SHOWN_MISSING]]
         if len(absent) > SHOWN_MISSING:
@@ -145,23 +143,26 @@ class Forming:
         self._pod.log.info(f"waiting for {len(absent)} of {self._settings.nnodes} pods:")
         for line in lines:
             self._pod.log.info(f"  {line}")
-        self._report_timer = self._machine.later(REPORT_SECONDS, self._report)
+        self._machine.later(REPORT_SECONDS, self._report)
 
     def _keep_state(self) -> None:
         """Keep who is missing in the state, for `a4-agent status` and `peers`."""
+        if self.over:
+            return
         missing = self.waiting_for()
         self._pod.state.update(missing=missing)
         self._kept += 1
         if self._roster is not None and self._kept % TELL_EVERY == 0:
             self._roster.mention(Cluster(missing=dict(list(missing.items())[:TOLD_MISSING])))
-        self._state_timer = self._machine.later(STATE_SECONDS, self._keep_state)
+        self._machine.later(STATE_SECONDS, self._keep_state)
 
     def _deadline_passed(self) -> None:
-        assert self._roster is not None
+        if self.over or self._roster is None:
+            return
         absent = self.waiting_for()
         seconds = self._settings.peer_timeout
         text = f"{len(absent)} of {self._settings.nnodes} pods did not come within {seconds:.0f} s"
         reasons = "\n".join(f"{self._pod.where(index)}: {why}" for index, why in absent.items())
         refused = any(index in absent for index in self._roster.identity_problems())
-        self.close()
+        self.over = True
         raise (IdentityRefused if refused else PeersMissing)(text, reasons)

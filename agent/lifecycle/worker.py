@@ -2,44 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import IntEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from agent.decide import messages
 from agent.decide.ending import JobEnd, from_bug, from_error, from_signal, is_told, masked
 from agent.decide.facts import Facts
-from agent.decide.messages import (
-    Answer,
-    Ask,
-    AskEvidence,
-    Beat,
-    Bye,
-    Cluster,
-    Done,
-    End,
-    Go,
-    Inventory,
-    Planned,
-    Prepare,
-    Result,
-    RunNoted,
-    Said,
-    SaidOfPart,
-    SendPlan,
-    Stop,
-    Stopping,
-    TellFacts,
-)
 from agent.decide.os_refusals import refused
 from agent.decide.part_end import PartEnd, bounded
 from agent.decide.plan import from_wire
 from agent.decide.pod_state import RunSummary
 from agent.errors import AgentError, Exit, PeerLost, PeersMissing
+from agent.lifecycle.channel.awaiting import Awaiting
 from agent.lifecycle.channel.command_socket import CommandSocket, handled
 from agent.lifecycle.channel.link import beat_seconds
-from agent.lifecycle.channel.questions import Answer as Reply
-from agent.lifecycle.channel.questions import Questions, refusal
+from agent.lifecycle.channel.questions import Answer, Questions, refusal
 from agent.lifecycle.channel.to_coordinator import Callbacks, ToCoordinator
 from agent.lifecycle.keeping.results_check import ResultsCheck
 from agent.lifecycle.pod.leaving import Leaving
@@ -47,12 +26,10 @@ from agent.lifecycle.pod.plan_files import keep_plan
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.pod.preparing import Preparing
 from agent.lifecycle.runs.noted import note_run
-from agent.machine.api import Timer
 
 if TYPE_CHECKING:
     from agent.lifecycle.runs.own_parts import Parts
 
-REPORT_SECONDS = 30.0
 EARLY_SECONDS = 20.0
 """How long a pod that cannot go on waits for a coordinator that has not come yet, to tell it."""
 TOLD_EARLY_SECONDS = 3.0
@@ -105,7 +82,7 @@ class Worker:
         """Why this pod ends by itself, when it does."""
         self._exit: JobEnd | None = None
         """The end that gives this pod its exit code: its own or the job's, whichever came first."""
-        self._deadline: Timer | None = None
+        self._awaiting = Awaiting(pod, self.fail)
         self._beat = beat_seconds(pod.settings.lease, pod.settings.nnodes)
         self._signalled = False
 
@@ -125,9 +102,8 @@ class Worker:
         except OSError as error:
             raise refused(f"{pod.dir.channels} cannot be used", error) from error
         self._preparing.start_sshd(self._can_be_heard)
-        self._preparing.gather_facts(self._facts_ready)
-        self._deadline = self._machine.later(self._settings.peer_timeout, self._nobody_came)
-        self._machine.later(REPORT_SECONDS, self._report)
+        self._preparing.gather_facts(lambda facts: self._tell_facts(facts) if self.coordinator.met else None)
+        self._awaiting.start()
         self._machine.later(self._beat, self._beats)
 
     def _can_be_heard(self) -> None:
@@ -145,49 +121,48 @@ class Worker:
 
     def _met(self) -> None:
         if self._own_end is not None:
-            self._say(Stopping(self._own_end))
+            self._say(messages.Stopping(self._own_end))
         elif self._pod.known.facts is not None:
             self._tell_facts(self._pod.known.facts)
 
     def _greeted(self) -> None:
-        if self._deadline is not None:
-            self._end_waiting()
+        if not self._awaiting.over:
+            self._awaiting.over = True
             self._pod.state.event("coordinator-connected")
             self._pod.state.phase("forming")
         if self._pod.known.plan is not None:
             self._say_beat()  # a hello alone may not count
 
-    def _facts_ready(self, facts: Facts) -> None:
-        if self.coordinator.met:
-            self._tell_facts(facts)
-
     def _tell_facts(self, facts: Facts) -> None:
-        self._say(TellFacts(facts, self._secrets()))
+        self._say(messages.TellFacts(facts, self._secrets()))
 
     def _secrets(self) -> tuple[str, ...]:
         return tuple(sorted(self._pod.secrets(self._pod.known.environ)))
 
     # What the coordinator says
 
-    def _message(self, said: Said | None) -> None:
-        acts: dict[type, Callable[[Any], None]] = {
-            SendPlan: self._plan,
-            Prepare: self._prepare_part,
-            Go: lambda said: self._parts.go(said.run),
-            Stop: lambda said: self._parts.stop(said.run, hurry=said.hurry, told=said.told),
-            AskEvidence: lambda said: self._parts.gather_evidence(said.run),
-            RunNoted: lambda said: self._run_noted(said.run),
-            Cluster: self._cluster,
-            Ask: self._asked,
-            Answer: self._questions.answered,
-            Result: self._result,
-            End: lambda said: self._let_go(),
-        }
-        act = acts.get(type(said))
-        if act is not None:
-            act(said)
+    def _message(self, said: messages.Said | None) -> None:
+        match said:
+            case messages.SendPlan():
+                self._plan(said)
+            case messages.Prepare():
+                self._prepare_part(said)
+            case messages.Go() | messages.Stop() | messages.AskEvidence():
+                self._parts.told(said)
+            case messages.RunNoted(run):
+                self._run_noted(run)
+            case messages.Cluster():
+                self._cluster(said)
+            case messages.Ask():
+                self._asked(said)
+            case messages.Answer():
+                self._questions.answered(said)
+            case messages.Result():
+                self._result(said)
+            case messages.End():
+                self._let_go()
 
-    def _plan(self, told: SendPlan) -> None:
+    def _plan(self, told: messages.SendPlan) -> None:
         try:
             plan = from_wire(told.plan)
         except ValueError as error:
@@ -196,10 +171,10 @@ class Worker:
         keep_plan(self._pod, plan)
         self._pod.state.update(formed=self._machine.wall())
         self._pod.state.phase("formed")
-        self._say(Planned())
+        self._say(messages.Planned())
         self._preparing.surroundings.when_ready(lambda: self._preparing.gather_inventory(self._inventory_ready))
 
-    def _cluster(self, cluster: Cluster) -> None:
+    def _cluster(self, cluster: messages.Cluster) -> None:
         if cluster.lost is not None:
             self._pod.state.lose(cluster.lost)
         if cluster.missing is not None:
@@ -207,7 +182,9 @@ class Worker:
 
     def _inventory_ready(self, found: Mapping[str, str]) -> None:
         # No run begins before this is told.
-        self._results_check.when_over(lambda: self._say(Inventory(found, self._pod.state.phases, self._secrets())))
+        self._results_check.when_over(
+            lambda: self._say(messages.Inventory(found, self._pod.state.phases, self._secrets()))
+        )
 
     def _run_noted(self, summary: RunSummary) -> None:
         """An exclusive run has begun or ended, with this pod or without."""
@@ -217,13 +194,13 @@ class Worker:
             self._pod.run_logs.end()
             self._pod.state.phase("sleeping", code=self._end.code if self._end is not None else 0)
 
-    def _prepare_part(self, told: Prepare) -> None:
+    def _prepare_part(self, told: messages.Prepare) -> None:
         self._begun = True
         if self._life is not Life.LIVING:
             self._part_done(told.run, PartEnd(None, int(Exit.TRY_AGAIN), "this pod is ending"))
             return
         try:
-            self._parts.prepare(told.run, told.spec, told.pods)
+            self._parts.told(told)
         except AgentError as error:
             self._part_done(told.run, PartEnd(None, int(error.code), str(error)))
 
@@ -231,18 +208,18 @@ class Worker:
         told = bounded(end)
         if told is not end:
             self._pod.log.warning(f"what {run_id} left is too long for a message: the coordinator gets a part of it")
-        self._say(Done(run_id, told))
+        self._say(messages.Done(run_id, told))
 
-    def _say_of_part(self, said: SaidOfPart) -> None:
-        self._part_done(*said) if isinstance(said, Done) else self._say(said)
+    def _say_of_part(self, said: messages.SaidOfPart) -> None:
+        self._part_done(*said) if isinstance(said, messages.Done) else self._say(said)
 
-    def _result(self, result: Result) -> None:
+    def _result(self, result: messages.Result) -> None:
         self._end = result.end
         self._exit = self._exit or result.end
         if self._own_end is None:
             self._leaving.report_end(self._end, brief=True)
         self._leaving.record_end(self._end, result.run, self._code())
-        self._say(Bye())
+        self._say(messages.Bye())
         if result.stay and self._own_end is None:
             self._pod.run_logs.end()
             self._pod.state.phase("sleeping", code=self._end.code)
@@ -259,7 +236,7 @@ class Worker:
 
     # What commands ask
 
-    def _handle(self, op: str, fields: dict[str, Any], answer: Reply) -> None:
+    def _handle(self, op: str, fields: dict[str, Any], answer: Answer) -> None:
         """What this pod printed it knows itself; everything else the coordinator knows.
 
         Such as whether a run that has not begun here is going to.
@@ -274,13 +251,13 @@ class Worker:
         else:
             self._questions.ask(op, {name: value for name, value in fields.items() if name not in ("id", "op")}, answer)
 
-    def _asked(self, ask: Ask) -> None:
+    def _asked(self, ask: messages.Ask) -> None:
         """The coordinator wants to know what this pod printed."""
 
         def answer(body: dict[str, Any]) -> None:
-            self._say(Answer(ask.id, body))
+            self._say(messages.Answer(ask.id, body))
 
-        def handle(op: str, fields: dict[str, Any], answer: Reply) -> None:
+        def handle(op: str, fields: dict[str, Any], answer: Answer) -> None:
             if op != "read":
                 raise ValueError("no such request")
             self._parts.read(fields, answer)
@@ -320,7 +297,7 @@ class Worker:
         self._own_end = end = masked(end, self._pod.log.masked)  # the coordinator may not know our secrets yet
         self._exit = self._exit or end
         self._pod.log.error(f"this pod ends: {end}") if self._end is not None else self._leaving.report_end(end)
-        self._say(Stopping(end))
+        self._say(messages.Stopping(end))
         self._parts.stop_all(self._give_up, told=is_told(end))
 
     def _give_up(self) -> None:
@@ -335,7 +312,7 @@ class Worker:
         if self._life >= Life.LEAVING:
             return
         self._life = Life.LEAVING
-        self._end_waiting()
+        self._awaiting.over = True
         self._questions.give_up(refusal(PeerLost("this pod is ending")))
         self._parts.stop_all(self._say_last_words)
 
@@ -367,47 +344,22 @@ class Worker:
         assert self._exit is not None
         return self._exit.code
 
-    def _nobody_came(self) -> None:
-        address = f"{self._pod.known.interface.address}:{self._settings.ssh_port}"
-        self.fail(
-            PeersMissing(
-                f"the coordinator did not come within {self._settings.peer_timeout:.0f} s",
-                f"sshd listens on {address}. Why it was not reached stands in the log of {self._pod.where(0)}; "
-                "a pod whose secret or epoch differs from the others' is refused",
-            )
-        )
-
-    def _end_waiting(self) -> None:
-        """The coordinator has come, or this pod no longer waits for it."""
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-
-    def _report(self) -> None:
-        if self._deadline is None:
-            return
-        self._pod.log.info("waiting for the coordinator to connect")
-        self._machine.later(REPORT_SECONDS, self._report)
-
     def _beats(self) -> None:
         if self._life is Life.SILENT:
             return
         self._say_beat()
         silent = self.coordinator.silent_seconds()
         if self.coordinator.met and self._life is Life.LIVING and silent > self._settings.lease:
-            self._coordinator_lost(silent)
+            if self._end is None:
+                self.fail(PeerLost(f"the coordinator has not been heard for {silent:.0f} s"))
+            else:
+                self._pod.log.info("the coordinator is gone and the result is known: this pod ends too")
+                lost = f"the coordinator, pod 0, has not been heard for {silent:.0f} s"
+                self._questions.give_up(refusal(PeerLost(f"{lost}: the cluster is over, this pod ends")))
+                self._leave()
         self._machine.later(self._beat, self._beats)
 
     def _say_beat(self) -> None:
         printed = self._parts.printed()
         quiet = None if printed is None else round(self._machine.now() - printed, 3)
-        self.coordinator.mention(Beat(quiet))
-
-    def _coordinator_lost(self, silent: float) -> None:
-        if self._end is not None:
-            self._pod.log.info("the coordinator is gone and the result is known: this pod ends too")
-            gone = f"the coordinator, pod 0, has not been heard for {silent:.0f} s: the cluster is over, this pod ends"
-            self._questions.give_up(refusal(PeerLost(gone)))
-            self._leave()
-            return
-        self.fail(PeerLost(f"the coordinator has not been heard for {silent:.0f} s"))
+        self.coordinator.mention(messages.Beat(quiet))

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from agent.decide.ending import JobEnd
+from agent.decide.grace import ANNOUNCE_SECONDS
 from agent.decide.messages import Result
+from agent.errors import Exit
 from agent.lifecycle.channel.roster import Roster
 from agent.lifecycle.pod.pod import Pod
 
@@ -26,8 +28,18 @@ class Announcement:
         self._open: set[int] = set()
         self._over = False
 
-    def start(self, end: JobEnd, run_id: str, *, patience: float, known_only: bool) -> None:
-        """Wait `patience` seconds at most, for workers that have been there or for all."""
+    def start(self, end: JobEnd, run_id: str, *, signalled: bool) -> None:
+        """Tell all and wait for their answer: `signalled` not for long, as the pod has only its grace time left.
+
+        Before there is a plan it is waited for workers that have never been there too: they are about to start, and
+        would wait for a coordinator that has gone. Unless the end is that they were waited for already.
+        """
+        shares, lease = self._pod.shares, self._pod.settings.lease
+        known_only = self._pod.known.plan is not None or end.code in (Exit.PEERS_MISSING, Exit.IDENTITY)
+        if known_only:
+            patience = shares.announce if signalled else max(lease, ANNOUNCE_SECONDS)
+        else:
+            patience = EARLY_SIGNAL_SECONDS if signalled else EARLY_SECONDS
         live = {index: peer for index, peer in self._roster.peers.items() if not peer.lost}
         self._open = {index for index, peer in live.items() if peer.nonce or not known_only}
         self._roster.say(Result(end, run_id, self._stay))

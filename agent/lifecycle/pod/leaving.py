@@ -56,6 +56,10 @@ class Leaving:
         """How long may be waited for the results directory."""
         return store_seconds(None if self._leave_by is None else self._leave_by - self._machine.now())
 
+    def when_kept(self, action: Callable[[str], None]) -> None:
+        """Call it when the results of the run that has ended are stored or given up, with what is missing."""
+        self._pod.run_logs.when_kept(self.store_seconds(), action)
+
     def finish(self, code: int) -> None:
         """Store what is left, stop sshd, leave the loop with this pod's exit code. Later calls do nothing."""
         if self._finished:

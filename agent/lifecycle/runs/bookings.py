@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from agent.decide.ending import JobEnd, exit_code, masked, with_followers, with_out_of_memory
 from agent.decide.message_length import MOST_BYTES
-from agent.decide.messages import Done, Evidence, Prepare, Prepared, RanksOver, Said, SaidOfPart, encode, message
+from agent.decide.messages import Done, Evidence, Prepare, Prepared, RanksOver, SaidOfPart, encode, message
 from agent.decide.plan import Plan
 from agent.decide.pod_state import RunSummary
 from agent.decide.runspec import RunSpec
@@ -18,6 +18,7 @@ from agent.decide.words import did_you_mean
 from agent.errors import AgentError, ClusterBusy, MissingProgram, UsageError
 from agent.lifecycle.keeping.results import keep_results
 from agent.lifecycle.pod.pod import Pod
+from agent.lifecycle.runs.all_pods import AllPods
 from agent.lifecycle.runs.own_parts import context_of
 from agent.lifecycle.runs.preparations import Preparations
 from agent.lifecycle.runs.running import Run
@@ -130,16 +131,12 @@ class Bookings:
         self,
         pod: Pod,
         preparations: Preparations,
-        tell: Callable[[Collection[int], Said], None],
-        printed: Callable[[list[int]], float],
-        gone: Callable[[], Mapping[int, str]],
+        pods: AllPods,
         over: Callable[[Booking], None],
     ) -> None:
         self._pod = pod
         self._preparations = preparations
-        self._tell = tell
-        self._printed = printed
-        self._gone = gone
+        self._pods = pods
         self._over = over
         self._bookings: dict[str, Booking] = {}
         self._current: Booking | None = None
@@ -168,9 +165,7 @@ class Bookings:
             workload,
             replace(context_of(pod, plan, run_id, spec), index=plan.peers[0].index),
             preparations=self._preparations,
-            tell=self._tell,
-            printed=lambda: self._printed(run.indices),
-            gone=self._gone,
+            pods=self._pods,
             over=lambda judgement: self._judged(booking, judgement),
         )
         booking = Booking(pod, spec, run, first=first)
@@ -184,7 +179,7 @@ class Bookings:
         """The pods of a run. Raises PeerLost, and UsageError for all that is wrong with the wish itself."""
         whole = self._pod.known.plan
         assert whole is not None
-        plan = subset(whole, nodes=spec.nodes, hosts=spec.hosts, exclude=spec.exclude, lost=self._gone())
+        plan = subset(whole, nodes=spec.nodes, hosts=spec.hosts, exclude=spec.exclude, lost=self._pods.lost.reasons())
         lead = plan.peers[0].index
         context = replace(context_of(self._pod, plan, "", spec), index=lead, mpi=self._preparations.mpi(lead))
         try:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Set
+from collections.abc import Callable, Set
 
 from agent.decide.ending import JobEnd
-from agent.decide.messages import AskEvidence, Said
+from agent.decide.messages import AskEvidence
 from agent.errors import Exit
 from agent.lifecycle.channel.link import beat_seconds
 from agent.lifecycle.pod.pod import Pod
+from agent.lifecycle.runs.all_pods import AllPods
 from agent.machine.api import Timer
 from agent.workloads.base import RunContext
 
@@ -22,8 +23,7 @@ LEAST_SECONDS = 0.01
 class Limits:
     """When a limit is hit, every pod is asked what its processes do; then the run ends.
 
-    `waiting` has the pods whose part is not over; `tell(indices, message)` reaches them; `printed()` says when any
-    of the run's pods last printed; `end` gets the reason.
+    `waiting` has the pods whose part is not over; `end` gets the reason.
     """
 
     def __init__(
@@ -31,16 +31,15 @@ class Limits:
         pod: Pod,
         context: RunContext,
         waiting: Set[int],
-        tell: Callable[[Collection[int], Said], None],
-        printed: Callable[[], float],
+        pods: AllPods,
         end: Callable[[JobEnd], None],
     ) -> None:
         self._pod = pod
         self._machine = pod.machine
         self._context = context
         self._waiting = waiting
-        self._tell = tell
-        self._printed = printed
+        self._pods = pods
+        self._indices = [peer.index for peer in context.plan.peers]
         self._end = end
         self._timers: list[Timer] = []
         self._hit: JobEnd | None = None
@@ -66,9 +65,8 @@ class Limits:
     def _look_for_silence(self, limit: float) -> None:
         settings = self._pod.settings
         # What workers print is known with their next beat.
-        alone = [peer.index for peer in self._context.plan.peers] == [0]
-        late = 0.0 if alone else beat_seconds(settings.lease, settings.nnodes)
-        left = limit + late - (self._machine.now() - self._printed())
+        late = 0.0 if self._indices == [0] else beat_seconds(settings.lease, settings.nnodes)
+        left = limit + late - (self._machine.now() - self._pods.printed(self._indices))
         if left < LEAST_SECONDS:
             self._ask(f"the limit of {limit:g} s without a line of output")
         else:
@@ -79,7 +77,7 @@ class Limits:
             return
         self._pod.log.error(f"{self._context.run_id} hit {which}; asking every pod what its processes do")
         self._hit = JobEnd(Exit.TIME_LIMIT, f"{self._context.spec.workload} hit {which}")
-        self._tell(sorted(self._waiting), AskEvidence(self._context.run_id))
+        self._pods.tell(sorted(self._waiting), AskEvidence(self._context.run_id))
         self._after(EVIDENCE_SECONDS, self._end_run)
 
     def heard(self, index: int, summary: str) -> None:
@@ -92,9 +90,10 @@ class Limits:
 
     def _end_run(self) -> None:
         if self._hit is not None:
-            self._end(self._hit._replace(why=self._described(self._evidence)))
+            self._end(self._hit._replace(why=self._described()))
 
-    def _described(self, found: Mapping[int, str]) -> str:
+    def _described(self) -> str:
+        found = self._evidence
         lines = [f"pod {index}: {line}" for index in sorted(found) for line in found[index].splitlines()]
         silent = sorted(self._waiting - set(found))
         if silent:

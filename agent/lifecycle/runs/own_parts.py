@@ -7,7 +7,7 @@ from typing import Any
 
 from agent import wire
 from agent.decide.last_words import last_words
-from agent.decide.messages import Done, Evidence, Prepared, RanksOver, SaidOfPart
+from agent.decide.messages import AskEvidence, Done, Evidence, Go, Prepare, Prepared, RanksOver, Said, SaidOfPart, Stop
 from agent.decide.part_end import PartEnd
 from agent.decide.plan import Plan
 from agent.decide.runspec import RunSpec
@@ -43,6 +43,18 @@ class Parts:
     def busy(self) -> bool:
         return any(not part.over for part in self._parts.values())
 
+    def told(self, said: Said) -> None:
+        """The coordinator says something of a run. Raises AgentError for a part that this pod cannot have."""
+        match said:
+            case Prepare(run, spec, pods):
+                self.prepare(run, spec, pods)
+            case Go(run) if run in self._parts:
+                self._parts[run].go()
+            case Stop(run, hurry, told):
+                self.stop(run, hurry=hurry, told=told)
+            case AskEvidence(run):
+                self.gather_evidence(run)
+
     def prepare(self, run_id: str, spec: RunSpec, indices: Sequence[int]) -> None:
         """Make this pod's part ready to begin. Raises UsageError for a workload of another release."""
         workload = find_workload(spec.workload)
@@ -57,11 +69,6 @@ class Parts:
             lambda: self._say(RanksOver(run_id)),
         )
         part.prepare()
-
-    def go(self, run_id: str) -> None:
-        """Begin a part, now or when it is prepared. One that is over stays so."""
-        if run_id in self._parts:
-            self._parts[run_id].go()
 
     def stop(self, run_id: str, *, hurry: bool = False, told: bool = False) -> None:
         part = self._parts.get(run_id)

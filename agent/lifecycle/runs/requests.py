@@ -14,30 +14,28 @@ from agent.lifecycle.channel.command_socket import handled
 from agent.lifecycle.channel.questions import Answer
 from agent.lifecycle.channel.roster import Peer
 from agent.lifecycle.pod.pod import Pod
+from agent.lifecycle.runs.all_pods import AllPods
 from agent.lifecycle.runs.bookings import Bookings
 from agent.lifecycle.runs.meetings import MOST_SAID
-from agent.lifecycle.runs.own_parts import Parts
 
 
 class Requests:
     """Answers what the book of runs and the pods know; passes on what changes the job's course.
 
-    `peer(index)` is a worker that can be talked to, or raises PeerLost; `submit` and `release` are the coordinator's.
+    `submit` and `release` are the coordinator's: they change what the job does next.
     """
 
     def __init__(
         self,
         pod: Pod,
-        parts: Parts,
+        pods: AllPods,
         bookings: Bookings,
-        peer: Callable[[int], Peer],
         submit: Callable[[RunSpec, Answer], None],
         release: Callable[[bool], int],
     ) -> None:
         self._pod = pod
-        self._parts = parts
+        self._pods = pods
         self._bookings = bookings
-        self._peer = peer
         self._submit = submit
         self._release = release
 
@@ -88,10 +86,10 @@ class Requests:
         index = int(fields["pod"])
         if index == 0:
             # Later: what this pod tells itself to begin comes first.
-            self._pod.machine.later(0, lambda: handled(lambda op, f, a: self._parts.read(f, a), op, fields, answer))
+            self._pod.machine.later(0, lambda: handled(lambda op, f, a: self._pods.own.read(f, a), op, fields, answer))
             return
         asked = {name: value for name, value in fields.items() if name not in ("id", "op")}
-        self._peer(index).questions.ask(op, asked, answer)
+        self._pods.peer(index).questions.ask(op, asked, answer)
 
     def _cancel(self, fields: dict[str, Any]) -> None:
         booking = self._bookings.find(str(fields["run"]))

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 from agent.decide.ending import JobEnd, from_bug, is_told, merged
-from agent.decide.messages import Go, Prepare, Said, Stop
+from agent.decide.messages import Go, Prepare, Stop
 from agent.decide.part_end import PartEnd
 from agent.decide.ranks import RankEnd
 from agent.decide.readiness import not_ready, refusal
 from agent.errors import Exit
 from agent.lifecycle.pod.pod import Pod
+from agent.lifecycle.runs.all_pods import AllPods
 from agent.lifecycle.runs.limits import Limits
 from agent.lifecycle.runs.meetings import Meetings
 from agent.lifecycle.runs.preparations import Preparations
@@ -23,9 +24,7 @@ from agent.workloads.base import FailedPart, Judgement, Outcome, RunContext, Wor
 class Run:
     """Lets every pod prepare its part, starts all together, ends all when one fails, judges when all are over.
 
-    `context` is the lead's, as far as the coordinator knows it. `tell(indices, message)` reaches pods that take
-    part, this one included; `printed()` says when any of them last printed; `gone()` says
-    which pods of the cluster are lost and why; `over` gets the judgement once.
+    `context` is the lead's, as far as the coordinator knows it; `over` gets the judgement once.
     """
 
     def __init__(
@@ -35,9 +34,7 @@ class Run:
         context: RunContext,
         *,
         preparations: Preparations,
-        tell: Callable[[Collection[int], Said], None],
-        printed: Callable[[], float],
-        gone: Callable[[], Mapping[int, str]],
+        pods: AllPods,
         over: Callable[[Judgement], None],
     ) -> None:
         self._pod = pod
@@ -45,9 +42,8 @@ class Run:
         self.workload = workload
         self.context = context
         self.preparations = preparations
-        self._tell = tell
-        self._printed = printed
-        self._gone = gone
+        self._pods = pods
+        self._tell = pods.tell
         self._over = over
         self.indices = [peer.index for peer in context.plan.peers]
         self._open: set[int] = set()
@@ -105,7 +101,7 @@ class Run:
         if self.workload.starts_nothing:
             self._judge_if_over()
             return
-        self.lost = {index: why for index, why in self._gone().items() if index in self.indices}
+        self.lost = {index: why for index, why in self._pods.lost.reasons().items() if index in self.indices}
         if self.lost and (self.workload.fail_fast or self.workload.led):
             index, why = min(self.lost.items())
             self.cancel(JobEnd(Exit.TRY_AGAIN, "a pod was lost before the run began", self._pod.where(index), why))
@@ -131,7 +127,7 @@ class Run:
         self._tell_waiting()
         self._judge_if_over()
         if not self._stopped and not self._judged:
-            self._limits = Limits(self._pod, self.context, self._open, self._tell, self._printed, self.cancel)
+            self._limits = Limits(self._pod, self.context, self._open, self._pods, self.cancel)
             self._limits.start()
 
     def _not_prepared(self) -> None:
