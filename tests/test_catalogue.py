@@ -13,7 +13,7 @@ from agent.catalogue import RUNNABLE, WORKLOADS
 from agent.fabrics import FABRICS
 from agent.fabrics.profiles import CHOICES
 from agent.workloads import find_workload
-from agent.workloads.base import Plain
+from agent.workloads.base import Workload
 
 ROOT = Path(__file__).parents[1]
 SCHEMA: dict[str, Any] = json.loads((ROOT / "chart/values.schema.json").read_text())["properties"]
@@ -26,7 +26,7 @@ def doc(name: str) -> str:
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_a_row_leads_to_its_workload(name: str) -> None:
     workload = find_workload(name)
-    assert isinstance(workload, Plain) and workload.name == name
+    assert isinstance(workload, Workload) and workload.name == name
 
 
 def test_every_room_has_a_row() -> None:

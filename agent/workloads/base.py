@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 from agent.decide.ending import JobEnd
 from agent.decide.findings import Findings as Findings
@@ -178,93 +179,69 @@ class Judgement(NamedTuple):
     """More files: name → text, in the results directory; an absolute path is one on the coordinator's pod."""
 
 
-class Workload(Protocol):
-    """Decides only: what to launch, and what its end means."""
+class Workload(ABC):
+    """Decides only: what to launch, and what its end means. What is said here holds for most workloads."""
 
     name: str
     kind: Kind
+    exclusive = True
+    """Has the cluster for itself. What has not (`exec`) runs beside, unrecorded and out of the pods' logs."""
+    fail_fast = True
+    """The first part that fails ends the others."""
+    uses_fabric = False
+    """Refused where the fabric that its pods' profile promises cannot be used."""
+    uses_baselines = False
+    """Needs `RunContext.baselines`."""
+    output_bytes = 64 << 10
+    """The end of the output that is kept for `judge`."""
+    options: Sequence[Option] = ()
+    """Of its own, for help and completion."""
+    passes_on = ""
+    """Who gets all other arguments; empty: there can be none."""
 
     @property
     def starts_nothing(self) -> bool:
         """No pod has a process."""
+        return self.kind == "nothing"
 
     @property
     def led(self) -> bool:
         """Only the lead has a process, which reaches the other pods itself."""
+        return self.kind == "mpi"
 
     def printing(self, indices: Sequence[int]) -> Sequence[int]:
         """Those of the pods that take part (in rank order) whose process prints."""
+        if self.starts_nothing:
+            return []
+        return indices[:1] if self.led else indices
 
-    exclusive: bool
-    """Has the cluster for itself. What has not (`exec`) runs beside, unrecorded and out of the pods' logs."""
-    fail_fast: bool
-    """The first part that fails ends the others."""
-    uses_fabric: bool
-    """Refused where the fabric that its pods' profile promises cannot be used."""
-    uses_baselines: bool
-    """Needs `RunContext.baselines`."""
-    output_bytes: int
-    """The end of the output that is kept for `judge`."""
-    options: Sequence[Option]
-    """Of its own, for help and completion."""
-    passes_on: str
-    """Who gets all other arguments; empty: there can be none."""
-
+    @abstractmethod
     def launch(self, context: RunContext) -> Launch | None:
         """This pod's process; None when it has none. Raises AgentError."""
 
     def programs(self, context: RunContext) -> Sequence[str]:
         """Programs that this pod must be able to start in the run's working directory before any pod begins."""
+        return ()
 
     def is_ending(self, output: str, record: str, ranks: Mapping[int, RankEnd]) -> bool:
         """Does what the process printed, or the ranks' record, say that it is about to end? `ranks`: those of this pod.
 
         Open MPI 5.0.11 on a busy machine sometimes does not: what says so and stays is ended.
         """
+        if not self.led:
+            return False
+        from agent.decide.mpirun_end import reported_end  # only here: every pod's agent imports this module
+
+        return reported_end(output, ranks) is not None
 
     def progress(self, record: str) -> str:
         """What is being done now, by the ranks' record; empty when nobody knows."""
-
-    def inspect(self, context: RunContext, files: Mapping[str, str]) -> Mapping[str, Any]:
-        """What this pod's files in `context.notes_dir` (name → text) say, as small JSON; the coordinator gets it."""
-
-    def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
-        """The verdict over the whole run, as seen by the coordinator."""
-
-
-class Plain:
-    """What most workloads say of themselves."""
-
-    kind: Kind
-    exclusive = True
-    fail_fast = True
-    uses_baselines = False
-    uses_fabric = False
-    output_bytes = 64 << 10
-    options: Sequence[Option] = ()
-    passes_on = ""
-
-    @property
-    def starts_nothing(self) -> bool:
-        return self.kind == "nothing"
-
-    @property
-    def led(self) -> bool:
-        return self.kind == "mpi"
-
-    def printing(self, indices: Sequence[int]) -> Sequence[int]:
-        if self.starts_nothing:
-            return []
-        return indices[:1] if self.led else indices
-
-    def programs(self, context: RunContext) -> Sequence[str]:
-        return ()
-
-    def is_ending(self, output: str, record: str, ranks: Mapping[int, RankEnd]) -> bool:
-        return False
-
-    def progress(self, record: str) -> str:
         return ""
 
     def inspect(self, context: RunContext, files: Mapping[str, str]) -> Mapping[str, Any]:
+        """What this pod's files in `context.notes_dir` (name → text) say, as small JSON; the coordinator gets it."""
         return {}
+
+    @abstractmethod
+    def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
+        """The verdict over the whole run, as seen by the coordinator."""

@@ -7,11 +7,11 @@ from agent.decide.subset import ranges
 from agent.decide.words import lines
 from agent.errors import Exit, UsageError
 from agent.launch import Launch
-from agent.workloads.base import Judgement, Kind, Outcome, Plain, RunContext
+from agent.workloads.base import Judgement, Kind, Outcome, RunContext, Workload
 from agent.workloads.everywhere import end_without_failure
 
 
-class Exec(Plain):
+class Exec(Workload):
     name = "exec"
     kind: Kind = "everywhere"
     exclusive = False

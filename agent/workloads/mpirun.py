@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from agent.decide.ending import from_error
-from agent.decide.mpirun_end import reported_end, without_notices
-from agent.decide.ranks import RankEnd, as_json, ranks_verdict
+from agent.decide.mpirun_end import without_notices
+from agent.decide.ranks import as_json, ranks_verdict
 from agent.decide.tail import last_lines
 from agent.decide.words import lines
 from agent.errors import AgentError, UsageError
 from agent.launch import Launch
-from agent.workloads.base import Findings, Judgement, Kind, Outcome, Plain, RunContext
+from agent.workloads.base import Findings, Judgement, Kind, Outcome, RunContext, Workload
 from agent.workloads.mpi import end_of_ranks, layout, recorded, start, usable_mpi
 
 
-class Mpirun(Plain):
+class Mpirun(Workload):
     name = "mpirun"
     kind: Kind = "mpi"
 
@@ -32,9 +32,6 @@ class Mpirun(Plain):
 
     def programs(self, context: RunContext) -> Sequence[str]:
         return context.args[:1]
-
-    def is_ending(self, output: str, record: str, ranks: Mapping[int, RankEnd]) -> bool:
-        return reported_end(output, ranks) is not None
 
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
         try:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from agent.decide.ending import JobEnd
 from agent.errors import UsageError
 from agent.launch import Launch
-from agent.workloads.base import Judgement, Kind, Outcome, Plain, RunContext
+from agent.workloads.base import Judgement, Kind, Outcome, RunContext, Workload
 
 
-class Nothing(Plain):
+class Nothing(Workload):
     name = "none"
     kind: Kind = "nothing"
 

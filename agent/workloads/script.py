@@ -7,11 +7,11 @@ from agent.decide.tail import last_lines
 from agent.decide.words import lines
 from agent.errors import MissingProgram
 from agent.launch import Launch
-from agent.workloads.base import FailedPart, Judgement, Kind, Outcome, Plain, RunContext
+from agent.workloads.base import FailedPart, Judgement, Kind, Outcome, RunContext, Workload
 from agent.workloads.everywhere import end_without_failure, failed_pod
 
 
-class Script(Plain):
+class Script(Workload):
     name = "script"
     kind: Kind = "everywhere"
     passes_on = "the script"

@@ -8,12 +8,12 @@ from agent.decide.torchrun import torchrun_launch
 from agent.errors import UsageError
 from agent.launch import Launch
 from agent.paths import shipped
-from agent.workloads.base import Judgement, Kind, Outcome, Plain, RunContext
+from agent.workloads.base import Judgement, Kind, Outcome, RunContext, Workload
 from agent.workloads.everywhere import end_without_failure
 from agent.workloads.torch_failures import torchrun_failure
 
 
-class Torchrun(Plain):
+class Torchrun(Workload):
     name = "torchrun"
     kind: Kind = "everywhere"
 

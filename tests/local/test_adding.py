@@ -19,11 +19,11 @@ WORKLOAD = '''\
 """`hello`: every pod prints its rank in the plan."""
 
 from agent.launch import Launch
-from agent.workloads.base import Judgement, Kind, Outcome, Plain, RunContext
+from agent.workloads.base import Judgement, Kind, Outcome, RunContext, Workload
 from agent.workloads.everywhere import end_without_failure
 
 
-class Hello(Plain):
+class Hello(Workload):
     name = "hello"
     kind: Kind = "everywhere"
 

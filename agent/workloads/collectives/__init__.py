@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent.launch import Launch
-from agent.workloads.base import Findings, Judgement, Kind, Outcome, Plain, RunContext
+from agent.workloads.base import Findings, Judgement, Kind, Outcome, RunContext, Workload
 from agent.workloads.collectives.options import OPTIONS, check_options
 from agent.workloads.collectives.record import as_json, judge, parse_record, summary, table, warnings
 from agent.workloads.nccl_tests import parse
@@ -15,7 +15,7 @@ from agent.workloads.torch_record import phases
 LOG = "collectives-test.log"
 
 
-class Collectives(Plain):
+class Collectives(Workload):
     name = "collectives"
     kind: Kind = "everywhere"
     options = OPTIONS

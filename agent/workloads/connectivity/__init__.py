@@ -6,12 +6,11 @@ from collections.abc import Mapping
 
 from agent.decide.ending import JobEnd, from_error
 from agent.decide.mpirun import Mpi
-from agent.decide.mpirun_end import reported_end
 from agent.decide.ranks import RankEnd
 from agent.errors import Exit, MissingProgram
 from agent.launch import Launch
 from agent.paths import shipped
-from agent.workloads.base import Findings, Judgement, Kind, Outcome, Plain, RunContext
+from agent.workloads.base import Findings, Judgement, Kind, Outcome, RunContext, Workload
 from agent.workloads.connectivity.record import Record, as_json, judge, pairs_table, parse_record, table
 from agent.workloads.mpi import Layout, place_of_lost, start, told_by_mpirun, usable_mpi
 from agent.workloads.option import Option
@@ -27,7 +26,7 @@ OPTIONS = (
 )
 
 
-class Connectivity(Plain):
+class Connectivity(Workload):
     name = "connectivity"
     options = OPTIONS
     kind: Kind = "mpi"
@@ -46,7 +45,7 @@ class Connectivity(Plain):
         return start(context, program, every_slot, given=given, cwd="/")
 
     def is_ending(self, output: str, record: str, ranks: Mapping[int, RankEnd]) -> bool:
-        return reported_end(output, ranks) is not None or parse_record(record).finished is not None
+        return super().is_ending(output, record, ranks) or parse_record(record).finished is not None
 
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent.launch import Launch
-from agent.workloads.base import Findings, Judgement, Kind, Outcome, Plain, RunContext
+from agent.workloads.base import Findings, Judgement, Kind, Outcome, RunContext, Workload
 from agent.workloads.ddp.options import OPTIONS, check_options
 from agent.workloads.ddp.record import as_json, judge, parse_record, summary, table, tables
 from agent.workloads.rank_record import progress
@@ -14,7 +14,7 @@ from agent.workloads.torch_record import phases
 LOG = "ddp-test.log"
 
 
-class Ddp(Plain):
+class Ddp(Workload):
     name = "ddp"
     kind: Kind = "everywhere"
     options = OPTIONS

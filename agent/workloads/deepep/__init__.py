@@ -14,13 +14,12 @@ from typing import Any
 from agent import wire
 from agent.decide.ending import JobEnd, from_error
 from agent.decide.mpirun import Mpi
-from agent.decide.mpirun_end import reported_end
-from agent.decide.ranks import RankEnd, RanksVerdict, as_json, ranks_verdict
+from agent.decide.ranks import RanksVerdict, as_json, ranks_verdict
 from agent.decide.words import lines
 from agent.errors import AgentError, Exit, SettingsError
 from agent.launch import Launch
 from agent.paths import DEEPEP_DIR, shipped
-from agent.workloads.base import Findings, Judgement, Kind, Outcome, Plain, RunContext
+from agent.workloads.base import Findings, Judgement, Kind, Outcome, RunContext, Workload
 from agent.workloads.deepep.printed import CASES, Node, incomplete, read_node, tables, text_table, versions
 from agent.workloads.deepep.speed import MAPPING, OPTIONS, Limits, Speed, judge_speed, own_options
 from agent.workloads.mpi import Layout, end_of_ranks, recorded, start, usable_mpi
@@ -34,7 +33,7 @@ PORT = 29500
 PRESSURE = "--pressure-test-mode"
 
 
-class DeepEp(Plain):
+class DeepEp(Workload):
     name = "deepep"
     options = OPTIONS
     passes_on = "DeepEP's test"
@@ -60,9 +59,6 @@ class DeepEp(Plain):
             removed=("LD_PRELOAD",) if preload else (),
             notes=(*launch.notes, *_notes(args)),
         )
-
-    def is_ending(self, output: str, record: str, ranks: Mapping[int, RankEnd]) -> bool:
-        return reported_end(output, ranks) is not None
 
     def inspect(self, context: RunContext, files: Mapping[str, str]) -> Mapping[str, Any]:
         if "about" not in files:

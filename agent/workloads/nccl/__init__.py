@@ -7,11 +7,9 @@ from typing import Any
 
 from agent import wire
 from agent.decide.ending import from_error
-from agent.decide.mpirun_end import reported_end
-from agent.decide.ranks import RankEnd
 from agent.errors import AgentError
 from agent.launch import Launch
-from agent.workloads.base import Judgement, Kind, Outcome, Plain, RunContext
+from agent.workloads.base import Judgement, Kind, Outcome, RunContext, Workload
 from agent.workloads.nccl.measured import parse_steps
 from agent.workloads.nccl.notes import noted
 from agent.workloads.nccl.options import OPTIONS, parse_options
@@ -20,7 +18,7 @@ from agent.workloads.nccl.verdict import Ended
 from agent.workloads.step_launch import start_steps
 
 
-class Nccl(Plain):
+class Nccl(Workload):
     name = "nccl"
     kind: Kind = "mpi"
     options = OPTIONS
@@ -39,9 +37,6 @@ class Nccl(Plain):
             return None
         made = start_steps(context, [*first_steps(context, options), *test_steps(context, options)])
         return made._replace(notes=[*made.notes, *notes(context, options)])
-
-    def is_ending(self, output: str, record: str, ranks: Mapping[int, RankEnd]) -> bool:
-        return reported_end(output, ranks) is not None
 
     def progress(self, record: str) -> str:
         open_steps = [step.name for step in parse_steps(record) if step.status is None]

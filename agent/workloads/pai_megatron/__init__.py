@@ -8,7 +8,7 @@ from typing import Any
 from agent import wire
 from agent.errors import UsageError
 from agent.launch import Launch
-from agent.workloads.base import Judgement, Kind, Outcome, Plain, RunContext
+from agent.workloads.base import Judgement, Kind, Outcome, RunContext, Workload
 from agent.workloads.pai_megatron.models import QWEN3, QWEN3_NEXT, Family
 from agent.workloads.pai_megatron.options import read_options
 from agent.workloads.pai_megatron.printed import noted, read_stages
@@ -17,7 +17,7 @@ from agent.workloads.pai_megatron.verdict import judge
 from agent.workloads.stage_launch import start_stages
 
 
-class PaiMegatron(Plain):
+class PaiMegatron(Workload):
     """Both of them."""
 
     name: str
