@@ -7,10 +7,11 @@ entrypoints/torch_ranks.py and entrypoints/connectivity.py describe the lines. `
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+from agent import wire
 from agent.decide.subset import ranges
 from agent.errors import Exit
 
@@ -19,9 +20,8 @@ MOST = 8
 """Findings of one kind that are named one by one."""
 
 
-@dataclass(frozen=True)
-class RankSeen:
-    """What one rank said of itself."""
+class RankSeen(NamedTuple):
+    """What one rank said of itself, on the line "ranks"."""
 
     rank: int
     token: str
@@ -31,14 +31,11 @@ class RankSeen:
     error: str = ""
     library: str = ""
     """Version of the libmpi that it uses, "4.1.4"; empty for a rank of torch."""
-    local_rank: int | None = None
-    """Told by ranks of torch alone, as is `device`."""
     device: str = ""
-    """"cpu", or the GPU's name."""
+    """"cpu", or the GPU's name; told by ranks of torch alone."""
 
 
-@dataclass(frozen=True)
-class Doing:
+class Doing(NamedTuple):
     """What was begun: `what` for people, the `number`th of so many."""
 
     what: str
@@ -51,22 +48,33 @@ class Doing:
 
 @dataclass
 class RankRecord:
-    """What the program wrote, as far as it came. None: that step was not reached."""
+    """What the program wrote, as far as it came. None: that step was not reached.
+
+    A line with "step": "left-out" is read by the method `read_left_out`: each program's record has those of its lines.
+    They raise ValueError, KeyError, TypeError and AttributeError for a line that is not as it should be."""
 
     version: int | None = None
     program: str = ""
     """Empty: the record does not say."""
     launched: int = 0
-    ranks: list[RankSeen] | None = None
+    ranks: Sequence[RankSeen] | None = None
     doing: Doing | None = None
     """What was begun last, when nothing came after it."""
-    finished: list[int] | None = None
+    finished: Sequence[int] | None = None
     damaged: list[int] = field(default_factory=list)
     """Numbers (from 1) of lines that could not be read; a last line without its end is none of them."""
 
+    def read_ranks(self, values: Mapping[str, Any]) -> None:
+        self.ranks = wire.from_json(tuple[RankSeen, ...], values["ranks"])
 
-@dataclass(frozen=True)
-class Verdict:
+    def read_doing(self, values: Mapping[str, Any]) -> None:
+        self.doing = wire.from_json(Doing, values)
+
+    def read_end(self, values: Mapping[str, Any]) -> None:
+        self.finished = wire.from_json(tuple[int, ...], values["finished"])
+
+
+class Verdict(NamedTuple):
     """`code` 0: all is right; 65: something is wrong; None: nothing is wrong as far as the record goes, but it
     ends early, so the caller must look for another cause (and end 65 when there is none)."""
 
@@ -75,18 +83,15 @@ class Verdict:
 
 
 AnyRecord = TypeVar("AnyRecord", bound=RankRecord)
-Reader = Callable[[Any, dict[str, Any]], None]
 
 
-def parse_lines(text: str, record: AnyRecord, readers: Mapping[str, Reader]) -> AnyRecord:
-    """Read a record into `record`; `readers`: the program's own steps. A last line that was cut off is left out."""
-    known = {**_READERS, **readers}
+def parse_lines(text: str, record: AnyRecord) -> AnyRecord:
+    """Read a record into `record`. A last line that was cut off is left out; other unreadable lines are `damaged`."""
     for number, line in enumerate(text.split("\n")[:-1], 1):
         try:
             values = json.loads(line)
-            read = known[values["step"]]
             record.doing = None
-            read(record, values)
+            getattr(record, f"read_{values['step']}".replace("-", "_"))(values)
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             record.damaged.append(number)
     return record
@@ -180,33 +185,3 @@ def _misplaced(seen: RankSeen, pods: Mapping[str, int], slots: int, names: Seque
     else:
         where = f"runs on pod {short(names[pods[seen.token]])}"
     return f"rank {seen.rank} {where}, the plan puts it on pod {short(name_of(seen.rank, slots, names))}"
-
-
-def read_seen(values: Mapping[str, Any], *needed: str) -> RankSeen:
-    """What a rank said of itself, from one object of the line "ranks"; `needed`: what its program tells as well.
-
-    Raises KeyError, TypeError and ValueError."""
-    if missing := [name for name in needed if name not in values]:
-        raise KeyError(missing[0])
-    local_rank = values.get("local_rank")
-    return RankSeen(
-        rank=int(values["rank"]),
-        token=str(values["token"]),
-        pid=int(values["pid"]),
-        node=str(values["node"]),
-        error=str(values.get("error", "")),
-        library=str(values.get("library", "")),
-        local_rank=None if local_rank is None else int(local_rank),
-        device=str(values.get("device", "")),
-    )
-
-
-def _read_doing(record: RankRecord, values: dict[str, Any]) -> None:
-    record.doing = Doing(str(values["what"]), int(values["number"]), int(values["of"]))
-
-
-def _read_end(record: RankRecord, values: dict[str, Any]) -> None:
-    record.finished = [int(rank) for rank in values["finished"]]
-
-
-_READERS: dict[str, Reader] = {"doing": _read_doing, "end": _read_end}

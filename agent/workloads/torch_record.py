@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
+from agent import wire
 from agent.workloads import rank_record
-from agent.workloads.rank_record import VERSION, RankRecord, Reader, at_most, name_of, progress
+from agent.workloads.rank_record import VERSION, RankRecord, at_most, name_of, parse_lines, progress
 
 
 @dataclass
@@ -22,19 +23,21 @@ class TorchRecord(RankRecord):
     ready: float | None = None
     """When all ranks had found each other, "ranks-ready" in result.json."""
 
+    def read_start(self, values: Mapping[str, Any]) -> None:
+        self.version, self.program = int(values["version"]), str(values.get("program", ""))
+        if self.version == VERSION:
+            self.launched, self.backend = int(values["ranks"]), str(values["backend"])
+            self.started = float(values["time"])
+            self.versions = wire.from_json(dict[str, str], values["versions"])
 
-AnyRecord = TypeVar("AnyRecord", bound=TorchRecord)
-
-
-def parse_lines(text: str, record: AnyRecord, readers: Mapping[str, Reader]) -> AnyRecord:
-    """Read a record into `record`; `readers`: the program's own steps. A last line that was cut off is left out."""
-    return rank_record.parse_lines(text, record, {**_READERS, **readers})
+    def read_ranks(self, values: Mapping[str, Any]) -> None:
+        super().read_ranks(values)
+        self.ready = float(values["time"])
 
 
 def parse_record(text: str) -> TorchRecord:
-    """The common part of either program's record."""
-    own = ("sum", "parameters", "reference", "measured", "sweep", "wrong", "left-out")
-    return parse_lines(text, TorchRecord(), dict.fromkeys(own, lambda record, values: None))
+    """What either program's record says of what is being done, and of its ranks: its own lines count as damaged."""
+    return parse_lines(text, TorchRecord())
 
 
 def phases(record: TorchRecord) -> dict[str, float]:
@@ -75,19 +78,3 @@ def stopped(record: TorchRecord) -> str:
     if record.ranks is None:
         return f"{record.launched} ranks were started, but not all of them found each other"
     return f"the ranks stopped during: {record.doing}" if record.doing else "the ranks stopped before their end"
-
-
-def _read_start(record: TorchRecord, values: dict[str, Any]) -> None:
-    record.version, record.program = int(values["version"]), str(values.get("program", ""))
-    if record.version == VERSION:
-        record.launched, record.backend = int(values["ranks"]), str(values["backend"])
-        record.started = float(values["time"])
-        record.versions = {str(name): str(version) for name, version in values["versions"].items()}
-
-
-def _read_ranks(record: TorchRecord, values: dict[str, Any]) -> None:
-    record.ranks = [rank_record.read_seen(seen, "local_rank", "device") for seen in values["ranks"]]
-    record.ready = float(values["time"])
-
-
-_READERS: dict[str, Reader] = {"start": _read_start, "ranks": _read_ranks}

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from agent import wire
 from agent.decide.tables import render
 from agent.workloads import rank_record, torch_record
 from agent.workloads.nccl_tests import Sweep
-from agent.workloads.rank_record import Reader, Verdict, at_most, rank_on
+from agent.workloads.rank_record import Verdict, at_most, rank_on
 from agent.workloads.torch_record import TorchRecord
 
 PLACEMENTS = ("out-of-place", "in-place")
@@ -28,10 +29,19 @@ class CollectivesRecord(TorchRecord):
     left_out: dict[str, str] = field(default_factory=dict)
     """Collective → why the backend does not have it."""
 
+    def read_sweep(self, values: Mapping[str, Any]) -> None:
+        self.begun.append(str(values["collective"]))
+
+    def read_wrong(self, values: Mapping[str, Any]) -> None:
+        place = str(values["collective"]), int(values["size"]), str(values["placement"])
+        self.wrong[place] = wire.from_json(dict[int, int], values["ranks"])
+
+    def read_left_out(self, values: Mapping[str, Any]) -> None:
+        self.left_out[str(values["collective"])] = str(values["why"])
+
 
 def parse_record(text: str) -> CollectivesRecord:
-    """Read a record. A last line that was cut off is left out; other unreadable lines are `damaged`."""
-    return torch_record.parse_lines(text, CollectivesRecord(), _READERS)
+    return rank_record.parse_lines(text, CollectivesRecord())
 
 
 def judge(
@@ -82,7 +92,7 @@ def table(sweeps: Sequence[Sweep]) -> str:
 def as_json(record: CollectivesRecord, names: Sequence[str], slots: int) -> dict[str, Any]:
     """The record for `result.json`; what was measured is in `sweeps`. Tokens are left out."""
     wrong = [
-        {"collective": collective, "size": size, "placement": placement, "ranks": _texts(ranks)}
+        {"collective": collective, "size": size, "placement": placement, "ranks": wire.to_json(ranks)}
         for (collective, size, placement), ranks in record.wrong.items()
     ]
     return {**torch_record.as_json(record, names, slots), "wrong": wrong, "left_out": record.left_out}
@@ -159,23 +169,3 @@ def _speed(value: float | None) -> str:
 
 def _count(value: int | None) -> str:
     return "not checked" if value is None else str(value)
-
-
-def _texts(ranks: Mapping[int, int]) -> dict[str, int]:
-    return {str(rank): number for rank, number in ranks.items()}
-
-
-def _read_sweep(record: CollectivesRecord, values: dict[str, Any]) -> None:
-    record.begun.append(str(values["collective"]))
-
-
-def _read_wrong(record: CollectivesRecord, values: dict[str, Any]) -> None:
-    place = str(values["collective"]), int(values["size"]), str(values["placement"])
-    record.wrong[place] = {int(rank): int(number) for rank, number in values["ranks"].items()}
-
-
-def _read_left_out(record: CollectivesRecord, values: dict[str, Any]) -> None:
-    record.left_out[str(values["collective"])] = str(values["why"])
-
-
-_READERS: dict[str, Reader] = {"sweep": _read_sweep, "wrong": _read_wrong, "left-out": _read_left_out}

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
+from agent import wire
 from agent.decide.result import Cell, Table
 from agent.decide.result import table as result_table
 from agent.decide.tables import render
 from agent.workloads import rank_record
-from agent.workloads.rank_record import VERSION, RankRecord, Reader, Verdict, name_of, rank_on, ranks_text, short
+from agent.workloads.rank_record import VERSION, RankRecord, Verdict, name_of, rank_on, ranks_text, short
 
 
 @dataclass(frozen=True)
@@ -23,8 +24,7 @@ class WrongSum:
     found: int
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(NamedTuple):
     """One measured pair of ranks: half round trip in µs, slower direction in GB/s (1e9 bytes)."""
 
     ranks: tuple[int, int]
@@ -40,13 +40,24 @@ class Record(RankRecord):
     world: int = 0
     mpirun: str = ""
     library: str = ""
-    wrong: list[WrongSum] | None = None
+    wrong: Sequence[WrongSum] | None = None
     pairs: list[Pair] = field(default_factory=list)
+
+    def read_start(self, values: Mapping[str, Any]) -> None:
+        self.version = int(values["version"])
+        if self.version == VERSION:
+            self.launched, self.world = int(values["ranks"]), int(values["world"])
+            self.mpirun, self.library = str(values["mpirun"]), str(values["library"])
+
+    def read_sum(self, values: Mapping[str, Any]) -> None:
+        self.wrong = wire.from_json(tuple[WrongSum, ...], values["wrong"])
+
+    def read_pair(self, values: Mapping[str, Any]) -> None:
+        self.pairs.append(wire.from_json(Pair, values))
 
 
 def parse_record(text: str) -> Record:
-    """Read a record. A last line that was cut off is left out; other unreadable lines are `damaged`."""
-    return rank_record.parse_lines(text, Record(), _READERS)
+    return rank_record.parse_lines(text, Record())
 
 
 def judge(record: Record, tokens: Sequence[str], slots: int, names: Sequence[str]) -> Verdict:
@@ -133,38 +144,6 @@ def neighbours(pods: int, slots: int) -> list[tuple[int, int]]:
     if len(ring) < 2:
         return []
     return [(ring[i], ring[(i + 1) % len(ring)]) for i in range(len(ring) if len(ring) > 2 else 1)]
-
-
-def _read_start(record: Record, values: dict[str, Any]) -> None:
-    record.version = int(values["version"])
-    if record.version == VERSION:
-        record.launched, record.world = int(values["ranks"]), int(values["world"])
-        record.mpirun, record.library = str(values["mpirun"]), str(values["library"])
-
-
-def _read_ranks(record: Record, values: dict[str, Any]) -> None:
-    record.ranks = [rank_record.read_seen(seen, "library") for seen in values["ranks"]]
-
-
-def _read_sum(record: Record, values: dict[str, Any]) -> None:
-    record.wrong = [
-        WrongSum(int(one["rank"]), int(one["index"]), int(one["expected"]), int(one["found"]))
-        for one in values["wrong"]
-    ]
-
-
-def _read_pair(record: Record, values: dict[str, Any]) -> None:
-    first, second = values["ranks"]
-    figures = float(values["latency_us"]), float(values["bandwidth_gb_s"]), int(values["bytes"])
-    record.pairs.append(Pair((int(first), int(second)), *figures))
-
-
-_READERS: dict[str, Reader] = {
-    "start": _read_start,
-    "ranks": _read_ranks,
-    "sum": _read_sum,
-    "pair": _read_pair,
-}
 
 
 def _wrong_library(record: Record) -> list[str]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
+from agent import wire
 from agent.decide.result import Table
 from agent.decide.result import table as result_table
 from agent.decide.tables import render
 from agent.workloads import rank_record, torch_record
-from agent.workloads.rank_record import Reader, Verdict, at_most, name_of, rank_on, ranks_text, short
+from agent.workloads.rank_record import Verdict, at_most, name_of, rank_on, ranks_text, short
 from agent.workloads.torch_record import TorchRecord
 
 COLUMNS = {
@@ -26,19 +26,17 @@ COLUMNS = {
 }
 
 
-@dataclass(frozen=True)
-class WrongSum:
-    """A rank that got a wrong all-reduce; `found`: its first wrong element."""
+class WrongSum(NamedTuple):
+    """A rank that got a wrong all-reduce; `found`: its first wrong element, "nan" or "inf" for what JSON cannot say."""
 
     rank: int
     expected: float
-    found: float
+    found: float | str
     elements: int | None = None
     """How many are wrong; None: not said."""
 
 
-@dataclass(frozen=True)
-class Reference:
+class Reference(NamedTuple):
     """Largest difference of a parameter to a run in one process, relative to its tensor; None: not a number."""
 
     difference: float | None
@@ -47,8 +45,7 @@ class Reference:
     steps: int
 
 
-@dataclass(frozen=True)
-class Speed:
+class Speed(NamedTuple):
     """What one rank measured: steps with and without their all-reduce, and the all-reduce alone."""
 
     rank: int
@@ -62,18 +59,30 @@ class Speed:
 class DdpRecord(TorchRecord):
     """What the rank program wrote, as far as it came. None: that step was not reached."""
 
-    wrong: list[WrongSum] | None = None
-    different: list[int] | None = None
+    wrong: Sequence[WrongSum] | None = None
+    different: Sequence[int] | None = None
     """Ranks whose parameters are not those of rank 0."""
     reference: Reference | None = None
-    speeds: list[Speed] | None = None
+    speeds: Sequence[Speed] | None = None
     sizes: dict[str, int] = field(default_factory=dict)
     """batch (per rank), steps (timed), parameters, gradient_bytes."""
 
+    def read_sum(self, values: Mapping[str, Any]) -> None:
+        self.wrong = wire.from_json(tuple[WrongSum, ...], values["wrong"])
+
+    def read_parameters(self, values: Mapping[str, Any]) -> None:
+        self.different = wire.from_json(tuple[int, ...], values["different"])
+
+    def read_reference(self, values: Mapping[str, Any]) -> None:
+        self.reference = wire.from_json(Reference, values)
+
+    def read_measured(self, values: Mapping[str, Any]) -> None:
+        sizes = {name: int(values[name]) for name in ("batch", "steps", "parameters", "gradient_bytes")}
+        self.speeds, self.sizes = wire.from_json(tuple[Speed, ...], values["ranks"]), sizes
+
 
 def parse_record(text: str) -> DdpRecord:
-    """Read a record. A last line that was cut off is left out; other unreadable lines are `damaged`."""
-    return torch_record.parse_lines(text, DdpRecord(), _READERS)
+    return rank_record.parse_lines(text, DdpRecord())
 
 
 def judge(record: DdpRecord, tokens: Sequence[str], slots: int, names: Sequence[str]) -> Verdict:
@@ -128,7 +137,7 @@ def as_json(record: DdpRecord, names: Sequence[str], slots: int) -> dict[str, An
         **torch_record.as_json(record, names, slots),
         "sum_right": None if record.wrong is None else not record.wrong,
         "different_parameters": record.different,
-        "reference": vars(record.reference) if record.reference else None,
+        "reference": record.reference._asdict() if record.reference else None,
         **record.sizes,
     }
 
@@ -167,7 +176,7 @@ def _cell(value: Any) -> str:
 def _wrong_sums(record: DdpRecord, slots: int, names: Sequence[str]) -> list[str]:
     return at_most(
         [
-            f"{rank_on(one.rank, slots, names)} got a wrong all-reduce: {one.found:g}, {one.expected:g} is right"
+            f"{rank_on(one.rank, slots, names)} got a wrong all-reduce: {float(one.found):g}, {one.expected:g} is right"
             + (f" ({one.elements} elements are wrong)" if one.elements else "")
             for one in record.wrong or []
         ]
@@ -204,44 +213,3 @@ def _skipped(record: DdpRecord) -> list[str]:
         "measurement": record.speeds,
     }
     return [f"the record of the ranks has no {what}" for what, found in steps.items() if found is None]
-
-
-def _read_sum(record: DdpRecord, values: dict[str, Any]) -> None:
-    record.wrong = [
-        WrongSum(int(one["rank"]), float(one["expected"]), float(one["found"]), one.get("elements"))
-        for one in values["wrong"]
-    ]
-
-
-def _read_parameters(record: DdpRecord, values: dict[str, Any]) -> None:
-    record.different = [int(rank) for rank in values["different"]]
-
-
-def _read_reference(record: DdpRecord, values: dict[str, Any]) -> None:
-    difference = None if values["difference"] is None else float(values["difference"])
-    if difference is not None and not math.isfinite(difference):
-        difference = None
-    record.reference = Reference(difference, float(values["tolerance"]), bool(values["within"]), int(values["steps"]))
-
-
-def _read_measured(record: DdpRecord, values: dict[str, Any]) -> None:
-    sizes = {name: int(values[name]) for name in ("batch", "steps", "parameters", "gradient_bytes")}
-    record.speeds = [
-        Speed(
-            rank=int(one["rank"]),
-            samples_per_s=float(one["samples_per_s"]),
-            step_ms=float(one["step_ms"]),
-            gradient_gb_s=float(one["gradient_gb_s"]),
-            compute_ms=None if one.get("compute_ms") is None else float(one["compute_ms"]),
-        )
-        for one in values["ranks"]
-    ]
-    record.sizes = sizes
-
-
-_READERS: dict[str, Reader] = {
-    "sum": _read_sum,
-    "parameters": _read_parameters,
-    "reference": _read_reference,
-    "measured": _read_measured,
-}
