@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from agent.commands.pod import agent_environment, read_environment, run_dir
 from agent.decide.env_sh import exports
@@ -26,8 +26,7 @@ before a profile's, are run when a pod starts, and never by this command.
 """
 
 
-@dataclass(frozen=True)
-class Shown:
+class Shown(NamedTuple):
     """What is printed."""
 
     profile: str
@@ -54,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         import json
 
-        sys.stdout.write(json.dumps(vars(shown), indent=1) + "\n")
+        sys.stdout.write(json.dumps(shown._asdict(), indent=1) + "\n")
         return 0
     print(f"# profile {shown.profile}: {shown.why}")
     sys.stdout.flush()

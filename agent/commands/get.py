@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import replace
 from typing import BinaryIO
 
 from agent.client import Client, RunInfo
@@ -86,7 +85,7 @@ def _copy(client: Client, run: str, pod: int, name: str, opened: Open, target: s
 
 def _log(client: Client, run: RunInfo, pod: int, opened: Open) -> bool:
     with opened(f"pod-logs/{_of(pod)}.log") as file:
-        client.catch_up(replace(run, outputs=(pod,)), _Unchanged(file))
+        client.catch_up(run._replace(outputs=(pod,)), _Unchanged(file))
         return file.tell() > 0
 
 

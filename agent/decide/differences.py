@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from agent.decide.facts import Facts
 from agent.decide.inventory import NODES_OWN
@@ -17,8 +18,7 @@ MOVING = ("everywhere", "mpi")
 """Kinds of workload that send something between pods."""
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(NamedTuple):
     """One thing to compare."""
 
     what: str

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from agent.decide.ending import signal_name
 from agent.decide.subset import ranges
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(NamedTuple):
     """Pods whose output is the same."""
 
     pods: tuple[int, ...]

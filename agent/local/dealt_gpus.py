@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from agent.errors import UsageError
 from agent.local.spec import ClusterSpec
@@ -16,8 +16,7 @@ _PREFIXES = ("NCCL_", "NVSHMEM_", "TORCH_SYMM_MEM_")
 _DRIVER = re.compile(r"nvidia|cuda")
 
 
-@dataclass(frozen=True)
-class Gpus:
+class Gpus(NamedTuple):
     """Device files of this machine."""
 
     numbered: tuple[str, ...] = ()

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 import uuid
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +141,7 @@ def survey(spec: ClusterSpec) -> dict[str, Any]:
             "python_path": python_path(),
             "gpu_variables": gpu_variables(os.environ),
         },
-        "gpus": asdict(gpus),
+        "gpus": gpus._asdict(),
     }
     compile_package()
     return found

@@ -17,8 +17,7 @@ import termios
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from agent.local.sandbox import Sandbox, enter
 from agent.local.syscalls import (
@@ -36,8 +35,7 @@ _OTHERS = CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWNET
 _RESET = [signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM]
 
 
-@dataclass(frozen=True)
-class Program:
+class Program(NamedTuple):
     """What a process becomes when its surroundings stand."""
 
     argv: Sequence[str]

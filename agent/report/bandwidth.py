@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from agent.decide.result import Measured, Row, Sweep
 from agent.report.charts import Line
@@ -12,8 +12,7 @@ from agent.report.grid import Cell, Column, Grid, grid, number
 from agent.report.number_words import NONE, count_text, number_text, percent_text, size_text, speed_text
 
 
-@dataclass(frozen=True)
-class SweepView:
+class SweepView(NamedTuple):
     name: str
     id: str
     about: str

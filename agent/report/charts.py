@@ -12,8 +12,7 @@ import io
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agent.report.number_words import size_text
 from agent.report.palette import SERIES
@@ -37,8 +36,7 @@ MOST_MARKERS = 64
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (7, 2, 1.5, 2)), (0, (1.5, 1.3)))
 
 
-@dataclass(frozen=True)
-class Scale:
+class Scale(NamedTuple):
     """What stands at the axes. Sizes are drawn by their logarithm, iterations are not."""
 
     up: str
@@ -49,8 +47,7 @@ class Scale:
 BANDWIDTH = Scale("bus bandwidth, GB/s", "message size", sizes=True)
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """One curve: (bytes, GB/s), or (iteration, value) each. `wrong`: where results were wrong."""
 
     label: str

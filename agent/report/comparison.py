@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from agent.decide.result import Result, Sweep
 from agent.report.bandwidth import best, names
@@ -20,16 +19,14 @@ MOST_NODES = 8
 SHOWN_FACTS = ("workload", "job", "pods × slots", "began", "took")
 
 
-@dataclass(frozen=True)
-class ComparedRun:
+class ComparedRun(NamedTuple):
     label: str
     result: Result
     heading: Heading
     facts: Pairs
 
 
-@dataclass(frozen=True)
-class ComparedSweep:
+class ComparedSweep(NamedTuple):
     """One collective. `lines` have GB/s out of place, where that was measured; `summary` the ratio over all sizes."""
 
     name: str
@@ -40,8 +37,7 @@ class ComparedSweep:
     grid: Grid
 
 
-@dataclass(frozen=True)
-class ComparisonPage:
+class ComparisonPage(NamedTuple):
     title: str
     runs: tuple[ComparedRun, ...]
     settings: Grid | None

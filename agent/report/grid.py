@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 MOST_ROWS = 2000
 """How many rows of one table are on the page; result.json has them all."""
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(NamedTuple):
     """`tone`: good, bad, warn or soft; always beside words or a sign that say the same."""
 
     text: str
     tone: str = ""
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(NamedTuple):
     """`kind`: text, number (flushed right) or code."""
 
     name: str
@@ -26,16 +24,14 @@ class Column:
     kind: str = "text"
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(NamedTuple):
     """Rows that belong together; the heading is empty where there is but one group."""
 
     heading: str
     rows: tuple[tuple[Cell, ...], ...]
 
 
-@dataclass(frozen=True)
-class Grid:
+class Grid(NamedTuple):
     caption: str
     columns: tuple[Column, ...]
     groups: tuple[Group, ...]

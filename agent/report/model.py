@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from agent.decide.result import Result, Table, Verdict
 from agent.launch import Started
@@ -24,8 +24,7 @@ FEWEST_SUMMED = 4
 Pairs = list[tuple[str, str]]
 
 
-@dataclass(frozen=True)
-class Heading:
+class Heading(NamedTuple):
     """The verdict: sign, word and tone."""
 
     symbol: str
@@ -33,14 +32,12 @@ class Heading:
     tone: str
 
 
-@dataclass(frozen=True)
-class TableView:
+class TableView(NamedTuple):
     title: str
     grid: Grid
 
 
-@dataclass(frozen=True)
-class RunPage:
+class RunPage(NamedTuple):
     title: str
     heading: Heading
     result: Result

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 from agent.decide.result import Pod, Result
 from agent.report.number_words import duration_text, median
@@ -31,8 +31,7 @@ MOST_BARS = 32
 SLOWEST = 8
 
 
-@dataclass(frozen=True)
-class Stretch:
+class Stretch(NamedTuple):
     """Part of a bar: `phase` counts from 1; where it begins and how long it is, in percent of the whole."""
 
     phase: int
@@ -40,8 +39,7 @@ class Stretch:
     width: float
 
 
-@dataclass(frozen=True)
-class Bar:
+class Bar(NamedTuple):
     label: str
     node: str
     stretches: tuple[Stretch, ...]
@@ -49,8 +47,7 @@ class Bar:
     """When the pod itself was ready; what comes later is waiting for others, or common to all."""
 
 
-@dataclass(frozen=True)
-class Spread:
+class Spread(NamedTuple):
     """When the pods reached a phase. `left` to `right` and `middle` are percents of the whole."""
 
     phase: int
@@ -64,8 +61,7 @@ class Spread:
     width: float
 
 
-@dataclass(frozen=True)
-class Startup:
+class Startup(NamedTuple):
     total: str
     phases: tuple[Spread, ...]
     bars: tuple[Bar, ...]

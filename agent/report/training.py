@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from agent.decide.result import Iteration, Training
 from agent.report.charts import Line, Scale
@@ -13,8 +13,7 @@ from agent.report.number_words import NONE, count_text, median, number_text
 Value = Callable[[Iteration], float | None]
 
 
-@dataclass(frozen=True)
-class Curve:
+class Curve(NamedTuple):
     id: str
     name: str
     lines: tuple[Line, ...]
@@ -22,8 +21,7 @@ class Curve:
     description: str
 
 
-@dataclass(frozen=True)
-class TrainingView:
+class TrainingView(NamedTuple):
     name: str
     about: str
     curves: tuple[Curve, ...]

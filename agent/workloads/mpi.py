@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from agent.decide.ending import JobEnd, exit_code, signal_name, why_killed
 from agent.decide.environment import prepended
@@ -24,8 +24,7 @@ MOST_ARGUMENTS = (128 << 10) - len("OMPI_ARGV=\0")
 """Open MPI gives each rank all its arguments in one variable, too, and Linux takes no longer one."""
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(NamedTuple):
     """How ranks are spread over pods: slot by slot, in the order of the plan."""
 
     ranks: int

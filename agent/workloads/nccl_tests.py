@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from agent.workloads.sweeps import Measured, Row, Sweep, busbw_factor
 
@@ -62,8 +63,7 @@ def streams(text: str) -> list[list[str]]:
     return list(by_tag.values())
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(NamedTuple):
     """The columns that a table's header names."""
 
     identity: tuple[str, ...] = ("redop", "root")

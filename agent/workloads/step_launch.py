@@ -6,15 +6,14 @@ import json
 import zlib
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from agent.launch import Launch
 from agent.paths import shipped
 from agent.workloads.base import RunContext
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """One command, once for each name: it finds its own in A4_STEP. Once it has printed a line that begins with `ends`,
     or its `record` has an end, it must end soon. `ranks`: where entrypoints/rank.sh records; what fails there fails it.
     Of the JSON file `result` that it writes ("{step}": its name), what it holds of the environment is deleted."""

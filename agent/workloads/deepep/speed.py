@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from agent.errors import UsageError
 from agent.workloads.deepep.printed import OPERATIONS, Node
@@ -21,8 +20,7 @@ OPTIONS = (
 DEFAULTS = {option.names[0]: float(option.default) for option in OPTIONS}
 
 
-@dataclass(frozen=True)
-class Reference:
+class Reference(NamedTuple):
     """What somebody has measured and published: RDMA in GB/s by operation, the lower end where it is a range."""
 
     gpu: str
@@ -40,8 +38,7 @@ SMALLEST = {"num_tokens": 2048, "hidden": 7168, "num_topk": 8}
 """What the references were measured with. Fewer tokens per rank are slower, more are not."""
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(NamedTuple):
     """What the run was asked to reach."""
 
     percent: float
@@ -50,8 +47,7 @@ class Limits:
     """GB/s."""
 
 
-@dataclass(frozen=True)
-class Speed:
+class Speed(NamedTuple):
     """Whether it was fast enough. `reasons`: what was not, a sentence each."""
 
     reasons: Sequence[str]

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from agent.workloads.sweeps import Sweep
 
@@ -21,8 +21,7 @@ FILE_VERSION = 1
 Status = Literal["passed", "failed", "not judged"]
 
 
-@dataclass(frozen=True)
-class Key:
+class Key(NamedTuple):
     """What must agree before two bandwidths can be compared."""
 
     profile: str
@@ -120,8 +119,7 @@ def size_of(text: str) -> int:
     return int(found[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[found[2].upper()]
 
 
-@dataclass(frozen=True)
-class Runs:
+class Runs(NamedTuple):
     """The runs of one test that measured the same."""
 
     key: Key
@@ -152,8 +150,7 @@ class Runs:
         return {size: median(speeds) for size, speeds in self.speeds().items()}
 
 
-@dataclass(frozen=True)
-class Compared:
+class Compared(NamedTuple):
     """One size of one test beside its baseline."""
 
     test: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from agent.cutting import cut_at_word
 from agent.decide.subset import ranges
@@ -20,8 +21,7 @@ WARNING = re.compile(r"NCCL WARN (.+?)\s*$", re.MULTILINE)
 VERSION = re.compile(r"NCCL version (\d+\.\d+\.\d+)")
 
 
-@dataclass(frozen=True)
-class Transport:
+class Transport(NamedTuple):
     """How the ranks of one pod went through one test."""
 
     networks: tuple[str, ...] = ()

@@ -9,14 +9,12 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from agent.workloads.nccl_tests import SUFFIX, Measured, Row, Sweep, average_busbw
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(NamedTuple):
     """What one program has measured."""
 
     sweeps: tuple[Sweep, ...]

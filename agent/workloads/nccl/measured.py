@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from agent.cutting import cut_at_word
 from agent.decide import result
@@ -31,8 +31,7 @@ COLUMNS = {
 HEADS = ["test", "size", "busbw (GB/s)", "spread", "worst (GB/s)", "worst run", "baseline (GB/s)", "of it"]
 
 
-@dataclass(frozen=True)
-class StepEnd:
+class StepEnd(NamedTuple):
     """One step as entrypoints/steps.py recorded it."""
 
     name: str
@@ -66,8 +65,7 @@ def split_output(output: str) -> dict[str, str]:
     return found
 
 
-@dataclass(frozen=True)
-class Measurement:
+class Measurement(NamedTuple):
     """One run of one test."""
 
     step: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from agent import wire
 from agent.workloads.nccl import debug_log
@@ -64,8 +64,7 @@ def _measured(files: Mapping[str, str]) -> dict[str, tuple[Sweep, ...]]:
     return found
 
 
-@dataclass(frozen=True)
-class Evidence:
+class Evidence(NamedTuple):
     """What all pods found in their files."""
 
     transports: Mapping[str, Mapping[int, Transport]]
