@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from agent.catalogue import RUNNABLE
@@ -14,7 +14,7 @@ from agent.decide.masking import Masker
 from agent.decide.plan import Plan
 from agent.decide.runspec import RunSpec
 from agent.decide.secret_variables import hidden, listed, secret_values, url_secrets
-from agent.decide.subset import ranges, subset
+from agent.decide.subset import pods_text, ranges, subset
 from agent.environment import find_mpi, find_plan, look
 from agent.fabrics.profiles import Profile
 from agent.launch import Launch
@@ -107,7 +107,7 @@ def environment_before(settings: Settings, environ: Mapping[str, str]) -> Known:
 def _launches(workload: Workload, context: RunContext) -> list[str]:
     lead, *others = [peer.index for peer in context.plan.peers]
     if workload.led:
-        reached = [f"# {_pods(others)}: nothing is started, mpirun reaches them through sshd"] if others else []
+        reached = [f"# {pods_text(others)}: nothing is started, mpirun reaches them through sshd"] if others else []
         return [
             f"# pod {lead} (with the programs and variables of this pod):",
             _text(workload, context, lead),
@@ -116,13 +116,9 @@ def _launches(workload: Workload, context: RunContext) -> list[str]:
     first = _text(workload, context, lead)
     second = _text(workload, context, others[0]) if others else first
     if first == second:
-        return [f"# {_pods([lead, *others])}:", first]
-    rest = f"; likewise on {_pods(others[1:])}, each with its own rank" if others[1:] else ""
+        return [f"# {pods_text([lead, *others])}:", first]
+    rest = f"; likewise on {pods_text(others[1:])}, each with its own rank" if others[1:] else ""
     return [f"# pod {lead}:", first, f"# pod {others[0]}{rest}:", second]
-
-
-def _pods(indices: Sequence[int]) -> str:
-    return f"{'pod' if len(indices) == 1 else 'pods'} {ranges(indices)}"
 
 
 def _text(workload: Workload, context: RunContext, index: int) -> str:

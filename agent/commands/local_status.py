@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from agent.commands.state_text import describe
 from agent.decide.plan import Plan
 from agent.decide.pod_state import PodState
-from agent.decide.subset import ranges
-from agent.decide.words import plural
+from agent.decide.subset import pods_text
 from agent.local.client import LocalCluster
 from agent.local.pods import PodInfo
 from agent.local.run_report import run_directory
@@ -40,7 +39,7 @@ def _ends(pods: Sequence[PodInfo]) -> list[str]:
     for pod in pods:
         if pod.code is not None:
             by_code.setdefault(pod.code, []).append(pod.index)
-    return [f"  {plural('pod', of)} {ranges(of)}: exit code {code}" for code, of in by_code.items()]
+    return [f"  {pods_text(of)}: exit code {code}" for code, of in by_code.items()]
 
 
 def _of_agent(cluster: LocalCluster) -> str:

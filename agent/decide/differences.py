@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from agent.decide.facts import Facts
 from agent.decide.inventory import NODES_OWN
 from agent.decide.mpirun import mpi_of
-from agent.decide.subset import ranges
+from agent.decide.subset import pods_text
 from agent.decide.tables import render
 
 Inventory = Mapping[str, str]
@@ -131,7 +131,7 @@ def compare(
 
 
 def _table(found: Sequence[Difference]) -> str:
-    odd = [", ".join(f"{value} on {_pods(pods)}" for value, pods in one.odd.items()) for one in found]
+    odd = [", ".join(f"{value} on {pods_text(pods)}" for value, pods in one.odd.items()) for one in found]
     rows = [[one.what, one.usual, text] for one, text in zip(found, odd, strict=True)]
     return render(["what", "most pods", "odd pods"], rows)
 
@@ -141,7 +141,7 @@ def _named(odd: Mapping[int, Sequence[str]]) -> str:
     pods_of: dict[tuple[str, ...], list[int]] = {}
     for index in sorted(odd):
         pods_of.setdefault(tuple(odd[index]), []).append(index)
-    return "; ".join(f"{_pods(pods)} in {', '.join(things)}" for things, pods in pods_of.items())
+    return "; ".join(f"{pods_text(pods)} in {', '.join(things)}" for things, pods in pods_of.items())
 
 
 def _split(check: Check, values: Mapping[int, str]) -> tuple[str, dict[str, list[int]]]:
@@ -153,8 +153,3 @@ def _split(check: Check, values: Mapping[int, str]) -> tuple[str, dict[str, list
         return "one each", {value: pods for value, pods in pods_of.items() if len(pods) > 1}
     usual = max(pods_of, key=lambda value: (len(pods_of[value]), -pods_of[value][0]), default="")
     return usual, {value: pods for value, pods in pods_of.items() if value != usual}
-
-
-def _pods(indices: Iterable[int]) -> str:
-    text = ranges(indices)
-    return f"pod {text}" if text.isdecimal() else f"pods {text}"

@@ -11,8 +11,8 @@ from typing import Any, Literal, NamedTuple
 
 from agent import wire
 from agent.cutting import visible
-from agent.decide.subset import ranges
-from agent.decide.words import lines, plural
+from agent.decide.subset import pods_text
+from agent.decide.words import lines
 from agent.errors import AgentError, Exit
 
 Origin = Literal["agent", "workload"]
@@ -124,14 +124,14 @@ def with_followers(end: JobEnd, failed: Iterable[int]) -> JobEnd:
     others = sorted(set(failed) - {first})
     if first is None or not others or is_told(end):
         return end
-    return end._replace(why=lines(end.why, f"{plural('pod', others)} {ranges(others)} ended because of it"))
+    return end._replace(why=lines(end.why, f"{pods_text(others)} ended because of it"))
 
 
 def with_out_of_memory(end: JobEnd, pods: Collection[int]) -> JobEnd:
     """The end, with the pods named in which the kernel killed processes because memory had run out."""
     if not pods or end.code == Exit.OK:
         return end
-    what = f"memory ran out in {plural('pod', pods)} {ranges(pods)}, and the kernel killed processes there"
+    what = f"memory ran out in {pods_text(pods)}, and the kernel killed processes there"
     return end._replace(why=lines(f"{what}: raise the memory limit, or start fewer ranks on a pod", end.why))
 
 

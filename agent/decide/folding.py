@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from agent.decide.ending import signal_name
-from agent.decide.subset import ranges
+from agent.decide.subset import pods_text, ranges
 
 
 class Group(NamedTuple):
@@ -29,16 +29,8 @@ def fold(outputs: Mapping[int, bytes]) -> list[Group]:
 def shown(groups: Sequence[Group]) -> Iterator[bytes]:
     """The text for people: `pods: line` where no group has more than one line, else each under a header."""
     if all(b"\n" not in _ended(group.text)[:-1] for group in groups):
-        return (b"%s: %s" % (_pods(group), _ended(group.text)) for group in groups)
-    return (b"== %s %s ==\n%s" % (_word(group), _pods(group), _ended(group.text)) for group in groups)
-
-
-def _pods(group: Group) -> bytes:
-    return ranges(group.pods).encode()
-
-
-def _word(group: Group) -> bytes:
-    return b"pod" if len(group.pods) == 1 else b"pods"
+        return (b"%s: %s" % (ranges(group.pods).encode(), _ended(group.text)) for group in groups)
+    return (b"== %s ==\n%s" % (pods_text(group.pods).encode(), _ended(group.text)) for group in groups)
 
 
 def _ended(text: bytes) -> bytes:
@@ -53,7 +45,7 @@ def failures(codes: Mapping[int, int], lost: Mapping[int, str]) -> list[str]:
             by_code.setdefault(f"exit code {codes[pod]}{_signal(codes[pod])}", []).append(pod)
     for pod in sorted(lost):
         by_code.setdefault(f"lost: {lost[pod]}", []).append(pod)
-    return [f"{'pod' if len(pods) == 1 else 'pods'} {ranges(pods)}: {how}" for how, pods in by_code.items()]
+    return [f"{pods_text(pods)}: {how}" for how, pods in by_code.items()]
 
 
 def _signal(code: int) -> str:

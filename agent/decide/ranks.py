@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from agent.decide.ending import signal_name
-from agent.decide.subset import ranges
+from agent.decide.subset import pods_text, ranges
+from agent.decide.words import plural
 
 MPI_RANK, TORCHRUN_RANK = "OMPI_COMM_WORLD_RANK", "TORCHELASTIC_RUN_ID"
 """Variables that ranks and what they start have, and mpirun, its daemons and torchrun have not."""
@@ -147,5 +148,4 @@ def _ranks(ranks: Iterable[int], place: Callable[[int], int]) -> str:
     """Ranks as people write them, with their pods: 'ranks 8-15 (pod 1)'."""
     ranks = list(ranks)
     pods = {place(rank) for rank in ranks}
-    words = "rank" if len(ranks) == 1 else "ranks"
-    return f"{words} {ranges(ranks)} ({'pod' if len(pods) == 1 else 'pods'} {ranges(pods)})"
+    return f"{plural('rank', ranks)} {ranges(ranks)} ({pods_text(pods)})"

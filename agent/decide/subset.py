@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from agent.decide.plan import Plan, PlannedPeer
+from agent.decide.plan import Plan
+from agent.decide.words import plural
 from agent.errors import PeerLost, UsageError
 
 HINT = "pods are named by index (3), range (0-3), DNS name or node name; a4-agent peers lists them"
@@ -33,7 +34,9 @@ def subset(
         raise UsageError(f"no pod is left: {_existing(plan)}", HINT)
     if nodes > len(peers):
         of_choice = " by --hosts and --exclude" if hosts or exclude else ""
-        raise UsageError(f"--nodes {nodes}: only {_pods(len(peers))} to choose from{of_choice}: {_of(peers)}", HINT)
+        known = pods_text(peer.index for peer in peers)
+        what = f"--nodes {nodes}: only {len(peers)} {plural('pod', peers)} to choose from{of_choice}: {known}"
+        raise UsageError(what, HINT)
     peers = peers[: nodes or len(peers)]
     _check_lost([peer.index for peer in peers], lost, left_out)
     return plan._replace(peers=tuple(peers))
@@ -48,6 +51,12 @@ def ranges(indices: Iterable[int]) -> str:
         else:
             parts.append((index, index))
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
+
+
+def pods_text(indices: Iterable[int]) -> str:
+    """pod 3, pods 0-2,7."""
+    numbers = set(indices)
+    return f"{'pod' if len(numbers) == 1 else 'pods'} {ranges(numbers)}"
 
 
 def _indices(plan: Plan, typed: Sequence[str], option: str) -> set[int]:
@@ -74,19 +83,11 @@ def _check_lost(chosen: Sequence[int], lost: Mapping[int, str], left_out: set[in
     missing = sorted(index for index in chosen if index in lost)
     if not missing:
         return
-    which = f"pod {missing[0]} is" if len(missing) == 1 else f"pods {ranges(missing)} are"
+    which = f"{pods_text(missing)} {'is' if len(missing) == 1 else 'are'}"
     reasons = "; ".join(f"pod {index}: {lost[index]}" for index in missing)
     hint = f"go on without: --exclude {ranges([*missing, *left_out])}"
     raise PeerLost(f"{which} needed and lost ({reasons})", hint)
 
 
 def _existing(plan: Plan) -> str:
-    return f"the plan has {_of(plan.peers)}"
-
-
-def _of(peers: Sequence[PlannedPeer]) -> str:
-    return f"{'pod' if len(peers) == 1 else 'pods'} {ranges(peer.index for peer in peers)}"
-
-
-def _pods(count: int) -> str:
-    return "1 pod" if count == 1 else f"{count} pods"
+    return f"the plan has {pods_text(peer.index for peer in plan.peers)}"

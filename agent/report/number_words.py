@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from datetime import datetime, timezone
 
-from agent.decide.subset import ranges
+from agent.decide.subset import pods_text as pods_text
 from agent.decide.words import size_text as size_text
 
 NONE = "–"
@@ -86,9 +86,3 @@ def median(values: Iterable[float]) -> float:
         raise ValueError("the median of nothing")
     half = len(ordered) // 2
     return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
-
-
-def pods_text(indices: Iterable[int]) -> str:
-    """pod 3, pods 0-2,7."""
-    numbers = set(indices)
-    return f"{'pod' if len(numbers) == 1 else 'pods'} {ranges(numbers)}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent.decide.ending import JobEnd, exit_code
-from agent.decide.subset import ranges
+from agent.decide.subset import pods_text
 from agent.decide.words import lines
 from agent.errors import Exit, UsageError
 from agent.launch import Launch
@@ -34,14 +34,10 @@ class Exec(Workload):
         command = context.args[0]
         if outcome.cause is not None or not (pods_of or outcome.lost):
             return Judgement(end_without_failure(outcome, command))
-        codes = "; ".join(f"{code} on {_pods(pods_of[code])}" for code in sorted(pods_of))
+        codes = "; ".join(f"{code} on {pods_text(pods_of[code])}" for code in sorted(pods_of))
         failures = f"{command} ended with exit code {codes}" if codes else ""
         if outcome.lost:
             return Judgement(
                 JobEnd(Exit.TRY_AGAIN, f"pods were lost during {command}", why=lines(outcome.losses, failures))
             )
         return Judgement(JobEnd(max(pods_of), failures, origin="workload"))
-
-
-def _pods(indices: list[int]) -> str:
-    return f"pod {indices[0]}" if len(indices) == 1 else f"pods {ranges(indices)}"
