@@ -146,15 +146,11 @@ def end_of_ranks(context: RunContext, program: str, outcome: Outcome, ranks: Ran
         return JobEnd(told.code, told.sentence, why=ranks.text, origin="workload")
     if ranks.code:
         where = "" if ranks.pod is None else context.where(ranks.pod)
-        why = lines(_hint(ranks.code), ranks.text.partition("\n")[2])
+        hint = f"{ranks.code} is its own code; often something that it starts is missing or cannot be executed"
+        hint = hint if ranks.code in (126, 127) else why_killed(ranks.code)
+        why = lines(hint, ranks.text.partition("\n")[2])
         return JobEnd(ranks.code, f"{program}: {ranks.what}", where, why, origin="workload")
     if told.code:
         return JobEnd(told.code, told.sentence, why=ranks.text, origin="workload" if told.of_rank else "agent")
     what = "ranks are missing, and nothing else explains it"
     return JobEnd(Exit.WRONG_RESULT, what, why=lines(told.sentence, ranks.text))
-
-
-def _hint(code: int) -> str:
-    if code not in (126, 127):
-        return why_killed(code)
-    return f"{code} is its own code; often something that it starts is missing or cannot be executed"

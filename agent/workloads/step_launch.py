@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from agent.launch import Launch
@@ -33,7 +33,8 @@ def start_steps(context: RunContext, steps: Sequence[Step]) -> Launch:
         {
             "names": list(step.names),
             "argv": list(step.launch.argv),
-            "env": _given(step.launch.env, base),
+            # What differs, and what A4_RECORD of all would hide.
+            "env": {n: v for n, v in step.launch.env.items() if base.get(n) != v or n == "A4_RECORD"},
             "ends": step.ends,
             "record": step.record,
             "result": step.result,
@@ -42,21 +43,13 @@ def start_steps(context: RunContext, steps: Sequence[Step]) -> Launch:
         for step in steps
     ]
     env = {**base, "A4_RECORD": context.record}
+    # Linux takes no argument of more than 128 KiB, and each mpirun line names every variable.
+    packed = b64encode(zlib.compress(json.dumps(told).encode(), 9)).decode()
     return Launch(
-        [context.python, "-ES", shipped("entrypoints", "steps.py"), _word(told)],
+        [context.python, "-ES", shipped("entrypoints", "steps.py"), packed],
         env,
         "/",
         added=[*steps[0].launch.added, "A4_RECORD"],
         notes=list(dict.fromkeys(note for step in steps for note in step.launch.notes)),
         steps=[(step.names, step.launch.argv) for step in steps],
     )
-
-
-def _word(told: object) -> str:
-    """Linux takes no argument of more than 128 KiB, and each mpirun line names every variable."""
-    return b64encode(zlib.compress(json.dumps(told).encode(), 9)).decode()
-
-
-def _given(env: Mapping[str, str], base: Mapping[str, str]) -> dict[str, str]:
-    """What differs, and what A4_RECORD of all would hide."""
-    return {name: value for name, value in env.items() if base.get(name) != value or name == "A4_RECORD"}

@@ -99,7 +99,9 @@ def pod_failures(index: int, status: int, output: str, error: str = "") -> list[
         return listed
     shift = (told.timestamp or 0.0) - (listed[0].timestamp or 0.0) if told.timestamp and listed[0].timestamp else 0.0
     first = replace(listed[0], trace=told.trace or listed[0].trace)
-    return [_shifted(one, shift) for one in (first, *listed[1:])]
+    return [
+        one if one.timestamp is None else replace(one, timestamp=one.timestamp + shift) for one in (first, *listed[1:])
+    ]
 
 
 def root_cause(failures: Iterable[Failure]) -> Failure | None:
@@ -125,7 +127,7 @@ def sentence(failure: Failure, where: str = "") -> str:
     code 7". 1 is the code of every exception."""
     who = "torchrun" if failure.rank is None else f"rank {failure.rank}"
     who += f" ({where})" if where else ""
-    code, said = failure.exit_code, _cut(failure.message)
+    code, said = failure.exit_code, cut_at_word(failure.message, MOST)
     if code is None or code == 1 or (said and code == -Signals.SIGTERM):  # torchrun ended it after it had failed
         return f"{who} failed" + (f": {said}" if said else "")
     how = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
@@ -187,7 +189,8 @@ def _alone(index: int, status: int, output: str, told: Failure | None) -> Failur
     """The failure where there is no list: torchrun itself failed, or its list is cut off or of another format."""
     if told is None:
         ended = status in (-Signals.SIGTERM, 128 + Signals.SIGTERM)
-        return _judged(Failure(index, None, status, _last_error(output)), ended=ended)
+        errors = [line for line in output.splitlines() if _is_error(line)]  # torchrun's own exception comes last
+        return _judged(Failure(index, None, status, _first_line("\n".join(errors[-1:]))), ended=ended)
     names = re.findall(rf"^\[rank(\d+)\]: {re.escape(told.message)}", output, re.MULTILINE)
     rank = int(names[0]) if told.message and names else None
     return replace(told, rank=rank, exit_code=status if told.exit_code is None else told.exit_code)
@@ -213,12 +216,6 @@ def of_rank(output: str, rank: int | None) -> str:
     return re.sub(rf"^\[rank(?!{rank}\])\d+\]: .*\n", "", output, flags=re.MULTILINE)
 
 
-def _last_error(output: str) -> str:
-    """torchrun's own exception."""
-    lines = [line for line in output.splitlines() if _is_error(line)]
-    return _first_line(lines[-1]) if lines else ""
-
-
 def _is_error(line: str) -> bool:
     return re.match(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)\b(?::|$)", line) is not None
 
@@ -234,20 +231,12 @@ def _first_line(text: str) -> str:
     return next((line.strip() for line in text.splitlines() if line.strip()), "")
 
 
-def _cut(text: str) -> str:
-    return cut_at_word(text, MOST)
-
-
 def _moment(text: str) -> float | None:
     """torchrun prints the time of its pod without a zone, which is UTC in containers."""
     try:
         return datetime.strptime(text, "%Y-%m-%d_%H:%M:%S").replace(tzinfo=timezone.utc).timestamp()
     except ValueError:
         return None
-
-
-def _shifted(failure: Failure, seconds: float) -> Failure:
-    return failure if failure.timestamp is None else replace(failure, timestamp=failure.timestamp + seconds)
 
 
 def _number(value: object) -> float | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agent import wire
+from agent.decide import words
 from agent.decide.tables import render
 from agent.workloads import rank_record, torch_record
 from agent.workloads.nccl_tests import Sweep
@@ -84,7 +85,8 @@ def table(sweeps: Sequence[Sweep]) -> str:
     rows = [_summary_row(sweep) for sweep in sweeps if sweep.rows]
     heads = ["collective", "largest size", "busbw there (GB/s)", "best (GB/s)", "placement", "average (GB/s)", "wrong"]
     texts = [
-        [row[0], size_text(row[1]), *map(_speed, row[2:4]), row[4], _speed(row[5]), _count(row[6])] for row in rows
+        [name, size_text(size), _speed(there), _speed(best), placement, _speed(average), wrong]
+        for name, size, there, best, placement, average, wrong in rows
     ]
     return render(heads, texts, right={1, 2, 3, 5, 6}) if rows else ""
 
@@ -99,28 +101,21 @@ def as_json(record: CollectivesRecord, names: Sequence[str], slots: int) -> dict
 
 
 def size_text(size: int) -> str:
-    """8 B, 64 KiB, 1 GiB"""
-    value, units = float(size), ["B", "KiB", "MiB", "GiB"]
-    while value >= 1024 and len(units) > 1:
-        value /= 1024
-        units.pop(0)
-    return f"{value:.4g} {units[0]}"
+    """8 B, 64 KiB, 8192 GiB"""
+    return words.size_text(size, words.UNITS[:4])
 
 
 def _wrong_elements(record: CollectivesRecord, sweeps: Sequence[Sweep], slots: int, names: Sequence[str]) -> list[str]:
     """Wrong elements by the record, which names ranks, and by the tables where the record has lost some."""
-    found: dict[Place, dict[int, int]] = {place: {} for place in _wrong_cells(sweeps)} | record.wrong
-    return at_most([_wrong_sentence(place, ranks, slots, names) for place, ranks in found.items()])
-
-
-def _wrong_cells(sweeps: Sequence[Sweep]) -> list[Place]:
-    return [
-        (sweep.collective, row.size, placement)
+    found: dict[Place, dict[int, int]] = {
+        (sweep.collective, row.size, placement): {}
         for sweep in sweeps
         for row in sweep.rows
         for placement, cell in zip(PLACEMENTS, (row.out_of_place, row.in_place), strict=True)
         if cell and cell.wrong
-    ]
+    }
+    found |= record.wrong
+    return at_most([_wrong_sentence(place, ranks, slots, names) for place, ranks in found.items()])
 
 
 def _wrong_sentence(place: Place, ranks: Mapping[int, int], slots: int, names: Sequence[str]) -> str:
@@ -149,13 +144,21 @@ def _untold(record: CollectivesRecord, sweeps: Sequence[Sweep], planned: Sequenc
 
 
 def _summary_row(sweep: Sweep) -> list[Any]:
-    """A row of the table, with None for what is not known."""
+    """A row of the table, with None for speeds that are not known."""
     last = max(sweep.rows, key=lambda row: row.size)
     counts = [cell.wrong for row in sweep.rows for cell in row.placements() if cell.wrong is not None]
     best = max(_speeds(sweep), default=None)
     there = next((cell.busbw for cell in last.placements()), None)
     placement = PLACEMENTS[0 if last.out_of_place else 1]
-    return [sweep.collective, last.size, there, best, placement, sweep.average_busbw, sum(counts) if counts else None]
+    return [
+        sweep.collective,
+        last.size,
+        there,
+        best,
+        placement,
+        sweep.average_busbw,
+        str(sum(counts)) if counts else "not checked",
+    ]
 
 
 def _speeds(sweep: Sweep) -> list[float]:
@@ -165,7 +168,3 @@ def _speeds(sweep: Sweep) -> list[float]:
 
 def _speed(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
-
-
-def _count(value: int | None) -> str:
-    return "not checked" if value is None else str(value)

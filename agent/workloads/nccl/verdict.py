@@ -110,11 +110,12 @@ class Ended:
         found = rows(self.tests, self.gate)
         saved, not_saved = self._saved(end)
         reasons = [*self._reasons(connected), *not_saved]
+        nccl = {"nccl": self.evidence.nccl} if self.evidence.nccl else {}
         findings = Findings(
             reasons=reasons,
             tables=[*(connected.findings.tables if connected else ()), *tables(found), *self._transport_table()],
             sweeps=[told(sweep, self.gate, test.name) for test in self.tests for sweep in test.sweeps],
-            versions=self._versions(),
+            versions={"Open MPI": str(self.mpi.version), **versions(self.outputs), **nccl},
             gate=self.gate.to_json(),
             record=self._record(),
         )
@@ -280,10 +281,6 @@ class Ended:
         lines += [*at_most(list(reasons)), *debug_log.uneven(of_pods)]
         lines += [f"NCCL on {line}" for line in self.evidence.warnings]
         return "\n  ".join(lines) + "\n" + text_table(found)
-
-    def _versions(self) -> dict[str, str]:
-        found = {"Open MPI": str(self.mpi.version), **versions(self.outputs)}
-        return {**found, "nccl": self.evidence.nccl} if self.evidence.nccl else found
 
     def _record(self) -> dict[str, Any]:
         steps = [{"name": step.name, "status": step.status, "stuck": step.stuck} for step in self.steps.values()]
