@@ -41,7 +41,8 @@ class RankEnd(NamedTuple):
         return cls(None if code is None else int(code), float(when), bool(refused), str(step))
 
 
-class RanksVerdict(NamedTuple):
+@dataclass(frozen=True)
+class RanksVerdict:
     """What became of all planned ranks."""
 
     complete: bool
