@@ -23,7 +23,18 @@ from agent.decide.torchrun import torchrun_end
 from agent.wire import field_names, is_record, needed_fields
 from tests.golden.golden import expect_golden
 
-ADDED = {"check-packages.py", "copy-newer.sh", "download-model.py", "enter-cgroup.py", "record.py", "share-files.py"}
+ADDED = {
+    "check-packages.py",
+    "copy-newer.sh",
+    "download-model.py",
+    "enter-cgroup.py",
+    "record.py",
+    "share-files.py",
+} | {
+    "collective_options.py",
+    "shared_directory.py",
+    "stored_files.py",
+}
 """Installed data that came later: what was there stays."""
 ROOT = Path(__file__).parents[2]
 LOCAL_VERBS = ("up", "run", "exec", "logs", "down", "list", "status")
