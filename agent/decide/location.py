@@ -12,6 +12,11 @@ _PATH = re.compile(r"/[\w./-]{1,255}", re.ASCII)
 _PART = re.compile(r"[\w.-]{1,128}", re.ASCII)
 
 
+def levels(depth: int) -> tuple[str, ...]:
+    """What the parts of such deep places are. GCE's older attribute has three: cluster, rack, host."""
+    return ("cluster", "rack", "host") if depth == 3 else LEVELS[:depth]
+
+
 def parse_location(text: str) -> Place | None:
     """The place that a path such as `/cluster/block/sub-block/host` names; None when it is no such path.
 

@@ -41,8 +41,7 @@ class RankEnd(NamedTuple):
         return cls(None if code is None else int(code), float(when), bool(refused), str(step))
 
 
-@dataclass(frozen=True)
-class RanksVerdict:
+class RanksVerdict(NamedTuple):
     """What became of all planned ranks."""
 
     complete: bool

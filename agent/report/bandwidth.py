@@ -22,10 +22,11 @@ class SweepView(NamedTuple):
 
 
 def sweep_views(sweeps: Sequence[Sweep]) -> tuple[SweepView, ...]:
-    return tuple(
-        SweepView(name, f"sweep-{number}", _about(sweep), _lines(sweep), _description(name, sweep), _rows(name, sweep))
-        for number, (name, sweep) in enumerate(zip(names(sweeps), sweeps, strict=True), 1)
-    )
+    views = []
+    for count, (name, sweep) in enumerate(zip(names(sweeps), sweeps, strict=True), 1):
+        sizes = f"Bus bandwidth of {name} over message size, {_sizes(sweep.rows)}; the numbers are in the table below"
+        views.append(SweepView(name, f"sweep-{count}", _about(sweep), _lines(sweep), sizes, _rows(name, sweep)))
+    return tuple(views)
 
 
 def names(sweeps: Sequence[Sweep]) -> list[str]:
@@ -80,6 +81,7 @@ def _any_baseline(sweeps: Sequence[Sweep]) -> bool:
 def _line(name: str, sweep: Sweep, with_baseline: bool) -> list[Cell | str]:
     speed, size = max(((best(row) or 0.0, row.size) for row in sweep.rows), default=(None, None))
     ratios = [ratio for _, ratio in _ratios(sweep)]
+    cells = [cell for row in sweep.rows for cell in (row.out_of_place, row.in_place) if cell]
     compared = [percent_text(ratios[-1] if ratios else None), percent_text(min(ratios, default=None))]
     return [
         name,
@@ -89,7 +91,7 @@ def _line(name: str, sweep: Sweep, with_baseline: bool) -> list[Cell | str]:
         f"{size_text(size)} {placement(sweep)}" if size is not None else NONE,
         speed_text(sweep.average_busbw),
         *(compared if with_baseline else []),
-        _wrong(sum(row.wrong for row in sweep.rows), any(_checked(row) for row in sweep.rows)),
+        _wrong(sum(cell.wrong or 0 for cell in cells), any(cell.wrong is not None for cell in cells)),
     ]
 
 
@@ -98,10 +100,6 @@ def _ratios(sweep: Sweep) -> list[tuple[int, float]]:
     baseline = sweep.baseline.busbw if sweep.baseline else {}
     speeds = ((row.size, best(row)) for row in sweep.rows)
     return [(size, speed / baseline[size]) for size, speed in speeds if speed is not None and baseline.get(size)]
-
-
-def _checked(row: Row) -> bool:
-    return any(one is not None and one.wrong is not None for one in (row.out_of_place, row.in_place))
 
 
 def _wrong(count: int, checked: bool) -> Cell:
@@ -146,10 +144,6 @@ def _points(measured: Iterable[tuple[int, Measured | None]]) -> list[tuple[int, 
 
 def _wrong_sizes(measured: Iterable[tuple[int, Measured | None]]) -> frozenset[int]:
     return frozenset(size for size, one in measured if one and one.wrong)
-
-
-def _description(name: str, sweep: Sweep) -> str:
-    return f"Bus bandwidth of {name} over message size, {_sizes(sweep.rows)}; the numbers are in the table below"
 
 
 def _rows(name: str, sweep: Sweep) -> Grid:

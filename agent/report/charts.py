@@ -12,6 +12,7 @@ import io
 import math
 import re
 from collections.abc import Sequence
+from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agent.report.number_words import size_text
@@ -200,7 +201,7 @@ def _inlined(svg: str, name: str, description: str) -> str:
         r"<(metadata|style).*?</\1>\s*|(?<=<g) id=\"[^\"]*\"| transform=\"rotate\(-0 [^\"]*\"", "", svg, flags=re.DOTALL
     )
     box = re.search(r'viewBox="([^"]+)"', svg)
-    head = f'<svg viewBox="{box[1] if box else ""}" role="img" aria-label="{_attribute(description)}">'
+    head = f'<svg viewBox="{box[1] if box else ""}" role="img" aria-label="{escape(description)}">'
     svg = re.sub(r"<svg[^>]*>", lambda _: head, svg, count=1)
     svg = re.sub(r"font: ([\d.]+)px [^;\"]+", r"font-size: \1px", svg)
     svg = re.sub(r"font-family: [^;\"]+;? ?", "", svg)
@@ -210,9 +211,3 @@ def _inlined(svg: str, name: str, description: str) -> str:
     for colour, placeholder in PLACEHOLDERS.items():
         svg = svg.replace(placeholder, f"var(--{colour})")
     return re.sub(r"\n\s*", "\n", svg).strip()
-
-
-def _attribute(text: str) -> str:
-    from html import escape
-
-    return escape(text, quote=True)

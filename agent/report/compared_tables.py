@@ -54,22 +54,13 @@ def _short(title: str, labels: Sequence[str], tables: Sequence[Table], measured:
         every = [_numbers(table, at) for table in tables]
         places = decimals(value for values in every for value in values)
         for label, values in zip(labels, every, strict=True):
-            rows.append(
-                [f"{name}{f' ({unit})' if unit else ''}", label, *_sums(values, places), _ratio(values, every[0])]
-            )
+            sums, ratio = [NONE] * 3, Cell(NONE, "soft")
+            if values:
+                sums = [number_text(one, places) for one in (min(values), median(values), max(values))]
+            if values and every[0] and median(every[0]):
+                ratio = Cell(ratio_text(median(values) / median(every[0])))
+            rows.append([f"{name} ({unit})" if unit else name, label, *sums, ratio])
     return grid(f"{title}, in short", columns, rows)
-
-
-def _sums(values: Sequence[float], places: int | None) -> list[str]:
-    if not values:
-        return [NONE] * 3
-    return [number_text(one, places) for one in (min(values), median(values), max(values))]
-
-
-def _ratio(values: Sequence[float], first: Sequence[float]) -> Cell:
-    if not values or not first or not median(first):
-        return Cell(NONE, "soft")
-    return Cell(ratio_text(median(values) / median(first)))
 
 
 def _row_by_row(labels: Sequence[str], tables: Sequence[Table], keys: int, measured: Sequence[int]) -> Grid:

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from agent.decide.result import Result, Sweep
+from agent.decide.result import Result
 from agent.report.bandwidth import best, names
 from agent.report.charts import Line
 from agent.report.compared_tables import compared_tables
@@ -74,12 +74,14 @@ def labels_of(count: int) -> list[str]:
 def settings(result: Result) -> dict[str, str]:
     """What a person or a cluster chose: name → value. Ids of the run itself do not count as differences."""
     launch = result.launch
+    nodes = [pod.node for pod in result.pods]
+    more = f", … {len(nodes) - MOST_NODES} more" if len(nodes) > MOST_NODES else ""
     found = {
         "workload": result.workload,
         "arguments": shlex.join(result.args),
         "pods": str(len(result.pods)),
         "GPUs per pod": str(result.slots),
-        "nodes in rank order": _nodes([pod.node for pod in result.pods]),
+        "nodes in rank order": ", ".join(nodes[:MOST_NODES]) + more,
         "order from": result.order.source,
         "fabric profile": result.profile.name if result.profile else "",
         "time limit": duration_text(result.limits.timeout) if result.limits.timeout else "",
@@ -108,11 +110,6 @@ def _neutral(value: str, result: Result) -> str:
     return value
 
 
-def _nodes(nodes: Sequence[str]) -> str:
-    more = f", … {len(nodes) - MOST_NODES} more" if len(nodes) > MOST_NODES else ""
-    return ", ".join(nodes[:MOST_NODES]) + more
-
-
 def differing(found: Sequence[Mapping[str, str]]) -> dict[str, list[str | None]]:
     """Name → value in each run (None: not set), of those that are not the same in all."""
     every = dict.fromkeys(name for one in found for name in one)
@@ -134,10 +131,20 @@ def _value(value: str | None, first: str | None) -> Cell:
     return Cell(value, "" if value == first else "odd")
 
 
-def _sweeps(labels: Sequence[str], results: Sequence[Result]) -> Iterable[ComparedSweep]:
+def _speeds(results: Sequence[Result]) -> dict[str, list[dict[int, float]]]:
+    """Collective → what each run measured of it, GB/s by size in bytes; nothing where it has not run it."""
     found = [dict(zip(names(result.sweeps), result.sweeps, strict=True)) for result in results]
-    for at, name in enumerate(dict.fromkeys(name for one in found for name in one), 1):
-        speeds = [_speeds(one[name]) if name in one else {} for one in found]
+    return {
+        name: [
+            {row.size: speed for row in one[name].rows if (speed := best(row)) is not None} if name in one else {}
+            for one in found
+        ]
+        for name in dict.fromkeys(name for one in found for name in one)
+    }
+
+
+def _sweeps(labels: Sequence[str], results: Sequence[Result]) -> Iterable[ComparedSweep]:
+    for at, (name, speeds) in enumerate(_speeds(results).items(), 1):
         yield ComparedSweep(
             name,
             f"compared-{at}",
@@ -148,11 +155,6 @@ def _sweeps(labels: Sequence[str], results: Sequence[Result]) -> Iterable[Compar
             _summary(labels, speeds),
             _speeds_grid(name, labels, speeds),
         )
-
-
-def _speeds(sweep: Sweep) -> dict[int, float]:
-    """Size in bytes → GB/s."""
-    return {row.size: speed for row in sweep.rows if (speed := best(row)) is not None}
 
 
 def ratios(speeds: Sequence[Mapping[int, float]], at: int) -> dict[int, float]:
@@ -200,7 +202,13 @@ def _ratio(ratio: float | None) -> Cell:
 
 def comparison_json(results: Sequence[Result]) -> dict[str, Any]:
     """The same for programs. Lists by run follow the order of `runs`; null: not set, not measured."""
-    found = [dict(zip(names(result.sweeps), result.sweeps, strict=True)) for result in results]
+    busbw = {}
+    for name, speeds in _speeds(results).items():
+        compared = [ratios(speeds, at) for at in range(len(speeds))]
+        busbw[name] = [
+            {"size": size, "busbw": [one.get(size) for one in speeds], "ratio": [one.get(size) for one in compared]}
+            for size in sorted({size for one in speeds for size in one})
+        ]
     return {
         "version": 1,
         "runs": [
@@ -214,16 +222,5 @@ def comparison_json(results: Sequence[Result]) -> dict[str, Any]:
             for one in results
         ],
         "settings": differing([settings(one) for one in results]),
-        "busbw": {
-            name: _speeds_json([_speeds(one[name]) if name in one else {} for one in found])
-            for name in dict.fromkeys(name for one in found for name in one)
-        },
+        "busbw": busbw,
     }
-
-
-def _speeds_json(speeds: Sequence[Mapping[int, float]]) -> list[dict[str, Any]]:
-    compared = [ratios(speeds, at) for at in range(len(speeds))]
-    return [
-        {"size": size, "busbw": [one.get(size) for one in speeds], "ratio": [one.get(size) for one in compared]}
-        for size in sorted({size for one in speeds for size in one})
-    ]

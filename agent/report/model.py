@@ -151,12 +151,13 @@ def _everywhere(result: Result, name: str) -> str:
 
 def table_grid(table: Table) -> Grid:
     """A table of result.json; numbers flushed right, with least, median and greatest below."""
-    numeric = [_is_numeric([row[at] for row in table.rows]) for at in range(len(table.columns))]
+    given = [[row[at] for row in table.rows if row[at] is not None] for at in range(len(table.columns))]
+    numeric = [bool(values) and len(numbers_of(values)) == len(values) for values in given]
     columns = [
         Column(column.name, column.unit, "number" if right else "text")
         for column, right in zip(table.columns, numeric, strict=True)
     ]
-    places = [decimals(numbers_of([row[at] for row in table.rows])) for at in range(len(columns))]
+    places = [decimals(numbers_of(values)) for values in given]
     rows = ([_cell(value, places[at]) for at, value in enumerate(row)] for row in table.rows)
     return grid(table.title, columns, rows, _sums(table, numeric, places))
 
@@ -176,11 +177,6 @@ def _sums(table: Table, numeric: Sequence[bool], places: Sequence[int | None]) -
 
 def numbers_of(values: Sequence[object]) -> list[float]:
     return [value for value in values if isinstance(value, (int, float)) and not isinstance(value, bool)]
-
-
-def _is_numeric(values: Sequence[object]) -> bool:
-    given = [value for value in values if value is not None]
-    return bool(given) and len(numbers_of(given)) == len(given)
 
 
 def _cell(value: str | float | bool | None, places: int | None) -> Cell:

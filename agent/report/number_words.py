@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from datetime import datetime, timezone
+from statistics import median as median
 
 from agent.decide.subset import pods_text as pods_text
 from agent.decide.words import size_text as size_text
@@ -77,12 +78,3 @@ def moment_text(time: float) -> str:
 def count_text(count: int, one: str, several: str = "") -> str:
     """1 pod, 2 pods."""
     return f"{count} {one if count == 1 else several or one + 's'}"
-
-
-def median(values: Iterable[float]) -> float:
-    """ValueError when there are none."""
-    ordered = sorted(values)
-    if not ordered:
-        raise ValueError("the median of nothing")
-    half = len(ordered) // 2
-    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2

@@ -13,7 +13,6 @@ from agent.report.model import run_page
 
 if TYPE_CHECKING:
     from jinja2 import Environment
-    from markupsafe import Markup
 
 UNSEEN = dict.fromkeys((*range(9), 11, 12, *range(14, 32), *range(127, 160)), "�")
 """Control characters: no HTML may have them, and a terminal that shows the file must not obey them."""
@@ -37,6 +36,7 @@ def _render(template: str, **values: object) -> str:
 @cache
 def _environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
 
     environment = Environment(
         loader=PackageLoader("agent.report"),
@@ -47,11 +47,5 @@ def _environment() -> Environment:
     )
     environment.globals["light"] = palette.variables(palette.LIGHT)
     environment.globals["dark"] = palette.variables(palette.DARK)
-    environment.globals["chart"] = _chart
+    environment.globals["chart"] = lambda *given: Markup(charts.chart(*given))  # of our own words, or escaped there
     return environment
-
-
-def _chart(lines: Sequence[charts.Line], name: str, description: str, scale: charts.Scale = charts.BANDWIDTH) -> Markup:
-    from markupsafe import Markup
-
-    return Markup(charts.chart(lines, name, description, scale))  # of our own words, or escaped there

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from agent.decide.ending import pod_of
-from agent.decide.location import LEVELS
+from agent.decide.location import levels as levels_of
 from agent.decide.result import Pod, Result
 from agent.report.grid import Cell, Column, Grid, Group, cells, code, grid, number
 from agent.report.number_words import NONE, count_text, pods_text
@@ -18,13 +18,17 @@ MOST_COLUMNS = 6
 def order_grid(result: Result) -> Grid:
     """Ranks by place, a group per block."""
     depth = _depth(result)
-    levels = _levels(depth)
+    levels = levels_of(depth)
     grouped = 2 if depth >= 2 else 0
     columns = [number("ranks"), number("pod"), code("node"), *map(code, levels[grouped:])]
     groups, rank = [], 0
     for place, members in groupby(result.pods, key=lambda pod: pod.place[:grouped]):
         pods = list(members)
-        rows = [_order_row(pod, rank + number, result.slots, depth, grouped) for number, pod in enumerate(pods)]
+        rows = [
+            [ranks(rank + number, result.slots), str(pod.index), pod.node, *pod.place[grouped:]]
+            + [NONE] * (depth - max(len(pod.place), grouped))
+            for number, pod in enumerate(pods)
+        ]
         heading = _heading(place, levels, rank, pods, result.slots) if grouped else ""
         groups.append(Group(heading, cells(rows)))
         rank += len(pods)
@@ -37,7 +41,7 @@ def order_words(result: Result) -> list[str]:
         return []
     if not _depth(result):
         return ["No places are known: ranks follow the pod index."]
-    levels = _levels(_depth(result))
+    levels = levels_of(_depth(result))
     counts = [
         count_text(len({pod.place[: level + 1] for pod in result.pods if len(pod.place) > level}), name)
         for level, name in enumerate(levels)
@@ -67,20 +71,10 @@ def _depth(result: Result) -> int:
     return max((len(pod.place) for pod in result.pods), default=0)
 
 
-def _levels(depth: int) -> tuple[str, ...]:
-    """GCE's older attribute has three levels: cluster, rack, host."""
-    return ("cluster", "rack", "host") if depth == 3 else LEVELS[:depth]
-
-
 def _heading(place: Sequence[str], levels: Sequence[str], rank: int, pods: Sequence[Pod], slots: int) -> str:
     where = ", ".join(f"{level} {part}" for level, part in reversed(list(zip(levels, place, strict=False))))
     last = (rank + len(pods)) * slots - 1
     return f"{where or 'place unknown'} · {count_text(len(pods), 'pod')}, ranks {rank * slots}–{last}"
-
-
-def _order_row(pod: Pod, node_rank: int, slots: int, depth: int, grouped: int) -> list[Cell | str]:
-    rest = (*pod.place[grouped:], *[NONE] * (depth - max(len(pod.place), grouped)))
-    return [ranks(node_rank, slots), str(pod.index), pod.node, *rest]
 
 
 def ranks(node_rank: int, slots: int) -> str:

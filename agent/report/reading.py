@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from agent.decide.result import VERSION, Result, Sweep
+from agent.decide.result import VERSION, Result
 from agent.wire import WireError, from_json
 
 
@@ -20,7 +20,8 @@ def read_result(data: object) -> Result:
     except WireError as error:
         raise NotAResult(str(error)) from error
     _check_tables(result)
-    return replace(result, sweeps=tuple(_by_size(sweep) for sweep in result.sweeps))
+    by_size = [replace(one, rows=tuple(sorted(one.rows, key=lambda row: row.size))) for one in result.sweeps]
+    return replace(result, sweeps=tuple(by_size))
 
 
 def _check_version(data: object) -> None:
@@ -40,7 +41,3 @@ def _check_tables(result: Result) -> None:
             if len(row) != len(table.columns):
                 cells = f"{len(row)} cells, the table has {len(table.columns)} columns"
                 raise NotAResult(f"tables[{at}].rows[{number}] has {cells}")
-
-
-def _by_size(sweep: Sweep) -> Sweep:
-    return replace(sweep, rows=tuple(sorted(sweep.rows, key=lambda row: row.size)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -24,7 +24,6 @@ PHASES = {
     "ranks-ready": "all ranks found",
 }
 """What ends each stretch of a bar, in the order of the numbers that the bars bear."""
-END = "process-ended"
 OWN = (FIRST, "sshd-listening", "facts-ready", "coordinator-connected")
 """Phases that a pod reaches by itself. The coordinator does not connect to itself."""
 MOST_BARS = 32
@@ -75,7 +74,9 @@ class Startup(NamedTuple):
 
 def startup(result: Result) -> Startup | None:
     """None when no pod said when it reached two phases."""
-    submitted = _submitted(result)
+    formed = max((pod.phases["plan-ready"] for pod in result.pods if "plan-ready" in pod.phases), default=None)
+    # Of a run that was submitted to a cluster which had formed before; None for the first run of the cluster.
+    submitted = result.since if formed is not None and result.since > formed + SUBMITTED_SECONDS else None
     marks = {pod.index: _marks(pod, submitted) for pod in result.pods}
     times = [time for reached in marks.values() for _, time in reached]
     if not times or max(times) <= min(times):
@@ -89,13 +90,10 @@ def startup(result: Result) -> Startup | None:
     bars = [_bar(pod, marks[pod.index], zero, whole) for pod in pods]
     found = tuple(spread for spread in spreads if spread)
     since = "the first pod’s start" if submitted is None else "the run’s submission"
-    return Startup(duration_text(whole), found, tuple(bars), aggregated, since, _ran(result.pods))
-
-
-def _submitted(result: Result) -> float | None:
-    """When a run was submitted to a cluster that had formed before; None for the first run of the cluster."""
-    formed = max((pod.phases["plan-ready"] for pod in result.pods if "plan-ready" in pod.phases), default=None)
-    return result.since if formed is not None and result.since > formed + SUBMITTED_SECONDS else None
+    begun, ended = "process-started", "process-ended"
+    spans = [pod.phases[ended] - pod.phases[begun] for pod in result.pods if {ended, begun} <= pod.phases.keys()]
+    ran = f"The processes then ran for {duration_text(max(spans))}." if spans else ""
+    return Startup(duration_text(whole), found, tuple(bars), aggregated, since, ran)
 
 
 Marks = list[tuple[str, float]]
@@ -142,13 +140,6 @@ def _spread(number: int, name: str, marks: Mapping[int, Marks], zero: float, who
         center=_percent(middle, whole),
         width=_percent(last - first, whole),
     )
-
-
-def _ran(pods: Sequence[Pod]) -> str:
-    spans = [
-        pod.phases[END] - pod.phases["process-started"] for pod in pods if {END, "process-started"} <= pod.phases.keys()
-    ]
-    return f"The processes then ran for {duration_text(max(spans))}." if spans else ""
 
 
 def _percent(part: float, whole: float) -> float:

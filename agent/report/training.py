@@ -28,13 +28,9 @@ class TrainingView(NamedTuple):
     grid: Grid
 
 
-def _seconds(one: Iteration) -> float | None:
-    return None if one.milliseconds is None else one.milliseconds / 1000
-
-
 CURVES: Sequence[tuple[str, str, Value]] = (
     ("loss", "loss", lambda one: one.loss),
-    ("step time", "seconds per iteration", _seconds),
+    ("step time", "seconds per iteration", lambda one: None if one.milliseconds is None else one.milliseconds / 1000),
     ("speed", "TFLOP/s per GPU", lambda one: one.tflops),
 )
 """Name, axis, value."""
@@ -58,15 +54,11 @@ def overview(trainings: Sequence[Training]) -> Grid | None:
 
 def _line(one: Training) -> list[Cell | str]:
     losses = [iteration.loss for iteration in one.iterations]
-    middles = [number_text(_middle(one, value)) for _, _, value in CURVES[1:]]
+    found = [[there for each in one.iterations if (there := value(each)) is not None] for _, _, value in CURVES[1:]]
+    middles = [number_text(median(values) if values else None) for values in found]
     nans = Cell(f"✗ {one.nans}", "bad") if one.nans else Cell("0")
     first, last = (number_text(loss) for loss in (losses[0] if losses else None, losses[-1] if losses else None))
     return [one.stage, str(one.count), first, last, *middles, str(one.skipped), nans]
-
-
-def _middle(one: Training, value: Value) -> float | None:
-    found = [there for iteration in one.iterations if (there := value(iteration)) is not None]
-    return median(found) if found else None
 
 
 def _about(one: Training) -> str:
