@@ -103,16 +103,18 @@ def offered(typed: Sequence[str]) -> Words:
     if "--" in words:
         rest = words[words.index("--") + 1 :]
         return _after_dashes(verb, words, rest, current)
-    waiting = _expects_value(parser, words)
-    if waiting is not None:
-        return _of_value(verb, waiting, current)
+    waiting = parser._option_string_actions.get(words[-1]) if words else None
+    if waiting is not None and waiting.nargs is None:
+        return _of_value(verb, waiting, current)  # the option before takes a value
     if verb in COMMANDS and not current.startswith("-"):
         return [(A_COMMAND, "")] if not _has_command(parser, words) else []
     if verb in COMMANDS and _has_command(parser, words):
         return []
     if current.startswith("-"):
-        return _beginning(current, _options(parser))
-    return [word for one in _positionals(parser) for word in _of_value(verb, one, current)]
+        shown = (one for one in parser._actions if one.help is not argparse.SUPPRESS)
+        options = ((name, one.help or "") for one in shown for name in one.option_strings)
+        return _beginning(current, options)
+    return [word for one in parser._actions if not one.option_strings for word in _of_value(verb, one, current)]
 
 
 def _of_verb(words: Sequence[str]) -> tuple[argparse.ArgumentParser, str, list[str]]:
@@ -121,20 +123,13 @@ def _of_verb(words: Sequence[str]) -> tuple[argparse.ArgumentParser, str, list[s
     parser: argparse.ArgumentParser = build_parser(words[named[0]] if named else "")
     verb: list[str] = []
     rest = list(words)
-    while rest and (inner := _verbs(parser).get(rest[0])) is not None:
-        parser, verb = inner, [*verb, rest.pop(0)]
+    while rest:
+        choices = [one.choices for one in parser._actions if isinstance(one, argparse._SubParsersAction)]
+        if not choices or rest[0] not in choices[0]:
+            break
+        verb.append(rest.pop(0))
+        parser = choices[0][verb[-1]]
     return parser, " ".join(verb), rest
-
-
-def _verbs(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    found = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
-    return next((dict(action.choices) for action in found), {})
-
-
-def _expects_value(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Action | None:
-    """The option whose value comes next."""
-    action = parser._option_string_actions.get(words[-1]) if words else None
-    return action if action is not None and action.nargs is None else None
 
 
 def _has_command(parser: argparse.ArgumentParser, words: Sequence[str]) -> bool:
@@ -155,15 +150,6 @@ def _after_dashes(verb: str, words: Sequence[str], rest: Sequence[str], current:
     if given is None:
         return _beginning(current, [(name, one.help) for one in options for name in one.names])
     return _listed(current, [(word, "") for word in given.choices or given.several], several=bool(given.several))
-
-
-def _options(parser: argparse.ArgumentParser) -> Words:
-    shown = (action for action in parser._actions if action.help is not argparse.SUPPRESS)
-    return [(name, action.help or "") for action in shown for name in action.option_strings]
-
-
-def _positionals(parser: argparse.ArgumentParser) -> list[argparse.Action]:
-    return [action for action in parser._actions if not action.option_strings]
 
 
 def _of_value(verb: str, action: argparse.Action, current: str) -> Words:

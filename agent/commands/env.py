@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from agent.commands.pod import agent_environment, read_environment, run_dir
+from agent.commands.printing import print_json
 from agent.decide.env_sh import exports
 from agent.decide.environment import USER, Layer, changed, of_pod
 from agent.decide.masking import Masker
@@ -51,9 +52,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(args: argparse.Namespace) -> int:
     shown = _of_profile(args.profile) if args.profile else _of_pod()
     if args.json:
-        import json
-
-        sys.stdout.write(json.dumps(shown._asdict(), indent=1) + "\n")
+        print_json(shown._asdict())
         return 0
     print(f"# profile {shown.profile}: {shown.why}")
     sys.stdout.flush()
@@ -112,11 +111,8 @@ def _shown(
 
 
 def _table(shown: Shown) -> str:
-    rows = [[name, _line(value), shown.sources.get(name, "the pod")] for name, value in sorted(shown.variables.items())]
+    # On one line, whatever is in a value.
+    lines = {name: value if value.isprintable() else repr(value) for name, value in sorted(shown.variables.items())}
+    rows = [[name, line, shown.sources.get(name, "the pod")] for name, line in lines.items()]
     rows += [[name, "(unset)", shown.sources.get(name, f"profile {shown.profile}")] for name in sorted(shown.unset)]
     return render(["variable", "value", "from"], rows)
-
-
-def _line(value: str) -> str:
-    """On one line, whatever is in it."""
-    return value if value.isprintable() else repr(value)

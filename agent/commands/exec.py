@@ -74,16 +74,12 @@ def _run(client: Client, spec: RunSpec, *, fold_output: bool, as_json: bool) -> 
                 collected.show(ended, as_json=as_json)
         except BrokenPipeError:
             return reader_gone(run.id)
-        _tell_failures(run, ended)
+        for line in failures(ended.codes, ended.lost):
+            say(line)
+        # What the pods' own codes do not tell: a limit, a program that is not there, Ctrl-C.
+        if ended.end.code and ended.end.origin == "agent":
+            tell_end(run.id, ended)
         return follower.code(ended)
-
-
-def _tell_failures(run: RunInfo, ended: RunEnd) -> None:
-    for line in failures(ended.codes, ended.lost):
-        say(line)
-    # What the pods' own codes do not tell: a limit, a program that is not there, Ctrl-C.
-    if ended.end.code and ended.end.origin == "agent":
-        tell_end(run.id, ended)
 
 
 class Collected:

@@ -163,7 +163,12 @@ def run_to_end(client: Client, spec: RunSpec, *, label: bool, wait: float, as_js
 
 
 def submit(args: argparse.Namespace, spec: RunSpec, directory: RunDir, client: Client | None = None) -> int:
-    """Have the agent of this pod run it, and follow or leave it alone as the options say; returns the exit code."""
+    """Have the agent of this pod run it, and follow it, leave it alone or only show it (--dry-run) as the options say;
+    returns the exit code."""
+    if args.dry_run:
+        from agent.commands.dry_run import show
+
+        return show(spec, directory, as_json=args.json)
     spec = of_caller(spec, directory)
     with client or Client(directory.path) as client:
         if not args.detach:

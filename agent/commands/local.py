@@ -148,7 +148,9 @@ def read_spec(args: argparse.Namespace, env: dict[str, str]) -> ClusterSpec:
     """The cluster that the command line describes."""
     from agent.local.spec import ClusterSpec
 
-    _check_workload(args.workload)
+    if args.workload and args.workload not in RUNNABLE:  # said once here, instead of by every pod
+        what = f"there is no workload {args.workload!r}{did_you_mean(args.workload, RUNNABLE)}"
+        raise UsageError(what, f"there are: {', '.join(RUNNABLE)}")
     pod_env: dict[int, dict[str, str]] = {}
     for index, (name, value) in args.pod_env:
         pod_env.setdefault(index, {})[name] = value
@@ -185,14 +187,6 @@ def _task_script(path: str) -> dict[str, bytes]:
             return {TASK_SCRIPTS[0]: file.read()}
     except OSError as error:
         raise UsageError(f"--task-script {path} cannot be read: {error.strerror}") from error
-
-
-def _check_workload(name: str) -> None:
-    """Said once here, instead of by every pod."""
-    if name and name not in RUNNABLE:
-        raise UsageError(
-            f"there is no workload {name!r}{did_you_mean(name, RUNNABLE)}", f"there are: {', '.join(RUNNABLE)}"
-        )
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -40,11 +40,6 @@ def add_parser(subparsers: argparse._SubParsersAction[VerbParser]) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    directory = run_dir()
     command = need_command(args.rest, "mpirun", "./program argument")
     spec = read_spec(args, "mpirun", command, ranks=args.np, per_node=args.per_node)
-    if args.dry_run:
-        from agent.commands.dry_run import show
-
-        return show(spec, directory, as_json=args.json)
-    return submit(args, spec, directory)
+    return submit(args, spec, run_dir())

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 
 from agent.commands.pod import read_state, run_dir
+from agent.commands.printing import print_json
 from agent.decide.location import location_text, short_part
 from agent.decide.plan import Plan
 from agent.decide.tables import render
@@ -36,10 +37,7 @@ def run(args: argparse.Namespace) -> int:
 def _print(plan: Plan, lost: Mapping[int, str], as_json: bool) -> None:
     """The plan, and why pods of it have gone since."""
     if as_json:
-        import json
-
-        peers = [{**peer, "lost": lost.get(peer["index"], "")} for peer in plan.to_json()["peers"]]
-        sys.stdout.write(json.dumps(peers, indent=1) + "\n")
+        print_json([{**peer, "lost": lost.get(peer["index"], "")} for peer in plan.to_json()["peers"]])
         return
     terminal = sys.stdout.isatty()
     rows = [
@@ -59,9 +57,7 @@ def _print(plan: Plan, lost: Mapping[int, str], as_json: bool) -> None:
 
 def _print_missing(missing: Mapping[int, str], as_json: bool) -> None:
     if as_json:
-        import json
-
-        sys.stdout.write(json.dumps({"missing": {str(index): why for index, why in missing.items()}}, indent=1) + "\n")
+        print_json({"missing": missing})
         return
     rows = [[str(index), why] for index, why in missing.items()]
     sys.stdout.write("the cluster is not formed yet; missing:\n" + render(["pod", "why"], rows, right=(0,)))

@@ -9,8 +9,9 @@ import sys
 from collections.abc import Sequence
 
 from agent.commands.pod import run_dir
+from agent.commands.printing import write_file
 from agent.decide.result import Result
-from agent.errors import DirectoryUnusable, MissingProgram, UsageError
+from agent.errors import MissingProgram, UsageError
 from agent.machine import files
 from agent.output import STDOUT, say, write_all
 from agent.paths import RunDir
@@ -51,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     if output == "-":
         write_all(STDOUT, text.encode())
     else:
-        _write(output, text)
+        write_file(output, text, "write it elsewhere with -o FILE, or to stdout with -o -")
         say(f"the report is in {os.path.abspath(output)}")
     return 0
 
@@ -129,16 +130,3 @@ def _default_output(paths: Sequence[str], as_json: bool) -> str:
     if len(paths) > 1:
         return "comparison.html"
     return os.path.join(os.path.dirname(paths[0]), "report.html")
-
-
-def _write(path: str, text: str) -> None:
-    path = os.path.abspath(path)
-    try:
-        # A device or FIFO is written into: put in its place, a file would break it for everyone.
-        if os.path.exists(path) and not os.path.isfile(path):
-            files.append(path, text.encode())
-        else:
-            files.write(path, text)
-    except OSError as error:
-        remedy = "write it elsewhere with -o FILE, or to stdout with -o -"
-        raise DirectoryUnusable(f"{path} cannot be written: {error.strerror}", remedy) from error

@@ -7,6 +7,7 @@ import os
 import sys
 
 from agent.commands.pod import agent_start, run_dir, unheard_settings
+from agent.commands.printing import print_json
 from agent.decide.masking import Masker
 from agent.decide.secret_variables import listed, secret_values
 from agent.decide.tables import render
@@ -36,7 +37,11 @@ def run(args: argparse.Namespace) -> int:
     if args.names:
         seen = _of_these(tuple(_named(name, seen) for name in args.names), seen)
     masker = Masker(secret_values(environ, listed(environ)))
-    sys.stdout.write(_as_json(seen, masker) if args.json else _as_text(seen, masker))
+    if args.json:
+        _print_json(seen, masker)
+    else:
+        rows = [[value.name, _shown(value, masker), value.source, value.help] for value in seen.values]
+        sys.stdout.write(render(["setting", "value", "source", "meaning"], rows))
     for problem in seen.problems:
         print(f"a4-agent: {masker.text(problem)}", file=sys.stderr)
     for warning in [*seen.warnings, *unheard_settings(agent)]:
@@ -63,20 +68,12 @@ def _of_these(values: tuple[Value, ...], seen: Examination) -> Examination:
     return seen._replace(values=values, problems=about(seen.problems), warnings=about(seen.warnings))
 
 
-def _as_text(seen: Examination, masker: Masker) -> str:
-    rows = [[value.name, _shown(value, masker), value.source, value.help] for value in seen.values]
-    return render(["setting", "value", "source", "meaning"], rows)
-
-
-def _as_json(seen: Examination, masker: Masker) -> str:
-    import json
-
+def _print_json(seen: Examination, masker: Masker) -> None:
     values = [
         {"name": v.name, "value": v.value, "source": v.source, "problem": v.problem, "meaning": v.help}
         for v in seen.values
     ]
-    data = {"settings": values, "problems": seen.problems, "warnings": seen.warnings}
-    return json.dumps(masker.value(data), indent=1) + "\n"
+    print_json(masker.value({"settings": values, "problems": seen.problems, "warnings": seen.warnings}))
 
 
 def _shown(value: Value, masker: Masker) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from agent.commands.options import checked, pods
+from agent.commands.printing import print_json
 from agent.decide.masking import Masker
 from agent.decide.secret_variables import listed, secret_values
 from agent.decide.setting_values import path, seconds, whole
@@ -155,9 +156,7 @@ def _indices(words: Sequence[str], count: int) -> set[int]:
 def _list(args: argparse.Namespace, member: Member) -> int:
     listed = member.list()
     if args.json:
-        import json
-
-        sys.stdout.write(json.dumps({"directory": member.job, **to_json(listed)}, indent=1) + "\n")
+        print_json({"directory": member.job, **to_json(listed)})
         return 0
     if not listed.start:
         say("pod 0 is not heard: nothing counts (it is heard from its first a4-agent sync on)")

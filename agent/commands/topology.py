@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 
-from agent.decide.location import LEVELS, short_part
-from agent.decide.plan import Place, Plan
+from agent.commands.printing import print_json
+from agent.decide.location import levels, short_part
+from agent.decide.plan import Plan
 from agent.decide.tables import render
 from agent.environment import read_plan
 
@@ -22,9 +23,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(args: argparse.Namespace) -> int:
     plan = read_plan()
     if args.json:
-        import json
-
-        sys.stdout.write(json.dumps(plan.to_json(), indent=1) + "\n")
+        print_json(plan.to_json())
     else:
         sys.stdout.write(describe(plan, short=sys.stdout.isatty()))
     return 0
@@ -33,20 +32,12 @@ def run(args: argparse.Namespace) -> int:
 def describe(plan: Plan, *, short: bool) -> str:
     """The table and, below it, where the places came from. `short`: of hashes the first eight digits."""
     depth = max((len(peer.place) for peer in plan.peers), default=0)
-    header = ["rank", "pod", "node", *_levels(depth)]
+    header = ["rank", "pod", "node", *levels(depth)]
+    shown = short_part if short else str
     rows = [
-        [str(rank), str(peer.index), peer.node, *map(short_part if short else str, _filled(peer.place, depth))]
+        [str(rank), str(peer.index), peer.node, *map(shown, peer.place), *["-"] * (depth - len(peer.place))]
         for rank, peer in enumerate(plan.peers)
     ]
     source = f"places from {plan.source}" if plan.source else "no places known: ranks follow the pod index"
     notes = "".join(f"note: {warning}\n" for warning in plan.warnings)
     return f"{render(header, rows, right=(0, 1))}\n{source}\n{notes}"
-
-
-def _filled(place: Place, depth: int) -> Place:
-    return place + ("-",) * (depth - len(place))
-
-
-def _levels(depth: int) -> tuple[str, ...]:
-    """GCE's older attribute has three levels: cluster, rack, host."""
-    return ("cluster", "rack", "host") if depth == 3 else LEVELS[:depth]

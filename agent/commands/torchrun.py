@@ -40,11 +40,6 @@ def add_parser(subparsers: argparse._SubParsersAction[VerbParser]) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    directory = run_dir()
     program = need_command(args.rest, "torchrun", "train.py")
     spec = read_spec(args, "torchrun", program, per_node=args.nproc_per_node)
-    if args.dry_run:
-        from agent.commands.dry_run import show
-
-        return show(spec, directory, as_json=args.json)
-    return submit(args, spec, directory)
+    return submit(args, spec, run_dir())

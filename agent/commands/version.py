@@ -9,6 +9,7 @@ import sys
 from importlib import metadata
 
 from agent import __version__
+from agent.commands.printing import print_json
 from agent.machine import process
 
 LIBRARIES = ("paramiko", "cryptography", "dnspython", "tenacity", "psutil", "mpi4py")
@@ -26,9 +27,7 @@ def run(args: argparse.Namespace) -> int:
     versions |= {name: _library(name) for name in LIBRARIES}
     versions |= {name: _program(name, flags) for name, flags in PROGRAMS.items()}
     if args.json:
-        import json
-
-        sys.stdout.write(json.dumps(versions, indent=1) + "\n")
+        print_json(versions)
     else:
         sys.stdout.write("".join(f"{name} {version}\n" for name, version in versions.items()))
     return 0
