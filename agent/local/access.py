@@ -88,21 +88,17 @@ class ClusterAccess:
 
     def popen(self, index: int, argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> Running:
         """The same, started and left running: its pipes and its end."""
-        return Running(lambda streams: self._exec(index, argv, env or {}, streams))
+        return Running(lambda streams: self.exec_with(index, argv, streams, env))
 
     def exec_with(
         self, index: int, argv: Sequence[str], streams: Sequence[int], env: Mapping[str, str] | None = None
     ) -> Conversation:
-        """The same on three given descriptors; the conversation brings `code`, `signal` can be sent on it."""
-        return self._exec(index, argv, env or {}, streams)
+        """The same on three given descriptors; the conversation brings `code`, `signal` can be sent on it.
 
-    def exec_on_terminal(self, index: int, argv: Sequence[str], env: Mapping[str, str]) -> Conversation:
-        """The same on a new terminal of the pod's, whose other end comes as the first descriptor."""
-        return self._exec(index, argv, env, ())
-
-    def _exec(self, index: int, argv: Sequence[str], env: Mapping[str, str], streams: Sequence[int]) -> Conversation:
+        Without descriptors it runs on a new terminal of the pod's, whose other end comes as the first descriptor.
+        """
         conversation = connect(self.name)
-        request = {"op": "exec", "index": index, "argv": list(argv), "env": dict(env)}
+        request = {"op": "exec", "index": index, "argv": list(argv), "env": dict(env or {})}
         try:
             conversation.send(request | {"terminal": not streams}, streams)
         except BaseException:

@@ -6,19 +6,17 @@ import os
 import signal
 import socket
 import sys
-from typing import Any
 
 from agent.errors import AgentError, SystemFault
 from agent.local.cgroups import make_cluster_cgroup, remove_cluster_cgroup
 from agent.local.channel import Channel, Conversation, Message, peer_is_root
-from agent.local.dealt_gpus import Gpus
-from agent.local.podenv import Job
 from agent.local.sockets import listen, running_clusters
 from agent.local.spec import ClusterSpec
 from agent.local.supervisor import Supervisor, Surroundings
 from agent.local.supervisor_requests import Requests
 from agent.local.syscalls import CLONE_NEWPID, die_with_parent, pid_outside, unshare
 from agent.machine.loop import READ
+from agent.wire import from_json
 
 _PRIVILEGED = "it needs the rights of root on the machine: inside a container, start that with --privileged"
 _ACCEPT_AGAIN_SECONDS = 1.0
@@ -54,7 +52,7 @@ def main(owner_descriptor: int) -> None:
         owner.close()
     else:
         channel = Channel(supervisor.loop, owner, requests.handle)
-        channel.on_close = lambda: _end(supervisor)
+        channel.on_close = supervisor.close_and_exit
         channel.send({"ready": True})
     supervisor.loop.run()
 
@@ -79,24 +77,13 @@ def _fork(name: str) -> tuple[int, str]:
     return child, cgroup
 
 
-def _end(supervisor: Supervisor) -> None:
-    supervisor.close()
-    sys.exit(0)
-
-
 def _build(spec: ClusterSpec, message: Message, cgroup: str) -> Supervisor:
-    supervisor = Supervisor(spec, _surroundings(message["surroundings"]), cgroup)
+    supervisor = Supervisor(spec, from_json(Surroundings, message["surroundings"]), cgroup)
     try:
         supervisor.build()
     except OSError as error:
         raise SystemFault(f"the local cluster cannot be built: {error}", _PRIVILEGED) from error
     return supervisor
-
-
-def _surroundings(data: dict[str, Any]) -> Surroundings:
-    job = Job(**data.pop("job"))
-    gpus = Gpus(**{kind: tuple(paths) for kind, paths in data.pop("gpus").items()})
-    return Surroundings(job=job, gpus=gpus, **data)
 
 
 def _serve(supervisor: Supervisor, requests: Requests, listener: socket.socket) -> None:

@@ -47,13 +47,17 @@ def check_machine() -> None:
 
 def find_program(name: str) -> str:
     """Path of a program; MissingProgram names the Debian package."""
-    path = os.pathsep.join([os.environ.get("PATH", os.defpath), *_SBIN])
-    found = shutil.which(name, path=path)
+    found = _which(name)
     if not found:
         raise MissingProgram(
             f"the local cluster needs the program {name}", f"on Debian: apt-get install {_PACKAGES[name]}"
         )
     return found
+
+
+def _which(name: str) -> str:
+    """Empty when there is none."""
+    return shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", os.defpath), *_SBIN])) or ""
 
 
 @functools.lru_cache(maxsize=1)
@@ -95,18 +99,14 @@ def _mounts() -> dict[str, str]:
     """Mount point → kind of file system, sorted, without the root and what pods have of their own."""
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as table:
         found = {mount.point: mount.kind for mount in parse_mounts(table.read())}
-    return {path: found[path] for path in sorted(found) if path != "/" and not _is_replaced(path)}
+    replaced = {path for path in found for own in _OWN if f"{path}/".startswith(f"{own}/")}
+    return {path: found[path] for path in sorted(found) if path not in ("/", *replaced)}
 
 
 def _driver_mounts() -> list[str]:
     """Where the GPUs' driver is, as far as pods would not see it by the overlays."""
     overlaid = set(file_systems())
     return [path for path in driver_mounts(_mounts()) if path not in overlaid]
-
-
-def _is_replaced(path: str) -> bool:
-    """Whether pods have something of their own there."""
-    return any(f"{path}/".startswith(f"{own}/") for own in _OWN)
 
 
 def entrypoint(spec: ClusterSpec) -> list[str]:
@@ -126,10 +126,9 @@ def survey(spec: ClusterSpec) -> dict[str, Any]:
     check_machine()
     gpus = find_gpus()
     check_room(spec, gpus)
-    tc = shutil.which("tc", path=os.pathsep.join([os.environ.get("PATH", os.defpath), *_SBIN]))
     found = {
         "dnsmasq": find_program("dnsmasq"),
-        "tc": tc or "",
+        "tc": _which("tc"),
         "entrypoint": entrypoint(spec),
         "file_systems": file_systems(),
         "installation": [*installation(), *(_driver_mounts() if spec.real_gpus else [])],

@@ -6,8 +6,7 @@ import contextlib
 import os
 import socket
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 from agent.local.channel import Channel
 from agent.machine.loop import READ, Loop
@@ -65,9 +64,6 @@ class Pod:
     def is_over(self) -> bool:
         """Nothing more will come from it by itself."""
         return self.info.state in (ENDED, ABSENT)
-
-    def to_message(self) -> dict[str, Any]:
-        return asdict(self.info)
 
     def release_process(self) -> None:
         if self.pidfd >= 0:

@@ -9,6 +9,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from agent.decide.location import LEVELS
+from agent.decide.subset import ranges
+from agent.decide.tables import render
 from agent.local.client import LocalCluster
 from agent.local.pods import PodInfo
 from agent.local.spec import ClusterSpec
@@ -21,8 +24,6 @@ _MANY = 8
 _DETAILS = {"peers-ready", "cluster-formed", "result-known"}
 """Events of one pod, or within a millisecond of another: in the JSON, but no columns of the table."""
 _SHORT = 12
-
-Table = Sequence[Sequence[str]]
 
 
 @dataclass(frozen=True)
@@ -54,12 +55,10 @@ class Report:
         return found | ({"results": list(self.results)} if self.results else {})
 
     def __str__(self) -> str:
-        parts = [timeline(self.pods), order_table(self.plan), self._hostfile_text(), ends_table(self.pods)]
+        hostfile = f"Hostfile {HOSTFILE}:\n{_indent(self.hostfile)}" if self.hostfile else ""
+        parts = [timeline(self.pods), order_table(self.plan), hostfile, ends_table(self.pods)]
         parts.append("\n".join(["Results:", *(f"  {path}" for path in self.results)]) if self.results else "")
         return "\n\n".join(part for part in parts if part)
-
-    def _hostfile_text(self) -> str:
-        return f"Hostfile {HOSTFILE}:\n{_indent(self.hostfile)}" if self.hostfile else ""
 
 
 def run_directory(spec: ClusterSpec, index: int) -> str:
@@ -86,8 +85,10 @@ def collect(cluster: LocalCluster, pods: Sequence[PodInfo], code: int, results: 
         files = cluster.read_bytes(pod.index, names)
         events, pod_plan, pod_hostfile, last_words = [files[name] or b"" for name in names]
         plan, hostfile = plan or pod_plan, hostfile or pod_hostfile
-        cause = _cause(last_words) if pod.code else ""
-        found.append(PodReport(pod, _events(events), cause))
+        cause = str(_object(last_words).get("what", "")) if pod.code else ""
+        known = [_object(line) for line in events.decode(errors="replace").splitlines()]
+        whole = [one for one in known if "event" in one and isinstance(one.get("monotonic"), (int, float))]
+        found.append(PodReport(pod, whole, cause))
     order = _object(plan)
     kept = [path for path in (f"{results}/{name}" for name in RESULTS) if results and os.path.exists(path)]
     return Report(cluster.name, code, found, order, hostfile.decode(errors="replace"), kept)
@@ -100,15 +101,6 @@ def _object(text: bytes | str) -> dict[str, Any]:
     except ValueError:
         return {}
     return data if isinstance(data, dict) else {}
-
-
-def _events(text: bytes) -> list[dict[str, Any]]:
-    found = [_object(line) for line in text.decode(errors="replace").splitlines()]
-    return [event for event in found if "event" in event and isinstance(event.get("monotonic"), (int, float))]
-
-
-def _cause(text: bytes) -> str:
-    return str(_object(text).get("what", ""))
 
 
 def _milestones(pod: PodReport, begin: float) -> dict[str, float]:
@@ -142,7 +134,7 @@ def timeline(pods: Sequence[PodReport]) -> str:
         ]
         rows.append(["pods", *(str(len(column)) for column in values)])
     head = "Start-up, seconds after the first container was begun:"
-    return f"{head}\n{_table([['', *events], *rows])}"
+    return f"{head}\n{_indent(render(['', *events], rows))}"
 
 
 def _seconds(value: float | None) -> str:
@@ -154,18 +146,13 @@ def order_table(plan: dict[str, Any]) -> str:
     peers = plan.get("peers")
     if not isinstance(peers, list) or not peers:
         return "No plan was made."
-    rows = [["rank", "pod", "node", "cluster", "block", "sub-block", "host"]]
+    rows = []
     for rank, peer in enumerate(peers):
-        place = [_short(part) for part in peer.get("place") or []]
-        node = str(peer.get("node", ""))
-        rows.append([str(peer.get("rank", rank)), str(peer.get("index", "?")), node, *place])
+        place = [*map(str, peer.get("place") or []), *[""] * len(LEVELS)][: len(LEVELS)]
+        short = [part if len(part) <= 2 * _SHORT else part[:_SHORT] + "…" for part in place]
+        rows.append([str(peer.get("rank", rank)), str(peer.get("index", "?")), str(peer.get("node", "")), *short])
     source = plan.get("source") or "no places known, order of the indices"
-    return f"Order ({source}):\n{_table(rows)}"
-
-
-def _short(part: object) -> str:
-    text = str(part)
-    return text if len(text) <= 2 * _SHORT else text[:_SHORT] + "…"
+    return f"Order ({source}):\n{_indent(render(['rank', 'pod', 'node', *LEVELS], rows))}"
 
 
 def ends_table(pods: Sequence[PodReport]) -> str:
@@ -174,28 +161,8 @@ def ends_table(pods: Sequence[PodReport]) -> str:
     for pod in pods:
         end = pod.info.state if pod.info.code is None else str(pod.info.code)
         groups.setdefault((end, pod.cause), []).append(pod.info.index)
-    rows = [["pods", "exit code", "cause"]]
-    rows += [[_ranges(indices), end, cause] for (end, cause), indices in groups.items()]
-    return f"Ends:\n{_table(rows)}"
-
-
-def _ranges(indices: Sequence[int]) -> str:
-    """`0-3,7` for [0, 1, 2, 3, 7]."""
-    found: list[list[int]] = []
-    for index in sorted(indices):
-        if found and found[-1][1] == index - 1:
-            found[-1][1] = index
-        else:
-            found.append([index, index])
-    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in found)
-
-
-def _table(rows: Table) -> str:
-    columns = max(len(row) for row in rows)
-    full = [[*row, *[""] * (columns - len(row))] for row in rows]
-    widths = [max(len(row[column]) for row in full) for column in range(columns)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in full]
-    return _indent("\n".join(lines))
+    rows = [[ranges(indices), end, cause] for (end, cause), indices in groups.items()]
+    return f"Ends:\n{_indent(render(['pods', 'exit code', 'cause'], rows))}"
 
 
 def _indent(text: str) -> str:

@@ -13,9 +13,12 @@ import json
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
+from typing import NoReturn
 
 from agent.errors import AgentError, SystemFault
 from agent.local import dns_server as dns
@@ -27,7 +30,7 @@ from agent.local.namespaced_process import Forker, Program, first_process
 from agent.local.network import Network, cable
 from agent.local.podenv import Job, pod_environment
 from agent.local.pods import ABSENT, ENDED, RUNNING, STARTING, WAITING, LogBook, Pod, PodInfo
-from agent.local.spec import BRIDGE_ADDRESS, METADATA_NAME, ClusterSpec, Place, address
+from agent.local.spec import BRIDGE_ADDRESS, METADATA_NAME, ClusterSpec, address
 from agent.local.waiting import Waiting
 from agent.machine.loop import READ, Loop
 
@@ -49,12 +52,6 @@ class Surroundings:
     gpus: Gpus
 
 
-@dataclass
-class _Faults:
-    visible: set[int] = field(default_factory=set)
-    metadata: dict[int, str] = field(default_factory=dict)
-
-
 class Supervisor:
     """The cluster of one spec."""
 
@@ -70,9 +67,10 @@ class Supervisor:
         self.cgroup = os.open(cgroup, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) if cgroup else -1
         """The cluster's cgroup; -1: it has none."""
         self._secret = spec.secret or os.urandom(32)
-        self._faults = _Faults(metadata=dict(spec.pod_metadata))
+        self._visible: set[int] = set()
+        """Pods that have a name."""
+        self._metadata = dict(spec.pod_metadata)
         self.waiting = Waiting(self.loop)
-        self._by_address = {address(index): index for index in range(spec.pods)}
         self.pods = [Pod(self._info(index)) for index in range(spec.pods)]
 
     def _info(self, index: int, state: str = "") -> PodInfo:
@@ -86,13 +84,19 @@ class Supervisor:
         self.network = Network(address(dead) for dead in sorted(self.spec.dead))
         spec = self.spec
         waiting = {*spec.missing, *spec.late, *spec.late_names}
-        self._faults.visible = {pod.info.index for pod in self.pods} - waiting
-        dns.write_hosts(_HOSTS_FILE, spec, self._faults.visible)
+        self._visible = {pod.info.index for pod in self.pods} - waiting
+        dns.write_hosts(_HOSTS_FILE, spec, self._visible)
         argv = dns.dnsmasq_argv(self.surroundings.dnsmasq, spec, _HOSTS_FILE)
         program = Program(argv, {"PATH": os.defpath})
         # In a PID namespace of its own, so that its helpers for TCP end with it.
         self._dnsmasq = self.forker.fork_first(lambda: program.execute(self.forker.files_limit))
-        MetadataServer(self.loop, BRIDGE_ADDRESS, self._place_of, self._metadata_mode)
+        pods = {address(index): index for index in range(spec.pods)}
+        MetadataServer(
+            self.loop,
+            BRIDGE_ADDRESS,
+            lambda client: spec.place(pods[client]) if client in pods else None,
+            lambda client: self._metadata.get(pods.get(client, -1), spec.metadata),
+        )
         dns.wait_until_it_answers()
         # Collections would only touch, and so copy, pages that the children share.
         gc.collect()
@@ -108,12 +112,12 @@ class Supervisor:
                 continue
             delay = spec.late.get(index, 0.0)
             if delay > 0:
-                self.loop.later(delay, lambda index=index: self._start_late(index))  # type: ignore[misc]
+                self.loop.later(delay, partial(self._start_late, index))
             else:
                 self.start_pod(index)
             if index in spec.late or index in spec.late_names:
                 after = delay + spec.late_names.get(index, 0.0)
-                self.loop.later(after, lambda index=index: self.set_name(index, True))  # type: ignore[misc]
+                self.loop.later(after, partial(self.set_name, index, True))
 
     def _start_late(self, index: int) -> None:
         if self.pods[index].info.state == WAITING:
@@ -131,7 +135,11 @@ class Supervisor:
         own, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         output, output_end = os.pipe()
         errors, errors_end = os.pipe()
-        streams = (_null(), output_end, errors_end)
+        streams = (os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), output_end, errors_end)
+
+        def on_end() -> None:
+            pod.outputs -= 1
+            self._check_end(pod)
 
         def child() -> None:
             enter_pod_cgroup(self.cgroup, index)
@@ -146,7 +154,7 @@ class Supervisor:
         self.loop.watch(own.fileno(), READ, lambda: self._on_status(pod, own))
         self.loop.watch(pod.pidfd, READ, lambda: self._on_exit(pod))
         for name, pipe in (("out", output), ("err", errors)):
-            self.logs.watch(self.loop, index, name, pipe, lambda: self._on_output_end(pod))
+            self.logs.watch(self.loop, index, name, pipe, on_end)
 
     def environment(self, index: int) -> dict[str, str]:
         return pod_environment(self.spec, self.surroundings.job, index)
@@ -179,22 +187,15 @@ class Supervisor:
             cgroups=self.cgroup >= 0,
         )
 
-    def _place_of(self, client: str) -> Place | None:
-        index = self._by_address.get(client)
-        return None if index is None else self.spec.place(index)
-
-    def _metadata_mode(self, client: str) -> str:
-        return self._faults.metadata.get(self._by_address.get(client, -1), self.spec.metadata)
-
     def set_metadata(self, index: int, mode: str) -> None:
-        self._faults.metadata[index] = mode
+        self._metadata[index] = mode
 
     def set_name(self, index: int, visible: bool) -> None:
         """Have the pod's name appear in or vanish from DNS."""
-        before = set(self._faults.visible)
-        self._faults.visible = before | {index} if visible else before - {index}
-        if self._faults.visible != before:
-            dns.write_hosts(_HOSTS_FILE, self.spec, self._faults.visible)
+        before = set(self._visible)
+        self._visible = before | {index} if visible else before - {index}
+        if self._visible != before:
+            dns.write_hosts(_HOSTS_FILE, self.spec, self._visible)
             os.kill(self._dnsmasq, signal.SIGHUP)
 
     def _on_status(self, pod: Pod, status: socket.socket) -> None:
@@ -222,10 +223,6 @@ class Supervisor:
         pod.reaped = True
         self._check_end(pod)
 
-    def _on_output_end(self, pod: Pod) -> None:
-        pod.outputs -= 1
-        self._check_end(pod)
-
     def _check_end(self, pod: Pod) -> None:
         # Ended means: its code is known and all it has printed is in the log book.
         if pod.reaped and not pod.outputs and pod.status is None:
@@ -247,9 +244,6 @@ class Supervisor:
             if pod.info.state == WAITING:
                 pod.info.state = ABSENT
 
-    def signal_all(self, number: int) -> None:
-        self.signal_pods(self.pods, number)
-
     def signal_pods(self, pods: Iterable[Pod], number: int) -> None:
         for pod in pods:
             self.signal_pod(pod, number)
@@ -257,6 +251,10 @@ class Supervisor:
     def signal_pod(self, pod: Pod, number: int) -> None:
         if pod.pidfd >= 0 and pod.is_alive:
             signal.pidfd_send_signal(pod.pidfd, number)
+
+    def close_and_exit(self) -> NoReturn:
+        self.close()
+        sys.exit(0)
 
     def close(self) -> None:
         """End everything now; returns when no process of the cluster is left."""
@@ -268,10 +266,6 @@ class Supervisor:
         with contextlib.suppress(ChildProcessError):
             while True:
                 os.waitpid(-1, 0)
-
-
-def _null() -> int:
-    return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
 
 def _build_fault(index: int, message: Mapping[str, object]) -> SystemFault:

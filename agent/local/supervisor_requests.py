@@ -6,7 +6,8 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from agent import wire
@@ -42,31 +43,14 @@ class Wait(NamedTuple):
 
 
 class Requests:
-    """Answers requests on behalf of a supervisor."""
+    """Answers requests on behalf of a supervisor: "op": "exec" by `do_exec`, and so on."""
 
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
-        self._handlers: dict[str, Callable[[Channel, Message, list[int]], None]] = {
-            "start": self._start,
-            "status": self._status,
-            "wait": self._wait,
-            "wait_file": self._wait_file,
-            "logs": self._logs,
-            "exec": self._exec,
-            "read": self._read,
-            "signal": self._signal,
-            "link": self._link,
-            "slow_link": self._slow_link,
-            "name": self._name,
-            "metadata": self._metadata,
-            "start_pod": self._start_pod,
-            "terminate": self._terminate,
-            "quit": self._quit,
-        }
 
     def handle(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
         """Serve one request. What goes wrong before anything has been done is raised, and told to the client."""
-        self._handlers[message["op"]](channel, message, descriptors)
+        getattr(self, f"do_{message['op']}")(channel, message, descriptors)
 
     def _pod(self, message: Message) -> Pod:
         return self._numbered(int(message["index"]))
@@ -84,13 +68,13 @@ class Requests:
         return pod
 
     def _answer(self, channel: Channel, **extra: Any) -> None:
-        channel.send({"pods": [pod.to_message() for pod in self._supervisor.pods], **extra})
+        channel.send({"pods": [asdict(pod.info) for pod in self._supervisor.pods], **extra})
 
-    def _status(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+    def do_status(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
         spec = self._supervisor.spec
         self._answer(channel, name=spec.name, spec=spec.to_json(), pid=pid_outside(), holder=parent_outside())
 
-    def _start(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+    def do_start(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
         supervisor = self._supervisor
         supervisor.start()
 
@@ -112,7 +96,7 @@ class Requests:
         channel.on_close = lambda: self._supervisor.waiting.drop(condition)
         self._supervisor.waiting.add(condition, timeout)
 
-    def _start_pod(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+    def do_start_pod(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
         pod, env = self._pod(message), wire.from_json(Command, message).env
         if pod.is_alive:
             raise UsageError(f"pod {pod.info.index} is {pod.info.state}: it cannot be started")
@@ -120,7 +104,7 @@ class Requests:
         self._supervisor.set_name(pod.info.index, True)
         self._answer(channel)
 
-    def _wait(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+    def do_wait(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
         pods, asked = self._supervisor.pods, wire.from_json(Wait, message)
         indices = self._chosen(asked, [pod.info.index for pod in pods])
         condition = Condition(
@@ -132,11 +116,11 @@ class Requests:
     def _chosen(self, asked: Wait, default: list[int]) -> list[int]:
         return default if asked.indices is None else [self._numbered(index).info.index for index in asked.indices]
 
-    def _wait_file(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+    def do_wait_file(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
         """Wait until a file is there in all pods; a pod that ends without it ends the wait, too."""
         _try_to_look()
         pods, asked = self._supervisor.pods, wire.from_json(Wait, message)
-        left = set(self._chosen(asked, self._expected()))
+        left = set(self._chosen(asked, [pod.info.index for pod in pods if pod.info.state != ABSENT]))
 
         def is_met() -> bool:
             left.difference_update([index for index in left if _has_file(pods[index], asked.path)])
@@ -147,15 +131,12 @@ class Requests:
         )
         self._await(channel, condition, asked.timeout)
 
-    def _expected(self) -> list[int]:
-        return [pod.info.index for pod in self._supervisor.pods if pod.info.state != ABSENT]
-
-    def _logs(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+    def do_logs(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
         if message["index"] is not None:
             self._pod(message)
         self._supervisor.logs.serve(Follower(channel, message["index"], message["follow"]))
 
-    def _exec(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+    def do_exec(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
         pod, supervisor, asked = self._live_pod(message), self._supervisor, wire.from_json(Command, message)
         if not asked.argv:
             raise UsageError("no command is given")
@@ -194,7 +175,7 @@ class Requests:
         channel.on_close = lambda: tell(signal.SIGHUP, True)
         supervisor.loop.watch(own, READ, on_exit)
 
-    def _read(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+    def do_read(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
         pod, loop = self._pod(message), self._supervisor.loop
         if pod.mounts < 0:
             raise UsageError(f"pod {pod.info.index} has no file system: {pod.info.state}")
@@ -216,15 +197,15 @@ class Requests:
 
         loop.watch(output, READ, read)
 
-    def _signal(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+    def do_signal(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
         self._supervisor.signal_pod(self._live_pod(message), int(message["signal"]))
         self._answer(channel)
 
-    def _link(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+    def do_link(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
         self._supervisor.network.set_link(self._live_pod(message).info.index, message["up"])
         self._answer(channel)
 
-    def _slow_link(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+    def do_slow_link(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
         """Both directions: at the bridge what goes to the pod, in the pod what comes from it."""
         pod, supervisor = self._live_pod(message), self._supervisor
         rate, tc, limit = message["rate"], supervisor.surroundings.tc, supervisor.forker.files_limit
@@ -240,27 +221,26 @@ class Requests:
             raise UsageError(f"tc refuses the rate {rate!r}")
         self._answer(channel)
 
-    def _name(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+    def do_name(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
         self._supervisor.set_name(self._pod(message).info.index, message["visible"])
         self._answer(channel)
 
-    def _metadata(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+    def do_metadata(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
         self._supervisor.set_metadata(self._pod(message).info.index, message["mode"])
         self._answer(channel)
 
-    def _terminate(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+    def do_terminate(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
         """SIGTERM to every pod, after the grace SIGKILL; answers when all have ended."""
         supervisor, grace = self._supervisor, _seconds(float(message["grace"]))
         supervisor.cancel_late()
-        supervisor.signal_all(signal.SIGTERM)
-        # Those of now: a pod that is started again within the grace time is not meant.
-        pods = list(supervisor.pods)
+        pods = list(supervisor.pods)  # those of now: a pod that is started again within the grace time is not meant
+        supervisor.signal_pods(pods, signal.SIGTERM)
         supervisor.loop.later(grace, lambda: supervisor.signal_pods(pods, signal.SIGKILL))
         condition = Condition(lambda: all(pod.is_over for pod in supervisor.pods), lambda met: self._answer(channel))
         self._await(channel, condition, None)
         supervisor.notify()
 
-    def _quit(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+    def do_quit(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
         self._supervisor.close()
         self._answer(channel)
         sys.exit(0)
