@@ -38,7 +38,7 @@ from array import array
 from typing import Any
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # also with PYTHONSAFEPATH
-from record import Record
+from record import Record, own_token
 
 ELEMENTS = 16384
 """Length of the vector that is summed, 128 KiB: long enough for the algorithms of large messages."""
@@ -135,19 +135,13 @@ def short(text: str) -> str:
 
 def identity(mpi: Any, comm: Any) -> dict[str, object]:
     """What one rank says of itself."""
-    found: dict[str, object] = {
+    return {
         "rank": comm.rank,
-        "token": "",
         "pid": os.getpid(),
         "node": os.uname().nodename,
         "library": short(library(mpi)),
+        **own_token(),
     }
-    try:
-        with open(os.environ["A4_TOKEN_FILE"], encoding="utf-8") as file:
-            found["token"] = file.read().strip()
-    except (OSError, ValueError) as error:
-        found["error"] = str(error)
-    return found
 
 
 def check_sum(mpi: Any, comm: Any) -> dict[str, int] | None:

@@ -6,6 +6,7 @@ Standard library only: it is imported under the agent's Python and under the wor
 from __future__ import annotations
 
 import json
+import os
 
 
 class Record:
@@ -22,3 +23,14 @@ class Record:
     def doing(self, what: str, number: int = 1, of: int = 1) -> None:
         """Before whatever may take long, or hang."""
         self.write("doing", what=what, number=number, of=of)
+
+
+def own_token() -> dict[str, str]:
+    """What a rank says of the token of its pod: "token", and "error" where it cannot be read."""
+    try:
+        with open(os.environ["A4_TOKEN_FILE"], encoding="utf-8") as file:
+            return {"token": file.read().strip(), "error": ""}
+    except KeyError:
+        return {"token": "", "error": "A4_TOKEN_FILE is not set"}
+    except (OSError, ValueError) as error:
+        return {"token": "", "error": str(error)}

@@ -35,7 +35,7 @@ from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
-from record import Record
+from record import Record, own_token
 from torch.distributed.elastic.multiprocessing.errors import record as keep_cause
 
 WRONG = 65
@@ -190,22 +190,13 @@ def versions(backend: str) -> dict[str, str]:
 
 def identity(world: World) -> dict[str, Any]:
     """What one rank says of itself."""
-    token, error = "", ""
-    try:
-        with open(os.environ["A4_TOKEN_FILE"], encoding="utf-8") as file:
-            token = file.read().strip()
-    except KeyError:
-        error = "A4_TOKEN_FILE is not set"
-    except (OSError, ValueError) as caught:
-        error = str(caught)
     return {
         "rank": world.rank,
         "local_rank": world.local_rank,
-        "token": token,
         "node": os.uname().nodename,
         "pid": os.getpid(),
         "device": torch.cuda.get_device_name(world.device) if world.device.type == "cuda" else "cpu",
-        "error": error,
+        **own_token(),
     }
 
 

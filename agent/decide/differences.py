@@ -30,10 +30,6 @@ class Check(NamedTuple):
     """Each pod must have a value of its own; else all must have the same."""
 
 
-def _interfaces(facts: Facts) -> str:
-    return " ".join(sorted(name for name in facts.addresses if not NODES_OWN.match(name)))
-
-
 def _open_mpi(inventory: Inventory) -> str:
     mpi = mpi_of(inventory)
     return UNKNOWN if mpi is None else "none" if mpi.problem else str(mpi.version)
@@ -62,7 +58,11 @@ CHECKS = (
     Check("a4-agent", lambda facts, _: facts.version),
     Check("pod address", lambda facts, _: facts.address, distinct=True),
     Check("interface for MPI", lambda facts, _: facts.interface, ("mpi",)),
-    Check("interfaces with IPv4", lambda facts, _: _interfaces(facts), MOVING),
+    Check(
+        "interfaces with IPv4",
+        lambda facts, _: " ".join(sorted(n for n in facts.addresses if not NODES_OWN.match(n))),
+        MOVING,
+    ),
     Check("Open MPI", lambda _, inventory: _open_mpi(inventory), ("mpi",)),
     Check("mpirun", lambda _, inventory: inventory.get("mpirun", "none" if inventory else UNKNOWN), ("mpi",)),
     Check("GPU model", _told("gpus", "gpus"), MOVING),

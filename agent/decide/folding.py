@@ -41,12 +41,10 @@ def failures(codes: Mapping[int, int], lost: Mapping[int, str]) -> list[str]:
     """A line for each exit code that is not 0, and for each reason of a loss, with the pods that it is of."""
     by_code: dict[str, list[int]] = {}
     for pod in sorted(codes):
-        if codes[pod] and pod not in lost:
-            by_code.setdefault(f"exit code {codes[pod]}{_signal(codes[pod])}", []).append(pod)
+        code = codes[pod]
+        if code and pod not in lost:
+            by_signal = f" ({signal_name(code - 128)})" if 128 < code < 128 + 65 else ""
+            by_code.setdefault(f"exit code {code}{by_signal}", []).append(pod)
     for pod in sorted(lost):
         by_code.setdefault(f"lost: {lost[pod]}", []).append(pod)
     return [f"{pods_text(pods)}: {how}" for how, pods in by_code.items()]
-
-
-def _signal(code: int) -> str:
-    return f" ({signal_name(code - 128)})" if 128 < code < 128 + 65 else ""

@@ -34,15 +34,10 @@ def _block(name: str, text: str, lines: int, most: int) -> str:
     kept: list[str] = []
     left = most - len(name)
     for line in reversed(text.rstrip().split("\n")[-lines:]):
-        indented = f"  {_shown(line)}\n"
+        last = line.rstrip("\r").rpartition("\r")[2]  # as a terminal shows a progress bar: only its last state
+        indented = f"  {last if len(last) <= MOST_LINE else f'{last[:MOST_LINE]} …'}\n"
         left -= len(indented)
         if kept and left < 0:
             break
         kept.insert(0, indented)
     return f"{name}:\n{''.join(kept)}"
-
-
-def _shown(line: str) -> str:
-    """As a terminal would show it: of a progress bar only the last state."""
-    last = line.rstrip("\r").rpartition("\r")[2]
-    return last if len(last) <= MOST_LINE else f"{last[:MOST_LINE]} …"

@@ -10,43 +10,33 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-# Name or, with a star at its end, beginning of names: why ranks do not get it.
-DENIED = {
-    "HOSTNAME": "names the pod or node that mpirun runs on, not the rank's",
-    "PWD": "follows the rank's working directory, which mpirun sets",
-    "OLDPWD": "belongs to one shell",
-    "SHLVL": "belongs to one shell",
-    "_": "belongs to one shell",
-    "TERM": "ranks have no terminal",
-    "COLUMNS": "ranks have no terminal",
-    "LINES": "ranks have no terminal",
-    "SSH_*": "one login's addresses, terminal and agent; and SSH_PUBLIC_KEY is of no use to a rank",
-    "KUBERNETES_*": "Kubernetes' own service addresses",
-    "JOB_COMPLETION_INDEX": "differs from pod to pod: ranks would all see the coordinator's",
-    "POD_IP": "differs from pod to pod",
-    "POD_NAME": "differs from pod to pod",
-    "POD_UID": "differs from pod to pod",
-    "NODE_NAME": "differs from pod to pod",
-    "HOST_IP": "differs from pod to pod",
-    "RANK": "a torchrun variable: MPI ranks have OMPI_COMM_WORLD_RANK, a workload that wants RANK sets it",
-    "LOCAL_RANK": "a torchrun variable: MPI ranks have OMPI_COMM_WORLD_LOCAL_RANK",
-    "A4_SECRET_FILE": "path of the job's secret",
-    "A4_LOCATION": "differs from pod to pod",
-    "A4_USER_ENV": "for the agent, which has already applied it",
-    "A4_SECRET_ENV": "for the agent, which masks what it names",
-    "PMI_*": "internal to another MPI launcher",
-    "PMIX_*": "internal to one mpirun",
-    "PRTE_*": "internal to one mpirun; PRRTE copies PRTE_MCA_* values to remote command lines",
-    "OMPI_*": "internal to one mpirun; OMPI_MCA_* for MPI itself is kept",
-    "ORTE_*": "internal to one mpirun",
-    "MPIEXEC_*": "would change how mpirun runs, for example its time limit",
-    "BASH_FUNC_*": "shell functions are no variables",
-    "BASH_ENV": "each remote shell would run this file first",
-    "ENV": "each remote shell would run this file first",
-    "LISTEN_*": "one process's sockets",
-    "NOTIFY_SOCKET": "one process's socket",
-    "INVOCATION_ID": "one systemd unit's",
+# Why ranks do not get them: names or, with a star at the end, beginnings of names.
+_REASONS = {
+    "names the pod or node that mpirun runs on, not the rank's": "HOSTNAME",
+    "follows the rank's working directory, which mpirun sets": "PWD",
+    "belongs to one shell": "OLDPWD SHLVL _",
+    "ranks have no terminal": "TERM COLUMNS LINES",
+    "one login's addresses, terminal and agent; and SSH_PUBLIC_KEY is of no use to a rank": "SSH_*",
+    "Kubernetes' own service addresses": "KUBERNETES_*",
+    "differs from pod to pod: ranks would all see the coordinator's": "JOB_COMPLETION_INDEX",
+    "differs from pod to pod": "POD_IP POD_NAME POD_UID NODE_NAME HOST_IP A4_LOCATION",
+    "a torchrun variable: MPI ranks have OMPI_COMM_WORLD_RANK, a workload that wants RANK sets it": "RANK",
+    "a torchrun variable: MPI ranks have OMPI_COMM_WORLD_LOCAL_RANK": "LOCAL_RANK",
+    "path of the job's secret": "A4_SECRET_FILE",
+    "for the agent, which has already applied it": "A4_USER_ENV",
+    "for the agent, which masks what it names": "A4_SECRET_ENV",
+    "internal to another MPI launcher": "PMI_*",
+    "internal to one mpirun": "PMIX_* ORTE_*",
+    "internal to one mpirun; PRRTE copies PRTE_MCA_* values to remote command lines": "PRTE_*",
+    "internal to one mpirun; OMPI_MCA_* for MPI itself is kept": "OMPI_*",
+    "would change how mpirun runs, for example its time limit": "MPIEXEC_*",
+    "shell functions are no variables": "BASH_FUNC_*",
+    "each remote shell would run this file first": "BASH_ENV ENV",
+    "one process's sockets": "LISTEN_*",
+    "one process's socket": "NOTIFY_SOCKET",
+    "one systemd unit's": "INVOCATION_ID",
 }
+DENIED = {name: reason for reason, names in _REASONS.items() for name in names.split()}
 
 # Parameters of Open MPI's launcher (frameworks of ORTE and PRRTE): the agent sets these itself, and a stray
 # one of the image would change hosts, mapping or the ssh command.
@@ -85,7 +75,8 @@ def denial(name: str) -> str:
     """Why ranks do not get this variable; empty when they do."""
     if name.startswith(_KEPT_MCA):
         parameter = name[len(_KEPT_MCA) :]
-        return "a parameter of mpirun's launcher, which the agent sets" if _of_launcher(parameter) else ""
+        of_launcher = parameter.split("_")[0] in LAUNCHER_FRAMEWORKS
+        return "a parameter of mpirun's launcher, which the agent sets" if of_launcher else ""
     if name in DENIED:
         return DENIED[name]
     for pattern, reason in DENIED.items():
@@ -101,7 +92,3 @@ def refusal(name: str, value: str) -> str:
     if "\0" in value:
         return "no process can have a value with a NUL in it"
     return ""
-
-
-def _of_launcher(parameter: str) -> bool:
-    return any(parameter == name or parameter.startswith(name + "_") for name in LAUNCHER_FRAMEWORKS)

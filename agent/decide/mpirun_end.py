@@ -130,7 +130,8 @@ def mpirun_end(
     connection on stdout. `started`: ranks are known to have run, so a daemon that "did not start" was lost, and
     they may have printed words of mpirun. `ranks`: what is recorded of them.
     """
-    found = _by_output(output)
+    text = " ".join(output.split())  # the two versions break their lines at different places
+    found = next(((code, sentence) for phrase, code, sentence in _PHRASES if phrase in text), None)
     if found and started:
         found = _LOST if found[1] == _NO_DAEMON else found
         found = found if status in _of(_SAID_WITH, version).get(found[0], ()) else None
@@ -142,11 +143,6 @@ def mpirun_end(
 
 def _of(table: Mapping[int, Row], version: MpiVersion) -> Row:
     return table[min(version.major, max(table))]
-
-
-def _by_output(output: str) -> tuple[Exit, str] | None:
-    text = " ".join(output.split())  # the two versions break their lines at different places
-    return next(((code, sentence) for phrase, code, sentence in _PHRASES if phrase in text), None)
 
 
 def _by_number(version: MpiVersion, status: int, *, silent: bool, started: bool) -> tuple[Exit, str] | None:

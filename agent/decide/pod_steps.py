@@ -42,7 +42,10 @@ def steps(left: Mapping[str, Sequence[str]], present: Collection[str], scripts: 
     paths, below /, the image has itself; `scripts`: the vendors' scripts to run."""
     words = [] if left else [f"no files to place: no gIB installer left any in {LEFT_IN}"]
     places = list(_places(left, present))
-    words += [f"/{name} is there already" for name in left if not any(_is_for(place, name) for place in places)]
+    sources = [f"{source}/" for place in places for source in place.sources]
+    words += [
+        f"/{name} is there already" for name in left if not any(one.startswith(f"{LEFT_IN}/{name}/") for one in sources)
+    ]
     return Steps([*places, *map(RunScript, scripts), CacheLibraries()], words)
 
 
@@ -53,7 +56,3 @@ def _places(left: Mapping[str, Sequence[str]], present: Collection[str]) -> Iter
             yield Place([f"{LEFT_IN}/{name}"], "/")
         elif missing:  # the image has some of it: what else there is goes beside that
             yield Place(missing, f"/{name}/")
-
-
-def _is_for(place: Place, name: str) -> bool:
-    return any(f"{source}/".startswith(f"{LEFT_IN}/{name}/") for source in place.sources)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from agent.decide.differences import Difference
-from agent.decide.ending import JobEnd
+from agent.decide.ending import JobEnd, is_told
 from agent.errors import Exit
 from agent.launch import Started
 
@@ -269,9 +269,8 @@ class Result:
 
 def verdict(end: JobEnd, reasons: Sequence[str]) -> Verdict:
     """How a run ended, in the words of result.json."""
-    told = end.origin == "agent" and end.code in (Exit.INTERRUPTED, Exit.TERMINATED)
     status: Literal["passed", "failed", "ended"]
-    status = "passed" if end.code == Exit.OK else "ended" if told else "failed"
+    status = "passed" if end.code == Exit.OK else "ended" if is_told(end) else "failed"
     return Verdict(status, end.code, end.what, end.where, end.why, end.origin, tuple(reasons))
 
 

@@ -113,16 +113,15 @@ def url_secrets(text: str) -> set[str]:
     """Passwords and tokens of the URLs in a text, as they are written and as they are meant."""
     if "://" not in text:
         return set()
-    found = {secret for match in re.finditer(_USERINFO, text) for secret in _userinfo_secrets(*match.groups(""))}
+    found = set()
+    for match in re.finditer(_USERINFO, text):
+        user, password = match.groups("")
+        found |= {password, user if len(user) >= _TOKEN_LENGTH else ""} - {""}
     if "%" in text:
         from urllib.parse import unquote
 
         found |= {unquote(secret) for secret in found}
     return found
-
-
-def _userinfo_secrets(user: str, password: str) -> list[str]:
-    return [text for text in (user if len(user) >= _TOKEN_LENGTH else "", password) if text]
 
 
 def _hidden_userinfo(match: re.Match[str]) -> str:

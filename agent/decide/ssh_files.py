@@ -27,7 +27,8 @@ def sshd_config(*, port: int, addresses: Sequence[str], directory: str, session_
     own; the agent checks `directory` itself.
     """
     listen = "".join(f"ListenAddress {address}:{port}\n" for address in addresses)
-    given = [f'"{name}={_escape(value)}"' for name, value in session_env.items() if not set("\r\n") & set(value)]
+    values = {name: value.replace("\\", "\\\\").replace('"', '\\"') for name, value in session_env.items()}
+    given = [f'"{name}={value}"' for name, value in values.items() if not set("\r\n") & set(value)]
     set_env = f"SetEnv {' '.join(given)}\n" if given else ""
     return f"""\
 Port {port}
@@ -80,7 +81,7 @@ def authorized_keys(job_key: str, people: str) -> str:
 
 def known_hosts(port: int, keys: Mapping[str, str]) -> str:
     """One line per pod name: every host key is known before any pod starts."""
-    return "".join(f"{_host_entry(name, port)} {key}\n" for name, key in keys.items())
+    return "".join(f"{name if port == 22 else f'[{name}]:{port}'} {key}\n" for name, key in keys.items())
 
 
 def ssh_config(*, prefix: str, domain: str, pods: int, port: int, directory: str) -> str:
@@ -135,11 +136,3 @@ def without_block(text: str) -> str:
     before, begin, after = text.partition(BEGIN_BLOCK + "\n")
     _, end, tail = after.partition(END_BLOCK + "\n")
     return before + tail.removeprefix("\n") if begin and end else text
-
-
-def _host_entry(name: str, port: int) -> str:
-    return name if port == 22 else f"[{name}]:{port}"
-
-
-def _escape(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"')

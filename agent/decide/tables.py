@@ -13,16 +13,12 @@ def render(header: Sequence[str], rows: Sequence[Sequence[str]], right: Collecti
     characters in a cell become spaces, so that a table always has one line per row. ValueError when a
     row's length is not the header's.
     """
-    lines = [[_one_line(cell) for cell in row] for row in (header, *rows)]
+    lines = [["".join(c if c.isprintable() else " " for c in cell) for cell in row] for row in (header, *rows)]
     for row in lines:
         if len(row) != len(header):
             raise ValueError(f"a row has {len(row)} cells, the header {len(header)}: {row}")
     widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
     return "".join(_line(row, widths, right) + "\n" for row in lines)
-
-
-def _one_line(cell: str) -> str:
-    return "".join(" " if not character.isprintable() else character for character in cell)
 
 
 def _width(text: str) -> int:

@@ -182,16 +182,28 @@ PAIRS = [
 def test_text_can_be_read(text: str, ground: str, scheme: str) -> None:
     """WCAG AA for text of any size."""
     colours = palette.LIGHT if scheme == "light" else palette.DARK
-    assert palette.contrast(colours[text], colours[ground]) >= 4.5
+    assert contrast(colours[text], colours[ground]) >= 4.5
 
 
 @pytest.mark.parametrize("scheme", [palette.LIGHT, palette.DARK], ids=["light", "dark"])
 @pytest.mark.parametrize("number", range(1, 8))
 def test_bars_can_be_seen(number: int, scheme: dict[str, str]) -> None:
     """WCAG AA for what is no text."""
-    assert palette.contrast(scheme[f"phase-{number}"], scheme["raised"]) >= 3
+    assert contrast(scheme[f"phase-{number}"], scheme["raised"]) >= 3
+
+
+def contrast(one: str, other: str) -> float:
+    """WCAG's ratio of two colours such as #12ab9f, from 1 to 21."""
+    low, high = sorted((_luminance(one), _luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 def test_contrast() -> None:
-    assert palette.contrast("#000000", "#ffffff") == pytest.approx(21)
-    assert palette.contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from agent.decide.subset import ranges
+from agent.decide.subset import pods_text
 from agent.decide.sync.beats import Beats
 from agent.decide.sync.facts import Fact, Place, file_prefixes, name_of, read_fact
 from agent.decide.words import listed
@@ -140,17 +140,16 @@ class Wait:
         """Who is missing, and why."""
         if not self.start:
             return f"waiting for pod 0: {NOT_HEARD}"
-        pods = [f"pod {pod}: {self._state(pod)}" for pod in sorted(self.missing)]
+        silences = {pod: self.beats.silence(pod) for pod in sorted(self.missing)}
+        pods = [
+            f"pod {pod}: {NOT_HEARD if seconds is None else f'alive, heard {seconds:.0f} s ago'}"
+            for pod, seconds in silences.items()
+        ]
         return "\n  ".join([self._waiting_for(), *pods])
 
-    def _state(self, pod: int) -> str:
-        silence = self.beats.silence(pod)
-        return NOT_HEARD if silence is None else f"alive, heard {silence:.0f} s ago"
-
     def _waiting_for(self) -> str:
-        which = f"pod{'s' if len(self.missing) > 1 else ''} {ranges(self.missing)}"
         many = f" ({len(self.missing)} of {len(self._pods)})" if len(self._pods) > 1 else ""
-        return f"waiting for {which}{many} to set {self.name}"
+        return f"waiting for {pods_text(self.missing)}{many} to set {self.name}"
 
 
 NOT_HEARD = "not heard in the shared directory"
