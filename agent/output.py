@@ -22,28 +22,36 @@ HELD_BYTES = 65536
 
 
 class Sink(Protocol):
-    """Takes what pods print. The next piece of a pod is asked for when the sink is done with the last."""
+    """Takes what pods print. The next piece of a pod is asked for when the sink is done with the last.
+
+    A class that inherits from this need only say what it does with output.
+    """
 
     def output(self, pod: int, stream: int, data: bytes) -> None:
         """Take some bytes; may block for as long as it likes."""
 
     def wants(self, pod: int) -> bool:
         """Should more of this pod be read?"""
+        return True
 
     def over(self, pod: int) -> None:
         """This pod prints nothing more."""
+        return
 
     def note(self, text: str) -> None:
         """Something that the person should know."""
+        say(text)
 
     def idle(self) -> float | None:
         """Called again and again; returns in how many seconds it has to be called next, None for whenever."""
+        return None
 
     def close(self) -> None:
         """Nothing more comes of any pod."""
+        return
 
 
-class Lines:
+class Lines(Sink):
     """Writes each pod's stdout and stderr to ours: unchanged, or line by line (`whole`).
 
     Whole lines are for output of several pods: lines of different pods never mix. A line that does not end is held back
@@ -86,15 +94,9 @@ class Lines:
             text = text[:end]
         self._write((pod, stream), text)
 
-    def wants(self, pod: int) -> bool:
-        return True
-
     def over(self, pod: int) -> None:
         for stream in self._targets:
             self._release((pod, stream))
-
-    def note(self, text: str) -> None:
-        say(text)
 
     def idle(self) -> float | None:
         now = self._now()

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from agent import wire
 from agent.client import RunEnd, RunInfo
 from agent.decide.ending import JobEnd
-from agent.output import AGENT, STDERR, STDOUT, say, write_all
+from agent.output import AGENT, STDERR, STDOUT, Sink, write_all
 
 VERSION = 1
 STREAMS = {STDOUT: "stdout", STDERR: "stderr", AGENT: "agent"}
@@ -86,23 +86,8 @@ def write(answer: Any) -> None:
     write_all(STDOUT, json.dumps(wire.to_json(answer)).encode() + b"\n")
 
 
-class JsonLines:
+class JsonLines(Sink):
     """Writes each line of the pods' output as a LogLine. Takes whole lines."""
 
     def output(self, pod: int, stream: int, data: bytes) -> None:
         write(LogLine(VERSION, pod, STREAMS[stream], data.removesuffix(b"\n").decode(errors="replace")))
-
-    def wants(self, pod: int) -> bool:
-        return True
-
-    def over(self, pod: int) -> None:
-        pass
-
-    def note(self, text: str) -> None:
-        say(text)
-
-    def idle(self) -> float | None:
-        return None
-
-    def close(self) -> None:
-        pass

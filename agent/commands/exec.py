@@ -82,7 +82,7 @@ def _run(client: Client, spec: RunSpec, *, fold_output: bool, as_json: bool) -> 
         return follower.code(ended)
 
 
-class Collected:
+class Collected(Sink):
     """Keeps each pod's output until all have ended; says meanwhile whom it waits for."""
 
     def __init__(self, run: RunInfo, now: Callable[[], float] = time.monotonic) -> None:
@@ -109,9 +109,6 @@ class Collected:
     def over(self, pod: int) -> None:
         self._open.discard(pod)
 
-    def note(self, text: str) -> None:
-        say(text)
-
     def idle(self) -> float | None:
         if not self._open:
             return None
@@ -121,9 +118,6 @@ class Collected:
             say(f"{self._run.id} waits for {pods} (for {now - self._began:.0f} s)")
             self._speak_at = now + NEXT_WORD_SECONDS
         return self._speak_at - now
-
-    def close(self) -> None:
-        pass
 
     def show(self, ended: RunEnd, *, as_json: bool) -> None:
         """Write what was kept, which is given up piece by piece."""

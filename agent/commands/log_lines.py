@@ -8,7 +8,7 @@ from collections.abc import Callable
 from agent.output import AGENT, Sink
 
 
-class Selected:
+class Selected(Sink):
     """Passes whole lines on that are `wanted`; with `tail` only so many of each pod, when `close` is called first.
 
     The agents' own lines do not count unless `agent` is set.

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from agent.catalogue import RUNNABLE, WORKLOADS
@@ -152,13 +153,15 @@ def _be_the_agent(args: argparse.Namespace, directory: RunDir, started: float) -
     for option in ("detach", "label", "json", "wait"):
         if getattr(args, option):
             raise UsageError(f"--{option} is for a run that an agent takes: in this pod none lives yet")
+    from agent.commands.pod import read_state
     from agent.environment import job_from_environment, serve
 
     try:
         job = job_from_environment(args.workload)
     except SettingsError as error:
-        if not _has_state(directory):
-            _leave_message(error)
+        with suppress(AgentError):  # has an agent lived here, which said of itself what there was to say?
+            if read_state(directory) is None:
+                _leave_message(error)
         raise
     spec = read_spec(args, job.settings.workload, args.rest)._replace(by="ENTRYPOINT")
     try:
@@ -180,13 +183,3 @@ def _leave_message(error: AgentError) -> None:
         overwrite(TERMINATION_LOG, termination_message(from_error(error), epoch="", pod=pod))
     except OSError:
         pass  # the error itself is what matters
-
-
-def _has_state(directory: RunDir) -> bool:
-    """Has an agent lived here, which said of itself what there was to say?"""
-    from agent.commands.pod import read_state
-
-    try:
-        return read_state(directory) is not None
-    except AgentError:
-        return True

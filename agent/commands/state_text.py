@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from agent.decide.location import location_text, short_part
 from agent.decide.plan import Plan
 from agent.decide.pod_state import PodState
-from agent.decide.subset import ranges
+from agent.decide.subset import pods_text, ranges
 from agent.decide.tables import render
 from agent.decide.words import plural
 from agent.paths import RunDir
@@ -108,7 +108,7 @@ def _pods(state: PodState, plan: Plan | None, now: float) -> list[str]:
         gone.setdefault(f"lost: {{}}, {ago(now - loss.since)} ago: {loss.why}", []).append(index)
     for index, why in sorted(missing.items()):
         gone.setdefault(f"missing: {{}}: {why}", []).append(index)
-    named = (text.replace("{}", f"{plural('pod', pods)} {ranges(pods)}", 1) for text, pods in gone.items())
+    named = (text.replace("{}", pods_text(pods), 1) for text, pods in gone.items())
     return [f"{plural('pod', range(count))}: {count} x {slots} slots{formed}: {words}", *_indented(named)]
 
 
@@ -131,11 +131,12 @@ def _past(state: PodState, now: float, directory: RunDir, columns: int, most: in
     older = len(runs) - len(rows)
     note = [f"and {older} older: a4-agent status --json"] if older else []
     results = runs[-1].results
+    width = columns - 2 if columns else MOST_COLUMNS
     table = render(["run", "by", "start", "took", "code", "what"], rows, right=(3, 4)).splitlines()
     return [
         "",
         "past runs:",
-        *_indented(_cut(line, columns - 2 if columns else MOST_COLUMNS) for line in table),
+        *_indented(line if len(line) <= width else line[: width - 1] + "…" for line in table),
         *_indented(note),
         f"logs: a4-agent logs RUN, with results: a4-agent get RUN; of this pod also in {directory.runs}/RUN/spool",
         *([f"results of {runs[-1].id} on pod 0: {results}"] if results else []),
@@ -161,10 +162,6 @@ def _table(state: PodState, plan: Plan | None) -> list[str]:
 
 def _indented(lines: Iterable[str]) -> list[str]:
     return [f"  {line}" for line in lines]
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def ago(seconds: float) -> str:

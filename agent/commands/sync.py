@@ -160,17 +160,16 @@ def _list(args: argparse.Namespace, member: Member) -> int:
         return 0
     if not listed.start:
         say("pod 0 is not heard: nothing counts (it is heard from its first a4-agent sync on)")
-    rows = [[fact.name, str(fact.pod), *_state(fact)] for fact in listed.facts]
+    rows = []
+    for fact in listed.facts:
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(fact.time))
+        state = f"failed ({fact.code})" if fact.failed else "done"
+        rows.append([fact.name, str(fact.pod), state, since, fact.message])
     if rows:
         sys.stdout.write(render(["name", "pod", "state", "since", "message"], rows, right=(1,)))
     for file, why in listed.problems.items():
         say(f"warning: {file} does not count: {why}")
     return 0
-
-
-def _state(fact: Fact) -> tuple[str, str, str]:
-    state = f"failed ({fact.code})" if fact.failed else "done"
-    return state, time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(fact.time)), fact.message
 
 
 def _clean(args: argparse.Namespace, member: Member) -> int:

@@ -126,7 +126,14 @@ class Channel:
         taken = [*self._descriptors]
         self._descriptors.clear()
         try:
-            self._take(json.loads(line), taken)
+            message = json.loads(line)
+            if not isinstance(message, dict):
+                raise TypeError("not an object")
+            if self._has_asked:
+                self.on_more(message)
+            else:
+                self._has_asked = True
+                self._on_request(self, message, taken)
         except AgentError as error:
             self.fail(error)
         except Exception as error:
@@ -135,15 +142,6 @@ class Channel:
             self._closed()
         finally:
             _close(taken)  # whoever needs one longer has forked with it by now
-
-    def _take(self, message: Message, descriptors: list[int]) -> None:
-        if not isinstance(message, dict):
-            raise TypeError("not an object")
-        if self._has_asked:
-            self.on_more(message)
-        else:
-            self._has_asked = True
-            self._on_request(self, message, descriptors)
 
     def _closed(self) -> None:
         _close(self._descriptors)

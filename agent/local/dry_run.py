@@ -6,13 +6,12 @@ import os
 
 from agent.commands.dry_run import answer, environment_before, launches, masked
 from agent.decide.facts import Facts
-from agent.decide.plan import Plan
 from agent.decide.planning import make_plan
 from agent.decide.runspec import RunSpec
 from agent.local.podenv import Job, pod_environment
 from agent.local.spec import ClusterSpec, address, check
 from agent.machine.api import Interface
-from agent.settings import BUCKET, TASK_SCRIPTS, Found, Settings, read_settings
+from agent.settings import BUCKET, TASK_SCRIPTS, Found, read_settings
 
 INTERFACE = "eth0"
 
@@ -26,21 +25,16 @@ def show(spec: ClusterSpec, workload: str, args: list[str], *, as_json: bool) ->
     settings, _ = read_settings(environ, Found(script, bucket=BUCKET in spec.directories), workload)
     known = environment_before(settings, environ)._replace(interface=Interface(INTERFACE, address(0), True))
     wish = RunSpec(settings.workload, tuple(args))
-    plan = _plan(spec, settings)
-    answer(wish.workload, masked(launches(settings, known, wish, plan), environ, wish), as_json=as_json)
-    return 0
-
-
-def _plan(spec: ClusterSpec, settings: Settings) -> Plan:
-    """The one that the pods would make, if all of them came."""
-    pods = [_facts(spec, index) for index in range(spec.pods)]
-    return make_plan(
-        pods,
+    # The one that the pods would make, if all of them came.
+    plan = make_plan(
+        [_facts(spec, index) for index in range(spec.pods)],
         epoch=settings.epoch,
         prefix=settings.hostname_prefix,
         domain=settings.domain_name,
         slots=settings.gpus_per_node,
     )
+    answer(wish.workload, masked(launches(settings, known, wish, plan), environ, wish), as_json=as_json)
+    return 0
 
 
 def _facts(spec: ClusterSpec, index: int) -> Facts:

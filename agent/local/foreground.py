@@ -46,12 +46,13 @@ class _Stopper:
     def stop(self) -> None:
         grace = 0.0 if self._asked else self._grace
         self._asked = True
-        # In a thread: the main one goes on to show what pods say while they end.
-        threading.Thread(target=self._terminate, args=(grace,), daemon=True).start()
 
-    def _terminate(self, grace: float) -> None:
-        with contextlib.suppress(AgentError, OSError):
-            self._cluster.terminate(grace)
+        def terminate() -> None:
+            with contextlib.suppress(AgentError, OSError):
+                self._cluster.terminate(grace)
+
+        # In a thread: the main one goes on to show what pods say while they end.
+        threading.Thread(target=terminate, daemon=True).start()
 
 
 def write_all(descriptor: int, data: bytes) -> None:

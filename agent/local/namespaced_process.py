@@ -67,7 +67,13 @@ class Forker:
         """A child in this PID namespace."""
         pid = os.fork()
         if pid == 0:
-            _run_child(child)
+            try:
+                child()
+            except BaseException:
+                traceback.print_exc(file=sys.stderr)
+                sys.stderr.flush()
+            finally:
+                os._exit(1)
         return pid
 
     def fork_first(self, child: Callable[[], None]) -> int:
@@ -85,16 +91,6 @@ class Forker:
             return self.fork(child)
         finally:
             setns(self._own, CLONE_NEWPID)
-
-
-def _run_child(child: Callable[[], None]) -> NoReturn:
-    try:
-        child()
-    except BaseException:
-        traceback.print_exc(file=sys.stderr)
-        sys.stderr.flush()
-    finally:
-        os._exit(1)
 
 
 def _set_streams(streams: Sequence[int]) -> None:

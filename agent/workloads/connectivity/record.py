@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from agent import wire
-from agent.decide.result import Cell, Table
+from agent.decide.result import Table
 from agent.decide.result import table as result_table
 from agent.decide.tables import render
 from agent.workloads import rank_record
@@ -86,39 +86,33 @@ def judge(record: Record, tokens: Sequence[str], slots: int, names: Sequence[str
 
 def table(record: Record, names: Sequence[str], slots: int) -> str:
     """The measured pairs in plan order for people; the slowest are marked when there are several."""
-    pairs = sorted(record.pairs, key=lambda pair: pair.ranks)
-    slowest = min((pair.bandwidth_gb_s for pair in pairs), default=0.0)
-    latest = max((pair.latency_us for pair in pairs), default=0.0)
+    slowest = min((pair.bandwidth_gb_s for pair in record.pairs), default=0.0)
+    latest = max((pair.latency_us for pair in record.pairs), default=0.0)
     rows = []
-    for pair in pairs:
-        marks = ["lowest bandwidth"] if pair.bandwidth_gb_s == slowest else []
-        marks += ["highest latency"] if pair.latency_us == latest else []
-        rows.append(
-            [
-                " - ".join(str(rank) for rank in pair.ranks),
-                " - ".join(short(name_of(rank, slots, names)) for rank in pair.ranks),
-                f"{pair.latency_us:.1f}",
-                f"{pair.bandwidth_gb_s:.2f}",
-                ", ".join(marks) if len(pairs) > 1 else "",
-            ]
-        )
+    for ranks, pods, latency, bandwidth, _ in _rows(record, names, slots):
+        marks = ["lowest bandwidth"] if bandwidth == slowest else []
+        marks += ["highest latency"] if latency == latest else []
+        remark = ", ".join(marks) if len(record.pairs) > 1 else ""
+        rows.append([ranks, pods, f"{latency:.1f}", f"{bandwidth:.2f}", remark])
     return render(["ranks", "pods", "latency (µs)", "bandwidth (GB/s)", ""], rows, right={2, 3})
 
 
 def pairs_table(record: Record, names: Sequence[str], slots: int) -> Table:
     """The same for `tables` in result.json."""
     columns = {"ranks": "", "pods": "", "latency": "µs", "bandwidth": "GB/s", "message": "bytes"}
-    rows: list[list[Cell]] = [
-        [
+    return result_table("pairs", "Neighbours", columns, _rows(record, names, slots))
+
+
+def _rows(record: Record, names: Sequence[str], slots: int) -> list[tuple[str, str, float, float, int]]:
+    """Ranks, pods, µs, GB/s and bytes of each pair."""
+    return [
+        (
             " - ".join(str(rank) for rank in pair.ranks),
             " - ".join(short(name_of(rank, slots, names)) for rank in pair.ranks),
-            pair.latency_us,
-            pair.bandwidth_gb_s,
-            pair.bytes,
-        ]
-        for pair in sorted(record.pairs, key=lambda pair: pair.ranks)
+            *pair[1:],
+        )
+        for pair in sorted(record.pairs)
     ]
-    return result_table("pairs", "Neighbours", columns, rows)
 
 
 def as_json(record: Record, names: Sequence[str], slots: int) -> dict[str, Any]:
@@ -134,14 +128,8 @@ def as_json(record: Record, names: Sequence[str], slots: int) -> dict[str, Any]:
         ],
         "sum_right": None if record.wrong is None else not record.wrong,
         "pairs": [
-            {
-                "ranks": list(pair.ranks),
-                "pods": [name_of(rank, slots, names) for rank in pair.ranks],
-                "latency_us": pair.latency_us,
-                "bandwidth_gb_s": pair.bandwidth_gb_s,
-                "bytes": pair.bytes,
-            }
-            for pair in sorted(record.pairs, key=lambda pair: pair.ranks)
+            {**wire.to_json(pair), "pods": [name_of(rank, slots, names) for rank in pair.ranks]}
+            for pair in sorted(record.pairs)
         ],
         "finished": record.finished,
     }
