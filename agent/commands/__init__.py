@@ -117,6 +117,7 @@ class Parser(argparse.ArgumentParser):
     """Says of a mistyped word what may have been meant."""
 
     def error(self, message: str) -> NoReturn:
+        """Print usage and the message, then exit with 2."""
         super().error(message + self._meant(message))
 
     def _meant(self, message: str) -> str:

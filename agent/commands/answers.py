@@ -76,6 +76,7 @@ ANSWERS = (RunAnswer, ReleaseAnswer, LogLine, DryRunAnswer, ClustersAnswer)
 
 
 def run_answer(run: RunInfo, ended: RunEnd | None = None) -> RunAnswer:
+    """The answer for a run that goes on (`ended`: None), or for one that is over."""
     if ended is None:
         return RunAnswer(VERSION, run.id, run.pods, None, {}, {}, "", "")
     return RunAnswer(VERSION, run.id, run.pods, ended.end, ended.codes, ended.lost, ended.results, ended.missing)

@@ -27,6 +27,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
+    """0 when nothing of the run is left, however it ended: that was asked for. Raises AgentError."""
     with Client(run_dir().path) as client:
         found = client.find(args.run)
         if found.over:

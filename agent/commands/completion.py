@@ -138,6 +138,7 @@ def _has_command(parser: argparse.ArgumentParser, words: Sequence[str]) -> bool:
 
 
 def _after_dashes(verb: str, words: Sequence[str], rest: Sequence[str], current: str) -> Words:
+    """What may follow `--`: a command of the shell, or options of a workload and their values."""
     if verb in COMMANDS or verb == "local exec":
         return [] if rest else [(A_COMMAND, "")]
     workload = next((word for word in words if word in RUNNABLE), "")
@@ -153,6 +154,7 @@ def _after_dashes(verb: str, words: Sequence[str], rest: Sequence[str], current:
 
 
 def _of_value(verb: str, action: argparse.Action, current: str) -> Words:
+    """What an option or argument takes; nothing where only the user can know."""
     if isinstance(action, argparse._SubParsersAction):
         helps = {choice.dest: choice.help or "" for choice in action._choices_actions}
         return _beginning(current, [(name, helps.get(name, VERBS.get(name, ""))) for name in action.choices])
@@ -163,6 +165,7 @@ def _of_value(verb: str, action: argparse.Action, current: str) -> Words:
 
 
 def _beginning(current: str, words: Iterable[tuple[str, str]]) -> Words:
+    """Those that begin with what has been typed. The shell would filter too, but not all of them do."""
     return [(word, text) for word, text in words if word.startswith(current)]
 
 
@@ -173,6 +176,7 @@ def _listed(current: str, words: Iterable[tuple[str, str]], *, several: bool) ->
 
 
 def _runs() -> Words:
+    """Runs that this pod has files of, without asking the agent: completion must not wait for it."""
     from agent.commands.pod import run_dir
 
     runs = run_dir().runs
@@ -181,6 +185,7 @@ def _runs() -> Words:
 
 
 def _pods() -> Words:
+    """Pods of the plan, once there is one."""
     from agent.commands.pod import run_dir
     from agent.environment import find_plan
 

@@ -105,6 +105,7 @@ def environment_before(settings: Settings, environ: Mapping[str, str]) -> Known:
 
 
 def _launches(workload: Workload, context: RunContext) -> list[str]:
+    """Lines for the lead and, where others start something, for the second pod: the rest differ in their rank alone."""
     lead, *others = [peer.index for peer in context.plan.peers]
     if workload.led:
         reached = [f"# {pods_text(others)}: nothing is started, mpirun reaches them through sshd"] if others else []
@@ -122,6 +123,7 @@ def _launches(workload: Workload, context: RunContext) -> list[str]:
 
 
 def _text(workload: Workload, context: RunContext, index: int) -> str:
+    """What one pod would start, with the variables that the run adds to its environment."""
     launch = workload.launch(replace(context, index=index))
     if launch is None:
         return "# nothing is started here"

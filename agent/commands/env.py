@@ -77,6 +77,7 @@ def _of_pod() -> Shown:
 
 
 def _of_profile(wanted: str) -> Shown:
+    """What a profile would set here. Raises SettingsError for a wrong A4_USER_ENV."""
     choice = choose(wanted, [mark for mark in MARKS if os.path.exists(mark)])
     if wanted != "auto":
         choice = choice._replace(why="asked for with --profile")
@@ -103,6 +104,7 @@ def _user_names() -> list[str]:
 def _shown(
     profile: str, why: str, env: Mapping[str, str], gone: list[str], sources: Mapping[str, str], overruled: list[str]
 ) -> Shown:
+    """The same with secrets replaced. What was replaced is named: --shell must leave it out."""
     names = listed({**os.environ, **env})
     masker = Masker(secret_values(env, names))
     variables = masker.value(hidden(env, names))
@@ -111,6 +113,7 @@ def _shown(
 
 
 def _table(shown: Shown) -> str:
+    """For people: each variable with where it came from."""
     # On one line, whatever is in a value.
     lines = {name: value if value.isprintable() else repr(value) for name, value in sorted(shown.variables.items())}
     rows = [[name, line, shown.sources.get(name, "the pod")] for name, line in lines.items()]

@@ -51,6 +51,7 @@ def add_parser(subparsers: argparse._SubParsersAction[VerbParser]) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """The exit code is that of the pods. Raises AgentError."""
     directory = run_dir()
     command = need_command(args.rest, "exec", "hostname")
     spec = read_spec(args, "exec", command)
@@ -63,6 +64,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run(client: Client, spec: RunSpec, *, fold_output: bool, as_json: bool) -> int:
+    """Run it, show the output and say which pods failed; returns the exit code."""
     with Follower(client, spec.by) as follower:
         run = follower.begin(spec)
         alone = len(run.outputs) == 1
@@ -96,6 +98,7 @@ class Collected(Sink):
         self._kept: dict[tuple[int, int], bytearray] = {}
 
     def output(self, pod: int, stream: int, data: bytes) -> None:
+        """Keep it, as far as there is room. What agents say of themselves is not of the command."""
         if stream not in (STDOUT, STDERR):
             return
         room = self._most - sum(len(self._kept.get((pod, each), b"")) for each in (STDOUT, STDERR))
@@ -104,12 +107,14 @@ class Collected(Sink):
         self._kept.setdefault((pod, stream), bytearray()).extend(data[:room])
 
     def wants(self, pod: int) -> bool:
+        """A pod that has printed too much is read no further: the run goes on all the same."""
         return pod not in self._cut
 
     def over(self, pod: int) -> None:
         self._open.discard(pod)
 
     def idle(self) -> float | None:
+        """Say now and then whom this waits for: without output there is nothing else to see."""
         if not self._open:
             return None
         now = self._now()
@@ -147,4 +152,5 @@ class Collected(Sink):
         yield "\n]\n"
 
     def _taken(self, pod: int, stream: int) -> bytes:
+        """What a pod printed there, handed over once."""
         return bytes(self._kept.pop((pod, stream), b""))

@@ -101,6 +101,7 @@ class Follower:
         say("ending the run on every pod; again to hurry" if times == 1 else "hurrying; again to leave it alone")
 
     def _cancel(self) -> None:
+        """Ask for the end, without waiting for an answer: this may run inside a signal handler."""
         why = f"{self._by} was told to by {signal_name(self._signal)}"
         try:
             self._client.cancel(self._run, hurry=self._told > 1, why=why, answered=False)
@@ -108,6 +109,7 @@ class Follower:
             pass  # the agent is gone, which is told where its answers are waited for
 
     def _leave(self, number: int, frame: FrameType | None) -> None:
+        """The terminal has gone, which ends nothing: somebody else may follow the run."""
         say(_goes_on(self._run))
         raise SystemExit(128 + number)
 
@@ -189,6 +191,7 @@ def answer(run: RunInfo, ended: RunEnd | None) -> None:
 
 
 def reader_gone(run: str) -> int:
+    """Say that the run goes on; returns the exit code that `| head` leads to."""
     say(f"nobody reads the output any more; {_goes_on(run)}")
     return READER_GONE
 
@@ -213,4 +216,5 @@ def tell_end(run: str, ended: RunEnd) -> None:
 
 
 def _goes_on(run: str) -> str:
+    """How to see more of a run that is left alone; without a name it may not have begun."""
     return f"{run} goes on: a4-agent logs {run}" if run else "if the run has begun it goes on: a4-agent status"

@@ -52,6 +52,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _by_index() -> Plan:
+    """For tools that want all pods before there is a plan."""
     found, _ = look(os.environ)
     settings, _ = read_settings(os.environ, found)
     return guessed_plan(settings)

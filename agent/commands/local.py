@@ -85,6 +85,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
 
 
 def _add_verb(verbs: Any, name: str, handler: Callable[[Any], int], text: str) -> argparse.ArgumentParser:
+    """A verb of `local`, with what all of them have."""
     parser: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=text)
     parser.set_defaults(handler=handler, rest=[])
     return parser
@@ -101,6 +102,7 @@ def _add_grace(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_exec(verbs: Any) -> None:
+    """A command may stand after `--` or without it, as kubectl exec takes it."""
     parser = _add_verb(verbs, "exec", _exec, "run a command in a pod: exec POD -- COMMAND …")
     parser.add_argument("pod", type=int)
     parser.add_argument("command", nargs="*", help="default: bash")
@@ -109,6 +111,7 @@ def _add_exec(verbs: Any) -> None:
 
 
 def _add_cluster_options(parser: argparse.ArgumentParser) -> None:
+    """What a cluster is, and what goes wrong in it on purpose."""
     add = parser.add_argument
     add("workload", nargs="?", default="", help="as in: a4-agent run WORKLOAD [-- ARGS]")
     add("--pods", type=int, required=True, metavar="N", help="number of pods")
@@ -190,6 +193,7 @@ def _task_script(path: str) -> dict[str, bytes]:
 
 
 def _run(args: argparse.Namespace) -> int:
+    """The exit code is that of the job. Raises AgentError."""
     spec = read_spec(args, {"A4_GRACE_SECONDS": f"{args.grace:g}"})
     if args.dry_run:
         from agent.local.dry_run import show
@@ -218,6 +222,7 @@ def _new_directory(parent: str, name: str) -> str:
 
 
 def _up(args: argparse.Namespace) -> int:
+    """Start a cluster that stays, and say how to go on. Raises PeersMissing when it has not formed in time."""
     from agent.errors import PeersMissing
     from agent.local.client import LocalCluster
     from agent.local.progress import ClusterProgress
@@ -255,6 +260,7 @@ def _end_what_has_ended(name: str) -> None:
 
 
 def _attach(name: str | None) -> LocalCluster:
+    """The cluster that runs under this name. Raises UsageError when there is none, SystemFault without root."""
     from agent.local.client import LocalCluster
     from agent.local.host_survey import check_machine
 
@@ -263,6 +269,7 @@ def _attach(name: str | None) -> LocalCluster:
 
 
 def _exec(args: argparse.Namespace) -> int:
+    """The exit code is that of the command. It gets a terminal where this process has one."""
     from agent.local.terminal import run_on_terminal, run_plain
 
     cluster = _attach(args.name)
@@ -296,6 +303,7 @@ def _logs(args: argparse.Namespace) -> int:
 
 
 def _down(args: argparse.Namespace) -> int:
+    """End the cluster and print how each pod ended."""
     cluster = _attach(args.name)
     pods = cluster.terminate(args.grace)
     cluster.quit()
@@ -312,6 +320,7 @@ def _status(args: argparse.Namespace) -> int:
 
 
 def _list(args: argparse.Namespace) -> int:
+    """Print the clusters that answer; one that ends meanwhile is left out."""
     from agent.commands.local_status import count_states, in_words
     from agent.local.client import LocalCluster
     from agent.local.host_survey import check_machine

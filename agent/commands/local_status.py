@@ -31,10 +31,12 @@ def count_states(pods: Sequence[PodInfo]) -> dict[str, int]:
 
 
 def in_words(counts: Mapping[str, int]) -> str:
+    """3 running, 1 ended"""
     return ", ".join(f"{count} {state}" for state, count in counts.items())
 
 
 def _ends(pods: Sequence[PodInfo]) -> list[str]:
+    """Pods that ended alike stand in one line."""
     by_code: dict[int, list[int]] = {}
     for pod in pods:
         if pod.code is not None:
@@ -43,6 +45,7 @@ def _ends(pods: Sequence[PodInfo]) -> list[str]:
 
 
 def _of_agent(cluster: LocalCluster) -> str:
+    """What the agent of pod 0 last wrote of itself, which is there when the pod has ended, too."""
     directory = RunDir(run_directory(cluster.spec, 0))
     files = cluster.read_bytes(0, [directory.state, directory.plan])
     state, plan = files[directory.state], files[directory.plan]

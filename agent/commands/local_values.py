@@ -18,6 +18,8 @@ def cluster_name(text: str) -> str:
 
 
 def pair(separator: str, parse: Callable[[str], Value]) -> Callable[[str], tuple[str, Value]]:
+    """A type of options: NAME, the separator and a value that `parse` reads."""
+
     def read(text: str) -> tuple[str, Value]:
         name, found, value = text.partition(separator)
         if not found or not name:
@@ -40,6 +42,8 @@ def directory(text: str) -> tuple[str, str]:
 
 
 def by_pod(parse: Callable[[str], Value]) -> Callable[[str], tuple[int, Value]]:
+    """A type of options: the index of a pod, a colon and a value that `parse` reads."""
+
     def read(text: str) -> tuple[int, Value]:
         index, found, value = text.partition(":")
         if not found or not index.isdigit():
@@ -53,5 +57,6 @@ def by_pod(parse: Callable[[str], Value]) -> Callable[[str], tuple[int, Value]]:
 
 
 def metadata(text: str) -> tuple[int | None, str]:
+    """(pod, mode); pod None: all of them. Which modes there are is checked with the rest of the cluster."""
     index, found, mode = text.partition(":")
     return (int(index), mode) if found and index.isdigit() else (None, text)

@@ -27,6 +27,7 @@ class Selected(Sink):
         """Pod → its last lines with their streams."""
 
     def output(self, pod: int, stream: int, data: bytes) -> None:
+        """Pass whole lines on; the beginning of one is kept until its end comes."""
         if stream == AGENT and not self._agent:
             return
         *lines, rest = (self._begun.pop((pod, stream), b"") + data).split(b"\n")
@@ -59,10 +60,12 @@ class Selected(Sink):
         self._sink.close()
 
     def _end_lines(self, pod: int) -> None:
+        """What a pod printed last may have no end."""
         for source in [source for source in self._begun if source[0] == pod]:
             self._take(*source, self._begun.pop(source))
 
     def _take(self, pod: int, stream: int, line: bytes) -> None:
+        """Pass a line on, or keep it while only the last ones are wanted."""
         if self._wanted is not None and not self._wanted(line):
             return
         if self._tail is None:

@@ -40,6 +40,7 @@ def add_parser(subparsers: argparse._SubParsersAction[VerbParser]) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """The exit code is that of the ranks. Raises AgentError."""
     command = need_command(args.rest, "mpirun", "./program argument")
     spec = read_spec(args, "mpirun", command, ranks=args.np, per_node=args.per_node)
     return submit(args, spec, run_dir())

@@ -82,6 +82,7 @@ def add_following(parser: argparse.ArgumentParser) -> None:
 
 
 def add_json(parser: argparse.ArgumentParser, text: str) -> None:
+    """--json, with a `text` that says what is JSON then."""
     parser.add_argument("--json", action="store_true", help=text)
 
 

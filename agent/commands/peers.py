@@ -23,6 +23,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
+    """Print the plan or, while there is none, who is missing. Raises AgentError when nothing is known."""
     directory = run_dir()
     plan = find_plan(directory)
     state = read_state(directory)
@@ -56,6 +57,7 @@ def _print(plan: Plan, lost: Mapping[int, str], as_json: bool) -> None:
 
 
 def _print_missing(missing: Mapping[int, str], as_json: bool) -> None:
+    """Who has not come, with the reason that the coordinator sees."""
     if as_json:
         print_json({"missing": missing})
         return

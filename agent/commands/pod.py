@@ -28,6 +28,7 @@ OF_THE_POD = tuple(one.name for one in SETTINGS if one.name.startswith("A4_") an
 
 
 def run_dir() -> RunDir:
+    """That of the agent of this pod, as A4_RUN_DIR or the default says."""
     return RunDir(default_run_dir())
 
 
@@ -107,6 +108,7 @@ def living(directory: RunDir) -> Client | None:
 
 
 def _readable(path: str) -> str:
+    """Empty where there is no such file, or it is not ours to read."""
     try:
         return files.read(path) or ""
     except OSError:

@@ -43,6 +43,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
+    """Make the page and say where it is. Raises UsageError, MissingProgram and DirectoryUnusable."""
     if args.json and len(args.results) < 2:
         raise UsageError("--json compares several results", "the JSON of one run is its result.json")
     paths = [_find(name) for name in args.results] or [_newest(run_dir())]
@@ -116,6 +117,7 @@ def _page(results: Sequence[Result]) -> str:
 
 
 def _json(results: Sequence[Result]) -> str:
+    """The comparison for programs, without the libraries that a page needs."""
     import json
 
     from agent.report.comparison import comparison_json

@@ -73,6 +73,7 @@ def add_parser(subparsers: argparse._SubParsersAction[VerbParser]) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Be the agent of this pod, or have the one that lives here run it; the exit code is that of the job or run."""
     started = time.monotonic()
     from agent.commands.pod import agent_environment, living, run_dir
 
@@ -126,6 +127,7 @@ def patiently(find: Callable[[], Found | None], seconds: float) -> Found | None:
 
 
 def _submit(args: argparse.Namespace, directory: RunDir, client: Client) -> int:
+    """As a client of the agent that lives here. Raises AgentError."""
     from agent.commands.following import submit
     from agent.commands.pod import agent_environment
 

@@ -30,6 +30,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
+    """78 when a setting is wrong or missing, as the agent itself would end."""
     agent = agent_start(run_dir())
     environ = agent or os.environ
     found, _ = look(environ)
@@ -69,6 +70,7 @@ def _of_these(values: tuple[Value, ...], seen: Examination) -> Examination:
 
 
 def _print_json(seen: Examination, masker: Masker) -> None:
+    """Every setting with its whole value: only tables are cut."""
     values = [
         {"name": v.name, "value": v.value, "source": v.source, "problem": v.problem, "meaning": v.help}
         for v in seen.values
@@ -77,6 +79,7 @@ def _print_json(seen: Examination, masker: Masker) -> None:
 
 
 def _shown(value: Value, masker: Masker) -> str:
+    """A value in a cell of the table, cut at 60 characters."""
     if value.value is None:
         return "(missing)"
     if isinstance(value.value, bool):

@@ -56,6 +56,7 @@ def describe(
 
 
 def _head(state: PodState, alive: float | None, now: float) -> list[str]:
+    """Which pod this is and what it does. An agent that was killed cannot say so: its sign of life is too old then."""
     phase = state.phase
     lines = [
         f"pod {state.index} of {state.pods} {PHASES.get(phase, phase)}, since {ago(now - state.since)}",
@@ -67,6 +68,7 @@ def _head(state: PodState, alive: float | None, now: float) -> list[str]:
 
 
 def _current(state: PodState, now: float) -> list[str]:
+    """The run that goes on, and where to read what it prints."""
     run = state.run
     if run is None:
         return []
@@ -77,6 +79,7 @@ def _current(state: PodState, now: float) -> list[str]:
 
 
 def _idle(state: PodState, now: float) -> list[str]:
+    """A sleeping cluster holds GPUs that nobody uses."""
     if state.phase != "sleeping":
         return []
     since = state.idle or max([state.since, *(run.until or 0.0 for run in state.runs or ())])
@@ -85,6 +88,7 @@ def _idle(state: PodState, now: float) -> list[str]:
 
 
 def _end(state: PodState, most: int | None) -> list[str]:
+    """How the job ended, with `most` lines of the reason (None: all)."""
     end = state.end
     if end is None:
         return []

@@ -87,6 +87,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def _add_verb(
     verbs: Any, name: str, act: Callable[[argparse.Namespace, Member], int], text: str, *, named: bool = True
 ) -> argparse.ArgumentParser:
+    """A verb of `sync`; `named`: it is about one NAME."""
     parser: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
     if named:
         parser.add_argument("name", type=checked(fact_name), metavar="NAME", help="what it is about, such as download")
@@ -103,6 +104,7 @@ def _add_verb(
 
 
 def run(args: argparse.Namespace) -> int:
+    """0, or the code with which a wait ended. Raises AgentError for a directory that cannot be used."""
     from agent.lifecycle.sharing.member import Member
 
     environ = {**os.environ, **({"A4_SHARED_DIR": args.dir} if args.dir else {})}
@@ -119,23 +121,27 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _set(args: argparse.Namespace, member: Member) -> int:
+    """Say that it is done; the beat shows others that this pod is alive."""
     member.beat(args.owner)
     return _end(member.put(Fact(args.name, member.pod)))
 
 
 def _fail(args: argparse.Namespace, member: Member) -> int:
+    """Say that it failed. What others will print of it is masked here: they do not know the secrets of this pod."""
     member.beat(args.owner)
     message = Masker(secret_values(os.environ, listed(os.environ))).text(args.message)
     return _end(member.put(Fact(args.name, member.pod, failed=True, code=args.code, message=message)))
 
 
 def _wait(args: argparse.Namespace, member: Member) -> int:
+    """Wait for the pods that were named, while this one shows that it is alive."""
     wanted = _indices(args.origin, member.pods)
     member.beat(args.owner)
     return _end(member.wait(args.name, wanted, args.timeout))
 
 
 def _end(outcome: Outcome) -> int:
+    """Say why a wait did not end well; returns the exit code."""
     if outcome.code:
         say("\n  ".join(filter(None, (outcome.what, outcome.hint))))
     return int(outcome.code)
@@ -154,6 +160,7 @@ def _indices(words: Sequence[str], count: int) -> set[int]:
 
 
 def _list(args: argparse.Namespace, member: Member) -> int:
+    """Print the facts that count. A file that is damaged is a warning: it must not hide the others."""
     listed = member.list()
     if args.json:
         print_json({"directory": member.job, **to_json(listed)})
@@ -173,6 +180,7 @@ def _list(args: argparse.Namespace, member: Member) -> int:
 
 
 def _clean(args: argparse.Namespace, member: Member) -> int:
+    """Take away what all pods have said under this name."""
     count = member.clean(args.name)
     say(f"{count} {'file' if count == 1 else 'files'} of {args.name} taken away")
     return 0

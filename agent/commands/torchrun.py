@@ -40,6 +40,7 @@ def add_parser(subparsers: argparse._SubParsersAction[VerbParser]) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """The exit code is that of the first pod that failed. Raises AgentError."""
     program = need_command(args.rest, "torchrun", "train.py")
     spec = read_spec(args, "torchrun", program, per_node=args.nproc_per_node)
     return submit(args, spec, run_dir())

@@ -23,6 +23,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
+    """Print versions; what is missing or does not start is said in its place."""
     versions = {"a4-agent": __version__, "python": platform.python_version()}
     versions |= {name: _library(name) for name in LIBRARIES}
     versions |= {name: _program(name, flags) for name, flags in PROGRAMS.items()}
@@ -34,6 +35,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _library(name: str) -> str:
+    """Its version, or that it is not installed."""
     try:
         return metadata.version(name)  # reads the installed metadata, imports nothing
     except metadata.PackageNotFoundError:
@@ -41,6 +43,7 @@ def _library(name: str) -> str:
 
 
 def _program(name: str, flags: tuple[str, ...]) -> str:
+    """What it says of its version, and where it lies: several may be on PATH."""
     path = process.find_program(name, os.environ.get("PATH", ""))
     if path is None:
         return "not found"

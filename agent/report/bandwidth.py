@@ -13,6 +13,8 @@ from agent.report.number_words import NONE, count_text, number_text, percent_tex
 
 
 class SweepView(NamedTuple):
+    """One sweep as the page shows it: its curves, and every number of them in a table."""
+
     name: str
     id: str
     about: str
@@ -22,6 +24,7 @@ class SweepView(NamedTuple):
 
 
 def sweep_views(sweeps: Sequence[Sweep]) -> tuple[SweepView, ...]:
+    """A view for each sweep, in their order. Their ids are the same whenever the page is made of the same results."""
     views = []
     for count, (name, sweep) in enumerate(zip(names(sweeps), sweeps, strict=True), 1):
         sizes = f"Bus bandwidth of {name} over message size, {_sizes(sweep.rows)}; the numbers are in the table below"
@@ -75,10 +78,13 @@ def overview(sweeps: Sequence[Sweep]) -> Grid | None:
 
 
 def _any_baseline(sweeps: Sequence[Sweep]) -> bool:
+    """One sweep with a baseline is enough for its columns to stand in the table of all."""
     return any(sweep.baseline for sweep in sweeps)
 
 
 def _line(name: str, sweep: Sweep, with_baseline: bool) -> list[Cell | str]:
+    """A line of the overview. The last size stands for the sweep: bandwidth that people compare is that of large
+    messages."""
     speed, size = max(((best(row) or 0.0, row.size) for row in sweep.rows), default=(None, None))
     ratios = [ratio for _, ratio in _ratios(sweep)]
     cells = [cell for row in sweep.rows for cell in (row.out_of_place, row.in_place) if cell]
@@ -103,12 +109,14 @@ def _ratios(sweep: Sweep) -> list[tuple[int, float]]:
 
 
 def _wrong(count: int, checked: bool) -> Cell:
+    """How many elements were wrong. That nothing was checked must not look as if all were right."""
     if count:
         return Cell(f"✗ {count}", "bad")
     return Cell("0") if checked else Cell("not checked", "soft")
 
 
 def _sizes(rows: Sequence[Row]) -> str:
+    """From the first size to the last, in words."""
     if not rows:
         return NONE
     first, last = size_text(rows[0].size), size_text(rows[-1].size)
@@ -128,6 +136,7 @@ def _about(sweep: Sweep) -> str:
 
 
 def _lines(sweep: Sweep) -> tuple[Line, ...]:
+    """Its curves: the baseline behind, then each placement that was measured."""
     out = [(row.size, row.out_of_place) for row in sweep.rows]
     inside = [(row.size, row.in_place) for row in sweep.rows]
     curves = [
@@ -139,14 +148,17 @@ def _lines(sweep: Sweep) -> tuple[Line, ...]:
 
 
 def _points(measured: Iterable[tuple[int, Measured | None]]) -> list[tuple[int, float]]:
+    """(bytes, GB/s) of the sizes that were measured."""
     return [(size, one.busbw) for size, one in measured if one]
 
 
 def _wrong_sizes(measured: Iterable[tuple[int, Measured | None]]) -> frozenset[int]:
+    """Sizes whose points are marked: their results were wrong, however fast they came."""
     return frozenset(size for size, one in measured if one and one.wrong)
 
 
 def _rows(name: str, sweep: Sweep) -> Grid:
+    """Every number of the sweep, a row for each size."""
     placements = [
         Column(f"{title} {what}", unit, "number")
         for title in ("out-of-place", "in-place")
@@ -169,6 +181,7 @@ def _rows(name: str, sweep: Sweep) -> Grid:
 
 
 def _placement(one: Measured | None) -> list[Cell | str]:
+    """Time, both bandwidths and wrong elements of one placement; dashes where it was not measured."""
     if one is None:
         return [Cell(NONE, "soft")] * 4
     wrong = _wrong(one.wrong or 0, True) if one.wrong is not None else Cell(NONE, "soft")

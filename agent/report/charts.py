@@ -92,6 +92,7 @@ def chart(lines: Sequence[Line], name: str, description: str, scale: Scale = BAN
 
 
 def _scales(axes: Axes, lines: Sequence[Line], scale: Scale) -> None:
+    """Axes, grid and what stands beside them. The vertical axis begins at 0: a cut one would exaggerate differences."""
     along = [size for line in lines for size, _ in line.drawn]
     if scale.sizes:
         _by_size(axes, math.log2(min(along)), math.log2(max(along)))
@@ -134,6 +135,7 @@ def _ticks(low: float, high: float) -> list[float]:
 
 
 def _look(line: Line) -> dict[str, Any]:
+    """Colour, dashes and marker of a curve: each alone tells curves apart, on paper and for who sees no colours."""
     if line.style < 0:
         return {"color": PLACEHOLDERS["reference"], "linestyle": (0, (4, 3)), "linewidth": 1.3}
     colour = PLACEHOLDERS[SERIES[line.style % len(SERIES)]]
@@ -149,6 +151,7 @@ def _look(line: Line) -> dict[str, Any]:
 
 
 def _curve(axes: Axes, line: Line) -> None:
+    """Draw one curve and, over it, a cross at each size with wrong results."""
     points = sorted(line.drawn)
     look = _look(line)
     if len(points) > MOST_MARKERS:

@@ -42,10 +42,12 @@ def _keys(tables: Sequence[Table]) -> int:
 
 
 def _numbers(table: Table, at: int) -> list[float]:
+    """What is a number in that column; rows may say nothing there."""
     return numbers_of([row[at] for row in table.rows])
 
 
 def _short(title: str, labels: Sequence[str], tables: Sequence[Table], measured: Sequence[int]) -> Grid:
+    """Least, median and greatest of each measured column in every run, beside the median of the first."""
     columns = [Column("what"), Column("run"), number("least"), number("median"), number("greatest")]
     columns.append(number(f"median / {labels[0]}"))
     rows: list[list[Cell | str]] = []
@@ -64,6 +66,7 @@ def _short(title: str, labels: Sequence[str], tables: Sequence[Table], measured:
 
 
 def _row_by_row(labels: Sequence[str], tables: Sequence[Table], keys: int, measured: Sequence[int]) -> Grid:
+    """The measured columns of all runs side by side, for tables whose rows are the same in all."""
     names = tables[0].columns
     columns = [Column(column.name, column.unit) for column in names[:keys]]
     columns += [number(f"{names[at].name} {label}", names[at].unit) for at in measured for label in labels]
@@ -80,6 +83,7 @@ def _row_by_row(labels: Sequence[str], tables: Sequence[Table], keys: int, measu
 
 
 def _text(value: str | float | bool | None, places: int | None = None) -> str:
+    """As the page of one run shows it, with the decimals of its column."""
     if isinstance(value, bool) or value is None:
         return NONE if value is None else "yes" if value else "no"
     return value if isinstance(value, str) else number_text(value, places)

@@ -20,6 +20,8 @@ SHOWN_FACTS = ("workload", "job", "pods × slots", "began", "took")
 
 
 class ComparedRun(NamedTuple):
+    """One of the runs. `label` is what the tables call it: A, B, …"""
+
     label: str
     result: Result
     heading: Heading
@@ -38,6 +40,8 @@ class ComparedSweep(NamedTuple):
 
 
 class ComparisonPage(NamedTuple):
+    """All that the page of a comparison shows."""
+
     title: str
     runs: tuple[ComparedRun, ...]
     settings: Grid | None
@@ -49,6 +53,7 @@ class ComparisonPage(NamedTuple):
 
 
 def comparison_page(results: Sequence[Result]) -> ComparisonPage:
+    """The page for these results, the first of which is what the others are measured by."""
     labels = labels_of(len(results))
     runs = [
         ComparedRun(label, result, heading(result.verdict), [pair for pair in facts(result) if pair[0] in SHOWN_FACTS])
@@ -96,6 +101,7 @@ def settings(result: Result) -> dict[str, str]:
 
 
 def given(result: Result) -> dict[str, str]:
+    """Variables that a4-agent itself set: name → value."""
     launch = result.launch
     if launch is None:
         return {}
@@ -104,6 +110,8 @@ def given(result: Result) -> dict[str, str]:
 
 
 def _neutral(value: str, result: Result) -> str:
+    """A value in which ids that differ in every run are replaced by words; short ones are left, they may be any
+    word."""
     for own, words in ((result.run, "<run>"), (result.epoch, "<epoch>"), (result.job, "<job>")):
         if len(own) > 3:
             value = value.replace(own, words)
@@ -118,6 +126,7 @@ def differing(found: Sequence[Mapping[str, str]]) -> dict[str, list[str | None]]
 
 
 def _settings_grid(caption: str, labels: Sequence[str], found: Mapping[str, Sequence[str | None]]) -> Grid | None:
+    """A column for each run; None when there is nothing to show."""
     if not found:
         return None
     columns = [Column("setting"), *(Column(label, "", "code") for label in labels)]
@@ -126,6 +135,7 @@ def _settings_grid(caption: str, labels: Sequence[str], found: Mapping[str, Sequ
 
 
 def _value(value: str | None, first: str | None) -> Cell:
+    """One value, marked where it is not that of the first run."""
     if not value:
         return Cell("not set" if value is None else "empty", "soft")
     return Cell(value, "" if value == first else "odd")
@@ -144,6 +154,7 @@ def _speeds(results: Sequence[Result]) -> dict[str, list[dict[int, float]]]:
 
 
 def _sweeps(labels: Sequence[str], results: Sequence[Result]) -> Iterable[ComparedSweep]:
+    """A view for each collective that any of the runs has measured."""
     for at, (name, speeds) in enumerate(_speeds(results).items(), 1):
         yield ComparedSweep(
             name,
@@ -181,6 +192,7 @@ def _summary(labels: Sequence[str], speeds: Sequence[Mapping[int, float]]) -> tu
 
 
 def _speeds_grid(name: str, labels: Sequence[str], speeds: Sequence[Mapping[int, float]]) -> Grid:
+    """GB/s of each run at each size, then the ratio to the first run."""
     columns = [number("size"), *(number(label, "GB/s") for label in labels)]
     columns += [number(f"{label} / {labels[0]}") for label in labels[1:]]
     compared = [ratios(speeds, at) for at in range(1, len(labels))]
@@ -196,6 +208,7 @@ def _speeds_grid(name: str, labels: Sequence[str], speeds: Sequence[Mapping[int,
 
 
 def _ratio(ratio: float | None) -> Cell:
+    """Marked from 5 % on: less is what runs differ by anyway."""
     tone = "soft" if ratio is None else "bad" if ratio <= 0.95 else "good" if ratio >= 1.05 else ""
     return Cell(ratio_text(ratio), tone)
 

@@ -32,6 +32,8 @@ class Group(NamedTuple):
 
 
 class Grid(NamedTuple):
+    """One table. `foot` are its last rows, set apart; `note` is a sentence below it."""
+
     caption: str
     columns: tuple[Column, ...]
     groups: tuple[Group, ...]
@@ -40,14 +42,17 @@ class Grid(NamedTuple):
 
     @property
     def length(self) -> int:
+        """Rows of all groups, without the foot."""
         return sum(len(group.rows) for group in self.groups)
 
 
 def number(name: str, unit: str = "") -> Column:
+    """A column whose cells are flushed right."""
     return Column(name, unit, "number")
 
 
 def code(name: str) -> Column:
+    """A column for names and addresses, which people copy."""
     return Column(name, "", "code")
 
 
@@ -67,4 +72,5 @@ def grid(
 
 
 def cells(rows: Iterable[Sequence[Cell | str]]) -> tuple[tuple[Cell, ...], ...]:
+    """Rows with every text made a cell."""
     return tuple(tuple(one if isinstance(one, Cell) else Cell(one) for one in row) for row in rows)

@@ -33,11 +33,15 @@ class Heading(NamedTuple):
 
 
 class TableView(NamedTuple):
+    """A table of the workload under its own title."""
+
     title: str
     grid: Grid
 
 
 class RunPage(NamedTuple):
+    """All that the page of one run shows. What is empty, or None, is left out."""
+
     title: str
     heading: Heading
     result: Result
@@ -62,6 +66,7 @@ class RunPage(NamedTuple):
 
 
 def run_page(result: Result) -> RunPage:
+    """The page for one result."""
     launch = result.launch
     return RunPage(
         title=title(result),
@@ -88,6 +93,7 @@ def run_page(result: Result) -> RunPage:
 
 
 def _said(verdict: Verdict) -> str:
+    """What the heading says already, and need not be said again."""
     return f"{verdict.what}\n{verdict.why}"
 
 
@@ -101,6 +107,7 @@ def _gate(result: Result) -> tuple[str, str, str] | None:
 
 
 def heading(verdict: Verdict) -> Heading:
+    """Sign and tone of a verdict: neither is needed to understand the word."""
     return Heading(SYMBOLS[verdict.status], verdict.status, TONES[verdict.status])
 
 
@@ -176,10 +183,12 @@ def _sums(table: Table, numeric: Sequence[bool], places: Sequence[int | None]) -
 
 
 def numbers_of(values: Sequence[object]) -> list[float]:
+    """The numbers among these; True and False are none."""
     return [value for value in values if isinstance(value, (int, float)) and not isinstance(value, bool)]
 
 
 def _cell(value: str | float | bool | None, places: int | None) -> Cell:
+    """A value as the page shows it, with so many decimals."""
     if value is None:
         return Cell(NONE, "soft")
     if isinstance(value, bool):
@@ -188,6 +197,7 @@ def _cell(value: str | float | bool | None, places: int | None) -> Cell:
 
 
 def _environment(launch: Started | None, added: bool) -> Pairs:
+    """Variables of the launch by name: those that a4-agent `added`, or all others."""
     if launch is None:
         return []
     return sorted((name, value) for name, value in launch.environment.items() if (name in launch.added) == added)

@@ -44,6 +44,7 @@ def speed_text(value: float | None) -> str:
 
 
 def percent_text(ratio: float | None) -> str:
+    """Of a ratio: 0.96 is 96 %."""
     return NONE if ratio is None or not math.isfinite(ratio) else f"{100 * ratio:.0f} %"
 
 
@@ -56,6 +57,7 @@ def ratio_text(ratio: float | None) -> str:
 
 
 def duration_text(seconds: float) -> str:
+    """Seconds as people say them: 3.21 s, 2 min 05 s, 1 h 07 min."""
     if not math.isfinite(seconds):
         return NONE
     if seconds < 60:

@@ -29,12 +29,14 @@ def render_comparison(results: Sequence[Result]) -> str:
 
 
 def _render(template: str, **values: object) -> str:
+    """The page as text that any file can hold: what is no valid Unicode, or no HTML, is replaced."""
     text = _environment().get_template(template).render(**values)
     return text.encode("utf-8", "replace").decode().translate(UNSEEN)
 
 
 @cache
 def _environment() -> Environment:
+    """Made once: Jinja2 compiles each template at its first use."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 

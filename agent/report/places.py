@@ -54,6 +54,7 @@ def order_words(result: Result) -> list[str]:
 
 
 def _crossings(result: Result, levels: Sequence[str]) -> list[str]:
+    """How often neighbours in rank stand in different blocks, where a ring of ranks is slower."""
     if len(levels) < 2:
         return []
     blocks = [pod.place[:2] for pod in result.pods]
@@ -68,10 +69,12 @@ def _crossings(result: Result, levels: Sequence[str]) -> list[str]:
 
 
 def _depth(result: Result) -> int:
+    """Levels of the deepest place that is known; 0: none is."""
     return max((len(pod.place) for pod in result.pods), default=0)
 
 
 def _heading(place: Sequence[str], levels: Sequence[str], rank: int, pods: Sequence[Pod], slots: int) -> str:
+    """Where a group of pods stands, the nearest level first, and which ranks it has."""
     where = ", ".join(f"{level} {part}" for level, part in reversed(list(zip(levels, place, strict=False))))
     last = (rank + len(pods)) * slots - 1
     return f"{where or 'place unknown'} · {count_text(len(pods), 'pod')}, ranks {rank * slots}–{last}"
@@ -95,6 +98,7 @@ def pods_grid(result: Result) -> Grid:
 
 
 def _pod_row(result: Result, rank: int, names: Sequence[str]) -> list[Cell | str]:
+    """One pod. Its name goes without the domain, which is the same for all."""
     pod = result.pods[rank]
     found = (pod.inventory.get(name, NONE) for name in names)
     status = _status(pod, pod_of(result.verdict.where) if result.verdict.status == "failed" else None)
@@ -112,6 +116,7 @@ def _status(pod: Pod, cause: int | None) -> Cell:
 
 
 def _process(status: int | None) -> str:
+    """How a process ended, by its exit status; negative: by that signal."""
     if status is None:
         return "no process"
     if status < 0:
@@ -130,10 +135,12 @@ def shared_inventory(result: Result) -> list[tuple[str, str]]:
 
 
 def _inventory(result: Result) -> list[str]:
+    """Names of everything that any pod has told of itself, in the order in which it first comes."""
     return list(dict.fromkeys(name for pod in result.pods for name in pod.inventory))
 
 
 def _same(result: Result, name: str) -> bool:
+    """Whether all pods have told the same, or none has told it."""
     return len({pod.inventory.get(name) for pod in result.pods}) == 1
 
 

@@ -25,6 +25,7 @@ def read_result(data: object) -> Result:
 
 
 def _check_version(data: object) -> None:
+    """Raises NotAResult for another kind of JSON and for a version that has other meanings."""
     if not isinstance(data, dict) or not {"version", "run"} <= data.keys():
         raise NotAResult("it is JSON, but no result of a run of a4-agent")
     version = data["version"]
@@ -36,6 +37,7 @@ def _check_version(data: object) -> None:
 
 
 def _check_tables(result: Result) -> None:
+    """Raises NotAResult for a row that does not fit its columns: types alone do not say that."""
     for at, table in enumerate(result.tables):
         for number, row in enumerate(table.rows):
             if len(row) != len(table.columns):

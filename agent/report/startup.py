@@ -39,6 +39,8 @@ class Stretch(NamedTuple):
 
 
 class Bar(NamedTuple):
+    """One pod."""
+
     label: str
     node: str
     stretches: tuple[Stretch, ...]
@@ -61,6 +63,8 @@ class Spread(NamedTuple):
 
 
 class Startup(NamedTuple):
+    """How the pods came up, or, of a run that was submitted later, how its processes did."""
+
     total: str
     phases: tuple[Spread, ...]
     bars: tuple[Bar, ...]
@@ -101,6 +105,7 @@ Marks = list[tuple[str, float]]
 
 
 def _marks(pod: Pod, submitted: float | None) -> Marks:
+    """The phases that a pod reached, by time. Of a submitted run only its own count, from its submission on."""
     names = (FIRST, *PHASES) if submitted is None else OF_THE_RUN
     found = [(name, pod.phases[name]) for name in names if name in pod.phases]
     if submitted is not None and found:
@@ -109,6 +114,7 @@ def _marks(pod: Pod, submitted: float | None) -> Marks:
 
 
 def _bar(pod: Pod, marks: Marks, zero: float, whole: float) -> Bar:
+    """The stretches of one pod. A phase that came at once, or out of its order, has none."""
     numbers = list(PHASES)
     stretches = tuple(
         Stretch(numbers.index(name) + 1, _percent(before - zero, whole), _percent(time - before, whole))
@@ -119,11 +125,13 @@ def _bar(pod: Pod, marks: Marks, zero: float, whole: float) -> Bar:
 
 
 def _ready(marks: Marks) -> float:
+    """When the pod itself was ready; all later phases wait for others."""
     own = [time for name, time in marks if name in OWN]
     return max(own if len(own) > 1 else [time for _, time in marks])
 
 
 def _spread(number: int, name: str, marks: Mapping[int, Marks], zero: float, whole: float) -> Spread | None:
+    """When the pods reached one phase; None when no pod said so."""
     reached = sorted((time - zero, pod) for pod, found in marks.items() for one, time in found if one == name)
     if not reached:
         return None
@@ -143,4 +151,5 @@ def _spread(number: int, name: str, marks: Mapping[int, Marks], zero: float, who
 
 
 def _percent(part: float, whole: float) -> float:
+    """Of the whole, with as many digits as a screen has pixels."""
     return round(100 * part / whole, 3)

@@ -14,6 +14,8 @@ Value = Callable[[Iteration], float | None]
 
 
 class Curve(NamedTuple):
+    """One curve over the iterations of one training."""
+
     id: str
     name: str
     lines: tuple[Line, ...]
@@ -22,6 +24,8 @@ class Curve(NamedTuple):
 
 
 class TrainingView(NamedTuple):
+    """One training as the page shows it."""
+
     name: str
     about: str
     curves: tuple[Curve, ...]
@@ -37,6 +41,7 @@ CURVES: Sequence[tuple[str, str, Value]] = (
 
 
 def training_views(trainings: Sequence[Training]) -> tuple[TrainingView, ...]:
+    """A view for each training, in their order."""
     return tuple(
         TrainingView(one.stage, _about(one), _curves(f"training-{number}", one), _numbers(one))
         for number, one in enumerate(trainings, 1)
@@ -53,6 +58,7 @@ def overview(trainings: Sequence[Training]) -> Grid | None:
 
 
 def _line(one: Training) -> list[Cell | str]:
+    """A line of the overview. Step time and speed are medians: the first iterations are slow."""
     losses = [iteration.loss for iteration in one.iterations]
     found = [[there for each in one.iterations if (there := value(each)) is not None] for _, _, value in CURVES[1:]]
     middles = [number_text(median(values) if values else None) for values in found]
@@ -62,6 +68,7 @@ def _line(one: Training) -> list[Cell | str]:
 
 
 def _about(one: Training) -> str:
+    """How many iterations there were. Of many, result.json has an even choice only."""
     if not one.iterations:
         return NONE
     shown = len(one.iterations)
@@ -70,6 +77,7 @@ def _about(one: Training) -> str:
 
 
 def _curves(id: str, one: Training) -> tuple[Curve, ...]:
+    """Loss, step time and speed; iterations with losses that are no numbers are marked."""
     wrong = frozenset(iteration.iteration for iteration in one.iterations if iteration.nans)
     found = []
     for style, (name, axis, value) in enumerate(CURVES):
@@ -81,6 +89,7 @@ def _curves(id: str, one: Training) -> tuple[Curve, ...]:
 
 
 def _numbers(one: Training) -> Grid:
+    """Every iteration that the result has, a row each."""
     columns = [number("iteration"), number("loss"), number("step time", "s"), number("speed", "TFLOP/s per GPU")]
     rows = (
         [
