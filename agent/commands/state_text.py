@@ -17,10 +17,12 @@ FRESH_SECONDS = 30.0
 MOST_RUNS = 10
 """Past runs in the text; --json has them all."""
 MOST_COLUMNS = 160
+WIDE_COLUMNS = 100
+"""On fewer the text leaves out who began a run."""
 MOST_REASONS = 6
 """Lines of a failure's reason on a screen that shows the rest, too."""
-PAST_LINES = 7
-"""Lines of a screen that the table of past runs needs beside its rows, with the empty one at the end."""
+PAST_LINES = 6
+"""Lines of a screen that the table of past runs needs beside its rows."""
 PHASES = {
     "preparing": "is starting",
     "waiting": "waits for the coordinator to connect",
@@ -128,15 +130,18 @@ def _past(state: PodState, now: float, directory: RunDir, columns: int, most: in
             clock(run.since, now),
             ago((run.until or now) - run.since),
             str(run.code),
-            f"{run.what} ({run.where})" if run.where else f"{run.what}",
+            f"{run.what} ({run.where.partition(',')[0]})" if run.where else f"{run.what}",
         ]
         for run in runs[-most:]
     ]
+    header = ["run", "by", "start", "took", "code", "what"]
+    if 0 < columns < WIDE_COLUMNS:
+        header, *rows = ([row[0], *row[2:]] for row in (header, *rows))
     older = len(runs) - len(rows)
     note = [f"and {older} older: a4-agent status --json"] if older else []
     results = runs[-1].results
     width = columns - 2 if columns else MOST_COLUMNS
-    table = render(["run", "by", "start", "took", "code", "what"], rows, right=(3, 4)).splitlines()
+    table = render(header, rows, right=(len(header) - 3, len(header) - 2)).splitlines()
     return [
         "",
         "past runs:",

@@ -68,22 +68,24 @@ def _watch(directory: RunDir, every: float, *, as_json: bool) -> int:
     def show() -> None:
         size = shutil.get_terminal_size() if terminal else os.terminal_size((0, 0))
         text = _shown(directory, as_json=as_json, indent=None, columns=size.columns, lines=size.lines)
-        sys.stdout.write(CLEAR + _fitted(text, size.lines) if terminal else text)
+        sys.stdout.write(CLEAR + _fitted(text, size) if terminal else text)
         sys.stdout.flush()
         loop.later(every, show)
 
     loop.on_signal(signal.SIGINT, lambda number: loop.stop())
     loop.post(show)
     loop.run()
+    if terminal:
+        sys.stdout.write("\n")
     return 0
 
 
-def _fitted(text: str, most: int) -> str:
-    """As much as the terminal has lines for."""
+def _fitted(text: str, size: os.terminal_size) -> str:
+    """As much as the terminal has room for. The last line has no end, which would move up the first."""
     lines = text.splitlines()
-    if len(lines) >= most:
-        lines = [*lines[: most - 2], f"… {len(lines) - most + 2} more lines: a4-agent status"]
-    return "".join(f"{line}\n" for line in lines)
+    if len(lines) > size.lines > 1:
+        lines[size.lines - 1 :] = [f"… {len(lines) - size.lines + 1} more lines: a4-agent status"]
+    return "\n".join(line[: size.columns] for line in lines[: size.lines])
 
 
 def _alive_seconds(directory: RunDir) -> float | None:

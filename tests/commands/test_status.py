@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import time
@@ -19,6 +18,7 @@ from agent.decide.pod_state import PodState
 from agent.paths import RunDir
 from agent.wire import from_json
 from tests.commands.conftest import Type
+from tests.terminal import Terminal
 
 STATE: dict[str, Any] = {
     "phase": "running",
@@ -150,13 +150,7 @@ def test_past_runs() -> None:
     at = lines.index("past runs:")
     assert lines[at + 1].split() == ["run", "by", "start", "took", "code", "what"]
     cells = re.split(r" {2,}", lines[at + 2].strip())
-    assert cells[:2] + cells[3:] == [
-        "script-7",
-        "pod 2",
-        "90 s",
-        "7",
-        "script ended with exit code 7 (pod 2, job-2.local)",
-    ]
+    assert cells[:2] + cells[3:] == ["script-7", "pod 2", "90 s", "7", "script ended with exit code 7 (pod 2)"]
     assert re.search(r" 0  x+…$", lines[at + 3]) and len(lines[at + 3]) == 2 + MOST_COLUMNS
     assert lines[at + 4 :] == [
         "logs: a4-agent logs RUN, with results: a4-agent get RUN; of this pod also in /run/a4-agent/runs/RUN/spool",
@@ -206,12 +200,16 @@ def test_a_screen_shows_the_pods_first_and_past_runs_in_what_is_left() -> None:
     end = END | {"why": "\n".join(f"line {i}" for i in range(30))}
     state = STATE | {"phase": "sleeping", "lost": lost, "runs": runs, "end": end, "run": RUN}
     shown = describe(from_json(PodState, state), plan, 0.0, 1060.0, DIRECTORY, columns=80, lines=24).splitlines()
-    assert len(shown) == 23 and all(len(line) <= 80 for line in shown)
+    assert len(shown) == 24 and all(len(line) <= 80 for line in shown)
     assert shown[2:4] == [
         "pods: 32 x 8 slots: 31 ready, 1 lost",
         "  lost: pod 7, 60 s ago: not heard for 30 s",
     ]
-    assert [line.split()[0] for line in shown if line.startswith("  collectives")] == ["collectives-00000031"]
+    assert [line.split()[0] for line in shown if line.startswith("  collectives")] == [
+        "collectives-00000030",
+        "collectives-00000031",
+    ]
+    assert "  run                   start" in "\n".join(shown) and " by " not in "\n".join(shown[10:])
     whole = describe(from_json(PodState, state), plan, 0.0, 1060.0, DIRECTORY, columns=80)
     assert "    31   31  ready  /us-central1-ai4/4e524478/00000000/fe850000\n" in whole
     assert "line 29\n" in whole
@@ -247,29 +245,29 @@ def test_watching_as_text_is_appended(run_dir: Path, type_command: Type) -> None
     assert typed.end()[0] == 0
 
 
-@pytest.mark.parametrize(("height", "last"), [(12, "results of script-9"), (3, "… 2 more lines: a4-agent status")])
-def test_watching_on_a_terminal_redraws(height: int, last: str, run_dir: Path, type_command: Type) -> None:
-    import fcntl
-    import struct
-    import termios
+FRAME = "\x1b[H\x1b[J"
 
+
+def test_watching_on_a_terminal_redraws_what_it_has_room_for(run_dir: Path, type_command: Type) -> None:
     runs = [PAST | {"id": f"script-{i}"} for i in range(10)]
     (run_dir / "state.json").write_text(json.dumps(STATE | {"runs": runs}))
-    master, slave = os.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", height, 40, 0, 0))
-    typed = type_command("status", "--watch", "0.01", stdout=slave)
-    os.close(slave)
-    seen = b""
-    while seen.count(b"\x1b[H\x1b[J") < 3:
-        seen += os.read(master, 4096)
-    typed.signal(signal.SIGINT)
-    assert typed.process.wait() == 0
-    os.close(master)
-    screen = seen.split(b"\x1b[H\x1b[J")[1].decode()
-    lines = screen.removesuffix("\r\n").split("\r\n")
-    assert len(lines) == height - 1
-    assert all(len(line) <= 40 for line in lines)
-    assert lines[-1].startswith(last)
+    with Terminal(12, 40) as terminal:
+        typed = type_command("status", "--watch", "0.01", **terminal.streams)
+        for lines, columns, last in (
+            (12, 40, "results of script-9 on pod 0: /results/r"),
+            (3, 40, "the agent itself gives no sign of life: "),
+            (2, 20, "… 2 more lines: a4-a"),
+            (1, 20, "pod 1 of 3 takes par"),
+            (1, 1, "p"),
+            (24, 80, "results of script-9 on pod 0: /results/runs/script-7"),
+        ):
+            terminal.resize(lines, columns)
+            shown = [""]
+            while shown[-1] != last:
+                shown = terminal.until(FRAME).split("\r\n")
+            assert len(shown) <= lines and all(len(line) <= columns for line in shown)
+        typed.signal(signal.SIGINT)
+        assert typed.process.wait() == 0
 
 
 def test_a_reader_that_goes(run_dir: Path, type_command: Type) -> None:
