@@ -17,6 +17,9 @@ _OF_LAUNCHERS = re.compile(
     re.MULTILINE,
 )
 
+_TRACEBACK = "Traceback (most recent call last):"
+_RAISED = re.compile(r"(?:\[rank\d+\]: )?[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)\b(?::|$)")
+
 
 class Tail:
     """Keeps the last `limit` bytes of what several streams printed, each line whole: streams do not mix inside one."""
@@ -52,9 +55,13 @@ def _end(data: bytes | bytearray, most: int) -> bytes:
 
 
 def last_lines(text: str, most: int = 20, width: int = 160) -> str:
-    """The last lines that are not empty, under a heading; empty when there are none. What launchers say themselves is
-    left out, unless it is all there is."""
+    """The last lines that are not empty, under a heading; empty when there are none. Where others have printed more
+    since, those of the first traceback. What launchers say themselves is left out, unless it is all there is."""
     own = _OF_LAUNCHERS.sub("", f"{text}\n")
-    text = own if own.strip() else text
-    found = [cut_at_word(line.rstrip(), width) for line in text.splitlines() if line.strip()][-most:]
-    return "\n".join(["last lines of its output:", *(f"  {line}" for line in found)]) if found else ""
+    found = [line.rstrip() for line in (own if own.strip() else text).splitlines() if line.strip()]
+    heading, end = "last lines of its output:", len(found)
+    begin = next((at for at, line in enumerate(found) if line.endswith(_TRACEBACK)), end)
+    raised = next((at for at in range(begin, end) if _RAISED.match(found[at])), end)
+    if raised < end - most:
+        heading, found = "traceback in its output:", found[begin : raised + 1]
+    return "\n".join([heading, *(f"  {cut_at_word(line, width)}" for line in found[-most:])]) if found else ""

@@ -122,3 +122,14 @@ def test_what_launchers_say_is_no_cause() -> None:
     ]
     alone = TORCHRUN[TORCHRUN.index("W1122") : TORCHRUN.index("after it")]
     assert last_lines(alone).endswith("\n  " + "=" * 60), "they are all there is"
+
+
+def test_a_traceback_that_others_have_pushed_out_of_the_last_lines() -> None:
+    trace = ["[rank4]: Traceback (most recent call last):", *(f"[rank4]:   line {i}" for i in range(30))]
+    raised = "[rank4]: torch.OutOfMemoryError: tried to allocate 2 GiB"
+    others = [f"step {i}: ended by SIGTERM" for i in range(25)]
+    second = "Traceback (most recent call last):\n  File …\nRuntimeError: Connection closed by peer"
+    told = last_lines("\n".join(["step 1", *trace, raised, *others, second])).splitlines()
+    assert told == ["traceback in its output:", *(f"  [rank4]:   line {i}" for i in range(11, 30)), f"  {raised}"]
+    assert last_lines("\n".join([*trace, *others])).startswith("last lines of its output:\n  step 5"), "without an end"
+    assert last_lines("\n".join([*trace, raised, *others[:19]])).splitlines()[1] == f"  {raised}"
