@@ -85,7 +85,7 @@ def collect(cluster: LocalCluster, pods: Sequence[PodInfo], code: int, results: 
         files = cluster.read_bytes(pod.index, names)
         events, pod_plan, pod_hostfile, last_words = [files[name] or b"" for name in names]
         plan, hostfile = plan or pod_plan, hostfile or pod_hostfile
-        cause = str(_object(last_words).get("what", "")) if pod.code else ""
+        cause = _cause(last_words) if pod.code else ""
         known = [_object(line) for line in events.decode(errors="replace").splitlines()]
         whole = [one for one in known if "event" in one and isinstance(one.get("monotonic"), (int, float))]
         found.append(PodReport(pod, whole, cause))
@@ -101,6 +101,13 @@ def _object(text: bytes | str) -> dict[str, Any]:
     except ValueError:
         return {}
     return data if isinstance(data, dict) else {}
+
+
+def _cause(text: bytes) -> str:
+    """What happened, and to which pod."""
+    said = _object(text)
+    pod = str(said.get("where", "")).partition(",")[0]
+    return str(said.get("what", "")) + (f" ({pod})" if pod else "")
 
 
 def _milestones(pod: PodReport, begin: float) -> dict[str, float]:
