@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from agent.client import Client, RunEnd, RunInfo
 from agent.commands import VerbParser
 from agent.commands.following import Follower, reader_gone, tell_end
-from agent.commands.options import add_run, need_command, read_spec
+from agent.commands.options import add_run, command_parser, need_command, read_spec
 from agent.commands.pod import of_caller, run_dir
 from agent.decide.folding import failures, fold, shown
 from agent.decide.runspec import RunSpec
@@ -34,15 +34,7 @@ FIRST_WORD_SECONDS, NEXT_WORD_SECONDS = 10.0, 30.0
 
 
 def add_parser(subparsers: argparse._SubParsersAction[VerbParser]) -> None:
-    parser = subparsers.add_parser(
-        "exec",
-        usage="a4-agent exec [-h] [options] [--] COMMAND [ARGUMENT ...]",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.takes_command = True
+    parser = command_parser(subparsers, "exec", "COMMAND", DESCRIPTION, EPILOG)
     add_run(parser)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--no-fold", action="store_true", help="show lines as they come, with [pod] in front")

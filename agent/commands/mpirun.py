@@ -6,7 +6,7 @@ import argparse
 
 from agent.commands import VerbParser
 from agent.commands.following import submit
-from agent.commands.options import add_following, add_run, count, need_command, read_spec
+from agent.commands.options import add_following, add_run, command_parser, count, need_command, read_spec
 from agent.commands.pod import run_dir
 
 DESCRIPTION = """\
@@ -21,15 +21,7 @@ examples:
 
 
 def add_parser(subparsers: argparse._SubParsersAction[VerbParser]) -> None:
-    parser = subparsers.add_parser(
-        "mpirun",
-        usage="a4-agent mpirun [-h] [options] [--] COMMAND [ARGUMENT ...]",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.takes_command = True
+    parser = command_parser(subparsers, "mpirun", "COMMAND", DESCRIPTION, EPILOG)
     parser.add_argument("-np", "-n", "--np", type=count, default=0, metavar="N", help="ranks (default: every slot)")
     parser.add_argument(
         "-N", "--per-node", type=count, default=0, metavar="N", help="ranks per pod (default: its GPUs)"

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from agent.commands import VerbParser
 from agent.decide.runspec import RunSpec
 from agent.decide.setting_values import none_or, whole
 from agent.errors import UsageError
@@ -47,6 +48,22 @@ def add_subset(parser: argparse.ArgumentParser) -> None:
     several = {"type": pods, "action": "extend", "default": [], "metavar": "LIST"}
     add("--hosts", **several, help="only these: indices, ranges, names, such as 0,2-5")  # type: ignore[arg-type]
     add("--exclude", **several, help="not these")  # type: ignore[arg-type]
+
+
+def command_parser(
+    subparsers: argparse._SubParsersAction[VerbParser], verb: str, what: str, description: str, epilog: str
+) -> VerbParser:
+    """The parser of a verb that ends in a command of the user's own; `what`: what its help calls that."""
+    parser = subparsers.add_parser(
+        verb,
+        usage=f"a4-agent {verb} [-h] [options] [--] {what} [ARGUMENT ...]",
+        description=description,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.takes_command = True
+    return parser
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:

@@ -6,7 +6,7 @@ import argparse
 
 from agent.commands import VerbParser
 from agent.commands.following import submit
-from agent.commands.options import add_following, add_run, count, need_command, read_spec
+from agent.commands.options import add_following, add_run, command_parser, count, need_command, read_spec
 from agent.commands.pod import run_dir
 
 DESCRIPTION = """\
@@ -22,15 +22,7 @@ examples:
 
 
 def add_parser(subparsers: argparse._SubParsersAction[VerbParser]) -> None:
-    parser = subparsers.add_parser(
-        "torchrun",
-        usage="a4-agent torchrun [-h] [options] [--] PROGRAM [ARGUMENT ...]",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.takes_command = True
+    parser = command_parser(subparsers, "torchrun", "PROGRAM", DESCRIPTION, EPILOG)
     parser.add_argument(
         "--nproc-per-node", type=count, default=0, metavar="N", help="processes per pod (default: its GPUs)"
     )

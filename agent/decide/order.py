@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from agent.decide.facts import SOURCES
 from agent.decide.plan import Place
@@ -12,8 +12,7 @@ Places = Mapping[str, Place]
 """What one pod knows of its place: source → place (empty when it knows none)."""
 
 
-@dataclass(frozen=True)
-class Ordering:
+class Ordering(NamedTuple):
     """Completion indices in rank order, the place of each index, and where places came from."""
 
     indices: tuple[int, ...]
@@ -37,11 +36,11 @@ def by_topology(peers: Mapping[int, Places]) -> Ordering:
     """
     located = {index for index, places in peers.items() if any(places.values())}
     if not located:
-        ordering = by_index(peers)
-        return _with(ordering, "no pod knows its place: ranks follow the pod index") if len(peers) > 1 else ordering
+        unknown = "no pod knows its place: ranks follow the pod index"
+        return by_index(peers)._replace(warnings=(unknown,) if len(peers) > 1 else ())
     source = shared_source([peers[index] for index in sorted(located)])
     if not source:
-        return _with(by_index(peers), _no_shared_source(peers, located))
+        return by_index(peers)._replace(warnings=(_no_shared_source(peers, located),))
     places = {index: (peers[index][source] if index in located else ()) for index in peers}
     ordered = sorted(peers, key=_sort_keys(places).__getitem__)
     lost = sorted(set(peers) - located)
@@ -74,10 +73,6 @@ def _sort_keys(places: Mapping[int, Place]) -> dict[int, tuple[int, ...]]:
 def _prefix(place: Place, level: int) -> Place:
     """The first `level` parts; a shorter place is padded, so it differs from every longer one."""
     return place[:level] + ("",) * (level - len(place))
-
-
-def _with(ordering: Ordering, warning: str) -> Ordering:
-    return Ordering(ordering.indices, ordering.places, ordering.source, (*ordering.warnings, warning))
 
 
 def _no_shared_source(peers: Mapping[int, Places], located: set[int]) -> str:

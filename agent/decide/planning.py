@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from agent.decide.facts import Facts
 from agent.decide.order import by_index, by_topology
@@ -21,7 +20,7 @@ def make_plan(
     known = {fact.index: fact for fact in facts}
     ordering = by_topology({index: dict(fact.places) for index, fact in known.items()})
     if not topology:
-        ordering = replace(by_index(known), places=ordering.places, source=ordering.source)
+        ordering = by_index(known)._replace(places=ordering.places, source=ordering.source)
     peers = tuple(
         PlannedPeer(
             index=index,

@@ -16,12 +16,12 @@ import pytest
 from agent import __version__
 from agent.cli import main
 from agent.commands import VERBS
-from agent.decide.hostfile import parse_hostfile
 from agent.decide.peer_names import peer_name
 from agent.decide.plan import PLAN_VERSION, Plan, PlannedPeer
 from agent.environment import log_for, look
 from agent.settings import Found, read_settings
 from tests.commands.conftest import Type
+from tests.hostfiles import parse_hostfile
 
 PREFIX, DOMAIN = "job-workload-", "job.local"
 ORDER = (0, 2, 1)
