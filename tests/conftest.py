@@ -12,6 +12,7 @@ import pytest
 from hypothesis import settings
 
 from tests.leftovers import adopt_orphans, left_since, present
+from tests.scheduling import MAKES_WAY, REAL, ClustersByCore
 
 POD_NAMES = {
     "DOMAIN_NAME",
@@ -61,9 +62,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Where pytest-xdist is used."""
-    from tests.scheduling import ClustersByCore
-
     return ClustersByCore(config, log)
+
+
+def pytest_runtest_protocol(item: pytest.Item) -> None:
+    """Tests that start real clusters go first; the others fill the cores while clusters wait."""
+    if os.geteuid() == 0:  # nobody else could take it back, or start a cluster
+        os.setpriority(os.PRIO_PROCESS, 0, 0 if item.nodeid.startswith(REAL) else MAKES_WAY)
 
 
 def without_pod(patch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,8 @@
-"""How the workers of pytest-xdist share the tests: no more real clusters at a time than this machine has cores."""
+"""How the workers of pytest-xdist share the tests: no more real clusters at a time than this machine has cores.
+
+Real clusters also wait, for a lease or a timeout. The other tests fill the cores then, and make way at other times:
+else they would all be done long before the clusters, and the cores idle whenever those wait.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,8 @@ REAL = (
 )
 """Where tests start real clusters, MPI jobs or torchrun."""
 AT_ONCE = len(os.sched_getaffinity(0))
+MAKES_WAY = 5
+"""How nice the other tests are to the clusters."""
 CHUNK = 25
 """So many other tests are given to a worker at a time: few enough for an even end, and those that share a module's
 fixture mostly stay together."""

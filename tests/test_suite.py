@@ -27,7 +27,7 @@ from tests.deadlines import (
     short_deadline,
 )
 from tests.leftovers import left_since, present
-from tests.scheduling import CHUNK, next_unit, units
+from tests.scheduling import CHUNK, MAKES_WAY, next_unit, units
 
 TESTS = Path(__file__).parent
 
@@ -173,3 +173,8 @@ def test_only_some_workers_take_real_clusters() -> None:
     assert next_unit(["chunk 0"], takes_real=True) == "chunk 0"
     assert next_unit([*REAL, "chunk 7"], takes_real=False) == "chunk 7"
     assert next_unit(REAL, takes_real=False) == next_unit([], takes_real=True) == ""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_a_test_without_a_cluster_makes_way() -> None:
+    assert os.getpriority(os.PRIO_PROCESS, 0) == MAKES_WAY
