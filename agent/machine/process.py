@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import IO, Any, NamedTuple
 
@@ -19,6 +20,9 @@ from agent.paths import shipped
 
 Output = Callable[[int, bytes], None]
 READ_BYTES = 65536
+PIPE_BYTES = 1 << 20
+"""What a child's pipe holds: the most that Linux grants everybody. mpirun of Open MPI 5.0 drops the output of ranks
+once its pipe is full for a moment (openpmix/openpmix#4105), and ends with 0."""
 BRIEF_SECONDS = 20.0
 LAST_OUTPUT_SECONDS = 0.5
 GROUP_SECONDS = 0.25
@@ -72,6 +76,8 @@ class RunningChild:
             for stream, file in ((1, self._process.stdout), (2, self._process.stderr)):
                 assert file is not None
                 os.set_blocking(file.fileno(), False)
+                with suppress(OSError):  # all pipes of this user together may be too large
+                    fcntl.fcntl(file.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
                 self._pipes[file.fileno()] = Pipe(file, partial(output, stream))
             self._watch()
 
@@ -121,7 +127,7 @@ class RunningChild:
         return bool(data)
 
     def _read_rest(self, fd: int) -> None:
-        """What is in the pipe now, and its end if nobody holds it. This is little: no need to spare the emitter."""
+        """What is in the pipe now, and its end if nobody holds it. This is not much: no need to spare the emitter."""
         if self._read(fd, fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ)):
             self._read(fd, READ_BYTES)
 

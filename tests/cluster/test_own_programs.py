@@ -66,6 +66,8 @@ def test_mpirun(start: Start, ompi5: Path, kind: str) -> None:
         given = ["bash", "-c", "echo ${LD_LIBRARY_PATH%%:*}"]
         first = agent(trial, 1, "mpirun", "-N", "1", "--", *given, env={"LD_LIBRARY_PATH": "/opt/nccl/lib"})
         assert first.stdout.split() == [f"{ompi5}/lib"] * 3, first
+    many = agent(trial, 0, "mpirun", "-N", "1", "--", "head", "-c", "300000", "/dev/zero")
+    assert (many.returncode, len(many.stdout)) == (0, 900_000), "Open MPI 5 drops what a full pipe does not take"
 
 
 def test_ends_of_mpirun(start: Start) -> None:
