@@ -222,12 +222,12 @@ def test_descriptors_that_no_command_takes_are_closed(cluster: LocalCluster) -> 
 
 
 def test_a_wait_whose_client_has_gone_costs_nothing(cluster: LocalCluster) -> None:
-    """It looked for the file fifty times a second, for as long as the cluster lived."""
+    """It looked for the file fifty times a second, for as long as the cluster lived: 150 times meanwhile."""
     with sockets.connect(cluster.name) as connection:
         connection.sendall(lines({"op": "wait_file", "path": "/nowhere", "timeout": None, "indices": None}))
     before = times_woken(cluster)
-    cluster.exec(0, ["sleep", "1"], timeout=DEADLINE)
-    assert times_woken(cluster) - before < 20
+    cluster.exec(0, ["sleep", "3"], timeout=DEADLINE)
+    assert times_woken(cluster) - before < 100
 
 
 def times_woken(cluster: LocalCluster) -> int:
