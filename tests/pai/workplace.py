@@ -36,10 +36,9 @@ TOKEN = "hf_canary_of_the_pipelines"
 
 
 class Workplace:
-    """A workspace and what is fetched into it. `size`: of its file system, as `mount` takes it."""
+    """A workspace and what is fetched into it."""
 
-    def __init__(self, path: Path, size: str = "2T") -> None:
-        """No more memory is used than is written: the pipelines ask for the space that real models need."""
+    def __init__(self, path: Path) -> None:
         self.hub, self.commit, self.newer = stand_in.hub(path)
         self.hub.token = TOKEN
         self.git = path / "git"
@@ -49,14 +48,15 @@ class Workplace:
         self.inside.mkdir()
         self._thread = ThreadPoolExecutor(1)
         """Has a mount namespace of its own, in which the workspace is, for itself and what it starts."""
-        number = self._thread.submit(self._mount, size).result()
+        number = self._thread.submit(self._mount).result()
         self.path = Path(f"/proc/self/task/{number}/root{self.inside}")
         self.steering = Steering(self.path)
 
-    def _mount(self, size: str) -> int:
+    def _mount(self) -> int:
+        """The pipelines ask for the space that real models need; no more memory is used than is written."""
         unshare(CLONE_NEWNS)
         mount("", "/", flags=MS_PRIVATE | MS_REC)
-        mount("none", str(self.inside), "tmpfs", data=f"size={size}")
+        mount("none", str(self.inside), "tmpfs", data="size=2T")
         return threading.get_native_id()
 
     def __enter__(self) -> Workplace:
@@ -69,21 +69,26 @@ class Workplace:
         """Call it where the workspace is mounted."""
         return self._thread.submit(function, *arguments).result()
 
-    def make_read_only(self) -> None:
-        self.do(mount, "none", str(self.inside), "", MS_REMOUNT | MS_RDONLY)
-
     @contextmanager
-    def full(self) -> Iterator[None]:
-        """What is there has room, and nothing more."""
-        seen = os.statvfs(self.path)
-        self._resize((seen.f_blocks - seen.f_bfree) * seen.f_frsize)
+    def read_only(self) -> Iterator[None]:
+        self._remount(MS_RDONLY)
         try:
             yield
         finally:
-            self._resize(seen.f_blocks * seen.f_frsize)
+            self._remount()
 
-    def _resize(self, size: int) -> None:
-        self.do(mount, "none", str(self.inside), "", MS_REMOUNT, f"size={size}")
+    @contextmanager
+    def full(self, spare: int = 0) -> Iterator[None]:
+        """What is there has room, and so many bytes more."""
+        seen = os.statvfs(self.path)
+        self._remount(size=(seen.f_blocks - seen.f_bfree) * seen.f_frsize + spare)
+        try:
+            yield
+        finally:
+            self._remount(size=seen.f_blocks * seen.f_frsize)
+
+    def _remount(self, flags: int = 0, size: int = 0) -> None:
+        self.do(mount, "none", str(self.inside), "", MS_REMOUNT | flags, f"size={size}" if size else "")
 
     def env(self, **more: str) -> dict[str, str]:
         """What pods need to find it all. There is no image whose packages could be looked at."""
