@@ -18,7 +18,7 @@ from tests.cluster.test_own_programs import with_mpi
 from tests.cluster.work import AGENT, GATE, agent, following, marked, open_gate, read_until, sleeping
 from tests.local.helpers import eventually
 
-GOES_ON = "while :; do sleep 1; done"
+GOES_ON = "touch /tmp/here; while :; do sleep 1; done"
 FAULTS = pytest.mark.faults
 STAYS = ("bash", "-c", "echo here; exec sleep 600")
 RANKS_LEFT = "pgrep -x sleep"
@@ -45,11 +45,13 @@ def test_an_agent_that_is_stopped_for_longer_than_a_lease_is_lost_to_all(start: 
     """When it goes on, it finds that the others have gone, and ends as they did."""
     trial = start(3, script=GOES_ON)
     for index in range(3):
-        trial.until_event(index, "run-started")
+        trial.until(index, "test -e /tmp/here")  # before, it would be lost as a pod that does not get ready
     pid = int(trial.cluster.read(stopped, f"{RUN_DIR}/lock").split()[1])
     trial.cluster.signal(stopped, signal.SIGSTOP, pid)
     others = {index: 75 for index in range(3) if index != stopped}
     assert ends(trial.cluster.wait(END_SECONDS, others)) == others | {stopped: None}, trial.log()
+    why = "a pod was lost during the run" if stopped else "the coordinator has not been heard"
+    assert all(why in trial.said(index)["what"] for index in others), trial.log()
     trial.cluster.signal(stopped, signal.SIGCONT, pid)
     all_codes(trial, 75)
     assert trial.said(stopped)["origin"] == "agent"
