@@ -74,11 +74,6 @@ def from_status(status: int, what: str, where: str) -> JobEnd:
     return JobEnd(code, f"{what} {how}", where, origin="workload")
 
 
-def why_killed(code: int) -> str:
-    """What to think of a process that ended with this code, and that nobody here has killed; empty for others."""
-    return "SIGKILL is often the kernel's, for want of memory: look at dmesg of the node" if code == 137 else ""
-
-
 def exit_code(status: int) -> int:
     """What a shell would say for this process status."""
     return 128 - status if status < 0 else status

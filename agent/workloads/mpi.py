@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from agent.decide.ending import JobEnd, exit_code, signal_name, why_killed
+from agent.decide.ending import JobEnd, exit_code, signal_name
 from agent.decide.environment import prepended
 from agent.decide.mpirun import Mpi, mpirun_launch
 from agent.decide.mpirun_end import MpirunEnd, lost_daemon, mpirun_end, reported_end
@@ -147,7 +147,7 @@ def end_of_ranks(context: RunContext, program: str, outcome: Outcome, ranks: Ran
     if ranks.code:
         where = "" if ranks.pod is None else context.where(ranks.pod)
         hint = f"{ranks.code} is its own code; often something that it starts is missing or cannot be executed"
-        hint = hint if ranks.code in (126, 127) else why_killed(ranks.code)
+        hint = hint if ranks.code in (126, 127) else ""
         why = lines(hint, ranks.text.partition("\n")[2])
         return JobEnd(ranks.code, f"{program}: {ranks.what}", where, why, origin="workload")
     if told.code:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from agent.decide.ending import from_status, why_killed
+from agent.decide.ending import from_status
 from agent.decide.tail import last_lines
-from agent.decide.words import lines
 from agent.errors import MissingProgram
 from agent.launch import Launch
 from agent.workloads.base import FailedPart, Judgement, Kind, Outcome, RunContext, Workload
@@ -42,4 +41,4 @@ class Script(Workload):
         index, status = failed
         end = from_status(status, context.script, context.where(index))
         said = outcome.failures.get(index, FailedPart()).output
-        return Judgement(end._replace(why=lines(why_killed(end.code), last_lines(said))))
+        return Judgement(end._replace(why=last_lines(said)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.decide.ending import JobEnd, exit_code, why_killed
+from agent.decide.ending import JobEnd, exit_code
 from agent.decide.tail import last_lines
 from agent.decide.torchrun import torchrun_end
 from agent.errors import Exit
@@ -59,8 +59,7 @@ def _failures(outcome: Outcome) -> list[Failure]:
 def _why(failures: list[Failure], cause: Failure, output: str) -> str:
     """The traceback of the cause, or the last that its pod printed; where there is none but that of a rank that missed
     another, who that is."""
-    killed = why_killed(exit_code(cause.exit_code or 0))
-    lines = list(filter(None, [killed, cause.trace or last_lines(of_rank(output, cause.rank))]))
+    lines = list(filter(None, [cause.trace or last_lines(of_rank(output, cause.rank))]))
     if all_victims(failures):
         lines.append("every rank that failed only missed another one: look at the network, and at ranks that hung")
         lines += [f"rank {rank} did not come and had to be ended" for rank in did_not_come(failures)]
