@@ -159,9 +159,9 @@ def choose_color(when: str) -> None:
     _when_color = when
 
 
-def toned(text: str, color: str) -> str:
-    """A text for stderr, its first line in this colour where colours are wanted."""
-    return painted(text, color) if wanted(_when_color, os.environ, is_terminal=os.isatty(STDERR)) else text
+def toned(text: str, color: str, *, stream: int = STDERR) -> str:
+    """A text for that stream, its first line in this colour where colours are wanted."""
+    return painted(text, color) if wanted(_when_color, os.environ, is_terminal=os.isatty(stream)) else text
 
 
 def say(text: str, color: str = "") -> None:

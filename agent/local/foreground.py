@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from types import FrameType
 
 from agent import output
@@ -109,7 +110,9 @@ def run_in_foreground(spec: ClusterSpec, *, timeout: float, grace: float, as_jso
             pods = cluster.wait()
         code = int(Exit.TIME_LIMIT) if stopper.timed_out else job_code(pods)
         report = collect(cluster, pods, code, results)
-    text = json.dumps(report.to_dict(), indent=2) if as_json else f"\n{report}"
+    text = (
+        json.dumps(report.to_dict(), indent=2) if as_json else f"\n{report.text(partial(output.toned, stream=STDOUT))}"
+    )
     write_all(STDOUT, f"{text}\n".encode())
     return code
 

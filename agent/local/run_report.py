@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from agent.color import BAD, GOOD
 from agent.decide.location import LEVELS
 from agent.decide.subset import ranges
 from agent.decide.tables import render
@@ -55,8 +56,12 @@ class Report:
         return found | ({"results": list(self.results)} if self.results else {})
 
     def __str__(self) -> str:
+        return self.text(lambda text, color: text)
+
+    def text(self, tone: Callable[[str, str], str]) -> str:
+        """`tone` gives a line a colour."""
         hostfile = f"Hostfile {HOSTFILE}:\n{_indent(self.hostfile)}" if self.hostfile else ""
-        parts = [timeline(self.pods), order_table(self.plan), hostfile, ends_table(self.pods)]
+        parts = [timeline(self.pods), order_table(self.plan), hostfile, ends_table(self.pods, tone)]
         parts.append("\n".join(["Results:", *(f"  {path}" for path in self.results)]) if self.results else "")
         return "\n\n".join(part for part in parts if part)
 
@@ -162,14 +167,16 @@ def order_table(plan: dict[str, Any]) -> str:
     return f"Order ({source}):\n{_indent(render(['rank', 'pod', 'node', *LEVELS], rows))}"
 
 
-def ends_table(pods: Sequence[PodReport]) -> str:
+def ends_table(pods: Sequence[PodReport], tone: Callable[[str, str], str]) -> str:
     """How every pod ended; pods that ended alike stand in one line."""
     groups: dict[tuple[str, str], list[int]] = {}
     for pod in pods:
         end = pod.info.state if pod.info.code is None else str(pod.info.code)
         groups.setdefault((end, pod.cause), []).append(pod.info.index)
     rows = [[ranges(indices), end, cause] for (end, cause), indices in groups.items()]
-    return f"Ends:\n{_indent(render(['pods', 'exit code', 'cause'], rows))}"
+    head, *lines = render(["pods", "exit code", "cause"], rows).splitlines()
+    found = [tone(f"  {line}", GOOD if end == "0" else BAD) for line, (_, end, _) in zip(lines, rows, strict=True)]
+    return "\n".join(["Ends:", f"  {head}", *found])
 
 
 def _indent(text: str) -> str:

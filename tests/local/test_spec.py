@@ -200,6 +200,11 @@ def test_report_names_times_order_hostfile_and_ends() -> None:
     assert "0-1   0" in text and "2     75         the cause" in text
 
 
+def test_report_with_colours() -> None:
+    text = report_of(0, 0, 75).text(lambda line, color: f"{color}:{line}")
+    assert text.splitlines()[-2:] == ["32:  0-1   0", "31:  2     75         the cause"]
+
+
 def test_report_of_many_pods_is_short() -> None:
     text = str(report_of(*[0] * 64, events=[{"event": "plan-ready", "monotonic": 10.25}]))
     assert "median" in text and "pod 9" not in text
