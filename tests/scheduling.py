@@ -13,15 +13,29 @@ from typing import Any
 from xdist.scheduler import LoadScopeScheduling
 
 REAL = (
-    "tests/cluster/",
+    "tests/test_package.py",
+    "tests/cluster/test_pai_megatron.py",
     "tests/golden/test_cluster.py",
-    "tests/gpu/",
-    "tests/local/",
     "tests/mpi/",
     "tests/programs/",
-    "tests/test_package.py",
+    "tests/cluster/",
+    "tests/gpu/",
+    "tests/local/",
 )
-"""Where tests start real clusters, MPI jobs or torchrun."""
+"""Where tests start real clusters, MPI jobs or torchrun: what takes long first, so that all workers end together."""
+WHOLE = (
+    "tests/test_package.py",
+    "tests/cluster/test_pai_megatron.py",
+    "tests/cluster/test_pid_1.py",
+    "tests/cluster/test_torch_workloads.py",
+    "tests/golden/test_cluster.py",
+    "tests/gpu/",
+    "tests/local/test_pods.py",
+    "tests/local/test_sockets.py",
+    "tests/mpi/",
+    "tests/programs/test_options.py",
+)
+"""Files of which one worker gets all: each other one would make their module's cluster, pods or package again."""
 AT_ONCE = len(os.sched_getaffinity(0))
 MAKES_WAY = 5
 """How nice the other tests are to the clusters."""
@@ -31,7 +45,7 @@ fixture mostly stay together."""
 
 
 class ClustersByCore(LoadScopeScheduling):  # type: ignore[misc]  # untyped
-    """As many workers as there are cores take the tests that start real clusters, one by one; all take the others."""
+    """As many workers as there are cores take the tests that start real clusters; all take the others."""
 
     def _split_scope(self, nodeid: str) -> str:
         return self._units[nodeid]
@@ -51,14 +65,16 @@ class ClustersByCore(LoadScopeScheduling):  # type: ignore[misc]  # untyped
 
 
 def units(nodeids: list[str]) -> dict[str, str]:
-    """What each test is given to a worker with: nothing else, or the rest of its chunk."""
+    """What each test is given to a worker with: nothing else, its file, or the rest of its chunk."""
     real = [nodeid for nodeid in nodeids if nodeid.startswith(REAL)]
     others = (nodeid for nodeid in nodeids if not nodeid.startswith(REAL))
-    return {nodeid: nodeid for nodeid in real} | {nodeid: f"chunk {n // CHUNK}" for n, nodeid in enumerate(others)}
+    return {nodeid: nodeid.partition("::")[0] if nodeid.startswith(WHOLE) else nodeid for nodeid in real} | {
+        nodeid: f"chunk {n // CHUNK}" for n, nodeid in enumerate(others)
+    }
 
 
 def next_unit(waiting: list[str], takes_real: bool) -> str:
     """What a worker gets of the units that wait; nothing if none is for it."""
-    real = (unit for unit in waiting if unit.startswith(REAL))
+    real = (unit for place in REAL for unit in waiting if unit.startswith(place))
     others = (unit for unit in waiting if not unit.startswith(REAL))
     return next(real, "") or next(others, "") if takes_real else next(others, "")

@@ -27,7 +27,8 @@ from tests.deadlines import (
     short_deadline,
 )
 from tests.leftovers import left_since, present
-from tests.scheduling import CHUNK, MAKES_WAY, next_unit, units
+from tests.scheduling import CHUNK, MAKES_WAY, WHOLE, next_unit, units
+from tests.scheduling import REAL as PLACES
 
 TESTS = Path(__file__).parent
 
@@ -158,7 +159,8 @@ def test_local_clusters_are_started_where_their_limits_are_looked_at() -> None:
     assert found - looked_at == {"local/test_command.py", "test_api.py"}, "use `start`, `Trial` or `cluster_of`"
 
 
-REAL = [f"tests/{place}/test_x.py::test_{n}" for place in ("cluster", "local", "mpi") for n in range(10)]
+REAL = [f"tests/{place}/test_x.py::test_{n}" for place in ("local", "cluster") for n in range(10)]
+MPI = [f"tests/mpi/test_x.py::test_{n}" for n in range(10)]
 PURE = [f"tests/decide/test_y.py::test_{n}" for n in range(CHUNK + 1)]
 
 
@@ -168,8 +170,16 @@ def test_real_clusters_are_given_out_one_by_one() -> None:
     assert Counter(found[nodeid] for nodeid in PURE) == {"chunk 0": CHUNK, "chunk 1": 1}
 
 
+def test_tests_that_share_a_cluster_go_to_one_worker() -> None:
+    assert set(units([*MPI, *REAL]).values()) == {"tests/mpi/test_x.py", *REAL}
+    files = (
+        str(path.relative_to(TESTS.parent)) for path in TESTS.rglob("test_*.py") if 'scope="module"' in path.read_text()
+    )
+    assert [file for file in files if file.startswith(PLACES) and not file.startswith(WHOLE)] == []
+
+
 def test_only_some_workers_take_real_clusters() -> None:
-    assert next_unit(["chunk 0", *REAL], takes_real=True) == REAL[0]
+    assert next_unit(["chunk 0", *REAL], takes_real=True) == "tests/cluster/test_x.py::test_0"
     assert next_unit(["chunk 0"], takes_real=True) == "chunk 0"
     assert next_unit([*REAL, "chunk 7"], takes_real=False) == "chunk 7"
     assert next_unit(REAL, takes_real=False) == next_unit([], takes_real=True) == ""
