@@ -17,22 +17,9 @@ from agent.workloads.base import Findings, Judgement, Outcome, RunContext
 from agent.workloads.connectivity import LOG as CONNECTIVITY_LOG
 from agent.workloads.connectivity import Connectivity
 from agent.workloads.mpi import end_of_ranks, usable_mpi
-from agent.workloads.nccl import baselines, debug_log
+from agent.workloads.nccl import baselines, debug_log, measured
 from agent.workloads.nccl.baselines import Baseline, Gate
 from agent.workloads.nccl.debug_log import Transport
-from agent.workloads.nccl.measured import (
-    Measurement,
-    StepEnd,
-    comparable,
-    measurement,
-    parse_steps,
-    rows,
-    split_output,
-    tables,
-    text_table,
-    told,
-    versions,
-)
 from agent.workloads.nccl.notes import CONNECTIVITY, Evidence
 from agent.workloads.nccl.options import parse_options
 from agent.workloads.nccl.steps import PROGRAMS, known_baselines, places, processes, step_names
@@ -48,11 +35,11 @@ class Ended:
         self.context = context
         self.options = parse_options(context.args, context.profile)
         self.mpi, self.layout = usable_mpi(context), processes(context, self.options)
-        self.steps = {step.name: step for step in parse_steps(outcome.record)}
+        self.steps = {step.name: step for step in measured.parse_steps(outcome.record)}
         last = next(reversed(self.steps), "")
         # Where no rank of the last step started, the records are still those of a step before.
         self.outcome = replace(outcome, ranks={i: end for i, end in outcome.ranks.items() if end.step == last})
-        self.outputs = split_output(outcome.output)
+        self.outputs = measured.split_output(outcome.output)
         self.evidence = Evidence.of(outcome.notes, context.lead)
         self.measurements = [
             self._measurement(step, test) for step, test in step_names(self.options) if step in self.steps
@@ -66,13 +53,13 @@ class Ended:
         """NCCL ranks of one pod."""
         return self.layout.per_pod * self.options.width
 
-    def _measurement(self, step: str, test: str) -> Measurement:
+    def _measurement(self, step: str, test: str) -> measured.Measurement:
         text, sweeps = self.outputs.get(step, ""), self.evidence.sweeps.get(step, ())
         ranks = self.layout.ranks * self.options.width
-        return measurement(step, test, text, sweeps, ranks, self.options.width)
+        return measured.measurement(step, test, text, sweeps, ranks, self.options.width)
 
-    def _tests(self, measurements: Sequence[Measurement]) -> list[baselines.Runs]:
-        return comparable(measurements, self.context.profile, len(self.context.plan.peers), self.gpus)
+    def _tests(self, measurements: Sequence[measured.Measurement]) -> list[baselines.Runs]:
+        return measured.comparable(measurements, self.context.profile, len(self.context.plan.peers), self.gpus)
 
     def _wrong_networks(self) -> list[str]:
         profile = self.context.profile
@@ -107,15 +94,19 @@ class Ended:
     def judgement(self) -> Judgement:
         connected = self._connectivity()
         end = self._end(connected)
-        found = rows(self.tests, self.gate)
+        found = measured.rows(self.tests, self.gate)
         saved, not_saved = self._saved(end)
         reasons = [*self._reasons(connected), *not_saved]
         nccl = {"nccl": self.evidence.nccl} if self.evidence.nccl else {}
         findings = Findings(
             reasons=reasons,
-            tables=[*(connected.findings.tables if connected else ()), *tables(found), *self._transport_table()],
-            sweeps=[told(sweep, self.gate, test.name) for test in self.tests for sweep in test.sweeps],
-            versions={"Open MPI": str(self.mpi.version), **versions(self.outputs), **nccl},
+            tables=[
+                *(connected.findings.tables if connected else ()),
+                *measured.tables(found),
+                *self._transport_table(),
+            ],
+            sweeps=[measured.told(sweep, self.gate, test.name) for test in self.tests for sweep in test.sweeps],
+            versions={"Open MPI": str(self.mpi.version), **measured.versions(self.outputs), **nccl},
             gate=self.gate.to_json(),
             record=self._record(),
         )
@@ -133,7 +124,7 @@ class Ended:
             outcome = replace(outcome, cause=None, lost={})
         return Connectivity().judge(self.context, outcome)
 
-    def _of_step(self, step: StepEnd) -> dict[str, Any]:
+    def _of_step(self, step: measured.StepEnd) -> dict[str, Any]:
         """The outcome of one step."""
         status = self.outcome.status if step.status is None else step.status
         # Of a very long output only the end is kept: without any mark it all is of the last step.
@@ -213,13 +204,13 @@ class Ended:
                 return JobEnd(code, f"{step.name}: {sentence}", origin="workload")
         return None
 
-    def _went_along(self, step: StepEnd) -> bool:
+    def _went_along(self, step: measured.StepEnd) -> bool:
         """Whether the ranks of a step that hung failed only because they were ended with it."""
         told, _ = reported_end(self._of_step(step)["output"]) or (0, "")
         codes = [told, *(end.code for end in self.outcome.ranks.values())]
         return all(not code or code in FOLLOWED for code in codes)
 
-    def _end_of_step(self, step: StepEnd) -> JobEnd | None:
+    def _end_of_step(self, step: measured.StepEnd) -> JobEnd | None:
         """None when it went well."""
         done = next((one for one in self.measurements if one.step == step.name), None)
         hung = step.stuck and done is not None and done.complete and not self.outcome.lost
@@ -280,7 +271,7 @@ class Ended:
         of_pods = next(iter(self.evidence.transports.values()), {})
         lines += [*at_most(list(reasons)), *debug_log.uneven(of_pods)]
         lines += [f"NCCL on {line}" for line in self.evidence.warnings]
-        return "\n  ".join(lines) + "\n" + text_table(found)
+        return "\n  ".join(lines) + "\n" + measured.text_table(found)
 
     def _record(self) -> dict[str, Any]:
         steps = [{"name": step.name, "status": step.status, "stuck": step.stuck} for step in self.steps.values()]
