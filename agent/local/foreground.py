@@ -40,6 +40,7 @@ class _Stopper:
         self.stop()
 
     def on_timeout(self) -> None:
+        """As the job would be ended by its deadline."""
         self.timed_out = True
         output.say("the time limit (--timeout) is reached: the pods are told to end")
         self.stop()
@@ -75,6 +76,7 @@ def _reader_may_go(descriptor: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _handlers(stopper: _Stopper) -> Iterator[None]:
+    """Signals end the pods, as they would end a job, and not this process."""
     before = {number: signal.signal(number, stopper.on_signal) for number in _SIGNALS}
     try:
         yield
@@ -85,6 +87,7 @@ def _handlers(stopper: _Stopper) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _time_limit(stopper: _Stopper, seconds: float) -> Iterator[None]:
+    """0: none."""
     timer = threading.Timer(seconds, stopper.on_timeout)
     timer.daemon = True
     if seconds:

@@ -94,6 +94,7 @@ class Forker:
 
 
 def _set_streams(streams: Sequence[int]) -> None:
+    """Make these descriptors 0, 1 and 2."""
     # First above 2, so that none is overwritten before it is copied.
     copies = [fcntl.fcntl(stream, fcntl.F_DUPFD_CLOEXEC, 3) for stream in streams]
     for number, copy in enumerate(copies):

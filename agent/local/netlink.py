@@ -58,6 +58,7 @@ class Netlink:
         self._socket.close()
 
     def _ask(self, kind: int, flags: int, body: bytes, what: str) -> None:
+        """Send one request and wait for the kernel to confirm it. Raises OSError with `what` in it."""
         header = struct.pack("=IHHII", 16 + len(body), kind, flags | _REQUEST | _ACK, 1, 0)
         self._socket.send(header + body)
         answer = self._socket.recv(65536)

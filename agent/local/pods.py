@@ -66,11 +66,13 @@ class Pod:
         return self.info.state in (ENDED, ABSENT)
 
     def release_process(self) -> None:
+        """No signal can be sent to it any more."""
         if self.pidfd >= 0:
             os.close(self.pidfd)
             self.pidfd = -1
 
     def release_mounts(self) -> None:
+        """Its files cannot be read any more."""
         if self.mounts >= 0:
             os.close(self.mounts)
             self.mounts = -1
@@ -95,6 +97,7 @@ class LogBook:
     is_complete: Callable[[int | None], bool] = lambda pod: False
 
     def add(self, pod: int, stream: str, data: bytes) -> None:
+        """Keep a piece, and give it to those who follow."""
         self.records.append((pod, stream, data))
         self.advance()
 
@@ -115,6 +118,7 @@ class LogBook:
         loop.watch(pipe, READ, read)
 
     def serve(self, follower: Follower) -> None:
+        """Send all that there is and, if the client follows, what comes."""
         self.followers.append(follower)
         follower.channel.on_drained = lambda: self._advance(follower)
         follower.channel.on_close = lambda: self._forget(follower)

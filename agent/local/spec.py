@@ -127,6 +127,7 @@ class ClusterSpec:
 
 
 def _hex(*words: object) -> str:
+    """The same words give the same digits: places are alike whenever a cluster of this name is built."""
     return hashlib.sha256("/".join(map(str, words)).encode()).hexdigest()[:32]
 
 
@@ -178,6 +179,7 @@ def problems(spec: ClusterSpec) -> list[str]:
 
 
 def _path_problems(kind: str, paths: Iterable[str]) -> list[str]:
+    """Paths that could lead out of a pod, or to its root."""
     return [
         f"{kind}: an absolute path without '..', not {path}"
         for path in paths

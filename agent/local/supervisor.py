@@ -157,6 +157,7 @@ class Supervisor:
             self.logs.watch(self.loop, index, name, pipe, on_end)
 
     def environment(self, index: int) -> dict[str, str]:
+        """That of the container, for its program and for commands in it."""
         return pod_environment(self.spec, self.surroundings.job, index)
 
     def _sandbox(self, index: int) -> sandbox.Sandbox:
@@ -188,6 +189,7 @@ class Supervisor:
         )
 
     def set_metadata(self, index: int, mode: str) -> None:
+        """How the metadata server answers this pod from now on."""
         self._metadata[index] = mode
 
     def set_name(self, index: int, visible: bool) -> None:
@@ -199,6 +201,7 @@ class Supervisor:
             os.kill(self._dnsmasq, signal.SIGHUP)
 
     def _on_status(self, pod: Pod, status: socket.socket) -> None:
+        """The first process has built its sandbox, or could not."""
         data, descriptors, _, _ = socket.recv_fds(status, 65536, 1)
         message = json.loads(data) if data else {}
         if "started" in message:
@@ -214,6 +217,7 @@ class Supervisor:
         self._check_end(pod)
 
     def _on_exit(self, pod: Pod) -> None:
+        """The first process has ended, and the kernel ends all others of the pod."""
         self.loop.forget(pod.pidfd)
         _, status = os.waitpid(pod.child, 0)
         pod.release_process()
@@ -249,6 +253,7 @@ class Supervisor:
             self.signal_pod(pod, number)
 
     def signal_pod(self, pod: Pod, number: int) -> None:
+        """A pod that is over is left alone: its number may be another process by now."""
         if pod.pidfd >= 0 and pod.is_alive:
             signal.pidfd_send_signal(pod.pidfd, number)
 

@@ -61,6 +61,7 @@ class Requests:
         return self._supervisor.pods[index]
 
     def _live_pod(self, message: Message) -> Pod:
+        """Raises UsageError for a pod in which nothing can be done now."""
         pod = self._pod(message)
         if pod.info.state != RUNNING or pod.pidfd < 0:
             code = "" if pod.info.code is None else f" (exit code {pod.info.code})"
@@ -68,13 +69,16 @@ class Requests:
         return pod
 
     def _answer(self, channel: Channel, **extra: Any) -> None:
+        """Every answer tells of all pods, so that no client need ask again."""
         channel.send({"pods": [asdict(pod.info) for pod in self._supervisor.pods], **extra})
 
     def do_status(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+        """`holder` is the process that clients wait for when they end the cluster."""
         spec = self._supervisor.spec
         self._answer(channel, name=spec.name, spec=spec.to_json(), pid=pid_outside(), holder=parent_outside())
 
     def do_start(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+        """Answers when every pod that is due runs, or with why a sandbox could not be built."""
         supervisor = self._supervisor
         supervisor.start()
 
@@ -97,6 +101,7 @@ class Requests:
         self._supervisor.waiting.add(condition, timeout)
 
     def do_start_pod(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+        """Raises UsageError for a pod that runs already."""
         pod, env = self._pod(message), wire.from_json(Command, message).env
         if pod.is_alive:
             raise UsageError(f"pod {pod.info.index} is {pod.info.state}: it cannot be started")
@@ -105,6 +110,7 @@ class Requests:
         self._answer(channel)
 
     def do_wait(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+        """Answers when the pods have ended, or with "met": false when the time is over."""
         pods, asked = self._supervisor.pods, wire.from_json(Wait, message)
         indices = self._chosen(asked, [pod.info.index for pod in pods])
         condition = Condition(
@@ -132,11 +138,13 @@ class Requests:
         self._await(channel, condition, asked.timeout)
 
     def do_logs(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+        """The client gets output as fast as it takes it, and no faster."""
         if message["index"] is not None:
             self._pod(message)
         self._supervisor.logs.serve(Follower(channel, message["index"], message["follow"]))
 
     def do_exec(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+        """Start a command in a pod, pass signals on to it, and answer with its exit code."""
         pod, supervisor, asked = self._live_pod(message), self._supervisor, wire.from_json(Command, message)
         if not asked.argv:
             raise UsageError("no command is given")
@@ -176,6 +184,7 @@ class Requests:
         supervisor.loop.watch(own, READ, on_exit)
 
     def do_read(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+        """In a process of its own: only one that has entered the mount namespace of the pod sees its files."""
         pod, loop = self._pod(message), self._supervisor.loop
         if pod.mounts < 0:
             raise UsageError(f"pod {pod.info.index} has no file system: {pod.info.state}")
@@ -241,6 +250,7 @@ class Requests:
         supervisor.notify()
 
     def do_quit(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+        """Kill all that is in the cluster. Nobody gets the answer before that."""
         self._supervisor.close()
         self._answer(channel)
         sys.exit(0)
@@ -271,6 +281,7 @@ def _has_file(pod: Pod, path: str) -> bool:
 
 
 def _seconds(value: float) -> float:
+    """Raises UsageError for what no clock takes."""
     if not 0 <= value < _MOST_SECONDS:
         raise UsageError(f"seconds: 0 to {_MOST_SECONDS:,.0f}, not {value:g}")
     return value

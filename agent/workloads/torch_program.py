@@ -60,4 +60,5 @@ def program_end(context: RunContext, outcome: Outcome, verdict: Verdict, *, own:
 
 
 def _with_why(end: JobEnd, more: str) -> JobEnd:
+    """The end with more reasons below its own."""
     return end._replace(why=lines(end.why, more))

@@ -155,6 +155,7 @@ def as_json(record: DdpRecord, names: Sequence[str], slots: int) -> dict[str, An
 
 
 def _rows(record: DdpRecord, names: Sequence[str], slots: int) -> list[list[Any]]:
+    """A row of COLUMNS for each rank, the slowest marked."""
     devices = {seen.rank: seen.device for seen in record.ranks or []}
     speeds = sorted(record.speeds or [], key=lambda speed: speed.rank)
     slowest = _slowest(speeds)
@@ -186,6 +187,7 @@ def _cell(value: Any) -> str:
 
 
 def _far_off(record: DdpRecord) -> list[str]:
+    """Training went wrong though no sum was seen to be: gradients were lost in between."""
     found = record.reference
     if found is None or (found.within and found.difference is not None):
         return []

@@ -72,6 +72,7 @@ class Ended:
         ]
 
     def _gate(self) -> Gate:
+        """Judge the speed, or say why it cannot be judged: over another network it says nothing."""
         why_not = ""
         entries: list[Baseline] = []
         try:
@@ -158,6 +159,7 @@ class Ended:
         return JobEnd(Exit.WRONG_RESULT, what, why="\n".join(why), origin="workload")
 
     def _where(self) -> str:
+        """How many ranks ran, on how many pods."""
         pods = len(self.context.plan.peers)
         return f"on {self.layout.ranks * self.options.width} ranks of {pods} {'pod' if pods == 1 else 'pods'}"
 
@@ -170,6 +172,7 @@ class Ended:
         return JobEnd(Exit.MISSING_PROGRAM, what, self.context.where(self.context.lead), self._hint())
 
     def _hint(self) -> str:
+        """Where nccl-tests were looked for, and what to do without them."""
         searched = ", ".join([*places(self.context), "PATH"])
         return (
             f"searched: {searched}; A4_NCCL_TESTS_DIR names another directory\n"
@@ -177,6 +180,7 @@ class Ended:
         )
 
     def _without_mpi(self, test: str) -> JobEnd:
+        """Such a build runs and prints tables: each rank its own, of one GPU."""
         what = f"{test}_perf was built without MPI: every process took itself for the only one"
         why = "build nccl-tests with MPI=1 and MPI_HOME, and name its directory in A4_NCCL_TESTS_DIR"
         return JobEnd(Exit.WRONG_RESULT, what, why=why)
@@ -265,6 +269,7 @@ class Ended:
         return [table("transport", "What NCCL's logs say of the network", columns, found)] if found else []
 
     def _text(self, end: JobEnd, found: Sequence[Sequence[Any]], reasons: Sequence[str]) -> str:
+        """What people read in the log: the verdict first, then the network, the speed and the table."""
         lines = [end.what if end.code == 0 else f"nccl {self._where()}: NOT GOOD: {end.what}"]
         lines += [f"network: {self._transport()}"] if self._transport() else []
         lines += [f"speed: {self.gate.status} ({self.gate.reason})"] if self.tests else []
