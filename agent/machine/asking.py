@@ -42,7 +42,7 @@ def ask(what: str, argv: Sequence[str], environ: Mapping[str, str], seconds: flo
     try:
         output, errors = child.communicate(timeout=seconds)
     except subprocess.TimeoutExpired as late:
-        _kill(child)
+        give_up(child)
         return Answer(_text(late.output or b""), f"{what} did not answer within {seconds:g} s")
     return Answer(_text(output), _problem(what, child.returncode, _text(errors)))
 
@@ -52,15 +52,16 @@ def ask_own(what: str, name: str, arguments: Sequence[str], environ: Mapping[str
     return ask(what, [sys.executable, "-I", "-S", shipped("entrypoints", name), *arguments], environ, seconds)
 
 
-def _kill(child: subprocess.Popen[bytes]) -> None:
-    """Its end is not waited for longer than a moment: in a system call that hangs it does not even take SIGKILL."""
+def give_up(child: subprocess.Popen[bytes], seconds: float = KILLED_SECONDS) -> None:
+    """Kill a program with its session. Its end is not waited for longer than a moment: in a system call that hangs it
+    does not even take SIGKILL."""
     with suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
     for pipe in (child.stdout, child.stderr):
         if pipe is not None:
             pipe.close()
     with suppress(subprocess.TimeoutExpired):
-        child.wait(KILLED_SECONDS)
+        child.wait(seconds)
 
 
 def _text(data: bytes) -> str:

@@ -8,7 +8,6 @@ import secrets
 import select
 import subprocess
 import sys
-from collections.abc import Sequence
 from contextlib import closing
 from typing import NamedTuple
 
@@ -105,22 +104,18 @@ def _start(path: str, plan: BeatPlan) -> Beating:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
         os.write(fd, f"{nonce}\n".encode())
-        _spawn(_argv(plan, nonce, fd), plan, fd)
+        _spawn(plan, nonce, fd)
     finally:
         os.close(fd)
     return Beating(nonce, new=True)
 
 
-def _argv(plan: BeatPlan, nonce: str, fd: int) -> list[str]:
+def _spawn(plan: BeatPlan, nonce: str, fd: int) -> None:
     program = [sys.executable, "-I", "-S", shipped("entrypoints", PROGRAM), plan.directory, "beat", plan.job]
     made = nonce if plan.leads else ""
-    return [*program, f"pod.{plan.pod}.{nonce}.", made, *map(str, (plan.seconds, plan.lease, plan.owner, fd))]
-
-
-def _spawn(argv: Sequence[str], plan: BeatPlan, fd: int) -> None:
     read, write = os.pipe2(os.O_CLOEXEC)
     process = subprocess.Popen(
-        argv,
+        [*program, f"pod.{plan.pod}.{nonce}.", made, *map(str, (plan.seconds, plan.lease, plan.owner, fd))],
         stdin=subprocess.DEVNULL,
         stdout=write,
         stderr=write,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 
 from agent.machine.files import read
 from agent.mounts import parse_mounts
@@ -19,12 +18,21 @@ NO_LIMIT = 1 << 60
 
 def cpu_quota(root: str = "/") -> float | None:
     """Cores that may be used at a time; None: all."""
-    return min(_quotas(root), default=None)
+    found = []
+    for directory in own_cgroups("cpu", root):
+        words = _words(f"{directory}/cpu.max")
+        words = words or [*_words(f"{directory}/cpu.cfs_quota_us"), *_words(f"{directory}/cpu.cfs_period_us")]
+        if len(words) == 2 and all(word.isdecimal() and int(word) for word in words):
+            found.append(int(words[0]) / int(words[1]))
+    return min(found, default=None)
 
 
 def memory_limit(root: str = "/") -> int | None:
     """Bytes of memory; None: no limit."""
-    return min(_memory_limits(root), default=None)
+    found: list[str] = []
+    for directory in own_cgroups("memory", root):
+        found += (_words(f"{directory}/memory.max") or _words(f"{directory}/memory.limit_in_bytes"))[:1]
+    return min((int(word) for word in found if word.isdecimal() and int(word) < NO_LIMIT), default=None)
 
 
 def memory_kills(root: str = "/") -> int:
@@ -36,25 +44,16 @@ def memory_kills(root: str = "/") -> int:
     return 0
 
 
-def _quotas(root: str) -> Iterator[float]:
-    for directory in own_cgroups("cpu", root):
-        words = _words(f"{directory}/cpu.max")
-        words = words or [*_words(f"{directory}/cpu.cfs_quota_us"), *_words(f"{directory}/cpu.cfs_period_us")]
-        if len(words) == 2 and all(word.isdecimal() and int(word) for word in words):
-            yield int(words[0]) / int(words[1])
-
-
-def _memory_limits(root: str) -> Iterator[int]:
-    for directory in own_cgroups("memory", root):
-        words = _words(f"{directory}/memory.max") or _words(f"{directory}/memory.limit_in_bytes")
-        yield from (int(word) for word in words[:1] if word.isdecimal() and int(word) < NO_LIMIT)
-
-
 def own_cgroups(controller: str, root: str = "/") -> list[str]:
     """Directories of the cgroups that this process is in for that controller, the innermost first."""
     own = _paths(read(os.path.join(root, "proc/self/cgroup")) or "")
     name = controller if controller in own else ""
-    mounts = list(_mounts(name, read(os.path.join(root, "proc/self/mountinfo")) or ""))
+    # Where its hierarchy is mounted, and which path of it is seen there; without a controller that of version 2.
+    mounts = [
+        (mount.point, mount.root)
+        for mount in parse_mounts(read(os.path.join(root, "proc/self/mountinfo")) or "")
+        if (mount.kind == "cgroup" and name in mount.options if name else mount.kind == "cgroup2")
+    ]
     if name not in own or not mounts:
         return []
     top, place = next(
@@ -71,13 +70,6 @@ def _paths(text: str) -> dict[str, str]:
         controllers, _, path = line.partition(":")[2].partition(":")
         found |= dict.fromkeys(controllers.split(","), path)
     return found
-
-
-def _mounts(controller: str, mountinfo: str) -> Iterator[tuple[str, str]]:
-    """Where a hierarchy is mounted, and which path of it is seen there; without a controller that of version 2."""
-    for mount in parse_mounts(mountinfo):
-        if mount.kind == "cgroup" and controller in mount.options if controller else mount.kind == "cgroup2":
-            yield mount.point, mount.root
 
 
 def _below(path: str, shown: str) -> str | None:

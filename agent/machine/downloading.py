@@ -19,8 +19,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agent.errors import AgentError, DirectoryUnusable, MissingProgram, PeerLost
+from agent.machine import files
 from agent.machine.patience import Patience
-from agent.machine.stored import remove
+from agent.machine.stored import free_bytes, remove
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState
@@ -96,7 +97,7 @@ class Download:
     def _try(self) -> None:
         wanted = self._wanted
         there = size(wanted.part)
-        version = read(wanted.mark)
+        version = files.read(wanted.mark) or ""
         headers = {"Range": f"bytes={there}-", "If-Range": version} if there and version else {}
         with asked(wanted.url, headers) as answer:
             said = answer.headers.get("Content-Range", "")
@@ -176,18 +177,9 @@ def size(path: str) -> int:
         return 0
 
 
-def read(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8") as file:
-            return file.read()
-    except FileNotFoundError:
-        return ""
-
-
 def check_room(directory: str, needed: int) -> None:
     """Raises DirectoryUnusable."""
-    found = os.statvfs(directory)
-    if (missing := needed - found.f_bavail * found.f_frsize) > 0:
+    if (missing := needed - free_bytes(directory)) > 0:
         what = f"no space on {directory}: {needed} bytes are still to be written, {missing} more than are free"
         raise DirectoryUnusable(what, "what came so far is kept")
 

@@ -9,14 +9,16 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from agent.cutting import cut_at_word
 from agent.machine.api import Evidence, RunMarks
+from agent.machine.asking import give_up
 from agent.machine.evidence_text import ProcessSeen, ThreadSeen, in_order, render
-from agent.machine.in_time import Job, in_time
+from agent.machine.in_time import in_time
 from agent.machine.process import find_program
 from agent.machine.run_processes import known, marked
 from agent.machine.syscall_names import syscall_name
@@ -52,11 +54,13 @@ def _gather(marks: RunMarks, path: str, seconds: float) -> Evidence:
     run_id, pids = marks.run, known(marks) | marked(marks.run).pids
     seen: dict[int, ProcessSeen] = {}
 
-    def keep(process: ProcessSeen) -> None:
-        seen[process.pid] = process
+    def look_at(pid: int) -> None:
+        with suppress(OSError):  # it has ended
+            for process in look(pid):
+                seen[pid] = process
 
     chosen = sorted(pids)[:MOST_PROCESSES]
-    in_time([_look_job(pid, keep) for pid in chosen], MOST_LOOKS, started + seconds * LOOK_SHARE)
+    in_time([partial(look_at, pid) for pid in chosen], MOST_LOOKS, started + seconds * LOOK_SHARE)
     notes = [f"{len(pids)} processes, of which {len(chosen)} are shown"] if len(pids) > len(chosen) else []
     processes = in_order(list(seen.values()))
     spy = find_program("py-spy", os.pathsep.join([path, os.path.dirname(sys.executable)]))
@@ -65,15 +69,6 @@ def _gather(marks: RunMarks, path: str, seconds: float) -> Evidence:
     elif any(process.is_python for process in processes):
         notes.append(NO_PY_SPY)
     return render(f"processes of {run_id}" if seen else f"{run_id} has no processes", processes, notes)
-
-
-def _look_job(pid: int, keep: Callable[[ProcessSeen], None]) -> Job:
-    def job() -> None:
-        with suppress(OSError):  # it has ended
-            for process in look(pid):
-                keep(process)
-
-    return job
 
 
 def look(pid: int) -> Iterator[ProcessSeen]:
@@ -111,19 +106,16 @@ def _threads(pid: int, tids: Sequence[int]) -> Iterator[ThreadSeen]:
         with suppress(OSError):  # it has ended
             name, fields = _stat(path)
             wchan = _text_if_allowed(f"{path}/wchan")
+            stack = _text_if_allowed(f"{path}/stack").splitlines()
             yield ThreadSeen(
                 tid=tid,
                 name=name,
                 state=fields[0],
                 wchan="" if wchan == "0" else wchan,
                 syscall=syscall_name(_text_if_allowed(f"{path}/syscall"), os.uname().machine),
-                stack=tuple(_frames(_text_if_allowed(f"{path}/stack"))),
+                # `[<0>] futex_wait+0x85/0x110` → futex_wait
+                stack=tuple(line.partition("] ")[2].partition("+")[0] for line in stack[:MOST_FRAMES]),
             )
-
-
-def _frames(stack: str) -> list[str]:
-    """`[<0>] futex_wait+0x85/0x110` → futex_wait."""
-    return [line.partition("] ")[2].partition("+")[0] for line in stack.splitlines()][:MOST_FRAMES]
 
 
 def _stat(path: str) -> tuple[str, list[str]]:
@@ -163,17 +155,14 @@ def _number(environ: dict[str, str], names: Sequence[str]) -> int | None:
 def _with_dumps(spy: str, processes: Sequence[ProcessSeen], deadline: float) -> list[ProcessSeen]:
     found: dict[int, tuple[str, str]] = {}
 
-    def job(pid: int) -> Job:
-        def dump() -> None:
-            try:
-                found[pid] = dump_python(spy, pid, min(DUMP_SECONDS, deadline - time.monotonic()))
-            except OSError as error:
-                found[pid] = "", f"py-spy: {error}"
-
-        return dump
+    def dump(pid: int) -> None:
+        try:
+            found[pid] = dump_python(spy, pid, min(DUMP_SECONDS, deadline - time.monotonic()))
+        except OSError as error:
+            found[pid] = "", f"py-spy: {error}"
 
     pythons = [process.pid for process in processes if process.is_python and not process.is_ours]
-    in_time([job(pid) for pid in pythons], MOST_DUMPS, deadline)
+    in_time([partial(dump, pid) for pid in pythons], MOST_DUMPS, deadline)
     late = dict.fromkeys(pythons, ("", "no time was left for it")) | found
     return [
         replace(process, dump=late[process.pid][0], no_dump=late[process.pid][1]) if process.pid in late else process
@@ -185,25 +174,23 @@ def dump_python(spy: str, pid: int, seconds: float) -> tuple[str, str]:
     """Stacks of a Python process, or why there are none. Raises OSError when py-spy cannot be started."""
     # Without a pause of the process: one that is stuck in the kernel would never come to it.
     argv = [spy, "dump", "--pid", str(pid), "--nonblocking"]
-    child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={})
+    child = subprocess.Popen(
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={},
+        start_new_session=True,
+    )
     try:
         out, problem = child.communicate(timeout=max(0.0, seconds))
     except subprocess.TimeoutExpired:
-        _abandon(child)
+        give_up(child, KILLED_SECONDS)
         return "", f"py-spy did not finish within {seconds:.1f} s"
     if child.returncode == 0:
         lines = out[:MOST_DUMP].decode(errors="replace").splitlines()
         return "\n".join(line for line in lines if not line.startswith("Process ")), ""
     return "", f"py-spy: {_reason(problem.decode(errors='replace'))}"
-
-
-def _abandon(child: subprocess.Popen[bytes]) -> None:
-    child.kill()
-    with suppress(subprocess.TimeoutExpired):
-        child.wait(KILLED_SECONDS)
-    for pipe in (child.stdout, child.stderr):
-        if pipe:
-            pipe.close()
 
 
 def _reason(problem: str) -> str:

@@ -130,7 +130,9 @@ def _process(process: ProcessSeen) -> str:
     if process.no_dump:
         lines.append(f"  no Python stacks: {process.no_dump}")
     lines += [f"  {line}" for line in process.dump.splitlines() if line]
-    lines += [f"  {_thread(thread)}" for thread in process.threads]
+    for thread in process.threads:
+        stack = f", kernel stack: {' < '.join(thread.stack)}" if thread.stack else ""
+        lines.append(f"  thread {thread.tid} {thread.name}: {thread.state} {thread.place()}".rstrip() + stack)
     if process.more_threads:
         lines.append(f"  and {process.more_threads} more threads")
     return "\n".join(lines)
@@ -142,11 +144,6 @@ def _rank(process: ProcessSeen) -> str:
     return (
         f"rank {process.rank}: " if process.local_rank is None else f"rank {process.rank} ({process.local_rank} here): "
     )
-
-
-def _thread(thread: ThreadSeen) -> str:
-    stack = f", kernel stack: {' < '.join(thread.stack)}" if thread.stack else ""
-    return f"thread {thread.tid} {thread.name}: {thread.state} {thread.place()}".rstrip() + stack
 
 
 def _summary(process: ProcessSeen) -> str:

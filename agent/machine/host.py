@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import socket
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agent.launch import Launch
@@ -16,9 +16,7 @@ from agent.machine.api import (
     Channel,
     Child,
     Evidence,
-    Interface,
     KeeperProcess,
-    Piece,
     Problem,
     RunMarks,
     Search,
@@ -56,11 +54,32 @@ class Host:
         self._resolver: Resolver | None = None
         self._dialer: Dialer | None = None
 
-    def now(self) -> float:
-        return time.monotonic()
-
-    def wall(self) -> float:
-        return time.time()
+    now = staticmethod(time.monotonic)
+    wall = staticmethod(time.time)
+    hostname = staticmethod(socket.gethostname)
+    interfaces = staticmethod(inventory.interfaces)
+    gpu_count = staticmethod(inventory.gpu_count)
+    core_count = staticmethod(inventory.core_count)
+    memory_kills = staticmethod(memory_kills)
+    port_holder = staticmethod(inventory.port_holder)
+    find_program = staticmethod(process.find_program)
+    why_unstartable = staticmethod(process.why_unstartable)
+    read_spool = staticmethod(read_spool)
+    exists = staticmethod(os.path.exists)
+    read = staticmethod(files.read)
+    read_part = staticmethod(files.read_part)
+    read_dir = staticmethod(files.read_dir)
+    read_tails = staticmethod(files.read_tails)
+    read_ends = staticmethod(files.read_ends)
+    list_dir = staticmethod(files.list_dir)
+    write = staticmethod(files.write)
+    check_writable = staticmethod(files.check_writable)
+    append = staticmethod(files.append)
+    overwrite = staticmethod(files.overwrite)
+    remove = staticmethod(files.remove)
+    remove_dir = staticmethod(files.remove_dir)
+    make_private_dir = staticmethod(files.make_private_dir)
+    refresh = staticmethod(files.refresh)
 
     def later(self, seconds: float, action: Callable[[], None]) -> Timer:
         return self.loop.later(seconds, action)
@@ -75,15 +94,12 @@ class Host:
         resolver, look_ups = self._resolver, self._look_ups
         assert look_ups is not None
 
-        def work(name: str) -> Callable[[], Action]:
-            def look() -> Action:
-                answer = resolver.lookup(name)
-                return lambda: done(name, answer)
-
-            return look
+        def look(name: str) -> Action:
+            answer = resolver.lookup(name)
+            return lambda: done(name, answer)
 
         for name in names:
-            look_ups.submit(work(name))
+            look_ups.submit(partial(look, name))
 
     def connect(self, target: Target, done: Callable[[Channel | Problem], None]) -> None:
         if self._dialer is None:
@@ -104,31 +120,12 @@ class Host:
         SocketDoor(self.loop, path, opened)
 
     def locate(self, host: str, done: Callable[[Whereabouts], None]) -> None:
-        def work() -> Action:
+        def work() -> Whereabouts:
             from agent.machine.metadata import locate
 
-            whereabouts = locate(host)
-            return lambda: done(whereabouts)
+            return locate(host)
 
-        self.loop.in_thread(work)
-
-    def interfaces(self) -> list[Interface]:
-        return inventory.interfaces()
-
-    def hostname(self) -> str:
-        return socket.gethostname()
-
-    def gpu_count(self) -> int:
-        return inventory.gpu_count()
-
-    def core_count(self) -> int:
-        return inventory.core_count()
-
-    def memory_kills(self) -> int:
-        return memory_kills()
-
-    def port_holder(self, address: str, port: int) -> str:
-        return inventory.port_holder(address, port)
+        self.aside(work, done)
 
     def raise_file_limit(self) -> None:
         import resource
@@ -136,12 +133,6 @@ class Host:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         wanted = min(hard, MOST_FILES) if hard != resource.RLIM_INFINITY else MOST_FILES
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
-
-    def find_program(self, name: str, path: str) -> str | None:
-        return process.find_program(name, path)
-
-    def why_unstartable(self, programs: Sequence[str], path: str, cwd: str) -> OSError | None:
-        return process.why_unstartable(programs, path, cwd)
 
     def start(
         self,
@@ -165,9 +156,6 @@ class Host:
         self._room = self._room or Room(limit)
         return FileSpool(directory, self._room)
 
-    def read_spool(self, directory: str, offset: int, most: int, since: float = 0.0) -> Piece | None:
-        return read_spool(directory, offset, most, since)
-
     def start_keeper(
         self,
         directory: str,
@@ -182,23 +170,21 @@ class Host:
     def gather_inventory(
         self, search: Search, say: Callable[[str], None], done: Callable[[Mapping[str, Any]], None]
     ) -> None:
-        def work() -> Action:
+        def work() -> Mapping[str, Any]:
             try:
-                found = inventory.inventory(search, lambda text: self.loop.post(lambda: say(text)))
+                return inventory.inventory(search, lambda text: self.loop.post(lambda: say(text)))
             except Exception as error:  # nothing depends on it: what is wrong is told as a part of it
-                found = {"problem": f"{type(error).__name__}: {error}"}
-            return lambda: done(found)
+                return {"problem": f"{type(error).__name__}: {error}"}
 
-        self.loop.in_thread(work)
+        self.aside(work, done)
 
     def gather_evidence(self, marks: RunMarks, path: str, done: Callable[[Evidence], None]) -> None:
-        def work() -> Action:
+        def work() -> Evidence:
             from agent.machine.evidence import gather
 
-            evidence = gather(marks, path)
-            return lambda: done(evidence)
+            return gather(marks, path)
 
-        self.loop.in_thread(work)
+        self.aside(work, done)
 
     def make_cgroup(self, path: str) -> bool:
         from agent.machine.run_processes import make_cgroup
@@ -215,63 +201,15 @@ class Host:
 
         sweep(self.loop, marks, done)
 
-    def exists(self, path: str) -> bool:
-        return os.path.exists(path)
-
-    def read(self, path: str) -> str | None:
-        return files.read(path)
-
-    def read_part(self, path: str, offset: int, most: int) -> bytes:
-        return files.read_part(path, offset, most)
-
-    def read_dir(self, path: str) -> dict[str, str]:
-        return files.read_dir(path)
-
-    def read_tails(self, path: str, most: int) -> dict[str, str]:
-        return files.read_tails(path, most)
-
-    def read_ends(self, path: str, most: int) -> dict[str, str]:
-        return files.read_ends(path, most)
-
     def aside(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
-        from agent.machine.workers import result_of
-
         def and_then() -> Action:
             found = work()
             return lambda: done(found)
 
-        # A thread of its own: what hangs must hold up nobody else.
-        threading.Thread(target=lambda: self.loop.post(result_of(and_then)), daemon=True).start()
-
-    def list_dir(self, path: str) -> list[str]:
-        return files.list_dir(path)
-
-    def write(self, path: str, text: str, mode: int = 0o644) -> None:
-        files.write(path, text, mode)
-
-    def check_writable(self, path: str) -> None:
-        files.check_writable(path)
-
-    def append(self, path: str, data: bytes) -> None:
-        files.append(path, data)
-
-    def overwrite(self, path: str, text: str) -> None:
-        files.overwrite(path, text)
-
-    def remove(self, path: str) -> None:
-        files.remove(path)
-
-    def remove_dir(self, path: str) -> None:
-        files.remove_dir(path)
+        self.loop.in_thread(and_then)
 
     def make_dir(self, path: str, mode: int = 0o755) -> None:
         os.makedirs(path, mode, exist_ok=True)
-
-    def make_private_dir(self, path: str) -> None:
-        files.make_private_dir(path)
-
-    def refresh(self, path: str) -> None:
-        files.refresh(path)
 
     def draw_nonce(self) -> str:
         return os.urandom(16).hex()

@@ -11,10 +11,24 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
 
 Action = Callable[[], None]
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
+
+
+def result_of(work: Callable[[], Action]) -> Action:
+    """What `work` returns; where it fails, an action that raises that in the loop."""
+    try:
+        return work()
+    except Exception as error:
+        bug = error
+
+        def raise_in_loop() -> None:
+            raise bug
+
+        return raise_in_loop
 
 
 class LoopTimer:
@@ -68,10 +82,8 @@ class Loop:
     def post(self, action: Action) -> None:
         """Run `action` soon; the one method that other threads and signal handlers may call."""
         self._posted.append(action)
-        try:
+        with suppress(BlockingIOError):  # the pipe is full: the loop is awake anyway
             os.write(self._wake_write, b"!")
-        except BlockingIOError:
-            pass  # the pipe is full: the loop is awake anyway
 
     def on_signal(self, number: int, action: Callable[[int], None]) -> None:
         def handle(number: int, frame: FrameType | None) -> None:
@@ -81,43 +93,37 @@ class Loop:
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
 
     def in_thread(self, work: Callable[[], Action]) -> None:
-        """Run `work` in a thread of its own; the action that it returns runs in the loop."""
-        threading.Thread(target=lambda: self.post(work()), daemon=True).start()
+        """Run `work` in a thread of its own; the action that it returns runs in the loop.
+
+        A bug in `work` is raised in the loop: it must end the agent, not vanish with a thread. Raises RuntimeError
+        where no more threads can be had.
+        """
+        threading.Thread(target=lambda: self.post(result_of(work)), daemon=True).start()
 
     def stop(self) -> None:
         self._running = False
 
     def run(self) -> None:
         while self._running:
-            for key, ready in self._selector.select(self._patience()):
+            patience = self._timers[0][0] - time.monotonic() if self._timers else None
+            if self._posted:
+                patience = 0.0
+            for key, ready in self._selector.select(patience):
                 for event, action in key.data.items():
                     # An earlier callback may have closed it, and its number may belong to another by now.
                     if event & ready and self._selector.get_map().get(key.fd) is key:
                         action()
-            self._run_posted()
-            self._run_timers()
-
-    def _patience(self) -> float | None:
-        if self._posted:
-            return 0.0
-        return max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else None
-
-    def _run_posted(self) -> None:
-        for _ in range(len(self._posted)):
-            self._posted.popleft()()
-
-    def _run_timers(self) -> None:
-        now = time.monotonic()
-        while self._timers and self._timers[0][0] <= now and self._running:
-            timer = heapq.heappop(self._timers)[2]
-            if timer.action is not None:
-                timer.action()
+            for _ in range(len(self._posted)):  # not those that they post: timers and descriptors have their turn
+                self._posted.popleft()()
+            now = time.monotonic()
+            while self._timers and self._timers[0][0] <= now and self._running:
+                timer = heapq.heappop(self._timers)[2]
+                if timer.action is not None:
+                    timer.action()
 
     def _drain(self) -> None:
-        try:
+        with suppress(BlockingIOError):
             os.read(self._wake_read, 4096)
-        except BlockingIOError:
-            pass
 
 
 class LoopAgain(Loop):

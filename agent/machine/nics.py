@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 GIDS = 8
@@ -31,31 +31,28 @@ def nics(addresses: Mapping[str, str], root: str = "/") -> list[dict[str, Any]]:
 def rdma(root: str = "/") -> list[dict[str, Any]]:
     """RDMA devices with their network devices and ports."""
     path = os.path.join(root, "sys/class/infiniband")
-    return [
-        {
-            "name": name,
-            "net": _names(f"{path}/{name}/device/net"),
-            "ports": [_port(f"{path}/{name}/ports/{port}", port) for port in _names(f"{path}/{name}/ports")],
-        }
-        for name in _names(path)
-    ]
-
-
-def _port(path: str, port: str) -> dict[str, Any]:
-    return {
-        "port": _number(port),
-        "state": _read(f"{path}/state").rpartition(" ")[2],  # 4: ACTIVE
-        "link": _read(f"{path}/link_layer"),
-        "rate": _read(f"{path}/rate"),
-        "gids": list(_gids(path)),
-    }
-
-
-def _gids(path: str) -> Iterator[dict[str, Any]]:
-    for index in range(GIDS):
-        gid = _read(f"{path}/gids/{index}")
-        if gid and gid != EMPTY_GID:
-            yield {"index": index, "gid": gid, "type": _read(f"{path}/gid_attrs/types/{index}")}
+    devices = []
+    for name in _names(path):
+        ports = []
+        for number in _names(f"{path}/{name}/ports"):
+            port = f"{path}/{name}/ports/{number}"
+            gids = {index: _read(f"{port}/gids/{index}") for index in range(GIDS)}
+            types = {index: _read(f"{port}/gid_attrs/types/{index}") for index, gid in gids.items() if gid}
+            ports.append(
+                {
+                    "port": _number(number),
+                    "state": _read(f"{port}/state").rpartition(" ")[2],  # 4: ACTIVE
+                    "link": _read(f"{port}/link_layer"),
+                    "rate": _read(f"{port}/rate"),
+                    "gids": [
+                        {"index": index, "gid": gids[index], "type": kind}
+                        for index, kind in types.items()
+                        if gids[index] != EMPTY_GID
+                    ],
+                }
+            )
+        devices.append({"name": name, "net": _names(f"{path}/{name}/device/net"), "ports": ports})
+    return devices
 
 
 def _names(path: str) -> list[str]:

@@ -108,8 +108,12 @@ class Emitter:
                 self._works = True
 
     def _work(self) -> None:
-        while piece := self._next():
-            stream, data = piece
+        while True:
+            with self._changed:
+                if not self._waiting:
+                    self._works = False
+                    return
+                stream, data = self._waiting.popleft()
             with suppress(OSError):  # a reader that has gone, or a full disk, costs the data and ends nothing
                 for begin in range(0, len(data), WRITTEN_AT_ONCE):
                     write_all(self._fds[stream], data[begin : begin + WRITTEN_AT_ONCE])
@@ -118,13 +122,6 @@ class Emitter:
                 self.behind -= len(data)
                 self._changed.notify_all()
                 self._relieve_if_small()
-
-    def _next(self) -> tuple[int, bytearray] | None:
-        with self._changed:
-            if self._waiting:
-                return self._waiting.popleft()
-            self._works = False
-            return None
 
     def _relieve_if_small(self) -> None:
         if self.behind >= LOW_MARK:

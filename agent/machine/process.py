@@ -83,10 +83,8 @@ class RunningChild:
 
     def signal(self, number: int) -> None:
         """Send a signal to the whole group; a group that is gone is no error."""
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(self.pid, number)
-        except ProcessLookupError:
-            pass
 
     def await_group(self) -> None:
         self._awaits_group = True
@@ -96,16 +94,13 @@ class RunningChild:
             self._loop.watch(fd, READ, partial(self._readable, fd))
 
     def _readable(self, fd: int) -> None:
-        if self._emitter is not None and self._emitter.is_far_behind:
-            self._pause(self._emitter)
-        else:
+        if self._emitter is None or not self._emitter.is_far_behind:
             self._read(fd, READ_BYTES)
-
-    def _pause(self, emitter: Emitter) -> None:
+            return
         self._paused = True
-        for fd in self._pipes:
-            self._loop.forget(fd)
-        emitter.on_relief(self._resume)
+        for other in self._pipes:
+            self._loop.forget(other)
+        self._emitter.on_relief(self._resume)
 
     def _resume(self) -> None:
         self._paused = False

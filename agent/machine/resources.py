@@ -23,7 +23,10 @@ def resources(root: str = "/") -> dict[str, Any]:
         "cpus": {"allowed": len(os.sched_getaffinity(0)), "quota": cpu_quota(root), "model": cpu_model(root)},
         "memory": {"total": memory_total(root), "limit": memory_limit(root)},
         "shm": shm(root),
-        "limits": {name: list(map(_limit, resource.getrlimit(number))) for name, number in LIMITS.items()},
+        "limits": {
+            name: [UNLIMITED if value == resource.RLIM_INFINITY else value for value in resource.getrlimit(number)]
+            for name, number in LIMITS.items()
+        },
     }
 
 
@@ -48,7 +51,3 @@ def shm(root: str) -> dict[str, int] | None:
     except OSError:
         return None
     return {"size": found.f_blocks * found.f_frsize, "free": found.f_bavail * found.f_frsize}
-
-
-def _limit(value: int) -> int | str:
-    return UNLIMITED if value == resource.RLIM_INFINITY else value

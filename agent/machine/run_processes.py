@@ -66,7 +66,7 @@ def _in_cgroup(path: str) -> set[int]:
 
 def _with_group(group: int) -> set[int]:
     found = set()
-    for pid in _pids():
+    for pid in all_pids():
         with suppress(OSError), open(f"/proc/{pid}/status", "rb") as file:
             if _has_group(file.read(), group):
                 found.add(pid)
@@ -101,7 +101,7 @@ def marked(run_id: str, hanging: set[int] | None = None, proc: str = "/proc") ->
     """
     mark = f"A4_RUN={run_id}".encode()
     hanging = set() if hanging is None else hanging
-    others = [pid for pid in _pids(proc) if pid != os.getpid() and pid not in hanging]
+    others = [pid for pid in all_pids(proc) if pid != os.getpid() and pid not in hanging]
     pids, unsure, begun, over = set[int](), set[int](), set[int](), set[int]()
 
     def look(pid: int) -> None:
@@ -122,7 +122,7 @@ def marked(run_id: str, hanging: set[int] | None = None, proc: str = "/proc") ->
     return Marked(set(pids), bool(unsure) or len(over) < len(others))
 
 
-def _pids(proc: str = "/proc") -> Iterator[int]:
+def all_pids(proc: str = "/proc") -> Iterator[int]:
     return (int(entry) for entry in os.listdir(proc) if entry.isdigit())
 
 
@@ -131,6 +131,23 @@ def _runs_a_program(pid: int) -> bool:
     with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
         state, _, _, _, _, _, flags, *_ = file.read().rpartition(")")[2].split()
     return state not in "ZX" and not int(flags) & KERNEL_THREAD
+
+
+def find_aside(loop: Loop, find: Callable[[], Marked], judge: Callable[[Marked], None]) -> None:
+    """Look for processes in a thread, then judge in the loop. Without more threads in this pod nothing is known."""
+    unknown = Marked(set(), unsure=True)
+
+    def work() -> Action:
+        try:
+            found = find()
+        except RuntimeError:
+            found = unknown
+        return lambda: judge(found)
+
+    try:
+        loop.in_thread(work)
+    except RuntimeError:
+        judge(unknown)
 
 
 def sweep(
@@ -175,17 +192,7 @@ class _Sweep:
         if pids:
             self._end(pids)
             return
-        try:
-            self._loop.in_thread(self._read_environments)
-        except RuntimeError:  # no more threads
-            self._judge(Marked(set(), unsure=True))
-
-    def _read_environments(self) -> Action:
-        try:
-            seen = marked(self._marks.run, self._hanging)
-        except RuntimeError:
-            seen = Marked(set(), unsure=True)
-        return lambda: self._judge(seen)
+        find_aside(self._loop, lambda: marked(self._marks.run, self._hanging), self._judge)
 
     def _judge(self, seen: Marked) -> None:
         if seen.pids:
@@ -203,7 +210,9 @@ class _Sweep:
             return
         late = self._age() > self._term_seconds
         if late and self._marks.cgroup:
-            _kill_cgroup(self._marks.cgroup)
+            # At one blow, forks and all. Before Linux 5.14 there is no such file: they are killed one by one.
+            with suppress(OSError), open(f"{self._marks.cgroup}/cgroup.kill", "r+") as file:
+                file.write("1")
         for pid in pids:
             if late or pid not in self._told:
                 send_signal(pid, signal.SIGKILL if pid in self._told else signal.SIGTERM)
@@ -212,9 +221,3 @@ class _Sweep:
 
     def _age(self) -> float:
         return time.monotonic() - self._started
-
-
-def _kill_cgroup(path: str) -> None:
-    """At one blow, forks and all. Before Linux 5.14 there is no such file, and its processes are killed one by one."""
-    with suppress(OSError), open(f"{path}/cgroup.kill", "r+") as file:
-        file.write("1")

@@ -106,17 +106,15 @@ class ProcessFiles:
     def _ask(self, done: Done, *words: Any) -> None:
         self._asked.append(done)
         try:
-            process = self._process = self._process or self._start()
+            process = self._process = self._process or HelperProcess(
+                self._loop, self._python, PROGRAM, [self._directory], self._heard, self._ended, most_line=NO_LIMIT
+            )
         except OSError as error:
             self._fail(f"{self._python} cannot be started: {error.strerror}", silent=False)
             return
         process.send(*words)
         if len(self._asked) == 1:
             self._expect()
-
-    def _start(self) -> HelperProcess:
-        arguments = [self._directory]
-        return HelperProcess(self._loop, self._python, PROGRAM, arguments, self._heard, self._ended, most_line=NO_LIMIT)
 
     def _ended(self, process: HelperProcess, status: int) -> None:
         if process is self._process:

@@ -112,7 +112,11 @@ class FileSpool:
             if os.writev(self._fd, [HEADER.pack(stream, len(data), int(self._now())), data]) != length:
                 raise OSError("the disk is full")
         except OSError:
-            self._cut_back()
+            # What was written of the frame goes; else the segment is left, as no reader takes half a frame.
+            try:
+                os.ftruncate(self._fd, self.end - self._start)
+            except OSError:
+                self._leave()
             raise
         self.end += length
         self.kept += length
@@ -132,13 +136,6 @@ class FileSpool:
             self._fd = -1
             if self.end > self._start:
                 self._closed_segments.append((self._start, self.end - self._start))
-
-    def _cut_back(self) -> None:
-        """Take away what was written of a frame, or else leave the segment, as no reader takes half a frame."""
-        try:
-            os.ftruncate(self._fd, self.end - self._start)
-        except OSError:
-            self._leave()
 
 
 def read_spool(directory: str, offset: int, most: int, since: float = 0.0) -> Piece | None:

@@ -9,6 +9,7 @@ import select
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from agent.machine.api import Channel, Problem, Target
@@ -112,10 +113,8 @@ def handshake(
 
 
 def _hang_up(sock: socket.socket | paramiko.Channel) -> None:
-    try:
+    with suppress(OSError):  # it is closed already
         sock.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        pass  # it is closed already
 
 
 def _limit_algorithms(transport: paramiko.Transport) -> None:
@@ -177,10 +176,9 @@ class SshChannel:
             return
         self._loop.forget(self._fd)
         self._fd = -1
-        try:
+        # paramiko wants to say good-bye, also where the connection is gone.
+        with suppress(OSError, EOFError, SSHException):
             self._channel.close()  # its two pipe descriptors would wait for the garbage collector
-        except (OSError, EOFError, SSHException):
-            pass  # the connection is gone, and paramiko wanted to say good-bye
         _hang_up(self._transport.sock)  # wakes paramiko's reader at once
         self._transport.close()
         self._line, self._ended = (lambda line: None), (lambda reason: None)
@@ -199,11 +197,12 @@ class SshChannel:
             self._loop.post(lambda: self._end("the connection broke"))
         if self._unsent and self._fd >= 0 and not self._flushing:
             self._flushing = True
-            self._loop.later(FLUSH_SECONDS, self._flush_again)
 
-    def _flush_again(self) -> None:
-        self._flushing = False
-        self._flush()
+            def again() -> None:
+                self._flushing = False
+                self._flush()
+
+            self._loop.later(FLUSH_SECONDS, again)
 
     def _takes_more(self) -> bool:
         sock = self._transport.sock
@@ -232,11 +231,9 @@ class SshChannel:
             self._end(self._words.decode(errors="replace").strip() or "the connection was closed")
 
     def _read_stderr(self) -> None:
-        try:
+        with suppress(OSError):
             while self._channel.recv_stderr_ready():
                 self._words = (self._words + self._channel.recv_stderr(4096))[-LAST_WORDS_BYTES:]
-        except OSError:
-            pass
 
     def _end(self, reason: str) -> None:
         if self._fd < 0:

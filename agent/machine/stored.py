@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from agent.errors import DirectoryUnusable, MissingProgram
@@ -58,7 +59,10 @@ class StoredFiles:
         return Checkout(
             head=self._git(path, "rev-parse", "HEAD").strip(),
             submodules=self._git(path, "submodule", "status", "--recursive").splitlines(),
-            locks=glob.glob(f"{glob.escape(path)}/.git/*.lock") + _module_locks(path),
+            locks=[
+                *glob.glob(f"{glob.escape(path)}/.git/*.lock"),
+                *(f"{at}/index.lock" for at, _, names in os.walk(f"{path}/.git/modules") if "index.lock" in names),
+            ],
             deleted=self._git(path, "ls-files", "--deleted").splitlines(),
         )
 
@@ -80,10 +84,6 @@ class StoredFiles:
         return done.stdout.decode(errors="replace")
 
 
-def _module_locks(path: str) -> list[str]:
-    return [f"{where}/index.lock" for where, _, names in os.walk(f"{path}/.git/modules") if "index.lock" in names]
-
-
 def git_settings(*, local: bool = False) -> dict[str, str]:
     """Variables for git: it asks nobody for a password, waits for no server that is silent, and takes directories of
     other users. local: it takes submodules from this machine's files, too."""
@@ -91,12 +91,10 @@ def git_settings(*, local: bool = False) -> dict[str, str]:
     settings |= {"http.lowSpeedLimit": "1", "http.lowSpeedTime": str(SILENT_SECONDS)}
     if local:
         settings["protocol.file.allow"] = "always"
-    pairs = {f"GIT_CONFIG_{what}_{i}": text for i, pair in enumerate(settings.items()) for what, text in _named(pair)}
-    return {"GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "true", "GIT_CONFIG_COUNT": str(len(settings)), **pairs}
-
-
-def _named(pair: tuple[str, str]) -> list[tuple[str, str]]:
-    return [("KEY", pair[0]), ("VALUE", pair[1])]
+    variables = {"GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "true", "GIT_CONFIG_COUNT": str(len(settings))}
+    for number, (key, value) in enumerate(settings.items()):
+        variables |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    return variables
 
 
 def tree_bytes(path: str) -> int:
@@ -104,10 +102,8 @@ def tree_bytes(path: str) -> int:
     total = 0
     for where, _, names in os.walk(path):
         for name in names:
-            try:
+            with suppress(OSError):  # it was renamed just now
                 total += os.lstat(f"{where}/{name}").st_size
-            except OSError:
-                pass  # it was renamed just now
     return total
 
 

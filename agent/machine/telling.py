@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import time
@@ -12,8 +11,18 @@ from functools import partial
 
 from agent.machine.api import RunMarks
 from agent.machine.in_time import in_time
-from agent.machine.loop import Action, Loop
-from agent.machine.run_processes import LOOK_SECONDS, LOOKERS, UNSURE_SECONDS, Marked, known, marked, send_signal
+from agent.machine.loop import Loop
+from agent.machine.run_processes import (
+    LOOK_SECONDS,
+    LOOKERS,
+    UNSURE_SECONDS,
+    Marked,
+    all_pids,
+    find_aside,
+    known,
+    marked,
+    send_signal,
+)
 
 PAUSES = (0.05, 0.5)
 """Between two looks, at first and later."""
@@ -41,23 +50,13 @@ class _Telling:
         self._seconds = seconds
         self._over = over
         self._started = time.monotonic()
-        self._there = {int(entry) for entry in os.listdir("/proc") if entry.isdigit()}
+        self._there = set(all_pids())
         """Who begins later is not told: it may be what saves a rank's state."""
         self._told: set[int] = set()
         self._hanging: set[int] = set()
 
     def look(self) -> None:
-        try:
-            self._loop.in_thread(self._find)
-        except RuntimeError:  # no more threads
-            self._judge(Marked(set(), unsure=True))
-
-    def _find(self) -> Action:
-        try:
-            found = processes(self._marks, self._variable, self._hanging)
-        except RuntimeError:
-            found = Marked(set(), unsure=True)
-        return lambda: self._judge(found)
+        find_aside(self._loop, lambda: processes(self._marks, self._variable, self._hanging), self._judge)
 
     def _judge(self, found: Marked) -> None:
         for pid in (found.pids & self._there) - self._told:

@@ -42,7 +42,7 @@ class SocketDoor:
         except BaseException:
             self._socket.close()
             raise
-        loop.watch(self._socket.fileno(), READ, self._accept)
+        self._watch()
 
     def _listen(self) -> None:
         with suppress(FileNotFoundError):
@@ -69,12 +69,12 @@ class SocketDoor:
         except OSError:
             # The client goes on waiting at the door, which would call us again at once.
             self._loop.forget(self._socket.fileno())
-            self._loop.later(ACCEPT_AGAIN_SECONDS, self._accept_again)
+            self._loop.later(ACCEPT_AGAIN_SECONDS, self._watch)
             return
         self._opened(LineStream(self._loop, connection, connection, most_unsent=MOST_UNSENT))
 
-    def _accept_again(self) -> None:
-        if self._socket.fileno() >= 0:
+    def _watch(self) -> None:
+        if self._socket.fileno() >= 0:  # it may have been closed meanwhile
             self._loop.watch(self._socket.fileno(), READ, self._accept)
 
 

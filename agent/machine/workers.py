@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from agent.machine.loop import Action, Loop
+from agent.machine.loop import Action, Loop, result_of
 
 
 class Workers:
@@ -29,25 +29,10 @@ class Workers:
         threading.Thread(target=self._serve, daemon=True).start()
 
     def _serve(self) -> None:
-        while work := self._next():
+        while True:
+            with self._lock:
+                if not self._queue:
+                    self._threads -= 1
+                    return
+                work = self._queue.popleft()
             self._loop.post(result_of(work))
-
-    def _next(self) -> Callable[[], Action] | None:
-        with self._lock:
-            if self._queue:
-                return self._queue.popleft()
-            self._threads -= 1
-            return None
-
-
-def result_of(work: Callable[[], Action]) -> Action:
-    """What `work` returns; where it fails, an action that raises that in the loop."""
-    try:
-        return work()
-    except Exception as error:
-        bug = error
-
-        def raise_in_loop() -> None:
-            raise bug  # a bug must end the agent, not vanish with a thread
-
-        return raise_in_loop
