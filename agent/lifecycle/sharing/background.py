@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import random
 import secrets
-import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,17 +13,13 @@ from queue import SimpleQueue
 from typing import Any
 
 from agent.decide.sync.beats import poll_seconds
-from agent.decide.sync.mounts import Mount, refusal
 from agent.errors import DirectoryUnusable, Exit, PeerLost
 from agent.lifecycle.sharing.claim import MOST_HUNG, Claim
+from agent.lifecycle.sharing.directory import WRITE_SECONDS, SharedDirectory
 from agent.machine.loop import Loop
-from agent.machine.shared_files import ANSWER_SECONDS, Answer, ProcessFiles
-
-TRIAL_SECONDS = 5.0
-WRITE_SECONDS = 10.0
 
 
-class Background:
+class Background(SharedDirectory):
     """A thread with a loop of its own. Its methods are for the one thread that made it, and wait.
 
     hung: called in the thread, with why, when the other one has waited for the storage for too long: it must end the
@@ -35,13 +29,11 @@ class Background:
     def __init__(
         self, directory: str, by: str, lease: float, say: Callable[[str], None], hung: Callable[[str], None]
     ) -> None:
-        self.directory = directory
+        super().__init__(Loop(), directory, f"the shared directory {directory}")
         self._by = by
         self._lease = lease
         self._say = say
         self._hung = hung
-        self._loop = Loop()
-        self._files = ProcessFiles(self._loop, sys.executable, directory, TRIAL_SECONDS)
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -54,23 +46,8 @@ class Background:
 
         self._call(close)
 
-    def now(self) -> float:
-        return time.monotonic()
-
-    def later(self, seconds: float, action: Callable[[], None]) -> Any:
-        return self._loop.later(seconds, action)
-
-    def open(self) -> None:
-        """Raises DirectoryUnusable for a directory that cannot hold what pods tell each other."""
-        mount = Mount(**self._ask(self._files.survey))
-        for seen in (mount, mount._replace(links=self._ask(self._files.try_))):
-            why, remedy = refusal(self.directory, seen)
-            if why:
-                raise DirectoryUnusable(why, remedy)
-        self._files.answer_seconds = ANSWER_SECONDS
-
     def put(self, folder: str, name: str, text: str, until: float | None = None) -> None:
-        self._ask(self._files.put, folder, name, text, time.monotonic() + WRITE_SECONDS if until is None else until)
+        self._ask(self._files.put, folder, name, text, self.now() + WRITE_SECONDS if until is None else until)
 
     def read(self, folder: str, name: str) -> str:
         """A small file; empty when it is not there."""
@@ -79,22 +56,15 @@ class Background:
 
     def find(self, folder: str, name: str, text: str, seconds: float) -> bool:
         """Wait until a file holds that text; False when it does not in time."""
-        until = time.monotonic() + seconds
+        until = self.now() + seconds
         while self.read(folder, name) != text:
-            if time.monotonic() > until:
+            if self.now() > until:
                 return False
             threading.Event().wait(poll_seconds(1, random.random()))
         return True
 
     def remove(self, folder: str, name: str) -> None:
         self._ask(self._files.remove, folder, (name,))
-
-    def _ask(self, command: Callable[..., None], *arguments: Any) -> Any:
-        answer: Answer = self._call(lambda done: command(*arguments, done))
-        if answer.why:
-            what = f"the shared directory {self.directory} cannot be used: {answer.why}"
-            raise DirectoryUnusable(what, "it must be there, and writable, in every pod of the job")
-        return answer.value
 
     def _run(self) -> None:
         try:
@@ -104,7 +74,6 @@ class Background:
             os._exit(Exit.BUG)  # who waits for an answer would wait for ever
 
     def _call(self, begin: Callable[[Callable[[Any], None]], None]) -> Any:
-        """Let the loop begin something, and wait for what it is called with."""
         got: list[Any] = []
         there = threading.Event()
 

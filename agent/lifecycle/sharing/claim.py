@@ -1,9 +1,13 @@
-"""A claim in the shared directory: held by one writer, and taken over when it is silent."""
+"""A claim in the shared directory: held by one writer, and taken over when it is silent.
+
+Locks differ between file servers, and a node that is gone may never give one back. So the holder renames a file now and
+then, and each who waits judges its silence by a clock of its own.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from agent.decide.sync.beats import STALLED_SECONDS, poll_seconds
@@ -64,6 +68,7 @@ class Claim:
         self._term = 0
         """The one that is ours; 0: none."""
         self._count = 0
+        """Beats that were done."""
         self._heard = 0.0
         """When the last beat that was done began."""
 
@@ -100,7 +105,8 @@ class Claim:
                 self._folder, term_file(term), content, until, lambda answer: self._linked(term, took, answer)
             )
         else:
-            self._wait(f"held by {_holder(answer.value['texts'], self._contender.holder)}")
+            holder = _unsealed(answer.value["texts"].get(self._contender.holder, "")).get("by", "somebody")
+            self._wait(f"held by {holder}")
 
     def _wait_for_storage(self, seconds: float, why: str) -> None:
         if seconds < MOST_HUNG * self._lease:
@@ -119,7 +125,7 @@ class Claim:
     def _linked(self, term: int, took: float, answer: Answer) -> None:
         if self._contender is None:
             return
-        if answer.why or not _is_of(answer.value, self._nonce):
+        if answer.why or _unsealed(answer.value).get("nonce") != self._nonce:
             self._clock.later(poll_seconds(1, random.random()), self.acquire)
             return
         until = took + self._lease * FENCE
@@ -155,7 +161,12 @@ class Claim:
         if not answer.why:
             self._count += 1
             self._hear(began)
-        self._files.look(self._folder, (), (), self._checked)
+
+        def checked(answer: Answer) -> None:
+            if self._is_held(answer):
+                self._clock.later(self._lease / 6, self._beat)
+
+        self._files.look(self._folder, (), (), checked)
 
     def _hear(self, began: float) -> None:
         """A beat that began then has been done. Should it be the last, `lost` is told in time."""
@@ -164,10 +175,6 @@ class Claim:
 
     def _watch(self) -> None:
         self._is_held()
-
-    def _checked(self, answer: Answer) -> None:
-        if self._is_held(answer):
-            self._clock.later(self._lease / 6, self._beat)
 
     def confirm(self, done: Callable[[float], None]) -> None:
         """Look whether it is still held; if so, call `done` with the time until which that is sure."""
@@ -203,15 +210,10 @@ class Claim:
         return False
 
 
-def _holder(texts: dict[str, str], file: str) -> str:
+def _unsealed(text: str) -> Mapping[str, Any]:
+    """What a file of the claim says; nothing when it is damaged, or half written by a pod that died."""
     try:
-        return str(unseal(texts.get(file, ""))["by"])
-    except (ValueError, KeyError, TypeError):
-        return "somebody"
-
-
-def _is_of(text: Any, nonce: str) -> bool:
-    try:
-        return bool(unseal(text)["nonce"] == nonce)
-    except (ValueError, KeyError, TypeError):
-        return False
+        found = unseal(text)
+    except (ValueError, TypeError):
+        return {}
+    return found if isinstance(found, Mapping) else {}

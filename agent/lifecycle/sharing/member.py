@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -22,18 +21,15 @@ from agent.decide.sync.facts import (
     read_fact,
     write_fact,
 )
-from agent.decide.sync.mounts import Mount, refusal
 from agent.decide.sync.waiting import Outcome, Patience, Wait
-from agent.errors import DirectoryUnusable, Exit, PeerLost, SettingsError
+from agent.errors import Exit, PeerLost, SettingsError
+from agent.lifecycle.sharing.directory import WRITE_SECONDS, SharedDirectory
 from agent.lifecycle.sharing.waiting import Waiting
 from agent.machine.beating import BeatPlan, first_of_run, keep_beating
 from agent.machine.files import make_private_dir
 from agent.machine.loop import LoopAgain
-from agent.machine.shared_files import ANSWER_SECONDS, Answer, ProcessFiles
 from agent.settings import Settings
 
-TRIAL_SECONDS = 5.0
-WRITE_SECONDS = 10.0
 LIST_SECONDS = 5.0
 """Pod 0 has beaten several times by then."""
 
@@ -48,7 +44,7 @@ class Listed(NamedTuple):
     """What is wrong with files that should be facts."""
 
 
-class Member:
+class Member(SharedDirectory):
     """One pod of one job or, with `run`, of a run of it. Raises SettingsError without a directory, DirectoryUnusable in
     `open` and later for one that cannot be used."""
 
@@ -58,38 +54,18 @@ class Member:
                 "set it to a directory on NFS or Lustre that every pod of the job mounts; PAI_WORKSPACE_ROOT does too"
             )
             raise SettingsError(["A4_SHARED_DIR is not set: the directory that all pods share"], hint)
+        super().__init__(LoopAgain(), settings.shared_dir, f"A4_SHARED_DIR={settings.shared_dir}")
         self._settings = settings
-        self._directory = settings.shared_dir
         self.job = job_directory(settings.epoch, run)
         self._run = run
         self._say = say
-        self._loop = LoopAgain()
-        self._files = ProcessFiles(self._loop, sys.executable, self._directory, TRIAL_SECONDS)
         self._start = ""
         """Of pod 0: its own, or the one that was heard."""
         self.pod = settings.index
         self.pods = settings.nnodes
 
-    def now(self) -> float:
-        return time.monotonic()
-
-    def later(self, seconds: float, action: Callable[[], None]) -> Any:
-        return self._loop.later(seconds, action)
-
     def close(self) -> None:
         self._files.close()
-
-    def open(self) -> None:
-        """Refuse a directory that cannot hold facts."""
-        mount = Mount(**self._ask(self._files.survey))
-        self._refuse(mount)
-        self._refuse(mount._replace(links=self._ask(self._files.try_)))
-        self._files.answer_seconds = ANSWER_SECONDS
-
-    def _refuse(self, mount: Mount) -> None:
-        why, remedy = refusal(self._directory, mount)
-        if why:
-            raise DirectoryUnusable(why, remedy)
 
     def beat(self, owner: int = 0) -> None:
         """Let this pod be heard from now on, until the process `owner` ends.
@@ -101,8 +77,8 @@ class Member:
         make_private_dir(settings.run_dir)
         seconds = beat_seconds(settings.index, settings.lease, settings.nnodes)
         owner = owner or (first_of_run(self._run) if self._run else 1)
-        plan = BeatPlan(self._directory, self.job, settings.index, seconds, settings.lease, owner)
-        beating = keep_beating(f"{settings.run_dir}/sync", folder(f"{self._directory}/{self.job}"), plan)
+        plan = BeatPlan(self.directory, self.job, settings.index, seconds, settings.lease, owner)
+        beating = keep_beating(f"{settings.run_dir}/sync", folder(f"{self.directory}/{self.job}"), plan)
         if beating.lost:
             raise PeerLost(
                 f"this pod was stopped for {beating.lost:.0f} s, longer than the lease of {settings.lease:g} s: "
@@ -121,16 +97,13 @@ class Member:
         wait = Wait(
             name, pods, job=self.job, lease=settings.lease, patience=patience, fresh=bool(self._run), start=self._start
         )
-        outcomes: list[Outcome] = []
 
-        def ended(outcome: Outcome) -> None:
-            outcomes.append(outcome)
-            self._loop.stop()
+        def begin(ended: Callable[[Outcome], None]) -> None:
+            Waiting(self._files, self, wait, job=self.job, pods=settings.nnodes, say=self._say, ended=ended).look()
 
-        Waiting(self._files, self, wait, job=self.job, pods=settings.nnodes, say=self._say, ended=ended).look()
-        self._loop.run()
+        outcome: Outcome = self._call(begin)
         self._start = wait.start
-        return outcomes[0]
+        return outcome
 
     def put(self, fact: Fact) -> Outcome:
         """Write a fact; and, where old scripts wait for a flag of that name, the flag too, or take it away."""
@@ -181,17 +154,14 @@ class Member:
     def _old_flags(self, name: str) -> Sequence[tuple[str, str]]:
         return old_flags(name, os.environ.get("JOB_ID", ""), self._settings.hostname_prefix)
 
-    def _ask(self, command: Callable[..., None], *arguments: Any) -> Any:
-        """Do one command: its value."""
-        answers: list[Answer] = []
+    def _call(self, begin: Callable[[Callable[[Any], None]], None]) -> Any:
+        """A command has nothing else to do: its own thread runs the loop until the answer is there."""
+        got: list[Any] = []
 
-        def done(answer: Answer) -> None:
-            answers.append(answer)
+        def done(value: Any) -> None:
+            got.append(value)
             self._loop.stop()
 
-        command(*arguments, done)
+        begin(done)
         self._loop.run()
-        if answers[0].why:
-            what = f"A4_SHARED_DIR={self._directory} cannot be used: {answers[0].why}"
-            raise DirectoryUnusable(what, "it must be there, and writable, in every pod of the job")
-        return answers[0].value
+        return got[0]

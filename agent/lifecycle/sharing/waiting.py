@@ -40,6 +40,7 @@ class Waiting:
         self._ended = ended
         self._chance = chance
         self._failures = 0
+        """One after the other, up to now."""
         self._warned: set[str] = set()
         self._report_at = clock.now() + REPORT_SECONDS
 
@@ -60,15 +61,16 @@ class Waiting:
             self._go_on(outcome)
         else:
             known = list(self._wait.facts)
-            self._files.look(place.directory, wanted_files(self._wait.name), known, self._judge)
 
-    def _judge(self, answer: Answer) -> None:
-        if answer.why:
-            self._fail(answer.why)
-        else:
-            found: dict[str, Any] = answer.value
-            now = self._clock.now()
-            self._go_on(self._wait.judge(now, found["names"], found["texts"], found["problems"]))
+            def judge(answer: Answer) -> None:
+                if answer.why:
+                    self._fail(answer.why)
+                else:
+                    found: dict[str, Any] = answer.value
+                    now = self._clock.now()
+                    self._go_on(self._wait.judge(now, found["names"], found["texts"], found["problems"]))
+
+            self._files.look(place.directory, wanted_files(self._wait.name), known, judge)
 
     def _fail(self, why: str) -> None:
         """The directory could not be looked at."""
