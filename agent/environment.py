@@ -6,8 +6,8 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from agent.decide.plan import Plan
 from agent.decide.runspec import RunSpec
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from agent.decide.mpirun import Mpi
     from agent.lifecycle.pod.job import Job
 
+T = TypeVar("T")
 NO_AGENT = "no a4-agent has run in this pod yet"
 
 
@@ -108,11 +109,7 @@ def read_plan(run_dir: str = "") -> Plan:
 
 def find_plan(directory: RunDir) -> Plan | None:
     """The plan that this pod has; None before there is one."""
-    data = load(directory.plan)
-    try:
-        return Plan.from_json(data) if data else None
-    except (ValueError, KeyError, TypeError) as error:
-        raise damaged(directory.plan, error) from error
+    return _stored(directory.plan, Plan.from_json)
 
 
 def read_facts(run_dir: str = "") -> Facts:
@@ -123,13 +120,10 @@ def read_facts(run_dir: str = "") -> Facts:
     from agent.decide.facts import Facts
 
     path = RunDir(run_dir or default_run_dir()).facts
-    data = load(path)
-    if data is None:
+    facts = _stored(path, Facts.from_json)
+    if facts is None:
         raise PeersMissing("there are no facts of this pod yet", NO_AGENT)
-    try:
-        return Facts.from_json(data)
-    except (ValueError, KeyError, TypeError) as error:
-        raise damaged(path, error) from error
+    return facts
 
 
 def find_mpi(path: str = "") -> Mpi:
@@ -141,6 +135,15 @@ def find_mpi(path: str = "") -> Mpi:
     if mpi is None or mpi.problem:
         raise MissingProgram(mpi.problem if mpi else "mpirun says nothing of itself", "Open MPI 4 or 5 is needed")
     return mpi
+
+
+def _stored(path: str, from_json: Callable[[dict[str, Any]], T]) -> T | None:
+    """What a file of the agent's state describes; None when there is none. Raises SystemFault for a damaged one."""
+    data = load(path)
+    try:
+        return from_json(data) if data else None
+    except (ValueError, KeyError, TypeError) as error:
+        raise damaged(path, error) from error
 
 
 def load(path: str) -> dict[str, Any] | None:

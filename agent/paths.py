@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 HOSTFILE = "/etc/job-worker-services.txt"
 HOSTFILE_ONE_PER_NODE = "/etc/job-worker-services-1pernode.txt"
@@ -76,3 +77,11 @@ def shipped(kind: str, name: str) -> str:
         path = os.path.join(place, "share", "a4-agent", kind, name)
         place = os.path.dirname(place)
     return path
+
+
+def shipped_text(read: Callable[[str], str | None], kind: str, name: str) -> str:
+    """The text of such a file. Raises RuntimeError where the installation is not whole: that is nobody's setting."""
+    text = read(shipped(kind, name))
+    if text is None:
+        raise RuntimeError(f"the installation lacks {kind}/{name}")
+    return text

@@ -5,6 +5,7 @@ from __future__ import annotations
 from agent.machine.api import Problem
 
 SECONDS = 5.0
+"""How long one look-up may take, over all servers. It is repeated by who asked."""
 
 
 class Resolver:

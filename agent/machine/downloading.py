@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 TRIES = 6
 SILENT_SECONDS = 60.0
+"""After this long without a byte a connection counts as broken."""
 PIECE = 1 << 20
 FINAL = (400, 401, 403, 404, 405, 410)
 """Answers that do not change when it is asked again."""

@@ -18,8 +18,9 @@ from agent.cutting import cut_at_word
 from agent.machine.api import Evidence, RunMarks
 from agent.machine.asking import give_up
 from agent.machine.evidence_text import ProcessSeen, ThreadSeen, in_order, render
+from agent.machine.files import read_value
 from agent.machine.in_time import in_time
-from agent.machine.process import find_program
+from agent.machine.process import find_program, stat_of
 from agent.machine.run_processes import known, marked
 from agent.machine.syscall_names import syscall_name
 
@@ -27,8 +28,10 @@ SECONDS = 9.5
 LOOK_SHARE = 0.5
 """Part of the time after which the look at processes must be over."""
 DUMP_SECONDS = 4.0
+"""For one Python process."""
 KILLED_SECONDS = 0.2
 MOST_LOOKS = 32
+"""At a time, for most of it is waiting; dumps cost CPU."""
 MOST_DUMPS = 8
 MOST_PROCESSES = 256
 MOST_THREADS = 32
@@ -73,12 +76,12 @@ def _gather(marks: RunMarks, path: str, seconds: float) -> Evidence:
 
 def look(pid: int) -> Iterator[ProcessSeen]:
     """What /proc says of a process, more and more of it. Raises OSError when it has ended."""
-    name, fields = _stat(f"/proc/{pid}")
+    name, fields = stat_of(f"/proc/{pid}")
     ticks = os.sysconf("SC_CLK_TCK")
     process = ProcessSeen(
         pid=pid,
         ppid=int(fields[1]),
-        program=f"[{name}]",
+        program=f"[{_printable(name)}]",
         state=fields[0],
         seconds=time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / ticks,
         cpu_seconds=(int(fields[11]) + int(fields[12])) / ticks,
@@ -104,36 +107,23 @@ def _threads(pid: int, tids: Sequence[int]) -> Iterator[ThreadSeen]:
     for tid in tids:
         path = f"/proc/{pid}/task/{tid}"
         with suppress(OSError):  # it has ended
-            name, fields = _stat(path)
-            wchan = _text_if_allowed(f"{path}/wchan")
-            stack = _text_if_allowed(f"{path}/stack").splitlines()
+            name, fields = stat_of(path)
+            wchan = read_value(f"{path}/wchan")
+            stack = read_value(f"{path}/stack").splitlines()
             yield ThreadSeen(
                 tid=tid,
-                name=name,
+                name=_printable(name),
                 state=fields[0],
                 wchan="" if wchan == "0" else wchan,
-                syscall=syscall_name(_text_if_allowed(f"{path}/syscall"), os.uname().machine),
+                syscall=syscall_name(read_value(f"{path}/syscall"), os.uname().machine),
                 # `[<0>] futex_wait+0x85/0x110` → futex_wait
                 stack=tuple(line.partition("] ")[2].partition("+")[0] for line in stack[:MOST_FRAMES]),
             )
 
 
-def _stat(path: str) -> tuple[str, list[str]]:
-    """Name, and the fields after it: state, parent, …; the name may hold anything, parentheses too."""
-    head, _, rest = _text(f"{path}/stat").rpartition(")")
-    return _printable(head.partition("(")[2]), rest.split()
-
-
 def _text(path: str) -> str:
     with open(path, encoding="utf-8", errors="replace") as file:
         return file.read()
-
-
-def _text_if_allowed(path: str) -> str:
-    try:
-        return _text(path).strip()
-    except OSError:
-        return ""
 
 
 def _printable(text: str) -> str:

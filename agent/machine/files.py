@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import stat
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import BinaryIO
 
@@ -23,31 +24,40 @@ def read(path: str) -> str | None:
         return None
 
 
+def read_value(path: str) -> str:
+    """What stands in a file of /proc or /sys, without its newline; empty when it cannot be read.
+
+    That is no error there: a link that is down has no speed, another's process shows nothing, and it may just be gone.
+    """
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
 def read_dir(path: str) -> dict[str, str]:
     """Name → text of the files in a directory that are no larger than MOST_SMALL."""
     texts = {}
-    for entry in _entries(path):
+    for name, full in _regular(path):
         with suppress(OSError):  # it has just gone
-            if entry.is_file(follow_symlinks=False):
-                data = _read_end(entry.path, MOST_SMALL + 1)
-                if len(data) <= MOST_SMALL:
-                    texts[entry.name] = data.decode("utf-8", "surrogateescape")
+            data = _read_end(full, MOST_SMALL + 1)
+            if len(data) <= MOST_SMALL:
+                texts[name] = data.decode("utf-8", "surrogateescape")
     return texts
 
 
 def read_ends(path: str, most: int) -> dict[str, str]:
     """Name → text of the files in a directory, of long ones the first and the last `most` bytes, in whole lines."""
     texts = {}
-    for entry in _entries(path):
-        with suppress(OSError):  # it has just gone
-            if entry.is_file(follow_symlinks=False):
-                with _opened(entry.path) as file:
-                    data = file.read(2 * most)
-                    if len(data) == 2 * most:
-                        file.seek(-most, os.SEEK_END)
-                        tail = file.read().partition(b"\n")[2]
-                        data = data[:most].rpartition(b"\n")[0] + b"\n" + tail
-                texts[entry.name] = data.decode("utf-8", "replace")
+    for name, full in _regular(path):
+        with suppress(OSError), _opened(full) as file:  # it has just gone
+            data = file.read(2 * most)
+            if len(data) == 2 * most:
+                file.seek(-most, os.SEEK_END)
+                tail = file.read().partition(b"\n")[2]
+                data = data[:most].rpartition(b"\n")[0] + b"\n" + tail
+            texts[name] = data.decode("utf-8", "replace")
     return texts
 
 
@@ -71,6 +81,14 @@ def read_part(path: str, offset: int, most: int) -> bytes:
         file.seek(offset)
         return file.read(most)
     return b""
+
+
+def _regular(path: str) -> Iterator[tuple[str, str]]:
+    """Name and path of each regular file in a directory: links and FIFOs are somebody's trap, or hang."""
+    for entry in _entries(path):
+        with suppress(OSError):  # it has just gone
+            if entry.is_file(follow_symlinks=False):
+                yield entry.name, entry.path
 
 
 def _opened(path: str) -> BinaryIO:

@@ -44,7 +44,10 @@ MOST_FILES = 65536
 
 
 class Host:
-    """This pod. Parts that only the coordinator needs are imported when it first asks for them."""
+    """This pod. Parts that only the coordinator needs are imported when it first asks for them.
+
+    What needs no loop is the function itself; what takes long or may hang runs in a thread, and comes back by the loop.
+    """
 
     def __init__(self, loop: Loop) -> None:
         self.loop = loop

@@ -16,9 +16,11 @@ from agent.output import STDERR, STDOUT, write_all
 
 READ_BYTES = 65536
 KEPT_BYTES = 65536
+"""At the end of what it printed, for whoever judges it."""
 LAST_OUTPUT_SECONDS = 0.5
 """How long processes that hold the pipes of one that has ended may stay silent before they are given up."""
 TERM_SECONDS = 10.0
+"""How long an interrupted process has after SIGTERM."""
 
 
 class LaunchEnd(NamedTuple):

@@ -48,13 +48,16 @@ class Loop:
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
         self._timers: list[tuple[float, int, LoopTimer]] = []
+        """A heap by time; of two at the same time, the one that was made first comes first."""
         self._count = itertools.count()
         self._posted: deque[Action] = deque()
+        """What other threads, signals and callbacks want to be done soon."""
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self.watch(self._wake_read, READ, self._drain)
         self._running = True
 
     def later(self, seconds: float, action: Action) -> LoopTimer:
+        """Run `action` once after that time, never earlier and never from inside this call."""
         timer = LoopTimer(time.monotonic() + seconds, action)
         heapq.heappush(self._timers, (timer.when, next(self._count), timer))
         return timer
@@ -104,6 +107,7 @@ class Loop:
         self._running = False
 
     def run(self) -> None:
+        """Until `stop`. What a callback raises leaves here; a further call goes on with the rest."""
         while self._running:
             patience = self._timers[0][0] - time.monotonic() if self._timers else None
             if self._posted:

@@ -14,6 +14,7 @@ from agent.machine.api import Whereabouts
 ATTRIBUTES = ("physical_host_topology", "physical_host")
 TRIES = 5
 TRY_SECONDS = 2.0
+"""The server is on the node itself and answers within milliseconds, or not at all."""
 MOST_BYTES = 4096
 MOST_RESPONSE = 4 * MOST_BYTES
 """Head and body."""

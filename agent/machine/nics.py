@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from agent.machine.files import read_value
+
 GIDS = 8
 """Entries of a port's table that are looked at; the fabrics here use index 3 of some hundreds."""
 EMPTY_GID = "0000:0000:0000:0000:0000:0000:0000:0000"
@@ -18,9 +20,9 @@ def nics(addresses: Mapping[str, str], root: str = "/") -> list[dict[str, Any]]:
     return [
         {
             "name": name,
-            "state": _read(f"{net}/{name}/operstate"),
-            "mtu": _number(_read(f"{net}/{name}/mtu")),
-            "speed": _number(_read(f"{net}/{name}/speed")),
+            "state": read_value(f"{net}/{name}/operstate"),
+            "mtu": _number(read_value(f"{net}/{name}/mtu")),
+            "speed": _number(read_value(f"{net}/{name}/speed")),
             "address": addresses.get(name, ""),
         }
         for name in _names(net)
@@ -36,14 +38,14 @@ def rdma(root: str = "/") -> list[dict[str, Any]]:
         ports = []
         for number in _names(f"{path}/{name}/ports"):
             port = f"{path}/{name}/ports/{number}"
-            gids = {index: _read(f"{port}/gids/{index}") for index in range(GIDS)}
-            types = {index: _read(f"{port}/gid_attrs/types/{index}") for index, gid in gids.items() if gid}
+            gids = {index: read_value(f"{port}/gids/{index}") for index in range(GIDS)}
+            types = {index: read_value(f"{port}/gid_attrs/types/{index}") for index, gid in gids.items() if gid}
             ports.append(
                 {
                     "port": _number(number),
-                    "state": _read(f"{port}/state").rpartition(" ")[2],  # 4: ACTIVE
-                    "link": _read(f"{port}/link_layer"),
-                    "rate": _read(f"{port}/rate"),
+                    "state": read_value(f"{port}/state").rpartition(" ")[2],  # 4: ACTIVE
+                    "link": read_value(f"{port}/link_layer"),
+                    "rate": read_value(f"{port}/rate"),
                     "gids": [
                         {"index": index, "gid": gids[index], "type": kind}
                         for index, kind in types.items()
@@ -64,15 +66,6 @@ def _names(path: str) -> list[str]:
     return sorted(
         names, key=lambda name: [(int(part) if part.isdecimal() else 0, part) for part in re.findall(r"\d+|\D+", name)]
     )
-
-
-def _read(path: str) -> str:
-    """One attribute; empty when it cannot be read: a link that is down has no speed, a foreign GID no type."""
-    try:
-        with open(path, encoding="ascii", errors="replace") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
 
 
 def _number(text: str) -> int | None:

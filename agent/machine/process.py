@@ -24,7 +24,9 @@ PIPE_BYTES = 1 << 20
 """What a child's pipe holds: the most that Linux grants everybody. mpirun of Open MPI 5.0 drops the output of ranks
 once its pipe is full for a moment (openpmix/openpmix#4105), and ends with 0."""
 BRIEF_SECONDS = 20.0
+"""How long `run_briefly` waits. `mpirun --version` takes seconds where its libraries lie on a slow disk."""
 LAST_OUTPUT_SECONDS = 0.5
+"""How long those who hold the pipes of a child that has ended may still write."""
 GROUP_SECONDS = 0.25
 """Between two looks at the processes that outlive the first one of their group."""
 
@@ -255,12 +257,21 @@ def run_briefly(argv: Sequence[str]) -> str:
     return done.stdout.decode(errors="replace")
 
 
+def stat_of(path: str) -> tuple[str, list[str]]:
+    """Name of a process or thread, and the fields behind it: state, parent, group, … Raises OSError when it has ended.
+
+    `path` is its directory in /proc. The name may hold anything, parentheses and spaces too.
+    """
+    with open(f"{path}/stat", encoding="utf-8", errors="replace") as file:
+        head, _, rest = file.read().rpartition(")")
+    return head.partition("(")[2], rest.split()
+
+
 def group_runs(group: int) -> bool:
     """Is any process of this group left that is no zombie?"""
     for entry in filter(str.isdigit, os.listdir("/proc")):
         try:
-            with open(f"/proc/{entry}/stat", encoding="utf-8", errors="replace") as file:
-                state, _, of, *_ = file.read().rpartition(")")[2].split()
+            state, _, of, *_ = stat_of(f"/proc/{entry}")[1]
         except OSError:
             continue  # it has ended
         if int(of) == group and state not in "ZX":

@@ -17,10 +17,13 @@ from typing import NamedTuple
 from agent.machine.api import RunMarks
 from agent.machine.in_time import in_time
 from agent.machine.loop import Action, Loop
+from agent.machine.process import stat_of
 
 TERM_SECONDS = 2.0
+"""From SIGTERM to SIGKILL for what a run has left behind: its launcher had its time before."""
 SWEEP_SECONDS = 5.0
 UNSURE_SECONDS = 2.0
+"""How long a process that shows no environment may be in the middle of an exec."""
 LOOK_SECONDS, LOOK_ON_SECONDS = 0.5, 1.0
 LOOK_AGAIN_SECONDS = 0.05
 LOOKERS = 8
@@ -111,7 +114,7 @@ def marked(run_id: str, hanging: set[int] | None = None, proc: str = "/proc") ->
                 environ = file.read()
             if mark in environ.split(b"\0"):
                 pids.add(pid)
-            elif not environ and _runs_a_program(pid):
+            elif not environ and runs_a_program(pid):
                 unsure.add(pid)  # in the middle of an exec: its environment shows in a moment
         over.add(pid)
 
@@ -126,10 +129,9 @@ def all_pids(proc: str = "/proc") -> Iterator[int]:
     return (int(entry) for entry in os.listdir(proc) if entry.isdigit())
 
 
-def _runs_a_program(pid: int) -> bool:
-    """Neither a zombie nor a kernel thread."""
-    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-        state, _, _, _, _, _, flags, *_ = file.read().rpartition(")")[2].split()
+def runs_a_program(pid: int) -> bool:
+    """Neither a zombie nor a kernel thread. Raises OSError when it has ended."""
+    state, _, _, _, _, _, flags, *_ = stat_of(f"/proc/{pid}")[1]
     return state not in "ZX" and not int(flags) & KERNEL_THREAD
 
 

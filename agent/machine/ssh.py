@@ -22,12 +22,16 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 5.0
 HANDSHAKE_SECONDS = 20.0
+"""For everything from the first byte to the command's start: hundreds of handshakes share the coordinator's cores."""
 LAST_WORDS_BYTES = 4096
+"""Of the remote command's stderr, which says why it ended."""
 IDLE_SOCKET_SECONDS = 3600.0  # paramiko wakes ten times a second otherwise
 UNACKNOWLEDGED_MILLISECONDS = 30_000
 """A peer whose machine confirms nothing for so long is cut off, so that no writer waits longer."""
 PIECE = 32768
 FLUSH_SECONDS = 0.01
+"""Until the next try to send: paramiko has no descriptor that says when it takes more."""
+# Cheap ones that every supported OpenSSH has: with a thousand peers the choice is seconds of CPU.
 KEX = ("curve25519-sha256@libssh.org", "curve25519-sha256")
 CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr")
 
