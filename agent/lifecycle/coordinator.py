@@ -1,8 +1,11 @@
-"""The coordinator (index 0): forms the cluster, leads the runs, tells every pod the job's one end."""
+"""The coordinator (index 0): forms the cluster, leads the runs, tells every pod the job's one end.
+
+Pod 0 coordinates because it is the one that every pod knows without being told: no election, and no state that would
+have to survive it. When it is lost the job is lost, and Kubernetes starts all pods anew.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import Enum
 
 from agent.decide import messages
@@ -12,7 +15,7 @@ from agent.errors import AgentError, ClusterBusy, Exit, IdentityRefused, PeerLos
 from agent.lifecycle.channel.announcing import Announcement
 from agent.lifecycle.channel.command_socket import CommandSocket
 from agent.lifecycle.channel.questions import Answer
-from agent.lifecycle.channel.roster import Callbacks, Peer, roster_of
+from agent.lifecycle.channel.roster import Callbacks, Peer, Roster
 from agent.lifecycle.forming import Forming
 from agent.lifecycle.pod.leaving import Leaving
 from agent.lifecycle.pod.pod import Pod
@@ -20,19 +23,17 @@ from agent.lifecycle.pod.preparing import Preparing
 from agent.lifecycle.runs.all_pods import AllPods
 from agent.lifecycle.runs.bookings import Booking, Bookings
 from agent.lifecycle.runs.idling import Idling
-from agent.lifecycle.runs.noted import note_run
 from agent.lifecycle.runs.preparations import Preparations
 from agent.lifecycle.runs.requests import Requests
+from agent.lifecycle.settling import Settling
 from agent.workloads import find_workload
 
-SETTLE_SECONDS = 2.0
-"""How long to wait, after a worker was told to end, for our own SIGTERM: a deleted job ends all pods."""
 FAREWELL_SECONDS = 0.5
 """Time for a command that asked for the end to say so and exit, before its pod ends."""
 
 
 class Stage(Enum):
-    """How far the job is."""
+    """How far the job is. A run may go on in FIRST_RUN and, submitted by commands, in SLEEPING."""
 
     FORMING = "forming"
     FIRST_RUN = "first run"
@@ -42,7 +43,11 @@ class Stage(Enum):
 
 
 class Coordinator:
-    """The only pod that decides for the job."""
+    """The only pod that decides for the job.
+
+    `Forming` works until there is a plan, `Bookings` and their runs from then on, `Announcement` at the end. What is
+    left here is their order, and what signals, lost pods and commands change in it.
+    """
 
     def __init__(self, pod: Pod) -> None:
         self._pod = pod
@@ -55,14 +60,13 @@ class Coordinator:
         self._preparations = Preparations(pod)
         self._bookings = Bookings(pod, self._preparations, self.pods, self._run_over)
         self._requests = Requests(pod, self.pods, self._bookings, self._submit, self._release)
-        self._idling = Idling(pod, self._release_idle)
+        self._idling = Idling(pod, lambda: self._stage is Stage.SLEEPING and self._bookings.idle, self._leave_orderly)
         self._announcement: Announcement | None = None
         self._end: JobEnd | None = None
         """The job's end, fixed once."""
         self._signal: JobEnd | None = None
         """Why it was told to end from outside: by a signal, or a release before there was a result."""
-        self._settle_until = 0.0
-        """Until then a worker's own SIGTERM may turn out to be everybody's: nothing is judged before."""
+        self._settling = Settling(pod.machine)
         self._stopping: set[int] = set()
         """Workers that said that they end by themselves."""
 
@@ -74,7 +78,7 @@ class Coordinator:
         workload = find_workload(pod.job.spec.workload)
         if not pod.alone:
             self._machine.raise_file_limit()
-            self.pods.roster = roster_of(pod, Callbacks(self._message, self._worker_lost, self._worker_greeted))
+            self.pods.roster = Roster(pod, Callbacks(self._message, self._worker_lost, self._worker_greeted))
             self.pods.roster.start()
         self._preparing.prepare()
         CommandSocket(pod, self._requests.handle).open()
@@ -82,12 +86,11 @@ class Coordinator:
             self._preparing.start_sshd(lambda: None)
         self._forming = Forming(pod, self.pods.roster, self._preparing.gather_facts, self._formed)
         self._preparations.check_results_dir(self.fail)
-
-        def take_stock() -> None:
-            self._preparing.gather_inventory(lambda found: preparations.own_inventory(found, workload, self.fail))
-
-        preparations = self._preparations
-        self._preparing.surroundings.when_ready(take_stock)
+        # Not before: vendors' scripts set the paths on which programs and libraries are looked for.
+        preparing, have = self._preparing, self._preparations.own_inventory
+        preparing.surroundings.ready.when(
+            lambda: preparing.gather_inventory(lambda found: have(found, workload, self.fail))
+        )
         self._forming.start()
 
     # What workers say
@@ -120,11 +123,14 @@ class Coordinator:
             self._let_go(index)
 
     def _worker_stopping(self, index: int, end: JobEnd) -> None:
-        """A worker ends by itself: it was told to, or it cannot go on."""
+        """A worker ends by itself: it was told to, or it cannot go on.
+
+        Its part of a run is waited for, as its processes may have state to save; only then it is let go.
+        """
         self._pod.log.warning(f"peer {index}: {end.what}")
         told = is_told(end)
         if told:
-            self._settle_until = self._machine.now() + SETTLE_SECONDS
+            self._settling.begin()
             end = JobEnd(Exit.TRY_AGAIN, f"a worker pod was {end.what}", self._pod.where(index))
         self.pods.lost.note(index, end.what)
         if self._bookings.waits_for(index):
@@ -147,6 +153,7 @@ class Coordinator:
             self._forming.greeted(peer.index, anew)
 
     def _worker_lost(self, peer: Peer, reason: str) -> None:
+        """A run that needs the pod ends, and with it the job. Before a run there is nobody else to say it."""
         if self._announcement is not None:
             self._announcement.confirmed(peer.index)
         if self._stage is not Stage.LEAVING:
@@ -159,6 +166,7 @@ class Coordinator:
     # What commands ask (see Requests)
 
     def _submit(self, spec: RunSpec, answer: Answer) -> None:
+        """Begin a run that a command wants, and answer with its name. Raises AgentError, which is then the answer."""
         workload = find_workload(spec.workload)
         if self._pod.known.plan is None:
             raise PeersMissing("the cluster is not formed yet", "a4-agent status shows whom it waits for")
@@ -199,6 +207,7 @@ class Coordinator:
     # Runs
 
     def _formed(self) -> None:
+        """Every pod has the plan. The job may have failed, or was told to end, while the last one confirmed it."""
         if self._end is not None or self._signal is not None:
             return
         self._pod.state.update(formed=self._machine.wall())
@@ -210,37 +219,27 @@ class Coordinator:
         self._begin(booking)
 
     def _begin(self, booking: Booking) -> None:
-        """Start it once everything that it needs to know of its pods is here, unless it has ended by then."""
         if booking.exclusive:
-            note_run(self._pod, booking.summary())
-            self.pods.say(messages.RunNoted(booking.summary()))
             self._idling.stop()
-            if not booking.first:
-                self._pod.log.info(f"{booking.spec.by} runs {booking.run_id}")
-        run = booking.run
-        self._preparations.when_ready(run.indices, run.start, baselines=run.workload.uses_baselines)
+        self._bookings.begin(booking)
 
     def _run_over(self, booking: Booking) -> None:
         """Its processes are gone and it is judged."""
         if booking.exclusive:
-            self._when_settled(lambda: self._close_run(booking))
+            self._settling.when_over(lambda: self._close_run(booking))
         else:
-            booking.close(0.0)
-            booking.answer()
-
-    def _when_settled(self, action: Callable[[], None]) -> None:
-        self._machine.later(max(0.0, self._settle_until - self._machine.now()), action)
+            self._bookings.close(booking, 0.0)
+            booking.answerable.happen()
 
     def _close_run(self, booking: Booking) -> None:
+        """Store it, tell who waits, then let the next one come: results of two runs must not meet in one directory."""
         if booking.first and self._signal is not None:
             booking.end_as(merged(booking.end, self._signal))
-        booking.close(self._leaving.store_seconds())
-        note_run(self._pod, booking.summary())
-        self.pods.say(messages.RunNoted(booking.summary()))
+        self._bookings.close(booking, self._leaving.store_seconds())
 
         def kept(missing: str) -> None:
             booking.missing = missing
-            booking.answer()
+            booking.answerable.happen()
 
         self._leaving.when_kept(kept)
         if booking.first:
@@ -261,6 +260,7 @@ class Coordinator:
         self._job_fails(from_error(error, "" if others else self._pod.where(0)))
 
     def bug(self, traceback: str) -> None:
+        """Something here is broken (70). The other pods must hear of an end all the same, or they wait for a lease."""
         end = from_bug(traceback, self._pod.where(0))
         if self._end is not None:
             # Half of the cluster may not have heard of something by now: better it ends than that it seems to sleep.
@@ -279,7 +279,7 @@ class Coordinator:
         if self._bookings.going_on and again:
             self._bookings.hurry()
         elif self._end is None and not again:
-            self._settle_until = 0.0
+            self._settling.end()
             self._job_fails(self._signal)
         elif self._stage in (Stage.SLEEPING, Stage.ENDING):
             self._leave_orderly(self._signal)
@@ -289,6 +289,7 @@ class Coordinator:
         self.pods.own.signal(number)
 
     def _job_fails(self, end: JobEnd) -> None:
+        """End the job for this reason. A run that goes on is ended first, and its end then is the job's."""
         if self._end is not None:
             self._pod.log.error(f"after the job's end: {end}")
             return
@@ -297,7 +298,7 @@ class Coordinator:
             return
         if self._forming is not None:
             self._forming.over = True
-        self._when_settled(lambda: self._announce(merged(end, self._signal) if self._signal else end))
+        self._settling.when_over(lambda: self._announce(merged(end, self._signal) if self._signal else end))
 
     def _announce(self, end: JobEnd, run_id: str = "") -> None:
         """Fix the job's end, record it, tell every worker, and go when they have it, or sleep."""
@@ -318,6 +319,7 @@ class Coordinator:
         self._announcement.start(end, run_id, signalled=self._signal is not None)
 
     def _told(self, stay: bool) -> None:
+        """Every worker has the result, or had its time to confirm it. A cluster that stays sleeps from here on."""
         assert self._end is not None
         if self._stage is Stage.LEAVING:
             return
@@ -330,14 +332,6 @@ class Coordinator:
         self._leaving.when_kept(lambda missing: self._pod.log.info(stays))
         self._pod.run_logs.end()
         self._idling.start()
-
-    def _release_idle(self) -> None:
-        if not self._bookings.idle:
-            self._idling.start()  # somebody works here with exec
-        elif self._stage is Stage.SLEEPING:
-            hours = self._pod.settings.sleep_max_hours
-            self._pod.log.warning(f"the cluster was idle for {hours:g} h (A4_SLEEP_MAX_HOURS): it ends")
-            self._leave_orderly(JobEnd(Exit.INTERRUPTED, "the cluster was idle for too long"))
 
     def _say_end(self) -> None:
         self.pods.say(messages.End())

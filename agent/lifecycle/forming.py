@@ -1,4 +1,8 @@
-"""Forming the cluster: every pod's facts in, the plan out to every pod, before the deadline."""
+"""Forming the cluster: every pod's facts in, the plan out to every pod, before the deadline.
+
+The plan is one order for everything (hostfiles, ranks, MASTER_ADDR), so it is made once, from all facts, by one pod. No
+pod starts anything before all have confirmed it.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +18,14 @@ from agent.lifecycle.pod.plan_files import keep_plan
 from agent.lifecycle.pod.pod import Pod
 
 STATE_SECONDS = 1.0
+"""How often the pod's state says who is missing. People look at it while they wait."""
 TELL_EVERY = 5
 """Of these times, how often the workers that are here are told as well."""
 FIRST_REPORT_SECONDS = 10.0
+"""Pods of one job start within seconds of each other; who is missing after this long is worth a line in the log."""
 REPORT_SECONDS = 30.0
 SHOWN_MISSING = 12
+"""Lines of one report. `a4-agent peers` shows all."""
 TOLD_MISSING = 64
 """How many missing pods the workers are told of: with 512 of 1,024 missing, all of them would be 17 MB each time."""
 
@@ -44,8 +51,11 @@ class Forming:
         self._gather_facts = gather_facts
         self._formed = formed
         self._unconfirmed: set[int] = set()
+        """Workers that were sent the plan and have not said that they have it."""
         self.facts: dict[int, Facts] = {}
+        """Of every pod that has told them, by index."""
         self._kept = 0
+        """How often the state was kept; workers are told every TELL_EVERY times."""
         self.over = False
         """Formed, or given up: no more reports, no deadline."""
 
@@ -157,6 +167,8 @@ class Forming:
         self._machine.later(STATE_SECONDS, self._keep_state)
 
     def _deadline_passed(self) -> None:
+        """Raises PeersMissing (69), or IdentityRefused (77) where somebody else answered in a pod's place: the first
+        may pass by itself, the second is a wrong secret or a wrong address."""
         if self.over or self._roster is None:
             return
         absent = self.waiting_for()

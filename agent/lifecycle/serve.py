@@ -17,13 +17,14 @@ from agent.paths import RunDir
 
 PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
 """Signals that mean something to workloads: the processes of runs in this pod get them."""
+# What a terminal, or a job that was put into the background, sends.
 IGNORED = (signal.SIGHUP, signal.SIGALRM, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 FLUSH_SECONDS = 2.0
 """How long the exit waits for readers of stdout and stderr."""
 
 
 class Role(Protocol):
-    """Coordinator or worker."""
+    """Coordinator or worker: what the loop tells a pod. `start` is called once, the others at any time after it."""
 
     def start(self) -> None: ...
 

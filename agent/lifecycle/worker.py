@@ -1,11 +1,15 @@
-"""A worker pod: wait for the coordinator, do one's part, end with the job's code."""
+"""A worker pod: wait for the coordinator, do one's part, end with the job's code.
+
+A worker never contacts anybody. The coordinator comes through this pod's sshd, whose key it knows beforehand, so
+nothing has to be found out or trusted on first use, and the agent opens no other port.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from agent.decide import messages
 from agent.decide.ending import JobEnd, from_bug, from_error, from_signal, is_told, masked
@@ -14,18 +18,17 @@ from agent.decide.os_refusals import refused
 from agent.decide.part_end import PartEnd, bounded
 from agent.decide.plan import from_wire
 from agent.decide.pod_state import RunSummary
-from agent.errors import AgentError, Exit, PeerLost, PeersMissing
-from agent.lifecycle.channel.awaiting import Awaiting
-from agent.lifecycle.channel.command_socket import CommandSocket, handled
+from agent.errors import AgentError, Exit, PeerLost
+from agent.lifecycle.channel.command_socket import CommandSocket
 from agent.lifecycle.channel.link import beat_seconds
-from agent.lifecycle.channel.questions import Answer, Questions, refusal
-from agent.lifecycle.channel.to_coordinator import Callbacks, ToCoordinator
+from agent.lifecycle.channel.questions import refusal
+from agent.lifecycle.channel.to_coordinator import Awaiting, Callbacks, ToCoordinator
 from agent.lifecycle.keeping.results_check import ResultsCheck
 from agent.lifecycle.pod.leaving import Leaving
 from agent.lifecycle.pod.plan_files import keep_plan
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.pod.preparing import Preparing
-from agent.lifecycle.runs.noted import note_run
+from agent.lifecycle.runs.worker_requests import WorkerRequests
 
 if TYPE_CHECKING:
     from agent.lifecycle.runs.own_parts import Parts
@@ -51,7 +54,11 @@ class Life(IntEnum):
 
 
 class Worker:
-    """Answers the coordinator; decides nothing for the job."""
+    """Answers the coordinator; decides nothing for the job.
+
+    It decides only for itself: that it cannot go on, that it was told to end, or that the coordinator is gone. Two ends
+    can meet here, its own and the job's; the one that came first gives the exit code, whatever is heard later.
+    """
 
     def __init__(self, pod: Pod) -> None:
         self._pod = pod
@@ -72,7 +79,7 @@ class Worker:
             ),
         )
         self._say = self.coordinator.say
-        self._questions = Questions(self._say)
+        self._requests = WorkerRequests(pod, lambda: self._parts, self._say)
         self._begun = False
         """A run has begun: from here on this pod belongs to its coordinator."""
         self._life = Life.LIVING
@@ -84,19 +91,24 @@ class Worker:
         """The end that gives this pod its exit code: its own or the job's, whichever came first."""
         self._awaiting = Awaiting(pod, self.fail)
         self._beat = beat_seconds(pod.settings.lease, pod.settings.nnodes)
+        """Seconds between two signs of life."""
         self._signalled = False
+        """A second signal has no patience left for what still runs."""
 
     @cached_property
     def _parts(self) -> Parts:
         from agent.lifecycle.runs.own_parts import Parts  # here: a pod is ready before any run begins
 
-        return Parts(self._pod, self._say_of_part)
+        def say(said: messages.SaidOfPart) -> None:
+            self._part_done(*said) if isinstance(said, messages.Done) else self._say(said)
+
+        return Parts(self._pod, say)
 
     def start(self) -> None:
         """Also for a pod that was told to end before: the coordinator has to hear of it. Raises AgentError."""
         pod = self._pod
         self._preparing.prepare()
-        CommandSocket(pod, self._handle).open()
+        CommandSocket(pod, self._requests.handle).open()
         try:
             self._machine.accept(pod.dir.channels, self.coordinator.opened)
         except OSError as error:
@@ -114,12 +126,14 @@ class Worker:
     # Channels
 
     def _closed(self, reason: str) -> None:
+        """A broken channel is only news, as another will come; at the end it says that all was read."""
         if self._life >= Life.LEAVING:
             self._last_words_over()
         elif self._end is None:
             self._pod.log.warning(f"lost the channel to the coordinator: {reason}")
 
     def _met(self) -> None:
+        """A coordinator that knows nothing of this pod gets what it must know first: that it ends, or its facts."""
         if self._own_end is not None:
             self._say(messages.Stopping(self._own_end))
         elif self._pod.known.facts is not None:
@@ -152,17 +166,18 @@ class Worker:
             case messages.RunNoted(run):
                 self._run_noted(run)
             case messages.Cluster():
-                self._cluster(said)
+                self._pod.state.cluster(said.lost, said.missing)
             case messages.Ask():
-                self._asked(said)
+                self._requests.asked(said)
             case messages.Answer():
-                self._questions.answered(said)
+                self._requests.questions.answered(said)
             case messages.Result():
                 self._result(said)
             case messages.End():
                 self._let_go()
 
     def _plan(self, told: messages.SendPlan) -> None:
+        """Keep it and confirm it. The inventory comes after: the plan needs none of it, and it takes seconds."""
         try:
             plan = from_wire(told.plan)
         except ValueError as error:
@@ -172,29 +187,24 @@ class Worker:
         self._pod.state.update(formed=self._machine.wall())
         self._pod.state.phase("formed")
         self._say(messages.Planned())
-        self._preparing.surroundings.when_ready(lambda: self._preparing.gather_inventory(self._inventory_ready))
-
-    def _cluster(self, cluster: messages.Cluster) -> None:
-        if cluster.lost is not None:
-            self._pod.state.lose(cluster.lost)
-        if cluster.missing is not None:
-            self._pod.state.update(missing=cluster.missing)
+        self._preparing.surroundings.ready.when(lambda: self._preparing.gather_inventory(self._inventory_ready))
 
     def _inventory_ready(self, found: Mapping[str, str]) -> None:
         # No run begins before this is told.
-        self._results_check.when_over(
+        self._results_check.over.when(
             lambda: self._say(messages.Inventory(found, self._pod.state.phases, self._secrets()))
         )
 
     def _run_noted(self, summary: RunSummary) -> None:
         """An exclusive run has begun or ended, with this pod or without."""
         self._begun = True
-        note_run(self._pod, summary)
+        self._pod.note_run(summary)
         if summary.until is not None and not summary.first:
             self._pod.run_logs.end()
             self._pod.state.phase("sleeping", code=self._end.code if self._end is not None else 0)
 
     def _prepare_part(self, told: messages.Prepare) -> None:
+        """What this pod cannot do is an end of its part, not of the pod: the coordinator judges the run by it."""
         self._begun = True
         if self._life is not Life.LIVING:
             self._part_done(told.run, PartEnd(None, int(Exit.TRY_AGAIN), "this pod is ending"))
@@ -205,15 +215,14 @@ class Worker:
             self._part_done(told.run, PartEnd(None, int(error.code), str(error)))
 
     def _part_done(self, run_id: str, end: PartEnd) -> None:
+        """Say how a part ended. A message has a limit, which a verbose workload can exceed, and must arrive."""
         told = bounded(end)
         if told is not end:
             self._pod.log.warning(f"what {run_id} left is too long for a message: the coordinator gets a part of it")
         self._say(messages.Done(run_id, told))
 
-    def _say_of_part(self, said: messages.SaidOfPart) -> None:
-        self._part_done(*said) if isinstance(said, messages.Done) else self._say(said)
-
     def _result(self, result: messages.Result) -> None:
+        """The job's one result, recorded before it is confirmed: after that the coordinator may go."""
         self._end = result.end
         self._exit = self._exit or result.end
         if self._own_end is None:
@@ -233,36 +242,6 @@ class Worker:
             self.fail(PeerLost("the coordinator ended the cluster without telling the job's result"))
         else:
             self._leave()
-
-    # What commands ask
-
-    def _handle(self, op: str, fields: dict[str, Any], answer: Answer) -> None:
-        """What this pod printed it knows itself; everything else the coordinator knows.
-
-        Such as whether a run that has not begun here is going to.
-        """
-        own = op == "read" and int(fields["pod"]) == self._settings.index
-        if own and (self._parts.has(str(fields["run"])) or self._pod.known.plan is None):
-            self._parts.read(fields, answer)
-        elif self._pod.known.plan is None:
-            raise PeersMissing("the cluster is not formed yet", "a4-agent status shows what this pod waits for")
-        elif self._life is not Life.LIVING:
-            raise PeerLost("this pod is ending")
-        else:
-            self._questions.ask(op, {name: value for name, value in fields.items() if name not in ("id", "op")}, answer)
-
-    def _asked(self, ask: messages.Ask) -> None:
-        """The coordinator wants to know what this pod printed."""
-
-        def answer(body: dict[str, Any]) -> None:
-            self._say(messages.Answer(ask.id, body))
-
-        def handle(op: str, fields: dict[str, Any], answer: Answer) -> None:
-            if op != "read":
-                raise ValueError("no such request")
-            self._parts.read(fields, answer)
-
-        handled(handle, ask.op, dict(ask.fields), answer)
 
     # Ends
 
@@ -294,6 +273,7 @@ class Worker:
         if self._life is not Life.LIVING:
             return
         self._life = Life.ENDING
+        self._requests.ends = True
         self._own_end = end = masked(end, self._pod.log.masked)  # the coordinator may not know our secrets yet
         self._exit = self._exit or end
         self._pod.log.error(f"this pod ends: {end}") if self._end is not None else self._leaving.report_end(end)
@@ -309,11 +289,13 @@ class Worker:
         self._leave()
 
     def _leave(self) -> None:
+        """Nothing can keep this pod any more but processes of runs, which are ended. Later calls do nothing."""
         if self._life >= Life.LEAVING:
             return
         self._life = Life.LEAVING
+        self._requests.ends = True
         self._awaiting.over = True
-        self._questions.give_up(refusal(PeerLost("this pod is ending")))
+        self._requests.questions.give_up(refusal(PeerLost("this pod is ending")))
         self._parts.stop_all(self._say_last_words)
 
     def _say_last_words(self) -> None:
@@ -345,6 +327,7 @@ class Worker:
         return self._exit.code
 
     def _beats(self) -> None:
+        """Say that this pod lives, and see whether the coordinator does: each side judges by its own clock alone."""
         if self._life is Life.SILENT:
             return
         self._say_beat()
@@ -355,11 +338,12 @@ class Worker:
             else:
                 self._pod.log.info("the coordinator is gone and the result is known: this pod ends too")
                 lost = f"the coordinator, pod 0, has not been heard for {silent:.0f} s"
-                self._questions.give_up(refusal(PeerLost(f"{lost}: the cluster is over, this pod ends")))
+                self._requests.questions.give_up(refusal(PeerLost(f"{lost}: the cluster is over, this pod ends")))
                 self._leave()
         self._machine.later(self._beat, self._beats)
 
     def _say_beat(self) -> None:
+        """A beat also tells how long ago a program printed: seconds, not a time, as clocks of pods differ."""
         printed = self._parts.printed()
         quiet = None if printed is None else round(self._machine.now() - printed, 3)
         self.coordinator.mention(messages.Beat(quiet))

@@ -1,4 +1,8 @@
-"""Telling every pod the one result, and going only when they have it."""
+"""Telling every pod the one result, and going only when they have it.
+
+Kubernetes looks at each pod's exit code by itself, so all have to end with the same one. A worker whose coordinator
+goes before it has the result can only say that its coordinator was lost (75).
+"""
 
 from __future__ import annotations
 
@@ -26,6 +30,7 @@ class Announcement:
         self._stay = stay
         self._told = told
         self._open: set[int] = set()
+        """Workers that have not confirmed it."""
         self._over = False
 
     def start(self, end: JobEnd, run_id: str, *, signalled: bool) -> None:

@@ -15,6 +15,7 @@ from agent.machine.api import Channel
 
 BEAT_SECONDS = 5.0
 BEAT_SECONDS_MANY = 10.0
+"""Above MANY_PODS: the coordinator is one process, and encrypts and reads one beat for each of them."""
 MANY_PODS = 256
 SILENT_BEATS = 3
 """So many may be missed before a channel counts as broken, and twice as many fit into a lease."""
@@ -30,12 +31,15 @@ class Link:
 
     def __init__(self) -> None:
         self.channel: Channel | None = None
+        """None while there is no connection. What is said meanwhile waits for the next one."""
         self.seen = 0
+        """The highest `seq` that was received; there are no gaps below it."""
         self.heard = 0.0
         """When the peer was last heard, by this pod's own clock."""
         self._only_greeted = False
         """Nothing has come since the last `hello`."""
         self._next = 1
+        """The `seq` of the next message."""
         self._unacknowledged: deque[tuple[int, bytes]] = deque()
         """Each with its `seq`."""
 
@@ -48,6 +52,7 @@ class Link:
         self.channel = channel
 
     def detach(self) -> None:
+        """Close the channel, if there is one. What has not arrived is kept for the next."""
         if self.channel is not None:
             self.channel.close()
             self.channel = None

@@ -12,6 +12,7 @@ from agent.lifecycle.pod.pod import Pod
 GATHER_SECONDS = 0.1
 """Pods are often lost together: those lost within this time are told together."""
 SHOWN = 12
+"""Lost pods that the log names one by one. A lost rack would be hundreds of lines."""
 
 
 class LostPods:
@@ -22,6 +23,7 @@ class LostPods:
         self._say = say
         self._lost: dict[int, Loss] = {}
         self._untold: dict[int, Loss] = {}
+        """Those of which nobody has been told yet."""
 
     def note(self, index: int, reason: str) -> None:
         """The first reason stays."""
@@ -44,6 +46,7 @@ class LostPods:
         self._say(Cluster(lost=new))
 
     def reasons(self) -> dict[int, str]:
+        """Why each lost pod is lost, by index."""
         return {index: lost.why for index, lost in self._lost.items()}
 
     def error(self, index: int) -> PeerLost:

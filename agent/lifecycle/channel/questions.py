@@ -10,6 +10,7 @@ from agent.decide.messages import Ask, Said
 from agent.errors import AgentError, ClusterBusy
 
 Answer = Callable[[dict[str, Any]], None]
+"""Takes the answer: `ok` with what was asked for, or `error` as `refusal` makes it."""
 
 
 class Questions:
@@ -21,6 +22,7 @@ class Questions:
         self._last = 0
 
     def ask(self, op: str, fields: dict[str, Any], answer: Answer) -> None:
+        """Ask the peer; `answer` is called once. There is no time limit: the client that asked us has one."""
         self._last += 1
         self._say(Ask(self._last, op, fields))
         self._open[self._last] = answer

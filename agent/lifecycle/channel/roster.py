@@ -1,4 +1,9 @@
-"""The coordinator's view of its peers: find them, hold a channel to each, notice when one is gone."""
+"""The coordinator's view of its peers: find them, hold a channel to each, notice when one is gone.
+
+A peer's name is looked up, its sshd is dialled, it says hello, and from then on it is connected, with a beat now and
+then. Whatever breaks on this way leads back to a later try. Once the plan is made, a worker that is silent for a lease,
+or whose agent is started anew, is lost; one that speaks another language is lost at any time.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +31,10 @@ from agent.errors import PeerLost
 from agent.lifecycle.channel.link import SILENT_BEATS, Link, beat_seconds
 from agent.lifecycle.channel.questions import Questions, refusal
 from agent.lifecycle.pod.pod import Pod
-from agent.log import Log
-from agent.machine.api import IDENTITY_PROBLEMS, Channel, Machine, Problem, Target
+from agent.machine.api import IDENTITY_PROBLEMS, Channel, Problem, Target
 
 GREETING_SECONDS = 15.0
+"""How long an agent may take to answer after the login. One that has just started may still be importing."""
 FIRST_SECONDS, MOST_SECONDS = 0.05, 1.0
 """Between two tries at one peer: quick at first, since pods start together, then once a second."""
 GROWTH, MOST_GROWTHS = 1.5, 8
@@ -45,16 +50,21 @@ class Peer:
     target: Target
     link: Link = field(default_factory=Link)
     nonce: str = ""
+    """Drawn by each start of its agent, so that a new one is not taken for the old; empty: it has never been there."""
     problem: Problem = field(default_factory=lambda: Problem("name", "not looked up yet"))
     problem_since: float = 0.0
+    """On our clock; 0: nothing has been tried yet."""
     identity: Problem | None = None
     """The last time that it was somebody else; kept while later tries fail otherwise."""
     attempts: int = 0
+    """Tries that failed since it was last connected."""
     address: str = ""
+    """IPv4; empty before a look-up."""
     address_since: float = 0.0
     connected: bool = False
     """Both sides have said hello on the present channel."""
     lost: bool = False
+    """Given up for good: nothing is sent to it or taken from it, even should it come back."""
     printed: float = 0.0
     """When its part of a run last printed, by our clock, as far as its beats have told."""
 
@@ -83,19 +93,28 @@ class Callbacks(NamedTuple):
 class Roster:
     """The workers of the job. It ends no wait by itself: deadlines are the coordinator's."""
 
-    def __init__(
-        self, machine: Machine, log: Log, targets: Sequence[Target], hello: Hello, lease: float, tell: Callbacks
-    ) -> None:
-        self._machine = machine
-        self._log = log
-        self._hello = hello
-        self._lease = lease
+    def __init__(self, pod: Pod, tell: Callbacks) -> None:
+        from agent.decide.keys import JobKeys  # here: workers import this module too, and cryptography costs 12 ms
+
+        settings = pod.settings
+        keys = JobKeys(pod.job.secret, settings.epoch)
+        client = keys.client_private()
+        command = f"exec sh {pod.dir.path}/control-channel.sh {pod.dir.path}"
+        self.peers = {}
+        for index in range(1, settings.nnodes):
+            name = peer_name(settings.hostname_prefix, index, settings.domain_name)
+            self.peers[index] = Peer(
+                Target(index, name, "", settings.ssh_port, keys.host_public(index), client, command)
+            )
+        self._machine = pod.machine
+        self._log = pod.log
+        self._hello = Hello(CHANNEL_VERSION, pod.nonce, __version__, settings.epoch)
+        self._lease = settings.lease
         self._tell = tell
-        self._beat = beat_seconds(lease, len(targets) + 1)
+        self._beat = beat_seconds(settings.lease, settings.nnodes)
         self._closed = False
         self.committed = False
         """The plan is made: from here on a pod that goes, or starts anew, is lost."""
-        self.peers = {target.index: Peer(target) for target in targets}
 
     def start(self) -> None:
         self._look_up(list(self.peers.values()))
@@ -155,6 +174,7 @@ class Roster:
         self._machine.resolve(list(by_name), named)
 
     def _dial(self, peer: Peer) -> None:
+        """Open a channel; `_dialed` may come when nobody wants it any more."""
         if self._closed or peer.lost:
             return
         target = peer.target._replace(address=peer.address)
@@ -204,6 +224,7 @@ class Roster:
             self._dial(peer)
 
     def _note(self, peer: Peer, problem: Problem) -> None:
+        """Keep the latest reason, and since when it has been of this kind, for reports and for the error at the end."""
         if problem.kind != peer.problem.kind:
             peer.problem_since = self._machine.now()
         if problem != peer.problem:
@@ -222,6 +243,8 @@ class Roster:
     # Talking
 
     def _line(self, peer: Peer, channel: Channel, line: bytes) -> None:
+        """What cannot be read at all may be a broken channel, which is replaced. What can be read and makes no sense is
+        another release, which no new channel would mend: that worker is lost."""
         if peer.link.channel is not channel:
             return
         try:
@@ -246,6 +269,7 @@ class Roster:
             self._tell.message(peer, said)
 
     def _greeted(self, peer: Peer, found: Message) -> None:
+        """An agent says hello: the same as before, which goes on where the last channel broke, or another one."""
         if found.get("v") != CHANNEL_VERSION:
             self._drop_channel(
                 peer, f"its a4-agent speaks control channel {found.get('v')}, this one {CHANNEL_VERSION}"
@@ -281,6 +305,7 @@ class Roster:
     # Beats and leases
 
     def _beats(self) -> None:
+        """Say that this pod lives, and judge the others: three missed beats end a channel, a silent lease a pod."""
         if self._closed:
             return
         self._machine.later(self._beat, self._beats)  # first: whatever breaks below, the next beat comes
@@ -297,27 +322,3 @@ class Roster:
         """Give a worker up and tell the coordinator."""
         self.drop(peer.index, reason)
         self._tell.lost(peer, reason)
-
-
-def roster_of(pod: Pod, tell: Callbacks) -> Roster:
-    """The roster of the job that this pod coordinates."""
-    from agent.decide.keys import JobKeys  # here: workers import this module too, and cryptography costs 12 ms
-
-    settings = pod.settings
-    keys = JobKeys(pod.job.secret, settings.epoch)
-    client = keys.client_private()
-    command = f"exec sh {pod.dir.path}/control-channel.sh {pod.dir.path}"
-    targets = [
-        Target(
-            index=index,
-            name=peer_name(settings.hostname_prefix, index, settings.domain_name),
-            address="",
-            port=settings.ssh_port,
-            host_key=keys.host_public(index),
-            client_key=client,
-            command=command,
-        )
-        for index in range(1, settings.nnodes)
-    ]
-    hello = Hello(CHANNEL_VERSION, pod.nonce, __version__, settings.epoch)
-    return Roster(pod.machine, pod.log, targets, hello, settings.lease, tell)

@@ -1,4 +1,4 @@
-"""A worker's side of the control channel: channels that open and close, greetings, and what the coordinator says."""
+"""A worker's side of the control channel: the wait for it, channels that open and close, what the coordinator says."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ from agent.decide.messages import (
     heard,
     message,
 )
-from agent.errors import AgentError, PeerLost
+from agent.errors import AgentError, PeerLost, PeersMissing
 from agent.lifecycle.channel.link import Link
 from agent.lifecycle.pod.pod import Pod
 from agent.machine.api import Channel
+
+REPORT_SECONDS = 30.0
 
 
 class Callbacks(NamedTuple):
@@ -41,7 +43,11 @@ class Callbacks(NamedTuple):
 
 
 class ToCoordinator:
-    """The conversation with the one coordinator of this pod."""
+    """The conversation with the one coordinator of this pod.
+
+    Several channels may be open for a moment: one that broke without a word, and the one that replaces it. The one that
+    said hello last counts.
+    """
 
     def __init__(self, pod: Pod, callbacks: Callbacks) -> None:
         self._pod = pod
@@ -105,6 +111,8 @@ class ToCoordinator:
                 self._tell.said(said)
 
     def _hello(self, channel: Channel, found: Message) -> None:
+        """Take a coordinator, the known one or, while no run has begun, another. A pod 0 that was started anew must not
+        take over what the one before has started: it knows nothing of it."""
         if found.get("v") != CHANNEL_VERSION or found.get("index") != self._pod.settings.index:
             self._pod.log.warning(
                 f"a coordinator with control channel {found.get('v')} for pod {found.get('index')} was turned away"
@@ -128,3 +136,38 @@ class ToCoordinator:
         self.mention(Hello(CHANNEL_VERSION, self._pod.nonce, __version__))
         self.link.resend()
         self._tell.greeted()
+
+
+class Awaiting:
+    """Lasts until somebody sets `over`. `fail` gets PeersMissing after A4_PEER_TIMEOUT_SECONDS.
+
+    Workers are contacted, they contact nobody: a worker that cannot be reached has no other way to notice it.
+    """
+
+    def __init__(self, pod: Pod, fail: Callable[[AgentError], None]) -> None:
+        self._pod = pod
+        self._fail = fail
+        self.over = False
+        """The coordinator has come, or this pod no longer waits for it."""
+
+    def start(self) -> None:
+        self._pod.machine.later(self._pod.settings.peer_timeout, self._give_up)
+        self._pod.machine.later(REPORT_SECONDS, self._report)
+
+    def _report(self) -> None:
+        if not self.over:
+            self._pod.log.info("waiting for the coordinator to connect")
+            self._pod.machine.later(REPORT_SECONDS, self._report)
+
+    def _give_up(self) -> None:
+        if self.over:
+            return
+        pod = self._pod
+        address = f"{pod.known.interface.address}:{pod.settings.ssh_port}"
+        self._fail(
+            PeersMissing(
+                f"the coordinator did not come within {pod.settings.peer_timeout:.0f} s",
+                f"sshd listens on {address}. Why it was not reached stands in the log of {pod.where(0)}; "
+                "a pod whose secret or epoch differs from the others' is refused",
+            )
+        )

@@ -1,4 +1,8 @@
-"""What one run leaves in a directory that may hang: files, and this pod's log. A process of its own stores them."""
+"""What one run leaves in a directory that may hang: files, and this pod's log. A process of its own stores them.
+
+The directory is often a bucket, or on a server, and whoever touches it when that is gone waits in the kernel, where no
+signal is taken. So the agent never touches it: it talks to a process, and judges that by its silence.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +22,7 @@ LOOK_SECONDS = 1.0
 REST = 3
 """So many times its patience lie between the start of a process that hung and that of the next."""
 MOST_HANGING = 3
+"""Processes that may hang at a time, of all archives. Not even SIGKILL ends them, so they must not pile up."""
 MOST_ENDS = 3
 """If so many processes end by themselves and have stored nothing, the next one will not do better."""
 SKIPPED = 100
@@ -62,12 +67,14 @@ class Archive:
         self._starts = self._ends = 0
         """Processes started, and those that ended by themselves since something was last stored."""
         self._started = self._silent_at = 0.0
+        """When the last process was started, and when the present one counts as hanging unless it says something."""
         self._start_at = machine.now() + START_SECONDS
         self._pieces = self._stored = self._gone = 0
         """Pieces of the log, how far they go, and bytes of that which the spool no longer had."""
         self._is_whole = pod_log is None
         """The log is one file."""
         self._count = 0
+        """Numbers commands: an answer to an older text of the same name must not count for the newer one."""
         self._files: dict[str, tuple[str, ...]] = {}
         """Files that are not stored: name → command."""
         self._expected: dict[str, Callable[[], None]] = {}
@@ -75,11 +82,13 @@ class Archive:
         self._readers: dict[str, list[Callable[[], None]]] = {}
         """Who waits for a file that is still being made, by its name."""
         self._why = self._missing = ""
+        """Why the last thing could not be stored, and what was last said to be missing."""
         self._lasting = False
         """Whether waiting will not help against `_why`."""
         self._log_fails = False
         self._waiting: list[Callable[[str], None]] = []
         self._has_limit = False
+        """It was closed with a limit: nobody waits longer for what will not get better."""
         self._closed: Callable[[], None] = lambda: None
         self._look()
 

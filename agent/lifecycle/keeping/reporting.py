@@ -11,7 +11,9 @@ from agent.machine.api import Child
 
 REPORT = "report.html"
 MAKE_SECONDS = 60.0
+"""How long it may take; importing matplotlib takes some seconds on a busy node."""
 MOST_SAID = 2000
+"""Bytes at the end of what the process says that are kept for the log."""
 
 
 class Reporting:
@@ -25,16 +27,17 @@ class Reporting:
         self._give = pod.run_logs.expect(REPORT, self._kill)
         argv = [pod.job.python, "-I", "-m", "agent", "report", result, "-o", self._path]
         # matplotlib wants a directory for its list of fonts; the user's variables are none of its business.
-        env = {"PATH": pod.search_path(), "MPLCONFIGDIR": f"{pod.dir.path}/matplotlib"}
+        env = {"PATH": pod.known.search_path, "MPLCONFIGDIR": f"{pod.dir.path}/matplotlib"}
+
+        def said(stream: int, data: bytes) -> None:
+            self._said = (self._said + data)[-MOST_SAID:]
+
         try:
-            self._child = pod.machine.start(Launch(argv, env, "/"), self._ended, self._output, emitted=False)
+            self._child = pod.machine.start(Launch(argv, env, "/"), self._ended, said)
         except OSError as error:
             self._failed(str(error))
             return
         pod.machine.later(MAKE_SECONDS, self._kill)
-
-    def _output(self, stream: int, data: bytes) -> None:
-        self._said = (self._said + data)[-MOST_SAID:]
 
     def _ended(self, status: int) -> None:
         self._child = None

@@ -37,6 +37,7 @@ class RunLogs:
         self.spool: Spool | None = None
         """Where the output of that run goes."""
         self._begun = False
+        """Some run has been there, so what was said has a place."""
         self._early: deque[bytes] = deque(maxlen=EARLY_LINES)
         log.tee = self._logged
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from agent.decide.environment import Environment, Layer, of_pod
 from agent.fabrics.profiles import MARKS, NONE, Choice, Profile, choose, parse
-from agent.paths import shipped
+from agent.paths import shipped_text
 from agent.settings import Settings
 
 LIBRARY_PATH = "LD_LIBRARY_PATH"
@@ -36,9 +36,6 @@ def first_environment(
         words.append(f"NCCL_PLUGIN_PATH={plugin} is not there")
     profile = Profile(choice.name, choice.why)
     if choice.name != NONE:
-        text = read(shipped("env", f"{choice.name}.env"))
-        if text is None:
-            raise RuntimeError(f"the installation lacks env/{choice.name}.env")
-        profile = parse(choice, text)
+        profile = parse(choice, shipped_text(read, "env", f"{choice.name}.env"))
         prepared = prepared.with_layer(Layer(f"profile {profile.name}", profile.values, profile.unset))
     return FirstEnvironment(choice, profile, prepared, tuple(words))

@@ -22,13 +22,9 @@ def gather(pod: Pod, done: Callable[[Mapping[str, Any], Mapping[str, str]], None
         told = {**flat(whole), **({"profile_problems": "\n".join(found_wrong)} if found_wrong else {})}
         done({**whole, "profile_problems": found_wrong}, told)
 
-    pod.machine.gather_inventory(_search(pod, environ, profile), pod.log.info, have)
-
-
-def _search(pod: Pod, environ: Mapping[str, str], profile: str) -> Search:
     wanted = needs(profile, environ)
-    return Search(
-        path=pod.search_path(),
+    search = Search(
+        path=pod.known.search_path,
         environ=environ,
         python=pod.settings.python,
         fabric=profile != NONE,
@@ -36,3 +32,4 @@ def _search(pod: Pod, environ: Mapping[str, str], profile: str) -> Search:
         files=wanted.files,
         socket_dir="" if pod.alone else wanted.socket_dir,
     )
+    pod.machine.gather_inventory(search, pod.log.info, have)

@@ -22,6 +22,7 @@ class Leaving:
         self._preparing = preparing
         self._finished = False
         self._leave_by: float | None = None
+        """When the pod has to be gone, on the machine's clock; None while nobody has told it to end."""
         self._store: Callable[[], None] | None = None
         """Set while the end waits for nothing but the results directory."""
 

@@ -8,6 +8,7 @@ from typing import Any
 from agent.decide.grace import divided
 from agent.decide.os_refusals import refused
 from agent.decide.peer_names import peer_name
+from agent.decide.pod_state import RunSummary
 from agent.decide.secret_variables import secret_values
 from agent.lifecycle.keeping.run_logs import RunLogs
 from agent.lifecycle.pod.job import Job
@@ -36,8 +37,22 @@ class Pod:
         self.run_logs = RunLogs(machine, log, job.settings)
 
     def learn(self, **fields: Any) -> None:
-        """Set fields of what is known."""
+        """Set fields of what is known. What was handed out before stays as it was: a value never changes."""
         self.known = self.known._replace(**fields)
+
+    def note_run(self, summary: RunSummary) -> None:
+        """A run that has the cluster for itself has begun or, with `until`, ended: with a part of this pod or without.
+
+        Every pod notes it, so that `a4-agent status` says the same everywhere, and so that what its agent says
+        meanwhile is stored with that run.
+        """
+        if summary.until is None:
+            self.run_logs.begin(summary.id, first=summary.first)
+            self.log.labels["run"] = summary.id
+            self.state.run_begun(summary)
+        else:
+            self.log.labels.pop("run", None)
+            self.state.run_ended(summary)
 
     def secrets(self, environ: Mapping[str, str]) -> set[str]:
         """What must not be shown of these variables."""
@@ -45,6 +60,7 @@ class Pod:
 
     @property
     def alone(self) -> bool:
+        """A job of one pod needs no secret, no sshd and no DNS."""
         return self.settings.nnodes == 1
 
     def where(self, index: int) -> str:
@@ -54,9 +70,6 @@ class Pod:
     def ssh_addresses(self) -> list[str]:
         """Where sshd listens; on loopback for `kubectl port-forward`."""
         return [self.known.interface.address, LOOPBACK.address]
-
-    def search_path(self) -> str:
-        return self.known.search_path
 
     def write(self, path: str, text: str, mode: int = 0o644) -> None:
         """A file that the job needs. Raises SystemFault."""

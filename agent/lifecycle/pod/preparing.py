@@ -1,4 +1,8 @@
-"""How a pod gets ready: its files, its sshd, its environment, and what it finds out of itself."""
+"""How a pod gets ready: its files, its sshd, its environment, and what it finds out of itself.
+
+sshd comes first, and all that can take long or fail comes after it listens: until then the coordinator cannot hear what
+is wrong here.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.pod.sshd import Sshd
 from agent.lifecycle.pod.surroundings import Surroundings
 from agent.machine.api import Whereabouts
-from agent.paths import shipped
+from agent.paths import shipped_text
 
 
 class Preparing:
@@ -33,16 +37,13 @@ class Preparing:
         pod, machine = self._pod, self._machine
         for path in (pod.dir.channels, pod.dir.ssh, pod.dir.runs):
             machine.make_private_dir(path)
+        # An earlier start's. Whoever finds one of these takes it for the present.
         for path in (pod.dir.plan, pod.dir.facts, pod.dir.environment, pod.dir.env_sh):
             machine.remove(path)
         pod.write(pod.dir.events, "", 0o600)
         pod.write(pod.dir.token, pod.nonce + "\n", 0o600)
         for path in (pod.dir.rank_script, pod.dir.enter_script):
-            name = path.rpartition("/")[2]
-            script = machine.read(shipped("entrypoints", name))
-            if script is None:
-                raise RuntimeError(f"the installation lacks entrypoints/{name}")
-            pod.write(path, script, 0o700)
+            pod.write(path, shipped_text(machine.read, "entrypoints", path.rpartition("/")[2]), 0o700)
         pod.state.event("agent-started", when=pod.job.started)
         pod.state.phase("preparing")
         pod.state.beat_alive()
@@ -76,15 +77,7 @@ class Preparing:
             # Not before: a worker that fails can be heard from now on.
             self._machine.later(0, self._go_on)
 
-        self._sshd = Sshd(
-            self._machine,
-            pod.log,
-            config=pod.dir.sshd_config,
-            addresses=pod.ssh_addresses(),
-            port=pod.settings.ssh_port,
-            path=pod.search_path(),
-            listening=listens,
-        )
+        self._sshd = Sshd(pod, listens)
         self._sshd.start()
 
     def _go_on(self) -> None:
@@ -105,18 +98,19 @@ class Preparing:
             place = parse_location(settings.location) if settings.location else None
             self._have_facts({"A4_LOCATION": place} if place else {}, (), ready)
             return
-        self._machine.locate(settings.metadata_host, lambda found: self._located(found, ready))
 
-    def _located(self, found: Whereabouts, ready: Callable[[Facts], None]) -> None:
-        parsers = {"physical_host_topology": parse_topology, "physical_host": parse_location}
-        places, warnings = {}, [found.warning] if found.warning else []
-        for source, text in found.answers.items():
-            place = parsers[source](text)
-            if place:
-                places[source] = place
-            else:
-                warnings.append(f"the metadata server's {source} is no place: {text[:80]!r}")
-        self._have_facts(places, tuple(warnings), ready)
+        def located(found: Whereabouts) -> None:
+            parsers = {"physical_host_topology": parse_topology, "physical_host": parse_location}
+            places, warnings = {}, [found.warning] if found.warning else []
+            for source, text in found.answers.items():
+                place = parsers[source](text)
+                if place:
+                    places[source] = place
+                else:
+                    warnings.append(f"the metadata server's {source} is no place: {text[:80]!r}")
+            self._have_facts(places, tuple(warnings), ready)
+
+        self._machine.locate(settings.metadata_host, located)
 
     def _have_facts(
         self, places: Mapping[str, tuple[str, ...]], warnings: tuple[str, ...], ready: Callable[[Facts], None]

@@ -11,6 +11,7 @@ from agent.lifecycle.pod.pod import Pod
 from agent.machine.api import Child
 
 SAY_SECONDS = 3.0
+"""After this long the log says what the pod waits for. Most programs have ended by then."""
 MOST_WORDS = 4000
 """How many bytes of a program's stderr are kept."""
 
@@ -53,7 +54,7 @@ def start_tool(
 ) -> None:
     """`ended` gets its status; `late` is told instead when its time is up, and it is gone. Raises SystemFault."""
     machine = pod.machine
-    program = machine.find_program(argv[0], pod.search_path()) or argv[0]
+    program = machine.find_program(argv[0], pod.known.search_path) or argv[0]
 
     def over(status: int) -> None:
         if not tool.over:

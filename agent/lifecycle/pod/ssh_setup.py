@@ -6,7 +6,7 @@ from agent.decide.keys import JobKeys
 from agent.decide.peer_names import peer_name
 from agent.decide.ssh_files import authorized_keys, known_hosts, ssh_config, sshd_config, with_block
 from agent.lifecycle.pod.pod import Pod
-from agent.paths import ROOT_SSH_CONFIG, shipped
+from agent.paths import ROOT_SSH_CONFIG, shipped_text
 
 PASSED_ON = ("PATH", "LD_LIBRARY_PATH")
 """What sessions get of the pod's environment, so that a remote orted is found and finds its libraries."""
@@ -18,9 +18,7 @@ def write_ssh_files(pod: Pod) -> None:
     _write_keys(pod, keys)
     _write_client_config(pod)
     write_sshd_config(pod)
-    script = pod.machine.read(shipped("entrypoints", "control-channel.sh"))
-    if script is None:
-        raise RuntimeError("the installation lacks entrypoints/control-channel.sh")
+    script = shipped_text(pod.machine.read, "entrypoints", "control-channel.sh")
     pod.write(f"{pod.dir.path}/control-channel.sh", script, 0o700)
     pod.state.attempt(ROOT_SSH_CONFIG, lambda: _write_root_config(pod))
 

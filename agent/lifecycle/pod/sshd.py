@@ -3,46 +3,44 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import suppress
 
 from agent.decide.os_refusals import refused
 from agent.decide.ssh_files import OLDEST_OPENSSH
 from agent.errors import MissingProgram, SystemFault
 from agent.launch import Launch
-from agent.log import Log
-from agent.machine.api import Child, Machine
+from agent.lifecycle.pod.pod import Pod
+from agent.machine.api import Child
 
 SHADOW = "/etc/shadow"
 PRIVILEGE_DIR = "/run/sshd"
+"""Where sshd locks up the half of itself that talks to strangers. Images without an init lack it."""
 START_SECONDS = 15.0
+"""How long it may take until it listens; it takes some ten milliseconds."""
 MOST_RESTARTS = 5
 RESTART_WINDOW_SECONDS = 60.0
+"""An sshd that dies more often than MOST_RESTARTS times within this ends the pod."""
 LAST_LINES = 8
+"""What it said last, for the error when it ends."""
 
 
 class Sshd:
     """`listening()` is called once, when every address listens. Errors are raised into the loop."""
 
-    def __init__(
-        self,
-        machine: Machine,
-        log: Log,
-        *,
-        config: str,
-        addresses: Sequence[str],
-        port: int,
-        path: str,
-        listening: Callable[[], None],
-    ) -> None:
-        self._machine = machine
-        self._log = log
-        self._config = config
-        self._addresses = addresses
-        self._port = port
-        self._path = path
+    def __init__(self, pod: Pod, listening: Callable[[], None]) -> None:
+        self._pod = pod
+        self._machine = pod.machine
+        self._log = pod.log
+        self._config = pod.dir.sshd_config
+        self._addresses = pod.ssh_addresses()
+        self._port = pod.settings.ssh_port
+        self._path = pod.known.search_path
         self._listening = listening
         self._bound: set[str] = set()
+        """Addresses on which it listens."""
         self._announced = False
+        """`listening` was called. An sshd that ends before that will not do better the next time."""
         self._closed = False
         self._child: Child | None = None
         self._rest = b""
@@ -56,13 +54,20 @@ class Sshd:
         if program is None:
             raise MissingProgram("sshd is not installed", "Debian and Ubuntu: apt-get install openssh-server")
         self._program = program
-        self._refuse_locked_root()
-        try:
-            self._machine.make_dir(PRIVILEGE_DIR, 0o755)
-        except OSError as error:
-            raise refused(f"{PRIVILEGE_DIR} cannot be made", error) from error
+        with suppress(OSError):  # some images let nobody read it; sshd will tell
+            if any(line.startswith("root:!") for line in (self._machine.read(SHADOW) or "").splitlines()):
+                raise SystemFault(
+                    "root is locked in /etc/shadow, so sshd refuses every login",
+                    "in the image: usermod -p '*' root (still no password login, but keys work)",
+                )
+        self._pod.make_dir(PRIVILEGE_DIR, 0o755)
         self._launch()
-        self._machine.later(START_SECONDS, self._check_started)
+
+        def check() -> None:
+            if not self._announced and not self._closed:
+                raise SystemFault(f"sshd does not listen after {START_SECONDS:.0f} s: {self._last_words()}")
+
+        self._machine.later(START_SECONDS, check)
 
     def reload(self) -> None:
         """Have new sessions follow the configuration as it is now; those that are open stay. Once it listens."""
@@ -83,18 +88,6 @@ class Sshd:
         except OSError as error:
             raise refused(f"sshd ({self._program}) does not start", error) from error
 
-    def _refuse_locked_root(self) -> None:
-        try:
-            shadow = self._machine.read(SHADOW) or ""
-        except OSError:
-            return  # some images let nobody read it; sshd will tell
-        for line in shadow.splitlines():
-            if line.startswith("root:!"):
-                raise SystemFault(
-                    "root is locked in /etc/shadow, so sshd refuses every login",
-                    "in the image: usermod -p '*' root (still no password login, but keys work)",
-                )
-
     def _output(self, stream: int, data: bytes) -> None:
         *lines, self._rest = (self._rest + data).split(b"\n")
         for raw in lines:
@@ -112,6 +105,7 @@ class Sshd:
             self._busy(line)
 
     def _busy(self, line: str) -> None:
+        """sshd goes on with the addresses that it has got; a pod that only answers on some would be a riddle."""
         address = line.partition(" on ")[2].split()[0]
         if "in use" not in line:
             raise SystemFault(f"sshd cannot listen on {address} port {self._port}: {line}")
@@ -120,10 +114,6 @@ class Sshd:
             f"port {self._port} on {address} is in use by {holder}",
             "end it, or give this job another port for all its pods (A4_SSH_PORT)",
         )
-
-    def _check_started(self) -> None:
-        if not self._announced and not self._closed:
-            raise SystemFault(f"sshd does not listen after {START_SECONDS:.0f} s: {self._last_words()}")
 
     def _ended(self, status: int) -> None:
         self._child = None

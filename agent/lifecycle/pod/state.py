@@ -17,7 +17,9 @@ from agent.paths import RunDir
 from agent.settings import Settings
 
 ALIVE_SECONDS = 5.0
+"""Between two signs of life in the file `alive`, which probes look at by its time."""
 KEPT_SUMMARIES = 50
+"""Runs that `a4-agent status` lists."""
 
 
 class State:
@@ -38,6 +40,7 @@ class State:
             __version__,
         )
         self._lost = False
+        """Something could not be written, which has been said."""
         self.phases: dict[str, float] = {}
         """When this pod first reached each event, in seconds since 1970."""
 
@@ -66,6 +69,13 @@ class State:
     def lose(self, pods: Mapping[int, Loss]) -> None:
         """Set that these pods are lost, beside those that were."""
         self.update(lost={**(self._state.lost or {}), **pods})
+
+    def cluster(self, lost: Mapping[int, Loss] | None, missing: Mapping[int, str] | None) -> None:
+        """What the coordinator says of other pods, by index; None where it says nothing new."""
+        if lost is not None:
+            self.lose(lost)
+        if missing is not None:
+            self.update(missing=missing)
 
     def run_begun(self, summary: RunSummary) -> None:
         """An exclusive run has begun, on this pod or others."""

@@ -14,6 +14,7 @@ from agent.decide.ssh_files import with_block
 from agent.errors import SystemFault
 from agent.fabrics import FABRICS
 from agent.fabrics.profiles import MARKS, NONE, Choice, vendor_scripts
+from agent.lifecycle.once import Once
 from agent.lifecycle.pod.first_environment import LIBRARY_PATH, first_environment
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.pod.preparing_programs import MOST_WORDS, Ended, Tool, check, start_tool, too_late
@@ -21,10 +22,13 @@ from agent.paths import BASHRC, EXPORT_INIT_ENV, LIBRARY_PATHS, PROFILE_SCRIPT, 
 from agent.settings import Settings
 
 COPY_SECONDS = 30.0
+"""For each directory that the container that installs gIB has left; they lie in memory, in /dev/shm."""
 MOVE_SECONDS = 5.0
 LDCONFIG_SECONDS = 20.0
 PERSISTENCE_SECONDS = 60.0
+"""nvidia-smi wakes the GPUs one by one, which takes a second or so for each."""
 MOST_SCRIPTS = 3
+"""Vendors' scripts that one pod can have: those of its fabric, and NCCL_INIT_SCRIPT."""
 SCRIPT_HINT = "A4_PROFILE=none goes without vendors' scripts"
 MORE_TIME = "A4_VENDOR_SCRIPT_TIMEOUT_SECONDS gives it more time"
 
@@ -47,17 +51,11 @@ class Surroundings:
         self._choice = Choice(NONE, "")
         self._prepared: Environment = of_pod(pod.job.environ)
         self._steps: deque[Step] = deque()
+        """What is still to be done, one after the other: a script may need the files that a step before has placed."""
         self._words: list[str] = []
         """What was not done, and why."""
-        self._waiting: list[Callable[[], None]] | None = []
-        """None once all is done."""
-
-    def when_ready(self, ready: Callable[[], None]) -> None:
-        """Call it when the environment is there, at once if it is."""
-        if self._waiting is None:
-            ready()
-        else:
-            self._waiting.append(ready)
+        self.ready = Once()
+        """The environment is there."""
 
     def choose(self) -> None:
         """Read the profile and apply it: all of the environment that is known without running anything."""
@@ -80,10 +78,15 @@ class Surroundings:
         self._pod.learn(environ={**prepared.env, MARK: "1"})
 
     def _next(self) -> None:
-        if self._steps:
-            self._carry_out(self._steps.popleft())
-        else:
-            self._finish()
+        match self._steps.popleft() if self._steps else None:
+            case Place(sources, target):
+                self._place(sources, target)
+            case RunScript(path):
+                self._run_script(path)
+            case CacheLibraries():
+                self._cache_libraries()
+            case None:
+                self._finish()
 
     def _found(self) -> Steps:
         """Look at what is there, and decide what is to be done."""
@@ -96,15 +99,6 @@ class Surroundings:
         decided = steps(left, [path for path in paths if exists(path)], scripts)
         notes = notes or ([] if scripts else ["no vendor's script to run"])
         return decided._replace(words=[*decided.words, *notes])
-
-    def _carry_out(self, step: Step) -> None:
-        match step:
-            case Place(sources, target):
-                self._place(sources, target)
-            case RunScript(path):
-                self._run_script(path)
-            case CacheLibraries():
-                self._cache_libraries()
 
     def _place(self, sources: Sequence[str], target: str) -> None:
         """Copied aside first: half a directory must never stand there."""
@@ -158,24 +152,30 @@ class Surroundings:
             why = "there are no GPUs"
         elif not self._pod.settings.gpu_persistence:
             why = "A4_GPU_PERSISTENCE=false"
-        elif self._machine.find_program("nvidia-smi", self._pod.search_path()) is None:
+        elif self._machine.find_program("nvidia-smi", self._pod.known.search_path) is None:
             why = "there is no nvidia-smi"
         else:
-            tool, argv = Tool("GPU persistence mode", PERSISTENCE_SECONDS), ["nvidia-smi", "-pm", "1"]
-            try:
-                start_tool(self._pod, tool, argv, self._pod.known.environ, self._persistent, self._persistence_stuck)
-            except SystemFault as error:
-                self._pod.log.warning(f"GPU persistence mode is not set: {error}")
+            self._set_persistence()
             return
         self._pod.log.debug(f"GPU persistence mode is left as it is: {why}")
 
-    def _persistent(self, tool: Tool, status: int) -> None:
-        if status:
-            said = tool.answer[-MOST_WORDS:].decode(errors="replace").strip().splitlines()[:1] or [tool.last_words]
-            self._pod.log.warning(f"GPU persistence mode is not set: nvidia-smi ended with status {status}: {said[0]}")
+    def _set_persistence(self) -> None:
+        def warn(why: str) -> None:
+            self._pod.log.warning(f"GPU persistence mode is not set: {why}")
 
-    def _persistence_stuck(self, tool: Tool) -> None:
-        self._pod.log.warning(f"GPU persistence mode is not set: nvidia-smi has not ended in {tool.seconds:.0f} s")
+        def ended(tool: Tool, status: int) -> None:
+            if status:
+                said = tool.answer[-MOST_WORDS:].decode(errors="replace").strip().splitlines()[:1] or [tool.last_words]
+                warn(f"nvidia-smi ended with status {status}: {said[0]}")
+
+        def stuck(tool: Tool) -> None:
+            warn(f"nvidia-smi has not ended in {tool.seconds:.0f} s")
+
+        tool, argv = Tool("GPU persistence mode", PERSISTENCE_SECONDS), ["nvidia-smi", "-pm", "1"]
+        try:
+            start_tool(self._pod, tool, argv, self._pod.known.environ, ended, stuck)
+        except SystemFault as error:
+            warn(str(error))
 
     # Programs
 
@@ -199,18 +199,21 @@ class Surroundings:
         self._keep()
         pod.state.event("environment-ready")
         self._ready()
-        waiting, self._waiting = self._waiting or [], None
-        for ready in waiting:
-            ready()
+        self.ready.happen()
 
     def _keep(self) -> None:
         """Write the files for commands and shells of this pod."""
         pod, prepared = self._pod, self._prepared
+        names = pod.settings.secret_env.split()
+
+        def is_secret(name: str, value: str) -> bool:
+            return hidden({name: value}, names)[name] != value or pod.log.masked(value) != value
+
         record = pod.log.masker.value(saved(prepared, self._choice.name, self._choice.why))
         gone = [name for name, value in prepared.changes.items() if value is None]
         files = (
             (pod.dir.environment, json.dumps(record, indent=1) + "\n", 0o600),
-            (pod.dir.env_sh, env_sh(prepared.env, gone, self._is_secret), 0o600),
+            (pod.dir.env_sh, env_sh(prepared.env, gone, is_secret), 0o600),
             (PROFILE_SCRIPT, hook(pod.dir.env_sh), 0o644),
             (EXPORT_INIT_ENV, forwarder(pod.dir.env_sh), 0o644),
         )
@@ -225,7 +228,3 @@ class Surroundings:
             self._machine.write(path, text, mode)
         except OSError as error:
             self._pod.log.warning(f"shells and commands go without {path}: {error.strerror}")
-
-    def _is_secret(self, name: str, value: str) -> bool:
-        names = self._pod.settings.secret_env.split()
-        return hidden({name: value}, names)[name] != value or self._pod.log.masked(value) != value

@@ -8,7 +8,7 @@ from typing import Any
 
 from agent.decide.ending import JobEnd, exit_code, masked, with_followers, with_out_of_memory
 from agent.decide.message_length import MOST_BYTES
-from agent.decide.messages import Done, Evidence, Prepare, Prepared, RanksOver, SaidOfPart, encode, message
+from agent.decide.messages import Done, Evidence, Prepare, Prepared, RanksOver, RunNoted, SaidOfPart, encode, message
 from agent.decide.plan import Plan
 from agent.decide.pod_state import RunSummary
 from agent.decide.runspec import RunSpec
@@ -17,6 +17,7 @@ from agent.decide.subset import subset
 from agent.decide.words import did_you_mean
 from agent.errors import AgentError, ClusterBusy, MissingProgram, UsageError
 from agent.lifecycle.keeping.results import keep_results
+from agent.lifecycle.once import Once
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.all_pods import AllPods
 from agent.lifecycle.runs.own_parts import context_of
@@ -25,11 +26,13 @@ from agent.lifecycle.runs.running import Run
 from agent.workloads.base import Judgement, Workload
 
 KEPT_BOOKINGS = 50
+"""Runs that `a4-agent logs` and `wait` still know when they are over, of either sort."""
 ID_CHARACTERS = 8
+"""Of a run's id behind the workload's name: enough for the runs of one cluster, and short enough to be typed."""
 
 
 class Booking:
-    """One run from the wish to the end."""
+    """One run from the wish to the end: what the run itself has no use for, but those who asked for it have."""
 
     def __init__(self, pod: Pod, spec: RunSpec, run: Run, *, first: bool) -> None:
         self._pod = pod
@@ -37,12 +40,16 @@ class Booking:
         self.run = run
         self.first = first
         self.since = pod.machine.wall()
+        """When it was booked, in seconds since 1970."""
         self.until = 0.0
+        """When it was over; 0 before."""
         self.judgement: Judgement | None = None
+        """None while it goes on."""
         self.missing = ""
         """Which results are not stored and why, as far as that is known."""
-        self._waiting: list[Callable[[dict[str, Any]], None]] = []
-        self._closed = self._answered = False
+        self.answerable = Once()
+        """Everything that those who wait for it may look at next is written, or is known not to be."""
+        self._closed = False
 
     @property
     def run_id(self) -> str:
@@ -63,6 +70,7 @@ class Booking:
         return self._pod.run_logs.directory(self.run_id, first=self.first) if self.exclusive else ""
 
     def end_as(self, end: JobEnd) -> None:
+        """Another end than the verdict's, as when the whole job was told to end meanwhile."""
         assert self.judgement is not None
         self.judgement = self.judgement._replace(end=end)
 
@@ -74,19 +82,6 @@ class Booking:
         if self.exclusive:
             keep_results(self._pod, self.run, self.judgement, self.summary(), seconds)
         self.run.forget_output()
-
-    def answer(self) -> None:
-        """Answer those who wait: after everything they may look at next is written, or is known not to be."""
-        self._answered = True
-        waiting, self._waiting = self._waiting, []
-        for tell in waiting:
-            tell(self.told())
-
-    def when_over(self, tell: Callable[[dict[str, Any]], None]) -> None:
-        if self._answered:
-            tell(self.told())
-        else:
-            self._waiting.append(tell)
 
     def told(self) -> dict[str, Any]:
         """The answer to `wait`."""
@@ -158,7 +153,10 @@ class Bookings:
         pod, plan = self._pod, self.chosen(spec, workload)
         run_id = f"{workload.name}-{pod.machine.draw_nonce()[:ID_CHARACTERS]}"
         spec = self._preparations.with_limits(spec, workload)
-        _check_length(Prepare(run_id, spec, tuple(peer.index for peer in plan.peers)))
+        length = len(encode(message(Prepare(run_id, spec, tuple(peer.index for peer in plan.peers)))))
+        if length > MOST_BYTES:
+            what = f"the arguments and variables of this run are {length} bytes in a message, {MOST_BYTES} are the most"
+            raise UsageError(what, "put long ones into a file")
         pod.log.add_secrets(pod.secrets(spec.env).union(*map(url_secrets, spec.args)))
         run = Run(
             pod,
@@ -172,8 +170,31 @@ class Bookings:
         self._bookings[run_id] = booking
         if workload.exclusive:
             self._current = booking
-        self._forget_old()
+        # Runs with the cluster for themselves and those beside them apart: many of these must not push out those.
+        alike = [other for other in self._bookings.values() if other.exclusive is workload.exclusive]
+        for other in alike[: max(0, len(alike) - KEPT_BOOKINGS)]:
+            if other.run.over:
+                del self._bookings[other.run_id]
         return booking
+
+    def begin(self, booking: Booking) -> None:
+        """Start it once everything that it needs to know of its pods is here, unless it has ended by then."""
+        run = booking.run
+        if booking.exclusive:
+            self._note(booking)
+            if not booking.first:
+                self._pod.log.info(f"{booking.spec.by} runs {booking.run_id}")
+        self._preparations.when_ready(run.indices, run.start, baselines=run.workload.uses_baselines)
+
+    def close(self, booking: Booking, seconds: float) -> None:
+        """Store what came of it, files of the user's within that time, and let every pod note that it is over."""
+        booking.close(seconds)
+        if booking.exclusive:
+            self._note(booking)
+
+    def _note(self, booking: Booking) -> None:
+        self._pod.note_run(booking.summary())
+        self._pods.say(RunNoted(booking.summary()))
 
     def chosen(self, spec: RunSpec, workload: Workload) -> Plan:
         """The pods of a run. Raises PeerLost, and UsageError for all that is wrong with the wish itself."""
@@ -189,14 +210,6 @@ class Bookings:
         except AgentError:
             pass  # that is for the pod to say whom it concerns
         return plan
-
-    def _forget_old(self) -> None:
-        """Runs with the cluster for themselves and those beside them apart: many of these must not push out those."""
-        for exclusive in (True, False):
-            alike = [booking for booking in self._bookings.values() if booking.exclusive is exclusive]
-            for booking in alike[: max(0, len(alike) - KEPT_BOOKINGS)]:
-                if booking.run.over:
-                    del self._bookings[booking.run_id]
 
     def knows(self, run_id: str) -> bool:
         return run_id in self._bookings
@@ -229,6 +242,7 @@ class Bookings:
     # What pods say
 
     def heard(self, index: int, said: SaidOfPart) -> None:
+        """A pod says something of its part. Of a run that is forgotten by now, a late word is no error."""
         if said.run not in self._bookings:
             return
         run = self._bookings[said.run].run
@@ -300,11 +314,3 @@ class Bookings:
         if self._when_idle is not None and self.idle:
             action, self._when_idle = self._when_idle, None
             action()
-
-
-def _check_length(prepare: Prepare) -> None:
-    """What every pod is told of a run must fit into a message. Raises UsageError."""
-    length = len(encode(message(prepare)))
-    if length > MOST_BYTES:
-        what = f"the arguments and variables of this run are {length} bytes in a message, {MOST_BYTES} are the most"
-        raise UsageError(what, "put long ones into a file")

@@ -1,4 +1,8 @@
-"""Makes the context of a run, for the runs themselves and for `--dry-run`."""
+"""Makes the context of a run, for the runs themselves and for `--dry-run`.
+
+In one place, so that what `--dry-run` shows is what would be started, and without a machine, so that it can be shown
+where nothing runs.
+"""
 
 from __future__ import annotations
 

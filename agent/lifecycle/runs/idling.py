@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from agent.decide.ending import JobEnd
+from agent.errors import Exit
 from agent.lifecycle.pod.pod import Pod
-from agent.machine.api import Timer
+from agent.lifecycle.timers import Timers
 
 HOUR = 3600.0
 
 
 class Idling:
-    """Watches a sleeping cluster, on the coordinator. `release()` is called after A4_SLEEP_MAX_HOURS without a run."""
+    """Watches a sleeping cluster, on the coordinator. `release` gets why, after A4_SLEEP_MAX_HOURS without a run.
 
-    def __init__(self, pod: Pod, release: Callable[[], None]) -> None:
+    `is_idle` says whether nothing runs at all, for `a4-agent exec` is work too, though it does not end the sleep.
+    """
+
+    def __init__(self, pod: Pod, is_idle: Callable[[], bool], release: Callable[[JobEnd], None]) -> None:
         self._pod = pod
+        self._is_idle = is_idle
         self._release = release
-        self._timers: list[Timer] = []
+        self._timers = Timers(pod.machine)
 
     def start(self) -> None:
         """The cluster is idle from now on."""
@@ -24,13 +30,19 @@ class Idling:
         self._remind(1)
         most = self._pod.settings.sleep_max_hours
         if most:
-            self._after(most * HOUR, self._release)
+            self._timers.later(most * HOUR, self._end)
+
+    def _end(self) -> None:
+        if not self._is_idle():
+            self.start()
+            return
+        hours = self._pod.settings.sleep_max_hours
+        self._pod.log.warning(f"the cluster was idle for {hours:g} h (A4_SLEEP_MAX_HOURS): it ends")
+        self._release(JobEnd(Exit.INTERRUPTED, "the cluster was idle for too long"))
 
     def stop(self) -> None:
         """It works again, or ends."""
-        for timer in self._timers:
-            timer.cancel()
-        self._timers.clear()
+        self._timers.cancel()
 
     def _remind(self, hours: int) -> None:
         def say() -> None:
@@ -39,7 +51,4 @@ class Idling:
             self._pod.log.warning(f"{gpus} GPUs have been idle for {hours} h; a4-agent release ends this cluster")
             self._remind(hours + 1)
 
-        self._after(HOUR, say)
-
-    def _after(self, seconds: float, action: Callable[[], None]) -> None:
-        self._timers.append(self._pod.machine.later(seconds, action))
+        self._timers.later(HOUR, say)

@@ -1,4 +1,8 @@
-"""The limits of a run: how long it may take, and how long it may print nothing."""
+"""The limits of a run: how long it may take, and how long it may print nothing.
+
+A run that hangs is only seen by its silence. Before it is ended, and with it what it hangs in, everybody is asked for
+what its processes do: afterwards nobody could tell.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +14,13 @@ from agent.errors import Exit
 from agent.lifecycle.channel.link import beat_seconds
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.all_pods import AllPods
-from agent.machine.api import Timer
+from agent.lifecycle.timers import Timers
 from agent.workloads.base import RunContext
 
 EVIDENCE_SECONDS = 12.0
 """How long the pods may take to say what hangs, before the run is ended."""
 MOST_WHY = 6000
+"""Characters of what all pods say in the reason of the end; the rest is in their files."""
 LEAST_SECONDS = 0.01
 """Less than this is a rounding error, not a time to wait."""
 
@@ -41,7 +46,7 @@ class Limits:
         self._pods = pods
         self._indices = [peer.index for peer in context.plan.peers]
         self._end = end
-        self._timers: list[Timer] = []
+        self._timers = Timers(pod.machine)
         self._hit: JobEnd | None = None
         """The limit that was hit, while pods are asked."""
         self._evidence: dict[int, str] = {}
@@ -51,15 +56,13 @@ class Limits:
         """Every part has begun."""
         spec = self._context.spec
         if spec.timeout:
-            self._after(spec.timeout, lambda: self._ask(f"the time limit of {spec.timeout:g} s"))
+            self._timers.later(spec.timeout, lambda: self._ask(f"the time limit of {spec.timeout:g} s"))
         if spec.stall:
             self._look_for_silence(spec.stall)
 
     def stop(self) -> None:
         """The run ends: limits no longer count."""
-        for timer in self._timers:
-            timer.cancel()
-        self._timers.clear()
+        self._timers.cancel()
         self._hit = None
 
     def _look_for_silence(self, limit: float) -> None:
@@ -70,7 +73,7 @@ class Limits:
         if left < LEAST_SECONDS:
             self._ask(f"the limit of {limit:g} s without a line of output")
         else:
-            self._after(left, lambda: self._look_for_silence(limit))
+            self._timers.later(left, lambda: self._look_for_silence(limit))
 
     def _ask(self, which: str) -> None:
         if self._hit is not None:
@@ -78,7 +81,7 @@ class Limits:
         self._pod.log.error(f"{self._context.run_id} hit {which}; asking every pod what its processes do")
         self._hit = JobEnd(Exit.TIME_LIMIT, f"{self._context.spec.workload} hit {which}")
         self._pods.tell(sorted(self._waiting), AskEvidence(self._context.run_id))
-        self._after(EVIDENCE_SECONDS, self._end_run)
+        self._timers.later(EVIDENCE_SECONDS, self._end_run)
 
     def heard(self, index: int, summary: str) -> None:
         """A pod has said what its processes do; an empty text says that there are none."""
@@ -102,6 +105,3 @@ class Limits:
         directory = f"{self._pod.dir.run(self._context.run_id)}/evidence.txt"
         cut = text if len(text) <= MOST_WHY else f"{text[:MOST_WHY]}…"
         return f"{cut}\nstacks and last output of every rank: {directory} on each pod, evidence/ in the results"
-
-    def _after(self, seconds: float, action: Callable[[], None]) -> None:
-        self._timers.append(self._machine.later(seconds, action))

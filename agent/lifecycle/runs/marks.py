@@ -1,4 +1,8 @@
-"""What will mark the processes of a run on this pod."""
+"""What will mark the processes of a run on this pod.
+
+Two of the three marks are the kernel's and hold whatever a program does; which of them a pod allows depends on how
+privileged it is (docs/decisions/0010-whose-a-process-is.md).
+"""
 
 from __future__ import annotations
 

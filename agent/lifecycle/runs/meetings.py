@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Set
-from typing import Any
 
 from agent.lifecycle.channel.questions import Answer
 from agent.machine.api import Machine
@@ -11,6 +10,7 @@ from agent.machine.api import Machine
 REPORT_SECONDS = 30.0
 """After this long a pod that waits is told who is missing, and asks again."""
 MOST_SAID = 4096
+"""Characters that one pod may leave for the others."""
 
 
 class Meetings:
@@ -29,7 +29,13 @@ class Meetings:
             raise ValueError(f"pod {pod} says {len(says)} characters at {name!r}")
         self._said.setdefault(name, {})[pod] = says
         self._waiting.append((name, answer))
-        self._machine.later(REPORT_SECONDS, lambda: self._report(name, answer))
+
+        def report() -> None:
+            if (name, answer) in self._waiting:
+                self._waiting.remove((name, answer))
+                answer({"ok": {"missing": self._missing(name)}})
+
+        self._machine.later(REPORT_SECONDS, report)
         self.look()
 
     def look(self) -> None:
@@ -37,16 +43,8 @@ class Meetings:
         met = [(name, answer) for name, answer in self._waiting if not self._missing(name)]
         self._waiting = [waits for waits in self._waiting if waits not in met]
         for name, answer in met:
-            answer(_ok(said={str(pod): says for pod, says in self._said[name].items()}))
-
-    def _report(self, name: str, answer: Answer) -> None:
-        if (name, answer) in self._waiting:
-            self._waiting.remove((name, answer))
-            answer(_ok(missing=self._missing(name)))
+            answer({"ok": {"said": {str(pod): says for pod, says in self._said[name].items()}}})
 
     def _missing(self, name: str) -> list[int]:
+        """Pods that have not arrived and still can: nobody waits for one whose part is over."""
         return sorted(self._expected() - self._said[name].keys())
-
-
-def _ok(**told: Any) -> dict[str, Any]:
-    return {"ok": told}

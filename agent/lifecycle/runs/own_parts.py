@@ -22,9 +22,11 @@ from agent.workloads import find_workload
 from agent.workloads.base import RunContext
 
 MOST_READ = 65536
+"""Bytes of output in one answer: as text in JSON it passes through the control channel with everything else."""
 KEPT_RUNS, KEPT_BESIDE = 10, 20
 """Directories of earlier runs that stay in the run directory: with the cluster for themselves, and beside those."""
 MOST_LAST_WORDS = 65536
+"""Bytes at the end of what each rank has printed that are looked at for evidence."""
 FILES = {"result.json": "result.json", "report.html": "result.html", "evidence.txt": "evidence.txt"}
 """What commands may read of a run beside its output: name → name in the run's directory of this pod."""
 
@@ -41,6 +43,7 @@ class Parts:
 
     @property
     def busy(self) -> bool:
+        """Is something of a run left in this pod?"""
         return any(not part.over for part in self._parts.values())
 
     def told(self, said: Said) -> None:
@@ -134,7 +137,7 @@ class Parts:
             self._say(Evidence(run_id, ""))
             return
         self._machine.gather_evidence(
-            part.marks, self._pod.search_path(), lambda found: self._keep_evidence(part, found)
+            part.marks, self._pod.known.search_path, lambda found: self._keep_evidence(part, found)
         )
 
     def _keep_evidence(self, part: Part, found: Found) -> None:

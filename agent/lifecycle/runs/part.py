@@ -1,34 +1,34 @@
-"""This pod's part of a run: its process if it has one, what that prints, and what is left of it."""
+"""This pod's part of a run: its process if it has one, what that prints, and what is left of it.
+
+Of an MPI run only the lead has a process, mpirun. The other pods' parts have none: they last until they are told to
+end, and then end what mpirun's daemons have started here.
+"""
 
 from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
-from agent.cutting import cut_at_word
 from agent.decide.ending import exit_code
-from agent.decide.hostfile import hostfile
 from agent.decide.os_refusals import not_started
 from agent.decide.part_end import PartEnd
 from agent.decide.progress import progress_text
-from agent.decide.ranks import MPI_RANK, TORCHRUN_RANK, RankEnd, parse_rank
+from agent.decide.ranks import MPI_RANK, TORCHRUN_RANK
 from agent.decide.secret_variables import storable, url_secrets
 from agent.errors import AgentError, MissingProgram, SystemFault
 from agent.launch import Launch, Started
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.marks import make_marks
+from agent.lifecycle.runs.part_files import PartFiles
 from agent.lifecycle.runs.part_output import PartOutput
 from agent.lifecycle.runs.task import Task
 from agent.workloads.base import RunContext, Workload
 
 MOST_RECORD = 2 << 20
 """How many characters of the record are sent: a message has a limit."""
-MOST_ERROR = 64 << 10
-MOST_NOTES = 1 << 20
-"""How many bytes at both ends of each file the workload inspects."""
 LOOK_SECONDS = 5.0
+"""Between two looks whether an MPI run says that it is at its end: each reads the ranks' files."""
 PROGRESS_SECONDS = 10.0
 """After this much silence the run says what it is doing, if it knows."""
 ENDING_SECONDS = 10.0
@@ -64,26 +64,25 @@ class Part:
         self._save_by = math.inf
         """When the time is over that it has after it was told to end."""
         self.output = PartOutput(pod, context.run_id, emitted=workload.exclusive, kept_bytes=workload.output_bytes)
-        self._task = Task(
-            pod.machine,
-            pod.log,
-            self.marks,
-            self._shares.kill,
-            self._task_over,
-            self.output.take,
-            emitted=workload.exclusive,
-        )
+        self._task = Task(pod, self.marks, self._task_over, self.output.take, workload.exclusive)
+        self._files = PartFiles(pod, workload, context)
         self._launch: Launch | None = None
         self._began: float | None = None
+        """When the process was started, in seconds since 1970, for result.json."""
         self._begun_at = 0.0
+        """The same on the clock that never jumps, for how long it takes."""
         self._memory_kills = 0
         """Of this pod, before it began."""
         self._ready = False
+        """`prepare` has found all that is needed."""
         self._told_to_go = False
         self._has_process = False
         self._stopped = False
+        """It was told to end, in whatever way."""
         self._stuck = False
+        """It reported its end, hung, and was ended here: its status says nothing then."""
         self._ending = False
+        """How it ended is known, and only `ended` has not been told."""
         self.over = False
 
     @property
@@ -160,28 +159,17 @@ class Part:
         pod.log.add_secrets(pod.secrets(context.spec.env).union(*map(url_secrets, context.spec.args)))
         pod.make_dir(context.run_dir, 0o700)
         self.output.open()
-        names = [peer.name for peer in context.plan.peers]
-        pod.write(context.hostfile, hostfile(names, context.spec.per_node or context.plan.slots))
-        pod.write(context.hostfile_one_per_node, hostfile(names, 1))
-        pod.make_dir(context.ranks_dir, 0o700)
-        pod.make_dir(context.notes_dir, 0o700)
-        if self._workload.led:
-            pod.write(context.marks_file, f"{self.marks.group} {self.marks.cgroup}\n", 0o600)
+        self._files.make(self.marks)
         launch = self._workload.launch(context)
-        if launch is not None and launch.port:
-            self._check_port(launch.port)
+        port = launch.port if launch is not None else 0
+        holder = self._machine.port_holder(pod.known.interface.address, port) if port else ""
+        if holder:
+            what = f"MASTER_PORT {port} on {pod.where(context.index)} is taken by {holder}"
+            raise SystemFault(what, "end it, or set another MASTER_PORT")
         return launch
 
-    def _check_port(self, port: int) -> None:
-        """Raises SystemFault that names who has it."""
-        holder = self._machine.port_holder(self._pod.known.interface.address, port)
-        if holder:
-            where = self._pod.where(self.context.index)
-            raise SystemFault(
-                f"MASTER_PORT {port} on {where} is taken by {holder}", "end it, or set another MASTER_PORT"
-            )
-
     def _fail(self, error: AgentError | OSError | ValueError) -> None:
+        """End a part that cannot begin. What its preparation has started, if anything, is ended as after a process."""
         if isinstance(error, OSError):
             error = not_started(self._why_not(error), error)
         elif isinstance(error, ValueError):
@@ -239,18 +227,19 @@ class Part:
             self._tell_ranks()
 
     def _tell_ranks(self) -> None:
+        def over() -> None:
+            if self._workload.led:
+                self._ranks_over()
+                # Nobody may ever say that ranks are over everywhere: pod 0 may be gone.
+                self._machine.later(self._left() + self._shares.kill, self.stop)
+            else:
+                self._task.stop(self._left(), group=True)
+
         variable = MPI_RANK if self._workload.led else TORCHRUN_RANK
-        self._tell(signal.SIGTERM, variable, self._left(), self._ranks_are_over)
+        self._tell(signal.SIGTERM, variable, self._left(), over)
 
     def _tell(self, number: int, variable: str, seconds: float, then: Callable[[], None]) -> None:
         self._machine.tell(self.marks, number, variable, seconds, lambda: None if self.over else then())
-
-    def _ranks_are_over(self) -> None:
-        if self._workload.led:
-            self._ranks_over()
-            self._machine.later(self._left() + self._shares.kill, self.stop)  # nobody has said so: pod 0 may be gone
-        else:
-            self._task.stop(self._left(), group=True)
 
     def _left(self) -> float:
         """How long the process may still take, when it was told to end. What follows ranks has a little in any case."""
@@ -269,17 +258,18 @@ class Part:
             self._task.kill()
 
     def _task_over(self, status: int) -> None:
+        """Its process, and all that it left behind, is gone: now the files in its directory do not change any more."""
         if self.over:
             return
         self.output.finish()
         end = self._part_end(status) if self._has_process else PartEnd(None)
         starved = self._machine.memory_kills() > self._memory_kills
-        end = end._replace(ranks=self._ranks(), out_of_memory=starved)
+        end = end._replace(ranks=self._files.ranks(), out_of_memory=starved)
         if self._ending:
             return
         self._ending = True
-        if self._machine.list_dir(self.context.notes_dir):
-            self._machine.aside(self._notes, lambda notes: self._finish(end._replace(notes=notes)))
+        if self._files.has_notes():
+            self._machine.aside(self._files.notes, lambda notes: self._finish(end._replace(notes=notes)))
         else:
             self._finish(end._replace(notes=self._workload.inspect(self.context, {})))
 
@@ -289,22 +279,14 @@ class Part:
         return PartEnd(
             status=status,
             code=code,
-            record=self._record()[:MOST_RECORD] if leads else "",
+            record=self._files.record()[:MOST_RECORD] if leads else "",
             output=self.output.text() if leads or (code and self._workload.fail_fast) else "",
-            error=self._torch_error() if code else "",
+            error=self._files.error() if code else "",
             stuck=self._stuck,
             began=self._began,
             ended=self._machine.wall(),
             launch=self._described() if leads else None,
         )
-
-    def _notes(self) -> Mapping[str, Any]:
-        """What the workload finds in this pod's files. Runs in a thread: a thousand logs of NCCL take their time."""
-        files = self._machine.read_ends(self.context.notes_dir, MOST_NOTES)
-        return self._workload.inspect(self.context, files)
-
-    def _torch_error(self) -> str:
-        return cut_at_word(self._machine.read(self.context.torch_error) or "", MOST_ERROR)
 
     def _described(self) -> Started | None:
         """What was started, for result.json."""
@@ -319,10 +301,6 @@ class Part:
         self._ended(end)
         self.output.close()
 
-    def _ranks(self) -> dict[int, RankEnd]:
-        found = self._machine.read_dir(self.context.ranks_dir)
-        return {int(name): parse_rank(text) for name, text in found.items() if name.isdigit()}
-
     # What it prints
 
     def _say_progress(self) -> None:
@@ -332,7 +310,7 @@ class Part:
         now = self._machine.now()
         left = self.output.printed + PROGRESS_SECONDS - now
         self._machine.later(left if left > 0 else PROGRESS_SECONDS, self._say_progress)
-        doing = self._workload.progress(self._record()) if left <= 0 else ""
+        doing = self._workload.progress(self._files.record()) if left <= 0 else ""
         if doing:
             self.output.say(progress_text(self.run_id, now - self._begun_at, doing))
 
@@ -341,26 +319,18 @@ class Part:
     def _look_for_the_end(self) -> None:
         if self.over or self._stopped:
             return
-        if self._is_ending():
+        if self._files.is_ending(self.output.text()):
             self._machine.later(ENDING_SECONDS, self._end_if_stuck)
         else:
             self._machine.later(LOOK_SECONDS, self._look_for_the_end)
-
-    def _is_ending(self) -> bool:
-        """Whether it says so and no rank runs here any more: a rank can print what mpirun prints at its end."""
-        ranks = self._ranks()
-        if any(rank.code is None for rank in ranks.values()):
-            return False
-        return self._workload.is_ending(self.output.text(), self._record(), ranks)
-
-    def _record(self) -> str:
-        return self._machine.read(self.context.record) or ""
 
     def _end_if_stuck(self) -> None:
         if self.over or self._stopped:
             return
         silent = self._machine.now() - self.output.printed
-        if not self._is_ending() or silent < ENDING_SECONDS:  # ranks of other pods may run, and print
+        if (
+            not self._files.is_ending(self.output.text()) or silent < ENDING_SECONDS
+        ):  # ranks of other pods may run, and print
             self._look_for_the_end()
         else:
             self._pod.log.warning(f"the run reported its end {ENDING_SECONDS:.0f} s ago and hangs: it is ended")

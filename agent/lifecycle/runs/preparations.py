@@ -15,17 +15,19 @@ from agent.errors import AgentError, Exit, MissingProgram
 from agent.lifecycle.keeping.results_check import ResultsCheck
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.pod.surroundings import longest_seconds
-from agent.machine.api import Machine
 from agent.paths import shipped
 from agent.workloads.base import Mpi, RunContext, Workload
 
 BASELINES_SECONDS = 5.0
+"""How long the user's file of baselines may take: it may lie on a server that is gone."""
 INVENTORY_SECONDS = 90.0
 """How long a run waits for the inventory of prepared pods, longer than any takes; then it starts without."""
 
 
 @dataclass
 class _Wait:
+    """A run that waits for the inventories of its pods."""
+
     indices: Sequence[int]
     ready: Callable[[], None]
     over: bool = False
@@ -37,6 +39,7 @@ class Preparations:
 
     pod: Pod
     facts: dict[int, Facts] = field(default_factory=dict)
+    """Those that the plan was made of."""
     inventories: dict[int, Mapping[str, str]] = field(default_factory=dict)
     phases: dict[int, Mapping[str, float]] = field(default_factory=dict)
     """When each worker reached the phases of its start-up, by its own clock."""
@@ -49,7 +52,7 @@ class Preparations:
         """No run begins before this is over."""
         self._results_check = ResultsCheck(self.pod, fail)
         self._results_check.start()
-        self._results_check.when_over(self._go_on)
+        self._results_check.over.when(self._go_on)
 
     def own_inventory(self, found: Mapping[str, str], first: Workload, fail: Callable[[AgentError], None]) -> None:
         """This pod's; without an mpirun that serves, a first run that needs one ends the job (66)."""
@@ -93,11 +96,17 @@ class Preparations:
                 self._reading = None
                 self._go_on()
 
-        machine.aside(lambda: _text(machine, own), have)
+        def read() -> str:
+            try:
+                return machine.read(own) or ""
+            except OSError:
+                return ""
+
+        machine.aside(read, have)
         machine.later(BASELINES_SECONDS, lambda: have(""))
 
     def _go_on(self) -> None:
-        if (self._results_check and not self._results_check.over) or self._reading is not None:
+        if (self._results_check and not self._results_check.over.happened) or self._reading is not None:
             return
         for wait in list(self._waits):
             if all(index in self.inventories for index in wait.indices):
@@ -152,7 +161,10 @@ class Preparations:
         return compare(facts, {index: self.inventories.get(index, {}) for index in indices}, workload.kind)
 
     def differences(self, context: RunContext, workload: Workload) -> JobEnd | None:
-        """Why pods that differ where they must not may not run together; None when they may."""
+        """Why pods that differ where they must not may not run together; None when they may.
+
+        Different versions of NCCL, say, do not fail: they hang, or are slow. A table before the start is cheaper.
+        """
         if not workload.exclusive:
             return None
         found = self.compared(context, workload)
@@ -175,10 +187,3 @@ class Preparations:
     def tokens(self, context: RunContext) -> list[str]:
         """Each pod's token, in rank order."""
         return [self.facts[peer.index].nonce for peer in context.plan.peers]
-
-
-def _text(machine: Machine, path: str) -> str:
-    try:
-        return machine.read(path) or ""
-    except OSError:
-        return ""

@@ -58,7 +58,8 @@ class Requests:
             booking = self._bookings.find(str(fields.get("run", "")))
             answer({"ok": {**booking.about(), "over": booking.judgement is not None}})
         elif op == "wait":
-            self._bookings.find(str(fields["run"])).when_over(lambda told: answer({"ok": told}))
+            booking = self._bookings.find(str(fields["run"]))
+            booking.answerable.when(lambda: answer({"ok": booking.told()}))
         elif op == "arrive":
             run = self._bookings.find(str(fields["run"])).run
             run.meetings.arrive(str(fields["name"]), int(fields["pod"]), str(fields.get("says", "")), answer)
@@ -78,7 +79,7 @@ class Requests:
         """Asked of the pod concerned, not before it has been told to begin: else it would know nothing of the run."""
         run_id = str(fields["run"])
         if self._bookings.knows(run_id):
-            self._bookings.find(run_id).run.when_begun(lambda: handled(self._read_now, "read", fields, answer))
+            self._bookings.find(run_id).run.told_to_begin.when(lambda: handled(self._read_now, "read", fields, answer))
         else:
             self._read_now("read", fields, answer)
 
@@ -92,6 +93,7 @@ class Requests:
         self._pods.peer(index).questions.ask(op, asked, answer)
 
     def _cancel(self, fields: dict[str, Any]) -> None:
+        """End a run for somebody; one that is over stays as it is, so that a late Ctrl-C is no error."""
         booking = self._bookings.find(str(fields["run"]))
         if booking.judgement is not None:
             return

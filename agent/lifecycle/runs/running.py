@@ -1,4 +1,8 @@
-"""One run of one workload on a formed cluster, as the coordinator leads it."""
+"""One run of one workload on a formed cluster, as the coordinator leads it.
+
+Told, prepared, go: every pod answers that its part can begin before any of them starts a process. Otherwise it would
+depend on which pod is faster whether ranks find the files, and the ports, that they look for on the others.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from agent.decide.part_end import PartEnd
 from agent.decide.ranks import RankEnd
 from agent.decide.readiness import not_ready, refusal
 from agent.errors import Exit
+from agent.lifecycle.once import Once
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.all_pods import AllPods
 from agent.lifecycle.runs.limits import Limits
@@ -44,7 +49,7 @@ class Run:
         self.preparations = preparations
         self._pods = pods
         self._tell = pods.tell
-        self._over = over
+        self._tell_judgement = over
         self.indices = [peer.index for peer in context.plan.peers]
         self._open: set[int] = set()
         """Pods whose part is not over."""
@@ -52,22 +57,30 @@ class Run:
         self._unprepared: set[int] = set()
         """Pods that must say first that their part can begin."""
         self.ends: dict[int, PartEnd] = {}
+        """How parts ended, by pod."""
         self.lost: dict[int, str] = {}
+        """Why pods of this run are lost, by index."""
         self._cause: JobEnd | None = None
+        """Why it is ended before its time; the first weighty reason stays (see `merged`)."""
         self._first: int | None = None
         """The pod whose process failed first. What comes after is its consequence."""
         self._stopped = False
+        """Parts were told to end: what they report from then on is no failure of theirs."""
         self._told = False
         """It was told to end from outside."""
         self._saving: set[int] = set()
         """Pods of an MPI run that was told to end whose ranks are not over."""
         self._told_others = False
+        """All pods were told to end, not the lead alone."""
         self._shares = pod.shares
         self._begun = False
-        self._waiting: list[Callable[[], None]] = []
-        """What is to be done when every pod has been told to begin."""
-        self._judged = False
+        """Every pod was told to go."""
+        self.told_to_begin = Once()
+        """Every pod has been, or the run is over without."""
+        self.over = False
+        """Judged."""
         self._prepared_by: Timer | None = None
+        """Ends a run some pod of which does not answer whether its part can begin."""
         self._limits: Limits | None = None
         """None before it has begun."""
 
@@ -75,13 +88,8 @@ class Run:
     def run_id(self) -> str:
         return self.context.run_id
 
-    @property
-    def over(self) -> bool:
-        """Judged."""
-        return self._judged
-
     def forget_output(self) -> None:
-        """What was printed is in the spools."""
+        """What was printed is in the spools. Kept here it would be a few MiB for each of 50 runs."""
         self.ends = {index: end._replace(output="", record="") for index, end in self.ends.items()}
 
     def lead_output(self) -> str:
@@ -90,7 +98,7 @@ class Run:
 
     def start(self) -> None:
         """Refuses pods that may not run this together, else lets all prepare; nothing if it was ended before."""
-        if self._judged:
+        if self.over:
             return
         refused = self.preparations.refusal(self.context, self.workload)
         if refused is not None:
@@ -110,7 +118,13 @@ class Run:
         self._tell(sorted(self._open), Prepare(self.run_id, self.context.spec, tuple(self.indices)))
         if self.workload.fail_fast:
             self._unprepared = set(self._open)
-            self._prepared_by = self._machine.later(self._pod.settings.lease, self._not_prepared)
+            lease = self._pod.settings.lease
+
+            def not_prepared() -> None:
+                # Pods are heard, yet their parts cannot begin: a file system that hangs, an agent that does.
+                self.cancel(not_ready(sorted(self._unprepared), lease, self._pod.where))
+
+            self._prepared_by = self._machine.later(lease, not_prepared)
         self._go_if_prepared()
 
     def _go_if_prepared(self) -> None:
@@ -124,27 +138,11 @@ class Run:
         self._begun = True
         self._cancel_timers()
         self._tell(sorted(self._open), Go(self.run_id))
-        self._tell_waiting()
+        self.told_to_begin.happen()
         self._judge_if_over()
-        if not self._stopped and not self._judged:
+        if not self._stopped and not self.over:
             self._limits = Limits(self._pod, self.context, self._open, self._pods, self.cancel)
             self._limits.start()
-
-    def _not_prepared(self) -> None:
-        """Pods are heard, yet their parts cannot begin: a file system that hangs, an agent that does."""
-        self.cancel(not_ready(sorted(self._unprepared), self._pod.settings.lease, self._pod.where))
-
-    def when_begun(self, action: Callable[[], None]) -> None:
-        """Call it when every pod has been told to begin, or when the run is over without."""
-        if self._begun or self._judged:
-            action()
-        else:
-            self._waiting.append(action)
-
-    def _tell_waiting(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for action in waiting:
-            action()
 
     # What pods say
 
@@ -178,7 +176,8 @@ class Run:
         self._judge_if_over()
 
     def worker_lost(self, index: int, reason: str) -> None:
-        if index not in self.indices or self._judged:
+        """A pod is gone. Where pods do not need each other (`exec`) the run goes on without it, and tells of it."""
+        if index not in self.indices or self.over:
             return
         self.lost[index] = reason
         self._open.discard(index)
@@ -234,7 +233,13 @@ class Run:
         self._tell(sorted(self._open), Stop(self.run_id, told=True))
         if self.workload.led:
             self._saving = set(self._open)
-            self._machine.later(self._shares.save, self._stop_saving)
+
+            def stop_saving() -> None:
+                if self._saving:
+                    self._saving.clear()
+                    self._stop_mpirun()
+
+            self._machine.later(self._shares.save, stop_saving)
         self._machine.later(self._shares.part, self._stop_waiting)
 
     def ranks_over(self, index: int) -> None:
@@ -244,16 +249,12 @@ class Run:
             if not self._saving:
                 self._stop_mpirun()
 
-    def _stop_saving(self) -> None:
-        if self._saving:
-            self._saving.clear()
-            self._stop_mpirun()
-
     def _stop_mpirun(self) -> None:
         """The other pods, on which it has daemons, are told when it has ended."""
         self._tell([self.context.lead], Stop(self.run_id))
 
     def _stop_the_others(self) -> None:
+        """Tell all pods, mpirun's or the first failure's own included: one that is over already ignores it."""
         if self._told_others:
             return
         self._told_others = self._stopped = True
@@ -263,15 +264,16 @@ class Run:
         self._machine.later(self._shares.own_part, self._stop_waiting)
 
     def _stop_waiting(self) -> None:
+        """Pods that were told to end have had their time. The run must come to a verdict without them."""
         for index in sorted(self._open):
             self.lost[index] = "it did not answer when the run was ended"
         self._open.clear()
         self._judge_if_over()
 
     def _judge_if_over(self) -> None:
-        if self._judged or self._open:
+        if self.over or self._open:
             return
-        self._judged = True
+        self.over = True
         self._cancel_timers()
         try:
             judgement = self._judgement()
@@ -279,8 +281,8 @@ class Run:
             # Whoever waits for this run must hear of its end, whatever is broken.
             judgement = Judgement(from_bug(traceback.format_exc(), self._pod.where(0)))
             self._pod.log.error(str(judgement.end))
-        self._over(judgement)
-        self._tell_waiting()
+        self._tell_judgement(judgement)
+        self.told_to_begin.happen()
 
     def _cancel_timers(self) -> None:
         if self._prepared_by is not None:
@@ -289,6 +291,7 @@ class Run:
             self._limits.stop()
 
     def _judgement(self) -> Judgement:
+        """What the workload makes of it all. Without any part's end there is nothing to judge but why it was ended."""
         lead = self.ends.get(self.context.lead, PartEnd(None))
         ranks: dict[int, RankEnd] = {}
         for end in self.ends.values():

@@ -6,10 +6,12 @@ import signal
 from collections.abc import Callable, Sequence
 
 from agent.launch import Launch
-from agent.log import Log
-from agent.machine.api import Child, Machine, RunMarks, Timer
+from agent.lifecycle.pod.pod import Pod
+from agent.lifecycle.timers import Timers
+from agent.machine.api import Child, RunMarks
 
 MOST_PIDS = 10
+"""Processes that a warning names."""
 
 
 class Task:
@@ -17,28 +19,25 @@ class Task:
 
     def __init__(
         self,
-        machine: Machine,
-        log: Log,
+        pod: Pod,
         marks: RunMarks,
-        kill_seconds: float,
         ended: Callable[[int], None],
         output: Callable[[int, bytes], None],
-        *,
         emitted: bool,
     ) -> None:
-        self._machine = machine
-        self._log = log
+        self._pod = pod
+        self._machine = pod.machine
         self._marks = marks
-        self._kill_seconds = kill_seconds
         self._ended = ended
         self._output = output
         self._emitted = emitted
         self._child: Child | None = None
-        self._timers: list[Timer] = []
+        self._timers = Timers(pod.machine)
         self._stopping = False
+        """It got SIGTERM. It gets one: at a second one mpirun gives up its own clean-up."""
         self._had_process = False
         self._gone = False
-        self.over = False
+        """The process has ended, or cannot be ended; the clean-up goes on."""
 
     def start(self, launch: Launch | None) -> None:
         """Start it; without a launch there is no process, and the task lasts until `stop`. Raises OSError."""
@@ -56,7 +55,7 @@ class Task:
         if self._child is None:
             self._exited(0)
             return
-        self._timers.append(self._machine.later(seconds, self.kill))
+        self._timers.later(seconds, self.kill)
         if self._stopping:
             return
         self._stopping = True
@@ -71,21 +70,21 @@ class Task:
 
     def kill(self) -> None:
         """No more patience. What even SIGKILL does not end (a device that hangs) is left and said."""
+
+        def leave() -> None:
+            if self._child is not None:
+                self._pod.log.error(f"process {self._child.pid} of the run cannot be killed")
+                self._exited(-signal.SIGKILL)
+
         if self._child is not None:
             self._child.signal(signal.SIGKILL)
-            self._machine.later(self._kill_seconds, self._leave_unkillable)
-
-    def _leave_unkillable(self) -> None:
-        if self._child is not None:
-            self._log.error(f"process {self._child.pid} of the run cannot be killed")
-            self._exited(-signal.SIGKILL)
+            self._machine.later(self._pod.shares.kill, leave)
 
     def _exited(self, status: int) -> None:
         if self._gone:
             return
         self._gone = True
-        for timer in self._timers:
-            timer.cancel()
+        self._timers.cancel()
         self._child = None
         self._stopping = True
         self._machine.sweep(self._marks, lambda count, left: self._swept(status, count, left))
@@ -93,10 +92,9 @@ class Task:
     def _swept(self, status: int, count: int, left: Sequence[int]) -> None:
         if count:
             # Daemons of an MPI run are still ending by themselves when the run is over: no news.
-            say = self._log.info if self._had_process else self._log.debug
+            say = self._pod.log.info if self._had_process else self._pod.log.debug
             say(f"ended {count} process{'es' if count > 1 else ''} that the run had left behind")
         if left:
             pids = ", ".join(map(str, left[:MOST_PIDS])) + (", …" if len(left) > MOST_PIDS else "")
-            self._log.warning(f"processes of the run are left: SIGKILL has not ended {pids} (PIDs of this pod)")
-        self.over = True
+            self._pod.log.warning(f"processes of the run are left: SIGKILL has not ended {pids} (PIDs of this pod)")
         self._ended(status)

@@ -1,0 +1,65 @@
+"""The directory of a run in this pod: what programs find there, and what they leave."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from agent.cutting import cut_at_word
+from agent.decide.hostfile import hostfile
+from agent.decide.ranks import RankEnd, parse_rank
+from agent.lifecycle.pod.pod import Pod
+from agent.machine.api import RunMarks
+from agent.workloads.base import RunContext, Workload
+
+MOST_ERROR = 64 << 10
+MOST_NOTES = 1 << 20
+"""How many bytes at both ends of each file the workload inspects."""
+
+
+class PartFiles:
+    """Made before a part begins, read when it is over, or while it runs to see how far it is."""
+
+    def __init__(self, pod: Pod, workload: Workload, context: RunContext) -> None:
+        self._pod = pod
+        self._machine = pod.machine
+        self._workload = workload
+        self._context = context
+
+    def make(self, marks: RunMarks) -> None:
+        """Directories, hostfiles, and for ranks under mpirun the marks that they take on. Raises SystemFault."""
+        pod, context = self._pod, self._context
+        names = [peer.name for peer in context.plan.peers]
+        pod.write(context.hostfile, hostfile(names, context.spec.per_node or context.plan.slots))
+        pod.write(context.hostfile_one_per_node, hostfile(names, 1))
+        pod.make_dir(context.ranks_dir, 0o700)
+        pod.make_dir(context.notes_dir, 0o700)
+        if self._workload.led:
+            pod.write(context.marks_file, f"{marks.group} {marks.cgroup}\n", 0o600)
+
+    def record(self) -> str:
+        """What the rank programs record together, on the lead alone; empty when they have not."""
+        return self._machine.read(self._context.record) or ""
+
+    def ranks(self) -> dict[int, RankEnd]:
+        """How each rank of this pod ended, by its own file: the first thing that counts for the verdict."""
+        found = self._machine.read_dir(self._context.ranks_dir)
+        return {int(name): parse_rank(text) for name, text in found.items() if name.isdigit()}
+
+    def is_ending(self, output: str) -> bool:
+        """Whether it says so and no rank runs here any more: a rank can print what mpirun prints at its end."""
+        ranks = self.ranks()
+        if any(rank.code is None for rank in ranks.values()):
+            return False
+        return self._workload.is_ending(output, self.record(), ranks)
+
+    def error(self) -> str:
+        """What torch wrote of the first exception of a rank."""
+        return cut_at_word(self._machine.read(self._context.torch_error) or "", MOST_ERROR)
+
+    def has_notes(self) -> bool:
+        return bool(self._machine.list_dir(self._context.notes_dir))
+
+    def notes(self) -> Mapping[str, Any]:
+        """What the workload finds in this pod's files. For a thread: a thousand logs of NCCL take their time."""
+        return self._workload.inspect(self._context, self._machine.read_ends(self._context.notes_dir, MOST_NOTES))
