@@ -51,7 +51,7 @@ class Sink(Protocol):
         return
 
 
-class Lines(Sink):
+class Lines:
     """Writes each pod's stdout and stderr to ours: unchanged, or line by line (`whole`).
 
     Whole lines are for output of several pods: lines of different pods never mix. A line that does not end is held back
@@ -94,9 +94,15 @@ class Lines(Sink):
             text = text[:end]
         self._write((pod, stream), text)
 
+    def wants(self, pod: int) -> bool:
+        return True
+
     def over(self, pod: int) -> None:
         for stream in self._targets:
             self._release((pod, stream))
+
+    def note(self, text: str) -> None:
+        say(text)
 
     def idle(self) -> float | None:
         now = self._now()

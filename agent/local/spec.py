@@ -7,7 +7,7 @@ import ipaddress
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
 from agent import wire
 from agent.errors import UsageError
@@ -100,6 +100,10 @@ class ClusterSpec:
     def from_json(cls, text: str) -> ClusterSpec:
         """The spec that `to_json` wrote."""
         return wire.from_json(cls, json.loads(text))
+
+    def named(self, name: str) -> ClusterSpec:
+        """The same cluster under another name."""
+        return replace(self, name=name)
 
     def prefix(self) -> str:
         """What all names of pods start with (HOSTNAME_PREFIX)."""
