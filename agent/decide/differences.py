@@ -60,7 +60,7 @@ CHECKS = (
     Check("interface for MPI", lambda facts, _: facts.interface, ("mpi",)),
     Check(
         "interfaces with IPv4",
-        lambda facts, _: " ".join(sorted(n for n in facts.addresses if not NODES_OWN.match(n))),
+        lambda facts, _: " ".join(sorted(n for n in facts.addresses if not n.startswith(NODES_OWN))),
         MOVING,
     ),
     Check("Open MPI", lambda _, inventory: _open_mpi(inventory), ("mpi",)),

@@ -1,6 +1,6 @@
 """Messages of the control channel: one JSON object per line (docs/control-channel.md)."""
 
-from __future__ import annotations
+# Annotations are not postponed here: a NamedTuple compiles each that is a text, at every start.
 
 import json
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """What a pod's agent says of itself in state.json, for `a4-agent status` and the like."""
 
-from __future__ import annotations
+# Annotations are not postponed here: a NamedTuple compiles each that is a text, at every start.
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
