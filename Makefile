@@ -61,11 +61,9 @@ demo: ## four pods with two fake GPUs each on this machine: they form a cluster 
 		'  a4-agent local up --pods 4 --wait; a4-agent local exec 1                         # a shell in a pod that stays' \
 		'  a4-agent local down                                                              # end it'
 
-bench: ## how long a cluster takes to come up, a command on all its pods, and what pods take to see a release
+bench: ## what docs/performance.md says: starts of clusters, commands on all pods, releases; ARGS=--json, --curve
 	@scripts/setup.sh bench
-	@$(bin)/python bench/startup.py $(ARGS)
-	@$(bin)/python bench/exec.py $(ARGS)
-	@$(bin)/python -m bench.sync $(if $(findstring --json,$(ARGS)),--json)
+	@$(bin)/python -m bench $(ARGS)
 
 man: ## the manual page, build/a4-agent.1
 	@scripts/setup.sh demo

@@ -1,18 +1,15 @@
-"""How long a cluster takes to come up, and what one worker's start costs: `make bench`.
+"""How long a whole cluster takes to come up, and what one worker's start costs.
 
-Prints a table and, with --json, the same as JSON. Every number is the median of --repeats runs on the
-local cluster: real agents, sshd and DNS in sandboxes of this one machine, which all share its cores.
+On the local cluster: real agents, sshd and DNS in sandboxes of this one machine, which all share its cores.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import platform
 import statistics
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import psutil
@@ -20,6 +17,7 @@ import psutil
 from agent.decide.tables import render
 from agent.local.client import LocalCluster
 from agent.local.spec import ClusterSpec
+from bench.figures import Figure, bare
 
 BUDGETS = {4: 0.8, 16: 2.0, 64: 7.5}
 CPU_BUDGET = 0.15
@@ -35,43 +33,27 @@ PHASES = {
 EVENTS = "/run/a4-agent/events.jsonl"
 
 
-def main() -> int:
-    args = parse_args()
-    rows = [measure_cluster(pods, args.repeats) for pods in args.pods]
-    cpu = statistics.median(measure_worker_cpu() for _ in range(args.repeats))
-    result = {
-        "date": time.strftime("%Y-%m-%d"),
-        "cores": os.cpu_count(),
-        "kernel": platform.release(),
-        "python": platform.python_version(),
-        "repeats": args.repeats,
-        "clusters": rows,
-        "worker_cpu_seconds": round(cpu, 3),
-        "worker_cpu_budget_seconds": CPU_BUDGET,
-    }
-    print(json.dumps(result, indent=1) if args.json else as_text(result))
-    return 0
+def figures(rows: Sequence[dict[str, Any]], repeats: int) -> list[Figure]:
+    found = [
+        Figure(f"start of a cluster of {row['pods']}", row["seconds"], "s", row["bare"], BUDGETS.get(row["pods"]))
+        for row in rows
+    ]
+    cpu = statistics.median(worker_cpu() for _ in range(repeats))
+    return [*found, Figure("CPU of one worker's start", cpu, "s of CPU", bare().cpu, CPU_BUDGET)]
 
 
-def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--pods", type=int, nargs="+", default=sorted(BUDGETS), help="sizes of clusters")
-    parser.add_argument("--repeats", type=int, default=5, help="runs of each; the median counts")
-    parser.add_argument("--json", action="store_true", help="JSON instead of the table")
-    return parser.parse_args()
-
-
-def measure_cluster(pods: int, repeats: int) -> dict[str, Any]:
-    """Seconds from the first container's start to each phase being reached on the last pod."""
+def measure(pods: int, repeats: int) -> dict[str, Any]:
+    """Seconds from the first container's start to each phase being reached on the last pod, medians."""
+    beside = bare().wall
     runs = [one_cluster(pods) for _ in range(repeats)]
-    phases = {name: round(statistics.median(run[name] for run in runs), 3) for name in PHASES}
+    phases = {name: statistics.median(run[name] for run in runs) for name in PHASES if name in runs[0]}
     total = [run["plan-ready"] for run in runs]
     return {
         "pods": pods,
         "seconds": phases["plan-ready"],
-        "best": round(min(total), 3),
-        "worst": round(max(total), 3),
-        "budget": BUDGETS.get(pods),
+        "best": min(total),
+        "worst": max(total),
+        "bare": beside,
         "old_launcher": OLD_FIXED + OLD_PER_POD * pods,
         "phases": phases,
     }
@@ -93,7 +75,7 @@ def one_cluster(pods: int) -> dict[str, float]:
     return latest
 
 
-def measure_worker_cpu() -> float:
+def worker_cpu() -> float:
     """CPU seconds of a worker's agent and sshd from their start until the pod is ready to be contacted."""
     spec = ClusterSpec(pods=2, missing=frozenset({0}), arguments=("none",))
     with LocalCluster(spec) as cluster:
@@ -110,27 +92,16 @@ def cpu_seconds(pid: int) -> float:
     return time.clock_gettime((~pid << 3) | 2)  # the kernel's clock id of that process
 
 
-def as_text(result: dict[str, Any]) -> str:
-    header = ["pods", *PHASES.values(), "best", "worst", "budget", "old launcher"]
-    rows = [
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    header = ["pods", *PHASES.values(), "best", "worst", "old launcher"]
+    cells = [
         [
             str(row["pods"]),
-            *(f"{row['phases'][name]:.2f}" for name in PHASES),
-            f"{row['best']:.2f}",
-            f"{row['worst']:.2f}",
-            f"{row['budget']}" if row["budget"] else "-",
-            f"{row['old_launcher']:.1f}",
+            *(f"{row['phases'][name]:.2f}" if name in row["phases"] else "-" for name in PHASES),
+            *(f"{row[name]:.2f}" for name in ("best", "worst", "old_launcher")),
         ]
-        for row in result["clusters"]
+        for row in rows
     ]
-    return (
-        f"seconds from the first container's start until the last pod got there, median of {result['repeats']}\n"
-        f"({result['cores']} cores for the whole cluster, Linux {result['kernel']}, Python {result['python']})\n\n"
-        + render(header, rows, right=range(len(header)))
-        + f"\nCPU of one worker until ready (agent and sshd): {result['worker_cpu_seconds']:.3f} s, "
-        f"budget {result['worker_cpu_budget_seconds']} s"
+    return "seconds from the first container's start until the last pod got there\n\n" + render(
+        header, cells, right=range(len(header))
     )
-
-
-if __name__ == "__main__":
-    sys.exit(main())

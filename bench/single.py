@@ -1,0 +1,51 @@
+"""What single processes take: the import of a worker, `--help`, and the order of 10,000 peers."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from agent.decide.facts import Facts
+from agent.decide.hostfile import hostfile, hostnames_order, rank_order
+from agent.decide.planning import make_plan
+from bench.figures import Figure, bare, beside_bare
+
+IMPORT = "import os, agent.lifecycle.worker; os._exit(0)"  # as the agent itself ends
+PEERS = 10_000
+
+
+def figures() -> list[Figure]:
+    worker, beside_worker = beside_bare([sys.executable, "-c", IMPORT])
+    shown, beside_help = beside_bare([sys.executable, "-m", "agent", "--help"])
+    return [
+        Figure("import of a worker", worker.cpu, "s of CPU", beside_worker.cpu, 5, in_multiples=True),
+        Figure("a4-agent --help", shown.cpu, "s of CPU", beside_help.cpu, 5, in_multiples=True),
+        Figure(f"order and hostfiles of {PEERS:,} peers", order_cpu(), "s of CPU", bare().cpu, 0.2),
+    ]
+
+
+def order_cpu() -> float:
+    """The best of three."""
+    facts = [
+        Facts(
+            index=index,
+            nonce="",
+            version="",
+            node=f"node-{index}",
+            address="10.0.0.1",
+            interface="eth0",
+            slots=8,
+            places={"physical_host": ("c", f"block-{index % 7}", f"sub-block-{index % 131}", f"host-{index}")},
+        )
+        for index in range(PEERS)
+    ]
+    return min(_ordered(facts) for _ in range(3))
+
+
+def _ordered(facts: list[Facts]) -> float:
+    began = time.process_time()
+    plan = make_plan(facts, epoch="e", prefix="job-workload-", domain="job.default.svc.cluster.local", slots=8)
+    names = [peer.name for peer in plan.peers]
+    files = (hostfile(names, plan.slots), hostfile(names, 1), rank_order(plan), hostnames_order(plan))
+    assert all(files)
+    return time.process_time() - began
