@@ -106,7 +106,7 @@ def test_a_process_that_fails_is_named(pods: Pods, python: str) -> None:
     _, judgement = run(pods, contexts(pods, python, 2, "1"), first=1)
     end = judgement.end
     assert (end.code, end.origin) == (1, "workload")
-    assert end.what == "torchrun ended with exit code 1: rank 1 ended with exit code 7"
+    assert end.what == "rank 1 ended with exit code 7"
     assert end.where == f"pod 1, {pods.names[1]}"
 
 
