@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -53,7 +54,7 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-MODULES = {module_name(path): ast.parse(path.read_bytes(), str(path)) for path in sorted(ROOT.glob("agent/**/*.py"))}
+MODULES = {module_name(path): path for path in sorted(ROOT.glob("agent/**/*.py"))}
 RANK_PROGRAMS = sorted(ROOT.glob("entrypoints/**/*.py"))
 SHELL_SCRIPTS = sorted(path for place in ("entrypoints", "scripts", "docker") for path in ROOT.glob(f"{place}/**/*.sh"))
 
@@ -64,8 +65,14 @@ def part_of(module: str) -> str:
     return second[0] if second and second[0] in ALLOWED else ""
 
 
-def modules_in(*parts: str) -> dict[str, ast.Module]:
-    return {name: tree for name, tree in MODULES.items() if part_of(name) in parts}
+@cache
+def trees() -> dict[str, ast.Module]:
+    """Every module, parsed; not when the tests are collected, which each worker does."""
+    return {name: ast.parse(path.read_bytes(), str(path)) for name, path in MODULES.items()}
+
+
+def modules_in(*parts: str) -> list[str]:
+    return [name for name in MODULES if part_of(name) in parts]
 
 
 def imports(module: str, tree: ast.AST) -> Iterator[str]:
@@ -147,7 +154,7 @@ def test_there_is_something_to_look_at() -> None:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_imports_go_one_way(module: str) -> None:
-    assert wrong_imports(module, MODULES[module]) == []
+    assert wrong_imports(module, trees()[module]) == []
 
 
 @pytest.mark.parametrize(
@@ -170,7 +177,7 @@ def test_a_wrong_import_is_seen(module: str, code: str, expected: list[str]) -> 
 
 
 def test_no_modules_import_each_other() -> None:
-    assert circle(MODULES) == []
+    assert circle(trees()) == []
 
 
 @pytest.mark.parametrize(
@@ -183,13 +190,13 @@ def test_no_modules_import_each_other() -> None:
     ],
 )
 def test_a_circle_is_seen(code: str) -> None:
-    changed = {**MODULES, "agent.commands": ast.parse(code)}
+    changed = {**trees(), "agent.commands": ast.parse(code)}
     assert {"agent.cli", "agent.commands"} <= set(circle(changed))
 
 
 @pytest.mark.parametrize("module", modules_in("decide", "fabrics", "workloads", "report"))
 def test_decisions_have_no_effects(module: str) -> None:
-    tree = MODULES[module]
+    tree = trees()[module]
     used = {name for name in imports(module, tree) if name not in PURE}
     assert {name.split(".")[0] for name in used} & EFFECTS == set()
     assert {called(call) for call in calls(tree)} & EFFECT_CALLS == set()
@@ -208,7 +215,7 @@ def test_entrypoints_stand_alone(path: Path) -> None:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_no_shell_is_started(module: str) -> None:
-    assert shell_calls(MODULES[module]) == []
+    assert shell_calls(trees()[module]) == []
 
 
 @pytest.mark.parametrize(
@@ -227,7 +234,7 @@ def test_a_shell_is_seen(code: str, count: int) -> None:
 @pytest.mark.parametrize("module", [name for name in MODULES if part_of(name) not in {"machine", "local"}])
 def test_nobody_sleeps(module: str) -> None:
     """Waiting is for an event or a deadline, and belongs to the machine."""
-    tree = MODULES[module]
+    tree = trees()[module]
     assert "time.sleep" not in {called(call) for call in calls(tree)}
     assert "time.sleep" not in set(imports(module, tree))
 
