@@ -12,7 +12,7 @@ import pytest
 from hypothesis import settings
 
 from tests.leftovers import adopt_orphans, left_since, present
-from tests.scheduling import MAKES_WAY, REAL, ClustersByCore
+from tests.scheduling import MAKES_WAY, REAL, USUAL, ClustersByCore
 
 POD_NAMES = {
     "DOMAIN_NAME",
@@ -68,7 +68,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def pytest_runtest_protocol(item: pytest.Item) -> None:
     """Tests that start real clusters go first; the others fill the cores while clusters wait."""
     if os.geteuid() == 0:  # nobody else could take it back, or start a cluster
-        os.setpriority(os.PRIO_PROCESS, 0, 0 if item.nodeid.startswith(REAL) else MAKES_WAY)
+        os.setpriority(os.PRIO_PROCESS, 0, USUAL if item.nodeid.startswith(REAL) else MAKES_WAY)
 
 
 def without_pod(patch: pytest.MonkeyPatch) -> None:
