@@ -18,7 +18,7 @@ CHECKOUT=$PWD
 
 # <path of a program>:<Debian package that has it>
 PROGRAMS="/usr/bin/ssh:openssh-client /usr/bin/ssh-keygen:openssh-client /usr/sbin/sshd:openssh-server
-    /bin/ip:iproute2 /sbin/tc:iproute2 /usr/sbin/dnsmasq:dnsmasq-base /usr/bin/tini:tini /bin/ps:procps
+    /bin/ip:iproute2 /bin/ss:iproute2 /sbin/tc:iproute2 /usr/sbin/dnsmasq:dnsmasq-base /usr/bin/tini:tini /bin/ps:procps
     /usr/bin/unshare:util-linux /usr/bin/nsenter:util-linux /bin/mount:mount"
 # Parts of glibc: they must be of one version with the program loader, which is that machine's.
 GLIBC="ld-linux*|libc.so.*|libm.so.*|libdl.so.*|librt.so.*|libpthread.so.*|libresolv.so.*|libutil.so.*|libanl.so.*"

@@ -158,7 +158,10 @@ class Requests:
             else:
                 further_process(pidfd, program, descriptors, limit)
 
-        pid = supervisor.forker.fork_beside(pidfd, child)
+        try:
+            pid = supervisor.forker.fork_beside(pidfd, child)
+        except ProcessLookupError as error:  # the loop will hear of it in a moment
+            raise UsageError(f"pod {pod.info.index} is not running: it has just ended") from error
         own = os.pidfd_open(pid)
         ended = False
 
