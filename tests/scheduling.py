@@ -38,7 +38,7 @@ WHOLE = (
 """Files of which one worker gets all: each other one would make their module's cluster, pods or package again."""
 AT_ONCE = len(os.sched_getaffinity(0))
 USUAL = os.getpriority(os.PRIO_PROCESS, 0)
-MAKES_WAY = USUAL + 5
+MAKES_WAY = min(USUAL + 5, 19)
 """How nice the other tests are to the clusters."""
 CHUNK = 25
 """So many other tests are given to a worker at a time: few enough for an even end, and those that share a module's

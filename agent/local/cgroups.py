@@ -41,12 +41,22 @@ def enter_pod_cgroup(cluster: int, index: int) -> None:
 
     Where that is not possible, as below a threaded cgroup, the pod goes without.
     """
-    if cluster < 0:
-        return
-    with suppress(FileExistsError):
-        os.mkdir(f"pod-{index}", dir_fd=cluster)
-    with suppress(OSError), open(os.open(f"pod-{index}/cgroup.procs", os.O_WRONLY, dir_fd=cluster), "w") as procs:
-        procs.write("0")
+    if cluster >= 0:
+        _enter(cluster, f"pod-{index}")
+
+
+def occupy_cluster_cgroup(cluster: int) -> None:
+    """Move the supervisor into it, so that nobody who sees no socket of this cluster takes it for empty."""
+    if cluster >= 0:
+        _enter(cluster, "supervisor")
+
+
+def _enter(cluster: int, name: str) -> None:
+    with suppress(OSError):
+        with suppress(FileExistsError):
+            os.mkdir(name, dir_fd=cluster)
+        with open(os.open(f"{name}/cgroup.procs", os.O_WRONLY, dir_fd=cluster), "w") as procs:
+            procs.write("0")
 
 
 def remove_cluster_cgroup(path: str) -> None:

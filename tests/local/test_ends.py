@@ -12,7 +12,7 @@ import pytest
 
 from agent.decide.run_marks import own_cgroup
 from agent.errors import SystemFault, UsageError
-from agent.local.cgroups import enter_pod_cgroup
+from agent.local.cgroups import enter_pod_cgroup, remove_left_cgroups
 from agent.local.client import LocalCluster
 from agent.local.sockets import running_clusters
 from tests.local.helpers import (
@@ -150,8 +150,17 @@ def test_each_pod_has_a_cgroup() -> None:
         for index in range(2):
             done = cluster.exec(index, ["sh", "-c", f"mkdir -p {own}/a/b && cat {own}/cgroup.procs"])
             assert done.returncode == 0 and "1" in done.stdout.split(), done
-        assert len(cgroups_of(cluster.name)) == 1 + 2 * 3
+        assert len(cgroups_of(cluster.name)) == 1 + 1 + 2 * 3  # its supervisor's, and two more in each pod's
     eventually(lambda: not cgroups_of(cluster.name))
+
+
+def test_a_cluster_whose_pods_have_ended_keeps_its_cgroup() -> None:
+    """Whoever has another /run sees its cgroup, but not its socket."""
+    with cluster_of(1, ("true",)) as cluster:
+        cluster.start()
+        cluster.wait(DEADLINE)
+        remove_left_cgroups([])
+        assert cgroups_of(cluster.name)
 
 
 def test_a_cluster_that_cannot_be_built_says_why_and_leaves_nothing() -> None:
