@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.cutting import cut_at_word, visible
-from agent.decide.ending import JobEnd
+from agent.decide.ending import JobEnd, masked
 from agent.decide.masking import MARK, Masker
 from agent.log import Log
 
@@ -31,7 +31,7 @@ SEEN = r"\x1b[31mred\x07\x1b]0;title\x07" + "\ttab\n" + r"line\x7f\x9b2J"
 
 def test_no_terminal_obeys_what_a_program_said_in_our_messages() -> None:
     shown: list[str] = []
-    end = JobEnd(1, WORDS, WORDS, WORDS)
+    end = masked(JobEnd(1, WORDS, WORDS, WORDS), str)
     assert (end.what, end.where, end.why) == (SEEN, SEEN, SEEN)
     Log(write=lambda data: shown.append(data.decode())).error(WORDS)
     assert [line.partition("error: ")[2] for line in shown[0].splitlines()] == SEEN.splitlines()

@@ -218,7 +218,7 @@ def test_last_words_are_kept_on_each_pod(mpi: Mpi, pods: Pods) -> None:
 def test_last_words_change_no_code(mpi: Mpi, pods: Pods) -> None:
     run = Run(mpi, pods, ["sh", "-c", "[ $OMPI_COMM_WORLD_RANK = 3 ] && kill -KILL $$; sleep 600"]).keeping()
     end = run.whole().end
-    assert end.code == 137 and "rank 3 on pod 1" in end.what, end
+    assert end.code == 137 and "rank 3 was killed by SIGKILL" in end.what and end.where.startswith("pod 1,"), end
     assert Run(mpi, pods, ["no-such-program"]).keeping().whole().end.code == 66
 
 
