@@ -21,7 +21,7 @@ from agent.paths import shipped
 Output = Callable[[int, bytes], None]
 READ_BYTES = 65536
 PIPE_BYTES = 1 << 20
-"""What a child's pipe holds: the most that Linux grants everybody. mpirun of Open MPI 5.0 drops the output of ranks
+"""What a pipe of a run holds: the most that Linux grants everybody. mpirun of Open MPI 5.0 drops the output of ranks
 once its pipe is full for a moment (openpmix/openpmix#4105), and ends with 0."""
 BRIEF_SECONDS = 20.0
 """How long `run_briefly` waits. `mpirun --version` takes seconds where its libraries lie on a slow disk."""
@@ -78,8 +78,9 @@ class RunningChild:
             for stream, file in ((1, self._process.stdout), (2, self._process.stderr)):
                 assert file is not None
                 os.set_blocking(file.fileno(), False)
-                with suppress(OSError):  # all pipes of this user together may be too large
-                    fcntl.fcntl(file.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+                if emitter is not None:  # of an exclusive run: what users may have of large pipes is little
+                    with suppress(OSError):
+                        fcntl.fcntl(file.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
                 self._pipes[file.fileno()] = Pipe(file, partial(output, stream))
             self._watch()
 

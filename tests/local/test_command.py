@@ -90,7 +90,8 @@ def test_a_terminal_tells_who_is_missing_and_what_goes_on(tmp_path: Path) -> Non
     """Until the pod comes, and until the script may end."""
     script = tmp_path / "script.sh"
     script.write_text("echo begun; until [ -e /shared/over ]; do sleep 0.1; done\n")
-    words = ["run", "--pods", "2", "--gpus-per-pod", "1", "--late", "1:5", "--name", fresh_name("terminal")]
+    name = fresh_name("terminal")
+    words = ["run", "--pods", "2", "--gpus-per-pod", "1", "--missing", "1", "--name", name]
     words += ["--mount", f"{tmp_path}:/shared", "--task-script", str(script), "script"]
     with Terminal() as terminal:
         env = {**os.environ, "TERM": "xterm"}
@@ -98,6 +99,9 @@ def test_a_terminal_tells_who_is_missing_and_what_goes_on(tmp_path: Path) -> Non
         with subprocess.Popen(argv, cwd=CHECKOUT, env=env, **terminal.streams) as running:
             terminal.until("\r1 of 2 pods are there, ")
             terminal.until("; waiting for pod 1: ")
+            late = LocalCluster.attach(name)
+            late.set_name(1, visible=True)
+            late.start_pod(1)
             terminal.until("begun\r\n")
             terminal.until("\rscript-")
             terminal.until(" on 2 pods, ")
