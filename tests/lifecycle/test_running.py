@@ -54,6 +54,15 @@ def test_a_script_that_the_kernel_kills_because_memory_ran_out() -> None:
     assert world.pod(0).said()["why"].startswith("memory ran out in pod 2, and the kernel killed processes there")
 
 
+def test_memory_that_ran_out_earlier_is_no_cause_of_a_run_that_never_began() -> None:
+    world = FakeWorld(3, "script")
+    for pod in world.pods:
+        pod.memory_kills = 4  # of earlier runs
+    world.pod(2).unstartable.add("bash")
+    assert world.run() == all_are(66, 3), world.dump()
+    assert "memory ran out" not in world.pod(0).said()["why"]
+
+
 def test_the_failure_that_arrives_first_decides() -> None:
     world = FakeWorld(4, "script")
     for pod in world.pods:

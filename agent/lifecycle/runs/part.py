@@ -71,8 +71,8 @@ class Part:
         """When the process was started, in seconds since 1970, for result.json."""
         self._begun_at = 0.0
         """The same on the clock that never jumps, for how long it takes."""
-        self._memory_kills = 0
-        """Of this pod, before it began."""
+        self._memory_kills = math.inf
+        """Of this pod, before it began; until then there is none of its own."""
         self._ready = False
         """`prepare` has found all that is needed."""
         self._told_to_go = False
