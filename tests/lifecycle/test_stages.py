@@ -12,7 +12,7 @@ import pytest
 from agent.decide.completeness import Checkpoint
 from agent.decide.pipeline import Command, Output, Pipeline, Stage, Where
 from agent.decide.stages import Record, Verdict, is_training, read_record, record_name, write_record
-from agent.errors import AgentError, PeerLost
+from agent.errors import AgentError, DirectoryUnusable, PeerLost
 from agent.lifecycle.stages.sequence import Begin, Claimed, Failed, carry_out
 
 INPUTS = {"commit": "new"}
@@ -327,6 +327,16 @@ def test_a_pod_that_does_not_come_leaves_no_mark_behind() -> None:
     with pytest.raises(PeerLost):
         run(site)
     assert site.storage.mark == "removed"
+
+
+def test_a_mark_that_cannot_be_removed_ends_nothing() -> None:
+    class Keeps(Fake):
+        def remove_mark(self) -> None:
+            raise DirectoryUnusable("the storage is read-only", "")
+
+    site = Keeps(Storage())
+    run(site)
+    assert site.worked == [stage.name for stage in STAGES]
 
 
 def test_a_stage_that_is_passed_over_is_needed_by_another() -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from typing import NamedTuple, Protocol
 
 from agent import wire
 from agent.decide.completeness import Checkpoint
 from agent.decide.pipeline import Output, Pipeline, Stage
 from agent.decide.stages import Record, Verdict, is_training, judge, published, repeats_at, staged
-from agent.errors import Exit, MissingProgram
+from agent.errors import DirectoryUnusable, Exit, MissingProgram
 
 
 class Begin(NamedTuple):
@@ -136,7 +136,8 @@ def _gather(pipeline: Pipeline, site: Site, finished: str) -> str:
         site.meet("all pods see the shared directory")
     finally:
         if pipeline.leads:
-            site.remove_mark()
+            with suppress(DirectoryUnusable):  # nobody needs it any more, and it would hide why the pipeline ends
+                site.remove_mark()
     return said
 
 
