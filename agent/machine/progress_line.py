@@ -53,7 +53,8 @@ class ProgressLine:
         with self._lock:
             shown = self._take_away()
             yield
-            self._line_ended = data.endswith(b"\n")
+            if data:
+                self._line_ended = data.endswith(b"\n")
             self._draw(shown)
 
     def _go_on(self) -> None:

@@ -22,7 +22,7 @@ from agent.output import write_all
 
 with ProgressLine(lambda: "going on: " + "x" * 100), open(int(sys.argv[1])) as told:
     for line in told:
-        write_all(1, b"no end" if line == "open\\n" else line.encode())
+        write_all(1, {"open\\n": b"no end", "empty\\n": b""}.get(line, line.encode()))
 write_all(1, b"over\\n")
 """
 TERM = {"TERM": "xterm"}
@@ -57,6 +57,17 @@ def test_what_is_printed_stands_above_it_and_nothing_is_left() -> None:
         terminal.until("\r\x1b[K")
         terminal.resize(24, 80)
         terminal.until(LINE + "x" * 69 + "\x1b[K")
+        told.close()
+        terminal.until("over\r\n")
+        assert running.wait(PATIENCE) == 0
+
+
+def test_nothing_printed_leaves_it_there() -> None:
+    with Terminal() as terminal, program(terminal, TERM) as (told, running):
+        terminal.until(LINE)
+        told.write("empty\n")
+        terminal.until("\r\x1b[K")
+        terminal.until(LINE)
         told.close()
         terminal.until("over\r\n")
         assert running.wait(PATIENCE) == 0
