@@ -12,14 +12,14 @@ LONGEST_WAIT = 60.0
 class Patience:
     """Ends after so many tries in a row that have brought nothing, and waits longer after each of these.
 
-    there: how much there is now; a try has brought something when that is more than ever before. Given to
+    there: how much there is now; a try has brought something when that is more than ever since this was made. Given to
     tenacity.Retrying as `after=count`, `stop=is_over` and `wait=seconds`.
     """
 
     def __init__(self, tries: int, there: Callable[[], int] = lambda: 0) -> None:
         self._tries = tries
         self._there = there
-        self._most = -1
+        self._most = there()
         self._idle = 0
 
     def count(self, state: Any) -> None:
