@@ -71,8 +71,8 @@ def serve(job: Job, log: Log) -> int:
     while not ended:
         try:
             guarded(loop.run, role)
-        except Exception:
-            log.error(f"a bug in a4-agent while it was ending:\n{_traceback()}")
+        except Exception as error:
+            log.error(f"a bug in a4-agent while it was ending:\n{_traceback(error)}")
             ended.append(int(Exit.BUG))
     host.flush_output(FLUSH_SECONDS)
     return ended[0]
@@ -95,11 +95,14 @@ def guarded(step: Callable[[], None], role: Role) -> None:
         step()
     except AgentError as error:
         role.fail(error)
-    except Exception:
-        role.bug(_traceback())
+    except Exception as error:
+        role.bug(_traceback(error))
 
 
-def _traceback() -> str:
-    import traceback  # here: it costs 3 ms of CPU, and bugs are rare
+def _traceback(error: Exception) -> str:
+    try:
+        import traceback  # here: it costs 3 ms of CPU, and bugs are rare
 
-    return traceback.format_exc()
+        return "".join(traceback.format_exception(error))
+    except (ImportError, OSError) as unreadable:  # too many files are open
+        return f"{type(error).__name__}: {error} (no traceback: {unreadable})"

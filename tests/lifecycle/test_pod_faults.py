@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -279,6 +281,27 @@ def test_an_interface_that_is_not_there(index: int) -> None:
 
 
 # The agent itself
+
+
+BUG = """
+import resource
+from agent.lifecycle.serve import guarded
+
+class Role:
+    bug = staticmethod(print)
+
+def step():
+    raise ValueError("no such part")
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
+guarded(step, Role)
+"""
+
+
+def test_a_bug_is_told_where_no_file_can_be_opened() -> None:
+    done = subprocess.run([sys.executable, "-c", BUG], capture_output=True, text=True, check=False, timeout=60)
+    assert done.stdout.startswith("ValueError: no such part (no traceback: "), done.stderr
+    assert "Too many open files" in done.stdout
 
 
 @pytest.mark.parametrize("index", [0, 2])
