@@ -17,6 +17,7 @@ _OF_LAUNCHERS = re.compile(
     re.MULTILINE,
 )
 
+TRACE_LINES, LINES_AFTER_TRACE = 12, 8
 _TRACEBACK = "Traceback (most recent call last):"
 _RAISED = re.compile(r"(?:\[rank\d+\]: )?[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)\b(?::|$)")
 
@@ -56,12 +57,16 @@ def _end(data: bytes | bytearray, most: int) -> bytes:
 
 def last_lines(text: str, most: int = 20, width: int = 160) -> str:
     """The last lines that are not empty, under a heading; empty when there are none. Where others have printed more
-    since, those of the first traceback. What launchers say themselves is left out, unless it is all there is."""
+    since the first traceback, its end comes before them: it may be the cause, but it may also have been handled. What
+    launchers say themselves is left out, unless it is all there is."""
     own = _OF_LAUNCHERS.sub("", f"{text}\n")
     found = [line.rstrip() for line in (own if own.strip() else text).splitlines() if line.strip()]
-    heading, end = "last lines of its output:", len(found)
+    end = len(found)
     begin = next((at for at, line in enumerate(found) if line.endswith(_TRACEBACK)), end)
     raised = next((at for at in range(begin, end) if _RAISED.match(found[at])), end)
+    shown = [("last lines of its output:", found[-most:])]
     if raised < end - most:
-        heading, found = "traceback in its output:", found[begin : raised + 1]
-    return "\n".join([heading, *(f"  {cut_at_word(line, width)}" for line in found[-most:])]) if found else ""
+        trace = found[begin : raised + 1][-TRACE_LINES:]
+        shown = [("first traceback in its output:", trace), ("last lines of its output:", found[-LINES_AFTER_TRACE:])]
+    sections = ("\n  ".join([heading, *(cut_at_word(line, width) for line in lines)]) for heading, lines in shown)
+    return "\n".join(sections) if found else ""
