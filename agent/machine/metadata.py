@@ -95,6 +95,8 @@ def _ask(host: str, name: str, seconds: float) -> Answer:
         return Answer(problem=f"it answered {response.status}", final=False)
     if response.headers.get(_FLAVOR.lower()) != "Google":
         return Answer(problem=f"what answers is no metadata server (no {_FLAVOR}: Google header)")
+    if response.in_chunks:
+        return Answer(problem="it answers in chunks, though it was asked with HTTP/1.0")
     if len(response.body) > MOST_BYTES:
         return Answer(problem=f"an answer of more than {MOST_BYTES} bytes is no place")
     if len(response.body) < response.length:
@@ -116,17 +118,24 @@ class Response(NamedTuple):
         given = self.headers.get("content-length", "")
         return int(given) if given.isdecimal() else 0
 
+    @property
+    def in_chunks(self) -> bool:
+        return "transfer-encoding" in self.headers
+
+    def is_enough(self) -> bool:
+        """Whether no more is read: all that the server promised is there, or it is in chunks, which nobody reads."""
+        return self.in_chunks or 0 < self.length <= len(self.body)
+
 
 def _get(host: str, path: str, deadline: float) -> Response:
     """The whole response, or as much of it as MOST_RESPONSE. Raises TimeoutError, OSError, OverflowError or ValueError.
 
     One request of HTTP/1.0, through no proxy: http.client costs each pod's start 25 ms of CPU for what it imports.
     """
-    name, port = re.fullmatch(r"\[?(.*?)]?(?::(\d+))?", host, re.DOTALL).groups()  # type: ignore[union-attr]  # or ""
     received, response = b"", None
-    with socket.create_connection((name, int(port or 80)), deadline - time.monotonic()) as connection:
+    with socket.create_connection(_address(host), deadline - time.monotonic()) as connection:
         connection.sendall(f"GET {path} HTTP/1.0\r\nHost: {host}\r\n{_FLAVOR}: Google\r\n\r\n".encode())
-        while len(received) < MOST_RESPONSE and not (response and len(response.body) >= response.length > 0):
+        while len(received) < MOST_RESPONSE and not (response and response.is_enough()):
             left = deadline - time.monotonic()
             if left <= 0:
                 raise TimeoutError
@@ -139,6 +148,14 @@ def _get(host: str, path: str, deadline: float) -> Response:
     if response is None:
         raise ValueError("what answers there does not speak HTTP")
     return response
+
+
+def _address(host: str) -> tuple[str, int]:
+    """Name or address, and port, of HOST, HOST:PORT or [ADDRESS]:PORT."""
+    name, colon, port = host.rpartition(":")
+    if not (colon and re.fullmatch(r"\d+", port)):
+        name, port = host, "80"
+    return name.removeprefix("[").removesuffix("]"), int(port)
 
 
 def _parsed(received: bytes) -> Response | None:

@@ -234,6 +234,13 @@ def test_a_connection_that_stays_open_is_not_waited_for() -> None:
         assert locate(f"127.0.0.1:{server.port}", tries=1, seconds=PATIENT).answers == dict.fromkeys(ATTRIBUTES, "/c")
 
 
+def test_chunks_are_no_place_and_not_waited_for() -> None:
+    chunked = HEAD.replace(b"content-length: 2", b"Transfer-Encoding: chunked")
+    with Held(chunked + b"2\r\n/c\r\n", ends=False) as server:
+        found = locate(f"127.0.0.1:{server.port}", seconds=PATIENT)
+    assert found.answers == {} and "it answers in chunks" in found.warning
+
+
 def test_the_server_may_have_an_address_of_ipv6() -> None:
     with Held(HEAD + b"/c", ends=True, address="::1") as server:
         assert locate(f"[::1]:{server.port}", tries=1, seconds=PATIENT).answers == dict.fromkeys(ATTRIBUTES, "/c")
