@@ -97,7 +97,8 @@ class Worker:
 
     @cached_property
     def _parts(self) -> Parts:
-        from agent.lifecycle.runs.own_parts import Parts  # here: a pod is ready before any run begins
+        # Here: a pod is ready sooner. Most pods still wait for others at their first beat, which imports it.
+        from agent.lifecycle.runs.own_parts import Parts
 
         def say(said: messages.SaidOfPart) -> None:
             self._part_done(*said) if isinstance(said, messages.Done) else self._say(said)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class WorkerRequests:
     """A worker knows what its own programs printed; for everything else it asks the coordinator (see Requests).
 
-    `parts` gives the pod's parts of runs when they are needed: before the first run nothing of runs is imported.
+    `parts` gives the pod's parts of runs. It is called when they are needed, for its first call imports all of runs.
     """
 
     def __init__(self, pod: Pod, parts: Callable[[], Parts], say: Callable[[Said], None]) -> None:
