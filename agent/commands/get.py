@@ -12,13 +12,14 @@ from typing import BinaryIO
 from agent.client import Client, RunInfo
 from agent.commands.pod import run_dir
 from agent.decide.words import listed, plural
-from agent.errors import DirectoryUnusable, Exit, MissingProgram, UsageError
-from agent.output import STDOUT, say, write_all
+from agent.errors import AgentError, DirectoryUnusable, Exit, MissingProgram, PeerLost, UsageError
+from agent.output import STDOUT, Sink, say, write_all
 
 DESCRIPTION = """\
-Fetches what RUN has left, by default the newest run that had the cluster for itself: result.json, report.html,
-the log of each of its pods, and after a time limit what their processes did. Works in every pod, and for a run
-that goes on, of which there are logs. To have it on your machine:
+Fetches result.json, report.html and the log of each pod of RUN, by default the newest run that had the cluster
+for itself, and after a time limit the evidence.txt of each pod. Other files in the results directory, such as
+checkpoints, are not fetched. Works in every pod, and for a run that goes on, of which there are only logs.
+To have it on your machine:
   kubectl exec POD -- a4-agent get RUN -o - | tar x
 """
 MOST_IN_MEMORY = 8 * 1024 * 1024
@@ -36,11 +37,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
+    """0 when something was fetched, or a run that goes on has printed nothing yet. Raises MissingProgram when nothing
+    is left of a run that is over, DirectoryUnusable for a file that cannot be written."""
     if args.output == "":
         raise UsageError("-o needs the name of a directory", "is a variable of this shell empty?")
     if args.output == "-" and os.isatty(STDOUT):
         hint = "a4-agent get -o - | tar x (kubectl exec without -t), or -o DIR"
-        raise UsageError("an archive is nothing for a terminal", hint)
+        raise UsageError("a terminal cannot show an archive", hint)
     with Client(run_dir().path) as client, ExitStack() as stack:
         info = client.find(args.run)
         if args.output == "-":
@@ -49,9 +52,13 @@ def run(args: argparse.Namespace) -> int:
             where = os.path.abspath(args.output or f"a4-results/{info.id}")
             opened = _files_in(where)
         got = _fetch(client, info, opened)
-        if not got:
-            raise MissingProgram(f"nothing of {info.id} is kept any more", "a4-agent status has its end and directory")
+    if got:
         say(f"{info.id}: {listed(got)} in {where}")
+    elif info.over:
+        what = f"{info.id} has left nothing, or it is kept no more"
+        raise MissingProgram(what, "a4-agent status has its end and directory")
+    else:
+        say(f"{info.id}: it has printed nothing yet")
     return 0
 
 
@@ -65,7 +72,7 @@ def _fetch(client: Client, run: RunInfo, opened: Open) -> list[str]:
     got += [f"{logs} {'log' if logs == 1 else 'logs'}"] if logs else []
     if ended and ended.end.code == Exit.TIME_LIMIT:
         pods = [pod for pod in run.pods if pod not in ended.lost]
-        found = [pod for pod in pods if _copy(client, run.id, pod, "evidence.txt", opened, f"evidence/{_of(pod)}.txt")]
+        found = [pod for pod in pods if _evidence(client, run.id, pod, opened)]
         got += [f"evidence of {len(found)} {plural('pod', found)}"] if found else []
     return got
 
@@ -83,13 +90,24 @@ def _copy(client: Client, run: str, pod: int, name: str, opened: Open, target: s
         return file.tell() > 0
 
 
+def _evidence(client: Client, run: str, pod: int, opened: Open) -> bool:
+    """False when there is none, or the pod was lost after the run, which is said."""
+    try:
+        return _copy(client, run, pod, "evidence.txt", opened, f"evidence/{_of(pod)}.txt")
+    except (DirectoryUnusable, PeerLost):  # the file here, or the agent of this pod
+        raise
+    except AgentError as error:
+        say(f"evidence.txt of pod {pod} cannot be read: {error}")
+        return False
+
+
 def _log(client: Client, run: RunInfo, pod: int, opened: Open) -> bool:
     with opened(f"pod-logs/{_of(pod)}.log") as file:
         client.catch_up(run._replace(outputs=(pod,)), _Unchanged(file))
         return file.tell() > 0
 
 
-class _Unchanged:
+class _Unchanged(Sink):
     """A sink that writes all that one pod prints to a file."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -98,28 +116,13 @@ class _Unchanged:
     def output(self, pod: int, stream: int, data: bytes) -> None:
         self._file.write(data)
 
-    def wants(self, pod: int) -> bool:
-        return True
-
-    def over(self, pod: int) -> None:
-        pass
-
-    def note(self, text: str) -> None:
-        say(text)
-
-    def idle(self) -> float | None:
-        return None
-
-    def close(self) -> None:
-        pass
-
 
 def _files_in(directory: str) -> Open:
     @contextmanager
     def opened(name: str) -> Iterator[BinaryIO]:
         path = f"{directory}/{name}"
         aside = f"{path}.partial"
-        with _told(path):
+        try:
             os.makedirs(os.path.dirname(path), exist_ok=True)
             try:
                 with open(aside, "wb") as file:
@@ -129,6 +132,9 @@ def _files_in(directory: str) -> Open:
             finally:
                 with suppress(FileNotFoundError):
                     os.unlink(aside)
+        except OSError as error:
+            remedy = "put it elsewhere with -o DIR, or take it from stdout with -o -"
+            raise DirectoryUnusable(f"{path} cannot be written: {error.strerror}", remedy) from error
 
     return opened
 
@@ -148,8 +154,11 @@ def _archive(run: str) -> Iterator[Open]:
         @contextmanager
         def opened(name: str) -> Iterator[BinaryIO]:
             with tempfile.SpooledTemporaryFile(MOST_IN_MEMORY) as file:
-                with _told(tempfile.gettempdir()):
+                try:
                     yield file  # type: ignore[misc]
+                except OSError as error:
+                    what = f"{tempfile.tempdir or 'a temporary file'} cannot be written: {error.strerror}"
+                    raise DirectoryUnusable(what, "set TMPDIR to a directory with room") from error
                 member = tarfile.TarInfo(f"{run}/{name}")
                 member.size, member.mtime = file.tell(), int(time.time())
                 file.seek(0)
@@ -157,13 +166,3 @@ def _archive(run: str) -> Iterator[Open]:
                     archive.addfile(member, file)
 
         yield opened
-
-
-@contextmanager
-def _told(path: str) -> Iterator[None]:
-    """Raises DirectoryUnusable when a file cannot be written."""
-    try:
-        yield
-    except OSError as error:
-        remedy = "put it elsewhere with -o DIR, or take it from stdout with -o -"
-        raise DirectoryUnusable(f"{path} cannot be written: {error.strerror}", remedy) from error

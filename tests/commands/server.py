@@ -46,6 +46,8 @@ class FakeRun:
         """What the run has left: (pod, name) → content."""
         self.broken: dict[int, Refused] = {}
         """Pods whose output cannot be read."""
+        self.unread: dict[int, Refused] = {}
+        """Pods whose files cannot be read."""
         self.silent: set[int] = set()
         """Pods whose `read` is never answered."""
         self.over: set[int] = set()
@@ -243,6 +245,8 @@ class FakeAgent:
     def _read(self, request: dict[str, Any]) -> dict[str, Any]:
         run, pod = self._run(request["run"]), request["pod"]
         if "file" in request:
+            if pod in run.unread:
+                raise run.unread[pod]
             rest = run.files.get((pod, request["file"]), b"")[request["offset"] :]
             data = rest[: request["most"]]
             frames = [[1, base64.b64encode(data).decode()]] if data else []

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import io
 import os
+import subprocess
 import tarfile
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from agent.commands.get import MOST_IN_MEMORY
 from tests.commands.conftest import Type
-from tests.commands.server import FakeAgent, FakeRun
+from tests.commands.server import FakeAgent, FakeRun, Refused
 
 EVERY_BYTE = bytes(range(256))
 LONG = b"line\n" * 100_000
@@ -80,7 +83,7 @@ def test_an_archive_on_stdout(run: FakeRun, tmp_path: Path, type_command: Type) 
     assert files_of((tmp_path / "tar").read_bytes()) == {f"nccl-7/{name}": content for name, content in ALL.items()}
 
 
-def test_an_archive_is_nothing_for_a_terminal(run: FakeRun, type_command: Type) -> None:
+def test_a_terminal_cannot_show_an_archive(run: FakeRun, type_command: Type) -> None:
     master, slave = os.openpty()
     typed = type_command("get", "-o", "-", stdout=slave)
     os.close(slave)
@@ -89,12 +92,15 @@ def test_an_archive_is_nothing_for_a_terminal(run: FakeRun, type_command: Type) 
     assert (code, "a4-agent get -o - | tar x (kubectl exec without -t)" in err) == (2, True), err
 
 
-def test_a_reader_of_the_archive_that_goes(run: FakeRun, type_command: Type) -> None:
+@pytest.mark.parametrize("report", [b"", LONG])
+def test_a_reader_of_the_archive_that_goes(report: bytes, run: FakeRun, type_command: Type) -> None:
+    """A short archive is written when it is whole."""
     over(run)
+    run.files[0, "report.html"] = report
     typed = type_command("get", "-o", "-")
     typed.stdout.close()
     assert typed.process.wait() == 141
-    assert b"Traceback" not in typed.stderr.read()
+    assert typed.stderr.read() == b""
 
 
 def test_a_run_that_goes_on(run: FakeRun, tmp_path: Path, type_command: Type) -> None:
@@ -112,11 +118,13 @@ def test_a_run_that_goes_on(run: FakeRun, tmp_path: Path, type_command: Type) ->
 def test_what_processes_did_at_a_time_limit(run: FakeRun, tmp_path: Path, type_command: Type) -> None:
     over(run, 124, lost={3: "not heard for 30 s"})
     run.files |= {(pod, "evidence.txt"): b"stacks of %d\n" % pod for pod in (0, 2)}
+    run.unread[1] = Refused(75, "pod 1 is lost: not heard for 31 s")
     code, _, err = type_command("get", "-o", str(tmp_path / "got")).end()
     assert (code, err.splitlines()) == (
         0,
         [
             "a4-agent: what pod 3 printed cannot be read any further: pod 3 is lost: not heard for 30 s",
+            "a4-agent: evidence.txt of pod 1 cannot be read: pod 1 is lost: not heard for 31 s",
             f"a4-agent: nccl-7: result.json, report.html, 4 logs and evidence of 2 pods in {tmp_path / 'got'}",
         ],
     )
@@ -139,11 +147,32 @@ def test_a_full_disk(run: FakeRun, tmp_path: Path, type_command: Type) -> None:
     assert files_in(where) == {"result.json": RESULTS["result.json"]}
 
 
+@pytest.mark.parametrize(("room", "named"), [("0", "a temporary file"), ("1000", tempfile.gettempdir())])
+def test_no_room_for_what_goes_into_the_archive(room: str, named: str, run: FakeRun, type_command: Type) -> None:
+    over(run)
+    run.files[0, "report.html"] = bytes(MOST_IN_MEMORY + 1)
+    code, _, err = type_command(
+        "get", "-o", "-", stdout=subprocess.DEVNULL, through=["prlimit", f"--fsize={room}"]
+    ).end()
+    assert (code, err.startswith(f"a4-agent: {named} cannot be written: ")) == (73, True), err
+    assert err.endswith("\n  set TMPDIR to a directory with room\n")
+
+
+def test_a_run_that_has_printed_nothing_yet(run: FakeRun, tmp_path: Path, type_command: Type) -> None:
+    code, _, err = type_command("get", "old-1", "-o", str(tmp_path / "now")).end()
+    assert (code, err.splitlines()[-1]) == (0, "a4-agent: old-1: it has printed nothing yet")
+
+
+def test_a_run_that_has_left_nothing(run: FakeRun, agent: FakeAgent, type_command: Type) -> None:
+    agent.runs[0].end()
+    code, _, err = type_command("get", "old-1").end()
+    assert (code, err.splitlines()[0]) == (66, "a4-agent: old-1 has left nothing, or it is kept no more")
+
+
 @pytest.mark.parametrize(
     ("argv", "code", "words"),
     [
         ("get no-such", 66, "there is no run 'no-such'\n  a4-agent status lists the runs"),
-        ("get old-1", 66, "nothing of old-1 is kept any more\n  a4-agent status has its end"),
         ("get -o /dev/null/a", 73, "/dev/null/a/pod-logs/coordinator.log cannot be written: Not a directory"),
         ("get --output=", 2, "-o needs the name of a directory"),
     ],
