@@ -29,7 +29,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="as planned (default), or by pod index, for which no plan is needed",
     )
     add_subset(parser)
-    parser.add_argument("-o", "--output", metavar="FILE", help="write it there instead of stdout")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write it there, - for stdout (default)")
     parser.add_argument("--json", action="store_true", help="a list of {name, slots}")
     parser.set_defaults(handler=run)
 
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         text = json.dumps([{"name": name, "slots": slots} for name in names], indent=1) + "\n"
     else:
         text = hostfile(names, slots)
-    if args.output:
+    if args.output not in (None, "-"):
         write_file(args.output, text)
     else:
         sys.stdout.write(text)

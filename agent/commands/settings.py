@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 
 from agent.commands.pod import agent_start, run_dir, unheard_settings
@@ -64,7 +65,7 @@ def _of_these(values: tuple[Value, ...], seen: Examination) -> Examination:
     """What was seen of these settings alone."""
 
     def about(texts: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(text for text in texts if any(value.name in text for value in values))
+        return tuple(text for text in texts if any(re.search(rf"\b{value.name}\b", text) for value in values))
 
     return seen._replace(values=values, problems=about(seen.problems), warnings=about(seen.warnings))
 
