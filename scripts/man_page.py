@@ -25,7 +25,8 @@ def page() -> str:
     lines = [
         f'.TH A4-AGENT 1 "" "a4-agent {__version__}" "User Commands"',
         *(".SH NAME", f"a4-agent \\- {NAME}"),
-        *(".SH SYNOPSIS", ".B a4-agent", "VERB [OPTION ...]"),
+        *(".SH SYNOPSIS", ".B a4-agent", "[OPTION ...] VERB [OPTION ...]"),
+        *(".SH OPTIONS", *_options(build_parser())),
         *(".SH VERBS", *_verbs(build_parser(*VERBS))),
         *(".SH WORKLOADS", "The arguments of each follow `--`: a4-agent run WORKLOAD -- ARGUMENT ..."),
         *(line for name in RUNNABLE for line in _section(name, workload_parser(name))),
@@ -51,6 +52,11 @@ def _section(name: str, parser: argparse.ArgumentParser, text: str = "") -> Iter
             yield ".br"
         listed = line.startswith("  ")
         yield _text(line) or ".br"
+    yield from _options(parser)
+
+
+def _options(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """Options and arguments that help shows."""
     for action in parser._actions:
         is_shown = action.help is not argparse.SUPPRESS and "--help" not in action.option_strings
         if isinstance(action, argparse._SubParsersAction) or not is_shown:

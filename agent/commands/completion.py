@@ -119,10 +119,10 @@ def offered(typed: Sequence[str]) -> Words:
 
 def _of_verb(words: Sequence[str]) -> tuple[argparse.ArgumentParser, str, list[str]]:
     """The parser of the verb that is being typed, the verb, such as "local exec", and what follows it."""
-    named = [at for at, word in enumerate(words) if not word.startswith("-")]
-    parser: argparse.ArgumentParser = build_parser(words[named[0]] if named else "")
+    begin = next((at for at, word in enumerate(words) if word in VERBS), 0)  # after --color VALUE
+    rest = list(words[begin:])
+    parser: argparse.ArgumentParser = build_parser(*rest[:1])
     verb: list[str] = []
-    rest = list(words)
     while rest:
         choices = [one.choices for one in parser._actions if isinstance(one, argparse._SubParsersAction)]
         if not choices or rest[0] not in choices[0]:

@@ -79,6 +79,9 @@ def test_verbs() -> None:
         (["completion", ""], ["bash", "zsh", "fish", "words"]),
         (["settings", "A4_LEASE"], ["A4_LEASE_SECONDS"]),
         (["hostfile", "--order", "t"], ["topology"]),
+        (["--color", "a"], ["auto", "always"]),
+        (["--color", "always", "get", "-"], ["-h", "--help", "-o", "--output"]),
+        (["--color=never", "local", "ex"], ["exec"]),
     ],
     ids=lambda value: " ".join(value),
 )

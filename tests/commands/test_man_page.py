@@ -17,7 +17,7 @@ def test_it_has_everything() -> None:
     assert {*VERBS, *RUNNABLE, "local run", "sync wait"} <= sections
     shown = text.replace("\\-", "-")
     options = [name for workload in RUNNABLE for one in find_workload(workload).options for name in one.names]
-    for word in (*options, *(one.name for one in SETTINGS), "--watch", "--tail", "--pods"):
+    for word in (*options, *(one.name for one in SETTINGS), "--watch", "--tail", "--pods", "--color", "--version"):
         assert re.search(rf"^\.B (.*, )?{re.escape(word)}\b", shown, re.MULTILINE), word
 
 
