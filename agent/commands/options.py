@@ -60,7 +60,6 @@ def command_parser(
         description=description,
         epilog=epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.takes_command = True
     return parser

@@ -56,7 +56,6 @@ def add_parser(subparsers: argparse._SubParsersAction[VerbParser]) -> None:
         usage="a4-agent run [-h] [options] [WORKLOAD] [-- ARGUMENT ...]",
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
         add_help=False,
     )
     parser.takes_rest = True

@@ -156,6 +156,13 @@ def test_hostfile_into_a_file(formed: Path, tmp_path: Path, capsys: Shown, monke
     assert capsys.readouterr().out == ""
 
 
+def test_hostfile_to_stdout(formed: Path, tmp_path: Path, capsys: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert verb("hostfile", "-o", "-") == 0
+    assert parse_hostfile(capsys.readouterr().out) == [(name, 8) for name in NAMES]
+    assert not (tmp_path / "-").exists()
+
+
 @pytest.mark.parametrize("path", ["/no/such/directory/file", "/proc/file", "/dev/null/file", "/etc"])
 def test_hostfile_where_nothing_can_be_written(path: str, formed: Path, capsys: Shown) -> None:
     assert verb("hostfile", "-o", path) == 73
@@ -288,6 +295,12 @@ def test_one_setting_outside_a_pod(run_dir: Path, capsys: Shown) -> None:
     assert capsys.readouterr().err.startswith("a4-agent: NNODES is not set (number of pods)")
 
 
+def test_one_setting_has_no_problems_of_longer_names(pod: Path, capsys: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A4_WORKLOAD_TIMEOUT_SECONDS", "x")
+    assert verb("settings", "A4_WORKLOAD") == 0
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize("name", ["A4_LEASE_SECONDS", "lease_seconds", "a4_lease_seconds"])
 def test_one_setting(name: str, pod: Path, capsys: Shown) -> None:
     assert verb("settings", name, "NNODES") == 0
@@ -374,6 +387,17 @@ def test_what_may_have_been_meant(argv: list[str], meant: str, capsys: Shown) ->
     assert verb(*argv) == 2
     err = capsys.readouterr().err
     assert (f"; did you mean {meant}?" in err) if meant else ("did you mean" not in err)
+
+
+@pytest.mark.parametrize("words", ["status --col never", "local list --js", "sync list --di /", "exec --no hostname"])
+def test_options_are_not_abbreviated(words: str, capsys: Shown) -> None:
+    assert verb(*words.split()) == 2
+    assert "unrecognized arguments: --" in capsys.readouterr().err
+
+
+def test_options_of_the_command_of_local_exec_are_not_taken(capsys: Shown) -> None:
+    assert verb("local", "exec", "0", "grep", "--color", "never", "x") == 2
+    assert "unrecognized arguments: --color never x" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["local", "sync"])
