@@ -20,7 +20,7 @@ def up(seconds: float) -> float:
 
 
 def svg(lines: Mapping[str, Line]) -> str:
-    """Each line with its name above its beginning."""
+    """Each line with its name below its beginning: lines rise, so that none crosses its own name."""
     parts = [f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>']
     for number in range(int(math.log2(MOST_PODS)) + 1):
         x = f"{along(2**number):.1f}"
@@ -31,12 +31,12 @@ def svg(lines: Mapping[str, Line]) -> str:
         parts.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="#e5e7eb"/>')
         parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{seconds:g} s</text>')
     parts.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 10}" text-anchor="middle">pods</text>')
-    for (name, line), color in zip(lines.items(), COLORS, strict=False):
+    for (name, line), color in zip(lines.items(), COLORS, strict=True):
         places = [(along(pods), up(seconds)) for pods, seconds in line]
         path = "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
         parts.append(f'<path d="M{path}" fill="none" stroke="{color}" stroke-width="2"/>')
         parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{color}"/>' for x, y in places]
         x, y = places[0]
-        parts.append(f'<text x="{x:.1f}" y="{y - 12:.1f}" fill="{color}">{name}</text>')
+        parts.append(f'<text x="{x:.1f}" y="{y + 18:.1f}" fill="{color}">{name}</text>')
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}"'
     return "\n".join([f'{head} font-family="sans-serif" font-size="12">', *parts, "</svg>", ""])
