@@ -147,7 +147,8 @@ def _past(state: PodState, now: float, directory: RunDir, columns: int, most: in
         "past runs:",
         *_indented(line if len(line) <= width else line[: width - 1] + "…" for line in table),
         *_indented(note),
-        f"logs: a4-agent logs RUN, with results: a4-agent get RUN; of this pod also in {directory.runs}/RUN/spool",
+        f"a4-agent logs RUN prints its output (this pod's is in {directory.runs}/RUN/spool); "
+        "a4-agent get RUN fetches results and logs",
         *([f"results of {runs[-1].id} on pod 0: {results}"] if results else []),
     ]
 

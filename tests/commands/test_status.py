@@ -153,7 +153,8 @@ def test_past_runs() -> None:
     assert cells[:2] + cells[3:] == ["script-7", "pod 2", "90 s", "7", "script ended with exit code 7 (pod 2)"]
     assert re.search(r" 0  x+…$", lines[at + 3]) and len(lines[at + 3]) == 2 + MOST_COLUMNS
     assert lines[at + 4 :] == [
-        "logs: a4-agent logs RUN, with results: a4-agent get RUN; of this pod also in /run/a4-agent/runs/RUN/spool",
+        "a4-agent logs RUN prints its output (this pod's is in /run/a4-agent/runs/RUN/spool); "
+        "a4-agent get RUN fetches results and logs",
         "results of ddp-8 on pod 0: /results/runs/script-7",
     ]
 
