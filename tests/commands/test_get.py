@@ -163,9 +163,9 @@ def test_a_run_that_has_printed_nothing_yet(run: FakeRun, tmp_path: Path, type_c
     assert (code, err.splitlines()[-1]) == (0, "a4-agent: old-1: it has printed nothing yet")
 
 
-def test_a_run_that_has_left_nothing(run: FakeRun, agent: FakeAgent, type_command: Type) -> None:
+def test_a_run_that_has_left_nothing(run: FakeRun, agent: FakeAgent, tmp_path: Path, type_command: Type) -> None:
     agent.runs[0].end()
-    code, _, err = type_command("get", "old-1").end()
+    code, _, err = type_command("get", "old-1", cwd=tmp_path).end()
     assert (code, err.splitlines()[0]) == (66, "a4-agent: old-1 has left nothing, or it is kept no more")
 
 
