@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 720, 360, 60, 50, 20, 30
-COLORS = ("#0b6bcb", "#c2410c", "#6b7280")
+COLORS = ("#0b6bcb", "#15803d", "#c2410c", "#6b7280")
 MOST_PODS, LEAST, MOST = 1024, 0.1, 100.0
 Line = Sequence[tuple[int, float]]
 
