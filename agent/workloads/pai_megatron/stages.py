@@ -17,9 +17,9 @@ from agent.workloads.pai_megatron.paths import FILES
 from agent.workloads.torchrun import torchrun_variables
 
 NOT_VISITED = "Never visit the following huggingface weights"
+"""The convertor warns so, and ends with 0."""
 NO_NUMBER = r"(?i)\blm loss: *[-+]?(nan|inf)\b|number of nan iterations: *[1-9]"
 """In the line of an iteration. Megatron itself ends at the first by default."""
-"""The convertor warns so, and ends with 0."""
 KEPT = {"checkpoint": "checkpoints", "log": "logs", "tensorboard": "tensorboard"}
 """Directory that the script makes → its name in the bucket, as the old guide has it."""
 
