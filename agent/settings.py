@@ -306,7 +306,7 @@ SETTINGS = (
     Setting(
         "A4_DATASET_URL",
         "",
-        matching(r"(https?://\S+)?", "the beginning of URLs"),
+        matching(r"(https?://([^\s/?#]+@)?([\w.-]+|\[[\w.:]+\])(:\d{1,5})?(/[^\s?#]*)?)?", "the beginning of URLs"),
         "",
         "pai-megatron-*: where the datasets are downloaded from (default: Alibaba's store)",
     ),

@@ -256,6 +256,9 @@ WRONG = [
     ("A4_DOWNLOADERS_DIR", "d", "an absolute path"),
     ("A4_MODEL_REVISION", "a b", "a branch, tag or commit"),
     ("A4_DATASET_URL", "oss://x", "the beginning of URLs"),
+    ("A4_DATASET_URL", "http://[x", "the beginning of URLs"),
+    ("A4_DATASET_URL", "http://x:port/y", "the beginning of URLs"),
+    ("A4_DATASET_URL", "https://x/y?key=z", "the beginning of URLs"),
     ("A4_PAI_REPOSITORY", "--upload-pack=x", "the URL of a git repository"),
     ("A4_PAI_COMMIT", "main", "a commit, 40 hexadecimal digits"),
 ]
