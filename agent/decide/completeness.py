@@ -56,7 +56,8 @@ class Reader(Protocol):
     def read(self, path: str, offset: int = 0, length: int = -1) -> bytes:
         """A stretch of a file; -1: all the rest."""
 
-    def checkout(self, path: str) -> SeenCheckout: ...
+    def checkout(self, path: str) -> SeenCheckout:
+        """Raises ValueError with why git cannot tell."""
 
 
 def problem(output: Output, reader: Reader) -> str:

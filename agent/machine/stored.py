@@ -54,6 +54,7 @@ class StoredFiles:
             return b""
 
     def checkout(self, path: str) -> Checkout:
+        """Raises ValueError where git cannot say it all: what it does say of half a repository looks whole."""
         if not os.path.exists(f"{path}/.git"):
             return Checkout()  # git would look above it
         return Checkout(
@@ -72,8 +73,7 @@ class StoredFiles:
                 ["git", "-C", path, *words],
                 env=self._git_env,
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
+                capture_output=True,
                 timeout=GIT_SECONDS,
             )
         except FileNotFoundError:
@@ -81,6 +81,8 @@ class StoredFiles:
         except subprocess.TimeoutExpired:
             what = f"git {words[0]} has not said for {GIT_SECONDS:.0f} s what is in {path}"
             raise DirectoryUnusable(what, "look at the file server, and at the node's mounts") from None
+        if done.returncode:
+            raise ValueError(f"git {words[0]}: {done.stderr.decode(errors='replace').strip()}")
         return done.stdout.decode(errors="replace")
 
 

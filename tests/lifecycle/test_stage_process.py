@@ -321,6 +321,14 @@ def test_a_checkout_at_another_commit_is_kept_under_another_name(place: Place) -
     assert len(list(place.store.glob("Pai.before-*"))) == 1
 
 
+def test_a_checkout_of_which_git_cannot_tell_is_made_anew(place: Place) -> None:
+    assert place.run(place.stages(0, only=["clone"]))[0] == 0
+    (place.store / "Pai/.git/modules/backends/part/HEAD").unlink()
+    code, said = place.run(place.stages(0, only=["clone"]))
+    assert code == 0 and "git submodule: fatal: not a git repository" in said and "kept as" in said
+    assert (place.store / "Pai/backends/part/README").exists()
+
+
 def test_files_that_are_not_there(place: Place, server: Server) -> None:
     code, said = place.run(place.stages(0, f"{server.url}.other", only=["dataset"]))
     assert code == 66 and "404" in said and "x.bin.other" in said
