@@ -329,6 +329,15 @@ def test_a_checkout_of_which_git_cannot_tell_is_made_anew(place: Place) -> None:
     assert (place.store / "Pai/backends/part/README").exists()
 
 
+def test_no_room_for_what_it_notes(place: Place) -> None:
+    notes = place.mounts.path / "notes-u.0.0-0"
+    notes.mkdir()
+    for name in ("record", "end.json"):
+        (notes / name).symlink_to("/dev/full")
+    code, said = place.run(place.stages(0, only=["clone"]))
+    assert code == 71 and f"{notes}/record cannot be written: No space left on device" in said, said
+
+
 def test_files_that_are_not_there(place: Place, server: Server) -> None:
     code, said = place.run(place.stages(0, f"{server.url}.other", only=["dataset"]))
     assert code == 66 and "404" in said and "x.bin.other" in said

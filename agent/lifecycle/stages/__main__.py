@@ -10,10 +10,11 @@ import json
 import os
 import sys
 import traceback
+from contextlib import suppress
 
 from agent.decide.pipeline import Pipeline
 from agent.decide.pipeline_text import unpack
-from agent.errors import AgentError, Exit
+from agent.errors import AgentError, Exit, SystemFault
 from agent.lifecycle.sharing.background import Background
 from agent.lifecycle.stages.meeting import Meeting
 from agent.lifecycle.stages.programs import Programs, Signals, Told
@@ -39,11 +40,12 @@ class Ending:
     def failed(self, failed: Failed) -> int:
         """Say it; the exit code."""
         say("\n".join(filter(None, (failed.what, failed.hint))))
-        stage = self.site.failed(failed.code) if self.site else ""
-        told = {"stage": stage, "code": failed.code, "what": failed.what, "hint": failed.hint, "origin": failed.origin}
-        if self._notes:
-            with open(f"{self._notes}/end.json", "w", encoding="utf-8") as file:
-                json.dump(told, file)
+        with suppress(OSError, SystemFault):  # a run directory that is full: what was said must do
+            stage = self.site.failed(failed.code) if self.site else ""
+            told = {"stage": stage, "code": failed.code, "what": failed.what, "hint": failed.hint}
+            if self._notes:
+                with open(f"{self._notes}/end.json", "w", encoding="utf-8") as file:
+                    json.dump({**told, "origin": failed.origin}, file)
         return failed.code
 
     def hung(self, why: str) -> None:

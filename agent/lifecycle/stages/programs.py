@@ -11,6 +11,7 @@ from types import FrameType
 from agent.decide.pipeline import Stage
 from agent.decide.progress import DOWNLOAD_SECONDS, QUIET_SECONDS, Progress, download_words, duration_words
 from agent.errors import MissingProgram, PeerLost
+from agent.machine import files
 from agent.machine.piped import Piped
 from agent.machine.stored import tree_bytes
 
@@ -132,8 +133,15 @@ class Programs:
             running.kill()
 
     def note(self, line: str) -> None:
-        with open(self._notes, "a", encoding="utf-8") as file:
-            file.write(f"{line}\n")
+        note(self._notes, line)
+
+
+def note(path: str, line: str) -> None:
+    """Add a line to a file in the run directory. Raises SystemFault."""
+    try:
+        files.append(path, f"{line}\n".encode())
+    except OSError as error:
+        raise files.unusable(path, error) from error
 
 
 class _Watch:

@@ -27,7 +27,7 @@ from agent.decide.words import listed
 from agent.errors import DirectoryUnusable, Exit, PeerLost
 from agent.lifecycle.sharing.background import Background, Held
 from agent.lifecycle.stages.meeting import Meeting
-from agent.lifecycle.stages.programs import Programs
+from agent.lifecycle.stages.programs import Programs, note
 from agent.lifecycle.stages.sequence import Begin, Claimed, Failed
 from agent.lifecycle.stages.work import Work
 from agent.machine import stored
@@ -240,8 +240,7 @@ class PodSite:
 
     def _note(self, step: str, stage: Stage, **values: Any) -> None:
         if self._record:
-            with open(self._record, "a", encoding="utf-8") as file:
-                file.write(json.dumps({"step": step, "name": stage.name, **values}) + "\n")
+            note(self._record, json.dumps({"step": step, "name": stage.name, **values}))
 
 
 def mark_of(stage: Stage) -> str:
