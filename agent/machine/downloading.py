@@ -120,11 +120,10 @@ class Download:
         length = length_of(answer)
         total = begin + length if length is not None else None
         check_room(wanted.directory, length or 0)
-        with open(wanted.mark, "w", encoding="utf-8") as file:
-            file.write(version_of(answer))
-        with open(wanted.part, "ab" if begin else "wb") as file:
-            if begin:
-                file.truncate(begin)
+        with open(wanted.part, "ab") as file:
+            file.truncate(begin)  # before the mark, which must never be that of other bytes
+            with open(wanted.mark, "w", encoding="utf-8") as mark:
+                mark.write(version_of(answer))
             while piece := next_piece(answer):
                 file.write(piece)
             file.flush()
