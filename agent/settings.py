@@ -69,6 +69,7 @@ TASK_SCRIPTS = (
     "/workload/scripts/pai-training-script.sh",
 )
 BUCKET = "/gcs"
+_SERVER = r"([^\s/?#]+@)?([\w.-]+|\[[\w.:]+\])(:\d{1,5})?"
 NOT_A_POD = (
     "NNODES is not set: this does not look like a pod of a JobSet. "
     "To try the agent on this machine: a4-agent local run --pods 4 connectivity"
@@ -306,14 +307,14 @@ SETTINGS = (
     Setting(
         "A4_DATASET_URL",
         "",
-        matching(r"(https?://([^\s/?#]+@)?([\w.-]+|\[[\w.:]+\])(:\d{1,5})?(/[^\s?#]*)?)?", "the beginning of URLs"),
+        matching(rf"(https?://{_SERVER}(/[^\s?#]*)?)?", "the beginning of URLs"),
         "",
         "pai-megatron-*: where the datasets are downloaded from (default: Alibaba's store)",
     ),
     Setting(
         "A4_PAI_REPOSITORY",
         "",
-        matching(r"((https?|ssh|git|file)://\S+|/\S+)?", "the URL of a git repository"),
+        matching(rf"((https?|ssh|git)://{_SERVER}/\S+|(file://)?/\S+)?", "the URL of a git repository"),
         "",
         "pai-megatron-*: where Pai-Megatron-Patch is cloned from (default: GitHub)",
     ),

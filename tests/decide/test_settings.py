@@ -259,6 +259,7 @@ WRONG = [
     ("A4_DATASET_URL", "http://[x", "the beginning of URLs"),
     ("A4_DATASET_URL", "http://x:port/y", "the beginning of URLs"),
     ("A4_DATASET_URL", "https://x/y?key=z", "the beginning of URLs"),
+    ("A4_PAI_REPOSITORY", "https://[x/y.git", "the URL of a git repository"),
     ("A4_PAI_REPOSITORY", "--upload-pack=x", "the URL of a git repository"),
     ("A4_PAI_COMMIT", "main", "a commit, 40 hexadecimal digits"),
 ]
