@@ -312,6 +312,13 @@ def test_a_commit_that_is_not_there(place: Place) -> None:
     assert runner.told()["stage"] == "clone" and runner.told()["origin"] == "agent"
 
 
+def test_a_repository_that_is_not_there(place: Place) -> None:
+    place.repository = "file:///nowhere"
+    runner = place.start(place.stages(0, only=["clone"]))
+    assert runner.end()[0] == 66
+    assert "'/nowhere' does not appear to be a git repository" in str(runner.told()["what"])
+
+
 def test_a_checkout_at_another_commit_is_kept_under_another_name(place: Place) -> None:
     assert place.run(place.stages(0, only=["clone"]))[0] == 0
     git = ["git", "-c", "safe.directory=*", "-c", "user.name=x", "-c", "user.email=x@y", "-C", str(place.store / "Pai")]

@@ -220,7 +220,8 @@ class Work:
 def git_error(words: Sequence[str], status: int, said: Sequence[str]) -> AgentError:
     """What a git that failed means."""
     lines = [line for line in said if line.strip()]
-    what = f"git {' '.join(words)}: {lines[-1].strip() if lines else f'it ended with {status}'}"
+    why = next((line for line in lines if line.startswith(("fatal:", "error:"))), "".join(lines[-1:]))  # advice follows
+    what = f"git {' '.join(words)}: {why.strip() or f'it ended with {status}'}"
     text = "\n".join(lines)
     if "No space left" in text or "Read-only file system" in text or "Disk quota" in text:
         return DirectoryUnusable(what, "")
