@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import statistics
 import sys
+import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import psutil
@@ -19,11 +21,13 @@ from bench.figures import Figure, bare
 from bench.startup import cpu_seconds
 
 STATE = "/run/a4-agent/state.json"
+HELD = "/run/held"
 TIMED = 'TIMEFORMAT=%3R; time "$@" 2>&1'
 """For bash: what the command prints on stdout, its wall time on stderr."""
 MEMORY_BUDGET_MIB = 64
 SHARE_BUDGET_PERCENT = 1.0
-RUN_SECONDS = 20
+LOOK_SECONDS = 20
+"""For a few beats of every pod."""
 
 
 def figures(pods: int, repeats: int) -> list[Figure]:
@@ -41,22 +45,37 @@ def figures(pods: int, repeats: int) -> list[Figure]:
             title = f"{argv[0]}{' exec' * (argv[0] == 'a4-agent')}: hostname on {pods} pods"
             found.append(Figure(title, wall, "s", beside.wall))
             found.append(Figure(f"{title}, all processes", cpu, "s of CPU", beside.cpu))
-        return [*found, *of_resident(cluster, first, pods)]
+        (agent,) = [child for child in psutil.Process(first).children() if "run" in child.cmdline()]
+        return [*found, *of_resident(cluster, agent, beside.cpu)]
 
 
-def of_resident(cluster: LocalCluster, tini: int, pods: int) -> list[Figure]:
-    """The coordinator while a command runs on every pod that prints nothing."""
-    (agent,) = [child for child in psutil.Process(tini).children() if "run" in child.cmdline()]
-    before, of_all = cpu_seconds(agent.pid), cluster_cpu(cluster)
-    cluster.exec(0, ["a4-agent", "exec", "--", "sleep", str(RUN_SECONDS)], timeout=120)
-    share = 100 * (cpu_seconds(agent.pid) - before) / RUN_SECONDS
-    every = 100 * (cluster_cpu(cluster) - of_all) / RUN_SECONDS
+def of_resident(cluster: LocalCluster, agent: psutil.Process, bare_cpu: float) -> list[Figure]:
+    """The coordinator: what a command costs it that does nothing, and its share of a core while one runs.
+
+    A share is compared with that of one bare interpreter started each second.
+    """
+    pods = cluster.spec.pods
+    before = cpu_seconds(agent.pid)
+    cluster.exec(0, ["a4-agent", "exec", "--", "true"], timeout=120)
+    once = cpu_seconds(agent.pid) - before
+    with ThreadPoolExecutor(1) as aside:
+        waits = ["bash", "-c", f"mkfifo {HELD} && exec cat {HELD}"]
+        aside.submit(cluster.exec, 0, ["a4-agent", "exec", "--", *waits], timeout=300)
+        for index in range(pods):
+            cluster.exec(index, ["bash", "-c", f"until test -p {HELD}; do sleep 0.05; done"], timeout=120)
+        before, of_all = cpu_seconds(agent.pid), cluster_cpu(cluster)
+        time.sleep(LOOK_SECONDS)
+        own, every = cpu_seconds(agent.pid) - before, cluster_cpu(cluster) - of_all
+        for index in range(pods):
+            cluster.exec(index, ["bash", "-c", f": >{HELD}"], timeout=120)
+    memory = agent.memory_info().rss / 2**20
+    share, of_all_pods = (100 * cpu / LOOK_SECONDS for cpu in (own, every))
+    running, unit = f"while a command runs on {pods} pods", "% of a core"
     return [
-        Figure(
-            f"memory of the coordinator of {pods} pods", agent.memory_info().rss / 2**20, "MiB", 0, MEMORY_BUDGET_MIB
-        ),
-        Figure(f"the coordinator during a run of {RUN_SECONDS} s", share, "% of a core", 0, SHARE_BUDGET_PERCENT),
-        Figure("all of the cluster during that run, its start included", every, "% of a core"),
+        Figure(f"memory of the coordinator of {pods} pods", memory, "MiB", 0, MEMORY_BUDGET_MIB),
+        Figure(f"the coordinator for a command on {pods} pods", once, "s of CPU", bare_cpu),
+        Figure(f"the coordinator {running}", share, unit, 100 * bare_cpu, SHARE_BUDGET_PERCENT),
+        Figure(f"all of the cluster {running}", of_all_pods, unit, 100 * bare_cpu),
     ]
 
 

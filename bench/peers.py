@@ -13,7 +13,6 @@ import contextlib
 import io
 import json
 import os
-import platform
 import signal
 import socket
 import subprocess
@@ -33,12 +32,12 @@ from agent.decide.keys import JobKeys
 from agent.decide.peer_names import peer_names
 from agent.decide.runspec import RunSpec
 from agent.decide.ssh_files import authorized_keys, sshd_config
-from agent.decide.tables import render
 from agent.local.host_survey import find_program
 from agent.local.netlink import Netlink
 from agent.machine.api import Problem, Target
 from agent.machine.ssh import handshake
 from agent.paths import RunDir, shipped
+from bench import figures
 
 PREFIX, DOMAIN, PORT, EPOCH = "bench-workload-", "bench.default.svc.cluster.local", 2222, "bench"
 OWN_ADDRESS = "198.18.0.1"
@@ -56,13 +55,7 @@ def main() -> int:
     if args.inside:
         os.write(3, json.dumps(measure(args.peers, args.lost)).encode())
         return 0
-    result = {
-        "date": time.strftime("%Y-%m-%d"),
-        "cores": os.cpu_count(),
-        "kernel": platform.release(),
-        "python": platform.python_version(),
-        **in_namespaces(args),
-    }
+    result = {**figures.machine(), "bare_python": figures.bare()._asdict(), **in_namespaces(args)}
     print(json.dumps(result, indent=1) if args.json else as_text(result))
     return 0
 
@@ -323,27 +316,27 @@ def lose(doomed: list[subprocess.Popen[bytes]], agent: psutil.Process) -> dict[s
 
 
 def as_text(result: dict[str, Any]) -> str:
-    names = {
-        "sshds_start": "s: all sshds listen",
-        "bare_loop": "s: 64 threads of paramiko log in, start a command, read a line",
-        "formed": "s: the coordinator has the plan, from its start",
-        "cpu_formed": "s of CPU of the coordinator until then",
-        "memory_formed_mib": "MiB of memory of the coordinator then",
-        "run": "s: one command on all peers, without its processes",
-        "run_100_kb": "s: the same with 100 KB of variables",
-        "lost": "peers lost at once",
-        "lost_after": "s: until all of them are known to be lost",
-        "slowest_answer": "s: the longest that the coordinator took to answer meanwhile",
-        "cpu_lost": "s of CPU of the coordinator meanwhile",
-        "memory_lost_mib": "MiB of memory of the coordinator then",
-        "end": "s: the end of all",
-    }
-    table = render(["", ""], [[str(result[name]), text] for name, text in names.items()])
+    bare = {"s": result["bare_python"]["wall"], "s of CPU": result["bare_python"]["cpu"]}
+    rows: list[tuple[str, str, str, float | None]] = [
+        ("sshds_start", "s", "all sshds listen", None),
+        ("bare_loop", "s", "64 threads of paramiko log in, start a command, read a line", None),
+        ("formed", "s", "the coordinator has the plan, from its start", round(1.3 * result["bare_loop"], 2)),
+        ("cpu_formed", "s of CPU", "the coordinator until then", None),
+        ("memory_formed_mib", "MiB", "memory of the coordinator then", 128),
+        ("run", "s", "a command on all peers, without its processes", None),
+        ("run_100_kb", "s", "the same with 100 KB of variables", None),
+        ("lost", "peers", "lost at once", None),
+        ("lost_after", "s", "until all of them are known to be lost", None),
+        ("slowest_answer", "s", "the longest that the coordinator took to answer meanwhile", 1),
+        ("cpu_lost", "s of CPU", "the coordinator meanwhile", None),
+        ("memory_lost_mib", "MiB", "memory of the coordinator then", result["memory_formed_mib"] + 64),
+        ("end", "s", "the end of all", None),
+    ]
+    found = [figures.Figure(text, result[name], unit, bare.get(unit, 0), budget) for name, unit, text, budget in rows]
+    where = f"{result['cores']} cores, Python {result['python']}, Linux {result['kernel']}"
     ratio = result["formed"] / result["bare_loop"]
-    return (
-        f"{result['peers']} peers on {result['cores']} cores, Python {result['python']}, kernel {result['kernel']}\n"
-        f"{table}forming takes {ratio:.2f} times as long as the bare loop (budget 1.3)\n"
-    )
+    table = figures.table(found)
+    return f"{result['peers']} peers on {where}\n{table}forming takes {ratio:.2f} times as long as the bare loop\n"
 
 
 if __name__ == "__main__":
