@@ -103,3 +103,19 @@ def test_secrets_of_a_run_are_masked_in_it() -> None:
     left = all_that_is_left(world)
     assert CANARY not in left and CANARY[::-1] not in left
     assert f"{RESULTS}/runs/{run}/result.json" in world.pod(0).stored
+
+
+def test_a_secret_in_what_a_run_is_doing_is_masked() -> None:
+    world = sleeping(2, {"HF_TOKEN": CANARY})
+    for pod in world.pods:
+        pod.life = Life(0, 25)
+    run = world.submit(1, "collectives")
+    world.wait(3)
+    start = {"step": "start", "version": 1, "program": "collectives", "ranks": 16, "backend": "nccl", "versions": {}}
+    doing = {"step": "doing", "what": f"reading {CANARY}", "number": 1, "of": 2}
+    record = f"/run/a4-agent/runs/{run}/record.jsonl"
+    world.pod(0).agent.files[record] = "".join(json.dumps(line) + "\n" for line in (start, doing))
+    ends(world, 1, run)
+    assert f"a4-agent: {run}, 20 s: reading *** (1 of 2)\n" in printed(world, 1, run, 0).decode()
+    del world.pod(0).agent.files[record]
+    assert CANARY not in all_that_is_left(world)
