@@ -322,7 +322,7 @@ def as_text(result: dict[str, Any]) -> str:
         ("bare_loop", "s", "64 threads of paramiko log in, start a command, read a line", None),
         ("formed", "s", "the coordinator has the plan, from its start", round(1.3 * result["bare_loop"], 2)),
         ("cpu_formed", "s of CPU", "the coordinator until then", None),
-        ("memory_formed_mib", "MiB", "memory of the coordinator then", 128),
+        ("memory_formed_mib", "MiB", "memory of the coordinator then", 64 if result["peers"] <= 64 else 128),
         ("run", "s", "a command on all peers, without its processes", None),
         ("run_100_kb", "s", "the same with 100 KB of variables", None),
         ("lost", "peers", "lost at once", None),

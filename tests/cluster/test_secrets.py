@@ -190,7 +190,8 @@ def expect_nothing_left(trial: Trial) -> None:
     for run in state(trial)["runs"]:
         logs = agent(trial, 0, "logs", run["id"])
         assert (logs.returncode, hits(logs.stdout + logs.stderr)) == (0, [])
-        assert agent(trial, 1, "get", run["id"], "-o", f"/tmp/got/{run['id']}").returncode == 0
+        got = agent(trial, 1, "get", run["id"], "-o", f"/tmp/got/{run['id']}")
+        assert (got.returncode, hits(got.stdout + got.stderr)) == (0, [])
         launch = result(trial, f"{RUN_DIR}/runs/{run['id']}")["launch"] or {"environment": {}}
         assert launch["environment"].keys() & {*SECRET_ENV, *SHOWN_ENV} <= {"A4_SECRET_ENV"}
     for index in (0, 1):
