@@ -328,9 +328,8 @@ class Part:
         if self.over or self._stopped:
             return
         silent = self._machine.now() - self.output.printed
-        if (
-            not self._files.is_ending(self.output.text()) or silent < ENDING_SECONDS
-        ):  # ranks of other pods may run, and print
+        # Ranks of other pods may run, and print.
+        if silent < ENDING_SECONDS or not self._files.is_ending(self.output.text()):
             self._look_for_the_end()
         else:
             self._pod.log.warning(f"the run reported its end {ENDING_SECONDS:.0f} s ago and hangs: it is ended")
