@@ -77,20 +77,23 @@ class Requests:
 
     def _read(self, fields: dict[str, Any], answer: Answer) -> None:
         """Asked of the pod concerned, not before it has been told to begin: else it would know nothing of the run."""
-        run_id = str(fields["run"])
-        if self._bookings.knows(run_id):
-            self._bookings.find(run_id).run.told_to_begin.when(lambda: handled(self._read_now, "read", fields, answer))
-        else:
-            self._read_now("read", fields, answer)
+        run_id, index = str(fields["run"]), int(fields["pod"])
 
-    def _read_now(self, op: str, fields: dict[str, Any], answer: Answer) -> None:
-        index = int(fields["pod"])
-        if index == 0:
+        def read(op: str, fields: dict[str, Any], answer: Answer) -> None:
+            if index == 0:
+                self._pods.own.read(fields, answer)
+            else:
+                asked = {name: value for name, value in fields.items() if name not in ("id", "op")}
+                self._pods.peer(index).questions.ask(op, asked, answer)
+
+        def begun() -> None:
             # Later: what this pod tells itself to begin comes first.
-            self._pod.machine.later(0, lambda: handled(lambda op, f, a: self._pods.own.read(f, a), op, fields, answer))
-            return
-        asked = {name: value for name, value in fields.items() if name not in ("id", "op")}
-        self._pods.peer(index).questions.ask(op, asked, answer)
+            self._pod.machine.later(0, lambda: handled(read, "read", fields, answer))
+
+        if self._bookings.knows(run_id):
+            self._bookings.find(run_id).run.told_to_begin.when(begun)
+        else:
+            begun()
 
     def _cancel(self, fields: dict[str, Any]) -> None:
         """End a run for somebody; one that is over stays as it is, so that a late Ctrl-C is no error."""
