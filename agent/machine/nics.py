@@ -39,7 +39,6 @@ def rdma(root: str = "/") -> list[dict[str, Any]]:
         for number in _names(f"{path}/{name}/ports"):
             port = f"{path}/{name}/ports/{number}"
             gids = {index: read_value(f"{port}/gids/{index}") for index in range(GIDS)}
-            types = {index: read_value(f"{port}/gid_attrs/types/{index}") for index, gid in gids.items() if gid}
             ports.append(
                 {
                     "port": _number(number),
@@ -47,9 +46,9 @@ def rdma(root: str = "/") -> list[dict[str, Any]]:
                     "link": read_value(f"{port}/link_layer"),
                     "rate": read_value(f"{port}/rate"),
                     "gids": [
-                        {"index": index, "gid": gids[index], "type": kind}
-                        for index, kind in types.items()
-                        if gids[index] != EMPTY_GID
+                        {"index": index, "gid": gid, "type": read_value(f"{port}/gid_attrs/types/{index}")}
+                        for index, gid in gids.items()
+                        if gid not in ("", EMPTY_GID)
                     ],
                 }
             )
