@@ -160,8 +160,8 @@ def _be_the_agent(args: argparse.Namespace, directory: RunDir, started: float) -
     try:
         job = job_from_environment(args.workload)
     except SettingsError as error:
-        with suppress(AgentError):  # has an agent lived here, which said of itself what there was to say?
-            if read_state(directory) is None:
+        with suppress(AgentError):  # a state that cannot be read is one, too
+            if read_state(directory) is None:  # else an agent has lived here, and said of itself what there was to say
                 _leave_message(error)
         raise
     spec = read_spec(args, job.settings.workload, args.rest)._replace(by="ENTRYPOINT")
