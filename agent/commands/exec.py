@@ -14,7 +14,7 @@ from agent.commands.options import add_run, command_parser, need_command, read_s
 from agent.commands.pod import of_caller, run_dir
 from agent.decide.folding import failures, fold, shown
 from agent.decide.runspec import RunSpec
-from agent.decide.subset import ranges
+from agent.decide.subset import pods_text, ranges
 from agent.output import STDERR, STDOUT, Lines, Sink, say, write_all
 
 DESCRIPTION = """\
@@ -126,8 +126,8 @@ class Collected(Sink):
                 for text in shown(fold({pod: self._taken(pod, stream) for pod in self._run.outputs})):
                     write_all(stream, text)
         if self._cut:
-            pods, words = ranges(self._cut), "pod" if len(self._cut) == 1 else "pods"
-            more = f"of {words} {pods} there is more: a4-agent logs {self._run.id} --pod {pods}"
+            logs = f"a4-agent logs {self._run.id} --pod {ranges(self._cut)}"
+            more = f"of {pods_text(self._cut)} there is more: {logs}"
             say(f"only the first {self._most >> 10:,} KiB that a pod prints are shown; {more}")
 
     def _as_json(self, ended: RunEnd) -> Iterator[str]:

@@ -56,7 +56,7 @@ def ranges(indices: Iterable[int]) -> str:
 def pods_text(indices: Iterable[int]) -> str:
     """pod 3, pods 0-2,7."""
     numbers = set(indices)
-    return f"{'pod' if len(numbers) == 1 else 'pods'} {ranges(numbers)}"
+    return f"{plural('pod', numbers)} {ranges(numbers)}"
 
 
 def _indices(plan: Plan, typed: Sequence[str], option: str) -> set[int]:

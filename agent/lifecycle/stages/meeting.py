@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
 from agent.connection import Connection, content
 from agent.decide.pipeline import Pipeline
-from agent.decide.subset import ranges
+from agent.decide.subset import pods_text
 from agent.errors import AgentError, PeerLost
 
 TELL_SECONDS = 1.0
@@ -42,9 +42,9 @@ class Meeting:
             if "said" in told:
                 said = {int(pod): text for pod, text in told["said"].items()}
                 if over := set(pipeline.pods) - said.keys():
-                    raise PeerLost(f"{_pods(over)} ended before {name!r}", "the log of that pod says why")
+                    raise PeerLost(f"{pods_text(over)} ended before {name!r}", "the log of that pod says why")
                 return said
-            self._say(f"waiting for {_pods(told['missing'])} at {name!r} for {time.monotonic() - began:.0f} s")
+            self._say(f"waiting for {pods_text(told['missing'])} at {name!r} for {time.monotonic() - began:.0f} s")
 
     def tell(self, line: str) -> None:
         """Have the coordinator show a line, where this pod is another; at most one a second."""
@@ -63,7 +63,3 @@ class Meeting:
             self._connection = Connection(self._socket)
             self._connection.run = self._pipeline.run
         return self._connection
-
-
-def _pods(indices: Collection[int]) -> str:
-    return f"pod{'s' if len(indices) > 1 else ''} {ranges(indices)}"

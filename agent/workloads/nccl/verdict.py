@@ -10,6 +10,7 @@ from agent.decide.ending import JobEnd
 from agent.decide.mpirun_end import reported_end
 from agent.decide.ranks import FOLLOWED, as_json, ranks_verdict
 from agent.decide.result import Table, table
+from agent.decide.words import plural
 from agent.errors import AgentError, Exit
 from agent.fabrics import FABRICS
 from agent.paths import shipped
@@ -160,8 +161,8 @@ class Ended:
 
     def _where(self) -> str:
         """How many ranks ran, on how many pods."""
-        pods = len(self.context.plan.peers)
-        return f"on {self.layout.ranks * self.options.width} ranks of {pods} {'pod' if pods == 1 else 'pods'}"
+        peers = self.context.plan.peers
+        return f"on {self.layout.ranks * self.options.width} ranks of {len(peers)} {plural('pod', peers)}"
 
     def _missing_programs(self) -> JobEnd | None:
         step = self.steps.get(PROGRAMS)
