@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from statistics import median
 
 from agent.decide.result import Result, Table
 from agent.report.grid import Cell, Column, Grid, grid, number
 from agent.report.model import numbers_of
-from agent.report.number_words import NONE, decimals, median, number_text, ratio_text
+from agent.report.number_words import NONE, decimals, number_text, ratio_text
 
 Key = tuple[object, ...]
 

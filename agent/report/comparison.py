@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
 from typing import Any, NamedTuple
 
 from agent.decide.result import Result
@@ -12,7 +13,7 @@ from agent.report.charts import Line
 from agent.report.compared_tables import compared_tables
 from agent.report.grid import Cell, Column, Grid, grid, number
 from agent.report.model import Heading, Pairs, TableView, facts, heading
-from agent.report.number_words import duration_text, median, ratio_text, size_text, speed_text
+from agent.report.number_words import duration_text, ratio_text, size_text, speed_text
 
 MOST_NODES = 8
 """Nodes that a cell lists; the others are counted."""

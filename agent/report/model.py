@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from statistics import median
 from typing import NamedTuple
 
 from agent.decide.result import Result, Table, Verdict
 from agent.launch import Started
 from agent.report.bandwidth import SweepView, overview, sweep_views
 from agent.report.grid import Cell, Column, Grid, grid
-from agent.report.number_words import NONE, count_text, decimals, duration_text, median, moment_text, number_text
+from agent.report.number_words import NONE, count_text, decimals, duration_text, moment_text, number_text
 from agent.report.places import differences_grid, order_grid, order_words, pods_grid, shared_inventory
 from agent.report.startup import Startup, startup
 from agent.report.training import TrainingView, training_views

@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from datetime import datetime, timezone
-from statistics import median as median
 
-from agent.decide.subset import pods_text as pods_text
 from agent.decide.words import size_text as size_text
 
 NONE = "–"

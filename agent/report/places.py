@@ -8,8 +8,9 @@ from itertools import groupby
 from agent.decide.ending import pod_of
 from agent.decide.location import levels as levels_of
 from agent.decide.result import Pod, Result
+from agent.decide.subset import pods_text
 from agent.report.grid import Cell, Column, Grid, Group, cells, code, grid, number
-from agent.report.number_words import NONE, count_text, pods_text
+from agent.report.number_words import NONE, count_text
 
 MOST_COLUMNS = 6
 """How many columns show what differs from pod to pod, beside those that every report has."""

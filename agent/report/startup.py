@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import pairwise
+from statistics import median
 from typing import NamedTuple
 
 from agent.decide.result import Pod, Result
-from agent.report.number_words import duration_text, median
+from agent.report.number_words import duration_text
 
 FIRST = "agent-started"
 OF_THE_RUN = ("process-started", "ranks-ready")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from statistics import median
 from typing import NamedTuple
 
 from agent.decide.result import Iteration, Training
 from agent.report.charts import Line, Scale
 from agent.report.grid import Cell, Column, Grid, grid, number
-from agent.report.number_words import NONE, count_text, median, number_text
+from agent.report.number_words import NONE, count_text, number_text
 
 Value = Callable[[Iteration], float | None]
 

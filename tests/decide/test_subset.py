@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.decide.plan import Plan, PlannedPeer
-from agent.decide.subset import ranges, subset
+from agent.decide.subset import pods_text, ranges, subset
 from agent.errors import Exit, PeerLost, UsageError
 
 
@@ -112,6 +112,11 @@ def test_lost_pods_of_the_choice_are_named() -> None:
 )
 def test_ranges(indices: list[int], text: str) -> None:
     assert ranges(indices) == text
+
+
+def test_pods_in_words() -> None:
+    assert pods_text([3]) == "pod 3"
+    assert pods_text([2, 0, 1, 7]) == "pods 0-2,7"
 
 
 WIDE = Plan("epoch", 1, tuple(map(peer, range(64))))

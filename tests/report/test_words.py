@@ -66,8 +66,3 @@ def test_ratios(ratio: float, text: str) -> None:
 
 def test_speeds() -> None:
     assert [number_words.speed_text(x) for x in (380.84, 3.456, 0.0123, None)] == ["380.8", "3.46", "0.012", "–"]
-
-
-def test_pods() -> None:
-    assert number_words.pods_text([3]) == "pod 3"
-    assert number_words.pods_text([2, 0, 1, 7]) == "pods 0-2,7"
