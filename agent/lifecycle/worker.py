@@ -33,13 +33,6 @@ from agent.lifecycle.runs.worker_requests import WorkerRequests
 if TYPE_CHECKING:
     from agent.lifecycle.runs.own_parts import Parts
 
-EARLY_SECONDS = 20.0
-"""How long a pod that cannot go on waits for a coordinator that has not come yet, to tell it."""
-TOLD_EARLY_SECONDS = 3.0
-"""The same for a pod that was told to end: a coordinator that is there tries once a second."""
-LAST_WORDS_SECONDS = 2.0
-"""How long the pod's end waits for the coordinator to read everything and close the channel."""
-
 
 class Life(IntEnum):
     """How far this pod's life is. It never goes back."""
@@ -302,7 +295,7 @@ class Worker:
     def _say_last_words(self) -> None:
         """What was said must get out: the coordinator closes the channel when it has read all."""
         self._life = Life.SILENT
-        seconds = self._last_words_seconds()
+        seconds = self.coordinator.seconds_to_be_heard(self._code(), listens=self._preparing.sshd_listens)
         if seconds:
             self._machine.later(seconds, self._last_words_over)
         else:
@@ -311,16 +304,6 @@ class Worker:
     def _last_words_over(self) -> None:
         if self._life is Life.SILENT:
             self._leaving.finish(self._code())
-
-    def _last_words_seconds(self) -> float:
-        """How long this pod can still be heard: without a channel only by a coordinator that has not come yet."""
-        if self.coordinator.is_open:
-            return LAST_WORDS_SECONDS
-        if self.coordinator.met or self._code() == Exit.PEERS_MISSING:
-            return 0.0
-        if self._code() in (Exit.TERMINATED, Exit.INTERRUPTED):
-            return min(TOLD_EARLY_SECONDS, self._pod.shares.leave)
-        return EARLY_SECONDS if self._preparing.sshd_listens else 0.0
 
     def _code(self) -> int:
         """The job's code, except for a pod that was itself told to end, or failed, before there was one."""

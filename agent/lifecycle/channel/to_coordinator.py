@@ -17,12 +17,18 @@ from agent.decide.messages import (
     heard,
     message,
 )
-from agent.errors import AgentError, PeerLost, PeersMissing
+from agent.errors import AgentError, Exit, PeerLost, PeersMissing
 from agent.lifecycle.channel.link import Link
 from agent.lifecycle.pod.pod import Pod
 from agent.machine.api import Channel
 
 REPORT_SECONDS = 30.0
+EARLY_SECONDS = 20.0
+"""How long a pod that cannot go on waits for a coordinator that has not come yet, to tell it."""
+TOLD_EARLY_SECONDS = 3.0
+"""The same for a pod that was told to end: a coordinator that is there tries once a second."""
+LAST_WORDS_SECONDS = 2.0
+"""How long the pod's end waits for the coordinator to read everything and close the channel."""
 
 
 class Callbacks(NamedTuple):
@@ -62,9 +68,16 @@ class ToCoordinator:
         """Whether a coordinator has ever come."""
         return bool(self._nonce)
 
-    @property
-    def is_open(self) -> bool:
-        return self.link.channel is not None
+    def seconds_to_be_heard(self, code: int, *, listens: bool) -> float:
+        """How long a pod that ends with this code waits to be heard: without a channel only by a coordinator that has
+        not come yet, and can come, as sshd `listens`."""
+        if self.link.channel is not None:
+            return LAST_WORDS_SECONDS
+        if self.met or code == Exit.PEERS_MISSING:
+            return 0.0
+        if code in (Exit.TERMINATED, Exit.INTERRUPTED):
+            return min(TOLD_EARLY_SECONDS, self._pod.shares.leave)
+        return EARLY_SECONDS if listens else 0.0
 
     def silent_seconds(self) -> float:
         """How long the coordinator has not been heard."""
