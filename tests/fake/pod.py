@@ -64,8 +64,8 @@ class FakePod(FakeStorage):
         self.failing: dict[str, int] = {}
         """Beginning of paths that cannot be written → errno."""
         self.unspoolable = False
-        self.memory_kills = 0
         """No spool can be begun."""
+        self.memory_kills = 0
         self.hanging: set[str] = set()
         """Paths of files whose reader waits for ever."""
         self.files: dict[str, str] = {}
