@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from agent.commands import VerbParser
 from agent.decide.runspec import RunSpec
@@ -45,9 +45,9 @@ def add_subset(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("which pods (default: all)")
     add = group.add_argument
     add("--nodes", type=count, default=0, metavar="N", help="only the first N in rank order")
-    several = {"type": pods, "action": "extend", "default": [], "metavar": "LIST"}
-    add("--hosts", **several, help="only these: indices, ranges, names, such as 0,2-5")  # type: ignore[arg-type]
-    add("--exclude", **several, help="not these")  # type: ignore[arg-type]
+    several: dict[str, Any] = {"type": pods, "action": "extend", "default": [], "metavar": "LIST"}
+    add("--hosts", **several, help="only these: indices, ranges, names, such as 0,2-5")
+    add("--exclude", **several, help="not these")
 
 
 def command_parser(

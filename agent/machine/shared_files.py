@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from agent.machine.helper_process import HelperProcess
@@ -145,7 +146,7 @@ class ProcessFiles:
     def _fail(self, why: str, *, silent: bool) -> None:
         failed, self._asked = self._asked, deque()
         for done in failed:
-            self._loop.post(lambda done=done: done(Answer(why=why, silent=silent)))  # type: ignore[misc]
+            self._loop.post(partial(done, Answer(why=why, silent=silent)))
 
     def _end(self) -> None:
         self._stop_timer()

@@ -111,9 +111,9 @@ def _scales(axes: Axes, lines: Sequence[Line], scale: Scale) -> None:
     for side, spine in axes.spines.items():
         spine.set_visible(side == "bottom")
         spine.set(color=PLACEHOLDERS["line"], linewidth=1)
-    words = {"fontsize": TEXT * PX, "color": PLACEHOLDERS["soft"], "transform": axes.transAxes}
-    axes.text(0, 1.03, scale.up, ha="left", va="bottom", **words)  # type: ignore[arg-type]
-    axes.text(1, -0.135, scale.along, ha="right", va="top", **words)  # type: ignore[arg-type]
+    words: dict[str, Any] = {"fontsize": TEXT * PX, "color": PLACEHOLDERS["soft"], "transform": axes.transAxes}
+    axes.text(0, 1.03, scale.up, ha="left", va="bottom", **words)
+    axes.text(1, -0.135, scale.along, ha="right", va="top", **words)
 
 
 def _by_size(axes: Axes, low: float, high: float) -> None:
@@ -159,9 +159,9 @@ def _curve(axes: Axes, line: Line) -> None:
     axes.plot([size for size, _ in points], [speed for _, speed in points], **look, clip_on=False)
     wrong = [(size, speed) for size, speed in points if size in line.wrong]
     if wrong:
-        marks = {"linestyle": "none", "marker": "x", "markersize": 9, "markeredgewidth": 2.4}
+        marks: dict[str, Any] = {"linestyle": "none", "marker": "x", "markersize": 9, "markeredgewidth": 2.4}
         xs, ys = zip(*wrong, strict=True)
-        axes.plot(xs, ys, color=PLACEHOLDERS["bad"], **marks, clip_on=False, zorder=5)  # type: ignore[arg-type]
+        axes.plot(xs, ys, color=PLACEHOLDERS["bad"], **marks, clip_on=False, zorder=5)
 
 
 def _labels(axes: Axes, lines: Sequence[Line]) -> None:
