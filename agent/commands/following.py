@@ -14,7 +14,7 @@ from agent.client import Client, RunEnd, RunInfo
 from agent.color import BAD, GOOD
 from agent.commands.pod import of_caller
 from agent.decide.ending import signal_name
-from agent.decide.progress import run_words, without_progress
+from agent.decide.progress import Doing, run_words
 from agent.decide.runspec import RunSpec
 from agent.decide.words import plural
 from agent.errors import READER_GONE, AgentError, ClusterBusy, SystemFault
@@ -121,17 +121,13 @@ class RunLines(Lines):
         super().__init__(**options)
         self._run = run
         self._began = time.monotonic()
-        self._has_line = on_terminal()
-        self._doing = ""
+        self._doing = Doing(shown=not on_terminal())
 
     def output(self, pod: int, stream: int, data: bytes) -> None:
-        if stream == STDERR and self._has_line:
-            data, doing = without_progress(data)
-            self._doing = doing or self._doing
-        super().output(pod, stream, data)
+        super().output(pod, stream, self._doing.printed(pod, data, to_stderr=stream == STDERR))
 
     def progress(self) -> str:
-        return run_words(self._run.id, len(self._run.pods), time.monotonic() - self._began, self._doing)
+        return run_words(self._run.id, len(self._run.pods), time.monotonic() - self._began, self._doing.words)
 
 
 def begin(client: Client, spec: RunSpec, wait: float) -> RunInfo:

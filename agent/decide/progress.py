@@ -50,6 +50,24 @@ def without_progress(printed: bytes) -> tuple[bytes, str]:
     return (_PROGRESS.sub(b"", printed), told[-1].decode(errors="replace")) if told else (printed, "")
 
 
+class Doing:
+    """What a run says in such lines, where they are not `shown` among what it prints."""
+
+    def __init__(self, *, shown: bool) -> None:
+        self.words = ""
+        self._shown = shown
+        self._pod = -1
+
+    def printed(self, pod: int, data: bytes, *, to_stderr: bool) -> bytes:
+        """Returns what is left to show. A pod that prints something else is no longer at what it said."""
+        if self._shown:
+            return data
+        rest, words = without_progress(data) if to_stderr else (data, "")
+        if words or (rest and pod == self._pod):
+            self.words, self._pod = words, pod
+        return rest
+
+
 def run_words(run: str, pods: int, seconds: float, doing: str = "") -> str:
     """ddp-1f0c9d52 on 4 pods, 2 min 37 s: all_reduce, 1 GiB (31 of 120)"""
     words = f"{run} on {pods} {plural('pod', range(pods))}, {duration_words(seconds)}"

@@ -13,6 +13,7 @@ from functools import partial
 from types import FrameType
 
 from agent import output
+from agent.decide.progress import Doing
 from agent.errors import AgentError, Exit
 from agent.local.client import LocalCluster
 from agent.local.progress import ClusterProgress
@@ -109,7 +110,7 @@ def run_in_foreground(spec: ClusterSpec, *, timeout: float, grace: float, as_jso
         cluster.start_pods()
         going = ClusterProgress(cluster)
         with _time_limit(stopper, timeout), ProgressLine(going.text):
-            _show_output(cluster, going, as_json)
+            _show_output(cluster, going.doing, as_json)
             pods = cluster.wait()
         code = int(Exit.TIME_LIMIT) if stopper.timed_out else job_code(pods)
         report = collect(cluster, pods, code, results)
@@ -120,14 +121,16 @@ def run_in_foreground(spec: ClusterSpec, *, timeout: float, grace: float, as_jso
     return code
 
 
-def _show_output(cluster: LocalCluster, going: ClusterProgress, as_json: bool) -> None:
+def _show_output(cluster: LocalCluster, doing: Doing, as_json: bool) -> None:
     """Pod 0's stdout as it comes, and every pod's stderr in whole lines, so that those of different pods do not mix."""
     errors = Lines()
     for piece in cluster.output(follow=True):
-        if piece.stream == "err":
+        to_stderr = piece.stream == "err"
+        data = doing.printed(piece.pod, piece.data, to_stderr=to_stderr)
+        if to_stderr:
             with _reader_may_go(STDERR):
-                errors.output(piece.pod, STDERR, going.printed(piece.data))
+                errors.output(piece.pod, STDERR, data)
         elif piece.pod == 0:
-            write_all(STDERR if as_json else STDOUT, piece.data)
+            write_all(STDERR if as_json else STDOUT, data)
     with _reader_may_go(STDERR):
         errors.close()

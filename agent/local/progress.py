@@ -6,7 +6,7 @@ import json
 import time
 
 from agent.decide.pod_state import PodState
-from agent.decide.progress import forming_words, run_words, without_progress
+from agent.decide.progress import Doing, forming_words, run_words
 from agent.errors import AgentError
 from agent.local.client import LocalCluster
 from agent.local.run_report import run_directory
@@ -21,15 +21,7 @@ class ClusterProgress:
     def __init__(self, cluster: LocalCluster) -> None:
         self._cluster = cluster
         self._began = time.monotonic()
-        self._has_line = on_terminal()
-        self._doing = ""
-
-    def printed(self, data: bytes) -> bytes:
-        """What a pod has written to stderr, without what the line shows."""
-        if self._has_line:
-            data, doing = without_progress(data)
-            self._doing = doing or self._doing
-        return data
+        self.doing = Doing(shown=not on_terminal())
 
     def text(self) -> str:
         path = RunDir(run_directory(self._cluster.spec, 0)).state
@@ -38,7 +30,7 @@ class ClusterProgress:
         except (AgentError, OSError, ValueError):
             return ""  # it has just ended, or is not there yet
         if state.run is not None:
-            return run_words(state.run.id, len(state.run.pods), time.time() - state.run.since, self._doing)
+            return run_words(state.run.id, len(state.run.pods), time.time() - state.run.since, self.doing.words)
         if state.phase in ("", "preparing", "forming"):
             return forming_words(self._cluster.spec.pods, state.missing, time.monotonic() - self._began)
         return ""

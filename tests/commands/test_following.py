@@ -130,6 +130,9 @@ def test_a_terminal_tells_in_its_last_line_how_it_goes(agent: FakeAgent, type_co
         terminal.until("s: step (3 of 7)\x1b[K")
         agent.runs[0].say(1, b"loss 0.1\n")
         terminal.until("\r\x1b[Kloss 0.1\r\n\rtorchrun-0 on 4 pods, ")
+        agent.runs[0].say(0, b"done\n")
+        terminal.until("\r\x1b[Kdone\r\n")
+        terminal.until(" s\x1b[K")
         agent.runs[0].end(results="/gcs/results")
         rest = terminal.until("/gcs/results\r\n")
         assert screen("\rtorchrun-0" + rest) == ["a4-agent: torchrun-0 is done; results on pod 0: "]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent.decide.progress import (
+    Doing,
     Progress,
     download_words,
     duration_words,
@@ -65,6 +66,22 @@ def test_lines_about_progress_among_what_is_printed() -> None:
     assert without_progress(b"a\n" + first + b"b\n" + last + b"c") == (b"a\nb\nc", "step: 2 s: x")
     for other in (b"", b"a4-agent: ddp-1f0c9d52 runs on 4 pods\n", b"> " + first, first.rstrip()):
         assert without_progress(other) == (other, "")
+
+
+def test_what_a_run_is_doing_where_its_lines_are_not_shown() -> None:
+    said = f"{progress_text('ddp-1f0c9d52', 10.4, 'step (3 of 7)')}\n".encode()
+    doing = Doing(shown=False)
+    assert doing.printed(0, said, to_stderr=True) == b""
+    assert (doing.printed(1, b"of another pod\n", to_stderr=True), doing.words) == (
+        b"of another pod\n",
+        "step (3 of 7)",
+    )
+    assert (doing.printed(0, b"loss 0.1\n", to_stderr=False), doing.words) == (b"loss 0.1\n", "")
+    assert (doing.printed(0, said, to_stderr=False), doing.words) == (said, "")  # a program's own
+    assert (doing.printed(0, b"a\n" + said, to_stderr=True), doing.words) == (b"a\n", "step (3 of 7)")
+    assert (doing.printed(0, b"b\n", to_stderr=True), doing.words) == (b"b\n", "")
+    doing = Doing(shown=True)
+    assert (doing.printed(0, said, to_stderr=True), doing.words) == (said, "")
 
 
 def test_room() -> None:
