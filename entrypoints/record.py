@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 
 
 class Record:
@@ -22,7 +23,7 @@ class Record:
 
     def doing(self, what: str, number: int = 1, of: int = 1) -> None:
         """Before whatever may take long, or hang."""
-        self.write("doing", what=what, number=number, of=of)
+        self.write("doing", what=what, number=number, of=of, time=time.time())
 
 
 def own_token() -> dict[str, str]:

@@ -13,7 +13,7 @@ has these lines, and those of the program between "ranks" and "end":
   {"step": "ranks", "time": s, "ranks": [{"rank": 0, "local_rank": 0, "token": "…", "node": "…", "pid": 12,
    "device": "cpu", "error": ""}, …]}       token: "" when it could not be read, then "error" says why
   {"step": "end", "time": s, "finished": [0, 1, …]}
-  {"step": "doing", "what": "all_reduce, 1 GiB", "number": 31, "of": 120}   before whatever may take long, or hang
+  {"step": "doing", "what": "all_reduce, 1 GiB", "number": 31, "of": 120, "time": s}   before what may take long or hang
 
 Exit status: 0 when all is right; 65 on every rank when something is wrong on any; 2 wrong usage; 1 anything else,
 with the cause in torch's error file. torchrun itself ends 1 for all of these.

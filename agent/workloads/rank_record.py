@@ -41,6 +41,8 @@ class Doing(NamedTuple):
     what: str
     number: int
     of: int
+    time: float = 0.0
+    """Seconds since 1970; 0: not said."""
 
     def __str__(self) -> str:
         return f"{self.what} ({self.number} of {self.of})" if self.of > 1 else self.what
@@ -60,6 +62,8 @@ class RankRecord:
     ranks: Sequence[RankSeen] | None = None
     doing: Doing | None = None
     """What was begun last, when nothing came after it."""
+    first: Doing | None = None
+    """The first of its kind."""
     finished: Sequence[int] | None = None
     damaged: list[int] = field(default_factory=list)
     """Numbers (from 1) of lines that could not be read; a last line without its end is none of them."""
@@ -68,7 +72,9 @@ class RankRecord:
         self.ranks = wire.from_json(tuple[RankSeen, ...], values["ranks"])
 
     def read_doing(self, values: Mapping[str, Any]) -> None:
-        self.doing = wire.from_json(Doing, values)
+        self.doing = doing = wire.from_json(Doing, values)
+        if self.first is None or (self.first.what, self.first.of) != (doing.what, doing.of):
+            self.first = doing
 
     def read_end(self, values: Mapping[str, Any]) -> None:
         self.finished = wire.from_json(tuple[int, ...], values["finished"])
@@ -98,8 +104,12 @@ def parse_lines(text: str, record: AnyRecord) -> AnyRecord:
 
 
 def progress(record: RankRecord) -> str:
-    """What is being done now: "all_reduce, 1 GiB (31 of 120)"; empty when it is not known or all is done."""
-    return str(record.doing) if record.doing else ""
+    """What is being done now: "training step (31 of 120), 0.418 s each"; empty when it is not known or all is done."""
+    doing, first = record.doing, record.first
+    if doing is None or first is None:
+        return ""
+    steps, seconds = doing.number - first.number, doing.time - first.time
+    return f"{doing}, {seconds / steps:.3g} s each" if steps > 0 and first.time and seconds > 0 else str(doing)
 
 
 def unusable(record: RankRecord, program: str = "") -> Verdict | None:

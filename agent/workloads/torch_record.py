@@ -8,7 +8,7 @@ from typing import Any
 
 from agent import wire
 from agent.workloads import rank_record
-from agent.workloads.rank_record import VERSION, RankRecord, at_most, name_of, parse_lines, progress
+from agent.workloads.rank_record import VERSION, RankRecord, at_most, name_of, parse_lines
 
 
 @dataclass
@@ -57,7 +57,7 @@ def as_json(record: TorchRecord, names: Sequence[str], slots: int) -> dict[str, 
             for seen in record.ranks or []
         ],
         "finished": record.finished,
-        "doing": progress(record),
+        "doing": str(record.doing or ""),
     }
 
 

@@ -46,6 +46,10 @@ def parsed(record: list[Line]) -> TorchRecord:
 DOING = {"step": "doing", "what": "all_reduce, 1 GiB", "number": 31, "of": 120}
 
 
+def step(number: int, time: float) -> Line:
+    return {"step": "doing", "what": "training step", "number": number, "of": 5, "time": time}
+
+
 def test_what_is_known_of_a_run() -> None:
     record = parsed([*common("ddp"), DOING])
     assert (record.program, record.launched, record.backend, record.started) == ("ddp", 6, "gloo", 100.0)
@@ -72,6 +76,11 @@ def test_what_is_known_before_the_ranks_have_met() -> None:
         ([DOING, end()], ""),
         ([DOING, {"step": "sum", "wrong": []}], ""),
         ([DOING, {**DOING, "number": 32}], "all_reduce, 1 GiB (32 of 120)"),
+        ([step(1, 50.0)], "training step (1 of 5)"),
+        ([DOING, step(1, 50.0), step(2, 51.0), step(4, 51.3)], "training step (4 of 5), 0.433 s each"),
+        ([step(1, 50.0), step(2, 350.0)], "training step (2 of 5), 300 s each"),
+        ([step(1, 50.0), step(2, 40.0)], "training step (2 of 5)"),
+        ([step(4, 50.0), {**DOING, "time": 60.0}], "all_reduce, 1 GiB (31 of 120)"),
     ],
 )
 def test_progress(lines: list[Line], shown: str) -> None:
