@@ -63,6 +63,8 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     _add_grace(run)
     text = "keep results and logs in a new directory below DIR"
     run.add_argument("--results", metavar="DIR", help=text)
+    text = "show the output of all pods, with their index in front (default: pod 0's stdout and all pods' stderr)"
+    run.add_argument("--all-pods", action="store_true", help=text)
     run.add_argument("--json", action="store_true", help="one JSON object on stdout; pods' output on stderr")
     text = "print what would be started in the pods, and make no cluster"
     run.add_argument("--dry-run", action="store_true", help=text)
@@ -206,7 +208,8 @@ def _run(args: argparse.Namespace) -> int:
     from agent.local.foreground import run_in_foreground
 
     _end_what_has_ended(args.name)
-    return run_in_foreground(spec, timeout=args.timeout, grace=args.grace, as_json=args.json, results=results)
+    limits = {"timeout": args.timeout, "grace": args.grace}
+    return run_in_foreground(spec, **limits, as_json=args.json, all_pods=args.all_pods, results=results)
 
 
 def _new_directory(parent: str, name: str) -> str:

@@ -99,7 +99,9 @@ def _time_limit(stopper: _Stopper, seconds: float) -> Iterator[None]:
         timer.cancel()
 
 
-def run_in_foreground(spec: ClusterSpec, *, timeout: float, grace: float, as_json: bool, results: str = "") -> int:
+def run_in_foreground(
+    spec: ClusterSpec, *, timeout: float, grace: float, as_json: bool, all_pods: bool, results: str = ""
+) -> int:
     """Run the job to its end, show its output and the report; returns the job's exit code. `results`: where its
     results are kept, on this machine."""
     cluster = LocalCluster(spec)
@@ -110,7 +112,7 @@ def run_in_foreground(spec: ClusterSpec, *, timeout: float, grace: float, as_jso
         cluster.start_pods()
         going = ClusterProgress(cluster)
         with _time_limit(stopper, timeout), ProgressLine(going.text):
-            _show_output(cluster, going.doing, as_json)
+            _show_output(cluster, going.doing, STDERR if as_json else STDOUT, all_pods)
             pods = cluster.wait()
         code = int(Exit.TIME_LIMIT) if stopper.timed_out else job_code(pods)
         report = collect(cluster, pods, code, results)
@@ -121,16 +123,21 @@ def run_in_foreground(spec: ClusterSpec, *, timeout: float, grace: float, as_jso
     return code
 
 
-def _show_output(cluster: LocalCluster, doing: Doing, as_json: bool) -> None:
-    """Pod 0's stdout as it comes, and every pod's stderr in whole lines, so that those of different pods do not mix."""
-    errors = Lines()
+def _show_output(cluster: LocalCluster, doing: Doing, stdout: int, all_pods: bool) -> None:
+    """Pod 0's stdout as it comes, and every pod's stderr in whole lines, so that those of different pods do not mix;
+    with `all_pods` everything in whole lines, each behind its pod."""
+    lines, errors = Lines(label=all_pods, stdout=stdout), Lines(label=all_pods)
     for piece in cluster.output(follow=True):
         to_stderr = piece.stream == "err"
         data = doing.printed(piece.pod, piece.data, to_stderr=to_stderr)
         if to_stderr:
             with _reader_may_go(STDERR):
                 errors.output(piece.pod, STDERR, data)
+        elif all_pods:
+            with _reader_may_go(stdout):
+                lines.output(piece.pod, STDOUT, data)
         elif piece.pod == 0:
-            write_all(STDERR if as_json else STDOUT, data)
-    with _reader_may_go(STDERR):
-        errors.close()
+            write_all(stdout, data)
+    for held, descriptor in ((lines, stdout), (errors, STDERR)):
+        with _reader_may_go(descriptor):
+            held.close()

@@ -111,6 +111,18 @@ def test_a_terminal_tells_who_is_missing_and_what_goes_on(tmp_path: Path) -> Non
 
 
 @needs_root
+def test_output_of_all_pods(tmp_path: Path) -> None:
+    script = tmp_path / "script.sh"
+    script.write_text("echo begun; printf over\n")
+    words = ["--pods", "2", "--gpus-per-pod", "1", "--name", fresh_name("all"), "--task-script", str(script), "script"]
+    result = local("run", "--all-pods", *words)
+    assert result.returncode == 0, result.stderr
+    shown, _, _ = result.stdout.partition("\nStart-up")
+    assert sorted(shown.splitlines()) == sorted(f"[{pod}] {word}" for pod in (0, 1) for word in ("begun", "over"))
+    assert "[1] " in result.stderr
+
+
+@needs_root
 def test_exec_on_a_terminal(cluster: LocalCluster) -> None:
     """A shell on a terminal of the pod's own, and Ctrl-C that reaches it."""
     terminal, own_end = pty.openpty()
