@@ -208,8 +208,9 @@ def _run(args: argparse.Namespace) -> int:
     from agent.local.foreground import run_in_foreground
 
     _end_what_has_ended(args.name)
-    limits = {"timeout": args.timeout, "grace": args.grace}
-    return run_in_foreground(spec, **limits, as_json=args.json, all_pods=args.all_pods, results=results)
+    return run_in_foreground(
+        spec, timeout=args.timeout, grace=args.grace, as_json=args.json, all_pods=args.all_pods, results=results
+    )
 
 
 def _new_directory(parent: str, name: str) -> str:
