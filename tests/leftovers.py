@@ -1,4 +1,4 @@
-"""What a test can leave behind: threads, processes and sockets. A test that leaves one fails, by its own name."""
+"""What a test can leave behind: threads, processes, sockets and namespaces. Each such test fails, by its own name."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from pathlib import Path
 PATIENCE_SECONDS = 30.0
 """For what has been told to end and has not ended yet."""
 _PR_SET_CHILD_SUBREAPER = 36
+_HANDLES = ("socket:", "cgroup:", "ipc:", "mnt:", "net:", "pid:", "time:", "user:", "uts:")
+"""How /proc names open sockets and namespaces."""
 
 
 @dataclass(frozen=True)
@@ -23,16 +25,16 @@ class Present:
 
     threads: frozenset[threading.Thread]
     processes: frozenset[int]
-    """PIDs of children. Namespaces are held by processes, so those of a forgotten pod are found as well."""
-    sockets: frozenset[str]
-    """As /proc names them, such as "socket:[4711]"."""
+    """PIDs of children. With them go the namespaces in which they run."""
+    handles: frozenset[str]
+    """Open sockets and namespaces as /proc names them, such as "socket:[4711]"."""
 
     def __bool__(self) -> bool:
-        return bool(self.threads or self.processes or self.sockets)
+        return bool(self.threads or self.processes or self.handles)
 
     def __sub__(self, earlier: Present) -> Present:
         return Present(
-            self.threads - earlier.threads, self.processes - earlier.processes, self.sockets - earlier.sockets
+            self.threads - earlier.threads, self.processes - earlier.processes, self.handles - earlier.handles
         )
 
 
@@ -45,7 +47,7 @@ def adopt_orphans() -> None:
 
 def present() -> Present:
     """What this process has now; children that have ended are reaped and do not count."""
-    return Present(frozenset(threading.enumerate()), frozenset(_children()), frozenset(_sockets()))
+    return Present(frozenset(threading.enumerate()), frozenset(_children()), frozenset(_handles()))
 
 
 def left_since(earlier: Present, patience: float | None = None) -> list[str]:
@@ -55,7 +57,7 @@ def left_since(earlier: Present, patience: float | None = None) -> list[str]:
         time.sleep(0.01)
     found = [f"the thread {thread.name}, at {_place(thread)}" for thread in new.threads]
     found += [f"the process {pid}: {_command(pid)}" for pid in new.processes]
-    found += [f"the socket {name}: {_address(name)}" for name in new.sockets]
+    found += [_handle(name) for name in new.handles]
     for pid in new.processes:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -78,12 +80,12 @@ def _reaped(pid: int) -> bool:
         return True
 
 
-def _sockets() -> list[str]:
+def _handles() -> list[str]:
     found = []
     for fd in os.listdir("/proc/self/fd"):
         with suppress(FileNotFoundError):
             found.append(os.readlink(f"/proc/self/fd/{fd}"))
-    return [name for name in found if name.startswith("socket:")]
+    return [name for name in found if name.startswith(_HANDLES)]
 
 
 def _place(thread: threading.Thread) -> str:
@@ -97,6 +99,10 @@ def _command(pid: int) -> str:
         return Path(f"/proc/{pid}/cmdline").read_text(errors="replace").replace("\0", " ")[:300]
     except OSError:
         return "it has ended meanwhile"
+
+
+def _handle(name: str) -> str:
+    return f"the socket {name}: {_address(name)}" if name.startswith("socket:") else f"the open namespace {name}"
 
 
 def _address(name: str) -> str:

@@ -86,6 +86,13 @@ def test_a_socket_is_named(ends: ExitStack) -> None:
     assert f":{server.getsockname()[1]:04X}" in left and left.startswith("the socket socket:["), left
 
 
+def test_a_namespace_is_named() -> None:
+    before = present()
+    with Path("/proc/self/ns/net").open():
+        left = left_since(before, patience=0)
+    assert left == [f"the open namespace {os.readlink('/proc/self/ns/net')}"]
+
+
 LEAVES = """
 import subprocess
 
