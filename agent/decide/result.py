@@ -122,10 +122,9 @@ class Row:
     in_place: Measured | None
     """null: this placement was not measured"""
 
-    @property
-    def wrong(self) -> int:
-        """Wrong elements of both placements."""
-        return sum(one.wrong or 0 for one in (self.out_of_place, self.in_place) if one)
+    def placements(self) -> tuple[Measured, ...]:
+        """Those that were measured. Of both, out of place is the one that people quote."""
+        return tuple(one for one in (self.out_of_place, self.in_place) if one)
 
 
 @dataclass(frozen=True)

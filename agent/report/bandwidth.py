@@ -46,8 +46,7 @@ def names(sweeps: Sequence[Sweep]) -> list[str]:
 
 def best(row: Row) -> float | None:
     """GB/s of the placement that people quote: out of place, where it was measured."""
-    one = row.out_of_place or row.in_place
-    return one.busbw if one else None
+    return next((one.busbw for one in row.placements()), None)
 
 
 def placement(sweep: Sweep) -> str:
@@ -87,7 +86,7 @@ def _line(name: str, sweep: Sweep, with_baseline: bool) -> list[Cell | str]:
     messages."""
     speed, size = max(((best(row) or 0.0, row.size) for row in sweep.rows), default=(None, None))
     ratios = [ratio for _, ratio in _ratios(sweep)]
-    cells = [cell for row in sweep.rows for cell in (row.out_of_place, row.in_place) if cell]
+    cells = [cell for row in sweep.rows for cell in row.placements()]
     compared = [percent_text(ratios[-1] if ratios else None), percent_text(min(ratios, default=None))]
     return [
         name,

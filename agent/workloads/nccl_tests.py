@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from agent.workloads.sweeps import Measured, Row, Sweep, busbw_factor
-
-__all__ = ["Measured", "Row", "Sweep", "busbw_factor", "parse"]
+from agent.workloads.sweeps import UNKNOWN, Kind, Measured, Row, Sweep, of_kinds
 
 SUFFIX = re.compile(r"_perf.*")
 """all_reduce_perf_mpi → all_reduce"""
@@ -95,11 +92,11 @@ class OpenRow:
     known: dict[str, str]
     groups: list[Measured | None] = field(default_factory=list)
 
-    def row(self) -> Row:
+    def row(self) -> tuple[Kind, Row]:
         out, inside = [*self.groups, None, None][:2]
         known = self.known
-        root, redop = int(known.get("root", -1)), known.get("redop", "none")
-        return Row(int(known["size"]), int(known["count"]), known["type"], redop, root, out, inside)
+        kind = known["type"], known.get("redop", UNKNOWN[1]), int(known.get("root", UNKNOWN[2]))
+        return kind, Row(int(known["size"]), int(known["count"]), out, inside)
 
 
 def measured(match: re.Match[str]) -> Measured | None:
@@ -132,39 +129,24 @@ class Table:
     out_of_bounds: int | None = None
     average: float | None = None
 
-    def sweeps(self) -> Iterator[Sweep]:
-        """One sweep per type, operation and root (`-d all`, `-o all`, `-r all` print them as one table)."""
-        kinds: dict[tuple[str, str, int], list[Row]] = {}
-        for row in (opened.row() for opened in self.rows if opened.groups):
-            kinds.setdefault((row.type, row.redop, row.root), []).append(row)
-        whole = self.whole()
-        if len(kinds) < 2:
-            yield replace(whole, rows=tuple(row for rows in kinds.values() for row in rows))
-            return
-        for rows in kinds.values():
-            yield replace(whole, rows=tuple(rows), average_busbw=average_busbw(rows))
-
-    def whole(self) -> Sweep:
-        """The sweep as far as the table describes it, without rows."""
+    def sweeps(self) -> tuple[Sweep, ...]:
+        """One sweep per type, operation and root."""
         lead_group = self.ranks[0][1] if self.ranks else 0
-        return Sweep(
-            collective=self.collective,
-            ranks=len({rank for rank, group in self.ranks if group == lead_group}),
-            iterations=self.iterations,
-            warmup=self.warmup,
+        whole = Sweep(
+            self.collective,
+            len({rank for rank, group in self.ranks if group == lead_group}),
+            self.backend,
+            *UNKNOWN,
+            self.iterations,
+            self.warmup,
             rows=(),
             average_busbw=self.average,
             out_of_bounds=self.out_of_bounds,
-            backend=self.backend,
+            baseline=None,
             groups=max(1, len({group for _, group in self.ranks})),
             copies=max(1, [rank for rank, _ in self.ranks].count(0)),
         )
-
-
-def average_busbw(rows: list[Row]) -> float | None:
-    """The mean over all sizes and both placements."""
-    values = [found.busbw for row in rows for found in row.placements()]
-    return sum(values) / len(values) if values else None
+        return of_kinds(whole, (opened.row() for opened in self.rows if opened.groups))
 
 
 class Reader:

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.workloads.collectives.record import as_json, judge, parse_record, size_text, summary, table, warnings
-from agent.workloads.nccl_tests import Measured, Row, Sweep
 from agent.workloads.rank_record import Verdict
+from agent.workloads.sweeps import Measured, Row, Sweep
 from tests.decide.test_torch_record import NAMES, SLOTS, TOKENS, Line, common, end, text
 
 MIB = 1 << 20
@@ -21,10 +21,10 @@ def sweep(collective: str, wrong: int | None = 0) -> Sweep:
     """A whole table of two sizes, the larger one in place only; `wrong` elements there."""
     small = Measured(10.0, 1.0, 1.5, 0)
     rows = (
-        Row(1024, 256, "float", "sum", -1, small, replace(small, busbw=1.25)),
-        Row(MIB, MIB // 4, "float", "sum", -1, None, Measured(99.0, 2.0, 3.0, wrong)),
+        Row(1024, 256, small, replace(small, busbw=1.25)),
+        Row(MIB, MIB // 4, None, Measured(99.0, 2.0, 3.0, wrong)),
     )
-    return Sweep(collective, 6, 20, 5, rows, 1.9, 0, "gloo")
+    return Sweep(collective, 6, "gloo", "float", "sum", -1, 20, 5, rows, 1.9, 0, None)
 
 
 SWEEPS = (sweep("all_reduce"), sweep("broadcast"))

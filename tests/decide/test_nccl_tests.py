@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent import wire
-from agent.workloads.nccl_tests import Measured, Row, Sweep, busbw_factor, parse
+from agent.workloads.nccl_tests import parse
+from agent.workloads.sweeps import UNKNOWN, Measured, Row, Sweep
 from tests.laws import examples
 
 TEXTS = Path(__file__).parent / "nccl_tests"
@@ -33,13 +34,13 @@ def test_table_of_the_tcpx_guide() -> None:
     sweep = only(TCPX.read_text())
     assert [row.size for row in sweep.rows] == [1 << power for power in range(20, 30)]
     first, last = sweep.rows[0], sweep.rows[-1]
-    assert (first.count, first.type, first.redop, first.root) == (16384, "float", "none", -1)
+    assert (first.count, sweep.type, sweep.redop, sweep.root) == (16384, "float", "none", -1)
     assert (first.out_of_place, first.in_place) == (Measured(696.8, 1.5, 1.41, 0), Measured(729.0, 1.44, 1.35, 0))
     assert (last.out_of_place, last.in_place) == (Measured(7101.7, 75.6, 70.87, 0), Measured(7060.9, 76.03, 71.28, 0))
     assert (sweep.out_of_bounds, sweep.average_busbw) == (0, 29.8293)
     assert sum(busbw(sweep)) / 20 == pytest.approx(29.8293, abs=0.005)
     assert (sweep.collective, sweep.ranks, sweep.iterations, sweep.warmup) == ("", 0, None, None)
-    factor = busbw_factor("all_gather", 16)
+    factor = 15 / 16
     assert all(
         found.busbw == pytest.approx(found.algbw * factor, abs=0.01) for r in sweep.rows for found in r.placements()
     )
@@ -47,10 +48,8 @@ def test_table_of_the_tcpx_guide() -> None:
 
 def test_sample_of_the_b200_guide() -> None:
     sweep = only((TEXTS / "b200_sample.txt").read_text())
-    assert [(row.size, row.count, row.redop) for row in sweep.rows] == [
-        (2097152, 524288, "sum"),
-        (4194304, 1048576, "sum"),
-    ]
+    assert [(row.size, row.count) for row in sweep.rows] == [(2097152, 524288), (4194304, 1048576)]
+    assert sweep.redop == "sum"
     assert sweep.rows[1].in_place == Measured(234.5, 17.89, 33.54, 0)
     assert (sweep.average_busbw, sweep.out_of_bounds) == (None, None)
 
@@ -101,8 +100,8 @@ def test_a_run_of_two_tests_by_the_agent() -> None:
 
 def test_a_whole_table() -> None:
     sweep = only(BANNER + ROW + FOOTER)
-    row = Row(1 << 30, 1 << 28, "float", "sum", -1, OUT, IN)
-    assert sweep == Sweep("all_reduce", 2, 20, 1, (row,), 374.75, 0)
+    row = Row(1 << 30, 1 << 28, OUT, IN)
+    assert sweep == Sweep("all_reduce", 2, "nccl", "float", "sum", -1, 20, 1, (row,), 374.75, 0, None)
 
 
 @pytest.mark.parametrize("version", ["banner", "one line more", "devices", "footer"])
@@ -139,8 +138,8 @@ def test_releases_before_2_13(header: str, row: str, redop: str, root: int) -> N
         OLD
         + f"#       {header}{figures}        {row}       24    0.04    0.08  0e+00    23.91    0.04    0.08  4e-07\n"
     )
-    found = row_of(text)
-    assert (found.size, found.count, found.redop, found.root) == (1024, 256, redop, root)
+    found, sweep = row_of(text), only(text)
+    assert (found.size, found.count, sweep.redop, sweep.root) == (1024, 256, redop, root)
     assert (found.out_of_place, found.in_place) == (Measured(24.0, 0.04, 0.08, 0), Measured(23.91, 0.04, 0.08, None))
 
 
@@ -191,10 +190,12 @@ def test_statistics_per_iteration() -> None:
 def test_all_types_in_one_table_are_one_sweep_each() -> None:
     table = BANNER + ROW + ROW.replace("   float", "    half").replace("375.26", "175.26") + FOOTER
     first, second = parse(table)
-    assert [[row.type for row in sweep.rows] for sweep in (first, second)] == [["float"], ["half"]]
+    assert [(sweep.type, len(sweep.rows)) for sweep in (first, second)] == [("float", 1), ("half", 1)]
     assert first.average_busbw == pytest.approx(374.75)
     assert second.average_busbw == pytest.approx(274.75)
     assert first.collective == second.collective == "all_reduce"
+    early = parse(table.removesuffix(FOOTER))
+    assert [sweep.average_busbw for sweep in early] == [None, None], "it ends early"
 
 
 # Other text between and on the lines
@@ -275,16 +276,6 @@ def test_groups() -> None:
 # Laws
 
 
-def test_factors() -> None:
-    assert busbw_factor("all_reduce", 16) == 1.875
-    assert busbw_factor("reduce_scatter", 4) == busbw_factor("alltoallv", 4) == 0.75
-    assert busbw_factor("sendrecv", 4) == busbw_factor("broadcast", 1) == busbw_factor("hypercube", 8) == 1.0
-    assert busbw_factor("all_gather", 1) == 0.0
-    for collective, ranks in (("all_reduce", 0), ("allreduce", 4), ("", 4)):
-        with pytest.raises(ValueError):
-            busbw_factor(collective, ranks)
-
-
 def narrow(value: float, width: int) -> str:
     """nccl-tests' own getFloatStr."""
     for decimals in (2, 1, 0):
@@ -305,7 +296,7 @@ def printed(sweep: Sweep) -> str:
         f"#  Rank {n:2} Group  0 Pid {n + 90:6} on      pod-0 device  0 [0:0:0] GPU\n" for n in range(sweep.ranks)
     ]
     rows = [
-        f"{row.size:12}  {row.count:12}  {row.type:>8}  {row.redop:>6}  {row.root:6}"
+        f"{row.size:12}  {row.count:12}  {sweep.type:>8}  {sweep.redop:>6}  {sweep.root:6}"
         f"{figures(row.out_of_place)}{figures(row.in_place)}\n"
         for row in sweep.rows
     ]
@@ -329,7 +320,7 @@ measurements = st.builds(
 
 @st.composite
 def sweeps(draw: st.DrawFn) -> Sweep:
-    type_, redop, root = draw(
+    kind = draw(
         st.tuples(
             st.sampled_from(["float", "bfloat16", "uint8"]), st.sampled_from(["sum", "none"]), st.integers(-1, 99)
         )
@@ -338,13 +329,16 @@ def sweeps(draw: st.DrawFn) -> Sweep:
     groups = st.tuples(st.none() | measurements, st.none() | measurements)
     rows = draw(st.lists(st.tuples(sizes, groups), max_size=5))
     return Sweep(
-        collective=draw(st.sampled_from(["all_reduce", "sendrecv"])),
-        ranks=draw(st.integers(1, 5)),
+        draw(st.sampled_from(["all_reduce", "sendrecv"])),
+        draw(st.integers(1, 5)),
+        "nccl",
+        *(kind if rows else UNKNOWN),
         iterations=draw(st.integers(1, 1000)),
         warmup=draw(st.integers(0, 100)),
-        rows=tuple(Row(*size, type_, redop, root, *found) for size, found in rows),
+        rows=tuple(Row(*size, *found) for size, found in rows),
         average_busbw=draw(st.floats(0, 1e6).map(lambda value: float(f"{value:g}"))),
         out_of_bounds=draw(st.integers(0, 1000)),
+        baseline=None,
     )
 
 

@@ -14,7 +14,8 @@ import pytest
 
 from agent import wire
 from agent.decide import result
-from agent.workloads.nccl_tests import Sweep, parse
+from agent.workloads.nccl_tests import parse
+from agent.workloads.sweeps import Sweep
 from scripts.result_schema import result_schema
 from tests.cluster.conftest import RUN_DIR, Trial
 from tests.gpu.conftest import RUN_SECONDS, Cluster, agent

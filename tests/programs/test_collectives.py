@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from agent import wire
+from agent.decide.result import Row
 from agent.workloads.collectives.record import judge, parse_record
-from agent.workloads.nccl_tests import Row, Sweep, busbw_factor, parse
+from agent.workloads.nccl_tests import parse
+from agent.workloads.sweeps import Sweep
 from tests.programs.conftest import ROOT, TOKEN, TORCH, Done, Start
 
 IN_PLACE_ONLY = {"all_reduce", "broadcast"}
@@ -47,6 +49,13 @@ def rounding(row: Row, factor: float, sweep: Sweep) -> None:
         assert found.algbw == pytest.approx(row.size / found.time / 1e3, rel=0.02, abs=1.1e-4), (sweep.collective, row)
 
 
+def busbw_factor(collective: str, ranks: int) -> float:
+    """busbw / algbw as nccl-tests defines it."""
+    if collective in ("broadcast", "sendrecv"):
+        return 1.0
+    return (2 if collective == "all_reduce" else 1) * (ranks - 1) / ranks
+
+
 def check(sweep: Sweep, ranks: int) -> None:
     """What holds for every table of a good run."""
     assert (sweep.ranks, sweep.backend, sweep.out_of_bounds, sweep.copies) == (ranks, "gloo", 0, 1)
@@ -76,7 +85,7 @@ def test_every_collective(ranks: Start) -> None:
     # 8 bytes are 2 elements; 4 ranks cannot share them, and one element per rank is the least.
     assert shapes["all_reduce"] == [(8, 2), (256, 64), (8192, 2048), (262144, 65536)]
     assert shapes["all_gather"] == [(16, 1), (256, 16), (8192, 512), (262144, 16384)]
-    kinds = {name: (sweep.rows[0].redop, sweep.rows[0].root) for name, sweep in sweeps.items()}
+    kinds = {name: (sweep.redop, sweep.root) for name, sweep in sweeps.items()}
     assert kinds["broadcast"] == ("none", 2)
     assert kinds["reduce_scatter"] == ("sum", -1)
     check_record(done)
@@ -106,7 +115,7 @@ def test_wrong_sums_are_found_and_the_sweep_goes_on(ranks: Start, tmp_path: Path
     assert done.errors == {}
     reduce, broadcast = parse(done.out)
     assert [row.in_place and row.in_place.wrong for row in reduce.rows] == [2, 2]
-    assert (reduce.out_of_bounds, reduce.rows[0].type) == (2, "bfloat16")
+    assert (reduce.out_of_bounds, reduce.type) == (2, "bfloat16")
     check(broadcast, 3)
     expected = {"step": "wrong", "collective": "all_reduce", "placement": "in-place", "ranks": {"2": 2}}
     assert done.steps("wrong") == [expected | {"size": 4096}, expected | {"size": 16384}]
@@ -138,7 +147,8 @@ def test_by_hand_without_what_the_backend_lacks(torchrun: Start, tmp_path: Path)
     assert done.record == []
     assert "# alltoall is left out: Backend gloo does not support alltoall" in done.out
     (sweep,) = parse(done.out)
-    assert [(row.size, row.type, row.redop) for row in sweep.rows] == [(n << 10, "double", "max") for n in (1, 2, 3)]
+    assert [row.size for row in sweep.rows] == [n << 10 for n in (1, 2, 3)]
+    assert (sweep.type, sweep.redop) == ("double", "max")
     assert all(found.wrong is None for row in sweep.rows for found in row.placements())
     assert "# 1024 bytes, in-place: 1 of 4 iterations" in done.out
 

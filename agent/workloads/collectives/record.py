@@ -10,8 +10,8 @@ from agent import wire
 from agent.decide import words
 from agent.decide.tables import render
 from agent.workloads import rank_record, torch_record
-from agent.workloads.nccl_tests import Sweep
 from agent.workloads.rank_record import Verdict, at_most, rank_on
+from agent.workloads.sweeps import Sweep
 from agent.workloads.torch_record import TorchRecord
 
 PLACEMENTS = ("out-of-place", "in-place")

@@ -128,7 +128,7 @@ class Runs(NamedTuple):
 
     @property
     def name(self) -> str:
-        redop = self.sweeps[0].rows[0].redop if self.sweeps and self.sweeps[0].rows else "none"
+        redop = self.sweeps[0].redop
         kind = [self.key.type] if self.key.type != "float" else []
         return " ".join([self.key.collective, *kind, *([redop] if redop not in ("none", "sum") else [])])
 

@@ -11,7 +11,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from agent.workloads.nccl_tests import SUFFIX, Measured, Row, Sweep, average_busbw
+from agent.workloads.nccl_tests import SUFFIX
+from agent.workloads.sweeps import UNKNOWN, Measured, Row, Sweep, of_kinds
 
 
 class Report(NamedTuple):
@@ -27,7 +28,7 @@ def parse_json(text: str) -> Report | None:
     """None when the text is not such a file, or not whole: then the printed table has to do."""
     try:
         data = json.loads(text)
-        return Report(tuple(_sweeps(data)), version_text(data.get("nccl_version")))
+        return Report(_sweeps(data), version_text(data.get("nccl_version")))
     except (ValueError, TypeError, KeyError, IndexError, AttributeError):  # also `inf`, which is no JSON
         return None
 
@@ -40,30 +41,29 @@ def version_text(code: object) -> str:
     return f"{code // large}.{code % large // middle}.{code % 100}"
 
 
-def _sweeps(data: Mapping[str, Any]) -> list[Sweep]:
+def _sweeps(data: Mapping[str, Any]) -> tuple[Sweep, ...]:
     results: Sequence[Mapping[str, Any]] = data["results"]
-    kinds: dict[tuple[str, str, int], list[Row]] = {}
-    for told in results:
-        out, inside = _measured(told.get("out_of_place")), _measured(told.get("in_place"))
-        root = int(told["root"])
-        row = Row(told["size"], told["count"], told["type"], told["redop"], root, out, inside)
-        kinds.setdefault((row.type, row.redop, row.root), []).append(row)
-    average = _finite((data.get("average_bus_bandwidth") or {}).get("bandwidth"))
     ranks, groups, copies = _ranks(data["config"])
-    return [
-        Sweep(
-            collective=SUFFIX.sub("", re.sub(r".*/", "", data["args"][0])),
-            rows=tuple(rows),
-            average_busbw=average if len(kinds) < 2 else average_busbw(rows) if average is not None else None,
-            out_of_bounds=(data.get("out_of_bounds") or {}).get("count"),
-            iterations=_iterations(data["config"], results),
-            warmup=data["config"].get("warmup_iters"),
-            ranks=ranks,
-            groups=groups,
-            copies=copies,
-        )
-        for rows in (kinds.values() or [[]])
+    whole = Sweep(
+        SUFFIX.sub("", re.sub(r".*/", "", data["args"][0])),
+        ranks,
+        "nccl",
+        *UNKNOWN,
+        _iterations(data["config"], results),
+        data["config"].get("warmup_iters"),
+        rows=(),
+        average_busbw=_finite((data.get("average_bus_bandwidth") or {}).get("bandwidth")),
+        out_of_bounds=(data.get("out_of_bounds") or {}).get("count"),
+        baseline=None,
+        groups=groups,
+        copies=copies,
+    )
+    rows = [
+        Row(told["size"], told["count"], _measured(told.get("out_of_place")), _measured(told.get("in_place")))
+        for told in results
     ]
+    kinds = [(told["type"], told["redop"], int(told["root"])) for told in results]
+    return of_kinds(whole, zip(kinds, rows, strict=True))
 
 
 def _iterations(config: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> int | None:

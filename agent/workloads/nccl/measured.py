@@ -121,7 +121,7 @@ def _failures(text: str) -> list[str]:
 
 def _wrong(step: str, text: str, sweeps: Sequence[Sweep]) -> list[str]:
     found = [
-        f"{step}: {cell.wrong} wrong elements at {size_text(row.size)} of {row.type}, {placement}"
+        f"{step}: {cell.wrong} wrong elements at {size_text(row.size)} of {one.type}, {placement}"
         for one in sweeps
         for row in one.rows
         for placement, cell in (("out-of-place", row.out_of_place), ("in-place", row.in_place))
@@ -141,8 +141,7 @@ def comparable(found: Sequence[Measurement], profile: str, nodes: int, gpus: int
     for one in found:
         for sweep in one.sweeps:
             if sweep.rows:
-                first = sweep.rows[0]
-                kinds.setdefault((sweep.collective, first.type, first.redop, first.root), []).append(sweep)
+                kinds.setdefault((sweep.collective, sweep.type, sweep.redop, sweep.root), []).append(sweep)
     return [
         Runs(Key(profile, collective, nodes, gpus, kind), sweeps) for (collective, kind, _, _), sweeps in kinds.items()
     ]
