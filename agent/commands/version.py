@@ -10,9 +10,11 @@ from importlib import metadata
 
 from agent import __version__
 from agent.commands.printing import print_json
-from agent.machine import process
+from agent.machine.asking import run_to_end
+from agent.machine.process import find_program
 
 LIBRARIES = ("paramiko", "cryptography", "dnspython", "tenacity", "psutil", "mpi4py")
+PROGRAM_SECONDS = 20.0
 PROGRAMS = {"sshd": ("-V",), "mpirun": ("--version",), "tini": ("--version",)}
 
 
@@ -44,13 +46,14 @@ def _library(name: str) -> str:
 
 def _program(name: str, flags: tuple[str, ...]) -> str:
     """What it says of its version, and where it lies: several may be on PATH."""
-    path = process.find_program(name, os.environ.get("PATH", ""))
+    path = find_program(name, os.environ.get("PATH", ""))
     if path is None:
         return "not found"
     try:
-        lines = [line for line in process.run_briefly([path, *flags]).splitlines() if line.strip()]
-    except (OSError, TimeoutError) as error:
+        done = run_to_end([path, *flags], os.environ, PROGRAM_SECONDS)
+    except OSError as error:
         return f"{path} failed: {error}"
+    lines = [line for line in (done.output + done.errors).splitlines() if line.strip()]
     # sshd before 9.3 knows no -V and answers with its usage, the version in the second line.
     line = next((line for line in lines if any(c.isdigit() for c in line) and "option" not in line), "unknown")
     return f"{line.strip()} ({path})"

@@ -1,4 +1,4 @@
-"""Programs that are asked one thing, and given up when they do not answer."""
+"""Programs that are run for what they say, and given up when that takes too long."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from agent.cutting import cut_at_word
 from agent.paths import shipped
@@ -17,34 +17,63 @@ MOST_REASON = 300
 KILLED_SECONDS = 1.0
 
 
-@dataclass(frozen=True)
-class Answer:
+class Done(NamedTuple):
+    """How a program ended: its exit status, -n when signal n killed it, and what it wrote."""
+
+    status: int
+    output: str
+    errors: str
+
+
+class Late(TimeoutError):
+    """A program was given up; `output` is what it had written on stdout until then."""
+
+    def __init__(self, seconds: float, output: str) -> None:
+        super().__init__(f"did not answer within {seconds:g} s")
+        self.output = output
+
+
+class Answer(NamedTuple):
     """What a program wrote on stdout, all of it or until it was given up, and why that may not be all."""
 
     output: str
     problem: str = ""
 
 
-def ask(what: str, argv: Sequence[str], environ: Mapping[str, str], seconds: float) -> Answer:
-    """Start a program and hear it; `what` is its name in a problem. Never raises for what the program does."""
-    try:
-        child = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=dict(environ),
-            cwd="/",
-            start_new_session=True,
-        )
-    except (OSError, ValueError) as error:
-        return Answer("", f"{argv[0]} cannot be started: {getattr(error, 'strerror', None) or error}")
+def run_to_end(argv: Sequence[str], environ: Mapping[str, str], seconds: float) -> Done:
+    """Run a program in a session of its own. Raises OSError or ValueError when it cannot be started, Late."""
+    child = subprocess.Popen(
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=dict(environ),
+        cwd="/",
+        start_new_session=True,
+    )
     try:
         output, errors = child.communicate(timeout=seconds)
     except subprocess.TimeoutExpired as late:
-        give_up(child)
-        return Answer(_text(late.output or b""), f"{what} did not answer within {seconds:g} s")
-    return Answer(_text(output), _problem(what, child.returncode, _text(errors)))
+        raise Late(seconds, _text(late.output or b"")) from None
+    finally:
+        if child.returncode is None:
+            _give_up(child)
+    return Done(child.returncode, _text(output), _text(errors))
+
+
+def ask(what: str, argv: Sequence[str], environ: Mapping[str, str], seconds: float) -> Answer:
+    """What a program says; `what` is its name in a problem. Never raises for what the program does."""
+    try:
+        done = run_to_end(argv, environ, seconds)
+    except Late as late:
+        return Answer(late.output, f"{what} {late}")
+    except (OSError, ValueError) as error:
+        return Answer("", f"{argv[0]} cannot be started: {getattr(error, 'strerror', None) or error}")
+    if not done.status:
+        return Answer(done.output)
+    how = f"ended with {done.status}" if done.status > 0 else f"was killed by signal {-done.status}"
+    last = next((line for line in reversed(done.errors.splitlines()) if line.strip()), "")
+    return Answer(done.output, f"{what} {how}: {cut_at_word(last.strip(), MOST_REASON)}" if last else f"{what} {how}")
 
 
 def ask_own(what: str, name: str, arguments: Sequence[str], environ: Mapping[str, str], seconds: float) -> Answer:
@@ -52,7 +81,7 @@ def ask_own(what: str, name: str, arguments: Sequence[str], environ: Mapping[str
     return ask(what, [sys.executable, "-I", "-S", shipped("entrypoints", name), *arguments], environ, seconds)
 
 
-def give_up(child: subprocess.Popen[bytes], seconds: float = KILLED_SECONDS) -> None:
+def _give_up(child: subprocess.Popen[bytes]) -> None:
     """Kill a program with its session. Its end is not waited for longer than a moment: in a system call that hangs it
     does not even take SIGKILL."""
     with suppress(ProcessLookupError):
@@ -61,16 +90,8 @@ def give_up(child: subprocess.Popen[bytes], seconds: float = KILLED_SECONDS) -> 
         if pipe is not None:
             pipe.close()
     with suppress(subprocess.TimeoutExpired):
-        child.wait(seconds)
+        child.wait(KILLED_SECONDS)
 
 
 def _text(data: bytes) -> str:
     return data.decode(errors="replace")
-
-
-def _problem(what: str, status: int, errors: str) -> str:
-    if not status:
-        return ""
-    how = f"{what} ended with {status}" if status > 0 else f"{what} was killed by signal {-status}"
-    last = next((line for line in reversed(errors.splitlines()) if line.strip()), "")
-    return f"{how}: {cut_at_word(last.strip(), MOST_REASON)}" if last else how

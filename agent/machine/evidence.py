@@ -6,7 +6,6 @@ A process that hangs may make whoever looks at it hang too, so every look is in 
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -16,7 +15,7 @@ from functools import partial
 
 from agent.cutting import cut_at_word
 from agent.machine.api import Evidence, RunMarks
-from agent.machine.asking import give_up
+from agent.machine.asking import Late, run_to_end
 from agent.machine.evidence_text import ProcessSeen, ThreadSeen, in_order, render
 from agent.machine.files import read_value
 from agent.machine.in_time import in_time
@@ -29,7 +28,6 @@ LOOK_SHARE = 0.5
 """Part of the time after which the look at processes must be over."""
 DUMP_SECONDS = 4.0
 """For one Python process."""
-KILLED_SECONDS = 0.2
 MOST_LOOKS = 32
 """At a time, for most of it is waiting; dumps cost CPU."""
 MOST_DUMPS = 8
@@ -164,23 +162,14 @@ def dump_python(spy: str, pid: int, seconds: float) -> tuple[str, str]:
     """Stacks of a Python process, or why there are none. Raises OSError when py-spy cannot be started."""
     # Without a pause of the process: one that is stuck in the kernel would never come to it.
     argv = [spy, "dump", "--pid", str(pid), "--nonblocking"]
-    child = subprocess.Popen(
-        argv,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={},
-        start_new_session=True,
-    )
     try:
-        out, problem = child.communicate(timeout=max(0.0, seconds))
-    except subprocess.TimeoutExpired:
-        give_up(child, KILLED_SECONDS)
+        done = run_to_end(argv, {}, max(0.0, seconds))
+    except Late:
         return "", f"py-spy did not finish within {seconds:.1f} s"
-    if child.returncode == 0:
-        lines = out[:MOST_DUMP].decode(errors="replace").splitlines()
-        return "\n".join(line for line in lines if not line.startswith("Process ")), ""
-    return "", f"py-spy: {_reason(problem.decode(errors='replace'))}"
+    if done.status:
+        return "", f"py-spy: {_reason(done.errors)}"
+    lines = done.output[:MOST_DUMP].splitlines()
+    return "\n".join(line for line in lines if not line.startswith("Process ")), ""
 
 
 def _reason(problem: str) -> str:

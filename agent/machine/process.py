@@ -23,8 +23,6 @@ READ_BYTES = 65536
 PIPE_BYTES = 1 << 20
 """What a pipe of a run holds: the most that Linux grants everybody. mpirun of Open MPI 5.0 drops the output of ranks
 once its pipe is full for a moment (openpmix/openpmix#4105), and ends with 0."""
-BRIEF_SECONDS = 20.0
-"""How long `run_briefly` waits. `mpirun --version` takes seconds where its libraries lie on a slow disk."""
 LAST_OUTPUT_SECONDS = 0.5
 """How long those who hold the pipes of a child that has ended may still write."""
 GROUP_SECONDS = 0.25
@@ -241,21 +239,6 @@ def why_unstartable(programs: Sequence[str], path: str, cwd: str) -> OSError | N
 
 def _os_error(number: int, name: str) -> OSError:
     return OSError(number, os.strerror(number), name)
-
-
-def run_briefly(argv: Sequence[str]) -> str:
-    """Output of a short command. Raises OSError or TimeoutError."""
-    try:
-        done = subprocess.run(
-            list(argv),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=BRIEF_SECONDS,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise TimeoutError(f"{argv[0]} did not answer within {BRIEF_SECONDS:.0f} s") from error
-    return done.stdout.decode(errors="replace")
 
 
 def stat_of(path: str) -> tuple[str, list[str]]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import glob
 import os
 import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
 from agent.errors import DirectoryUnusable, MissingProgram
+from agent.machine.asking import Late, run_to_end
 
 GIT_SECONDS = 300.0
 """How long git may take to say what is in a directory."""
@@ -69,21 +69,15 @@ class StoredFiles:
 
     def _git(self, path: str, *words: str) -> str:
         try:
-            done = subprocess.run(
-                ["git", "-C", path, *words],
-                env=self._git_env,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=GIT_SECONDS,
-            )
+            done = run_to_end(["git", "-C", path, *words], self._git_env, GIT_SECONDS)
         except FileNotFoundError:
             raise MissingProgram("git is not there", f"it says what is in {path}: use an image that has it") from None
-        except subprocess.TimeoutExpired:
+        except Late:
             what = f"git {words[0]} has not said for {GIT_SECONDS:.0f} s what is in {path}"
             raise DirectoryUnusable(what, "look at the file server, and at the node's mounts") from None
-        if done.returncode:
-            raise ValueError(f"git {words[0]}: {done.stderr.decode(errors='replace').strip()}")
-        return done.stdout.decode(errors="replace")
+        if done.status:
+            raise ValueError(f"git {words[0]}: {done.errors.strip()}")
+        return done.output
 
 
 def git_settings(*, local: bool = False) -> dict[str, str]:

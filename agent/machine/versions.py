@@ -9,11 +9,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agent.machine.asking import ask, ask_own
+from agent.machine.asking import ask, ask_own, run_to_end
 from agent.machine.files import read
-from agent.machine.process import find_program, run_briefly
+from agent.machine.process import find_program
 from agent.paths import shipped
 
+MPIRUN_SECONDS = 20.0
+"""`mpirun --version` takes seconds where its libraries lie on a slow disk."""
 LIBRARY_SECONDS = 25.0
 TORCH_SECONDS = 20.0
 """How long each of three programs may take."""
@@ -32,9 +34,11 @@ def mpi(path: str) -> dict[str, str]:
         return {**found, "mpirun_problem": f"mpirun is not on PATH ({path})"}
     found["mpirun"] = program
     try:
-        found["mpirun_version_text"] = run_briefly([program, "--version"])
-    except (OSError, TimeoutError) as error:
+        done = run_to_end([program, "--version"], os.environ, MPIRUN_SECONDS)
+    except OSError as error:
         found["mpirun_problem"] = f"{program} --version failed: {error}"
+    else:
+        found["mpirun_version_text"] = done.output + done.errors
     return found
 
 

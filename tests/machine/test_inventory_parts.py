@@ -430,8 +430,10 @@ def test_a_python_that_does_not_work(tmp_path: Path, text: str, problem: str) ->
 # Programs
 
 
-def test_what_mpirun_says_of_itself(tmp_path: Path) -> None:
-    path = program(tmp_path / "mpirun", "#!/bin/sh\necho version of $1\n")
+@pytest.mark.parametrize("script", ["echo version of $1", "echo version of $1 >&2; exit 3"])
+def test_what_mpirun_says_of_itself(tmp_path: Path, script: str) -> None:
+    """On whatever stream, and however it ends: the version is looked for in it by whoever reads it."""
+    path = program(tmp_path / "mpirun", f"#!/bin/sh\n{script}\n")
     found = mpi(f"/no/such/directory:{tmp_path}")
     assert found["mpirun"] == path
     assert found["mpirun_version_text"] == "version of --version\n"

@@ -122,12 +122,6 @@ def test_programs_are_found_in_sbin_too(tmp_path: Path) -> None:
     assert process.find_program("sshd", "/none") == "/usr/sbin/sshd"
 
 
-def test_a_short_command() -> None:
-    assert process.run_briefly(["sh", "-c", "echo out; echo err >&2; exit 3"]) == "out\nerr\n"
-    with pytest.raises(OSError):
-        process.run_briefly(["/no/such/program"])
-
-
 # A stdout of the agent that nobody reads
 
 BACKLOG = HIGH_MARK + 1_048_576
