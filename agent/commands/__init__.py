@@ -1,4 +1,8 @@
-"""The verbs of the command line, one module each. Only the verb that is asked for is imported."""
+"""The verbs of the command line, one module each. Only the verb that is asked for is imported.
+
+Such a module has a DESCRIPTION, `add_options(parser)`, and `run(args)`, which returns the exit code. One with a class
+`Help` adds --help itself.
+"""
 
 from __future__ import annotations
 
@@ -92,8 +96,13 @@ def build_parser(*verbs: str, alone: bool = False) -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(metavar="VERB", title="verbs", parser_class=VerbParser)
     for name, text in VERBS.items():
         if name in verbs:
-            import_module(f"agent.commands.{name}").add_parser(subparsers)
-            _add_color_to_all(subparsers.choices[name])
+            verb = import_module(f"agent.commands.{name}")
+            inner = subparsers.add_parser(
+                name, help=text, description=verb.DESCRIPTION, add_help=not hasattr(verb, "Help")
+            )
+            verb.add_options(inner)
+            inner.set_defaults(handler=verb.run)
+            _add_color_to_all(inner)
         elif not alone:
             subparsers.add_parser(name, help=text, add_help=False)
     return parser
@@ -114,9 +123,14 @@ def _add_color_to_all(parser: argparse.ArgumentParser) -> None:
 
 
 class Parser(argparse.ArgumentParser):
-    """Says of a mistyped word what may have been meant. Options have to be written in full."""
+    """Says of a mistyped word what may have been meant. Options have to be written in full.
+
+    Help shows a description of several lines as it is written, and breaks one line where the terminal ends.
+    """
 
     def __init__(self, **options: Any) -> None:
+        if "\n" in (options.get("description") or ""):
+            options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
         super().__init__(**options, allow_abbrev=False)
 
     def error(self, message: str) -> NoReturn:

@@ -7,23 +7,20 @@ import socket
 
 from agent.client import Client
 from agent.commands.following import answer
-from agent.commands.options import add_json
 from agent.commands.pod import run_dir
 from agent.decide.words import plural
 from agent.output import say
 
-DESCRIPTION = """\
-Ends RUN on every pod, by default the run that has the cluster for itself, as Ctrl-C would where it was
-started; returns when nothing of it is left.
-"""
+DESCRIPTION = (
+    "Ends RUN on every pod, by default the run that has the cluster for itself, as Ctrl-C would where it was started; "
+    "returns when nothing of it is left."
+)
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser("cancel", description=DESCRIPTION)
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", nargs="?", default="", metavar="RUN", help="the run's id, as a4-agent status shows it")
     parser.add_argument("--hurry", action="store_true", help="SIGKILL at once, without the time to end well")
-    add_json(parser, "the run's end as JSON")
-    parser.set_defaults(handler=run)
+    parser.add_argument("--json", action="store_true", help="the run's end as JSON")
 
 
 def run(args: argparse.Namespace) -> int:

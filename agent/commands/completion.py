@@ -72,13 +72,9 @@ complete -c a4-agent -f -a '(__a4_agent_words)'
 }
 
 
-def add_parser(subparsers: argparse._SubParsersAction[VerbParser]) -> None:
-    parser = subparsers.add_parser(
-        "completion", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def add_options(parser: VerbParser) -> None:
     parser.takes_rest = True
     parser.add_argument("shell", choices=(*SCRIPTS, "words"), help="the shell to print it for")
-    parser.set_defaults(handler=run)
 
 
 def run(args: argparse.Namespace) -> int:

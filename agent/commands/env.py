@@ -40,13 +40,11 @@ class Shown(NamedTuple):
     """Names of variables whose values are not shown."""
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser("env", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--profile", choices=CHOICES, help="what this profile sets and unsets")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--shell", action="store_true", help="as lines that a shell can source")
     form.add_argument("--json", action="store_true", help="the same as JSON")
-    parser.set_defaults(handler=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from agent.client import Client, RunEnd, RunInfo
 from agent.commands import VerbParser
 from agent.commands.following import Follower, reader_gone, tell_end
-from agent.commands.options import add_run, command_parser, need_command, read_spec
+from agent.commands.options import add_run, need_command, read_spec, take_command
 from agent.commands.pod import of_caller, run_dir
 from agent.decide.folding import failures, fold, shown
 from agent.decide.runspec import RunSpec
@@ -33,13 +33,12 @@ MOST_KEPT, MOST_KEPT_OF_ALL = 4 * 1024 * 1024, 32 * 1024 * 1024
 FIRST_WORD_SECONDS, NEXT_WORD_SECONDS = 10.0, 30.0
 
 
-def add_parser(subparsers: argparse._SubParsersAction[VerbParser]) -> None:
-    parser = command_parser(subparsers, "exec", "COMMAND", DESCRIPTION, EPILOG)
+def add_options(parser: VerbParser) -> None:
+    take_command(parser, "COMMAND", EPILOG)
     add_run(parser)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--no-fold", action="store_true", help="show lines as they come, with [pod] in front")
     form.add_argument("--json", action="store_true", help="a list of {pod, name, code, stdout, stderr}")
-    parser.set_defaults(handler=run)
 
 
 def run(args: argparse.Namespace) -> int:

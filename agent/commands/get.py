@@ -28,12 +28,10 @@ Open = Callable[[str], AbstractContextManager[BinaryIO]]
 """Opens a file of that name to be written. It is kept when the block ends in order and something is in it."""
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser("get", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", nargs="?", default="", metavar="RUN", help="the run's id, as a4-agent status shows it")
     text = "put the files there, - for a tar archive on stdout (default: a4-results/RUN)"
     parser.add_argument("-o", "--output", metavar="DIR", help=text)
-    parser.set_defaults(handler=run)
 
 
 def run(args: argparse.Namespace) -> int:

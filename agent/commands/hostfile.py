@@ -16,9 +16,10 @@ from agent.decide.subset import subset
 from agent.environment import look, read_plan
 from agent.settings import read_settings
 
+DESCRIPTION = "Prints the Open MPI hostfile of this job."
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser("hostfile", description="Prints the Open MPI hostfile of this job.")
+
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--slots", type=checked(whole(1, 1024)), metavar="N", help="ranks per pod (default: GPUs per pod)"
     )
@@ -31,7 +32,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add_subset(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="write it there, - for stdout (default)")
     parser.add_argument("--json", action="store_true", help="a list of {name, slots}")
-    parser.set_defaults(handler=run)
 
 
 def run(args: argparse.Namespace) -> int:

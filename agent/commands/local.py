@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from agent.catalogue import RUNNABLE
 from agent.commands import Parser
 from agent.commands.local_values import by_pod, cluster_name, directory, metadata, pair
-from agent.commands.options import add_json, checked
+from agent.commands.options import checked
 from agent.decide.setting_values import none_or
 from agent.decide.words import did_you_mean
 from agent.errors import AgentError, UsageError
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from agent.local.client import LocalCluster
     from agent.local.spec import ClusterSpec
 
+DESCRIPTION = "try the agent in pod-like sandboxes on this machine (needs root)"
 PRIVATE = ("/tmp/", "/run/", "/mnt/")
 """Where pods have directories of their own."""
 RESULTS = "/results"
@@ -49,10 +50,7 @@ class _SplitParser(Parser):
         return found, unknown
 
 
-def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
-    """Register the verb `local`."""
-    text = "try the agent in pod-like sandboxes on this machine (needs root)"
-    parser = subparsers.add_parser("local", help=text, description=text)
+def add_options(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="local_verb", metavar="VERB", required=True, parser_class=_SplitParser)
     run = _add_verb(verbs, "run", _run, "run a workload on a new cluster, end with its exit code")
     run.epilog, run.formatter_class = _RUN_EPILOG, argparse.RawDescriptionHelpFormatter
@@ -83,13 +81,14 @@ def add_parser(subparsers: argparse._SubParsersAction[Any]) -> None:
     _add_grace(down)
     _add_name(down)
     _add_name(_add_verb(verbs, "status", _status, "print which pods run, and what the agent of pod 0 says"))
-    add_json(_add_verb(verbs, "list", _list, "print the clusters that run"), "the same as JSON")
+    listing = _add_verb(verbs, "list", _list, "print the clusters that run")
+    listing.add_argument("--json", action="store_true", help="the same as JSON")
 
 
-def _add_verb(verbs: Any, name: str, handler: Callable[[Any], int], text: str) -> argparse.ArgumentParser:
+def _add_verb(verbs: Any, name: str, act: Callable[[Any], int], text: str) -> argparse.ArgumentParser:
     """A verb of `local`, with what all of them have."""
     parser: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=text)
-    parser.set_defaults(handler=handler, rest=[])
+    parser.set_defaults(act=act, rest=[])
     return parser
 
 
@@ -147,6 +146,12 @@ def _add_cluster_options(parser: argparse.ArgumentParser) -> None:
     fault("--metadata", action="append", default=[], metavar="[I:]MODE", type=metadata, help=text)
     text = "root's .bashrc takes so long, and prints"
     fault("--slow-bashrc", type=float, default=0, metavar="SECONDS", help=text)
+
+
+def run(args: argparse.Namespace) -> int:
+    """The exit code that the verb of `local` gives. Raises AgentError."""
+    code: int = args.act(args)
+    return code
 
 
 def read_spec(args: argparse.Namespace, env: dict[str, str]) -> ClusterSpec:

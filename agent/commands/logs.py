@@ -29,10 +29,7 @@ has printed is read from its disk.
 RUN_ID = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser(
-        "logs", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", nargs="?", default="", metavar="RUN", help="the run's id, as a4-agent status shows it")
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
@@ -56,7 +53,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--label", action="store_true", help="put [pod] in front of every line")
     form.add_argument("--json", action="store_true", help="a JSON object per line: {version, pod, stream, text}")
-    parser.set_defaults(handler=run)
 
 
 def run(args: argparse.Namespace) -> int:

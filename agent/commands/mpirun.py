@@ -6,7 +6,7 @@ import argparse
 
 from agent.commands import VerbParser
 from agent.commands.following import submit
-from agent.commands.options import add_following, add_run, command_parser, count, need_command, read_spec
+from agent.commands.options import add_following, add_run, count, need_command, read_spec, take_command
 from agent.commands.pod import run_dir
 
 DESCRIPTION = """\
@@ -20,15 +20,14 @@ examples:
 """
 
 
-def add_parser(subparsers: argparse._SubParsersAction[VerbParser]) -> None:
-    parser = command_parser(subparsers, "mpirun", "COMMAND", DESCRIPTION, EPILOG)
+def add_options(parser: VerbParser) -> None:
+    take_command(parser, "COMMAND", EPILOG)
     parser.add_argument("-np", "-n", "--np", type=count, default=0, metavar="N", help="ranks (default: every slot)")
     parser.add_argument(
         "-N", "--per-node", type=count, default=0, metavar="N", help="ranks per pod (default: its GPUs)"
     )
     add_run(parser)
     add_following(parser)
-    parser.set_defaults(handler=run)
 
 
 def run(args: argparse.Namespace) -> int:

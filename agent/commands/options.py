@@ -50,19 +50,11 @@ def add_subset(parser: argparse.ArgumentParser) -> None:
     add("--exclude", **several, help="not these")
 
 
-def command_parser(
-    subparsers: argparse._SubParsersAction[VerbParser], verb: str, what: str, description: str, epilog: str
-) -> VerbParser:
-    """The parser of a verb that ends in a command of the user's own; `what`: what its help calls that."""
-    parser = subparsers.add_parser(
-        verb,
-        usage=f"a4-agent {verb} [-h] [options] [--] {what} [ARGUMENT ...]",
-        description=description,
-        epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def take_command(parser: VerbParser, what: str, epilog: str) -> None:
+    """Have a verb end in a command of the user's own; `what`: what its help calls that."""
+    parser.usage = f"{parser.prog} [-h] [options] [--] {what} [ARGUMENT ...]"
+    parser.epilog = epilog
     parser.takes_command = True
-    return parser
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
@@ -94,11 +86,7 @@ def add_following(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help=f"begin after a run that goes on, if it ends within this time ({WAIT_SECONDS} without SECONDS)",
     )
-    add_json(parser, "the end of the run as JSON; what it prints goes to stderr")
-
-
-def add_json(parser: argparse.ArgumentParser, text: str) -> None:
-    """--json, with a `text` that says what is JSON then."""
+    text = "the end of the run as JSON; what it prints goes to stderr"
     parser.add_argument("--json", action="store_true", help=text)
 
 

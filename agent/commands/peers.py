@@ -13,13 +13,11 @@ from agent.decide.plan import Plan
 from agent.decide.tables import render
 from agent.environment import find_plan, read_plan
 
+DESCRIPTION = "Lists the pods of this job in rank order; on a terminal names and places are short."
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser(
-        "peers", description="Lists the pods of this job in rank order; on a terminal names and places are short."
-    )
+
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="the same as JSON")
-    parser.set_defaults(handler=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -6,17 +6,14 @@ import argparse
 import sys
 
 from agent.client import Client
-from agent.commands.options import add_json
 from agent.commands.pod import run_dir
 
+DESCRIPTION = "Ends a sleeping cluster: every pod ends with the job's recorded exit code."
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser(
-        "release", description="Ends a sleeping cluster: every pod ends with the job's recorded exit code."
-    )
+
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="even while a run goes on, which ends it")
-    add_json(parser, "the code as JSON")
-    parser.set_defaults(handler=run)
+    parser.add_argument("--json", action="store_true", help="the code as JSON")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -27,10 +27,7 @@ RUN_ID = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 EXAMPLE = "for example: a4-agent report results/result.json"
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser(
-        "report", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("results", nargs="*", metavar="RESULT", help="what to report on")
     parser.add_argument(
         "-o",
@@ -39,7 +36,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="write it there, - for stdout (default: report.html beside the result; comparison.html here for several)",
     )
     parser.add_argument("--json", action="store_true", help="the comparison as JSON, on stdout unless -o says where")
-    parser.set_defaults(handler=run)
 
 
 def run(args: argparse.Namespace) -> int:

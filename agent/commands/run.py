@@ -50,14 +50,8 @@ class Help(argparse.Action):
         parser.exit()
 
 
-def add_parser(subparsers: argparse._SubParsersAction[VerbParser]) -> None:
-    parser = subparsers.add_parser(
-        "run",
-        usage="a4-agent run [-h] [options] [WORKLOAD] [-- ARGUMENT ...]",
-        description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        add_help=False,
-    )
+def add_options(parser: VerbParser) -> None:
+    parser.usage = f"{parser.prog} [-h] [options] [WORKLOAD] [-- ARGUMENT ...]"
     parser.takes_rest = True
     parser.add_argument("-h", "--help", action=Help)
     parser.add_argument("workload", nargs="?", default="", metavar="WORKLOAD", help=", ".join(RUNNABLE))
@@ -68,7 +62,6 @@ def add_parser(subparsers: argparse._SubParsersAction[VerbParser]) -> None:
     )
     add_run(parser)
     add_following(parser)
-    parser.set_defaults(handler=run)
 
 
 def run(args: argparse.Namespace) -> int:

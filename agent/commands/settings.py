@@ -17,17 +17,16 @@ from agent.environment import look
 from agent.errors import Exit, UsageError
 from agent.settings import Examination, Value, examine
 
+DESCRIPTION = (
+    "Shows every setting of this pod as its agent has it, or, where none lives, as one would have it. "
+    "Exit code 78 when some of those shown are wrong or missing."
+)
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser(
-        "settings",
-        description="Shows every setting of this pod as its agent has it, or, where none lives, as one would have it. "
-        "Exit code 78 when some of those shown are wrong or missing.",
-    )
+
+def add_options(parser: argparse.ArgumentParser) -> None:
     text = "only these, such as A4_LEASE_SECONDS or lease_seconds"
     parser.add_argument("names", nargs="*", metavar="NAME", help=text)
     parser.add_argument("--json", action="store_true", help="the same as JSON")
-    parser.set_defaults(handler=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -16,14 +16,12 @@ from agent.decide.setting_values import seconds
 from agent.environment import find_plan, load
 from agent.paths import RunDir
 
+DESCRIPTION = "Shows what the agent of this pod is doing: phase, runs, pods, the job's end."
 CLEAR = "\x1b[H\x1b[J"
 """From the upper left corner on: unlike a whole clear it does not flicker."""
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser(
-        "status", description="Shows what the agent of this pod is doing: phase, runs, pods, the job's end."
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--watch",
         nargs="?",
@@ -33,7 +31,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="show it again and again, every second by default, until Ctrl-C",
     )
     parser.add_argument("--json", action="store_true", help="the same as JSON; with --watch one line each time")
-    parser.set_defaults(handler=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -40,10 +40,8 @@ examples:
 DEFAULT_TIMEOUT = 14400.0
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser(
-        "sync", description=DESCRIPTION, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EPILOG
     verbs = parser.add_subparsers(dest="sync_verb", metavar="VERB", required=True)
     setting = _add_verb(verbs, "set", _set, "say that NAME is done in this pod")
     waiting = _add_verb(
@@ -99,7 +97,7 @@ def _add_verb(
         action="store_true",
         help="of the whole job, where this is started in a run: else it counts in it alone",
     )
-    parser.set_defaults(handler=run, act=act)
+    parser.set_defaults(act=act)
     return parser
 
 

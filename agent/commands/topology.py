@@ -11,13 +11,11 @@ from agent.decide.plan import Plan
 from agent.decide.tables import render
 from agent.environment import read_plan
 
+DESCRIPTION = "Shows where each pod stands, in rank order; on a terminal hashes are short."
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser(
-        "topology", description="Shows where each pod stands, in rank order; on a terminal hashes are short."
-    )
+
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="the plan as JSON")
-    parser.set_defaults(handler=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ import argparse
 
 from agent.commands import VerbParser
 from agent.commands.following import submit
-from agent.commands.options import add_following, add_run, command_parser, count, need_command, read_spec
+from agent.commands.options import add_following, add_run, count, need_command, read_spec, take_command
 from agent.commands.pod import run_dir
 
 DESCRIPTION = """\
@@ -21,14 +21,13 @@ examples:
 """
 
 
-def add_parser(subparsers: argparse._SubParsersAction[VerbParser]) -> None:
-    parser = command_parser(subparsers, "torchrun", "PROGRAM", DESCRIPTION, EPILOG)
+def add_options(parser: VerbParser) -> None:
+    take_command(parser, "PROGRAM", EPILOG)
     parser.add_argument(
         "--nproc-per-node", type=count, default=0, metavar="N", help="processes per pod (default: its GPUs)"
     )
     add_run(parser)
     add_following(parser)
-    parser.set_defaults(handler=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -13,15 +13,14 @@ from agent.commands.printing import print_json
 from agent.machine.asking import run_to_end
 from agent.machine.process import find_program
 
+DESCRIPTION = "Versions of the agent and of what it calls."
 LIBRARIES = ("paramiko", "cryptography", "dnspython", "tenacity", "psutil", "mpi4py")
 PROGRAM_SECONDS = 20.0
 PROGRAMS = {"sshd": ("-V",), "mpirun": ("--version",), "tini": ("--version",)}
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser("version", description="Versions of the agent and of what it calls.")
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="the same as JSON")
-    parser.set_defaults(handler=run)
 
 
 def run(args: argparse.Namespace) -> int:

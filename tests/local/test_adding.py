@@ -45,9 +45,15 @@ FABRIC = Fabric("a5-test", "/opt/a5", "A5", lambda environ: Needs(["libnccl.so.2
 VERB = '''\
 """`a4-agent greet`."""
 
+DESCRIPTION = "Greets."
 
-def add_parser(subparsers):
-    subparsers.add_parser("greet").set_defaults(handler=lambda args: print("hello") or 7)
+
+def add_options(parser):
+    parser.add_argument("name")
+
+
+def run(args):
+    return print(f"hello {args.name}") or 7
 '''
 
 
@@ -131,6 +137,7 @@ def test_a_fabric_is_known_everywhere(copy: Copy) -> None:
 def test_a_verb_is_one_file_and_one_row(copy: Copy) -> None:
     (copy.directory / "agent/commands/greet.py").write_text(VERB)
     copy.insert("agent/commands/__init__.py", '    "version": ', '    "greet": "say hello",\n')
-    done = copy.agent("greet")
-    assert (done.returncode, done.stdout) == (7, "hello\n")
+    done = copy.agent("greet", "world")
+    assert (done.returncode, done.stdout) == (7, "hello world\n")
+    assert "Greets." in copy.agent("greet", "--help").stdout
     assert "say hello" in copy.agent("--help").stdout
