@@ -5,11 +5,11 @@ The text may be a whole log: several tables, lines of NCCL between the rows and 
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from agent.workloads.numbers import finite
 from agent.workloads.sweeps import UNKNOWN, Kind, Measured, Row, Sweep, of_kinds
 
 SUFFIX = re.compile(r"_perf.*")
@@ -101,16 +101,16 @@ class OpenRow:
 
 def measured(match: re.Match[str]) -> Measured | None:
     """None: no numbers, or four times "-", by which entrypoints/collectives.py marks what it has not measured."""
-    time, algbw, busbw, wrong = match.groups()[1:]
-    if time is None or not all(math.isfinite(float(text)) for text in (time, algbw, busbw)):
+    time, algbw, busbw = map(finite, match.groups()[1:4])
+    if time is None or algbw is None or busbw is None:
         return None
-    return Measured(float(time), float(algbw), float(busbw), number_wrong(wrong))
+    return Measured(time, algbw, busbw, number_wrong(match[5]))
 
 
 def number_wrong(text: str) -> int | None:
     """Wrong elements by the last column. In old releases it is the largest difference: only 0 says something."""
-    value = math.nan if text == "N/A" else float(text)
-    return int(value) if math.isfinite(value) and value.is_integer() else None
+    value = finite(text)
+    return int(value) if value is not None and value.is_integer() else None
 
 
 @dataclass
@@ -232,11 +232,3 @@ class Reader:
             at = match.end()
             if len(self.row.groups) >= 2:
                 self.row = None
-
-
-def finite(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None

@@ -18,6 +18,7 @@ from typing import Any
 
 from agent.cutting import cut_at_word
 from agent.decide.ending import signal_name
+from agent.workloads.numbers import finite
 
 MOST = 300
 """Characters of an error that a sentence shows."""
@@ -151,7 +152,7 @@ def _from_error_file(index: int, text: str) -> Failure | None:
         exit_code=code if isinstance(code, int) else None,
         message=_first_line(said),
         trace=str(extra.get("py_callstack", "")).strip("\n"),
-        timestamp=_number(extra.get("timestamp")),
+        timestamp=finite(extra.get("timestamp")),
     )
     return _judged(found, said)
 
@@ -235,12 +236,5 @@ def _moment(text: str) -> float | None:
     """torchrun prints the time of its pod without a zone, which is UTC in containers."""
     try:
         return datetime.strptime(text, "%Y-%m-%d_%H:%M:%S").replace(tzinfo=timezone.utc).timestamp()
-    except ValueError:
-        return None
-
-
-def _number(value: object) -> float | None:
-    try:
-        return float(str(value))
     except ValueError:
         return None

@@ -6,12 +6,12 @@ The file also holds the whole environment of rank 0, tokens and all: nothing her
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from agent.workloads.nccl_tests import SUFFIX
+from agent.workloads.numbers import finite
 from agent.workloads.sweeps import UNKNOWN, Measured, Row, Sweep, of_kinds
 
 
@@ -52,7 +52,7 @@ def _sweeps(data: Mapping[str, Any]) -> tuple[Sweep, ...]:
         _iterations(data["config"], results),
         data["config"].get("warmup_iters"),
         rows=(),
-        average_busbw=_finite((data.get("average_bus_bandwidth") or {}).get("bandwidth")),
+        average_busbw=finite((data.get("average_bus_bandwidth") or {}).get("bandwidth")),
         out_of_bounds=(data.get("out_of_bounds") or {}).get("count"),
         baseline=None,
         groups=groups,
@@ -84,14 +84,9 @@ def _ranks(config: Mapping[str, Any]) -> tuple[int, int, int]:
 def _measured(data: Mapping[str, Any] | None) -> Measured | None:
     if data is None:
         return None
-    time, algbw, busbw = (_finite(data.get(name)) for name in ("time", "alg_bw", "bus_bw"))
-    time = _finite(data.get("cpu_time")) if time is None else time
+    time, algbw, busbw = (finite(data.get(name)) for name in ("time", "alg_bw", "bus_bw"))
+    time = finite(data.get("cpu_time")) if time is None else time
     if time is None or algbw is None or busbw is None:
         return None
-    wrong = _finite(data.get("nwrong"))
+    wrong = finite(data.get("nwrong"))
     return Measured(time, algbw, busbw, None if wrong is None else int(wrong))
-
-
-def _finite(value: object) -> float | None:
-    """ "nan" is a text there."""
-    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None

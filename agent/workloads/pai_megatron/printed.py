@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any, Literal
 
 from agent import wire
 from agent.decide.result import Iteration, Training
+from agent.workloads.numbers import finite
 
 ITERATIONS, END = "iterations", "end.json"
 """Files in the directory of notes: lines "STAGE<tab>…" of Megatron; how the stages ended, when they failed."""
@@ -68,21 +68,13 @@ def read_trainings(lines: Iterable[str]) -> tuple[Training, ...]:
 def _iteration(number: int, values: Mapping[str, str]) -> Iteration:
     return Iteration(
         iteration=number,
-        loss=_number(values.get("lm loss")),
-        milliseconds=_number(values.get("elapsed time per iteration (ms)")),
-        tflops=_number(values.get("throughput per GPU (TFLOP/s/GPU)")),
-        grad_norm=_number(values.get("grad norm")),
-        skipped=int(_number(values.get("number of skipped iterations")) or 0),
-        nans=int(_number(values.get("number of nan iterations")) or 0) or int(_is_nan(values.get("lm loss"))),
+        loss=finite(values.get("lm loss")),
+        milliseconds=finite(values.get("elapsed time per iteration (ms)")),
+        tflops=finite(values.get("throughput per GPU (TFLOP/s/GPU)")),
+        grad_norm=finite(values.get("grad norm")),
+        skipped=int(finite(values.get("number of skipped iterations")) or 0),
+        nans=int(finite(values.get("number of nan iterations")) or 0) or int(_is_nan(values.get("lm loss"))),
     )
-
-
-def _number(text: str | None) -> float | None:
-    try:
-        value = float(text or "nan")
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None
 
 
 def _is_nan(text: str | None) -> bool:
