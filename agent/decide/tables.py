@@ -5,20 +5,32 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Collection, Sequence
 
+Cell = str | float | None
 
-def render(header: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
-    """Align `rows` under `header`; the columns numbered in `right` (from 0) are flushed right.
+
+def render(header: Sequence[str], rows: Sequence[Sequence[Cell]], right: Collection[int] = ()) -> str:
+    """Align `rows` under `header`; columns of numbers, and those numbered in `right` (from 0), are flushed right. A
+    float gets two decimals, and "-" stands for None.
 
     Columns are two spaces apart. Lines have no trailing spaces and the text ends with a newline. Control
     characters in a cell become spaces, so that a table always has one line per row. ValueError when a
     row's length is not the header's.
     """
-    lines = [["".join(c if c.isprintable() else " " for c in cell) for cell in row] for row in (header, *rows)]
+    lines = [[_text(cell) for cell in row] for row in (header, *rows)]
     for row in lines:
         if len(row) != len(header):
             raise ValueError(f"a row has {len(row)} cells, the header {len(header)}: {row}")
     widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
+    numbers = {n for n, column in enumerate(zip(*rows, strict=True)) if not any(isinstance(c, str) for c in column)}
+    right = {*right, *numbers}
     return "".join(_line(row, widths, right) + "\n" for row in lines)
+
+
+def _text(cell: Cell) -> str:
+    if cell is None:
+        return "-"
+    text = f"{cell:.2f}" if isinstance(cell, float) else str(cell)
+    return "".join(c if c.isprintable() else " " for c in text)
 
 
 def _width(text: str) -> int:

@@ -69,6 +69,16 @@ class RunContext:
         return self.spec.args
 
     @property
+    def names(self) -> list[str]:
+        """Those of the pods, in rank order."""
+        return [peer.name for peer in self.plan.peers]
+
+    @property
+    def per_pod(self) -> int:
+        """Ranks on each pod."""
+        return self.spec.per_node or self.plan.slots
+
+    @property
     def record(self) -> str:
         """File of the rank programs' record, on the lead."""
         return f"{self.run_dir}/record.jsonl"
@@ -228,11 +238,7 @@ class Workload(ABC):
 
         Open MPI 5.0.11 on a busy machine sometimes does not: what says so and stays is ended.
         """
-        if not self.led:
-            return False
-        from agent.decide.mpirun_end import reported_end  # only here: every pod's agent imports this module
-
-        return reported_end(output, ranks) is not None
+        return False
 
     def progress(self, record: str) -> str:
         """What is being done now, by the ranks' record; empty when nobody knows."""

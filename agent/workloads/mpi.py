@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from agent.decide.ending import JobEnd, exit_code, signal_name
+from agent.decide.ending import JobEnd, exit_code, from_error, signal_name
 from agent.decide.environment import prepended
 from agent.decide.mpirun import Mpi, mpirun_launch
 from agent.decide.mpirun_end import MpirunEnd, lost_daemon, mpirun_end, reported_end
-from agent.decide.ranks import FOLLOWED, RanksVerdict
+from agent.decide.ranks import FOLLOWED, RankEnd, RanksVerdict, ranks_verdict
 from agent.decide.words import lines
-from agent.errors import Exit, MissingProgram, UsageError
+from agent.errors import AgentError, Exit, MissingProgram, UsageError
 from agent.launch import Launch
 from agent.paths import shipped
-from agent.workloads.base import Outcome, RunContext
+from agent.workloads.base import Judgement, Kind, Outcome, RunContext, Workload
 
 LINGER_SECONDS = "0.5"
 """Open MPI 5.0.11, three pods on two busy cores: 29 of 40 runs lost some of the 1 MB that they printed, 14 with 0.1 s
@@ -22,6 +23,25 @@ after the last line, 2 with 0.3 s, none with 0.5 s. And 8 of 52 runs of `true` h
 
 MOST_ARGUMENTS = (128 << 10) - len("OMPI_ARGV=\0")
 """Open MPI gives each rank all its arguments in one variable, too, and Linux takes no longer one."""
+
+
+class MpiWorkload(Workload):
+    """mpirun on the lead starts its ranks on all pods."""
+
+    kind: Kind = "mpi"
+
+    def is_ending(self, output: str, record: str, ranks: Mapping[int, RankEnd]) -> bool:
+        return reported_end(output, ranks) is not None
+
+    def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
+        try:
+            return self.judge_ranks(context, outcome)
+        except AgentError as error:  # nothing was started, for the same reason
+            return Judgement(outcome.cause or from_error(error))
+
+    @abstractmethod
+    def judge_ranks(self, context: RunContext, outcome: Outcome) -> Judgement:
+        """The verdict over the whole run. Raises AgentError for what cannot have been started."""
 
 
 class Layout(NamedTuple):
@@ -40,7 +60,7 @@ def layout(context: RunContext) -> Layout:
     spec, slots = context.spec, context.plan.slots
     if spec.per_node > slots:
         raise UsageError(f"-N {spec.per_node}: a pod has {slots} slots (GPUS_PER_NODE)")
-    per_pod = spec.per_node or slots
+    per_pod = context.per_pod
     room = per_pod * len(context.plan.peers)
     if spec.ranks > room:
         pods = f"{len(context.plan.peers)} pods of {per_pod}"
@@ -101,6 +121,12 @@ def recorded(context: RunContext) -> dict[str, str]:
     """Variables with which entrypoints/rank.sh starts each rank and records how it ends. Raises MissingProgram."""
     given = {"A4_RANKS_DIR": context.ranks_dir, "A4_RANKS_PATH": context.environ.get("PATH", "")}
     return given | ({"A4_RANKS_LINGER": LINGER_SECONDS} if usable_mpi(context).version.major >= 5 else {})
+
+
+def recorded_ends(context: RunContext, outcome: Outcome, layout: Layout) -> RanksVerdict:
+    """What became of all planned ranks, by what entrypoints/rank.sh recorded."""
+    peers = context.plan.peers
+    return ranks_verdict(outcome.ranks, layout.ranks, lambda rank: peers[layout.pod(rank)].index, outcome.lost)
 
 
 def told_by_mpirun(mpi: Mpi, outcome: Outcome, *, started: bool, finished: str = "") -> MpirunEnd:

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agent.decide.ending import from_error
 from agent.decide.mpirun_end import without_notices
-from agent.decide.ranks import as_json, ranks_verdict
+from agent.decide.ranks import as_json
 from agent.decide.tail import last_lines
 from agent.decide.words import lines
-from agent.errors import AgentError, UsageError
+from agent.errors import UsageError
 from agent.launch import Launch
-from agent.workloads.base import Findings, Judgement, Kind, Outcome, RunContext, Workload
-from agent.workloads.mpi import end_of_ranks, layout, recorded, start, usable_mpi
+from agent.workloads.base import Findings, Judgement, Outcome, RunContext
+from agent.workloads.mpi import MpiWorkload, end_of_ranks, layout, recorded, recorded_ends, start, usable_mpi
 
 
-class Mpirun(Workload):
+class Mpirun(MpiWorkload):
     name = "mpirun"
-    kind: Kind = "mpi"
 
     def launch(self, context: RunContext) -> Launch | None:
         """Raises UsageError and MissingProgram."""
@@ -33,14 +31,9 @@ class Mpirun(Workload):
     def programs(self, context: RunContext) -> Sequence[str]:
         return context.args[:1]
 
-    def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
-        try:
-            mpi, ranks = usable_mpi(context), layout(context)
-        except AgentError as error:  # nothing was started, for the same reason
-            return Judgement(outcome.cause or from_error(error))
-        peers = context.plan.peers
-        found = ranks_verdict(outcome.ranks, ranks.ranks, lambda rank: peers[ranks.pod(rank)].index, outcome.lost)
-        end = end_of_ranks(context, context.args[0], outcome, found)
+    def judge_ranks(self, context: RunContext, outcome: Outcome) -> Judgement:
+        mpi, ranks = usable_mpi(context), layout(context)
+        end = end_of_ranks(context, context.args[0], outcome, recorded_ends(context, outcome, ranks))
         if end.code and end.origin == "workload":
             end = end._replace(why=lines(last_lines(without_notices(outcome.output)), end.why))
         findings = Findings(versions={"Open MPI": str(mpi.version)}, record=as_json(outcome.ranks, ranks.ranks))

@@ -1,7 +1,6 @@
 """The record that rank 0 of a rank program writes: reading it, and comparing it with the plan.
 
-entrypoints/torch_ranks.py and entrypoints/connectivity.py describe the lines. `slots` are the ranks of each pod,
-`names` and `tokens` those of the pods in the order of the plan: the plan puts rank r on pod r // slots.
+entrypoints/torch_ranks.py and entrypoints/connectivity.py describe the lines.
 """
 
 from __future__ import annotations
@@ -9,15 +8,38 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from agent import wire
+from agent.decide.result import Table
 from agent.decide.subset import ranges
 from agent.errors import Exit
 
 VERSION = 1
 MOST = 8
 """Findings of one kind that are named one by one."""
+
+
+class Planned(NamedTuple):
+    """Where the plan puts the ranks of a run: rank r on pod r // slots."""
+
+    slots: int
+    names: Sequence[str]
+    """Of the pods, in the order of the plan."""
+    tokens: Sequence[str] = ()
+    """Of the same pods."""
+
+    def pod(self, rank: int) -> str:
+        """The name of a rank's pod."""
+        return self.names[rank // self.slots] if 0 <= rank // self.slots < len(self.names) else "none"
+
+    def short(self, rank: int) -> str:
+        """The same without the domain."""
+        return short(self.pod(rank))
+
+    def on(self, rank: int) -> str:
+        """A rank and its pod, as in all other lines: "rank 3 on pod job-0-1"."""
+        return f"rank {rank} on pod {self.short(rank)}"
 
 
 class RankSeen(NamedTuple):
@@ -48,6 +70,14 @@ class Doing(NamedTuple):
         return f"{self.what} ({self.number} of {self.of})" if self.of > 1 else self.what
 
 
+class Verdict(NamedTuple):
+    """`code` 0: all is right; 65: something is wrong; None: nothing is wrong as far as the record goes, but it
+    ends early, so the caller must look for another cause (and end 65 when there is none)."""
+
+    code: int | None
+    reasons: list[str]
+
+
 @dataclass
 class RankRecord:
     """What the program wrote, as far as it came. None: that step was not reached.
@@ -55,6 +85,8 @@ class RankRecord:
     A line with "step": "left-out" is read by the method `read_left_out`: each program's record has those of its lines.
     They raise ValueError, KeyError, TypeError and AttributeError for a line that is not as it should be."""
 
+    OF: ClassVar[str] = ""
+    """The program whose record this is."""
     version: int | None = None
     program: str = ""
     """Empty: the record does not say."""
@@ -79,19 +111,96 @@ class RankRecord:
     def read_end(self, values: Mapping[str, Any]) -> None:
         self.finished = wire.from_json(tuple[int, ...], values["finished"])
 
+    def wrong(self, planned: Planned) -> list[str]:
+        """What is wrong, however far the record goes, a sentence each."""
+        return []
 
-class Verdict(NamedTuple):
-    """`code` 0: all is right; 65: something is wrong; None: nothing is wrong as far as the record goes, but it
-    ends early, so the caller must look for another cause (and end 65 when there is none)."""
+    def incomplete(self, planned: Planned) -> list[str]:
+        """What a record with an end does not have, a sentence each."""
+        return []
 
-    code: int | None
-    reasons: list[str]
+    def stopped(self) -> str:
+        """How far a record without an end came."""
+        return ""
+
+    def tables(self, planned: Planned) -> list[Table]:
+        """Those of result.json."""
+        return []
+
+    def as_json(self, planned: Planned) -> dict[str, Any]:
+        """The record for result.json; None stands for what was not reached. Tokens are left out."""
+        return {}
+
+    def mapping(self, planned: Planned, *more: str) -> list[dict[str, Any]]:
+        """Where each rank ran and what `more` it said of itself, for result.json."""
+        return [
+            {"rank": seen.rank, "planned_pod": planned.pod(seen.rank)}
+            | {name: getattr(seen, name) for name in ("node", *more)}
+            for seen in self.ranks or []
+        ]
+
+    def judge(self, planned: Planned) -> Verdict:
+        """What follows from the record, compared with the plan."""
+        if self.version is None:
+            return Verdict(None, ["no rank reported: the record of the ranks is empty"])
+        if (self.version, self.program) != (VERSION, self.OF):
+            found = f" of {self.program or 'an unknown program'}" if self.OF else ""
+            wanted = f" of {self.OF}" if self.OF else ""
+            text = f"the record has version {self.version}{found}, this a4-agent reads version {VERSION}{wanted}"
+            return Verdict(None, [f"{text}: agent and rank program are of different releases"])
+        wrong = self.wrong(planned)
+        if not wrong and self.finished is not None and not self.damaged:
+            wrong = self.incomplete(planned)
+        if wrong:
+            return Verdict(int(Exit.WRONG_RESULT), wrong)
+        if self.damaged:
+            return Verdict(None, [f"line {self.damaged[0]} of the record of the ranks cannot be read"])
+        return Verdict(int(Exit.OK), []) if self.finished is not None else Verdict(None, [self.stopped()])
+
+    def miscounted(self, planned: Planned) -> list[str]:
+        """Empty when as many ranks ran as the plan has."""
+        pods = len(planned.names)
+        if self.launched == planned.slots * pods:
+            return []
+        return [
+            f"{self.launched} ranks ran, the plan has {planned.slots * pods} ({planned.slots} on each of {pods} pods)"
+        ]
+
+    def misplaced(self, planned: Planned) -> list[str]:
+        """Ranks that are not where the plan puts them, a sentence each."""
+        pods = {token: number for number, token in enumerate(planned.tokens)}
+        found = []
+        for seen in self.ranks or []:
+            if seen.error or not seen.token:
+                where = f"could not read the token of its pod on node {seen.node}: {seen.error or 'it is empty'}"
+            elif seen.token not in pods:
+                where = f"runs on node {seen.node} in no pod of the plan"
+            elif pods[seen.token] != seen.rank // planned.slots:
+                where = f"runs on pod {short(planned.names[pods[seen.token]])}"
+            else:
+                continue
+            found.append(f"rank {seen.rank} {where}, the plan puts it on pod {planned.short(seen.rank)}")
+        return found
+
+    def unfinished(self, planned: Planned) -> list[str]:
+        """Ranks that did not come to their end, a sentence each."""
+        missing = sorted(set(range(self.launched)) - set(self.finished or []))
+        return [f"{planned.on(rank)} did not finish" for rank in missing]
+
+    def progress(self) -> str:
+        """What is being done now: "training step (31 of 120), 0.418 s each"; empty when it is not known or all is
+        done."""
+        doing, first = self.doing, self.first
+        if doing is None or first is None:
+            return ""
+        steps, seconds = doing.number - first.number, doing.time - first.time
+        return f"{doing}, {seconds / steps:.3g} s each" if steps > 0 and first.time and seconds > 0 else str(doing)
 
 
 AnyRecord = TypeVar("AnyRecord", bound=RankRecord)
 
 
-def parse_lines(text: str, record: AnyRecord) -> AnyRecord:
+def read_record(text: str, record: AnyRecord) -> AnyRecord:
     """Read a record into `record`. A last line that was cut off is left out; other unreadable lines are `damaged`."""
     for number, line in enumerate(text.split("\n")[:-1], 1):
         try:
@@ -103,70 +212,10 @@ def parse_lines(text: str, record: AnyRecord) -> AnyRecord:
     return record
 
 
-def progress(record: RankRecord) -> str:
-    """What is being done now: "training step (31 of 120), 0.418 s each"; empty when it is not known or all is done."""
-    doing, first = record.doing, record.first
-    if doing is None or first is None:
-        return ""
-    steps, seconds = doing.number - first.number, doing.time - first.time
-    return f"{doing}, {seconds / steps:.3g} s each" if steps > 0 and first.time and seconds > 0 else str(doing)
-
-
-def unusable(record: RankRecord, program: str = "") -> Verdict | None:
-    """Why nothing can be said by this record; None: it can be judged. `program`: whose record it has to be."""
-    if record.version is None:
-        return Verdict(None, ["no rank reported: the record of the ranks is empty"])
-    if record.version == VERSION and record.program == program:
-        return None
-    found = f" of {record.program or 'an unknown program'}" if program else ""
-    wanted = f" of {program}" if program else ""
-    text = f"the record has version {record.version}{found}, this a4-agent reads version {VERSION}{wanted}"
-    return Verdict(None, [f"{text}: agent and rank program are of different releases"])
-
-
-def verdict(record: RankRecord, wrong: Sequence[str], incomplete: Sequence[str], stopped: str) -> Verdict:
-    """What follows from what is `wrong`, from what is missing at an end (`incomplete`), and from `stopped`, how far
-    a record without an end came."""
-    found = [*wrong]
-    if not found and record.finished is not None and not record.damaged:
-        found = [*incomplete]
-    if found:
-        return Verdict(int(Exit.WRONG_RESULT), found)
-    if record.damaged:
-        return Verdict(None, [f"line {record.damaged[0]} of the record of the ranks cannot be read"])
-    return Verdict(int(Exit.OK), []) if record.finished is not None else Verdict(None, [stopped])
-
-
-def wrong_count(record: RankRecord, slots: int, pods: int) -> list[str]:
-    """Empty when as many ranks ran as the plan has."""
-    planned = slots * pods
-    if record.launched == planned:
-        return []
-    return [f"{record.launched} ranks ran, the plan has {planned} ({slots} on each of {pods} pods)"]
-
-
-def wrong_places(record: RankRecord, tokens: Sequence[str], slots: int, names: Sequence[str]) -> list[str]:
-    """Ranks that are not where the plan puts them, a sentence each."""
-    pods = {token: number for number, token in enumerate(tokens)}
-    found = [_misplaced(seen, pods, slots, names) for seen in record.ranks or []]
-    return [reason for reason in found if reason]
-
-
-def unfinished(record: RankRecord, slots: int, names: Sequence[str]) -> list[str]:
-    """Ranks that did not come to their end, a sentence each."""
-    missing = sorted(set(range(record.launched)) - set(record.finished or []))
-    return [f"{rank_on(rank, slots, names)} did not finish" for rank in missing]
-
-
 def at_most(reasons: list[str], most: int = MOST) -> list[str]:
     """The first so many, then how many more there are."""
     rest = len(reasons) - most
     return [*reasons[:most], f"and {rest} more like these"] if rest > 0 else reasons
-
-
-def rank_on(rank: int, slots: int, names: Sequence[str]) -> str:
-    """A rank and its pod, which is named without the domain, as in all other lines: "rank 3 on pod job-0-1"."""
-    return f"rank {rank} on pod {short(name_of(rank, slots, names))}"
 
 
 def ranks_text(ranks: Sequence[int]) -> str:
@@ -174,24 +223,6 @@ def ranks_text(ranks: Sequence[int]) -> str:
     return ("rank " if len(set(ranks)) == 1 else "ranks ") + ranges(ranks).replace(",", ", ")
 
 
-def name_of(rank: int, slots: int, names: Sequence[str]) -> str:
-    """The pod that the plan puts a rank on."""
-    return names[rank // slots] if 0 <= rank // slots < len(names) else "none"
-
-
 def short(name: str) -> str:
     """A pod's name without the domain."""
     return name.split(".")[0]
-
-
-def _misplaced(seen: RankSeen, pods: Mapping[str, int], slots: int, names: Sequence[str]) -> str:
-    """Empty: it is where the plan puts it."""
-    if seen.error or not seen.token:
-        where = f"could not read the token of its pod on node {seen.node}: {seen.error or 'it is empty'}"
-    elif seen.token not in pods:
-        where = f"runs on node {seen.node} in no pod of the plan"
-    elif pods[seen.token] == seen.rank // slots:
-        return ""
-    else:
-        where = f"runs on pod {short(names[pods[seen.token]])}"
-    return f"rank {seen.rank} {where}, the plan puts it on pod {short(name_of(seen.rank, slots, names))}"

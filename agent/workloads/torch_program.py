@@ -1,15 +1,23 @@
-"""What `ddp` and `collectives` have in common: programs of a4-agent that torchrun starts, and the record they write."""
+"""What `ddp` and `collectives` have in common: programs of a4-agent that torchrun starts, and the record they write
+(entrypoints/torch_ranks.py)."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from agent import wire
 from agent.decide.ending import JobEnd
 from agent.decide.words import lines
 from agent.errors import Exit
 from agent.launch import Launch
 from agent.paths import shipped
-from agent.workloads.base import Outcome, RunContext
+from agent.workloads.base import Findings, Judgement, Kind, Outcome, RunContext, Workload
 from agent.workloads.everywhere import end_without_failure
-from agent.workloads.rank_record import Verdict
+from agent.workloads.rank_record import VERSION, Planned, RankRecord, Verdict, at_most, read_record
+from agent.workloads.sweeps import Sweep
 from agent.workloads.torch_failures import torchrun_failure
 from agent.workloads.torchrun import start_torchrun
 
@@ -21,6 +29,118 @@ PRESETS = {
 """Variables that images of NVIDIA preset and that the programs must not get, unless somebody typed them: why."""
 
 
+@dataclass
+class TorchRecord(RankRecord):
+    """What the program wrote, as far as it came. None: that step was not reached."""
+
+    backend: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+    """Name → version, for result.json: python, torch, cuda, nccl."""
+    sweeps: Sequence[Sweep] = ()
+    """What they printed."""
+    ready: float | None = None
+    """When all ranks had found each other, in seconds since 1970."""
+
+    def read_start(self, values: Mapping[str, Any]) -> None:
+        self.version, self.program = int(values["version"]), str(values.get("program", ""))
+        if self.version == VERSION:
+            self.launched, self.backend = int(values["ranks"]), str(values["backend"])
+            self.versions = wire.from_json(dict[str, str], values["versions"])
+
+    def read_ranks(self, values: Mapping[str, Any]) -> None:
+        super().read_ranks(values)
+        self.ready = float(values["time"])
+
+    def wrong(self, planned: Planned) -> list[str]:
+        return self.miscounted(planned) or at_most(self.misplaced(planned))
+
+    def incomplete(self, planned: Planned) -> list[str]:
+        return at_most(self.unfinished(planned))
+
+    def stopped(self) -> str:
+        if self.ranks is None:
+            return f"{self.launched} ranks were started, but not all of them found each other"
+        return f"the ranks stopped during: {self.doing}" if self.doing else "the ranks stopped before their end"
+
+    def as_json(self, planned: Planned) -> dict[str, Any]:
+        return {
+            "program": self.program,
+            "ranks": self.launched,
+            "backend": self.backend,
+            "mapping": self.mapping(planned, "device"),
+            "finished": self.finished,
+            "doing": str(self.doing or ""),
+        }
+
+    def phases(self) -> dict[str, float]:
+        """Moments of the run for result.json."""
+        return {} if self.ready is None else {"ranks-ready": self.ready}
+
+    def summary(self) -> str:
+        """What was found, in one line."""
+        return ""
+
+    def warnings(self) -> list[str]:
+        """What was not tested, and why."""
+        return []
+
+    def table(self, planned: Planned) -> str:
+        """What was measured, for people; empty when nothing was."""
+        return ""
+
+
+class TorchProgram(Workload):
+    """One of these programs."""
+
+    kind: Kind = "everywhere"
+    uses_fabric = True
+    good: str
+    """Said of a run that went well."""
+    bad: str
+    """And of one whose record shows that it did not."""
+    before_summary = ":"
+
+    @abstractmethod
+    def read(self, outcome: Outcome) -> TorchRecord:
+        """What the ranks recorded and printed."""
+
+    def progress(self, record: str) -> str:
+        return read_record(record, TorchRecord()).progress()  # the lines of its own program say nothing here
+
+    def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
+        record = self.read(outcome)
+        planned = Planned(context.per_pod, context.names, outcome.tokens)
+        verdict = record.judge(planned)
+        end = self._end(context, outcome, record, verdict)
+        findings = Findings(
+            reasons=verdict.reasons,
+            tables=record.tables(planned),
+            sweeps=[sweep.told() for sweep in record.sweeps],
+            versions=record.versions,
+            phases=record.phases(),
+            record=record.as_json(planned),
+        )
+        what = f"{self.name}:" if end.code else f"{end.what}{self.before_summary}"
+        lines = [f"{what} {record.summary()}", *verdict.reasons, *record.warnings()]
+        return Judgement(end, "\n  ".join(lines) + "\n" + record.table(planned), findings, f"{self.name}-test.log")
+
+    def _end(self, context: RunContext, outcome: Outcome, record: TorchRecord, verdict: Verdict) -> JobEnd:
+        """What is wrong by the record comes first, then why the run was ended, processes that failed, lost pods."""
+        why = "\n".join(verdict.reasons) if outcome.record or not (outcome.cause or outcome.first is not None) else ""
+        if verdict.code:
+            return JobEnd(verdict.code, self.bad, why=why, origin="workload")
+        end = outcome.cause or torchrun_failure(context, outcome, own=self.name)
+        if end is not None:
+            return end._replace(why=lines(end.why, why))
+        if outcome.lost:
+            return end_without_failure(outcome, self.name)
+        if verdict.code is None:
+            what = "every process ended with 0, but the record of the ranks ends early"
+            return JobEnd(Exit.WRONG_RESULT, what, why=why)
+        good = f"{self.good}: {record.launched} ranks on {len(context.names)} pods over {record.backend}"
+        return JobEnd(0, good, origin="workload")
+
+
 def start_program(context: RunContext, program: str) -> Launch:
     """torchrun with entrypoints/`program` and the arguments of the run. Raises UsageError."""
     without = [name for name in PRESETS if name in context.environ and name not in context.spec.env]
@@ -29,36 +149,3 @@ def start_program(context: RunContext, program: str) -> Launch:
     launch = start_torchrun(context, words, given=given, cwd="/", without=without)
     notes = [f"{name}={context.environ[name]} of the image is not passed on: {PRESETS[name]}" for name in without]
     return launch._replace(notes=(*launch.notes, *notes))
-
-
-def slots_of(context: RunContext) -> int:
-    """Ranks on each pod."""
-    return context.spec.per_node or context.plan.slots
-
-
-def names_of(context: RunContext) -> list[str]:
-    """Names of the pods, in rank order."""
-    return [peer.name for peer in context.plan.peers]
-
-
-def program_end(context: RunContext, outcome: Outcome, verdict: Verdict, *, own: str, good: str, bad: str) -> JobEnd:
-    """The end of a run whose record is judged: what that finds wrong comes first, then why the run was ended,
-    processes that failed, lost pods."""
-    why = "\n".join(verdict.reasons) if outcome.record or not (outcome.cause or outcome.first is not None) else ""
-    if verdict.code:
-        return JobEnd(verdict.code, bad, why=why, origin="workload")
-    if outcome.cause is not None:
-        return _with_why(outcome.cause, why)
-    failed = torchrun_failure(context, outcome, own=own)
-    if failed is not None:
-        return _with_why(failed, why)
-    if outcome.lost:
-        return end_without_failure(outcome, own)
-    if verdict.code is None:
-        return JobEnd(Exit.WRONG_RESULT, "every process ended with 0, but the record of the ranks ends early", why=why)
-    return JobEnd(0, good, origin="workload")
-
-
-def _with_why(end: JobEnd, more: str) -> JobEnd:
-    """The end with more reasons below its own."""
-    return end._replace(why=lines(end.why, more))

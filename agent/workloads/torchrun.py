@@ -40,7 +40,7 @@ def start_torchrun(
         python=context.workload_python,
         nodes=len(context.plan.peers),
         node_rank=context.plan.node_rank(context.index),
-        per_node=context.spec.per_node or context.plan.slots,
+        per_node=context.per_pod,
         address="127.0.0.1" if alone else context.plan.peers[0].name,
         port=context.master_port,
         interface=context.interface,

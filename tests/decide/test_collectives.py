@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.workloads.collectives.record import as_json, judge, parse_record, size_text, summary, table, warnings
-from agent.workloads.rank_record import Verdict
+from agent.workloads.collectives.record import CollectivesRecord, size_text
+from agent.workloads.rank_record import Verdict, read_record
 from agent.workloads.sweeps import Measured, Row, Sweep
-from tests.decide.test_torch_record import NAMES, SLOTS, TOKENS, Line, common, end, text
+from tests.decide.test_torch_record import PLANNED, TOKENS, Line, common, end, text
 
 MIB = 1 << 20
 
@@ -43,8 +43,16 @@ def lines() -> list[Line]:
     return [*common("collectives"), begin("all_reduce"), begin("broadcast"), doing, end()]
 
 
-def judged(record: list[Line], sweeps: Sequence[Sweep] = SWEEPS, planned: Sequence[str] = ()) -> Verdict:
-    return judge(parse_record(text(record)), sweeps, TOKENS, SLOTS, NAMES, planned)
+def parsed(text: str, sweeps: Sequence[Sweep] = SWEEPS) -> CollectivesRecord:
+    return read_record(text, CollectivesRecord(sweeps=sweeps))
+
+
+def judged(record: list[Line], sweeps: Sequence[Sweep] = SWEEPS) -> Verdict:
+    return parsed(text(record), sweeps).judge(PLANNED)
+
+
+def table(*sweeps: Sweep) -> str:
+    return CollectivesRecord(sweeps=sweeps).table(PLANNED)
 
 
 LEFT_OUT = {"step": "left-out", "collective": "alltoall", "why": "gloo has none"}
@@ -53,7 +61,6 @@ WRONG = {"step": "wrong", "collective": "all_reduce", "size": MIB, "placement": 
 
 def test_a_right_run_is_0_without_reasons() -> None:
     assert judged(lines()) == Verdict(0, [])
-    assert judged(lines(), planned=["all_reduce", "broadcast"]) == Verdict(0, [])
 
 
 def test_wrong_elements_name_size_rank_and_pod() -> None:
@@ -92,16 +99,16 @@ def test_a_table_that_is_not_whole_is_65_at_the_end_only(sweeps: Sequence[Sweep]
     assert judged(lines()[:-1], sweeps) == Verdict(None, ["the ranks stopped during: broadcast, 1 MiB (4 of 4)"])
 
 
-def test_a_planned_collective_that_was_not_begun_is_65() -> None:
-    verdict = judged(lines(), planned=["all_reduce", "broadcast", "sendrecv"])
+def test_a_collective_that_was_begun_and_not_measured_is_65() -> None:
+    verdict = judged([*lines()[:-1], begin("sendrecv"), end()])
     assert verdict == Verdict(65, ["the table of sendrecv is missing or incomplete"])
 
 
 def test_a_collective_that_is_left_out_is_a_warning() -> None:
     record = lines()
     record.insert(2, LEFT_OUT)
-    assert judged(record, planned=["alltoall", "all_reduce", "broadcast"]) == Verdict(0, [])
-    assert warnings(parse_record(text(record))) == ["alltoall is left out: gloo has none"]
+    assert judged(record) == Verdict(0, [])
+    assert parsed(text(record)).warnings() == ["alltoall is left out: gloo has none"]
 
 
 def test_nothing_measured_is_65() -> None:
@@ -109,7 +116,6 @@ def test_nothing_measured_is_65() -> None:
     assert judged([*start, LEFT_OUT, end()], ()) == Verdict(
         65, ["nothing was tested: alltoall is left out: gloo has none"]
     )
-    assert judged([*start, LEFT_OUT], (), ["alltoall"]).code == 65
     assert judged([*start, LEFT_OUT], ()).code is None
     assert judged([*start, end()], ()) == Verdict(65, ["nothing was measured"])
 
@@ -124,31 +130,31 @@ def test_ranks_that_did_not_finish_or_are_elsewhere() -> None:
 
 @given(st.integers(0, len(text(lines())) - 1))
 def test_a_cut_record_is_never_success_and_never_wrong(length: int) -> None:
-    assert judge(parse_record(text(lines())[:length]), SWEEPS, TOKENS, SLOTS, NAMES).code is None
+    assert parsed(text(lines())[:length]).judge(PLANNED).code is None
 
 
 def test_the_table_for_people() -> None:
-    assert table(SWEEPS[:1]) == (
+    assert table(SWEEPS[0]) == (
         "collective  largest size  busbw there (GB/s)  best (GB/s)  placement  average (GB/s)  wrong\n"
         "all_reduce         1 MiB                3.00         3.00  in-place             1.90      0\n"
     )
-    assert table(()) == ""
-    assert table([sweep("broadcast", None)]).splitlines()[1].endswith("  0"), "the small size was checked"
+    assert table() == ""
+    assert table(sweep("broadcast", None)).splitlines()[1].endswith("  0"), "the small size was checked"
 
 
 def test_nothing_measured_is_no_table() -> None:
-    assert table([replace(SWEEPS[0], rows=())]) == ""
+    assert table(replace(SWEEPS[0], rows=())) == ""
 
 
 def test_the_summary() -> None:
-    assert summary(SWEEPS) == "best busbw: all_reduce 3.00 GB/s, broadcast 3.00 GB/s"
-    assert summary(()) == "nothing was measured"
+    assert CollectivesRecord(sweeps=SWEEPS).summary() == "best busbw: all_reduce 3.00 GB/s, broadcast 3.00 GB/s"
+    assert CollectivesRecord().summary() == "nothing was measured"
 
 
 def test_json_of_the_record() -> None:
     record = lines()
     record[3:3] = [LEFT_OUT, WRONG]
-    values = as_json(parse_record(text(record)), NAMES, SLOTS)
+    values = parsed(text(record)).as_json(PLANNED)
     assert values["left_out"] == {"alltoall": "gloo has none"}
     assert values["wrong"][0]["ranks"] == {"3": 17, "0": 1}
 

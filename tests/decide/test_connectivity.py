@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.workloads.connectivity.record import as_json, judge, neighbours, parse_record, table
-from agent.workloads.rank_record import Verdict
+from agent.workloads.connectivity.record import ConnectivityRecord, neighbours
+from agent.workloads.rank_record import Planned, Verdict, read_record
 from tests.laws import examples
 
 TOKENS = ["aa", "bb", "cc"]
 NAMES = [f"job-workload-0-{index}.job.default.svc.cluster.local" for index in (0, 2, 1)]
 SLOTS = 2
+PLANNED = Planned(SLOTS, NAMES, TOKENS)
 Line = dict[str, Any]
 
 
@@ -45,8 +46,12 @@ def text(record: list[Line]) -> str:
     return "".join(json.dumps(line) + "\n" for line in record)
 
 
+def parsed(text: str) -> ConnectivityRecord:
+    return read_record(text, ConnectivityRecord())
+
+
 def judged(record: list[Line]) -> Verdict:
-    return judge(parse_record(text(record)), TOKENS, SLOTS, NAMES)
+    return parsed(text(record)).judge(PLANNED)
 
 
 def test_a_right_run_is_0_without_reasons() -> None:
@@ -55,8 +60,8 @@ def test_a_right_run_is_0_without_reasons() -> None:
 
 @pytest.mark.parametrize(("pods", "slots"), [(1, 1), (1, 2), (1, 8), (2, 1), (2, 8), (3, 2)])
 def test_clusters_of_other_sizes(pods: int, slots: int) -> None:
-    record = parse_record(text(lines(pods, slots)))
-    assert judge(record, TOKENS[:pods], slots, NAMES[:pods]) == Verdict(0, [])
+    planned = Planned(slots, NAMES[:pods], TOKENS[:pods])
+    assert parsed(text(lines(pods, slots))).judge(planned) == Verdict(0, [])
 
 
 def move(record: list[Line]) -> None:
@@ -151,29 +156,29 @@ def test_a_record_of_another_version_is_no_verdict() -> None:
 @pytest.mark.parametrize("harm", ["garbage", "{}", "[]", '{"step": "new"}', '{"step": "ranks"}', "1" * 5000])
 def test_a_damaged_line_is_never_success(harm: str) -> None:
     whole = text(lines()).split("\n")
-    record = parse_record("\n".join([*whole[:3], harm, *whole[3:]]))
+    record = parsed("\n".join([*whole[:3], harm, *whole[3:]]))
     assert record.damaged == [4]
-    verdict = judge(record, TOKENS, SLOTS, NAMES)
+    verdict = record.judge(PLANNED)
     assert verdict == Verdict(None, ["line 4 of the record of the ranks cannot be read"])
 
 
 @given(st.integers(0, len(text(lines())) - 1))
 def test_a_cut_record_is_never_success_and_never_wrong(length: int) -> None:
-    record = parse_record(text(lines())[:length])
+    record = parsed(text(lines())[:length])
     assert record.damaged == []
-    assert judge(record, TOKENS, SLOTS, NAMES).code is None
+    assert record.judge(PLANNED).code is None
 
 
 @examples(40)
 @given(st.text())
 def test_any_text_can_be_parsed(garbage: str) -> None:
-    assert judge(parse_record(garbage), TOKENS, SLOTS, NAMES).code is None
+    assert parsed(garbage).judge(PLANNED).code is None
 
 
 def test_the_table_is_in_plan_order_and_marks_the_slowest() -> None:
     record = lines()
     record[3:6] = [record[5], record[3], record[4]]
-    assert table(parse_record(text(record)), NAMES, SLOTS) == (
+    assert parsed(text(record)).table(PLANNED) == (
         "ranks  pods                                 latency (µs)  bandwidth (GB/s)\n"
         "0 - 2  job-workload-0-0 - job-workload-0-2          10.0              2.00\n"
         "2 - 4  job-workload-0-2 - job-workload-0-1          11.0              1.90\n"
@@ -183,7 +188,7 @@ def test_the_table_is_in_plan_order_and_marks_the_slowest() -> None:
 
 
 def test_json_has_the_figures_and_no_token() -> None:
-    values = as_json(parse_record(text(lines())), NAMES, SLOTS)
+    values = parsed(text(lines())).as_json(PLANNED)
     assert values["sum_right"] is True
     assert values["mapping"][5] == {"rank": 5, "planned_pod": NAMES[2], "node": "node-2"}
     assert values["pairs"][0] == {
@@ -197,7 +202,7 @@ def test_json_has_the_figures_and_no_token() -> None:
 
 
 def test_json_of_an_empty_record_is_valid() -> None:
-    values = as_json(parse_record(""), NAMES, SLOTS)
+    values = parsed("").as_json(PLANNED)
     assert values["sum_right"] is None and values["finished"] is None and values["pairs"] == []
 
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.workloads.ddp.record import as_json, judge, parse_record, summary, table, tables
-from agent.workloads.rank_record import Verdict
-from tests.decide.test_torch_record import NAMES, SLOTS, TOKENS, Line, common, end, text
+from agent.workloads.ddp.record import DdpRecord
+from agent.workloads.rank_record import Verdict, read_record
+from tests.decide.test_torch_record import PLANNED, TOKENS, Line, common, end, text
 
 RANKS = 6
 
@@ -34,8 +34,12 @@ def lines() -> list[Line]:
     ]
 
 
+def parsed(text: str) -> DdpRecord:
+    return read_record(text, DdpRecord())
+
+
 def judged(record: list[Line]) -> Verdict:
-    return judge(parse_record(text(record)), TOKENS, SLOTS, NAMES)
+    return parsed(text(record)).judge(PLANNED)
 
 
 def test_a_right_run_is_0_without_reasons() -> None:
@@ -129,11 +133,11 @@ def test_what_is_wrong_in_a_record_that_ends_early_is_65() -> None:
 
 @given(st.integers(0, len(text(lines())) - 1))
 def test_a_cut_record_is_never_success_and_never_wrong(length: int) -> None:
-    assert judge(parse_record(text(lines())[:length]), TOKENS, SLOTS, NAMES).code is None
+    assert parsed(text(lines())[:length]).judge(PLANNED).code is None
 
 
 def test_the_table_marks_the_rank_that_computes_slowest() -> None:
-    shown = table(parse_record(text(lines())), NAMES, SLOTS).splitlines()
+    shown = parsed(text(lines())).table(PLANNED).splitlines()
     assert shown[0].split("  ")[0] == "rank"
     assert [line.endswith("slowest compute") for line in shown[1:]] == [False, False, False, True, False, False]
     assert shown[4].split() == [
@@ -150,29 +154,29 @@ def test_the_table_marks_the_rank_that_computes_slowest() -> None:
 
 
 def test_tables_of_result_json() -> None:
-    (one,) = tables(parse_record(text(lines())), NAMES, SLOTS)
+    (one,) = parsed(text(lines())).tables(PLANNED)
     assert one.name == "ddp-ranks"
     assert [column.name for column in one.columns][:3] == ["rank", "pod", "device"]
     assert one.rows[3] == (3, "job-workload-0-2", "cpu", 797.0, 23.0, 13.0, 1.25, "slowest compute")
 
 
 def test_nothing_is_shown_of_nothing() -> None:
-    record = parse_record("")
-    assert (table(record, NAMES, SLOTS), tables(record, NAMES, SLOTS)) == ("", [])
-    assert summary(record) == "nothing was checked"
-    assert as_json(record, NAMES, SLOTS)["sum_right"] is None
+    record = parsed("")
+    assert (record.table(PLANNED), record.tables(PLANNED)) == ("", [])
+    assert record.summary() == "nothing was checked"
+    assert record.as_json(PLANNED)["sum_right"] is None
 
 
 def test_the_summary_says_what_was_checked() -> None:
     record = lines()
-    assert summary(parse_record(text(record))) == (
+    assert parsed(text(record)).summary() == (
         "all-reduce right; parameters the same on all ranks; difference to one process 1.2e-07, within 1e-05"
     )
     different(record)
-    assert "parameters DIFFERENT on rank 4" in summary(parse_record(text(record)))
+    assert "parameters DIFFERENT on rank 4" in parsed(text(record)).summary()
 
 
 def test_json_has_no_token() -> None:
-    values = as_json(parse_record(text(lines())), NAMES, SLOTS)
+    values = parsed(text(lines())).as_json(PLANNED)
     assert values["reference"]["within"] is True and values["gradient_bytes"] == 4000
     assert not any(token in json.dumps(values).split('"') for token in TOKENS)

@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.workloads import rank_record, torch_record
-from agent.workloads.rank_record import Doing, at_most, progress
-from agent.workloads.torch_record import TorchRecord, parse_record, wrong_places
+from agent.workloads.ddp.record import DdpRecord
+from agent.workloads.rank_record import Doing, Planned, at_most, read_record
+from agent.workloads.torch_program import TorchRecord
 
 TOKENS = ["aa", "bb", "cc"]
 NAMES = [f"job-workload-0-{index}.job.default.svc.cluster.local" for index in (0, 2, 1)]
 SLOTS = 2
+PLANNED = Planned(SLOTS, NAMES, TOKENS)
 Line = dict[str, Any]
 
 
@@ -40,7 +41,7 @@ def text(record: list[Line]) -> str:
 
 
 def parsed(record: list[Line]) -> TorchRecord:
-    return parse_record(text(record))
+    return read_record(text(record), TorchRecord())
 
 
 DOING = {"step": "doing", "what": "all_reduce, 1 GiB", "number": 31, "of": 120}
@@ -52,19 +53,19 @@ def step(number: int, time: float) -> Line:
 
 def test_what_is_known_of_a_run() -> None:
     record = parsed([*common("ddp"), DOING])
-    assert (record.program, record.launched, record.backend, record.started) == ("ddp", 6, "gloo", 100.0)
+    assert (record.program, record.launched, record.backend) == ("ddp", 6, "gloo")
     assert record.versions == {"python": "3.11.7", "torch": "2.13.0+cpu"}
-    assert torch_record.phases(record) == {"ranks-ready": 102.5}
+    assert record.phases() == {"ranks-ready": 102.5}
     assert record.doing == Doing("all_reduce, 1 GiB", 31, 120)
-    shown = torch_record.as_json(record, NAMES, SLOTS)
+    shown = record.as_json(PLANNED)
     assert shown["mapping"][5] == {"rank": 5, "planned_pod": NAMES[2], "node": "node-2", "device": "cpu"}
     assert not any(token in json.dumps(shown).split('"') for token in TOKENS)
 
 
 def test_what_is_known_before_the_ranks_have_met() -> None:
     record = parsed(common("ddp")[:1])
-    assert torch_record.phases(record) == {}
-    assert torch_record.stopped(record) == "6 ranks were started, but not all of them found each other"
+    assert record.phases() == {}
+    assert record.stopped() == "6 ranks were started, but not all of them found each other"
 
 
 @pytest.mark.parametrize(
@@ -84,23 +85,23 @@ def test_what_is_known_before_the_ranks_have_met() -> None:
     ],
 )
 def test_progress(lines: list[Line], shown: str) -> None:
-    assert progress(parsed([*common("ddp"), *lines])) == shown
+    assert parsed([*common("ddp"), *lines]).progress() == shown
 
 
 @pytest.mark.parametrize("harm", ["garbage", "{}", "[]", '{"step": "new"}', '{"step": []}', '{"step": "end"}', "7"])
 def test_a_damaged_line_is_kept_in_mind(harm: str) -> None:
     whole = text([*common("ddp"), end()]).split("\n")
-    assert parse_record("\n".join([*whole[:2], harm, *whole[2:]])).damaged == [3]
+    assert read_record("\n".join([*whole[:2], harm, *whole[2:]]), TorchRecord()).damaged == [3]
 
 
 def test_a_last_line_that_is_cut_off_is_no_damage() -> None:
-    record = parse_record(text([*common("ddp"), end()])[:-2])
+    record = read_record(text([*common("ddp"), end()])[:-2], TorchRecord())
     assert record.damaged == [] and record.finished is None
 
 
 @given(st.text())
 def test_any_text_can_be_parsed(garbage: str) -> None:
-    assert parse_record(garbage).finished is None
+    assert read_record(garbage, TorchRecord()).finished is None
 
 
 def move(record: list[Line]) -> None:
@@ -134,14 +135,14 @@ def too_few(record: list[Line]) -> None:
 )
 def test_wrong_places(harm: Any, reason: str) -> None:
     record = common("ddp")
-    assert wrong_places(parsed(record), TOKENS, SLOTS, NAMES) == []
+    assert parsed(record).wrong(PLANNED) == []
     harm(record)
-    assert wrong_places(parsed(record), TOKENS, SLOTS, NAMES) == [reason]
+    assert parsed(record).wrong(PLANNED) == [reason]
 
 
 @pytest.mark.parametrize(("pods", "slots"), [(1, 1), (1, 8), (3, 1), (2, 8)])
 def test_clusters_of_other_sizes(pods: int, slots: int) -> None:
-    assert wrong_places(parsed(common("ddp", pods, slots)), TOKENS[:pods], slots, NAMES[:pods]) == []
+    assert parsed(common("ddp", pods, slots)).wrong(Planned(slots, NAMES[:pods], TOKENS[:pods])) == []
 
 
 @pytest.mark.parametrize(
@@ -154,8 +155,8 @@ def test_clusters_of_other_sizes(pods: int, slots: int) -> None:
 def test_records_of_others_are_no_verdict(start: Line, reason: str) -> None:
     record = common("ddp")
     record[0] |= start
-    found = rank_record.unusable(parsed(record), "ddp")
-    assert found is not None and found.code is None
+    found = read_record(text(record), DdpRecord()).judge(PLANNED)
+    assert found.code is None
     assert found.reasons[0].startswith(reason)
 
 

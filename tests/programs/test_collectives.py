@@ -12,8 +12,9 @@ import pytest
 
 from agent import wire
 from agent.decide.result import Row
-from agent.workloads.collectives.record import judge, parse_record
+from agent.workloads.collectives.record import CollectivesRecord
 from agent.workloads.nccl_tests import parse
+from agent.workloads.rank_record import Planned, read_record
 from agent.workloads.sweeps import Sweep
 from tests.programs.conftest import ROOT, TOKEN, TORCH, Done, Start
 
@@ -160,8 +161,8 @@ def test_nothing_that_the_backend_has_is_a_wrong_result(ranks: Start, tmp_path: 
     assert done.errors == {}
     assert "# Nothing was tested: gloo has none of broadcast" in done.out
     assert steps(done) == ["start", "ranks", "left-out", "end"]
-    record = parse_record("".join(json.dumps(line) + "\n" for line in done.record))
-    verdict = judge(record, [], [TOKEN], 2, ["pod-0"])
+    record = read_record("".join(json.dumps(line) + "\n" for line in done.record), CollectivesRecord())
+    verdict = record.judge(Planned(2, ["pod-0"], [TOKEN]))
     assert verdict.code == 65
     assert verdict.reasons == ["nothing was tested: broadcast is left out: Backend gloo does not support it"]
 

@@ -10,9 +10,8 @@ from agent import wire
 from agent.decide.result import Table
 from agent.decide.result import table as result_table
 from agent.decide.tables import render
-from agent.workloads import rank_record, torch_record
-from agent.workloads.rank_record import Verdict, at_most, name_of, rank_on, ranks_text, short
-from agent.workloads.torch_record import TorchRecord
+from agent.workloads.rank_record import Planned, at_most, ranks_text
+from agent.workloads.torch_program import TorchRecord
 
 COLUMNS = {
     "rank": "",
@@ -59,7 +58,8 @@ class Speed(NamedTuple):
 class DdpRecord(TorchRecord):
     """What the rank program wrote, as far as it came. None: that step was not reached."""
 
-    wrong: Sequence[WrongSum] | None = None
+    OF = "ddp"
+    sums: Sequence[WrongSum] | None = None
     different: Sequence[int] | None = None
     """Ranks whose parameters are not those of rank 0."""
     reference: Reference | None = None
@@ -68,7 +68,7 @@ class DdpRecord(TorchRecord):
     """batch (per rank), steps (timed), parameters, gradient_bytes."""
 
     def read_sum(self, values: Mapping[str, Any]) -> None:
-        self.wrong = wire.from_json(tuple[WrongSum, ...], values["wrong"])
+        self.sums = wire.from_json(tuple[WrongSum, ...], values["wrong"])
 
     def read_parameters(self, values: Mapping[str, Any]) -> None:
         self.different = wire.from_json(tuple[int, ...], values["different"])
@@ -80,131 +80,91 @@ class DdpRecord(TorchRecord):
         sizes = {name: int(values[name]) for name in ("batch", "steps", "parameters", "gradient_bytes")}
         self.speeds, self.sizes = wire.from_json(tuple[Speed, ...], values["ranks"]), sizes
 
-
-def parse_record(text: str) -> DdpRecord:
-    return rank_record.parse_lines(text, DdpRecord())
-
-
-def judge(record: DdpRecord, tokens: Sequence[str], slots: int, names: Sequence[str]) -> Verdict:
-    """Compare the record with the plan: `tokens` and `names` of its pods in order, `slots` ranks on each."""
-    if verdict := rank_record.unusable(record, "ddp"):
-        return verdict
-    wrong = [
-        *torch_record.wrong_places(record, tokens, slots, names),
-        *at_most(
-            [
-                f"{rank_on(one.rank, slots, names)} got a wrong all-reduce: "
-                + f"{float(one.found):g}, {one.expected:g} is right"
-                + (f" ({one.elements} elements are wrong)" if one.elements else "")
-                for one in record.wrong or []
-            ]
-        ),
-        *at_most(
-            [
-                f"{rank_on(rank, slots, names)} has other parameters after training than rank 0"
-                for rank in record.different or []
-            ]
-        ),
-        *_far_off(record),
-    ]
-    incomplete = [*torch_record.unfinished(record, slots, names), *_skipped(record)]
-    return rank_record.verdict(record, wrong, incomplete, torch_record.stopped(record))
-
-
-def summary(record: DdpRecord) -> str:
-    """What was checked, in one line, as far as it came."""
-    parts = []
-    if record.wrong is not None:
-        parts.append(f"all-reduce {'WRONG' if record.wrong else 'right'}")
-    if record.different is not None:
-        ranks = f"DIFFERENT on {ranks_text(record.different)}" if record.different else "the same on all ranks"
-        parts.append(f"parameters {ranks}")
-    if found := record.reference:
-        difference = "not finite" if found.difference is None else f"{found.difference:.1e}"
-        sign = "within" if found.within else "NOT WITHIN"
-        parts.append(f"difference to one process {difference}, {sign} {found.tolerance:.0e}")
-    return "; ".join(parts) or "nothing was checked"
-
-
-def tables(record: DdpRecord, names: Sequence[str], slots: int) -> list[Table]:
-    """The `tables` of result.json; empty when nothing was measured."""
-    if not record.speeds:
-        return []
-    title = f"Training with DDP, {record.sizes['batch']} samples per rank and step"
-    return [result_table("ddp-ranks", title, COLUMNS, _rows(record, names, slots))]
-
-
-def table(record: DdpRecord, names: Sequence[str], slots: int) -> str:
-    """The same for people; empty when nothing was measured."""
-    if not record.speeds:
-        return ""
-    heads = [f"{name} ({unit})" if unit else name for name, unit in COLUMNS.items()]
-    rows = [[_cell(value) for value in row] for row in _rows(record, names, slots)]
-    return render([*heads[:-1], ""], rows, right={0, 3, 4, 5, 6})
-
-
-def as_json(record: DdpRecord, names: Sequence[str], slots: int) -> dict[str, Any]:
-    """The record for `result.json`; None stands for what was not reached. Tokens are left out."""
-    return {
-        **torch_record.as_json(record, names, slots),
-        "sum_right": None if record.wrong is None else not record.wrong,
-        "different_parameters": record.different,
-        "reference": record.reference._asdict() if record.reference else None,
-        **record.sizes,
-    }
-
-
-def _rows(record: DdpRecord, names: Sequence[str], slots: int) -> list[list[Any]]:
-    """A row of COLUMNS for each rank, the slowest marked."""
-    devices = {seen.rank: seen.device for seen in record.ranks or []}
-    speeds = sorted(record.speeds or [], key=lambda speed: speed.rank)
-    slowest = _slowest(speeds)
-    return [
-        [
-            speed.rank,
-            short(name_of(speed.rank, slots, names)),
-            devices.get(speed.rank, ""),
-            speed.samples_per_s,
-            speed.step_ms,
-            speed.compute_ms,
-            speed.gradient_gb_s,
-            f"slowest {'step' if speed.compute_ms is None else 'compute'}" if speed.rank == slowest else "",
+    def wrong(self, planned: Planned) -> list[str]:
+        sums = [
+            f"{planned.on(one.rank)} got a wrong all-reduce: {float(one.found):g}, {one.expected:g} is right"
+            + (f" ({one.elements} elements are wrong)" if one.elements else "")
+            for one in self.sums or []
         ]
-        for speed in speeds
-    ]
+        different = [
+            f"{planned.on(rank)} has other parameters after training than rank 0" for rank in self.different or []
+        ]
+        return [*super().wrong(planned), *at_most(sums), *at_most(different), *self._far_off()]
 
+    def _far_off(self) -> list[str]:
+        """Training went wrong though no sum was seen to be: gradients were lost in between."""
+        found = self.reference
+        if found is None or (found.within and found.difference is not None):
+            return []
+        if found.difference is None:
+            return [f"after {found.steps} steps of training, parameters are not finite numbers"]
+        return [
+            f"after {found.steps} steps the parameters differ from those of a single process by "
+            f"{found.difference:.1e} of their size, {found.tolerance:.0e} is allowed: gradients were lost or wrong"
+        ]
 
-def _slowest(speeds: Sequence[Speed]) -> int | None:
-    """The rank that computes slowest; in whole steps all wait for it and look alike."""
-    times = {one.rank: one.step_ms if one.compute_ms is None else one.compute_ms for one in speeds}
-    return max(times, key=lambda rank: times[rank]) if len(set(times.values())) > 1 else None
+    def incomplete(self, planned: Planned) -> list[str]:
+        steps = {
+            "all-reduce": self.sums,
+            "check of the parameters": self.different,
+            "comparison with a single process": self.reference,
+            "measurement": self.speeds,
+        }
+        skipped = [f"the record of the ranks has no {what}" for what, found in steps.items() if found is None]
+        return [*super().incomplete(planned), *skipped]
 
+    def summary(self) -> str:
+        """What was checked, in one line, as far as it came."""
+        parts = []
+        if self.sums is not None:
+            parts.append(f"all-reduce {'WRONG' if self.sums else 'right'}")
+        if self.different is not None:
+            ranks = f"DIFFERENT on {ranks_text(self.different)}" if self.different else "the same on all ranks"
+            parts.append(f"parameters {ranks}")
+        if found := self.reference:
+            difference = "not finite" if found.difference is None else f"{found.difference:.1e}"
+            sign = "within" if found.within else "NOT WITHIN"
+            parts.append(f"difference to one process {difference}, {sign} {found.tolerance:.0e}")
+        return "; ".join(parts) or "nothing was checked"
 
-def _cell(value: Any) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.2f}" if isinstance(value, float) else str(value)
+    def tables(self, planned: Planned) -> list[Table]:
+        if not self.speeds:
+            return []
+        title = f"Training with DDP, {self.sizes['batch']} samples per rank and step"
+        return [result_table("ddp-ranks", title, COLUMNS, self._rows(planned))]
 
+    def table(self, planned: Planned) -> str:
+        if not self.speeds:
+            return ""
+        heads = [f"{name} ({unit})" if unit else name for name, unit in COLUMNS.items()]
+        return render([*heads[:-1], ""], self._rows(planned))
 
-def _far_off(record: DdpRecord) -> list[str]:
-    """Training went wrong though no sum was seen to be: gradients were lost in between."""
-    found = record.reference
-    if found is None or (found.within and found.difference is not None):
-        return []
-    if found.difference is None:
-        return [f"after {found.steps} steps of training, parameters are not finite numbers"]
-    return [
-        f"after {found.steps} steps the parameters differ from those of a single process by {found.difference:.1e} "
-        f"of their size, {found.tolerance:.0e} is allowed: gradients were lost or wrong"
-    ]
+    def _rows(self, planned: Planned) -> list[list[Any]]:
+        """A row of COLUMNS for each rank, the slowest marked."""
+        devices = {seen.rank: seen.device for seen in self.ranks or []}
+        speeds = sorted(self.speeds or [], key=lambda speed: speed.rank)
+        # In whole steps all wait for the rank that computes slowest, and look alike.
+        times = {one.rank: one.step_ms if one.compute_ms is None else one.compute_ms for one in speeds}
+        slowest = max(times, key=lambda rank: times[rank]) if len(set(times.values())) > 1 else None
+        return [
+            [
+                speed.rank,
+                planned.short(speed.rank),
+                devices.get(speed.rank, ""),
+                speed.samples_per_s,
+                speed.step_ms,
+                speed.compute_ms,
+                speed.gradient_gb_s,
+                f"slowest {'step' if speed.compute_ms is None else 'compute'}" if speed.rank == slowest else "",
+            ]
+            for speed in speeds
+        ]
 
-
-def _skipped(record: DdpRecord) -> list[str]:
-    """Checks that a record with an end does not have."""
-    steps = {
-        "all-reduce": record.wrong,
-        "check of the parameters": record.different,
-        "comparison with a single process": record.reference,
-        "measurement": record.speeds,
-    }
-    return [f"the record of the ranks has no {what}" for what, found in steps.items() if found is None]
+    def as_json(self, planned: Planned) -> dict[str, Any]:
+        return {
+            **super().as_json(planned),
+            "sum_right": None if self.sums is None else not self.sums,
+            "different_parameters": self.different,
+            "reference": self.reference._asdict() if self.reference else None,
+            **self.sizes,
+        }

@@ -12,17 +12,16 @@ from dataclasses import replace
 from typing import Any
 
 from agent import wire
-from agent.decide.ending import JobEnd, from_error
-from agent.decide.mpirun import Mpi
-from agent.decide.ranks import RanksVerdict, as_json, ranks_verdict
+from agent.decide.ending import JobEnd
+from agent.decide.ranks import RanksVerdict, as_json
 from agent.decide.words import lines
-from agent.errors import AgentError, Exit, SettingsError
+from agent.errors import Exit, SettingsError
 from agent.launch import Launch
 from agent.paths import DEEPEP_DIR, shipped
-from agent.workloads.base import Findings, Judgement, Kind, Outcome, RunContext, Workload
+from agent.workloads.base import Findings, Judgement, Outcome, RunContext
 from agent.workloads.deepep.printed import CASES, Node, incomplete, read_node, tables, text_table, versions
 from agent.workloads.deepep.speed import MAPPING, OPTIONS, Limits, Speed, judge_speed, own_options
-from agent.workloads.mpi import Layout, end_of_ranks, recorded, start, usable_mpi
+from agent.workloads.mpi import Layout, MpiWorkload, end_of_ranks, recorded, recorded_ends, start, usable_mpi
 from agent.workloads.rank_record import at_most
 
 LOG = "deepep-test.log"
@@ -33,11 +32,10 @@ PORT = 29500
 PRESSURE = "--pressure-test-mode"
 
 
-class DeepEp(Workload):
+class DeepEp(MpiWorkload):
     name = "deepep"
     options = OPTIONS
     passes_on = "DeepEP's test"
-    kind: Kind = "mpi"
     uses_fabric = True
     output_bytes = 1 << 20
     """Some 250 lines of every node."""
@@ -67,20 +65,17 @@ class DeepEp(Workload):
         noted: Mapping[str, Any] = wire.to_json(node)
         return noted
 
-    def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
-        try:
-            (limits, _), mpi = _asked(context), usable_mpi(context)
-        except AgentError as error:  # nothing was started, for the same reason
-            return Judgement(outcome.cause or from_error(error))
+    def judge_ranks(self, context: RunContext, outcome: Outcome) -> Judgement:
+        (limits, _), mpi = _asked(context), usable_mpi(context)
         order = [peer.index for peer in context.plan.peers]
-        ranks = ranks_verdict(outcome.ranks, len(order), order.__getitem__, outcome.lost)
+        ranks = recorded_ends(context, outcome, Layout(len(order), 1))
         nodes = {index: wire.from_json(Node, outcome.notes[index]) for index in order if outcome.notes.get(index)}
         whole = len(nodes) == len(order) and all(node.whole for node in nodes.values())
         speed = judge_speed(nodes, len(order), limits, context.environ.get(MAPPING)) if whole else None
         reasons = list(speed.reasons) if speed else []
         if nodes or ranks.started:
             reasons += [why for index in order for why in incomplete(nodes.get(index), f"pod {index}")]
-        end = _end(context, outcome, mpi, ranks, nodes, reasons)
+        end = _end(context, outcome, ranks, nodes, reasons)
         findings = Findings(
             reasons=reasons,
             tables=tables(nodes, order),
@@ -131,7 +126,6 @@ def _notes(args: list[str]) -> list[str]:
 def _end(
     context: RunContext,
     outcome: Outcome,
-    mpi: Mpi,
     ranks: RanksVerdict,
     nodes: Mapping[int, Node],
     reasons: list[str],

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from agent import wire
-from agent.decide.ending import from_error
-from agent.errors import AgentError
 from agent.launch import Launch
-from agent.workloads.base import Judgement, Kind, Outcome, RunContext, Workload
+from agent.workloads.base import Judgement, Outcome, RunContext
+from agent.workloads.mpi import MpiWorkload
 from agent.workloads.nccl.measured import parse_steps
 from agent.workloads.nccl.notes import noted
 from agent.workloads.nccl.options import OPTIONS, parse_options
@@ -18,9 +17,8 @@ from agent.workloads.nccl.verdict import Ended
 from agent.workloads.step_launch import start_steps
 
 
-class Nccl(Workload):
+class Nccl(MpiWorkload):
     name = "nccl"
-    kind: Kind = "mpi"
     options = OPTIONS
     passes_on = "every program of nccl-tests"
     uses_fabric = True
@@ -46,9 +44,5 @@ class Nccl(Workload):
         told: Mapping[str, Any] = wire.to_json(noted(files))
         return told
 
-    def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
-        try:
-            ended = Ended(context, outcome)
-        except AgentError as error:  # nothing was started, for the same reason
-            return Judgement(outcome.cause or from_error(error))
-        return ended.judgement()
+    def judge_ranks(self, context: RunContext, outcome: Outcome) -> Judgement:
+        return Ended(context, outcome).judgement()

@@ -8,7 +8,7 @@ from typing import Any
 
 from agent.decide.ending import JobEnd
 from agent.decide.mpirun_end import reported_end
-from agent.decide.ranks import FOLLOWED, as_json, ranks_verdict
+from agent.decide.ranks import FOLLOWED, as_json
 from agent.decide.result import Table, table
 from agent.decide.words import plural
 from agent.errors import AgentError, Exit
@@ -17,7 +17,7 @@ from agent.paths import shipped
 from agent.workloads.base import Findings, Judgement, Outcome, RunContext
 from agent.workloads.connectivity import LOG as CONNECTIVITY_LOG
 from agent.workloads.connectivity import Connectivity
-from agent.workloads.mpi import end_of_ranks, usable_mpi
+from agent.workloads.mpi import end_of_ranks, recorded_ends, usable_mpi
 from agent.workloads.nccl import baselines, debug_log, measured
 from agent.workloads.nccl.baselines import Baseline, Gate
 from agent.workloads.nccl.debug_log import Transport
@@ -221,12 +221,8 @@ class Ended:
         hung = step.stuck and done is not None and done.complete and not self.outcome.lost
         if hung and self._went_along(step):
             return None  # mpirun hung after the whole table, and its ranks went with it
-        peers = self.context.plan.peers
-        place = self.layout.pod
-        ranks = ranks_verdict(
-            self.outcome.ranks, self.layout.ranks, lambda rank: peers[place(rank)].index, self.outcome.lost
-        )
         outcome = replace(self.outcome, **self._of_step(step))
+        ranks = recorded_ends(self.context, outcome, self.layout)
         end = end_of_ranks(self.context, step.name, outcome, ranks)
         if not end.code:
             return None

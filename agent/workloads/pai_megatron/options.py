@@ -85,7 +85,7 @@ class Options(NamedTuple):
 
 def read_options(context: RunContext, family: Family) -> Options:
     """Raises SettingsError with everything that is wrong or cannot work, and what would."""
-    gpus = Gpus(len(context.plan.peers), context.spec.per_node or context.plan.slots)
+    gpus = Gpus(len(context.plan.peers), context.per_pod)
     reader = Reader(context.environ, family, gpus)
     options = reader.options()
     problems = dict.fromkeys([*reader.problems, *passwords(context.environ), *wrong(options, context.environ, gpus)])

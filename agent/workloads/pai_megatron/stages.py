@@ -246,7 +246,7 @@ def _distributed(context: RunContext, nodes: int) -> dict[str, str]:
         **_path(context),
         "WORLD_SIZE": str(nodes),
         "RANK": str(rank),
-        "KUBERNETES_CONTAINER_RESOURCE_GPU": str(context.spec.per_node or context.plan.slots),
+        "KUBERNETES_CONTAINER_RESOURCE_GPU": str(context.per_pod),
         "MASTER_ADDR": context.plan.peers[0].name if nodes > 1 else "127.0.0.1",
         "MASTER_PORT": str(context.master_port),
     }
