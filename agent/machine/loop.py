@@ -125,6 +125,12 @@ class Loop:
                 if timer.action is not None:
                     timer.action()
 
+    def close(self) -> None:
+        """Give its descriptors back. It cannot be used any more."""
+        self._selector.close()
+        os.close(self._wake_read)
+        os.close(self._wake_write)
+
     def _drain(self) -> None:
         with suppress(BlockingIOError):
             os.read(self._wake_read, 4096)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import select
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -30,7 +32,7 @@ GROUP_SECONDS = 0.25
 
 
 class RunningChild:
-    """A process in a session of its own, watched by the loop.
+    """A process, in a session of its own unless it is told otherwise, watched by the loop.
 
     What it writes stays in its pipes while `emitter`, if there is one, is far behind: it has to wait then, as if it
     wrote there itself.
@@ -42,8 +44,10 @@ class RunningChild:
         launch: Launch,
         ended: Callable[[int], None],
         output: Output | None,
-        emitter: Emitter | None,
+        emitter: Emitter | None = None,
         marks: RunMarks | None = None,
+        *,
+        own_session: bool = True,
     ) -> None:
         """It and all that it starts get the kernel's `marks`. Raises OSError."""
         group, cgroup = (marks.group, marks.cgroup) if marks else (0, "")
@@ -55,10 +59,11 @@ class RunningChild:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE if output else None,
             stderr=subprocess.PIPE if output else None,
-            start_new_session=True,
+            start_new_session=own_session,
             extra_groups=[*os.getgroups(), group] if group else None,
         )
         self.pid = self._process.pid
+        self._send = os.killpg if own_session else os.kill
         self._loop = loop
         self._emitter = emitter
         self._ended = ended
@@ -83,9 +88,21 @@ class RunningChild:
             self._watch()
 
     def signal(self, number: int) -> None:
-        """Send a signal to the whole group; a group that is gone is no error."""
+        """Send a signal to its whole group, if that is its own; one that is gone is no error."""
         with suppress(ProcessLookupError):
-            os.killpg(self.pid, number)
+            self._send(self.pid, number)
+
+    def end(self, seconds: float) -> None:
+        """Wait for its end here, where the loop does no more: SIGTERM, and when it has ended, at the latest after so
+        long, SIGKILL for its group, which exists until the status is taken."""
+        with self._process:
+            if self._process.returncode is None:
+                self.signal(signal.SIGTERM)
+                try:
+                    select.select([self._pidfd], [], [], seconds)
+                finally:
+                    self.signal(signal.SIGKILL)
+                    os.close(self._pidfd)
 
     def await_group(self) -> None:
         self._awaits_group = True

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import select
 import subprocess
 import sys
 import threading
@@ -10,14 +12,21 @@ from pathlib import Path
 
 import pytest
 
-from agent.machine.piped import Piped
+from agent.launch import Launch
+from agent.machine.piped import Passing, Piped
 from tests.machine.waiting import wait_until
 
 
 def run(*argv: str) -> tuple[int, list[str]]:
     lines: list[str] = []
-    status = Piped(argv, dict(os.environ), "/").wait({1: lines.append, 2: lines.append}, lambda: 60.0)
+    passing = Passing({1: lines.append, 2: lines.append})
+    status = Piped(Launch(argv, os.environ), passing.take).wait()
+    passing.close()
     return status, lines
+
+
+def nothing(stream: int, data: bytes) -> None:
+    """Nobody looks at it."""
 
 
 def test_lines_of_both_streams_are_seen_and_passed_on(capfd: pytest.CaptureFixture[str]) -> None:
@@ -41,15 +50,37 @@ def test_a_program_that_says_nothing_has_ticks() -> None:
             running.kill()
         return 0.01
 
-    running = Piped(["sleep", "600"], dict(os.environ), "/")
-    assert running.wait({}, tick) == -9
+    running = Piped(Launch(["sleep", "600"], os.environ), nothing, own_session=False)
+    assert running.wait(tick) == -9
+
+
+@pytest.mark.parametrize("own_session", [True, False])
+def test_what_interrupts_the_wait_ends_the_program(own_session: bool) -> None:
+    def tick() -> float:
+        raise KeyError
+
+    running = Piped(Launch(["sleep", "600"], os.environ), nothing, own_session=own_session)
+    ended = os.pidfd_open(running.child.pid)
+    with pytest.raises(KeyError):
+        running.wait(tick)
+    assert select.select([ended], [], [], 0)[0]
+    os.close(ended)
+
+
+def test_a_program_leaves_no_descriptor_open() -> None:
+    gc.collect()  # what other tests have left must not go while we count
+    before = os.listdir("/proc/self/fd")
+    assert run("true")[0] == 0
+    with pytest.raises(FileNotFoundError):
+        run("/nothing")
+    assert len(os.listdir("/proc/self/fd")) == len(before)
 
 
 def test_kill_ends_all_that_it_has_started(tmp_path: Path) -> None:
     """Also what is in a session of its own, as processes of torchrun are."""
     script = 'for i in 1 2 3; do setsid sh -c "sleep 600; true" & done; wait'
-    running = Piped(["sh", "-c", script], {**os.environ, "A4_TEST": str(tmp_path)}, "/")
-    ended = threading.Thread(target=lambda: running.wait({}, lambda: 60.0))
+    running = Piped(Launch(["sh", "-c", script], {**os.environ, "A4_TEST": str(tmp_path)}), nothing)
+    ended = threading.Thread(target=running.wait)
     ended.start()
     wait_until(lambda: len(processes(str(tmp_path))) == 7)
     running.kill()
@@ -65,6 +96,6 @@ def processes(mark: str) -> list[str]:
 
 def test_a_program_that_is_not_there() -> None:
     with pytest.raises(FileNotFoundError):
-        Piped(["/nothing"], {}, "/")
+        Piped(Launch(["/nothing"], {}), nothing)
     with pytest.raises(FileNotFoundError):
-        Piped([sys.executable], {}, "/nowhere")
+        Piped(Launch([sys.executable], {}, "/nowhere"), nothing)

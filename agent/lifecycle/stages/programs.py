@@ -11,8 +11,9 @@ from types import FrameType
 from agent.decide.pipeline import Stage
 from agent.decide.progress import DOWNLOAD_SECONDS, QUIET_SECONDS, Progress, download_words, duration_words
 from agent.errors import MissingProgram, PeerLost
+from agent.launch import Launch
 from agent.machine import files
-from agent.machine.piped import Piped
+from agent.machine.piped import Passing, Piped
 from agent.machine.stored import tree_bytes
 
 LookingAt = Callable[[str], AbstractContextManager[None]]
@@ -98,19 +99,20 @@ class Programs:
 
         with self._signals.deferred():
             if not self.lost and not self._signals.came:
-                self._running = self._started(stage, argv, {**self._environ, **env}, cwd)
-                self._catch_up(self._running)
-                seen = {1: heard} if quiet else {1: heard, 2: heard}
-                status = self._running.wait(seen, watch.tick, shown=(2,) if quiet else (1, 2))
+                passing = Passing({1: heard}, shown=(2,)) if quiet else Passing({1: heard, 2: heard})
+                running = self._running = self._started(stage, argv, {**self._environ, **env}, cwd, passing)
+                self._catch_up(running)
+                status = running.wait(watch.tick)
+                passing.close()
                 self._running = None
         if self.lost:
             raise PeerLost(self.lost, "another pod may write there now: what was made here is left in its own place")
         return status
 
-    def _started(self, stage: Stage, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Piped:
+    def _started(self, stage: Stage, argv: Sequence[str], env: Mapping[str, str], cwd: str, passing: Passing) -> Piped:
         try:
             with self.looking_at(cwd):
-                return Piped(argv, env, cwd)
+                return Piped(Launch(argv, env, cwd), passing.take, own_session=False)
         except OSError as error:
             what = f"{stage.name}: {error.filename or argv[0]}: {error.strerror}"
             raise MissingProgram(what, "each pod needs it") from error
@@ -118,7 +120,7 @@ class Programs:
     def _catch_up(self, running: Piped) -> None:
         """What came while it was being started may have come too early for it."""
         if self._signals.came:
-            running.signal(self._signals.came)
+            running.child.signal(self._signals.came)
         if self.lost:
             running.kill()
 
@@ -128,8 +130,7 @@ class Programs:
         self.kill()
 
     def kill(self) -> None:
-        running = self._running
-        if running is not None:
+        if running := self._running:
             running.kill()
 
     def note(self, line: str) -> None:
