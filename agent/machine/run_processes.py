@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
@@ -98,31 +98,43 @@ class Marked(NamedTuple):
 
 
 def marked(run_id: str, hanging: set[int] | None = None, proc: str = "/proc") -> Marked:
-    """Processes other than this one with A4_RUN=`run_id`. Blocks for LOOK_SECONDS + LOOK_ON_SECONDS at most.
+    """Processes other than this one with A4_RUN=`run_id`. Blocks for LOOK_SECONDS + LOOK_ON_SECONDS at most."""
+    mark = f"A4_RUN={run_id}".encode()
+    pids = set(all_pids(proc)) - {os.getpid()}
+    looks = ((1, LOOK_SECONDS), (LOOKERS, LOOK_ON_SECONDS))
+    return with_environ(pids, lambda words: mark in words, set() if hanging is None else hanging, looks, proc)
+
+
+def with_environ(
+    pids: Iterable[int],
+    fits: Callable[[Sequence[bytes]], bool],
+    hanging: set[int],
+    looks: Sequence[tuple[int, float]] = ((LOOKERS, LOOK_SECONDS),),
+    proc: str = "/proc",
+) -> Marked:
+    """Those of these processes whose environment `fits`. looks: how many look at a time, and for how long at most.
 
     Those that cannot be read in that time are added to `hanging`, and are not looked at if they are there already.
     """
-    mark = f"A4_RUN={run_id}".encode()
-    hanging = set() if hanging is None else hanging
-    others = [pid for pid in all_pids(proc) if pid != os.getpid() and pid not in hanging]
-    pids, unsure, begun, over = set[int](), set[int](), set[int](), set[int]()
+    others = [pid for pid in pids if pid not in hanging]
+    found, unsure, begun, over = set[int](), set[int](), set[int](), set[int]()
 
     def look(pid: int) -> None:
         begun.add(pid)
         with suppress(OSError):  # it has ended
             with open(f"{proc}/{pid}/environ", "rb") as file:
                 environ = file.read()
-            if mark in environ.split(b"\0"):
-                pids.add(pid)
+            if environ and fits(environ.split(b"\0")):
+                found.add(pid)
             elif not environ and runs_a_program(pid):
                 unsure.add(pid)  # in the middle of an exec: its environment shows in a moment
         over.add(pid)
 
-    for most, seconds in ((1, LOOK_SECONDS), (LOOKERS, LOOK_ON_SECONDS)):
+    for most, seconds in looks:
         jobs = [partial(look, pid) for pid in others if pid not in begun]
         in_time(jobs, most, time.monotonic() + seconds)
     hanging |= begun - over
-    return Marked(set(pids), bool(unsure) or len(over) < len(others))
+    return Marked(set(found), bool(unsure) or len(over) < len(others))
 
 
 def all_pids(proc: str = "/proc") -> Iterator[int]:

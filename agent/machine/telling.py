@@ -6,15 +6,10 @@ import re
 import signal
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from functools import partial
 
 from agent.machine.api import RunMarks
-from agent.machine.in_time import in_time
 from agent.machine.loop import Loop
 from agent.machine.run_processes import (
-    LOOK_SECONDS,
-    LOOKERS,
     UNSURE_SECONDS,
     Marked,
     all_pids,
@@ -22,6 +17,7 @@ from agent.machine.run_processes import (
     known,
     marked,
     send_signal,
+    with_environ,
 )
 
 PAUSES = (0.05, 0.5)
@@ -76,24 +72,12 @@ def processes(marks: RunMarks, variable: str, hanging: set[int]) -> Marked:
     seen = Marked(known(marks)) if marks.group or marks.cgroup else marked(marks.run, hanging)
     if not variable:
         return seen
-    ranks, unsure, begun = set[int](), set[int](), set[int]()
-
-    def look(pid: int) -> None:
-        begun.add(pid)
-        with suppress(OSError):  # it has ended
-            with open(f"/proc/{pid}/environ", "rb") as file:
-                words = file.read().split(b"\0")
-            if words == [b""]:
-                unsure.add(pid)  # in the middle of an exec
-            elif any(word.startswith(f"{variable}=".encode()) for word in words) or mark not in words:
-                ranks.add(pid)
-        begun.discard(pid)
-
     mark = f"A4_RUN={marks.run}".encode()
-    jobs = [partial(look, pid) for pid in seen.pids - hanging]
-    whole = in_time(jobs, LOOKERS, time.monotonic() + LOOK_SECONDS)
-    hanging |= begun
-    return Marked(ranks | (hanging & seen.pids), seen.unsure or bool(unsure) or not whole)
+    prefix = f"{variable}=".encode()
+    ranks = with_environ(
+        seen.pids, lambda words: mark not in words or any(word.startswith(prefix) for word in words), hanging
+    )
+    return Marked(ranks.pids | (hanging & seen.pids), seen.unsure or ranks.unsure)
 
 
 def handles(pid: int, number: int) -> bool:
