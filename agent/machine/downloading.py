@@ -16,15 +16,12 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from agent.errors import AgentError, DirectoryUnusable, MissingProgram, PeerLost
 from agent.machine import files
 from agent.machine.patience import Patience
 from agent.machine.stored import free_bytes, remove
-
-if TYPE_CHECKING:
-    from tenacity import RetryCallState
 
 TRIES = 6
 SILENT_SECONDS = 60.0
@@ -62,73 +59,53 @@ class _Again(Exception):
     """It may work when it is asked again."""
 
 
-class Download:
-    """One file, until it is there. It is given up after so many tries in a row that bring no byte more."""
+def download(wanted: Wanted, tries: int = TRIES) -> None:
+    """Until it is there; given up after so many tries in a row that bring no byte more. Raises AgentError."""
 
-    def __init__(self, wanted: Wanted, tries: int = TRIES) -> None:
-        self._wanted = wanted
-        self._tries = tries
+    def say(text: str) -> None:
+        sys.stderr.write(f"{wanted.name}: {text}\n")
 
-    def run(self) -> None:
-        """Raises AgentError."""
-        from tenacity import Retrying, retry_if_exception_type
+    try:
+        Patience(tries, lambda: size(wanted.part)).keep_trying(lambda: _try(wanted), _Again, say)
+    except _Again as error:
+        raise PeerLost(
+            f"{wanted.url}: {error} ({tries} times one after the other)",
+            "what came so far is kept: the next attempt goes on from there",
+        ) from None
 
-        patience = Patience(self._tries, lambda: size(self._wanted.part))
-        policy = Retrying(
-            retry=retry_if_exception_type(_Again),
-            after=patience.count,
-            wait=patience.seconds,
-            stop=patience.is_over,
-            before_sleep=self._say,
-            reraise=True,
-        )
-        try:
-            policy(self._try)
-        except _Again as error:
-            raise PeerLost(
-                f"{self._wanted.url}: {error} ({self._tries} times one after the other)",
-                "what came so far is kept: the next attempt goes on from there",
-            ) from None
 
-    def _say(self, state: RetryCallState) -> None:
-        assert state.outcome is not None and state.next_action is not None
-        why = state.outcome.exception()
-        sys.stderr.write(f"{self._wanted.name}: {why}; again in {state.next_action.sleep:.0f} s\n")
+def _try(wanted: Wanted) -> None:
+    there = size(wanted.part)
+    version = files.read(wanted.mark) or ""
+    headers = {"Range": f"bytes={there}-", "If-Range": version} if there and version else {}
+    with asked(wanted.url, headers) as answer:
+        said = answer.headers.get("Content-Range", "")
+        if answer.status == 416:
+            total = there if said == f"bytes */{there}" else -1
+        else:
+            total = _take(wanted, answer, there if said.startswith(f"bytes {there}-") else 0)
+    if total < 0:
+        remove(wanted.part)
+        raise _Again("the server has another version of it: it is begun anew")
+    if size(wanted.part) != total:
+        raise _Again(f"the connection ended after {size(wanted.part)} of {total} bytes")
+    os.rename(wanted.part, wanted.path)
+    remove(wanted.mark)
 
-    def _try(self) -> None:
-        wanted = self._wanted
-        there = size(wanted.part)
-        version = files.read(wanted.mark) or ""
-        headers = {"Range": f"bytes={there}-", "If-Range": version} if there and version else {}
-        with asked(wanted.url, headers) as answer:
-            said = answer.headers.get("Content-Range", "")
-            if answer.status == 416:
-                total = there if said == f"bytes */{there}" else -1
-            else:
-                total = self._take(answer, there if said.startswith(f"bytes {there}-") else 0)
-        if total < 0:
-            remove(wanted.part)
-            raise _Again("the server has another version of it: it is begun anew")
-        if size(wanted.part) != total:
-            raise _Again(f"the connection ended after {size(wanted.part)} of {total} bytes")
-        os.rename(wanted.part, wanted.path)
-        remove(wanted.mark)
 
-    def _take(self, answer: http.client.HTTPResponse, begin: int) -> int:
-        """Write what comes behind the first `begin` bytes; how many it should be in all."""
-        wanted = self._wanted
-        length = length_of(answer)
-        total = begin + length if length is not None else None
-        check_room(wanted.directory, length or 0)
-        with open(wanted.part, "ab") as file:
-            file.truncate(begin)  # before the mark, which must never be that of other bytes
-            with open(wanted.mark, "w", encoding="utf-8") as mark:
-                mark.write(version_of(answer))
-            while piece := next_piece(answer):
-                file.write(piece)
-            file.flush()
-            os.fsync(file.fileno())
-        return size(wanted.part) if total is None else total
+def _take(wanted: Wanted, answer: http.client.HTTPResponse, begin: int) -> int:
+    """Write what comes behind the first `begin` bytes; how many it should be in all."""
+    length = length_of(answer)
+    check_room(wanted.directory, length or 0)
+    with open(wanted.part, "ab") as file:
+        file.truncate(begin)  # before the mark, which must never be that of other bytes
+        with open(wanted.mark, "w", encoding="utf-8") as mark:
+            mark.write(version_of(answer))
+        while piece := next_piece(answer):
+            file.write(piece)
+        file.flush()
+        os.fsync(file.fileno())
+    return size(wanted.part) if length is None else begin + length
 
 
 def asked(url: str, headers: dict[str, str], method: str = "GET") -> Any:
@@ -212,7 +189,7 @@ def main(directory: str, *urls: str) -> int:
             if not re.fullmatch(r"[\w][\w.-]*", each.name):
                 raise MissingProgram(f"{each.url} does not end in the name of a file")
             if not os.path.exists(each.path):
-                Download(each).run()
+                download(each)
     except OSError as error:
         failed: AgentError = DirectoryUnusable(f"{directory}: {error.strerror or error}", "")
     except AgentError as error:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from agent.errors import AgentError
-from agent.machine.downloading import Download, Wanted
+from agent.machine.downloading import Wanted, download
 
 DATA = bytes(range(256)) * 4000
 END_SECONDS = 120
@@ -95,7 +95,7 @@ def server() -> Iterator[Server]:
 
 def test_connections_that_are_cut_are_taken_up(server: Server, tmp_path: Path) -> None:
     server.cut_after = 400_000
-    Download(Wanted(server.url, str(tmp_path)), tries=2).run()
+    download(Wanted(server.url, str(tmp_path)), tries=2)
     assert server.begins == [0, 400_000, 800_000]
     assert (tmp_path / "x.bin").read_bytes() == DATA and os.listdir(tmp_path) == ["x.bin"]
 
@@ -103,7 +103,7 @@ def test_connections_that_are_cut_are_taken_up(server: Server, tmp_path: Path) -
 @pytest.mark.parametrize("status", [503, 429, 416])
 def test_a_server_that_is_busy_is_asked_again(status: int, server: Server, tmp_path: Path) -> None:
     server.refusals = [status]
-    Download(Wanted(server.url, str(tmp_path)), tries=2).run()
+    download(Wanted(server.url, str(tmp_path)), tries=2)
     assert (tmp_path / "x.bin").read_bytes() == DATA
 
 
@@ -111,7 +111,7 @@ def test_a_server_that_stays_busy_is_given_up_and_what_came_is_kept(server: Serv
     (tmp_path / ".x.bin.part").write_bytes(DATA[:1000])
     server.refusals = [503] * 9
     with pytest.raises(AgentError) as caught:
-        Download(Wanted(server.url, str(tmp_path)), tries=1).run()
+        download(Wanted(server.url, str(tmp_path)), tries=1)
     assert caught.value.code == 75 and "503" in caught.value.what
     assert len(server.refusals) == 8, "what an earlier attempt has left is nothing that this one brought"
     assert (tmp_path / ".x.bin.part").read_bytes() == DATA[:1000]
@@ -122,7 +122,7 @@ def test_what_has_changed_on_the_server_begins_anew(server: Server, tmp_path: Pa
     (tmp_path / ".x.bin.part").write_bytes(b"old" * 9)
     (tmp_path / ".x.bin.part.version").write_text('"0"' if takes_ranges else server.tag)
     server.takes_ranges = takes_ranges
-    Download(Wanted(server.url, str(tmp_path)), tries=1).run()
+    download(Wanted(server.url, str(tmp_path)), tries=1)
     assert (tmp_path / "x.bin").read_bytes() == DATA
 
 
@@ -130,11 +130,11 @@ def test_what_has_changed_on_the_server_begins_anew(server: Server, tmp_path: Pa
 def test_an_interruption_before_the_last_step(server: Server, tmp_path: Path, there: bytes) -> None:
     (tmp_path / ".x.bin.part").write_bytes(there)
     (tmp_path / ".x.bin.part.version").write_text(server.tag)
-    Download(Wanted(server.url, str(tmp_path)), tries=2).run()
+    download(Wanted(server.url, str(tmp_path)), tries=2)
     assert (tmp_path / "x.bin").read_bytes() == DATA
 
 
-def download(directory: Path, *urls: str) -> tuple[int, list[dict[str, Any]]]:
+def run_program(directory: Path, *urls: str) -> tuple[int, list[dict[str, Any]]]:
     """The program: its code, and what it says."""
     argv = [sys.executable, "-m", "agent.machine.downloading", str(directory), *urls]
     done = subprocess.run(argv, stdout=subprocess.PIPE, timeout=END_SECONDS)
@@ -142,12 +142,12 @@ def download(directory: Path, *urls: str) -> tuple[int, list[dict[str, Any]]]:
 
 
 def test_the_program_tells_the_size_first(server: Server, tmp_path: Path) -> None:
-    assert download(tmp_path, server.url) == (0, [{"total": len(DATA)}])
-    assert download(tmp_path, server.url)[0] == 0 and len(server.begins) == 1, "what is there is not asked for again"
+    assert run_program(tmp_path, server.url) == (0, [{"total": len(DATA)}])
+    assert run_program(tmp_path, server.url)[0] == 0 and len(server.begins) == 1, "what is there is not asked for again"
 
 
 def test_what_is_not_there_is_66(server: Server, tmp_path: Path) -> None:
-    code, said = download(tmp_path, server.url, server.url + "x")
+    code, said = run_program(tmp_path, server.url, server.url + "x")
     assert code == said[-1]["code"] == 66 and "404" in said[-1]["what"] and server.url in said[-1]["what"]
     assert (tmp_path / "x.bin").exists(), "what could be had is kept"
 

@@ -114,7 +114,7 @@ class Work:
             if status := self._programs.run(stage, ["git", *words], env, place, said.append, grows=place):
                 raise git_error(words, status, said)
 
-        patiently(once, self._programs.say, Patience(NETWORK_TRIES))
+        Patience(NETWORK_TRIES).keep_trying(once, PeerLost, self._programs.say)
 
     # Downloads
 
@@ -122,7 +122,7 @@ class Work:
         python = self._downloader(stage, work.source)
         argv = [python, "-I", shipped("entrypoints", "download-model.py"), work.source, work.name, work.revision]
         patience = Patience(NETWORK_TRIES, lambda: self._there(stage.staging))
-        patiently(lambda: self._download(stage, [*argv, stage.staging]), self._programs.say, patience)
+        patience.keep_trying(lambda: self._download(stage, [*argv, stage.staging]), PeerLost, self._programs.say)
 
     def _downloader(self, stage: Stage, source: str) -> str:
         """The Python of its virtual environment, which is made where it is missing."""
@@ -228,23 +228,3 @@ def git_error(words: Sequence[str], status: int, said: Sequence[str]) -> AgentEr
     if words[0] not in ("fetch", "submodule") or any(final in text for final in GIT_FINAL):
         return MissingProgram(what, "are the URL and the commit right?")
     return PeerLost(what, "the remote repository cannot be reached, or ended the connection")
-
-
-def patiently(act: Callable[[], None], say: Callable[[str], None], patience: Patience) -> None:
-    """Do it again while the network fails."""
-    from tenacity import RetryCallState, Retrying, retry_if_exception_type
-
-    def tell(state: RetryCallState) -> None:
-        assert state.outcome is not None and state.next_action is not None
-        error = state.outcome.exception()
-        assert isinstance(error, AgentError)
-        say(f"{error.what}; again in {state.next_action.sleep:.0f} s")
-
-    Retrying(
-        retry=retry_if_exception_type(PeerLost),
-        after=patience.count,
-        stop=patience.is_over,
-        wait=patience.seconds,
-        before_sleep=tell,
-        reraise=True,
-    )(act)
