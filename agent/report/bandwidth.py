@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from agent.decide.result import Measured, Row, Sweep
-from agent.report.charts import Line
-from agent.report.grid import Cell, Column, Grid, grid, number
+from agent.report.charts import Line, Picture
+from agent.report.grid import Cell, Column, Grid, View, grid, number
 from agent.report.number_words import NONE, count_text, number_text, percent_text, size_text, speed_text
 
 
-class SweepView(NamedTuple):
-    """One sweep as the page shows it: its curves, and every number of them in a table."""
-
-    name: str
-    id: str
-    about: str
-    lines: tuple[Line, ...]
-    description: str
-    grid: Grid
-
-
-def sweep_views(sweeps: Sequence[Sweep]) -> tuple[SweepView, ...]:
+def sweep_views(sweeps: Sequence[Sweep]) -> tuple[View, ...]:
     """A view for each sweep, in their order. Their ids are the same whenever the page is made of the same results."""
     views = []
     for count, (name, sweep) in enumerate(zip(names(sweeps), sweeps, strict=True), 1):
         sizes = f"Bus bandwidth of {name} over message size, {_sizes(sweep.rows)}; the numbers are in the table below"
-        views.append(SweepView(name, f"sweep-{count}", _about(sweep), _lines(sweep), sizes, _rows(name, sweep)))
+        picture = Picture(_lines(sweep), f"sweep-{count}", sizes)
+        views.append(View(name, (_about(sweep),), (picture,), _rows(name, sweep)))
     return tuple(views)
 
 
@@ -136,24 +125,18 @@ def _about(sweep: Sweep) -> str:
 
 def _lines(sweep: Sweep) -> tuple[Line, ...]:
     """Its curves: the baseline behind, then each placement that was measured."""
-    out = [(row.size, row.out_of_place) for row in sweep.rows]
-    inside = [(row.size, row.in_place) for row in sweep.rows]
     curves = [
-        Line("baseline", sorted(sweep.baseline.busbw.items()), -1) if sweep.baseline else None,
-        Line("out-of-place", _points(out), 0, _wrong_sizes(out)),
-        Line("in-place", _points(inside), 1, _wrong_sizes(inside)),
+        Line("baseline", sorted(sweep.baseline.busbw.items()) if sweep.baseline else [], -1),
+        _curve("out-of-place", 0, [(row.size, row.out_of_place) for row in sweep.rows]),
+        _curve("in-place", 1, [(row.size, row.in_place) for row in sweep.rows]),
     ]
-    return tuple(curve for curve in curves if curve and curve.points)
+    return tuple(curve for curve in curves if curve.points)
 
 
-def _points(measured: Iterable[tuple[int, Measured | None]]) -> list[tuple[int, float]]:
-    """(bytes, GB/s) of the sizes that were measured."""
-    return [(size, one.busbw) for size, one in measured if one]
-
-
-def _wrong_sizes(measured: Iterable[tuple[int, Measured | None]]) -> frozenset[int]:
-    """Sizes whose points are marked: their results were wrong, however fast they came."""
-    return frozenset(size for size, one in measured if one and one.wrong)
+def _curve(label: str, style: int, placement: Sequence[tuple[int, Measured | None]]) -> Line:
+    """Points whose results were wrong are marked, however fast they came."""
+    wrong = frozenset(size for size, one in placement if one and one.wrong)
+    return Line(label, [(size, one.busbw) for size, one in placement if one], style, wrong)
 
 
 def _rows(name: str, sweep: Sweep) -> Grid:

@@ -63,32 +63,47 @@ class Line(NamedTuple):
         return [(size, speed) for size, speed in self.points if size > 0 and math.isfinite(speed)]
 
 
-def chart(lines: Sequence[Line], name: str, description: str, scale: Scale = BANDWIDTH) -> str:
-    """An <svg> with curves that are labelled at their ends; empty when there is nothing to draw.
+class Picture(NamedTuple):
+    """Curves on the same axes."""
 
-    `name` makes its ids different from those of other pictures on the page. `description` is for those who do not see.
-    """
-    lines = [line for line in lines if line.drawn]
+    lines: Sequence[Line]
+    id: str
+    """Makes the ids in it different from those of other pictures on the page."""
+    description: str
+    """For those who do not see."""
+    scale: Scale = BANDWIDTH
+    title: str = ""
+    """What tells it from other pictures of the same thing."""
+
+
+def chart(picture: Picture) -> str:
+    """An <svg> with curves that are labelled at their ends; empty when there is nothing to draw."""
+    lines = [line for line in picture.lines if line.drawn]
     if not lines:
         return ""
     from matplotlib import rc_context
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    settings = {"svg.fonttype": "none", "svg.hashsalt": name, "font.family": "DejaVu Sans", "axes.unicode_minus": False}
+    settings = {
+        "svg.fonttype": "none",
+        "svg.hashsalt": picture.id,
+        "font.family": "DejaVu Sans",
+        "axes.unicode_minus": False,
+    }
     with rc_context(settings):  # type: ignore[arg-type]
         figure = Figure(figsize=(WIDTH / 96, HEIGHT / 96), dpi=96, facecolor="none")
         FigureCanvasSVG(figure)
         labels = 20 + 7.4 * max(len(line.label) for line in lines)
         left, bottom = 46 / WIDTH, 42 / HEIGHT
         axes = figure.add_axes((left, bottom, 1 - left - labels / WIDTH, 1 - bottom - 24 / HEIGHT), facecolor="none")
-        _scales(axes, lines, scale)
+        _scales(axes, lines, picture.scale)
         for line in lines:
             _curve(axes, line)
         _labels(axes, lines)
         out = io.StringIO()
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
-    return _inlined(out.getvalue(), name, description)
+    return _inlined(out.getvalue(), picture)
 
 
 def _scales(axes: Axes, lines: Sequence[Line], scale: Scale) -> None:
@@ -197,18 +212,18 @@ def spread(wanted: Sequence[float], gap: float, top: float) -> list[float]:
     return [placed[order.index(number)] for number in range(len(wanted))]
 
 
-def _inlined(svg: str, name: str, description: str) -> str:
+def _inlined(svg: str, picture: Picture) -> str:
     """The <svg> alone, as wide as its place, with the page's colours and font and with ids of its own."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(
         r"<(metadata|style).*?</\1>\s*|(?<=<g) id=\"[^\"]*\"| transform=\"rotate\(-0 [^\"]*\"", "", svg, flags=re.DOTALL
     )
     box = re.search(r'viewBox="([^"]+)"', svg)
-    head = f'<svg viewBox="{box[1] if box else ""}" role="img" aria-label="{escape(description)}">'
+    head = f'<svg viewBox="{box[1] if box else ""}" role="img" aria-label="{escape(picture.description)}">'
     svg = re.sub(r"<svg[^>]*>", lambda _: head, svg, count=1)
     svg = re.sub(r"font: ([\d.]+)px [^;\"]+", r"font-size: \1px", svg)
     svg = re.sub(r"font-family: [^;\"]+;? ?", "", svg)
-    svg = re.sub(r'((?:\bid|xlink:href|clip-path)="(?:url\()?#?)', rf"\g<1>{name}-", svg)
+    svg = re.sub(r'((?:\bid|xlink:href|clip-path)="(?:url\()?#?)', rf"\g<1>{picture.id}-", svg)
     svg = svg.replace("xlink:href", "href")
     svg = re.sub(r'(?<==")[^"<>]*', lambda found: re.sub(r"(-?\d+\.\d{2})\d+", r"\1", found[0]), svg)  # not in labels
     for colour, placeholder in PLACEHOLDERS.items():

@@ -13,8 +13,8 @@ from agent.report.number_words import NONE, decimals, number_text, ratio_text
 Key = tuple[object, ...]
 
 
-def compared_tables(labels: Sequence[str], results: Sequence[Result]) -> Iterable[tuple[str, Grid]]:
-    """(title, table) for every table that two runs or more have with the same columns.
+def compared_tables(labels: Sequence[str], results: Sequence[Result]) -> Iterable[Grid]:
+    """What stands side by side for every table that two runs or more have with the same columns.
 
     First its columns in short; then, where the same rows are in all, row by row.
     """
@@ -28,9 +28,9 @@ def compared_tables(labels: Sequence[str], results: Sequence[Result]) -> Iterabl
         measured = [at for at in range(keys, len(tables[0].columns)) if any(_numbers(table, at) for table in tables)]
         if measured:
             those = [label for label, _ in having]
-            yield tables[0].title, _short(tables[0].title, those, tables, measured)
+            yield _short(tables[0].title, those, tables, measured)
             if keys and len(tables[0].rows) > 1:
-                yield tables[0].title, _row_by_row(those, tables, keys, measured)
+                yield _row_by_row(those, tables, keys, measured)
 
 
 def _keys(tables: Sequence[Table]) -> int:

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from agent.decide.result import Result
 from agent.report.bandwidth import best, names
-from agent.report.charts import Line
+from agent.report.charts import Line, Picture
 from agent.report.compared_tables import compared_tables
-from agent.report.grid import Cell, Column, Grid, grid, number
-from agent.report.model import Heading, Pairs, TableView, facts, heading
+from agent.report.grid import Cell, Column, Grid, View, grid, number
+from agent.report.model import HEADINGS, Heading, Pairs, facts
 from agent.report.number_words import duration_text, ratio_text, size_text, speed_text
 
 MOST_NODES = 8
@@ -29,17 +29,6 @@ class ComparedRun(NamedTuple):
     facts: Pairs
 
 
-class ComparedSweep(NamedTuple):
-    """One collective. `lines` have GB/s out of place, where that was measured; `summary` the ratio over all sizes."""
-
-    name: str
-    id: str
-    lines: tuple[Line, ...]
-    description: str
-    summary: tuple[str, ...]
-    grid: Grid
-
-
 class ComparisonPage(NamedTuple):
     """All that the page of a comparison shows."""
 
@@ -49,15 +38,17 @@ class ComparisonPage(NamedTuple):
     """None: nothing was set differently."""
     given: Grid | None
     """What a4-agent itself gave the programs differently, as it does in every run."""
-    sweeps: tuple[ComparedSweep, ...]
-    tables: tuple[TableView, ...]
+    sweeps: tuple[View, ...]
+    tables: tuple[Grid, ...]
 
 
 def comparison_page(results: Sequence[Result]) -> ComparisonPage:
     """The page for these results, the first of which is what the others are measured by."""
     labels = labels_of(len(results))
     runs = [
-        ComparedRun(label, result, heading(result.verdict), [pair for pair in facts(result) if pair[0] in SHOWN_FACTS])
+        ComparedRun(
+            label, result, HEADINGS[result.verdict.status], [pair for pair in facts(result) if pair[0] in SHOWN_FACTS]
+        )
         for label, result in zip(labels, results, strict=True)
     ]
     counts = {word: sum(run.heading.word == word for run in runs) for word in ("failed", "ended", "passed")}
@@ -68,7 +59,7 @@ def comparison_page(results: Sequence[Result]) -> ComparisonPage:
         settings=_settings_grid("What was set differently", labels, differing([settings(one) for one in results])),
         given=_settings_grid("What a4-agent set differently", labels, differing([given(one) for one in results])),
         sweeps=tuple(_sweeps(labels, results)),
-        tables=tuple(TableView(title, grid) for title, grid in compared_tables(labels, results)),
+        tables=tuple(compared_tables(labels, results)),
     )
 
 
@@ -154,19 +145,14 @@ def _speeds(results: Sequence[Result]) -> dict[str, list[dict[int, float]]]:
     }
 
 
-def _sweeps(labels: Sequence[str], results: Sequence[Result]) -> Iterable[ComparedSweep]:
-    """A view for each collective that any of the runs has measured."""
+def _sweeps(labels: Sequence[str], results: Sequence[Result]) -> Iterable[View]:
+    """A view for each collective that any of the runs has measured: GB/s out of place, where that was measured, and the
+    ratio over all sizes."""
     for at, (name, speeds) in enumerate(_speeds(results).items(), 1):
-        yield ComparedSweep(
-            name,
-            f"compared-{at}",
-            tuple(
-                Line(label, sorted(run.items()), no) for no, (label, run) in enumerate(zip(labels, speeds, strict=True))
-            ),
-            f"Bus bandwidth of {name} over size in runs {', '.join(labels)}; the numbers are in the table below",
-            _summary(labels, speeds),
-            _speeds_grid(name, labels, speeds),
-        )
+        runs = f"Bus bandwidth of {name} over size in runs {', '.join(labels)}; the numbers are in the table below"
+        lines = [Line(labels[run], sorted(of_run.items()), run) for run, of_run in enumerate(speeds)]
+        picture = Picture(lines, f"compared-{at}", runs)
+        yield View(name, _summary(labels, speeds), (picture,), _speeds_grid(name, labels, speeds))
 
 
 def ratios(speeds: Sequence[Mapping[int, float]], at: int) -> dict[int, float]:

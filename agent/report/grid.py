@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from agent.report.charts import Picture
+
 MOST_ROWS = 2000
 """How many rows of one table are on the page; result.json has them all."""
 
@@ -44,6 +46,15 @@ class Grid(NamedTuple):
     def length(self) -> int:
         """Rows of all groups, without the foot."""
         return sum(len(group.rows) for group in self.groups)
+
+
+class View(NamedTuple):
+    """What was measured of one thing, as the page shows it: lines of text, curves, and every number in a table."""
+
+    name: str
+    about: tuple[str, ...]
+    pictures: tuple[Picture, ...]
+    grid: Grid
 
 
 def number(name: str, unit: str = "") -> Column:

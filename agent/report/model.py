@@ -9,16 +9,14 @@ from typing import NamedTuple
 
 from agent.decide.result import Result, Table, Verdict
 from agent.launch import Started
-from agent.report.bandwidth import SweepView, overview, sweep_views
-from agent.report.grid import Cell, Column, Grid, grid
+from agent.report.bandwidth import overview, sweep_views
+from agent.report.grid import Cell, Column, Grid, View, grid
 from agent.report.number_words import NONE, count_text, decimals, duration_text, moment_text, number_text
 from agent.report.places import differences_grid, order_grid, order_words, pods_grid, shared_inventory
 from agent.report.startup import Startup, startup
-from agent.report.training import TrainingView, training_views
 from agent.report.training import overview as trained
+from agent.report.training import training_views
 
-SYMBOLS = {"passed": "✓", "failed": "✗", "ended": "■"}
-TONES = {"passed": "good", "failed": "bad", "ended": "ended"}
 GATES = {"passed": "good", "failed": "bad", "not judged": "warn"}
 FEWEST_SUMMED = 4
 """Rows from which on a table gets its least, median and greatest values."""
@@ -26,18 +24,19 @@ Pairs = list[tuple[str, str]]
 
 
 class Heading(NamedTuple):
-    """The verdict: sign, word and tone."""
+    """The verdict: sign, word and tone. Neither sign nor tone is needed to understand the word."""
 
     symbol: str
     word: str
     tone: str
 
 
-class TableView(NamedTuple):
-    """A table of the workload under its own title."""
-
-    title: str
-    grid: Grid
+HEADINGS = {
+    "passed": Heading("✓", "passed", "good"),
+    "failed": Heading("✗", "failed", "bad"),
+    "ended": Heading("■", "ended", "ended"),
+}
+"""By the verdict's status."""
 
 
 class RunPage(NamedTuple):
@@ -50,11 +49,11 @@ class RunPage(NamedTuple):
     reasons: list[str]
     gate: tuple[str, str, str] | None
     """(tone, status, reason)"""
-    sweeps: tuple[SweepView, ...]
+    sweeps: tuple[View, ...]
     overview: Grid | None
-    trainings: tuple[TrainingView, ...]
+    trainings: tuple[View, ...]
     trained: Grid | None
-    tables: tuple[TableView, ...]
+    tables: tuple[Grid, ...]
     order: Grid
     order_words: list[str]
     startup: Startup | None
@@ -71,7 +70,7 @@ def run_page(result: Result) -> RunPage:
     launch = result.launch
     return RunPage(
         title=title(result),
-        heading=heading(result.verdict),
+        heading=HEADINGS[result.verdict.status],
         result=result,
         facts=facts(result),
         reasons=[reason for reason in result.verdict.reasons if reason not in _said(result.verdict)],
@@ -80,7 +79,7 @@ def run_page(result: Result) -> RunPage:
         overview=overview(result.sweeps),
         trainings=training_views(result.trainings),
         trained=trained(result.trainings),
-        tables=tuple(TableView(table.title, table_grid(table)) for table in result.tables),
+        tables=tuple(map(table_grid, result.tables)),
         order=order_grid(result),
         order_words=order_words(result),
         startup=startup(result),
@@ -107,18 +106,12 @@ def _gate(result: Result) -> tuple[str, str, str] | None:
     return GATES.get(status, "warn"), status, "" if told else reason
 
 
-def heading(verdict: Verdict) -> Heading:
-    """Sign and tone of a verdict: neither is needed to understand the word."""
-    return Heading(SYMBOLS[verdict.status], verdict.status, TONES[verdict.status])
-
-
 def title(result: Result) -> str:
     """The verdict first: it is what a tab shows."""
     verdict = result.verdict
     code = f" ({verdict.code})" if verdict.code else ""
-    return f"{SYMBOLS[verdict.status]} {verdict.status}{code}: {result.run}" + (
-        f" · {result.job}" if result.job else ""
-    )
+    job = f" · {result.job}" if result.job else ""
+    return f"{HEADINGS[verdict.status].symbol} {verdict.status}{code}: {result.run}{job}"
 
 
 def facts(result: Result) -> Pairs:

@@ -49,5 +49,5 @@ def _environment() -> Environment:
     )
     environment.globals["light"] = palette.variables(palette.LIGHT)
     environment.globals["dark"] = palette.variables(palette.DARK)
-    environment.globals["chart"] = lambda *given: Markup(charts.chart(*given))  # of our own words, or escaped there
+    environment.globals["chart"] = lambda picture: Markup(charts.chart(picture))  # of our own words, or escaped there
     return environment

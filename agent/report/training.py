@@ -4,33 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from statistics import median
-from typing import NamedTuple
 
 from agent.decide.result import Iteration, Training
-from agent.report.charts import Line, Scale
-from agent.report.grid import Cell, Column, Grid, grid, number
+from agent.report.charts import Line, Picture, Scale
+from agent.report.grid import Cell, Column, Grid, View, grid, number
 from agent.report.number_words import NONE, count_text, number_text
 
 Value = Callable[[Iteration], float | None]
-
-
-class Curve(NamedTuple):
-    """One curve over the iterations of one training."""
-
-    id: str
-    name: str
-    lines: tuple[Line, ...]
-    scale: Scale
-    description: str
-
-
-class TrainingView(NamedTuple):
-    """One training as the page shows it."""
-
-    name: str
-    about: str
-    curves: tuple[Curve, ...]
-    grid: Grid
 
 
 CURVES: Sequence[tuple[str, str, Value]] = (
@@ -41,10 +21,10 @@ CURVES: Sequence[tuple[str, str, Value]] = (
 """Name, axis, value."""
 
 
-def training_views(trainings: Sequence[Training]) -> tuple[TrainingView, ...]:
+def training_views(trainings: Sequence[Training]) -> tuple[View, ...]:
     """A view for each training, in their order."""
     return tuple(
-        TrainingView(one.stage, _about(one), _curves(f"training-{number}", one), _numbers(one))
+        View(one.stage, (_about(one),), _curves(f"training-{number}", one), _numbers(one))
         for number, one in enumerate(trainings, 1)
     )
 
@@ -77,15 +57,15 @@ def _about(one: Training) -> str:
     return f"{count_text(one.count, 'iteration')}{thinned}, to {one.iterations[-1].iteration} of {one.planned}"
 
 
-def _curves(id: str, one: Training) -> tuple[Curve, ...]:
+def _curves(id: str, one: Training) -> tuple[Picture, ...]:
     """Loss, step time and speed; iterations with losses that are no numbers are marked."""
     wrong = frozenset(iteration.iteration for iteration in one.iterations if iteration.nans)
     found = []
     for style, (name, axis, value) in enumerate(CURVES):
         points = [(each.iteration, there) for each in one.iterations if (there := value(each)) is not None]
-        line = Line(name, points, style, wrong)
         description = f"The {name} of {one.stage} over its iterations; the numbers are in the table below"
-        found.append(Curve(f"{id}-{name.replace(' ', '-')}", name, (line,), Scale(axis, "iteration"), description))
+        line = Line(name, points, style, wrong)
+        found.append(Picture([line], f"{id}-{name.replace(' ', '-')}", description, Scale(axis, "iteration"), name))
     return tuple(found)
 
 

@@ -34,20 +34,20 @@ def test_ids_of_the_run_do_not_differ() -> None:
 def test_bandwidth_to_the_first_run() -> None:
     first = comparison_page(RESULTS).sweeps[0]
     assert first.name == "all_reduce"
-    assert first.summary[0] == "B / A: median 0.93× ▼, least 0.80× ▼ at 4 KiB, 0.93× ▼ at 8 GiB"
-    assert [line.label for line in first.lines] == ["A", "B", "C"]
+    assert first.about[0] == "B / A: median 0.93× ▼, least 0.80× ▼ at 4 KiB, 0.93× ▼ at 8 GiB"
+    assert [line.label for line in first.pictures[0].lines] == ["A", "B", "C"]
     assert texts(first.grid)[-1][0] == "8 GiB"
     assert texts(first.grid)[-1][-2:] == ["0.93× ▼", "1.00×"]
 
 
 def test_a_collective_that_one_run_has_not() -> None:
     found = {sweep.name: sweep for sweep in comparison_page(RESULTS).sweeps}
-    assert found["alltoall"].summary[1] == "C / A: no size in common"
+    assert found["alltoall"].about[1] == "C / A: no size in common"
     assert texts(found["alltoall"].grid)[0][3] == "–"
 
 
 def test_tables_in_common() -> None:
-    (short, long) = (view.grid for view in comparison_page(RESULTS).tables)
+    (short, long) = comparison_page(RESULTS).tables
     assert texts(short) == [
         ["busy (%)", "A", "91.50", "93.00", "94.50", "1.00×"],
         ["busy (%)", "B", "90.50", "92.00", "93.50", "0.99×"],
@@ -82,7 +82,7 @@ def test_runs_that_have_nothing_in_common() -> None:
 def test_a_first_run_without_bandwidth() -> None:
     data = [ddp(), ddp() | {"sweeps": [sweep("all_reduce", rows=[])]}, collectives()]
     found = comparison_page([read_result(one) for one in data]).sweeps
-    assert found[0].summary == ("B / A: no size in common", "C / A: no size in common")
+    assert found[0].about == ("B / A: no size in common", "C / A: no size in common")
 
 
 def test_labels() -> None:

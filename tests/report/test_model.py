@@ -7,7 +7,7 @@ import re
 import pytest
 
 from agent.report.bandwidth import names
-from agent.report.charts import Line, _ticks, chart, spread
+from agent.report.charts import Line, Picture, _ticks, chart, spread
 from agent.report.grid import MOST_ROWS, Grid, cells, grid, number
 from agent.report.model import RunPage, run_page, table_grid
 from agent.report.places import order_words
@@ -73,8 +73,8 @@ def test_overview() -> None:
     assert line[:3] == ["all_reduce", "32", "1 KiB to 8 GiB"]
     assert line[4] == "4 GiB out-of-place"
     assert line[-1] == "✗ 1048593"
-    assert found.sweeps[0].lines[0].wrong == {2**24}
-    assert [line.label for line in found.sweeps[0].lines] == ["out-of-place", "in-place"]
+    assert found.sweeps[0].pictures[0].lines[0].wrong == {2**24}
+    assert [line.label for line in found.sweeps[0].pictures[0].lines] == ["out-of-place", "in-place"]
     assert page(ddp()).overview is None
 
 
@@ -83,7 +83,7 @@ def test_overview_with_a_baseline() -> None:
     assert found.overview is not None
     assert [column.name for column in found.overview.columns][-3:] == ["of baseline", "least", "wrong"]
     assert texts(found.overview)[0][-3:] == ["69 %", "69 %", "0"]
-    assert found.sweeps[0].lines[0].label == "baseline"
+    assert found.sweeps[0].pictures[0].lines[0].label == "baseline"
 
 
 def test_a_sweep_without_rows_or_checks() -> None:
@@ -105,21 +105,21 @@ def test_trainings_have_a_line_and_three_curves_each() -> None:
         ["json-sft", "9", "11.90", "3.100", "1.840", "93.50", "1", "✗ 2"],
     ]
     first, second = found.trainings
-    assert [curve.name for curve in first.curves] == ["loss", "step time", "speed"]
-    assert [len(curve.lines[0].points) for curve in first.curves] == [96, 97, 97]
-    assert (first.about, second.about) == ("97 iterations, to 97 of 97", "9 iterations, to 9 of 9")
-    assert second.curves[0].lines[0].wrong == {9}
+    assert [picture.title for picture in first.pictures] == ["loss", "step time", "speed"]
+    assert [len(picture.lines[0].points) for picture in first.pictures] == [96, 97, 97]
+    assert (first.about, second.about) == (("97 iterations, to 97 of 97",), ("9 iterations, to 9 of 9",))
+    assert second.pictures[0].lines[0].wrong == {9}
     assert first.grid.length == 97
     assert page(ddp()).trained is None
 
 
 def test_a_training_that_was_thinned_says_so() -> None:
     data = result("pai-megatron-qwen3", [pod(0)], trainings=[training(count=50) | {"count": 5000, "planned": 10000}])
-    assert page(data).trainings[0].about == "5000 iterations, of which 50 are shown, to 50 of 10000"
+    assert page(data).trainings[0].about == ("5000 iterations, of which 50 are shown, to 50 of 10000",)
 
 
 def test_tables_are_summed_up() -> None:
-    found = page(ddp()).tables[0].grid
+    found = page(ddp()).tables[0]
     assert [[cell.text for cell in row] for row in found.foot] == [
         ["least", "", "800.5", "19.71", "1.210"],
         ["median", "", "806.3", "19.87", "1.210"],
@@ -284,7 +284,7 @@ def test_launch() -> None:
 
 
 def test_ticks_keep_their_decimals() -> None:
-    svg = chart([Line("in-place", [(1024, 0.02), (2048, 0.1)])], "a", "b")
+    svg = chart(Picture([Line("in-place", [(1024, 0.02), (2048, 0.1)])], "a", "b"))
     shown = re.findall(r"<text[^>]*>([^<]*)</text>", svg)
     assert {"0.000", "0.025", "0.050", "0.075", "0.100"} <= set(shown), shown
 

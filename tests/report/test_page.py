@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.report import palette
-from agent.report.charts import DRAWN, PLACEHOLDERS, Line, chart
+from agent.report.charts import DRAWN, PLACEHOLDERS, Line, Picture, chart
 from agent.report.page import render_comparison, render_run
 from agent.report.reading import read_result
 from tests.report.examples import HOSTILE, compared, many, result, wrong_collectives
@@ -129,22 +129,24 @@ LINE = Line("A", [(8, 0.1), (2**20, 100.0)], 0)
 
 
 def test_nothing_to_draw() -> None:
-    assert chart([], "x", "") == ""
-    assert chart([Line("A", [(0, 1.0), (8, float("inf")), (9, float("nan"))])], "x", "") == ""
+    assert chart(Picture([], "x", "")) == ""
+    assert chart(Picture([Line("A", [(0, 1.0), (8, float("inf")), (9, float("nan"))])], "x", "")) == ""
 
 
 @pytest.mark.parametrize("points", [[(8, 1.0)], [(8, 0.0), (16, 0.0)], [(1, 1.0), (2**62, 1e12)], [(3, 1.0), (5, 2.0)]])
 def test_odd_curves_are_drawn(points: list[tuple[int, float]]) -> None:
-    assert chart([Line("A", points)], "x", "").startswith("<svg viewBox=")
+    assert chart(Picture([Line("A", points)], "x", "")).startswith("<svg viewBox=")
 
 
 def test_pictures_of_one_page_share_no_id() -> None:
-    found = [set(re.findall(r'id="([^"]+)"', chart([LINE], name, ""))) for name in ("one", "other")]
+    found = [set(re.findall(r'id="([^"]+)"', chart(Picture([LINE], name, "")))) for name in ("one", "other")]
     assert all(found) and not found[0] & found[1]
 
 
 def test_pictures_have_the_pages_colours() -> None:
-    svg = chart([LINE, Line("baseline", LINE.points, -1), Line("B", LINE.points, 1, frozenset([8]))], "x", '<&">')
+    svg = chart(
+        Picture([LINE, Line("baseline", LINE.points, -1), Line("B", LINE.points, 1, frozenset([8]))], "x", '<&">')
+    )
     assert re.findall(r"#[0-9a-fA-F]{6}", svg) == []
     assert {"--series-1", "--series-2", "--reference", "--bad", "--soft", "--grid"} <= set(re.findall(r"--[\w-]+", svg))
     assert 'aria-label="&lt;&amp;&quot;&gt;"' in svg
@@ -152,7 +154,7 @@ def test_pictures_have_the_pages_colours() -> None:
 
 
 def test_more_curves_than_styles() -> None:
-    assert chart([Line(str(n), LINE.points, n) for n in range(20)], "x", "").count("<text") > 20
+    assert chart(Picture([Line(str(n), LINE.points, n) for n in range(20)], "x", "")).count("<text") > 20
 
 
 # colours
