@@ -13,9 +13,9 @@ from agent.commands.log_lines import Selected
 from agent.commands.options import checked, pods
 from agent.commands.pod import living, read_state, run_dir
 from agent.decide.pod_state import PodState
-from agent.decide.rank_marks import rank_of
 from agent.decide.setting_values import whole
 from agent.decide.subset import ranges, subset
+from agent.decide.tail import rank_of
 from agent.environment import read_plan
 from agent.errors import MissingProgram, PeersMissing, UsageError
 from agent.output import STDERR, STDOUT, Lines, Sink, say, write_all

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from agent.decide.environment import changed
-from agent.decide.peer_names import peer_name
-from agent.decide.plan import Plan, PlannedPeer
+from agent.decide.plan import Plan, PlannedPeer, peer_name
 from agent.decide.pod_state import PodState
 from agent.decide.runspec import RunSpec
 from agent.environment import damaged, load

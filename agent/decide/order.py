@@ -1,12 +1,12 @@
-"""The order of the pods: neighbours in the network are neighbours in rank."""
+"""The order of the pods: neighbours in the network are neighbours in rank. The plan is made by it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from agent.decide.facts import SOURCES
-from agent.decide.plan import Place
+from agent.decide.facts import SOURCES, Facts
+from agent.decide.plan import Place, Plan, PlannedPeer, peer_name
 
 Places = Mapping[str, Place]
 """What one pod knows of its place: source → place (empty when it knows none)."""
@@ -87,3 +87,27 @@ def _no_shared_source(peers: Mapping[int, Places], located: set[int]) -> str:
 def _pods(indices: Sequence[int]) -> str:
     shown = ", ".join(map(str, indices[:8])) + (", …" if len(indices) > 8 else "")
     return f"{len(indices)} pod{'s' if len(indices) != 1 else ''} ({shown})"
+
+
+def make_plan(
+    facts: Iterable[Facts], *, epoch: str, prefix: str, domain: str, slots: int, topology: bool = True
+) -> Plan:
+    """The plan for pods with these facts, whatever order they come in. That they fit is checked before each run.
+
+    `topology=False` keeps the index order (`--order index`) but still records the places.
+    """
+    known = {fact.index: fact for fact in facts}
+    ordering = by_topology({index: dict(fact.places) for index, fact in known.items()})
+    if not topology:
+        ordering = by_index(known)._replace(places=ordering.places, source=ordering.source)
+    peers = tuple(
+        PlannedPeer(
+            index=index,
+            name=peer_name(prefix, index, domain),
+            address=known[index].address,
+            node=known[index].node,
+            place=ordering.places[index],
+        )
+        for index in ordering.indices
+    )
+    return Plan(epoch, slots, peers, ordering.source, ordering.warnings)

@@ -6,8 +6,14 @@ A workload says which stages there are; entrypoints of the agent on each pod car
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple
+import json
+import shlex
+import zlib
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from agent import wire
 
 Where = Literal["each pod", "lead", "together"]
 """On every pod for itself; on the pod with rank 0, for all; on all pods at the same time, as one job."""
@@ -122,3 +128,75 @@ class Pipeline(NamedTuple):
     @property
     def leads(self) -> bool:
         return self.pod == self.pods[0]
+
+
+_WORK: dict[str, Any] = {kind.__name__: kind for kind in (Command, Checkout, Model, Files, Packages)}
+
+
+def pack(pipeline: Pipeline) -> str:
+    """Compressed: Linux takes no argument of more than 128 KiB."""
+    data = wire.to_json(pipeline)
+    for stage, told in zip(pipeline.stages, data["stages"], strict=True):
+        told["work"] = {type(stage.work).__name__: told["work"]}
+    return b64encode(zlib.compress(json.dumps(data).encode(), 9)).decode()
+
+
+def unpack(word: str) -> Pipeline:
+    """Raises ValueError."""
+    packed = wire.from_json(_Packed, json.loads(zlib.decompress(b64decode(word))))
+    return Pipeline(packed.run, packed.pod, packed.pods, [_stage(stage) for stage in packed.stages])
+
+
+class _PackedStage(Stage):
+    work: Any
+
+
+class _Packed(Pipeline):
+    stages: Sequence[_PackedStage]
+
+
+def _stage(packed: _PackedStage) -> Stage:
+    ((kind, work),) = packed.work.items()
+    return packed._replace(work=wire.from_json(_WORK[kind], work))
+
+
+WHERE = {"each pod": "on every pod", "lead": "on the first pod", "together": "on all pods together"}
+
+
+def describe(pipeline: Pipeline) -> str:
+    """The stages in which this pod takes part; the arguments of a command one in a line, with number and name."""
+    numbered = enumerate(pipeline.stages, 1)
+    own = [(number, stage) for number, stage in numbered if pipeline.leads or stage.where != "lead"]
+    return "\n".join(line for number, stage in own for line in _lines(number, len(pipeline.stages), stage))
+
+
+def _lines(number: int, count: int, stage: Stage) -> Iterator[str]:
+    left_out = f", left out: {stage.passed_over}" if stage.passed_over else ""
+    yield f"# stage {number} of {count}: {stage.name}, {WHERE[stage.where]}{left_out}"
+    yield from _work(stage)
+    if stage.outputs:
+        yield f"# makes {', '.join(output.path for output in stage.outputs)}"
+
+
+def _work(stage: Stage) -> Iterator[str]:
+    work = stage.work
+    match work:
+        case Command():
+            yield f"cd {shlex.quote(work.cwd)} &&"
+            yield from (f"  {name}={shlex.quote(value)}" for name, value in sorted(work.env.items()))
+            yield f"  {shlex.join(work.argv)}"
+            width = max((len(name) for name, _ in work.arguments), default=0)
+            yield from (
+                f"    {n:2} {name:<{width}}  {shlex.quote(value)}" for n, (name, value) in enumerate(work.arguments, 1)
+            )
+        case Checkout():
+            yield f"  git clone {shlex.quote(work.url)}, commit {work.commit}"
+            yield from (f"    with {path}" for path in work.submodules or ["all submodules"])
+        case Model():
+            revision = f", revision {work.revision}" if work.revision else ""
+            yield f"  download {work.name} of {work.source}{revision}"
+        case Files():
+            yield from (f"  download {url}" for url in work.urls)
+        case Packages():
+            yield f"  {work.python} has, or gets, {', '.join(work.requirements.values())}"
+            yield f"    and has {', '.join(work.from_image.values())}"

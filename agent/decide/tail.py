@@ -1,8 +1,9 @@
-"""The end of what a process printed, in whole lines."""
+"""What processes printed: the end of it, in whole lines, of one or of every rank; and which rank a line is of."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from agent.cutting import cut_at_word
 
@@ -70,3 +71,53 @@ def last_lines(text: str, most: int = 20, width: int = 160) -> str:
         shown = [("first traceback in its output:", trace), ("last lines of its output:", found[-LINES_AFTER_TRACE:])]
     sections = ("\n  ".join([heading, *(cut_at_word(line, width) for line in lines)]) for heading, lines in shown)
     return "\n".join(sections) if found else ""
+
+
+MOST_TEXT = 256 * 1024
+MOST_LINE = 500
+
+
+def last_words(outputs: Mapping[str, str], lines: int = 20) -> str:
+    """The last lines of each file (relative name → text); empty without files, at most about MOST_TEXT characters.
+
+    mpirun and torchrun, and each of their versions, name these files in their own ways: the name is the label.
+    """
+    if not outputs:
+        return ""
+    names = sorted(outputs, key=_natural)
+    share = MOST_TEXT // len(names)
+    blocks = [_block(name, outputs[name], lines, share) for name in names if outputs[name].strip()]
+    silent = [name for name in names if not outputs[name].strip()]
+    if silent:
+        blocks.append(f"nothing in {', '.join(silent)}"[:MOST_LINE] + "\n")
+    return "last output of every rank\n\n" + "\n".join(blocks)
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """rank.2 before rank.10."""
+    return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"([0-9]+)", name)]
+
+
+def _block(name: str, text: str, lines: int, most: int) -> str:
+    kept: list[str] = []
+    left = most - len(name)
+    for line in reversed(text.rstrip().split("\n")[-lines:]):
+        last = line.rstrip("\r").rpartition("\r")[2]  # as a terminal shows a progress bar: only its last state
+        indented = f"  {last if len(last) <= MOST_LINE else f'{last[:MOST_LINE]} …'}\n"
+        left -= len(indented)
+        if kept and left < 0:
+            break
+        kept.insert(0, indented)
+    return f"{name}:\n{''.join(kept)}"
+
+
+MARK = re.compile(rb"\[(?:\S*?\b1,|rank ?)(\d+)\](?:<std(?:out|err)>)?:|\[default(\d+)\]:")
+"""Of `mpirun --tag-output`, of a traceback of torch; of `torchrun --tee`, which counts the ranks of its pod."""
+
+
+def rank_of(line: bytes, first: int) -> int | None:
+    """The rank in the mark at the beginning of a line; None without a mark. `first`: that of the pod's first rank."""
+    found = MARK.match(line)
+    if found is None:
+        return None
+    return int(found[1]) if found[1] else first + int(found[2])

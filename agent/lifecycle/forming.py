@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from agent.decide.facts import Facts
 from agent.decide.messages import Cluster, SendPlan
+from agent.decide.order import make_plan
 from agent.decide.plan import to_wire
-from agent.decide.planning import make_plan
 from agent.errors import IdentityRefused, PeersMissing
 from agent.lifecycle.channel.roster import Peer, Roster
 from agent.lifecycle.pod.plan_files import keep_plan

@@ -6,7 +6,7 @@ import os
 
 from agent.commands.dry_run import answer, environment_before, launches, masked
 from agent.decide.facts import Facts
-from agent.decide.planning import make_plan
+from agent.decide.order import make_plan
 from agent.decide.runspec import RunSpec
 from agent.local.podenv import Job, pod_environment
 from agent.local.spec import ClusterSpec, address, check

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agent.decide.pipeline import Pipeline, Stage
-from agent.decide.pipeline_text import pack
-from agent.decide.pipeline_words import describe
+from agent.decide.pipeline import Pipeline, Stage, describe, pack
 from agent.launch import Launch
 from agent.paths import package_home
 from agent.workloads.base import RunContext

@@ -16,8 +16,7 @@ import pytest
 from agent import __version__
 from agent.cli import main
 from agent.commands import VERBS
-from agent.decide.peer_names import peer_name
-from agent.decide.plan import PLAN_VERSION, Plan, PlannedPeer
+from agent.decide.plan import PLAN_VERSION, Plan, PlannedPeer, peer_name
 from agent.environment import log_for, look
 from agent.settings import Found, read_settings
 from tests.commands.conftest import Type

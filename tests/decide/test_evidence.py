@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.decide.last_words import MOST_LINE, MOST_TEXT, last_words
+from agent.decide.tail import MOST_LINE, MOST_TEXT, last_words
 
 
 def test_without_files_there_is_nothing_to_say() -> None:

@@ -9,8 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.decide.ending import JobEnd
-from agent.decide.message_length import MOST_BYTES, SHORTENED, line_of
-from agent.decide.messages import COORDINATOR_SAYS, WORKER_SAYS, Message, Result, decode, encode, heard, message
+from agent.decide.messages import (
+    COORDINATOR_SAYS,
+    MOST_BYTES,
+    SHORTENED,
+    WORKER_SAYS,
+    Message,
+    Result,
+    decode,
+    encode,
+    heard,
+    line_of,
+    message,
+)
 from agent.errors import AgentError
 from agent.machine import stream
 

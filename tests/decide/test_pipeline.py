@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.decide.pipeline import Checkout, Command, Files, Model, Output, Packages, Pipeline, Stage
-from agent.decide.pipeline_text import pack, unpack
+from agent.decide.pipeline import Checkout, Command, Files, Model, Output, Packages, Pipeline, Stage, pack, unpack
 
 TRAIN = Command(["bash", "run.sh"], [("ENV", "dlc"), ("SIZE", "A3B")], {"RANK": "1"}, "/mnt/x", resumes="SIZE")
 WORK = [

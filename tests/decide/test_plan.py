@@ -13,10 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.decide.facts import Facts
-from agent.decide.order import by_topology
-from agent.decide.peer_names import peer_name, peer_names
-from agent.decide.plan import PLAN_VERSION, Plan, PlannedPeer, from_wire, to_wire
-from agent.decide.planning import make_plan
+from agent.decide.order import by_topology, make_plan
+from agent.decide.plan import PLAN_VERSION, Plan, PlannedPeer, from_wire, peer_name, peer_names, to_wire
 
 PREFIX, DOMAIN = "job-workload-", "job.default.svc.cluster.local"
 text = st.text(max_size=20)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.decide.rank_marks import rank_of
+from agent.decide.tail import rank_of
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.decide.message_length import MOST_BYTES
-from agent.decide.messages import decode
+from agent.decide.messages import MOST_BYTES, decode
 from agent.errors import AgentError
 from agent.lifecycle.channel.link import Link
 

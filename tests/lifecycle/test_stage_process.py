@@ -15,8 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.decide.pipeline import Checkout, Command, Files, Output, Pipeline, Stage
-from agent.decide.pipeline_text import pack
+from agent.decide.pipeline import Checkout, Command, Files, Output, Pipeline, Stage, pack
 from tests.machine.test_downloading import Server as Server
 from tests.machine.test_downloading import server as server
 from tests.shared_mounts import LONG_LEASE, ROOT, SharedMounts

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from agent.decide.message_length import line_of
-from agent.decide.messages import Message
+from agent.decide.messages import Message, line_of
 from agent.machine.api import Channel
 
 BEAT_SECONDS = 5.0

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from agent import __version__
-from agent.decide.message_length import line_of
 from agent.decide.messages import (
     CHANNEL_VERSION,
     WORKER_SAYS,
@@ -24,9 +23,10 @@ from agent.decide.messages import (
     Said,
     decode,
     heard,
+    line_of,
     message,
 )
-from agent.decide.peer_names import peer_name
+from agent.decide.plan import peer_name
 from agent.errors import PeerLost
 from agent.lifecycle.channel.link import SILENT_BEATS, Link, beat_seconds
 from agent.lifecycle.channel.questions import Questions, refusal

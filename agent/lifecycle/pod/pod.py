@@ -7,7 +7,7 @@ from typing import Any
 
 from agent.decide.grace import divided
 from agent.decide.os_refusals import refused
-from agent.decide.peer_names import peer_name
+from agent.decide.plan import peer_name
 from agent.decide.pod_state import RunSummary
 from agent.decide.secret_variables import secret_values
 from agent.lifecycle.keeping.run_logs import RunLogs

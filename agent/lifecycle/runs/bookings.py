@@ -7,8 +7,18 @@ from dataclasses import replace
 from typing import Any
 
 from agent.decide.ending import JobEnd, exit_code, masked, with_followers, with_out_of_memory
-from agent.decide.message_length import MOST_BYTES
-from agent.decide.messages import Done, Evidence, Prepare, Prepared, RanksOver, RunNoted, SaidOfPart, encode, message
+from agent.decide.messages import (
+    MOST_BYTES,
+    Done,
+    Evidence,
+    Prepare,
+    Prepared,
+    RanksOver,
+    RunNoted,
+    SaidOfPart,
+    encode,
+    message,
+)
 from agent.decide.plan import Plan
 from agent.decide.pod_state import RunSummary
 from agent.decide.runspec import RunSpec

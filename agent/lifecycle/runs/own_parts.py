@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from agent import wire
-from agent.decide.last_words import last_words
 from agent.decide.messages import AskEvidence, Done, Evidence, Go, Prepare, Prepared, RanksOver, Said, SaidOfPart, Stop
 from agent.decide.part_end import PartEnd
 from agent.decide.plan import Plan
 from agent.decide.runspec import RunSpec
+from agent.decide.tail import last_words
 from agent.errors import MissingProgram, PeerLost
 from agent.lifecycle.channel.questions import Answer, refusal
 from agent.lifecycle.pod.pod import Pod

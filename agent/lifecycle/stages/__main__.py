@@ -12,8 +12,7 @@ import sys
 import traceback
 from contextlib import suppress
 
-from agent.decide.pipeline import Pipeline
-from agent.decide.pipeline_text import unpack
+from agent.decide.pipeline import Pipeline, unpack
 from agent.errors import AgentError, Exit, SystemFault
 from agent.lifecycle.sharing.background import Background
 from agent.lifecycle.stages.meeting import Meeting
