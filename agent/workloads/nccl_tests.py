@@ -6,8 +6,8 @@ The text may be a whole log: several tables, lines of NCCL between the rows and 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 from agent.workloads.numbers import finite
 from agent.workloads.sweeps import UNKNOWN, Kind, Measured, Row, Sweep, of_kinds
@@ -95,7 +95,7 @@ class OpenRow:
     def row(self) -> tuple[Kind, Row]:
         out, inside = [*self.groups, None, None][:2]
         known = self.known
-        kind = known["type"], known.get("redop", UNKNOWN[1]), int(known.get("root", UNKNOWN[2]))
+        kind = known["type"], known.get("redop", UNKNOWN.redop), int(known.get("root", UNKNOWN.root))
         return kind, Row(int(known["size"]), int(known["count"]), out, inside)
 
 
@@ -117,32 +117,23 @@ def number_wrong(text: str) -> int | None:
 class Table:
     """What has been read of one table."""
 
-    collective: str = ""
-    backend: str = "nccl"
-    iterations: int | None = None
-    warmup: int | None = None
+    known: Sweep = UNKNOWN
+    """Without what `ranks` and `rows` say."""
     ranks: list[tuple[int, int]] = field(default_factory=list)
     """Rank and group, one per line of devices."""
     begun: bool = False
     """There was a header or a row: a banner after this is another table's."""
     rows: list[OpenRow] = field(default_factory=list)
-    out_of_bounds: int | None = None
-    average: float | None = None
+
+    def tell(self, **known: Any) -> None:
+        self.known = replace(self.known, **known)
 
     def sweeps(self) -> tuple[Sweep, ...]:
         """One sweep per type, operation and root."""
         lead_group = self.ranks[0][1] if self.ranks else 0
-        whole = Sweep(
-            self.collective,
-            len({rank for rank, group in self.ranks if group == lead_group}),
-            self.backend,
-            *UNKNOWN,
-            self.iterations,
-            self.warmup,
-            rows=(),
-            average_busbw=self.average,
-            out_of_bounds=self.out_of_bounds,
-            baseline=None,
+        whole = replace(
+            self.known,
+            ranks=len({rank for rank, group in self.ranks if group == lead_group}),
             groups=max(1, len({group for _, group in self.ranks})),
             copies=max(1, [rank for rank, _ in self.ranks].count(0)),
         )
@@ -178,13 +169,12 @@ class Reader:
 
     def read_banner(self, line: str) -> bool:
         if backend := BACKEND.search(line):
-            self.table(begins=True).backend = backend[1]
+            self.table(begins=True).tell(backend=backend[1])
         elif starting := STARTING.search(line):
             table = self.table(begins=True)
-            table.collective = SUFFIX.sub("", starting[1] or "") or table.collective
+            table.tell(collective=SUFFIX.sub("", starting[1] or "") or table.known.collective)
         elif parameters := PARAMETERS.search(line):
-            table = self.table(begins=True)
-            table.warmup, table.iterations = int(parameters[1]), int(parameters[2])
+            self.table(begins=True).tell(warmup=int(parameters[1]), iterations=int(parameters[2]))
         elif rank := RANK.search(line):
             self.table(begins=True).ranks.append((int(rank[1]), int(rank[2] or 0)))
         else:
@@ -196,7 +186,7 @@ class Reader:
         if header:
             table = self.table()
             # Processes that do not know of each other print their headers one after the other.
-            if table.rows or table.average is not None:
+            if table.rows or table.known.average_busbw is not None:
                 table = self.table(begins=True)
             table.begun = True
             self.use(Layout.of(header[1].split()))
@@ -205,11 +195,11 @@ class Reader:
     def read_footer(self, line: str) -> bool:
         """Figures after the footer are late ones of other processes: the table stays theirs."""
         if bounds := BOUNDS.search(line):
-            self.table().out_of_bounds = max(self.table().out_of_bounds or 0, int(bounds[1]))
+            self.table().tell(out_of_bounds=max(self.table().known.out_of_bounds or 0, int(bounds[1])))
         elif average := AVERAGE.search(line):
-            self.table().average = finite(average[1])
+            self.table().tell(average_busbw=finite(average[1]))
         elif concluded := CONCLUDED.search(line):
-            self.table().collective = SUFFIX.sub("", concluded[1])
+            self.table().tell(collective=SUFFIX.sub("", concluded[1]))
         else:
             return False
         self.table().begun = True

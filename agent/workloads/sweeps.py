@@ -13,7 +13,6 @@ from agent.decide.result import Row as Row
 Kind = tuple[str, str, int]
 """Type, operation and root of a row. "none" and -1 where the collective has none, and in the tables of old releases
 that do not say."""
-UNKNOWN: Kind = ("", "none", -1)
 
 
 @dataclass(frozen=True)
@@ -31,6 +30,10 @@ class Sweep(result.Sweep):
         """One of the `sweeps` of result.json, beside the baseline of its sizes."""
         known = {name: getattr(self, name) for name in wire.field_names(result.Sweep)}
         return result.Sweep(**{**known, "baseline": baseline})
+
+
+UNKNOWN = Sweep("", 0, "nccl", "", "none", -1, None, None, (), None, None, None)
+"""What stands where a text does not say it."""
 
 
 def of_kinds(whole: Sweep, rows: Iterable[tuple[Kind, Row]]) -> tuple[Sweep, ...]:

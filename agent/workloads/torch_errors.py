@@ -123,11 +123,10 @@ def did_not_come(failures: Sequence[Failure]) -> list[int]:
     return sorted(one.rank for one in failures if one.rank is not None and not one.message and one.exit_code in ended)
 
 
-def sentence(failure: Failure, where: str = "") -> str:
-    """In words: "rank 5 (pod 2, …) was killed by SIGKILL", "rank 3 failed: RuntimeError: …", "rank 3 ended with exit
+def sentence(failure: Failure) -> str:
+    """In words: "rank 5 was killed by SIGKILL", "rank 3 failed: RuntimeError: …", "rank 3 ended with exit
     code 7". 1 is the code of every exception."""
     who = "torchrun" if failure.rank is None else f"rank {failure.rank}"
-    who += f" ({where})" if where else ""
     code, said = failure.exit_code, cut_at_word(failure.message, MOST)
     if code is None or code == 1 or (said and code == -Signals.SIGTERM):  # torchrun ended it after it had failed
         return f"{who} failed" + (f": {said}" if said else "")

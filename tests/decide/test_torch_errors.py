@@ -190,7 +190,7 @@ def test_times_without_a_zone_are_put_right_by_the_error_file() -> None:
 
 
 def test_sentences() -> None:
-    assert sentence(Failure(2, 5, -9), "pod 2, job-0-2") == "rank 5 (pod 2, job-0-2) was killed by SIGKILL"
+    assert sentence(Failure(2, 5, -9)) == "rank 5 was killed by SIGKILL"
     assert sentence(Failure(2, 5, None)) == "rank 5 failed"
     assert len(sentence(Failure(2, 5, 1, "E: " + 1000 * "x"))) < 350
 

@@ -8,27 +8,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 from agent.workloads.nccl_tests import SUFFIX
 from agent.workloads.numbers import finite
 from agent.workloads.sweeps import UNKNOWN, Measured, Row, Sweep, of_kinds
 
 
-class Report(NamedTuple):
-    """What one program has measured."""
-
-    sweeps: tuple[Sweep, ...]
-    """One for each type, operation and root."""
-    nccl: str = ""
-    """Version of the library."""
-
-
-def parse_json(text: str) -> Report | None:
-    """None when the text is not such a file, or not whole: then the printed table has to do."""
+def parse_json(text: str) -> tuple[Sweep, ...] | None:
+    """One for each type, operation and root; None when the text is not such a file, or not whole: then the printed
+    table has to do."""
     try:
-        data = json.loads(text)
-        return Report(_sweeps(data), version_text(data.get("nccl_version")))
+        return _sweeps(json.loads(text))
     except (ValueError, TypeError, KeyError, IndexError, AttributeError):  # also `inf`, which is no JSON
         return None
 
@@ -44,17 +36,14 @@ def version_text(code: object) -> str:
 def _sweeps(data: Mapping[str, Any]) -> tuple[Sweep, ...]:
     results: Sequence[Mapping[str, Any]] = data["results"]
     ranks, groups, copies = _ranks(data["config"])
-    whole = Sweep(
-        SUFFIX.sub("", re.sub(r".*/", "", data["args"][0])),
-        ranks,
-        "nccl",
-        *UNKNOWN,
-        _iterations(data["config"], results),
-        data["config"].get("warmup_iters"),
-        rows=(),
+    whole = replace(
+        UNKNOWN,
+        collective=SUFFIX.sub("", re.sub(r".*/", "", data["args"][0])),
+        ranks=ranks,
+        iterations=_iterations(data["config"], results),
+        warmup=data["config"].get("warmup_iters"),
         average_busbw=finite((data.get("average_bus_bandwidth") or {}).get("bandwidth")),
         out_of_bounds=(data.get("out_of_bounds") or {}).get("count"),
-        baseline=None,
         groups=groups,
         copies=copies,
     )

@@ -55,12 +55,12 @@ def _measured(files: Mapping[str, str]) -> dict[str, tuple[Sweep, ...]]:
     found: dict[str, tuple[Sweep, ...]] = {}
     size = 0
     for name in sorted(files):
-        report = parse_json(files[name]) if name.endswith(".json") else None
-        if report is None:
+        sweeps = parse_json(files[name]) if name.endswith(".json") else None
+        if sweeps is None:
             continue
-        size += len(json.dumps(wire.to_json(report.sweeps)))
+        size += len(json.dumps(wire.to_json(sweeps)))
         if size <= MOST_JSON:
-            found[name.removesuffix(".json")] = report.sweeps
+            found[name.removesuffix(".json")] = sweeps
     return found
 
 
