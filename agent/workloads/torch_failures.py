@@ -1,23 +1,95 @@
-"""Which failure of a run under torchrun is its cause, over all pods."""
+"""Which failure of a run under torchrun is its cause.
+
+torchrun names a "root cause" per node, the failure with the earliest time. That is often a rank that only lost its
+peer: a process killed by a signal, or one that ends without torch's error file, gets the time at which torchrun saw
+it, up to seconds after the others' errors. So all failures of all pods are read here, and what only follows from
+another failure is told apart by its words.
+"""
 
 from __future__ import annotations
 
-from agent.decide.ending import JobEnd, exit_code
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from signal import Signals
+from typing import Any
+
+from agent.cutting import cut_at_word
+from agent.decide.ending import JobEnd, exit_code, signal_name
 from agent.decide.tail import last_lines
 from agent.decide.torchrun import torchrun_end
 from agent.errors import Exit
 from agent.workloads.base import FailedPart, Outcome, RunContext
-from agent.workloads.torch_errors import (
-    Failure,
-    all_victims,
-    did_not_come,
-    of_rank,
-    pod_failures,
-    root_cause,
-    sentence,
-)
+from agent.workloads.numbers import finite
 
+MOST = 300
+"""Characters of an error that a sentence shows."""
 MOST_SHOWN = 8
+"""Failures that are told one by one."""
+
+CLASSES = r"RuntimeError|Dist\w*Error|Rendezvous\w*Error"
+"""Exceptions by which torch says that a peer is away. ConnectionError is the program's own: a download, say."""
+PEER_GONE = (
+    # gloo
+    r"Connection closed by peer",
+    r"Connection reset by peer",
+    r"Broken pipe",
+    r"Connection refused|Connection timed out|No route to host",
+    r"Timed out waiting \d+ ?ms for \w+ operation to complete",
+    r"timed out connecting",
+    r"connectFullMesh failed",
+    # the store of the rendezvous
+    r"Socket Timeout",
+    r"client socket has (?:timed out|failed to connect)",
+    r"Timed out after \d+ seconds waiting for",
+    r"[Ff]ailed to recv, got 0 bytes",
+    r"wait timeout after \d+ ?ms",
+    r"The connection to the C10d store has failed",
+    # NCCL
+    r"remote process exited or there was a network error",
+    r"ncclRemoteError",
+    r"Connection closed by remote peer",
+    r"Watchdog caught collective operation timeout",
+    r"NCCL communicator was aborted",
+)
+_GONE = re.compile("|".join(PEER_GONE))
+_NO_CAUSE = re.compile(rf"^torch\.distributed\.elastic\.|{_GONE.pattern}")
+_OWN = re.compile(r"EADDRINUSE|[Aa]ddress already in use|CUDA error|out of memory")
+"""Stronger than the words above, which may be in the same text."""
+
+_ENTRY = re.compile(
+    r"^\[\d+\]:\n"
+    r"  time +: (?P<time>\S+)\n"
+    r"(?:  host +: .*\n)?"
+    r"  rank +: (?P<rank>\d+) .*\n"
+    r"  exitcode +: (?P<code>-?\d+) \(pid: (?P<pid>\d+)\).*"
+    r"(?:\n  error_file: (?P<file>.*))?"
+    r"(?:\n  traceback : (?P<text>.*(?:\n  .*)*))?",
+    re.MULTILINE,
+)
+_ROOT = "Root Cause (first observed failure):"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One process that failed."""
+
+    index: int
+    """Completion index of its pod."""
+    rank: int | None
+    """None: it is torchrun itself, or nobody said."""
+    exit_code: int | None
+    """Negative: killed by that signal."""
+    message: str = ""
+    """First line of what it said, "RuntimeError: …"; empty when it said nothing."""
+    trace: str = ""
+    """Its traceback, any number of lines."""
+    timestamp: float | None = None
+    """When it failed, in seconds since 1970; without an error file, when torchrun saw it."""
+    victim: bool = False
+    """It only follows from another failure: a peer went away or did not come, or somebody ended it."""
 
 
 def torchrun_failure(context: RunContext, outcome: Outcome, *, own: str = "") -> JobEnd | None:
@@ -70,3 +142,156 @@ def _sentences(failures: list[Failure]) -> list[str]:
     told = [f"pod {one.index}: {sentence(one)}" for one in failures]
     more = [f"… and {len(told) - MOST_SHOWN} more"] if len(told) > MOST_SHOWN else []
     return told[:MOST_SHOWN] + more
+
+
+def pod_failures(index: int, status: int, output: str, error: str = "") -> list[Failure]:
+    """What failed on one pod: the ranks that torchrun lists, its own root cause first.
+
+    `status`: torchrun's, not 0; `output`: the end of what it printed; `error`: the file that TORCHELASTIC_ERROR_FILE
+    names in its environment, to which it copies the error file of its root cause. Always at least one.
+    """
+    told = _from_error_file(index, error)
+    listed = _listed(index, output)
+    if not listed:
+        return [_alone(index, status, output, told)]
+    if told is None or not listed[0].message.endswith(told.message):  # a traceback has the module, too
+        return listed
+    shift = (told.timestamp or 0.0) - (listed[0].timestamp or 0.0) if told.timestamp and listed[0].timestamp else 0.0
+    first = replace(listed[0], trace=told.trace or listed[0].trace)
+    return [
+        one if one.timestamp is None else replace(one, timestamp=one.timestamp + shift) for one in (first, *listed[1:])
+    ]
+
+
+def root_cause(failures: Iterable[Failure]) -> Failure | None:
+    """The failure that the others follow from: no victim if there is another, the earliest, the first given."""
+    return min(failures, key=lambda one: (one.victim, one.timestamp is None, one.timestamp or 0.0), default=None)
+
+
+def all_victims(failures: Sequence[Failure]) -> bool:
+    """Nothing failed of itself: a lost pod, the network, or a rank that did not come is the cause."""
+    return bool(failures) and all(one.victim for one in failures)
+
+
+def did_not_come(failures: Sequence[Failure]) -> list[int]:
+    """Ranks that had to be ended while others waited for them until a timeout: the cause is there, if anywhere."""
+    if not any(re.search(r"[Tt]imed out|timeout", one.message) for one in failures):
+        return []
+    ended = (-Signals.SIGTERM, -Signals.SIGKILL)
+    return sorted(one.rank for one in failures if one.rank is not None and not one.message and one.exit_code in ended)
+
+
+def sentence(failure: Failure) -> str:
+    """In words: "rank 5 was killed by SIGKILL", "rank 3 failed: RuntimeError: …", "rank 3 ended with exit
+    code 7". 1 is the code of every exception."""
+    who = "torchrun" if failure.rank is None else f"rank {failure.rank}"
+    code, said = failure.exit_code, cut_at_word(failure.message, MOST)
+    if code is None or code == 1 or (said and code == -Signals.SIGTERM):  # torchrun ended it after it had failed
+        return f"{who} failed" + (f": {said}" if said else "")
+    how = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
+    return f"{who} {how}" + (f": {said}" if said else "")
+
+
+def _from_error_file(index: int, text: str) -> Failure | None:
+    """What torch's error file says, which does not name the rank."""
+    try:
+        message = json.loads(text)["message"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    if not isinstance(message, dict):
+        return _judged(Failure(index, None, None, _first_line(str(message)))) if message != "<NONE>" else None
+    extra: dict[str, Any] = message["extraInfo"] if isinstance(message.get("extraInfo"), dict) else {}
+    code = message.get("errorCode")
+    said = str(message.get("message", ""))
+    found = Failure(
+        index=index,
+        rank=None,
+        exit_code=code if isinstance(code, int) else None,
+        message=_first_line(said),
+        trace=str(extra.get("py_callstack", "")).strip("\n"),
+        timestamp=finite(extra.get("timestamp")),
+    )
+    return _judged(found, said)
+
+
+def _listed(index: int, output: str) -> list[Failure]:
+    """The processes of torchrun's summary, its root cause first."""
+    entries = list(_ENTRY.finditer(output))
+    root = output.rfind(_ROOT)
+    entries.sort(key=lambda entry: entry.start() < root)
+    return [_from_entry(index, entry, output) for entry in entries]
+
+
+def _from_entry(index: int, entry: re.Match[str], output: str) -> Failure:
+    text = re.sub(r"^  ", "", entry["text"] or "", flags=re.MULTILINE).strip()
+    has_file = (entry["file"] or "<N/A>").strip() != "<N/A>"
+    rank, code = int(entry["rank"]), int(entry["code"])
+    said = _end_of_trace(text) if has_file else _printed(output, rank, code)
+    found = Failure(index, rank, code, _first_line(said), text if has_file else "", _moment(entry["time"]))
+    ended_hard = f"Unable to shutdown process {entry['pid']} via" in output
+    return _judged(found, said, ended=not said and (code == -Signals.SIGTERM or ended_hard))
+
+
+def _judged(failure: Failure, said: str = "", ended: bool = False) -> Failure:
+    """A failure, a victim if its words say so; `ended`: torchrun ended the rank."""
+    text = said or failure.message
+    # The text of a watchdog has no class in front.
+    own_class = re.match(r"(?:\w+\.)*(\w+(?:Error|Exception|Interrupt)): ", text)
+    kind = own_class[1] if own_class else ""
+    by_torch = not kind or re.fullmatch(CLASSES, kind) is not None
+    gone = by_torch and _GONE.search(text) is not None and _OWN.search(text) is None
+    return replace(failure, victim=ended or gone or kind == "SignalException")
+
+
+def _alone(index: int, status: int, output: str, told: Failure | None) -> Failure:
+    """The failure where there is no list: torchrun itself failed, or its list is cut off or of another format."""
+    if told is None:
+        ended = status in (-Signals.SIGTERM, 128 + Signals.SIGTERM)
+        errors = [line for line in output.splitlines() if _is_error(line)]  # torchrun's own exception comes last
+        return _judged(Failure(index, None, status, _first_line("\n".join(errors[-1:]))), ended=ended)
+    names = re.findall(rf"^\[rank(\d+)\]: {re.escape(told.message)}", output, re.MULTILINE)
+    rank = int(names[0]) if told.message and names else None
+    return replace(told, rank=rank, exit_code=status if told.exit_code is None else told.exit_code)
+
+
+def _printed(output: str, rank: int, code: int) -> str:
+    """What a rank without an error file said last: its exception, or why its watchdog aborted it."""
+    if code == -Signals.SIGABRT:
+        # Line by line, and only those that name the rank: a progress bar is one line with hundreds of brackets.
+        named = (line for line in output.splitlines() if re.search(rf"\b[Rr]ank ?{rank}\]", line))
+        found = (re.search(r"\b(?:Watchdog|NCCL error|CUDA error)\b.*", line) for line in named)
+        return next((one[0] for one in found if one), "")
+    if code == 1 and not re.search(r"^\[rank\d+\]: ", output, re.MULTILINE):
+        # torch marks nothing before a rank has joined the others. Who lost its peer may have printed it, too.
+        lines = [line for line in output.splitlines() if not _NO_CAUSE.search(line)]
+    else:
+        lines = re.findall(rf"^\[rank{rank}\]: (\S.*)", output, re.MULTILINE) if code > 0 else []
+    return str(next((line for line in reversed(lines) if _is_error(line)), ""))
+
+
+def of_rank(output: str, rank: int | None) -> str:
+    """The output without lines that torch marks as another rank's."""
+    return re.sub(rf"^\[rank(?!{rank}\])\d+\]: .*\n", "", output, flags=re.MULTILINE)
+
+
+def _is_error(line: str) -> bool:
+    return re.match(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)\b(?::|$)", line) is not None
+
+
+def _end_of_trace(trace: str) -> str:
+    """The exception that ends a traceback, with all of its lines."""
+    lines = trace.split("\n")
+    begin = next((i for i in range(len(lines) - 1, -1, -1) if _is_error(lines[i])), None)
+    return "\n".join(lines[begin:]) if begin is not None else lines[-1].strip()
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")
+
+
+def _moment(text: str) -> float | None:
+    """torchrun prints the time of its pod without a zone, which is UTC in containers."""
+    try:
+        return datetime.strptime(text, "%Y-%m-%d_%H:%M:%S").replace(tzinfo=timezone.utc).timestamp()
+    except ValueError:
+        return None

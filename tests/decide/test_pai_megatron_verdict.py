@@ -14,7 +14,7 @@ from agent.decide.result import Iteration, Training
 from agent.workloads import find_workload
 from agent.workloads.base import FailedPart, Judgement, Outcome
 from agent.workloads.pai_megatron.printed import MOST_KEPT, Noted, noted, read_stages, read_trainings
-from tests.decide.test_torch_errors import CLOSED, OOM, entry, summary
+from tests.decide.test_torch_failures import CLOSED, OOM, entry, summary
 from tests.test_workloads import context
 
 NAME = "pai-megatron-qwen3"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.workloads.usage import wrong_usage
+from agent.workloads.connectivity import wrong_usage
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from agent.decide.ending import JobEnd
@@ -15,7 +16,6 @@ from agent.workloads.connectivity.record import ConnectivityRecord
 from agent.workloads.mpi import Layout, MpiWorkload, place_of_lost, start, told_by_mpirun, usable_mpi
 from agent.workloads.option import Option
 from agent.workloads.rank_record import Planned, Verdict, read_record
-from agent.workloads.usage import wrong_usage
 
 LOG = "connectivity-test.log"
 
@@ -91,3 +91,9 @@ def _end(context: RunContext, mpi: Mpi, outcome: Outcome, record: ConnectivityRe
         return JobEnd(Exit.WRONG_RESULT, what, why=f"{sentence}\n{reasons}")
     ranks, pods = context.plan.ranks, len(context.plan.peers)
     return JobEnd(0, f"connectivity is good: {ranks} ranks on {pods} pods", origin="workload")
+
+
+def wrong_usage(output: str) -> str:
+    """What the program found wrong with its arguments, in argparse's words; empty: nothing."""
+    found = re.search(r"^\S*\b\w+\.py: error: (.+)", output, re.MULTILINE)
+    return found[1] if found else ""

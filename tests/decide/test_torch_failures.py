@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.workloads.torch_errors import Failure, all_victims, did_not_come, pod_failures, root_cause, sentence
+from agent.workloads.torch_failures import Failure, all_victims, did_not_come, pod_failures, root_cause, sentence
 
 T = 1795272768
 CLOSED = "RuntimeError: [/pytorch/third_party/gloo/gloo/tcp/pair.cc:553] Connection closed by peer [10.0.0.7]:1436"
