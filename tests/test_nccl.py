@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from agent import wire
 from agent.decide.ending import JobEnd
 from agent.decide.mpirun import Mpi
 from agent.decide.plan import Plan
@@ -91,7 +92,9 @@ def outcome(
     files: dict[str, str] = {"connectivity.jsonl": connected}
     workload, some = Nccl(), nccl()
     notes = {
-        index: workload.inspect(some, {**files, **{f"{t}.h.1.log": log(network) for t in TESTS if t in steps}})
+        index: wire.to_json(
+            workload.inspect(some, {**files, **{f"{t}.h.1.log": log(network) for t in TESTS if t in steps}})
+        )
         for index, network in zip((0, 1, 2), networks, strict=True)
     }
     last = next((s for s in [(statuses or {}).get(step, 0) for step in steps] if s), 0)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from agent import wire
 from agent.catalogue import RUNNABLE
 from agent.decide.ending import JobEnd
 from agent.decide.mpirun import Mpi, MpiVersion
@@ -528,7 +529,9 @@ def noted(**odd: Mapping[str, str] | None) -> dict[int, Mapping[str, Any]]:
     files = {index: odd.get(f"pod{index}", {}) for index in (2, 0, 1)}
     some = deepep()
     inspect = find_workload("deepep").inspect
-    return {i: inspect(some, {**TESTED, **changed}) for i, changed in files.items() if changed is not None}
+    return {
+        i: wire.to_json(inspect(some, {**TESTED, **changed})) for i, changed in files.items() if changed is not None
+    }
 
 
 def test_deepep_has_one_rank_per_pod() -> None:

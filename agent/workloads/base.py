@@ -244,9 +244,10 @@ class Workload(ABC):
         """What is being done now, by the ranks' record; empty when nobody knows."""
         return ""
 
-    def inspect(self, context: RunContext, files: Mapping[str, str]) -> Mapping[str, Any]:
-        """What this pod's files in `context.notes_dir` (name → text) say, as small JSON; the coordinator gets it."""
-        return {}
+    def inspect(self, context: RunContext, files: Mapping[str, str]) -> object:
+        """What this pod's files in `context.notes_dir` (name → text) say, as a small record of agent.wire, whose JSON
+        the coordinator gets; None: nothing."""
+        return None
 
     @abstractmethod
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:

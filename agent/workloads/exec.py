@@ -8,7 +8,7 @@ from agent.decide.words import lines
 from agent.errors import Exit, UsageError
 from agent.launch import Launch
 from agent.workloads.base import Judgement, Kind, Outcome, RunContext, Workload
-from agent.workloads.everywhere import end_without_failure
+from agent.workloads.ends import end_without_failure
 
 
 class Exec(Workload):

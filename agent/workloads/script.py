@@ -7,7 +7,7 @@ from agent.decide.tail import last_lines
 from agent.errors import MissingProgram
 from agent.launch import Launch
 from agent.workloads.base import FailedPart, Judgement, Kind, Outcome, RunContext, Workload
-from agent.workloads.everywhere import end_without_failure, failed_pod
+from agent.workloads.ends import end_without_failure
 
 
 class Script(Workload):
@@ -35,10 +35,8 @@ class Script(Workload):
         return Launch(argv, {**context.environ, **given}, added=tuple(given))
 
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
-        failed = failed_pod(outcome)
-        if failed is None:
+        if outcome.first is None:
             return Judgement(end_without_failure(outcome, context.script))
-        index, status = failed
-        end = from_status(status, context.script, context.where(index))
-        said = outcome.failures.get(index, FailedPart()).output
+        end = from_status(outcome.statuses[outcome.first], context.script, context.where(outcome.first))
+        said = outcome.failures.get(outcome.first, FailedPart()).output
         return Judgement(end._replace(why=last_lines(said)))

@@ -15,7 +15,7 @@ from agent.errors import Exit
 from agent.launch import Launch
 from agent.paths import shipped
 from agent.workloads.base import Findings, Judgement, Kind, Outcome, RunContext, Workload
-from agent.workloads.everywhere import end_without_failure
+from agent.workloads.ends import broken_off
 from agent.workloads.rank_record import VERSION, Planned, RankRecord, Verdict, at_most, read_record
 from agent.workloads.sweeps import Sweep
 from agent.workloads.torch_failures import torchrun_failure
@@ -132,8 +132,8 @@ class TorchProgram(Workload):
         end = outcome.cause or torchrun_failure(context, outcome, own=self.name)
         if end is not None:
             return end._replace(why=lines(end.why, why))
-        if outcome.lost:
-            return end_without_failure(outcome, self.name)
+        if early := broken_off(outcome):
+            return early
         if verdict.code is None:
             what = "every process ended with 0, but the record of the ranks ends early"
             return JobEnd(Exit.WRONG_RESULT, what, why=why)

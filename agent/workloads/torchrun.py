@@ -9,7 +9,7 @@ from agent.errors import UsageError
 from agent.launch import Launch
 from agent.paths import shipped
 from agent.workloads.base import Judgement, Kind, Outcome, RunContext, Workload
-from agent.workloads.everywhere import end_without_failure
+from agent.workloads.ends import end_without_failure
 from agent.workloads.torch_failures import torchrun_failure
 
 

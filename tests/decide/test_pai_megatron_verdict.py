@@ -13,7 +13,8 @@ from agent.decide.ending import JobEnd
 from agent.decide.result import Iteration, Training
 from agent.workloads import find_workload
 from agent.workloads.base import FailedPart, Judgement, Outcome
-from agent.workloads.pai_megatron.printed import MOST_KEPT, Noted, noted, read_stages, read_trainings
+from agent.workloads.pai_megatron.printed import MOST_KEPT, Noted, noted, read_trainings
+from agent.workloads.step_record import read_steps
 from tests.decide.test_torch_failures import CLOSED, OOM, entry, summary
 from tests.test_workloads import context
 
@@ -54,8 +55,8 @@ def done(*names: str, **passed_over: str) -> str:
 
 
 def notes(files: dict[str, str]) -> dict[str, Any]:
-    found: dict[str, Any] = dict(find_workload(NAME).inspect(context(NAME), files))
-    return json.loads(json.dumps(found))  # type: ignore[no-any-return]
+    found = find_workload(NAME).inspect(context(NAME), files)
+    return json.loads(json.dumps(wire.to_json(found) or {}))  # type: ignore[no-any-return]
 
 
 def judged(record: str, iterations: str = "", **changes: Any) -> Judgement:
@@ -120,7 +121,7 @@ def test_what_a_pod_noted_travels() -> None:
 
 def test_stages_as_the_lead_recorded_them() -> None:
     record = done("environment", clone="complete, by its content") + '{"step": "begin", "name": "train"}\n{"step": "do'
-    assert [(one.name, one.seconds, one.passed_over, one.done) for one in read_stages(record)] == [
+    assert [(one.name, one.seconds, one.passed_over, one.done) for one in read_steps(record)] == [
         ("environment", 2.5, "", True),
         ("clone", 2.5, "complete, by its content", False),
         ("train", None, "", False),

@@ -20,7 +20,7 @@ WORKLOAD = '''\
 
 from agent.launch import Launch
 from agent.workloads.base import Judgement, Kind, Outcome, RunContext, Workload
-from agent.workloads.everywhere import end_without_failure
+from agent.workloads.ends import end_without_failure
 
 
 class Hello(Workload):

@@ -271,7 +271,7 @@ class Part:
         if self._files.has_notes():
             self._machine.aside(self._files.notes, lambda notes: self._finish(end._replace(notes=notes)))
         else:
-            self._finish(end._replace(notes=self._workload.inspect(self.context, {})))
+            self._finish(end._replace(notes=self._files.notes()))
 
     def _part_end(self, status: int) -> PartEnd:
         code = exit_code(status)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from agent import wire
 from agent.cutting import cut_at_word
 from agent.decide.hostfile import hostfile
 from agent.decide.ranks import RankEnd, parse_rank
@@ -62,4 +63,6 @@ class PartFiles:
 
     def notes(self) -> Mapping[str, Any]:
         """What the workload finds in this pod's files. For a thread: a thousand logs of NCCL take their time."""
-        return self._workload.inspect(self._context, self._machine.read_ends(self._context.notes_dir, MOST_NOTES))
+        files = self._machine.read_ends(self._context.notes_dir, MOST_NOTES)
+        found: Mapping[str, Any] = wire.to_json(self._workload.inspect(self._context, files)) or {}
+        return found

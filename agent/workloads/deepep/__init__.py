@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from agent import wire
 from agent.decide.ending import JobEnd
@@ -58,12 +57,10 @@ class DeepEp(MpiWorkload):
             notes=(*launch.notes, *_notes(args)),
         )
 
-    def inspect(self, context: RunContext, files: Mapping[str, str]) -> Mapping[str, Any]:
+    def inspect(self, context: RunContext, files: Mapping[str, str]) -> Node | None:
         if "about" not in files:
-            return {}
-        node = read_node(files["about"], files.get("output", ""), files.get("errors", ""))
-        noted: Mapping[str, Any] = wire.to_json(node)
-        return noted
+            return None
+        return read_node(files["about"], files.get("output", ""), files.get("errors", ""))
 
     def judge_ranks(self, context: RunContext, outcome: Outcome) -> Judgement:
         (limits, _), mpi = _asked(context), usable_mpi(context)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-from agent import wire
 from agent.launch import Launch
 from agent.workloads.base import Judgement, Outcome, RunContext
 from agent.workloads.mpi import MpiWorkload
-from agent.workloads.nccl.measured import parse_steps
-from agent.workloads.nccl.notes import noted
+from agent.workloads.nccl.notes import Noted, noted
 from agent.workloads.nccl.options import OPTIONS, parse_options
 from agent.workloads.nccl.steps import first_steps, known_baselines, notes, processes, test_steps
 from agent.workloads.nccl.verdict import Ended
 from agent.workloads.step_launch import start_steps
+from agent.workloads.step_record import open_step
 
 
 class Nccl(MpiWorkload):
@@ -37,12 +35,10 @@ class Nccl(MpiWorkload):
         return made._replace(notes=[*made.notes, *notes(context, options)])
 
     def progress(self, record: str) -> str:
-        open_steps = [step.name for step in parse_steps(record) if step.status is None]
-        return open_steps[-1] if open_steps else ""
+        return open_step(record)
 
-    def inspect(self, context: RunContext, files: Mapping[str, str]) -> Mapping[str, Any]:
-        told: Mapping[str, Any] = wire.to_json(noted(files))
-        return told
+    def inspect(self, context: RunContext, files: Mapping[str, str]) -> Noted:
+        return noted(files)
 
     def judge_ranks(self, context: RunContext, outcome: Outcome) -> Judgement:
         return Ended(context, outcome).judgement()

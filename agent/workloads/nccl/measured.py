@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -29,31 +28,6 @@ COLUMNS = {
     "of baseline": "%",
 }
 HEADS = ["test", "size", "busbw (GB/s)", "spread", "worst (GB/s)", "worst run", "baseline (GB/s)", "of it"]
-
-
-class StepEnd(NamedTuple):
-    """One step as entrypoints/steps.py recorded it."""
-
-    name: str
-    status: int | None = None
-    """Negative for a signal; None: nothing says that it ended."""
-    stuck: bool = False
-
-
-def parse_steps(record: str) -> list[StepEnd]:
-    """The steps that were begun, in their order. Lines that are not whole say nothing."""
-    ends: dict[str, StepEnd] = {}
-    for line in record.splitlines():
-        try:
-            data = json.loads(line)
-            name = str(data["name"])
-            if data["step"] == "begin":
-                ends[name] = StepEnd(name)
-            elif data["step"] == "done":
-                ends[name] = StepEnd(name, int(data["status"]), bool(data["stuck"]))
-        except (ValueError, KeyError, TypeError):
-            continue
-    return list(ends.values())
 
 
 def split_output(output: str) -> dict[str, str]:

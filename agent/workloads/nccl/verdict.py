@@ -17,6 +17,7 @@ from agent.paths import shipped
 from agent.workloads.base import Findings, Judgement, Outcome, RunContext
 from agent.workloads.connectivity import LOG as CONNECTIVITY_LOG
 from agent.workloads.connectivity import Connectivity
+from agent.workloads.ends import broken_off
 from agent.workloads.mpi import end_of_ranks, recorded_ends, usable_mpi
 from agent.workloads.nccl import baselines, debug_log, measured
 from agent.workloads.nccl.baselines import Baseline, Gate
@@ -25,6 +26,7 @@ from agent.workloads.nccl.notes import CONNECTIVITY, Evidence
 from agent.workloads.nccl.options import parse_options
 from agent.workloads.nccl.steps import PROGRAMS, known_baselines, places, processes, step_names
 from agent.workloads.rank_record import at_most
+from agent.workloads.step_record import StepEnd, read_steps
 
 LOG = "nccl-test-results.txt"
 
@@ -36,7 +38,7 @@ class Ended:
         self.context = context
         self.options = parse_options(context.args, context.profile)
         self.mpi, self.layout = usable_mpi(context), processes(context, self.options)
-        self.steps = {step.name: step for step in measured.parse_steps(outcome.record)}
+        self.steps = {step.name: step for step in read_steps(outcome.record)}
         last = next(reversed(self.steps), "")
         # Where no rank of the last step started, the records are still those of a step before.
         self.outcome = replace(outcome, ranks={i: end for i, end in outcome.ranks.items() if end.step == last})
@@ -126,7 +128,7 @@ class Ended:
             outcome = replace(outcome, cause=None, lost={})
         return Connectivity().judge(self.context, outcome)
 
-    def _of_step(self, step: measured.StepEnd) -> dict[str, Any]:
+    def _of_step(self, step: StepEnd) -> dict[str, Any]:
         """The outcome of one step."""
         status = self.outcome.status if step.status is None else step.status
         # Of a very long output only the end is kept: without any mark it all is of the last step.
@@ -194,11 +196,7 @@ class Ended:
         told = self._failed_though_stuck() or (None if last is None else self._end_of_step(last))
         if told is not None:
             return told
-        if self.outcome.cause is not None:
-            return self.outcome.cause
-        if self.outcome.lost:
-            return JobEnd(Exit.TRY_AGAIN, "pods were lost during the run", why=self.outcome.losses)
-        return None
+        return broken_off(self.outcome)
 
     def _failed_though_stuck(self) -> JobEnd | None:
         """A step before the last that was excused, though mpirun said that a rank failed: the next ones overwrote what
@@ -209,13 +207,13 @@ class Ended:
                 return JobEnd(code, f"{step.name}: {sentence}", origin="workload")
         return None
 
-    def _went_along(self, step: measured.StepEnd) -> bool:
+    def _went_along(self, step: StepEnd) -> bool:
         """Whether the ranks of a step that hung failed only because they were ended with it."""
         told, _ = reported_end(self._of_step(step)["output"]) or (0, "")
         codes = [told, *(end.code for end in self.outcome.ranks.values())]
         return all(not code or code in FOLLOWED for code in codes)
 
-    def _end_of_step(self, step: measured.StepEnd) -> JobEnd | None:
+    def _end_of_step(self, step: StepEnd) -> JobEnd | None:
         """None when it went well."""
         done = next((one for one in self.measurements if one.step == step.name), None)
         hung = step.stuck and done is not None and done.complete and not self.outcome.lost

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-from agent import wire
 from agent.errors import UsageError
 from agent.launch import Launch
 from agent.workloads.base import Judgement, Kind, Outcome, RunContext, Workload
 from agent.workloads.pai_megatron.models import QWEN3, QWEN3_NEXT, Family
 from agent.workloads.pai_megatron.options import read_options
-from agent.workloads.pai_megatron.printed import noted, read_stages
+from agent.workloads.pai_megatron.printed import Noted, noted
 from agent.workloads.pai_megatron.stages import stages
 from agent.workloads.pai_megatron.verdict import judge
 from agent.workloads.stage_launch import start_stages
+from agent.workloads.step_record import open_step
 
 
 class PaiMegatron(Workload):
@@ -38,12 +37,10 @@ class PaiMegatron(Workload):
         return launch._replace(env={**launch.env, **workspace}, added=[*launch.added, *workspace], port=port)
 
     def progress(self, record: str) -> str:
-        begun = [stage.name for stage in read_stages(record) if stage.seconds is None]
-        return begun[-1] if begun else ""
+        return open_step(record)
 
-    def inspect(self, context: RunContext, files: Mapping[str, str]) -> Mapping[str, Any]:
-        told: Mapping[str, Any] = wire.to_json(noted(files)) if files else {}
-        return told
+    def inspect(self, context: RunContext, files: Mapping[str, str]) -> Noted | None:
+        return noted(files) if files else None
 
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
         return judge(context, outcome)

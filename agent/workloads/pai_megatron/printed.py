@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from agent import wire
 from agent.decide.result import Iteration, Training
@@ -93,36 +93,3 @@ def _thinned(iterations: list[Iteration]) -> tuple[Iteration, ...]:
     if count <= MOST_KEPT:
         return tuple(iterations)
     return tuple(iterations[round(at * (count - 1) / (MOST_KEPT - 1))] for at in range(MOST_KEPT))
-
-
-@dataclass(frozen=True)
-class StageEnd:
-    """One stage, as the lead recorded it."""
-
-    name: str
-    seconds: float | None = None
-    """None: nothing says that it ended."""
-    passed_over: str = ""
-    """Why it was not carried out; empty: it was."""
-    status: int = 0
-    """The exit code with which it failed."""
-
-    @property
-    def done(self) -> bool:
-        return self.seconds is not None and not self.passed_over and not self.status
-
-
-def read_stages(record: str) -> list[StageEnd]:
-    """Those that were begun, in their order. Lines that are not whole say nothing."""
-    ends: dict[str, StageEnd] = {}
-    for line in record.splitlines():
-        try:
-            told: dict[str, Any] = json.loads(line)
-            name = str(told["name"])
-            if told["step"] == "begin":
-                ends[name] = StageEnd(name)
-            elif told["step"] == "done":
-                ends[name] = StageEnd(name, float(told["seconds"]), str(told["passed_over"]), int(told["status"]))
-        except (ValueError, KeyError, TypeError):
-            continue
-    return list(ends.values())

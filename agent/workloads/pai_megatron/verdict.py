@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from agent import wire
 from agent.decide.ending import JobEnd, exit_code
@@ -12,8 +13,9 @@ from agent.decide.tables import render
 from agent.decide.words import lines
 from agent.errors import Exit
 from agent.workloads.base import Findings, Judgement, Outcome, RunContext
-from agent.workloads.everywhere import end_without_failure, failed_pod
-from agent.workloads.pai_megatron.printed import TRAININGS, Failure, Noted, StageEnd, read_stages
+from agent.workloads.ends import broken_off
+from agent.workloads.pai_megatron.printed import TRAININGS, Failure, Noted
+from agent.workloads.step_record import StepEnd, read_steps
 from agent.workloads.torch_failures import torchrun_failure
 
 LOG = "pai-megatron.log"
@@ -27,7 +29,7 @@ def judge(context: RunContext, outcome: Outcome) -> Judgement:
     notes = {index: wire.from_json(Noted, found) for index, found in outcome.notes.items() if found}
     order = [peer.index for peer in context.plan.peers]
     trainings = next((notes[i].trainings for i in reversed(order) if i in notes and notes[i].trainings), ())
-    ends = read_stages(outcome.record)
+    ends = read_steps(outcome.record)
     reasons = _wrong(ends, trainings)
     end = _end(context, outcome, {i: one.failure for i, one in notes.items() if one.failure}, ends, trainings, reasons)
     stages = _stages(ends)
@@ -35,7 +37,7 @@ def judge(context: RunContext, outcome: Outcome) -> Judgement:
         reasons=reasons,
         tables=[stages] if ends else [],
         trainings=trainings,
-        record={"stages": [wire.to_json(one) for one in ends]},
+        record={"stages": [_as_json(one) for one in ends]},
     )
     return Judgement(end, _text(end, reasons, trainings, ends), findings, LOG)
 
@@ -44,19 +46,18 @@ def _end(
     context: RunContext,
     outcome: Outcome,
     failures: dict[int, Failure],
-    ends: Sequence[StageEnd],
+    ends: Sequence[StepEnd],
     trainings: Sequence[Training],
     reasons: Sequence[str],
 ) -> JobEnd:
     name = context.spec.workload
-    failed = failed_pod(outcome)
-    if failed is not None:
-        end = _failed(context, outcome, *failed, failures.get(failed[0]))
+    if outcome.first is not None:
+        end = _failed(context, outcome, outcome.first, failures.get(outcome.first))
         if end.code == Exit.WRONG_RESULT and reasons:  # what all iterations show says more than a line of one
             return end._replace(what=reasons[0], why=lines(*reasons[1:], end.what, end.why))
         return end
-    if outcome.cause is not None or outcome.lost:
-        return end_without_failure(outcome, name)
+    if early := broken_off(outcome):
+        return early
     if reasons:
         return JobEnd(Exit.WRONG_RESULT, reasons[0], why="\n".join(reasons[1:]), origin="workload")
     made = ", ".join(one.name for one in ends if one.done)
@@ -66,11 +67,12 @@ def _end(
     return JobEnd(0, f"{name}: {said}" if said else f"{name}: done: {made}", origin="workload")
 
 
-def _failed(context: RunContext, outcome: Outcome, index: int, status: int, failure: Failure | None) -> JobEnd:
+def _failed(context: RunContext, outcome: Outcome, index: int, failure: Failure | None) -> JobEnd:
     """What its own pod said of it and, of what torchrun started, torch."""
     where = context.where(index)
     if failure is None:
-        return JobEnd(exit_code(status), f"the stages of pod {index} ended with {exit_code(status)}", where)
+        code = exit_code(outcome.statuses[index])
+        return JobEnd(code, f"the stages of pod {index} ended with {code}", where)
     if failure.origin == "agent":
         return JobEnd(failure.code, failure.what, where, failure.hint)
     output = "\n".join(part.output for part in outcome.failures.values())
@@ -84,7 +86,7 @@ def _failed(context: RunContext, outcome: Outcome, index: int, status: int, fail
     return JobEnd(failure.code, failure.what, where, why, "workload")
 
 
-def _wrong(ends: Sequence[StageEnd], trainings: Sequence[Training]) -> list[str]:
+def _wrong(ends: Sequence[StepEnd], trainings: Sequence[Training]) -> list[str]:
     """What speaks against trainings that ended with 0."""
     found = [
         f"{one.stage}: the loss of {one.nans} of {one.count} iterations is no number" for one in trainings if one.nans
@@ -109,18 +111,23 @@ def summary(training: Training) -> str:
     return ", ".join(parts)
 
 
-def _stages(ends: Sequence[StageEnd]) -> Table:
+def _stages(ends: Sequence[StepEnd]) -> Table:
     rows = [[one.name, one.seconds, _what(one)] for one in ends]
     return table("stages", "Stages", {"stage": "", "time": "s", "what was done": ""}, rows)
 
 
-def _what(end: StageEnd) -> str:
+def _as_json(end: StepEnd) -> dict[str, Any]:
+    status = end.status or 0
+    return {"name": end.name, "seconds": end.seconds, "passed_over": end.passed_over, "status": status}
+
+
+def _what(end: StepEnd) -> str:
     if end.status:
         return f"failed with exit code {end.status}"
     return end.passed_over or ("done" if end.done else "not ended")
 
 
-def _text(end: JobEnd, reasons: Sequence[str], trainings: Sequence[Training], ends: Sequence[StageEnd]) -> str:
+def _text(end: JobEnd, reasons: Sequence[str], trainings: Sequence[Training], ends: Sequence[StepEnd]) -> str:
     told = [end.what, *(f"  {reason}" for reason in reasons if reason != end.what)]
     told += [f"  {said}" for one in trainings if (said := summary(one)) not in end.what]
     rows = [[one.name, "" if one.seconds is None else f"{one.seconds:.1f}", _what(one)] for one in ends]
