@@ -13,8 +13,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from agent.machine.api import Channel, Problem, Target
-from agent.machine.loop import READ, WRITE, Loop
-from agent.machine.stream import LineBuffer, LineTooLong
+from agent.machine.loop import WRITE, Loop
+from agent.machine.stream import READ_BYTES, LineStream
 from agent.machine.workers import Workers
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ IDLE_SOCKET_SECONDS = 3600.0  # paramiko wakes ten times a second otherwise
 UNACKNOWLEDGED_MILLISECONDS = 30_000
 """A peer whose machine confirms nothing for so long is cut off, so that no writer waits longer."""
 PIECE = 32768
-FLUSH_SECONDS = 0.01
+AGAIN_SECONDS = 0.01
 """Until the next try to send: paramiko has no descriptor that says when it takes more."""
 # Cheap ones that every supported OpenSSH has: with a thousand peers the choice is seconds of CPU.
 KEX = ("curve25519-sha256@libssh.org", "curve25519-sha256")
@@ -72,7 +72,7 @@ class Dialer:
         if isinstance(result, Problem):
             return lambda: done(result)
         transport, channel = result
-        return lambda: done(SshChannel(self._loop, transport, channel))
+        return lambda: done(_stream(self._loop, _Connection(transport, channel)))
 
 
 def handshake(
@@ -148,100 +148,70 @@ def _connect_problem(target: Target, error: int) -> Problem:
     return Problem("unreachable", f"DNS ok, {where}: {os.strerror(error)}")
 
 
-class SshChannel:
-    """A control channel as the coordinator sees it."""
+class _Connection:
+    """What paramiko has of a control channel, as both ends of a stream."""
 
-    def __init__(self, loop: Loop, transport: paramiko.Transport, channel: paramiko.Channel) -> None:
-        self._loop = loop
+    def __init__(self, transport: paramiko.Transport, channel: paramiko.Channel) -> None:
         self._transport = transport
         self._channel = channel
-        self._channel.setblocking(False)
-        self._fd = channel.fileno()
-        self._buffer = LineBuffer()
-        self._unsent = bytearray()
-        self._flushing = False
         self._words = b""
         """The end of what the remote command said on stderr."""
-        self._line: Callable[[bytes], None] = lambda line: None
-        self._ended: Callable[[str], None] = lambda reason: None
+        channel.setblocking(False)
 
-    def receive(self, line: Callable[[bytes], None], ended: Callable[[str], None]) -> None:
-        self._line, self._ended = line, ended
-        self._loop.watch(self._fd, READ, self._readable)
+    def fileno(self) -> int:
+        return self._channel.fileno()
 
-    def send(self, line: bytes) -> None:
-        self._unsent += line
-        self._flush()
-
-    def close(self) -> None:
-        from paramiko import SSHException
-
-        if self._fd < 0:
-            return
-        self._loop.forget(self._fd)
-        self._fd = -1
-        # paramiko wants to say good-bye, also where the connection is gone.
-        with suppress(OSError, EOFError, SSHException):
-            self._channel.close()  # its two pipe descriptors would wait for the garbage collector
-        _hang_up(self._transport.sock)  # wakes paramiko's reader at once
-        self._transport.close()
-        self._line, self._ended = (lambda line: None), (lambda reason: None)
-
-    def _flush(self) -> None:
-        """Send what the socket takes now; paramiko itself would wait for a peer that takes nothing."""
-        from paramiko import SSHException
-
-        try:
-            while self._unsent and self._fd >= 0 and self._takes_more():
-                del self._unsent[: self._channel.send(bytes(self._unsent[:PIECE]))]
-        except TimeoutError:
-            pass  # the peer's window is full
-        except (OSError, EOFError, SSHException):
-            self._unsent.clear()
-            self._loop.post(lambda: self._end("the connection broke"))
-        if self._unsent and self._fd >= 0 and not self._flushing:
-            self._flushing = True
-
-            def again() -> None:
-                self._flushing = False
-                self._flush()
-
-            self._loop.later(FLUSH_SECONDS, again)
-
-    def _takes_more(self) -> bool:
-        sock = self._transport.sock
-        if sock.fileno() < 0:
-            raise EOFError
-        poll = select.poll()
-        poll.register(sock, select.POLLOUT)
-        return bool(poll.poll(0))
-
-    def _readable(self) -> None:
+    def read(self) -> bytes:
+        """Raises OSError with the command's last words where it has ended with some."""
         # Left unread, it would keep the descriptor ready and the loop spinning.
         self._read_stderr()
         try:
-            data = self._channel.recv(65536)
-            lines = self._buffer.feed(data)
+            data = self._channel.recv(READ_BYTES)
         except TimeoutError:
-            return
-        except (OSError, LineTooLong) as error:
-            self._end(str(error))
-            return
-        for line in lines:
-            if self._fd >= 0:
-                self._line(line)
+            raise BlockingIOError from None
         if not data:
             self._read_stderr()
-            self._end(self._words.decode(errors="replace").strip() or "the connection was closed")
+            if words := self._words.decode(errors="replace").strip():
+                raise OSError(words)
+        return data
 
     def _read_stderr(self) -> None:
         with suppress(OSError):
             while self._channel.recv_stderr_ready():
                 self._words = (self._words + self._channel.recv_stderr(4096))[-LAST_WORDS_BYTES:]
 
-    def _end(self, reason: str) -> None:
-        if self._fd < 0:
-            return
-        ended = self._ended
-        self.close()
-        ended(reason)
+    def write(self, data: bytes | bytearray) -> int:
+        """What the socket takes now; paramiko itself would wait for a peer that takes nothing."""
+        from paramiko import SSHException
+
+        sock = self._transport.sock
+        try:
+            if sock.fileno() < 0:
+                raise EOFError
+            poll = select.poll()
+            poll.register(sock, select.POLLOUT)
+            if poll.poll(0):
+                return self._channel.send(bytes(data[:PIECE]))
+        except TimeoutError:
+            pass  # the peer's window is full
+        except (OSError, EOFError, SSHException) as error:
+            _hang_up(sock)  # as reading shall tell
+            raise OSError("the connection broke") from error
+        raise BlockingIOError
+
+    def close(self) -> None:
+        from paramiko import SSHException
+
+        # paramiko wants to say good-bye, also where the connection is gone.
+        with suppress(OSError, EOFError, SSHException):
+            self._channel.close()  # its two pipe descriptors would wait for the garbage collector
+        _hang_up(self._transport.sock)  # wakes paramiko's reader at once
+        self._transport.close()
+
+
+def _stream(loop: Loop, connection: _Connection) -> LineStream:
+    stream = LineStream(
+        loop, connection, connection, read=connection.read, write=connection.write, again_seconds=AGAIN_SECONDS
+    )
+    os.set_blocking(connection.fileno(), True)  # a pipe of paramiko's own, which it reads itself
+    return stream

@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING
 from agent.machine.loop import READ, WRITE, Loop
 
 if TYPE_CHECKING:
-    import socket
-    from typing import IO
+    from typing import Protocol
 
-    End = socket.socket | IO[bytes]
-    """What a stream reads or writes, not buffered; a socket is both ends."""
+    class End(Protocol):
+        """What a stream reads or writes, not buffered; a socket is both ends."""
+
+        def fileno(self) -> int: ...
+
+        def close(self) -> None: ...
+
 
 MOST_BYTES = 4 * 1024 * 1024
 """The longest line, unless a stream says otherwise."""
@@ -48,8 +52,9 @@ def _nobody(*said: object) -> None:
 class LineStream:
     """Cuts what comes from `source` into lines, and queues what `target` does not take at once.
 
-    Both are closed with the stream. Owners are called by the loop, never from inside a call of theirs. `read` stands in
-    for reading the source where more than bytes comes from it.
+    Both are closed with the stream. Owners are called by the loop, never from inside a call of theirs. `read` and
+    `write` stand in for reading the source and writing the target where that is more than moving bytes. again_seconds:
+    after which it is tried again to write, where no descriptor says when; 0: that of the target does.
     """
 
     def __init__(
@@ -61,12 +66,16 @@ class LineStream:
         most_line: int = MOST_BYTES,
         most_unsent: int = NO_LIMIT,
         read: Callable[[], bytes] | None = None,
+        write: Callable[[bytearray], int] | None = None,
+        again_seconds: float = 0.0,
     ) -> None:
         self.is_open = True
         self._loop = loop
         self._in, self._out = source.fileno(), target.fileno()
         self._ends = {self._in: source, self._out: target}
         self._read = read or partial(os.read, self._in, READ_BYTES)
+        self._put = write or partial(os.write, self._out)
+        self._again_seconds = again_seconds
         self._buffer = LineBuffer(most_line)
         self._unsent = bytearray()
         self._most_unsent = most_unsent
@@ -142,7 +151,7 @@ class LineStream:
 
     def _writable(self) -> None:
         self._write()
-        if self._unsent:
+        if self._unsent or not self.is_open:
             return
         self._loop.forget(self._out, WRITE)
         if self._is_heard:
@@ -151,9 +160,12 @@ class LineStream:
     def _write(self) -> None:
         try:
             while self._unsent:
-                del self._unsent[: os.write(self._out, self._unsent)]
+                del self._unsent[: self._put(self._unsent)]
         except BlockingIOError:
-            self._loop.watch(self._out, WRITE, self._writable)
+            if self._again_seconds:
+                self._loop.later(self._again_seconds, self._writable)
+            else:
+                self._loop.watch(self._out, WRITE, self._writable)
         except OSError:
             self._is_heard = False  # reading will tell, after what it said before
             self._unsent.clear()

@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import chain
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.machine.loop import WRITE
 from agent.machine.stream import MOST_BYTES, LineBuffer, LineStream, LineTooLong
 from tests.laws import examples
 from tests.machine.waiting import LoopAgain, run
@@ -43,8 +44,8 @@ class Connection:
             modes = {read: "rb", write: "wb", their_read: "rb", their_write: "wb"}
             self.files = [os.fdopen(fd, mode, buffering=0) for fd, mode in modes.items()]
 
-    def ours(self, *, read: Callable[[], bytes] | None = None, **limits: int) -> LineStream:
-        return LineStream(self.loop, self.files[0], self.files[1], read=read, **limits)
+    def ours(self, **options: Any) -> LineStream:
+        return LineStream(self.loop, self.files[0], self.files[1], **options)
 
     def theirs(self) -> LineStream:
         return LineStream(self.loop, self.files[2], self.files[3])
@@ -275,6 +276,45 @@ def test_an_error_of_reading(error: OSError, ends: list[str], connection: Connec
     connection.say(b"x")
     run(connection.loop)
     assert connection.ends == ends
+
+
+def test_where_no_descriptor_says_when_it_is_tried_again(connection: Connection) -> None:
+    taken = list[bytes]()
+
+    def write(data: bytearray) -> int:
+        taken.append(bytes(data[:2]))
+        if len(taken) == 2:
+            raise BlockingIOError
+        return len(taken[-1])
+
+    ours = connection.ours(write=write, again_seconds=0.001)
+    connection.receive(ours, connection.loop.stop)
+    ours.send(b"abc\n")
+    assert not ours.is_idle
+    run(connection.loop)
+    assert taken == [b"ab", b"c\n", b"c\n"] and ours.is_idle
+
+
+def test_after_closing_nothing_is_tried_again() -> None:
+    connection = Connection("pipes")
+
+    def write(data: bytearray) -> int:
+        raise BlockingIOError
+
+    ours = connection.ours(write=write, again_seconds=0.001)
+    ours.send(b"x\n")
+    number = connection.files[1].fileno()
+    ours.close()
+    # Somebody else opens something, which gets the number that has become free, and waits for that.
+    (read, write_end), tried = os.pipe(), list[None]()
+    assert write_end == number
+    connection.loop.watch(number, WRITE, lambda: connection.loop.stop() if tried else None)
+    connection.loop.later(0.01, lambda: tried.append(None))
+    run(connection.loop)
+    connection.loop.forget(number)
+    os.close(read)
+    os.close(write_end)
+    connection.close()
 
 
 # Closing within a callback
