@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 
 HOSTFILE = "/etc/job-worker-services.txt"
@@ -77,6 +78,11 @@ def shipped(kind: str, name: str) -> str:
         path = os.path.join(place, "share", "a4-agent", kind, name)
         place = os.path.dirname(place)
     return path
+
+
+def own_program(name: str, *arguments: str) -> list[str]:
+    """The argv of a program of entrypoints/ under the agent's own Python, which takes nothing from its environment."""
+    return [sys.executable, "-I", "-S", shipped("entrypoints", name), *arguments]
 
 
 def shipped_text(read: Callable[[str], str | None], kind: str, name: str) -> str:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
 from agent.cutting import cut_at_word
-from agent.paths import shipped
+from agent.paths import own_program
 
 MOST_REASON = 300
 KILLED_SECONDS = 1.0
@@ -78,7 +77,7 @@ def ask(what: str, argv: Sequence[str], environ: Mapping[str, str], seconds: flo
 
 def ask_own(what: str, name: str, arguments: Sequence[str], environ: Mapping[str, str], seconds: float) -> Answer:
     """The same with a program of entrypoints/, under the agent's own Python and in the environment given."""
-    return ask(what, [sys.executable, "-I", "-S", shipped("entrypoints", name), *arguments], environ, seconds)
+    return ask(what, own_program(name, *arguments), environ, seconds)
 
 
 def _give_up(child: subprocess.Popen[bytes]) -> None:

@@ -7,15 +7,13 @@ import os
 import secrets
 import select
 import subprocess
-import sys
-from contextlib import closing
 from typing import NamedTuple
 
 from agent.errors import DirectoryUnusable
 from agent.machine import files
 from agent.machine.helper_process import helper_environment
 from agent.machine.shared_files import ANSWER_SECONDS, PROGRAM
-from agent.paths import shipped
+from agent.paths import own_program
 
 
 class BeatPlan(NamedTuple):
@@ -111,21 +109,21 @@ def _start(path: str, plan: BeatPlan) -> Beating:
 
 
 def _spawn(plan: BeatPlan, nonce: str, fd: int) -> None:
-    program = [sys.executable, "-I", "-S", shipped("entrypoints", PROGRAM), plan.directory, "beat", plan.job]
     made = nonce if plan.leads else ""
-    read, write = os.pipe2(os.O_CLOEXEC)
+    words = (f"pod.{plan.pod}.{nonce}.", made, plan.seconds, plan.lease, plan.owner, fd)
     process = subprocess.Popen(
-        [*program, f"pod.{plan.pod}.{nonce}.", made, *map(str, (plan.seconds, plan.lease, plan.owner, fd))],
+        own_program(PROGRAM, plan.directory, "beat", plan.job, *map(str, words)),
+        bufsize=0,
         stdin=subprocess.DEVNULL,
-        stdout=write,
-        stderr=write,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         env=helper_environment(),
         cwd="/",
         start_new_session=True,
         pass_fds=[fd],
     )
-    os.close(write)
-    with closing(os.fdopen(read, "rb", buffering=0)) as said:
+    assert process.stdout is not None
+    with process.stdout as said:
         if plan.leads and (why := _why_not_begun(said.fileno())):
             process.kill()
             raise DirectoryUnusable(f"{plan.directory} cannot be used: {why}")

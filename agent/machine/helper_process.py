@@ -14,7 +14,7 @@ from typing import Any
 
 from agent.machine.loop import READ, Loop
 from agent.machine.stream import MOST_BYTES, LineStream
-from agent.paths import shipped
+from agent.paths import own_program
 
 KEPT_VARIABLES = ("LD_LIBRARY_PATH",)
 """What a Python may need to start at all."""
@@ -34,7 +34,6 @@ class HelperProcess:
     def __init__(
         self,
         loop: Loop,
-        python: str,
         program: str,
         arguments: Sequence[str],
         heard: Callable[[Any], None],
@@ -44,7 +43,7 @@ class HelperProcess:
     ) -> None:
         """Raises OSError."""
         self._process = subprocess.Popen(
-            [python, "-I", "-S", shipped("entrypoints", program), *arguments],
+            own_program(program, *arguments),
             bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

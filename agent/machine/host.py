@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from agent.launch import Launch
@@ -53,9 +52,6 @@ class Host:
         self.loop = loop
         self._emitter = Emitter(loop)
         self._room: Room | None = None
-        self._look_ups: Workers | None = None
-        self._resolver: Resolver | None = None
-        self._dialer: Dialer | None = None
 
     now = staticmethod(time.monotonic)
     wall = staticmethod(time.time)
@@ -88,29 +84,31 @@ class Host:
         return self.loop.later(seconds, action)
 
     def resolve(self, names: Sequence[str], done: Callable[[str, str | Problem], None]) -> None:
-        if self._resolver is None:
-            from agent.machine.dns import Resolver
-            from agent.machine.workers import Workers
-
-            self._resolver = Resolver()
-            self._look_ups = Workers(self.loop, MOST_LOOK_UPS)
-        resolver, look_ups = self._resolver, self._look_ups
-        assert look_ups is not None
+        resolver, workers = self._resolving
 
         def look(name: str) -> Action:
             answer = resolver.lookup(name)
             return lambda: done(name, answer)
 
         for name in names:
-            look_ups.submit(partial(look, name))
+            workers.submit(partial(look, name))
+
+    @cached_property
+    def _resolving(self) -> tuple[Resolver, Workers]:
+        from agent.machine.dns import Resolver
+        from agent.machine.workers import Workers
+
+        return Resolver(), Workers(self.loop, MOST_LOOK_UPS)
 
     def connect(self, target: Target, done: Callable[[Channel | Problem], None]) -> None:
-        if self._dialer is None:
-            from agent.machine.ssh import Dialer
-            from agent.machine.workers import Workers
-
-            self._dialer = Dialer(self.loop, Workers(self.loop, MOST_HANDSHAKES))
         self._dialer.dial(target, done)
+
+    @cached_property
+    def _dialer(self) -> Dialer:
+        from agent.machine.ssh import Dialer
+        from agent.machine.workers import Workers
+
+        return Dialer(self.loop, Workers(self.loop, MOST_HANDSHAKES))
 
     def accept(self, directory: str, opened: Callable[[Channel], None]) -> None:
         from agent.machine.fifo import FifoDoor
@@ -166,9 +164,9 @@ class Host:
         heard: Callable[[Sequence[str]], None],
         ended: Callable[[KeeperProcess, int], None],
     ) -> KeeperProcess:
-        from agent.machine import keeper
+        from agent.machine.keeper import start_keeper
 
-        return keeper.KeeperProcess(self.loop, sys.executable, directory, number, heard, ended)
+        return start_keeper(self.loop, directory, number, heard, ended)
 
     def gather_inventory(
         self, search: Search, say: Callable[[str], None], done: Callable[[Mapping[str, Any]], None]

@@ -27,18 +27,14 @@ def mount_of(directory: str, points: Sequence[str]) -> str:
     return max((point for point in points if f"{path}/".startswith(f"{point.rstrip('/')}/")), key=len, default="/")
 
 
-class KeeperProcess(HelperProcess):
-    """Implements agent.machine.api.KeeperProcess. `heard` gets the words of each line, `ended` its exit status."""
-
-    def __init__(
-        self,
-        loop: Loop,
-        python: str,
-        directory: str,
-        number: int,
-        heard: Callable[[Sequence[str]], None],
-        ended: Callable[[KeeperProcess, int], None],
-    ) -> None:
-        """Raises OSError."""
-        arguments = [mount_of(directory, mount_points()), directory, str(number)]
-        super().__init__(loop, python, "keep-results.py", arguments, heard, ended)
+def start_keeper(
+    loop: Loop,
+    directory: str,
+    number: int,
+    heard: Callable[[Sequence[str]], None],
+    ended: Callable[[HelperProcess, int], None],
+) -> HelperProcess:
+    """An agent.machine.api.KeeperProcess. `heard` gets the words of each line, `ended` its exit status. Raises
+    OSError."""
+    arguments = [mount_of(directory, mount_points()), directory, str(number)]
+    return HelperProcess(loop, "keep-results.py", arguments, heard, ended)

@@ -6,6 +6,7 @@ process that hangs is given up after its time and another one is started for the
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -65,9 +66,8 @@ class Clock(Protocol):
 class ProcessFiles:
     """Implements SharedFiles. The process is started by the first command."""
 
-    def __init__(self, loop: Loop, python: str, directory: str, answer_seconds: float = ANSWER_SECONDS) -> None:
+    def __init__(self, loop: Loop, directory: str, answer_seconds: float = ANSWER_SECONDS) -> None:
         self._loop = loop
-        self._python = python
         self._directory = directory
         self.answer_seconds = answer_seconds
         """How long one command may take."""
@@ -108,10 +108,10 @@ class ProcessFiles:
         self._asked.append(done)
         try:
             process = self._process = self._process or HelperProcess(
-                self._loop, self._python, PROGRAM, [self._directory], self._heard, self._ended, most_line=NO_LIMIT
+                self._loop, PROGRAM, [self._directory], self._heard, self._ended, most_line=NO_LIMIT
             )
         except OSError as error:
-            self._fail(f"{self._python} cannot be started: {error.strerror}", silent=False)
+            self._fail(f"{sys.executable} cannot be started: {error.strerror}", silent=False)
             return
         process.send(*words)
         if len(self._asked) == 1:

@@ -20,6 +20,7 @@ from agent.lifecycle.keeping.archive import Archive, PodLog
 from agent.log import Log
 from agent.machine import keeper
 from agent.machine.api import KeeperProcess
+from agent.machine.helper_process import HelperProcess
 from agent.machine.host import Host
 from agent.machine.keeper import mount_of
 from agent.machine.spool import FileSpool, Room
@@ -149,9 +150,7 @@ class Talk:
         self._storage = storage
         self._count = 0
         storage.talks.append(self)
-        self.process = keeper.KeeperProcess(
-            storage.loop, sys.executable, str(directory), number, self.heard.append, lambda *end: None
-        )
+        self.process = keeper.start_keeper(storage.loop, str(directory), number, self.heard.append, lambda *end: None)
         storage.pids.update(storage.find_helpers())
 
     def hear(self, *words: str) -> list[str]:
@@ -275,7 +274,7 @@ def test_the_pieces_of_a_log_go_when_it_is_whole(storage: Storage, tmp_path: Pat
 
 LOOK = """
 import os, sys
-from agent.machine.keeper import KeeperProcess
+from agent.machine.keeper import start_keeper
 from agent.machine.loop import Loop
 
 def show(words):
@@ -289,7 +288,7 @@ def show(words):
     loop.stop()
 
 loop = Loop()
-KeeperProcess(loop, sys.executable, sys.argv[1], 1, show, lambda *end: None).send("probe", "x")
+start_keeper(loop, sys.argv[1], 1, show, lambda *end: None).send("probe", "x")
 loop.run()
 """
 
@@ -440,20 +439,20 @@ def test_an_idle_process_ends_with_its_archive(storage: Storage, tmp_path: Path)
 def test_a_process_that_has_just_ended_by_itself_can_be_killed() -> None:
     loop, ended = LoopAgain(), list[int]()
 
-    def tell(process: KeeperProcess, status: int) -> None:
+    def tell(process: HelperProcess, status: int) -> None:
         ended.append(status)
         loop.stop()
 
-    process = keeper.KeeperProcess(loop, "/bin/false", "/", 1, lambda words: None, tell)
+    process = HelperProcess(loop, "no-such-program.py", [], lambda words: None, tell)
     os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)  # the loop has not heard of it
     process.close(kill=True)
     run(loop)
-    assert ended == [1]
+    assert ended == [2]
 
 
 AGENT = """
 import os, signal, sys
-from agent.machine.keeper import KeeperProcess
+from agent.machine.keeper import start_keeper
 from agent.machine.loop import Loop
 
 def die(words):
@@ -462,7 +461,7 @@ def die(words):
     os.kill(os.getpid(), signal.SIGKILL)
 
 loop = Loop()
-process = KeeperProcess(loop, sys.executable, sys.argv[1], 1, die, lambda *end: None)
+process = start_keeper(loop, sys.argv[1], 1, die, lambda *end: None)
 loop.run()
 """
 

@@ -32,7 +32,7 @@ class Asking:
         self._pids: set[int] = set()
 
     def files(self, seconds: float = 60.0) -> ProcessFiles:
-        self.all.append(ProcessFiles(self.loop, sys.executable, str(self.path), seconds))
+        self.all.append(ProcessFiles(self.loop, str(self.path), seconds))
         return self.all[-1]
 
     def ask(self, command: Callable[..., None], *arguments: Any) -> Answer:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +26,7 @@ class SharedDirectory:
         self.directory = directory
         self._called = called
         self._loop = loop
-        self._files = ProcessFiles(loop, sys.executable, directory, TRIAL_SECONDS)
+        self._files = ProcessFiles(loop, directory, TRIAL_SECONDS)
 
     def now(self) -> float:
         return time.monotonic()
