@@ -22,7 +22,7 @@ from agent.decide.ending import JobEnd
 from agent.decide.runspec import RunSpec
 from agent.errors import AgentError, ClusterBusy
 from agent.output import Sink
-from agent.paths import RunDir, default_run_dir
+from agent.paths import RunDir
 
 MOST_READ, LEAST_READ = 65536, 4096
 """How many bytes one answer of `read` may have."""
@@ -98,7 +98,7 @@ class Client:
 
     def __init__(self, run_dir: str = "") -> None:
         """Raises AgentError: 69 where no agent listens, 71 for who may not ask it."""
-        self._connection = Connection(RunDir(run_dir or default_run_dir()).socket)
+        self._connection = Connection(RunDir(run_dir).socket)
         self.waits_its_turn = False
         """`submit` waits for another run to end: its own has not begun."""
 

@@ -17,7 +17,7 @@ from agent.log import Log
 from agent.machine import files
 from agent.machine.secret import read_secret
 from agent.mounts import parse_mounts
-from agent.paths import SECRET_FILE, RunDir, default_run_dir
+from agent.paths import SECRET_FILE, RunDir
 from agent.settings import BUCKET, TASK_SCRIPTS, Found, Settings, read_settings
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def read_plan(run_dir: str = "") -> Plan:
 
     Raises PeersMissing while the cluster is not formed, SystemFault when the plan cannot be read.
     """
-    directory = RunDir(run_dir or default_run_dir())
+    directory = RunDir(run_dir)
     plan = find_plan(directory)
     if plan is not None:
         return plan
@@ -109,7 +109,7 @@ def read_plan(run_dir: str = "") -> Plan:
 
 def find_plan(directory: RunDir) -> Plan | None:
     """The plan that this pod has; None before there is one."""
-    return _stored(directory.plan, Plan.from_json)
+    return stored(directory.plan, Plan.from_json)
 
 
 def read_facts(run_dir: str = "") -> Facts:
@@ -119,8 +119,7 @@ def read_facts(run_dir: str = "") -> Facts:
     """
     from agent.decide.facts import Facts
 
-    path = RunDir(run_dir or default_run_dir()).facts
-    facts = _stored(path, Facts.from_json)
+    facts = stored(RunDir(run_dir).facts, Facts.from_json)
     if facts is None:
         raise PeersMissing("there are no facts of this pod yet", NO_AGENT)
     return facts
@@ -137,13 +136,13 @@ def find_mpi(path: str = "") -> Mpi:
     return mpi
 
 
-def _stored(path: str, from_json: Callable[[dict[str, Any]], T]) -> T | None:
+def stored(path: str, from_json: Callable[[dict[str, Any]], T]) -> T | None:
     """What a file of the agent's state describes; None when there is none. Raises SystemFault for a damaged one."""
     data = load(path)
     try:
         return from_json(data) if data else None
     except (ValueError, KeyError, TypeError) as error:
-        raise damaged(path, error) from error
+        raise _damaged(path, error) from error
 
 
 def load(path: str) -> dict[str, Any] | None:
@@ -154,11 +153,11 @@ def load(path: str) -> dict[str, Any] | None:
     except PermissionError as error:
         raise SystemFault(f"{path} cannot be read: only root can ask the agent") from error
     except ValueError as error:
-        raise damaged(path, error) from error
+        raise _damaged(path, error) from error
     if data is not None and not isinstance(data, dict):
-        raise damaged(path, "it is no JSON object")
+        raise _damaged(path, "it is no JSON object")
     return data
 
 
-def damaged(path: str, why: object) -> SystemFault:
+def _damaged(path: str, why: object) -> SystemFault:
     return SystemFault(f"{path} is damaged: {why}", "the next start of the agent writes it anew")

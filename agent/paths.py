@@ -24,16 +24,11 @@ DOWNLOADERS_DIR = "/opt/a4-agent-downloaders"
 """Virtual environments of the programs that download models (A4_DOWNLOADERS_DIR)."""
 
 
-def default_run_dir() -> str:
-    """That of this pod, as its environment says."""
-    return os.environ.get("A4_RUN_DIR") or DEFAULT_RUN_DIR
-
-
 class RunDir:
-    """The private state of this pod (A4_RUN_DIR)."""
+    """The private state of this pod; `path`: by default A4_RUN_DIR, as the environment of this process says."""
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def __init__(self, path: str = "") -> None:
+        self.path = path = path or os.environ.get("A4_RUN_DIR") or DEFAULT_RUN_DIR
         self.lock = f"{path}/lock"
         self.facts = f"{path}/facts.json"
         self.plan = f"{path}/plan.json"

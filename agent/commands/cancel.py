@@ -6,10 +6,10 @@ import argparse
 import socket
 
 from agent.client import Client
-from agent.commands.following import answer
-from agent.commands.pod import run_dir
+from agent.commands.answers import run_answer, write
 from agent.decide.words import plural
 from agent.output import say
+from agent.paths import RunDir
 
 DESCRIPTION = (
     "Ends RUN on every pod, by default the run that has the cluster for itself, as Ctrl-C would where it was started; "
@@ -25,17 +25,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """0 when nothing of the run is left, however it ended: that was asked for. Raises AgentError."""
-    with Client(run_dir().path) as client:
+    with Client(RunDir().path) as client:
         found = client.find(args.run)
         if found.over:
             say(f"{found.id} is over already")
             if args.json:
-                answer(found, client.wait(found.id))
+                write(run_answer(found, client.wait(found.id)))
             return 0
         client.cancel(found.id, hurry=args.hurry, why=f"a4-agent cancel on {socket.gethostname()}")
         say(f"ending {found.id} on {len(found.pods)} {plural('pod', found.pods)}")
         ended = client.wait(found.id)
     say(f"{found.id} ended with exit code {ended.end.code}: {ended.end.what}")
     if args.json:
-        answer(found, ended)
+        write(run_answer(found, ended))
     return 0

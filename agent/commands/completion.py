@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from agent.catalogue import RUNNABLE, WORKLOADS
 from agent.commands import VERBS, VerbParser, build_parser
+from agent.paths import RunDir
 
 DESCRIPTION = """\
 Prints what a shell needs to complete verbs, options, arguments of workloads, pods, runs and clusters.
@@ -173,19 +174,17 @@ def _listed(current: str, words: Iterable[tuple[str, str]], *, several: bool) ->
 
 def _runs() -> Words:
     """Runs that this pod has files of, without asking the agent: completion must not wait for it."""
-    from agent.commands.pod import run_dir
 
-    runs = run_dir().runs
+    runs = RunDir().runs
     names = os.listdir(runs) if os.path.isdir(runs) else []
     return [(name, "run") for name in sorted(names) if os.path.isdir(f"{runs}/{name}")]
 
 
 def _pods() -> Words:
     """Pods of the plan, once there is one."""
-    from agent.commands.pod import run_dir
     from agent.environment import find_plan
 
-    plan = find_plan(run_dir())
+    plan = find_plan(RunDir())
     return [(str(peer.index), peer.name) for peer in plan.peers] if plan else []
 
 

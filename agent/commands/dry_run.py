@@ -8,14 +8,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from agent.catalogue import RUNNABLE
-from agent.commands.pod import agent_environment, guessed_plan, living, of_caller, read_environment, read_state
+from agent.commands.answers import VERSION, DryRunAnswer, write
+from agent.commands.pod import agent_environment, guessed_plan, living, of_caller, read_state
 from agent.decide.env_sh import MARK
 from agent.decide.masking import Masker
 from agent.decide.plan import Plan
 from agent.decide.runspec import RunSpec
 from agent.decide.secret_variables import hidden, listed, secret_values, url_secrets
 from agent.decide.subset import pods_text, ranges, subset
-from agent.environment import find_mpi, find_plan, look
+from agent.environment import find_mpi, find_plan, load, look
 from agent.fabrics.profiles import Profile
 from agent.launch import Launch
 from agent.lifecycle.pod.first_environment import first_environment
@@ -47,8 +48,6 @@ def show(spec: RunSpec, directory: RunDir, *, as_json: bool = False) -> int:
 def answer(workload: str, text: str, *, as_json: bool) -> None:
     """What would be started, on stdout."""
     if as_json:
-        from agent.commands.answers import VERSION, DryRunAnswer, write
-
         write(DryRunAnswer(VERSION, workload, text))
     else:
         sys.stdout.write(text)
@@ -65,7 +64,7 @@ def describe(settings: Settings, environ: Mapping[str, str], spec: RunSpec) -> s
     directory = RunDir(settings.run_dir)
     plan = find_plan(directory)
     state = read_state(directory)
-    lost = {index: loss.why for index, loss in (state.lost or {}).items()} if state else {}
+    lost = state.lost_why() if state else {}
     chosen = subset(plan or guessed_plan(settings), nodes=spec.nodes, hosts=spec.hosts, exclude=spec.exclude, lost=lost)
     known = _environment(settings, environ)._replace(interface=choose_interface(settings, interfaces()))
     return launches(settings, known, spec, chosen, guessed=plan is None)
@@ -92,7 +91,7 @@ def launches(settings: Settings, known: Known, spec: RunSpec, plan: Plan, *, gue
 
 def _environment(settings: Settings, environ: Mapping[str, str]) -> Known:
     """That which the agent has prepared, if it has."""
-    prepared = read_environment(RunDir(settings.run_dir))
+    prepared = load(RunDir(settings.run_dir).environment)
     if prepared is not None:
         return Known(environ, Profile(prepared["profile"], prepared["why"]))
     return environment_before(settings, environ)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from agent.commands.pod import agent_environment, read_environment, run_dir
+from agent.commands.pod import agent_environment
 from agent.commands.printing import print_json
 from agent.decide.env_sh import exports
 from agent.decide.environment import USER, Layer, changed, of_pod
@@ -16,9 +16,10 @@ from agent.decide.masking import Masker
 from agent.decide.secret_variables import hidden, listed, secret_values
 from agent.decide.setting_values import names
 from agent.decide.tables import render
+from agent.environment import load
 from agent.errors import SettingsError
 from agent.fabrics.profiles import CHOICES, MARKS, NONE, choose, parse
-from agent.paths import shipped
+from agent.paths import RunDir, shipped
 
 DESCRIPTION = """\
 Shows the variables that workloads get in this pod, and where each comes from; values of secrets are not shown.
@@ -65,8 +66,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _of_pod() -> Shown:
     """What the agent of this pod has prepared; before that, what it was or would be started with."""
-    directory = run_dir()
-    record = read_environment(directory) or {"profile": NONE, "why": "no a4-agent has prepared this pod yet"}
+    directory = RunDir()
+    record = load(directory.environment) or {"profile": NONE, "why": "no a4-agent has prepared this pod yet"}
     changes = record.get("changes", {})
     env = agent_environment(directory) or changed(os.environ, changes)
     gone = [name for name, value in changes.items() if value is None]

@@ -11,11 +11,12 @@ from agent.client import Client, RunEnd, RunInfo
 from agent.commands import VerbParser
 from agent.commands.following import Follower, reader_gone, tell_end
 from agent.commands.options import add_run, need_command, read_spec, take_command
-from agent.commands.pod import of_caller, run_dir
+from agent.commands.pod import of_caller
 from agent.decide.folding import failures, fold, shown
 from agent.decide.runspec import RunSpec
 from agent.decide.subset import pods_text, ranges
 from agent.output import STDERR, STDOUT, Lines, Sink, say, write_all
+from agent.paths import RunDir
 
 DESCRIPTION = """\
 Runs COMMAND on all pods, beside whatever else runs there. Output that is equal on several pods is
@@ -43,7 +44,7 @@ def add_options(parser: VerbParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """The exit code is that of the pods. Raises AgentError."""
-    directory = run_dir()
+    directory = RunDir()
     command = need_command(args.rest, "exec", "hostname")
     spec = read_spec(args, "exec", command)
     if args.dry_run:

@@ -12,6 +12,7 @@ from typing import Any
 
 from agent.client import Client, RunEnd, RunInfo
 from agent.color import BAD, GOOD
+from agent.commands.answers import run_answer, write
 from agent.commands.pod import of_caller
 from agent.decide.ending import signal_name
 from agent.decide.progress import Doing, run_words
@@ -153,7 +154,7 @@ def run_to_end(client: Client, spec: RunSpec, *, label: bool, wait: float, as_js
                 ended = follower.follow(run, lines)
             write_all(shown, ended.text.encode(errors="surrogateescape"))
             if as_json:
-                answer(run, ended)
+                write(run_answer(run, ended))
         except BrokenPipeError:
             return reader_gone(run.id)
         tell_end(run.id, ended)
@@ -173,17 +174,10 @@ def submit(args: argparse.Namespace, spec: RunSpec, directory: RunDir, client: C
             return run_to_end(client, spec, label=args.label, wait=args.wait, as_json=args.json)
         run = begin(client, spec, args.wait)
         if args.json:
-            answer(run, None)
+            write(run_answer(run))
         else:
             sys.stdout.write(run.id + "\n")
         return 0
-
-
-def answer(run: RunInfo, ended: RunEnd | None) -> None:
-    """For --json."""
-    from agent.commands.answers import run_answer, write
-
-    write(run_answer(run, ended))
 
 
 def reader_gone(run: str) -> int:

@@ -8,7 +8,7 @@ import sys
 
 from agent.commands.options import add_subset, checked
 from agent.commands.pod import guessed_plan
-from agent.commands.printing import write_file
+from agent.commands.printing import json_text, write_file
 from agent.decide.hostfile import hostfile
 from agent.decide.plan import Plan
 from agent.decide.setting_values import whole
@@ -38,12 +38,7 @@ def run(args: argparse.Namespace) -> int:
     whole = read_plan() if args.order == "topology" else _by_index()
     plan = subset(whole, nodes=args.nodes, hosts=args.hosts, exclude=args.exclude, lost={})
     names, slots = [peer.name for peer in plan.peers], args.slots or plan.slots
-    if args.json:
-        import json
-
-        text = json.dumps([{"name": name, "slots": slots} for name in names], indent=1) + "\n"
-    else:
-        text = hostfile(names, slots)
+    text = json_text([{"name": name, "slots": slots} for name in names]) if args.json else hostfile(names, slots)
     if args.output not in (None, "-"):
         write_file(args.output, text)
     else:

@@ -9,9 +9,10 @@ from datetime import datetime
 
 from agent.client import MOST_READ, Client, RunEnd, RunInfo, skipped_words
 from agent.color import BAD, GOOD
+from agent.commands.answers import JsonLines
 from agent.commands.log_lines import Selected
 from agent.commands.options import checked, pods
-from agent.commands.pod import living, read_state, run_dir
+from agent.commands.pod import living, read_state
 from agent.decide.pod_state import PodState
 from agent.decide.setting_values import whole
 from agent.decide.subset import ranges, subset
@@ -56,7 +57,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    directory = run_dir()
+    directory = RunDir()
     client = living(directory)
     if client is None:
         return _from_disk(args, directory)
@@ -95,8 +96,6 @@ def moment(text: str) -> float:
 def _sink(args: argparse.Namespace, run: RunInfo | None, *, several: bool) -> Sink:
     lines: Sink = Lines(label=args.label, whole=several, agent=args.agent)
     if args.json:
-        from agent.commands.answers import JsonLines
-
         lines = JsonLines()
     elif args.tail is None and args.rank is None:
         return lines

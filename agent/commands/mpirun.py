@@ -7,7 +7,7 @@ import argparse
 from agent.commands import VerbParser
 from agent.commands.following import submit
 from agent.commands.options import add_following, add_run, count, need_command, read_spec, take_command
-from agent.commands.pod import run_dir
+from agent.paths import RunDir
 
 DESCRIPTION = """\
 Runs COMMAND as MPI ranks on all pods: in the order of the plan, with each pod's environment, over the
@@ -34,4 +34,4 @@ def run(args: argparse.Namespace) -> int:
     """The exit code is that of the ranks. Raises AgentError."""
     command = need_command(args.rest, "mpirun", "./program argument")
     spec = read_spec(args, "mpirun", command, ranks=args.np, per_node=args.per_node)
-    return submit(args, spec, run_dir())
+    return submit(args, spec, RunDir())

@@ -6,12 +6,13 @@ import argparse
 import sys
 from collections.abc import Mapping
 
-from agent.commands.pod import read_state, run_dir
+from agent.commands.pod import read_state
 from agent.commands.printing import print_json
 from agent.decide.location import location_text, short_part
 from agent.decide.plan import Plan
 from agent.decide.tables import render
 from agent.environment import find_plan, read_plan
+from agent.paths import RunDir
 
 DESCRIPTION = "Lists the pods of this job in rank order; on a terminal names and places are short."
 
@@ -22,14 +23,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the plan or, while there is none, who is missing. Raises AgentError when nothing is known."""
-    directory = run_dir()
+    directory = RunDir()
     plan = find_plan(directory)
     state = read_state(directory)
     if plan is None and state is not None and state.missing:
         _print_missing(state.missing, args.json)
         return 0
-    lost = {index: loss.why for index, loss in (state.lost or {}).items()} if state else {}
-    _print(plan or read_plan(), lost, args.json)
+    _print(plan or read_plan(), state.lost_why() if state else {}, args.json)
     return 0
 
 

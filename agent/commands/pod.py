@@ -6,18 +6,19 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 from agent.decide.environment import changed
 from agent.decide.plan import Plan, PlannedPeer, peer_name
 from agent.decide.pod_state import PodState
 from agent.decide.runspec import RunSpec
-from agent.environment import damaged, load
+from agent.environment import load, stored
 from agent.errors import PeersMissing
 from agent.machine import files
-from agent.paths import RunDir, default_run_dir
+from agent.paths import RunDir
 from agent.settings import SETTINGS, Settings
-from agent.wire import WireError, from_json
+from agent.wire import from_json
 
 if TYPE_CHECKING:
     from agent.client import Client
@@ -26,22 +27,9 @@ OF_THE_POD = tuple(one.name for one in SETTINGS if one.name.startswith("A4_") an
 """What nobody but the pod's manifest can set. A4_RUN_DIR says where the agent is."""
 
 
-def run_dir() -> RunDir:
-    """That of the agent of this pod, as A4_RUN_DIR or the default says."""
-    return RunDir(default_run_dir())
-
-
 def read_state(directory: RunDir) -> PodState | None:
     """What the agent of this pod wrote of itself; None when none has been started here. Raises SystemFault."""
-    return recorded_state(directory, load(directory.state))
-
-
-def recorded_state(directory: RunDir, data: Mapping[str, Any] | None) -> PodState | None:
-    """The state in the JSON of its file. Raises SystemFault."""
-    try:
-        return from_json(PodState, data) if data is not None else None
-    except WireError as error:
-        raise damaged(directory.state, error) from error
+    return stored(directory.state, partial(from_json, PodState))
 
 
 def guessed_plan(settings: Settings) -> Plan:
@@ -53,15 +41,10 @@ def guessed_plan(settings: Settings) -> Plan:
     return Plan(settings.epoch, settings.gpus_per_node, peers)
 
 
-def read_environment(directory: RunDir) -> dict[str, Any] | None:
-    """What the agent of this pod has made of its environment; None before it has."""
-    return load(directory.environment)
-
-
 def agent_environment(directory: RunDir) -> dict[str, str]:
     """What the agent of this pod gives to workloads; empty when there is none, or it is not ours to read."""
     environ = agent_start(directory)
-    record = read_environment(directory) if environ else None
+    record = load(directory.environment) if environ else None
     return changed(environ, record["changes"]) if record else environ
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from typing import Any
@@ -10,11 +11,14 @@ from agent.errors import DirectoryUnusable
 from agent.machine import files
 
 
-def print_json(data: Any) -> None:
-    """On stdout, indented: people read it, too."""
-    import json
+def json_text(data: Any) -> str:
+    """Indented: people read it, too."""
+    return json.dumps(data, indent=1) + "\n"
 
-    sys.stdout.write(json.dumps(data, indent=1) + "\n")
+
+def print_json(data: Any) -> None:
+    """On stdout."""
+    sys.stdout.write(json_text(data))
 
 
 def write_file(path: str, text: str, hint: str = "") -> None:

@@ -6,7 +6,8 @@ import argparse
 import sys
 
 from agent.client import Client
-from agent.commands.pod import run_dir
+from agent.commands.answers import VERSION, ReleaseAnswer, write
+from agent.paths import RunDir
 
 DESCRIPTION = "Ends a sleeping cluster: every pod ends with the job's recorded exit code."
 
@@ -17,12 +18,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    with Client(run_dir().path) as client:
+    with Client(RunDir().path) as client:
         code = client.release(force=args.force)
     if args.json:
-        from agent.commands.answers import VERSION, ReleaseAnswer, write
-
         write(ReleaseAnswer(VERSION, code))
-        return 0
-    sys.stdout.write(f"the cluster is released: every pod ends with the job's exit code {code}\n")
+    else:
+        sys.stdout.write(f"the cluster is released: every pod ends with the job's exit code {code}\n")
     return 0

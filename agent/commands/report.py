@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import sys
 from collections.abc import Sequence
 
-from agent.commands.pod import run_dir
-from agent.commands.printing import write_file
+from agent.commands.printing import json_text, write_file
 from agent.decide.result import Result
 from agent.errors import MissingProgram, UsageError
 from agent.machine import files
 from agent.output import STDOUT, say, write_all
 from agent.paths import RunDir
+from agent.report.comparison import comparison_json
 from agent.report.reading import NotAResult, read_result
 
 DESCRIPTION = """\
@@ -42,9 +43,9 @@ def run(args: argparse.Namespace) -> int:
     """Make the page and say where it is. Raises UsageError, MissingProgram and DirectoryUnusable."""
     if args.json and len(args.results) < 2:
         raise UsageError("--json compares several results", "the JSON of one run is its result.json")
-    paths = [_find(name) for name in args.results] or [_newest(run_dir())]
+    paths = [_find(name) for name in args.results] or [_newest(RunDir())]
     results = [_read(path) for path in paths]
-    text = _json(results) if args.json else _page(results)
+    text = json_text(comparison_json(results)) if args.json else _page(results)
     output = args.output or _default_output(paths, args.json)
     if output == "-":
         write_all(STDOUT, text.encode())
@@ -61,7 +62,7 @@ def _find(name: str) -> str:
         if name == "-" or os.path.exists(path):
             return path
         raise MissingProgram(f"{name} has no {NAME}", EXAMPLE)
-    directory = run_dir()
+    directory = RunDir()
     kept = os.path.join(directory.run(name), NAME)
     if re.fullmatch(RUN_ID, name) and os.path.exists(kept):
         return kept
@@ -83,8 +84,6 @@ def _newest(directory: RunDir) -> str:
 
 def _read(path: str) -> Result:
     """Raises MissingProgram when it cannot be read, UsageError when it is no result."""
-    import json
-
     name = "standard input" if path == "-" else path
     try:
         text = sys.stdin.read() if path == "-" else files.read(path)
@@ -110,15 +109,6 @@ def _page(results: Sequence[Result]) -> str:
         library = {"jinja2": "Jinja2", "markupsafe": "Jinja2"}.get((error.name or "").split(".")[0], "matplotlib")
         what = f"a report needs {library}, which this Python cannot import: {error}"
         raise MissingProgram(what, f"{sys.executable} -m pip install {library}") from error
-
-
-def _json(results: Sequence[Result]) -> str:
-    """The comparison for programs, without the libraries that a page needs."""
-    import json
-
-    from agent.report.comparison import comparison_json
-
-    return json.dumps(comparison_json(results), indent=1) + "\n"
 
 
 def _default_output(paths: Sequence[str], as_json: bool) -> str:

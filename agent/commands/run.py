@@ -67,9 +67,9 @@ def add_options(parser: VerbParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Be the agent of this pod, or have the one that lives here run it; the exit code is that of the job or run."""
     started = time.monotonic()
-    from agent.commands.pod import agent_environment, living, run_dir
+    from agent.commands.pod import agent_environment, living
 
-    directory = run_dir()
+    directory = RunDir()
     client = living(directory)
     if client is not None or args.dry_run:
         _hear_signals()

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 
-from agent.commands.pod import agent_start, run_dir, unheard_settings
+from agent.commands.pod import agent_start, unheard_settings
 from agent.commands.printing import print_json
 from agent.decide.masking import Masker
 from agent.decide.secret_variables import listed, secret_values
@@ -15,6 +15,7 @@ from agent.decide.tables import render
 from agent.decide.words import did_you_mean
 from agent.environment import look
 from agent.errors import Exit, UsageError
+from agent.paths import RunDir
 from agent.settings import Examination, Value, examine
 
 DESCRIPTION = (
@@ -31,7 +32,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """78 when a setting is wrong or missing, as the agent itself would end."""
-    agent = agent_start(run_dir())
+    agent = agent_start(RunDir())
     environ = agent or os.environ
     found, _ = look(environ)
     seen = examine(environ, found)

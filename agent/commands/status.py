@@ -10,7 +10,7 @@ import sys
 import time
 
 from agent.commands.options import checked
-from agent.commands.pod import recorded_state, run_dir
+from agent.commands.pod import read_state
 from agent.commands.state_text import describe
 from agent.decide.setting_values import seconds
 from agent.environment import find_plan, load
@@ -34,7 +34,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    directory = run_dir()
+    directory = RunDir()
     if args.watch is None:
         columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
         sys.stdout.write(_shown(directory, as_json=args.json, indent=1, columns=columns))
@@ -43,11 +43,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _shown(directory: RunDir, *, as_json: bool, indent: int | None, columns: int = 0, lines: int = 0) -> str:
-    recorded, plan, alive = load(directory.state), find_plan(directory), _alive_seconds(directory)
+    plan, alive = find_plan(directory), _alive_seconds(directory)
     if as_json:
-        data = {"state": recorded, "alive_seconds_ago": alive, "plan": plan.to_json() if plan else None}
+        data = {"state": load(directory.state), "alive_seconds_ago": alive, "plan": plan.to_json() if plan else None}
         return json.dumps(data, indent=indent) + "\n"
-    state = recorded_state(directory, recorded)
+    state = read_state(directory)
     if state is None:
         where = f"no a4-agent has been started in this pod ({directory.path} holds no state)"
         return f"{where}; the pods of a local cluster: a4-agent local status\n"

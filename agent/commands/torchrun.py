@@ -7,7 +7,7 @@ import argparse
 from agent.commands import VerbParser
 from agent.commands.following import submit
 from agent.commands.options import add_following, add_run, count, need_command, read_spec, take_command
-from agent.commands.pod import run_dir
+from agent.paths import RunDir
 
 DESCRIPTION = """\
 Runs PROGRAM under torchrun on all pods: static rendezvous, node ranks and MASTER_ADDR from the plan, one
@@ -34,4 +34,4 @@ def run(args: argparse.Namespace) -> int:
     """The exit code is that of the first pod that failed. Raises AgentError."""
     program = need_command(args.rest, "torchrun", "train.py")
     spec = read_spec(args, "torchrun", program, per_node=args.nproc_per_node)
-    return submit(args, spec, run_dir())
+    return submit(args, spec, RunDir())

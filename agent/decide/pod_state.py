@@ -80,6 +80,10 @@ class PodState(NamedTuple):
     code: int | None = None
     """Exit code of a cluster that sleeps, or of a pod that has ended."""
 
+    def lost_why(self) -> dict[int, str]:
+        """Completion index → why that pod is lost."""
+        return {index: loss.why for index, loss in (self.lost or {}).items()}
+
     def to_json(self) -> dict[str, Any]:
         """The content of state.json, less what is not known."""
         found: dict[str, Any] = wire.without_none(wire.to_json(self))
