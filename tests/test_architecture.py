@@ -39,6 +39,7 @@ ALLOWED_FOR_MODULE = {
     "agent": {"local", "lifecycle", "machine", "decide"},  # the names of the library, imported when they are used
     "agent.commands.local": ALLOWED["commands"] | {"local"},
     "agent.commands.local_status": ALLOWED["commands"] | {"local"},
+    "agent.commands.local_verbs": ALLOWED["commands"] | {"local"},
     "agent.commands.completion": ALLOWED["commands"] | {"local"},  # the names of clusters
 }
 """Exceptions by module. Any other module beside the parts imports none of them."""

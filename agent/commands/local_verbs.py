@@ -1,0 +1,206 @@
+"""What the verbs of `a4-agent local` do."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from agent.catalogue import RUNNABLE
+from agent.commands.answers import VERSION, ClustersAnswer, write
+from agent.commands.local_status import count_states, describe_cluster, in_words
+from agent.decide.words import did_you_mean
+from agent.errors import AgentError, PeersMissing, UsageError
+from agent.local import DEFAULT_NAME
+from agent.local.client import LocalCluster
+from agent.local.dry_run import show
+from agent.local.foreground import run_in_foreground
+from agent.local.host_survey import check_machine
+from agent.local.pods import ABSENT, ENDED
+from agent.local.progress import ClusterProgress
+from agent.local.run_report import run_directory
+from agent.local.sockets import running_clusters
+from agent.local.spec import ClusterSpec
+from agent.local.terminal import run_on_terminal, run_plain
+from agent.machine.progress_line import ProgressLine
+from agent.output import STDERR, STDOUT, Lines
+from agent.settings import TASK_SCRIPTS
+
+PRIVATE = ("/tmp/", "/run/", "/mnt/")
+"""Where pods have directories of their own."""
+RESULTS = "/results"
+"""Where pods see the directory of --results."""
+
+
+def read_spec(args: argparse.Namespace, env: dict[str, str]) -> ClusterSpec:
+    """The cluster that the command line describes."""
+    if args.workload and args.workload not in RUNNABLE:  # said once here, instead of by every pod
+        what = f"there is no workload {args.workload!r}{did_you_mean(args.workload, RUNNABLE)}"
+        raise UsageError(what, f"there are: {', '.join(RUNNABLE)}")
+    pod_env: dict[int, dict[str, str]] = {}
+    for index, (name, value) in args.pod_env:
+        pod_env.setdefault(index, {})[name] = value
+    words = [args.workload] if args.workload else []
+    return ClusterSpec(
+        pods=args.pods,
+        gpus_per_pod=args.gpus_per_pod,
+        name=args.name,
+        arguments=(*words, *(["--", *args.rest] if args.rest else [])),
+        env=env | dict(args.env),
+        pod_env=pod_env,
+        files=_task_script(args.task_script),
+        directories=dict(args.mount),
+        devices=tuple(args.device),
+        real_gpus=args.real_gpus,
+        ssh_port=args.port,
+        pod_secret={index: os.urandom(32) for index in args.other_secret},
+        late=dict(args.late),
+        missing=frozenset(args.missing),
+        dead=frozenset(args.dead),
+        late_names=dict(args.late_name),
+        metadata=next((mode for index, mode in args.metadata if index is None), "ok"),
+        pod_metadata={index: mode for index, mode in args.metadata if index is not None},
+        slow_bashrc=args.slow_bashrc,
+    )
+
+
+def _task_script(path: str) -> dict[str, bytes]:
+    """The user's script where the chart would mount it."""
+    if not path:
+        return {}
+    try:
+        with open(path, "rb") as file:
+            return {TASK_SCRIPTS[0]: file.read()}
+    except OSError as error:
+        raise UsageError(f"--task-script {path} cannot be read: {error.strerror}") from error
+
+
+def _run(args: argparse.Namespace) -> int:
+    """The exit code is that of the job. Raises AgentError."""
+    spec = read_spec(args, {"A4_GRACE_SECONDS": f"{args.grace:g}"})
+    if args.dry_run:
+        return show(spec, args.workload, args.rest, as_json=args.json)
+    results = "" if args.results is None else _new_directory(args.results, args.name)
+    if results:
+        given = {"A4_RESULTS_DIR": RESULTS}
+        spec = replace(spec, env={**given, **spec.env}, directories={**spec.directories, RESULTS: results})
+    _end_what_has_ended(args.name)
+    return run_in_foreground(
+        spec, timeout=args.timeout, grace=args.grace, as_json=args.json, all_pods=args.all_pods, results=results
+    )
+
+
+def _new_directory(parent: str, name: str) -> str:
+    """Make a directory for the results of one run; returns its absolute path. Raises UsageError."""
+    if not parent:
+        raise UsageError("--results needs the name of a directory", "is a variable of this shell empty?")
+    path = os.path.join(os.path.abspath(parent), f"{name}-{time.strftime('%Y%m%d-%H%M%S')}")
+    try:
+        os.makedirs(path)
+    except OSError as error:
+        raise UsageError(f"--results {parent}: {path} cannot be made: {error.strerror}") from error
+    return path
+
+
+def _up(args: argparse.Namespace) -> int:
+    """Start a cluster that stays, and say how to go on. Raises PeersMissing when it has not formed in time."""
+    cluster = LocalCluster(read_spec(args, {"SLEEP_INFINITY": "true"}))
+    _end_what_has_ended(args.name)
+    pods = cluster.start(detached=True)
+    if args.wait:
+        path = f"{run_directory(cluster.spec, 0)}/plan.json"
+        try:
+            with ProgressLine(ClusterProgress(cluster).text):
+                cluster.wait_for_file(path, args.timeout)
+        except TimeoutError as error:
+            what = f"the cluster was not formed within {args.timeout:g} s; it goes on"
+            raise PeersMissing(what, f"why: a4-agent local exec 0 --name {args.name} -- a4-agent status") from error
+    running = sum(pod.state == "running" for pod in pods)
+    print(f"{running} of {args.pods} pods of the local cluster {args.name} run. Go on with:")
+    named = "" if args.name == DEFAULT_NAME else f" --name {args.name}"
+    for words in ("status", "exec 0", "logs -f", "down"):
+        print(f"  a4-agent local {words}{named}")
+    return 0
+
+
+def _end_what_has_ended(name: str) -> None:
+    """A cluster of this name whose pods have all ended gives way."""
+    with suppress(AgentError):
+        old = LocalCluster.attach(name)
+        if all(pod.state in (ENDED, ABSENT) for pod in old.pods()):
+            old.quit()
+
+
+def _attach(name: str | None) -> LocalCluster:
+    """The cluster that runs under this name. Raises UsageError when there is none, SystemFault without root."""
+    check_machine()
+    return LocalCluster.attach(name or "")
+
+
+def _exec(args: argparse.Namespace) -> int:
+    """The exit code is that of the command. It gets a terminal where this process has one."""
+    cluster = _attach(args.name)
+    argv: Sequence[str] = [*args.command, *args.rest] or ["bash"]
+    is_terminal = os.isatty(0) and os.isatty(1)
+    on_terminal = args.tty == "yes" or (args.tty == "auto" and is_terminal)
+    code = (run_on_terminal if on_terminal else run_plain)(cluster, args.pod, argv)
+    if code:
+        _tell_what_is_only_here(cluster, args.pod, argv)
+    return code
+
+
+def _tell_what_is_only_here(cluster: LocalCluster, pod: int, argv: Sequence[str]) -> None:
+    """A command that failed may have been given a path of this machine that pods do not see."""
+    for path in argv:
+        if path.startswith(PRIVATE) and os.path.exists(path):
+            with suppress(AgentError):
+                if cluster.exec(pod, ["test", "-e", path]).returncode == 1:
+                    what = f"{path} is on this machine and not in the pod, which has /tmp, /run and /mnt of its own"
+                    print(f"a4-agent: {what}\n  local up --mount DIR shares a directory", file=sys.stderr)
+
+
+def _logs(args: argparse.Namespace) -> int:
+    lines = Lines(label=args.pod is None, whole=False, stderr=STDOUT)
+    for output in _attach(args.name).output(args.pod, follow=args.follow):
+        lines.output(output.pod, STDERR if output.stream == "err" else STDOUT, output.data)
+    lines.close()
+    return 0
+
+
+def _down(args: argparse.Namespace) -> int:
+    """End the cluster and print how each pod ended."""
+    cluster = _attach(args.name)
+    pods = cluster.terminate(args.grace)
+    cluster.quit()
+    for pod in pods:
+        print(f"pod {pod.index}: {'never started' if pod.code is None else f'exit code {pod.code}'}")
+    return 0
+
+
+def _status(args: argparse.Namespace) -> int:
+    sys.stdout.write(describe_cluster(_attach(args.name)))
+    return 0
+
+
+def _list(args: argparse.Namespace) -> int:
+    """Print the clusters that answer; one that ends meanwhile is left out."""
+    check_machine()
+    found: dict[str, dict[str, int]] = {}
+    for name in running_clusters():
+        try:
+            found[name] = count_states(LocalCluster.attach(name).pods())
+        except AgentError:
+            continue  # it has ended meanwhile
+    if args.json:
+        write(ClustersAnswer(VERSION, found))
+    else:
+        for name, counts in found.items():
+            print(f"{name}: {in_words(counts)}")
+    return 0
+
+
+ACTS = {"run": _run, "up": _up, "exec": _exec, "logs": _logs, "down": _down, "status": _status, "list": _list}
