@@ -152,11 +152,11 @@ class VerbParser(Parser):
     """Keeps a command, or arguments for a workload, apart: argparse would look for our options among them.
 
     `takes_command`: a command begins at the first word that is neither an option nor an option's value, or after `--`.
-    `takes_rest`: arguments begin after `--`. Both are found as `args.rest`.
+    `takes_rest`: arguments begin after `--`; says so to who leaves it out. Both are found as `args.rest`.
     """
 
     takes_command = False
-    takes_rest = False
+    takes_rest = ""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         words = list(args if args is not None else sys.argv[1:])
@@ -203,5 +203,5 @@ class VerbParser(Parser):
         if self.takes_command:
             return f"{meant}\n  options of the command itself go after it: {self.prog} -- COMMAND --option"
         if self.takes_rest:
-            return f"{meant}\n  arguments of the workload go after `--`: {self.prog} WORKLOAD -- ARGUMENT …"
+            return f"{meant}\n  {self.takes_rest.format(self.prog)}"
         return meant

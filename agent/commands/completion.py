@@ -74,7 +74,7 @@ complete -c a4-agent -f -a '(__a4_agent_words)'
 
 
 def add_options(parser: VerbParser) -> None:
-    parser.takes_rest = True
+    parser.takes_rest = "words go after `--`: {} words -- WORD …"
     parser.add_argument("shell", choices=(*SCRIPTS, "words"), help="the shell to print it for")
 
 

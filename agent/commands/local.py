@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from typing import Any
 
-from agent.commands import Parser
-from agent.commands.local_values import by_pod, cluster_name, directory, metadata, pair
-from agent.commands.options import checked
+from agent.commands import VerbParser
+from agent.commands.local_values import by_pod, cluster_name, directory, metadata, variable
+from agent.commands.options import WORKLOAD_ARGUMENTS, checked
 from agent.decide.setting_values import none_or
 from agent.local import DEFAULT_NAME
 
@@ -22,19 +20,8 @@ examples:
 """
 
 
-class _SplitParser(Parser):
-    """Keeps what follows `--` apart: argparse loses it when options stand between it and the verb."""
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        words = list(args if args is not None else sys.argv[1:])
-        at = words.index("--") if "--" in words else len(words)
-        found, unknown = super().parse_known_args(words[:at], namespace)
-        found.rest = words[at + 1 :]
-        return found, unknown
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    verbs = parser.add_subparsers(dest="local_verb", metavar="VERB", required=True, parser_class=_SplitParser)
+def add_options(parser: VerbParser) -> None:
+    verbs = parser.add_subparsers(dest="local_verb", metavar="VERB", required=True)
     run = _add_verb(verbs, "run", "run a workload on a new cluster, end with its exit code")
     run.epilog, run.formatter_class = _RUN_EPILOG, argparse.RawDescriptionHelpFormatter
     _add_cluster_options(run)
@@ -68,11 +55,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     listing.add_argument("--json", action="store_true", help="the same as JSON")
 
 
-def _add_verb(verbs: Any, name: str, text: str) -> argparse.ArgumentParser:
-    """A verb of `local`, with what all of them have."""
-    parser: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=text)
-    parser.set_defaults(rest=[])
-    return parser
+def _add_verb(verbs: argparse._SubParsersAction[VerbParser], name: str, text: str) -> VerbParser:
+    return verbs.add_parser(name, help=text, description=text)
 
 
 def _add_name(parser: argparse.ArgumentParser) -> None:
@@ -85,17 +69,19 @@ def _add_grace(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--grace", type=checked(none_or("30", 0)), default=30.0, metavar="SECONDS", help=text)
 
 
-def _add_exec(verbs: Any) -> None:
+def _add_exec(verbs: argparse._SubParsersAction[VerbParser]) -> None:
     """A command may stand after `--` or without it, as kubectl exec takes it."""
     parser = _add_verb(verbs, "exec", "run a command in a pod: exec POD -- COMMAND …")
+    parser.takes_rest = "options of the command go after `--`: {} POD -- COMMAND --option"
     parser.add_argument("pod", type=int)
     parser.add_argument("command", nargs="*", help="default: bash")
     parser.add_argument("--tty", choices=("auto", "yes", "no"), default="auto", help="give it a terminal")
     _add_name(parser)
 
 
-def _add_cluster_options(parser: argparse.ArgumentParser) -> None:
+def _add_cluster_options(parser: VerbParser) -> None:
     """What a cluster is, and what goes wrong in it on purpose."""
+    parser.takes_rest = WORKLOAD_ARGUMENTS
     add = parser.add_argument
     add("workload", nargs="?", default="", help="as in: a4-agent run WORKLOAD [-- ARGS]")
     add("--pods", type=int, required=True, metavar="N", help="number of pods")
@@ -104,10 +90,9 @@ def _add_cluster_options(parser: argparse.ArgumentParser) -> None:
     add("--real-gpus", action="store_true", help=text)
     add("--name", type=cluster_name, default=DEFAULT_NAME, help=f"name of the cluster ({DEFAULT_NAME})")
     add("--port", type=int, default=2222, help="port of the pods' SSH daemon (2222)")
-    add("--env", action="append", default=[], metavar="NAME=VALUE", type=pair("=", str))
-    pod_env = by_pod(pair("=", str))
+    add("--env", action="append", default=[], metavar="NAME=VALUE", type=variable)
     text = "for pod I alone"
-    add("--pod-env", action="append", default=[], metavar="I:NAME=VALUE", type=pod_env, help=text)
+    add("--pod-env", action="append", default=[], metavar="I:NAME=VALUE", type=by_pod(variable), help=text)
     text = "a task script that every pod finds mounted, for the workload `script`"
     add("--task-script", default="", metavar="FILE", help=text)
     text = "a directory of this machine that all pods share, at the same path or at PATH"

@@ -17,16 +17,12 @@ def cluster_name(text: str) -> str:
     return text
 
 
-def pair(separator: str, parse: Callable[[str], Value]) -> Callable[[str], tuple[str, Value]]:
-    """A type of options: NAME, the separator and a value that `parse` reads."""
-
-    def read(text: str) -> tuple[str, Value]:
-        name, found, value = text.partition(separator)
-        if not found or not name:
-            raise argparse.ArgumentTypeError(f"NAME{separator}VALUE, not {text!r}")
-        return name, parse(value)
-
-    return read
+def variable(text: str) -> tuple[str, str]:
+    """(name, value) of a variable."""
+    name, found, value = text.partition("=")
+    if not found or not name:
+        raise argparse.ArgumentTypeError(f"NAME=VALUE, not {text!r}")
+    return name, value
 
 
 def directory(text: str) -> tuple[str, str]:

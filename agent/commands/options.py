@@ -15,6 +15,7 @@ from agent.errors import UsageError
 Value = TypeVar("Value")
 MOST_PODS = 100_000
 WAIT_SECONDS = 86400
+WORKLOAD_ARGUMENTS = "arguments of the workload go after `--`: {} WORKLOAD -- ARGUMENT …"
 
 
 def checked(parse: Callable[[str], Value]) -> Callable[[str], Value]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from agent.catalogue import RUNNABLE, WORKLOADS
 from agent.commands import VerbParser
-from agent.commands.options import add_following, add_run, read_spec
+from agent.commands.options import WORKLOAD_ARGUMENTS, add_following, add_run, read_spec
 from agent.errors import AgentError, ClusterBusy, SettingsError, SystemFault, UsageError
 from agent.paths import RunDir
 from agent.settings import NOT_A_POD, examine
@@ -52,7 +52,7 @@ class Help(argparse.Action):
 
 def add_options(parser: VerbParser) -> None:
     parser.usage = f"{parser.prog} [-h] [options] [WORKLOAD] [-- ARGUMENT ...]"
-    parser.takes_rest = True
+    parser.takes_rest = WORKLOAD_ARGUMENTS
     parser.add_argument("-h", "--help", action=Help)
     parser.add_argument("workload", nargs="?", default="", metavar="WORKLOAD", help=", ".join(RUNNABLE))
     parser.add_argument(
