@@ -81,7 +81,7 @@ def dispatch(argv: Sequence[str]) -> int:
         return int(Exit.INTERRUPTED)
 
 
-def build_parser(*verbs: str, alone: bool = False) -> argparse.ArgumentParser:
+def build_parser(*verbs: str, alone: bool = False) -> Parser:
     """The parser, with the options and arguments of `verbs`. Other verbs are only listed, for help and for messages;
     with `alone` they are left out, which saves a third of a millisecond for each."""
     parser = Parser(
@@ -93,7 +93,7 @@ def build_parser(*verbs: str, alone: bool = False) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"a4-agent {__version__}")
     text = "colour in messages: auto (on a terminal, unless NO_COLOR is set; FORCE_COLOR elsewhere, too), always, never"
     _add_color(parser, default="auto", help=text)
-    subparsers = parser.add_subparsers(metavar="VERB", title="verbs", parser_class=VerbParser)
+    subparsers = parser.add_subparsers(metavar="VERB", title="verbs")
     for name, text in VERBS.items():
         if name in verbs:
             verb = import_module(f"agent.commands.{name}")
@@ -125,8 +125,15 @@ def _add_color_to_all(parser: argparse.ArgumentParser) -> None:
 class Parser(argparse.ArgumentParser):
     """Says of a mistyped word what may have been meant. Options have to be written in full.
 
+    A command, or arguments for a workload, are kept apart, where argparse would look for our options among them. Both
+    are found as `args.rest`.
     Help shows a description of several lines as it is written, and breaks one line where the terminal ends.
     """
+
+    takes_command = False
+    """A command begins at the first word that is neither an option nor an option's value, or after `--`."""
+    takes_rest = ""
+    """Arguments begin after `--`; this says so to who leaves it out. Empty: there are none."""
 
     def __init__(self, **options: Any) -> None:
         if "\n" in (options.get("description") or ""):
@@ -136,27 +143,6 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print usage and the message, then exit with 2."""
         super().error(message + self._meant(message))
-
-    def _meant(self, message: str) -> str:
-        if found := re.fullmatch(r".*invalid choice: '?(.*?)'? \(choose from (.*)\)", message):
-            return did_you_mean(found[1], re.findall(r"[\w.-]+", found[2]))
-        if found := re.match(r"unrecognized arguments: --([^\s=]+)", message):
-            options = [option[2:] for option in self._option_string_actions if option.startswith("--")]
-            return did_you_mean(found[1], options).replace(" mean ", " mean --")
-        if message.endswith(" required: VERB"):
-            return f"\n  {self.prog} --help lists them"
-        return ""
-
-
-class VerbParser(Parser):
-    """Keeps a command, or arguments for a workload, apart: argparse would look for our options among them.
-
-    `takes_command`: a command begins at the first word that is neither an option nor an option's value, or after `--`.
-    `takes_rest`: arguments begin after `--`; says so to who leaves it out. Both are found as `args.rest`.
-    """
-
-    takes_command = False
-    takes_rest = ""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         words = list(args if args is not None else sys.argv[1:])
@@ -197,11 +183,16 @@ class VerbParser(Parser):
         return at
 
     def _meant(self, message: str) -> str:
-        meant = super()._meant(message)
+        if found := re.fullmatch(r".*invalid choice: '?(.*?)'? \(choose from (.*)\)", message):
+            return did_you_mean(found[1], re.findall(r"[\w.-]+", found[2]))
+        if message.endswith(" required: VERB"):
+            return f"\n  {self.prog} --help lists them"
         if not message.startswith("unrecognized arguments"):
-            return meant
+            return ""
+        meant = ""
+        if found := re.match(r"unrecognized arguments: --([^\s=]+)", message):
+            options = [option[2:] for option in self._option_string_actions if option.startswith("--")]
+            meant = did_you_mean(found[1], options).replace(" mean ", " mean --")
         if self.takes_command:
             return f"{meant}\n  options of the command itself go after it: {self.prog} -- COMMAND --option"
-        if self.takes_rest:
-            return f"{meant}\n  {self.takes_rest.format(self.prog)}"
-        return meant
+        return f"{meant}\n  {self.takes_rest.format(self.prog)}" if self.takes_rest else meant

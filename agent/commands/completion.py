@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 
 from agent.catalogue import RUNNABLE, WORKLOADS
-from agent.commands import VERBS, VerbParser, build_parser
+from agent.commands import VERBS, Parser, build_parser
 from agent.paths import RunDir
 
 DESCRIPTION = """\
@@ -20,8 +20,6 @@ For every shell, in an image that has bash-completion:
   a4-agent completion bash > /usr/share/bash-completion/completions/a4-agent
 The scripts ask: a4-agent completion words -- WORD ...
 """
-COMMANDS = ("exec", "mpirun", "torchrun")
-"""Verbs that end in a command of the user's own."""
 A_COMMAND = ":command"
 """In place of words: a command of the shell may stand here."""
 
@@ -73,7 +71,7 @@ complete -c a4-agent -f -a '(__a4_agent_words)'
 }
 
 
-def add_options(parser: VerbParser) -> None:
+def add_options(parser: Parser) -> None:
     parser.takes_rest = "words go after `--`: {} words -- WORD …"
     parser.add_argument("shell", choices=(*SCRIPTS, "words"), help="the shell to print it for")
 
@@ -99,14 +97,16 @@ def offered(typed: Sequence[str]) -> Words:
     parser, verb, words = _of_verb(before)
     if "--" in words:
         rest = words[words.index("--") + 1 :]
-        return _after_dashes(verb, words, rest, current)
+        if parser.takes_command or verb == "local exec":
+            return [] if rest else [(A_COMMAND, "")]
+        return _of_workload(verb, words, rest, current)
     waiting = parser._option_string_actions.get(words[-1]) if words else None
     if waiting is not None and waiting.nargs is None:
         return _of_value(verb, waiting, current)  # the option before takes a value
-    if verb in COMMANDS and not current.startswith("-"):
-        return [(A_COMMAND, "")] if not _has_command(parser, words) else []
-    if verb in COMMANDS and _has_command(parser, words):
-        return []
+    if parser.takes_command and parser.begin(words) < len(words):
+        return []  # of the command that has begun
+    if parser.takes_command and not current.startswith("-"):
+        return [(A_COMMAND, "")]
     if current.startswith("-"):
         shown = (one for one in parser._actions if one.help is not argparse.SUPPRESS)
         options = ((name, one.help or "") for one in shown for name in one.option_strings)
@@ -114,11 +114,11 @@ def offered(typed: Sequence[str]) -> Words:
     return [word for one in parser._actions if not one.option_strings for word in _of_value(verb, one, current)]
 
 
-def _of_verb(words: Sequence[str]) -> tuple[argparse.ArgumentParser, str, list[str]]:
+def _of_verb(words: Sequence[str]) -> tuple[Parser, str, list[str]]:
     """The parser of the verb that is being typed, the verb, such as "local exec", and what follows it."""
     begin = next((at for at, word in enumerate(words) if word in VERBS), 0)  # after --color VALUE
     rest = list(words[begin:])
-    parser: argparse.ArgumentParser = build_parser(*rest[:1])
+    parser = build_parser(*rest[:1])
     verb: list[str] = []
     while rest:
         choices = [one.choices for one in parser._actions if isinstance(one, argparse._SubParsersAction)]
@@ -129,15 +129,8 @@ def _of_verb(words: Sequence[str]) -> tuple[argparse.ArgumentParser, str, list[s
     return parser, " ".join(verb), rest
 
 
-def _has_command(parser: argparse.ArgumentParser, words: Sequence[str]) -> bool:
-    """Has the command of the user's own begun?"""
-    return isinstance(parser, VerbParser) and parser.begin(words) < len(words)
-
-
-def _after_dashes(verb: str, words: Sequence[str], rest: Sequence[str], current: str) -> Words:
-    """What may follow `--`: a command of the shell, or options of a workload and their values."""
-    if verb in COMMANDS or verb == "local exec":
-        return [] if rest else [(A_COMMAND, "")]
+def _of_workload(verb: str, words: Sequence[str], rest: Sequence[str], current: str) -> Words:
+    """What may follow `--`: options of a workload and their values."""
     workload = next((word for word in words if word in RUNNABLE), "")
     if verb not in ("run", "local run") or not workload:
         return []

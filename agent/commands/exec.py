@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from agent.client import Client, RunEnd, RunInfo
-from agent.commands import VerbParser
+from agent.commands import Parser
 from agent.commands.following import Follower, reader_gone, tell_end
 from agent.commands.options import add_run, need_command, read_spec, take_command
 from agent.commands.pod import of_caller
@@ -34,7 +34,7 @@ MOST_KEPT, MOST_KEPT_OF_ALL = 4 * 1024 * 1024, 32 * 1024 * 1024
 FIRST_WORD_SECONDS, NEXT_WORD_SECONDS = 10.0, 30.0
 
 
-def add_options(parser: VerbParser) -> None:
+def add_options(parser: Parser) -> None:
     take_command(parser, "COMMAND", EPILOG)
     add_run(parser)
     form = parser.add_mutually_exclusive_group()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from agent.commands import VerbParser
+from agent.commands import Parser
 from agent.commands.local_values import by_pod, cluster_name, directory, metadata, variable
 from agent.commands.options import WORKLOAD_ARGUMENTS, checked
 from agent.decide.setting_values import none_or
@@ -20,7 +20,7 @@ examples:
 """
 
 
-def add_options(parser: VerbParser) -> None:
+def add_options(parser: Parser) -> None:
     verbs = parser.add_subparsers(dest="local_verb", metavar="VERB", required=True)
     run = _add_verb(verbs, "run", "run a workload on a new cluster, end with its exit code")
     run.epilog, run.formatter_class = _RUN_EPILOG, argparse.RawDescriptionHelpFormatter
@@ -55,7 +55,7 @@ def add_options(parser: VerbParser) -> None:
     listing.add_argument("--json", action="store_true", help="the same as JSON")
 
 
-def _add_verb(verbs: argparse._SubParsersAction[VerbParser], name: str, text: str) -> VerbParser:
+def _add_verb(verbs: argparse._SubParsersAction[Parser], name: str, text: str) -> Parser:
     return verbs.add_parser(name, help=text, description=text)
 
 
@@ -69,7 +69,7 @@ def _add_grace(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--grace", type=checked(none_or("30", 0)), default=30.0, metavar="SECONDS", help=text)
 
 
-def _add_exec(verbs: argparse._SubParsersAction[VerbParser]) -> None:
+def _add_exec(verbs: argparse._SubParsersAction[Parser]) -> None:
     """A command may stand after `--` or without it, as kubectl exec takes it."""
     parser = _add_verb(verbs, "exec", "run a command in a pod: exec POD -- COMMAND …")
     parser.takes_rest = "options of the command go after `--`: {} POD -- COMMAND --option"
@@ -79,7 +79,7 @@ def _add_exec(verbs: argparse._SubParsersAction[VerbParser]) -> None:
     _add_name(parser)
 
 
-def _add_cluster_options(parser: VerbParser) -> None:
+def _add_cluster_options(parser: Parser) -> None:
     """What a cluster is, and what goes wrong in it on purpose."""
     parser.takes_rest = WORKLOAD_ARGUMENTS
     add = parser.add_argument

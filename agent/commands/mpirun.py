@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from agent.commands import VerbParser
+from agent.commands import Parser
 from agent.commands.following import submit
 from agent.commands.options import add_following, add_run, count, need_command, read_spec, take_command
 from agent.paths import RunDir
@@ -20,7 +20,7 @@ examples:
 """
 
 
-def add_options(parser: VerbParser) -> None:
+def add_options(parser: Parser) -> None:
     take_command(parser, "COMMAND", EPILOG)
     parser.add_argument("-np", "-n", "--np", type=count, default=0, metavar="N", help="ranks (default: every slot)")
     parser.add_argument(

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from agent.commands import VerbParser
+from agent.commands import Parser
 from agent.decide.runspec import RunSpec
 from agent.decide.setting_values import none_or, whole
 from agent.errors import UsageError
@@ -51,7 +51,7 @@ def add_subset(parser: argparse.ArgumentParser) -> None:
     add("--exclude", **several, help="not these")
 
 
-def take_command(parser: VerbParser, what: str, epilog: str) -> None:
+def take_command(parser: Parser, what: str, epilog: str) -> None:
     """Have a verb end in a command of the user's own; `what`: what its help calls that."""
     parser.usage = f"{parser.prog} [-h] [options] [--] {what} [ARGUMENT ...]"
     parser.epilog = epilog

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from agent.catalogue import RUNNABLE, WORKLOADS
-from agent.commands import VerbParser
+from agent.commands import Parser
 from agent.commands.options import WORKLOAD_ARGUMENTS, add_following, add_run, read_spec
 from agent.errors import AgentError, ClusterBusy, SettingsError, SystemFault, UsageError
 from agent.paths import RunDir
@@ -50,7 +50,7 @@ class Help(argparse.Action):
         parser.exit()
 
 
-def add_options(parser: VerbParser) -> None:
+def add_options(parser: Parser) -> None:
     parser.usage = f"{parser.prog} [-h] [options] [WORKLOAD] [-- ARGUMENT ...]"
     parser.takes_rest = WORKLOAD_ARGUMENTS
     parser.add_argument("-h", "--help", action=Help)
