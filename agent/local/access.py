@@ -17,7 +17,7 @@ from agent.local.pods import PodInfo
 from agent.local.running_command import Running
 from agent.local.spec import METADATA_MODES, ClusterSpec, check_rate
 
-_WAITS = {"start", "terminate", "wait", "wait_file"}
+_WAITS = {"start", "terminate", "wait"}
 """Requests that are answered when something has come about."""
 
 
@@ -51,22 +51,23 @@ class ClusterAccess:
 
     def wait(self, timeout: float | None = None, indices: Iterable[int] | None = None) -> list[PodInfo]:
         """Until all pods (or those of `indices`) have ended; TimeoutError after `timeout` seconds."""
-        chosen = None if indices is None else list(indices)
-        answer = self.ask({"op": "wait", "timeout": timeout, "indices": chosen})
-        if not answer["met"]:
+        answer = self._wait(timeout, indices)
+        if answer["left"]:
             raise TimeoutError(f"pods have not ended after {timeout:g} s")
         return _infos(answer)
 
     def wait_for_file(self, path: str, timeout: float | None = None, indices: Iterable[int] | None = None) -> None:
         """Until a file is there in all pods; TimeoutError, or PeerLost when a pod ends without it."""
-        chosen = None if indices is None else list(indices)
-        request = {"op": "wait_file", "path": path, "timeout": timeout, "indices": chosen}
-        answer = self.ask(request)
+        answer = self._wait(timeout, indices, path)
         if answer["left"]:
             ended = [pod for pod in _infos(answer) if pod.index in answer["left"] and pod.state == "ended"]
             if ended:
                 raise errors.PeerLost(f"pod {ended[0].index} has ended {ended[0].code} without {path}")
             raise TimeoutError(f"no {path} in pods {answer['left']} after {timeout} s")
+
+    def _wait(self, timeout: float | None, indices: Iterable[int] | None, path: str = "") -> Message:
+        chosen = None if indices is None else list(indices)
+        return self.ask({"op": "wait", "path": path, "timeout": timeout, "indices": chosen})
 
     def exec(
         self,

@@ -28,6 +28,8 @@ from agent.local.channel import Conversation
 from agent.local.pods import PodInfo
 from agent.local.sockets import running_clusters
 from agent.local.spec import ClusterSpec, check
+from agent.paths import package_home
+from agent.wire import to_json
 
 _SUPERVISOR = """\
 import sys
@@ -90,7 +92,7 @@ class LocalCluster(ClusterAccess):
         """The first half of `start`: everything but the pods."""
         found = host_survey.survey(self.spec)
         own, theirs = socket.socketpair()
-        code = _SUPERVISOR.format(path=host_survey.checkout())
+        code = _SUPERVISOR.format(path=package_home())
         argv = [sys.executable, "-I", "-S", "-c", code, "a4-agent-local", self.name, str(theirs.fileno())]
         quiet = subprocess.DEVNULL
         with theirs:
@@ -105,7 +107,7 @@ class LocalCluster(ClusterAccess):
                 start_new_session=True,
             )
         self._owner = Conversation(own)
-        self._owner.send({"spec": self.spec.to_json(), "surroundings": found, "detached": detached})
+        self._owner.send({"spec": self.spec.to_json(), "surroundings": to_json(found), "detached": detached})
         try:
             expect(self._owner)
         except BaseException:

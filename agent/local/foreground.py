@@ -40,7 +40,7 @@ class _Stopper:
             sys.exit(128 + number)
         self.stop()
 
-    def on_timeout(self) -> None:
+    def on_timeout(self, number: int, frame: FrameType | None) -> None:
         """As the job would be ended by its deadline."""
         self.timed_out = True
         output.say("the time limit (--timeout) is reached: the pods are told to end")
@@ -77,33 +77,22 @@ def _reader_may_go(descriptor: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _handlers(stopper: _Stopper) -> Iterator[None]:
-    """Signals end the pods, as they would end a job, and not this process."""
-    before = {number: signal.signal(number, stopper.on_signal) for number in _SIGNALS}
+    """Signals, and that of the time limit, end the pods, as they would end a job, and not this process."""
+    actions = dict.fromkeys(_SIGNALS, stopper.on_signal) | {signal.SIGALRM: stopper.on_timeout}
+    before = {number: signal.signal(number, action) for number, action in actions.items()}
     try:
         yield
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-@contextlib.contextmanager
-def _time_limit(stopper: _Stopper, seconds: float) -> Iterator[None]:
-    """0: none."""
-    timer = threading.Timer(seconds, stopper.on_timeout)
-    timer.daemon = True
-    if seconds:
-        timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 def run_in_foreground(
     spec: ClusterSpec, *, timeout: float, grace: float, as_json: bool, all_pods: bool, results: str = ""
 ) -> int:
     """Run the job to its end, show its output and the report; returns the job's exit code. `results`: where its
-    results are kept, on this machine."""
+    results are kept, on this machine; `timeout`: 0 for none."""
     cluster = LocalCluster(spec)
     stopper = _Stopper(cluster, grace)
     with cluster, _handlers(stopper):
@@ -111,7 +100,8 @@ def run_in_foreground(
         stopper.is_started = True
         cluster.start_pods()
         going = ClusterProgress(cluster)
-        with _time_limit(stopper, timeout), ProgressLine(going.text):
+        signal.setitimer(signal.ITIMER_REAL, timeout)
+        with ProgressLine(going.text):
             _show_output(cluster, going.doing, STDERR if as_json else STDOUT, all_pods)
             pods = cluster.wait()
         code = int(Exit.TIME_LIMIT) if stopper.timed_out else job_code(pods)

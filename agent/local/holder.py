@@ -10,16 +10,16 @@ import sys
 from agent.errors import AgentError, SystemFault
 from agent.local.cgroups import make_cluster_cgroup, occupy_cluster_cgroup, remove_cluster_cgroup
 from agent.local.channel import Channel, Conversation, Message, peer_is_root
+from agent.local.podenv import Surroundings
 from agent.local.sockets import listen, running_clusters
 from agent.local.spec import ClusterSpec
-from agent.local.supervisor import Supervisor, Surroundings
+from agent.local.supervisor import Supervisor
 from agent.local.supervisor_requests import Requests
 from agent.local.syscalls import CLONE_NEWPID, die_with_parent, pid_outside, unshare
-from agent.machine.loop import READ
+from agent.machine.unix_socket import Door
 from agent.wire import from_json
 
 _PRIVILEGED = "it needs the rights of root on the machine: inside a container, start that with --privileged"
-_ACCEPT_AGAIN_SECONDS = 1.0
 
 
 def main(owner_descriptor: int) -> None:
@@ -46,7 +46,14 @@ def main(owner_descriptor: int) -> None:
         first.send({"error": type(error).__name__, "what": error.what, "hint": error.hint})
         return
     requests = Requests(supervisor)
-    _serve(supervisor, requests, listener)
+
+    def opened(connection: socket.socket) -> None:
+        if peer_is_root(connection):
+            Channel(supervisor.loop, connection, requests.handle)
+        else:
+            connection.close()
+
+    Door(supervisor.loop, listener, opened)
     if message["detached"]:
         first.send({"ready": True})
         owner.close()
@@ -85,29 +92,6 @@ def _build(spec: ClusterSpec, message: Message, cgroup: str) -> Supervisor:
     except OSError as error:
         raise SystemFault(f"the local cluster cannot be built: {error}", _PRIVILEGED) from error
     return supervisor
-
-
-def _serve(supervisor: Supervisor, requests: Requests, listener: socket.socket) -> None:
-    loop = supervisor.loop
-
-    def watch() -> None:
-        loop.watch(listener.fileno(), READ, accept)
-
-    def accept() -> None:
-        try:
-            connection, _ = listener.accept()
-        except (BlockingIOError, ConnectionAbortedError):
-            return
-        except OSError:  # too many are open: who waits at the door would call us again at once
-            loop.forget(listener.fileno())
-            loop.later(_ACCEPT_AGAIN_SECONDS, watch)
-            return
-        if peer_is_root(connection):
-            Channel(loop, connection, requests.handle)
-        else:
-            connection.close()
-
-    watch()
 
 
 def run_from_command_line() -> None:

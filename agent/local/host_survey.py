@@ -12,13 +12,14 @@ import sys
 import time
 import uuid
 from pathlib import Path
-from typing import Any
 
 from agent import paths
 from agent.errors import MissingProgram, SystemFault
 from agent.local.dealt_gpus import check_room, driver_mounts, find_gpus, gpu_variables
+from agent.local.podenv import Job, Surroundings
 from agent.local.spec import ClusterSpec
 from agent.mounts import parse_mounts
+from agent.paths import package_home
 
 _PACKAGES = {"dnsmasq": "dnsmasq-base", "tini": "tini", "tc": "iproute2"}
 _SYSTEM = ("/", "/usr", "/usr/local")
@@ -26,11 +27,6 @@ _OLDEST_KERNEL = (5, 8)
 _DISKS = ("ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "bcachefs")
 _OWN = ("/proc", "/sys", "/dev", "/run", "/tmp", "/mnt")
 _SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
-
-
-def checkout() -> str:
-    """The directory that holds the package `agent`."""
-    return str(Path(paths.__file__).resolve().parent.parent)
 
 
 def check_machine() -> None:
@@ -67,7 +63,7 @@ def python_path() -> str:
     argv = [sys.executable, "-I", "-c", code]
     result = subprocess.run(argv, capture_output=True, text=True, check=False, cwd="/")
     found = Path(result.stdout.strip()).resolve() if result.returncode == 0 else None
-    return "" if found == Path(paths.__file__).resolve() else checkout()
+    return "" if found == Path(paths.__file__).resolve() else package_home()
 
 
 @functools.lru_cache(maxsize=1)
@@ -81,7 +77,7 @@ def compile_package() -> None:
 
 def installation() -> list[str]:
     """The directories that pods need to run the agent and would not see, or could change, otherwise."""
-    wanted = {os.path.realpath(path) for path in (sys.prefix, sys.base_prefix, checkout())}
+    wanted = {os.path.realpath(path) for path in (sys.prefix, sys.base_prefix, package_home())}
     kept: list[str] = []
     for path in sorted(wanted):
         is_covered = any(path == one or path.startswith(one.rstrip("/") + "/") for one in kept)
@@ -121,26 +117,25 @@ def command_text() -> str:
     return f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m agent "$@"\n'
 
 
-def survey(spec: ClusterSpec) -> dict[str, Any]:
-    """What was found out, as plain data for the supervisor."""
+def survey(spec: ClusterSpec) -> Surroundings:
+    """What the supervisor has to know."""
     check_machine()
     gpus = find_gpus()
     check_room(spec, gpus)
-    found = {
-        "dnsmasq": find_program("dnsmasq"),
-        "tc": _which("tc"),
-        "entrypoint": entrypoint(spec),
-        "file_systems": file_systems(),
-        "installation": [*installation(), *(_driver_mounts() if spec.real_gpus else [])],
-        "command": command_text(),
-        "job": {
-            "uid": str(uuid.uuid4()),
-            "stamp": time.strftime("%Y%m%d-%H%M%S"),
-            "path": os.environ.get("PATH", os.defpath),
-            "python_path": python_path(),
-            "gpu_variables": gpu_variables(os.environ),
-        },
-        "gpus": gpus._asdict(),
-    }
     compile_package()
-    return found
+    return Surroundings(
+        dnsmasq=find_program("dnsmasq"),
+        tc=_which("tc"),
+        entrypoint=entrypoint(spec),
+        file_systems=file_systems(),
+        installation=[*installation(), *(_driver_mounts() if spec.real_gpus else [])],
+        command=command_text(),
+        job=Job(
+            uid=str(uuid.uuid4()),
+            stamp=time.strftime("%Y%m%d-%H%M%S"),
+            path=os.environ.get("PATH", os.defpath),
+            python_path=python_path(),
+            gpu_variables=gpu_variables(os.environ),
+        ),
+        gpus=gpus,
+    )

@@ -13,6 +13,7 @@ from http import HTTPStatus
 
 from agent.local.spec import Place
 from agent.machine.loop import READ, Loop
+from agent.machine.unix_socket import Door
 
 _ATTRIBUTES = "/computeMetadata/v1/instance/attributes/"
 _LIMIT = 65536
@@ -78,18 +79,16 @@ class MetadataServer:
         self._loop = loop
         self._place_of = place_of
         self._mode_of = mode_of
-        self._listener = socket.create_server((address, 80), backlog=4096)
-        self._listener.setblocking(False)
-        loop.watch(self._listener.fileno(), READ, self._accept)
+        listener = socket.create_server((address, 80), backlog=4096)
+        listener.setblocking(False)
+        Door(loop, listener, self._opened)
 
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            connection, (client, _) = self._listener.accept()
-            connection.setblocking(False)
-            received = bytearray()
-            self._loop.watch(connection.fileno(), READ, lambda: self._read(connection, client, received))
+    def _opened(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        received = bytearray()
+        self._loop.watch(connection.fileno(), READ, lambda: self._read(connection, received))
 
-    def _read(self, connection: socket.socket, client: str, received: bytearray) -> None:
+    def _read(self, connection: socket.socket, received: bytearray) -> None:
         try:
             piece = connection.recv(4096)
         except BlockingIOError:
@@ -97,13 +96,15 @@ class MetadataServer:
         except OSError:
             piece = b""
         received += piece
-        is_whole = b"\r\n\r\n" in received or len(received) > _LIMIT
-        mode = self._mode_of(client)
-        if piece and (not is_whole or mode == "stall"):
+        if piece and not (b"\r\n\r\n" in received or len(received) > _LIMIT):
             return
-        if piece:
-            head = received.partition(b"\r\n\r\n")[0].decode("latin-1")
-            with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):
+            client = connection.getpeername()[0]
+            mode = self._mode_of(client)
+            if piece and mode == "stall":
+                return
+            if piece:
+                head = received.partition(b"\r\n\r\n")[0].decode("latin-1")
                 connection.send(answer(head, self._place_of(client), mode))
         self._loop.forget(connection.fileno())
         connection.close()

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
+from agent.local.dealt_gpus import Gpus
 from agent.local.spec import METADATA_NAME, ClusterSpec
 from agent.paths import SECRET_FILE
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(NamedTuple):
     """What distinguishes one building of a cluster from the next."""
 
     uid: str
@@ -20,8 +20,22 @@ class Job:
     """PATH of this machine."""
     python_path: str = ""
     """Set when pods could not import `agent` otherwise."""
-    gpu_variables: Mapping[str, str] = field(default_factory=dict)
+    gpu_variables: Mapping[str, str] = {}
     """Variables for pods with real GPUs."""
+
+
+class Surroundings(NamedTuple):
+    """What the client has found out about this machine, for the supervisor."""
+
+    dnsmasq: str
+    tc: str
+    entrypoint: Sequence[str]
+    file_systems: Sequence[str]
+    installation: Sequence[str]
+    command: str
+    """Text of the program `a4-agent` in pods."""
+    job: Job
+    gpus: Gpus
 
 
 def pod_environment(spec: ClusterSpec, job: Job, index: int) -> dict[str, str]:

@@ -16,7 +16,6 @@ import socket
 import sys
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import NoReturn
 
@@ -24,32 +23,17 @@ from agent.errors import AgentError, SystemFault
 from agent.local import dns_server as dns
 from agent.local import sandbox
 from agent.local.cgroups import enter_pod_cgroup
-from agent.local.dealt_gpus import Gpus, devices_of
+from agent.local.dealt_gpus import devices_of
 from agent.local.metadata_server import MetadataServer
 from agent.local.namespaced_process import Forker, Program, first_process
 from agent.local.network import Network, cable
-from agent.local.podenv import Job, pod_environment
+from agent.local.podenv import Surroundings, pod_environment
 from agent.local.pods import ABSENT, ENDED, RUNNING, STARTING, WAITING, LogBook, Pod, PodInfo
 from agent.local.spec import BRIDGE_ADDRESS, METADATA_NAME, ClusterSpec, address
 from agent.local.waiting import Waiting
 from agent.machine.loop import READ, Loop
 
 _HOSTS_FILE = f"{sandbox.STATE}/dns.hosts"
-
-
-@dataclass(frozen=True)
-class Surroundings:
-    """What the client has found out about this machine."""
-
-    dnsmasq: str
-    tc: str
-    entrypoint: tuple[str, ...]
-    file_systems: tuple[str, ...]
-    installation: tuple[str, ...]
-    command: str
-    """Text of the program `a4-agent` in pods."""
-    job: Job
-    gpus: Gpus
 
 
 class Supervisor:
@@ -97,7 +81,7 @@ class Supervisor:
             lambda client: spec.place(pods[client]) if client in pods else None,
             lambda client: self._metadata.get(pods.get(client, -1), spec.metadata),
         )
-        dns.wait_until_it_answers()
+        dns.wait_until_it_listens()
         # Collections would only touch, and so copy, pages that the children share.
         gc.collect()
         gc.freeze()

@@ -35,11 +35,12 @@ class Command(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """What `wait` and `wait_file` ask for."""
+    """What `wait` asks for."""
 
     timeout: float | None
     indices: tuple[int, ...] | None
     path: str = ""
+    """A file that is to be there; empty: the pods are to end."""
 
 
 class Requests:
@@ -110,31 +111,20 @@ class Requests:
         self._answer(channel)
 
     def do_wait(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
-        """Answers when the pods have ended, or with "met": false when the time is over."""
+        """Wait until pods have ended, or have a file; a pod that ends without it ends the wait, too. Those of which it
+        did not come true, before the time was over, are `left` in the answer."""
         pods, asked = self._supervisor.pods, wire.from_json(Wait, message)
-        indices = self._chosen(asked, [pod.info.index for pod in pods])
-        condition = Condition(
-            lambda: all(pods[index].is_over for index in indices),
-            lambda met: self._answer(channel, met=met),
-        )
-        self._await(channel, condition, asked.timeout)
-
-    def _chosen(self, asked: Wait, default: list[int]) -> list[int]:
-        return default if asked.indices is None else [self._numbered(index).info.index for index in asked.indices]
-
-    def do_wait_file(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
-        """Wait until a file is there in all pods; a pod that ends without it ends the wait, too."""
-        _try_to_look()
-        pods, asked = self._supervisor.pods, wire.from_json(Wait, message)
-        left = set(self._chosen(asked, [pod.info.index for pod in pods if pod.info.state != ABSENT]))
+        if asked.path:
+            _try_to_look()
+        coming = [pod.info.index for pod in pods if pod.info.state != ABSENT]
+        left = {self._numbered(n).info.index for n in (coming if asked.indices is None else asked.indices)}
 
         def is_met() -> bool:
-            left.difference_update([index for index in left if _has_file(pods[index], asked.path)])
-            return not left or any(pods[index].is_over for index in left)
+            done = [n for n in left if (_has_file(pods[n], asked.path) if asked.path else pods[n].is_over)]
+            left.difference_update(done)
+            return not left or (asked.path != "" and any(pods[index].is_over for index in left))
 
-        condition = Condition(
-            is_met, lambda met: self._answer(channel, met=met and not left, left=sorted(left)), poll=True
-        )
+        condition = Condition(is_met, lambda met: self._answer(channel, left=sorted(left)), poll=asked.path != "")
         self._await(channel, condition, asked.timeout)
 
     def do_logs(self, channel: Channel, message: Message, descriptors: list[int]) -> None:

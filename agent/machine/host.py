@@ -116,9 +116,9 @@ class Host:
         FifoDoor(self.loop, directory, opened)
 
     def listen(self, path: str, opened: Callable[[Channel], None]) -> None:
-        from agent.machine.unix_socket import SocketDoor
+        from agent.machine.unix_socket import open_door
 
-        SocketDoor(self.loop, path, opened)
+        open_door(self.loop, path, opened)
 
     def locate(self, host: str, done: Callable[[Whereabouts], None]) -> None:
         def work() -> Whereabouts:

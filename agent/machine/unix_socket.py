@@ -29,37 +29,20 @@ def too_large(size: int) -> UsageError:
     )
 
 
-class SocketDoor:
-    """Listens at `path`, where it replaces what an earlier agent left. Raises OSError."""
+class Door:
+    """Takes the connections that come to a listening socket, which does not block."""
 
-    def __init__(self, loop: Loop, path: str, opened: Callable[[LineStream], None]) -> None:
+    def __init__(self, loop: Loop, listener: socket.socket, opened: Callable[[socket.socket], None]) -> None:
         self._loop = loop
-        self._path = path
+        self._socket = listener
         self._opened = opened
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        try:
-            self._listen()
-        except BaseException:
-            self._socket.close()
-            raise
         self._watch()
-
-    def _listen(self) -> None:
-        with suppress(FileNotFoundError):
-            os.unlink(self._path)
-        with _short(self._path) as short:
-            self._socket.bind(short)
-        os.chmod(self._path, 0o600)  # before anybody can connect
-        self._socket.listen(BACKLOG)
 
     def close(self) -> None:
         """Take no more connections; those that are open stay."""
-        if self._socket.fileno() < 0:
-            return
-        self._loop.forget(self._socket.fileno())
-        self._socket.close()
-        with suppress(FileNotFoundError):
-            os.unlink(self._path)
+        if self._socket.fileno() >= 0:
+            self._loop.forget(self._socket.fileno())
+            self._socket.close()
 
     def _accept(self) -> None:
         try:
@@ -71,11 +54,27 @@ class SocketDoor:
             self._loop.forget(self._socket.fileno())
             self._loop.later(ACCEPT_AGAIN_SECONDS, self._watch)
             return
-        self._opened(LineStream(self._loop, connection, connection, most_unsent=MOST_UNSENT))
+        self._opened(connection)
 
     def _watch(self) -> None:
         if self._socket.fileno() >= 0:  # it may have been closed meanwhile
             self._loop.watch(self._socket.fileno(), READ, self._accept)
+
+
+def open_door(loop: Loop, path: str, opened: Callable[[LineStream], None]) -> Door:
+    """Listen at `path`, in place of what an earlier agent left. Raises OSError."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+        with _short(path) as short:
+            listener.bind(short)
+        os.chmod(path, 0o600)  # before anybody can connect
+        listener.listen(BACKLOG)
+    except BaseException:
+        listener.close()
+        raise
+    return Door(loop, listener, lambda taken: opened(LineStream(loop, taken, taken, most_unsent=MOST_UNSENT)))
 
 
 def connect(path: str) -> socket.socket:

@@ -186,8 +186,8 @@ ATTACKS = {
     "a grace time that is none": lines({"op": "terminate", "grace": float("nan")}),
     "a grace time without end": lines({"op": "terminate", "grace": float("inf")}),
     "start again": lines({"op": "start"}),
-    "a file of no pod": lines({"op": "wait_file", "path": 7, "timeout": None, "indices": [0]}),
-    "leave a wait": lines({"op": "wait_file", "path": "/nowhere", "timeout": None, "indices": None}),
+    "a file of no pod": lines({"op": "wait", "path": 7, "timeout": None, "indices": [0]}),
+    "leave a wait": lines({"op": "wait", "path": "/nowhere", "timeout": None, "indices": None}),
     "leave the output": lines({"op": "logs", "index": None, "follow": True}),
 }
 

@@ -16,7 +16,7 @@ import pytest
 
 from agent.machine.loop import Loop
 from agent.machine.stream import MOST_BYTES, LineStream
-from agent.machine.unix_socket import MOST_UNSENT, SocketDoor, connect
+from agent.machine.unix_socket import MOST_UNSENT, connect, open_door
 from tests.machine.waiting import run
 
 
@@ -32,7 +32,7 @@ class Agent:
         self.on_open: Callable[[LineStream], None] = self.receive
         self.on_line: Callable[[LineStream, bytes], None] = lambda channel, line: None
         self.on_end: Callable[[], None] = self.loop.stop
-        self.door = SocketDoor(self.loop, path, self._opened)
+        self.door = open_door(self.loop, path, self._opened)
         self.clients: list[socket.socket] = []
         self.threads: list[threading.Thread] = []
 
@@ -142,7 +142,7 @@ def test_a_door_that_cannot_be_says_so(tmp_path: Path) -> None:
     (tmp_path / "agent.sock").mkdir()
     for path in (tmp_path / "agent.sock", tmp_path / "none" / "agent.sock"):
         with pytest.raises(OSError):
-            SocketDoor(Loop(), str(path), lambda channel: None)
+            open_door(Loop(), str(path), lambda channel: None)
 
 
 def test_the_path_may_be_longer_than_an_address(tmp_path: Path) -> None:
@@ -311,12 +311,12 @@ def test_children_do_not_inherit_the_socket(agent: Agent) -> None:
 FULL = """
 import resource, sys
 from agent.machine.loop import Loop
-from agent.machine.unix_socket import SocketDoor
+from agent.machine.unix_socket import open_door
 
 loop = Loop()
 def opened(channel):
     channel.receive(lambda line: channel.send(b"heard " + line + b"\\n"), lambda reason: None)
-SocketDoor(loop, sys.argv[1], opened)
+open_door(loop, sys.argv[1], opened)
 soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
 def room():
