@@ -30,19 +30,25 @@ def too_large(size: int) -> UsageError:
 
 
 class Door:
-    """Takes the connections that come to a listening socket, which does not block."""
+    """Takes the connections that come to a listening socket, which does not block. `path` goes with the door."""
 
-    def __init__(self, loop: Loop, listener: socket.socket, opened: Callable[[socket.socket], None]) -> None:
+    def __init__(
+        self, loop: Loop, listener: socket.socket, opened: Callable[[socket.socket], None], path: str = ""
+    ) -> None:
         self._loop = loop
         self._socket = listener
         self._opened = opened
+        self._path = path
         self._watch()
 
     def close(self) -> None:
         """Take no more connections; those that are open stay."""
-        if self._socket.fileno() >= 0:
-            self._loop.forget(self._socket.fileno())
-            self._socket.close()
+        if self._socket.fileno() < 0:
+            return
+        self._loop.forget(self._socket.fileno())
+        self._socket.close()
+        with suppress(FileNotFoundError):
+            os.unlink(self._path)
 
     def _accept(self) -> None:
         try:
@@ -74,7 +80,7 @@ def open_door(loop: Loop, path: str, opened: Callable[[LineStream], None]) -> Do
     except BaseException:
         listener.close()
         raise
-    return Door(loop, listener, lambda taken: opened(LineStream(loop, taken, taken, most_unsent=MOST_UNSENT)))
+    return Door(loop, listener, lambda taken: opened(LineStream(loop, taken, taken, most_unsent=MOST_UNSENT)), path)
 
 
 def connect(path: str) -> socket.socket:
