@@ -7,11 +7,13 @@ import os
 import select
 import socket
 import time
+from collections import deque
 from collections.abc import Mapping
 from itertools import count
 from typing import Any
 
 from agent.errors import AgentError, ClusterBusy, Exit, PeerLost, PeersMissing, SystemFault
+from agent.machine.stream import NO_LIMIT, LineBuffer
 from agent.machine.unix_socket import MOST_REQUEST, connect, too_large
 
 ANSWER_SECONDS = 20.0
@@ -35,9 +37,8 @@ class Connection:
         self._poll = select.poll()
         self._poll.register(self._socket, select.POLLIN)
         self._wake = -1
-        self._received = bytearray()
-        self._looked = 0
-        """Bytes of `_received` that are known to hold no line end."""
+        self._buffer = LineBuffer(NO_LIMIT)
+        self._lines: deque[bytes] = deque()
         self._numbers = count(1)
         self._early: dict[int, Answer] = {}
         """Answers that came while another was waited for."""
@@ -87,19 +88,15 @@ class Connection:
         return self._receive(patience)
 
     def _receive(self, patience: float | None) -> Answer | None:
-        while (end := self._received.find(b"\n", self._looked)) < 0:
-            self._looked = len(self._received)
+        while not self._lines:
             ready = [fd for fd, _ in self._poll.poll(None if patience is None else max(0.0, patience) * 1000)]
             if not ready:
                 return None
             if self._wake in ready:
                 os.read(self._wake, 4096)  # handlers of signals run now
             if self._socket.fileno() in ready:
-                self._received += self._more()
-        line = bytes(self._received[:end])
-        del self._received[: end + 1]
-        self._looked = 0
-        answer = json.loads(line)
+                self._lines += self._buffer.feed(self._more())
+        answer = json.loads(self._lines.popleft())
         assert isinstance(answer, dict)
         return answer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from agent.commands.pod import agent_environment
@@ -37,7 +37,7 @@ class Shown(NamedTuple):
     unset: list[str]
     sources: Mapping[str, str]
     overruled: list[str]
-    secret: list[str]
+    secret: Sequence[str] = ()
     """Names of variables whose values are not shown."""
 
 
@@ -49,7 +49,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    shown = _of_profile(args.profile) if args.profile else _of_pod()
+    shown = _without_secrets(_of_profile(args.profile) if args.profile else _of_pod())
     if args.json:
         print_json(shown._asdict())
         return 0
@@ -72,7 +72,7 @@ def _of_pod() -> Shown:
     env = agent_environment(directory) or changed(os.environ, changes)
     gone = [name for name, value in changes.items() if value is None]
     sources, overruled = record.get("sources", {}), record.get("overruled", [])
-    return _shown(record["profile"], record["why"], env, gone, sources, overruled)
+    return Shown(record["profile"], record["why"], env, gone, sources, overruled)
 
 
 def _of_profile(wanted: str) -> Shown:
@@ -88,7 +88,7 @@ def _of_profile(wanted: str) -> Shown:
     made = of_pod(os.environ, _user_names()).with_layer(Layer(f"profile {profile.name}", profile.values, profile.unset))
     values = {name: made.env[name] for name in profile.values}
     gone = [name for name in profile.unset if name not in made.env]
-    return _shown(profile.name, choice.why, values, gone, made.sources, [str(one) for one in made.overruled])
+    return Shown(profile.name, choice.why, values, gone, made.sources, [str(one) for one in made.overruled])
 
 
 def _user_names() -> list[str]:
@@ -100,15 +100,13 @@ def _user_names() -> list[str]:
         raise SettingsError([f"{USER}={text!r} (environment) should be {wanted}"]) from None
 
 
-def _shown(
-    profile: str, why: str, env: Mapping[str, str], gone: list[str], sources: Mapping[str, str], overruled: list[str]
-) -> Shown:
+def _without_secrets(found: Shown) -> Shown:
     """The same with secrets replaced. What was replaced is named: --shell must leave it out."""
-    names = listed({**os.environ, **env})
-    masker = Masker(secret_values(env, names))
-    variables = masker.value(hidden(env, names))
-    secret = [name for name, value in variables.items() if env.get(name) != value]
-    return Shown(profile, why, variables, gone, sources, masker.value(overruled), secret)
+    names = listed({**os.environ, **found.variables})
+    masker = Masker(secret_values(found.variables, names))
+    variables = masker.value(hidden(found.variables, names))
+    secret = [name for name, value in variables.items() if found.variables.get(name) != value]
+    return found._replace(variables=variables, overruled=masker.value(found.overruled), secret=secret)
 
 
 def _table(shown: Shown) -> str:

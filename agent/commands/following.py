@@ -167,6 +167,8 @@ def submit(args: argparse.Namespace, spec: RunSpec, directory: RunDir, client: C
     if args.dry_run:
         from agent.commands.dry_run import show
 
+        if client is not None:
+            client.close()
         return show(spec, directory, as_json=args.json)
     spec = of_caller(spec, directory)
     with client or Client(directory.path) as client:

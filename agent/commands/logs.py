@@ -7,7 +7,7 @@ import re
 import time
 from datetime import datetime
 
-from agent.client import MOST_READ, Client, RunEnd, RunInfo, skipped_words
+from agent.client import MOST_READ, Client, RunInfo, skipped_words
 from agent.color import BAD, GOOD
 from agent.commands.answers import JsonLines
 from agent.commands.log_lines import Selected
@@ -73,12 +73,13 @@ def _from_agent(args: argparse.Namespace, directory: RunDir, client: Client) -> 
     offsets = {}
     if args.no_follow or args.since or args.tail is not None:
         offsets = client.catch_up(chosen, sink, since=args.since)
-    if not args.no_follow:
-        _tell_end(run, client.follow(chosen, sink, offsets=offsets), STDERR if args.json else STDOUT)
-    elif run.over:
-        _tell_end(run, client.wait(run.id), STDERR if args.json else STDOUT)
-    else:
+    if args.no_follow and not run.over:
         say(f"{run.id} goes on")
+        return 0
+    ended = client.wait(run.id) if args.no_follow else client.follow(chosen, sink, offsets=offsets)
+    write_all(STDERR if args.json else STDOUT, ended.text.encode(errors="surrogateescape"))
+    where = f" ({ended.end.where})" if ended.end.where else ""
+    say(f"{run.id} ended with exit code {ended.end.code}: {ended.end.what}{where}", BAD if ended.end.code else GOOD)
     return 0
 
 
@@ -137,12 +138,6 @@ def _wanted(args: argparse.Namespace, directory: RunDir, run: RunInfo) -> tuple[
             f"pod{'' if one else 's'} {ranges(strangers)} had no part in {run.id}", f"it is on {ranges(run.pods)}"
         )
     return indices
-
-
-def _tell_end(run: RunInfo, ended: RunEnd, table_to: int) -> None:
-    write_all(table_to, ended.text.encode(errors="surrogateescape"))
-    where = f" ({ended.end.where})" if ended.end.where else ""
-    say(f"{run.id} ended with exit code {ended.end.code}: {ended.end.what}{where}", BAD if ended.end.code else GOOD)
 
 
 def _from_disk(args: argparse.Namespace, directory: RunDir) -> int:

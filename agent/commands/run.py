@@ -67,21 +67,13 @@ def add_options(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Be the agent of this pod, or have the one that lives here run it; the exit code is that of the job or run."""
     started = time.monotonic()
-    from agent.commands.pod import agent_environment, living
+    from agent.commands.pod import living
 
     directory = RunDir()
     client = living(directory)
     if client is not None or args.dry_run:
         _hear_signals()
-    if args.dry_run:
-        from agent.commands.dry_run import show
-
-        environ: Mapping[str, str] = os.environ
-        if client is not None:
-            client.close()
-            environ = agent_environment(directory)
-        return show(read_spec(args, _workload(args.workload, environ), args.rest), directory, as_json=args.json)
-    if client is None:
+    else:
         try:
             return _be_the_agent(args, directory, started)
         except ClusterBusy as busy:  # the lock decides: one has taken this pod, and its door opens in a moment
@@ -118,14 +110,14 @@ def patiently(find: Callable[[], Found | None], seconds: float) -> Found | None:
     return found
 
 
-def _submit(args: argparse.Namespace, directory: RunDir, client: Client) -> int:
-    """As a client of the agent that lives here. Raises AgentError."""
+def _submit(args: argparse.Namespace, directory: RunDir, client: Client | None) -> int:
+    """As a client of the agent that lives here; None, which a dry run may have: there is none. Raises AgentError."""
     from agent.commands.following import submit
     from agent.commands.pod import agent_environment
 
-    if args.order:
+    if args.order and not args.dry_run:
         raise UsageError("--order is for forming the cluster, which is formed", "a4-agent topology shows its order")
-    workload = _workload(args.workload, agent_environment(directory))
+    workload = _workload(args.workload, agent_environment(directory) if client else os.environ)
     return submit(args, read_spec(args, workload, args.rest), directory, client)
 
 

@@ -8,13 +8,14 @@ import json
 import os
 import socket
 import struct
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from agent.errors import AgentError, UsageError
 from agent.machine.loop import Loop
-from agent.machine.stream import NO_LIMIT, LineStream
+from agent.machine.stream import NO_LIMIT, LineBuffer, LineStream
 
 Message = dict[str, Any]
 _MAX_DESCRIPTORS = 3
@@ -49,7 +50,8 @@ class Conversation:
         self.socket = connection
         self.descriptors: list[int] = []
         self._most_request = most_request
-        self._buffer = b""
+        self._buffer = LineBuffer(NO_LIMIT)
+        self._lines: deque[bytes] = deque()
 
     def send(self, message: Message, descriptors: Sequence[int] = ()) -> None:
         """Raises UsageError for more than the other end takes, OSError when it has gone."""
@@ -64,23 +66,20 @@ class Conversation:
 
     def read(self) -> Message | None:
         """The next message, None when the other end has closed; TimeoutError after the socket's timeout."""
-        while b"\n" not in self._buffer:
+        while not self._lines:
             try:
                 data = receive(self.socket, self.descriptors)
             except ConnectionError:
                 return None
             if not data:
                 return None
-            self._buffer += data
-        line, _, self._buffer = self._buffer.partition(b"\n")
-        message: Message = json.loads(line)
+            self._lines += self._buffer.feed(data)
+        message: Message = json.loads(self._lines.popleft())
         return message
 
     def close(self) -> None:
         self.socket.close()
-        for descriptor in self.descriptors:
-            os.close(descriptor)
-        self.descriptors = []
+        _close(self.descriptors)
 
 
 class Channel:
@@ -164,7 +163,7 @@ def _refuse(message: Message) -> None:
     raise ValueError("a second request on one connection")
 
 
-def _close(descriptors: Sequence[int]) -> None:
-    for descriptor in descriptors:
+def _close(descriptors: list[int]) -> None:
+    while descriptors:
         with contextlib.suppress(OSError):
-            os.close(descriptor)
+            os.close(descriptors.pop())
