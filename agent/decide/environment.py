@@ -117,6 +117,11 @@ def added(name: str, env: Mapping[str, str], base: Mapping[str, str]) -> list[st
     return [entry for entry in env.get(name, "").split(":") if entry and entry not in old]
 
 
+def is_named(name: str, patterns: Sequence[str]) -> bool:
+    """Whether `patterns` have that name or, with a star at the end, its beginning."""
+    return name in patterns or name.startswith(tuple(pattern[:-1] for pattern in patterns if pattern.endswith("*")))
+
+
 def effect(source: str, answer: bytes) -> Layer:
     """What a script has done to its environment, by what entrypoints/vendor-script.sh prints.
 

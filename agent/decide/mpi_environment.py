@@ -10,33 +10,29 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-# Why ranks do not get them: names or, with a star at the end, beginnings of names.
-_REASONS = {
-    "names the pod or node that mpirun runs on, not the rank's": "HOSTNAME",
-    "follows the rank's working directory, which mpirun sets": "PWD",
-    "belongs to one shell": "OLDPWD SHLVL _",
-    "ranks have no terminal": "TERM COLUMNS LINES",
-    "one login's addresses, terminal and agent; and SSH_PUBLIC_KEY is of no use to a rank": "SSH_*",
-    "Kubernetes' own service addresses": "KUBERNETES_*",
-    "differs from pod to pod: ranks would all see the coordinator's": "JOB_COMPLETION_INDEX",
-    "differs from pod to pod": "POD_IP POD_NAME POD_UID NODE_NAME HOST_IP A4_LOCATION",
-    "a torchrun variable: MPI ranks have OMPI_COMM_WORLD_RANK, a workload that wants RANK sets it": "RANK",
-    "a torchrun variable: MPI ranks have OMPI_COMM_WORLD_LOCAL_RANK": "LOCAL_RANK",
-    "path of the job's secret": "A4_SECRET_FILE",
-    "for the agent, which has already applied it": "A4_USER_ENV",
-    "for the agent, which masks what it names": "A4_SECRET_ENV",
-    "internal to another MPI launcher": "PMI_*",
-    "internal to one mpirun": "PMIX_* ORTE_*",
-    "internal to one mpirun; PRRTE copies PRTE_MCA_* values to remote command lines": "PRTE_*",
-    "internal to one mpirun; OMPI_MCA_* for MPI itself is kept": "OMPI_*",
-    "would change how mpirun runs, for example its time limit": "MPIEXEC_*",
-    "shell functions are no variables": "BASH_FUNC_*",
-    "each remote shell would run this file first": "BASH_ENV ENV",
-    "one process's sockets": "LISTEN_*",
-    "one process's socket": "NOTIFY_SOCKET",
-    "one systemd unit's": "INVOCATION_ID",
-}
-DENIED = {name: reason for reason, names in _REASONS.items() for name in names.split()}
+from agent.decide.environment import is_named
+
+DENIED = (
+    # Of the pod and the shell that mpirun runs in: ranks have no terminal, and mpirun sets their working directory.
+    "HOSTNAME", "PWD", "OLDPWD", "SHLVL", "_", "TERM", "COLUMNS", "LINES", "SSH_*",
+    # Kubernetes' own service addresses.
+    "KUBERNETES_*",
+    # Different from pod to pod: ranks would all see the coordinator's.
+    "JOB_COMPLETION_INDEX", "POD_IP", "POD_NAME", "POD_UID", "NODE_NAME", "HOST_IP", "A4_LOCATION",
+    # Torchrun's: MPI ranks have OMPI_COMM_WORLD_RANK and OMPI_COMM_WORLD_LOCAL_RANK. A workload that wants RANK sets it
+    # itself.
+    "RANK", "LOCAL_RANK",
+    # For the agent: the path of the job's secret, what it has already applied, and what it masks.
+    "A4_SECRET_FILE", "A4_USER_ENV", "A4_SECRET_ENV",
+    # Internal to one mpirun or to another launcher. PRRTE copies PRTE_MCA_* values to remote command lines. MPIEXEC_*
+    # would change how mpirun runs, for example its time limit. OMPI_MCA_* for MPI itself is kept.
+    "PMI_*", "PMIX_*", "ORTE_*", "PRTE_*", "OMPI_*", "MPIEXEC_*",
+    # Shell functions are no variables. Each remote shell would run the file that the others name first.
+    "BASH_FUNC_*", "BASH_ENV", "ENV",
+    # One process's sockets, and one systemd unit's id.
+    "LISTEN_*", "NOTIFY_SOCKET", "INVOCATION_ID",
+)  # fmt: skip
+"""What ranks do not get: names or, with a star at the end, beginnings of names."""
 
 # Parameters of Open MPI's launcher (frameworks of ORTE and PRRTE): the agent sets these itself, and a stray
 # one of the image would change hosts, mapping or the ssh command.
@@ -58,31 +54,22 @@ class RankEnvironment(NamedTuple):
     """The names for `-x`, sorted. OMPI_* is not among them: Open MPI forwards that by itself."""
     refused: dict[str, str]
     """Variables that `-x` cannot carry, with the reason: worth a warning."""
-    denied: dict[str, str]
-    """Variables left out on purpose, with the reason."""
 
 
 def rank_environment(env: Mapping[str, str]) -> RankEnvironment:
     """Split the launch environment into what ranks get and what they do not. Applying it twice is harmless."""
-    denied = {name: reason for name in env if (reason := denial(name))}
-    refused = {name: reason for name in env if name not in denied and (reason := refusal(name, env[name]))}
-    kept = {name: value for name, value in env.items() if name not in denied and name not in refused}
+    wanted = {name: value for name, value in env.items() if not is_denied(name)}
+    refused = {name: reason for name, value in wanted.items() if (reason := refusal(name, value))}
+    kept = {name: value for name, value in wanted.items() if name not in refused}
     names = sorted(name for name in kept if not name.startswith(_KEPT_MCA))
-    return RankEnvironment(kept, names, refused, denied)
+    return RankEnvironment(kept, names, refused)
 
 
-def denial(name: str) -> str:
-    """Why ranks do not get this variable; empty when they do."""
+def is_denied(name: str) -> bool:
+    """Whether ranks do not get this variable."""
     if name.startswith(_KEPT_MCA):
-        parameter = name[len(_KEPT_MCA) :]
-        of_launcher = parameter.split("_")[0] in LAUNCHER_FRAMEWORKS
-        return "a parameter of mpirun's launcher, which the agent sets" if of_launcher else ""
-    if name in DENIED:
-        return DENIED[name]
-    for pattern, reason in DENIED.items():
-        if pattern.endswith("*") and name.startswith(pattern[:-1]):
-            return reason
-    return ""
+        return name.removeprefix(_KEPT_MCA).split("_")[0] in LAUNCHER_FRAMEWORKS
+    return is_named(name, DENIED)
 
 
 def refusal(name: str, value: str) -> str:

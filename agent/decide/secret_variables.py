@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 
+from agent.decide.environment import is_named
 from agent.decide.masking import LEAST_LENGTH, MARK
 
 KEYS_OF = (
@@ -52,12 +53,13 @@ SAY_NOTHING = (
 _SAY_NOTHING, _NUMBERS = tuple(f"_{word}" for word in SAY_NOTHING), "0123456789_"
 SECRET_ENV = "A4_SECRET_ENV"
 STORED = (
-    "A4_", "CUDA_", "DEEP_EP_", "FI_", "GLOO_", "MASTER_", "MKL_", "NCCL_", "NVIDIA_", "NVSHMEM_", "NVTE_", "OMP_",
-    "OMPI_", "PYTORCH_", "TORCH_", "TORCHELASTIC_", "UCX_", "GPUS_PER_NODE", "HOSTNAME_PREFIX", "JOB_IDENTIFIER",
+    "A4_*", "CUDA_*", "DEEP_EP_*", "FI_*", "GLOO_*", "MASTER_*", "MKL_*", "NCCL_*", "NVIDIA_*", "NVSHMEM_*", "NVTE_*",
+    "OMP_*", "OMPI_*", "PYTORCH_*", "TORCH_*", "TORCHELASTIC_*", "UCX_*", "GPUS_PER_NODE", "HOSTNAME_PREFIX",
+    "JOB_IDENTIFIER",
     "LD_LIBRARY_PATH", "LD_PRELOAD", "NNODES", "NODE_RANK", "PATH", "PYTHONPATH", "RANK", "TOKENIZERS_PARALLELISM",
     "TRAINING_MODE", "WORLD_SIZE",
 )  # fmt: skip
-"""Variables whose values results may store though the agent has not set them: names, and with a `_` at the end
+"""Variables whose values results may store though the agent has not set them: names or, with a star at the end,
 beginnings of names."""
 _NUMBER = r"[+-]?([0-9]{1,19}(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?"
 _SWITCH = r"(?i:true|false|yes|no|on|off|none|null)"
@@ -96,8 +98,7 @@ def hidden(environ: Mapping[str, str], names: Collection[str]) -> dict[str, str]
 
 def storable(environ: Mapping[str, str], added: Collection[str], names: Collection[str]) -> dict[str, str]:
     """Those that results may store: what the agent has set (`added`), and what STORED names; secrets hidden."""
-    beginnings = tuple(name for name in STORED if name.endswith("_"))
-    kept = {n: value for n, value in environ.items() if n in added or n in STORED or n.startswith(beginnings)}
+    kept = {name: value for name, value in environ.items() if name in added or is_named(name, STORED)}
     return hidden(kept, names)
 
 

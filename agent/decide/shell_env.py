@@ -4,41 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from agent.decide.mpi_environment import denial, refusal
+from agent.decide.environment import is_named
+from agent.decide.mpi_environment import is_denied, refusal
 
-# Name or, with a star at its end, beginning of names: why it stays where it is. Beside what MPI ranks never get.
-STAYS = {
-    "A4_*": "the agent's own: it read its settings when it started",
-    "HOME": "one login's",
-    "USER": "one login's",
-    "LOGNAME": "one login's",
-    "SHELL": "one login's",
-    "MAIL": "one login's",
-    "XDG_*": "one login's",
-    "DBUS_*": "one login's",
-    "DISPLAY": "one login's",
-    "XAUTHORITY": "one login's",
-    "KUBECTL_*": "of the program that opened the shell",
-    "VSCODE_*": "of the program that opened the shell",
-    "TERM_*": "the terminal's",
-    "COLORTERM": "the terminal's",
-    "TMUX*": "the terminal's",
-    "STY": "the terminal's",
-    "WINDOW": "the terminal's",
-    "PS0": "the shell's",
-    "PS1": "the shell's",
-    "PS2": "the shell's",
-    "PS3": "the shell's",
-    "PS4": "the shell's",
-    "PROMPT_COMMAND": "the shell's",
-    "HIST*": "the shell's",
-    "LS_COLORS": "the shell's",
-    "LESSOPEN": "the shell's",
-    "LESSCLOSE": "the shell's",
-    "COMP_*": "the shell's",
-    "BASHOPTS": "the shell's",
-    "SHELLOPTS": "the shell's",
-}
+STAYS = (
+    # The agent's own: it read its settings when it started.
+    "A4_*",
+    # One login's.
+    "HOME", "USER", "LOGNAME", "SHELL", "MAIL", "XDG_*", "DBUS_*", "DISPLAY", "XAUTHORITY",
+    # Of the program that opened the shell.
+    "KUBECTL_*", "VSCODE_*",
+    # The terminal's.
+    "TERM_*", "COLORTERM", "TMUX*", "STY", "WINDOW",
+    # The shell's.
+    "PS0", "PS1", "PS2", "PS3", "PS4", "PROMPT_COMMAND", "HIST*", "LS_COLORS", "LESSOPEN", "LESSCLOSE", "COMP_*",
+    "BASHOPTS", "SHELLOPTS",
+)  # fmt: skip
+"""What stays where it is, beside what MPI ranks never get: names or, with a star at the end, beginnings of names."""
 TRAVELS = (
     "A4_PYTHON",
     "A4_NCCL_TESTS_DIR",
@@ -52,7 +34,6 @@ TRAVELS = (
     "A4_PAI_COMMIT",
 )
 """Settings that a run may have of its own; MASTER_PORT is another, under its old name."""
-_BEGINNINGS = tuple(name[:-1] for name in STAYS if name.endswith("*"))
 
 
 def travelling(shell: Mapping[str, str], agent: Mapping[str, str], container: Mapping[str, str]) -> dict[str, str]:
@@ -72,7 +53,7 @@ def stays(name: str, value: str = "") -> bool:
     """Does this variable belong to one shell, one login or one pod?"""
     if name in TRAVELS:
         return bool(refusal(name, value))
-    return bool(name in STAYS or name.startswith(_BEGINNINGS) or denial(name) or refusal(name, value))
+    return is_named(name, STAYS) or is_denied(name) or bool(refusal(name, value))
 
 
 def unheard(
