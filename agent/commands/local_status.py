@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from agent.commands.state_text import describe
 from agent.decide.plan import Plan
 from agent.decide.pod_state import PodState
-from agent.decide.subset import pods_text
+from agent.decide.subset import grouped, pods_text
 from agent.local.client import LocalCluster
 from agent.local.pods import PodInfo
 from agent.local.run_report import run_directory
@@ -37,10 +37,7 @@ def in_words(counts: Mapping[str, int]) -> str:
 
 def _ends(pods: Sequence[PodInfo]) -> list[str]:
     """Pods that ended alike stand in one line."""
-    by_code: dict[int, list[int]] = {}
-    for pod in pods:
-        if pod.code is not None:
-            by_code.setdefault(pod.code, []).append(pod.index)
+    by_code = grouped({pod.index: pod.code for pod in pods if pod.code is not None})
     return [f"  {pods_text(of)}: exit code {code}" for code, of in by_code.items()]
 
 

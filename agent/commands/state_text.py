@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from agent.decide.location import location_text, short_part
 from agent.decide.plan import Plan
 from agent.decide.pod_state import PodState
-from agent.decide.subset import pods_text, ranges
+from agent.decide.subset import grouped, pods_text, ranges
 from agent.decide.tables import render
 from agent.decide.words import plural
 from agent.paths import RunDir
@@ -109,12 +109,9 @@ def _pods(state: PodState, plan: Plan | None, now: float) -> list[str]:
     counts = {"ready": count - len(lost) - len(missing), "lost": len(lost), "missing": len(missing)}
     words = ", ".join(f"{number} {name}" for name, number in counts.items() if number)
     formed = f", formed {ago(now - state.formed)} ago" if state.formed is not None else ""
-    gone: dict[str, list[int]] = {}
-    for index, loss in sorted(lost.items()):
-        gone.setdefault(f"lost: {{}}, {ago(now - loss.since)} ago: {loss.why}", []).append(index)
-    for index, why in sorted(missing.items()):
-        gone.setdefault(f"missing: {{}}: {why}", []).append(index)
-    named = (text.replace("{}", pods_text(pods), 1) for text, pods in gone.items())
+    losses = grouped({index: f"{ago(now - loss.since)} ago: {loss.why}" for index, loss in lost.items()})
+    named = [f"lost: {pods_text(pods)}, {when}" for when, pods in losses.items()]
+    named += [f"missing: {pods_text(pods)}: {why}" for why, pods in grouped(missing).items()]
     return [f"{plural('pod', range(count))}: {count} x {slots} slots{formed}: {words}", *_indented(named)]
 
 

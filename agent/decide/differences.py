@@ -9,7 +9,7 @@ from typing import NamedTuple
 from agent.decide.facts import Facts
 from agent.decide.inventory import NODES_OWN
 from agent.decide.mpirun import mpi_of
-from agent.decide.subset import pods_text
+from agent.decide.subset import grouped, pods_text
 from agent.decide.tables import render
 
 Inventory = Mapping[str, str]
@@ -138,17 +138,13 @@ def _table(found: Sequence[Difference]) -> str:
 
 def _named(odd: Mapping[int, Sequence[str]]) -> str:
     """Pods with the same things, together."""
-    pods_of: dict[tuple[str, ...], list[int]] = {}
-    for index in sorted(odd):
-        pods_of.setdefault(tuple(odd[index]), []).append(index)
-    return "; ".join(f"{pods_text(pods)} in {', '.join(things)}" for things, pods in pods_of.items())
+    pods_of = grouped({index: ", ".join(things) for index, things in odd.items()})
+    return "; ".join(f"{pods_text(pods)} in {things}" for things, pods in pods_of.items())
 
 
 def _split(check: Check, values: Mapping[int, str]) -> tuple[str, dict[str, list[int]]]:
     """The normal value in words, and the pods with each value that is odd."""
-    pods_of: dict[str, list[int]] = {}
-    for index, value in values.items():
-        pods_of.setdefault(value, []).append(index)
+    pods_of = grouped(values)
     if check.distinct:
         return "one each", {value: pods for value, pods in pods_of.items() if len(pods) > 1}
     usual = max(pods_of, key=lambda value: (len(pods_of[value]), -pods_of[value][0]), default="")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from agent.decide.ending import signal_name
-from agent.decide.subset import pods_text, ranges
+from agent.decide.subset import grouped, pods_text, ranges
 
 
 class Group(NamedTuple):
@@ -19,11 +19,7 @@ class Group(NamedTuple):
 
 def fold(outputs: Mapping[int, bytes]) -> list[Group]:
     """Output by pod as groups, that of the smallest index first. Pods that printed nothing are left out."""
-    groups: dict[bytes, list[int]] = {}
-    for pod in sorted(outputs):
-        if outputs[pod]:
-            groups.setdefault(outputs[pod], []).append(pod)
-    return [Group(tuple(pods), text) for text, pods in groups.items()]
+    return [Group(tuple(pods), text) for text, pods in grouped(outputs).items() if text]
 
 
 def shown(groups: Sequence[Group]) -> Iterator[bytes]:
@@ -39,12 +35,7 @@ def _ended(text: bytes) -> bytes:
 
 def failures(codes: Mapping[int, int], lost: Mapping[int, str]) -> list[str]:
     """A line for each exit code that is not 0, and for each reason of a loss, with the pods that it is of."""
-    by_code: dict[str, list[int]] = {}
-    for pod in sorted(codes):
-        code = codes[pod]
-        if code and pod not in lost:
-            by_signal = f" ({signal_name(code - 128)})" if 128 < code < 128 + 65 else ""
-            by_code.setdefault(f"exit code {code}{by_signal}", []).append(pod)
-    for pod in sorted(lost):
-        by_code.setdefault(f"lost: {lost[pod]}", []).append(pod)
-    return [f"{pods_text(pods)}: {how}" for how, pods in by_code.items()]
+    failed = grouped({pod: code for pod, code in codes.items() if code and pod not in lost})
+    signals = {code: f" ({signal_name(code - 128)})" for code in failed if 128 < code < 128 + 65}
+    ended = [f"{pods_text(pods)}: exit code {code}{signals.get(code, '')}" for code, pods in failed.items()]
+    return ended + [f"{pods_text(pods)}: lost: {why}" for why, pods in grouped(lost).items()]

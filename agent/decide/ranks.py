@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from agent.decide.ending import signal_name
-from agent.decide.subset import pods_text, ranges
+from agent.decide.subset import grouped, pods_text, ranges
 from agent.decide.words import plural
 
 MPI_RANK, TORCHRUN_RANK = "OMPI_COMM_WORLD_RANK", "TORCHELASTIC_RUN_ID"
@@ -117,11 +117,8 @@ def ranks_verdict(
 
 def as_json(ranks: Mapping[int, RankEnd], planned: int) -> dict[str, Any]:
     """The ranks for result.json: how many were planned, and which ended with which code."""
-    by_code: dict[str, list[int]] = {}
-    for rank in range(planned):
-        end = ranks.get(rank)
-        code = "never started" if end is None else "never ended" if end.code is None else str(end.code)
-        by_code.setdefault(code, []).append(rank)
+    ended = {rank: "never ended" if end.code is None else str(end.code) for rank, end in ranks.items()}
+    by_code = grouped({rank: ended.get(rank, "never started") for rank in range(planned)})
     return {"ranks": planned, "ended": {code: ranges(of_code) for code, of_code in by_code.items()}}
 
 

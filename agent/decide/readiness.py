@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from agent.decide.ending import JobEnd
 from agent.decide.part_end import PartEnd
-from agent.decide.subset import ranges
+from agent.decide.subset import grouped, ranges
 from agent.decide.words import lines
 from agent.errors import Exit
 
@@ -14,10 +14,7 @@ from agent.errors import Exit
 def refusal(ends: Mapping[int, PartEnd], where: Callable[[int], str]) -> JobEnd | None:
     """Why a run cannot begin, by the ends of parts that could not: the reason of the first pod, with all pods that have
     the same, and the others' under it. None when every part could begin."""
-    pods_of: dict[tuple[int, str], list[int]] = {}
-    for index, end in sorted(ends.items()):
-        if end.what:
-            pods_of.setdefault((end.code, end.what), []).append(index)
+    pods_of = grouped({index: (end.code, end.what) for index, end in ends.items() if end.what})
     if not pods_of:
         return None
     (code, first), *others = pods_of

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from agent.decide.plan import Plan
 from agent.decide.words import plural
 from agent.errors import PeerLost, UsageError
 
+Value = TypeVar("Value")
 HINT = "pods are named by index (3), range (0-3), DNS name or node name; a4-agent peers lists them"
 
 
@@ -40,6 +42,14 @@ def subset(
     peers = peers[: nodes or len(peers)]
     _check_lost([peer.index for peer in peers], lost, left_out)
     return plan._replace(peers=tuple(peers))
+
+
+def grouped(values: Mapping[int, Value]) -> dict[Value, list[int]]:
+    """Value → the numbers that have it: pods or ranks. Both are in the order of the numbers."""
+    found: dict[Value, list[int]] = {}
+    for number in sorted(values):
+        found.setdefault(values[number], []).append(number)
+    return found
 
 
 def ranges(indices: Iterable[int]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent.decide.ending import JobEnd, exit_code
-from agent.decide.subset import pods_text
+from agent.decide.subset import grouped, pods_text
 from agent.decide.words import lines
 from agent.errors import Exit, UsageError
 from agent.launch import Launch
@@ -27,10 +27,7 @@ class Exec(Workload):
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
         """The code of all that failed if it is one and the same, else the greatest."""
         statuses = outcome.statuses or {context.index: outcome.status}
-        pods_of: dict[int, list[int]] = {}
-        for index, status in statuses.items():
-            if status:
-                pods_of.setdefault(exit_code(status), []).append(index)
+        pods_of = grouped({index: exit_code(status) for index, status in statuses.items() if status})
         command = context.args[0]
         if outcome.cause is not None or not (pods_of or outcome.lost):
             return Judgement(end_without_failure(outcome, command))

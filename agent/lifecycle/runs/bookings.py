@@ -6,19 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from agent.decide import messages
 from agent.decide.ending import JobEnd, exit_code, masked, with_followers, with_out_of_memory
-from agent.decide.messages import (
-    MOST_BYTES,
-    Done,
-    Evidence,
-    Prepare,
-    Prepared,
-    RanksOver,
-    RunNoted,
-    SaidOfPart,
-    encode,
-    message,
-)
+from agent.decide.messages import Done, Evidence, Prepare, Prepared, RanksOver, RunNoted, SaidOfPart
 from agent.decide.plan import Plan
 from agent.decide.pod_state import RunSummary
 from agent.decide.runspec import RunSpec
@@ -163,9 +153,9 @@ class Bookings:
         pod, plan = self._pod, self.chosen(spec, workload)
         run_id = f"{workload.name}-{pod.machine.draw_nonce()[:ID_CHARACTERS]}"
         spec = self._preparations.with_limits(spec, workload)
-        length = len(encode(message(Prepare(run_id, spec, tuple(peer.index for peer in plan.peers)))))
-        if length > MOST_BYTES:
-            what = f"the arguments and variables of this run are {length} bytes in a message, {MOST_BYTES} are the most"
+        length = len(messages.encode(messages.message(Prepare(run_id, spec, tuple(peer.index for peer in plan.peers)))))
+        if length > (most := messages.MOST_BYTES):
+            what = f"the arguments and variables of this run are {length} bytes in a message, {most} are the most"
             raise UsageError(what, "put long ones into a file")
         pod.log.add_secrets(pod.secrets(spec.env).union(*map(url_secrets, spec.args)))
         run = Run(

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from agent import wire
 from agent.decide.result import Table
 from agent.decide.result import table as result_table
+from agent.decide.subset import grouped
 from agent.decide.tables import Cell, render
 from agent.workloads.rank_record import VERSION, Planned, RankRecord, ranks_text
 
@@ -84,10 +85,7 @@ class ConnectivityRecord(RankRecord):
                 f"mpirun {self.mpirun} started {self.launched} ranks, but MPI sees {self.world}: the ranks' "
                 f"Python loads {self.library.split(',')[0]}; {LIBRARY_HINT}"
             ]
-        by_library: dict[str, list[int]] = {}
-        for seen in self.ranks or []:
-            if seen.library != self.mpirun:
-                by_library.setdefault(seen.library, []).append(seen.rank)
+        by_library = grouped({seen.rank: seen.library for seen in self.ranks or [] if seen.library != self.mpirun})
         return [
             f"mpirun is Open MPI {self.mpirun}, but {ranks_text(ranks)} use libmpi of {library}; {LIBRARY_HINT}"
             for library, ranks in by_library.items()
