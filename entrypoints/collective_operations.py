@@ -71,16 +71,11 @@ class Values:
 
     def reduced(self, seed: int) -> Any:
         rows = self.raw(list(range(self.ranks)), seed)
+        reduce = {"sum": rows.sum, "avg": rows.sum, "prod": rows.prod, "min": rows.amin, "max": rows.amax}
+        result = reduce[self.operation](0)
         if self.operation == "avg":
-            total = rows.sum(0)
-            return (total / self.ranks if self.type.is_floating_point else total // self.ranks).to(self.type)
-        reduce: dict[str, Callable[[], Any]] = {
-            "sum": lambda: rows.sum(0),
-            "prod": lambda: rows.prod(0),
-            "min": lambda: rows.amin(0),
-            "max": lambda: rows.amax(0),
-        }
-        return reduce[self.operation]().to(self.type)
+            result = result / self.ranks if self.type.is_floating_point else result // self.ranks
+        return result.to(self.type)
 
     def tolerance(self) -> float:
         """Relative. Only averages of floating-point numbers are not exact: backends divide before they add."""

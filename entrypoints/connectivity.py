@@ -63,12 +63,13 @@ def load_mpi() -> Any:
 
 def main() -> None:
     options = arguments()
-    record = Record(os.environ["A4_RECORD"] if launched_rank() == 0 else "")
+    # The rank that mpirun gave holds even when libmpi does not fit mpirun.
+    record = Record(os.environ["A4_RECORD"] if int(os.environ["OMPI_COMM_WORLD_RANK"]) == 0 else "")
     mpi = load_mpi()
     mpi.Init_thread(mpi.THREAD_SINGLE)
     comm = mpi.COMM_WORLD
     try:
-        run(mpi, comm, record, options)
+        run(comm, re.sub(r"[\0\s]+", " ", mpi.Get_library_version()).strip(), record, options)
     except BaseException:
         # A rank that just ended would leave the others waiting in MPI_Finalize for ever.
         traceback.print_exc()
@@ -97,58 +98,32 @@ def numbers(text: str) -> list[int]:
     return sorted(int(word) for word in text.split(","))
 
 
-def launched_rank() -> int:
-    """The rank that mpirun gave this process, which holds even when libmpi does not fit mpirun."""
-    return int(os.environ["OMPI_COMM_WORLD_RANK"])
-
-
-def run(mpi: Any, comm: Any, record: Record, options: argparse.Namespace) -> None:
+def run(comm: Any, library: str, record: Record, options: argparse.Namespace) -> None:
     launched = int(os.environ.get("OMPI_COMM_WORLD_SIZE", comm.size))
-    record.write(
-        "start",
-        version=1,
-        ranks=launched,
-        world=comm.size,
-        mpirun=os.environ["A4_MPI_VERSION"],
-        library=library(mpi),
-    )
+    mpirun = os.environ["A4_MPI_VERSION"]
+    record.write("start", version=1, ranks=launched, world=comm.size, mpirun=mpirun, library=library)
     if comm.size != launched:
         return  # libmpi of another version: every process is alone in a world of its own
-    ranks = comm.allgather(identity(mpi, comm))
+    ranks = comm.allgather(identity(comm, library))
     record.write("ranks", ranks=ranks)
-    wrong = [found for found in comm.gather(check_sum(mpi, comm)) or [] if found]
+    wrong = [found for found in comm.gather(check_sum(comm)) or [] if found]
     record.write("sum", wrong=wrong)
-    measure_rounds(mpi, comm, record, rounds(neighbours(ranks)), options)
-    finished = comm.gather(comm.rank)
-    record.write("end", finished=finished)
+    measure_rounds(comm, record, rounds(neighbours(ranks)), options)
+    record.write("end", finished=comm.gather(comm.rank))
 
 
-def library(mpi: Any) -> str:
-    return re.sub(r"[\0\s]+", " ", mpi.Get_library_version()).strip()
+def identity(comm: Any, library: str) -> dict[str, object]:
+    """What one rank says of itself: of libmpi's long text the version number, all of it when it is not Open MPI's."""
+    found = re.match(r"Open MPI v(\d+\.\d+\.\d+)", library)
+    short = found[1] if found else library
+    return {"rank": comm.rank, "pid": os.getpid(), "node": os.uname().nodename, "library": short, **own_token()}
 
 
-def short(text: str) -> str:
-    """The version number in libmpi's long version text; all of that text when it is not Open MPI's."""
-    found = re.match(r"Open MPI v(\d+\.\d+\.\d+)", text)
-    return found[1] if found else text
-
-
-def identity(mpi: Any, comm: Any) -> dict[str, object]:
-    """What one rank says of itself."""
-    return {
-        "rank": comm.rank,
-        "pid": os.getpid(),
-        "node": os.uname().nodename,
-        "library": short(library(mpi)),
-        **own_token(),
-    }
-
-
-def check_sum(mpi: Any, comm: Any) -> dict[str, int] | None:
+def check_sum(comm: Any) -> dict[str, int] | None:
     """All-reduce a vector that depends on rank and index; None when this rank got the right sums."""
     mine = array("q", [(comm.rank + 1) * (i + 1) for i in range(ELEMENTS)])
     sums = array("q", bytes(8 * ELEMENTS))
-    comm.Allreduce([mine, mpi.INT64_T], [sums, mpi.INT64_T], mpi.SUM)
+    comm.Allreduce(mine, sums)
     weight = comm.size * (comm.size + 1) // 2
     for index, found in enumerate(sums):
         expected = weight * (index + 1)
@@ -175,15 +150,13 @@ def rounds(ring: list[int]) -> list[list[tuple[int, int]]]:
     return [part for part in (pairs[0::2], pairs[1::2], last) if part]
 
 
-def measure_rounds(
-    mpi: Any, comm: Any, record: Record, plan: list[list[tuple[int, int]]], options: argparse.Namespace
-) -> None:
+def measure_rounds(comm: Any, record: Record, plan: list[list[tuple[int, int]]], options: argparse.Namespace) -> None:
     for pairs in plan:
         rest(comm)
         found = None
         for pair in pairs:
             if comm.rank in pair:
-                found = measure(mpi, comm, pair, options)
+                found = measure(comm, pair, options)
         rest(comm)
         for result in comm.gather(found) or []:
             if result:
@@ -199,16 +172,16 @@ def rest(comm: Any) -> None:
         pause = min(2 * pause, 0.005)
 
 
-def measure(mpi: Any, comm: Any, pair: tuple[int, int], options: argparse.Namespace) -> dict[str, object] | None:
+def measure(comm: Any, pair: tuple[int, int], options: argparse.Namespace) -> dict[str, object] | None:
     """Measure one pair; its first rank returns the result."""
     first = comm.rank == pair[0]
     peer = pair[1] if first else pair[0]
-    latency = round_trips(mpi, comm, peer, first, options.repeats)
+    latency = round_trips(comm, peer, first, options.repeats)
     best, best_size = 0.0, 0
     for size in options.sizes:
         buffer = bytearray(size)
-        there = stream(mpi, comm, peer, first, buffer, options.repeats)
-        back = stream(mpi, comm, peer, not first, buffer, options.repeats)
+        there = stream(comm, peer, first, buffer, options.repeats)
+        back = stream(comm, peer, not first, buffer, options.repeats)
         mine = min(there, back)
         slower = min(mine, comm.sendrecv(mine, peer, source=peer))
         if slower > best:
@@ -217,17 +190,13 @@ def measure(mpi: Any, comm: Any, pair: tuple[int, int], options: argparse.Namesp
             break  # a larger message would take too long on this link
     if not first:
         return None
-    return {
-        "ranks": list(pair),
-        "latency_us": round(latency * 1e6, 2),
-        "bandwidth_gb_s": round(best, 4),
-        "bytes": best_size,
-    }
+    found = {"ranks": list(pair), "latency_us": round(latency * 1e6, 2)}
+    return {**found, "bandwidth_gb_s": round(best, 4), "bytes": best_size}
 
 
-def round_trips(mpi: Any, comm: Any, peer: int, first: bool, repeats: int) -> float:
+def round_trips(comm: Any, peer: int, first: bool, repeats: int) -> float:
     """Median of half a round trip of one byte, in seconds."""
-    message = [bytearray(1), mpi.BYTE]
+    message = bytearray(1)
     times = []
     for _ in range(WARM_UP + repeats):
         begin = time.perf_counter()
@@ -241,12 +210,11 @@ def round_trips(mpi: Any, comm: Any, peer: int, first: bool, repeats: int) -> fl
     return statistics.median(times[WARM_UP:])
 
 
-def stream(mpi: Any, comm: Any, peer: int, sends: bool, buffer: bytearray, repeats: int) -> float:
+def stream(comm: Any, peer: int, sends: bool, message: bytearray, repeats: int) -> float:
     """GB/s of messages of one size in one direction, seen by the sender until the last is confirmed.
 
     The receiver returns infinity: only the sender's figure counts.
     """
-    message = [buffer, mpi.BYTE]
     if not sends:
         comm.Recv(message, peer)
         comm.send(None, peer)
@@ -264,7 +232,7 @@ def stream(mpi: Any, comm: Any, peer: int, sends: bool, buffer: bytearray, repea
     for _ in range(count):
         comm.Send(message, peer)
     comm.recv(source=peer)
-    return count * len(buffer) / (time.perf_counter() - begin) / 1e9
+    return count * len(message) / (time.perf_counter() - begin) / 1e9
 
 
 if __name__ == "__main__":

@@ -92,7 +92,9 @@ def test(world: World, options: argparse.Namespace) -> bool:
     reference = compare(model.module, world, options) if world.rank == 0 else {}
     world.record.write("reference", **reference)
     measured = world.gather(measure(model, world, options))
-    world.record.write("measured", ranks=measured, **sizes(model, options))
+    elements = sum(bucket_lengths(model))
+    sizes = {"batch": options.batch, "steps": options.timed, "parameters": elements, "gradient_bytes": 4 * elements}
+    world.record.write("measured", ranks=measured, **sizes)
     if world.rank == 0:
         print(f"{options.steps} training steps: loss {losses[0]:.4f}, at the end {losses[-1]:.4f} (rank 0)")
         print("\n".join(conclusions(wrong_sums, different, reference)), flush=True)
@@ -230,8 +232,9 @@ def measure(model: Any, world: World, options: argparse.Namespace) -> dict[str, 
     doing("timing of training steps without gradients", 2, 3)
     computing = mean_time(compute, world, options)
     doing("timing of the gradients' all-reduce", 3, 3)
-    reducing = reduce_time(model, world, options)
-    moved = 2 * (world.ranks - 1) / world.ranks * gradient_bytes(model)
+    lengths = bucket_lengths(model)
+    reducing = reduce_time(lengths, world, options)
+    moved = 2 * (world.ranks - 1) / world.ranks * 4 * sum(lengths)
     return {
         "rank": world.rank,
         "samples_per_s": round(options.batch / training, 1),
@@ -248,9 +251,9 @@ def mean_time(work: Callable[[], None], world: World, options: argparse.Namespac
     return world.seconds_of(work, options.timed)
 
 
-def reduce_time(model: Any, world: World, options: argparse.Namespace) -> float:
+def reduce_time(lengths: list[int], world: World, options: argparse.Namespace) -> float:
     """Median seconds of all-reducing as many bytes as there are gradients."""
-    buffers = [torch.zeros(length, device=world.device) for length in bucket_lengths(model)]
+    buffers = [torch.zeros(length, device=world.device) for length in lengths]
 
     def reduce() -> None:
         for work in [dist.all_reduce(buffer, async_op=True) for buffer in buffers]:
@@ -261,26 +264,13 @@ def reduce_time(model: Any, world: World, options: argparse.Namespace) -> float:
 
 
 def bucket_lengths(model: Any) -> list[int]:
-    """Elements of each bucket: the gradients in the order in which backward gives them, up to DDP's sizes."""
+    """fp32 elements of each bucket: the gradients in the order in which backward gives them, up to DDP's sizes."""
     lengths = [0]
     for parameter in reversed(list(model.parameters())):
         if lengths[-1] * 4 >= BUCKETS[min(len(lengths) - 1, 1)]:
             lengths.append(0)
         lengths[-1] += parameter.numel()
     return lengths
-
-
-def gradient_bytes(model: Any) -> int:
-    return sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
-
-
-def sizes(model: Any, options: argparse.Namespace) -> dict[str, int]:
-    return {
-        "batch": options.batch,
-        "steps": options.timed,
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "gradient_bytes": gradient_bytes(model),
-    }
 
 
 def conclusions(wrong_sums: list[int], different: list[int], reference: dict[str, Any]) -> list[str]:

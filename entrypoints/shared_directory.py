@@ -11,7 +11,7 @@ import stat
 from errno import ELOOP, ENOSYS, ENOTSUP, EPERM, ESTALE
 from time import monotonic, time
 
-from stored_files import clear_away, sync
+from stored_files import clear_away, fill, opened, sync
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -148,18 +148,7 @@ class Shared:
         """A file with that text under a name that readers pass over."""
         self._made += 1
         path = f"{where}/.{os.uname().nodename}.{os.getpid()}.{self._made}.{time():.6f}"
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-        try:
-            try:
-                data = text.encode("utf-8", "surrogateescape")
-                while data:
-                    data = data[os.write(fd, data) :]
-                sync(fd)
-            finally:
-                os.close(fd)  # full disks and lost servers show here, too
-        except OSError:
-            clear_away(path)
-            raise
+        fill(opened(path, os.O_EXCL), path, [text.encode("utf-8", "surrogateescape")], lambda written: None)
         return path
 
     def _show(self, aside: str, act: Callable[[], None], until: float) -> None:

@@ -81,11 +81,10 @@ class Command:
             elif self.process.poll() is not None:
                 break  # something that it left behind holds its stdout
             self.look()
-            if told and self.result:
+            if told:
                 remove(self.result)  # at once: SIGKILL may follow
         status = self.process.wait()
-        if self.result:
-            remove(self.result) if told else without_environment(self.result)
+        remove(self.result) if told else without_environment(self.result)
         return self.counting_ranks(status)
 
     def counting_ranks(self, status: int) -> int:
@@ -105,7 +104,9 @@ class Command:
 
     def look(self) -> None:
         """One that has said its end, or has lost a rank here, has some time to come to its end."""
-        if self.ended_at is None and (has_ended(self.record) or failed_rank(self.ranks, self.name, ())):
+        if self.ended_at is None and (
+            '"step": "end"' in text_of(self.record) or failed_rank(self.ranks, self.name, ())
+        ):
             self.ended_at = time.monotonic()
         if self.ended_at is not None and not self.stuck and time.monotonic() - self.ended_at > ENDING_SECONDS:
             self.stuck = True
@@ -120,34 +121,25 @@ class Command:
             self.process.kill()
 
 
-def records(directory: str) -> list[str]:
-    """Files of rank.sh, whose names are numbers."""
-    try:
-        return [os.path.join(directory, name) for name in os.listdir(directory) if name.isdigit()] if directory else []
-    except OSError:
-        return []
-
-
 def failed_rank(directory: str, step: str, excused: tuple[int, ...]) -> int:
-    """Code of the rank of this step that failed first of those recorded here; 0: none did."""
-    found = []
+    """Code of the rank of this step that failed first of those recorded here, in files whose names are numbers; 0: none
+    did."""
+    found, names = [], []
+    with suppress(OSError):
+        names = os.listdir(directory) if directory else []
     line = re.compile(rf"^ended (\d{{1,3}}) ?(\d+(?:\.\d+)?)? of {re.escape(step)}\n", re.MULTILINE | re.ASCII)
-    for path in records(directory):
-        with suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
-            ended = line.search(file.read())
-            if ended and int(ended[1]) not in (0, *excused):
-                found.append((float(ended[2] or 0), int(ended[1])))
+    for name in filter(str.isdigit, names):
+        ended = line.search(text_of(f"{directory}/{name}"))
+        if ended and int(ended[1]) not in (0, *excused):
+            found.append((float(ended[2] or 0), int(ended[1])))
     return min(found, default=(0.0, 0))[1]
 
 
-def has_ended(record: str) -> bool:
-    if not record:
-        return False
-    try:
-        with open(record, encoding="utf-8", errors="replace") as file:
-            return '"step": "end"' in file.read()
-    except OSError:
-        return False
+def text_of(path: str) -> str:
+    """What is in a file; empty for one that cannot be read."""
+    with suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
+        return file.read()
+    return ""
 
 
 def without_environment(path: str) -> None:
@@ -159,8 +151,6 @@ def without_environment(path: str) -> None:
         with open(f"{path}.new", "w", encoding="utf-8") as file:
             json.dump(data, file)
         os.replace(f"{path}.new", path)
-    except FileNotFoundError:
-        pass
     except (OSError, ValueError, AttributeError, TypeError):
         remove(path)
 

@@ -70,24 +70,32 @@ class Directory:
         return f"{self._path}/{name}"
 
     def _fill(self, path: str, chunks: Iterable[bytes]) -> None:
-        """Write a file; nothing is left of it when that fails."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        """Write a file, and the directories above it."""
         try:
-            fd = os.open(path, flags, 0o644)
+            fd = opened(path, os.O_TRUNC)
         except FileNotFoundError:
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            fd = os.open(path, flags, 0o644)
-        try:
-            with open(fd, "wb", CHUNK) as file:  # each write is a request to a server
-                written = 0
-                for chunk in chunks:
-                    written += file.write(chunk)
-                    self._got_on(written)
-                file.flush()
-                sync(fd)
-        except OSError:
-            clear_away(path)
-            raise
+            fd = opened(path, os.O_TRUNC)
+        fill(fd, path, chunks, self._got_on)
+
+
+def opened(path: str, how: int) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | how, 0o644)
+
+
+def fill(fd: int, path: str, chunks: Iterable[bytes], got_on: Callable[[int], None]) -> None:
+    """Write all of a file that is open, and close it; nothing is left of it when that fails."""
+    try:
+        with open(fd, "wb", CHUNK) as file:  # each write is a request to a server
+            written = 0
+            for chunk in chunks:
+                written += file.write(chunk)
+                got_on(written)
+            file.flush()
+            sync(fd)
+    except OSError:  # full disks and lost servers may show as late as when it is closed
+        clear_away(path)
+        raise
 
 
 def sync(fd: int) -> None:

@@ -31,6 +31,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
@@ -210,20 +211,14 @@ def free_memory(world: World) -> int:
 
 def memory_of_pod() -> int:
     """Bytes that are left, by the kernel and by the pod's limit."""
-    with open("/proc/meminfo", encoding="ascii") as file:
-        known = dict(line.split(":", 1) for line in file)
+    known = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
     found = [int(known["MemAvailable"].split()[0]) * 1024]
     try:
-        limit, used = (read(f"/sys/fs/cgroup/memory.{name}") for name in ("max", "current"))
-        found.append(int(limit) - int(used))
+        limit, used = (int(Path(f"/sys/fs/cgroup/memory.{name}").read_text()) for name in ("max", "current"))
+        found.append(limit - used)
     except (OSError, ValueError):
         pass  # no cgroup of version 2, or no limit in it: "max"
     return max(0, min(found))
-
-
-def read(path: str) -> str:
-    with open(path, encoding="utf-8") as file:
-        return file.read()
 
 
 def run(program: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> NoReturn:
