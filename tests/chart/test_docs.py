@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import secrets
-import shlex
 import shutil
 import subprocess
 import sys
@@ -240,7 +238,7 @@ def fences(page: str) -> list[Object]:
     ]
 
 
-PODS = [found for found in fences("docs/tcpx.md") if found.get("kind") == "Pod"]
+(POD,) = (found for found in fences("docs/tcpx.md") if found.get("kind") == "Pod")
 
 
 def container(pod: Object, name: str) -> Object:
@@ -249,80 +247,21 @@ def container(pod: Object, name: str) -> Object:
     return dict(found)
 
 
-def test_snippets_are_valid() -> None:
-    native, plain = PODS
-    assert core_problems(native) == core_problems(plain) == []
-    assert container(native, "tcpx-daemon")["restartPolicy"] == "Always"
-    (annotations,) = (f["metadata"]["annotations"] for f in fences("docs/tcpx.md") if "apiVersion" not in f)
-    assert len(json.loads(annotations["networking.gke.io/interfaces"])) == 5
-    assert len(yaml.safe_load(annotations["devices.gke.io/container.tcpx-daemon"])) == 10
+def test_the_pod_of_the_page_is_valid() -> None:
+    assert core_problems(POD) == []
+    assert container(POD, "tcpx-daemon")["restartPolicy"] == "Always"
 
 
-def test_the_daemon_of_the_snippets_is_that_of_the_chart(engines: Engines, checkout: Path) -> None:
+def test_the_pod_of_the_page_is_that_of_the_chart(engines: Engines, checkout: Path) -> None:
     words = Words(("-f", "chart/ci/a3-tcpx-values.yaml"), "my-pod", "chart", "default", str(checkout))
     pod = engines.render(words).pod
-    ours, shown = container({"spec": pod}, "tcpx-daemon"), container(PODS[0], "tcpx-daemon")
+    ours, shown = container({"spec": pod}, "tcpx-daemon"), container(POD, "tcpx-daemon")
     assert {key: shown[key] for key in ("image", "command", "securityContext", "env")} == {
         key: ours[key] for key in ("image", "command", "securityContext", "env")
     }
     assert paths(shown) == paths(ours)
-    assert container(PODS[1], "tcpx-daemon")["args"] == shown["command"]
-    assert paths(container(PODS[0], "workload")) == paths(container({"spec": pod}, "workload")) - {
-        "/etc/a4-agent/secret"
-    }
-
-
-def test_the_plain_sidecar_of_the_page_is_that_of_the_chart(engines: Engines, checkout: Path) -> None:
-    words = Words(("-f", "chart/ci/a3-tcpx-plain-sidecar-values.yaml"), "my-pod", "chart", "default", str(checkout))
-    pod = {"spec": engines.render(words).pod}
-    for name in ("workload", "tcpx-daemon"):
-        shown, ours = container(PODS[1], name)["command"], container(pod, name)["command"]
-        assert [line.strip() for line in ours[:4]] == [line.strip() for line in shown]
+    assert paths(container(POD, "workload")) == paths(container({"spec": pod}, "workload")) - {"/etc/a4-agent/secret"}
 
 
 def paths(one: Object) -> set[str]:
     return {mount["mountPath"] for mount in one["volumeMounts"]}
-
-
-def sidecar(directory: Path, daemon: list[str], workload: list[str]) -> list[subprocess.Popen[str]]:
-    """The scripts of the plain sidecar with other programs in them, each as a container of its own."""
-    both = []
-    for name, program in (("tcpx-daemon", daemon), ("workload", workload)):
-        shell = container(PODS[1], name)["command"]
-        words = [word.replace("/run/workload", str(directory)) for word in shell]
-        both.append(subprocess.Popen([*words, *program], text=True))
-    return both
-
-
-UNTIL_ENDED = ["tail", "-f", "/dev/null"]
-
-
-@pytest.mark.parametrize("workload", [["true"], ["sh", "-c", "kill -9 $$"], ["sh", "-c", "exit 3"]], ids=" ".join)
-def test_the_plain_sidecar_ends_with_the_job(tmp_path: Path, workload: list[str]) -> None:
-    daemon, other = sidecar(tmp_path, UNTIL_ENDED, workload)
-    other.wait(60)
-    assert daemon.wait(60) == 0
-
-
-def test_the_plain_sidecar_tells_when_its_daemon_fails(tmp_path: Path) -> None:
-    started = tmp_path / "started"
-    os.mkfifo(started)
-    tells = ["sh", "-c", 'echo > "$0"; exec "$@"', str(started), *UNTIL_ENDED]
-    daemon, workload = sidecar(tmp_path, ["sh", "-c", "exit 7"], tells)
-    assert daemon.wait(60) == 7
-    # What watches for the workload's end would not end if it had never begun.
-    started.read_text()
-    workload.kill()
-    workload.wait()
-
-
-def test_the_table_of_tcpx_is_the_profile() -> None:
-    rows = dict(re.findall(r"^\| `([A-Z_0-9]+)` \| `([^`]+)` \|$", (ROOT / "docs/tcpx.md").read_text(), re.MULTILINE))
-    assert rows == shell_lines("a3-tcpx")
-
-
-def shell_lines(profile: str) -> dict[str, str]:
-    """What `a4-agent env --profile` gives to a shell."""
-    program = [str(Path(sys.executable).with_name("a4-agent")), "env", "--profile", profile, "--shell"]
-    text = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    return {name: shlex.split(value)[0] for name, value in re.findall(r"^export (\w+)=(.*)$", text, re.MULTILINE)}
