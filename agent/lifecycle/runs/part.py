@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import signal
 from collections.abc import Callable
+from enum import IntEnum
 
 from agent.decide.ending import exit_code
 from agent.decide.os_refusals import not_started
@@ -18,6 +19,7 @@ from agent.decide.ranks import MPI_RANK, TORCHRUN_RANK
 from agent.decide.secret_variables import storable, url_secrets
 from agent.errors import AgentError, MissingProgram, SystemFault
 from agent.launch import Launch, Started
+from agent.lifecycle.once import Once
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.marks import make_marks
 from agent.lifecycle.runs.part_files import PartFiles
@@ -33,6 +35,21 @@ PROGRESS_SECONDS = 10.0
 """After this much silence the run says what it is doing, if it knows."""
 ENDING_SECONDS = 10.0
 """How long a process that has reported its end may take to exit."""
+
+
+class Phase(IntEnum):
+    """How far a part is. It never goes back, and may leave out what lies between."""
+
+    PREPARING = 0
+    READY = 1
+    """All that it needs is there; it waits for `go`."""
+    BEGUN = 2
+    """Its process runs, or it has none and lasts until it is told to end."""
+    STOPPED = 3
+    """It was told to end, in whatever way."""
+    ENDED = 4
+    """How it went is known; what it left is swept up, and its files are read."""
+    OVER = 5
 
 
 class Part:
@@ -66,24 +83,19 @@ class Part:
         self.output = PartOutput(pod, context.run_id, emitted=workload.exclusive, kept_bytes=workload.output_bytes)
         self._task = Task(pod, self.marks, self._task_over, self.output.take, workload.exclusive)
         self._files = PartFiles(pod, workload, context)
+        self._reports = workload.exclusive and context.index == context.lead
+        """What it prints and records counts for the verdict, and for people."""
         self._launch: Launch | None = None
         self._began: float | None = None
-        """When the process was started, in seconds since 1970, for result.json."""
+        """When the process was started, in seconds since 1970, for result.json; None: there is none."""
         self._begun_at = 0.0
         """The same on the clock that never jumps, for how long it takes."""
         self._memory_kills = math.inf
         """Of this pod, before it began; until then there is none of its own."""
-        self._ready = False
-        """`prepare` has found all that is needed."""
-        self._told_to_go = False
-        self._has_process = False
-        self._stopped = False
-        """It was told to end, in whatever way."""
+        self._phase = Phase.PREPARING
+        self._ready = Once()
         self._stuck = False
         """It reported its end, hung, and was ended here: its status says nothing then."""
-        self._ending = False
-        """How it ended is known, and only `ended` has not been told."""
-        self.over = False
 
     @property
     def run_id(self) -> str:
@@ -94,8 +106,8 @@ class Part:
         return self._workload.exclusive
 
     @property
-    def is_lead(self) -> bool:
-        return self.context.index == self.context.lead
+    def over(self) -> bool:
+        return self._phase is Phase.OVER
 
     def prepare(self) -> None:
         """Make directories and files of the run, and look for the programs that this pod is to start."""
@@ -114,23 +126,23 @@ class Part:
         self._machine.aside(lambda: self._machine.why_unstartable(programs, path, cwd), self._looked)
 
     def _looked(self, missing: OSError | None) -> None:
-        if self.over or self._stopped:
+        if self._phase is not Phase.PREPARING:
             return
         if missing is not None:
             self._fail(missing)
             return
-        self._ready = True
+        self._phase = Phase.READY
         self._prepared()
-        self._begin_if_told()
+        self._ready.happen()
 
     def go(self) -> None:
         """Begin, now or when it is prepared."""
-        self._told_to_go = True
-        self._begin_if_told()
+        self._ready.when(self._begin)
 
-    def _begin_if_told(self) -> None:
-        if not (self._ready and self._told_to_go) or self._has_process or self._ending or self._stopped:
+    def _begin(self) -> None:
+        if self._phase is not Phase.READY:
             return
+        self._phase = Phase.BEGUN
         self._memory_kills = self._machine.memory_kills()
         launch = self._launch
         if launch is None:
@@ -139,18 +151,16 @@ class Part:
         for note in launch.notes:
             self._pod.log.warning(note)
         self._pod.log.debug(f"starting:\n{launch}")
-        self._has_process = True
         try:
             self._task.start(launch)
         except (OSError, ValueError) as error:  # ValueError: a text that no process can be given
-            self._has_process = False
             self._fail(error)
             return
         self._began = self._machine.wall()
         self._begun_at = self.output.printed = self._machine.now()
         if self._workload.led:
             self._machine.later(LOOK_SECONDS, self._look_for_the_end)
-        if self.is_lead and self.exclusive:
+        if self._reports:
             self._machine.later(PROGRESS_SECONDS, self._say_progress)
 
     def _make_ready(self) -> Launch | None:
@@ -181,7 +191,7 @@ class Part:
             # As a shell would: this pod has failed, the others go on.
             self.output.say(what)
             end = PartEnd(code, code)
-        self._ending = True
+        self._phase = Phase.ENDED
         self._machine.sweep(self.marks, lambda count, left: self._finish(end))
 
     def _why_not(self, error: OSError | ValueError) -> str:
@@ -197,8 +207,8 @@ class Part:
 
     def stop(self) -> None:
         """End it: SIGTERM, SIGKILL a little later. This also ends the wait for a part that was told to end."""
-        self._stopped = True
-        if not self.over:
+        if self._phase < Phase.ENDED:
+            self._phase = Phase.STOPPED
             self._task.stop(min(self._shares.own_term, self._left()))
 
     def tell(self) -> None:
@@ -207,12 +217,11 @@ class Part:
         Ranks are told first, their launcher when they are over: torchrun would kill them after 30 s. mpirun ends the
         ranks of all pods: it is told by `stop`, after `ranks_over` of all.
         """
-        if self._stopped or self.over:
-            return
-        if not self._told_to_go:
+        if self._phase < Phase.BEGUN:
             self.stop()
+        if self._phase is not Phase.BEGUN:
             return
-        self._stopped = True
+        self._phase = Phase.STOPPED
         self._save_by = self._machine.now() + self._shares.save
         self._pod.log.info(f"{self.run_id} is told to end and has {self._shares.save:.0f} s to save its state")
         self._pod.state.event("told-to-end", detail=self.run_id)
@@ -247,27 +256,22 @@ class Part:
 
     def signal(self, number: int) -> None:
         """Send a signal to the process, if there is one."""
-        if not self.over:
-            self._task.signal(number)
+        self._task.signal(number)
 
     def kill(self) -> None:
         """No more patience."""
-        self._stopped = True
-        if not self.over:
+        if self._phase < Phase.ENDED:
+            self._phase = Phase.STOPPED
             self._task.stop(self._shares.kill)
             self._task.kill()
 
     def _task_over(self, status: int) -> None:
         """Its process, and all that it left behind, is gone: now the files in its directory do not change any more."""
-        if self.over:
-            return
+        self._phase = Phase.ENDED
         self.output.finish()
-        end = self._part_end(status) if self._has_process else PartEnd(None)
+        end = PartEnd(None) if self._began is None else self._part_end(status)
         starved = self._machine.memory_kills() > self._memory_kills
         end = end._replace(ranks=self._files.ranks(), out_of_memory=starved)
-        if self._ending:
-            return
-        self._ending = True
         if self._files.has_notes():
             self._machine.aside(self._files.notes, lambda notes: self._finish(end._replace(notes=notes)))
         else:
@@ -275,17 +279,16 @@ class Part:
 
     def _part_end(self, status: int) -> PartEnd:
         code = exit_code(status)
-        leads = self.is_lead and self.exclusive
         return PartEnd(
             status=status,
             code=code,
-            record=self._files.record()[:MOST_RECORD] if leads else "",
-            output=self.output.text() if leads or (code and self._workload.fail_fast) else "",
+            record=self._files.record()[:MOST_RECORD] if self._reports else "",
+            output=self.output.text() if self._reports or (code and self._workload.fail_fast) else "",
             error=self._files.error() if code else "",
             stuck=self._stuck,
             began=self._began,
             ended=self._machine.wall(),
-            launch=self._described() if leads else None,
+            launch=self._described() if self._reports else None,
         )
 
     def _described(self) -> Started | None:
@@ -297,7 +300,7 @@ class Part:
         return Started(tuple(launch.argv), launch.cwd, env, tuple(launch.added))
 
     def _finish(self, end: PartEnd) -> None:
-        self.over = True
+        self._phase = Phase.OVER
         self._ended(end)
         self.output.close()
 
@@ -305,7 +308,7 @@ class Part:
 
     def _say_progress(self) -> None:
         """Tell all who follow what the run is doing. For limits of silence it does not count as output."""
-        if self.over or self._stopped:
+        if self._phase is not Phase.BEGUN:
             return
         now = self._machine.now()
         left = self.output.printed + PROGRESS_SECONDS - now
@@ -317,7 +320,7 @@ class Part:
     # A process that says that it is at its end has ENDING_SECONDS to get there
 
     def _look_for_the_end(self) -> None:
-        if self.over or self._stopped:
+        if self._phase is not Phase.BEGUN:
             return
         if self._files.is_ending(self.output.text()):
             self._machine.later(ENDING_SECONDS, self._end_if_stuck)
@@ -325,7 +328,7 @@ class Part:
             self._machine.later(LOOK_SECONDS, self._look_for_the_end)
 
     def _end_if_stuck(self) -> None:
-        if self.over or self._stopped:
+        if self._phase is not Phase.BEGUN:
             return
         silent = self._machine.now() - self.output.printed
         # Ranks of other pods may run, and print.
