@@ -9,6 +9,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
+from enum import IntEnum
 
 from agent.decide.ending import JobEnd, from_bug, is_told, merged
 from agent.decide.messages import Go, Prepare, Stop
@@ -22,8 +23,26 @@ from agent.lifecycle.runs.all_pods import AllPods
 from agent.lifecycle.runs.limits import Limits
 from agent.lifecycle.runs.meetings import Meetings
 from agent.lifecycle.runs.preparations import Preparations
-from agent.machine.api import Timer
 from agent.workloads.base import FailedPart, Judgement, Outcome, RunContext, Workload
+
+
+class Phase(IntEnum):
+    """How far a run is. It never goes back, and may leave out what lies between."""
+
+    BOOKED = 0
+    """Something that must be known of its pods is not, yet."""
+    PREPARING = 1
+    """Every pod was told to get its part ready."""
+    RUNNING = 2
+    """Every pod was told to go."""
+    SAVING = 3
+    """It was told to end from outside: every pod tells its own processes, which have the grace time."""
+    LEAD_ENDS = 4
+    """mpirun was told to end. The other pods, on which it has daemons, are told when it has ended."""
+    ALL_END = 5
+    """Every pod was told to end its part."""
+    OVER = 6
+    """Judged."""
 
 
 class Run:
@@ -64,29 +83,23 @@ class Run:
         """Why it is ended before its time; the first weighty reason stays (see `merged`)."""
         self._first: int | None = None
         """The pod whose process failed first. What comes after is its consequence."""
-        self._stopped = False
-        """Parts were told to end: what they report from then on is no failure of theirs."""
+        self._phase = Phase.BOOKED
         self._told = False
         """It was told to end from outside."""
         self._saving: set[int] = set()
-        """Pods of an MPI run that was told to end whose ranks are not over."""
-        self._told_others = False
-        """All pods were told to end, not the lead alone."""
+        """Pods of an MPI run in SAVING whose ranks are not over."""
         self._shares = pod.shares
-        self._begun = False
-        """Every pod was told to go."""
         self.told_to_begin = Once()
         """Every pod has been, or the run is over without."""
-        self.over = False
-        """Judged."""
-        self._prepared_by: Timer | None = None
-        """Ends a run some pod of which does not answer whether its part can begin."""
-        self._limits: Limits | None = None
-        """None before it has begun."""
+        self._limits = Limits(pod, context, self._open, pods, self.cancel)
 
     @property
     def run_id(self) -> str:
         return self.context.run_id
+
+    @property
+    def over(self) -> bool:
+        return self._phase is Phase.OVER
 
     def forget_output(self) -> None:
         """What was printed is in the spools. Kept here it would be a few MiB for each of 50 runs."""
@@ -114,7 +127,8 @@ class Run:
             index, why = min(self.lost.items())
             self.cancel(JobEnd(Exit.TRY_AGAIN, "a pod was lost before the run began", self._pod.where(index), why))
             return
-        self._open = set(self.indices) - set(self.lost)
+        self._phase = Phase.PREPARING
+        self._open |= set(self.indices) - set(self.lost)
         self._tell(sorted(self._open), Prepare(self.run_id, self.context.spec, tuple(self.indices)))
         if self.workload.fail_fast:
             self._unprepared = set(self._open)
@@ -122,26 +136,25 @@ class Run:
 
             def not_prepared() -> None:
                 # Pods are heard, yet their parts cannot begin: a file system that hangs, an agent that does.
-                self.cancel(not_ready(sorted(self._unprepared), lease, self._pod.where))
+                if self._phase is Phase.PREPARING:
+                    self.cancel(not_ready(sorted(self._unprepared), lease, self._pod.where))
 
-            self._prepared_by = self._machine.later(lease, not_prepared)
+            self._machine.later(lease, not_prepared)
         self._go_if_prepared()
 
     def _go_if_prepared(self) -> None:
         """Start every part once no pod has to be waited for."""
-        if self._begun or self._stopped or self._unprepared:
+        if self._phase is not Phase.PREPARING or self._unprepared:
             return
         refused = refusal(self.ends, self._pod.where)
         if refused is not None:
             self.cancel(refused)
             return
-        self._begun = True
-        self._cancel_timers()
+        self._phase = Phase.RUNNING
         self._tell(sorted(self._open), Go(self.run_id))
         self.told_to_begin.happen()
         self._judge_if_over()
-        if not self._stopped and not self.over:
-            self._limits = Limits(self._pod, self.context, self._open, self._pods, self.cancel)
+        if self._phase is Phase.RUNNING:
             self._limits.start()
 
     # What pods say
@@ -158,7 +171,7 @@ class Run:
         self._open.discard(index)
         self.ranks_over(index)
         self.ends[index] = end
-        if not self._begun and not self._stopped:
+        if self._phase is Phase.PREPARING:
             self.part_prepared(index)
             self._judge_if_over()
             return
@@ -166,11 +179,11 @@ class Run:
         if failed and end.what:
             what, _, hint = end.what.partition("\n")
             self.cancel(JobEnd(end.code, what, self._pod.where(index), hint.strip()))
-        elif failed and not self.workload.led and self.workload.fail_fast and not self._stopped:
+        elif failed and not self.workload.led and self.workload.fail_fast and self._phase is Phase.RUNNING:
             self._first = index
-            self._stop()
+            self._end(Phase.ALL_END)
         if self.workload.led and index == self.context.lead:
-            self._stop_the_others()
+            self._end(Phase.ALL_END)
         self.evidence(index, "")
         self.meetings.look()
         self._judge_if_over()
@@ -187,14 +200,13 @@ class Run:
             # Also when its part is done: nobody can tell whether the others still need the pod.
             self.cancel(JobEnd(Exit.TRY_AGAIN, "a pod was lost during the run", self._pod.where(index), reason))
             if index == self.context.lead:
-                self._stop_the_others()
+                self._end(Phase.ALL_END)
         self.evidence(index, "")
         self._judge_if_over()
 
     def evidence(self, index: int, summary: str) -> None:
         """A pod has said what its processes do; an empty text says that there are none."""
-        if self._limits is not None:
-            self._limits.heard(index, summary)
+        self._limits.heard(index, summary)
 
     def waits_for(self, index: int) -> bool:
         """Is this pod's part not over?"""
@@ -207,61 +219,40 @@ class Run:
         always does: the run has the grace time."""
         if self._first is None:
             self._cause = merged(self._cause, end)
-        self._stop(told=told or is_told(end))
+        if self._phase < Phase.SAVING:
+            self._told = told or is_told(end)
+            by_lead = self.workload.led and self.context.lead in self._open
+            self._end(Phase.SAVING if self._told else Phase.LEAD_ENDS if by_lead else Phase.ALL_END)
+            self._judge_if_over()
 
     def hurry(self) -> None:
         """No more patience."""
         self._tell(sorted(self._open), Stop(self.run_id, hurry=True))
 
-    def _stop(self, *, told: bool = False) -> None:
-        """End every part that is still going."""
-        if self._stopped:
+    def _end(self, phase: Phase) -> None:
+        """The next step on the way to the end; nothing if it is further already."""
+        if self._phase >= phase:
             return
-        self._stopped, self._told = True, told
-        self._cancel_timers()
-        if told:
-            self._tell_ranks()
-        elif self.workload.led and self.context.lead in self._open:
-            self._stop_mpirun()
+        before, self._phase = self._phase, phase
+        self._limits.stop()
+        if phase is Phase.SAVING:
+            self._tell(sorted(self._open), Stop(self.run_id, told=True))
+            self._machine.later(self._shares.part, self._stop_waiting)
+            if self.workload.led:  # mpirun is told when ranks are over everywhere: it would end them all
+                self._saving = set(self._open)
+                self._machine.later(self._shares.save, lambda: self._end(Phase.LEAD_ENDS))
+            return
+        # All: mpirun's or the first failure's own pod, too. One that is over already ignores it.
+        self._tell([self.context.lead] if phase is Phase.LEAD_ENDS else sorted(self._open), Stop(self.run_id))
+        if before is not Phase.SAVING or phase is Phase.ALL_END:
             self._machine.later(self._shares.own_part, self._stop_waiting)
-        else:
-            self._stop_the_others()
-        self._judge_if_over()
-
-    def _tell_ranks(self) -> None:
-        """Every pod tells its own processes. mpirun is told when ranks are over everywhere: it would end them all."""
-        self._tell(sorted(self._open), Stop(self.run_id, told=True))
-        if self.workload.led:
-            self._saving = set(self._open)
-
-            def stop_saving() -> None:
-                if self._saving:
-                    self._saving.clear()
-                    self._stop_mpirun()
-
-            self._machine.later(self._shares.save, stop_saving)
-        self._machine.later(self._shares.part, self._stop_waiting)
 
     def ranks_over(self, index: int) -> None:
         """This pod's ranks, which were told to end, are over."""
-        if index in self._saving:
+        if self._phase is Phase.SAVING and index in self._saving:
             self._saving.discard(index)
             if not self._saving:
-                self._stop_mpirun()
-
-    def _stop_mpirun(self) -> None:
-        """The other pods, on which it has daemons, are told when it has ended."""
-        self._tell([self.context.lead], Stop(self.run_id))
-
-    def _stop_the_others(self) -> None:
-        """Tell all pods, mpirun's or the first failure's own included: one that is over already ignores it."""
-        if self._told_others:
-            return
-        self._told_others = self._stopped = True
-        self._saving.clear()
-        self._cancel_timers()
-        self._tell(sorted(self._open), Stop(self.run_id))
-        self._machine.later(self._shares.own_part, self._stop_waiting)
+                self._end(Phase.LEAD_ENDS)
 
     def _stop_waiting(self) -> None:
         """Pods that were told to end have had their time. The run must come to a verdict without them."""
@@ -273,8 +264,8 @@ class Run:
     def _judge_if_over(self) -> None:
         if self.over or self._open:
             return
-        self.over = True
-        self._cancel_timers()
+        self._phase = Phase.OVER
+        self._limits.stop()
         try:
             judgement = self._judgement()
         except Exception:
@@ -283,12 +274,6 @@ class Run:
             self._pod.log.error(str(judgement.end))
         self._tell_judgement(judgement)
         self.told_to_begin.happen()
-
-    def _cancel_timers(self) -> None:
-        if self._prepared_by is not None:
-            self._prepared_by.cancel()
-        if self._limits is not None:
-            self._limits.stop()
 
     def _judgement(self) -> Judgement:
         """What the workload makes of it all. Without any part's end there is nothing to judge but why it was ended."""
