@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from agent.cutting import cut_at_word
@@ -35,36 +34,23 @@ class Transport(NamedTuple):
     """Whether all connections go from GPU memory to the NIC; None: there are none."""
 
 
-@dataclass
-class Gathered:
-    """What the files of one test have said so far."""
-
-    networks: dict[str, None] = field(default_factory=dict)
-    listed: dict[str, int] = field(default_factory=dict)
-    devices: set[tuple[str, str]] = field(default_factory=set)
-    channels: int = 0
-    direct: bool | None = None
-
-    def add(self, text: str) -> None:
-        self.networks.update(dict.fromkeys(USING.findall(text)))
-        for name, devices in LISTED.findall(text):
-            self.listed[name] = max(self.listed.get(name, 0), len(re.findall(r"\[\d+\]", devices)))
-        for name, device, how in VIA.findall(text):
-            self.devices.add((name, device))
-            self.direct = self.direct is not False and "GDR" in how
-        self.channels = max([self.channels, *map(int, CHANNELS.findall(text))])
-
-    def transport(self) -> Transport:
-        nics = max((self.listed.get(name, 0) for name in self.networks), default=0)
-        return Transport(tuple(self.networks), nics, len(self.devices), self.channels, self.direct)
-
-
 def transport(texts: Iterable[str]) -> Transport:
     """The transport of one pod's ranks in one test, from the log of each."""
-    gathered = Gathered()
+    networks: dict[str, None] = {}
+    listed: dict[str, int] = {}
+    devices: set[tuple[str, str]] = set()
+    direct: set[bool] = set()
+    channels = 0
     for text in texts:
-        gathered.add(text)
-    return gathered.transport()
+        networks.update(dict.fromkeys(USING.findall(text)))
+        for name, found in LISTED.findall(text):
+            listed[name] = max(listed.get(name, 0), len(re.findall(r"\[\d+\]", found)))
+        for name, device, how in VIA.findall(text):
+            devices.add((name, device))
+            direct.add("GDR" in how)
+        channels = max([channels, *map(int, CHANNELS.findall(text))])
+    nics = max((listed.get(name, 0) for name in networks), default=0)
+    return Transport(tuple(networks), nics, len(devices), channels, all(direct) if direct else None)
 
 
 def warnings(texts: Iterable[str]) -> list[str]:

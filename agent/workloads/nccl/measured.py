@@ -147,19 +147,10 @@ def text_table(found: Sequence[Sequence[Any]]) -> str:
     used = [number for number in range(len(HEADS)) if any(row[number] is not None for row in found)]
     if all(row[5] is None for row in found):
         used = [number for number in used if number != 4]
-    texts = [[_cell(number, row[number]) for number in used] for row in found]
+    shown = {1: size_text, 3: "{:.1f} %".format, 7: "{:.1f} %".format}
+    texts = [[shown[n](row[n]) if n in shown and row[n] is not None else row[n] for n in used] for row in found]
     right = {place for place, number in enumerate(used) if number}
     return render([HEADS[number] for number in used], texts, right=right) if found else ""
-
-
-def _cell(number: int, value: Any) -> str:
-    if value is None:
-        return "-"
-    if number == 1:
-        return size_text(value)
-    if number in (3, 7):
-        return f"{value:.1f} %"
-    return f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
 def told(sweep: Sweep, gate: Gate, name: str) -> result.Sweep:

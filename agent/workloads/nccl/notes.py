@@ -69,10 +69,10 @@ class Evidence(NamedTuple):
 
     transports: Mapping[str, Mapping[int, Transport]]
     """Step → completion index → how its ranks went."""
-    sweeps: Mapping[str, Sequence[Sweep]]
-    connectivity: str
+    lead: Noted
     warnings: Sequence[str]
     nccl: str
+    """Version of the library."""
 
     @staticmethod
     def of(notes: Mapping[int, Mapping[str, Any]], lead: int) -> Evidence:
@@ -84,11 +84,9 @@ class Evidence(NamedTuple):
             for step, transport in one.transport.items():
                 transports.setdefault(step, {})[index] = transport
             warnings.update(dict.fromkeys(f"pod {index}: {line}" for line in one.warnings))
-        of_lead = found.get(lead, Noted())
         return Evidence(
             transports,
-            of_lead.sweeps,
-            of_lead.connectivity,
+            found.get(lead, Noted()),
             at_most(list(warnings), debug_log.MOST_WARNINGS),
             next((one.nccl for one in found.values() if one.nccl), ""),
         )

@@ -21,7 +21,6 @@ from agent.workloads.ends import broken_off
 from agent.workloads.mpi import end_of_ranks, recorded_ends, usable_mpi
 from agent.workloads.nccl import baselines, debug_log, measured
 from agent.workloads.nccl.baselines import Baseline, Gate
-from agent.workloads.nccl.debug_log import Transport
 from agent.workloads.nccl.notes import CONNECTIVITY, Evidence
 from agent.workloads.nccl.options import parse_options
 from agent.workloads.nccl.steps import PROGRAMS, known_baselines, places, processes, step_names
@@ -44,25 +43,27 @@ class Ended:
         self.outcome = replace(outcome, ranks={i: end for i, end in outcome.ranks.items() if end.step == last})
         self.outputs = measured.split_output(outcome.output)
         self.evidence = Evidence.of(outcome.notes, context.lead)
+        self.network = debug_log.described([o for pods in self.evidence.transports.values() for o in pods.values()])
+        self.ranks = self.layout.ranks * self.options.width
         self.measurements = [
-            self._measurement(step, test) for step, test in step_names(self.options) if step in self.steps
+            measured.measurement(
+                step,
+                test,
+                self.outputs.get(step, ""),
+                self.evidence.lead.sweeps.get(step, ()),
+                self.ranks,
+                self.options.width,
+            )
+            for step, test in step_names(self.options)
+            if step in self.steps
         ]
         self.tests = self._tests([one for one in self.measurements if not one.without_mpi])
         self.wrong_networks = self._wrong_networks()
         self.gate = self._gate()
 
-    @property
-    def gpus(self) -> int:
-        """NCCL ranks of one pod."""
-        return self.layout.per_pod * self.options.width
-
-    def _measurement(self, step: str, test: str) -> measured.Measurement:
-        text, sweeps = self.outputs.get(step, ""), self.evidence.sweeps.get(step, ())
-        ranks = self.layout.ranks * self.options.width
-        return measured.measurement(step, test, text, sweeps, ranks, self.options.width)
-
     def _tests(self, measurements: Sequence[measured.Measurement]) -> list[baselines.Runs]:
-        return measured.comparable(measurements, self.context.profile, len(self.context.plan.peers), self.gpus)
+        pods = len(self.context.plan.peers)
+        return measured.comparable(measurements, self.context.profile, pods, self.ranks // pods)
 
     def _wrong_networks(self) -> list[str]:
         profile = self.context.profile
@@ -82,10 +83,9 @@ class Ended:
             entries = known_baselines(self.context)
         except AgentError as error:
             why_not = error.what
-        known = any(one.networks for one in self._transports())
         if self.wrong_networks:
             why_not = "the network is not that of the profile"
-        elif self.context.profile in FABRICS and not known:
+        elif self.context.profile in FABRICS and not self.network:
             why_not = "no log of NCCL says which network was used"
         options = self.options
         sound = self._tests([one for one in self.measurements if one.complete and not one.wrong])
@@ -123,18 +123,18 @@ class Ended:
         step = self.steps.get(CONNECTIVITY)
         if step is None:
             return None
-        outcome = replace(self.outcome, record=self.evidence.connectivity, **self._of_step(step))
+        outcome = replace(self._of_step(step), record=self.evidence.lead.connectivity)
         if len(self.steps) > 2:  # what happened later is not about it
             outcome = replace(outcome, cause=None, lost={})
         return Connectivity().judge(self.context, outcome)
 
-    def _of_step(self, step: StepEnd) -> dict[str, Any]:
-        """The outcome of one step."""
+    def _of_step(self, step: StepEnd) -> Outcome:
+        """What is known of one step."""
         status = self.outcome.status if step.status is None else step.status
         # Of a very long output only the end is kept: without any mark it all is of the last step.
         is_last = step.name == next(reversed(self.steps))
         output = self.outputs.get(step.name, self.outcome.output if is_last and not self.outputs else "")
-        return {"status": status, "stuck": step.stuck or self.outcome.stuck, "output": output}
+        return replace(self.outcome, status=status, stuck=step.stuck or self.outcome.stuck, output=output)
 
     def _end(self, connected: Judgement | None) -> JobEnd:
         """In this order: programs and ways are there; results are right; why the run was ended, pods and ranks that
@@ -164,7 +164,7 @@ class Ended:
     def _where(self) -> str:
         """How many ranks ran, on how many pods."""
         peers = self.context.plan.peers
-        return f"on {self.layout.ranks * self.options.width} ranks of {len(peers)} {plural('pod', peers)}"
+        return f"on {self.ranks} ranks of {len(peers)} {plural('pod', peers)}"
 
     def _missing_programs(self) -> JobEnd | None:
         step = self.steps.get(PROGRAMS)
@@ -209,7 +209,7 @@ class Ended:
 
     def _went_along(self, step: StepEnd) -> bool:
         """Whether the ranks of a step that hung failed only because they were ended with it."""
-        told, _ = reported_end(self._of_step(step)["output"]) or (0, "")
+        told, _ = reported_end(self._of_step(step).output) or (0, "")
         codes = [told, *(end.code for end in self.outcome.ranks.values())]
         return all(not code or code in FOLLOWED for code in codes)
 
@@ -219,7 +219,7 @@ class Ended:
         hung = step.stuck and done is not None and done.complete and not self.outcome.lost
         if hung and self._went_along(step):
             return None  # mpirun hung after the whole table, and its ranks went with it
-        outcome = replace(self.outcome, **self._of_step(step))
+        outcome = self._of_step(step)
         ranks = recorded_ends(self.context, outcome, self.layout)
         end = end_of_ranks(self.context, step.name, outcome, ranks)
         if not end.code:
@@ -248,12 +248,6 @@ class Ended:
         found += self._incomplete() if self.measurements else []
         return [*found, *self.wrong_networks, *self.gate.failures]
 
-    def _transports(self) -> list[Transport]:
-        return [one for of_pods in self.evidence.transports.values() for one in of_pods.values()]
-
-    def _transport(self) -> str:
-        return debug_log.described(self._transports())
-
     def _transport_table(self) -> list[Table]:
         columns = {"test": "", "pod": "", "network": "", "NICs": "", "NICs used": "", "channels": "", "GPUDirect": ""}
         found = [
@@ -266,7 +260,7 @@ class Ended:
     def _text(self, end: JobEnd, found: Sequence[Sequence[Any]], reasons: Sequence[str]) -> str:
         """What people read in the log: the verdict first, then the network, the speed and the table."""
         lines = [end.what if end.code == 0 else f"nccl {self._where()}: NOT GOOD: {end.what}"]
-        lines += [f"network: {self._transport()}"] if self._transport() else []
+        lines += [f"network: {self.network}"] if self.network else []
         lines += [f"speed: {self.gate.status} ({self.gate.reason})"] if self.tests else []
         of_pods = next(iter(self.evidence.transports.values()), {})
         lines += [*at_most(list(reasons)), *debug_log.uneven(of_pods)]
@@ -276,7 +270,7 @@ class Ended:
     def _record(self) -> dict[str, Any]:
         steps = [{"name": step.name, "status": step.status, "stuck": step.stuck} for step in self.steps.values()]
         ranks = as_json(self.outcome.ranks, self.layout.ranks)
-        return {**ranks, "steps": steps, "network": self._transport(), "warnings": list(self.evidence.warnings)}
+        return {**ranks, "steps": steps, "network": self.network, "warnings": list(self.evidence.warnings)}
 
     def _saved(self, end: JobEnd) -> tuple[dict[str, str], list[str]]:
         """A run that went well, as a baseline; and why it is not kept."""

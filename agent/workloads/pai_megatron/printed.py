@@ -59,13 +59,19 @@ def read_trainings(lines: Iterable[str]) -> tuple[Training, ...]:
             number, of = int(match[1]), int(match[2])
             values = {name.strip(): value.strip() for name, _, value in (f.partition(":") for f in match[3].split("|"))}
             found.setdefault(stage, (of, {}))[1][number] = _iteration(number, values)
-    return tuple(
-        Training(stage, of, len(by_number), *_nans(by_number.values()), _thinned(list(by_number.values())))
-        for stage, (of, by_number) in found.items()
-    )
+    return tuple(_training(stage, of, list(by_number.values())) for stage, (of, by_number) in found.items())
+
+
+def _training(stage: str, planned: int, made: list[Iteration]) -> Training:
+    """Of very many iterations those that are kept are evenly chosen, with the first and the last."""
+    count, kept = len(made), made
+    if count > MOST_KEPT:
+        kept = [made[round(at * (count - 1) / (MOST_KEPT - 1))] for at in range(MOST_KEPT)]
+    return Training(stage, planned, count, sum(one.skipped for one in made), sum(one.nans for one in made), tuple(kept))
 
 
 def _iteration(number: int, values: Mapping[str, str]) -> Iteration:
+    no_number = values.get("lm loss", "").lower() in ("nan", "inf", "-inf", "-nan")
     return Iteration(
         iteration=number,
         loss=finite(values.get("lm loss")),
@@ -73,23 +79,5 @@ def _iteration(number: int, values: Mapping[str, str]) -> Iteration:
         tflops=finite(values.get("throughput per GPU (TFLOP/s/GPU)")),
         grad_norm=finite(values.get("grad norm")),
         skipped=int(finite(values.get("number of skipped iterations")) or 0),
-        nans=int(finite(values.get("number of nan iterations")) or 0) or int(_is_nan(values.get("lm loss"))),
+        nans=int(finite(values.get("number of nan iterations")) or 0) or int(no_number),
     )
-
-
-def _is_nan(text: str | None) -> bool:
-    return text is not None and text.lower() in ("nan", "inf", "-inf", "-nan")
-
-
-def _nans(iterations: Iterable[Iteration]) -> tuple[int, int]:
-    """How many were skipped, and how many had a loss that is no number."""
-    both = [(one.skipped, one.nans) for one in iterations]
-    return sum(skipped for skipped, _ in both), sum(nans for _, nans in both)
-
-
-def _thinned(iterations: list[Iteration]) -> tuple[Iteration, ...]:
-    """Evenly, with the first and the last."""
-    count = len(iterations)
-    if count <= MOST_KEPT:
-        return tuple(iterations)
-    return tuple(iterations[round(at * (count - 1) / (MOST_KEPT - 1))] for at in range(MOST_KEPT))
