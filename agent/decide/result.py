@@ -123,8 +123,13 @@ class Row:
     """null: this placement was not measured"""
 
     def placements(self) -> tuple[Measured, ...]:
-        """Those that were measured. Of both, out of place is the one that people quote."""
+        """Those that were measured."""
         return tuple(one for one in (self.out_of_place, self.in_place) if one)
+
+    @property
+    def busbw(self) -> float | None:
+        """GB/s of the placement that people quote: out of place, where it was measured."""
+        return next((one.busbw for one in self.placements()), None)
 
 
 @dataclass(frozen=True)

@@ -33,13 +33,8 @@ def names(sweeps: Sequence[Sweep]) -> list[str]:
     return found
 
 
-def best(row: Row) -> float | None:
-    """GB/s of the placement that people quote: out of place, where it was measured."""
-    return next((one.busbw for one in row.placements()), None)
-
-
 def placement(sweep: Sweep) -> str:
-    """Of the bandwidths that `best` finds."""
+    """Of `Row.busbw`."""
     return "out-of-place" if any(row.out_of_place for row in sweep.rows) else "in-place"
 
 
@@ -73,7 +68,7 @@ def _any_baseline(sweeps: Sequence[Sweep]) -> bool:
 def _line(name: str, sweep: Sweep, with_baseline: bool) -> list[Cell | str]:
     """A line of the overview. The last size stands for the sweep: bandwidth that people compare is that of large
     messages."""
-    speed, size = max(((best(row) or 0.0, row.size) for row in sweep.rows), default=(None, None))
+    speed, size = max(((row.busbw or 0.0, row.size) for row in sweep.rows), default=(None, None))
     ratios = [ratio for _, ratio in _ratios(sweep)]
     cells = [cell for row in sweep.rows for cell in row.placements()]
     compared = [percent_text(ratios[-1] if ratios else None), percent_text(min(ratios, default=None))]
@@ -92,7 +87,7 @@ def _line(name: str, sweep: Sweep, with_baseline: bool) -> list[Cell | str]:
 def _ratios(sweep: Sweep) -> list[tuple[int, float]]:
     """(size, measured / baseline) where both are known, by size."""
     baseline = sweep.baseline.busbw if sweep.baseline else {}
-    speeds = ((row.size, best(row)) for row in sweep.rows)
+    speeds = ((row.size, row.busbw) for row in sweep.rows)
     return [(size, speed / baseline[size]) for size, speed in speeds if speed is not None and baseline.get(size)]
 
 

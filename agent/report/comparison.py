@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from agent.decide.result import Result
-from agent.report.bandwidth import best, names
+from agent.report.bandwidth import names
 from agent.report.charts import Line, Picture
 from agent.report.compared_tables import compared_tables
 from agent.report.grid import Cell, Column, Grid, View, grid, number
@@ -138,7 +138,7 @@ def _speeds(results: Sequence[Result]) -> dict[str, list[dict[int, float]]]:
     found = [dict(zip(names(result.sweeps), result.sweeps, strict=True)) for result in results]
     return {
         name: [
-            {row.size: speed for row in one[name].rows if (speed := best(row)) is not None} if name in one else {}
+            {row.size: row.busbw for row in one[name].rows if row.busbw is not None} if name in one else {}
             for one in found
         ]
         for name in dict.fromkeys(name for one in found for name in one)

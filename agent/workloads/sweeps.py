@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from agent import wire
@@ -10,6 +10,7 @@ from agent.decide import result
 from agent.decide.result import Measured as Measured
 from agent.decide.result import Row as Row
 
+PLACEMENTS = ("out-of-place", "in-place")
 Kind = tuple[str, str, int]
 """Type, operation and root of a row. "none" and -1 where the collective has none, and in the tables of old releases
 that do not say."""
@@ -25,6 +26,13 @@ class Sweep(result.Sweep):
     copies: int = 1
     """Processes that call themselves rank 0 in this table. A build without MPI makes every process a world of its
     own: then this is more than 1, or there are many sweeps, and `ranks` is 1 (or the GPUs of one process)."""
+
+    def wrong(self) -> Iterator[tuple[Row, str, int]]:
+        """Row, placement and number of wrong elements, where there are any."""
+        for row in self.rows:
+            for placement, cell in zip(PLACEMENTS, (row.out_of_place, row.in_place), strict=True):
+                if cell and cell.wrong:
+                    yield row, placement, cell.wrong
 
     def told(self, baseline: result.Baseline | None = None) -> result.Sweep:
         """One of the `sweeps` of result.json, beside the baseline of its sizes."""

@@ -10,10 +10,9 @@ from agent import wire
 from agent.decide import words
 from agent.decide.tables import render
 from agent.workloads.rank_record import Planned, at_most
-from agent.workloads.sweeps import Sweep
+from agent.workloads.sweeps import PLACEMENTS, Sweep
 from agent.workloads.torch_program import TorchRecord
 
-PLACEMENTS = ("out-of-place", "in-place")
 Place = tuple[str, int, str]
 """Collective, size in bytes, placement."""
 
@@ -43,11 +42,7 @@ class CollectivesRecord(TorchRecord):
     def wrong(self, planned: Planned) -> list[str]:
         # The record names ranks; the tables have what the record has lost.
         found: dict[Place, dict[int, int]] = {
-            (sweep.collective, row.size, placement): {}
-            for sweep in self.sweeps
-            for row in sweep.rows
-            for placement, cell in zip(PLACEMENTS, (row.out_of_place, row.in_place), strict=True)
-            if cell and cell.wrong
+            (sweep.collective, row.size, placement): {} for sweep in self.sweeps for row, placement, _ in sweep.wrong()
         }
         found |= self.elements
         elements = [_wrong_elements(place, ranks, planned) for place, ranks in found.items()]
@@ -110,7 +105,7 @@ def _row(sweep: Sweep) -> list[str | float | None]:
     return [
         sweep.collective,
         size_text(last.size),
-        next((cell.busbw for cell in last.placements()), None),
+        last.busbw,
         max(_speeds(sweep), default=None),
         PLACEMENTS[0 if last.out_of_place else 1],
         sweep.average_busbw,
@@ -119,5 +114,4 @@ def _row(sweep: Sweep) -> list[str | float | None]:
 
 
 def _speeds(sweep: Sweep) -> list[float]:
-    """Bus bandwidth of each size, in the placement that people quote."""
-    return [cell.busbw for row in sweep.rows for cell in row.placements()[:1]]
+    return [row.busbw for row in sweep.rows if row.busbw is not None]

@@ -138,12 +138,12 @@ class Runs(NamedTuple):
         return None if None in counts else min((count for count in counts if count is not None), default=None)
 
     def speeds(self) -> dict[int, list[float]]:
-        """Size → GB/s of each run, out of place where that was measured."""
+        """Size → GB/s of each run."""
         found: dict[int, list[float]] = {}
         for sweep in self.sweeps:
             for row in sweep.rows:
-                for one in row.placements()[:1]:
-                    found.setdefault(row.size, []).append(one.busbw)
+                if row.busbw is not None:
+                    found.setdefault(row.size, []).append(row.busbw)
         return found
 
     def medians(self) -> dict[int, float]:

@@ -95,11 +95,9 @@ def _failures(text: str) -> list[str]:
 
 def _wrong(step: str, text: str, sweeps: Sequence[Sweep]) -> list[str]:
     found = [
-        f"{step}: {cell.wrong} wrong elements at {size_text(row.size)} of {one.type}, {placement}"
+        f"{step}: {count} wrong elements at {size_text(row.size)} of {one.type}, {placement}"
         for one in sweeps
-        for row in one.rows
-        for placement, cell in (("out-of-place", row.out_of_place), ("in-place", row.in_place))
-        if cell and cell.wrong
+        for row, placement, count in one.wrong()
     ]
     bounds = max((one.out_of_bounds or 0 for one in sweeps), default=0)
     if bounds:

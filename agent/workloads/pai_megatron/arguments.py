@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from agent.decide.setting_values import flag
+from agent.decide.setting_values import flag, matching
 
 Parse = Callable[[str], str]
 """Gives the text for the script. Raises ValueError with what it takes."""
@@ -23,31 +23,18 @@ def number(least: int) -> Parse:
 
 
 def one_of(*words: str) -> Parse:
-    def parse(text: str) -> str:
-        if text not in words:
-            raise ValueError(" or ".join(words))
-        return text
-
-    return parse
+    return matching("|".join(map(re.escape, words)), " or ".join(words))
 
 
-def rate(text: str) -> str:
-    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,18})?(e-?[0-9]{1,2})?", text):
-        raise ValueError("a learning rate, such as 1e-5")
-    return text
-
-
-def offload(text: str) -> str:
-    if text != "false" and not re.fullmatch(r"0?\.[0-9]{1,9}|1(\.0)?", text):
-        raise ValueError("false, or the fraction of the optimizer that goes to the host, such as 0.5")
-    return text
-
-
-def path(text: str) -> str:
-    # The scripts paste their arguments into a line for `eval`.
-    if not re.fullmatch(r"(/[A-Za-z0-9._+=:,@%-]+)+/?", text):
-        raise ValueError("an absolute path of letters, digits and '._+=:,@%-', which is all that the scripts can take")
-    return text
+rate = matching(r"[0-9]{1,9}(\.[0-9]{1,18})?(e-?[0-9]{1,2})?", "a learning rate, such as 1e-5")
+offload = matching(
+    r"false|0?\.[0-9]{1,9}|1(\.0)?",
+    "false, or the fraction of the optimizer that goes to the host, such as 0.5",
+)
+path = matching(
+    r"(/[A-Za-z0-9._+=:,@%-]+)+/?",  # the scripts paste their arguments into a line for `eval`
+    "an absolute path of letters, digits and '._+=:,@%-', which is all that the scripts can take",
+)
 
 
 def boolean(text: str) -> str:

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from agent.decide.secret_variables import url_secrets
-from agent.decide.setting_values import choice, flag
+from agent.decide.setting_values import choice, flag, matching
 from agent.decide.words import did_you_mean
 from agent.errors import SettingsError
 from agent.settings import BUCKET, SETTINGS
@@ -35,6 +35,7 @@ MODES = {"pretrain": "false", "sft": "true"}
 """TRAINING_MODE → the argument SFT."""
 JSON_DATA = {"MP_DATASET_TYPE": "raw"}
 PATHS = ("DATASET_PATH", "VALID_DATASET_PATH", "PRETRAIN_CHECKPOINT_PATH", "OUTPUT_BASEPATH")
+ONLY_BF16 = matching("bf16", "bf16, the only one: the convertor has --bf16 among its own options")
 Value = TypeVar("Value")
 
 
@@ -123,7 +124,7 @@ class Reader:
         paths = Paths(self.workspace(), self.family, self.family.sizes[size])
         of_script = {name: self.read(name, *row) for name, row in OF_SCRIPT.items() if self.environ.get(name)}
         json_sft = self.read("USE_JSON_SFT", flag, "false")
-        self.read("CKPT_PRECISION", only_bf16, "bf16")
+        self.read("CKPT_PRECISION", ONLY_BF16, "bf16")
         return Options(
             family=self.family,
             size=paths.size,
@@ -219,12 +220,6 @@ def passwords(environ: Mapping[str, str]) -> Iterator[str]:
         )
     if url_secrets(environ.get("A4_DATASET_URL", "")):
         yield "A4_DATASET_URL holds a password or a token, which would stand on a command line: leave it out"
-
-
-def only_bf16(text: str) -> str:
-    if text != "bf16":
-        raise ValueError("bf16, the only one: the convertor has --bf16 among its own options")
-    return text
 
 
 def _data(paths: Paths, values: Mapping[str, str], of_script: Mapping[str, str]) -> dict[str, str]:

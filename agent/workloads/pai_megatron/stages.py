@@ -186,6 +186,7 @@ def _train(
     context: RunContext, options: Options, name: str, values: Mapping[str, str], of_script: Mapping[str, str]
 ) -> Stage:
     own = NEWEST if "PRETRAIN_CHECKPOINT_PATH" in options.given else ""
+    threads = context.environ.get("OMP_NUM_THREADS") or "12"
     target = f"{values['OUTPUT_BASEPATH']}/checkpoint/{checkpoint_name(options.family.label, values)}"
     return Stage(
         name,
@@ -193,7 +194,7 @@ def _train(
         Command(
             ["bash", "run_mcore_qwen3.sh"],
             named(values),
-            {**_distributed(context, len(context.plan.peers)), **of_script, "OMP_NUM_THREADS": _threads(context)},
+            {**_distributed(context, len(context.plan.peers)), **of_script, "OMP_NUM_THREADS": threads},
             options.paths.examples,
             resumes="PRETRAIN_CHECKPOINT_PATH",
             copies="PRETRAIN_CHECKPOINT_PATH",
@@ -231,10 +232,6 @@ def _keep(options: Options, name: str, values: Mapping[str, str]) -> Iterator[St
         command = Command(["bash", copy], [("SOURCE", f"{base}/{source}"), ("DESTINATION", f"{into}/{kept}")])
         skipped = options.skipped.get("train", "")
         yield Stage(f"keep-{name}-{kept}", "lead", command, target=into, passed_over=skipped)
-
-
-def _threads(context: RunContext) -> str:
-    return context.environ.get("OMP_NUM_THREADS") or "12"
 
 
 def _distributed(context: RunContext, nodes: int) -> dict[str, str]:
