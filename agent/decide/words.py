@@ -27,6 +27,12 @@ def plural(noun: str, words: Sized) -> str:
     return noun if len(words) == 1 else f"{noun}s"
 
 
+def at_most(found: Sequence[str], most: int = 8, rest: str = "and {} more like these") -> list[str]:
+    """The first so many, then how many more there are."""
+    more = len(found) - most
+    return [*found[:most], *([rest.format(more)] if more > 0 else [])]
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """ "; did you mean …?" with the known word that is nearest; empty when none is near."""
     from difflib import get_close_matches  # here: only mistakes need it

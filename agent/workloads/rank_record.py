@@ -11,13 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from agent import wire
-from agent.decide.result import Table
 from agent.decide.subset import ranges
 from agent.errors import Exit
 
 VERSION = 1
-MOST = 8
-"""Findings of one kind that are named one by one."""
 
 
 class Planned(NamedTuple):
@@ -123,14 +120,6 @@ class RankRecord:
         """How far a record without an end came."""
         return ""
 
-    def tables(self, planned: Planned) -> list[Table]:
-        """Those of result.json."""
-        return []
-
-    def as_json(self, planned: Planned) -> dict[str, Any]:
-        """The record for result.json; None stands for what was not reached. Tokens are left out."""
-        return {}
-
     def mapping(self, planned: Planned, *more: str) -> list[dict[str, Any]]:
         """Where each rank ran and what `more` it said of itself, for result.json."""
         return [
@@ -210,12 +199,6 @@ def read_record(text: str, record: AnyRecord) -> AnyRecord:
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             record.damaged.append(number)
     return record
-
-
-def at_most(reasons: list[str], most: int = MOST) -> list[str]:
-    """The first so many, then how many more there are."""
-    rest = len(reasons) - most
-    return [*reasons[:most], f"and {rest} more like these"] if rest > 0 else reasons
 
 
 def ranks_text(ranks: Sequence[int]) -> str:

@@ -20,14 +20,13 @@ from agent.cutting import cut_at_word
 from agent.decide.ending import JobEnd, exit_code, signal_name
 from agent.decide.tail import last_lines
 from agent.decide.torchrun import torchrun_end
+from agent.decide.words import at_most
 from agent.errors import Exit
 from agent.workloads.base import FailedPart, Outcome, RunContext
 from agent.workloads.numbers import finite
 
 MOST = 300
 """Characters of an error that a sentence shows."""
-MOST_SHOWN = 8
-"""Failures that are told one by one."""
 
 CLASSES = r"RuntimeError|Dist\w*Error|Rendezvous\w*Error"
 """Exceptions by which torch says that a peer is away. ConnectionError is the program's own: a download, say."""
@@ -106,13 +105,10 @@ def torchrun_failure(context: RunContext, outcome: Outcome, *, own: str = "") ->
         return JobEnd(of_torchrun.code, of_torchrun.sentence, context.where(outcome.first))
     failures = _failures(outcome)
     if outcome.lost and all_victims(failures):
-        why = "\n".join([outcome.losses, *_sentences(failures)])
-        return JobEnd(Exit.TRY_AGAIN, "pods were lost during the run", why=why)
+        told = at_most([f"pod {one.index}: {sentence(one)}" for one in failures], rest="… and {} more")
+        return JobEnd(Exit.TRY_AGAIN, "pods were lost during the run", why="\n".join([outcome.losses, *told]))
     cause = root_cause(failures)
-    assert cause is not None
-    code = exit_code(status)
-    if own and cause.exit_code:
-        code = exit_code(cause.exit_code)
+    code = exit_code(cause.exit_code if own and cause.exit_code else status)
     what = f"{own}: {sentence(cause)}" if own else sentence(cause)
     why = _why(failures, cause, outcome.failures.get(cause.index, FailedPart()).output)
     return JobEnd(code, what, context.where(cause.index), why, origin="workload")
@@ -138,12 +134,6 @@ def _why(failures: list[Failure], cause: Failure, output: str) -> str:
     return "\n".join(lines)
 
 
-def _sentences(failures: list[Failure]) -> list[str]:
-    told = [f"pod {one.index}: {sentence(one)}" for one in failures]
-    more = [f"… and {len(told) - MOST_SHOWN} more"] if len(told) > MOST_SHOWN else []
-    return told[:MOST_SHOWN] + more
-
-
 def pod_failures(index: int, status: int, output: str, error: str = "") -> list[Failure]:
     """What failed on one pod: the ranks that torchrun lists, its own root cause first.
 
@@ -163,9 +153,9 @@ def pod_failures(index: int, status: int, output: str, error: str = "") -> list[
     ]
 
 
-def root_cause(failures: Iterable[Failure]) -> Failure | None:
+def root_cause(failures: Iterable[Failure]) -> Failure:
     """The failure that the others follow from: no victim if there is another, the earliest, the first given."""
-    return min(failures, key=lambda one: (one.victim, one.timestamp is None, one.timestamp or 0.0), default=None)
+    return min(failures, key=lambda one: (one.victim, one.timestamp is None, one.timestamp or 0.0))
 
 
 def all_victims(failures: Sequence[Failure]) -> bool:

@@ -10,13 +10,14 @@ from typing import Any
 
 from agent import wire
 from agent.decide.ending import JobEnd
-from agent.decide.words import lines
+from agent.decide.result import Table
+from agent.decide.words import at_most, lines
 from agent.errors import Exit
 from agent.launch import Launch
 from agent.paths import shipped
 from agent.workloads.base import Findings, Judgement, Kind, Outcome, RunContext, Workload
 from agent.workloads.ends import broken_off
-from agent.workloads.rank_record import VERSION, Planned, RankRecord, Verdict, at_most, read_record
+from agent.workloads.rank_record import VERSION, Planned, RankRecord, Verdict, read_record
 from agent.workloads.sweeps import Sweep
 from agent.workloads.torch_failures import torchrun_failure
 from agent.workloads.torchrun import start_torchrun
@@ -62,7 +63,12 @@ class TorchRecord(RankRecord):
             return f"{self.launched} ranks were started, but not all of them found each other"
         return f"the ranks stopped during: {self.doing}" if self.doing else "the ranks stopped before their end"
 
+    def tables(self, planned: Planned) -> list[Table]:
+        """Those of result.json."""
+        return []
+
     def as_json(self, planned: Planned) -> dict[str, Any]:
+        """The record for result.json; None stands for what was not reached. Tokens are left out."""
         return {
             "program": self.program,
             "ranks": self.launched,

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.decide.words import at_most
 from agent.workloads.ddp.record import DdpRecord
-from agent.workloads.rank_record import Doing, Planned, at_most, read_record
+from agent.workloads.rank_record import Doing, Planned, read_record
 from agent.workloads.torch_program import TorchRecord
 
 TOKENS = ["aa", "bb", "cc"]

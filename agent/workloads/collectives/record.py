@@ -9,7 +9,8 @@ from typing import Any
 from agent import wire
 from agent.decide import words
 from agent.decide.tables import render
-from agent.workloads.rank_record import Planned, at_most
+from agent.decide.words import at_most
+from agent.workloads.rank_record import Planned
 from agent.workloads.sweeps import PLACEMENTS, Sweep
 from agent.workloads.torch_program import TorchRecord
 

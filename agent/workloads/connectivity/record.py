@@ -122,6 +122,7 @@ class ConnectivityRecord(RankRecord):
         ]
 
     def as_json(self, planned: Planned) -> dict[str, Any]:
+        """The record for result.json; None stands for what was not reached. Tokens are left out."""
         return {
             "ranks": self.launched,
             "pods": len(planned.names),

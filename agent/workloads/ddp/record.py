@@ -10,7 +10,8 @@ from agent import wire
 from agent.decide.result import Table
 from agent.decide.result import table as result_table
 from agent.decide.tables import render
-from agent.workloads.rank_record import Planned, at_most, ranks_text
+from agent.decide.words import at_most
+from agent.workloads.rank_record import Planned, ranks_text
 from agent.workloads.torch_program import TorchRecord
 
 COLUMNS = {

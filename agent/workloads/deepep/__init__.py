@@ -13,7 +13,7 @@ from dataclasses import replace
 from agent import wire
 from agent.decide.ending import JobEnd
 from agent.decide.ranks import RanksVerdict, as_json
-from agent.decide.words import lines
+from agent.decide.words import at_most, lines
 from agent.errors import Exit, SettingsError
 from agent.launch import Launch
 from agent.paths import DEEPEP_DIR, shipped
@@ -21,7 +21,6 @@ from agent.workloads.base import Findings, Judgement, Outcome, RunContext
 from agent.workloads.deepep.printed import CASES, Node, incomplete, read_node, tables, text_table, versions
 from agent.workloads.deepep.speed import MAPPING, OPTIONS, Limits, Speed, judge_speed, own_options
 from agent.workloads.mpi import Layout, MpiWorkload, end_of_ranks, recorded, recorded_ends, start, usable_mpi
-from agent.workloads.rank_record import at_most
 
 LOG = "deepep-test.log"
 GPUS = 8

@@ -214,7 +214,7 @@ def judge(
     rows: list[Compared] = []
     failures: list[str] = []
     unjudged: dict[str, str] = {}
-    floors = 0
+    floor = ""
     for test in tests:
         reason = why_not or _not_comparable(test)
         if reason:
@@ -229,7 +229,7 @@ def judge(
         rows += compared
         failures += [f"{row}, {min_percent:g} % are wanted" for row in compared if row.percent < min_percent]
         if min_busbw is not None:
-            floors += 1
+            floor = f"every test reaches {min_busbw:g} GB/s"
             best = max(medians.values(), default=0.0)  # small sizes never reach the floor
             if best < min_busbw:
                 failures.append(f"{test.name}: at best {best:.2f} GB/s, --min-busbw {min_busbw:g} is wanted")
@@ -237,30 +237,20 @@ def judge(
             unjudged[test.name] = f"the baseline has other sizes: {', '.join(map(size_text, sorted(known)))}"
         elif not known:
             unjudged[test.name] = f"there is no baseline for {test.key}"
-    return _gate(rows, failures, unjudged, floors, min_percent, min_busbw)
+    good = [*_least(rows, min_percent), *filter(None, [floor])]
+    left = [f"{test} not judged: {why}" for test, why in unjudged.items()]
+    status: Status = "failed" if failures else "passed" if good else "not judged"
+    reason = "; ".join([*(failures or good), *left]) or "nothing was measured"
+    return Gate(status, reason, failures, rows, unjudged)
 
 
-def _gate(
-    rows: Sequence[Compared],
-    failures: Sequence[str],
-    unjudged: Mapping[str, str],
-    floors: int,
-    min_percent: float,
-    min_busbw: float | None,
-) -> Gate:
-    left = "; ".join(f"{test} not judged: {why}" for test, why in unjudged.items())
-    if failures:
-        return Gate("failed", "; ".join(filter(None, [*failures, left])), failures, rows, unjudged)
-    if not rows and not floors:
-        return Gate("not judged", left or "nothing was measured", (), rows, unjudged)
-    good = []
-    if rows:
-        least = min(rows, key=lambda row: row.percent)
-        where = f"{least.test} {size_text(least.size)}"
-        good.append(f"at least {least.percent:.1f} % of the baseline ({where}); {min_percent:g} % are wanted")
-    if floors and min_busbw is not None:
-        good.append(f"every test reaches {min_busbw:g} GB/s")
-    return Gate("passed", "; ".join(filter(None, [*good, left])), (), rows, unjudged)
+def _least(rows: Sequence[Compared], min_percent: float) -> list[str]:
+    """The row that came nearest to failing, if there are any."""
+    if not rows:
+        return []
+    least = min(rows, key=lambda row: row.percent)
+    where = f"{least.test} {size_text(least.size)}"
+    return [f"at least {least.percent:.1f} % of the baseline ({where}); {min_percent:g} % are wanted"]
 
 
 def _not_comparable(test: Runs) -> str:

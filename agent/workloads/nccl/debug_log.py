@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from agent.cutting import cut_at_word
 from agent.decide.subset import ranges
+from agent.decide.words import at_most
 from agent.fabrics import FABRICS
 
 MOST_WARNINGS = 20
@@ -61,8 +62,7 @@ def warnings(texts: Iterable[str]) -> list[str]:
             shown = cut_at_word(line, 500)
             counts[shown] = counts.get(shown, 0) + 1
     lines = [f"{line} ({count} times)" if count > 1 else line for line, count in counts.items()]
-    more = len(lines) - MOST_WARNINGS
-    return [*lines[:MOST_WARNINGS], *([f"… and {more} others"] if more > 0 else [])]
+    return at_most(lines, MOST_WARNINGS, "… and {} others")
 
 
 def version(texts: Iterable[str]) -> str:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from agent import wire
+from agent.decide.words import at_most
 from agent.workloads.nccl import debug_log
 from agent.workloads.nccl.debug_log import Transport
 from agent.workloads.nccl.json_file import parse_json
-from agent.workloads.rank_record import at_most
 from agent.workloads.sweeps import Sweep
 
 CONNECTIVITY = "connectivity"

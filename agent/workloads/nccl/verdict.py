@@ -10,7 +10,7 @@ from agent.decide.ending import JobEnd
 from agent.decide.mpirun_end import reported_end
 from agent.decide.ranks import FOLLOWED, as_json
 from agent.decide.result import Table, table
-from agent.decide.words import plural
+from agent.decide.words import at_most, plural
 from agent.errors import AgentError, Exit
 from agent.fabrics import FABRICS
 from agent.paths import shipped
@@ -24,7 +24,6 @@ from agent.workloads.nccl.baselines import Baseline, Gate
 from agent.workloads.nccl.notes import CONNECTIVITY, Evidence
 from agent.workloads.nccl.options import parse_options
 from agent.workloads.nccl.steps import PROGRAMS, known_baselines, places, processes, step_names
-from agent.workloads.rank_record import at_most
 from agent.workloads.step_record import StepEnd, read_steps
 
 LOG = "nccl-test-results.txt"
@@ -66,13 +65,10 @@ class Ended:
         return measured.comparable(measurements, self.context.profile, pods, self.ranks // pods)
 
     def _wrong_networks(self) -> list[str]:
-        profile = self.context.profile
-        if profile not in FABRICS:
-            return []
         return [
             sentence
             for step, _ in step_names(self.options)
-            for sentence in debug_log.wrong_networks(profile, self.evidence.transports.get(step, {}), step)
+            for sentence in debug_log.wrong_networks(self.context.profile, self.evidence.transports.get(step, {}), step)
         ]
 
     def _gate(self) -> Gate:
@@ -158,7 +154,7 @@ class Ended:
         return JobEnd(0, f"nccl is good: {', '.join(self.options.tests)} {self._where()}", origin="workload")
 
     def _workload_end(self, what: str, reasons: Sequence[str]) -> JobEnd:
-        why = [*at_most(list(reasons)), *self.evidence.warnings[:5]]
+        why = [*at_most(reasons), *self.evidence.warnings[:5]]
         return JobEnd(Exit.WRONG_RESULT, what, why="\n".join(why), origin="workload")
 
     def _where(self) -> str:
@@ -263,7 +259,7 @@ class Ended:
         lines += [f"network: {self.network}"] if self.network else []
         lines += [f"speed: {self.gate.status} ({self.gate.reason})"] if self.tests else []
         of_pods = next(iter(self.evidence.transports.values()), {})
-        lines += [*at_most(list(reasons)), *debug_log.uneven(of_pods)]
+        lines += [*at_most(reasons), *debug_log.uneven(of_pods)]
         lines += [f"NCCL on {line}" for line in self.evidence.warnings]
         return "\n  ".join(lines) + "\n" + measured.text_table(found)
 
