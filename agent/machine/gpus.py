@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from agent.machine.asking import ask_own
-from agent.machine.devices import gpu_count
 from agent.machine.files import read
+from agent.machine.resources import gpu_count
 
 NVML_SECONDS = 25.0
 """Without persistence mode NVML wakes every GPU, a second or so for each."""

@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-
-Job = Callable[[], None]
 
 
-def in_time(jobs: Sequence[Job], most: int, deadline: float) -> bool:
-    """Run jobs, up to `most` at once, until `deadline` (monotonic); False when some are not over by then.
+def in_time(jobs: Sequence[Callable[[], None]], most: int, deadline: float) -> None:
+    """Run jobs, up to `most` at once, until all are over or `deadline` (monotonic) has come.
 
-    Those are left behind in their threads.
+    Those that are not over by then are left behind in their threads, and none is begun any more.
     """
-    waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
-    for job in jobs:
-        waiting.put(job)
+    waiting = iter(jobs)
 
     def serve() -> None:
-        with suppress(queue.Empty):
-            while time.monotonic() < deadline:
-                waiting.get_nowait()()
+        while time.monotonic() < deadline and (job := next(waiting, None)) is not None:
+            job()
 
     threads = [threading.Thread(target=serve, daemon=True) for _ in range(min(most, len(jobs)))]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))
-    return waiting.empty() and not any(thread.is_alive() for thread in threads)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from agent.machine.api import Interface, Search
 from agent.machine.cgroup_limits import cpu_quota
-from agent.machine.devices import gpu_count as gpu_count
+from agent.machine.resources import gpu_count as gpu_count
 from agent.machine.resources import resources
 
 SOCKET_SECONDS = 60.0
@@ -107,26 +107,24 @@ class Part(NamedTuple):
 def gathered(parts: Mapping[str, Part]) -> dict[str, Any]:
     """What all parts find, side by side; `problems`, by part, is there when some found nothing."""
     started = time.monotonic()
-    seen: dict[str, Mapping[str, Any]] = {}
-    problems: dict[str, str] = {}
+    seen: dict[str, tuple[Mapping[str, Any], str]] = {}
 
     def look(name: str, part: Part) -> None:
         try:
-            seen[name] = part.look()
+            seen[name] = part.look(), ""
         except Exception as error:  # a machine has more ways to be strange than can be foreseen
-            problems[name] = f"{type(error).__name__}: {error}"
+            seen[name] = {}, f"{type(error).__name__}: {error}"
 
     threads = {name: threading.Thread(target=look, args=(name, part), daemon=True) for name, part in parts.items()}
     for thread in threads.values():
         thread.start()
-    late = {}
+    at_deadline = {}
     for name, thread in threads.items():
         thread.join(max(0.0, started + parts[name].seconds - time.monotonic()))
-        if thread.is_alive():
-            late[name] = f"not found out within {parts[name].seconds:g} s"
-    found = {key: value for name in parts if name not in late for key, value in seen.get(name, {}).items()}
-    unknown = {**{name: why for name, why in list(problems.items()) if name not in late}, **late}
-    return {**found, **({"problems": unknown} if unknown else {})}
+        at_deadline[name] = seen.get(name, ({}, f"not found out within {parts[name].seconds:g} s"))
+    found = {key: value for values, _ in at_deadline.values() for key, value in values.items()}
+    problems = {name: why for name, (_, why) in at_deadline.items() if why}
+    return {**found, **({"problems": problems} if problems else {})}
 
 
 def wait_for_socket(

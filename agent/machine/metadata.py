@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import socket
-import threading
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from agent.machine.api import Whereabouts
+from agent.machine.in_time import in_time
 
 ATTRIBUTES = ("physical_host_topology", "physical_host")
 TRIES = 5
@@ -67,12 +68,8 @@ def _ask_both(host: str, names: Sequence[str], seconds: float) -> dict[str, Answ
     def work(name: str) -> None:
         answers[name] = _ask(host, name, seconds)
 
-    threads = [threading.Thread(target=work, args=(name,), daemon=True) for name in names]
-    for thread in threads:
-        thread.start()
-    deadline = time.monotonic() + seconds + 0.5  # a name look-up is outside the socket's own limit
-    for thread in threads:
-        thread.join(max(0.0, deadline - time.monotonic()))
+    # A name look-up is outside the socket's own limit.
+    in_time([partial(work, name) for name in names], len(names), time.monotonic() + seconds + 0.5)
     silent = _silent(seconds)
     return {name: answers.get(name, silent) for name in names}
 

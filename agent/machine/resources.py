@@ -1,4 +1,4 @@
-"""Cores, memory and limits of this pod. `root` is the file system that is looked at."""
+"""Cores, memory, limits and device files of this pod. `root` is the file system that is looked at."""
 
 from __future__ import annotations
 
@@ -28,6 +28,11 @@ def resources(root: str = "/") -> dict[str, Any]:
             for name, number in LIMITS.items()
         },
     }
+
+
+def gpu_count(root: str = "/") -> int:
+    """NVIDIA devices that this pod can open."""
+    return sum(bool(re.fullmatch(r"nvidia\d+", name)) for name in os.listdir(os.path.join(root, "dev")))
 
 
 def cpu_model(root: str) -> str:
