@@ -111,18 +111,10 @@ def free_bytes(path: str) -> int:
     return found.f_bavail * found.f_frsize
 
 
-def exists(path: str) -> bool:
-    return os.path.lexists(path)
-
-
 def make_empty(path: str) -> None:
     """A new directory, in place of one that may be there."""
     remove(path)
     os.makedirs(path)
-
-
-def make_dir(path: str) -> None:
-    os.makedirs(path, exist_ok=True)
 
 
 def remove(path: str) -> None:
@@ -136,11 +128,6 @@ def rename(old: str, new: str) -> None:
     """The directory of the new name is made where it is missing."""
     os.makedirs(os.path.dirname(new), exist_ok=True)
     os.rename(old, new)
-
-
-def write(path: str, text: str) -> None:
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text)
 
 
 def begin_from(directory: str, checkpoint: str, about: str) -> None:

@@ -30,40 +30,26 @@ def tell(loop: Loop, marks: RunMarks, number: int, variable: str, seconds: float
     `over` is called when none of them is left, or after `seconds`. Any other signal than SIGTERM goes only to
     processes that handle it, for it would end the rest.
     """
-    loop.post(_Telling(loop, marks, number, variable, seconds, over).look)
+    started = time.monotonic()
+    there = set(all_pids())  # who begins later is not told: it may be what saves a rank's state
+    told, hanging = set[int](), set[int]()
 
+    def look() -> None:
+        # Until they are over, and in threads: reading an environment may wait for the process.
+        find_aside(loop, lambda: processes(marks, variable, hanging), judge)
 
-class _Telling:
-    """Looks until they are over. Environments are read in threads: that may wait for the process."""
-
-    def __init__(
-        self, loop: Loop, marks: RunMarks, number: int, variable: str, seconds: float, over: Callable[[], None]
-    ) -> None:
-        self._loop = loop
-        self._marks = marks
-        self._number = number
-        self._variable = variable
-        self._seconds = seconds
-        self._over = over
-        self._started = time.monotonic()
-        self._there = set(all_pids())
-        """Who begins later is not told: it may be what saves a rank's state."""
-        self._told: set[int] = set()
-        self._hanging: set[int] = set()
-
-    def look(self) -> None:
-        find_aside(self._loop, lambda: processes(self._marks, self._variable, self._hanging), self._judge)
-
-    def _judge(self, found: Marked) -> None:
-        for pid in (found.pids & self._there) - self._told:
-            self._told.add(pid)
-            if self._number == signal.SIGTERM or handles(pid, self._number):
-                send_signal(pid, self._number)
-        age = time.monotonic() - self._started
-        if age < self._seconds and (found.pids or (found.unsure and age < UNSURE_SECONDS)):
-            self._loop.later(min(max(age / 10, PAUSES[0]), PAUSES[1], self._seconds - age), self.look)
+    def judge(found: Marked) -> None:
+        for pid in (found.pids & there) - told:
+            told.add(pid)
+            if number == signal.SIGTERM or handles(pid, number):
+                send_signal(pid, number)
+        age = time.monotonic() - started
+        if age < seconds and (found.pids or (found.unsure and age < UNSURE_SECONDS)):
+            loop.later(min(max(age / 10, PAUSES[0]), PAUSES[1], seconds - age), look)
         else:
-            self._over()
+            over()
+
+    loop.post(look)
 
 
 def processes(marks: RunMarks, variable: str, hanging: set[int]) -> Marked:

@@ -30,7 +30,7 @@ from agent.lifecycle.stages.meeting import Meeting
 from agent.lifecycle.stages.programs import Programs, note
 from agent.lifecycle.stages.sequence import Begin, Claimed, Failed
 from agent.lifecycle.stages.work import Work
-from agent.machine import stored
+from agent.machine import files, stored
 from agent.settings import Settings
 
 MARKS = f"{TOP}/seen"
@@ -107,7 +107,7 @@ class PodSite:
                 self._take_up(stage, verdict, claimed)
             elif stage.staging:
                 stored.make_empty(stage.staging)
-            stored.make_dir(place)
+            os.makedirs(place, exist_ok=True)
             self.check_room([stage])
             if isinstance(stage.work, Command) and stage.work.copies:
                 stored.copy_texts(dict(stage.work.arguments)[stage.work.copies], place)
@@ -126,13 +126,13 @@ class PodSite:
     def _take_up(self, stage: Stage, verdict: Verdict, claimed: Claimed) -> None:
         """What an earlier attempt has downloaded, or an older launcher, unless it was of something else."""
         mark, inputs = mark_of(stage), json.dumps(dict(stage.inputs), sort_keys=True)
-        is_own = isinstance(stage.work, Model) and not verdict.aside and stored.exists(stage.target)
+        is_own = isinstance(stage.work, Model) and not verdict.aside and os.path.lexists(stage.target)
         if self._files.read(mark).decode(errors="replace") != inputs:
             stored.remove(stage.staging)
-        if is_own and not stored.exists(stage.staging):
+        if is_own and not os.path.lexists(stage.staging):
             self.rename(stage.target, stage.staging, claimed)
-        stored.make_dir(stage.staging)
-        stored.write(mark, inputs)
+        os.makedirs(stage.staging, exist_ok=True)
+        files.write(mark, inputs)
 
     def begin_from(self, stage: Stage, checkpoint: Checkpoint) -> str:
         """Not the checkpoint's own: the script copies *.json from there to that one, and cp copies none onto itself."""
@@ -141,7 +141,7 @@ class PodSite:
         directory = f"{self._settings.shared_dir}/{TOP}/begin/{self._file(stage)}"
         with self._background.looking_at(directory):
             stored.begin_from(directory, checkpoint.path, dict(work.arguments)[work.resumes])
-            stored.write(f"{directory}/{TRACKER}", f"{checkpoint.iteration}\n")
+            files.write(f"{directory}/{TRACKER}", f"{checkpoint.iteration}\n")
         self.say(f"{stage.name}: goes on with {checkpoint.path}; the optimizer starts afresh")
         return directory
 
@@ -169,7 +169,7 @@ class PodSite:
 
     def set_aside(self, path: str, claimed: Claimed) -> None:
         with self._background.looking_at(path):
-            there = stored.exists(path)
+            there = os.path.lexists(path)
         if there:
             aside = aside_name(path, time.time())
             self.say(f"{path} is not what is needed, and kept as {aside}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -128,7 +129,7 @@ class Work:
         """The Python of its virtual environment, which is made where it is missing."""
         place = f"{self._downloaders}/{source}"
         python = f"{place}/bin/python"
-        if not stored.exists(python):
+        if not os.path.lexists(python):
             new = f"{place}.new"
             stored.remove(new)
             self._programs.say(f"{stage.name}: {source}'s downloader is installed in {place}")
