@@ -43,7 +43,7 @@ class LoopTimer:
 
 
 class Loop:
-    """Runs callbacks one after another until `stop`."""
+    """Runs callbacks one after another until `stop`, again and again."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
@@ -107,7 +107,7 @@ class Loop:
         self._running = False
 
     def run(self) -> None:
-        """Until `stop`. What a callback raises leaves here; a further call goes on with the rest."""
+        """Until `stop`. A further call goes on where it was stopped, or where a callback has raised what left here."""
         while self._running:
             patience = self._timers[0][0] - time.monotonic() if self._timers else None
             if self._posted:
@@ -124,6 +124,7 @@ class Loop:
                 timer = heapq.heappop(self._timers)[2]
                 if timer.action is not None:
                     timer.action()
+        self._running = True
 
     def close(self) -> None:
         """Give its descriptors back. It cannot be used any more."""
@@ -134,11 +135,3 @@ class Loop:
     def _drain(self) -> None:
         with suppress(BlockingIOError):
             os.read(self._wake_read, 4096)
-
-
-class LoopAgain(Loop):
-    """One whose `run` goes on where it was stopped: for commands, which wait for one thing after the other."""
-
-    def run(self) -> None:
-        self._running = True
-        super().run()

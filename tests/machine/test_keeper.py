@@ -23,10 +23,11 @@ from agent.machine.api import KeeperProcess
 from agent.machine.helper_process import HelperProcess
 from agent.machine.host import Host
 from agent.machine.keeper import mount_of
+from agent.machine.loop import Loop
 from agent.machine.spool import FileSpool, Room
 from agent.paths import shipped
 from tests.fake.storage import PROGRAM
-from tests.machine.waiting import LoopAgain, run, wait_until
+from tests.machine.waiting import run, wait_until
 
 PATH = shipped("entrypoints", "keep-results.py")
 PATIENCE = 5.0
@@ -38,7 +39,7 @@ class Storage:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.loop = LoopAgain()
+        self.loop = Loop()
         self.talks: list[Talk] = []
         self.hanging: set[KeeperProcess] = set()
         self.servers: list[subprocess.Popen[bytes]] = []
@@ -437,7 +438,7 @@ def test_an_idle_process_ends_with_its_archive(storage: Storage, tmp_path: Path)
 
 
 def test_a_process_that_has_just_ended_by_itself_can_be_killed() -> None:
-    loop, ended = LoopAgain(), list[int]()
+    loop, ended = Loop(), list[int]()
 
     def tell(process: HelperProcess, status: int) -> None:
         ended.append(status)

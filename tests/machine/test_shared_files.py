@@ -15,7 +15,7 @@ import pytest
 
 from agent.lifecycle.sharing.claim import Claim
 from agent.machine.beating import Beating, BeatPlan, is_beating, keep_beating
-from agent.machine.loop import LoopAgain
+from agent.machine.loop import Loop
 from agent.machine.shared_files import Answer, ProcessFiles
 from tests.machine.waiting import run, wait_until
 
@@ -27,7 +27,7 @@ class Asking:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.loop = LoopAgain()
+        self.loop = Loop()
         self.all: list[ProcessFiles] = []
         self._pids: set[int] = set()
 

@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.machine.loop import WRITE
+from agent.machine.loop import WRITE, Loop
 from agent.machine.stream import MOST_BYTES, LineBuffer, LineStream, LineTooLong
 from tests.laws import examples
-from tests.machine.waiting import LoopAgain, run
+from tests.machine.waiting import run
 
 CLOSED = "the connection was closed"
 BIG = b"x" * 3_000_000 + b"\n"
@@ -31,7 +31,7 @@ class Connection:
     """`ours` and `theirs` make a stream of each side; a test may write and read theirs itself, without blocking."""
 
     def __init__(self, kind: str) -> None:
-        self.loop = LoopAgain()
+        self.loop = Loop()
         self.lines: list[bytes] = []
         self.ends: list[str] = []
         self.files: list[IO[bytes] | socket.socket] = []

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 
 from agent.machine.loop import Loop
-from agent.machine.loop import LoopAgain as LoopAgain
 
 DEADLINE_SECONDS = 150.0
 

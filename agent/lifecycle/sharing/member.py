@@ -27,7 +27,7 @@ from agent.lifecycle.sharing.directory import WRITE_SECONDS, SharedDirectory
 from agent.lifecycle.sharing.waiting import Waiting
 from agent.machine.beating import BeatPlan, first_of_run, keep_beating
 from agent.machine.files import make_private_dir
-from agent.machine.loop import LoopAgain
+from agent.machine.loop import Loop
 from agent.settings import Settings
 
 LIST_SECONDS = 5.0
@@ -54,7 +54,7 @@ class Member(SharedDirectory):
                 "set it to a directory on NFS or Lustre that every pod of the job mounts; PAI_WORKSPACE_ROOT does too"
             )
             raise SettingsError(["A4_SHARED_DIR is not set: the directory that all pods share"], hint)
-        super().__init__(LoopAgain(), settings.shared_dir, f"A4_SHARED_DIR={settings.shared_dir}")
+        super().__init__(Loop(), settings.shared_dir, f"A4_SHARED_DIR={settings.shared_dir}")
         self._settings = settings
         self.job = job_directory(settings.epoch, run)
         self._run = run
