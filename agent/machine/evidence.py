@@ -144,10 +144,7 @@ def _with_dumps(spy: str, processes: Sequence[ProcessSeen], deadline: float) -> 
     found: dict[int, tuple[str, str]] = {}
 
     def dump(pid: int) -> None:
-        try:
-            found[pid] = dump_python(spy, pid, min(DUMP_SECONDS, deadline - time.monotonic()))
-        except OSError as error:
-            found[pid] = "", f"py-spy: {error}"
+        found[pid] = dump_python(spy, pid, min(DUMP_SECONDS, deadline - time.monotonic()))
 
     pythons = [process.pid for process in processes if process.is_python and not process.is_ours]
     in_time([partial(dump, pid) for pid in pythons], MOST_DUMPS, deadline)
@@ -159,13 +156,15 @@ def _with_dumps(spy: str, processes: Sequence[ProcessSeen], deadline: float) -> 
 
 
 def dump_python(spy: str, pid: int, seconds: float) -> tuple[str, str]:
-    """Stacks of a Python process, or why there are none. Raises OSError when py-spy cannot be started."""
+    """Stacks of a Python process, or why there are none."""
     # Without a pause of the process: one that is stuck in the kernel would never come to it.
     argv = [spy, "dump", "--pid", str(pid), "--nonblocking"]
     try:
         done = run_to_end(argv, {}, max(0.0, seconds))
     except Late:
         return "", f"py-spy did not finish within {seconds:.1f} s"
+    except OSError as error:
+        return "", f"py-spy: {error}"
     if done.status:
         return "", f"py-spy: {_reason(done.errors)}"
     lines = done.output[:MOST_DUMP].splitlines()

@@ -19,7 +19,9 @@ NVML_SECONDS = 25.0
 def gpus(environ: Mapping[str, str], root: str = "/", seconds: float = NVML_SECONDS) -> dict[str, Any]:
     """`files`, `driver`, `cuda` (the newest that the driver can), `devices`; `problem`: why NVML does not say more."""
     found = {"files": gpu_count(root), "driver": module_version(root), "cuda": "", "devices": []}
-    answer = ask_own("NVML", "ask-gpus.py", (), without_preload(environ), seconds)
+    # It has no use for the workload's libraries.
+    own = {name: value for name, value in environ.items() if name != "LD_PRELOAD"}
+    answer = ask_own("NVML", "ask-gpus.py", (), own, seconds)
     if answer.problem:
         return {**found, "problem": answer.problem}
     return {**found, **json.loads(answer.output)}
@@ -31,8 +33,3 @@ def module_version(root: str) -> str:
         r"Kernel Module(?: for \S+)?\s+(\d[\d.]+)", read(os.path.join(root, "proc/driver/nvidia/version")) or ""
     )
     return found[1] if found else ""
-
-
-def without_preload(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment without LD_PRELOAD, for programs that have no use for the workload's libraries."""
-    return {name: value for name, value in environ.items() if name != "LD_PRELOAD"}

@@ -74,9 +74,10 @@ class HelperProcess:
     def _await_end(self) -> None:
         """Only now: what it said last still stands in the pipe when it has gone."""
         pidfd = os.pidfd_open(self._process.pid)
-        self._loop.watch(pidfd, READ, lambda: self._exited(pidfd))
 
-    def _exited(self, pidfd: int) -> None:
-        self._loop.forget(pidfd)
-        os.close(pidfd)
-        self._ended(self, self._process.wait())
+        def exited() -> None:
+            self._loop.forget(pidfd)
+            os.close(pidfd)
+            self._ended(self, self._process.wait())
+
+        self._loop.watch(pidfd, READ, exited)

@@ -101,7 +101,6 @@ class ProcessFiles:
 
     def close(self) -> None:
         """Give up what is under way, and the process. Nobody is told anything any more."""
-        self._asked.clear()
         self._end()
 
     def _ask(self, done: Done, *words: Any) -> None:
@@ -111,7 +110,7 @@ class ProcessFiles:
                 self._loop, PROGRAM, [self._directory], self._heard, self._ended, most_line=NO_LIMIT
             )
         except OSError as error:
-            self._fail(f"{sys.executable} cannot be started: {error.strerror}", silent=False)
+            self._give_up(f"{sys.executable} cannot be started: {error.strerror}")
             return
         process.send(*words)
         if len(self._asked) == 1:
@@ -122,15 +121,12 @@ class ProcessFiles:
             self._give_up("the process that does it was killed")
 
     def _expect(self) -> None:
-        self._stop_timer()
+        """Wait for the next answer, if one is due, and no longer for the one before it."""
+        if self._timer is not None:
+            self._timer.cancel()
         if self._asked:
             silence = f"no answer for {self.answer_seconds:g} s"
             self._timer = self._loop.later(self.answer_seconds, lambda: self._give_up(silence, silent=True))
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
     def _heard(self, told: Mapping[str, Any]) -> None:
         if not self._asked:
@@ -140,16 +136,14 @@ class ProcessFiles:
         done(Answer(told.get("value"), told.get("why", "")))
 
     def _give_up(self, why: str, *, silent: bool = False) -> None:
-        self._end()
-        self._fail(why, silent=silent)
-
-    def _fail(self, why: str, *, silent: bool) -> None:
-        failed, self._asked = self._asked, deque()
-        for done in failed:
+        for done in self._end():
             self._loop.post(partial(done, Answer(why=why, silent=silent)))
 
-    def _end(self) -> None:
-        self._stop_timer()
+    def _end(self) -> Sequence[Done]:
+        """End the process; returns who has had no answer from it."""
+        failed, self._asked = self._asked, deque()
+        self._expect()
         process, self._process = self._process, None
         if process is not None:
             process.close(kill=True)
+        return failed

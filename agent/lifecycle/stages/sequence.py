@@ -205,7 +205,7 @@ class _Turn:
             self._meet("is over", why or "made")
             return why
         if stage.where == "together":
-            begin = self._begin_of_lead()
+            begin = wire.from_json(Begin, json.loads(self._meet("begins")[self._pipeline.pods[0]]))
             if begin.needed:
                 self._meet("is done", self._site.work(stage, begin))
         why = self._meet("is over")[self._pipeline.pods[0]]
@@ -213,10 +213,6 @@ class _Turn:
 
     def _meet(self, what: str, says: str = "") -> Mapping[int, str]:
         return self._site.meet(f"{self._stage.name} {what}", says)
-
-    def _begin_of_lead(self) -> Begin:
-        said = self._meet("begins")[self._pipeline.pods[0]]
-        return wire.from_json(Begin, json.loads(said))
 
     def _lead(self) -> str:
         stage, site = self._stage, self._site
