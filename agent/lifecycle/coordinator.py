@@ -15,7 +15,7 @@ from agent.errors import AgentError, ClusterBusy, Exit, IdentityRefused, PeerLos
 from agent.lifecycle.channel.announcing import Announcement
 from agent.lifecycle.channel.command_socket import CommandSocket
 from agent.lifecycle.channel.questions import Answer
-from agent.lifecycle.channel.roster import Callbacks, Peer, Roster
+from agent.lifecycle.channel.roster import Callbacks, Peer
 from agent.lifecycle.forming import Forming
 from agent.lifecycle.pod.leaving import Leaving
 from agent.lifecycle.pod.pod import Pod
@@ -53,9 +53,12 @@ class Coordinator:
         self._pod = pod
         self._machine = pod.machine
         self._stage = Stage.FORMING
-        self._forming: Forming | None = None
-        self.pods = AllPods(pod, self._heard_of_part)
         self._preparing = Preparing(pod)
+        workers = Callbacks(
+            self._message, self._worker_lost, lambda peer, anew: self._forming.greeted(peer.index, anew)
+        )
+        self.pods = AllPods(pod, self._heard_of_part, workers)
+        self._forming = Forming(pod, self.pods.roster, self._preparing.gather_facts, self._formed)
         self._leaving = Leaving(pod, self._preparing)
         self._preparations = Preparations(pod)
         self._bookings = Bookings(pod, self._preparations, self.pods, self._run_over)
@@ -76,21 +79,12 @@ class Coordinator:
             return
         pod = self._pod
         workload = find_workload(pod.job.spec.workload)
-        if not pod.alone:
-            self._machine.raise_file_limit()
-            self.pods.roster = Roster(pod, Callbacks(self._message, self._worker_lost, self._worker_greeted))
-            self.pods.roster.start()
+        self.pods.roster.start()
         self._preparing.prepare()
         CommandSocket(pod, self._requests.handle).open()
-        if not pod.alone:
-            self._preparing.start_sshd(lambda: None)
-        self._forming = Forming(pod, self.pods.roster, self._preparing.gather_facts, self._formed)
+        self._preparing.start_sshd(lambda: None)
         self._preparations.check_results_dir(self.fail)
-        # Not before: vendors' scripts set the paths on which programs and libraries are looked for.
-        preparing, have = self._preparing, self._preparations.own_inventory
-        preparing.surroundings.ready.when(
-            lambda: preparing.gather_inventory(lambda found: have(found, workload, self.fail))
-        )
+        self._preparing.gather_inventory(lambda found: self._preparations.own_inventory(found, workload, self.fail))
         self._forming.start()
 
     # What workers say
@@ -98,10 +92,10 @@ class Coordinator:
     def _message(self, peer: Peer, said: messages.Said) -> None:
         index = peer.index
         match said:
-            case messages.TellFacts(facts, secrets) if self._forming is not None:
+            case messages.TellFacts(facts, secrets):
                 self._pod.log.add_secrets(secrets)
                 self._forming.told(peer, facts)
-            case messages.Planned() if self._forming is not None:
+            case messages.Planned():
                 self._forming.planned(index)
             case messages.Inventory(inventory, phases, secrets):
                 self._pod.log.add_secrets(secrets)
@@ -143,14 +137,9 @@ class Coordinator:
 
     def _let_go(self, index: int) -> None:
         """This worker ends with a code of its own and needs nothing more from us."""
-        assert self.pods.roster is not None
         self.pods.roster.drop(index, "it ended by itself")
         if self._announcement is not None:
             self._announcement.confirmed(index)
-
-    def _worker_greeted(self, peer: Peer, anew: bool) -> None:
-        if self._forming is not None:
-            self._forming.greeted(peer.index, anew)
 
     def _worker_lost(self, peer: Peer, reason: str) -> None:
         """A run that needs the pod ends, and with it the job. Before a run there is nobody else to say it."""
@@ -158,8 +147,8 @@ class Coordinator:
             self._announcement.confirmed(peer.index)
         if self._stage is not Stage.LEAVING:
             self.pods.lost.note(peer.index, reason)
-        needed = self._bookings.lost(peer.index, reason)
-        if self._stage in (Stage.FORMING, Stage.FIRST_RUN) and not needed and not self._bookings.going_on:
+        self._bookings.lost(peer.index, reason)
+        if self._stage in (Stage.FORMING, Stage.FIRST_RUN) and not self._bookings.going_on:
             lost = PeerLost("a pod was lost before the run", reason)
             self._job_fails(from_error(lost, self._pod.where(peer.index)))
 
@@ -211,7 +200,6 @@ class Coordinator:
         if self._end is not None or self._signal is not None:
             return
         self._pod.state.update(formed=self._machine.wall())
-        assert self._forming is not None
         self._preparations.facts = dict(self._forming.facts)
         self._stage = Stage.FIRST_RUN
         spec = self._pod.job.spec
@@ -246,10 +234,11 @@ class Coordinator:
             self._announce(booking.end, booking.run_id)
         else:
             self._pod.log.info(f"{booking.run_id} ended with exit code {booking.end.code}: {booking.end.what}")
-            self._pod.run_logs.end()
             if self._stage is Stage.SLEEPING:
-                self._pod.state.phase("sleeping", code=self._end.code if self._end else 0)
+                self._pod.sleep()
                 self._idling.start()
+            else:
+                self._pod.run_logs.end()
         self._bookings.closed(booking)
 
     # Ends
@@ -296,8 +285,7 @@ class Coordinator:
         self._bookings.cancel_all(end)
         if self._bookings.going_on:
             return
-        if self._forming is not None:
-            self._forming.over = True
+        self._forming.over = True
         self._settling.when_over(lambda: self._announce(merged(end, self._signal) if self._signal else end))
 
     def _announce(self, end: JobEnd, run_id: str = "") -> None:
@@ -312,9 +300,6 @@ class Coordinator:
         else:
             self._leaving.report_end(end)
         stay = bool(run_id) and self._signal is None and self._pod.settings.sleeps_after(end.code)
-        if self.pods.roster is None:
-            self._told(stay)
-            return
         self._announcement = Announcement(self._pod, self.pods.roster, stay, lambda: self._told(stay))
         self._announcement.start(end, run_id, signalled=self._signal is not None)
 
@@ -327,14 +312,13 @@ class Coordinator:
             self._leave()
             return
         self._stage = Stage.SLEEPING
-        self._pod.state.phase("sleeping", code=self._end.code)
         stays = "the cluster stays; a4-agent run submits to it, a4-agent release ends it with that code"
         self._leaving.when_kept(lambda missing: self._pod.log.info(stays))
-        self._pod.run_logs.end()
+        self._pod.sleep()
         self._idling.start()
 
     def _say_end(self) -> None:
-        self.pods.say(messages.End())
+        self.pods.roster.say(messages.End())
         self._leave()
 
     def _leave(self) -> None:
@@ -345,6 +329,5 @@ class Coordinator:
 
     def _finish(self) -> None:
         assert self._end is not None
-        if self.pods.roster is not None:
-            self.pods.roster.close()
+        self.pods.roster.close()
         self._leaving.finish(self._end.code)

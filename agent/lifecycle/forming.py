@@ -33,14 +33,13 @@ TOLD_MISSING = 64
 class Forming:
     """From the first look-up to a plan that every pod has confirmed; then `formed()` is called once.
 
-    Without a roster the cluster is this pod alone. Raises PeersMissing or IdentityRefused into the
-    loop when the deadline passes first.
+    Raises PeersMissing or IdentityRefused into the loop when the deadline passes first.
     """
 
     def __init__(
         self,
         pod: Pod,
-        roster: Roster | None,
+        roster: Roster,
         gather_facts: Callable[[Callable[[Facts], None]], None],
         formed: Callable[[], None],
     ) -> None:
@@ -62,10 +61,9 @@ class Forming:
     def start(self) -> None:
         self._pod.state.phase("forming")
         self._gather_facts(self.take)
-        if self._roster is not None:
-            self._machine.later(self._settings.peer_timeout, self._deadline_passed)
-            self._machine.later(FIRST_REPORT_SECONDS, self._report)
-            self._machine.later(STATE_SECONDS, self._keep_state)
+        self._machine.later(self._settings.peer_timeout, self._deadline_passed)
+        self._machine.later(FIRST_REPORT_SECONDS, self._report)
+        self._machine.later(STATE_SECONDS, self._keep_state)
 
     def take(self, facts: Facts) -> None:
         """Take the facts of this pod or of a worker."""
@@ -77,7 +75,7 @@ class Forming:
         """A worker tells its facts; one that speaks of another pod is lost."""
         if facts.index == peer.index:
             self.take(facts)
-        elif self._roster is not None:
+        else:
             self._roster.lose(peer, f"it said what this release does not understand: facts of pod {facts.index}")
 
     def planned(self, index: int) -> None:
@@ -94,8 +92,8 @@ class Forming:
 
     def _plan_if_all_are_here(self) -> None:
         """Make the plan once all facts are known and nobody is absent: after it, an absent pod is a lost one."""
-        gone = self._roster is not None and self._roster.absent()
-        if len(self.facts) == self._settings.nnodes and not gone and self._pod.known.plan is None and not self.over:
+        is_new = self._pod.known.plan is None and not self.over
+        if is_new and len(self.facts) == self._settings.nnodes and not self._roster.absent():
             self._pod.state.event("peers-ready")
             self._plan()
 
@@ -111,10 +109,9 @@ class Forming:
         )
         for warning in plan.warnings:
             self._pod.log.warning(warning)
-        if self._roster is not None:
-            self._roster.committed = True
-            self._unconfirmed = set(self._roster.peers)
-            self._roster.say(SendPlan(to_wire(plan)))
+        self._roster.committed = True
+        self._unconfirmed = set(self._roster.peers)
+        self._roster.say(SendPlan(to_wire(plan)))
         keep_plan(self._pod, plan)
         self._end_if_confirmed()
 
@@ -132,7 +129,6 @@ class Forming:
 
     def waiting_for(self) -> dict[int, str]:
         """Pods without which the cluster is not formed, and why they are missing."""
-        assert self._roster is not None
         absent = self._roster.absent()
         for index in self._roster.peers:
             if index not in absent and index not in self.facts:
@@ -162,14 +158,14 @@ class Forming:
         missing = self.waiting_for()
         self._pod.state.update(missing=missing)
         self._kept += 1
-        if self._roster is not None and self._kept % TELL_EVERY == 0:
+        if self._kept % TELL_EVERY == 0:
             self._roster.mention(Cluster(missing=dict(list(missing.items())[:TOLD_MISSING])))
         self._machine.later(STATE_SECONDS, self._keep_state)
 
     def _deadline_passed(self) -> None:
         """Raises PeersMissing (69), or IdentityRefused (77) where somebody else answered in a pod's place: the first
         may pass by itself, the second is a wrong secret or a wrong address."""
-        if self.over or self._roster is None:
+        if self.over:
             return
         absent = self.waiting_for()
         seconds = self._settings.peer_timeout

@@ -181,7 +181,7 @@ class Worker:
         self._pod.state.update(formed=self._machine.wall())
         self._pod.state.phase("formed")
         self._say(messages.Planned())
-        self._preparing.surroundings.ready.when(lambda: self._preparing.gather_inventory(self._inventory_ready))
+        self._preparing.gather_inventory(self._inventory_ready)
 
     def _inventory_ready(self, found: Mapping[str, str]) -> None:
         # No run begins before this is told.
@@ -194,8 +194,7 @@ class Worker:
         self._begun = True
         self._pod.note_run(summary)
         if summary.until is not None and not summary.first:
-            self._pod.run_logs.end()
-            self._pod.state.phase("sleeping", code=self._end.code if self._end is not None else 0)
+            self._pod.sleep()
 
     def _prepare_part(self, told: messages.Prepare) -> None:
         """What this pod cannot do is an end of its part, not of the pod: the coordinator judges the run by it."""
@@ -224,8 +223,7 @@ class Worker:
         self._leaving.record_end(self._end, result.run, self._code())
         self._say(messages.Bye())
         if result.stay and self._own_end is None:
-            self._pod.run_logs.end()
-            self._pod.state.phase("sleeping", code=self._end.code)
+            self._pod.sleep()
             self._pod.log.info(f"the run ended with exit code {self._end.code}; the cluster stays")
         else:
             self._leave()

@@ -94,18 +94,8 @@ class Roster:
     """The workers of the job. It ends no wait by itself: deadlines are the coordinator's."""
 
     def __init__(self, pod: Pod, tell: Callbacks) -> None:
-        from agent.decide.keys import JobKeys  # here: workers import this module too, and cryptography costs 12 ms
-
         settings = pod.settings
-        keys = JobKeys(pod.job.secret, settings.epoch)
-        client = keys.client_private()
-        command = f"exec sh {pod.dir.path}/control-channel.sh {pod.dir.path}"
-        self.peers = {}
-        for index in range(1, settings.nnodes):
-            name = peer_name(settings.hostname_prefix, index, settings.domain_name)
-            self.peers[index] = Peer(
-                Target(index, name, "", settings.ssh_port, keys.host_public(index), client, command)
-            )
+        self.peers = {} if pod.alone else _peers(pod)
         self._machine = pod.machine
         self._log = pod.log
         self._hello = Hello(CHANNEL_VERSION, pod.nonce, __version__, settings.epoch)
@@ -117,6 +107,10 @@ class Roster:
         """The plan is made: from here on a pod that goes, or starts anew, is lost."""
 
     def start(self) -> None:
+        """Begin to look for them. A pod that is alone looks for nobody."""
+        if not self.peers:
+            return
+        self._machine.raise_file_limit()
         self._look_up(list(self.peers.values()))
         self._machine.later(self._beat, self._beats)
 
@@ -322,3 +316,17 @@ class Roster:
         """Give a worker up and tell the coordinator."""
         self.drop(peer.index, reason)
         self._tell.lost(peer, reason)
+
+
+def _peers(pod: Pod) -> dict[int, Peer]:
+    from agent.decide.keys import JobKeys  # here: cryptography costs 12 ms, and a pod that is alone has no secret
+
+    settings = pod.settings
+    keys = JobKeys(pod.job.secret, settings.epoch)
+    client = keys.client_private()
+    command = f"exec sh {pod.dir.path}/control-channel.sh {pod.dir.path}"
+    peers = {}
+    for index in range(1, settings.nnodes):
+        name = peer_name(settings.hostname_prefix, index, settings.domain_name)
+        peers[index] = Peer(Target(index, name, "", settings.ssh_port, keys.host_public(index), client, command))
+    return peers

@@ -54,6 +54,11 @@ class Pod:
             self.log.labels.pop("run", None)
             self.state.run_ended(summary)
 
+    def sleep(self) -> None:
+        """The first run is over and the cluster stays."""
+        self.run_logs.end()
+        self.state.sleep()
+
     def secrets(self, environ: Mapping[str, str]) -> set[str]:
         """What must not be shown of these variables."""
         return secret_values(environ, self.settings.secret_env.split())

@@ -22,7 +22,7 @@ from agent.paths import shipped_text
 
 
 class Preparing:
-    """`prepare`, `start_sshd` and `gather_facts` at the start; `gather_inventory` when the surroundings are ready."""
+    """`prepare`, `start_sshd` and `gather_facts` at the start; `gather_inventory` for runs."""
 
     def __init__(self, pod: Pod) -> None:
         self._pod = pod
@@ -54,8 +54,6 @@ class Preparing:
             from agent.lifecycle.pod.ssh_setup import write_ssh_files
 
             write_ssh_files(pod)
-        else:
-            machine.later(0, self._go_on)
 
     def _environment_ready(self) -> None:
         """A script may have changed what SSH sessions get."""
@@ -67,8 +65,12 @@ class Preparing:
             self._sshd.reload()
 
     def start_sshd(self, listening: Callable[[], None]) -> None:
-        """Raises AgentError, at once or into the loop."""
+        """What can take long follows when it listens, and at once in a pod that is alone and has none. Raises
+        AgentError, at once or into the loop."""
         pod = self._pod
+        if pod.alone:
+            self._machine.later(0, self._go_on)
+            return
 
         def listens() -> None:
             self.sshd_listens = True
@@ -146,8 +148,8 @@ class Preparing:
             self._pod.state.write_json(self._pod.dir.facts, data)
 
     def gather_inventory(self, ready: Callable[[Mapping[str, str]], None]) -> None:
-        """What a run needs to know and the plan does not."""
-        from agent.lifecycle.pod.inventory_request import gather  # only now: no pod's start waits for it
+        """What a run needs to know and the plan does not; not before the surroundings are ready: vendors' scripts set
+        the paths on which programs and libraries are looked for."""
 
         def have(whole: Mapping[str, Any], told: Mapping[str, str]) -> None:
             self._whole_inventory = whole
@@ -155,4 +157,9 @@ class Preparing:
             self._keep_facts()
             ready(told)
 
-        gather(self._pod, have)
+        def begin() -> None:
+            from agent.lifecycle.pod.inventory_request import gather  # only now: no pod's start waits for it
+
+            gather(self._pod, have)
+
+        self.surroundings.ready.when(begin)

@@ -61,6 +61,10 @@ class State:
         self._state = self._state._replace(phase=name, since=self._machine.wall(), missing=None, code=code)
         self.update()
 
+    def sleep(self) -> None:
+        """The job's end is recorded; the pod keeps its code for when it ends."""
+        self.phase("sleeping", code=self._state.end.code if self._state.end else 0)
+
     def update(self, **fields: Any) -> None:
         """Set fields of the state."""
         self._state = self._state._replace(**fields)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 
 from agent.decide.messages import Said, SaidOfPart
 from agent.lifecycle.channel.lost_pods import LostPods
-from agent.lifecycle.channel.roster import Peer, Roster
+from agent.lifecycle.channel.roster import Callbacks, Peer, Roster
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.own_parts import Parts
 
@@ -14,35 +14,28 @@ from agent.lifecycle.runs.own_parts import Parts
 class AllPods:
     """Pod 0 takes part in runs as any other: it is told the same messages, and `heard` gets what every part says."""
 
-    def __init__(self, pod: Pod, heard: Callable[[int, SaidOfPart], None]) -> None:
+    def __init__(self, pod: Pod, heard: Callable[[int, SaidOfPart], None], workers: Callbacks) -> None:
         self._machine = pod.machine
-        self.roster: Roster | None = None
-        """None for a pod that is alone, and before the job begins."""
+        self.roster = Roster(pod, workers)
         # By the loop: runs count on it that nobody answers from inside the call that told him something.
         self.own = Parts(pod, lambda said: self._later(lambda: heard(0, said)))
-        self.lost = LostPods(pod, self.say)
-
-    def say(self, said: Said) -> None:
-        """Tell every worker."""
-        if self.roster is not None:
-            self.roster.say(said)
+        self.lost = LostPods(pod, self.roster.say)
 
     def tell(self, indices: Collection[int], said: Said) -> None:
         """Tell pods that take part in a run, which may be this one."""
         if 0 in indices:
             self._later(lambda: self.own.told(said))
-        if self.roster is not None:
-            self.roster.say(said, (index for index in indices if index))
+        self.roster.say(said, (index for index in indices if index))
 
     def printed(self, indices: Collection[int]) -> float:
         """When one of these pods was last heard to print, on this pod's clock; 0 when none was."""
-        peers = self.roster.peers if self.roster is not None else {}
+        peers = self.roster.peers
         own = self.own.printed() if 0 in indices else None
         return max([own or 0.0, *(peers[index].printed for index in indices if index in peers)])
 
     def peer(self, index: int) -> Peer:
         """A worker that can be talked to. Raises PeerLost."""
-        peer = self.roster.peers.get(index) if self.roster is not None else None
+        peer = self.roster.peers.get(index)
         if peer is None or peer.lost:
             raise self.lost.error(index)
         return peer

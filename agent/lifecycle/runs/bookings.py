@@ -194,7 +194,7 @@ class Bookings:
 
     def _note(self, booking: Booking) -> None:
         self._pod.note_run(booking.summary())
-        self._pods.say(RunNoted(booking.summary()))
+        self._pods.roster.say(RunNoted(booking.summary()))
 
     def chosen(self, spec: RunSpec, workload: Workload) -> Plan:
         """The pods of a run. Raises PeerLost, and UsageError for all that is wrong with the wish itself."""
@@ -260,12 +260,10 @@ class Bookings:
         """Does some run wait for this pod's part?"""
         return any(booking.run.waits_for(index) for booking in self._bookings.values())
 
-    def lost(self, index: int, reason: str) -> bool:
-        """A pod is gone; True when the exclusive run needed it."""
-        needed = self._current is not None and index in self._current.run.indices
+    def lost(self, index: int, reason: str) -> None:
+        """A pod is gone."""
         for booking in list(self._bookings.values()):
             booking.run.worker_lost(index, reason)
-        return needed
 
     # Ending runs
 
