@@ -61,17 +61,20 @@ class Coordinator:
         self._forming = Forming(pod, self.pods.roster, self._preparing.gather_facts, self._formed)
         self._leaving = Leaving(pod, self._preparing)
         self._preparations = Preparations(pod)
-        self._bookings = Bookings(pod, self._preparations, self.pods, self._run_over)
+        self._settling = Settling(pod.machine)
+        self._bookings = Bookings(
+            pod,
+            self._preparations,
+            self.pods,
+            lambda booking: self._settling.when_over(lambda: self._close_run(booking)),
+        )
         self._requests = Requests(pod, self.pods, self._bookings, self._submit, self._release)
         self._idling = Idling(pod, lambda: self._stage is Stage.SLEEPING and self._bookings.idle, self._leave_orderly)
-        self._announcement: Announcement | None = None
+        self._announcement = Announcement(pod, self.pods.roster, self._told)
         self._end: JobEnd | None = None
         """The job's end, fixed once."""
         self._signal: JobEnd | None = None
         """Why it was told to end from outside: by a signal, or a release before there was a result."""
-        self._settling = Settling(pod.machine)
-        self._stopping: set[int] = set()
-        """Workers that said that they end by themselves."""
 
     def start(self) -> None:
         """Raises AgentError; `fail` then tells the other pods, so the way to them is opened first."""
@@ -108,12 +111,12 @@ class Coordinator:
                 peer.questions.answered(said)
             case messages.Stopping(end):
                 self._worker_stopping(index, end)
-            case messages.Bye() if self._announcement is not None:
+            case messages.Bye():
                 self._announcement.confirmed(index)
 
     def _heard_of_part(self, index: int, said: messages.SaidOfPart) -> None:
         self._bookings.heard(index, said)
-        if index in self._stopping and not self._bookings.waits_for(index):
+        if index in self.pods.lost.reasons() and not self._bookings.waits_for(index):
             self._let_go(index)
 
     def _worker_stopping(self, index: int, end: JobEnd) -> None:
@@ -128,7 +131,6 @@ class Coordinator:
             end = JobEnd(Exit.TRY_AGAIN, f"a worker pod was {end.what}", self._pod.where(index))
         self.pods.lost.note(index, end.what)
         if self._bookings.waits_for(index):
-            self._stopping.add(index)
             self._bookings.cancel_those_with(index, end, told=told)
         else:
             self._let_go(index)
@@ -138,13 +140,11 @@ class Coordinator:
     def _let_go(self, index: int) -> None:
         """This worker ends with a code of its own and needs nothing more from us."""
         self.pods.roster.drop(index, "it ended by itself")
-        if self._announcement is not None:
-            self._announcement.confirmed(index)
+        self._announcement.confirmed(index)
 
     def _worker_lost(self, peer: Peer, reason: str) -> None:
         """A run that needs the pod ends, and with it the job. Before a run there is nobody else to say it."""
-        if self._announcement is not None:
-            self._announcement.confirmed(peer.index)
+        self._announcement.confirmed(peer.index)
         if self._stage is not Stage.LEAVING:
             self.pods.lost.note(peer.index, reason)
         self._bookings.lost(peer.index, reason)
@@ -157,8 +157,6 @@ class Coordinator:
     def _submit(self, spec: RunSpec, answer: Answer) -> None:
         """Begin a run that a command wants, and answer with its name. Raises AgentError, which is then the answer."""
         workload = find_workload(spec.workload)
-        if self._pod.known.plan is None:
-            raise PeersMissing("the cluster is not formed yet", "a4-agent status shows whom it waits for")
         if self._stage in (Stage.ENDING, Stage.LEAVING):
             raise ClusterBusy("the job is ending")
         self._bookings.chosen(spec, workload)  # what is wrong with the wish is told before who else is at work
@@ -210,14 +208,6 @@ class Coordinator:
         if booking.exclusive:
             self._idling.stop()
         self._bookings.begin(booking)
-
-    def _run_over(self, booking: Booking) -> None:
-        """Its processes are gone and it is judged."""
-        if booking.exclusive:
-            self._settling.when_over(lambda: self._close_run(booking))
-        else:
-            self._bookings.close(booking, 0.0)
-            booking.answerable.happen()
 
     def _close_run(self, booking: Booking) -> None:
         """Store it, tell who waits, then let the next one come: results of two runs must not meet in one directory."""
@@ -300,12 +290,10 @@ class Coordinator:
         else:
             self._leaving.report_end(end)
         stay = bool(run_id) and self._signal is None and self._pod.settings.sleeps_after(end.code)
-        self._announcement = Announcement(self._pod, self.pods.roster, stay, lambda: self._told(stay))
-        self._announcement.start(end, run_id, signalled=self._signal is not None)
+        self._announcement.start(end, run_id, stay=stay, signalled=self._signal is not None)
 
     def _told(self, stay: bool) -> None:
         """Every worker has the result, or had its time to confirm it. A cluster that stays sleeps from here on."""
-        assert self._end is not None
         if self._stage is Stage.LEAVING:
             return
         if not stay:
@@ -322,7 +310,6 @@ class Coordinator:
         self._leave()
 
     def _leave(self) -> None:
-        assert self._end is not None
         self._stage = Stage.LEAVING
         self._idling.stop()
         self.pods.own.stop_all(self._finish)

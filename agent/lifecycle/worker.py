@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 from agent.decide import messages
 from agent.decide.ending import JobEnd, from_bug, from_error, from_signal, is_told, masked
 from agent.decide.facts import Facts
-from agent.decide.os_refusals import refused
-from agent.decide.part_end import PartEnd, bounded
+from agent.decide.part_end import PartEnd
 from agent.decide.plan import from_wire
 from agent.decide.pod_state import RunSummary
 from agent.errors import AgentError, Exit, PeerLost
@@ -85,28 +84,19 @@ class Worker:
         self._awaiting = Awaiting(pod, self.fail)
         self._beat = beat_seconds(pod.settings.lease, pod.settings.nnodes)
         """Seconds between two signs of life."""
-        self._signalled = False
-        """A second signal has no patience left for what still runs."""
 
     @cached_property
     def _parts(self) -> Parts:
         # Here: a pod is ready sooner. Most pods still wait for others at their first beat, which imports it.
         from agent.lifecycle.runs.own_parts import Parts
 
-        def say(said: messages.SaidOfPart) -> None:
-            self._part_done(*said) if isinstance(said, messages.Done) else self._say(said)
-
-        return Parts(self._pod, say)
+        return Parts(self._pod, self._say)
 
     def start(self) -> None:
         """Also for a pod that was told to end before: the coordinator has to hear of it. Raises AgentError."""
-        pod = self._pod
         self._preparing.prepare()
-        CommandSocket(pod, self._requests.handle).open()
-        try:
-            self._machine.accept(pod.dir.channels, self.coordinator.opened)
-        except OSError as error:
-            raise refused(f"{pod.dir.channels} cannot be used", error) from error
+        CommandSocket(self._pod, self._requests.handle).open()
+        self.coordinator.accept()
         self._preparing.start_sshd(self._can_be_heard)
         self._preparing.gather_facts(lambda facts: self._tell_facts(facts) if self.coordinator.met else None)
         self._awaiting.start()
@@ -197,22 +187,11 @@ class Worker:
             self._pod.sleep()
 
     def _prepare_part(self, told: messages.Prepare) -> None:
-        """What this pod cannot do is an end of its part, not of the pod: the coordinator judges the run by it."""
         self._begun = True
-        if self._life is not Life.LIVING:
-            self._part_done(told.run, PartEnd(None, int(Exit.TRY_AGAIN), "this pod is ending"))
-            return
-        try:
+        if self._life is Life.LIVING:
             self._parts.told(told)
-        except AgentError as error:
-            self._part_done(told.run, PartEnd(None, int(error.code), str(error)))
-
-    def _part_done(self, run_id: str, end: PartEnd) -> None:
-        """Say how a part ended. A message has a limit, which a verbose workload can exceed, and must arrive."""
-        told = bounded(end)
-        if told is not end:
-            self._pod.log.warning(f"what {run_id} left is too long for a message: the coordinator gets a part of it")
-        self._say(messages.Done(run_id, told))
+        else:
+            self._say(messages.Done(told.run, PartEnd(None, int(Exit.TRY_AGAIN), "this pod is ending")))
 
     def _result(self, result: messages.Result) -> None:
         """The job's one result, recorded before it is confirmed: after that the coordinator may go."""
@@ -246,14 +225,13 @@ class Worker:
 
     def signalled(self, number: int) -> None:
         """SIGTERM or SIGINT for this pod; again: no more patience."""
-        self._leaving.told_to_end()
+        first = self._leaving.told_to_end()
         if self._life >= Life.LEAVING:
             self._parts.hurry()
             self._last_words_over()
-        elif self._signalled:
+        elif not first:
             self._parts.hurry()
         else:
-            self._signalled = True
             self._end_by_oneself(from_signal(number, self._pod.where(self._settings.index)))
 
     def pass_on(self, number: int) -> None:
@@ -294,10 +272,7 @@ class Worker:
         """What was said must get out: the coordinator closes the channel when it has read all."""
         self._life = Life.SILENT
         seconds = self.coordinator.seconds_to_be_heard(self._code(), listens=self._preparing.sshd_listens)
-        if seconds:
-            self._machine.later(seconds, self._last_words_over)
-        else:
-            self._last_words_over()
+        self._machine.later(seconds, self._last_words_over)
 
     def _last_words_over(self) -> None:
         if self._life is Life.SILENT:

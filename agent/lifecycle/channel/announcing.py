@@ -22,18 +22,18 @@ EARLY_SIGNAL_SECONDS = 2.0
 
 
 class Announcement:
-    """`told()` is called once: every worker that can hear it has confirmed, or time is up."""
+    """`told` gets once whether the pods stay: every worker that can hear it has confirmed, or time is up."""
 
-    def __init__(self, pod: Pod, roster: Roster, stay: bool, told: Callable[[], None]) -> None:
+    def __init__(self, pod: Pod, roster: Roster, told: Callable[[bool], None]) -> None:
         self._pod = pod
         self._roster = roster
-        self._stay = stay
+        self._stay = True
         self._told = told
         self._open: set[int] = set()
         """Workers that have not confirmed it."""
-        self._over = False
+        self._goes_on = False
 
-    def start(self, end: JobEnd, run_id: str, *, signalled: bool) -> None:
+    def start(self, end: JobEnd, run_id: str, *, stay: bool, signalled: bool) -> None:
         """Tell all and wait for their answer: `signalled` not for long, as the pod has only its grace time left.
 
         Before there is a plan it is waited for workers that have never been there too: they are about to start, and
@@ -47,19 +47,20 @@ class Announcement:
             patience = EARLY_SIGNAL_SECONDS if signalled else EARLY_SECONDS
         live = {index: peer for index, peer in self._roster.peers.items() if not peer.lost}
         self._open = {index for index, peer in live.items() if peer.nonce or not known_only}
-        self._roster.say(Result(end, run_id, self._stay))
+        self._goes_on, self._stay = True, stay
+        self._roster.say(Result(end, run_id, stay))
         self._pod.machine.later(patience, self._time_is_up)
         self._end_if_confirmed()
 
     def confirmed(self, index: int) -> None:
-        """This worker has the result, or is gone. One that does not stay is let go."""
+        """This worker has the result, or is gone, before there was one or since. One that does not stay is let go."""
         self._open.discard(index)
         if not self._stay:
             self._roster.drop(index, "it has the result")
         self._end_if_confirmed()
 
     def _time_is_up(self) -> None:
-        if self._over:
+        if not self._goes_on:
             return
         missed = [index for index in sorted(self._open) if self._roster.peers[index].nonce]
         if missed:
@@ -68,6 +69,6 @@ class Announcement:
         self._end_if_confirmed()
 
     def _end_if_confirmed(self) -> None:
-        if not self._open and not self._over:
-            self._over = True
-            self._told()
+        if not self._open and self._goes_on:
+            self._goes_on = False
+            self._told(self._stay)

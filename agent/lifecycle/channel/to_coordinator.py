@@ -10,6 +10,7 @@ from agent.decide.messages import (
     CHANNEL_VERSION,
     COORDINATOR_SAYS,
     BadMessage,
+    Done,
     Hello,
     Message,
     Said,
@@ -17,6 +18,8 @@ from agent.decide.messages import (
     heard,
     message,
 )
+from agent.decide.os_refusals import refused
+from agent.decide.part_end import bounded
 from agent.errors import AgentError, Exit, PeerLost, PeersMissing
 from agent.lifecycle.channel.link import Link
 from agent.lifecycle.pod.pod import Pod
@@ -84,14 +87,25 @@ class ToCoordinator:
         return self._machine.now() - self.link.heard
 
     def say(self, said: Said) -> None:
-        """Send what must arrive. Raises AgentError for what is too long."""
+        """Send what must arrive, of the end of a part what a message can hold: a verbose workload can exceed that.
+        Raises AgentError for anything else that is too long."""
+        if isinstance(said, Done) and (end := bounded(said.end)) is not said.end:
+            self._pod.log.warning(f"what {said.run} left is too long for a message: the coordinator gets a part of it")
+            said = Done(said.run, end)
         self.link.say(message(said))
 
     def mention(self, said: Said) -> None:
         """Send what is worth nothing later."""
         self.link.mention(message(said))
 
-    def opened(self, channel: Channel) -> None:
+    def accept(self) -> None:
+        """Let it come. Raises SystemFault."""
+        try:
+            self._machine.accept(self._pod.dir.channels, self._opened)
+        except OSError as error:
+            raise refused(f"{self._pod.dir.channels} cannot be used", error) from error
+
+    def _opened(self, channel: Channel) -> None:
         """Somebody has come through this pod's sshd."""
 
         def ended(reason: str) -> None:

@@ -46,12 +46,14 @@ class Leaving:
         else:
             self._pod.log.error(f"the job ends with exit code {end.code}: {end}")
 
-    def told_to_end(self) -> None:
-        """SIGTERM or SIGINT has come: the pod has its grace time from now on."""
-        if self._leave_by is None:
+    def told_to_end(self) -> bool:
+        """SIGTERM or SIGINT has come: the pod has its grace time from now on. Returns whether it is the first."""
+        first = self._leave_by is None
+        if first:
             self._leave_by = self._machine.now() + self._pod.shares.leave
         if self._store is not None:
             self._store()
+        return first
 
     def store_seconds(self) -> float:
         """How long may be waited for the results directory."""

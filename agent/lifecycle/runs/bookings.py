@@ -15,7 +15,7 @@ from agent.decide.runspec import RunSpec
 from agent.decide.secret_variables import url_secrets
 from agent.decide.subset import subset
 from agent.decide.words import did_you_mean
-from agent.errors import AgentError, ClusterBusy, MissingProgram, UsageError
+from agent.errors import AgentError, ClusterBusy, MissingProgram, PeersMissing, UsageError
 from agent.lifecycle.keeping.results import keep_results
 from agent.lifecycle.once import Once
 from agent.lifecycle.pod.pod import Pod
@@ -189,17 +189,18 @@ class Bookings:
     def close(self, booking: Booking, seconds: float) -> None:
         """Store what came of it, files of the user's within that time, and let every pod note that it is over."""
         booking.close(seconds)
-        if booking.exclusive:
-            self._note(booking)
+        self._note(booking)
 
     def _note(self, booking: Booking) -> None:
         self._pod.note_run(booking.summary())
         self._pods.roster.say(RunNoted(booking.summary()))
 
     def chosen(self, spec: RunSpec, workload: Workload) -> Plan:
-        """The pods of a run. Raises PeerLost, and UsageError for all that is wrong with the wish itself."""
+        """The pods of a run. Raises PeersMissing before there is a plan, PeerLost, and UsageError for all that is wrong
+        with the wish itself."""
         whole = self._pod.known.plan
-        assert whole is not None
+        if whole is None:
+            raise PeersMissing("the cluster is not formed yet", "a4-agent status shows whom it waits for")
         plan = subset(whole, nodes=spec.nodes, hosts=spec.hosts, exclude=spec.exclude, lost=self._pods.lost.reasons())
         lead = plan.peers[0].index
         context = replace(context_of(self._pod, plan, "", spec), index=lead, mpi=self._preparations.mpi(lead))
@@ -298,7 +299,11 @@ class Bookings:
             end = with_followers(end, [index for index, part in parts.items() if part.status])
         end = with_out_of_memory(end, [index for index, part in parts.items() if part.out_of_memory])
         booking.judgement = judgement._replace(end=masked(end, self._pod.log.masked))
-        self._over(booking)
+        if booking.exclusive:
+            self._over(booking)
+        else:
+            booking.close(0.0)
+            booking.answerable.happen()
         if booking is not self._current:
             self._act_if_idle()
 

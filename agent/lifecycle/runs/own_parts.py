@@ -11,7 +11,7 @@ from agent.decide.part_end import PartEnd
 from agent.decide.plan import Plan
 from agent.decide.runspec import RunSpec
 from agent.decide.tail import last_words
-from agent.errors import MissingProgram, PeerLost
+from agent.errors import AgentError, MissingProgram, PeerLost
 from agent.lifecycle.channel.questions import Answer, refusal
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.context import run_context
@@ -47,10 +47,14 @@ class Parts:
         return any(not part.over for part in self._parts.values())
 
     def told(self, said: Said) -> None:
-        """The coordinator says something of a run. Raises AgentError for a part that this pod cannot have."""
+        """The coordinator says something of a run. What this pod cannot do is an end of its part, not of the pod: the
+        coordinator judges the run by it."""
         match said:
             case Prepare(run, spec, pods):
-                self.prepare(run, spec, pods)
+                try:
+                    self._prepare(run, spec, pods)
+                except AgentError as error:
+                    self._say(Done(run, PartEnd(None, int(error.code), str(error))))
             case Go(run) if run in self._parts:
                 self._parts[run].go()
             case Stop(run, hurry, told):
@@ -58,8 +62,8 @@ class Parts:
             case AskEvidence(run):
                 self.gather_evidence(run)
 
-    def prepare(self, run_id: str, spec: RunSpec, indices: Sequence[int]) -> None:
-        """Make this pod's part ready to begin. Raises UsageError for a workload of another release."""
+    def _prepare(self, run_id: str, spec: RunSpec, indices: Sequence[int]) -> None:
+        """Make this pod's part ready to begin. Raises UsageError for a workload of another release, PeerLost."""
         workload = find_workload(spec.workload)
         self._prune()
         context = context_of(self._pod, subset_of(self._pod, indices), run_id, spec)
