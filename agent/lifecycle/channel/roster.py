@@ -13,19 +13,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from agent import __version__
-from agent.decide.messages import (
-    CHANNEL_VERSION,
-    WORKER_SAYS,
-    BadMessage,
-    Beat,
-    Hello,
-    Message,
-    Said,
-    decode,
-    heard,
-    line_of,
-    message,
-)
+from agent.decide import messages
+from agent.decide.messages import Said, line_of, message
 from agent.decide.plan import peer_name
 from agent.errors import PeerLost
 from agent.lifecycle.channel.link import SILENT_BEATS, Link, beat_seconds
@@ -98,7 +87,7 @@ class Roster:
         self.peers = {} if pod.alone else _peers(pod)
         self._machine = pod.machine
         self._log = pod.log
-        self._hello = Hello(CHANNEL_VERSION, pod.nonce, __version__, settings.epoch)
+        self._hello = messages.Hello(messages.CHANNEL_VERSION, pod.nonce, __version__, settings.epoch)
         self._lease = settings.lease
         self._tell = tell
         self._beat = beat_seconds(settings.lease, settings.nnodes)
@@ -242,8 +231,8 @@ class Roster:
         if peer.link.channel is not channel:
             return
         try:
-            found = decode(line)
-        except BadMessage as error:
+            found = messages.decode(line)
+        except messages.BadMessage as error:
             self._drop_channel(peer, f"it sent what is no message ({error})")
             return
         if found["type"] == "hello":
@@ -252,21 +241,21 @@ class Roster:
         if not (peer.connected and peer.link.take(found, self._machine.now())):
             return
         try:
-            said = heard(found, WORKER_SAYS)
+            said = messages.heard(found, messages.WORKER_SAYS)
         except ValueError as error:
             self.lose(peer, f"it said what this release does not understand: {found['type']}, {error}")
             return
-        if isinstance(said, Beat):
+        if isinstance(said, messages.Beat):
             if said.quiet is not None:
                 peer.printed = self._machine.now() - said.quiet
         elif said is not None:
             self._tell.message(peer, said)
 
-    def _greeted(self, peer: Peer, found: Message) -> None:
+    def _greeted(self, peer: Peer, found: messages.Message) -> None:
         """An agent says hello: the same as before, which goes on where the last channel broke, or another one."""
-        if found.get("v") != CHANNEL_VERSION:
+        if found.get("v") != messages.CHANNEL_VERSION:
             self._drop_channel(
-                peer, f"its a4-agent speaks control channel {found.get('v')}, this one {CHANNEL_VERSION}"
+                peer, f"its a4-agent speaks control channel {found.get('v')}, this one {messages.CHANNEL_VERSION}"
             )
             return
         nonce = str(found.get("nonce"))
@@ -286,7 +275,7 @@ class Roster:
         peer.link.take(found, self._machine.now())
         peer.link.resend()
         if self.committed:
-            peer.link.mention(message(Beat()))  # a hello alone may not count
+            peer.link.mention(message(messages.Beat()))  # a hello alone may not count
         self._tell.greeted(peer, anew)
 
     def _drop_channel(self, peer: Peer, reason: str) -> None:
@@ -308,7 +297,7 @@ class Roster:
             if peer.connected and now - peer.link.heard > SILENT_BEATS * self._beat:
                 self._drop_channel(peer, f"silent for {now - peer.link.heard:.0f} s")
             if peer.connected:
-                peer.link.mention(message(Beat()))
+                peer.link.mention(message(messages.Beat()))
             if self.committed and not peer.lost and now - peer.link.heard > self._lease:
                 self.lose(peer, self._reason(peer))
 

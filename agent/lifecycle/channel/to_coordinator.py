@@ -6,18 +6,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from agent import __version__
-from agent.decide.messages import (
-    CHANNEL_VERSION,
-    COORDINATOR_SAYS,
-    BadMessage,
-    Done,
-    Hello,
-    Message,
-    Said,
-    decode,
-    heard,
-    message,
-)
+from agent.decide import messages
+from agent.decide.messages import Said, message
 from agent.decide.os_refusals import refused
 from agent.decide.part_end import bounded
 from agent.errors import AgentError, Exit, PeerLost, PeersMissing
@@ -89,9 +79,9 @@ class ToCoordinator:
     def say(self, said: Said) -> None:
         """Send what must arrive, of the end of a part what a message can hold: a verbose workload can exceed that.
         Raises AgentError for anything else that is too long."""
-        if isinstance(said, Done) and (end := bounded(said.end)) is not said.end:
+        if isinstance(said, messages.Done) and (end := bounded(said.end)) is not said.end:
             self._pod.log.warning(f"what {said.run} left is too long for a message: the coordinator gets a part of it")
-            said = Done(said.run, end)
+            said = messages.Done(said.run, end)
         self.link.say(message(said))
 
     def mention(self, said: Said) -> None:
@@ -122,8 +112,8 @@ class ToCoordinator:
 
     def _line(self, channel: Channel, line: bytes) -> None:
         try:
-            found = decode(line)
-        except BadMessage as error:
+            found = messages.decode(line)
+        except messages.BadMessage as error:
             self._pod.log.warning(f"the coordinator sent what is no message: {error}")
             channel.close()
             return
@@ -131,16 +121,16 @@ class ToCoordinator:
             self._hello(channel, found)
         elif channel is self.link.channel and self.link.take(found, self._machine.now()):
             try:
-                said = heard(found, COORDINATOR_SAYS)
+                said = messages.heard(found, messages.COORDINATOR_SAYS)
             except ValueError as error:
                 self.not_understood(found["type"], error)
             else:
                 self._tell.said(said)
 
-    def _hello(self, channel: Channel, found: Message) -> None:
+    def _hello(self, channel: Channel, found: messages.Message) -> None:
         """Take a coordinator, the known one or, while no run has begun, another. A pod 0 that was started anew must not
         take over what the one before has started: it knows nothing of it."""
-        if found.get("v") != CHANNEL_VERSION or found.get("index") != self._pod.settings.index:
+        if found.get("v") != messages.CHANNEL_VERSION or found.get("index") != self._pod.settings.index:
             self._pod.log.warning(
                 f"a coordinator with control channel {found.get('v')} for pod {found.get('index')} was turned away"
             )
@@ -160,7 +150,7 @@ class ToCoordinator:
         if found.get("knows") != self._pod.nonce:
             found = {**found, "seen": 0}  # it has heard an earlier agent of this pod, not this one
         self.link.take(found, self._machine.now())
-        self.mention(Hello(CHANNEL_VERSION, self._pod.nonce, __version__))
+        self.mention(messages.Hello(messages.CHANNEL_VERSION, self._pod.nonce, __version__))
         self.link.resend()
         self._tell.greeted()
 

@@ -10,16 +10,8 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from agent.decide.sync import claims
 from agent.decide.sync.beats import STALLED_SECONDS, poll_seconds
-from agent.decide.sync.claims import (
-    FENCE,
-    Contender,
-    beat_file,
-    claim_directory,
-    free_file,
-    is_mine,
-    term_file,
-)
 from agent.decide.sync.facts import seal, unseal
 from agent.machine.shared_files import Answer, Clock, SharedFiles
 
@@ -53,14 +45,14 @@ class Claim:
         self._files = files
         self._clock = clock
         self._name = name
-        self._folder = claim_directory(name)
+        self._folder = claims.claim_directory(name)
         self._nonce = nonce
         self._by = by
         self._lease = lease
         self._acquired = acquired
         self._lost = lost
         self._say = say
-        self._contender: Contender | None = Contender(lease, STALLED_SECONDS)
+        self._contender: claims.Contender | None = claims.Contender(lease, STALLED_SECONDS)
         """None when the wait for it is over."""
         self._report_at = clock.now()
         self._failing_since = -1.0
@@ -75,7 +67,7 @@ class Claim:
     @property
     def until(self) -> float:
         """Before this time nobody else can have it; 0 when it is not held."""
-        return self._heard + self._lease * FENCE if self._term else 0.0
+        return self._heard + self._lease * claims.FENCE if self._term else 0.0
 
     # Waiting
 
@@ -100,9 +92,9 @@ class Claim:
         if term:
             content = seal({"nonce": self._nonce, "by": self._by})
             took = self._clock.now()
-            until = took + self._lease * FENCE
+            until = took + self._lease * claims.FENCE
             self._files.link(
-                self._folder, term_file(term), content, until, lambda answer: self._linked(term, took, answer)
+                self._folder, claims.term_file(term), content, until, lambda answer: self._linked(term, took, answer)
             )
         else:
             holder = _unsealed(answer.value["texts"].get(self._contender.holder, "")).get("by", "somebody")
@@ -128,15 +120,15 @@ class Claim:
         if answer.why or _unsealed(answer.value).get("nonce") != self._nonce:
             self._clock.later(poll_seconds(1, random.random()), self.acquire)
             return
-        until = took + self._lease * FENCE
-        self._files.put(self._folder, beat_file(term, self._nonce, 0), "", until, lambda _: None)
+        until = took + self._lease * claims.FENCE
+        self._files.put(self._folder, claims.beat_file(term, self._nonce, 0), "", until, lambda _: None)
         self._files.look(self._folder, (), (), lambda answer: self._begun(term, took, answer))
 
     def _begun(self, term: int, took: float, answer: Answer) -> None:
         if self._contender is None:
             return
-        late = self._clock.now() > took + self._lease * FENCE
-        if answer.why or late or not is_mine(answer.value["names"], term):
+        late = self._clock.now() > took + self._lease * claims.FENCE
+        if answer.why or late or not claims.is_mine(answer.value["names"], term):
             self._clock.later(poll_seconds(1, random.random()), self.acquire)
             return
         self._contender, self._term, self._count = None, term, 0
@@ -151,7 +143,7 @@ class Claim:
             return
         began, old, new = (
             self._clock.now(),
-            *(beat_file(self._term, self._nonce, self._count + more) for more in (0, 1)),
+            *(claims.beat_file(self._term, self._nonce, self._count + more) for more in (0, 1)),
         )
         self._files.move(self._folder, old, new, self.until, lambda answer: self._beaten(began, answer))
 
@@ -190,18 +182,18 @@ class Claim:
         if not self._is_held():
             done()
             return
-        old, until, term = beat_file(self._term, self._nonce, self._count), self.until, self._term
+        old, until, term = claims.beat_file(self._term, self._nonce, self._count), self.until, self._term
         self._term = 0
-        self._files.move(self._folder, old, free_file(term), until, lambda _: done())
+        self._files.move(self._folder, old, claims.free_file(term), until, lambda _: done())
 
     def _is_held(self, answer: Answer | None = None) -> bool:
         """Whether it is, as this listing says too; `lost` is told when it no longer is."""
         if not self._term:
             return False
         late = self._clock.now() - self._heard
-        if answer is not None and not answer.why and not is_mine(answer.value["names"], self._term):
+        if answer is not None and not answer.why and not claims.is_mine(answer.value["names"], self._term):
             why = f"another has taken the claim {self._name} over"
-        elif late >= self._lease * FENCE:
+        elif late >= self._lease * claims.FENCE:
             why = f"no sign of life could be given for the claim {self._name} for {late:.0f} s"
         else:
             return True

@@ -9,19 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from agent.decide import stages
 from agent.decide.completeness import TRACKER, Checkpoint, newest_checkpoint, problem
 from agent.decide.pipeline import Command, Files, Model, Output, Pipeline, Stage
 from agent.decide.progress import too_little_room
-from agent.decide.stages import (
-    RECORDS,
-    Record,
-    Verdict,
-    aside_name,
-    flag_of,
-    read_record,
-    record_name,
-    write_record,
-)
 from agent.decide.sync.facts import OLD_FLAGS, TOP, folder, old_flags
 from agent.decide.words import listed
 from agent.errors import DirectoryUnusable, Exit, PeerLost
@@ -78,17 +69,17 @@ class PodSite:
         with self._background.looking_at(path):
             return self._files.names(path)
 
-    def record(self, stage: Stage) -> Record | None:
-        return read_record(self._background.read(RECORDS, self._file(stage)))
+    def record(self, stage: Stage) -> stages.Record | None:
+        return stages.read_record(self._background.read(stages.RECORDS, self._file(stage)))
 
     def _file(self, stage: Stage) -> str:
         return folder(self._name(stage))
 
     def _name(self, stage: Stage) -> str:
-        return record_name(stage, self._settings.shared_dir)
+        return stages.record_name(stage, self._settings.shared_dir)
 
-    def new_record(self, stage: Stage) -> Record:
-        return Record(stage.inputs, time.time(), self._pipeline.run, self._settings.epoch)
+    def new_record(self, stage: Stage) -> stages.Record:
+        return stages.Record(stage.inputs, time.time(), self._pipeline.run, self._settings.epoch)
 
     # Writing
 
@@ -98,7 +89,7 @@ class PodSite:
         with self._background.claim(self._name(stage), self._programs.lose) as held:
             yield held
 
-    def prepare(self, stage: Stage, verdict: Verdict, claimed: Claimed) -> None:
+    def prepare(self, stage: Stage, verdict: stages.Verdict, claimed: Claimed) -> None:
         place = stage.staging or stage.target
         claimed.until()
         with self._background.looking_at(place):
@@ -123,7 +114,7 @@ class PodSite:
             if why := too_little_room(place, total, there, free):
                 raise DirectoryUnusable(why, f"needed by {listed([stage.name for stage in asked])}: make room there")
 
-    def _take_up(self, stage: Stage, verdict: Verdict, claimed: Claimed) -> None:
+    def _take_up(self, stage: Stage, verdict: stages.Verdict, claimed: Claimed) -> None:
         """What an earlier attempt has downloaded, or an older launcher, unless it was of something else."""
         mark, inputs = mark_of(stage), json.dumps(dict(stage.inputs), sort_keys=True)
         is_own = isinstance(stage.work, Model) and not verdict.aside and os.path.lexists(stage.target)
@@ -158,8 +149,8 @@ class PodSite:
         newest = self.newest(stage.outputs[0])
         return newest is None or newest.iteration <= iteration
 
-    def keep(self, stage: Stage, record: Record, claimed: Claimed) -> None:
-        self._background.put(RECORDS, self._file(stage), write_record(record), claimed.until())
+    def keep(self, stage: Stage, record: stages.Record, claimed: Claimed) -> None:
+        self._background.put(stages.RECORDS, self._file(stage), stages.write_record(record), claimed.until())
 
     def rename(self, old: str, new: str, claimed: Claimed) -> None:
         self._show(new, claimed, lambda: stored.rename(old, new))
@@ -171,7 +162,7 @@ class PodSite:
         with self._background.looking_at(path):
             there = os.path.lexists(path)
         if there:
-            aside = aside_name(path, time.time())
+            aside = stages.aside_name(path, time.time())
             self.say(f"{path} is not what is needed, and kept as {aside}")
             self.rename(path, aside, claimed)
 
@@ -214,7 +205,7 @@ class PodSite:
 
     def note_made(self, stage: Stage) -> None:
         later = self._pipeline.stages[[each.name for each in self._pipeline.stages].index(stage.name) + 1 :]
-        for where, flag in self._old_flags(flag_of(stage, later)):
+        for where, flag in self._old_flags(stages.flag_of(stage, later)):
             self._background.put(where, flag, f"{self._pipeline.run}\n")
 
     def _old_flags(self, fact: str) -> Sequence[tuple[str, str]]:
