@@ -60,7 +60,7 @@ class Coordinator:
         self.pods = AllPods(pod, self._heard_of_part, workers)
         self._forming = Forming(pod, self.pods.roster, self._preparing.gather_facts, self._formed)
         self._leaving = Leaving(pod, self._preparing)
-        self._preparations = Preparations(pod)
+        self._preparations = Preparations(pod, self._forming.facts)
         self._settling = Settling(pod.machine)
         self._bookings = Bookings(
             pod,
@@ -80,14 +80,12 @@ class Coordinator:
         """Raises AgentError; `fail` then tells the other pods, so the way to them is opened first."""
         if self._signal is not None:
             return
-        pod = self._pod
-        workload = find_workload(pod.job.spec.workload)
         self.pods.roster.start()
         self._preparing.prepare()
-        CommandSocket(pod, self._requests.handle).open()
+        CommandSocket(self._pod, self._requests.handle).open()
         self._preparing.start_sshd(lambda: None)
         self._preparations.check_results_dir(self.fail)
-        self._preparing.gather_inventory(lambda found: self._preparations.own_inventory(found, workload, self.fail))
+        self._preparing.gather_inventory(lambda found: self._preparations.own_inventory(found, self.fail))
         self._forming.start()
 
     # What workers say
@@ -164,7 +162,9 @@ class Coordinator:
             raise self._bookings.busy()
         booking = self._bookings.book(spec, workload, first=False)
         answer({"ok": booking.about()})
-        self._begin(booking)
+        if booking.exclusive:
+            self._idling.stop()
+        self._bookings.begin(booking)
 
     def _release(self, force: bool) -> int:
         """End a sleeping cluster; returns its recorded code, also when it ends already. Raises ClusterBusy."""
@@ -198,28 +198,16 @@ class Coordinator:
         if self._end is not None or self._signal is not None:
             return
         self._pod.state.update(formed=self._machine.wall())
-        self._preparations.facts = dict(self._forming.facts)
         self._stage = Stage.FIRST_RUN
         spec = self._pod.job.spec
-        booking = self._bookings.book(spec, find_workload(spec.workload), first=True)
-        self._begin(booking)
-
-    def _begin(self, booking: Booking) -> None:
-        if booking.exclusive:
-            self._idling.stop()
-        self._bookings.begin(booking)
+        self._bookings.begin(self._bookings.book(spec, find_workload(spec.workload), first=True))
 
     def _close_run(self, booking: Booking) -> None:
         """Store it, tell who waits, then let the next one come: results of two runs must not meet in one directory."""
         if booking.first and self._signal is not None:
             booking.end_as(merged(booking.end, self._signal))
         self._bookings.close(booking, self._leaving.store_seconds())
-
-        def kept(missing: str) -> None:
-            booking.missing = missing
-            booking.answerable.happen()
-
-        self._leaving.when_kept(kept)
+        self._leaving.when_kept(booking.kept)
         if booking.first:
             self._announce(booking.end, booking.run_id)
         else:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from agent.decide import messages
 from agent.decide.ending import JobEnd, from_bug, from_error, from_signal, is_told, masked
-from agent.decide.facts import Facts
 from agent.decide.part_end import PartEnd
 from agent.decide.plan import from_wire
 from agent.decide.pod_state import RunSummary
@@ -63,7 +62,7 @@ class Worker:
             pod,
             Callbacks(
                 said=self._message,
-                met=self._met,
+                met=self._introduce,
                 greeted=self._greeted,
                 closed=self._closed,
                 failed=self.fail,
@@ -98,7 +97,7 @@ class Worker:
         CommandSocket(self._pod, self._requests.handle).open()
         self.coordinator.accept()
         self._preparing.start_sshd(self._can_be_heard)
-        self._preparing.gather_facts(lambda facts: self._tell_facts(facts) if self.coordinator.met else None)
+        self._preparing.gather_facts(lambda facts: self._introduce() if self.coordinator.met else None)
         self._awaiting.start()
         self._machine.later(self._beat, self._beats)
 
@@ -116,12 +115,12 @@ class Worker:
         elif self._end is None:
             self._pod.log.warning(f"lost the channel to the coordinator: {reason}")
 
-    def _met(self) -> None:
+    def _introduce(self) -> None:
         """A coordinator that knows nothing of this pod gets what it must know first: that it ends, or its facts."""
         if self._own_end is not None:
             self._say(messages.Stopping(self._own_end))
         elif self._pod.known.facts is not None:
-            self._tell_facts(self._pod.known.facts)
+            self._say(messages.TellFacts(self._pod.known.facts, self._secrets()))
 
     def _greeted(self) -> None:
         if not self._awaiting.over:
@@ -130,9 +129,6 @@ class Worker:
             self._pod.state.phase("forming")
         if self._pod.known.plan is not None:
             self._say_beat()  # a hello alone may not count
-
-    def _tell_facts(self, facts: Facts) -> None:
-        self._say(messages.TellFacts(facts, self._secrets()))
 
     def _secrets(self) -> tuple[str, ...]:
         return tuple(sorted(self._pod.secrets(self._pod.known.environ)))
@@ -225,14 +221,11 @@ class Worker:
 
     def signalled(self, number: int) -> None:
         """SIGTERM or SIGINT for this pod; again: no more patience."""
-        first = self._leaving.told_to_end()
-        if self._life >= Life.LEAVING:
+        if self._leaving.told_to_end() and self._life < Life.LEAVING:
+            self._end_by_oneself(from_signal(number, self._pod.where(self._settings.index)))
+        else:
             self._parts.hurry()
             self._last_words_over()
-        elif not first:
-            self._parts.hurry()
-        else:
-            self._end_by_oneself(from_signal(number, self._pod.where(self._settings.index)))
 
     def pass_on(self, number: int) -> None:
         """A signal for the processes of runs in this pod."""

@@ -41,15 +41,14 @@ class Booking:
         self.first = first
         self.since = pod.machine.wall()
         """When it was booked, in seconds since 1970."""
-        self.until = 0.0
-        """When it was over; 0 before."""
+        self.until: float | None = None
+        """When it was over, and what came out was stored; None before."""
         self.judgement: Judgement | None = None
         """None while it goes on."""
         self.missing = ""
         """Which results are not stored and why, as far as that is known."""
         self.answerable = Once()
         """Everything that those who wait for it may look at next is written, or is known not to be."""
-        self._closed = False
 
     @property
     def run_id(self) -> str:
@@ -78,10 +77,14 @@ class Booking:
         """Store what came out, files of the user's within this time."""
         assert self.judgement is not None
         self.until = self._pod.machine.wall()
-        self._closed = True
         if self.exclusive:
             keep_results(self._pod, self.run, self.judgement, self.summary(), seconds)
         self.run.forget_output()
+
+    def kept(self, missing: str) -> None:
+        """Its results are stored, but for those that are `missing`: who waits for it is answered."""
+        self.missing = missing
+        self.answerable.happen()
 
     def told(self) -> dict[str, Any]:
         """The answer to `wait`."""
@@ -113,7 +116,7 @@ class Booking:
             lead=self.run.indices[0],
             results=self.results,
         )
-        if not self._closed:
+        if self.until is None:
             return summary
         end = self.end
         return summary._replace(until=self.until, code=end.code, what=end.what, where=end.where, origin=end.origin)
@@ -303,7 +306,7 @@ class Bookings:
             self._over(booking)
         else:
             booking.close(0.0)
-            booking.answerable.happen()
+            booking.kept("")
         if booking is not self._current:
             self._act_if_idle()
 

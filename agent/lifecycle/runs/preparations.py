@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from agent.catalogue import WORKLOADS
 from agent.decide.differences import Differences, compare
@@ -16,6 +17,7 @@ from agent.lifecycle.keeping.results_check import ResultsCheck
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.pod.surroundings import longest_seconds
 from agent.paths import shipped
+from agent.workloads import find_workload
 from agent.workloads.base import Mpi, RunContext, Workload
 
 BASELINES_SECONDS = 5.0
@@ -24,13 +26,11 @@ INVENTORY_SECONDS = 90.0
 """How long a run waits for the inventory of prepared pods, longer than any takes; then it starts without."""
 
 
-@dataclass
-class _Wait:
+class _Wait(NamedTuple):
     """A run that waits for the inventories of its pods."""
 
     indices: Sequence[int]
     ready: Callable[[], None]
-    over: bool = False
 
 
 @dataclass
@@ -38,8 +38,8 @@ class Preparations:
     """What the coordinator knows of all pods. `facts` and `inventories` are by completion index."""
 
     pod: Pod
-    facts: dict[int, Facts] = field(default_factory=dict)
-    """Those that the plan was made of."""
+    facts: Mapping[int, Facts]
+    """Those that the plan is made of; complete when the cluster is formed."""
     inventories: dict[int, Mapping[str, str]] = field(default_factory=dict)
     phases: dict[int, Mapping[str, float]] = field(default_factory=dict)
     """When each worker reached the phases of its start-up, by its own clock."""
@@ -54,10 +54,10 @@ class Preparations:
         self._results_check.start()
         self._results_check.over.when(self._go_on)
 
-    def own_inventory(self, found: Mapping[str, str], first: Workload, fail: Callable[[AgentError], None]) -> None:
+    def own_inventory(self, found: Mapping[str, str], fail: Callable[[AgentError], None]) -> None:
         """This pod's; without an mpirun that serves, a first run that needs one ends the job (66)."""
         mpi = mpi_of(found)
-        if first.led and (mpi is None or mpi.problem):
+        if find_workload(self.pod.job.spec.workload).led and (mpi is None or mpi.problem):
             why = mpi.problem if mpi else found.get("problem", "this pod does not know its mpirun")
             fail(MissingProgram(why, "the image needs Open MPI 4 or 5"))
         self.inventory(0, found)
@@ -113,8 +113,7 @@ class Preparations:
                 self._end(wait)
 
     def _end(self, wait: _Wait) -> None:
-        if not wait.over:
-            wait.over = True
+        if wait in self._waits:
             self._waits.remove(wait)
             wait.ready()
 
