@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 from agent import __version__
 from agent.decide.words import did_you_mean
+from agent.errors import READER_GONE, AgentError, Exit, UsageError
 
 VERBS = {
     "run": "run a workload on the cluster; as ENTRYPOINT of every pod, form the cluster first",
@@ -46,22 +47,20 @@ On your machine: a4-agent local run --pods 4 connectivity
 
 def dispatch(argv: Sequence[str]) -> int:
     """Run the verb in `argv`; returns the exit code. Prints errors, raises none but bugs."""
-    from agent.errors import READER_GONE, AgentError, Exit
-
     if argv[:1] == ["help"]:
         argv = [*argv[1:], "--help"]
     verb = next((word for word in argv if word in VERBS), "")
     parser = build_parser(verb, alone=argv[:1] == [verb])
-    args = parser.parse_args(argv)
-    if args.color != "auto":
-        from agent.output import choose_color
-
-        choose_color(args.color)
-    handler: Callable[[argparse.Namespace], int] | None = getattr(args, "handler", None)
-    if handler is None:
-        parser.print_help()
-        return 0
     try:
+        args = parser.parse_args(argv)
+        if args.color != "auto":
+            from agent.output import choose_color
+
+            choose_color(args.color)
+        handler: Callable[[argparse.Namespace], int] | None = getattr(args, "handler", None)
+        if handler is None:
+            parser.print_help()
+            return 0
         return handler(args)
     except AgentError as error:
         from agent.color import BAD
@@ -130,8 +129,9 @@ class Parser(argparse.ArgumentParser):
     Help shows a description of several lines as it is written, and breaks one line where the terminal ends.
     """
 
-    takes_command = False
-    """A command begins at the first word that is neither an option nor an option's value, or after `--`."""
+    takes_command = ""
+    """A command begins at the first word that is neither an option nor an option's value, or after `--`, and must not
+    be left out; this is an example of one. Empty: there is none."""
     takes_rest = ""
     """Arguments begin after `--`; this says so to who leaves it out. Empty: there are none."""
 
@@ -159,6 +159,9 @@ class Parser(argparse.ArgumentParser):
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         if self.takes_command or self.takes_rest:
             found.rest = words[at + 1 :] if words[at : at + 1] == ["--"] else words[at:]
+        if self.takes_command and not found.rest:
+            verb = self.prog.rpartition(" ")[2]
+            raise UsageError(f"{verb} needs a command", f"for example: {self.prog} -- {self.takes_command}")
         return found, unknown
 
     def _with_value(self, words: Sequence[str], at: int) -> str:

@@ -9,7 +9,6 @@ from agent.client import Client
 from agent.commands.answers import run_answer, write
 from agent.decide.words import plural
 from agent.output import say
-from agent.paths import RunDir
 
 DESCRIPTION = (
     "Ends RUN on every pod, by default the run that has the cluster for itself, as Ctrl-C would where it was started; "
@@ -25,7 +24,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """0 when nothing of the run is left, however it ended: that was asked for. Raises AgentError."""
-    with Client(RunDir().path) as client:
+    with Client() as client:
         found = client.find(args.run)
         if found.over:
             say(f"{found.id} is over already")

@@ -30,14 +30,15 @@ from agent.workloads.base import RunContext, Workload
 RUN_ID = "RUN-ID"
 
 
-def show(spec: RunSpec, directory: RunDir, *, as_json: bool = False) -> int:
+def show(spec: RunSpec, *, as_json: bool = False) -> int:
     """Print what would be started on each kind of pod. Raises AgentError as the run itself would."""
+    directory = RunDir()
     client = living(directory)
     environ: Mapping[str, str] = os.environ
     if client is not None:
         client.close()
         environ = agent_environment(directory)
-        spec = of_caller(spec, directory)
+        spec = of_caller(spec)
     found, secret = look(environ)
     settings, _ = read_settings(environ, found, spec.workload if spec.workload in RUNNABLE else "")
     text = masked(describe(settings, environ, spec), environ, spec, secret.decode(errors="replace").strip())

@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterator
 from agent.client import Client, RunEnd, RunInfo
 from agent.commands import Parser
 from agent.commands.following import Follower, reader_gone, tell_end
-from agent.commands.options import add_run, need_command, read_spec, take_command
+from agent.commands.options import add_run, read_spec, take_command
 from agent.commands.pod import of_caller
 from agent.decide.folding import failures, fold, shown
 from agent.decide.runspec import RunSpec
 from agent.decide.subset import pods_text, ranges
 from agent.output import STDERR, STDOUT, Lines, Sink, say, write_all
-from agent.paths import RunDir
 
 DESCRIPTION = """\
 Runs COMMAND on all pods, beside whatever else runs there. Output that is equal on several pods is
@@ -35,7 +34,7 @@ FIRST_WORD_SECONDS, NEXT_WORD_SECONDS = 10.0, 30.0
 
 
 def add_options(parser: Parser) -> None:
-    take_command(parser, "COMMAND", EPILOG)
+    take_command(parser, "COMMAND", EPILOG, example="hostname")
     add_run(parser)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--no-fold", action="store_true", help="show lines as they come, with [pod] in front")
@@ -44,15 +43,13 @@ def add_options(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """The exit code is that of the pods. Raises AgentError."""
-    directory = RunDir()
-    command = need_command(args.rest, "exec", "hostname")
-    spec = read_spec(args, "exec", command)
+    spec = read_spec(args, "exec")
     if args.dry_run:
         from agent.commands.dry_run import show
 
-        return show(spec, directory, as_json=args.json)
-    with Client(directory.path) as client:
-        return _run(client, of_caller(spec, directory), fold_output=not args.no_fold, as_json=args.json)
+        return show(spec, as_json=args.json)
+    with Client() as client:
+        return _run(client, of_caller(spec), fold_output=not args.no_fold, as_json=args.json)
 
 
 def _run(client: Client, spec: RunSpec, *, fold_output: bool, as_json: bool) -> int:

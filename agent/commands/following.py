@@ -21,7 +21,6 @@ from agent.decide.words import plural
 from agent.errors import READER_GONE, AgentError, ClusterBusy, SystemFault
 from agent.machine.progress_line import ProgressLine, on_terminal
 from agent.output import STDERR, STDOUT, Lines, Sink, say, write_all
-from agent.paths import RunDir
 
 MOST_REASONS = 24
 """Lines of a failure's reason that are shown here; all are in the pods' logs and status."""
@@ -161,7 +160,7 @@ def run_to_end(client: Client, spec: RunSpec, *, label: bool, wait: float, as_js
         return follower.code(ended)
 
 
-def submit(args: argparse.Namespace, spec: RunSpec, directory: RunDir, client: Client | None = None) -> int:
+def submit(args: argparse.Namespace, spec: RunSpec, client: Client | None = None) -> int:
     """Have the agent of this pod run it, and follow it, leave it alone or only show it (--dry-run) as the options say;
     returns the exit code."""
     if args.dry_run:
@@ -169,9 +168,9 @@ def submit(args: argparse.Namespace, spec: RunSpec, directory: RunDir, client: C
 
         if client is not None:
             client.close()
-        return show(spec, directory, as_json=args.json)
-    spec = of_caller(spec, directory)
-    with client or Client(directory.path) as client:
+        return show(spec, as_json=args.json)
+    spec = of_caller(spec)
+    with client or Client() as client:
         if not args.detach:
             return run_to_end(client, spec, label=args.label, wait=args.wait, as_json=args.json)
         run = begin(client, spec, args.wait)

@@ -13,7 +13,6 @@ from agent.client import Client, RunInfo
 from agent.decide.words import listed, plural
 from agent.errors import AgentError, DirectoryUnusable, Exit, MissingProgram, PeerLost, UsageError
 from agent.output import STDOUT, Sink, say, write_all
-from agent.paths import RunDir
 
 DESCRIPTION = """\
 Fetches result.json, report.html and the log of each pod of RUN, by default the newest run that had the cluster
@@ -42,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     if args.output == "-" and os.isatty(STDOUT):
         hint = "a4-agent get -o - | tar x (kubectl exec without -t), or -o DIR"
         raise UsageError("a terminal cannot show an archive", hint)
-    with Client(RunDir().path) as client, ExitStack() as stack:
+    with Client() as client, ExitStack() as stack:
         info = client.find(args.run)
         if args.output == "-":
             where, opened = "the archive", stack.enter_context(_archive(info.id))

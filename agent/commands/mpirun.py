@@ -6,8 +6,7 @@ import argparse
 
 from agent.commands import Parser
 from agent.commands.following import submit
-from agent.commands.options import add_following, add_run, count, need_command, read_spec, take_command
-from agent.paths import RunDir
+from agent.commands.options import add_following, add_run, count, read_spec, take_command
 
 DESCRIPTION = """\
 Runs COMMAND as MPI ranks on all pods: in the order of the plan, with each pod's environment, over the
@@ -21,7 +20,7 @@ examples:
 
 
 def add_options(parser: Parser) -> None:
-    take_command(parser, "COMMAND", EPILOG)
+    take_command(parser, "COMMAND", EPILOG, example="./program argument")
     parser.add_argument("-np", "-n", "--np", type=count, default=0, metavar="N", help="ranks (default: every slot)")
     parser.add_argument(
         "-N", "--per-node", type=count, default=0, metavar="N", help="ranks per pod (default: its GPUs)"
@@ -32,6 +31,4 @@ def add_options(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """The exit code is that of the ranks. Raises AgentError."""
-    command = need_command(args.rest, "mpirun", "./program argument")
-    spec = read_spec(args, "mpirun", command, ranks=args.np, per_node=args.per_node)
-    return submit(args, spec, RunDir())
+    return submit(args, read_spec(args, "mpirun", ranks=args.np, per_node=args.per_node))

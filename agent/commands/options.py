@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from agent.commands import Parser
@@ -51,11 +51,11 @@ def add_subset(parser: argparse.ArgumentParser) -> None:
     add("--exclude", **several, help="not these")
 
 
-def take_command(parser: Parser, what: str, epilog: str) -> None:
+def take_command(parser: Parser, what: str, epilog: str, example: str) -> None:
     """Have a verb end in a command of the user's own; `what`: what its help calls that."""
     parser.usage = f"{parser.prog} [-h] [options] [--] {what} [ARGUMENT ...]"
     parser.epilog = epilog
-    parser.takes_command = True
+    parser.takes_command = example
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
@@ -91,20 +91,11 @@ def add_following(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help=text)
 
 
-def need_command(words: Sequence[str], verb: str, example: str) -> tuple[str, ...]:
-    """Raises UsageError when there is none."""
-    if not words:
-        raise UsageError(f"{verb} needs a command", f"for example: a4-agent {verb} -- {example}")
-    return tuple(words)
-
-
-def read_spec(
-    args: argparse.Namespace, workload: str, words: Sequence[str], *, ranks: int = 0, per_node: int = 0
-) -> RunSpec:
+def read_spec(args: argparse.Namespace, workload: str, *, ranks: int = 0, per_node: int = 0) -> RunSpec:
     """What the command line says of a run."""
     return RunSpec(
         workload=workload,
-        args=tuple(words),
+        args=tuple(args.rest),
         nodes=args.nodes,
         hosts=tuple(args.hosts),
         exclude=tuple(args.exclude),

@@ -13,6 +13,7 @@ from agent.decide.environment import changed
 from agent.decide.plan import Plan, PlannedPeer, peer_name
 from agent.decide.pod_state import PodState
 from agent.decide.runspec import RunSpec
+from agent.decide.shell_env import travelling, unheard
 from agent.environment import load, stored
 from agent.errors import PeersMissing
 from agent.machine import files
@@ -60,10 +61,9 @@ def process_environment(pid: int) -> dict[str, str]:
     return {name: value for name, found, value in pairs if found and name}
 
 
-def of_caller(spec: RunSpec, directory: RunDir) -> RunSpec:
+def of_caller(spec: RunSpec) -> RunSpec:
     """`spec` with whose wish it is, and with the variables that were set in this shell."""
-    from agent.decide.shell_env import travelling
-
+    directory = RunDir()
     agent = agent_environment(directory)
     env = travelling(os.environ, agent, process_environment(1)) if agent else {}
     for sentence in unheard_settings(agent):
@@ -74,8 +74,6 @@ def of_caller(spec: RunSpec, directory: RunDir) -> RunSpec:
 
 def unheard_settings(agent: Mapping[str, str]) -> list[str]:
     """A sentence on each setting of the pod that this shell has set in vain; `agent`: the agent's environment."""
-    from agent.decide.shell_env import unheard
-
     return unheard(os.environ, agent, process_environment(1), OF_THE_POD) if agent else []
 
 

@@ -7,7 +7,6 @@ import sys
 
 from agent.client import Client
 from agent.commands.answers import VERSION, ReleaseAnswer, write
-from agent.paths import RunDir
 
 DESCRIPTION = "Ends a sleeping cluster: every pod ends with the job's recorded exit code."
 
@@ -18,7 +17,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    with Client(RunDir().path) as client:
+    with Client() as client:
         code = client.release(force=args.force)
     if args.json:
         write(ReleaseAnswer(VERSION, code))

@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
             client = patiently(lambda: living(directory), SOCKET_SECONDS)
             if client is None:
                 raise busy
-    return _submit(args, directory, client)
+    return _submit(args, client)
 
 
 def _hear_signals() -> None:
@@ -110,15 +110,15 @@ def patiently(find: Callable[[], Found | None], seconds: float) -> Found | None:
     return found
 
 
-def _submit(args: argparse.Namespace, directory: RunDir, client: Client | None) -> int:
+def _submit(args: argparse.Namespace, client: Client | None) -> int:
     """As a client of the agent that lives here; None, which a dry run may have: there is none. Raises AgentError."""
     from agent.commands.following import submit
     from agent.commands.pod import agent_environment
 
     if args.order and not args.dry_run:
         raise UsageError("--order is for forming the cluster, which is formed", "a4-agent topology shows its order")
-    workload = _workload(args.workload, agent_environment(directory) if client else os.environ)
-    return submit(args, read_spec(args, workload, args.rest), directory, client)
+    workload = _workload(args.workload, agent_environment(RunDir()) if client else os.environ)
+    return submit(args, read_spec(args, workload), client)
 
 
 def _workload(name: str, environ: Mapping[str, str]) -> str:
@@ -149,7 +149,7 @@ def _be_the_agent(args: argparse.Namespace, directory: RunDir, started: float) -
             if read_state(directory) is None:  # else an agent has lived here, and said of itself what there was to say
                 _leave_message(error)
         raise
-    spec = read_spec(args, job.settings.workload, args.rest)._replace(by="ENTRYPOINT")
+    spec = read_spec(args, job.settings.workload)._replace(by="ENTRYPOINT")
     try:
         return serve(job._replace(spec=spec, topology=args.order != "index", started=started))
     except SystemFault as error:

@@ -6,8 +6,7 @@ import argparse
 
 from agent.commands import Parser
 from agent.commands.following import submit
-from agent.commands.options import add_following, add_run, count, need_command, read_spec, take_command
-from agent.paths import RunDir
+from agent.commands.options import add_following, add_run, count, read_spec, take_command
 
 DESCRIPTION = """\
 Runs PROGRAM under torchrun on all pods: static rendezvous, node ranks and MASTER_ADDR from the plan, one
@@ -22,7 +21,7 @@ examples:
 
 
 def add_options(parser: Parser) -> None:
-    take_command(parser, "PROGRAM", EPILOG)
+    take_command(parser, "PROGRAM", EPILOG, example="train.py")
     parser.add_argument(
         "--nproc-per-node", type=count, default=0, metavar="N", help="processes per pod (default: its GPUs)"
     )
@@ -32,6 +31,4 @@ def add_options(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """The exit code is that of the first pod that failed. Raises AgentError."""
-    program = need_command(args.rest, "torchrun", "train.py")
-    spec = read_spec(args, "torchrun", program, per_node=args.nproc_per_node)
-    return submit(args, spec, RunDir())
+    return submit(args, read_spec(args, "torchrun", per_node=args.nproc_per_node))

@@ -10,15 +10,39 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from agent import errors
-from agent.local import host_survey
-from agent.local.calls import ANSWER_SECONDS, ask, connect, expect
+from agent.local import host_survey, sockets
 from agent.local.channel import Conversation, Message
 from agent.local.pods import PodInfo
 from agent.local.running_command import Running
 from agent.local.spec import METADATA_MODES, ClusterSpec, check_rate
+from agent.machine.stream import MOST_BYTES
 
+ANSWER_SECONDS = 60.0
+"""How long a supervisor may take for what it can answer at once."""
 _WAITS = {"start", "terminate", "wait"}
 """Requests that are answered when something has come about."""
+
+
+def connect(name: str) -> Conversation:
+    """A conversation with the supervisor of a cluster. Raises UsageError when there is no such cluster."""
+    try:
+        return Conversation(sockets.connect(name), most_request=MOST_BYTES)
+    except OSError as error:
+        running = ", ".join(sockets.running_clusters()) or "none"
+        raise errors.UsageError(f"no local cluster {name} runs", f"running: {running}") from error
+
+
+def ask(name: str, request: Message, patience: float | None = ANSWER_SECONDS) -> Message:
+    """The answer of a cluster's supervisor to one request. Raises SystemFault when it takes too long."""
+    with contextlib.closing(connect(name)) as conversation:
+        conversation.socket.settimeout(patience)
+        try:
+            conversation.send(request)
+            return conversation.expect()
+        except OSError as error:
+            late = isinstance(error, TimeoutError)
+            how = f"has not answered for {patience:g} s" if late else f"cannot be asked: {error.strerror}"
+            raise errors.SystemFault(f"the supervisor of the local cluster {name} {how}") from error
 
 
 class Output(NamedTuple):
@@ -130,7 +154,7 @@ class ClusterAccess:
         """What pods have printed, in order; with `follow` until all have ended."""
         with contextlib.closing(connect(self.name)) as conversation:
             conversation.send({"op": "logs", "index": index, "follow": follow})
-            while "end" not in (message := expect(conversation)):
+            while "end" not in (message := conversation.expect()):
                 for pod, stream, text in message["output"]:
                     yield Output(pod, stream, text.encode("latin-1"))
 

@@ -36,22 +36,11 @@ def _own_cgroup() -> str:
     return own_cgroup(read("/proc/self/mountinfo") or "", read("/proc/self/cgroup") or "")
 
 
-def enter_pod_cgroup(cluster: int, index: int) -> None:
-    """Move this process into the cgroup of a pod; `cluster` is a descriptor of the cluster's, -1 for none.
+def enter_cgroup(cluster: int, name: str) -> None:
+    """Move this process into the cgroup of that name; `cluster` is a descriptor of the cluster's, -1 for none.
 
-    Where that is not possible, as below a threaded cgroup, the pod goes without.
+    Where that is not possible, as below a threaded cgroup, the process goes without.
     """
-    if cluster >= 0:
-        _enter(cluster, f"pod-{index}")
-
-
-def occupy_cluster_cgroup(cluster: int) -> None:
-    """Move the supervisor into it, so that nobody who sees no socket of this cluster takes it for empty."""
-    if cluster >= 0:
-        _enter(cluster, "supervisor")
-
-
-def _enter(cluster: int, name: str) -> None:
     with suppress(OSError):
         with suppress(FileExistsError):
             os.mkdir(name, dir_fd=cluster)

@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from agent.errors import AgentError, UsageError
+from agent import errors
+from agent.errors import AgentError, SystemFault, UsageError
 from agent.machine.loop import Loop
 from agent.machine.stream import NO_LIMIT, LineBuffer, LineStream
 
@@ -75,6 +76,16 @@ class Conversation:
                 return None
             self._lines += self._buffer.feed(data)
         message: Message = json.loads(self._lines.popleft())
+        return message
+
+    def expect(self) -> Message:
+        """The answer to a request; errors of the other side are raised here."""
+        message = self.read()
+        if message is None:
+            raise SystemFault("the supervisor of the local cluster has ended")
+        if "error" in message:
+            kind: Any = getattr(errors, message["error"], AgentError)
+            raise kind(message["what"], message["hint"])
         return message
 
     def close(self) -> None:

@@ -22,8 +22,7 @@ from types import TracebackType
 
 from agent import errors
 from agent.local import DEFAULT_NAME, host_survey
-from agent.local.access import ClusterAccess, Output
-from agent.local.calls import ask, expect
+from agent.local.access import ClusterAccess, Output, ask
 from agent.local.channel import Conversation
 from agent.local.pods import PodInfo
 from agent.local.sockets import running_clusters
@@ -109,7 +108,7 @@ class LocalCluster(ClusterAccess):
         self._owner = Conversation(own)
         self._owner.send({"spec": self.spec.to_json(), "surroundings": to_json(found), "detached": detached})
         try:
-            expect(self._owner)
+            self._owner.expect()
         except BaseException:
             self.close()
             raise

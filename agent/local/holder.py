@@ -8,7 +8,7 @@ import socket
 import sys
 
 from agent.errors import AgentError, SystemFault
-from agent.local.cgroups import make_cluster_cgroup, occupy_cluster_cgroup, remove_cluster_cgroup
+from agent.local.cgroups import enter_cgroup, make_cluster_cgroup, remove_cluster_cgroup
 from agent.local.channel import Channel, Conversation, Message, peer_is_root
 from agent.local.podenv import Surroundings
 from agent.local.sockets import listen, running_clusters
@@ -86,7 +86,8 @@ def _fork(name: str) -> tuple[int, str]:
 
 def _build(spec: ClusterSpec, message: Message, cgroup: str) -> Supervisor:
     supervisor = Supervisor(spec, from_json(Surroundings, message["surroundings"]), cgroup)
-    occupy_cluster_cgroup(supervisor.cgroup)
+    # So that nobody who sees no socket of this cluster takes its cgroup for empty.
+    enter_cgroup(supervisor.cgroup, "supervisor")
     try:
         supervisor.build()
     except OSError as error:

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import IO
 
-from agent.local.calls import expect
 from agent.local.channel import Conversation
 
 _PIECE = 65536
@@ -57,7 +56,7 @@ class Running:
         """Its exit code; TimeoutError after `timeout` seconds."""
         if self.code is None:
             self._conversation.socket.settimeout(timeout)
-            self.code = int(expect(self._conversation)["code"])
+            self.code = int(self._conversation.expect()["code"])
         return self.code
 
     def communicate(self, content: bytes = b"", timeout: float | None = None) -> tuple[str, str]:

@@ -22,7 +22,7 @@ from typing import NoReturn
 from agent.errors import AgentError, SystemFault
 from agent.local import dns_server as dns
 from agent.local import sandbox
-from agent.local.cgroups import enter_pod_cgroup
+from agent.local.cgroups import enter_cgroup
 from agent.local.dealt_gpus import devices_of
 from agent.local.metadata_server import MetadataServer
 from agent.local.namespaced_process import Forker, Program, first_process
@@ -126,7 +126,7 @@ class Supervisor:
             self._check_end(pod)
 
         def child() -> None:
-            enter_pod_cgroup(self.cgroup, index)
+            enter_cgroup(self.cgroup, f"pod-{index}")
             first_process(plan, program, streams, theirs, limit)
 
         pid = self.forker.fork_first(child)

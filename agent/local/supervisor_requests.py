@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from agent import wire
 from agent.errors import SystemFault, UsageError
-from agent.local.cgroups import enter_pod_cgroup
+from agent.local.cgroups import enter_cgroup
 from agent.local.channel import Channel, Message
 from agent.local.namespaced_process import Program, further_process, read_files, terminal_process
 from agent.local.network import cable, limit_argv
@@ -142,7 +142,7 @@ class Requests:
         program, pidfd, limit = Program(asked.argv, env), pod.pidfd, supervisor.forker.files_limit
 
         def child() -> None:
-            enter_pod_cgroup(supervisor.cgroup, pod.info.index)
+            enter_cgroup(supervisor.cgroup, f"pod-{pod.info.index}")
             if asked.terminal:
                 terminal_process(pidfd, program, channel.socket, limit)
             else:

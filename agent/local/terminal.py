@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from types import FrameType
 
 from agent.errors import SystemFault, UsageError
-from agent.local.calls import expect
 from agent.local.channel import Conversation
 from agent.local.client import LocalCluster
 from agent.local.foreground import write_all
@@ -39,7 +38,7 @@ def run_on_terminal(cluster: LocalCluster, index: int, argv: Sequence[str]) -> i
     """The command gets a terminal of the pod's, and this terminal shows and feeds it."""
     env = {"TERM": os.environ.get("TERM", "xterm")}
     with contextlib.closing(cluster.exec_on_terminal(index, argv, env)) as conversation:
-        expect(conversation)
+        conversation.expect()
         if not conversation.descriptors:
             raise SystemFault("the pod gave no terminal")
         master = conversation.descriptors[0]

@@ -12,7 +12,7 @@ import pytest
 
 from agent.decide.run_marks import own_cgroup
 from agent.errors import SystemFault, UsageError
-from agent.local.cgroups import enter_pod_cgroup, remove_left_cgroups
+from agent.local.cgroups import enter_cgroup, remove_left_cgroups
 from agent.local.client import LocalCluster
 from agent.local.sockets import running_clusters
 from tests.local.helpers import (
@@ -136,7 +136,7 @@ def test_nothing_is_left_when_the_owner_is_killed() -> None:
 def test_a_pod_whose_cgroup_cannot_be_entered_goes_without(tmp_path: Path) -> None:
     (tmp_path / "pod-0" / "cgroup.procs").mkdir(parents=True)
     cluster = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
-    enter_pod_cgroup(cluster, 0)
+    enter_cgroup(cluster, "pod-0")
     os.close(cluster)
 
 

@@ -20,7 +20,7 @@ import pytest
 
 from agent.errors import SystemFault, UsageError
 from agent.local import sockets
-from agent.local.calls import ask
+from agent.local.access import ask
 from agent.local.channel import Channel
 from agent.local.client import LocalCluster
 from agent.local.sockets import DIRECTORY, running_clusters
