@@ -10,12 +10,15 @@ import os
 import shutil
 import socket
 import stat
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from typing import NamedTuple
 
-from agent.local.dealt_gpus import guarded_parameters
+from agent.local.dealt_gpus import devices_of, guarded_parameters
+from agent.local.dns_server import resolv_conf
 from agent.local.netlink import Netlink
-from agent.local.spec import Mount
+from agent.local.network import cable
+from agent.local.podenv import Surroundings
+from agent.local.spec import BRIDGE_ADDRESS, METADATA_NAME, ClusterSpec, Mount, address
 from agent.local.syscalls import (
     CLONE_NEWIPC,
     CLONE_NEWNET,
@@ -52,28 +55,17 @@ _LINKS = {
 }
 
 
-@dataclass(frozen=True)
-class Sandbox:
+class Sandbox(NamedTuple):
     """What the pod's first process has to build around itself."""
 
-    node: str
-    address: str
-    link: str
-    """Name of the cable's end at the bridge."""
+    spec: ClusterSpec
+    surroundings: Surroundings
+    pod: int
+    """Its index."""
     bridge: int
-    gateway: str
-    """Addresses that answer nothing, not even who has them."""
-    system_files: Mapping[str, tuple[int, bytes]]
-    """Path → mode and content, laid into the overlay before it is mounted."""
-    files: Mapping[str, bytes]
-    file_systems: Sequence[str]
-    """Where this machine has further file systems, which the overlay of the root does not contain."""
-    installation: Sequence[str]
-    """Directories and files of this machine that the pod sees read-only at the same place."""
-    devices: Sequence[str] = field(default_factory=tuple)
-    mounts: Sequence[Mount] = field(default_factory=tuple)
-    directories: Mapping[str, str] = field(default_factory=dict)
-    cgroups: bool = False
+    secret: bytes
+    """The job's, as this pod has it; empty: none."""
+    cgroups: bool
     """As a privileged pod, it sees the machine's whole tree of cgroups."""
 
 
@@ -94,7 +86,7 @@ def enter(sandbox: Sandbox) -> int:
     unshare(CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWNET)
     mounts = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
     _connect(sandbox, outside)
-    socket.sethostname(sandbox.node)
+    socket.sethostname(sandbox.spec.node_name(sandbox.pod))
     _build_root(sandbox)
     change_root(_ROOT)
     return mounts
@@ -105,7 +97,7 @@ def _connect(sandbox: Sandbox, outside: Netlink) -> None:
     with contextlib.suppress(OSError):
         _write("/proc/sys/net/ipv6/conf/default/disable_ipv6", b"1")
     own = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-    outside.add_veth(sandbox.link, sandbox.bridge, "eth0", own)
+    outside.add_veth(cable(sandbox.pod), sandbox.bridge, "eth0", own)
     outside.close()
     os.close(own)
     inside = Netlink()
@@ -113,19 +105,20 @@ def _connect(sandbox: Sandbox, outside: Netlink) -> None:
     inside.set_link(socket.if_nametoindex("lo"), up=True)
     # An address of its own and one gateway, as on a GCE node. With neighbours instead, all pods together
     # would need more ARP entries than the kernel has (1,024 for all namespaces): a ring of 70 pods hangs.
-    inside.add_address(eth0, sandbox.address, 32)
+    inside.add_address(eth0, address(sandbox.pod), 32)
     inside.set_link(eth0, up=True)
-    inside.add_default_route(sandbox.gateway, eth0)
+    inside.add_default_route(BRIDGE_ADDRESS, eth0)
     inside.close()
 
 
 def _build_root(sandbox: Sandbox) -> None:
+    spec, surroundings = sandbox.spec, sandbox.surroundings
     mount("a4-pod", _POD, "tmpfs", MS_NODEV, "mode=0755")
     for path in (_UPPER, f"{_POD}/work", _ROOT):
         os.mkdir(path)
-    _fill_upper(sandbox.system_files)
+    _fill_upper(_system_files(sandbox))
     _overlay("/", _UPPER, f"{_POD}/work")
-    for number, path in enumerate(sandbox.file_systems):
+    for number, path in enumerate(surroundings.file_systems):
         upper, work = f"{_POD}/upper{number}", f"{_POD}/work{number}"
         os.mkdir(upper)
         os.mkdir(work)
@@ -133,9 +126,10 @@ def _build_root(sandbox: Sandbox) -> None:
         _overlay(path, upper, work)
     # What comes from outside is opened before, and the rest is done inside, where links and `..` lead to what is the
     # pod's: this machine's root shows through, and with it links that lead anywhere.
-    devices = {path: os.stat(path) for path in sandbox.devices}
-    sources = {path: os.open(path, os.O_PATH | os.O_CLOEXEC) for path in (SHARED, *sandbox.installation)}
-    shared = {path: os.open(source, os.O_PATH | os.O_CLOEXEC) for path, source in sandbox.directories.items()}
+    own = devices_of(spec, sandbox.pod, surroundings.gpus)
+    devices = {path: os.stat(path) for path in (*spec.devices, *own)}
+    sources = {path: os.open(path, os.O_PATH | os.O_CLOEXEC) for path in (SHARED, *surroundings.installation)}
+    shared = {path: os.open(source, os.O_PATH | os.O_CLOEXEC) for path, source in spec.directories.items()}
     parameters = _guarded_gpu_parameters()
     outside = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     os.chroot(_ROOT)
@@ -149,12 +143,12 @@ def _build_root(sandbox: Sandbox) -> None:
         _bind(parameters, _GPU_PARAMETERS)
     for path, source in sources.items():
         _bind_read_only(source, path)
-    for one in sorted(sandbox.mounts, key=lambda one: one.path):  # a directory before those in it
+    for one in sorted(spec.mounts, key=lambda one: one.path):  # a directory before those in it
         _mount_directory(one)
     for path, source in shared.items():
         os.makedirs(path, exist_ok=True)
         _bind(source, path)
-    for path, content in sandbox.files.items():
+    for path, content in spec.files.items():
         os.makedirs(os.path.dirname(path), exist_ok=True)
         _write(path, content, 0o755)
     os.fchdir(outside)
@@ -261,19 +255,19 @@ def _write(path: str, content: bytes, mode: int = 0o644) -> None:
         os.chmod(path, mode)
 
 
-def system_files(
-    *, node: str, address: str, hosts: str, resolv: str, secret: bytes, command: str, bashrc: str
-) -> dict[str, tuple[int, bytes]]:
-    """The files that the kubelet, the Secret and the image would give to a pod."""
-    own = f"127.0.0.1 localhost\n::1 localhost ip6-localhost\n{address} {node}\n{hosts}"
+def _system_files(sandbox: Sandbox) -> dict[str, tuple[int, bytes]]:
+    """The files that the kubelet, the Secret and the image would give to a pod: path → mode and content."""
+    node, seconds = sandbox.spec.node_name(sandbox.pod), sandbox.spec.slow_bashrc
+    hosts = f"127.0.0.1 localhost\n::1 localhost ip6-localhost\n{address(sandbox.pod)} {node}\n"
     files = {
-        "/etc/hosts": (0o644, own.encode()),
+        "/etc/hosts": (0o644, f"{hosts}{BRIDGE_ADDRESS} {METADATA_NAME} metadata\n".encode()),
         "/etc/hostname": (0o644, f"{node}\n".encode()),
-        "/etc/resolv.conf": (0o644, resolv.encode()),
-        "/usr/local/bin/a4-agent": (0o755, command.encode()),
+        "/etc/resolv.conf": (0o644, resolv_conf().encode()),
+        "/usr/local/bin/a4-agent": (0o755, sandbox.surroundings.command.encode()),
     }
-    if secret:
-        files[SECRET_FILE] = (0o400, secret)
-    if bashrc:
-        files["/root/.bashrc"] = (0o644, bashrc.encode())
+    if sandbox.secret:
+        files[SECRET_FILE] = (0o400, sandbox.secret)
+    if seconds:
+        slow = f"sleep {seconds}\necho 'this .bashrc took {seconds} seconds'\n"
+        files["/root/.bashrc"] = (0o644, slow.encode())
     return files

@@ -21,19 +21,18 @@ from typing import NoReturn
 
 from agent.errors import AgentError, SystemFault
 from agent.local import dns_server as dns
-from agent.local import sandbox
 from agent.local.cgroups import enter_cgroup
-from agent.local.dealt_gpus import devices_of
 from agent.local.metadata_server import MetadataServer
 from agent.local.namespaced_process import Forker, Program, first_process
-from agent.local.network import Network, cable
+from agent.local.network import Network
 from agent.local.podenv import Surroundings, pod_environment
 from agent.local.pods import ABSENT, ENDED, RUNNING, STARTING, WAITING, LogBook, Pod, PodInfo
-from agent.local.spec import BRIDGE_ADDRESS, METADATA_NAME, ClusterSpec, address
+from agent.local.sandbox import STATE, Sandbox, make_state
+from agent.local.spec import BRIDGE_ADDRESS, ClusterSpec, address
 from agent.local.waiting import Waiting
 from agent.machine.loop import READ, Loop
 
-_HOSTS_FILE = f"{sandbox.STATE}/dns.hosts"
+_HOSTS_FILE = f"{STATE}/dns.hosts"
 
 
 class Supervisor:
@@ -64,7 +63,7 @@ class Supervisor:
 
     def build(self) -> None:
         """Build everything but the pods: namespaces, network, DNS, metadata."""
-        sandbox.make_state()
+        make_state()
         self.network = Network(address(dead) for dead in sorted(self.spec.dead))
         spec = self.spec
         waiting = {*spec.missing, *spec.late, *spec.late_names}
@@ -115,7 +114,9 @@ class Supervisor:
         self.pods[index] = pod = Pod(self._info(index, STARTING))
         pod.info.created, pod.info.created_monotonic = time.time(), time.monotonic()
         program = Program(self.surroundings.entrypoint, self.environment(index) | dict(env or {}))
-        plan, limit = self._sandbox(index), self.forker.files_limit
+        limit = self.forker.files_limit
+        secret = (self.spec.pod_secret.get(index) or self._secret) if self.spec.contract else b""
+        plan = Sandbox(self.spec, self.surroundings, index, self.network.bridge, secret, self.cgroup >= 0)
         own, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         output, output_end = os.pipe()
         errors, errors_end = os.pipe()
@@ -143,34 +144,6 @@ class Supervisor:
     def environment(self, index: int) -> dict[str, str]:
         """That of the container, for its program and for commands in it."""
         return pod_environment(self.spec, self.surroundings.job, index)
-
-    def _sandbox(self, index: int) -> sandbox.Sandbox:
-        spec, info = self.spec, self.pods[index].info
-        seconds = spec.slow_bashrc
-        files = sandbox.system_files(
-            node=info.node,
-            address=info.address,
-            hosts=f"{BRIDGE_ADDRESS} {METADATA_NAME} metadata\n",
-            resolv=dns.resolv_conf(),
-            secret=(spec.pod_secret.get(index) or self._secret) if spec.contract else b"",
-            command=self.surroundings.command,
-            bashrc=f"sleep {seconds}\necho 'this .bashrc took {seconds} seconds'\n" if seconds else "",
-        )
-        return sandbox.Sandbox(
-            node=info.node,
-            address=info.address,
-            link=cable(index),
-            bridge=self.network.bridge,
-            gateway=BRIDGE_ADDRESS,
-            system_files=files,
-            files=spec.files,
-            file_systems=self.surroundings.file_systems,
-            installation=self.surroundings.installation,
-            devices=(*spec.devices, *devices_of(spec, index, self.surroundings.gpus)),
-            mounts=spec.mounts,
-            directories=spec.directories,
-            cgroups=self.cgroup >= 0,
-        )
 
     def set_metadata(self, index: int, mode: str) -> None:
         """How the metadata server answers this pod from now on."""
