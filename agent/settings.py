@@ -168,159 +168,132 @@ class Setting(NamedTuple):
     """How one environment variable becomes one field. `parse` raises ValueError with what it takes."""
 
     name: str
-    field: str
-    """Of `Settings`; empty: its workload reads it, from the environment of the run."""
     parse: Callable[[str], Any]
     default: str | None
     help: str
+    called: str = ""
+    """Its field, where that is not called as the variable is."""
+
+    @property
+    def field(self) -> str:
+        """Of `Settings`; what is none there is read by its workload, from the environment of the run."""
+        return self.called or self.name.removeprefix("A4_").removesuffix("_SECONDS").lower()
 
 
 SETTINGS = (
-    Setting("NNODES", "nnodes", whole(1, 100_000), None, "number of pods"),
-    Setting("JOB_COMPLETION_INDEX", "index", whole(0, 99_999), None, "index of this pod; 0 coordinates"),
-    Setting("GPUS_PER_NODE", "gpus_per_node", whole(1, 1024), "8", "GPUs per pod: slots in the hostfile"),
+    Setting("NNODES", whole(1, 100_000), None, "number of pods"),
+    Setting("JOB_COMPLETION_INDEX", whole(0, 99_999), None, "index of this pod; 0 coordinates", called="index"),
+    Setting("GPUS_PER_NODE", whole(1, 1024), "8", "GPUs per pod: slots in the hostfile"),
     Setting(
         "HOSTNAME_PREFIX",
-        "hostname_prefix",
         matching(r"[a-z0-9][-a-z0-9]{0,55}-", "the start of the pods' names with its dash, such as 'job-workload-'"),
         None,
         "peer i is <HOSTNAME_PREFIX>0-<i>.<DOMAIN_NAME>",
     ),
     Setting(
         "DOMAIN_NAME",
-        "domain_name",
         matching(rf"{DNS_LABEL}(\.{DNS_LABEL})*", "a DNS name, such as job.default.svc.cluster.local"),
         None,
         "domain of the pods' headless service",
     ),
-    Setting("MASTER_PORT", "master_port", whole(1, 65535), "6002", "rendezvous port of torchrun"),
-    Setting("JOB_IDENTIFIER", "job_identifier", str, "", "name of the job, for results"),
-    Setting("A4_WORKLOAD", "workload", choice(*RUNNABLE), None, "what to run: " + ", ".join(RUNNABLE)),
-    Setting("SLEEP_INFINITY", "sleep_infinity", flag, "false", "keep the formed cluster after the run"),
+    Setting("MASTER_PORT", whole(1, 65535), "6002", "rendezvous port of torchrun"),
+    Setting("JOB_IDENTIFIER", str, "", "name of the job, for results"),
+    Setting("A4_WORKLOAD", choice(*RUNNABLE), None, "what to run: " + ", ".join(RUNNABLE)),
+    Setting("SLEEP_INFINITY", flag, "false", "keep the formed cluster after the run"),
     Setting(
         "A4_SLEEP_ON",
-        "sleep_on",
         choice(*SLEEP_ON),
         None,
         "keep it after the run always, after a failure, or never (default: always if SLEEP_INFINITY)",
     ),
-    Setting(
-        "A4_SLEEP_MAX_HOURS",
-        "sleep_max_hours",
-        none_or("12", 0.01),
-        "0",
-        "release an idle cluster after this; 0: never",
-    ),
-    Setting("A4_SSH_PORT", "ssh_port", whole(1, 65535), "2222", "port of every pod's sshd"),
-    Setting("SSH_PUBLIC_KEY", "ssh_public_key", public_keys, "", "keys of people who may log in"),
-    Setting(
-        "A4_SECRET_FILE",
-        "secret_file",
-        path,
-        SECRET_FILE,
-        "the job's secret; every SSH key derives from it",
-    ),
-    Setting("A4_EPOCH", "epoch", matching(r"[!-~]{1,200}", "text without spaces"), None, "one attempt of a job"),
-    Setting("A4_LOCATION", "location", place, "", "the node's place; wins over the metadata server"),
+    Setting("A4_SLEEP_MAX_HOURS", none_or("12", 0.01), "0", "release an idle cluster after this; 0: never"),
+    Setting("A4_SSH_PORT", whole(1, 65535), "2222", "port of every pod's sshd"),
+    Setting("SSH_PUBLIC_KEY", public_keys, "", "keys of people who may log in"),
+    Setting("A4_SECRET_FILE", path, SECRET_FILE, "the job's secret; every SSH key derives from it"),
+    Setting("A4_EPOCH", matching(r"[!-~]{1,200}", "text without spaces"), None, "one attempt of a job"),
+    Setting("A4_LOCATION", place, "", "the node's place; wins over the metadata server"),
     Setting(
         "A4_METADATA_HOST",
-        "metadata_host",
         matching(r"[A-Za-z0-9.-]+(:[0-9]{1,5})?", "a host name or address, with a port if not 80"),
         "metadata.google.internal",
         "GCE metadata server",
     ),
     Setting(
         "A4_INTERFACE",
-        "interface",
         matching(r"[A-Za-z0-9_.:@-]{0,15}", "the name of a network interface, such as eth0"),
         "",
         "NIC for SSH, MPI and rendezvous (default: that of the default route)",
     ),
-    Setting("A4_RUN_DIR", "run_dir", run_dir, DEFAULT_RUN_DIR, "private state of this pod"),
-    Setting("A4_RESULTS_DIR", "results_dir", path, None, "where results and pods' logs are kept"),
-    Setting("A4_SHARED_DIR", "shared_dir", maybe_path, "", "directory that all pods share, on NFS or Lustre"),
-    Setting("A4_PYTHON", "python", matching(r"[^\0\n]+", "a program"), "python3", "the workload's Python, with torch"),
-    Setting("A4_DEEPEP_DIR", "deepep_dir", path, DEEPEP_DIR, "DeepEP's source with its tests, for deepep"),
-    Setting("A4_NCCL_TESTS_DIR", "nccl_tests_dir", maybe_path, "", "directory of nccl-tests, searched first"),
-    Setting("A4_BASELINES", "baselines", maybe_path, "", "file of your own baselines of bandwidth"),
-    Setting("A4_PROFILE", "profile", choice(*PROFILE_CHOICES), AUTO, "fabric profile: " + ", ".join(PROFILE_CHOICES)),
-    Setting("A4_USER_ENV", "user_env", names, "", "variables whose values come before those of profile and scripts"),
-    Setting(SECRET_ENV, "secret_env", names, "", "variables that hold secrets, whatever they are called"),
-    Setting("A4_GPU_PERSISTENCE", "gpu_persistence", flag, "true", "set the GPUs' persistence mode at start"),
-    Setting(
-        "A4_PODS_DIFFER",
-        "pods_differ",
-        choice("refuse", "warn"),
-        "refuse",
-        "a run on pods that differ where they must not",
-    ),
+    Setting("A4_RUN_DIR", run_dir, DEFAULT_RUN_DIR, "private state of this pod"),
+    Setting("A4_RESULTS_DIR", path, None, "where results and pods' logs are kept"),
+    Setting("A4_SHARED_DIR", maybe_path, "", "directory that all pods share, on NFS or Lustre"),
+    Setting("A4_PYTHON", matching(r"[^\0\n]+", "a program"), "python3", "the workload's Python, with torch"),
+    Setting("A4_DEEPEP_DIR", path, DEEPEP_DIR, "DeepEP's source with its tests, for deepep"),
+    Setting("A4_NCCL_TESTS_DIR", maybe_path, "", "directory of nccl-tests, searched first"),
+    Setting("A4_BASELINES", maybe_path, "", "file of your own baselines of bandwidth"),
+    Setting("A4_PROFILE", choice(*PROFILE_CHOICES), AUTO, "fabric profile: " + ", ".join(PROFILE_CHOICES)),
+    Setting("A4_USER_ENV", names, "", "variables whose values come before those of profile and scripts"),
+    Setting(SECRET_ENV, names, "", "variables that hold secrets, whatever they are called"),
+    Setting("A4_GPU_PERSISTENCE", flag, "true", "set the GPUs' persistence mode at start"),
+    Setting("A4_PODS_DIFFER", choice("refuse", "warn"), "refuse", "a run on pods that differ where they must not"),
     Setting(
         "A4_VENDOR_SCRIPT_TIMEOUT_SECONDS",
-        "script_timeout",
         seconds("60"),
         "60",
         "a vendor's script that takes longer ends the pod",
+        called="script_timeout",
     ),
-    Setting("A4_PEER_TIMEOUT_SECONDS", "peer_timeout", seconds("600"), "600", "give up on peers after this long"),
-    Setting("A4_LEASE_SECONDS", "lease", seconds("30", LEAST_LEASE), "30", "a peer not heard for this long is lost"),
-    Setting("A4_WORKLOAD_TIMEOUT_SECONDS", "workload_timeout", none_or("3600"), "0", "wall limit of a run; 0: none"),
+    Setting("A4_PEER_TIMEOUT_SECONDS", seconds("600"), "600", "give up on peers after this long"),
+    Setting("A4_LEASE_SECONDS", seconds("30", LEAST_LEASE), "30", "a peer not heard for this long is lost"),
+    Setting("A4_WORKLOAD_TIMEOUT_SECONDS", none_or("3600"), "0", "wall limit of a run; 0: none"),
     Setting(
         "A4_STALL_TIMEOUT_SECONDS",
-        "stall_timeout",
         auto_or(none_or("1800")),
         "auto",
         "end a run that prints nothing for this long; 0: never; auto: 1800 for nccl, collectives and deepep",
     ),
-    Setting("A4_GRACE_SECONDS", "grace", seconds("30", LEAST_GRACE), "30", "the pod's terminationGracePeriodSeconds"),
-    Setting("A4_WARN_SIGNAL", "warn_signal", warn_signal, "none", "signal to a run's processes before SIGTERM"),
-    Setting("A4_WARN_SECONDS", "warn_seconds", none_or("60"), "0", "how long before SIGTERM that signal comes"),
-    Setting("A4_REPORT", "report", flag, "true", "make report.html of every run; needs Jinja2 and matplotlib"),
-    Setting("A4_LOG_LEVEL", "log_level", choice("debug", "info", "warning", "error"), "info", "least level"),
-    Setting("A4_LOG_FORMAT", "log_format", choice("text", "json"), "text", "text, or one JSON object a line"),
+    Setting("A4_GRACE_SECONDS", seconds("30", LEAST_GRACE), "30", "the pod's terminationGracePeriodSeconds"),
+    Setting("A4_WARN_SIGNAL", warn_signal, "none", "signal to a run's processes before SIGTERM"),
+    Setting("A4_WARN_SECONDS", none_or("60"), "0", "how long before SIGTERM that signal comes", called="warn_seconds"),
+    Setting("A4_REPORT", flag, "true", "make report.html of every run; needs Jinja2 and matplotlib"),
+    Setting("A4_LOG_LEVEL", choice("debug", "info", "warning", "error"), "info", "least level"),
+    Setting("A4_LOG_FORMAT", choice("text", "json"), "text", "text, or one JSON object a line"),
     Setting(
         "A4_LOG_LIMIT_MB",
-        "log_limit_mb",
         whole(1, 1_000_000),
         "1024",
         "most output of all runs kept in a pod, in MiB; the oldest goes first",
     ),
-    Setting("A4_TRAIN_AGAIN", "", flag, "false", "pai-megatron-*: train anew what is trained already"),
-    Setting("A4_CONVERT_ON", "", choice("lead", "all"), "lead", "pai-megatron-*: the pods that convert the model"),
-    Setting("A4_KEEP_TRAINING", "", flag, "false", f"pai-megatron-*: copy what was trained to {BUCKET}/logs"),
+    Setting("A4_TRAIN_AGAIN", flag, "false", "pai-megatron-*: train anew what is trained already"),
+    Setting("A4_CONVERT_ON", choice("lead", "all"), "lead", "pai-megatron-*: the pods that convert the model"),
+    Setting("A4_KEEP_TRAINING", flag, "false", f"pai-megatron-*: copy what was trained to {BUCKET}/logs"),
     Setting(
         "A4_MODEL_SOURCE",
-        "",
         choice("huggingface", "modelscope"),
         "huggingface",
         "pai-megatron-*: where the model is downloaded from",
     ),
     Setting(
         "A4_DOWNLOADERS_DIR",
-        "",
         path,
         DOWNLOADERS_DIR,
         "pai-megatron-*: virtual environments of the downloaders; one that is missing is made",
     ),
-    Setting(
-        "A4_MODEL_REVISION", "", matching(r"[\w./-]*", "a branch, tag or commit"), "", "its revision; empty: newest"
-    ),
+    Setting("A4_MODEL_REVISION", matching(r"[\w./-]*", "a branch, tag or commit"), "", "its revision; empty: newest"),
     Setting(
         "A4_DATASET_URL",
-        "",
         matching(rf"(https?://{_SERVER}(/[^\s?#]*)?)?", "the beginning of URLs"),
         "",
         "pai-megatron-*: where the datasets are downloaded from (default: Alibaba's store)",
     ),
     Setting(
         "A4_PAI_REPOSITORY",
-        "",
         matching(rf"((https?|ssh|git)://{_SERVER}/\S+|(file://)?/\S+)?", "the URL of a git repository"),
         "",
         "pai-megatron-*: where Pai-Megatron-Patch is cloned from (default: GitHub)",
     ),
     Setting(
         "A4_PAI_COMMIT",
-        "",
         matching(r"([0-9a-f]{40})?", "a commit, 40 hexadecimal digits"),
         "",
         "pai-megatron-*: its commit (default: the one that the arguments are for)",
@@ -359,8 +332,7 @@ def examine(environ: Mapping[str, str], found: Found, workload: str = "") -> Exa
     for setting in SETTINGS:
         value = _read(setting, environ, found, workload)
         values.append(value)
-        if setting.field:
-            parsed[setting.field] = value.value
+        parsed[setting.field] = value.value
     problems = [value.problem for value in values if value.problem]
     wrong = {value.name for value in values if value.problem}
     problems += _contradictions(parsed, found, wrong)
