@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from agent.catalogue import RUNNABLE
 from agent.commands.answers import VERSION, ClustersAnswer, write
-from agent.commands.local_status import count_states, describe_cluster, in_words
+from agent.commands.state_text import describe
+from agent.decide.plan import Plan
+from agent.decide.pod_state import PodState
+from agent.decide.subset import grouped, pods_text
 from agent.decide.words import did_you_mean
 from agent.errors import AgentError, PeersMissing, UsageError
 from agent.local import DEFAULT_NAME
@@ -20,7 +24,7 @@ from agent.local.client import LocalCluster
 from agent.local.dry_run import show
 from agent.local.foreground import run_in_foreground
 from agent.local.host_survey import check_machine
-from agent.local.pods import ABSENT, ENDED
+from agent.local.pods import ABSENT, ENDED, PodInfo
 from agent.local.progress import ClusterProgress
 from agent.local.run_report import run_directory
 from agent.local.sockets import running_clusters
@@ -28,7 +32,9 @@ from agent.local.spec import ClusterSpec
 from agent.local.terminal import run_on_terminal, run_plain
 from agent.machine.progress_line import ProgressLine
 from agent.output import STDERR, STDOUT, Lines
+from agent.paths import RunDir
 from agent.settings import TASK_SCRIPTS
+from agent.wire import from_json
 
 PRIVATE = ("/tmp/", "/run/", "/mnt/")
 """Where pods have directories of their own."""
@@ -182,7 +188,7 @@ def _down(args: argparse.Namespace) -> int:
 
 
 def _status(args: argparse.Namespace) -> int:
-    sys.stdout.write(describe_cluster(_attach(args.name)))
+    sys.stdout.write(_describe(_attach(args.name)))
     return 0
 
 
@@ -192,15 +198,55 @@ def _list(args: argparse.Namespace) -> int:
     found: dict[str, dict[str, int]] = {}
     for name in running_clusters():
         try:
-            found[name] = count_states(LocalCluster.attach(name).pods())
+            found[name] = _count_states(LocalCluster.attach(name).pods())
         except AgentError:
             continue  # it has ended meanwhile
     if args.json:
         write(ClustersAnswer(VERSION, found))
     else:
         for name, counts in found.items():
-            print(f"{name}: {in_words(counts)}")
+            print(f"{name}: {_in_words(counts)}")
     return 0
+
+
+def _describe(cluster: LocalCluster) -> str:
+    """Which pods run, how the others ended, and what the agent of pod 0 says of the cluster."""
+    pods = cluster.pods()
+    lines = [f"local cluster {cluster.name}: {_in_words(_count_states(pods))}", *_ends(pods)]
+    return "".join(f"{line}\n" for line in lines) + _of_agent(cluster)
+
+
+def _count_states(pods: Sequence[PodInfo]) -> dict[str, int]:
+    """How many pods are in which state."""
+    states = [pod.state for pod in pods]
+    return {state: states.count(state) for state in sorted(set(states))}
+
+
+def _in_words(counts: Mapping[str, int]) -> str:
+    """3 running, 1 ended"""
+    return ", ".join(f"{count} {state}" for state, count in counts.items())
+
+
+def _ends(pods: Sequence[PodInfo]) -> list[str]:
+    """Pods that ended alike stand in one line."""
+    by_code = grouped({pod.index: pod.code for pod in pods if pod.code is not None})
+    return [f"  {pods_text(of)}: exit code {code}" for code, of in by_code.items()]
+
+
+def _of_agent(cluster: LocalCluster) -> str:
+    """What the agent of pod 0 last wrote of itself, which is there when the pod has ended, too."""
+    directory = RunDir(run_directory(cluster.spec, 0))
+    files = cluster.read_bytes(0, [directory.state, directory.plan])
+    state, plan = files[directory.state], files[directory.plan]
+    if state is None:
+        return "pod 0 has no agent yet\n"
+    return describe(
+        from_json(PodState, json.loads(state)),
+        Plan.from_json(json.loads(plan)) if plan else None,
+        0.0,
+        time.time(),
+        directory,
+    )
 
 
 ACTS = {"run": _run, "up": _up, "exec": _exec, "logs": _logs, "down": _down, "status": _status, "list": _list}
