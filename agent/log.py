@@ -15,7 +15,6 @@ from agent.cutting import visible
 from agent.decide.masking import Masker
 
 LEVELS = ("debug", "info", "warning", "error")
-_SEVERITY = {"debug": "DEBUG", "info": "INFO", "warning": "WARNING", "error": "ERROR"}
 
 
 class Log:
@@ -87,7 +86,7 @@ class Log:
         labels = {name: label for name, label in self.labels.items() if label}
         if self.form == "json":
             stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-            entry = {"severity": _SEVERITY[level], "message": text, "time": stamp, **labels}
+            entry = {"severity": level.upper(), "message": text, "time": stamp, **labels}
             return [json.dumps(self.masker.value(entry))]
         clock = time.strftime("%H:%M:%S")
         where = f" [{labels['pod']}]" if "pod" in labels else ""

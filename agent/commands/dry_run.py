@@ -41,23 +41,18 @@ def show(spec: RunSpec, *, as_json: bool = False) -> int:
         spec = of_caller(spec)
     found, secret = look(environ)
     settings, _ = read_settings(environ, found, spec.workload if spec.workload in RUNNABLE else "")
-    text = masked(describe(settings, environ, spec), environ, spec, secret.decode(errors="replace").strip())
-    answer(spec.workload, text, as_json=as_json)
+    answer(describe(settings, environ, spec), environ, spec, secret.decode(errors="replace").strip(), as_json=as_json)
     return 0
 
 
-def answer(workload: str, text: str, *, as_json: bool) -> None:
-    """What would be started, on stdout."""
+def answer(text: str, environ: Mapping[str, str], spec: RunSpec, *secrets: str, as_json: bool) -> None:
+    """What would be started, on stdout, without the secrets of that environment and of what the user typed."""
+    known = secret_values({**environ, **spec.env}, listed(environ)).union(*map(url_secrets, spec.args), secrets)
+    text = Masker(known).text(text)
     if as_json:
-        write(DryRunAnswer(VERSION, workload, text))
+        write(DryRunAnswer(VERSION, spec.workload, text))
     else:
         sys.stdout.write(text)
-
-
-def masked(text: str, environ: Mapping[str, str], spec: RunSpec, *secrets: str) -> str:
-    """The text without the secrets of that environment and of what the user typed."""
-    known = secret_values({**environ, **spec.env}, listed(environ)).union(*map(url_secrets, spec.args), secrets)
-    return Masker(known).text(text)
 
 
 def describe(settings: Settings, environ: Mapping[str, str], spec: RunSpec) -> str:

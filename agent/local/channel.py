@@ -41,6 +41,8 @@ def receive(connection: socket.socket, descriptors: list[int]) -> bytes:
     for level, kind, payload in extra:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
             descriptors += array.array("i", payload[: len(payload) - len(payload) % size])
+    if len(descriptors) > _MAX_DESCRIPTORS:
+        raise OSError("more descriptors than a command has streams")
     return data
 
 
@@ -111,7 +113,7 @@ class Channel:
         self._on_request = on_request
         self._has_asked = False
         self._descriptors: list[int] = []
-        read = partial(_receive_few, connection, self._descriptors)
+        read = partial(receive, connection, self._descriptors)
         self._stream = LineStream(loop, connection, connection, read=read)
         self._stream.receive(self._line, lambda reason: self._closed(), lambda: self.on_drained())
 
@@ -157,13 +159,6 @@ class Channel:
         _close(self._descriptors)
         told, self.on_close, self.on_drained, self.on_more = self.on_close, _nothing, _nothing, _refuse  # no cycles
         told()
-
-
-def _receive_few(connection: socket.socket, descriptors: list[int]) -> bytes:
-    data = receive(connection, descriptors)
-    if len(descriptors) > _MAX_DESCRIPTORS:
-        raise OSError("more descriptors than a command has streams")
-    return data
 
 
 def _nothing() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from agent.commands.dry_run import answer, environment_before, launches, masked
+from agent.commands.dry_run import answer, environment_before, launches
 from agent.decide.facts import Facts
 from agent.decide.order import make_plan
 from agent.decide.runspec import RunSpec
@@ -33,7 +33,7 @@ def show(spec: ClusterSpec, workload: str, args: list[str], *, as_json: bool) ->
         domain=settings.domain_name,
         slots=settings.gpus_per_node,
     )
-    answer(wish.workload, masked(launches(settings, known, wish, plan), environ, wish), as_json=as_json)
+    answer(launches(settings, known, wish, plan), environ, wish, as_json=as_json)
     return 0
 
 

@@ -116,18 +116,16 @@ def run_in_foreground(
 def _show_output(cluster: LocalCluster, doing: Doing, stdout: int, all_pods: bool) -> None:
     """Pod 0's stdout as it comes, and every pod's stderr in whole lines, so that those of different pods do not mix;
     with `all_pods` everything in whole lines, each behind its pod."""
-    lines, errors = Lines(label=all_pods, stdout=stdout), Lines(label=all_pods)
+    lines, errors = Lines(label=all_pods, whole=all_pods, stdout=stdout), Lines(label=all_pods)
     for piece in cluster.output(follow=True):
         to_stderr = piece.stream == "err"
         data = doing.printed(piece.pod, piece.data, to_stderr=to_stderr)
         if to_stderr:
             with _reader_may_go(STDERR):
                 errors.output(piece.pod, STDERR, data)
-        elif all_pods:
+        elif all_pods or piece.pod == 0:
             with _reader_may_go(stdout):
                 lines.output(piece.pod, STDOUT, data)
-        elif piece.pod == 0:
-            write_all(stdout, data)
     for held, descriptor in ((lines, stdout), (errors, STDERR)):
         with _reader_may_go(descriptor):
             held.close()

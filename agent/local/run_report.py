@@ -16,11 +16,9 @@ from agent.decide.tables import render
 from agent.local.client import LocalCluster
 from agent.local.pods import PodInfo
 from agent.local.spec import ClusterSpec
-from agent.paths import DEFAULT_RUN_DIR
+from agent.paths import DEFAULT_RUN_DIR, HOSTFILE, TERMINATION_LOG
 
-HOSTFILE = "/etc/job-worker-services.txt"
 RESULTS = ("report.html", "result.json", "pod-logs")
-TERMINATION_LOG = "/dev/termination-log"
 _MANY = 8
 _DETAILS = {"peers-ready", "cluster-formed", "result-known"}
 """Events of one pod, or within a millisecond of another: in the JSON, but no columns of the table."""
@@ -132,19 +130,15 @@ def timeline(pods: Sequence[PodReport]) -> str:
         return ""
     times = {pod.info.index: _milestones(pod, min(begins)) for pod in pods if pod.info.created_monotonic}
     names = {name for row in times.values() for name in row}
-
-    def median(name: str) -> float:
-        return statistics.median(row[name] for row in times.values() if name in row)
-
-    events = sorted(names - _DETAILS, key=median)
+    columns = {name: [row[name] for row in times.values() if name in row] for name in names - _DETAILS}
+    events = sorted(columns, key=lambda name: statistics.median(columns[name]))
     rows = [[f"pod {index}", *(_seconds(row.get(name)) for name in events)] for index, row in times.items()]
     if len(times) > _MANY:
-        values = [[row[name] for row in times.values() if name in row] for name in events]
         rows = [
-            [label, *(_seconds(choose(column)) for column in values)]
+            [label, *(_seconds(choose(columns[name])) for name in events)]
             for label, choose in (("min", min), ("median", statistics.median), ("max", max))
         ]
-        rows.append(["pods", *(str(len(column)) for column in values)])
+        rows.append(["pods", *(str(len(columns[name])) for name in events)])
     head = "Start-up, seconds after the first container was begun:"
     return f"{head}\n{_indent(render(['', *events], rows))}"
 

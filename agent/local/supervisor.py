@@ -52,7 +52,8 @@ class Supervisor:
         self._secret = spec.secret or os.urandom(32)
         self._visible: set[int] = set()
         """Pods that have a name."""
-        self._metadata = dict(spec.pod_metadata)
+        self.metadata = dict(spec.pod_metadata)
+        """How the metadata server answers a pod, if not as all."""
         self.waiting = Waiting(self.loop)
         self.pods = [Pod(self._info(index)) for index in range(spec.pods)]
 
@@ -78,7 +79,7 @@ class Supervisor:
             self.loop,
             BRIDGE_ADDRESS,
             lambda client: spec.place(pods[client]) if client in pods else None,
-            lambda client: self._metadata.get(pods.get(client, -1), spec.metadata),
+            lambda client: self.metadata.get(pods.get(client, -1), spec.metadata),
         )
         dns.wait_until_it_listens()
         # Collections would only touch, and so copy, pages that the children share.
@@ -144,10 +145,6 @@ class Supervisor:
     def environment(self, index: int) -> dict[str, str]:
         """That of the container, for its program and for commands in it."""
         return pod_environment(self.spec, self.surroundings.job, index)
-
-    def set_metadata(self, index: int, mode: str) -> None:
-        """How the metadata server answers this pod from now on."""
-        self._metadata[index] = mode
 
     def set_name(self, index: int, visible: bool) -> None:
         """Have the pod's name appear in or vanish from DNS."""

@@ -228,7 +228,7 @@ class Requests:
         self._answer(channel)
 
     def do_metadata(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
-        self._supervisor.set_metadata(self._pod(message).info.index, message["mode"])
+        self._supervisor.metadata[self._pod(message).info.index] = message["mode"]
         self._answer(channel)
 
     def do_terminate(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
