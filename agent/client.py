@@ -218,7 +218,8 @@ class Client:
         ended: RunEnd | None = None
         quiet_since = time.monotonic()
         while ended is None or reads:
-            answer = self._connection.next(_least(sink.idle(), last_seconds if ended else None))
+            limits = (sink.idle(), last_seconds if ended else None)
+            answer = self._connection.next(min((one for one in limits if one is not None), default=None))
             if answer is None:
                 if ended and time.monotonic() - quiet_since >= last_seconds:
                     sink.note(_incomplete(run.id, reads.values()))
@@ -284,7 +285,3 @@ def skipped_words(pod: int, skipped: int) -> str:
 def _incomplete(run: str, pods: Iterable[int]) -> str:
     names = ",".join(map(str, sorted(pods)))
     return f"the end of what pods {names} printed did not come; try: a4-agent logs {run} --pod {names}"
-
-
-def _least(*seconds: float | None) -> float | None:
-    return min((value for value in seconds if value is not None), default=None)

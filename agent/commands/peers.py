@@ -26,10 +26,13 @@ def run(args: argparse.Namespace) -> int:
     directory = RunDir()
     plan = find_plan(directory)
     state = read_state(directory)
-    if plan is None and state is not None and state.missing:
-        _print_missing(state.missing, args.json)
-        return 0
-    _print(plan or read_plan(), state.lost_why() if state else {}, args.json)
+    if plan is not None or state is None or not state.missing:
+        _print(plan or read_plan(), state.lost_why() if state else {}, args.json)
+    elif args.json:
+        print_json({"missing": state.missing})
+    else:
+        rows = [[str(index), why] for index, why in state.missing.items()]
+        sys.stdout.write("the cluster is not formed yet; missing:\n" + render(["pod", "why"], rows, right=(0,)))
     return 0
 
 
@@ -52,12 +55,3 @@ def _print(plan: Plan, lost: Mapping[int, str], as_json: bool) -> None:
     sys.stdout.write(render(["rank", "pod", "name", "address", "place"], rows, right=(0, 1)))
     for index, why in lost.items():
         sys.stdout.write(f"lost: pod {index}: {why}\n")
-
-
-def _print_missing(missing: Mapping[int, str], as_json: bool) -> None:
-    """Who has not come, with the reason that the coordinator sees."""
-    if as_json:
-        print_json({"missing": missing})
-        return
-    rows = [[str(index), why] for index, why in missing.items()]
-    sys.stdout.write("the cluster is not formed yet; missing:\n" + render(["pod", "why"], rows, right=(0,)))

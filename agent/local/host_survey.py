@@ -99,12 +99,6 @@ def _mounts() -> dict[str, str]:
     return {path: found[path] for path in sorted(found) if path not in ("/", *replaced)}
 
 
-def _driver_mounts() -> list[str]:
-    """Where the GPUs' driver is, as far as pods would not see it by the overlays."""
-    overlaid = set(file_systems())
-    return [path for path in driver_mounts(_mounts()) if path not in overlaid]
-
-
 def entrypoint(spec: ClusterSpec) -> list[str]:
     """The command line of PID 1 in every pod."""
     if spec.entrypoint:
@@ -122,13 +116,15 @@ def survey(spec: ClusterSpec) -> Surroundings:
     check_machine()
     gpus = find_gpus()
     check_room(spec, gpus)
+    overlaid = file_systems()
+    driver = [path for path in driver_mounts(_mounts()) if path not in overlaid] if spec.real_gpus else []
     compile_package()
     return Surroundings(
         dnsmasq=find_program("dnsmasq"),
         tc=_which("tc"),
         entrypoint=entrypoint(spec),
-        file_systems=file_systems(),
-        installation=[*installation(), *(_driver_mounts() if spec.real_gpus else [])],
+        file_systems=overlaid,
+        installation=[*installation(), *driver],
         command=command_text(),
         job=Job(
             uid=str(uuid.uuid4()),

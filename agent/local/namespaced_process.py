@@ -118,23 +118,21 @@ def first_process(
     program.execute(files_limit)
 
 
-def further_process(pidfd: int, program: Program, streams: Sequence[int], files_limit: int) -> None:
-    """Child: join all namespaces of the pod's first process and become the program."""
+def further_process(
+    pidfd: int, program: Program, streams: Sequence[int], files_limit: int, client: socket.socket | None = None
+) -> None:
+    """Child: join all namespaces of the pod's first process and become the program; with a `client` on a terminal of
+    the pod's own, whose other end goes to it."""
     setns(pidfd, _OTHERS)
     os.setsid()
-    _set_streams(streams)
-    program.execute(files_limit)
-
-
-def terminal_process(pidfd: int, program: Program, reply: socket.socket, files_limit: int) -> None:
-    """Child: the same on a terminal of the pod's own; its other end goes to the client."""
-    setns(pidfd, _OTHERS)
-    os.setsid()
-    master, slave = os.openpty()
-    socket.send_fds(reply, [b'{"terminal": true}\n'], [master])
-    os.close(master)
-    _set_streams([slave, slave, slave])
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    if client is None:
+        _set_streams(streams)
+    else:
+        master, slave = os.openpty()
+        socket.send_fds(client, [b'{"terminal": true}\n'], [master])
+        os.close(master)
+        _set_streams([slave, slave, slave])
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     program.execute(files_limit)
 
 

@@ -14,7 +14,7 @@ from agent import wire
 from agent.errors import SystemFault, UsageError
 from agent.local.cgroups import enter_cgroup
 from agent.local.channel import Channel, Message
-from agent.local.namespaced_process import Program, further_process, read_files, terminal_process
+from agent.local.namespaced_process import Program, further_process, read_files
 from agent.local.network import cable, limit_argv
 from agent.local.pods import ABSENT, RUNNING, STARTING, Follower, Pod
 from agent.local.supervisor import Supervisor
@@ -143,10 +143,7 @@ class Requests:
 
         def child() -> None:
             enter_cgroup(supervisor.cgroup, f"pod-{pod.info.index}")
-            if asked.terminal:
-                terminal_process(pidfd, program, channel.socket, limit)
-            else:
-                further_process(pidfd, program, descriptors, limit)
+            further_process(pidfd, program, descriptors, limit, channel.socket if asked.terminal else None)
 
         try:
             pid = supervisor.forker.fork_beside(pidfd, child)
