@@ -11,8 +11,8 @@ Version 1 has these lines, in this order:
 
   {"step": "start", "version": 1, "ranks": n, "world": n, "mpirun": "4.1.4", "library": "Open MPI v4.1.4, …"}
       ranks: as mpirun counts them; world: as libmpi does; they differ when the two do not fit
-  {"step": "ranks", "ranks": [{"rank": 0, "token": "…", "pid": 12, "node": "…", "library": "4.1.4"}, …]}
-      token: "" when it could not be read, then "error" says why
+  {"step": "ranks", "ranks": [{"rank": 0, "token": "…", "node": "…", "pid": 12, "library": "4.1.4", "error": ""}, …]}
+      token: "" when it could not be read, then "error" says why; library: all of libmpi's text when it is not Open MPI
   {"step": "sum", "wrong": [{"rank": 3, "index": 0, "expected": 1, "found": 2}, …]}
       all-reduce of a vector of 64-bit integers, checked exactly by every rank; empty is right
   {"step": "pair", "ranks": [0, 2], "latency_us": 31.5, "bandwidth_gb_s": 2.4, "bytes": 8388608}
@@ -38,7 +38,7 @@ from array import array
 from typing import Any
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # also with PYTHONSAFEPATH
-from record import Record, own_token
+from record import Record, identity
 
 ELEMENTS = 16384
 """Length of the vector that is summed, 128 KiB: long enough for the algorithms of large messages."""
@@ -104,19 +104,13 @@ def run(comm: Any, library: str, record: Record, options: argparse.Namespace) ->
     record.write("start", version=1, ranks=launched, world=comm.size, mpirun=mpirun, library=library)
     if comm.size != launched:
         return  # libmpi of another version: every process is alone in a world of its own
-    ranks = comm.allgather(identity(comm, library))
+    found = re.match(r"Open MPI v(\d+\.\d+\.\d+)", library)
+    ranks = comm.allgather(identity(comm.rank, library=found[1] if found else library))
     record.write("ranks", ranks=ranks)
     wrong = [found for found in comm.gather(check_sum(comm)) or [] if found]
     record.write("sum", wrong=wrong)
     measure_rounds(comm, record, rounds(neighbours(ranks)), options)
     record.write("end", finished=comm.gather(comm.rank))
-
-
-def identity(comm: Any, library: str) -> dict[str, object]:
-    """What one rank says of itself: of libmpi's long text the version number, all of it when it is not Open MPI's."""
-    found = re.match(r"Open MPI v(\d+\.\d+\.\d+)", library)
-    short = found[1] if found else library
-    return {"rank": comm.rank, "pid": os.getpid(), "node": os.uname().nodename, "library": short, **own_token()}
 
 
 def check_sum(comm: Any) -> dict[str, int] | None:

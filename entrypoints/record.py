@@ -26,12 +26,15 @@ class Record:
         self.write("doing", what=what, number=number, of=of, time=time.time())
 
 
-def own_token() -> dict[str, str]:
-    """What a rank says of the token of its pod: "token", and "error" where it cannot be read."""
+def identity(rank: int, **more: object) -> dict[str, object]:
+    """What a rank says of itself; the token is that of its pod, and "error" says why it cannot be read."""
+    token, problem = "", ""
     try:
         with open(os.environ["A4_TOKEN_FILE"], encoding="utf-8") as file:
-            return {"token": file.read().strip(), "error": ""}
+            token = file.read().strip()
     except KeyError:
-        return {"token": "", "error": "A4_TOKEN_FILE is not set"}
+        problem = "A4_TOKEN_FILE is not set"
     except (OSError, ValueError) as error:
-        return {"token": "", "error": str(error)}
+        problem = str(error)
+    node, pid = os.uname().nodename, os.getpid()
+    return {"rank": rank, "token": token, "node": node, "pid": pid, **more, "error": problem}

@@ -68,67 +68,35 @@ def serve(directory: str) -> None:
             data = data[os.write(1, data) :]
 
 
-class Beat:
-    """One pod's beats in the folder of a job."""
-
-    def __init__(self, directory: str, job: str, prefix: str) -> None:
-        self._shared = Shared(directory)
-        self._job = job
-        self._prefix = prefix
-        self._count = -1
-
-    def begin(self, made: str) -> bool:
-        """Make the first file; False while the job's folder is not there."""
-        if made:
-            self._shared.make(f"{self._job}/{made}")
-        elif not self._shared.reach(self._job):
-            return False
-        self._shared.put(self._job, f"{self._prefix}0", "", inf)
-        self._count = 0
-        return True
-
-    def go_on(self) -> None:
-        where = f"{self._shared.path}/{self._job}"
-        move(where, f"{self._prefix}{self._count}", f"{self._prefix}{self._count + 1}")
-        self._count += 1
-
-    def clear_old(self) -> None:
-        """Take away folders of jobs in which nothing has happened for days, by the server's own clock."""
-        where = f"{self._shared.path}/{os.path.dirname(self._job)}"
-        now = os.lstat(f"{self._shared.path}/{self._job}").st_mtime
-        for name in os.listdir(where):
-            try:
-                if now - os.lstat(f"{where}/{name}").st_mtime > OLD_DAYS * 86400:
-                    shutil.rmtree(f"{where}/{name}", ignore_errors=True)
-            except OSError:
-                pass  # another pod 0 does the same
-
-
 def beat(directory: str, job: str, prefix: str, made: str, *numbers: str) -> None:
     seconds, lease, owner, state = float(numbers[0]), float(numbers[1]), int(numbers[2]), int(numbers[3])
     ended = os.pidfd_open(owner)
-    beats = Beat(directory, job, prefix)
-    while not begun(beats, made):
+    shared = Shared(directory)
+    while not begun(shared, job, prefix, made):
         if select.select([ended], [], [], seconds)[0]:
             return
-    last = monotonic()
+    count, last = 0, monotonic()
     while not select.select([ended], [], [], seconds)[0]:
         now = monotonic()
         if now - last > lease:
             os.write(state, f"{now - last:.0f}\n".encode())
             return
         try:
-            beats.go_on()
-            last = now
+            move(f"{directory}/{job}", f"{prefix}{count}", f"{prefix}{count + 1}")
+            count, last = count + 1, now
         except OSError:
             pass  # the next one may do; who waits for this one sees that it is missing
 
 
-def begun(beats: Beat, made: str) -> bool:
-    """Try to begin; pod 0, which has to make something, says how that went. Ends this process when it cannot be."""
+def begun(shared: Shared, job: str, prefix: str, made: str) -> bool:
+    """Try to make the first file, for which others wait until the job's folder is there. Pod 0, which has to make
+    something, says how that went. Ends this process when it cannot be."""
     try:
-        if not beats.begin(made):
+        if made:
+            shared.make(f"{job}/{made}")
+        elif not shared.reach(job):
             return False
+        shared.put(job, f"{prefix}0", "", inf)
     except FileNotFoundError:
         return False  # it was made by another just before, and is hidden here for a while
     except OSError as error:
@@ -137,8 +105,20 @@ def begun(beats: Beat, made: str) -> bool:
         return False
     if made:
         os.write(1, b"begun\n")
-        beats.clear_old()
+        clear_old(shared.path, job)
     return True
+
+
+def clear_old(directory: str, job: str) -> None:
+    """Take away folders of jobs in which nothing has happened for days, by the server's own clock."""
+    where = os.path.dirname(f"{directory}/{job}")
+    now = os.lstat(f"{directory}/{job}").st_mtime
+    for name in os.listdir(where):
+        try:
+            if now - os.lstat(f"{where}/{name}").st_mtime > OLD_DAYS * 86400:
+                shutil.rmtree(f"{where}/{name}", ignore_errors=True)
+        except OSError:
+            pass  # another pod 0 does the same
 
 
 if __name__ == "__main__":

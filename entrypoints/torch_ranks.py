@@ -36,7 +36,7 @@ from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
-from record import Record, own_token
+from record import Record, identity
 from torch.distributed.elastic.multiprocessing.errors import record as keep_cause
 
 WRONG = 65
@@ -163,7 +163,8 @@ def join(program: str, options: argparse.Namespace) -> World:
     dist.init_process_group(backend, timeout=limit, device_id=device if backend == "nccl" else None)
     world = World(rank, local_rank, ranks, local_ranks, backend, device, record)
     record.doing("ranks introduce themselves")
-    world.every = world.gather(identity(world))
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+    world.every = world.gather(identity(rank, local_rank=local_rank, device=name))
     record.write("ranks", time=time.time(), ranks=world.every)
     return world
 
@@ -187,18 +188,6 @@ def versions(backend: str) -> dict[str, str]:
     if backend == "nccl":
         found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
     return found
-
-
-def identity(world: World) -> dict[str, Any]:
-    """What one rank says of itself."""
-    return {
-        "rank": world.rank,
-        "local_rank": world.local_rank,
-        "node": os.uname().nodename,
-        "pid": os.getpid(),
-        "device": torch.cuda.get_device_name(world.device) if world.device.type == "cuda" else "cpu",
-        **own_token(),
-    }
 
 
 def free_memory(world: World) -> int:
