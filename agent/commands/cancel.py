@@ -7,7 +7,7 @@ import socket
 
 from agent.client import Client
 from agent.commands.answers import run_answer, write
-from agent.decide.words import plural
+from agent.decide.words import count_text
 from agent.output import say
 
 DESCRIPTION = (
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
                 write(run_answer(found, client.wait(found.id)))
             return 0
         client.cancel(found.id, hurry=args.hurry, why=f"a4-agent cancel on {socket.gethostname()}")
-        say(f"ending {found.id} on {len(found.pods)} {plural('pod', found.pods)}")
+        say(f"ending {found.id} on {count_text(len(found.pods), 'pod')}")
         ended = client.wait(found.id)
     say(f"{found.id} ended with exit code {ended.end.code}: {ended.end.what}")
     if args.json:

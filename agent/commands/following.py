@@ -17,7 +17,7 @@ from agent.commands.pod import of_caller
 from agent.decide.ending import signal_name
 from agent.decide.progress import Doing, run_words
 from agent.decide.runspec import RunSpec
-from agent.decide.words import plural
+from agent.decide.words import count_text
 from agent.errors import READER_GONE, AgentError, ClusterBusy, SystemFault
 from agent.machine.progress_line import ProgressLine, on_terminal
 from agent.output import STDERR, STDOUT, Lines, Sink, say, write_all
@@ -146,7 +146,7 @@ def run_to_end(client: Client, spec: RunSpec, *, label: bool, wait: float, as_js
     shown = STDERR if as_json else STDOUT
     with Follower(client, spec.by) as follower:
         run = follower.begin(spec, wait)
-        say(f"{run.id} runs on {len(run.pods)} {plural('pod', run.pods)}")
+        say(f"{run.id} runs on {count_text(len(run.pods), 'pod')}")
         try:
             lines = RunLines(run, label=label, whole=len(run.outputs) > 1, stdout=shown)
             with ProgressLine(lines.progress):

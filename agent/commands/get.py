@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from typing import BinaryIO
 
 from agent.client import Client, RunInfo
-from agent.decide.words import listed, plural
+from agent.decide.words import count_text, listed
 from agent.errors import AgentError, DirectoryUnusable, Exit, MissingProgram, PeerLost, UsageError
 from agent.output import STDOUT, Sink, say, write_all
 
@@ -70,7 +70,7 @@ def _fetch(client: Client, run: RunInfo, opened: Open) -> list[str]:
     if ended and ended.end.code == Exit.TIME_LIMIT:
         pods = [pod for pod in run.pods if pod not in ended.lost]
         found = [pod for pod in pods if _evidence(client, run.id, pod, opened)]
-        got += [f"evidence of {len(found)} {plural('pod', found)}"] if found else []
+        got += [f"evidence of {count_text(len(found), 'pod')}"] if found else []
     return got
 
 

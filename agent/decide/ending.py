@@ -33,8 +33,7 @@ class JobEnd(NamedTuple):
     """Whose code it is: a workload may end with 75 too."""
 
     def to_json(self) -> dict[str, Any]:
-        found: dict[str, Any] = wire.to_json(self)
-        return found
+        return dict(wire.to_json(self))
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> JobEnd:

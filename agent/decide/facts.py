@@ -30,8 +30,7 @@ class Facts(NamedTuple):
     warnings: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        found: dict[str, Any] = wire.to_json(self)
-        return found
+        return dict(wire.to_json(self))
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Facts:

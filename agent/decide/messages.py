@@ -225,14 +225,10 @@ def decode(line: bytes) -> Message:
     try:
         message = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise BadMessage(f"not JSON: {_shown(line)}") from error
+        raise BadMessage(f"not JSON: {line[:80]!r}") from error
     if not isinstance(message, dict) or not isinstance(message.get("type"), str):
-        raise BadMessage(f"no message: {_shown(line)}")
+        raise BadMessage(f"no message: {line[:80]!r}")
     return message
-
-
-def _shown(line: bytes) -> str:
-    return repr(line[:80])
 
 
 # A line that is too long would break the connection, be sent again after the next reconnection, and break that one too.

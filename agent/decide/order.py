@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from agent.decide.facts import SOURCES, Facts
 from agent.decide.plan import Place, Plan, PlannedPeer, peer_name
+from agent.decide.words import count_text
 
 Places = Mapping[str, Place]
 """What one pod knows of its place: source → place (empty when it knows none)."""
@@ -86,7 +87,7 @@ def _no_shared_source(peers: Mapping[int, Places], located: set[int]) -> str:
 
 def _pods(indices: Sequence[int]) -> str:
     shown = ", ".join(map(str, indices[:8])) + (", …" if len(indices) > 8 else "")
-    return f"{len(indices)} pod{'s' if len(indices) != 1 else ''} ({shown})"
+    return f"{count_text(len(indices), 'pod')} ({shown})"
 
 
 def make_plan(

@@ -86,5 +86,4 @@ class PodState(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         """The content of state.json, less what is not known."""
-        found: dict[str, Any] = wire.without_none(wire.to_json(self))
-        return found
+        return dict(wire.without_none(wire.to_json(self)))

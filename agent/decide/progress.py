@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from agent.decide.subset import ranges
-from agent.decide.words import plural, size_text
+from agent.decide.words import count_text, plural, size_text
 
 DOWNLOAD_SECONDS = 10.0
 QUIET_SECONDS = 60.0
@@ -70,7 +70,7 @@ class Doing:
 
 def run_words(run: str, pods: int, seconds: float, doing: str = "") -> str:
     """ddp-1f0c9d52 on 4 pods, 2 min 37 s: all_reduce, 1 GiB (31 of 120)"""
-    words = f"{run} on {pods} {plural('pod', range(pods))}, {duration_words(seconds)}"
+    words = f"{run} on {count_text(pods, 'pod')}, {duration_words(seconds)}"
     return f"{words}: {doing}" if doing else words
 
 

@@ -39,8 +39,7 @@ class RunSpec(NamedTuple):
         return wire.shown(self, "env")
 
     def to_json(self) -> dict[str, Any]:
-        found: dict[str, Any] = wire.to_json(self)
-        return found
+        return dict(wire.to_json(self))
 
     @classmethod
     def from_json(cls, data: Any) -> RunSpec:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from agent.decide.plan import Plan
-from agent.decide.words import plural
+from agent.decide.words import count_text, is_are, plural
 from agent.errors import PeerLost, UsageError
 
 Value = TypeVar("Value")
@@ -37,7 +37,7 @@ def subset(
     if nodes > len(peers):
         of_choice = " by --hosts and --exclude" if hosts or exclude else ""
         known = pods_text(peer.index for peer in peers)
-        what = f"--nodes {nodes}: only {len(peers)} {plural('pod', peers)} to choose from{of_choice}: {known}"
+        what = f"--nodes {nodes}: only {count_text(len(peers), 'pod')} to choose from{of_choice}: {known}"
         raise UsageError(what, HINT)
     peers = peers[: nodes or len(peers)]
     _check_lost([peer.index for peer in peers], lost, left_out)
@@ -93,10 +93,9 @@ def _check_lost(chosen: Sequence[int], lost: Mapping[int, str], left_out: set[in
     missing = sorted(index for index in chosen if index in lost)
     if not missing:
         return
-    which = f"{pods_text(missing)} {'is' if len(missing) == 1 else 'are'}"
     reasons = "; ".join(f"pod {index}: {lost[index]}" for index in missing)
     hint = f"go on without: --exclude {ranges([*missing, *left_out])}"
-    raise PeerLost(f"{which} needed and lost ({reasons})", hint)
+    raise PeerLost(f"{pods_text(missing)} {is_are(missing)} needed and lost ({reasons})", hint)
 
 
 def _existing(plan: Plan) -> str:

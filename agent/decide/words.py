@@ -17,9 +17,14 @@ def listed(words: Sequence[str]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
-def is_are(words: Sequence[str]) -> str:
+def is_are(words: Sized) -> str:
     """The verb for one of these, or for several."""
     return "is" if len(words) == 1 else "are"
+
+
+def count_text(count: int, noun: str) -> str:
+    """1 pod, 2 pods."""
+    return f"{count} {noun if count == 1 else noun + 's'}"
 
 
 def plural(noun: str, words: Sized) -> str:

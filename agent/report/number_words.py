@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 from datetime import datetime, timezone
 
+from agent.decide.words import count_text as count_text
 from agent.decide.words import size_text as size_text
 
 NONE = "–"
@@ -73,8 +74,3 @@ def moment_text(time: float) -> str:
         return datetime.fromtimestamp(time, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
     except (ValueError, OverflowError, OSError):
         return f"{time:g} s after 1970"
-
-
-def count_text(count: int, one: str, several: str = "") -> str:
-    """1 pod, 2 pods."""
-    return f"{count} {one if count == 1 else several or one + 's'}"

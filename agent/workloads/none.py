@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agent.decide.ending import JobEnd
+from agent.decide.words import count_text
 from agent.errors import UsageError
 from agent.launch import Launch
 from agent.workloads.base import Judgement, Kind, Outcome, RunContext, Workload
@@ -20,4 +21,4 @@ class Nothing(Workload):
 
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
         pods = len(context.plan.peers)
-        return Judgement(JobEnd(0, f"the cluster of {pods} pod{'s' if pods > 1 else ''} is formed"))
+        return Judgement(JobEnd(0, f"the cluster of {count_text(pods, 'pod')} is formed"))

@@ -90,8 +90,8 @@ def old_flags(name: str, job_id: str, prefix: str) -> list[tuple[str, str]]:
 
 
 def file_prefixes(name: str) -> tuple[str, ...]:
-    """With what the files of all facts of this name begin; those of others may, too."""
-    return (f"{DONE}.{name}.", f"{FAILED}.{name}.")
+    """With what the files of all facts of this name begin; those of others may, too. Empty for no name."""
+    return (f"{DONE}.{name}.", f"{FAILED}.{name}.") if name else ()
 
 
 def name_of(file: str) -> str:

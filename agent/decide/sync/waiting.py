@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from agent.decide.subset import pods_text
 from agent.decide.sync.beats import Beats
-from agent.decide.sync.facts import Fact, Place, file_prefixes, name_of, read_fact
-from agent.decide.words import listed
+from agent.decide.sync.facts import Fact, Place, name_of, read_fact
+from agent.decide.words import is_are, listed
 from agent.errors import Exit
 
 MOST_INVALID = 3
@@ -128,7 +128,7 @@ class Wait:
         if not lost:
             return None
         pods = listed([f"pod {pod} (for {seconds:.0f} s)" for pod, seconds in sorted(lost.items())])
-        return Outcome(Exit.TRY_AGAIN, f"{pods} {'is' if len(lost) == 1 else 'are'} silent: {self._waiting_for()}")
+        return Outcome(Exit.TRY_AGAIN, f"{pods} {is_are(lost)} silent: {self._waiting_for()}")
 
     def _late(self, now: float) -> Outcome | None:
         if now < self._patience.ends:
@@ -160,8 +160,3 @@ def failure(fact: Fact) -> Outcome:
     """What a wait ends with when a pod says so."""
     why = f": {fact.message}" if fact.message else ""
     return Outcome(fact.code or 1, f"pod {fact.pod} says that {fact.name} failed{why}")
-
-
-def wanted_files(name: str) -> tuple[str, ...]:
-    """Beginnings of the names of the files that a wait reads."""
-    return file_prefixes(name) if name else ()

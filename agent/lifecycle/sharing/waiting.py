@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from agent.decide.sync.beats import LEADER_SECONDS, poll_seconds
-from agent.decide.sync.waiting import Outcome, Wait, wanted_files
+from agent.decide.sync.facts import file_prefixes
+from agent.decide.sync.waiting import Outcome, Wait
 from agent.errors import Exit
 from agent.machine.shared_files import Answer, Clock, SharedFiles
 
@@ -70,7 +71,7 @@ class Waiting:
                     now = self._clock.now()
                     self._go_on(self._wait.judge(now, found["names"], found["texts"], found["problems"]))
 
-            self._files.look(place.directory, wanted_files(self._wait.name), known, judge)
+            self._files.look(place.directory, file_prefixes(self._wait.name), known, judge)
 
     def _fail(self, why: str) -> None:
         """The directory could not be looked at."""

@@ -10,7 +10,7 @@ from agent.decide.ending import JobEnd
 from agent.decide.mpirun_end import reported_end
 from agent.decide.ranks import FOLLOWED, as_json
 from agent.decide.result import Table, table
-from agent.decide.words import at_most, plural
+from agent.decide.words import at_most, count_text
 from agent.errors import AgentError, Exit
 from agent.fabrics import FABRICS
 from agent.paths import shipped
@@ -160,7 +160,7 @@ class Ended:
     def _where(self) -> str:
         """How many ranks ran, on how many pods."""
         peers = self.context.plan.peers
-        return f"on {self.ranks} ranks of {len(peers)} {plural('pod', peers)}"
+        return f"on {self.ranks} ranks of {count_text(len(peers), 'pod')}"
 
     def _missing_programs(self) -> JobEnd | None:
         step = self.steps.get(PROGRAMS)

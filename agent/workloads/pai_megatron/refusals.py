@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from math import prod
 from typing import NamedTuple
 
+from agent.decide.words import count_text
 from agent.workloads.pai_megatron.arguments import iterations
 from agent.workloads.pai_megatron.models import Size
 
@@ -24,7 +25,7 @@ class Gpus(NamedTuple):
         return self.pods * self.per_pod
 
     def __str__(self) -> str:
-        return f"{self.total} GPUs ({self.pods} pod{'s' if self.pods > 1 else ''} with {self.per_pod})"
+        return f"{self.total} GPUs ({count_text(self.pods, 'pod')} with {self.per_pod})"
 
 
 def data_parallel(values: Mapping[str, str], gpus: Gpus) -> int:
