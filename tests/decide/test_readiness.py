@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.decide.part_end import PartEnd
-from agent.decide.readiness import refusal
+from agent.decide.part_end import PartEnd, refusal
 
 ABSENT = PartEnd(None, 66, "./a.out cannot be started: No such file or directory")
 TAKEN = PartEnd(None, 71, "MASTER_PORT 6002 is taken by python\nend it")

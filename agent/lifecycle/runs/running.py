@@ -13,9 +13,8 @@ from enum import IntEnum
 
 from agent.decide.ending import JobEnd, from_bug, is_told, merged
 from agent.decide.messages import Go, Prepare, Stop
-from agent.decide.part_end import PartEnd
+from agent.decide.part_end import PartEnd, not_ready, refusal
 from agent.decide.ranks import RankEnd
-from agent.decide.readiness import not_ready, refusal
 from agent.errors import Exit
 from agent.lifecycle.once import Once
 from agent.lifecycle.pod.pod import Pod
