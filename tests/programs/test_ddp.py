@@ -91,8 +91,8 @@ def test_a_good_run_on_four_ranks(ranks: Start) -> None:
     assert len(record.table(Planned(4, ["pod-0"])).splitlines()) == 5
 
 
-def test_by_hand_on_one_rank(torchrun: Start) -> None:
-    done = torchrun("ddp.py", 1, *SMALL, record=False)
+def test_by_hand_on_one_rank(ranks: Start) -> None:
+    done = ranks("ddp.py", 1, *SMALL, record=False)
     assert done.code == 0, done.err
     assert done.record == [] and "the largest difference is 0.0" in done.out
 
@@ -116,8 +116,8 @@ def test_a_gradient_that_is_not_the_mean_is_seen_beside_one_process(ranks: Start
     assert read_record(lines(done.record), DdpRecord()).judge(Planned(2, ["pod-0"], [TOKEN])).code == 65
 
 
-def test_a_rank_that_fails_waits_for_nobody(torchrun: Start, tmp_path: Path) -> None:
-    done = torchrun("ddp.py", 2, *SMALL, env=with_fault(tmp_path, DYING))
+def test_a_rank_that_fails_waits_for_nobody(ranks: Start, tmp_path: Path) -> None:
+    done = ranks("ddp.py", 2, *SMALL, env=with_fault(tmp_path, DYING))
     assert done.code == 1
     assert done.errors[1]["message"]["message"] == "OSError: the network card is on fire"
     assert "[rank1]: OSError: the network card is on fire" in done.err
