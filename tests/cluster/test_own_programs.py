@@ -140,14 +140,14 @@ HOLDER = "import socket; s = socket.create_server(('0.0.0.0', 6002)); print('hol
 
 
 def test_torchrun(start: Start, torch: Path) -> None:
-    """Every process imports torch, which is most of the work here: no more pods and ranks than are needed."""
+    """Programs without torch, whose import is most of the work: ranks that meet are in docs/journeys.md."""
     wrapper = WRAPPER.format(torch=torch, without=sys.executable).encode()
-    files = {"/job/python": wrapper, "/job/sum.py": program("all_reduce.py"), "/job/fails.py": program("one_fails.py")}
+    files = {"/job/python": wrapper, "/job/place.py": program("place.py"), "/job/fails.py": program("one_fails.py")}
     trial = sleeping(start, 3, gpus_per_pod=2, env={"A4_PYTHON": "/job/python"}, files=files)
     assert order(trial) == [0, 2, 1]
-    done = agent(trial, 1, "torchrun", "--nodes", "2", "--", "sum.py", cwd="/job")
+    done = agent(trial, 1, "torchrun", "--nodes", "2", "--", "place.py", cwd="/job")
     nodes = [node for node in hostnames(trial, 0, 2) for _ in range(2)]
-    wanted = [f"{rank} of 4, {rank // 2}.{rank % 2} on {node}: 15" for rank, node in enumerate(nodes)]
+    wanted = [f"{rank} of 4, {rank // 2}.{rank % 2} on {node} in /job" for rank, node in enumerate(nodes)]
     assert (done.returncode, sorted(done.stdout.splitlines())) == (0, wanted), done
 
     expect_result("torchrun", newest(trial))
@@ -163,7 +163,7 @@ def test_torchrun(start: Start, torch: Path) -> None:
 
     with trial.cluster.popen(0, [sys.executable, "-c", HOLDER]) as holder:
         assert read_until(holder.stdout, b"\n") == b"holds it\n"
-        busy = agent(trial, 1, "torchrun", "--nodes", "2", "--", "/job/sum.py")
+        busy = agent(trial, 1, "torchrun", "--nodes", "2", "--", "/job/place.py")
         assert (busy.returncode, busy.stdout) == (71, ""), busy
         assert "MASTER_PORT 6002 on pod 0, " in busy.stderr
         assert "import socket; s = " in busy.stderr
@@ -181,5 +181,5 @@ def test_torchrun(start: Start, torch: Path) -> None:
     wanted = [f"{rank} of 2 on {node}" for rank, node in enumerate(hostnames(trial, 1, 1))]
     assert (alone.returncode, sorted(alone.stdout.splitlines())) == (0, wanted), alone
     trial.cluster.exec(1, ["touch", "/tmp/without-torch"])
-    without = agent(trial, 2, "torchrun", "--hosts", "1", "--", "/job/sum.py")
+    without = agent(trial, 2, "torchrun", "--hosts", "1", "--", "/job/place.py")
     assert (without.returncode, "has no torch: set A4_PYTHON" in without.stderr) == (66, True), without
