@@ -27,6 +27,7 @@ WHOLE = (
     "tests/test_package.py",
     "tests/cluster/test_pai_megatron.py",
     "tests/cluster/test_pid_1.py",
+    "tests/cluster/test_silence.py",
     "tests/cluster/test_torch_workloads.py",
     "tests/golden/test_cluster.py",
     "tests/gpu/",

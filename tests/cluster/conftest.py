@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -79,9 +79,9 @@ class Trial:
 Start = Callable[..., Trial]
 
 
-@pytest.fixture
-def start() -> Iterator[Start]:
-    """`start(pods=4, arguments=("none",), …)` builds a cluster, which ends with the test."""
+@contextmanager
+def starting() -> Iterator[Start]:
+    """What `start` is; its clusters end with the block."""
     trials: list[Trial] = []
     with ExitStack() as stack:
 
@@ -100,6 +100,13 @@ def start() -> Iterator[Start]:
         yield make
         for trial in trials:
             trial.expect_events()
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """`start(pods=4, arguments=("none",), …)` builds a cluster, which ends with the test."""
+    with starting() as make:
+        yield make
 
 
 def all_codes(trial: Trial, code: int) -> None:

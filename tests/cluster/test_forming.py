@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 
 from agent.local.client import running_clusters
 from tests.cluster.conftest import END_SECONDS, RUN_DIR, Start, all_codes
-from tests.cluster.storage import log_name
 
 
 def test_every_pod_has_the_plan_and_its_files(start: Start) -> None:
@@ -79,25 +77,6 @@ exec "$2" -m agent run none
 def with_a_busy_port(index: int) -> dict[str, Any]:
     """A cluster in which another process has taken the port of this pod's sshd."""
     return {"entrypoint": ("tini", "--", "bash", "-c", HOLDS_ITS_PORT, "sh", str(index), sys.executable)}
-
-
-def test_pods_that_do_not_come_are_named_each_with_its_reason(start: Start) -> None:
-    """One has no name, one has an address that does not answer, one cannot start its sshd; each pod keeps its log."""
-    env = {"A4_PEER_TIMEOUT_SECONDS": "30", "A4_RESULTS_DIR": "/mnt/results"}
-    trial = start(6, missing=frozenset({2}), dead=frozenset({4}), env=env, **with_a_busy_port(5))
-    codes = trial.codes()
-    assert codes == {0: 69, 1: 69, 3: 69, 5: 71}, trial.log()
-    for index in (0, 1, 3):
-        end = trial.said(index)
-        assert end["what"] == "3 of 6 pods did not come within 30 s"
-        absent, dead, busy = (re.search(rf"^pod {other}, .*", end["why"], re.MULTILINE) for other in (2, 4, 5))
-        assert absent and "DNS does not know its name" in absent[0], end
-        assert dead and "DNS ok" in dead[0], end
-        assert busy, end
-        log = trial.cluster.read(0, f"/mnt/results/pod-logs/{log_name(index)}.log")
-        assert f"exit code 69: {end['what']}" in log and "pod 2, " in log
-    assert trial.said(5)["what"].startswith("port 2222 on ")
-    assert "import socket, time" in trial.said(5)["what"]
 
 
 def test_a_busy_port_of_the_coordinator_ends_all(start: Start) -> None:

@@ -206,17 +206,6 @@ def test_a_killed_daemon_or_rank_is_never_success(start: Start, ompi5: Path, kin
     assert "connectivity is good" not in trial.log()
 
 
-def test_a_pod_behind_a_cut_link_and_one_without_an_agent_end_every_pod(start: Start) -> None:
-    """Both are noticed by their silence; the pod behind the link notices that of the coordinator."""
-    trial = start(4, script=MARK)
-    for index in range(4):
-        trial.until_event(index, "run-started")
-    trial.cluster.link(1, up=False)
-    trial.kill_agent(2)
-    assert trial.codes() == {0: 75, 1: 75, 2: 137, 3: 75}, trial.log()
-    assert "the coordinator has not been heard for" in trial.said(1)["what"]
-
-
 @FAULTS
 @pytest.mark.parametrize("index", [0, 2])
 def test_a_killed_agent_ends_every_pod(start: Start, index: int) -> None:

@@ -1,0 +1,60 @@
+"""Ends that time alone brings. 30 s, which load does not reach, are long: all clusters here wait at the same time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+
+from tests.cluster.conftest import Trial, starting
+from tests.cluster.storage import log_name
+from tests.cluster.test_forming import with_a_busy_port
+from tests.cluster.test_runs import MARK
+
+
+class Silent(NamedTuple):
+    """Clusters in which nothing happens any more before their ends."""
+
+    cut: Trial
+    """Pod 1 is behind a dead link, and pod 2 has lost its agent during a run."""
+    unmet: Trial
+    """Pod 2 has no name, pod 4 an address that does not answer, and pod 5 cannot start its sshd."""
+
+
+@pytest.fixture(scope="module")
+def silent(no_pod_around_fixtures: None) -> Iterator[Silent]:
+    with starting() as start:
+        cut = start(4, script=MARK)
+        for index in range(4):
+            cut.until_event(index, "run-started")
+        cut.cluster.link(1, up=False)
+        cut.kill_agent(2)
+        env = {"A4_PEER_TIMEOUT_SECONDS": "30", "A4_RESULTS_DIR": "/mnt/results"}
+        yield Silent(cut, start(6, missing=frozenset({2}), dead=frozenset({4}), env=env, **with_a_busy_port(5)))
+
+
+def test_a_pod_behind_a_cut_link_and_one_without_an_agent_end_every_pod(silent: Silent) -> None:
+    """Both are noticed by their silence; the pod behind the link notices that of the coordinator."""
+    trial = silent.cut
+    assert trial.codes() == {0: 75, 1: 75, 2: 137, 3: 75}, trial.log()
+    assert "the coordinator has not been heard for" in trial.said(1)["what"]
+
+
+def test_pods_that_do_not_come_are_named_each_with_its_reason(silent: Silent) -> None:
+    """Each pod keeps its log."""
+    trial = silent.unmet
+    codes = trial.codes()
+    assert codes == {0: 69, 1: 69, 3: 69, 5: 71}, trial.log()
+    for index in (0, 1, 3):
+        end = trial.said(index)
+        assert end["what"] == "3 of 6 pods did not come within 30 s"
+        absent, dead, busy = (re.search(rf"^pod {other}, .*", end["why"], re.MULTILINE) for other in (2, 4, 5))
+        assert absent and "DNS does not know its name" in absent[0], end
+        assert dead and "DNS ok" in dead[0], end
+        assert busy, end
+        log = trial.cluster.read(0, f"/mnt/results/pod-logs/{log_name(index)}.log")
+        assert f"exit code 69: {end['what']}" in log and "pod 2, " in log
+    assert trial.said(5)["what"].startswith("port 2222 on ")
+    assert "import socket, time" in trial.said(5)["what"]
