@@ -51,7 +51,6 @@ class Coordinator:
 
     def __init__(self, pod: Pod) -> None:
         self._pod = pod
-        self._machine = pod.machine
         self._stage = Stage.FORMING
         self._preparing = Preparing(pod)
         workers = Callbacks(
@@ -62,12 +61,8 @@ class Coordinator:
         self._leaving = Leaving(pod, self._preparing)
         self._preparations = Preparations(pod, self._forming.facts)
         self._settling = Settling(pod.machine)
-        self._bookings = Bookings(
-            pod,
-            self._preparations,
-            self.pods,
-            lambda booking: self._settling.when_over(lambda: self._close_run(booking)),
-        )
+        settled = self._settling.when_over
+        self._bookings = Bookings(pod, self._preparations, self.pods, lambda run: settled(lambda: self._close_run(run)))
         self._requests = Requests(pod, self.pods, self._bookings, self._submit, self._release)
         self._idling = Idling(pod, lambda: self._stage is Stage.SLEEPING and self._bookings.idle, self._leave_orderly)
         self._announcement = Announcement(pod, self.pods.roster, self._told)
@@ -155,6 +150,8 @@ class Coordinator:
     def _submit(self, spec: RunSpec, answer: Answer) -> None:
         """Begin a run that a command wants, and answer with its name. Raises AgentError, which is then the answer."""
         workload = find_workload(spec.workload)
+        if self._pod.known.plan is None:
+            raise PeersMissing("the cluster is not formed yet", "a4-agent status shows whom it waits for")
         if self._stage in (Stage.ENDING, Stage.LEAVING):
             raise ClusterBusy("the job is ending")
         self._bookings.chosen(spec, workload)  # what is wrong with the wish is told before who else is at work
@@ -170,12 +167,10 @@ class Coordinator:
         """End a sleeping cluster; returns its recorded code, also when it ends already. Raises ClusterBusy."""
         why = JobEnd(Exit.INTERRUPTED, "the cluster was released")
         if self._stage is not Stage.LEAVING and self._signal is None:
-            working = self._bookings.going_on
-            if working and not force:
+            may_be = self._stage is Stage.SLEEPING or (force and self._stage is Stage.FIRST_RUN)
+            if self._bookings.going_on and not (force and may_be):
                 raise self._bookings.busy()
-            if self._stage is not Stage.SLEEPING and not (force and self._stage is Stage.FIRST_RUN):
-                if working:
-                    raise self._bookings.busy()
+            if not may_be:
                 raise ClusterBusy("the cluster does not sleep", "a4-agent status shows what it does")
             self._pod.log.info("the cluster is released")
             self._leave_orderly(why, FAREWELL_SECONDS)
@@ -189,7 +184,7 @@ class Coordinator:
             return
         self._stage = Stage.LEAVING
         self._bookings.cancel_all(why)
-        self._bookings.when_idle(lambda: self._machine.later(pause, self._say_end))
+        self._bookings.when_idle(lambda: self._pod.machine.later(pause, self._say_end))
 
     # Runs
 
@@ -197,7 +192,7 @@ class Coordinator:
         """Every pod has the plan. The job may have failed, or was told to end, while the last one confirmed it."""
         if self._end is not None or self._signal is not None:
             return
-        self._pod.state.update(formed=self._machine.wall())
+        self._pod.state.update(formed=self._pod.machine.wall())
         self._stage = Stage.FIRST_RUN
         spec = self._pod.job.spec
         self._bookings.begin(self._bookings.book(spec, find_workload(spec.workload), first=True))
@@ -212,11 +207,10 @@ class Coordinator:
             self._announce(booking.end, booking.run_id)
         else:
             self._pod.log.info(f"{booking.run_id} ended with exit code {booking.end.code}: {booking.end.what}")
+            self._pod.run_logs.end()
             if self._stage is Stage.SLEEPING:
-                self._pod.sleep()
+                self._pod.state.sleep()
                 self._idling.start()
-            else:
-                self._pod.run_logs.end()
         self._bookings.closed(booking)
 
     # Ends

@@ -15,7 +15,7 @@ from agent.decide.runspec import RunSpec
 from agent.decide.secret_variables import url_secrets
 from agent.decide.subset import subset
 from agent.decide.words import did_you_mean
-from agent.errors import AgentError, ClusterBusy, MissingProgram, PeersMissing, UsageError
+from agent.errors import AgentError, ClusterBusy, MissingProgram, UsageError
 from agent.lifecycle.keeping.results import keep_results
 from agent.lifecycle.once import Once
 from agent.lifecycle.pod.pod import Pod
@@ -199,11 +199,9 @@ class Bookings:
         self._pods.roster.say(RunNoted(booking.summary()))
 
     def chosen(self, spec: RunSpec, workload: Workload) -> Plan:
-        """The pods of a run. Raises PeersMissing before there is a plan, PeerLost, and UsageError for all that is wrong
-        with the wish itself."""
+        """The pods of a run. Raises PeerLost, and UsageError for all that is wrong with the wish itself."""
         whole = self._pod.known.plan
-        if whole is None:
-            raise PeersMissing("the cluster is not formed yet", "a4-agent status shows whom it waits for")
+        assert whole is not None
         plan = subset(whole, nodes=spec.nodes, hosts=spec.hosts, exclude=spec.exclude, lost=self._pods.lost.reasons())
         lead = plan.peers[0].index
         context = replace(context_of(self._pod, plan, "", spec), index=lead, mpi=self._preparations.mpi(lead))
