@@ -142,8 +142,8 @@ class Coordinator:
             self.pods.lost.note(peer.index, reason)
         self._bookings.lost(peer.index, reason)
         if self._stage in (Stage.FORMING, Stage.FIRST_RUN) and not self._bookings.going_on:
-            lost = PeerLost("a pod was lost before the run", reason)
-            self._job_fails(from_error(lost, self._pod.where(peer.index)))
+            what = "a pod was lost before the run"
+            self._job_fails(JobEnd(Exit.TRY_AGAIN, what, self._pod.where(peer.index), reason))
 
     # What commands ask (see Requests)
 
@@ -157,7 +157,7 @@ class Coordinator:
         self._bookings.chosen(spec, workload)  # what is wrong with the wish is told before who else is at work
         if workload.exclusive and (self._bookings.going_on or self._stage is not Stage.SLEEPING):
             raise self._bookings.busy()
-        booking = self._bookings.book(spec, workload, first=False)
+        booking = self._bookings.book(spec, first=False)
         answer({"ok": booking.about()})
         if booking.exclusive:
             self._idling.stop()
@@ -194,8 +194,7 @@ class Coordinator:
             return
         self._pod.state.update(formed=self._pod.machine.wall())
         self._stage = Stage.FIRST_RUN
-        spec = self._pod.job.spec
-        self._bookings.begin(self._bookings.book(spec, find_workload(spec.workload), first=True))
+        self._bookings.begin(self._bookings.book(self._pod.job.spec, first=True))
 
     def _close_run(self, booking: Booking) -> None:
         """Store it, tell who waits, then let the next one come: results of two runs must not meet in one directory."""

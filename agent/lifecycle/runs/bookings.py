@@ -23,6 +23,7 @@ from agent.lifecycle.runs.all_pods import AllPods
 from agent.lifecycle.runs.own_parts import context_of
 from agent.lifecycle.runs.preparations import Preparations
 from agent.lifecycle.runs.running import Run
+from agent.workloads import find_workload
 from agent.workloads.base import Judgement, Workload
 
 KEPT_BOOKINGS = 50
@@ -151,8 +152,9 @@ class Bookings:
         """Does nothing run at all?"""
         return self._current is None and all(booking.run.over for booking in self._bookings.values())
 
-    def book(self, spec: RunSpec, workload: Workload, *, first: bool) -> Booking:
+    def book(self, spec: RunSpec, *, first: bool) -> Booking:
         """A run on those pods of the plan that `spec` chooses. Raises UsageError, or PeerLost when it needs one."""
+        workload = find_workload(spec.workload)
         pod, plan = self._pod, self.chosen(spec, workload)
         run_id = f"{workload.name}-{pod.machine.draw_nonce()[:ID_CHARACTERS]}"
         spec = self._preparations.with_limits(spec, workload)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from agent.decide.sync import claims
@@ -20,6 +21,7 @@ MOST_HUNG = 10
 """Leases for which storage may not answer."""
 
 
+@dataclass
 class Claim:
     """One writer's claim to a name.
 
@@ -29,32 +31,22 @@ class Claim:
     with its `until`. `by` says to others who holds it.
     """
 
-    def __init__(
-        self,
-        files: SharedFiles,
-        clock: Clock,
-        name: str,
-        *,
-        nonce: str,
-        by: str,
-        lease: float,
-        acquired: Callable[[], None],
-        lost: Callable[[str], None],
-        say: Callable[[str], None],
-    ) -> None:
-        self._files = files
-        self._clock = clock
-        self._name = name
-        self._folder = claims.claim_directory(name)
-        self._nonce = nonce
-        self._by = by
-        self._lease = lease
-        self._acquired = acquired
-        self._lost = lost
-        self._say = say
-        self._contender: claims.Contender | None = claims.Contender(lease, STALLED_SECONDS)
+    files: SharedFiles
+    clock: Clock
+    name: str
+    _: KW_ONLY
+    nonce: str
+    by: str
+    lease: float
+    acquired: Callable[[], None]
+    lost: Callable[[str], None]
+    say: Callable[[str], None]
+
+    def __post_init__(self) -> None:
+        self._folder = claims.claim_directory(self.name)
+        self._contender: claims.Contender | None = claims.Contender(self.lease, STALLED_SECONDS)
         """None when the wait for it is over."""
-        self._report_at = clock.now()
+        self._report_at = self.clock.now()
         self._failing_since = -1.0
         """When it could first not be looked at, and never since; negative: it can be."""
         self._term = 0
@@ -67,13 +59,13 @@ class Claim:
     @property
     def until(self) -> float:
         """Before this time nobody else can have it; 0 when it is not held."""
-        return self._heard + self._lease * claims.FENCE if self._term else 0.0
+        return self._heard + self.lease * claims.FENCE if self._term else 0.0
 
     # Waiting
 
     def acquire(self) -> None:
         """Begin to wait for it."""
-        self._files.look(self._folder, ("term.",), (), self._looked)
+        self.files.look(self._folder, ("term.",), (), self._looked)
 
     def close(self) -> None:
         """Stop waiting, or stop holding it without giving it back: after a lease another may have it."""
@@ -82,7 +74,7 @@ class Claim:
     def _looked(self, answer: Answer) -> None:
         if self._contender is None:
             return
-        now = self._clock.now()
+        now = self.clock.now()
         if answer.why:
             self._failing_since = now if self._failing_since < 0 else self._failing_since
             self._wait_for_storage(now - self._failing_since, answer.why)
@@ -90,10 +82,10 @@ class Claim:
         self._failing_since = -1.0
         term = self._contender.look(now, answer.value["names"])
         if term:
-            content = seal({"nonce": self._nonce, "by": self._by})
-            took = self._clock.now()
-            until = took + self._lease * claims.FENCE
-            self._files.link(
+            content = seal({"nonce": self.nonce, "by": self.by})
+            took = self.clock.now()
+            until = took + self.lease * claims.FENCE
+            self.files.link(
                 self._folder, claims.term_file(term), content, until, lambda answer: self._linked(term, took, answer)
             )
         else:
@@ -101,40 +93,40 @@ class Claim:
             self._wait(f"held by {holder}")
 
     def _wait_for_storage(self, seconds: float, why: str) -> None:
-        if seconds < MOST_HUNG * self._lease:
+        if seconds < MOST_HUNG * self.lease:
             self._wait(f"it cannot be looked at: {why}")
             return
         self.close()
-        self._lost(f"the claim {self._name} cannot be looked at for {seconds:.0f} s: {why}")
+        self.lost(f"the claim {self.name} cannot be looked at for {seconds:.0f} s: {why}")
 
     def _wait(self, why: str) -> None:
-        now = self._clock.now()
+        now = self.clock.now()
         if now >= self._report_at:
             self._report_at = now + REPORT_SECONDS
-            self._say(f"waiting for the claim {self._name}: {why}")
-        self._clock.later(poll_seconds(1, random.random()), self.acquire)
+            self.say(f"waiting for the claim {self.name}: {why}")
+        self.clock.later(poll_seconds(1, random.random()), self.acquire)
 
     def _linked(self, term: int, took: float, answer: Answer) -> None:
         if self._contender is None:
             return
-        if answer.why or _unsealed(answer.value).get("nonce") != self._nonce:
-            self._clock.later(poll_seconds(1, random.random()), self.acquire)
+        if answer.why or _unsealed(answer.value).get("nonce") != self.nonce:
+            self.clock.later(poll_seconds(1, random.random()), self.acquire)
             return
-        until = took + self._lease * claims.FENCE
-        self._files.put(self._folder, claims.beat_file(term, self._nonce, 0), "", until, lambda _: None)
-        self._files.look(self._folder, (), (), lambda answer: self._begun(term, took, answer))
+        until = took + self.lease * claims.FENCE
+        self.files.put(self._folder, claims.beat_file(term, self.nonce, 0), "", until, lambda _: None)
+        self.files.look(self._folder, (), (), lambda answer: self._begun(term, took, answer))
 
     def _begun(self, term: int, took: float, answer: Answer) -> None:
         if self._contender is None:
             return
-        late = self._clock.now() > took + self._lease * claims.FENCE
+        late = self.clock.now() > took + self.lease * claims.FENCE
         if answer.why or late or not claims.is_mine(answer.value["names"], term):
-            self._clock.later(poll_seconds(1, random.random()), self.acquire)
+            self.clock.later(poll_seconds(1, random.random()), self.acquire)
             return
         self._contender, self._term, self._count = None, term, 0
         self._hear(took)
-        self._clock.later(self._lease / 6, self._beat)
-        self._acquired()
+        self.clock.later(self.lease / 6, self._beat)
+        self.acquired()
 
     # Holding
 
@@ -142,10 +134,10 @@ class Claim:
         if not self._is_held():
             return
         began, old, new = (
-            self._clock.now(),
-            *(claims.beat_file(self._term, self._nonce, self._count + more) for more in (0, 1)),
+            self.clock.now(),
+            *(claims.beat_file(self._term, self.nonce, self._count + more) for more in (0, 1)),
         )
-        self._files.move(self._folder, old, new, self.until, lambda answer: self._beaten(began, answer))
+        self.files.move(self._folder, old, new, self.until, lambda answer: self._beaten(began, answer))
 
     def _beaten(self, began: float, answer: Answer) -> None:
         if not self._is_held():
@@ -156,14 +148,14 @@ class Claim:
 
         def checked(answer: Answer) -> None:
             if self._is_held(answer):
-                self._clock.later(self._lease / 6, self._beat)
+                self.clock.later(self.lease / 6, self._beat)
 
-        self._files.look(self._folder, (), (), checked)
+        self.files.look(self._folder, (), (), checked)
 
     def _hear(self, began: float) -> None:
         """A beat that began then has been done. Should it be the last, `lost` is told in time."""
         self._heard = began
-        self._clock.later(self.until - self._clock.now(), self._watch)
+        self.clock.later(self.until - self.clock.now(), self._watch)
 
     def _watch(self) -> None:
         self._is_held()
@@ -175,30 +167,30 @@ class Claim:
             if self._is_held(answer):
                 done(self.until)
 
-        self._files.look(self._folder, (), (), looked)
+        self.files.look(self._folder, (), (), looked)
 
     def release(self, done: Callable[[], None]) -> None:
         """Give it back. It is not held from now on, however that goes."""
         if not self._is_held():
             done()
             return
-        old, until, term = claims.beat_file(self._term, self._nonce, self._count), self.until, self._term
+        old, until, term = claims.beat_file(self._term, self.nonce, self._count), self.until, self._term
         self._term = 0
-        self._files.move(self._folder, old, claims.free_file(term), until, lambda _: done())
+        self.files.move(self._folder, old, claims.free_file(term), until, lambda _: done())
 
     def _is_held(self, answer: Answer | None = None) -> bool:
         """Whether it is, as this listing says too; `lost` is told when it no longer is."""
         if not self._term:
             return False
-        late = self._clock.now() - self._heard
+        late = self.clock.now() - self._heard
         if answer is not None and not answer.why and not claims.is_mine(answer.value["names"], self._term):
-            why = f"another has taken the claim {self._name} over"
-        elif late >= self._lease * claims.FENCE:
-            why = f"no sign of life could be given for the claim {self._name} for {late:.0f} s"
+            why = f"another has taken the claim {self.name} over"
+        elif late >= self.lease * claims.FENCE:
+            why = f"no sign of life could be given for the claim {self.name} for {late:.0f} s"
         else:
             return True
         self._term = 0
-        self._lost(why)
+        self.lost(why)
         return False
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from agent.decide.sync.beats import LEADER_SECONDS, poll_seconds
@@ -17,82 +18,74 @@ MOST_FAILURES = 3
 """Looks one after the other that may fail, each after 10 s when the directory hangs."""
 
 
+@dataclass
 class Waiting:
     """One wait. `ended` is called once with its outcome; `say` gets what people should know meanwhile."""
 
-    def __init__(
-        self,
-        files: SharedFiles,
-        clock: Clock,
-        wait: Wait,
-        *,
-        job: str,
-        pods: int,
-        say: Callable[[str], None],
-        ended: Callable[[Outcome], None],
-        chance: Callable[[], float] = random.random,
-    ) -> None:
-        self._files = files
-        self._clock = clock
-        self._wait = wait
-        self._job = job
-        self._pods = pods
-        self._say = say
-        self._ended = ended
-        self._chance = chance
+    files: SharedFiles
+    clock: Clock
+    wait: Wait
+    _: KW_ONLY
+    job: str
+    pods: int
+    say: Callable[[str], None]
+    ended: Callable[[Outcome], None]
+    chance: Callable[[], float] = random.random
+
+    def __post_init__(self) -> None:
         self._failures = 0
         """One after the other, up to now."""
         self._warned: set[str] = set()
-        self._report_at = clock.now() + REPORT_SECONDS
+        self._report_at = self.clock.now() + REPORT_SECONDS
 
     def look(self) -> None:
         """Begin, or go on."""
-        self._files.look(self._job, (), (), self._looked)
+        self.files.look(self.job, (), (), self._looked)
 
     def _looked(self, answer: Answer) -> None:
         if answer.why:
             self._fail(answer.why)
             return
-        now, was_known = self._clock.now(), self._wait.place is not None
-        outcome = self._wait.look(now, answer.value["names"])
-        place = self._wait.place
+        now, was_known = self.clock.now(), self.wait.place is not None
+        outcome = self.wait.look(now, answer.value["names"])
+        place = self.wait.place
         if place and not was_known:
             self._report_at = now
         if outcome or place is None:
             self._go_on(outcome)
         else:
-            known = list(self._wait.facts)
+            known = list(self.wait.facts)
 
             def judge(answer: Answer) -> None:
                 if answer.why:
                     self._fail(answer.why)
                 else:
                     found: dict[str, Any] = answer.value
-                    now = self._clock.now()
-                    self._go_on(self._wait.judge(now, found["names"], found["texts"], found["problems"]))
+                    now = self.clock.now()
+                    self._go_on(self.wait.judge(now, found["names"], found["texts"], found["problems"]))
 
-            self._files.look(place.directory, file_prefixes(self._wait.name), known, judge)
+            self.files.look(place.directory, file_prefixes(self.wait.name), known, judge)
 
     def _fail(self, why: str) -> None:
         """The directory could not be looked at."""
         self._failures += 1
         if self._failures >= MOST_FAILURES:
-            self._ended(Outcome(Exit.DIRECTORY, f"the shared directory cannot be used any more: {why}"))
+            self.ended(Outcome(Exit.DIRECTORY, f"the shared directory cannot be used any more: {why}"))
         else:
-            self._clock.later(LEADER_SECONDS, self.look)
+            self.clock.later(LEADER_SECONDS, self.look)
 
     def _go_on(self, outcome: Outcome | None) -> None:
         self._failures = 0
         if outcome is not None:
-            self._ended(outcome)
+            self.ended(outcome)
             return
-        for file, why in self._wait.problems.items():
+        for file, why in self.wait.problems.items():
             if file not in self._warned:
                 self._warned.add(file)
-                self._say(f"warning: {file} is no fact: {why}")
-        now = self._clock.now()
+                self.say(f"warning: {file} is no fact: {why}")
+        now = self.clock.now()
         if now >= self._report_at:
             self._report_at = now + REPORT_SECONDS
-            self._say(self._wait.report())
-        seconds = poll_seconds(self._pods, self._chance()) if self._wait.place else LEADER_SECONDS
-        self._clock.later(seconds, self.look)
+            self.say(self.wait.report())
+        seconds = poll_seconds(self.pods, self.chance()) if self.wait.place else LEADER_SECONDS
+        self.clock.later(seconds, self.look)

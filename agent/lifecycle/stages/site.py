@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from agent.decide import stages
@@ -29,70 +30,64 @@ FIND_SECONDS = 40.0
 """More than any client of NFS or Lustre keeps what it has read, unless it was told to."""
 
 
+@dataclass
 class PodSite:
-    """The real one. record: the file of the run's record, which `status` and result.json are made of."""
+    """The real one."""
 
-    def __init__(
-        self,
-        pipeline: Pipeline,
-        settings: Settings,
-        background: Background,
-        meeting: Meeting,
-        programs: Programs,
-        work: Work,
-        record: str,
-    ) -> None:
-        self._pipeline = pipeline
-        self._settings = settings
-        self._background = background
-        self._meeting = meeting
-        self._programs = programs
-        self._work = work
-        self._record = record
+    pipeline: Pipeline
+    settings: Settings
+    background: Background
+    meeting: Meeting
+    programs: Programs
+    worker: Work
+    notes: str
+    """The file of the run's record, which `status` and result.json are made of."""
+
+    def __post_init__(self) -> None:
         self._files = stored.StoredFiles(os.environ)
         self._begun = 0.0
-        self.say = programs.say
+        self.say = self.programs.say
         self._stage: Stage | None = None
         """The one that is carried out."""
 
     # What is there
 
     def problem(self, output: Output) -> str:
-        with self._background.looking_at(output.path):
+        with self.background.looking_at(output.path):
             return problem(output, self._files)
 
     def newest(self, output: Output) -> Checkpoint | None:
-        with self._background.looking_at(output.path):
+        with self.background.looking_at(output.path):
             return newest_checkpoint(output.path, self._files)
 
     def names(self, path: str) -> Sequence[str]:
-        with self._background.looking_at(path):
+        with self.background.looking_at(path):
             return self._files.names(path)
 
     def record(self, stage: Stage) -> stages.Record | None:
-        return stages.read_record(self._background.read(stages.RECORDS, self._file(stage)))
+        return stages.read_record(self.background.read(stages.RECORDS, self._file(stage)))
 
     def _file(self, stage: Stage) -> str:
         return folder(self._name(stage))
 
     def _name(self, stage: Stage) -> str:
-        return stages.record_name(stage, self._settings.shared_dir)
+        return stages.record_name(stage, self.settings.shared_dir)
 
     def new_record(self, stage: Stage) -> stages.Record:
-        return stages.Record(stage.inputs, time.time(), self._pipeline.run, self._settings.epoch)
+        return stages.Record(stage.inputs, time.time(), self.pipeline.run, self.settings.epoch)
 
     # Writing
 
     @contextmanager
     def claim(self, stage: Stage) -> Iterator[Held]:
-        self._programs.lost = ""
-        with self._background.claim(self._name(stage), self._programs.lose) as held:
+        self.programs.lost = ""
+        with self.background.claim(self._name(stage), self.programs.lose) as held:
             yield held
 
     def prepare(self, stage: Stage, verdict: stages.Verdict, claimed: Claimed) -> None:
         place = stage.staging or stage.target
         claimed.until()
-        with self._background.looking_at(place):
+        with self.background.looking_at(place):
             taken_up = isinstance(stage.work, (Files, Model)) and bool(stage.staging)
             if taken_up:
                 self._take_up(stage, verdict, claimed)
@@ -106,10 +101,10 @@ class PodSite:
     def check_room(self, stages: Sequence[Stage]) -> None:
         asked = [stage for stage in stages if stage.space]
         if asked:
-            place = self._settings.shared_dir
+            place = self.settings.shared_dir
             total = sum(stage.space for stage in asked)
             taken_up = [stage.staging for stage in asked if isinstance(stage.work, (Files, Model))]
-            with self._background.looking_at(place):
+            with self.background.looking_at(place):
                 there, free = sum(map(stored.tree_bytes, taken_up)), stored.free_bytes(asked[0].target)
             if why := too_little_room(place, total, there, free):
                 raise DirectoryUnusable(why, f"needed by {listed([stage.name for stage in asked])}: make room there")
@@ -129,8 +124,8 @@ class PodSite:
         """Not the checkpoint's own: the script copies *.json from there to that one, and cp copies none onto itself."""
         work = stage.work
         assert isinstance(work, Command)
-        directory = f"{self._settings.shared_dir}/{TOP}/begin/{self._file(stage)}"
-        with self._background.looking_at(directory):
+        directory = f"{self.settings.shared_dir}/{TOP}/begin/{self._file(stage)}"
+        with self.background.looking_at(directory):
             stored.begin_from(directory, checkpoint.path, dict(work.arguments)[work.resumes])
             files.write(f"{directory}/{TRACKER}", f"{checkpoint.iteration}\n")
         self.say(f"{stage.name}: goes on with {checkpoint.path}; the optimizer starts afresh")
@@ -138,7 +133,7 @@ class PodSite:
 
     def work(self, stage: Stage, begin: Begin) -> str:
         try:
-            return self._work.do(stage, begin)
+            return self.worker.do(stage, begin)
         except Failed as failed:
             if begin.repeats_at is None or not self._saved_nothing_since(stage, begin.repeats_at):
                 raise
@@ -150,7 +145,7 @@ class PodSite:
         return newest is None or newest.iteration <= iteration
 
     def keep(self, stage: Stage, record: stages.Record, claimed: Claimed) -> None:
-        self._background.put(stages.RECORDS, self._file(stage), stages.write_record(record), claimed.until())
+        self.background.put(stages.RECORDS, self._file(stage), stages.write_record(record), claimed.until())
 
     def rename(self, old: str, new: str, claimed: Claimed) -> None:
         self._show(new, claimed, lambda: stored.rename(old, new))
@@ -159,7 +154,7 @@ class PodSite:
         self._show(new, claimed, lambda: os.symlink(old, new))
 
     def set_aside(self, path: str, claimed: Claimed) -> None:
-        with self._background.looking_at(path):
+        with self.background.looking_at(path):
             there = os.path.lexists(path)
         if there:
             aside = stages.aside_name(path, time.time())
@@ -169,12 +164,12 @@ class PodSite:
     def clear(self, stage: Stage, claimed: Claimed) -> None:
         if stage.staging:
             claimed.until()
-            with self._background.looking_at(stage.staging):
+            with self.background.looking_at(stage.staging):
                 stored.remove(stage.staging)
                 stored.remove(mark_of(stage))
 
     def _show(self, path: str, claimed: Claimed, act: Callable[[], None]) -> None:
-        with self._background.looking_at(path):
+        with self.background.looking_at(path):
             until = claimed.until()
             if time.monotonic() > until:
                 raise PeerLost("this pod was stopped for so long that another may write there now")
@@ -186,33 +181,33 @@ class PodSite:
         """Take away the flags for old scripts of an earlier run."""
         for fact in OLD_FLAGS:
             for where, flag in self._old_flags(fact):
-                self._background.remove(where, flag)
+                self.background.remove(where, flag)
 
     def leave_mark(self) -> None:
-        self._background.put(MARKS, self._job, f"{self._pipeline.run}\n")
+        self.background.put(MARKS, self._job, f"{self.pipeline.run}\n")
 
     def find_mark(self) -> None:
-        if not self._background.find(MARKS, self._job, f"{self._pipeline.run}\n", FIND_SECONDS):
-            what = f"this pod does not see in {self._settings.shared_dir} what pod {self._pipeline.pods[0]} has written"
+        if not self.background.find(MARKS, self._job, f"{self.pipeline.run}\n", FIND_SECONDS):
+            what = f"this pod does not see in {self.settings.shared_dir} what pod {self.pipeline.pods[0]} has written"
             raise DirectoryUnusable(what, "every pod must mount the same directory of the same file server there")
 
     def remove_mark(self) -> None:
-        self._background.remove(MARKS, self._job)
+        self.background.remove(MARKS, self._job)
 
     @property
     def _job(self) -> str:
-        return folder(self._settings.epoch.rsplit(".", 2)[0])
+        return folder(self.settings.epoch.rsplit(".", 2)[0])
 
     def note_made(self, stage: Stage) -> None:
-        later = self._pipeline.stages[[each.name for each in self._pipeline.stages].index(stage.name) + 1 :]
+        later = self.pipeline.stages[[each.name for each in self.pipeline.stages].index(stage.name) + 1 :]
         for where, flag in self._old_flags(stages.flag_of(stage, later)):
-            self._background.put(where, flag, f"{self._pipeline.run}\n")
+            self.background.put(where, flag, f"{self.pipeline.run}\n")
 
     def _old_flags(self, fact: str) -> Sequence[tuple[str, str]]:
-        return old_flags(fact, os.environ.get("JOB_ID", ""), self._settings.hostname_prefix)
+        return old_flags(fact, os.environ.get("JOB_ID", ""), self.settings.hostname_prefix)
 
     def meet(self, name: str, says: str = "") -> Mapping[int, str]:
-        return self._meeting.arrive(name, says)
+        return self.meeting.arrive(name, says)
 
     def begun(self, stage: Stage, number: int, of: int) -> None:
         self._stage, self._begun = stage, time.monotonic()
@@ -230,8 +225,8 @@ class PodSite:
         self._note("done", stage, status=status, seconds=seconds, stuck=False, passed_over=why)
 
     def _note(self, step: str, stage: Stage, **values: Any) -> None:
-        if self._record:
-            note(self._record, json.dumps({"step": step, "name": stage.name, **values}))
+        if self.notes:
+            note(self.notes, json.dumps({"step": step, "name": stage.name, **values}))
 
 
 def mark_of(stage: Stage) -> str:
