@@ -341,6 +341,15 @@ def examine(environ: Mapping[str, str], found: Found, workload: str = "") -> Exa
     return Examination(tuple(values), tuple(problems), tuple(_warnings(environ)), settings)
 
 
+def read_setting(name: str, environ: Mapping[str, str], found: Found, workload: str = "") -> str:
+    """One setting that is a text. Raises SettingsError when it is wrong or missing."""
+    (setting,) = (one for one in SETTINGS if one.name == name)
+    value = _read(setting, environ, found, workload)
+    if value.problem:
+        raise SettingsError([value.problem])
+    return str(value.value)
+
+
 def _read(setting: Setting, environ: Mapping[str, str], found: Found, workload: str) -> Value:
     text, source = _raw(setting, environ, found, workload)
     if text is None:
@@ -444,16 +453,12 @@ def _contradictions(parsed: Mapping[str, Any], found: Found, wrong: set[str]) ->
     if parsed["nnodes"] > 1 and found.secret_problem:
         problems.append(found.secret_problem)
     if not wrong & {"A4_GRACE_SECONDS", "A4_WARN_SIGNAL", "A4_WARN_SECONDS"} and parsed["warn_signal"]:
-        problems += _warned_too_early(parsed["warn_seconds"], parsed["grace"])
+        warn, grace = parsed["warn_seconds"], parsed["grace"]
+        needed = f"the agent needs {AGENT_SECONDS + RESERVED_SECONDS:g} s, and {LEAST_TERM_SECONDS:g} s follow SIGTERM"
+        if warn > (most := most_warn_seconds(grace)):
+            limit = f"at most {most:g} with A4_GRACE_SECONDS={grace:g}"
+            problems.append(f"A4_WARN_SECONDS={warn:g} should be {limit}: {needed}")
     return problems
-
-
-def _warned_too_early(warn: float, grace: float) -> list[str]:
-    most = most_warn_seconds(grace)
-    if warn <= most:
-        return []
-    needed = f"the agent needs {AGENT_SECONDS + RESERVED_SECONDS:g} s, and {LEAST_TERM_SECONDS:g} s follow SIGTERM"
-    return [f"A4_WARN_SECONDS={warn:g} should be at most {most:g} with A4_GRACE_SECONDS={grace:g}: {needed}"]
 
 
 def _warnings(environ: Mapping[str, str]) -> list[str]:

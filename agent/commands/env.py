@@ -14,12 +14,11 @@ from agent.decide.env_sh import exports
 from agent.decide.environment import USER, Layer, changed, of_pod
 from agent.decide.masking import Masker
 from agent.decide.secret_variables import hidden, listed, secret_values
-from agent.decide.setting_values import names
 from agent.decide.tables import render
 from agent.environment import load
-from agent.errors import SettingsError
 from agent.fabrics.profiles import CHOICES, MARKS, NONE, choose, parse
 from agent.paths import RunDir, shipped
+from agent.settings import Found, read_setting
 
 DESCRIPTION = """\
 Shows the variables that workloads get in this pod, and where each comes from; values of secrets are not shown.
@@ -85,19 +84,11 @@ def _of_profile(wanted: str) -> Shown:
         with open(shipped("env", f"{choice.name}.env"), encoding="utf-8") as file:
             text = file.read()
     profile = parse(choice, text)
-    made = of_pod(os.environ, _user_names()).with_layer(Layer(f"profile {profile.name}", profile.values, profile.unset))
+    by_user = read_setting(USER, os.environ, Found()).split()
+    made = of_pod(os.environ, by_user).with_layer(Layer(f"profile {profile.name}", profile.values, profile.unset))
     values = {name: made.env[name] for name in profile.values}
     gone = [name for name in profile.unset if name not in made.env]
     return Shown(profile.name, choice.why, values, gone, made.sources, [str(one) for one in made.overruled])
-
-
-def _user_names() -> list[str]:
-    """Raises SettingsError."""
-    text = os.environ.get(USER, "")
-    try:
-        return names(text).split()
-    except ValueError as wanted:
-        raise SettingsError([f"{USER}={text!r} (environment) should be {wanted}"]) from None
 
 
 def _without_secrets(found: Shown) -> Shown:

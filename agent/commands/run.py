@@ -15,7 +15,7 @@ from agent.commands import Parser
 from agent.commands.options import WORKLOAD_ARGUMENTS, add_following, add_run, read_spec
 from agent.errors import AgentError, ClusterBusy, SettingsError, SystemFault, UsageError
 from agent.paths import RunDir
-from agent.settings import NOT_A_POD, examine
+from agent.settings import NOT_A_POD, read_setting
 
 if TYPE_CHECKING:
     from agent.client import Client
@@ -125,11 +125,7 @@ def _workload(name: str, environ: Mapping[str, str]) -> str:
     """The workload to run, by default that of the pod. Raises SettingsError."""
     from agent.environment import look
 
-    found, _ = look(environ)
-    (value,) = (value for value in examine(environ, found, name).values if value.name == "A4_WORKLOAD")
-    if value.problem:
-        raise SettingsError([value.problem])
-    return str(value.value)
+    return read_setting("A4_WORKLOAD", environ, look(environ)[0], name)
 
 
 def _be_the_agent(args: argparse.Namespace, directory: RunDir, started: float) -> int:
