@@ -12,7 +12,7 @@ answers (docs/control-channel.md). A client that goes away ends nothing: a run g
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -222,7 +222,9 @@ class Client:
             answer = self._connection.next(min((one for one in limits if one is not None), default=None))
             if answer is None:
                 if ended and time.monotonic() - quiet_since >= last_seconds:
-                    sink.note(_incomplete(run.id, reads.values()))
+                    names = ",".join(map(str, sorted(reads.values())))
+                    again = f"a4-agent logs {run.id} --pod {names}"
+                    sink.note(f"the end of what pods {names} printed did not come; try: {again}")
                     break
                 continue
             if answer["id"] == waiting:
@@ -280,8 +282,3 @@ def _hand_over(sink: Sink, pod: int, answer: Answer) -> Output | None:
 
 def skipped_words(pod: int, skipped: int) -> str:
     return f"{skipped} bytes that pod {pod} printed are not kept any more (A4_LOG_LIMIT_MB sets how much is)"
-
-
-def _incomplete(run: str, pods: Iterable[int]) -> str:
-    names = ",".join(map(str, sorted(pods)))
-    return f"the end of what pods {names} printed did not come; try: a4-agent logs {run} --pod {names}"

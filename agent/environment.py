@@ -67,17 +67,13 @@ def serve(job: Job) -> int:
 def look(environ: Mapping[str, str]) -> tuple[Found, bytes]:
     """What the settings depend on, and the job's secret (empty when there is none to be had)."""
     script = next((path for path in TASK_SCRIPTS if os.path.exists(path)), "")
-    bucket = _is_mounted(BUCKET)
+    # Not by a look at the directory itself: a bucket that hangs must not hold us.
+    bucket = any(mount.point == BUCKET for mount in parse_mounts(files.read("/proc/self/mountinfo") or ""))
     try:
         secret = read_secret(environ.get("A4_SECRET_FILE") or SECRET_FILE)
     except ValueError as error:
         return Found(script, str(error), bucket), b""
     return Found(script, bucket=bucket), secret
-
-
-def _is_mounted(path: str) -> bool:
-    """Does not look at the directory itself: a bucket that hangs must not hold us."""
-    return any(mount.point == path for mount in parse_mounts(files.read("/proc/self/mountinfo") or ""))
 
 
 def log_for(settings: Settings, environ: Mapping[str, str], secret: bytes) -> Log:

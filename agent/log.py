@@ -68,19 +68,16 @@ class Log:
         text = self.masked(text).encode(errors="backslashreplace").decode()
         lines = [f"{line}\n" for line in self._lines(level, text)]
         try:
-            self._show("".join(lines))
+            if self.write is not None:
+                self.write("".join(lines).encode())
+            else:
+                self.stream.write("".join(lines))
+                self.stream.flush()
         except OSError:
             pass  # nobody reads: a lost log line must not end a job
         if self.tee is not None:
             for line in lines:
                 self.tee(line)
-
-    def _show(self, text: str) -> None:
-        if self.write is not None:
-            self.write(text.encode())
-        else:
-            self.stream.write(text)
-            self.stream.flush()
 
     def _lines(self, level: str, text: str) -> list[str]:
         labels = {name: label for name, label in self.labels.items() if label}

@@ -62,7 +62,12 @@ def describe(settings: Settings, environ: Mapping[str, str], spec: RunSpec) -> s
     state = read_state(directory)
     lost = state.lost_why() if state else {}
     chosen = subset(plan or guessed_plan(settings), nodes=spec.nodes, hosts=spec.hosts, exclude=spec.exclude, lost=lost)
-    known = _environment(settings, environ)._replace(interface=choose_interface(settings, interfaces()))
+    prepared = load(directory.environment)
+    if prepared is not None:
+        known = Known(environ, Profile(prepared["profile"], prepared["why"]))
+    else:
+        known = environment_before(settings, environ)
+    known = known._replace(interface=choose_interface(settings, interfaces()))
     return launches(settings, known, spec, chosen, guessed=plan is None)
 
 
@@ -83,14 +88,6 @@ def launches(settings: Settings, known: Known, spec: RunSpec, plan: Plan, *, gue
     if workload.led:
         context = replace(context, mpi=find_mpi(known.search_path))
     return "\n".join([*lines, *_launches(workload, context)]) + "\n"
-
-
-def _environment(settings: Settings, environ: Mapping[str, str]) -> Known:
-    """That which the agent has prepared, if it has."""
-    prepared = load(RunDir(settings.run_dir).environment)
-    if prepared is not None:
-        return Known(environ, Profile(prepared["profile"], prepared["why"]))
-    return environment_before(settings, environ)
 
 
 def environment_before(settings: Settings, environ: Mapping[str, str]) -> Known:

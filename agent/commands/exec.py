@@ -13,7 +13,6 @@ from agent.commands.following import Follower, reader_gone, tell_end
 from agent.commands.options import add_run, read_spec, take_command
 from agent.commands.pod import of_caller
 from agent.decide.folding import failures, fold, shown
-from agent.decide.runspec import RunSpec
 from agent.decide.subset import pods_text, ranges
 from agent.output import STDERR, STDOUT, Lines, Sink, say, write_all
 
@@ -48,21 +47,16 @@ def run(args: argparse.Namespace) -> int:
         from agent.commands.dry_run import show
 
         return show(spec, as_json=args.json)
-    with Client() as client:
-        return _run(client, of_caller(spec), fold_output=not args.no_fold, as_json=args.json)
-
-
-def _run(client: Client, spec: RunSpec, *, fold_output: bool, as_json: bool) -> int:
-    """Run it, show the output and say which pods failed; returns the exit code."""
-    with Follower(client, spec.by) as follower:
+    spec = of_caller(spec)
+    with Client() as client, Follower(client, spec.by) as follower:
         run = follower.begin(spec)
         alone = len(run.outputs) == 1
-        collected = Collected(run) if as_json or (fold_output and not alone) else None
-        sink: Sink = collected or Lines(label=not fold_output, whole=not alone)
+        collected = Collected(run) if args.json or not (args.no_fold or alone) else None
+        sink: Sink = collected or Lines(label=args.no_fold, whole=not alone)
         try:
             ended = follower.follow(run, sink)
             if collected is not None:
-                collected.show(ended, as_json=as_json)
+                collected.show(ended, as_json=args.json)
         except BrokenPipeError:
             return reader_gone(run.id)
         for line in failures(ended.codes, ended.lost):

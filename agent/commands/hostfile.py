@@ -10,7 +10,6 @@ from agent.commands.options import add_subset, checked
 from agent.commands.pod import guessed_plan
 from agent.commands.printing import json_text, write_file
 from agent.decide.hostfile import hostfile
-from agent.decide.plan import Plan
 from agent.decide.setting_values import whole
 from agent.decide.subset import subset
 from agent.environment import look, read_plan
@@ -35,8 +34,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    whole = read_plan() if args.order == "topology" else _by_index()
-    plan = subset(whole, nodes=args.nodes, hosts=args.hosts, exclude=args.exclude, lost={})
+    # By index: for tools that want all pods before there is a plan.
+    every = read_plan() if args.order == "topology" else guessed_plan(read_settings(os.environ, look(os.environ)[0])[0])
+    plan = subset(every, nodes=args.nodes, hosts=args.hosts, exclude=args.exclude, lost={})
     names, slots = [peer.name for peer in plan.peers], args.slots or plan.slots
     text = json_text([{"name": name, "slots": slots} for name in names]) if args.json else hostfile(names, slots)
     if args.output not in (None, "-"):
@@ -44,10 +44,3 @@ def run(args: argparse.Namespace) -> int:
     else:
         sys.stdout.write(text)
     return 0
-
-
-def _by_index() -> Plan:
-    """For tools that want all pods before there is a plan."""
-    found, _ = look(os.environ)
-    settings, _ = read_settings(os.environ, found)
-    return guessed_plan(settings)

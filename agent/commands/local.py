@@ -45,7 +45,13 @@ def add_options(parser: Parser) -> None:
     up.add_argument(
         "--timeout", type=checked(none_or("600", 0)), default=600, metavar="SECONDS", help="limit of --wait (600)"
     )
-    _add_exec(verbs)
+    exec = _add_verb(verbs, "exec", "run a command in a pod: exec POD -- COMMAND …")
+    exec.takes_rest = "options of the command go after `--`: {} POD -- COMMAND --option"
+    exec.add_argument("pod", type=int)
+    # Also without `--`, as kubectl exec takes it.
+    exec.add_argument("command", nargs="*", help="default: bash")
+    exec.add_argument("--tty", choices=("auto", "yes", "no"), default="auto", help="give it a terminal")
+    _add_name(exec)
     logs = _add_verb(verbs, "logs", "print what pods have printed")
     logs.add_argument("pod", nargs="?", type=int, help="only this pod; else all, with their index in front")
     logs.add_argument("-f", "--follow", action="store_true", help="go on until the pods have ended")
@@ -70,16 +76,6 @@ def _add_name(parser: argparse.ArgumentParser) -> None:
 def _add_grace(parser: argparse.ArgumentParser) -> None:
     text = "from SIGTERM to SIGKILL (30)"
     parser.add_argument("--grace", type=checked(none_or("30", 0)), default=30.0, metavar="SECONDS", help=text)
-
-
-def _add_exec(verbs: argparse._SubParsersAction[Parser]) -> None:
-    """A command may stand after `--` or without it, as kubectl exec takes it."""
-    parser = _add_verb(verbs, "exec", "run a command in a pod: exec POD -- COMMAND …")
-    parser.takes_rest = "options of the command go after `--`: {} POD -- COMMAND --option"
-    parser.add_argument("pod", type=int)
-    parser.add_argument("command", nargs="*", help="default: bash")
-    parser.add_argument("--tty", choices=("auto", "yes", "no"), default="auto", help="give it a terminal")
-    _add_name(parser)
 
 
 def _add_cluster_options(parser: Parser) -> None:

@@ -188,7 +188,13 @@ def _down(args: argparse.Namespace) -> int:
 
 
 def _status(args: argparse.Namespace) -> int:
-    sys.stdout.write(_describe(_attach(args.name)))
+    """Print which pods run, how the others ended, and what the agent of pod 0 says of the cluster."""
+    cluster = _attach(args.name)
+    pods = cluster.pods()
+    print(f"local cluster {cluster.name}: {_in_words(_count_states(pods))}")
+    for code, alike in grouped({pod.index: pod.code for pod in pods if pod.code is not None}).items():
+        print(f"  {pods_text(alike)}: exit code {code}")
+    sys.stdout.write(_of_agent(cluster))
     return 0
 
 
@@ -209,13 +215,6 @@ def _list(args: argparse.Namespace) -> int:
     return 0
 
 
-def _describe(cluster: LocalCluster) -> str:
-    """Which pods run, how the others ended, and what the agent of pod 0 says of the cluster."""
-    pods = cluster.pods()
-    lines = [f"local cluster {cluster.name}: {_in_words(_count_states(pods))}", *_ends(pods)]
-    return "".join(f"{line}\n" for line in lines) + _of_agent(cluster)
-
-
 def _count_states(pods: Sequence[PodInfo]) -> dict[str, int]:
     """How many pods are in which state."""
     states = [pod.state for pod in pods]
@@ -225,12 +224,6 @@ def _count_states(pods: Sequence[PodInfo]) -> dict[str, int]:
 def _in_words(counts: Mapping[str, int]) -> str:
     """3 running, 1 ended"""
     return ", ".join(f"{count} {state}" for state, count in counts.items())
-
-
-def _ends(pods: Sequence[PodInfo]) -> list[str]:
-    """Pods that ended alike stand in one line."""
-    by_code = grouped({pod.index: pod.code for pod in pods if pod.code is not None})
-    return [f"  {pods_text(of)}: exit code {code}" for code, of in by_code.items()]
 
 
 def _of_agent(cluster: LocalCluster) -> str:

@@ -40,7 +40,11 @@ def run(args: argparse.Namespace) -> int:
         seen = _of_these(tuple(_named(name, seen) for name in args.names), seen)
     masker = Masker(secret_values(environ, listed(environ)))
     if args.json:
-        _print_json(seen, masker)
+        values = [
+            {"name": one.name, "value": one.value, "source": one.source, "problem": one.problem, "meaning": one.help}
+            for one in seen.values
+        ]
+        print_json(masker.value({"settings": values, "problems": seen.problems, "warnings": seen.warnings}))
     else:
         rows = [[value.name, _shown(value, masker), value.source, value.help] for value in seen.values]
         sys.stdout.write(render(["setting", "value", "source", "meaning"], rows))
@@ -68,15 +72,6 @@ def _of_these(values: tuple[Value, ...], seen: Examination) -> Examination:
         return tuple(text for text in texts if any(re.search(rf"\b{value.name}\b", text) for value in values))
 
     return seen._replace(values=values, problems=about(seen.problems), warnings=about(seen.warnings))
-
-
-def _print_json(seen: Examination, masker: Masker) -> None:
-    """Every setting with its whole value: only tables are cut."""
-    values = [
-        {"name": v.name, "value": v.value, "source": v.source, "problem": v.problem, "meaning": v.help}
-        for v in seen.values
-    ]
-    print_json(masker.value({"settings": values, "problems": seen.problems, "warnings": seen.warnings}))
 
 
 def _shown(value: Value, masker: Masker) -> str:

@@ -106,11 +106,6 @@ def entrypoint(spec: ClusterSpec) -> list[str]:
     return [find_program("tini"), "--", sys.executable, "-m", "agent", "run", *spec.arguments]
 
 
-def command_text() -> str:
-    """The program `a4-agent` that people find in pods."""
-    return f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m agent "$@"\n'
-
-
 def survey(spec: ClusterSpec) -> Surroundings:
     """What the supervisor has to know."""
     check_machine()
@@ -125,7 +120,7 @@ def survey(spec: ClusterSpec) -> Surroundings:
         entrypoint=entrypoint(spec),
         file_systems=overlaid,
         installation=[*installation(), *driver],
-        command=command_text(),
+        command=f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m agent "$@"\n',
         job=Job(
             uid=str(uuid.uuid4()),
             stamp=time.strftime("%Y%m%d-%H%M%S"),

@@ -40,12 +40,8 @@ class Surroundings(NamedTuple):
 
 def pod_environment(spec: ClusterSpec, job: Job, index: int) -> dict[str, str]:
     """The whole environment of pod `index`: built anew, nothing of this machine's but PATH, and what concerns GPUs."""
-    env = _container_environment(spec, job, index)
-    if spec.contract:
-        env.update(contract(spec, job, index))
-    env.update(spec.env)
-    env.update(spec.pod_env.get(index, {}))
-    return env
+    given = contract(spec, job, index) if spec.contract else {}
+    return {**_container_environment(spec, job, index), **given, **spec.env, **spec.pod_env.get(index, {})}
 
 
 def contract(spec: ClusterSpec, job: Job, index: int) -> dict[str, str]:

@@ -92,9 +92,10 @@ class Follower:
 class LogBook:
     """The output of all pods in the order in which it came."""
 
+    is_complete: Callable[[int | None], bool]
+    """Whether that pod, or with None all of them, will print nothing more."""
     records: list[tuple[int, str, bytes]] = field(default_factory=list)
     followers: list[Follower] = field(default_factory=list)
-    is_complete: Callable[[int | None], bool] = lambda pod: False
 
     def add(self, pod: int, stream: str, data: bytes) -> None:
         """Keep a piece, and give it to those who follow."""

@@ -43,8 +43,7 @@ class Supervisor:
         self.surroundings = surroundings
         self.loop = Loop()
         self.forker = Forker()
-        self.logs = LogBook()
-        self.logs.is_complete = self._output_is_complete
+        self.logs = LogBook(lambda pod: all(one.is_over for one in self.pods if pod in (None, one.info.index)))
         self.fault: AgentError | None = None
         # Open before its path is hidden by what `build` mounts.
         self.cgroup = os.open(cgroup, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) if cgroup else -1
@@ -163,8 +162,10 @@ class Supervisor:
             pod.info.started, pod.info.started_monotonic = message["started"], message["monotonic"]
             if pod.info.state == STARTING:
                 pod.info.state = RUNNING
-        if "error" in message:
-            self.fault = self.fault or _build_fault(pod.info.index, message)
+        if "error" in message and self.fault is None:
+            what = f"the sandbox of pod {pod.info.index} cannot be built: {message['error']}"
+            hint = "it needs overlayfs over this root: not in a container that lies on overlayfs twice itself"
+            self.fault = SystemFault(what, hint if "overlay" in message["error"] else "")
         self.loop.forget(status.fileno())
         status.close()
         pod.status = None
@@ -186,10 +187,6 @@ class Supervisor:
         if pod.reaped and not pod.outputs and pod.status is None:
             pod.info.state = ENDED
         self.notify()
-
-    def _output_is_complete(self, index: int | None) -> bool:
-        pods = self.pods if index is None else [self.pods[index]]
-        return all(pod.is_over for pod in pods)
 
     def notify(self) -> None:
         """Look whether something that a client waits for has come."""
@@ -225,11 +222,3 @@ class Supervisor:
         with contextlib.suppress(ChildProcessError):
             while True:
                 os.waitpid(-1, 0)
-
-
-def _build_fault(index: int, message: Mapping[str, object]) -> SystemFault:
-    what = str(message["error"])
-    hint = ""
-    if "overlay" in what:
-        hint = "it needs overlayfs over this root: not in a container that lies on overlayfs twice itself"
-    return SystemFault(f"the sandbox of pod {index} cannot be built: {what}", hint)
