@@ -27,12 +27,6 @@ def missing(name: str, text: str) -> str:
     return f"{name} {version}, not {text}"
 
 
-def main(words: list[str]) -> int:
-    pairs = [word.split("=", 1) for word in words]
-    found = {name: missing(name, text) for name, text in pairs}
-    print(json.dumps({name: why for name, why in found.items() if why}))
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    found = {name: missing(name, text) for name, text in (word.split("=", 1) for word in sys.argv[1:])}
+    print(json.dumps({name: why for name, why in found.items() if why}))

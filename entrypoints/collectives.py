@@ -120,18 +120,14 @@ class Bench:
         self.begin(f"{collective.name}, first call")
         placements, why = self.placements(collective)
         if not placements:
-            self.leave_out(collective, why)
+            self.world.say(f"# {collective.name} is left out: {why}")
+            self.world.record.write("left-out", collective=collective.name, why=why)
+            self.of -= len(self.counts(collective))
             return
         redop, root = self.options.op if collective.reduces else "none", self.options.root if collective.rooted else -1
-        self.world.record.write(
-            "sweep",
-            collective=collective.name,
-            type=self.options.datatype,
-            redop=redop,
-            root=root,
-            iterations=self.options.iters,
-            warmup=self.options.warmup_iters,
-        )
+        kind = {"type": self.options.datatype, "redop": redop, "root": root}
+        times = {"iterations": self.options.iters, "warmup": self.options.warmup_iters}
+        self.world.record.write("sweep", collective=collective.name, **kind, **times)
         for line in header(collective.name, self.world.backend, self.devices, self.options):
             self.world.say(line)
         self.tables += 1
@@ -156,11 +152,6 @@ class Bench:
                     raise
                 why = str(error).strip().split("\n")[0]
         return found, why
-
-    def leave_out(self, collective: Collective, why: str) -> None:
-        self.world.say(f"# {collective.name} is left out: {why}")
-        self.world.record.write("left-out", collective=collective.name, why=why)
-        self.of -= len(self.counts(collective))
 
     def row(self, collective: Collective, placements: list[str], count: int, kind: str) -> None:
         size = collective.size(count, self.world.ranks, TYPES[self.options.datatype].itemsize)

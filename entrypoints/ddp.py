@@ -40,7 +40,7 @@ import math
 import os
 import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -95,9 +95,9 @@ def test(world: World, options: argparse.Namespace) -> bool:
     elements = sum(bucket_lengths(model))
     sizes = {"batch": options.batch, "steps": options.timed, "parameters": elements, "gradient_bytes": 4 * elements}
     world.record.write("measured", ranks=measured, **sizes)
-    if world.rank == 0:
-        print(f"{options.steps} training steps: loss {losses[0]:.4f}, at the end {losses[-1]:.4f} (rank 0)")
-        print("\n".join(conclusions(wrong_sums, different, reference)), flush=True)
+    world.say(f"{options.steps} training steps: loss {losses[0]:.4f}, at the end {losses[-1]:.4f} (rank 0)")
+    for line in conclusions(wrong_sums, different, reference) if reference else ():
+        world.say(line)
     return not wrong_sums and not different and bool(reference.get("within", True))
 
 
@@ -160,16 +160,24 @@ def trained(world: World, options: argparse.Namespace) -> tuple[Any, list[float]
     world.record.doing("DDP of a new model")
     ids = [world.device.index] if world.device.type == "cuda" else None
     model = DistributedDataParallel(new_model(world, options), device_ids=ids)
+    return model, train(model, [world.rank], "training step", world, options)
+
+
+def train(model: Any, ranks: Sequence[int], what: str, world: World, options: argparse.Namespace) -> list[float]:
+    """Make the steps that are checked, on the batches of these ranks; the losses of the last one's."""
     optimizer = new_optimizer(model, options)
     losses = []
     for step in range(options.steps):
-        world.record.doing("training step", step + 1, options.steps)
+        world.record.doing(what, step + 1, options.steps)
         optimizer.zero_grad()
-        loss = loss_of(model, batch(step, world.rank, world, options))
-        loss.backward()
+        for rank in ranks:
+            loss = loss_of(model, batch(step, rank, world, options))
+            loss.backward()
+        for parameter in model.parameters():
+            parameter.grad /= len(ranks)
         optimizer.step()
         losses.append(float(loss.item()))
-    return model, losses
+    return losses
 
 
 def parameters(world: World, model: Any) -> list[int]:
@@ -194,15 +202,7 @@ def compare(trained: Any, world: World, options: argparse.Namespace) -> dict[str
     """Train a second model on the batches of all ranks, without any communication, and compare."""
     world.record.doing("single-process reference")
     alone = new_model(world, options)
-    optimizer = new_optimizer(alone, options)
-    for step in range(options.steps):
-        world.record.doing("step of the single-process reference", step + 1, options.steps)
-        optimizer.zero_grad()
-        for of_rank in range(world.ranks):
-            loss_of(alone, batch(step, of_rank, world, options)).backward()
-        for parameter in alone.parameters():
-            parameter.grad /= world.ranks
-        optimizer.step()
+    train(alone, range(world.ranks), "step of the single-process reference", world, options)
     with torch.no_grad():
         pairs = zip(trained.parameters(), alone.parameters(), strict=True)
         parts = [float(((a - b).abs().max() / b.abs().max()).item()) for a, b in pairs]
