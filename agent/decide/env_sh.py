@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
+
+from agent.decide.environment import NAME
 
 MARK = "A4_SHELL_ENV"
 """Set where the environment is already: a shell inside keeps what its user has changed."""
@@ -14,7 +15,6 @@ NOT_EXPORTED = {
     *("BASH_VERSINFO", "BASH_ARGC", "BASH_ARGV", "BASH_LINENO", "BASH_SOURCE", "FUNCNAME", "DIRSTACK"),
     *(MARK, "A4_RUN"),
 }
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def quoted(value: str) -> str:
@@ -24,8 +24,8 @@ def quoted(value: str) -> str:
 
 def exports(env: Mapping[str, str], unset: Iterable[str] = ()) -> str:
     """Shell text that sets and unsets variables."""
-    kept = {name: env[name] for name in sorted(env) if _NAME.fullmatch(name) and name not in NOT_EXPORTED}
-    gone = [name for name in sorted(unset) if _NAME.fullmatch(name) and name not in NOT_EXPORTED]
+    kept = {name: env[name] for name in sorted(env) if NAME.fullmatch(name) and name not in NOT_EXPORTED}
+    gone = [name for name in sorted(unset) if NAME.fullmatch(name) and name not in NOT_EXPORTED]
     lines = [f"unset {name}" for name in gone] + [f"export {name}={quoted(value)}" for name, value in kept.items()]
     return "".join(f"{line}\n" for line in lines)
 

@@ -6,6 +6,8 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+"""What a shell and mpirun take for the name of a variable."""
 SEARCH_PATHS = (
     "PATH",
     "LD_LIBRARY_PATH",

@@ -6,11 +6,10 @@ have is forwarded by name (`-x NAME`). Values never stand on a command line.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from agent.decide.environment import is_named
+from agent.decide.environment import NAME, is_named
 
 DENIED = (
     # Of the pod and the shell that mpirun runs in: ranks have no terminal, and mpirun sets their working directory.
@@ -41,7 +40,6 @@ LAUNCHER_FRAMEWORKS = (
     "rmaps", "rml", "routed", "rtc", "schizo", "sensor", "snapc", "sstore", "state", "dfs", "notifier",
 )  # fmt: skip
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _KEPT_MCA = "OMPI_MCA_"
 
 
@@ -74,7 +72,7 @@ def is_denied(name: str) -> bool:
 
 def refusal(name: str, value: str) -> str:
     """Why `-x` cannot carry this variable; empty when it can."""
-    if not _NAME.fullmatch(name):
+    if not NAME.fullmatch(name):
         return "mpirun's -x takes names of letters, digits and _ only"
     if "\0" in value:
         return "no process can have a value with a NUL in it"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from agent.decide.environment import NAME
 from agent.decide.location import parse_location
 from agent.decide.words import did_you_mean
 
@@ -104,7 +105,7 @@ def public_keys(text: str) -> str:
 def names(text: str) -> str:
     """Names of variables, one space between them."""
     found = text.replace(",", " ").split()
-    if not all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) for name in found):
+    if not all(NAME.fullmatch(name) for name in found):
         raise ValueError("names of variables, with spaces or commas between them")
     return " ".join(found)
 

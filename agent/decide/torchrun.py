@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from agent.decide.ending import exit_code
 from agent.errors import Exit
 from agent.launch import Launch
 
@@ -66,7 +67,7 @@ class TorchrunEnd(NamedTuple):
 
 def torchrun_end(status: int, output: str, *, python: str, port: int) -> TorchrunEnd:
     """The meaning of a `status` other than 0 (negative: killed by that signal), after the end of what was printed."""
-    code = 128 - status if status < 0 else status
+    code = exit_code(status)
     text = " ".join(output.split())
     if re.search(rf"Error while finding module specification for '{MODULE}'|No module named {MODULE}\b", text):
         return TorchrunEnd(Exit.MISSING_PROGRAM, f"{python} has no torch: set A4_PYTHON to a Python that has", False)
