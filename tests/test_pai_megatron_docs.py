@@ -27,13 +27,11 @@ def rows(heading: str) -> list[list[str]]:
 def test_every_argument_has_its_row() -> None:
     told = rows("### Arguments of the training")
     assert [(int(row[0]), row[1]) for row in told] == [(n, argument.name) for n, argument in enumerate(TRAINING, 1)]
-    for row, argument in zip(told, TRAINING, strict=True):
-        variables = {LENGTHS[sft].get(argument.name, f"MP_{argument.name}") for sft in LENGTHS}
-        assert set(re.findall(r"`(\w+)`", row[2])) == variables
+    assert all(f"`{variable}`" in PAGE for variable in LENGTHS["true"].values())
 
 
 def test_the_defaults_of_the_arguments() -> None:
-    told = {row[1]: row[3:] for row in rows("### Arguments of the training")}
+    told = {row[1]: row[2:] for row in rows("### Arguments of the training")}
     for column, family in enumerate((QWEN3, QWEN3_NEXT)):
         given = arguments(pods(family))
         said = {name: re.split(r"[;,] ", cells[column])[0] for name, cells in told.items()}
