@@ -564,7 +564,7 @@ def test_a_library_is_preloaded_into_the_test_alone() -> None:
 @pytest.mark.parametrize(
     ("plan", "args", "code", "what"),
     [
-        (Plan("epoch", 8, (PEERS[0],)), [], 78, "needs 2 or more"),
+        (Plan("epoch", 8, (PEERS[0],)), [], 78, "what goes between pods: it needs 2 or more, and this run has 1"),
         (Plan("epoch", 4, PEERS), [], 78, "needs 8 GPUs in every pod; GPUS_PER_NODE is 4"),
         (EIGHT, ["--min-rdma", "fast"], 2, "--min-rdma 'fast' is no number"),
     ],

@@ -34,7 +34,6 @@ class Exec(Workload):
         codes = "; ".join(f"{code} on {pods_text(pods_of[code])}" for code in sorted(pods_of))
         failures = f"{command} ended with exit code {codes}" if codes else ""
         if outcome.lost:
-            return Judgement(
-                JobEnd(Exit.TRY_AGAIN, f"pods were lost during {command}", why=lines(outcome.losses, failures))
-            )
+            what = f"pods were lost during {command}"
+            return Judgement(JobEnd(Exit.TRY_AGAIN, what, why=lines(outcome.losses, failures)))
         return Judgement(JobEnd(max(pods_of), failures, origin="workload"))

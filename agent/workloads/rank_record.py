@@ -148,12 +148,10 @@ class RankRecord:
 
     def miscounted(self, planned: Planned) -> list[str]:
         """Empty when as many ranks ran as the plan has."""
-        pods = len(planned.names)
-        if self.launched == planned.slots * pods:
+        slots, pods = planned.slots, len(planned.names)
+        if self.launched == slots * pods:
             return []
-        return [
-            f"{self.launched} ranks ran, the plan has {planned.slots * pods} ({planned.slots} on each of {pods} pods)"
-        ]
+        return [f"{self.launched} ranks ran, the plan has {slots * pods} ({slots} on each of {pods} pods)"]
 
     def misplaced(self, planned: Planned) -> list[str]:
         """Ranks that are not where the plan puts them, a sentence each."""

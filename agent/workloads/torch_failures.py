@@ -20,7 +20,7 @@ from agent.cutting import cut_at_word
 from agent.decide.ending import JobEnd, exit_code, signal_name
 from agent.decide.tail import last_lines
 from agent.decide.torchrun import torchrun_end
-from agent.decide.words import at_most
+from agent.decide.words import at_most, lines
 from agent.errors import Exit
 from agent.workloads.base import FailedPart, Outcome, RunContext
 from agent.workloads.numbers import finite
@@ -127,11 +127,11 @@ def _failures(outcome: Outcome) -> list[Failure]:
 def _why(failures: list[Failure], cause: Failure, output: str) -> str:
     """The traceback of the cause, or the last that its pod printed; where there is none but that of a rank that missed
     another, who that is."""
-    lines = list(filter(None, [cause.trace or last_lines(of_rank(output, cause.rank))]))
-    if all_victims(failures):
-        lines.append("every rank that failed only missed another one: look at the network, and at ranks that hung")
-        lines += [f"rank {rank} did not come and had to be ended" for rank in did_not_come(failures)]
-    return "\n".join(lines)
+    said = cause.trace or last_lines(of_rank(output, cause.rank))
+    if not all_victims(failures):
+        return said
+    hint = "every rank that failed only missed another one: look at the network, and at ranks that hung"
+    return lines(said, hint, *(f"rank {rank} did not come and had to be ended" for rank in did_not_come(failures)))
 
 
 def pod_failures(index: int, status: int, output: str, error: str = "") -> list[Failure]:

@@ -10,7 +10,6 @@ import pytest
 
 from agent.fabrics import needs, problems
 from agent.fabrics.fabric import plugin
-from agent.workloads.deepep import too_few_pods
 from tests.fabrics import GOOD, NIC_MAP, PRELOAD, Nested, of_tcpx
 
 
@@ -167,11 +166,6 @@ def check(profile: str, spoil: Callable[[Nested], None], words: list[str]) -> No
     spoil(inventory)
     (said,) = problems(profile, inventory, 2)
     assert [word for word in words if word not in said] == [], said
-
-
-def test_deepep_is_about_what_goes_between_pods() -> None:
-    assert too_few_pods(1) == "deepep measures what goes between pods: it needs 2 or more, and this run has 1"
-    assert not too_few_pods(2)
 
 
 @pytest.mark.parametrize(

@@ -77,9 +77,8 @@ def _end(context: RunContext, mpi: Mpi, outcome: Outcome, record: ConnectivityRe
     if verdict.code is None and outcome.lost:
         what = "pods were lost during the connectivity test"
         return JobEnd(Exit.TRY_AGAIN, what, why=f"{outcome.losses}\n{reasons}")
-    code, sentence, of_rank = told_by_mpirun(
-        mpi, outcome, started=record.ranks is not None, finished="every rank finished"
-    )
+    started = record.ranks is not None
+    code, sentence, of_rank = told_by_mpirun(mpi, outcome, started=started, finished="every rank finished")
     if code == Exit.USAGE and (usage := wrong_usage(outcome.output)):
         return JobEnd(code, f"connectivity: {usage}", origin="workload")
     if code:
@@ -88,8 +87,8 @@ def _end(context: RunContext, mpi: Mpi, outcome: Outcome, record: ConnectivityRe
     if verdict.code is None:
         what = "ranks of the connectivity test are missing, and nothing else explains it"
         return JobEnd(Exit.WRONG_RESULT, what, why=f"{sentence}\n{reasons}")
-    ranks, pods = context.plan.ranks, len(context.plan.peers)
-    return JobEnd(0, f"connectivity is good: {ranks} ranks on {pods} pods", origin="workload")
+    what = f"connectivity is good: {context.plan.ranks} ranks on {len(context.names)} pods"
+    return JobEnd(0, what, origin="workload")
 
 
 def wrong_usage(output: str) -> str:

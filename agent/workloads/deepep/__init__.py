@@ -86,18 +86,12 @@ class DeepEp(MpiWorkload):
 def _asked(context: RunContext) -> tuple[Limits, list[str]]:
     """Limits of the run, and arguments of the test. Raises SettingsError for pods that the test cannot do with, and
     UsageError."""
-    if few := too_few_pods(len(context.plan.peers)):
+    if (pods := len(context.plan.peers)) < LEAST_PODS:
+        few = f"deepep measures what goes between pods: it needs {LEAST_PODS} or more, and this run has {pods}"
         raise SettingsError([few], "NVLink inside a pod is tested by tests/test_intranode.py of DeepEP")
     if context.plan.slots != GPUS:
         raise SettingsError([f"deepep needs {GPUS} GPUs in every pod; GPUS_PER_NODE is {context.plan.slots}"])
     return own_options(context.args)
-
-
-def too_few_pods(pods: int) -> str:
-    """Why the test cannot run on so few pods; empty when it can."""
-    if pods >= LEAST_PODS:
-        return ""
-    return f"deepep measures what goes between pods: it needs {LEAST_PODS} or more, and this run has {pods}"
 
 
 def _given(context: RunContext) -> dict[str, str]:

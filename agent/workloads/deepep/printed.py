@@ -19,7 +19,7 @@ from typing import Any
 from agent.cutting import cut_at_word
 from agent.decide.result import Table
 from agent.decide.result import table as result_table
-from agent.decide.tables import render
+from agent.decide.tables import Cell, render
 
 CASES = 32
 """Per node: {with, without} a previous event x {async, sync} x four inputs x {with, without} top-k. Old releases have
@@ -184,10 +184,13 @@ def tables(nodes: Mapping[int, Node], order: Sequence[int]) -> list[Table]:
 
 def text_table(nodes: Mapping[int, Node], order: Sequence[int]) -> str:
     """The same for people: RDMA / NVL in GB/s; empty when nobody has said anything."""
-    rows = [
-        [str(index), f"{nodes[index].passed}/{CASES}", *(_speeds(nodes[index].best.get(name)) for name in OPERATIONS)]
-        for index in order
-        if index in nodes
+    rows: list[list[Cell]] = [
+        [
+            index,
+            f"{node.passed}/{CASES}",
+            *(f"{best.rdma:.2f} / {best.nvl:.2f}" if best else None for best in map(node.best.get, OPERATIONS)),
+        ]
+        for index, node in ((index, nodes[index]) for index in order if index in nodes)
     ]
     heads = ["pod", "passed", *(f"{name} RDMA / NVL" for name in OPERATIONS)]
     return render(heads, rows, right=range(len(heads))) if rows else ""
@@ -197,7 +200,3 @@ def _row(index: int, node: Node) -> list[Any]:
     best = [node.best.get(name) for name in OPERATIONS]
     figures = [value for found in best for value in ((found.rdma, found.nvl) if found else (None, None))]
     return [index, node.passed, *figures]
-
-
-def _speeds(best: Best | None) -> str:
-    return f"{best.rdma:.2f} / {best.nvl:.2f}" if best else "-"

@@ -67,8 +67,10 @@ def measurement(step: str, test: str, text: str, sweeps: Sequence[Sweep], expect
         return Measurement(step, test, found, without_mpi=True)
     whole = all(one.rows and one.average_busbw is not None and _ranks_fit(one, expected) for one in sweeps)
     missing = [] if sweeps and whole else _missing(step, text, found, expected)
-    failures = _failures(text) if missing else []
-    return Measurement(step, test, found, tuple(_wrong(step, text, found)), (*missing, *failures))
+    if missing:  # with what nccl-tests itself says of its end
+        failures = re.findall(r"^.*\bTest (?:CUDA|NCCL) failure .*$", text, re.MULTILINE)
+        missing += list(dict.fromkeys(cut_at_word(line.strip(), 500) for line in failures))[:5]
+    return Measurement(step, test, found, tuple(_wrong(step, text, found)), tuple(missing))
 
 
 def _ranks_fit(sweep: Sweep, expected: int) -> bool:
@@ -85,12 +87,6 @@ def _missing(step: str, text: str, sweeps: Sequence[Sweep], expected: int) -> li
     lines = [] if all(one.average_busbw is not None for one in sweeps) else [f"the table of {step} ends early"]
     odd = [one for one in sweeps if not _ranks_fit(one, expected)]
     return lines + [f"{step} had {one.ranks} ranks, {expected} were planned" for one in odd[:1]]
-
-
-def _failures(text: str) -> list[str]:
-    """What nccl-tests itself says of its end."""
-    lines = re.findall(r"^.*\bTest (?:CUDA|NCCL) failure .*$", text, re.MULTILINE)
-    return list(dict.fromkeys(cut_at_word(line.strip(), 500) for line in lines))[:5]
 
 
 def _wrong(step: str, text: str, sweeps: Sequence[Sweep]) -> list[str]:

@@ -57,19 +57,16 @@ class Ended:
             if step in self.steps
         ]
         self.tests = self._tests([one for one in self.measurements if not one.without_mpi])
-        self.wrong_networks = self._wrong_networks()
+        self.wrong_networks = [
+            sentence
+            for step, _ in step_names(self.options)
+            for sentence in debug_log.wrong_networks(context.profile, self.evidence.transports.get(step, {}), step)
+        ]
         self.gate = self._gate()
 
     def _tests(self, measurements: Sequence[measured.Measurement]) -> list[baselines.Runs]:
         pods = len(self.context.plan.peers)
         return measured.comparable(measurements, self.context.profile, pods, self.ranks // pods)
-
-    def _wrong_networks(self) -> list[str]:
-        return [
-            sentence
-            for step, _ in step_names(self.options)
-            for sentence in debug_log.wrong_networks(self.context.profile, self.evidence.transports.get(step, {}), step)
-        ]
 
     def _gate(self) -> Gate:
         """Judge the speed, or say why it cannot be judged: over another network it says nothing."""
@@ -166,8 +163,8 @@ class Ended:
         step = self.steps.get(PROGRAMS)
         if step is None or step.status != Exit.MISSING_PROGRAM:
             return None
-        said = [line for line in self.outputs.get(PROGRAMS, "").splitlines() if " is in none of " in line]
-        what = "nccl-tests are not in this image" if not said else said[0]
+        said = (line for line in self.outputs.get(PROGRAMS, "").splitlines() if " is in none of " in line)
+        what = next(said, "nccl-tests are not in this image")
         return JobEnd(Exit.MISSING_PROGRAM, what, self.context.where(self.context.lead), self._hint())
 
     def _hint(self) -> str:

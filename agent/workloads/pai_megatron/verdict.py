@@ -8,7 +8,7 @@ from typing import Any
 
 from agent import wire
 from agent.decide.ending import JobEnd, exit_code
-from agent.decide.result import Table, Training, table
+from agent.decide.result import Training, table
 from agent.decide.tables import render
 from agent.decide.words import lines
 from agent.errors import Exit
@@ -32,7 +32,8 @@ def judge(context: RunContext, outcome: Outcome) -> Judgement:
     ends = read_steps(outcome.record)
     reasons = _wrong(ends, trainings)
     end = _end(context, outcome, {i: one.failure for i, one in notes.items() if one.failure}, ends, trainings, reasons)
-    stages = _stages(ends)
+    columns = {"stage": "", "time": "s", "what was done": ""}
+    stages = table("stages", "Stages", columns, [[one.name, one.seconds, _what(one)] for one in ends])
     findings = Findings(
         reasons=reasons,
         tables=[stages] if ends else [],
@@ -109,11 +110,6 @@ def summary(training: Training) -> str:
     parts += [f"{median(times) / 1000:.3g} s each"] if times else []
     parts += [f"{median(speeds):.3g} TFLOP/s per GPU"] if speeds else []
     return ", ".join(parts)
-
-
-def _stages(ends: Sequence[StepEnd]) -> Table:
-    rows = [[one.name, one.seconds, _what(one)] for one in ends]
-    return table("stages", "Stages", {"stage": "", "time": "s", "what was done": ""}, rows)
 
 
 def _as_json(end: StepEnd) -> dict[str, Any]:
