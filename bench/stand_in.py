@@ -41,7 +41,7 @@ from agent.decide.messages import (
 from agent.decide.part_end import PartEnd
 from agent.lifecycle.channel.link import Link, beat_seconds
 from agent.machine.api import Piece
-from agent.machine.fifo import FifoDoor
+from agent.machine.fifo import open_fifos
 from agent.machine.loop import Loop
 from agent.machine.stream import LineStream
 
@@ -62,7 +62,7 @@ class StandIn:
         self._facts = Facts(
             index, self._nonce, __version__, f"node-{index}", address, "lo", SLOTS, SLOTS, {"A4_LOCATION": place}
         )
-        FifoDoor(loop, channels, self._opened)
+        open_fifos(loop, channels, self._opened)
         loop.later(beat, self._beat)
 
     def _opened(self, channel: LineStream) -> None:

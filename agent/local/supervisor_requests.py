@@ -149,15 +149,12 @@ class Requests:
             pid = supervisor.forker.fork_beside(pidfd, child)
         except ProcessLookupError as error:  # the loop will hear of it in a moment
             raise UsageError(f"pod {pod.info.index} is not running: it has just ended") from error
-        own = os.pidfd_open(pid)
         ended = False
 
         def on_exit() -> None:
             nonlocal ended
             ended = True
-            supervisor.loop.forget(own)
             code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-            os.close(own)
             channel.send({"code": code if code >= 0 else 128 - code})
 
         def tell(number: int, group: bool) -> None:
@@ -171,7 +168,7 @@ class Requests:
 
         channel.on_more = lambda more: tell(int(more["signal"]), bool(more.get("group")))
         channel.on_close = lambda: tell(signal.SIGHUP, True)
-        supervisor.loop.watch(own, READ, on_exit)
+        supervisor.loop.on_end(pid, on_exit)
 
     def do_read(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
         """In a process of its own: only one that has entered the mount namespace of the pod sees its files."""

@@ -15,37 +15,34 @@ from agent.machine.loop import READ, Loop
 from agent.machine.stream import LineBuffer, LineStream
 
 
-class FifoDoor:
-    """Listens for channels in `directory`, which must be empty or left over from an earlier agent."""
+def open_fifos(loop: Loop, directory: str, opened: Callable[[LineStream], None]) -> None:
+    """Take channels in `directory`, which must be empty or left over from an earlier agent."""
+    for name in os.listdir(directory):
+        os.unlink(os.path.join(directory, name))
+    door = os.path.join(directory, "door")
+    os.mkfifo(door, 0o600)
+    # Read and write: never at end of file when the last announcer has gone.
+    fd = os.open(door, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    files.write(os.path.join(directory, "agent.pid"), f"{os.getpid()}\n")  # whole: a session may read it now
+    numbers = LineBuffer()
 
-    def __init__(self, loop: Loop, directory: str, opened: Callable[[LineStream], None]) -> None:
-        self._loop = loop
-        self._directory = directory
-        self._opened = opened
-        for name in os.listdir(directory):
-            os.unlink(os.path.join(directory, name))
-        door = os.path.join(directory, "door")
-        os.mkfifo(door, 0o600)
-        # Read and write: never at end of file when the last announcer has gone.
-        self._fd = os.open(door, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-        files.write(os.path.join(directory, "agent.pid"), f"{os.getpid()}\n")  # whole: a session may read it now
-        self._numbers = LineBuffer()
-        loop.watch(self._fd, READ, self._announced)
+    def announced() -> None:
+        for number in numbers.feed(os.read(fd, 4096)):
+            if number.isdigit() and (stream := _channel(loop, os.path.join(directory, number.decode()))):
+                opened(stream)
 
-    def _announced(self) -> None:
-        for number in self._numbers.feed(os.read(self._fd, 4096)):
-            if number.isdigit():
-                self._open(number.decode())
+    loop.watch(fd, READ, announced)
 
-    def _open(self, number: str) -> None:
-        path = os.path.join(self._directory, number)
-        try:
-            source = FileIO(f"{path}.in", "r", opener=_without_waiting)
-            # Opened for reading too, so that neither side waits for the other to open first.
-            target = FileIO(f"{path}.out", "r+", opener=_without_waiting)
-        except OSError:
-            return  # the session ended before we got here
-        self._opened(LineStream(self._loop, source, target))
+
+def _channel(loop: Loop, path: str) -> LineStream | None:
+    """None when the session has ended before we got here."""
+    try:
+        source = FileIO(f"{path}.in", "r", opener=_without_waiting)
+        # Opened for reading too, so that neither side waits for the other to open first.
+        target = FileIO(f"{path}.out", "r+", opener=_without_waiting)
+    except OSError:
+        return None
+    return LineStream(loop, source, target)
 
 
 def _without_waiting(path: str, flags: int) -> int:

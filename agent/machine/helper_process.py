@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from agent.machine.loop import READ, Loop
+from agent.machine.loop import Loop
 from agent.machine.stream import MOST_BYTES, LineStream
 from agent.paths import own_program
 
@@ -73,11 +73,4 @@ class HelperProcess:
 
     def _await_end(self) -> None:
         """Only now: what it said last still stands in the pipe when it has gone."""
-        pidfd = os.pidfd_open(self._process.pid)
-
-        def exited() -> None:
-            self._loop.forget(pidfd)
-            os.close(pidfd)
-            self._ended(self, self._process.wait())
-
-        self._loop.watch(pidfd, READ, exited)
+        self._loop.on_end(self.pid, lambda: self._ended(self, self._process.wait()))

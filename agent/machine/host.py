@@ -111,9 +111,9 @@ class Host:
         return Dialer(self.loop, Workers(self.loop, MOST_HANDSHAKES))
 
     def accept(self, directory: str, opened: Callable[[Channel], None]) -> None:
-        from agent.machine.fifo import FifoDoor
+        from agent.machine.fifo import open_fifos
 
-        FifoDoor(self.loop, directory, opened)
+        open_fifos(self.loop, directory, opened)
 
     def listen(self, path: str, opened: Callable[[Channel], None]) -> None:
         from agent.machine.unix_socket import open_door

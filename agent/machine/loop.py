@@ -78,6 +78,19 @@ class Loop:
         elif known:
             self._selector.unregister(fd)
 
+    def on_end(self, child: int, action: Action) -> int:
+        """Call `action` when a child of this process has ended, whose status is to be taken there. Returns its pidfd,
+        which is closed then."""
+        pidfd = os.pidfd_open(child)
+
+        def ended() -> None:
+            self.forget(pidfd)
+            os.close(pidfd)
+            action()
+
+        self.watch(pidfd, READ, ended)
+        return pidfd
+
     def _actions(self, fd: int) -> dict[int, Action]:
         key = self._selector.get_map().get(fd)
         return key.data if key else {}

@@ -75,8 +75,7 @@ class RunningChild:
         self._awaits_group = False
         self._status: int | None = None
         """Set when it counts as ended."""
-        self._pidfd = os.pidfd_open(self.pid)
-        loop.watch(self._pidfd, READ, self._exited)
+        self._pidfd = loop.on_end(self.pid, lambda: self._end(self._process.wait()))
         if output:
             for stream, file in ((1, self._process.stdout), (2, self._process.stderr)):
                 assert file is not None
@@ -143,12 +142,6 @@ class RunningChild:
         """What is in the pipe now, and its end if nobody holds it. This is not much: no need to spare the emitter."""
         if self._read(fd, fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ)):
             self._read(fd, READ_BYTES)
-
-    def _exited(self) -> None:
-        status = self._process.wait()
-        self._loop.forget(self._pidfd)
-        os.close(self._pidfd)
-        self._end(status)
 
     def _end(self, status: int) -> None:
         if not self._awaits_group:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.machine.fifo import FifoDoor
+from agent.machine.fifo import open_fifos
 from agent.machine.loop import Loop
 from agent.machine.stream import LineStream
 from tests.machine.waiting import run, wait_until
@@ -32,7 +32,7 @@ class Agent:
         self.lines: list[bytes] = []
         self.ends: list[str] = []
         self.on_line: Callable[[LineStream, bytes], None] = lambda channel, line: None
-        self.door = FifoDoor(self.loop, str(self.directory), self._opened)
+        open_fifos(self.loop, str(self.directory), self._opened)
         self.sessions: list[subprocess.Popen[bytes]] = []
 
     def _opened(self, channel: LineStream) -> None:
@@ -203,7 +203,7 @@ def test_strange_words_at_the_door_are_passed_over(agent: Agent) -> None:
 
 def test_a_new_agent_clears_what_an_earlier_one_left(agent: Agent) -> None:
     (agent.directory / "77.in").write_text("")
-    FifoDoor(agent.loop, str(agent.directory), lambda channel: None)
+    open_fifos(agent.loop, str(agent.directory), lambda channel: None)
     assert agent.files() == {"door", "agent.pid"}
     assert (agent.directory / "agent.pid").read_text() == f"{os.getpid()}\n"
 
@@ -228,14 +228,14 @@ def test_the_agent_has_gone(tmp_path: Path) -> None:
 
 AGENT = """
 import os, sys
-from agent.machine.fifo import FifoDoor
+from agent.machine.fifo import open_fifos
 from agent.machine.loop import Loop
 
 loop, kept = Loop(), []
 def opened(channel):
     kept.append(channel)
     channel.receive(lambda line: channel.send(b"heard " + line + b"\\n"), lambda reason: None)
-FifoDoor(loop, sys.argv[1], opened)
+open_fifos(loop, sys.argv[1], opened)
 print("ready", flush=True)
 loop.run()
 """
