@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from agent.launch import Launch
-from agent.machine.piped import Passing, Piped
+from agent.machine.launching import Passing, Piped
 from tests.machine.waiting import wait_until
 
 

@@ -13,7 +13,7 @@ from agent.decide.progress import DOWNLOAD_SECONDS, QUIET_SECONDS, Progress, dow
 from agent.errors import MissingProgram, PeerLost
 from agent.launch import Launch
 from agent.machine import files
-from agent.machine.piped import Passing, Piped
+from agent.machine.launching import Passing, Piped
 from agent.machine.stored import tree_bytes
 
 LookingAt = Callable[[str], AbstractContextManager[None]]
