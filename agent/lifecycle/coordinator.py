@@ -143,7 +143,7 @@ class Coordinator:
         self._bookings.lost(peer.index, reason)
         if self._stage in (Stage.FORMING, Stage.FIRST_RUN) and not self._bookings.going_on:
             what = "a pod was lost before the run"
-            self._job_fails(JobEnd(Exit.TRY_AGAIN, what, self._pod.where(peer.index), reason))
+            self._job_fails(JobEnd(int(Exit.TRY_AGAIN), what, self._pod.where(peer.index), reason))
 
     # What commands ask (see Requests)
 

@@ -17,7 +17,8 @@ MOST_SAID = 2000
 
 
 class Reporting:
-    """`a4-agent report` on one result.json. What comes of it goes to the archive that is open at the beginning."""
+    """`a4-agent report` on the result.json of this path, begun at once. What comes of it goes to the archive that is
+    open now."""
 
     def __init__(self, pod: Pod, result: str) -> None:
         self._pod = pod
@@ -56,8 +57,3 @@ class Reporting:
         """It takes too long, or nobody waits for it any more."""
         if self._child is not None:
             self._child.signal(signal.SIGKILL)
-
-
-def make_report(pod: Pod, result: str) -> None:
-    """Begin to make report.html beside the result.json of this path, and store it when it is there."""
-    Reporting(pod, result)

@@ -12,7 +12,7 @@ from agent.decide.pod_state import RunSummary
 from agent.decide.result import VERSION, FabricProfile, Gate, Limits, Order, Result, verdict
 from agent.decide.result import Pod as PodResult
 from agent.fabrics.profiles import NONE
-from agent.lifecycle.keeping.reporting import make_report
+from agent.lifecycle.keeping.reporting import Reporting
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.running import Run
 from agent.workloads.base import Judgement
@@ -55,7 +55,7 @@ def keep_results(pod: Pod, run: Run, judgement: Judgement, summary: RunSummary, 
         else:
             pod.run_logs.keep(name, pod.log.masked(content))
     if pod.settings.report and not run.workload.starts_nothing:
-        make_report(pod, path)
+        Reporting(pod, path)
 
 
 def run_result(pod: Pod, run: Run, judgement: Judgement, summary: RunSummary) -> Result:

@@ -21,7 +21,6 @@ class ResultsCheck:
         """It is known, or nobody asks."""
         self._pod = pod
         self._fail = fail
-        self._told = False
         self._process: KeeperProcess | None = None
 
     def start(self) -> None:
@@ -45,9 +44,8 @@ class ResultsCheck:
         machine.later(PROBE_SECONDS, lambda: self._checked(f"no answer for {PROBE_SECONDS:g} s"))
 
     def _checked(self, problem: str) -> None:
-        if self._told:
+        if self.over.happened:
             return
-        self._told = True
         settings = self._pod.settings
         if self._process is not None:
             self._process.close(kill=bool(problem))

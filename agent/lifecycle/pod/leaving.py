@@ -8,6 +8,7 @@ from agent.decide.ending import JobEnd, masked, termination_message
 from agent.decide.grace import store_seconds
 from agent.decide.pod_state import RecordedEnd
 from agent.errors import Exit
+from agent.lifecycle.once import Once
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.pod.preparing import Preparing
 from agent.paths import TERMINATION_LOG
@@ -20,7 +21,6 @@ class Leaving:
         self._pod = pod
         self._machine = pod.machine
         self._preparing = preparing
-        self._finished = False
         self._leave_by: float | None = None
         """When the pod has to be gone, on the machine's clock; None while nobody has told it to end."""
         self._store: Callable[[], None] | None = None
@@ -65,21 +65,15 @@ class Leaving:
 
     def finish(self, code: int) -> None:
         """Store what is left, stop sshd, leave the loop with this pod's exit code. Later calls do nothing."""
-        if self._finished:
+        if self._store is not None:
             return
-        self._finished = True
         pod = self._pod
         pod.state.phase("ended", code=code)
         self._preparing.stop_sshd()
         if code == Exit.DIRECTORY:
             self._leave_by = self._machine.now()  # nothing can be stored there: why wait for it?
         pod.run_logs.begin_without_run()
-        exited: list[int] = []
-
-        def leave() -> None:
-            if not exited:
-                exited.append(code)
-                pod.finished(code)
-
-        self._store = lambda: pod.run_logs.close(self.store_seconds(), leave)
+        stored = Once()
+        stored.when(lambda: pod.finished(code))
+        self._store = lambda: pod.run_logs.close(self.store_seconds(), stored.happen)
         self._store()

@@ -86,7 +86,6 @@ class Task:
         self._gone = True
         self._timers.cancel()
         self._child = None
-        self._stopping = True
         self._machine.sweep(self._marks, lambda count, left: self._swept(status, count, left))
 
     def _swept(self, status: int, count: int, left: Sequence[int]) -> None:

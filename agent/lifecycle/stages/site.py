@@ -135,14 +135,11 @@ class PodSite:
         try:
             return self.worker.do(stage, begin)
         except Failed as failed:
-            if begin.repeats_at is None or not self._saved_nothing_since(stage, begin.repeats_at):
+            newest = None if begin.repeats_at is None else self.newest(stage.outputs[0])
+            if begin.repeats_at is None or (newest is not None and newest.iteration > begin.repeats_at):
                 raise
             hint = f"it has failed in the attempt before, too, and saved no checkpoint since (exit code {failed.code})"
             raise Failed(Exit.WRONG_RESULT, failed.what, hint) from failed
-
-    def _saved_nothing_since(self, stage: Stage, iteration: int) -> bool:
-        newest = self.newest(stage.outputs[0])
-        return newest is None or newest.iteration <= iteration
 
     def keep(self, stage: Stage, record: stages.Record, claimed: Claimed) -> None:
         self.background.put(stages.RECORDS, self._file(stage), stages.write_record(record), claimed.until())
