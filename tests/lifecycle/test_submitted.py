@@ -375,6 +375,17 @@ def test_exec_goes_on_where_a_pod_is_lost() -> None:
     assert told["end"]["code"] == 75 and told["codes"] == {"0": 0, "1": 0, "3": 0}, world.dump()
 
 
+def test_exec_that_waits_for_an_inventory_runs_on_the_pods_that_are_left() -> None:
+    world = FakeWorld(4, "none", {"SLEEP_INFINITY": "true"})
+    world.pod(3).inventory = None
+    world.until(lambda: all(pod.living and pod.has("result-known") for pod in world.pods) and world.asleep())
+    run_id = world.submit(1, "exec", args=["hostname"])
+    world.wait(2)
+    world.pod(2).kill()
+    told = ends(world, 1, run_id)
+    assert told["codes"] == {"0": 0, "1": 0, "3": 0} and list(told["lost"]) == ["2"], world.dump()
+
+
 # MPI runs
 
 

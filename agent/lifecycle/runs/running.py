@@ -110,7 +110,7 @@ class Run:
 
     def start(self) -> None:
         """Refuses pods that may not run this together, else lets all prepare; nothing if it was ended before."""
-        if self.over:
+        if self._phase is not Phase.BOOKED:
             return
         refused = self.preparations.refusal(self.context, self.workload)
         if refused is not None:
@@ -118,6 +118,7 @@ class Run:
             return
         mpi = self.preparations.mpi(self.context.lead)
         self.context = replace(self.context, mpi=mpi, baselines=self._pod.known.baselines)
+        self._phase = Phase.PREPARING
         if self.workload.starts_nothing:
             self._judge_if_over()
             return
@@ -126,7 +127,6 @@ class Run:
             index, why = min(self.lost.items())
             self.cancel(JobEnd(Exit.TRY_AGAIN, "a pod was lost before the run began", self._pod.where(index), why))
             return
-        self._phase = Phase.PREPARING
         self._open |= set(self.indices) - set(self.lost)
         self._tell(sorted(self._open), Prepare(self.run_id, self.context.spec, tuple(self.indices)))
         if self.workload.fail_fast:
@@ -261,7 +261,7 @@ class Run:
         self._judge_if_over()
 
     def _judge_if_over(self) -> None:
-        if self.over or self._open:
+        if self._phase in (Phase.BOOKED, Phase.OVER) or self._open:
             return
         self._phase = Phase.OVER
         self._limits.stop()
