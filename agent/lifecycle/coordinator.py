@@ -43,11 +43,8 @@ class Stage(Enum):
 
 
 class Coordinator:
-    """The only pod that decides for the job.
-
-    `Forming` works until there is a plan, `Bookings` and their runs from then on, `Announcement` at the end. What is
-    left here is their order, and what signals, lost pods and commands change in it.
-    """
+    """The only pod that decides for the job: in what order `Forming`, `Bookings` with their runs and `Announcement`
+    have their turn, and what signals, lost pods and commands change in that."""
 
     def __init__(self, pod: Pod) -> None:
         self._pod = pod
