@@ -80,7 +80,7 @@ def test_pods_find_their_share_and_the_driver(tmp_path: Path, monkeypatch: pytes
     library.write_text("the driver")
     gpus = find_gpus(str(tmp_path))
     monkeypatch.setattr(host_survey, "find_gpus", lambda: gpus)
-    monkeypatch.setattr(host_survey, "_driver_mounts", lambda: [str(library)])
+    monkeypatch.setattr(host_survey, "driver_mounts", lambda points: [str(library)])
     with cluster_of(2, gpus_per_pod=1, real_gpus=True) as cluster:
         cluster.start()
         shown = [cluster.exec(pod, ["ls", str(tmp_path)]).stdout.split() for pod in range(2)]
