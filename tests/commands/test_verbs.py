@@ -379,6 +379,7 @@ def test_help(name: str, capsys: Shown) -> None:
         (["exec", "--hots=3", "hostname"], "--hosts"),
         (["run", "--order", "topologi"], "topology"),
         (["local", "run", "--pods", "2", "conectivity"], "connectivity"),
+        (["local", "run", "--pods", "2", "--missng", "1"], "--missing"),
         (["qqqqqq"], ""),
     ],
 )
@@ -412,6 +413,11 @@ def test_help_with_a_verb_is_its_help(name: str, capsys: Shown) -> None:
         assert verb(*argv) == 0
         shown.append(capsys.readouterr().out)
     assert shown[0] == shown[1]
+
+
+def test_help_before_a_verb_lists_all_of_them(capsys: Shown) -> None:
+    assert verb("--help", "status") == 0
+    assert f"status              {VERBS['status']}" in capsys.readouterr().out
 
 
 def test_no_verb_is_help_and_an_unknown_one_an_error(capsys: Shown) -> None:
