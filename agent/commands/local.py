@@ -45,13 +45,13 @@ def add_options(parser: Parser) -> None:
     up.add_argument(
         "--timeout", type=checked(none_or("600", 0)), default=600, metavar="SECONDS", help="limit of --wait (600)"
     )
-    exec = _add_verb(verbs, "exec", "run a command in a pod: exec POD -- COMMAND …")
-    exec.takes_rest = "options of the command go after `--`: {} POD -- COMMAND --option"
-    exec.add_argument("pod", type=int)
+    inside = _add_verb(verbs, "exec", "run a command in a pod: exec POD -- COMMAND …")
+    inside.takes_rest = "options of the command go after `--`: {} POD -- COMMAND --option"
+    inside.add_argument("pod", type=int)
     # Also without `--`, as kubectl exec takes it.
-    exec.add_argument("command", nargs="*", help="default: bash")
-    exec.add_argument("--tty", choices=("auto", "yes", "no"), default="auto", help="give it a terminal")
-    _add_name(exec)
+    inside.add_argument("command", nargs="*", help="default: bash")
+    inside.add_argument("--tty", choices=("auto", "yes", "no"), default="auto", help="give it a terminal")
+    _add_name(inside)
     logs = _add_verb(verbs, "logs", "print what pods have printed")
     logs.add_argument("pod", nargs="?", type=int, help="only this pod; else all, with their index in front")
     logs.add_argument("-f", "--follow", action="store_true", help="go on until the pods have ended")
