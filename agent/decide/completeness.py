@@ -24,24 +24,9 @@ MOST_HEADER = 100 << 20
 ABSENT = "it is not there"
 
 
-class SeenCheckout(Protocol):
-    """What git says of a directory."""
-
-    @property
-    def head(self) -> str:
-        """Commit; empty: it is no repository of its own."""
-
-    @property
-    def submodules(self) -> Sequence[str]:
-        """Lines of `git submodule status --recursive`."""
-
-    @property
-    def locks(self) -> Sequence[str]:
-        """Lock files that a git left which was killed."""
-
-    @property
-    def deleted(self) -> Sequence[str]:
-        """Files that the commit has and the directory has not."""
+SeenCheckout = tuple[str, Sequence[str], Sequence[str], Sequence[str]]
+"""What git says of a directory: the commit (empty: it is no repository of its own), lines of `git submodule status
+--recursive`, lock files that a git left which was killed, files that the commit has and the directory has not."""
 
 
 class Reader(Protocol):
@@ -77,20 +62,20 @@ def problem(output: Output, reader: Reader) -> str:
 
 
 def _checkout(output: Output, reader: Reader) -> str:
-    seen = reader.checkout(output.path)
-    if not seen.head:
+    head, submodules, locks, deleted = reader.checkout(output.path)
+    if not head:
         return "it is no git repository" if reader.names(output.path) else ABSENT
     commit, *needed = output.expected.split()
-    if seen.head != commit:
-        return f"it is at commit {seen.head}, not at {commit}"
-    if seen.locks:
-        return f"a git that was killed left {seen.locks[0]}"
+    if head != commit:
+        return f"it is at commit {head}, not at {commit}"
+    if locks:
+        return f"a git that was killed left {locks[0]}"
     states = {"-": "is not there", "+": "is at another commit", "U": "has conflicts"}
-    for line in seen.submodules:
+    for line in submodules:
         name = line[1:].split()[1]
         if line[:1] in states and (not needed or name in needed):
             return f"submodule {name} {states[line[0]]}"
-    return f"{len(seen.deleted)} files are missing, such as {seen.deleted[0]}" if seen.deleted else ""
+    return f"{len(deleted)} files are missing, such as {deleted[0]}" if deleted else ""
 
 
 def _model(output: Output, reader: Reader) -> str:
