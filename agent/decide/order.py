@@ -45,8 +45,9 @@ def by_topology(peers: Mapping[int, Places]) -> Ordering:
     places = {index: (peers[index][source] if index in located else ()) for index in peers}
     ordered = sorted(peers, key=_sort_keys(places).__getitem__)
     lost = sorted(set(peers) - located)
-    warnings = (f"{_pods(lost)} without a known place: last in rank order",) if lost else ()
-    return Ordering(tuple(ordered), places, source, warnings)
+    shown = ", ".join(map(str, lost[:8])) + (", …" if len(lost) > 8 else "")
+    warning = f"{count_text(len(lost), 'pod')} ({shown}) without a known place: last in rank order"
+    return Ordering(tuple(ordered), places, source, (warning,) if lost else ())
 
 
 def shared_source(peers: Sequence[Places]) -> str:
@@ -83,11 +84,6 @@ def _no_shared_source(peers: Mapping[int, Places], located: set[int]) -> str:
         if any(peers[index].get(source) for index in located)
     )
     return f"pods know their places from different sources ({have}): ranks follow the pod index"
-
-
-def _pods(indices: Sequence[int]) -> str:
-    shown = ", ".join(map(str, indices[:8])) + (", …" if len(indices) > 8 else "")
-    return f"{count_text(len(indices), 'pod')} ({shown})"
 
 
 def make_plan(
