@@ -42,27 +42,13 @@ def overview(sweeps: Sequence[Sweep]) -> Grid | None:
     """One line per sweep; None when there are none."""
     if not sweeps:
         return None
-    columns = [
-        Column("collective"),
-        number("ranks"),
-        Column("sizes"),
-        number("peak", "GB/s"),
-        Column("at"),
-        number("average", "GB/s"),
-        *(
-            [number("of baseline", "at the largest size"), number("least", "of baseline")]
-            if _any_baseline(sweeps)
-            else []
-        ),
-        number("wrong", "elements"),
-    ]
-    rows = [_line(name, sweep, _any_baseline(sweeps)) for name, sweep in zip(names(sweeps), sweeps, strict=True)]
-    return grid("Each collective in one line", columns, rows)
-
-
-def _any_baseline(sweeps: Sequence[Sweep]) -> bool:
-    """One sweep with a baseline is enough for its columns to stand in the table of all."""
-    return any(sweep.baseline for sweep in sweeps)
+    columns = [Column("collective"), number("ranks"), Column("sizes"), number("peak", "GB/s"), Column("at")]
+    columns.append(number("average", "GB/s"))
+    compared = any(sweep.baseline for sweep in sweeps)  # one is enough: the columns stand in the table of all
+    if compared:
+        columns += [number("of baseline", "at the largest size"), number("least", "of baseline")]
+    rows = [_line(name, sweep, compared) for name, sweep in zip(names(sweeps), sweeps, strict=True)]
+    return grid("Each collective in one line", [*columns, number("wrong", "elements")], rows)
 
 
 def _line(name: str, sweep: Sweep, with_baseline: bool) -> list[Cell | str]:
