@@ -52,6 +52,7 @@ def test_a_pod_whose_output_nobody_reads_lives_on(start: Start) -> None:
     for pod in (0, 1):
         trial.until_event(pod, "result-known")
         trial.cluster.exec(pod, ["touch", "/run/now"])
+    for pod in (0, 1):
         trial.until(pod, f"test {RUN_DIR}/alive -nt /run/now")
         trial.until(pod, f"grep -rqs 'A4_NO_SUCH_SETTING is not a setting' {RUN_DIR}/runs")
     # A run that prints to the pods as well: more than their pipes and the backlog hold.

@@ -103,11 +103,6 @@ def test_the_others_are_ended_when_one_fails(start: Start) -> None:
     all_codes(trial, 9)
 
 
-def test_a_script_that_ignores_sigterm_is_killed(start: Start) -> None:
-    trial = start(2, script=f"trap '' TERM\n[ \"$JOB_COMPLETION_INDEX\" = 1 ] && exit 9\n{MARK}")
-    all_codes(trial, 9)
-
-
 def test_no_script_is_said_on_every_pod(start: Start) -> None:
     trial = start(2, arguments=("script",))
     all_codes(trial, 66)

@@ -1,4 +1,4 @@
-"""Ends that time alone brings. 30 s, which load does not reach, are long: all clusters here wait at the same time."""
+"""Ends that time alone brings. That takes long, 30 s where load must not reach it: all clusters here wait at once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.cluster.conftest import Trial, starting
+from tests.cluster.conftest import Trial, all_codes, starting
 from tests.cluster.storage import log_name
 from tests.cluster.test_forming import with_a_busy_port
 from tests.cluster.test_runs import MARK
@@ -17,6 +17,8 @@ from tests.cluster.test_runs import MARK
 class Silent(NamedTuple):
     """Clusters in which nothing happens any more before their ends."""
 
+    stubborn: Trial
+    """Of a script that ignores SIGTERM, after it has failed on pod 1."""
     cut: Trial
     """Pod 1 is behind a dead link, and pod 2 has lost its agent during a run."""
     unmet: Trial
@@ -26,13 +28,19 @@ class Silent(NamedTuple):
 @pytest.fixture(scope="module")
 def silent(no_pod_around_fixtures: None) -> Iterator[Silent]:
     with starting() as start:
+        stubborn = start(2, script=f"trap '' TERM\n[ \"$JOB_COMPLETION_INDEX\" = 1 ] && exit 9\n{MARK}")
         cut = start(4, script=MARK)
         for index in range(4):
             cut.until_event(index, "run-started")
         cut.cluster.link(1, up=False)
         cut.kill_agent(2)
         env = {"A4_PEER_TIMEOUT_SECONDS": "30", "A4_RESULTS_DIR": "/mnt/results"}
-        yield Silent(cut, start(6, missing=frozenset({2}), dead=frozenset({4}), env=env, **with_a_busy_port(5)))
+        unmet = start(6, missing=frozenset({2}), dead=frozenset({4}), env=env, **with_a_busy_port(5))
+        yield Silent(stubborn, cut, unmet)
+
+
+def test_a_script_that_ignores_sigterm_is_killed(silent: Silent) -> None:
+    all_codes(silent.stubborn, 9)
 
 
 def test_a_pod_behind_a_cut_link_and_one_without_an_agent_end_every_pod(silent: Silent) -> None:

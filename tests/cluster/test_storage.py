@@ -115,24 +115,25 @@ def test_a_directory_that_one_worker_alone_cannot_write_ends_the_job_and_names_t
 SMALL_RUN_DIR = f"mkdir -p {RUN_DIR} && mount -t tmpfs -o size=4m,mode=700 none {RUN_DIR}"
 
 
-@pytest.mark.parametrize(
-    ("results", "ballast"),
-    [(RESULTS, STORE), (f"{RUN_DIR}/results", RUN_DIR)],
-    ids=["the results directory", "the run directory"],
-)
-def test_what_is_full_at_the_end_is_said_and_changes_no_code(start: Start, results: str, ballast: str) -> None:
-    fill = f"echo begun; dd if=/dev/zero of={ballast}/ballast bs=1M 2>/dev/null; touch /mnt/$JOB_COMPLETION_INDEX"
+BALLAST = {RESULTS: STORE, f"{RUN_DIR}/results": RUN_DIR}
+"""Results directories, and what is filled for each."""
+
+
+def test_what_is_full_at_the_end_is_said_and_changes_no_code(start: Start) -> None:
+    """The clusters wait for room at the same time."""
     together = "until test -e /mnt/0 -a -e /mnt/1; do sleep 0.05; done; exit 3"
-    trial = start(2, script=f"{fill}; {together}", **on_fuse(SMALL_RUN_DIR, {"A4_RESULTS_DIR": results}))
-    all_codes(trial, 3)
-    for index in (0, 1):
-        said = trial.cluster.logs(index, "err")
-        assert re.search(
-            rf"\d+ bytes of this pod's log could not be stored in {results}: No space left on device", said
-        )
-        assert "it did not answer" not in said
-        assert (trial.said(index)["code"], trial.cluster.logs(index, "out")) == (3, "begun\n")
-    assert f"not stored in {results}: result.json (No space left on device)" in trial.cluster.logs(0, "err")
+    trials = {}
+    for results, ballast in BALLAST.items():
+        fill = f"echo begun; dd if=/dev/zero of={ballast}/ballast bs=1M 2>/dev/null; touch /mnt/$JOB_COMPLETION_INDEX"
+        trials[results] = start(2, script=f"{fill}; {together}", **on_fuse(SMALL_RUN_DIR, {"A4_RESULTS_DIR": results}))
+    for results, trial in trials.items():
+        all_codes(trial, 3)
+        for index in (0, 1):
+            said = trial.cluster.logs(index, "err")
+            lost = rf"\d+ bytes of this pod's log could not be stored in {results}: No space left on device"
+            assert re.search(lost, said) and "it did not answer" not in said, said
+            assert (trial.said(index)["code"], trial.cluster.logs(index, "out")) == (3, "begun\n")
+        assert f"not stored in {results}: result.json (No space left on device)" in trial.cluster.logs(0, "err")
 
 
 STAYS_BROKEN = """

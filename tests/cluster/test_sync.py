@@ -40,7 +40,7 @@ def test_the_script_of_the_page_when_the_download_fails(start: Start) -> None:
 def test_what_one_run_has_set_does_not_count_in_the_next(start: Start) -> None:
     """The same script, again and again in a cluster that stays."""
     waits = "[ $JOB_COMPLETION_INDEX = 0 ] && a4-agent sync set first || a4-agent sync wait first"
-    never = "[ $JOB_COMPLETION_INDEX = 0 ] || a4-agent sync wait first --timeout 5"
+    never = "[ $JOB_COMPLETION_INDEX = 0 ] || a4-agent sync wait first --timeout 1"
     trial = sleeping(start, 2, arguments=("none",), env=ENV)
     for words, code in ((waits, 0), (waits, 0), (never, 69)):
         done = agent(trial, 1, "exec", "--", "sh", "-c", words)
