@@ -46,9 +46,8 @@ def test_a_single_pod_needs_no_secret_and_no_dns(start: Start) -> None:
     assert "sshd-listening" not in trial.events(0)
 
 
-@pytest.mark.parametrize("port", [222, 2222])
-def test_ports(start: Start, port: int) -> None:
-    trial = start(3, ssh_port=port, arguments=("none",))
+def test_another_port(start: Start) -> None:
+    trial = start(3, ssh_port=222, arguments=("none",))
     all_codes(trial, 0)
 
 

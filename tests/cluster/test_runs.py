@@ -32,7 +32,7 @@ def results(trial: Trial) -> dict[str, Any]:
     return data
 
 
-@pytest.mark.parametrize("kind", ["4", "5"])
+@pytest.mark.parametrize("kind", ["4", pytest.param("5", marks=FAULTS)])
 def test_connectivity(start: Start, ompi5: Path, kind: str) -> None:
     trial = start(4, gpus_per_pod=2, **launch_of(kind, ompi5, "connectivity"))
     all_codes(trial, 0)
