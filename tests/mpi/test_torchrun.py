@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -61,7 +62,7 @@ def contexts(pods: Pods, python: str, count: int, *args: str) -> list[RunContext
         token_file="/run/token",
         ssh_config="",
         interface="eth0",
-        python=os.path.realpath(ROOT / ".venv/bin/python3"),
+        python=sys.executable,
         workload_python=python,
         cores=1,
     )
