@@ -23,9 +23,9 @@ def svg(lines: Mapping[str, Line]) -> str:
     """Each line with its name below its beginning: lines rise, so that none crosses its own name."""
     parts = [f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>']
     for number in range(int(math.log2(MOST_PODS)) + 1):
-        x = f"{along(2**number):.1f}"
-        parts.append(f'<path d="M{x} {TOP}V{HEIGHT - BOTTOM}" stroke="#e5e7eb"/>')
-        parts.append(f'<text x="{x}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{2**number:,}</text>')
+        x = along(2**number)
+        parts.append(f'<path d="M{x:.1f} {TOP}V{HEIGHT - BOTTOM}" stroke="#e5e7eb"/>')
+        parts.append(f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{2**number:,}</text>')
     for seconds in (0.1, 1, 10, 100):
         y = up(seconds)
         parts.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="#e5e7eb"/>')

@@ -29,7 +29,7 @@ import psutil
 from agent.client import Client
 from agent.connection import Connection
 from agent.decide.keys import JobKeys
-from agent.decide.peer_names import peer_names
+from agent.decide.plan import peer_names
 from agent.decide.runspec import RunSpec
 from agent.decide.ssh_files import authorized_keys, sshd_config
 from agent.local.host_survey import find_program
