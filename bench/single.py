@@ -5,10 +5,9 @@ from __future__ import annotations
 import sys
 import time
 
-from agent.decide.order import make_plan
-
 from agent.decide.facts import Facts
 from agent.decide.hostfile import hostfile, hostnames_order, rank_order
+from agent.decide.order import make_plan
 from bench.figures import Figure, bare, beside_bare
 
 IMPORT = "import os, agent.lifecycle.worker; os._exit(0)"  # as the agent itself ends
