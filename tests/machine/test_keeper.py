@@ -125,6 +125,8 @@ class Storage:
         return PATH in argv and argv[-2].startswith((str(self.path), str(self.seen(self.path))))
 
     def helper(self) -> int:
+        """The only one. While the kernel starts a program, /proc knows no arguments of it for a moment."""
+        wait_until(lambda: bool(self.find_helpers()))
         (pid,) = self.find_helpers()
         return pid
 
