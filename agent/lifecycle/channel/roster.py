@@ -84,7 +84,9 @@ class Roster:
 
     def __init__(self, pod: Pod, tell: Callbacks) -> None:
         settings = pod.settings
-        self.peers = {} if pod.alone else _peers(pod)
+        self.peers: dict[int, Peer] = {}
+        """None before `start`, and none for a pod that is alone."""
+        self._pod = pod
         self._machine = pod.machine
         self._log = pod.log
         self._hello = messages.Hello(messages.CHANNEL_VERSION, pod.nonce, __version__, settings.epoch)
@@ -97,9 +99,10 @@ class Roster:
 
     def start(self) -> None:
         """Begin to look for them. A pod that is alone looks for nobody."""
-        if not self.peers:
+        if self._pod.alone:
             return
         self._machine.raise_file_limit()
+        self.peers = _peers(self._pod)
         self._look_up(list(self.peers.values()))
         self._machine.later(self._beat, self._beats)
 
