@@ -116,13 +116,17 @@ class Requests:
         pods, asked = self._supervisor.pods, wire.from_json(Wait, message)
         if asked.path:
             _try_to_look()
-        coming = [pod.info.index for pod in pods if pod.info.state != ABSENT]
-        left = {self._numbered(n).info.index for n in (coming if asked.indices is None else asked.indices)}
+        coming = [pod.info.index for pod in pods if not asked.path or pod.info.state != ABSENT]
+        chosen = {self._numbered(n).info.index for n in (coming if asked.indices is None else asked.indices)}
+        left = set(chosen)
 
         def is_met() -> bool:
-            done = [n for n in left if (_has_file(pods[n], asked.path) if asked.path else pods[n].is_over)]
-            left.difference_update(done)
-            return not left or (asked.path != "" and any(pods[index].is_over for index in left))
+            if asked.path:
+                left.difference_update([n for n in left if _has_file(pods[n], asked.path)])
+                return not left or any(pods[n].is_over for n in left)
+            left.clear()  # a pod that was over may have been started since
+            left.update(n for n in chosen if not pods[n].is_over)
+            return not left
 
         condition = Condition(is_met, lambda met: self._answer(channel, left=sorted(left)), poll=asked.path != "")
         self._await(channel, condition, asked.timeout)

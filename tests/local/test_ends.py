@@ -6,12 +6,14 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from agent.decide.run_marks import own_cgroup
 from agent.errors import SystemFault, UsageError
+from agent.local.access import connect
 from agent.local.cgroups import enter_cgroup, remove_left_cgroups
 from agent.local.client import LocalCluster
 from agent.local.sockets import running_clusters
@@ -93,6 +95,23 @@ def test_a_pod_can_be_started_again_afresh() -> None:
         cluster.wait(DEADLINE)
         cluster.start_pod(1, {"CODE": "5"})
         assert [pod.code for pod in cluster.wait(DEADLINE)] == [4, 5]
+
+
+def test_a_wait_goes_on_for_pods_that_are_started_meanwhile() -> None:
+    with cluster_of(2, missing=frozenset({1})) as cluster:
+        cluster.start()
+        with closing(connect(cluster.name)) as waiting:
+            waiting.send({"op": "wait", "timeout": DEADLINE, "indices": None})
+            cluster.start_pod(1)
+            cluster.wait_for_file("/etc/hosts", DEADLINE, [1])
+            cluster.kill_pod(1)
+            cluster.wait(DEADLINE, [1])
+            cluster.start_pod(1)
+            cluster.kill_pod(0)
+            cluster.wait(DEADLINE, [0])
+            cluster.wait_for_file("/etc/hosts", DEADLINE, [1])
+            cluster.kill_pod(1)
+            assert [pod["code"] for pod in waiting.expect()["pods"]] == [137, 137]
 
 
 # Without a handler, the kernel keeps SIGTERM from a PID 1: only the end of the grace time ends it.
