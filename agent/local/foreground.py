@@ -104,6 +104,7 @@ def run_in_foreground(
         with ProgressLine(going.text):
             _show_output(cluster, going.doing, STDERR if as_json else STDOUT, all_pods)
             pods = cluster.wait()
+        signal.setitimer(signal.ITIMER_REAL, 0)  # it is the pods' limit, not that of what is reported of them
         code = int(Exit.TIME_LIMIT) if stopper.timed_out else job_code(pods)
         report = collect(cluster, pods, code, results)
     text = (
