@@ -53,10 +53,6 @@ def dispatch(argv: Sequence[str]) -> int:
     parser = build_parser(verb, alone=argv[:1] == [verb])
     try:
         args = parser.parse_args(argv)
-        if args.color != "auto":
-            from agent.output import choose_color
-
-            choose_color(args.color)
         handler: Callable[[argparse.Namespace], int] | None = getattr(args, "handler", None)
         if handler is None:
             parser.print_help()
@@ -91,7 +87,7 @@ def build_parser(*verbs: str, alone: bool = False) -> Parser:
     )
     parser.add_argument("--version", action="version", version=f"a4-agent {__version__}")
     text = "colour in messages: auto (on a terminal, unless NO_COLOR is set; FORCE_COLOR elsewhere, too), always, never"
-    _add_color(parser, default="auto", help=text)
+    _add_color(parser, help=text)
     subparsers = parser.add_subparsers(metavar="VERB", title="verbs")
     for name, text in VERBS.items():
         if name in verbs:
@@ -107,13 +103,22 @@ def build_parser(*verbs: str, alone: bool = False) -> Parser:
     return parser
 
 
-def _add_color(parser: argparse.ArgumentParser, **more: Any) -> None:
-    parser.add_argument("--color", choices=("auto", "always", "never"), **more)
+class _Color(argparse.Action):
+    """Counts at once, as for a refusal of the words after it."""
+
+    def __call__(self, parser: object, namespace: object, values: Any, option_string: str | None = None) -> None:
+        from agent.output import choose_color
+
+        choose_color(values)
+
+
+def _add_color(parser: argparse.ArgumentParser, help: str) -> None:
+    parser.add_argument("--color", action=_Color, choices=("auto", "always", "never"), help=help)
 
 
 def _add_color_to_all(parser: argparse.ArgumentParser) -> None:
     """It may follow the verb, too, where help does not repeat it."""
-    _add_color(parser, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+    _add_color(parser, help=argparse.SUPPRESS)
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for name, inner in action.choices.items():

@@ -98,8 +98,9 @@ def test_the_end_in_colour(
     assert agent.runs[0].spec["args"] == ["./a.out", "--color=own"]
     first = "a4-agent: mpirun-0 ended with exit code 7: rank 3 ended 7"
     assert (f"\x1b[31m{first}\x1b[0m\n  reason\n" if color else f"\n{first}\n  reason\n") in err
-    _, _, err = type_command(*before, "logs", "no-such", *after, env=env).end()
-    assert err.startswith("\x1b[31ma4-agent: " if color else "a4-agent: ")
+    for words in (("logs", "no-such", *after), ("mpirun", *after)):
+        _, _, err = type_command(*before, *words, env=env).end()
+        assert err.startswith("\x1b[31ma4-agent: " if color else "a4-agent: ")
 
 
 def test_lines_of_all_pods(agent: FakeAgent, type_command: Type) -> None:
