@@ -35,11 +35,16 @@ class LineBuffer:
 
     def __init__(self, most: int = MOST_BYTES) -> None:
         self._most = most
-        self._rest = b""
+        self._rest = bytearray()
 
     def feed(self, data: bytes) -> list[bytes]:
         """The lines completed by `data`. Raises LineTooLong when what is left is longer than a line may be."""
-        *lines, self._rest = (self._rest + data).split(b"\n")
+        end, *further = data.split(b"\n")
+        self._rest += end  # in place: a long line comes in many pieces
+        lines = []
+        if further:
+            lines = [bytes(self._rest), *further[:-1]]
+            self._rest = bytearray(further[-1])
         if len(self._rest) > self._most:
             raise LineTooLong(f"a line of more than {self._most} bytes")
         return lines
