@@ -47,9 +47,8 @@ def run(args: argparse.Namespace) -> int:
         from agent.commands.dry_run import show
 
         return show(spec, as_json=args.json)
-    spec = of_caller(spec)
-    with Client() as client, Follower(client, spec.by) as follower:
-        run = follower.begin(spec)
+    with Client() as client, Follower(client) as follower:
+        run = follower.begin(of_caller(spec))
         alone = len(run.outputs) == 1
         collected = Collected(run) if args.json or not (args.no_fold or alone) else None
         sink: Sink = collected or Lines(label=args.no_fold, whole=not alone)

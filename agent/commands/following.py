@@ -33,9 +33,9 @@ class Follower:
     A terminal that goes leaves it alone, too.
     """
 
-    def __init__(self, client: Client, by: str) -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
-        self._by = by
+        self._by = ""
         self._run = ""
         self._told = 0
         """How often it was told to end."""
@@ -66,6 +66,7 @@ class Follower:
 
     def begin(self, spec: RunSpec, wait: float = 0.0) -> RunInfo:
         """Raises AgentError when the agent refuses."""
+        self._by = spec.by
         run = begin(self._client, spec, wait)
         self._run = run.id
         if self._told:
@@ -144,7 +145,7 @@ def begin(client: Client, spec: RunSpec, wait: float) -> RunInfo:
 def run_to_end(client: Client, spec: RunSpec, *, label: bool, wait: float, as_json: bool = False) -> int:
     """Begin a run, show what it prints and how it ends; returns the exit code. Raises AgentError."""
     shown = STDERR if as_json else STDOUT
-    with Follower(client, spec.by) as follower:
+    with Follower(client) as follower:
         run = follower.begin(spec, wait)
         say(f"{run.id} runs on {count_text(len(run.pods), 'pod')}")
         try:
@@ -169,8 +170,8 @@ def submit(args: argparse.Namespace, spec: RunSpec, client: Client | None = None
         if client is not None:
             client.close()
         return show(spec, as_json=args.json)
-    spec = of_caller(spec)
     with client or Client() as client:
+        spec = of_caller(spec)
         if not args.detach:
             return run_to_end(client, spec, label=args.label, wait=args.wait, as_json=args.json)
         run = begin(client, spec, args.wait)

@@ -355,6 +355,13 @@ def test_run_of_a_workload_that_there_is_not(pod: Path, capsys: Shown) -> None:
     assert os.listdir(pod) == []
 
 
+@pytest.mark.parametrize("name", ["exec", "mpirun"])
+def test_without_an_agent_it_does_not_matter_what_one_has_left(name: str, run_dir: Path, capsys: Shown) -> None:
+    (run_dir / "state.json").write_text("{")
+    assert verb(name, "hostname") == 69
+    assert capsys.readouterr().err.startswith("a4-agent: no a4-agent runs in this pod\n")
+
+
 def test_version(capsys: Shown) -> None:
     assert verb("version") == 0
     assert capsys.readouterr().out.startswith(f"a4-agent {__version__}\n")
