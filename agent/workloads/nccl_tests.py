@@ -210,9 +210,9 @@ class Reader:
         """A row, or the rest of one that was interrupted."""
         at = 0
         if begin := self.preamble.search(line):
-            self.row = OpenRow(begin.groupdict())
             table = self.table()
             table.begun = True
+            self.row = OpenRow(begin.groupdict())
             table.rows.append(self.row)
             at = begin.end()
         while self.row and (match := self.group.match(line, at)):

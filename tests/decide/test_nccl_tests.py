@@ -217,6 +217,13 @@ def test_a_row_after_other_text() -> None:
     assert row_of(BANNER.replace("# nThread", LOG.strip() + "# nThread") + "2026-02-03T12:30:01Z " + ROW).in_place == IN
 
 
+@pytest.mark.parametrize("cut", [len(BANNER), len(BANNER) + ROW.index("       0  2861")])
+def test_a_text_whose_beginning_is_cut_off(cut: int) -> None:
+    """Of a very long output only the end is kept."""
+    whole = BANNER + ROW + ROW + FOOTER
+    assert parse(whole[cut:])[0].rows[-1] == row_of(BANNER + ROW)
+
+
 def test_line_ends_of_other_systems() -> None:
     assert parse((BANNER + ROW + FOOTER).replace("\n", "\r\n")) == parse(BANNER + ROW + FOOTER)
 
