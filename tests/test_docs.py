@@ -82,10 +82,33 @@ def test_every_fault_has_a_test() -> None:
         assert re.search(rf"^def {name}\(", doc(path), re.MULTILINE), f"there is no {test}"
 
 
-@pytest.mark.parametrize(
-    "page",
-    [*sorted(p.relative_to(ROOT).as_posix() for p in ROOT.glob("docs/**/*.md")), "README.md", "examples/README.md"],
-)
+PAGES = [
+    *sorted(p.relative_to(ROOT).as_posix() for p in ROOT.glob("docs/**/*.md")),
+    *("README.md", "CONTRIBUTING.md", "chart/README.md", "examples/README.md"),
+]
+
+
+def anchors(text: str) -> set[str]:
+    """What GitHub makes of the headings."""
+    titles = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", title) for title in re.findall(r"^#+ (.+)$", text, re.MULTILINE)]
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_links_lead_somewhere(page: str) -> None:
-    for target in re.findall(r"\]\(([^)#:]+)\)", doc(page)):
-        assert ((ROOT / page).parent / target).exists(), f"{page} links to {target}"
+    for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]+))?\)", doc(page)):
+        path = (ROOT / page).parent / target if target else ROOT / page
+        assert path.exists(), f"{page} links to {target}"
+        assert not anchor or anchor in anchors(path.read_text()), f"{page} links to {target}#{anchor}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_rows_have_the_columns_of_their_table(page: str) -> None:
+    for table in re.findall(r"(?:^\|.*\n)+", doc(page), re.MULTILINE):
+        assert len({len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()}) == 1, table
+
+
+def test_the_paths_of_contributing_exist() -> None:
+    folders = [path.name for path in ROOT.iterdir() if path.is_dir()]
+    named = re.findall(rf"`((?:{'|'.join(map(re.escape, folders))})/[\w./-]+)`", doc("CONTRIBUTING.md"))
+    assert [path for path in named if not (ROOT / path).exists()] == ["env/NAME.env"]
