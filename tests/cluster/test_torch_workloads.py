@@ -135,7 +135,7 @@ def test_a_rank_that_is_killed_is_named_and_not_the_one_that_misses_it(asleep: T
     done = agent(asleep, 0, "run", *TWO, "ddp", env={"SABOTAGE": "killed on 1"})
     assert done.returncode not in (0, 65, 75), done
     end = newest(asleep)["verdict"]
-    assert "rank 1" in end["what"] and "SIGKILL" in end["what"] and end["where"].startswith("pod 2,"), end
+    assert "rank 1" in end["what"] and "SIGKILL" in end["what"] and end["where"].startswith("pod 2,"), (end, done)
 
 
 @pytest.mark.faults
