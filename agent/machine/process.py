@@ -92,15 +92,15 @@ class RunningChild:
             self._send(self.pid, number)
 
     def end(self, seconds: float) -> None:
-        """Wait for its end here, where the loop does no more: SIGTERM, and when it has ended, at the latest after so
-        long, SIGKILL for its group, which exists until the status is taken."""
+        """End it and wait for that, when the loop does not run any more. It gets SIGTERM, and SIGKILL as soon as it has
+        ended, after `seconds` at the latest."""
         with self._process:
             if self._process.returncode is None:
                 self.signal(signal.SIGTERM)
                 try:
                     select.select([self._pidfd], [], [], seconds)
                 finally:
-                    self.signal(signal.SIGKILL)
+                    self.signal(signal.SIGKILL)  # for the rest of its group, which exists until the status is taken
                     os.close(self._pidfd)
 
     def await_group(self) -> None:
