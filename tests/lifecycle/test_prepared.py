@@ -88,6 +88,20 @@ def test_a_run_that_is_cancelled_before_it_begins_starts_nothing() -> None:
     assert started(world) == []
 
 
+def test_a_command_that_has_not_begun_has_no_state_to_save() -> None:
+    """exec waits for nobody: the other pods have begun."""
+    world = sleeping()
+    for pod in world.pods:
+        pod.life = FOREVER
+    world.pod(2).hanging.add("/nfs/job")
+    run_id = world.submit(0, "exec", args=["./train"], cwd="/nfs/job")
+    world.wait(1)
+    assert world.ask(1, "cancel", run=run_id)["ok"] == {}
+    told = ends(world, 0, run_id)
+    assert told["end"]["code"] == 130 and told["lost"] == {}
+    assert [pod.has("told-to-end") for pod in world.pods] == [True, True, False, True], world.dump()
+
+
 def test_a_pod_that_is_told_to_end_before_the_run_begins() -> None:
     world = FakeWorld(4, "script")
     world.pod(3).hanging.add("/")
