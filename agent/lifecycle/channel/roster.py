@@ -85,7 +85,7 @@ class Roster:
     def __init__(self, pod: Pod, tell: Callbacks) -> None:
         settings = pod.settings
         self.peers: dict[int, Peer] = {}
-        """None before `start`, and none for a pod that is alone."""
+        """By index. Empty before `start`, and for a pod that is alone."""
         self._pod = pod
         self._machine = pod.machine
         self._log = pod.log
