@@ -16,7 +16,6 @@ PODS = 4
 TIMEOUT, LEASE, GRACE = 60.0, 12.0, 30.0
 LONGEST = TIMEOUT + 40 + LEASE + 3 * GRACE
 """Deadline, then a run, a lease for those who are lost, and the end of each pod."""
-FORMED_SECONDS = 1.0
 
 
 @dataclass(frozen=True)

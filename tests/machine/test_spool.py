@@ -259,9 +259,6 @@ def test_a_write_that_stops_half_way_leaves_nothing(tmp_path: Path) -> None:
     assert read_all(tmp_path) == ([(1, b"before"), (2, b"small"), (3, b"after")], 0, spool.end)
 
 
-APPEND_ONLY = 0x20  # FS_APPEND_FL of <linux/fs.h>
-
-
 @contextmanager
 def append_only(path: Path) -> Iterator[None]:
     """A file that grows and is never cut; what is open already obeys too."""
