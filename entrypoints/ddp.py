@@ -164,7 +164,7 @@ def trained(world: World, options: argparse.Namespace) -> tuple[Any, list[float]
 
 
 def train(model: Any, ranks: Sequence[int], what: str, world: World, options: argparse.Namespace) -> list[float]:
-    """Make the steps that are checked, on the batches of these ranks; the losses of the last one's."""
+    """Make the steps that are checked, on the batches of these ranks. Returns the losses on the last rank's batches."""
     optimizer = new_optimizer(model, options)
     losses = []
     for step in range(options.steps):

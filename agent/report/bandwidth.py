@@ -34,7 +34,7 @@ def names(sweeps: Sequence[Sweep]) -> list[str]:
 
 
 def placement(sweep: Sweep) -> str:
-    """Of `Row.busbw`."""
+    """The placement that `Row.busbw` is of."""
     return "out-of-place" if any(row.out_of_place for row in sweep.rows) else "in-place"
 
 

@@ -70,7 +70,7 @@ class RunContext:
 
     @property
     def names(self) -> list[str]:
-        """Those of the pods, in rank order."""
+        """Names of the pods, in rank order."""
         return [peer.name for peer in self.plan.peers]
 
     @property

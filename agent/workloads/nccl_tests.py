@@ -118,7 +118,7 @@ class Table:
     """What has been read of one table."""
 
     known: Sweep = UNKNOWN
-    """Without what `ranks` and `rows` say."""
+    """What the text has said so far, but for `ranks` and `rows`."""
     ranks: list[tuple[int, int]] = field(default_factory=list)
     """Rank and group, one per line of devices."""
     begun: bool = False

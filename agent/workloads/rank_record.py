@@ -92,7 +92,7 @@ class RankRecord:
     doing: Doing | None = None
     """What was begun last, when nothing came after it."""
     first: Doing | None = None
-    """The first of its kind."""
+    """The first in a row with the same words as `doing`."""
     finished: Sequence[int] | None = None
     damaged: list[int] = field(default_factory=list)
     """Numbers (from 1) of lines that could not be read; a last line without its end is none of them."""

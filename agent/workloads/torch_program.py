@@ -38,7 +38,7 @@ class TorchRecord(RankRecord):
     versions: dict[str, str] = field(default_factory=dict)
     """Name → version, for result.json: python, torch, cuda, nccl."""
     sweeps: Sequence[Sweep] = ()
-    """What they printed."""
+    """Tables that the program printed."""
     ready: float | None = None
     """When all ranks had found each other, in seconds since 1970."""
 
@@ -103,8 +103,9 @@ class TorchProgram(Workload):
     good: str
     """Said of a run that went well."""
     bad: str
-    """And of one whose record shows that it did not."""
+    """Said of a run whose record shows something wrong."""
     before_summary = ":"
+    """What stands between `good` and the summary."""
 
     @abstractmethod
     def read(self, outcome: Outcome) -> TorchRecord:
