@@ -371,6 +371,11 @@ def test_connectivity_says_why_it_ended_not_that_no_rank_reported() -> None:
     assert said == "connectivity of 6 ranks on 3 pods (Open MPI 4.1.4): NOT GOOD: hit the time limit\n"
 
 
+def test_connectivity_is_judged_on_every_slot_and_so_has_a_rank_there_whatever_was_wished() -> None:
+    made = launched(context("connectivity", wish={"ranks": 2, "per_node": 1}))
+    assert (options(made, "-np"), options(made, "--hostfile")) == (["6"], ["/run/a4-agent/runs/x/hostfile"])
+
+
 # torchrun
 
 

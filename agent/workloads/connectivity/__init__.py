@@ -13,7 +13,7 @@ from agent.launch import Launch
 from agent.paths import shipped
 from agent.workloads.base import Findings, Judgement, Outcome, RunContext
 from agent.workloads.connectivity.record import ConnectivityRecord
-from agent.workloads.mpi import MpiWorkload, layout, place_of_lost, start, told_by_mpirun, usable_mpi
+from agent.workloads.mpi import Layout, MpiWorkload, place_of_lost, start, told_by_mpirun, usable_mpi
 from agent.workloads.option import Option
 from agent.workloads.rank_record import Planned, Verdict, read_record
 
@@ -40,7 +40,8 @@ class Connectivity(MpiWorkload):
             "A4_MPI_VERSION": str(usable_mpi(context).version),
         }
         program = [context.python, shipped("entrypoints", "connectivity.py"), *context.args]
-        return start(context, program, layout(context), given=given, cwd="/")
+        every_slot = Layout(context.plan.ranks, context.plan.slots)
+        return start(context, program, every_slot, given=given, cwd="/")
 
     def is_ending(self, output: str, record: str, ranks: Mapping[int, RankEnd]) -> bool:
         finished = read_record(record, ConnectivityRecord()).finished
