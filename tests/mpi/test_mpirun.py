@@ -138,8 +138,10 @@ def test_ranks_may_print_the_words_of_mpirun(mpi: Mpi, pods: Pods) -> None:
 def test_words_of_mpirun_hide_no_rank_that_was_killed_with_its_shell(mpi: Mpi, pods: Pods) -> None:
     says = "echo There are not enough slots available; echo has lost communication with a remote daemon"
     program = f"[ $OMPI_COMM_WORLD_RANK = 3 ] || exec sleep 600; {says}; {heard(mpi)}; kill -KILL $PPID $$"
-    end = Run(mpi, pods, ["sh", "-c", program]).whole().end
+    run = Run(mpi, pods, ["sh", "-c", program])
+    end = run.whole().end
     assert (end.code, end.origin) == (137, "workload"), end
+    assert run.end and "has lost communication with a remote daemon" in run.end.stdout
 
 
 def test_a_program_that_one_pod_lacks(mpi: Mpi, pods: Pods) -> None:
