@@ -34,6 +34,8 @@ if dist.get_rank() == int(sys.argv[1]):
     os._exit(7)  # not through the destructors of a process group whose other side still waits
 dist.barrier()
 dist.destroy_process_group()
+sys.stdout.flush()
+os._exit(0)  # threads of gloo that let go of a tensor while Python ends abort the process (pytorch/pytorch#179291)
 """
 
 

@@ -3,6 +3,7 @@
 import os
 import socket
 import struct
+import sys
 import time
 
 RANK, WORLD_SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -68,7 +69,11 @@ class Gloo:
         return float(tensor)
 
     def close(self) -> None:
+        """End the process, too."""
         self._torch.distributed.destroy_process_group()
+        sys.stdout.flush()
+        # Threads of gloo that let go of a tensor while Python ends abort the process (pytorch/pytorch#179291).
+        os._exit(0)
 
 
 def join() -> Sockets | Gloo:
