@@ -98,6 +98,12 @@ def test_the_last_words_of_the_command_are_the_reason(command: str, reason: str,
     assert len(end) <= 4096
 
 
+def test_a_connection_that_breaks_while_much_is_sent_has_an_end(sshd: Sshd) -> None:
+    command = "read line; kill -KILL $PPID"  # not before the channel is open on both sides
+    heard, end = talk(sshd, command, b"go on\n" + b"x" * 5_000_000 + b"\n", expect=1)
+    assert (heard, end) == ([], "the connection was closed")
+
+
 def test_words_on_stderr_do_not_keep_the_loop_busy(sshd: Sshd) -> None:
     """A shell may complain about its locale in every session: the channel must then be quiet, not ready."""
     ready: list[object] = []
