@@ -128,8 +128,8 @@ class TorchProgram(Workload):
             record=record.as_json(planned),
         )
         what = f"{self.name}:" if end.code else f"{end.what}{self.before_summary}"
-        lines = [f"{what} {record.summary()}", *verdict.reasons, *record.warnings()]
-        return Judgement(end, "\n  ".join(lines) + "\n" + record.table(planned), findings, f"{self.name}-test.log")
+        said = "\n  ".join([f"{what} {record.summary()}", *verdict.reasons, *record.warnings()])
+        return Judgement(end, f"{said}\n{record.table(planned)}", findings, f"{self.name}-test.log")
 
     def _end(self, context: RunContext, outcome: Outcome, record: TorchRecord, verdict: Verdict) -> JobEnd:
         """What is wrong by the record comes first, then why the run was ended, processes that failed, lost pods."""
