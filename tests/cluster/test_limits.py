@@ -16,38 +16,35 @@ from tests.deadlines import short_deadline, talking, talking_until
 
 TORCH = Path(__file__).parents[2] / ".venv-torch" / "bin" / "python"
 RESULTS = "/mnt/results"
-ALL_HERE = "/mnt/all-here"
-"""Made by each process of HANG that has seen all the others."""
-STALL = {"A4_STALL_TIMEOUT_SECONDS": short_deadline(5, after=ALL_HERE), "A4_RESULTS_DIR": RESULTS}
+HERE = [f"/mnt/here-{rank}" for rank in range(4)]
+"""Made by each process of HANG where it hangs."""
+ALL_HERE = " -a -e ".join(HERE)
+"""What is there when the silence begins: a rank that still starts would be found elsewhere."""
+STALL = {"A4_STALL_TIMEOUT_SECONDS": short_deadline(5, after=HERE[2]), "A4_RESULTS_DIR": RESULTS}
 
 HANG = """
-import os, signal, sys, time
+import os, signal, sys
 
 def stuck_in_the_data_loader():
+    here()
     os.read(os.pipe()[0], 1)
 
 def stopped_by_somebody():
+    here()
     os.kill(os.getpid(), signal.SIGSTOP)
 
-def wait_until_all_are_here():
-    "The silence must not begin while some rank still starts."
-    os.makedirs("/mnt/here", exist_ok=True)
-    open(f"/mnt/here/{rank}", "w").close()
-    while len(os.listdir("/mnt/here")) < ranks:
-        print("rank", rank, "looks for the others", flush=True)
-        time.sleep(0.2)
-    open("/mnt/all-here", "w").close()
+def here():
+    open(f"/mnt/here-{rank}", "w").close()
 
 def take_part(communicator):
-    wait_until_all_are_here()
     print("rank", rank, "is at step 7", flush=True)
-    odd.get(rank, int)()
+    odd.get(rank, here)()
     communicator.Barrier() if communicator else os.read(os.pipe()[0], 1)
 
 names = ("OMPI_COMM_WORLD_RANK", "RANK", "JOB_COMPLETION_INDEX")
 rank = next(int(os.environ[name]) for name in names if name in os.environ)
-how, ranks = sys.argv[1], int(sys.argv[2])
-odd = {int(rank): globals()[what] for rank, what in (word.split("=") for word in sys.argv[3:])}
+how = sys.argv[1]
+odd = {int(rank): globals()[what] for rank, what in (word.split("=") for word in sys.argv[2:])}
 if how == "mpi":
     from mpi4py import MPI
 take_part(MPI.COMM_WORLD if how == "mpi" else None)
@@ -80,7 +77,8 @@ def end_everywhere(trial: Trial) -> dict[str, str]:
 
 
 def test_a_script_that_hangs(start: Start) -> None:
-    script = f"{talking_until(ALL_HERE)}\nexec {sys.executable} /workload/hang.py alone 3 1{STUCK}"
+    talks = talking_until(" -a -e ".join(HERE[:3]))
+    script = f"{talks}\nexec {sys.executable} /workload/hang.py alone 1{STUCK}"
     trial = sleeping(start, 3, arguments=("script",), script=script, files=FILES, env=STALL)
     end = end_everywhere(trial)
     assert (end["what"], end["origin"]) == ("script hit the limit of 5 s without a line of output", "agent")
@@ -96,7 +94,7 @@ def test_a_script_that_hangs(start: Start) -> None:
 
 def test_ranks_that_hang_and_are_stopped_while_others_wait_for_them_in_mpi(start: Start) -> None:
     trial = sleeping(start, 2, gpus_per_pod=2, files=FILES, env=STALL)
-    program = (sys.executable, "/workload/hang.py", "mpi", "4", "1=stopped_by_somebody", f"3{STUCK}")
+    program = (sys.executable, "/workload/hang.py", "mpi", "1=stopped_by_somebody", f"3{STUCK}")
     done = agent(trial, 1, "mpirun", "--", *program)
     assert done.returncode == 124, done
     pods = order_of_ranks(trial)
@@ -113,7 +111,7 @@ def test_ranks_that_hang_and_are_stopped_while_others_wait_for_them_in_mpi(start
 @pytest.mark.faults
 def test_a_process_of_torchrun_that_hangs(start: Start) -> None:
     trial = sleeping(start, 2, gpus_per_pod=2, files=FILES, env={**STALL, "A4_PYTHON": "/workload/python"})
-    done = agent(trial, 1, "torchrun", "--", "/workload/hang.py", "alone", "4", f"3{STUCK}")
+    done = agent(trial, 1, "torchrun", "--", "/workload/hang.py", "alone", f"3{STUCK}")
     assert done.returncode == 124, done
     pod = order_of_ranks(trial)[3]
     assert re.search(rf"pod {pod}: rank 3: pid \d+ python .*: S stuck_in_the_data_loader \(hang.py", done.stderr), done
