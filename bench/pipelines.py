@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from tests.cluster.conftest import RUN_DIR
-from tests.cluster.work import agent, newest
+from tests.cluster.work import agent, result_of
 from tests.pai.workplace import Workplace
 
 WORKLOAD = "pai-megatron-qwen3"
@@ -31,7 +31,7 @@ def main() -> None:
             done = agent(trial, 0, "run", WORKLOAD)
             seconds = time.monotonic() - began
             assert done.returncode == 0, done.stderr
-            found = newest(trial)
+            found = result_of(trial, done)
             what = "again" if number else "first"
             print(f"{what}: {seconds:.2f} s, of these {found['until'] - found['since']:.2f} s in the pods")
         trial.cluster.terminate()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.conftest import Start, Trial, all_codes
-from tests.cluster.work import agent, newest, order, result, sleeping
+from tests.cluster.work import agent, order, result, result_of, sleeping
 from tests.deadlines import short_deadline, talking
 from tests.golden.golden import expect_result
 
@@ -57,17 +57,17 @@ def test_what_goes_wrong_on_a_node(start: Start) -> None:
     assert mixed.returncode == 0, mixed
     assert mixed.stdout.count("arguments ['--num-tokens', '2048'], preloaded None") == 2
     assert mixed.stdout.count("NCCL WARN number") == 64
-    assert newest(trial)["record"]["nodes"][str(other)]["passed"] == 32
+    assert result_of(trial, mixed)["record"]["nodes"][str(other)]["passed"] == 32
 
     fault(trial, other, what="31")
     few = agent(trial, 0, "run", "deepep")
     assert few.returncode == 65, few
-    (reason,) = newest(trial)["verdict"]["reasons"]
+    (reason,) = result_of(trial, few)["verdict"]["reasons"]
     assert reason.startswith(f"pod {other}: 31 of 32 cases passed; begun and not passed: case 19 ("), reason
 
     fault(trial, other, what="wrong")
     wrong = agent(trial, 0, "run", "deepep")
-    verdict = newest(trial)["verdict"]
+    verdict = result_of(trial, wrong)["verdict"]
     assert (wrong.returncode, verdict["origin"]) == (65, "workload"), wrong
     assert verdict["where"].startswith(f"pod {other},") and "a check failed in case 19 (" in verdict["what"]
     assert f"pod {other}: AssertionError: 511 != 512" in verdict["why"]
@@ -77,15 +77,15 @@ def test_what_goes_wrong_on_a_node(start: Start) -> None:
     slow = agent(trial, 0, "run", "deepep", env={"DEEP_EP_DEVICE_TO_HCA_MAPPING": "0:mlx5_0:1"})
     assert slow.returncode == 65, slow
     assert "6.53 GB/s over RDMA" in slow.stdout
-    assert "GPU-NIC mapping" in newest(trial)["verdict"]["why"]
-    assert "is '0:mlx5_0:1' here" in newest(trial)["verdict"]["why"]
-    assert newest(trial)["gate"]["status"] == "failed"
+    found = result_of(trial, slow)
+    assert "GPU-NIC mapping" in found["verdict"]["why"] and "is '0:mlx5_0:1' here" in found["verdict"]["why"]
+    assert found["gate"]["status"] == "failed"
     few_tokens = agent(trial, 0, "run", "deepep", "--", "--min-rdma", "0")
     assert few_tokens.returncode == 0, few_tokens
 
     trial.cluster.exec(other, ["mv", f"{DEEPEP}/tests", f"{DEEPEP}/moved"])
     absent = agent(trial, 0, "run", "deepep")
-    verdict = newest(trial)["verdict"]
+    verdict = result_of(trial, absent)["verdict"]
     assert (absent.returncode, verdict["origin"]) == (66, "agent"), absent
     assert verdict["where"].startswith(f"pod {other},") and "tests/legacy/test_internode.py" in verdict["what"]
     trial.cluster.exec(other, ["mkdir", "-p", f"{DEEPEP}/tests/a/newer"])

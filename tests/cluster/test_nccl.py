@@ -13,7 +13,7 @@ import pytest
 from agent.fabrics.a4_gib import SCRIPT as GIB_SCRIPT
 from tests.cluster.conftest import RUN_DIR, Start, Trial, all_codes
 from tests.cluster.test_own_programs import with_mpi
-from tests.cluster.work import agent, result, sleeping
+from tests.cluster.work import agent, result, result_of, sleeping
 from tests.deadlines import short_deadline, talking
 from tests.golden.golden import expect_result
 
@@ -51,9 +51,7 @@ def run(trial: Trial, *words: str, limit: str = "", **env: str) -> tuple[dict[st
     """The result of `a4-agent run nccl -- WORDS`, and what it printed."""
     options = ["--stall-timeout", limit] if limit else []
     done = agent(trial, 1, "run", *options, "nccl", "--", *SIZES, *words, env=env)
-    name = re.search(r"a4-agent: (nccl-\w+) runs on", done.stderr)
-    assert name, done
-    found = result(trial, f"{RUN_DIR}/runs/{name[1]}")
+    found = result_of(trial, done)
     printed = done.stdout + done.stderr
     assert done.returncode == found["verdict"]["code"], done
     assert TOKEN not in json.dumps(found) + printed

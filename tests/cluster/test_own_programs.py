@@ -17,10 +17,10 @@ from tests.cluster.work import (
     following,
     hostnames,
     marked,
-    newest,
     open_gate,
     order,
     read_until,
+    result_of,
     sleeping,
 )
 from tests.golden.golden import expect_result
@@ -150,7 +150,7 @@ def test_torchrun(start: Start, torch: Path) -> None:
     wanted = [f"{rank} of 4, {rank // 2}.{rank % 2} on {node} in /job" for rank, node in enumerate(nodes)]
     assert (done.returncode, sorted(done.stdout.splitlines())) == (0, wanted), done
 
-    expect_result("torchrun", newest(trial))
+    expect_result("torchrun", result_of(trial, done))
 
     failed = agent(trial, 0, "torchrun", "--nodes", "2", "--", "/job/fails.py")
     assert (failed.returncode, failed.stdout) == (1, "here\n" * 4), failed

@@ -21,7 +21,7 @@ from agent.decide.completeness import newest_checkpoint
 from agent.local.spec import BRIDGE_ADDRESS
 from agent.machine.stored import StoredFiles
 from tests.cluster.conftest import END_SECONDS, RUN_DIR, Trial, all_codes
-from tests.cluster.work import agent, following, newest, result
+from tests.cluster.work import agent, following, result, result_of
 from tests.local.helpers import eventually
 from tests.pai import stand_in
 from tests.pai.hub import Fault
@@ -301,7 +301,7 @@ def test_what_is_skipped_is_not_waited_for(asleep: tuple[Workplace, Trial], tmp_
         done = agent(trial, 1, "run", QWEN3, env={**workspace, **dict.fromkeys(names, "true")})
         assert done.returncode == code, done.stderr
         if code == 0:
-            passed = " ".join(stages(newest(trial)).values())
+            passed = " ".join(stages(result_of(trial, done)).values())
             assert all(f"{name}=true" in passed for name in names), passed
 
 

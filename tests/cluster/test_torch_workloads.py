@@ -15,7 +15,7 @@ import pytest
 from agent.local.client import LocalCluster
 from agent.local.spec import ClusterSpec
 from tests.cluster.conftest import RUN_DIR, Start, Trial, all_codes
-from tests.cluster.work import SCRIPT, agent, newest, order, result
+from tests.cluster.work import SCRIPT, agent, order, result, result_of
 from tests.deadlines import short_deadline
 from tests.golden.golden import expect_result
 
@@ -99,7 +99,7 @@ def test_collectives_on_some_of_the_pods(asleep: Trial) -> None:
     assert done.returncode == 0, done
     assert "# Collective test starting: all_reduce" in done.stdout
     assert "busbw" in done.stdout
-    found = newest(asleep)
+    found = result_of(asleep, done)
     expect_result("collectives", found)
     assert [pod["index"] for pod in found["pods"]] == [0, 2]
     assert tuple(sweep["collective"] for sweep in found["sweeps"]) == COLLECTIVES
@@ -119,14 +119,14 @@ def test_wrong_usage(asleep: Trial) -> None:
 def test_ddp_without_the_coordinators_pod(asleep: Trial) -> None:
     subset = agent(asleep, 1, "run", "ddp", "--exclude", "0", "--", "--steps", "2")
     assert subset.returncode == 0, subset
-    assert [pod["index"] for pod in newest(asleep)["pods"]] == [2, 1]
+    assert [pod["index"] for pod in result_of(asleep, subset)["pods"]] == [2, 1]
 
 
 @pytest.mark.parametrize("workload", ["ddp", pytest.param("collectives", marks=pytest.mark.faults)])
 def test_a_wrong_sum_is_65_and_names_the_rank(asleep: Trial, workload: str) -> None:
     done = agent(asleep, 0, "run", *TWO, workload, env={"SABOTAGE": "all_reduce wrong on 1"})
     assert done.returncode == 65, done
-    verdict = newest(asleep)["verdict"]
+    verdict = result_of(asleep, done)["verdict"]
     assert (verdict["status"], verdict["origin"]) == ("failed", "workload")
     assert any("rank 1" in reason and "-2" in reason for reason in verdict["reasons"]), verdict
 
@@ -134,15 +134,15 @@ def test_a_wrong_sum_is_65_and_names_the_rank(asleep: Trial, workload: str) -> N
 def test_a_rank_that_is_killed_is_named_and_not_the_one_that_misses_it(asleep: Trial) -> None:
     done = agent(asleep, 0, "run", *TWO, "ddp", env={"SABOTAGE": "killed on 1"})
     assert done.returncode not in (0, 65, 75), done
-    end = newest(asleep)["verdict"]
-    assert "rank 1" in end["what"] and "SIGKILL" in end["what"] and end["where"].startswith("pod 2,"), (end, done)
+    end = result_of(asleep, done)["verdict"]
+    assert "rank 1" in end["what"] and "SIGKILL" in end["what"] and end["where"].startswith("pod 2,"), end
 
 
 @pytest.mark.faults
 def test_a_rank_that_raises_is_named_and_not_those_that_miss_it(asleep: Trial) -> None:
     done = agent(asleep, 1, "run", "collectives", env={"SABOTAGE": "raises on 1"})
     assert done.returncode not in (0, 65, 75), done
-    end = newest(asleep)["verdict"]
+    end = result_of(asleep, done)["verdict"]
     assert "rank 1" in end["what"] and "RuntimeError: sabotage" in f"{end['what']}\n{end['why']}", end
     assert end["where"].startswith("pod 2,"), end
 
@@ -152,7 +152,7 @@ def test_a_hang_ends_at_the_limit_and_says_who_hangs_where(asleep: Trial) -> Non
     limit = ("--stall-timeout", short_deadline(5, after=ALL_WAIT))
     done = agent(asleep, 1, "run", *TWO, *limit, "collectives", env={"SABOTAGE": "hangs on 1"})
     assert done.returncode == 124, done
-    verdict = newest(asleep)["verdict"]
+    verdict = result_of(asleep, done)["verdict"]
     assert verdict["what"] == "collectives hit the limit of 5 s without a line of output"
     assert "pod 2: rank 1" in verdict["why"] and "sabotage" in verdict["why"], verdict
     assert "all_reduce" in verdict["why"], verdict

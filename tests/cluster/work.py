@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import subprocess
 import sys
@@ -53,10 +54,11 @@ def result(trial: Trial, directory: str = f"{RUN_DIR}/results") -> dict[str, Any
     return found
 
 
-def newest(trial: Trial) -> dict[str, Any]:
-    """The result of the newest run of a sleeping cluster."""
-    state = json.loads(trial.cluster.read(0, f"{RUN_DIR}/state.json"))
-    return result(trial, f"{RUN_DIR}/runs/{state['runs'][-1]['id']}")
+def result_of(trial: Trial, done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    """The result of the run that this command has begun in a sleeping cluster."""
+    run = re.search(r"^a4-agent: (\S+) runs on ", done.stderr, re.MULTILINE)
+    assert run, done
+    return result(trial, f"{RUN_DIR}/runs/{run[1]}")
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import pytest
 from agent.local.client import LocalCluster
 from agent.local.spec import ClusterSpec
 from tests.cluster.conftest import RUN_DIR, Trial, all_codes
-from tests.cluster.work import agent, newest, result
+from tests.cluster.work import agent, result, result_of
 from tests.golden.golden import expect_golden, expect_result, shape
 
 ROOT = Path(__file__).parents[2]
@@ -167,7 +167,7 @@ def test_the_result_of_a_run(asleep: Trial, first: dict[str, Any], name: str) ->
     words, code = RUNS[name]
     done = agent(asleep, 1, *words)
     assert done.returncode == code, done
-    expect_result(name, newest(asleep))
+    expect_result(name, result_of(asleep, done))
 
 
 def test_the_result_of_the_first_run(asleep: Trial) -> None:
