@@ -96,7 +96,7 @@ def test_a_pod_whose_part_is_done_stays_for_the_others(start: Start) -> None:
 @pytest.mark.parametrize("kind", ["4", pytest.param("5", marks=FAULTS)])
 def test_what_listens_is_sshd_and_open_mpi_in_its_range_of_ports(start: Start, ompi5: Path, kind: str) -> None:
     trial = sleeping(start, 2, gpus_per_pod=2, **with_mpi(kind, ompi5))
-    with following(trial, 1, "run", "connectivity", "--", "--repeats", "100000") as (run, run_id):
+    with following(trial, 1, "run", "connectivity", "--", "--repeats", "100000000") as (run, run_id):
         trial.until(0, f'grep -qs \'"step": "sum"\' {RUN_DIR}/runs/{run_id}/record.jsonl')
         for index in range(2):
             shown = [line.split() for line in trial.cluster.exec(index, ["ss", "-Hltn"]).stdout.splitlines()]
@@ -178,7 +178,7 @@ MOMENTS = 12
 def test_a_job_that_is_told_to_end_at_any_moment(start: Start, seed: int) -> None:
     draw = random.Random(seed)
     seconds, told = draw.uniform(0, 4), draw.choice([(0,), (2,), (0, 1, 2)])
-    trial = start(3, arguments=("connectivity", "--", "--repeats", "100000"), env={"A4_PEER_TIMEOUT_SECONDS": "30"})
+    trial = start(3, arguments=("connectivity", "--", "--repeats", "100000000"), env={"A4_PEER_TIMEOUT_SECONDS": "30"})
     with pytest.raises(TimeoutError):
         trial.cluster.wait(seconds)
     for index in told:

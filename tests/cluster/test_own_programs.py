@@ -121,7 +121,7 @@ def test_ends_of_mpirun(start: Start) -> None:
 
 def test_an_agent_that_is_slow_to_hear_of_a_run(start: Start) -> None:
     """mpirun reaches pods through sshd, which needs no agent: it must not start before all agents are prepared."""
-    trial = sleeping(start, 2, gpus_per_pod=1)
+    trial = sleeping(start, 2, gpus_per_pod=1, env={"A4_LEASE_SECONDS": "600"})
     pid = int(trial.cluster.read(1, f"{RUN_DIR}/lock").split()[1])
     trial.cluster.signal(1, signal.SIGSTOP, pid)
     typed = [*AGENT, "mpirun", "--", "sh", "-c", "echo here"]

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.conftest import END_SECONDS, RUN_DIR, Start, all_codes
-
-AGENT = (sys.executable, "-m", "agent")
+from tests.cluster.work import AGENT, sleeping
 
 
 def test_an_agent_that_is_pid_1_puts_tini_in_front(start: Start) -> None:
@@ -129,7 +128,7 @@ def test_people_get_in_with_a_key_of_their_own(start: Start, tmp_path: Path) -> 
 
 def test_a_token_reaches_the_ranks_and_no_command_line(start: Start) -> None:
     canary = "canary-7c1d9e5a-token"
-    long = ("connectivity", "--", "--repeats", "100000")
+    long = ("connectivity", "--", "--repeats", "100000000")
     trial = start(2, arguments=long, env={"HF_TOKEN": canary, "OMPI_MCA_user_secret": canary})
     trial.until(0, f'grep -qs \'"step": "ranks"\' {RUN_DIR}/runs/*/record.jsonl')
     for index in range(2):
@@ -164,8 +163,7 @@ def test_verbs_answer_while_the_cluster_forms(start: Start) -> None:
 
 
 def test_verbs_answer_after_the_cluster_has_formed(start: Start) -> None:
-    trial = start(3, gpus_per_pod=2, env={"SLEEP_INFINITY": "true"}, arguments=("none",))
-    trial.until_event(2, "result-known")
+    trial = sleeping(start, 3, gpus_per_pod=2)
     run = trial.cluster.exec
     same = [run(index, [*AGENT, "hostfile"]).stdout for index in range(3)]
     assert same == [trial.cluster.read(0, "/etc/job-worker-services.txt")] * 3

@@ -162,7 +162,7 @@ def test_sigterm_to_one_worker_during_a_run(start: Start) -> None:
     assert trial.said(1)["where"].startswith("pod 2, ")
 
 
-LONG = ("connectivity", "--", "--repeats", "100000")
+LONG = ("connectivity", "--", "--repeats", "100000000")
 
 
 def in_mpirun(trial: Trial) -> None:

@@ -22,6 +22,7 @@ from tests.cluster.work import (
     read_until,
     sleeping,
     state,
+    until_phase,
 )
 
 ALL = range(4)
@@ -97,6 +98,7 @@ def test_one_run_after_another(start: Start) -> None:
     failed = agent(trial, 3, "run", *SHELL, "exit $((JOB_COMPLETION_INDEX == 1 ? 9 : 0))")
     assert failed.returncode == 9
     assert "pod 1, " in failed.stderr
+    until_phase(trial, "sleeping", 1)
     runs = state(trial, 1)["runs"]
     assert [run["workload"] for run in runs] == ["none", *["script"] * 6, "connectivity", "script"]
     assert [run["code"] for run in runs] == [0] * 8 + [9]
@@ -147,6 +149,7 @@ def test_ctrl_c(start: Start) -> None:
         run.signal(signal.SIGINT)
         assert run.wait() == 130
         assert marked(trial, *ALL) == {}
+    until_phase(trial, "sleeping", 3)
     ended = state(trial, 3)["runs"][-1]
     assert (ended["id"], ended["code"]) == (run_id, 130)
     stubborn = "trap 'echo no' TERM; echo here; while :; do sleep 0.1; done"
@@ -185,6 +188,7 @@ def test_a_terminal_that_goes_ends_nothing(start: Start) -> None:
         assert (logs.code, out) == (0, "after\n" * 4)
         assert f"{run_id} ended with exit code 0" in err
         assert sorted(agent(trial, 3, "logs").stdout.split()) == ["after"] * 4 + ["before"] * 4
+        until_phase(trial, "sleeping", 3)
         assert state(trial, 3)["runs"][-1]["id"] == run_id
 
 
@@ -199,6 +203,7 @@ def test_a_killed_worker_agent(start: Start) -> None:
         said = run.stderr.read().decode()
     assert f"{run_id} ended with exit code 75: a pod was lost during the run (pod 3, " in said
     assert marked(trial, 0, 1, 2) == {}
+    until_phase(trial, "sleeping", 0, 2)
     for index in (0, 2):
         assert list(state(trial, index)["lost"]) == ["3"]
         refused = agent(trial, index, "run", "script", "--", "true")
@@ -281,9 +286,10 @@ def test_pods_that_differ(start: Start, differ: str) -> None:
 
 
 def test_status_answers_while_the_coordinator_hangs(start: Start) -> None:
-    trial = sleeping(start)
+    trial = sleeping(start, env={"A4_LEASE_SECONDS": "600"})
     with following(trial, 1, "run", *SHELL, GATE) as (run, run_id):
         pid = int(trial.cluster.read(0, f"{RUN_DIR}/lock").split()[1])
+        until_phase(trial, "running", *ALL)
         trial.cluster.signal(0, signal.SIGSTOP, pid)
         for index in ALL:
             shown = agent(trial, index, "status")

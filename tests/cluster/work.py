@@ -34,9 +34,14 @@ def sleeping(start: Start, pods: int = 4, **more: Any) -> Trial:
     """A cluster that has formed, ended its first run (by default `none`), and sleeps."""
     env = {"SLEEP_INFINITY": "true", **more.pop("env", {})}
     trial = start(pods, **{"arguments": ("none",), "script": SCRIPT, **more}, env=env)
-    for index in range(pods):
-        trial.until(index, f'grep -qs \'"phase": "sleeping"\' {RUN_DIR}/state.json')
+    until_phase(trial, "sleeping", *range(pods))
     return trial
+
+
+def until_phase(trial: Trial, phase: str, *indices: int) -> None:
+    """Wait until these pods say so. Who follows a run may hear of its beginning and its end before they do."""
+    for index in indices:
+        trial.until(index, f'grep -qs \'"phase": "{phase}"\' {RUN_DIR}/state.json')
 
 
 def agent(
