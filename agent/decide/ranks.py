@@ -31,15 +31,6 @@ class RankEnd(NamedTuple):
     step: str = ""
     """Which of several commands of the run it was a rank of; empty for a run of one."""
 
-    def to_json(self) -> list[Any]:
-        return [self.code, self.when, self.refused, self.step]
-
-    @classmethod
-    def from_json(cls, data: Any) -> RankEnd:
-        """Inverse of `to_json`. Raises TypeError or ValueError for anything else."""
-        code, when, refused, step = data
-        return cls(None if code is None else int(code), float(when), bool(refused), str(step))
-
 
 class RanksVerdict(NamedTuple):
     """What became of all planned ranks."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -40,17 +38,6 @@ def test_reading_a_record(text: str, end: RankEnd) -> None:
 @given(st.text())
 def test_any_text_is_read(text: str) -> None:
     parse_rank(text)
-
-
-@given(st.builds(RankEnd, st.none() | st.integers(0, 255), st.floats(0, 1e10), st.booleans(), st.text()))
-def test_a_record_travels(end: RankEnd) -> None:
-    assert RankEnd.from_json(json.loads(json.dumps(end.to_json()))) == end
-
-
-@pytest.mark.parametrize("data", [None, [], [1], [1, 2, 3], ["x", 0, False, ""], [1, "x", False, ""]])
-def test_anything_else_is_refused(data: object) -> None:
-    with pytest.raises((TypeError, ValueError)):
-        RankEnd.from_json(data)
 
 
 def of(ranks: dict[int, RankEnd], planned: int = 4) -> RanksVerdict:
