@@ -76,19 +76,17 @@ def _of_pod() -> Shown:
 
 def _of_profile(wanted: str) -> Shown:
     """What a profile would set here. Raises SettingsError for a wrong A4_USER_ENV."""
-    choice = choose(wanted, [mark for mark in MARKS if os.path.exists(mark)])
+    profile = choose(wanted, [mark for mark in MARKS if os.path.exists(mark)])
     if wanted != "auto":
-        choice = choice._replace(why="asked for with --profile")
-    text = ""
-    if choice.name != NONE:
-        with open(shipped("env", f"{choice.name}.env"), encoding="utf-8") as file:
-            text = file.read()
-    profile = parse(choice, text)
+        profile = profile._replace(why="asked for with --profile")
+    if profile.name != NONE:
+        with open(shipped("env", f"{profile.name}.env"), encoding="utf-8") as file:
+            profile = parse(profile, file.read())
     by_user = read_setting(USER, os.environ, Found()).split()
     made = of_pod(os.environ, by_user).with_layer(Layer(f"profile {profile.name}", profile.values, profile.unset))
     values = {name: made.env[name] for name in profile.values}
     gone = [name for name in profile.unset if name not in made.env]
-    return Shown(profile.name, choice.why, values, gone, made.sources, [str(one) for one in made.overruled])
+    return Shown(profile.name, profile.why, values, gone, made.sources, [str(one) for one in made.overruled])
 
 
 def _without_secrets(found: Shown) -> Shown:

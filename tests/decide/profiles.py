@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agent.fabrics.profiles import Choice, Profile, parse
+from agent.fabrics.profiles import Profile, parse
 from agent.paths import shipped
 
 
@@ -13,4 +13,4 @@ def text(name: str) -> str:
 
 
 def profile(name: str) -> Profile:
-    return parse(Choice(name, "for a test"), text(name))
+    return parse(Profile(name, "for a test"), text(name))

@@ -15,11 +15,11 @@ from agent.fabrics.a4_deepep import MARK as DEEPEP
 from agent.fabrics.a4_deepep import SCRIPT as DEEPEP_SCRIPT
 from agent.fabrics.a4_gib import MARK as GIB
 from agent.fabrics.a4_gib import SCRIPT as GIB_SCRIPT
-from agent.fabrics.profiles import CHOICES, PROFILES, Choice, choose, parse, vendor_scripts
+from agent.fabrics.profiles import CHOICES, PROFILES, Profile, choose, parse, vendor_scripts
 from tests.decide.profiles import profile, text
 
 MARKS = {fabric.mark: name for name, fabric in FABRICS.items()}
-HERE = Choice("here", "it is a test")
+HERE = Profile("here", "it is a test")
 
 
 def test_a_line_is_taken_as_it_stands() -> None:
@@ -80,7 +80,7 @@ def test_auto_goes_by_what_is_there(there: set[str]) -> None:
 
 @pytest.mark.parametrize("name", [name for name in CHOICES if name != "auto"])
 def test_what_is_asked_for_is_taken(name: str) -> None:
-    assert choose(name, set(MARKS)) == Choice(name, f"A4_PROFILE={name}", asked=True)
+    assert choose(name, set(MARKS)) == Profile(name, f"A4_PROFILE={name}", asked=True)
 
 
 ALL = {GIB, DEEPEP, GIB_SCRIPT, DEEPEP_SCRIPT}

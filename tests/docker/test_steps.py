@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from agent.fabrics.profiles import Choice, parse
+from agent.fabrics.profiles import Profile, parse
 from tests.local.helpers import needs_root
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -230,7 +230,7 @@ def test_no_key_stays_and_no_sshd_starts(tmp_path: Path) -> None:
 def test_deepep_gets_the_profiles_values(tmp_path: Path) -> None:
     ended = run("deepep-env", tmp_path, then="LD_PRELOAD=/own.so; PYTHONPATH=/own; . /opt/unified-env.sh; env")
     found = dict(line.split("=", 1) for line in ended.output.splitlines())
-    wanted = parse(Choice("a4-deepep", ""), PROFILE.read_text()).values
+    wanted = parse(Profile("a4-deepep", ""), PROFILE.read_text()).values
     names = [name for name in wanted if name.startswith(("NVSHMEM_", "DEEP_EP_"))]
     assert len(names) == 8
     assert {name: found[name] for name in names} == {name: wanted[name] for name in names}

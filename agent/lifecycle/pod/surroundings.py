@@ -13,7 +13,7 @@ from agent.decide.secret_variables import hidden
 from agent.decide.ssh_files import with_block
 from agent.errors import SystemFault
 from agent.fabrics import FABRICS
-from agent.fabrics.profiles import MARKS, NONE, Choice, vendor_scripts
+from agent.fabrics.profiles import MARKS, NONE, vendor_scripts
 from agent.lifecycle.once import Once
 from agent.lifecycle.pod.first_environment import LIBRARY_PATH, first_environment
 from agent.lifecycle.pod.pod import Pod
@@ -48,7 +48,6 @@ class Surroundings:
         self._pod = pod
         self._ready = ready
         self._machine = pod.machine
-        self._choice = Choice(NONE, "")
         self._prepared: Environment = of_pod(pod.job.environ)
         self._steps: deque[Step] = deque()
         """What is still to be done, one after the other: a script may need the files that a step before has placed."""
@@ -60,7 +59,6 @@ class Surroundings:
     def choose(self) -> None:
         """Read the profile and apply it: all of the environment that is known without running anything."""
         first = first_environment(self._pod.settings, self._pod.job.environ, self._machine.exists, self._machine.read)
-        self._choice = first.choice
         for word in first.words:
             self._pod.log.info(word)
         self._pod.learn(profile=first.profile)
@@ -95,7 +93,7 @@ class Surroundings:
         left = {name: self._machine.list_dir(f"{LEFT_IN}/{name}") for name in there}
         paths = [path for name in left for path in (f"/{name}", *(f"/{name}/{one}" for one in left[name]))]
         known = {*MARKS, *(path for fabric in FABRICS.values() for path in fabric.scripts), *([init] if init else [])}
-        scripts, notes = vendor_scripts(self._choice, init, [path for path in known if exists(path)])
+        scripts, notes = vendor_scripts(self._pod.known.profile, init, [path for path in known if exists(path)])
         decided = steps(left, [path for path in paths if exists(path)], scripts)
         notes = notes or ([] if scripts else ["no vendor's script to run"])
         return decided._replace(words=[*decided.words, *notes])
@@ -190,10 +188,10 @@ class Surroundings:
     # All is known
 
     def _finish(self) -> None:
-        pod, log = self._pod, self._pod.log
-        says_much = self._choice.name != NONE or self._choice.asked
+        pod, log, profile = self._pod, self._pod.log, self._pod.known.profile
+        says_much = profile.name != NONE or profile.asked
         say = log.info if says_much and pod.settings.is_coordinator else log.debug  # pods that differ are told later
-        say(f"profile {self._choice.name}: {self._choice.why}; {'; '.join(self._words)}".rstrip("; "))
+        say(f"profile {profile.name}: {profile.why}; {'; '.join(self._words)}".rstrip("; "))
         for one in self._prepared.overruled:
             log.info(str(one))
         self._keep()
@@ -203,13 +201,13 @@ class Surroundings:
 
     def _keep(self) -> None:
         """Write the files for commands and shells of this pod."""
-        pod, prepared = self._pod, self._prepared
+        pod, prepared, profile = self._pod, self._prepared, self._pod.known.profile
         names = pod.settings.secret_env.split()
 
         def is_secret(name: str, value: str) -> bool:
             return hidden({name: value}, names)[name] != value or pod.log.masked(value) != value
 
-        record = pod.log.masker.value(saved(prepared, self._choice.name, self._choice.why))
+        record = pod.log.masker.value(saved(prepared, profile.name, profile.why))
         gone = [name for name, value in prepared.changes.items() if value is None]
         files = (
             (pod.dir.environment, json.dumps(record, indent=1) + "\n", 0o600),
