@@ -25,8 +25,6 @@ class Answer(NamedTuple):
 
     value: Any = None
     why: str = ""
-    silent: bool = False
-    """The directory has not answered in time; whether the command was done is not known."""
 
 
 Done = Callable[[Answer], None]
@@ -126,7 +124,7 @@ class ProcessFiles:
             self._timer.cancel()
         if self._asked:
             silence = f"no answer for {self.answer_seconds:g} s"
-            self._timer = self._loop.later(self.answer_seconds, lambda: self._give_up(silence, silent=True))
+            self._timer = self._loop.later(self.answer_seconds, lambda: self._give_up(silence))
 
     def _heard(self, told: Mapping[str, Any]) -> None:
         if not self._asked:
@@ -135,9 +133,9 @@ class ProcessFiles:
         self._expect()
         done(Answer(told.get("value"), told.get("why", "")))
 
-    def _give_up(self, why: str, *, silent: bool = False) -> None:
+    def _give_up(self, why: str) -> None:
         for done in self._end():
-            self._loop.post(partial(done, Answer(why=why, silent=silent)))
+            self._loop.post(partial(done, Answer(why=why)))
 
     def _end(self) -> Sequence[Done]:
         """End the process; returns who has had no answer from it."""

@@ -161,7 +161,7 @@ def test_a_process_that_does_not_answer_is_given_up(asking: Asking) -> None:
     stopped = asking.pid()
     os.kill(stopped, signal.SIGSTOP)
     files.answer_seconds = 0.5
-    assert asking.ask(files.put, "a", "y", "", EVER) == Answer(why="no answer for 0.5 s", silent=True)
+    assert asking.ask(files.put, "a", "y", "", EVER) == Answer(why="no answer for 0.5 s")
     files.answer_seconds = 60.0
     assert asking.ask(files.put, "a", "z", "", EVER) == Answer()
     assert asking.pid() != stopped
