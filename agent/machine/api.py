@@ -228,16 +228,15 @@ class Machine(Protocol):
         self,
         launch: Launch,
         ended: Callable[[int], None],
-        output: Callable[[int, bytes], None] | None = None,
+        output: Callable[[int, bytes], None],
         *,
         emitted: bool = False,
         marks: RunMarks | None = None,
     ) -> Child:
         """Start a process, of a run if it has `marks`; `ended(status)` gets its exit status, negative for a signal.
 
-        With `output`, what it writes goes there as (1 or 2, bytes), else to the agent's own stdout and
-        stderr. One whose output is `emitted` has to wait with writing while `emit` is far behind. Raises OSError
-        or ValueError when it cannot be started.
+        What it writes goes to `output` as (1 or 2, bytes). One whose output is `emitted` has to wait with writing
+        while `emit` is far behind. Raises OSError or ValueError when it cannot be started.
         """
 
     def emit(self, stream: int, data: bytes) -> None:

@@ -139,7 +139,7 @@ class Host:
         self,
         launch: Launch,
         ended: Callable[[int], None],
-        output: Callable[[int, bytes], None] | None = None,
+        output: Callable[[int, bytes], None],
         *,
         emitted: bool = False,
         marks: RunMarks | None = None,

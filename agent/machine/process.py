@@ -43,7 +43,7 @@ class RunningChild:
         loop: Loop,
         launch: Launch,
         ended: Callable[[int], None],
-        output: Output | None,
+        output: Output,
         emitter: Emitter | None = None,
         marks: RunMarks | None = None,
         *,
@@ -57,8 +57,8 @@ class RunningChild:
             env=dict(launch.env),
             cwd=launch.cwd,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE if output else None,
-            stderr=subprocess.PIPE if output else None,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             start_new_session=own_session,
             extra_groups=[*os.getgroups(), group] if group else None,
         )
@@ -76,15 +76,14 @@ class RunningChild:
         self._status: int | None = None
         """Set when it counts as ended."""
         self._pidfd = loop.on_end(self.pid, lambda: self._end(self._process.wait()))
-        if output:
-            for stream, file in ((1, self._process.stdout), (2, self._process.stderr)):
-                assert file is not None
-                os.set_blocking(file.fileno(), False)
-                if emitter is not None:  # of an exclusive run: what users may have of large pipes is little
-                    with suppress(OSError):
-                        fcntl.fcntl(file.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-                self._pipes[file.fileno()] = Pipe(file, partial(output, stream))
-            self._watch()
+        for stream, file in ((1, self._process.stdout), (2, self._process.stderr)):
+            assert file is not None
+            os.set_blocking(file.fileno(), False)
+            if emitter is not None:  # of an exclusive run: what users may have of large pipes is little
+                with suppress(OSError):
+                    fcntl.fcntl(file.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+            self._pipes[file.fileno()] = Pipe(file, partial(output, stream))
+        self._watch()
 
     def signal(self, number: int) -> None:
         """Send a signal to its whole group, if that is its own; one that is gone is no error."""

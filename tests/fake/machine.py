@@ -207,7 +207,7 @@ class FakeMachine:
         self,
         launch: Launch,
         ended: Callable[[int], None],
-        output: Callable[[int, bytes], None] | None = None,
+        output: Callable[[int, bytes], None],
         *,
         emitted: bool = False,
         marks: RunMarks | None = None,
@@ -222,7 +222,7 @@ class FakeMachine:
         is_sshd, is_report = launch.argv[0] == SSHD, "report" in launch.argv
         tool = tool_of(launch)
         kind = FakeSshd if is_sshd else FakeReport if is_report else FakeTool if tool else FakeChild
-        child = kind(self, launch, ended, output or self.emit)
+        child = kind(self, launch, ended, output)
         child.marks = marks
         if isinstance(child, FakeSshd):
             self.sshd = child

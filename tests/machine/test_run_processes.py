@@ -325,6 +325,8 @@ def test_a_daemon_that_cannot_be_started_is_told_as_by_a_shell(tmp_path: Path) -
 
 def test_a_process_that_goes_at_once_is_no_error(marks: RunMarks) -> None:
     loop = Loop()
-    Host(loop).start(Launch(["true"], {"PATH": PATH}), lambda status: loop.stop(), marks=marks)
+    Host(loop).start(
+        Launch(["true"], {"PATH": PATH}), lambda status: loop.stop(), lambda stream, data: None, marks=marks
+    )
     run(loop)
     assert swept(marks) == 0
