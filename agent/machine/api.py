@@ -52,7 +52,6 @@ class Interface(NamedTuple):
 
     name: str
     address: str
-    default_route: bool
 
 
 class Whereabouts(NamedTuple):

@@ -42,15 +42,15 @@ RANKS = ("OMPI_COMM_WORLD_RANK", "RANK")
 LOCAL_RANKS = ("OMPI_COMM_WORLD_LOCAL_RANK", "LOCAL_RANK")
 
 
-def gather(marks: RunMarks, path: str, seconds: float = SECONDS) -> Evidence:
-    """Blocks for at most `seconds` and never raises; `path` is the search path for py-spy."""
+def gather(marks: RunMarks, path: str) -> Evidence:
+    """Blocks for at most SECONDS and never raises; `path` is the search path for py-spy."""
     try:
-        return _gather(marks, path, seconds)
+        return _gather(marks, path)
     except Exception as error:  # such as no more threads: a run that hangs must still be ended
         return Evidence(problem := f"what {marks.run} does could not be found out: {error!r}\n", problem)
 
 
-def _gather(marks: RunMarks, path: str, seconds: float) -> Evidence:
+def _gather(marks: RunMarks, path: str) -> Evidence:
     started = time.monotonic()
     run_id, pids = marks.run, known(marks) | marked(marks.run).pids
     seen: dict[int, ProcessSeen] = {}
@@ -61,12 +61,12 @@ def _gather(marks: RunMarks, path: str, seconds: float) -> Evidence:
                 seen[pid] = process
 
     chosen = sorted(pids)[:MOST_PROCESSES]
-    in_time([partial(look_at, pid) for pid in chosen], MOST_LOOKS, started + seconds * LOOK_SHARE)
+    in_time([partial(look_at, pid) for pid in chosen], MOST_LOOKS, started + SECONDS * LOOK_SHARE)
     notes = [f"{len(pids)} processes, of which {len(chosen)} are shown"] if len(pids) > len(chosen) else []
     processes = in_order(list(seen.values()))
     spy = find_program("py-spy", os.pathsep.join([path, os.path.dirname(sys.executable)]))
     if spy:
-        processes = _with_dumps(spy, processes, started + seconds)
+        processes = _with_dumps(spy, processes, started + SECONDS)
     elif any(process.is_python for process in processes):
         notes.append(NO_PY_SPY)
     return render(f"processes of {run_id}" if seen else f"{run_id} has no processes", processes, notes)

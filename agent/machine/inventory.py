@@ -30,8 +30,8 @@ def interfaces() -> list[Interface]:
     for _, name in socket.if_nameindex():
         address = _address(name)
         if address and not address.startswith("127."):
-            found.append(Interface(name, address, name == default))
-    return sorted(found, key=lambda interface: not interface.default_route)
+            found.append(Interface(name, address))
+    return sorted(found, key=lambda interface: interface.name != default)
 
 
 def _default_interface() -> str:

@@ -173,7 +173,7 @@ class FakeMachine:
             self.post(self.pod.metadata_seconds, lambda: done(self.pod.whereabouts))
 
     def interfaces(self) -> list[Interface]:
-        return [Interface("eth0", self.pod.address, True)]
+        return [Interface("eth0", self.pod.address)]
 
     def hostname(self) -> str:
         self._may_break("hostname")

@@ -16,7 +16,7 @@ from agent.settings import Settings
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # What holds until it is known better: a pod that is alone has no other interface, and no fabric.
 NO_PROFILE = Profile(NONE, "not chosen yet")
-LOOPBACK = Interface("lo", "127.0.0.1", False)
+LOOPBACK = Interface("lo", "127.0.0.1")
 
 
 class Known(NamedTuple):
