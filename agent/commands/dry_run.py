@@ -98,7 +98,7 @@ def environment_before(settings: Settings, environ: Mapping[str, str]) -> Known:
 
 def _launches(workload: Workload, context: RunContext) -> list[str]:
     """Lines for the lead and, where others start something, for the second pod: the rest differ in their rank alone."""
-    lead, *others = [peer.index for peer in context.plan.peers]
+    lead, *others = context.indices
     if workload.led:
         reached = [f"# {pods_text(others)}: nothing is started, mpirun reaches them through sshd"] if others else []
         return [

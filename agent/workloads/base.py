@@ -69,6 +69,11 @@ class RunContext:
         return self.spec.args
 
     @property
+    def indices(self) -> list[int]:
+        """Completion indices of the pods, in rank order."""
+        return [peer.index for peer in self.plan.peers]
+
+    @property
     def names(self) -> list[str]:
         """Names of the pods, in rank order."""
         return [peer.name for peer in self.plan.peers]

@@ -13,7 +13,7 @@ from agent.workloads.base import RunContext
 def start_stages(context: RunContext, stages: Sequence[Stage], notes: Sequence[str] = ()) -> Launch:
     """One process of the agent's own Python for all of them. It has the pod's environment, tokens included; what a
     stage's command gets on top is in the stage."""
-    pipeline = Pipeline(context.run_id, context.index, [peer.index for peer in context.plan.peers], stages)
+    pipeline = Pipeline(context.run_id, context.index, context.indices, stages)
     given = {"A4_RUN": context.run_id, "A4_RECORD": context.record, "A4_NOTES_DIR": context.notes_dir}
     return Launch(
         [context.python, "-Es", "-m", "agent.lifecycle.stages", pack(pipeline)],

@@ -35,9 +35,8 @@ ID_CHARACTERS = 8
 class Booking:
     """One run from the wish to the end: what the run itself has no use for, but those who asked for it have."""
 
-    def __init__(self, pod: Pod, spec: RunSpec, run: Run, *, first: bool) -> None:
+    def __init__(self, pod: Pod, run: Run, *, first: bool) -> None:
         self._pod = pod
-        self.spec = spec
         self.run = run
         self.first = first
         self.since = pod.machine.wall()
@@ -103,14 +102,14 @@ class Booking:
         outputs = list(self.run.workload.printing(indices))
         names = {str(peer.index): peer.name for peer in self.run.context.plan.peers}
         about = {"run": self.run_id, "pods": indices, "lead": indices[0], "outputs": outputs, "names": names}
-        return {**about, "slots": self.spec.per_node or self.run.context.plan.slots}
+        return {**about, "slots": self.run.context.per_pod}
 
     def summary(self) -> RunSummary:
         """The run for `status` on every pod, with `until` once it is over."""
         summary = RunSummary(
             id=self.run_id,
             workload=self.run.workload.name,
-            by=self.spec.by,
+            by=self.run.context.spec.by,
             first=self.first,
             since=self.since,
             pods=tuple(self.run.indices),
@@ -171,7 +170,7 @@ class Bookings:
             pods=self._pods,
             over=lambda judgement: self._judged(booking, judgement),
         )
-        booking = Booking(pod, spec, run, first=first)
+        booking = Booking(pod, run, first=first)
         self._bookings[run_id] = booking
         if workload.exclusive:
             self._current = booking
@@ -188,7 +187,7 @@ class Bookings:
         if booking.exclusive:
             self._note(booking)
             if not booking.first:
-                self._pod.log.info(f"{booking.spec.by} runs {booking.run_id}")
+                self._pod.log.info(f"{run.context.spec.by} runs {booking.run_id}")
         self._preparations.when_ready(run.indices, run.start, baselines=run.workload.uses_baselines)
 
     def close(self, booking: Booking, seconds: float) -> None:
@@ -239,7 +238,7 @@ class Bookings:
         seconds = self._pod.machine.wall() - booking.since
         since = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
         return ClusterBusy(
-            f"the cluster is busy: {booking.spec.by} runs {booking.run_id} since {since}",
+            f"the cluster is busy: {booking.run.context.spec.by} runs {booking.run_id} since {since}",
             f"follow it: a4-agent logs {booking.run_id}; end it: a4-agent cancel; a4-agent exec works beside it",
         )
 

@@ -44,7 +44,6 @@ class Limits:
         self._context = context
         self._waiting = waiting
         self._pods = pods
-        self._indices = [peer.index for peer in context.plan.peers]
         self._end = end
         self._timers = Timers(pod.machine)
         self._hit: JobEnd | None = None
@@ -68,8 +67,8 @@ class Limits:
     def _look_for_silence(self, limit: float) -> None:
         settings = self._pod.settings
         # What workers print is known with their next beat.
-        late = 0.0 if self._indices == [0] else beat_seconds(settings.lease, settings.nnodes)
-        left = limit + late - (self._machine.now() - self._pods.printed(self._indices))
+        late = 0.0 if self._context.indices == [0] else beat_seconds(settings.lease, settings.nnodes)
+        left = limit + late - (self._machine.now() - self._pods.printed(self._context.indices))
         if left < LEAST_SECONDS:
             self._ask(f"the limit of {limit:g} s without a line of output")
         else:

@@ -30,9 +30,8 @@ class PartFiles:
     def make(self, marks: RunMarks) -> None:
         """Directories, hostfiles, and for ranks under mpirun the marks that they take on. Raises SystemFault."""
         pod, context = self._pod, self._context
-        names = [peer.name for peer in context.plan.peers]
-        pod.write(context.hostfile, hostfile(names, context.per_pod))
-        pod.write(context.hostfile_one_per_node, hostfile(names, 1))
+        pod.write(context.hostfile, hostfile(context.names, context.per_pod))
+        pod.write(context.hostfile_one_per_node, hostfile(context.names, 1))
         pod.make_dir(context.ranks_dir, 0o700)
         pod.make_dir(context.notes_dir, 0o700)
         if self._workload.led:

@@ -155,9 +155,8 @@ class Preparations:
 
     def compared(self, context: RunContext, workload: Workload) -> Differences:
         """The pods of a run, in what must be alike for its workload."""
-        indices = [peer.index for peer in context.plan.peers]
-        facts = {index: self.facts[index] for index in indices if index in self.facts}
-        return compare(facts, {index: self.inventories.get(index, {}) for index in indices}, workload.kind)
+        facts = {index: self.facts[index] for index in context.indices if index in self.facts}
+        return compare(facts, {index: self.inventories.get(index, {}) for index in context.indices}, workload.kind)
 
     def differences(self, context: RunContext, workload: Workload) -> JobEnd | None:
         """Why pods that differ where they must not may not run together; None when they may.

@@ -68,7 +68,7 @@ class Run:
         self._pods = pods
         self._tell = pods.tell
         self._tell_judgement = over
-        self.indices = [peer.index for peer in context.plan.peers]
+        self.indices = context.indices
         self._open: set[int] = set()
         """Pods whose part is not over."""
         self.meetings = Meetings(pod.machine, lambda: self._open)

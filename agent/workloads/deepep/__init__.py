@@ -63,7 +63,7 @@ class DeepEp(MpiWorkload):
 
     def judge_ranks(self, context: RunContext, outcome: Outcome) -> Judgement:
         (limits, _), mpi = _asked(context), usable_mpi(context)
-        order = [peer.index for peer in context.plan.peers]
+        order = context.indices
         ranks = recorded_ends(context, outcome, Layout(len(order), 1))
         nodes = {index: wire.from_json(Node, outcome.notes[index]) for index in order if outcome.notes.get(index)}
         whole = len(nodes) == len(order) and all(node.whole for node in nodes.values())

@@ -27,7 +27,7 @@ NAN = re.compile(r"found (NaN|Inf) in ", re.IGNORECASE)
 def judge(context: RunContext, outcome: Outcome) -> Judgement:
     """Its own failures first, then why it was ended, then what the trainings show."""
     notes = {index: wire.from_json(Noted, found) for index, found in outcome.notes.items() if found}
-    order = [peer.index for peer in context.plan.peers]
+    order = context.indices
     trainings = next((notes[i].trainings for i in reversed(order) if i in notes and notes[i].trainings), ())
     ends = read_steps(outcome.record)
     reasons = _wrong(ends, trainings)
