@@ -171,7 +171,7 @@ def _tell_what_is_only_here(cluster: LocalCluster, pod: int, argv: Sequence[str]
 
 def _logs(args: argparse.Namespace) -> int:
     lines = Lines(label=args.pod is None, whole=False, stderr=STDOUT)
-    for output in _attach(args.name).output(args.pod, follow=args.follow):
+    for output in _attach(args.name).output(args.pod, follow=args.follow, idle=lines.idle):
         lines.output(output.pod, STDERR if output.stream == "err" else STDOUT, output.data)
     lines.close()
     return 0

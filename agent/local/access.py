@@ -6,7 +6,7 @@ import contextlib
 import json
 import signal
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from agent import errors
@@ -150,13 +150,22 @@ class ClusterAccess:
         if result.returncode != 0:
             raise OSError(f"pod {index}: {result.stderr.strip()}")
 
-    def output(self, index: int | None = None, *, follow: bool = False) -> Iterator[Output]:
-        """What pods have printed, in order; with `follow` until all have ended."""
+    def output(
+        self, index: int | None = None, *, follow: bool = False, idle: Callable[[], float | None] = lambda: None
+    ) -> Iterator[Output]:
+        """What pods have printed, in order; with `follow` until all have ended. `idle`: as that of `agent.output.Sink`,
+        called before each wait for more."""
         with contextlib.closing(connect(self.name)) as conversation:
             conversation.send({"op": "logs", "index": index, "follow": follow})
-            while "end" not in (message := conversation.expect()):
+            message: Message = {"output": ()}
+            while "end" not in message:
                 for pod, stream, text in message["output"]:
                     yield Output(pod, stream, text.encode("latin-1"))
+                conversation.socket.settimeout(idle())
+                try:
+                    message = conversation.expect()
+                except (TimeoutError, BlockingIOError):
+                    message = {"output": ()}
 
     def logs(self, index: int, stream: str = "") -> str:
         """All that a pod has printed so far, on one of its streams (`out`, `err`) or on both."""

@@ -118,7 +118,16 @@ def _show_output(cluster: LocalCluster, doing: Doing, stdout: int, all_pods: boo
     """Pod 0's stdout as it comes, and every pod's stderr in whole lines, so that those of different pods do not mix;
     with `all_pods` everything in whole lines, each behind its pod."""
     lines, errors = Lines(label=all_pods, whole=all_pods, stdout=stdout), Lines(label=all_pods)
-    for piece in cluster.output(follow=True):
+    both = ((lines, stdout), (errors, STDERR))
+
+    def idle() -> float | None:
+        waits = []
+        for held, descriptor in both:
+            with _reader_may_go(descriptor):
+                waits.append(held.idle())
+        return min((seconds for seconds in waits if seconds is not None), default=None)
+
+    for piece in cluster.output(follow=True, idle=idle):
         to_stderr = piece.stream == "err"
         data = doing.printed(piece.pod, piece.data, to_stderr=to_stderr)
         if to_stderr:
@@ -127,6 +136,6 @@ def _show_output(cluster: LocalCluster, doing: Doing, stdout: int, all_pods: boo
         elif all_pods or piece.pod == 0:
             with _reader_may_go(stdout):
                 lines.output(piece.pod, STDOUT, data)
-    for held, descriptor in ((lines, stdout), (errors, STDERR)):
+    for held, descriptor in both:
         with _reader_may_go(descriptor):
             held.close()

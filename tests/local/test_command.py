@@ -113,13 +113,26 @@ def test_a_terminal_tells_who_is_missing_and_what_goes_on(tmp_path: Path) -> Non
 @needs_root
 def test_output_of_all_pods(tmp_path: Path) -> None:
     script = tmp_path / "script.sh"
-    script.write_text("echo begun; printf over\n")
-    words = ["--pods", "2", "--gpus-per-pod", "1", "--name", fresh_name("all"), "--task-script", str(script), "script"]
-    result = local("run", "--all-pods", *words)
-    assert result.returncode == 0, result.stderr
-    shown, _, _ = result.stdout.partition("\nStart-up")
-    assert sorted(shown.splitlines()) == sorted(f"[{pod}] {word}" for pod in (0, 1) for word in ("begun", "over"))
-    assert "[1] " in result.stderr
+    script.write_text("echo begun; printf 'more? '; until [ -e /shared/over ]; do sleep 0.1; done\n")
+    words = ["run", "--all-pods", "--pods", "2", "--gpus-per-pod", "1", "--name", fresh_name("all")]
+    words += ["--mount", f"{tmp_path}:/shared", "--task-script", str(script), "script"]
+    shown = ""
+    with open(tmp_path / "errors", "w+") as errors:
+        with subprocess.Popen([*AGENT, *words], cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=errors) as running:
+            try:
+                assert running.stdout is not None
+                while shown.count("more? ") < 2:  # a line without an end is shown before its pod ends
+                    assert select.select([running.stdout], [], [], DEADLINE)[0], shown
+                    shown += (piece := os.read(running.stdout.fileno(), 65536)).decode()
+                    assert piece, shown
+                (tmp_path / "over").touch()
+                shown += running.communicate(timeout=DEADLINE)[0].decode()
+            finally:
+                running.kill()
+        errors.seek(0)
+        assert (running.returncode, "[1] " in errors.read()) == (0, True)
+    shown = shown.partition("\nStart-up")[0]
+    assert sorted(shown.splitlines()) == sorted(f"[{pod}] {word}" for pod in (0, 1) for word in ("begun", "more? "))
 
 
 @needs_root
