@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Mapping
 
 from agent.decide.environment import is_named
-from agent.decide.masking import LEAST_LENGTH, MARK
+from agent.decide.masking import LEAST_LENGTH, MARK, Masker
 
 KEYS_OF = (
     "ACCESS", "ACCOUNT", "ADMIN", "ANTHROPIC", "API", "APP", "APPLICATION", "AUTH", "CLIENT", "DECRYPTION", "DEPLOY",
@@ -69,6 +69,10 @@ _PLAIN = f"{_NUMBER}|{_SWITCH}|{_PATH}"
 """Values that are no secrets, whatever their variable is called."""
 _USERINFO = r"""://([^/\s:@?"']*)(?::([^/\s?"']*))?@"""
 """User and password of a URL."""
+_PARAMETER = rf"""[?&]([^\s?&=]+)=([^\s&#"']{{{LEAST_LENGTH},}})"""
+"""Name and value in the query of a URL."""
+_SIGNATURES = ("sig", "signature")
+"""What names of parameters end in that let whoever has the URL in."""
 _TOKEN_LENGTH = 20
 """The user of a URL is a token if it is so long: https://<token>@host."""
 _PRIVATE_KEY = "PRIVATE KEY-----"
@@ -91,7 +95,7 @@ def secret_values(environ: Mapping[str, str], names: Collection[str]) -> set[str
 def hidden(environ: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
     """The variables as they may be shown: secrets are replaced, however short they are."""
     return {
-        name: MARK if is_secret(name, value, names) else re.sub(_USERINFO, _hidden_userinfo, value)
+        name: MARK if is_secret(name, value, names) else Masker(url_secrets(value)).text(value)
         for name, value in environ.items()
     }
 
@@ -118,17 +122,14 @@ def url_secrets(text: str) -> set[str]:
     for match in re.finditer(_USERINFO, text):
         user, password = match.groups("")
         found |= {password, user if len(user) >= _TOKEN_LENGTH else ""} - {""}
+    for name, value in re.findall(_PARAMETER, text):
+        if is_secret_name(name) or name.lower().endswith(_SIGNATURES):
+            found.add(value)
     if "%" in text:
         from urllib.parse import unquote
 
         found |= {unquote(secret) for secret in found}
     return found
-
-
-def _hidden_userinfo(match: re.Match[str]) -> str:
-    user, password = match.groups("")
-    shown = MARK if len(user) >= _TOKEN_LENGTH else user
-    return f"://{shown}:{MARK}@" if password else f"://{shown}@"
 
 
 def is_secret_name(name: str) -> bool:

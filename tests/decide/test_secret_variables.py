@@ -101,6 +101,15 @@ def test_a_private_key_is_secret_in_any_variable() -> None:
         ("ssh://git@github.com/a/b", set(), "ssh://git@github.com/a/b"),
         ("https://host:8080/a@b", set(), "https://host:8080/a@b"),
         ("https://host:8080?mail=somebody@example", set(), "https://host:8080?mail=somebody@example"),
+        ("https://host/x?page=2&access_token=hunter-42", {"hunter-42"}, "https://host/x?page=2&access_token=***"),
+        ("https://host/x?X-Goog-Signature=0123abcd#end", {"0123abcd"}, "https://host/x?X-Goog-Signature=***#end"),
+        (
+            "https://host/x?sv=2024-01-01&sig=ab%2Fcdefg",
+            {"ab%2Fcdefg", "ab/cdefg"},
+            "https://host/x?sv=2024-01-01&sig=***",
+        ),
+        ("https://host/x?max_token=123456789", set(), "https://host/x?max_token=123456789"),
+        ("/x?access_token=hunter-42", set(), "/x?access_token=hunter-42"),
         ("somebody:password@host", set(), "somebody:password@host"),
     ],
 )

@@ -276,9 +276,9 @@ def test_a_wrong_value_is_told_with_its_name_value_source_and_what_would_be_righ
     assert wanted in about[0]
 
 
-def test_a_wrong_url_is_told_without_its_password() -> None:
-    (about,) = problems(POD | {"A4_DATASET_URL": "https://me:keepthis@x/y?key=z"})
-    assert about == "A4_DATASET_URL='https://me:***@x/y?key=z' (environment) should be the beginning of URLs"
+def test_a_wrong_url_is_told_without_its_password_and_token() -> None:
+    (about,) = problems(POD | {"A4_DATASET_URL": "https://me:keepthis@x/y?key=z&token=this-too"})
+    assert about == "A4_DATASET_URL='https://me:***@x/y?key=z&token=***' (environment) should be the beginning of URLs"
 
 
 def test_every_setting_is_tried_with_a_wrong_value() -> None:
