@@ -20,6 +20,7 @@ from agent.decide.subset import grouped, pods_text
 from agent.decide.words import did_you_mean
 from agent.errors import AgentError, PeersMissing, UsageError
 from agent.local import DEFAULT_NAME
+from agent.local.access import read_output
 from agent.local.client import LocalCluster
 from agent.local.dry_run import show
 from agent.local.foreground import run_in_foreground
@@ -171,7 +172,7 @@ def _tell_what_is_only_here(cluster: LocalCluster, pod: int, argv: Sequence[str]
 
 def _logs(args: argparse.Namespace) -> int:
     lines = Lines(label=args.pod is None, whole=False, stderr=STDOUT)
-    for output in _attach(args.name).output(args.pod, follow=args.follow, idle=lines.idle):
+    for output in read_output(_attach(args.name).name, args.pod, follow=args.follow, idle=lines.idle):
         lines.output(output.pod, STDERR if output.stream == "err" else STDOUT, output.data)
     lines.close()
     return 0

@@ -54,6 +54,24 @@ class Output(NamedTuple):
     data: bytes
 
 
+def read_output(
+    name: str, index: int | None = None, *, follow: bool, idle: Callable[[], float | None]
+) -> Iterator[Output]:
+    """What pods of a cluster have printed, in order; with `follow` until all have ended. `idle` is called before each
+    wait for more, and says how long that may take at most (None: for ever)."""
+    with contextlib.closing(connect(name)) as conversation:
+        conversation.send({"op": "logs", "index": index, "follow": follow})
+        message: Message = {"output": ()}
+        while "end" not in message:
+            for pod, stream, text in message["output"]:
+                yield Output(pod, stream, text.encode("latin-1"))
+            conversation.socket.settimeout(idle())
+            try:
+                message = conversation.expect()
+            except (TimeoutError, BlockingIOError):
+                message = {"output": ()}
+
+
 class ClusterAccess:
     """Watches, uses and disturbs the cluster `spec.name`."""
 
@@ -150,22 +168,9 @@ class ClusterAccess:
         if result.returncode != 0:
             raise OSError(f"pod {index}: {result.stderr.strip()}")
 
-    def output(
-        self, index: int | None = None, *, follow: bool = False, idle: Callable[[], float | None] = lambda: None
-    ) -> Iterator[Output]:
-        """What pods have printed, in order; with `follow` until all have ended. `idle`: as that of `agent.output.Sink`,
-        called before each wait for more."""
-        with contextlib.closing(connect(self.name)) as conversation:
-            conversation.send({"op": "logs", "index": index, "follow": follow})
-            message: Message = {"output": ()}
-            while "end" not in message:
-                for pod, stream, text in message["output"]:
-                    yield Output(pod, stream, text.encode("latin-1"))
-                conversation.socket.settimeout(idle())
-                try:
-                    message = conversation.expect()
-                except (TimeoutError, BlockingIOError):
-                    message = {"output": ()}
+    def output(self, index: int | None = None, *, follow: bool = False) -> Iterator[Output]:
+        """What pods have printed, in order; with `follow` until all have ended."""
+        return read_output(self.name, index, follow=follow, idle=lambda: None)
 
     def logs(self, index: int, stream: str = "") -> str:
         """All that a pod has printed so far, on one of its streams (`out`, `err`) or on both."""

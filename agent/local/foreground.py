@@ -15,6 +15,7 @@ from types import FrameType
 from agent import output
 from agent.decide.progress import Doing
 from agent.errors import AgentError, Exit
+from agent.local.access import read_output
 from agent.local.client import LocalCluster
 from agent.local.progress import ClusterProgress
 from agent.local.run_report import collect, job_code
@@ -127,7 +128,7 @@ def _show_output(cluster: LocalCluster, doing: Doing, stdout: int, all_pods: boo
                 waits.append(held.idle())
         return min((seconds for seconds in waits if seconds is not None), default=None)
 
-    for piece in cluster.output(follow=True, idle=idle):
+    for piece in read_output(cluster.name, follow=True, idle=idle):
         to_stderr = piece.stream == "err"
         data = doing.printed(piece.pod, piece.data, to_stderr=to_stderr)
         if to_stderr:
