@@ -29,7 +29,7 @@ import psutil
 from agent.client import Client
 from agent.connection import Connection
 from agent.decide.keys import JobKeys
-from agent.decide.plan import peer_names
+from agent.decide.plan import peer_name
 from agent.decide.runspec import RunSpec
 from agent.decide.ssh_files import authorized_keys, sshd_config
 from agent.local.host_survey import find_program
@@ -123,7 +123,7 @@ def prepare(addresses: list[str]) -> None:
     Path("/etc/resolv.conf").unlink(missing_ok=True)
     Path("/etc/resolv.conf").write_text("nameserver 127.0.0.1\n")
     Path("/root/.bashrc").unlink(missing_ok=True)  # bash reads it in each session of sshd, and it may do anything
-    names = peer_names(PREFIX, len(addresses) + 1, DOMAIN)
+    names = [peer_name(PREFIX, index, DOMAIN) for index in range(len(addresses) + 1)]
     hosts = (f"{address} {name}\n" for address, name in zip([OWN_ADDRESS, *addresses], names, strict=True))
     Path("/run/hosts").write_text("".join(hosts))
     Path("/run/secret").write_bytes(SECRET)

@@ -110,7 +110,7 @@ def first_process(
     try:
         mounts = enter(sandbox)
     except Exception as error:
-        status.send(json.dumps({"error": str(error), "errno": getattr(error, "errno", 0)}).encode())
+        status.send(json.dumps({"error": str(error)}).encode())
         os._exit(1)
     _set_streams(streams)
     started = {"started": time.time(), "monotonic": time.monotonic(), "pid": pid}

@@ -53,9 +53,6 @@ class Report:
         found = {"name": self.name, "code": self.code, "pods": pods, **order, "hostfile": self.hostfile}
         return found | ({"results": list(self.results)} if self.results else {})
 
-    def __str__(self) -> str:
-        return self.text(lambda text, color: text)
-
     def text(self, tone: Callable[[str, str], str]) -> str:
         """`tone` gives a line a colour."""
         hostfile = f"Hostfile {HOSTFILE}:\n{_indent(self.hostfile)}" if self.hostfile else ""

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from agent.decide.facts import Facts
 from agent.decide.order import by_topology, make_plan
-from agent.decide.plan import PLAN_VERSION, Plan, PlannedPeer, from_wire, peer_name, peer_names, to_wire
+from agent.decide.plan import PLAN_VERSION, Plan, PlannedPeer, from_wire, peer_name, to_wire
 
 PREFIX, DOMAIN = "job-workload-", "job.default.svc.cluster.local"
 text = st.text(max_size=20)
@@ -138,7 +138,4 @@ def test_a_plan_does_not_depend_on_who_answered_first(where: dict[int, tuple[str
 
 
 def test_names() -> None:
-    assert peer_names(PREFIX, 2, DOMAIN) == [
-        "job-workload-0-0.job.default.svc.cluster.local",
-        "job-workload-0-1.job.default.svc.cluster.local",
-    ]
+    assert peer_name(PREFIX, 1, DOMAIN) == "job-workload-0-1.job.default.svc.cluster.local"
