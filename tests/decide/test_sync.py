@@ -269,7 +269,7 @@ def test_a_claim_is_mine_until_a_newer_term(names: list[str]) -> None:
 
 
 def test_a_free_claim_is_taken_at_once_and_a_held_one_after_its_lease() -> None:
-    contender = Contender(lease=30.0, stalled=10.0)
+    contender = Contender(lease=30.0)
     assert contender.look(100.0, []) == 1
     assert contender.holder == ""
     assert contender.look(101.0, ["term.1"]) == 0
@@ -283,7 +283,7 @@ def test_a_free_claim_is_taken_at_once_and_a_held_one_after_its_lease() -> None:
 
 
 def test_an_old_listing_and_a_contender_that_stood_still_take_nothing() -> None:
-    contender = Contender(lease=30.0, stalled=10.0)
+    contender = Contender(lease=30.0)
     assert contender.look(100.0, ["term.1", "term.2"]) == 0
     assert contender.look(101.0, ["term.1", "free.1"]) == 0
     assert contender.look(200.0, ["term.1", "term.2"]) == 0

@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from agent.decide.sync.beats import STALLED_SECONDS
 from agent.decide.sync.facts import TOP, folder
 
 FENCE = 2 / 3
@@ -60,9 +61,8 @@ def read_claim(names: Iterable[str]) -> Seen:
 class Contender:
     """Says which term to take, and when, as one who waits for a claim sees it."""
 
-    def __init__(self, lease: float, stalled: float) -> None:
+    def __init__(self, lease: float) -> None:
         self._lease = lease
-        self._stalled = stalled
         self._seen = Seen(-1)
         self._changed = 0.0
         self._looked = 0.0
@@ -72,7 +72,7 @@ class Contender:
         seen = read_claim(names)
         if seen.term < self._seen.term:
             return 0  # an old listing
-        if seen.term > self._seen.term or seen.beats > self._seen.beats or now - self._looked > self._stalled:
+        if seen.term > self._seen.term or seen.beats > self._seen.beats or now - self._looked > STALLED_SECONDS:
             self._changed = now
         self._seen = seen._replace(beats=max(seen.beats, self._seen.beats if seen.term == self._seen.term else -1))
         self._looked = now

@@ -12,7 +12,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from agent.decide.sync import claims
-from agent.decide.sync.beats import STALLED_SECONDS, poll_seconds
+from agent.decide.sync.beats import poll_seconds
 from agent.decide.sync.facts import seal, unseal
 from agent.machine.shared_files import Answer, Clock, SharedFiles
 
@@ -44,7 +44,7 @@ class Claim:
 
     def __post_init__(self) -> None:
         self._folder = claims.claim_directory(self.name)
-        self._contender: claims.Contender | None = claims.Contender(self.lease, STALLED_SECONDS)
+        self._contender: claims.Contender | None = claims.Contender(self.lease)
         """None when the wait for it is over."""
         self._report_at = self.clock.now()
         self._failing_since = -1.0
