@@ -54,7 +54,6 @@ class Pod:
     status: socket.socket | None = None
     outputs: int = 0
     """Pipes that can still bring output."""
-    reaped: bool = False
 
     @property
     def is_alive(self) -> bool:

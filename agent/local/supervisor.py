@@ -179,12 +179,11 @@ class Supervisor:
         code = os.waitstatus_to_exitcode(status)
         pod.info.code = code if code >= 0 else 128 - code
         pod.info.ended = time.time()
-        pod.reaped = True
         self._check_end(pod)
 
     def _check_end(self, pod: Pod) -> None:
         # Ended means: its code is known and all it has printed is in the log book.
-        if pod.reaped and not pod.outputs and pod.status is None:
+        if pod.info.code is not None and not pod.outputs and pod.status is None:
             pod.info.state = ENDED
         self.notify()
 
