@@ -84,7 +84,7 @@ def test_nobody_reads_and_nobody_waits(reader: Reader) -> None:
     far_behind = [emitter.is_far_behind]
     emitter.emit(2, b"y" * MIB)
     assert [*far_behind, emitter.is_far_behind] == [False, True]
-    assert 0 < emitter.flush(0.01) == emitter.behind
+    assert HIGH_MARK < emitter.flush(0.01) <= HIGH_MARK + MIB
     reader.begin()
     assert emitter.flush(60) == 0
     assert reader.all() == b"x" * HIGH_MARK + b"y" * MIB
@@ -134,7 +134,7 @@ def test_for_a_reader_that_takes_nothing_nobody_waits_long(reader: Reader) -> No
         emitter.emit(1, bytes(MIB))
     emitter.on_relief(loop.stop)
     run(loop)
-    assert not emitter.is_far_behind
+    wait_until(lambda: not emitter.is_far_behind)  # the first bytes may go into the pipe only now
     assert HIGH_MARK < emitter.behind <= MOST_WAITING
     assert emitter.behind + emitter.dropped == 2 * MOST_WAITING
 
