@@ -21,7 +21,8 @@ from agent.machine.process import stat_of
 
 TERM_SECONDS = 2.0
 """From SIGTERM to SIGKILL for what a run has left behind: its launcher had its time before."""
-SWEEP_SECONDS = 5.0
+KILL_SECONDS = 3.0
+"""From the first SIGKILL until those that are left count as what nothing ends."""
 UNSURE_SECONDS = 2.0
 """How long a process that shows no environment may be in the middle of an exec."""
 LOOK_SECONDS, LOOK_ON_SECONDS = 0.5, 1.0
@@ -169,13 +170,13 @@ def sweep(
     marks: RunMarks,
     done: Callable[[int, Sequence[int]], None],
     term_seconds: float = TERM_SECONDS,
-    sweep_seconds: float = SWEEP_SECONDS,
+    now: Callable[[], float] = time.monotonic,
 ) -> None:
-    """End what a run left behind: SIGTERM, then SIGKILL, until nothing is left or 5 s are over.
+    """End what a run left behind: SIGTERM, then SIGKILL, until nothing is left or KILL_SECONDS are over.
 
     `done` gets how many processes it were, and those that are left all the same. The run's cgroup is removed.
     """
-    loop.post(_Sweep(loop, marks, done, term_seconds, sweep_seconds).look)
+    loop.post(_Sweep(loop, marks, done, term_seconds, now).look)
 
 
 class _Sweep:
@@ -187,14 +188,16 @@ class _Sweep:
         marks: RunMarks,
         done: Callable[[int, Sequence[int]], None],
         term_seconds: float,
-        sweep_seconds: float,
+        now: Callable[[], float],
     ) -> None:
         self._loop = loop
         self._marks = marks
         self._done = done
-        self._term_seconds = term_seconds
-        self._sweep_seconds = sweep_seconds
-        self._started = time.monotonic()
+        self._now = now
+        self._started = now()
+        self._kill_at = self._started + term_seconds
+        self._give_up_at = self._kill_at + KILL_SECONDS
+        self._kills = False
         self._told: set[int] = set()
         """Processes that have got SIGTERM."""
         self._hanging: set[int] = set()
@@ -211,27 +214,27 @@ class _Sweep:
     def _judge(self, seen: Marked) -> None:
         if seen.pids:
             self._end(seen.pids)
-        elif seen.unsure and not self._kernel_knows and self._age() < UNSURE_SECONDS:
+        elif seen.unsure and not self._kernel_knows and self._now() < self._started + UNSURE_SECONDS:
             self._loop.later(LOOK_AGAIN_SECONDS, self.look)
-        elif self._marks.cgroup and not remove_cgroup(self._marks.cgroup) and self._age() < self._sweep_seconds:
+        elif self._marks.cgroup and not remove_cgroup(self._marks.cgroup) and self._now() < self._give_up_at:
             self._loop.later(LOOK_AGAIN_SECONDS, self.look)  # the last one is about to leave it
         else:
             self._done(len(self._told), ())
 
     def _end(self, pids: set[int]) -> None:
-        if self._age() > self._sweep_seconds:
+        now = self._now()
+        if self._kills and now > self._give_up_at:
             self._done(len(self._told - pids), sorted(pids))
             return
-        late = self._age() > self._term_seconds
-        if late and self._marks.cgroup:
+        if not self._kills and now > self._kill_at:
+            self._kills = True
+            self._give_up_at = now + KILL_SECONDS  # this agent may have been held up
+        if self._kills and self._marks.cgroup:
             # At one blow, forks and all. Before Linux 5.14 there is no such file: they are killed one by one.
             with suppress(OSError), open(f"{self._marks.cgroup}/cgroup.kill", "r+") as file:
                 file.write("1")
         for pid in pids:
-            if late or pid not in self._told:
+            if self._kills or pid not in self._told:
                 send_signal(pid, signal.SIGKILL if pid in self._told else signal.SIGTERM)
         self._told |= pids
         self._loop.later(LOOK_AGAIN_SECONDS, self.look)
-
-    def _age(self) -> float:
-        return time.monotonic() - self._started

@@ -7,7 +7,10 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import chain, count, repeat
 from pathlib import Path
 
 import pytest
@@ -97,14 +100,16 @@ def swept(marks: RunMarks) -> int:
     return ended
 
 
-def swept_and_left(marks: RunMarks, **limits: float) -> tuple[int, Sequence[int]]:
+def swept_and_left(
+    marks: RunMarks, term_seconds: float = TERM_SECONDS, now: Callable[[], float] = time.monotonic
+) -> tuple[int, Sequence[int]]:
     loop, ends = Loop(), list[tuple[int, Sequence[int]]]()
 
     def done(count: int, left: Sequence[int]) -> None:
         ends.append((count, left))
         loop.stop()
 
-    run_processes.sweep(loop, marks, done, **{"term_seconds": TERM_SECONDS, **limits})
+    run_processes.sweep(loop, marks, done, term_seconds, now)
     run(loop)
     assert len(ends) == 1
     return ends[0]
@@ -239,12 +244,20 @@ def test_others_are_left_alone(run_id: str, group: int, tmp_path: Path) -> None:
             other.wait()
 
 
-def test_what_is_left_when_time_is_up(run_id: str, group: int, tmp_path: Path) -> None:
-    marks = RunMarks(run_id, group)
-    leave(marks, "setsid sh -c 'trap : TERM; while :; do sleep 1000; done' &", tmp_path)
+def test_what_is_left_when_time_is_up(tmp_path: Path) -> None:
+    pid = (1 << 22) + 1  # above all that Linux gives: no signal ends it
+    (tmp_path / "cgroup.procs").write_text(f"{pid}\n")
+    every_look_is_late = partial(next, count(step=100.0))
+    assert swept_and_left(RunMarks("nobody", cgroup=str(tmp_path)), now=every_look_is_late) == (0, [pid])
+
+
+def test_an_agent_that_was_held_up_after_sigterm_kills_all_the_same(group: int, tmp_path: Path) -> None:
+    marks = RunMarks("nobody", group)
+    leave(marks, LEFTOVERS["deaf"][0], tmp_path)
     wait_until(lambda: len(run_processes.known(marks)) == 2)
-    assert swept_and_left(marks, sweep_seconds=0) == (0, sorted(run_processes.known(marks)))
-    swept(marks)
+    later = chain(repeat(0.0, 2), repeat(100.0))  # the second look comes late
+    count_ended, left = swept_and_left(marks, now=partial(next, later))
+    assert (count_ended >= 2, left) == (True, ())
 
 
 def test_nothing_to_sweep(run_id: str, group: int, cgroup: str) -> None:
