@@ -281,7 +281,7 @@ class Machine(Protocol):
         """
 
     def sweep(self, marks: RunMarks, done: Callable[[int, Sequence[int]], None]) -> None:
-        """End every process of a run and remove its cgroup; `done(count, left)` when none is left, or 3 s after SIGKILL."""
+        """End all processes of a run and remove its cgroup; `done(count, left)` follows, 3 s after SIGKILL at most."""
 
     def port_holder(self, address: str, port: int) -> str:
         """The program that listens there, in words; empty when none does."""
