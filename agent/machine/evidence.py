@@ -26,7 +26,7 @@ from agent.machine.syscall_names import syscall_name
 SECONDS = 9.5
 LOOK_SHARE = 0.5
 """Part of the time after which the look at processes must be over."""
-DUMP_SECONDS = 4.0
+DUMP_SHARE = 0.4
 """For one Python process."""
 MOST_LOOKS = 32
 """At a time, for most of it is waiting; dumps cost CPU."""
@@ -42,15 +42,15 @@ RANKS = ("OMPI_COMM_WORLD_RANK", "RANK")
 LOCAL_RANKS = ("OMPI_COMM_WORLD_LOCAL_RANK", "LOCAL_RANK")
 
 
-def gather(marks: RunMarks, path: str) -> Evidence:
-    """Blocks for at most SECONDS and never raises; `path` is the search path for py-spy."""
+def gather(marks: RunMarks, path: str, seconds: float = SECONDS) -> Evidence:
+    """Blocks for at most `seconds` and never raises; `path` is the search path for py-spy."""
     try:
-        return _gather(marks, path)
+        return _gather(marks, path, seconds)
     except Exception as error:  # such as no more threads: a run that hangs must still be ended
         return Evidence(problem := f"what {marks.run} does could not be found out: {error!r}\n", problem)
 
 
-def _gather(marks: RunMarks, path: str) -> Evidence:
+def _gather(marks: RunMarks, path: str, seconds: float) -> Evidence:
     started = time.monotonic()
     run_id, pids = marks.run, known(marks) | marked(marks.run).pids
     seen: dict[int, ProcessSeen] = {}
@@ -61,12 +61,12 @@ def _gather(marks: RunMarks, path: str) -> Evidence:
                 seen[pid] = process
 
     chosen = sorted(pids)[:MOST_PROCESSES]
-    in_time([partial(look_at, pid) for pid in chosen], MOST_LOOKS, started + SECONDS * LOOK_SHARE)
+    in_time([partial(look_at, pid) for pid in chosen], MOST_LOOKS, started + seconds * LOOK_SHARE)
     notes = [f"{len(pids)} processes, of which {len(chosen)} are shown"] if len(pids) > len(chosen) else []
     processes = in_order(list(seen.values()))
     spy = find_program("py-spy", os.pathsep.join([path, os.path.dirname(sys.executable)]))
     if spy:
-        processes = _with_dumps(spy, processes, started + SECONDS)
+        processes = _with_dumps(spy, processes, started + seconds, seconds * DUMP_SHARE)
     elif any(process.is_python for process in processes):
         notes.append(NO_PY_SPY)
     return render(f"processes of {run_id}" if seen else f"{run_id} has no processes", processes, notes)
@@ -140,11 +140,11 @@ def _number(environ: dict[str, str], names: Sequence[str]) -> int | None:
     return int(values[0]) if values and values[0].isdecimal() else None
 
 
-def _with_dumps(spy: str, processes: Sequence[ProcessSeen], deadline: float) -> list[ProcessSeen]:
+def _with_dumps(spy: str, processes: Sequence[ProcessSeen], deadline: float, each: float) -> list[ProcessSeen]:
     found: dict[int, tuple[str, str]] = {}
 
     def dump(pid: int) -> None:
-        found[pid] = dump_python(spy, pid, min(DUMP_SECONDS, deadline - time.monotonic()))
+        found[pid] = dump_python(spy, pid, min(each, deadline - time.monotonic()))
 
     pythons = [process.pid for process in processes if process.is_python and not process.is_ours]
     in_time([partial(dump, pid) for pid in pythons], MOST_DUMPS, deadline)
