@@ -85,13 +85,14 @@ def handshake(
 
     logging.getLogger("paramiko").setLevel(logging.CRITICAL + 1)  # failures come back as values
     transport = None
-    # paramiko's own limits leave gaps: it waits for ever for the answer to exec_command.
+    # paramiko's own limits leave gaps, it waits for ever for the answer to exec_command, and others are shorter.
     limit = threading.Timer(seconds, _hang_up, [sock])
     limit.daemon = True
     limit.start()
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         transport = paramiko.Transport(sock)
+        transport.banner_timeout = transport.handshake_timeout = transport.auth_timeout = seconds
         _limit_algorithms(transport)
         transport.start_client(timeout=seconds)
         problem = _check_host_key(transport, target)
@@ -103,10 +104,12 @@ def handshake(
             sock.settimeout(IDLE_SOCKET_SECONDS)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNACKNOWLEDGED_MILLISECONDS)
             return transport, channel
-    except paramiko.AuthenticationException:
-        problem = Problem("key-refused", f"{target.address} refuses the job's SSH key (another secret or epoch there?)")
     except Exception as error:  # whatever answers there may send anything, and paramiko trips over it in many ways
         problem = Problem("ssh", f"SSH to {target.address}:{target.port} broke: {error or 'connection closed'}")
+        # paramiko raises the same where the connection ends before the answer.
+        if isinstance(error, paramiko.AuthenticationException) and transport is not None and transport.is_active():
+            why = f"{target.address} refuses the job's SSH key (another secret or epoch there?)"
+            problem = Problem("key-refused", why)
     finally:
         limit.cancel()
     if transport is not None:

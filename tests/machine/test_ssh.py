@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import select
 import socket
 import threading
 from collections.abc import Iterator
 
+import paramiko
 import pytest
 
 from agent.decide.keys import JobKeys
@@ -177,5 +179,32 @@ def test_a_connection_that_ends_at_once(sshd: Sshd) -> None:
         client = socket.create_connection(server.getsockname())
         server.accept()[0].close()
         result = handshake(client, sshd.target._replace(port=server.getsockname()[1]))
+    assert isinstance(result, Problem)
+    assert result.kind == "ssh"
+
+
+class Leaving(paramiko.ServerInterface):
+    """Breaks the connection when a key is shown to it."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+
+    def get_allowed_auths(self, username: str) -> str:
+        return "publickey"
+
+    def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
+        self._connection.shutdown(socket.SHUT_RDWR)
+        return paramiko.AUTH_FAILED
+
+
+def test_a_connection_that_ends_at_the_login_is_no_refusal(sshd: Sshd) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        client = socket.create_connection(server.getsockname())
+        connection, _ = server.accept()
+        transport = paramiko.Transport(connection)
+        transport.add_server_key(paramiko.Ed25519Key.from_private_key(io.StringIO(KEYS.host_private(3))))
+        transport.start_server(event=threading.Event(), server=Leaving(connection))
+        result = handshake(client, sshd.target._replace(port=server.getsockname()[1]))
+        transport.close()
     assert isinstance(result, Problem)
     assert result.kind == "ssh"
