@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import paramiko
 import pytest
+from paramiko.common import AUTH_FAILED
 
 from agent.decide.keys import JobKeys
 from agent.machine.api import Channel, Problem, Target
@@ -194,7 +195,7 @@ class Leaving(paramiko.ServerInterface):
 
     def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
         self._connection.shutdown(socket.SHUT_RDWR)
-        return paramiko.AUTH_FAILED
+        return AUTH_FAILED
 
 
 def test_a_connection_that_ends_at_the_login_is_no_refusal(sshd: Sshd) -> None:
