@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import fcntl
 import os
 import re
@@ -26,6 +27,7 @@ class Terminal:
         self.resize(lines, columns)
         self.streams: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), self._theirs)
         self.written = ""
+        self._decode = codecs.getincrementaldecoder("utf-8")().decode  # a read may end within a letter
 
     def __enter__(self) -> Terminal:
         return self
@@ -49,13 +51,13 @@ class Terminal:
         deadline = time.monotonic() + PATIENCE
         while text not in self.written:
             assert select.select([self._ours], [], [], max(0.0, deadline - time.monotonic()))[0], self.written
-            self.written += os.read(self._ours, 65536).decode()
+            self.written += self._decode(os.read(self._ours, 65536))
         before, _, self.written = self.written.partition(text)
         return before
 
     def written_so_far(self) -> str:
         while select.select([self._ours], [], [], 0)[0]:
-            self.written += os.read(self._ours, 65536).decode()
+            self.written += self._decode(os.read(self._ours, 65536))
         return self.written
 
 

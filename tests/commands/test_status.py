@@ -268,6 +268,7 @@ def test_watching_on_a_terminal_redraws_what_it_has_room_for(run_dir: Path, type
                 shown = terminal.until(FRAME).split("\r\n")
             assert len(shown) <= lines and all(len(line) <= columns for line in shown)
         typed.signal(signal.SIGINT)
+        terminal.until(f"{last}\r\n")  # while nobody reads, it waits for room
         assert typed.process.wait() == 0
 
 
