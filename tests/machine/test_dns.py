@@ -88,7 +88,8 @@ def test_a_name_costs_one_query(configuration: str) -> None:
     # Queries are logged in their order: with the next one there, all of the first are.
     assert Resolver(configuration, seconds=30).lookup(PEER) == "10.1.2.3"
     wait_until(lambda: log.read_text().rpartition(name)[2].count(f"] {PEER} from") == 1)
-    assert re.findall(rf"query\[(\w+)\] {name}", log.read_text()) == ["A"]
+    # A server that is slow is asked the same again.
+    assert set(re.findall(rf"query\[(\w+)\] ({name}\S*)", log.read_text())) == {("A", name)}
 
 
 def test_a_name_without_an_ipv4_address(configuration: str) -> None:
