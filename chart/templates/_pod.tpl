@@ -16,8 +16,12 @@ done
      FIFO open: the kernel closes it, however the container ends. */}}
 {{- define "a4.daemonScript" -}}
 alive=/run/workload/alive
+# PID 1 is not told of a signal for which it has no trap yet.
+told=
+trap 'told=1' TERM INT
 "$@" & daemon=$!
 trap 'kill "$daemon" 2>/dev/null' TERM INT
+[ -z "$told" ] || kill "$daemon" 2>/dev/null
 {
   until [ -p "$alive" ]; do sleep 1; done
   # Opened for both first: opening one end of a FIFO waits for the other, which may be gone already.
