@@ -10,6 +10,9 @@ from agent.commands.answers import VERSION, ReleaseAnswer, write
 
 DESCRIPTION = "Ends a sleeping cluster: every pod ends with the job's recorded exit code."
 
+_CONNECTED: list[Client] = []
+"""Closed by the end of this process alone, for which the end of its pod waits."""
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="even while a run goes on, which ends it")
@@ -17,8 +20,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    with Client() as client:
-        code = client.release(force=args.force)
+    client = Client()
+    _CONNECTED.append(client)
+    code = client.release(force=args.force)
     if args.json:
         write(ReleaseAnswer(VERSION, code))
     else:

@@ -28,9 +28,6 @@ from agent.lifecycle.runs.requests import Requests
 from agent.lifecycle.settling import Settling
 from agent.workloads import find_workload
 
-FAREWELL_SECONDS = 0.5
-"""Time for a command that asked for the end to say so and exit, before its pod ends."""
-
 
 class Stage(Enum):
     """How far the job is. A run may go on in FIRST_RUN and, submitted by commands, in SLEEPING."""
@@ -61,6 +58,7 @@ class Coordinator:
         settled = self._settling.when_over
         self._bookings = Bookings(pod, self._preparations, self.pods, lambda run: settled(lambda: self._close_run(run)))
         self._requests = Requests(pod, self.pods, self._bookings, self._submit, self._release)
+        self._commands = CommandSocket(pod, self._requests.handle)
         self._idling = Idling(pod, lambda: self._stage is Stage.SLEEPING and self._bookings.idle, self._leave_orderly)
         self._announcement = Announcement(pod, self.pods.roster, self._told)
         self._end: JobEnd | None = None
@@ -74,7 +72,7 @@ class Coordinator:
             return
         self.pods.roster.start()
         self._preparing.prepare()
-        CommandSocket(self._pod, self._requests.handle).open()
+        self._commands.open()
         self._preparing.start_sshd(lambda: None)
         self._preparations.check_results_dir(self.fail)
         self._preparing.gather_inventory(lambda found: self._preparations.own_inventory(found, self.fail))
@@ -170,18 +168,19 @@ class Coordinator:
             if not may_be:
                 raise ClusterBusy("the cluster does not sleep", "a4-agent status shows what it does")
             self._pod.log.info("the cluster is released")
-            self._leave_orderly(why, FAREWELL_SECONDS)
+            self._leave_orderly(why)
         return (self._end or self._signal or why).code
 
-    def _leave_orderly(self, why: JobEnd, pause: float = 0.0) -> None:
-        """End the runs that go on, then, `pause` seconds later, the job, with its recorded code if there is one."""
+    def _leave_orderly(self, why: JobEnd) -> None:
+        """End the runs that go on, then the job, with its recorded code if there is one."""
         if self._end is None:
             self._signal = why
             self._job_fails(why)
             return
         self._stage = Stage.LEAVING
         self._bookings.cancel_all(why)
-        self._bookings.when_idle(lambda: self._pod.machine.later(pause, self._say_end))
+        # Later: who asked for it is answered first.
+        self._bookings.when_idle(lambda: self._pod.machine.later(0.0, self._say_end))
 
     # Runs
 
@@ -294,5 +293,6 @@ class Coordinator:
 
     def _finish(self) -> None:
         assert self._end is not None
+        code = self._end.code
         self.pods.roster.close()
-        self._leaving.finish(self._end.code)
+        self._commands.when_left(self._leaving.store_seconds(), lambda: self._leaving.finish(code))

@@ -71,6 +71,7 @@ class Worker:
         )
         self._say = self.coordinator.say
         self._requests = WorkerRequests(pod, lambda: self._parts, self._say)
+        self._commands = CommandSocket(pod, self._requests.handle)
         self._begun = False
         """A run has begun: from here on this pod belongs to its coordinator."""
         self._life = Life.LIVING
@@ -94,7 +95,7 @@ class Worker:
     def start(self) -> None:
         """Also for a pod that was told to end before: the coordinator has to hear of it. Raises AgentError."""
         self._preparing.prepare()
-        CommandSocket(self._pod, self._requests.handle).open()
+        self._commands.open()
         self.coordinator.accept()
         self._preparing.start_sshd(self._can_be_heard)
         self._preparing.gather_facts(lambda facts: self._introduce() if self.coordinator.met else None)
@@ -269,7 +270,7 @@ class Worker:
 
     def _last_words_over(self) -> None:
         if self._life is Life.SILENT:
-            self._leaving.finish(self._code())
+            self._commands.when_left(self._leaving.store_seconds(), lambda: self._leaving.finish(self._code()))
 
     def _code(self) -> int:
         """The job's code, except for a pod that was itself told to end, or failed, before there was one."""

@@ -228,6 +228,7 @@ class FakeClient:
         self.answered: Callable[[], None] = lambda: None
         """Called when an answer arrives, in the midst of what the agent does."""
         self._line: Callable[[bytes], None] = lambda line: None
+        self._ended: Callable[[str], None] = lambda reason: None
         self._last = 0
         opened(self)
 
@@ -242,9 +243,12 @@ class FakeClient:
         self.closed = True
 
     def receive(self, line: Callable[[bytes], None], ended: Callable[[str], None]) -> None:
-        self._line = line
+        self._line, self._ended = line, ended
 
     # The test's side
+
+    def leave(self) -> None:
+        self.machine.post(0.001, lambda: self._ended("it has left"))
 
     def ask(self, op: str, **fields: Any) -> int:
         """Returns the number under which the answer will come."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from agent.lifecycle.channel.command_socket import FAREWELL_SECONDS
 from agent.lifecycle.runs.preparations import INVENTORY_SECONDS
 from tests.fake.process import FOREVER, STUBBORN, Life
 from tests.fake.world import FakeWorld
@@ -499,6 +500,20 @@ def test_release_ends_it_with_the_recorded_code(index: int, code: int) -> None:
     world.until(lambda: all(pod.living and pod.has("result-known") for pod in world.pods) and world.asleep())
     assert world.ask(index, "release")["ok"] == {"code": code}
     assert set(world.run().values()) == {code}, world.dump()
+
+
+@pytest.mark.parametrize("index", [0, 2])
+def test_the_end_waits_for_a_command_that_says_what_it_was_answered(index: int) -> None:
+    world = sleeping()
+    client = world.pod(index).agent.client()
+    number = client.ask("release", force=False)
+    world.until(lambda: number in client.answers)
+    over = world.seconds + FAREWELL_SECONDS
+    world.wait(FAREWELL_SECONDS - 1)
+    assert [pod.index for pod in world.pods if pod.living] == [index]
+    client.leave()
+    assert set(world.run().values()) == {0}, world.dump()
+    assert world.last() < over
 
 
 @pytest.mark.parametrize("index", [0, 2])

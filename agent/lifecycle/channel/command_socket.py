@@ -11,9 +11,13 @@ from typing import Any
 
 from agent.errors import AgentError, UsageError
 from agent.lifecycle.channel.questions import Answer, refusal
+from agent.lifecycle.once import Once
 from agent.lifecycle.pod.pod import Pod
 from agent.machine.api import Channel
 from agent.machine.unix_socket import MOST_REQUEST, too_large
+
+FAREWELL_SECONDS = 5.0
+"""How long a pod's end waits for commands in it: those that were answered say so and exit, and it would kill them."""
 
 Handle = Callable[[str, dict[str, Any], Answer], None]
 """Op, fields, and where the answer goes, now or later."""
@@ -25,16 +29,32 @@ class CommandSocket:
     def __init__(self, pod: Pod, handle: Handle) -> None:
         self._pod = pod
         self._handle = handle
+        self._open: set[Channel] = set()
+        self._ends = False
+        """The pod ends when the last command has left."""
+        self._all_left = Once()
 
     def open(self) -> None:
         """A pod without its socket still does its job: that is said, and no more."""
         try:
-            self._pod.machine.listen(
-                self._pod.dir.socket,
-                lambda channel: channel.receive(lambda line: self._line(channel, line), lambda reason: None),
-            )
+            self._pod.machine.listen(self._pod.dir.socket, self._opened)
         except OSError as error:
             self._pod.log.warning(f"commands of this pod cannot reach the agent: {self._pod.dir.socket}: {error}")
+
+    def when_left(self, seconds: float, action: Callable[[], None]) -> None:
+        """Call it when no command is connected any more, within FAREWELL_SECONDS, and within `seconds`, in any case."""
+        self._ends = True
+        self._all_left.when(action)
+        self._pod.machine.later(min(seconds, FAREWELL_SECONDS) if self._open else 0.0, self._all_left.happen)
+
+    def _opened(self, channel: Channel) -> None:
+        self._open.add(channel)
+        channel.receive(lambda line: self._line(channel, line), lambda reason: self._left(channel))
+
+    def _left(self, channel: Channel) -> None:
+        self._open.discard(channel)
+        if self._ends and not self._open:
+            self._all_left.happen()
 
     def _line(self, channel: Channel, line: bytes) -> None:
         try:
@@ -42,6 +62,7 @@ class CommandSocket:
             number, op = request["id"], str(request["op"])
         except (ValueError, KeyError, TypeError, RecursionError):
             channel.close()  # no client of ours
+            self._left(channel)
             return
 
         def answer(body: dict[str, Any]) -> None:
