@@ -15,11 +15,28 @@ _PREFIX = "a4-cluster-"
 _REMOVE_SECONDS = 5.0
 
 
-def make_cluster_cgroup(name: str) -> str:
-    """The directory of a cluster's cgroup, in that of this process; empty where none can be made."""
+def cluster_cgroup(name: str) -> str:
+    """Where the cgroup of a cluster is to be made, in that of this process; empty where none can be."""
     own = _own_cgroup()
-    path = f"{own}/{_PREFIX}{name}.{os.getpid()}"
-    return path if own and make_cgroup(path) else ""
+    return f"{own}/{_PREFIX}{name}.{os.getpid()}" if own else ""
+
+
+def enter_cluster_cgroup(path: str) -> int:
+    """Make a cluster's cgroup and move this process into one in it; a descriptor of the former, -1 for none.
+
+    While no process is in it, those who see no socket of the cluster, as in a container with a /run of its own, take it
+    for left behind and remove it: then it is made again.
+    """
+    while path:
+        with suppress(FileNotFoundError):
+            if not make_cgroup(path):
+                break
+            cluster = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            enter_cgroup(cluster, "supervisor")
+            if os.path.exists(path):
+                return cluster
+            os.close(cluster)
+    return -1
 
 
 def remove_left_cgroups(running: Collection[str]) -> None:

@@ -8,7 +8,7 @@ import socket
 import sys
 
 from agent.errors import AgentError, SystemFault
-from agent.local.cgroups import enter_cgroup, make_cluster_cgroup, remove_cluster_cgroup
+from agent.local.cgroups import cluster_cgroup, enter_cluster_cgroup, remove_cluster_cgroup
 from agent.local.channel import Channel, Conversation, Message, peer_is_root
 from agent.local.podenv import Surroundings
 from agent.local.sockets import listen, running_clusters
@@ -74,7 +74,7 @@ def _fork(name: str) -> tuple[int, str]:
         unshare(CLONE_NEWPID)
     except OSError as error:
         raise SystemFault(f"the local cluster cannot be built: {error}", _PRIVILEGED) from error
-    cgroup = make_cluster_cgroup(name)
+    cgroup = cluster_cgroup(name)
     child = os.fork()
     if child == 0:
         die_with_parent(parent)
@@ -85,9 +85,7 @@ def _fork(name: str) -> tuple[int, str]:
 
 
 def _build(spec: ClusterSpec, message: Message, cgroup: str) -> Supervisor:
-    supervisor = Supervisor(spec, from_json(Surroundings, message["surroundings"]), cgroup)
-    # So that nobody who sees no socket of this cluster takes its cgroup for empty.
-    enter_cgroup(supervisor.cgroup, "supervisor")
+    supervisor = Supervisor(spec, from_json(Surroundings, message["surroundings"]), enter_cluster_cgroup(cgroup))
     try:
         supervisor.build()
     except OSError as error:

@@ -38,16 +38,15 @@ _HOSTS_FILE = f"{STATE}/dns.hosts"
 class Supervisor:
     """The cluster of one spec."""
 
-    def __init__(self, spec: ClusterSpec, surroundings: Surroundings, cgroup: str) -> None:
+    def __init__(self, spec: ClusterSpec, surroundings: Surroundings, cgroup: int) -> None:
         self.spec = spec
         self.surroundings = surroundings
         self.loop = Loop()
         self.forker = Forker()
         self.logs = LogBook(lambda pod: all(one.is_over for one in self.pods if pod in (None, one.info.index)))
         self.fault: AgentError | None = None
-        # Open before its path is hidden by what `build` mounts.
-        self.cgroup = os.open(cgroup, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) if cgroup else -1
-        """The cluster's cgroup; -1: it has none."""
+        self.cgroup = cgroup
+        """A descriptor of the cluster's cgroup, whose path `build` hides; -1: it has none."""
         self._secret = spec.secret or os.urandom(32)
         self._visible: set[int] = set()
         """Pods that have a name."""

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from contextlib import closing
 from pathlib import Path
 
@@ -180,6 +181,25 @@ def test_a_cluster_whose_pods_have_ended_keeps_its_cgroup() -> None:
         cluster.wait(DEADLINE)
         remove_left_cgroups([])
         assert cgroups_of(cluster.name)
+
+
+def test_a_cluster_is_built_while_others_remove_what_seems_left() -> None:
+    """For those who do not see its socket its cgroup seems left as long as no process is in it."""
+    built = threading.Event()
+
+    def remove() -> None:
+        while not built.wait(0.001):
+            remove_left_cgroups([])
+
+    remover = threading.Thread(target=remove)
+    with cluster_of(1) as cluster:
+        remover.start()
+        try:
+            cluster.start()
+        finally:
+            built.set()
+            remover.join()
+        assert len(cgroups_of(cluster.name)) == 1 + 1 + 1
 
 
 def test_a_cluster_that_cannot_be_built_says_why_and_leaves_nothing() -> None:
