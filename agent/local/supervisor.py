@@ -153,14 +153,15 @@ class Supervisor:
             os.kill(self._dnsmasq, signal.SIGHUP)
 
     def _on_status(self, pod: Pod, status: socket.socket) -> None:
-        """The first process has built its sandbox, or could not."""
+        """The first process has built its sandbox, or could not; the socket ends when it becomes the program."""
         data, descriptors, _, _ = socket.recv_fds(status, 65536, 1)
         message = json.loads(data) if data else {}
         if "started" in message:
             pod.mounts, pod.info.pid = descriptors[0], message["pid"]
             pod.info.started, pod.info.started_monotonic = message["started"], message["monotonic"]
-            if pod.info.state == STARTING:
-                pod.info.state = RUNNING
+            return
+        if pod.info.started is not None:
+            pod.info.state = RUNNING
         if "error" in message and self.fault is None:
             what = f"the sandbox of pod {pod.info.index} cannot be built: {message['error']}"
             hint = "it needs overlayfs over this root: not in a container that lies on overlayfs twice itself"
