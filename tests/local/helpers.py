@@ -18,6 +18,7 @@ from agent.decide.run_marks import own_cgroup
 from agent.local.client import LocalCluster
 from agent.local.sockets import DIRECTORY
 from agent.local.spec import BRIDGE_ADDRESS, ClusterSpec
+from agent.paths import DEFAULT_RUN_DIR
 from tests.deadlines import limits_of_spec, refuse_short
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="makes namespaces and mounts")
@@ -30,7 +31,7 @@ import socket, struct, sys
 labels = b"".join(bytes([len(x)]) + x.encode() for x in sys.argv[1].split("."))
 query = struct.pack(">HHHHHH", 7, 256, 1, 0, 0, 0) + labels + b"\\0" + struct.pack(">HH", int(sys.argv[2]), 1)
 client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-client.settimeout(10)
+client.settimeout(120)
 client.sendto(query, (sys.argv[3], 53))
 answer = client.recv(512)
 count = struct.unpack_from(">H", answer, 6)[0]
@@ -50,6 +51,12 @@ def eventually(condition: Callable[[], object], what: str = "") -> None:
     while not condition():
         assert time.monotonic() < deadline, f"did not come: {what or condition}"
         time.sleep(0.01)
+
+
+def until_asleep(name: str) -> None:
+    """Wait until every pod of a running cluster sleeps: `up --wait` returns before its first run has begun."""
+    cluster, state = LocalCluster.attach(name), f"{DEFAULT_RUN_DIR}/state.json"
+    eventually(lambda: all('"phase": "sleeping"' in cluster.read(pod.index, state) for pod in cluster.pods()))
 
 
 def python_in(cluster: LocalCluster, pod: int, code: str, *arguments: str) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from agent import catalogue
-from tests.local.helpers import CHECKOUT, DEADLINE, needs_root
+from tests.local.helpers import CHECKOUT, DEADLINE, needs_root, until_asleep
 
 WORKLOAD = '''\
 """`hello`: every pod prints its rank in the plan."""
@@ -109,6 +109,7 @@ def test_a_workload_runs_and_has_a_result(hello: Copy) -> None:
     up = hello.agent("local", "up", "--pods", "2", "--name", name, "--wait", "none")
     try:
         assert up.returncode == 0, up.stderr
+        until_asleep(name)
         pod = ("local", "exec", "0", "--name", name, "--")
         done = hello.agent(*pod, "a4-agent", "run", "hello")
         assert done.returncode == 0, done.stderr

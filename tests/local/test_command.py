@@ -24,7 +24,7 @@ from agent.local.sockets import running_clusters
 from agent.local.spec import ClusterSpec
 from tests.deadlines import at_any_moment, limits_of_words, refuse_short
 from tests.golden.golden import expect_golden, shape
-from tests.local.helpers import CHECKOUT, DEADLINE, cluster_of, eventually, needs_root
+from tests.local.helpers import CHECKOUT, DEADLINE, cluster_of, eventually, needs_root, until_asleep
 from tests.terminal import Terminal
 
 AGENT = [sys.executable, "-m", "agent", "local"]
@@ -228,6 +228,7 @@ def test_up_leaves_a_cluster_behind_and_down_ends_it() -> None:
         again = local(*words)
         assert again.returncode == 2 and "runs already" in again.stderr
         assert local("exec", "1", "--name", name, "--", "printenv", "SLEEP_INFINITY").stdout == "true\n"
+        until_asleep(name)
     finally:
         down = local("down", "--name", name)
     assert down.stdout.splitlines() == ["pod 0: exit code 0", "pod 1: exit code 0"], down.stderr
