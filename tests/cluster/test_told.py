@@ -11,7 +11,7 @@ import pytest
 from agent.paths import SECRET_FILE
 from tests.cluster.conftest import Start, all_codes
 from tests.cluster.test_own_programs import program, with_mpi
-from tests.cluster.work import SHELL, following, marked, open_gate, read_until, sleeping
+from tests.cluster.work import GATE, SHELL, following, marked, open_gate, read_until, sleeping
 
 GRACE = {"A4_GRACE_SECONDS": "600"}
 """No test comes to the end of it."""
@@ -82,6 +82,7 @@ def test_every_rank_saves_its_state_though_others_end_before_it(start: Start, om
 
 
 TOLD_EARLY = f"""
+{GATE}
 mkfifo /tmp/secret
 A4_SECRET_FILE=/tmp/secret {sys.executable} -m agent WORDS & agent=$!
 exec 3>/tmp/secret  # opens when the agent reads its settings, before it can hear a signal
@@ -97,6 +98,8 @@ def test_a_pod_that_is_told_before_its_agent_can_hear_ends_in_order(start: Start
     agent = f"exec tini -- {sys.executable} -m agent run none"
     choice = f'[ "$JOB_COMPLETION_INDEX" = 0 ] && {agent}\n{TOLD_EARLY.replace("WORDS", words)}'
     trial = start(2, entrypoint=("sh", "-c", choice))
+    trial.until_event(0, "facts-ready")  # it looks for pod 1, which does not stay long for one that comes later
+    open_gate(trial, 1)
     assert trial.codes() == {0: 75, 1: 143}, trial.log()
     assert trial.said(1)["code"] == 143
     assert trial.said(0)["code"] == 75
