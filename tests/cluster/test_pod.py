@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.conftest import END_SECONDS, RUN_DIR, Start, all_codes
-from tests.cluster.work import AGENT, sleeping, until_phase
+from tests.cluster.work import AGENT, sleeping
 
 
 def test_an_agent_that_is_pid_1_puts_tini_in_front(start: Start) -> None:
@@ -145,7 +145,7 @@ def test_a_token_reaches_the_ranks_and_no_command_line(start: Start) -> None:
 
 def test_verbs_answer_while_the_cluster_forms(start: Start) -> None:
     trial = start(2, missing=frozenset({1}), arguments=("none",))
-    until_phase(trial, "forming", 0)
+    trial.until_event(0, "facts-ready")
     run = trial.cluster.exec
     assert "is forming the cluster" in run(0, [*AGENT, "status"]).stdout
     hostfile = run(0, [*AGENT, "hostfile"])
