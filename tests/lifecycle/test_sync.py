@@ -103,9 +103,7 @@ class World:
             now = self.clock.now
             patience = Patience(now + HEARD_SECONDS, now + WAIT_SECONDS)
             wait = Wait(name, pods, job=JOB, lease=LEASE, patience=patience, fresh=fresh, start=start)
-            Waiting(
-                files, pod, wait, job=JOB, pods=4, say=told.said.append, ended=ended, chance=self.draw.random
-            ).look()
+            Waiting(files, pod, wait, pods=4, say=told.said.append, ended=ended, chance=self.draw.random).look()
 
         pod.later(at, begin)
         return pod, told

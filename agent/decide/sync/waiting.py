@@ -61,7 +61,7 @@ class Wait:
         self.facts: dict[str, Fact] = {}
         """The valid facts of this name, by file: they need not be read again."""
         self._pods = self.missing
-        self._job = job
+        self.job = job
         self._patience = patience
         self._invalid: dict[str, int] = {}
         self.problems: dict[str, str] = {}
@@ -70,7 +70,7 @@ class Wait:
     @property
     def place(self) -> Place | None:
         """Where the facts are that count; None before pod 0 has been seen to go on."""
-        return Place(self._job, self.start) if self.start else None
+        return Place(self.job, self.start) if self.start else None
 
     def look(self, now: float, names: Iterable[str]) -> Outcome | None:
         """Take in the names in the job's directory; an outcome ends the wait."""
@@ -118,7 +118,7 @@ class Wait:
             if times >= MOST_INVALID:
                 return Outcome(
                     Exit.DIRECTORY,
-                    f"{self._job}/{self.start}/{file} is no fact: {self.problems[file]}",
+                    f"{self.job}/{self.start}/{file} is no fact: {self.problems[file]}",
                     f"a4-agent sync clean {self.name} takes it away",
                 )
         return None

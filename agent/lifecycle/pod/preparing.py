@@ -30,7 +30,8 @@ class Preparing:
         self._sshd: Sshd | None = None
         self._whole_inventory: Mapping[str, Any] | None = None
         self.sshd_listens = False
-        self.surroundings = Surroundings(pod, self._environment_ready)
+        self.surroundings = Surroundings(pod)
+        self.surroundings.ready.when(self._environment_ready)
 
     def prepare(self) -> None:
         """Write the files that need nothing but the settings. Raises AgentError."""

@@ -28,7 +28,6 @@ class State:
     def __init__(self, machine: Machine, log: Log, settings: Settings) -> None:
         self._machine = machine
         self._log = log
-        self._settings = settings
         self._dir = RunDir(settings.run_dir)
         self._state = PodState(
             "preparing",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from agent.decide.env_sh import MARK, env_sh, forwarder, hook
 from agent.decide.environment import Environment, added, effect, of_pod, saved
@@ -43,10 +43,8 @@ class Surroundings:
     """`choose`, then `start`. What does not apply is left out with a word in the log; what fails ends the pod (71),
     but for what is only for shells and the GPUs' persistence mode, which a warning tells."""
 
-    def __init__(self, pod: Pod, ready: Callable[[], None]) -> None:
-        """`ready` is called when the environment is there, before those who wait for it."""
+    def __init__(self, pod: Pod) -> None:
         self._pod = pod
-        self._ready = ready
         self._machine = pod.machine
         self._prepared: Environment = of_pod(pod.job.environ)
         self._steps: deque[Step] = deque()
@@ -196,7 +194,6 @@ class Surroundings:
             log.info(str(one))
         self._keep()
         pod.state.event("environment-ready")
-        self._ready()
         self.ready.happen()
 
     def _keep(self) -> None:

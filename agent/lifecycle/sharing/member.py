@@ -99,7 +99,7 @@ class Member(SharedDirectory):
         )
 
         def begin(ended: Callable[[Outcome], None]) -> None:
-            Waiting(self._files, self, wait, job=self.job, pods=settings.nnodes, say=self._say, ended=ended).look()
+            Waiting(self._files, self, wait, pods=settings.nnodes, say=self._say, ended=ended).look()
 
         outcome: Outcome = self._call(begin)
         self._start = wait.start

@@ -26,7 +26,6 @@ class Waiting:
     clock: Clock
     wait: Wait
     _: KW_ONLY
-    job: str
     pods: int
     say: Callable[[str], None]
     ended: Callable[[Outcome], None]
@@ -40,7 +39,7 @@ class Waiting:
 
     def look(self) -> None:
         """Begin, or go on."""
-        self.files.look(self.job, (), (), self._looked)
+        self.files.look(self.wait.job, (), (), self._looked)
 
     def _looked(self, answer: Answer) -> None:
         if answer.why:
