@@ -37,6 +37,7 @@ class Peer:
     """One worker pod as the coordinator knows it."""
 
     target: Target
+    """Without an address before a look-up."""
     link: Link = field(default_factory=Link)
     nonce: str = ""
     """Drawn by each start of its agent, so that a new one is not taken for the old; empty: it has never been there."""
@@ -47,8 +48,6 @@ class Peer:
     """The last time that it was somebody else; kept while later tries fail otherwise."""
     attempts: int = 0
     """Tries that failed since it was last connected."""
-    address: str = ""
-    """IPv4; empty before a look-up."""
     address_since: float = 0.0
     connected: bool = False
     """Both sides have said hello on the present channel."""
@@ -154,7 +153,7 @@ class Roster:
             if isinstance(answer, Problem):
                 self._failed(peer, answer)
                 return
-            peer.address, peer.address_since = answer, self._machine.now()
+            peer.target, peer.address_since = peer.target._replace(address=answer), self._machine.now()
             self._dial(peer)
 
         self._machine.resolve(list(by_name), named)
@@ -163,8 +162,7 @@ class Roster:
         """Open a channel; `_dialed` may come when nobody wants it any more."""
         if self._closed or peer.lost:
             return
-        target = peer.target._replace(address=peer.address)
-        self._machine.connect(target, lambda result: self._dialed(peer, result))
+        self._machine.connect(peer.target, lambda result: self._dialed(peer, result))
 
     def _dialed(self, peer: Peer, result: Channel | Problem) -> None:
         if isinstance(result, Problem):
@@ -204,7 +202,7 @@ class Roster:
         if self._closed or peer.lost:
             return
         stale = self._machine.now() - peer.address_since > ADDRESS_SECONDS
-        if not peer.address or stale or peer.problem.kind in IDENTITY_PROBLEMS:
+        if not peer.target.address or stale or peer.problem.kind in IDENTITY_PROBLEMS:
             self._look_up([peer])
         else:
             self._dial(peer)
