@@ -52,4 +52,4 @@ IMAGES = {
         "extensions": tuple(COMPILED.values()),
     },
 }
-"""Image → what docker/steps/pai-versions.sh installs: packages, then extensions, which are built against its torch."""
+"""Image → what docker/steps/pai-packages.sh installs: packages, then extensions, which are built against its torch."""
