@@ -76,12 +76,13 @@ class ProcessSeen:
 
 def render(title: str, processes: Sequence[ProcessSeen], notes: Sequence[str]) -> Evidence:
     """Ranks come first; each process has its share of the space."""
-    blocks = [_process(process) for process in in_order(processes)]
+    processes = in_order(processes)
+    blocks = [_process(process) for process in processes]
     text = "\n".join([title, *notes]) + "\n"
     for done, block in enumerate(blocks):
         share = (MOST_TEXT - len(text.encode())) // (len(blocks) - done)
         text += shortened(f"\n{block}\n", share)
-    asked_for = [process for process in in_order(processes) if not process.is_ours]
+    asked_for = [process for process in processes if not process.is_ours]
     lines = [shortened(_summary(process), MOST_SUMMARY_LINE) for process in asked_for]
     return Evidence(text, shortened("".join(f"{line}\n" for line in lines or notes), MOST_SUMMARY))
 

@@ -113,11 +113,11 @@ def parse_options(words: Sequence[str], profile: str = "") -> Options:
     return Options(
         tests=_tests(own["tests"]) if "tests" in own else tuple((fabric and fabric.nccl_tests) or DEFAULT_TESTS),
         arguments=(*(word for name, value in defaults.items() for word in (f"-{name}", value)), *passed),
-        repeat=_whole("--repeat", own.get("repeat", "1"), 1, 100),
+        repeat=_whole("--repeat", own.get("repeat", "1"), 100),
         min_percent=_amount("--min-percent", own.get("min-percent", "90")),
         min_busbw=_amount("--min-busbw", own["min-busbw"]) if "min-busbw" in own else None,
         save_baseline=_saved(own.get("save-baseline")),
-        width=_whole("-t", all_values.get("t", "1"), 1, 1024) * _whole("-g", all_values["g"], 1, 1024),
+        width=_whole("-t", all_values.get("t", "1"), 1024) * _whole("-g", all_values["g"], 1024),
         iterations=int(all_values["n"]) if re.fullmatch(r"[0-9]{1,9}", all_values["n"]) else None,
         json_elsewhere="J" in values,
     )
@@ -168,9 +168,9 @@ def _tests(text: str) -> tuple[str, ...]:
     return names
 
 
-def _whole(option: str, text: str, least: int, most: int) -> int:
-    if not re.fullmatch(r"[0-9]{1,9}", text) or not least <= int(text) <= most:
-        raise UsageError(f"{option} {text!r}: a whole number from {least} to {most} is wanted")
+def _whole(option: str, text: str, most: int) -> int:
+    if not re.fullmatch(r"[0-9]{1,9}", text) or not 1 <= int(text) <= most:
+        raise UsageError(f"{option} {text!r}: a whole number from 1 to {most} is wanted")
     return int(text)
 
 
