@@ -38,7 +38,7 @@ def found(tmp_path: Path) -> tuple[PodSite, Any, Stage]:
     """What one pod finds there; what it looked at; and a stage."""
     base = str(tmp_path)
     looked: Any = Looked()
-    settings: Any = SimpleNamespace(shared_dir=base)
+    settings: Any = SimpleNamespace(shared_dir=base, epoch="uid.0.0")
     programs: Any = SimpleNamespace(say=lambda text: None)
     nobody: Any = None
     site = PodSite(Pipeline("run", 0, [0], []), settings, looked, nobody, programs, nobody, "")

@@ -229,7 +229,7 @@ def storage_of(start: str, *, records: bool) -> Storage:
 
 
 def run(site: Fake, stages: Sequence[Stage] = STAGES) -> None:
-    carry_out(Pipeline("run", 0, [0], stages), site, site.epoch)
+    carry_out(Pipeline("run", 0, [0], stages), site)
 
 
 def check_names(storage: Storage) -> None:
@@ -489,7 +489,7 @@ def test_all_pods_go_through_the_same_stages(convert: Where) -> None:
         threads = []
         for pod, site in sites.items():
             site.met = gathering.of(pod)
-            arguments = (Pipeline("run", pod, [2, 0, 1], stages), site, site.epoch)
+            arguments = (Pipeline("run", pod, [2, 0, 1], stages), site)
             threads.append(threading.Thread(target=carry_out, args=arguments))
             threads[-1].start()
         for thread in threads:

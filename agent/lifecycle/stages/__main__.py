@@ -86,7 +86,7 @@ def run(pipeline: Pipeline, notes: str, ending: Ending) -> None:
         background.open()
         if pipeline.leads:
             site.clear_flags()
-        carry_out(pipeline, site, settings.epoch)
+        carry_out(pipeline, site)
     finally:
         background.close()
 

@@ -32,6 +32,9 @@ class Claimed(Protocol):
 class Site(Protocol):
     """What the stages find and do on this pod."""
 
+    epoch: str
+    """Of this attempt of the job."""
+
     def problem(self, output: Output) -> str:
         """Why it is not complete; empty when it is."""
 
@@ -103,21 +106,21 @@ class Failed(Exception):
         self.code, self.what, self.hint, self.origin = int(code), what, hint, origin
 
 
-def carry_out(pipeline: Pipeline, site: Site, epoch: str) -> None:
+def carry_out(pipeline: Pipeline, site: Site) -> None:
     """All stages, in their order. Raises AgentError and Failed for the one that fails."""
     trainings = [stage for stage in pipeline.stages if is_training(stage) and not stage.passed_over]
-    finished = _finished(pipeline, site, epoch, trainings)
+    finished = _finished(pipeline, site, trainings)
     if pipeline.leads and not finished:
-        _check_what_is_left_out(pipeline, site, epoch)
+        _check_what_is_left_out(pipeline, site)
     finished = _gather(pipeline, site, finished)
     if pipeline.leads and not finished:
         asking = [stage for stage in pipeline.stages if stage.space and not stage.passed_over]
-        site.check_room([stage for stage in asking if _judge(site, stage, epoch).needed])
+        site.check_room([stage for stage in asking if _judge(site, stage).needed])
     if finished:
         site.say(finished)
     for number, stage in enumerate(pipeline.stages, 1):
         site.begun(stage, number, len(pipeline.stages))
-        why = _Turn(pipeline, site, epoch, stage, bool(finished)).take()
+        why = _Turn(pipeline, site, stage, bool(finished)).take()
         if why:
             site.say(f"{stage.name}: {why}")
         site.ended(stage, why)
@@ -141,25 +144,25 @@ def _gather(pipeline: Pipeline, site: Site, finished: str) -> str:
     return said
 
 
-def _finished(pipeline: Pipeline, site: Site, epoch: str, trainings: Sequence[Stage]) -> str:
+def _finished(pipeline: Pipeline, site: Site, trainings: Sequence[Stage]) -> str:
     """What the lead says where all trainings are complete and nothing is to be made anew: nothing is made for them."""
     if not pipeline.leads or not trainings:
         return ""
     renewed = [stage for stage in pipeline.stages if stage.anew and not stage.passed_over]
-    verdicts = [_judge(site, stage, epoch) for stage in (*renewed, *trainings)]
+    verdicts = [_judge(site, stage) for stage in (*renewed, *trainings)]
     if any(verdict.needed for verdict in verdicts):
         return ""
     return f"{trainings[-1].name}: {verdicts[-1].why}"
 
 
-def _check_what_is_left_out(pipeline: Pipeline, site: Site, epoch: str) -> None:
+def _check_what_is_left_out(pipeline: Pipeline, site: Site) -> None:
     """Refuse at once, and not after hours of downloads, what a stage will need and none will make. Raises
     MissingProgram."""
     made = {output.path for stage in pipeline.stages if not stage.passed_over for output in stage.outputs}
     for stage in pipeline.stages:
         for output in () if stage.passed_over else stage.needs:
             why = "" if output.path in made else site.problem(output)
-            if why and _judge(site, stage, epoch).needed:
+            if why and _judge(site, stage).needed:
                 raise _lacks(pipeline, stage, output, why)
 
 
@@ -169,22 +172,21 @@ def _lacks(pipeline: Pipeline, stage: Stage, output: Output, why: str) -> Missin
     return MissingProgram(f"{stage.name} needs {output.path}: {why}", "\n".join(hints))
 
 
-def _judge(site: Site, stage: Stage, epoch: str) -> Verdict:
+def _judge(site: Site, stage: Stage) -> Verdict:
     if not stage.outputs:
         return Verdict(True, "it leaves nothing to look at")
     problems = ((output, site.problem(output)) for output in stage.outputs)
     problem = next((f"{output.path}: {why}" for output, why in problems if why), "")
-    return judge(stage, problem, site.record(stage), epoch)
+    return judge(stage, problem, site.record(stage), site.epoch)
 
 
 class _Turn:
     """One stage on this pod."""
 
-    def __init__(self, pipeline: Pipeline, site: Site, epoch: str, stage: Stage, finished: bool) -> None:
+    def __init__(self, pipeline: Pipeline, site: Site, stage: Stage, finished: bool) -> None:
         """finished: nothing is made, nor looked at, for the training is complete."""
         self._pipeline = pipeline
         self._site = site
-        self._epoch = epoch
         self._stage = stage
         self._not_needed = "not needed: the training is complete" if finished else ""
 
@@ -239,7 +241,7 @@ class _Turn:
     def _judge(self) -> Verdict:
         if self._not_needed and not is_training(self._stage):
             return Verdict(False, self._not_needed)
-        return _judge(self._site, self._stage, self._epoch)
+        return _judge(self._site, self._stage)
 
     def _taken_over(self, verdict: Verdict, claimed: Claimed) -> Verdict:
         """Whether an older launcher has left it complete elsewhere."""
@@ -268,7 +270,7 @@ class _Turn:
         began_at = -1 if newest is None else newest.iteration
         site.keep(stage, site.new_record(stage)._replace(done=False, began_at=began_at), claimed)
         resumes = "" if newest is None else site.begin_from(stage, newest)
-        return Begin(True, resumes, repeats_at(before, self._epoch))
+        return Begin(True, resumes, repeats_at(before, site.epoch))
 
     def _own_checkpoint(self, verdict: Verdict, claimed: Claimed) -> Checkpoint | None:
         """The newest that this training has saved, and none of another."""

@@ -44,6 +44,7 @@ class PodSite:
     """The file of the run's record, which `status` and result.json are made of."""
 
     def __post_init__(self) -> None:
+        self.epoch = self.settings.epoch
         self._files = stored.StoredFiles(os.environ)
         self._begun = 0.0
         self.say = self.programs.say
@@ -74,7 +75,7 @@ class PodSite:
         return stages.record_name(stage, self.settings.shared_dir)
 
     def new_record(self, stage: Stage) -> stages.Record:
-        return stages.Record(stage.inputs, time.time(), self.pipeline.run, self.settings.epoch)
+        return stages.Record(stage.inputs, time.time(), self.pipeline.run, self.epoch)
 
     # Writing
 
@@ -193,7 +194,7 @@ class PodSite:
 
     @property
     def _job(self) -> str:
-        return folder(self.settings.epoch.rsplit(".", 2)[0])
+        return folder(self.epoch.rsplit(".", 2)[0])
 
     def note_made(self, stage: Stage) -> None:
         later = self.pipeline.stages[[each.name for each in self.pipeline.stages].index(stage.name) + 1 :]
