@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 import math
 import types
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -52,6 +53,15 @@ def from_json(kind: type[Value], data: Any, path: str = "") -> Value:
     read: Read = _reader(kind)  # type: ignore[arg-type]  # a type is hashable
     found: Value = read(data, path)
     return found
+
+
+def json_object(text: str | bytes) -> dict[str, Any]:
+    """The JSON object that a text is; empty when it is none, as what a killed process left or another program said."""
+    try:
+        data = json.loads(text)
+    except ValueError:
+        return {}
+    return data if isinstance(data, dict) else {}
 
 
 @cache

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from agent import wire
 from agent.decide.pipeline import Files, Model, Output, Stage
@@ -140,12 +139,3 @@ def flag_of(stage: Stage, later: Sequence[Stage]) -> str:
     if isinstance(stage.work, (Files, Model)) and not any(isinstance(each.work, (Files, Model)) for each in later):
         return "download_complete"
     return "conversion_complete" if any(output.kind == "torch_dist" for output in stage.outputs) else ""
-
-
-def told(line: str) -> Mapping[str, Any]:
-    """What a program of ours says of itself in a line of its stdout; nothing when it is another line."""
-    try:
-        data = json.loads(line)
-    except ValueError:
-        return {}
-    return data if isinstance(data, dict) else {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ from agent.local.client import LocalCluster
 from agent.local.pods import PodInfo
 from agent.local.spec import ClusterSpec
 from agent.paths import DEFAULT_RUN_DIR, HOSTFILE, TERMINATION_LOG
+from agent.wire import json_object
 
 RESULTS = ("report.html", "result.json", "pod-logs")
 _MANY = 8
@@ -86,26 +86,17 @@ def collect(cluster: LocalCluster, pods: Sequence[PodInfo], code: int, results: 
         events, pod_plan, pod_hostfile, last_words = [files[name] or b"" for name in names]
         plan, hostfile = plan or pod_plan, hostfile or pod_hostfile
         cause = _cause(last_words) if pod.code else ""
-        known = [_object(line) for line in events.decode(errors="replace").splitlines()]
+        known = [json_object(line) for line in events.decode(errors="replace").splitlines()]
         whole = [one for one in known if "event" in one and isinstance(one.get("monotonic"), (int, float))]
         found.append(PodReport(pod, whole, cause))
-    order = _object(plan)
+    order = json_object(plan)
     kept = [path for path in (f"{results}/{name}" for name in RESULTS) if results and os.path.exists(path)]
     return Report(cluster.name, code, found, order, hostfile.decode(errors="replace"), kept)
 
 
-def _object(text: bytes | str) -> dict[str, Any]:
-    """A JSON object, empty when it is none: what a killed agent left may be torn."""
-    try:
-        data = json.loads(text)
-    except ValueError:
-        return {}
-    return data if isinstance(data, dict) else {}
-
-
 def _cause(text: bytes) -> str:
     """What happened, and to which pod."""
-    said = _object(text)
+    said = json_object(text)
     pod = str(said.get("where", "")).partition(",")[0]
     return str(said.get("what", "")) + (f" ({pod})" if pod else "")
 

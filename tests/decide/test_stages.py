@@ -20,9 +20,9 @@ from agent.decide.stages import (
     record_name,
     repeats_at,
     staged,
-    told,
     write_record,
 )
+from agent.wire import json_object
 
 MADE = Stage(
     "convert",
@@ -151,4 +151,4 @@ def test_flags_of_old_launchers() -> None:
 
 @pytest.mark.parametrize("line", ["", "no JSON", "[1]", "3"])
 def test_what_a_library_prints_is_no_word_of_ours(line: str) -> None:
-    assert told(line) == {}
+    assert json_object(line) == {}

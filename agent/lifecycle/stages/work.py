@@ -11,13 +11,13 @@ from typing import Any
 from agent.decide.ending import exit_code, signal_name
 from agent.decide.pipeline import Checkout, Command, Files, Model, Packages, Stage
 from agent.decide.progress import too_little_room
-from agent.decide.stages import told
 from agent.errors import AgentError, DirectoryUnusable, MissingProgram, PeerLost, SettingsError, SystemFault
 from agent.lifecycle.stages.programs import Programs
 from agent.lifecycle.stages.sequence import Begin, Failed
 from agent.machine import stored
 from agent.machine.patience import Patience
 from agent.paths import package_home, shipped
+from agent.wire import json_object
 
 NETWORK_TRIES = 5
 """In a row, each of which brings nothing."""
@@ -150,7 +150,7 @@ class Work:
         room: list[str] = []
 
         def heard(line: str) -> None:
-            said.update(told(line))
+            said.update(json_object(line))
             if "total" in said and not room:
                 with self._programs.looking_at(place):
                     room.append(too_little_room(place, int(said["total"]), begin, stored.free_bytes(place)))
@@ -212,7 +212,7 @@ class Work:
         lines: list[str] = []
         if status := self._programs.run(stage, argv, {}, "/", lines.append, quiet=True):
             raise SystemFault(f"{stage.name}: {' '.join(argv[:4])} ended with {status}")
-        answer: Mapping[str, Any] = told("\n".join(lines))
+        answer = json_object("\n".join(lines))
         if not answer and lines != ["{}"]:
             raise SystemFault(f"{stage.name}: {' '.join(argv[:4])} should print JSON, and not {lines[:3]}")
         return answer
