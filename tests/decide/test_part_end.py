@@ -1,4 +1,4 @@
-"""A part's end fits into a message, whatever was printed."""
+"""A part's end fits into a message, whatever was printed; why a run cannot begin, in the words of all its pods."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.decide.messages import Done, encode, message
-from agent.decide.part_end import MOST_BYTES, PartEnd, bounded
+from agent.decide.part_end import MOST_BYTES, PartEnd, bounded, refusal
 from agent.decide.ranks import RankEnd
 from agent.machine import stream
 from agent.wire import to_json
@@ -55,3 +55,31 @@ def test_the_message_fits_into_a_line(text: str) -> None:
     line = encode({**message(Done("collectives-1a2b", bounded(end))), "seq": 10**9, "seen": 10**9})
     assert len(line) < stream.MOST_BYTES
     assert MOST_BYTES < stream.MOST_BYTES
+
+
+ABSENT = PartEnd(None, 66, "./a.out cannot be started: No such file or directory")
+TAKEN = PartEnd(None, 71, "MASTER_PORT 6002 is taken by python\nend it")
+
+
+@pytest.mark.parametrize(
+    ("ends", "told"),
+    [
+        ({}, None),
+        ({0: PartEnd(0), 1: PartEnd(None)}, None),
+        ({2: ABSENT}, (66, "./a.out cannot be started: No such file or directory", "pod 2, c", "")),
+        (
+            {3: ABSENT, 1: ABSENT, 0: PartEnd(None)},
+            (66, "./a.out cannot be started: No such file or directory", "pods 1,3", ""),
+        ),
+        ({1: TAKEN}, (71, "MASTER_PORT 6002 is taken by python", "pod 1, b", "end it")),
+        (
+            {3: ABSENT, 2: ABSENT, 1: TAKEN},
+            (71, "MASTER_PORT 6002 is taken by python", "pod 1, b", f"end it\npods 2-3: {ABSENT.what}"),
+        ),
+    ],
+)
+def test_the_reason_of_the_first_pod_and_who_shares_it(
+    ends: dict[int, PartEnd], told: tuple[int, str, str, str] | None
+) -> None:
+    end = refusal(ends, lambda index: f"pod {index}, {'abcd'[index]}")
+    assert (None if end is None else (end.code, end.what, end.where, end.why)) == told

@@ -1,4 +1,4 @@
-"""The end of what a process printed, in whole lines."""
+"""The end of what a process printed, in whole lines; the last words of every rank; marks of ranks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.decide.tail import Tail, last_lines
+from agent.decide.tail import MOST_LINE, MOST_TEXT, Tail, last_lines, last_words, rank_of
 
 LINES = st.lists(
     st.tuples(st.sampled_from([1, 2]), st.text("ab\n", min_size=1, max_size=12).map(str.encode)), max_size=40
@@ -139,3 +139,66 @@ def test_a_traceback_that_others_have_pushed_out_of_the_last_lines() -> None:
     ]
     assert last_lines("\n".join([*trace, *others])).startswith("last lines of its output:\n  step 5"), "without an end"
     assert last_lines("\n".join([*trace, raised, *others[:19]])).splitlines()[1] == f"  {raised}"
+
+
+def test_without_files_there_is_nothing_to_say() -> None:
+    assert last_words({}) == ""
+
+
+def test_the_last_lines_of_each_rank_by_number() -> None:
+    outputs = {
+        "1/rank.10/stdout": "step 1\nstep 2\nstep 3\n",
+        "1/rank.2/stdout": "up\n\nwaiting for rank 10\n\n",
+        "1/rank.2/stderr": "",
+        "1/rank.10/stderr": "\n",
+    }
+    assert last_words(outputs, 2) == (
+        "last output of every rank\n\n"
+        "1/rank.2/stdout:\n  \n  waiting for rank 10\n\n"
+        "1/rank.10/stdout:\n  step 2\n  step 3\n\n"
+        "nothing in 1/rank.2/stderr, 1/rank.10/stderr\n"
+    )
+
+
+def test_a_progress_bar_is_shown_as_it_stands() -> None:
+    assert last_words({"0/stdout.log": "start\r\n 1%\r 2%\r 3%"}) == (
+        "last output of every rank\n\n0/stdout.log:\n  start\n   3%\n"
+    )
+
+
+def test_a_long_line_is_cut() -> None:
+    assert f"  {'x' * MOST_LINE} …\n" in last_words({"a": "x" * 100_000})
+
+
+@given(st.dictionaries(st.text(max_size=30), st.text(max_size=2000), max_size=8), st.integers(1, 30))
+def test_every_file_is_named_and_none_takes_the_room_of_others(outputs: dict[str, str], lines: int) -> None:
+    text = last_words(outputs, lines)
+    for name, output in outputs.items():
+        if output.strip():
+            assert f"{name}:\n" in text
+
+
+def test_many_files_stay_within_bounds() -> None:
+    outputs = {f"1/rank.{rank}/stdout": f"{'x' * 300}\n" * 50 for rank in range(400)}
+    text = last_words(outputs, 20)
+    assert len(text) <= MOST_TEXT + 2000
+    assert all(f"{name}:\n  x" in text for name in outputs)
+
+
+@pytest.mark.parametrize(
+    ("line", "rank"),
+    [
+        (b"[rank13]: Traceback (most recent call last):", 13),
+        (b"[rank13]:[E1122 13:09:40.1 ProcessGroupNCCL.cpp:632] watchdog", 13),
+        (b"[default5]:step 3", 13),  # torchrun counts the ranks of its pod
+        (b"[1,13]<stdout>:step 3", 13),
+        (b"[1,13]<stderr>: step 3", 13),
+        (b"[prterun-pod-0-7@1,13]<stdout>: step 3", 13),
+        (b"step [rank13]: 3", None),
+        (b"[13]: no mark", None),
+        (b"[2026-03-04 12:30,13]: no mark", None),
+        (b"", None),
+    ],
+)
+def test_the_rank_that_printed_a_line(line: bytes, rank: int | None) -> None:
+    assert rank_of(line, 8) == rank
