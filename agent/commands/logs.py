@@ -62,12 +62,12 @@ def run(args: argparse.Namespace) -> int:
     if client is None:
         return _from_disk(args, directory)
     with client:
-        return _from_agent(args, directory, client)
+        return _from_agent(args, client)
 
 
-def _from_agent(args: argparse.Namespace, directory: RunDir, client: Client) -> int:
+def _from_agent(args: argparse.Namespace, client: Client) -> int:
     run = client.find(args.run)
-    wanted = _wanted(args, directory, run)
+    wanted = _wanted(args, run)
     sink = _sink(args, run, several=len(wanted) > 1)
     chosen = run._replace(outputs=wanted)
     offsets = {}
@@ -119,7 +119,7 @@ def _pod_of_rank(run: RunInfo, rank: int) -> tuple[int, ...]:
     return run.outputs
 
 
-def _wanted(args: argparse.Namespace, directory: RunDir, run: RunInfo) -> tuple[int, ...]:
+def _wanted(args: argparse.Namespace, run: RunInfo) -> tuple[int, ...]:
     """The pods to read. Raises UsageError for those that had no part in the run."""
     if args.rank is not None:
         return _pod_of_rank(run, args.rank)
