@@ -12,7 +12,7 @@ import pytest
 from agent.decide.completeness import Checkpoint
 from agent.decide.pipeline import Command, Output, Pipeline, Stage, Where
 from agent.decide.stages import Record, Verdict, is_training, read_record, record_name, write_record
-from agent.errors import AgentError, DirectoryUnusable, PeerLost
+from agent.errors import AgentError, DirectoryUnusable, MissingProgram, PeerLost
 from agent.lifecycle.stages.sequence import Begin, Claimed, Failed, carry_out
 
 INPUTS = {"commit": "new"}
@@ -276,6 +276,20 @@ def test_who_has_lost_the_claim_shows_nothing_more(start: str, records: bool) ->
         with pytest.raises(PeerLost):
             run(site, [CLONE, DATA, CONVERT])
         assert not {"record", "rename", "link", "clear"} & set(site.effects[point:])
+
+
+@pytest.mark.parametrize("error", [Failed(2, "make failed"), MissingProgram("git: 128", ""), FileNotFoundError("part")])
+def test_who_fails_because_another_has_the_claim_says_so(error: Exception) -> None:
+    """Who takes it over empties the place in which the program works."""
+
+    class Fails(Fake):
+        def work(self, stage: Stage, begin: Begin) -> str:
+            raise error
+
+    with pytest.raises(PeerLost):
+        run(Fails(Storage(), lost_at=1), [CLONE])
+    with pytest.raises(type(error)):
+        run(Fails(Storage()), [CLONE])
 
 
 def test_a_record_without_outputs_is_none() -> None:

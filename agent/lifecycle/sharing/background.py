@@ -148,9 +148,9 @@ class Held:
         self.told: SimpleQueue[float] = SimpleQueue()
 
     def lose(self, why: str) -> None:
+        self._lost(why)  # before the one that waits goes on: what it started has ended then
         self.why = why
         self.told.put(0.0)
-        self._lost(why)
 
     def until(self) -> float:
         """It is surely held until this time of the monotonic clock. Raises PeerLost."""

@@ -11,7 +11,7 @@ from agent import wire
 from agent.decide.completeness import Checkpoint
 from agent.decide.pipeline import Output, Pipeline, Stage
 from agent.decide.stages import Record, Verdict, is_training, judge, published, repeats_at, staged
-from agent.errors import DirectoryUnusable, Exit, MissingProgram
+from agent.errors import AgentError, DirectoryUnusable, Exit, MissingProgram
 
 
 class Begin(NamedTuple):
@@ -230,13 +230,20 @@ class _Turn:
                 self._meet("begins", json.dumps(wire.to_json(begin)))
             if not verdict.needed:
                 return verdict.why
-            wrong = site.work(stage, begin)
-            if stage.where == "together":  # the last pod alone may have seen it
-                wrong = next(filter(None, self._meet("is done", wrong).values()), "")
-            if wrong:
-                self._refuse(wrong, claimed)
-            self._finish(claimed)
+            try:
+                self._make(begin, claimed)
+            except (AgentError, Failed, OSError):
+                claimed.until()  # who has taken the claim over has also emptied the place: that is why it failed
+                raise
         return ""
+
+    def _make(self, begin: Begin, claimed: Claimed) -> None:
+        wrong = self._site.work(self._stage, begin)
+        if self._stage.where == "together":  # the last pod alone may have seen it
+            wrong = next(filter(None, self._meet("is done", wrong).values()), "")
+        if wrong:
+            self._refuse(wrong, claimed)
+        self._finish(claimed)
 
     def _judge(self) -> Verdict:
         if self._not_needed and not is_training(self._stage):
