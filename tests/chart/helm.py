@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -172,7 +173,8 @@ class Helm4:
         hangs = threading.Timer(self._seconds, self._process.kill)
         hangs.start()
         try:
-            print(request, file=self._process.stdin, flush=True)
+            with suppress(BrokenPipeError):  # it has ended
+                print(request, file=self._process.stdin, flush=True)
             return self._process.stdout.readline()
         finally:
             hangs.cancel()
