@@ -398,7 +398,7 @@ def test_no_spool_at_all(storage: Storage, tmp_path: Path) -> None:
     assert (tmp_path / "out" / "a").read_text() == "[a4-agent: 90 bytes of the log are missing here]\n"
 
 
-@pytest.mark.parametrize("data", [b"\0" * 9, b"\xff\xfe", b"\x1b[31m", bytes(range(256)) * 300])
+@pytest.mark.parametrize("data", [b"\0" * 9, b"\xff\xfe", b"\x1b[31m", pytest.param(bytes(range(256)) * 300, id="all")])
 def test_bytes_that_are_no_text_go_through_unchanged(storage: Storage, tmp_path: Path, data: bytes) -> None:
     _, borders = fill_spool(str(tmp_path / "spool"), [(1, data), (2, b"after")], limit=10_000_000)
     assert storage.start(tmp_path / "out").whole(str(tmp_path / "spool"), "a", borders[-1]) == ["0", "0", "", ""]

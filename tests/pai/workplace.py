@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import socket
@@ -81,11 +82,22 @@ class Workplace:
     def full(self, spare: int = 0) -> Iterator[None]:
         """What is there has room, and so many bytes more."""
         seen = os.statvfs(self.path)
-        self._remount(size=(seen.f_blocks - seen.f_bfree) * seen.f_frsize + spare)
+        while not self._holds_no_more_than((seen.f_blocks - seen.f_bfree) * seen.f_frsize + spare):
+            seen = os.statvfs(self.path)  # somebody has written something since
         try:
             yield
         finally:
             self._remount(size=seen.f_blocks * seen.f_frsize)
+
+    def _holds_no_more_than(self, size: int) -> bool:
+        """False: it holds more already, which the kernel refuses to take away."""
+        try:
+            self._remount(size=size)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            return False
+        return True
 
     def _remount(self, flags: int = 0, size: int = 0) -> None:
         self.do(mount, "none", str(self.inside), "", MS_REMOUNT | flags, f"size={size}" if size else "")
