@@ -293,6 +293,5 @@ class Coordinator:
 
     def _finish(self) -> None:
         assert self._end is not None
-        code = self._end.code
         self.pods.roster.close()
-        self._commands.when_left(self._leaving.store_seconds(), lambda: self._leaving.finish(code))
+        self._leaving.finish(self._end.code, self._commands.when_left)

@@ -270,7 +270,7 @@ class Worker:
 
     def _last_words_over(self) -> None:
         if self._life is Life.SILENT:
-            self._commands.when_left(self._leaving.store_seconds(), lambda: self._leaving.finish(self._code()))
+            self._leaving.finish(self._code(), self._commands.when_left)
 
     def _code(self) -> int:
         """The job's code, except for a pod that was itself told to end, or failed, before there was one."""

@@ -517,6 +517,36 @@ def test_the_end_waits_for_a_command_that_says_what_it_was_answered(index: int) 
 
 
 @pytest.mark.parametrize("index", [0, 2])
+def test_a_pod_told_to_end_meanwhile_waits_no_longer_than_it_has(index: int) -> None:
+    grace = 5.0
+    world = sleeping(env={"A4_GRACE_SECONDS": f"{grace:g}"})
+    client = world.pod(index).agent.client()
+    number = client.ask("release", force=False)
+    world.until(lambda: number in client.answers)
+    world.wait(1)
+    told = world.seconds
+    assert world.pod(index).living
+    world.pod(index).signal()
+    assert set(world.run().values()) == {0}, world.dump()
+    assert world.last() <= told + grace - 3
+
+
+def test_the_log_is_stored_while_a_command_stays() -> None:
+    world = FakeWorld(3, "script", {"A4_RESULTS_DIR": "/mnt/results"})
+    for pod in world.pods:
+        pod.life = FOREVER
+    world.until_event("run-started")
+    lead = world.pod(0)
+    client = lead.agent.client()
+    number = client.ask("release", force=True)
+    world.until(lambda: number in client.answers)
+    world.wait(FAREWELL_SECONDS - 1)
+    assert lead.living
+    assert "the job ends with exit code 130" in lead.stored["/mnt/results/pod-logs/coordinator.log"]
+    assert set(world.run().values()) == {130}, world.dump()
+
+
+@pytest.mark.parametrize("index", [0, 2])
 def test_a_second_release_is_told_the_same(index: int) -> None:
     world = sleeping()
     for pod in world.pods:

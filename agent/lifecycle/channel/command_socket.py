@@ -41,11 +41,13 @@ class CommandSocket:
         except OSError as error:
             self._pod.log.warning(f"commands of this pod cannot reach the agent: {self._pod.dir.socket}: {error}")
 
-    def when_left(self, seconds: float, action: Callable[[], None]) -> None:
-        """Call it when no command is connected any more, within FAREWELL_SECONDS, and within `seconds`, in any case."""
+    def when_left(self, seconds: float | None, action: Callable[[], None]) -> None:
+        """Call it when no command is connected any more, within FAREWELL_SECONDS in any case, and within `seconds` if
+        there is such a limit. A second call may set a shorter one."""
         self._ends = True
         self._all_left.when(action)
-        self._pod.machine.later(min(seconds, FAREWELL_SECONDS) if self._open else 0.0, self._all_left.happen)
+        most = FAREWELL_SECONDS if seconds is None else min(max(0.0, seconds), FAREWELL_SECONDS)
+        self._pod.machine.later(most if self._open else 0.0, self._all_left.happen)
 
     def _opened(self, channel: Channel) -> None:
         self._open.add(channel)

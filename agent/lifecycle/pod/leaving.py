@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from agent.decide.ending import JobEnd, masked, termination_message
-from agent.decide.grace import store_seconds
+from agent.decide.grace import LEAST_STORE_SECONDS, store_seconds
 from agent.decide.pod_state import RecordedEnd
 from agent.errors import Exit
 from agent.lifecycle.once import Once
@@ -24,7 +24,7 @@ class Leaving:
         self._leave_by: float | None = None
         """When the pod has to be gone, on the machine's clock; None while nobody has told it to end."""
         self._store: Callable[[], None] | None = None
-        """Set while the end waits for nothing but the results directory."""
+        """Set while the end waits for nothing but the results directory, and then for commands; sets a new limit."""
 
     def record_end(self, end: JobEnd, run_id: str = "", code: int | None = None) -> None:
         """Leave the job's end where Kubernetes and people look; `code` is this pod's own if it differs."""
@@ -57,23 +57,31 @@ class Leaving:
 
     def store_seconds(self) -> float:
         """How long may be waited for the results directory."""
-        return store_seconds(None if self._leave_by is None else self._leave_by - self._machine.now())
+        return store_seconds(self._left())
+
+    def _left(self) -> float | None:
+        return None if self._leave_by is None else self._leave_by - self._machine.now()
 
     def when_kept(self, action: Callable[[str], None]) -> None:
         """Call it when the results of the run that has ended are stored or given up, with what is missing."""
         self._pod.run_logs.when_kept(self.store_seconds(), action)
 
-    def finish(self, code: int) -> None:
-        """Store what is left, stop sshd, leave the loop with this pod's exit code. Later calls do nothing."""
+    def finish(self, code: int, when_left: Callable[[float | None, Callable[[], None]], None]) -> None:
+        """Store what is left, stop sshd, let commands say their last words (`when_left`, as that of a CommandSocket),
+        leave the loop with this pod's exit code. Later calls do nothing."""
         if self._store is not None:
             return
         pod = self._pod
         pod.state.phase("ended", code=code)
         self._preparing.stop_sshd()
-        if code == Exit.DIRECTORY:
-            self._leave_by = self._machine.now()  # nothing can be stored there: why wait for it?
         pod.run_logs.begin_without_run()
-        stored = Once()
-        stored.when(lambda: pod.finished(code))
-        self._store = lambda: pod.run_logs.close(self.store_seconds(), stored.happen)
-        self._store()
+        gone = Once()
+        gone.when(lambda: pod.finished(code))
+
+        def store() -> None:
+            # Nothing can be stored in a directory that is unusable: why wait for it?
+            seconds = LEAST_STORE_SECONDS if code == Exit.DIRECTORY else self.store_seconds()
+            pod.run_logs.close(seconds, lambda: when_left(self._left(), gone.happen))
+
+        self._store = store
+        store()
