@@ -114,7 +114,7 @@ def handshake(
         limit.cancel()
     if transport is not None:
         transport.close()
-        transport.packetizer.complete_handshake()  # ends paramiko's timer, for which an exit would wait 15 s
+        transport.packetizer.complete_handshake()  # ends paramiko's timer, for which an exit would wait
     sock.close()
     return problem
 
