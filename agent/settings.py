@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from agent.catalogue import RUNNABLE
 from agent.decide.grace import AGENT_SECONDS, LEAST_TERM_SECONDS, RESERVED_SECONDS, most_warn_seconds
-from agent.decide.masking import MARK, Masker
-from agent.decide.secret_variables import SECRET_ENV, listed, url_secrets
+from agent.decide.masking import MARK
+from agent.decide.secret_variables import SECRET_ENV, listed, without_url_secrets
 from agent.decide.setting_values import (
     DNS_LABEL,
     auto_or,
@@ -367,7 +367,7 @@ def _excerpt(text: str) -> str:
     """A wrong value, as far as it can be shown: people paste private keys where public ones belong."""
     if "PRIVATE KEY" in text:
         return "(a private key)"
-    text = Masker(url_secrets(text)).text(text)
+    text = without_url_secrets(text)
     return text if len(text) <= 80 else text[:80] + "…"
 
 

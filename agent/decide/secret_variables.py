@@ -69,8 +69,8 @@ _PLAIN = f"{_NUMBER}|{_SWITCH}|{_PATH}"
 """Values that are no secrets, whatever their variable is called."""
 _USERINFO = r"""://([^/\s:@?"']*)(?::([^/\s?"']*))?@"""
 """User and password of a URL."""
-_PARAMETER = rf"""[?&]([^\s?&=]+)=([^\s&#"']{{{LEAST_LENGTH},}})"""
-"""Name and value in the query of a URL."""
+_PARAMETER = rf"""[?&](?=([^\s?&=]+)=([^\s&#"']{{{LEAST_LENGTH},}}))"""
+"""Before name and value in the query of a URL, which may stand in that of another."""
 _SIGNATURES = ("sig", "signature")
 """What names of parameters end in that let whoever has the URL in."""
 _TOKEN_LENGTH = 20
@@ -95,8 +95,7 @@ def secret_values(environ: Mapping[str, str], names: Collection[str]) -> set[str
 def hidden(environ: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
     """The variables as they may be shown: secrets are replaced, however short they are."""
     return {
-        name: MARK if is_secret(name, value, names) else Masker(url_secrets(value)).text(value)
-        for name, value in environ.items()
+        name: MARK if is_secret(name, value, names) else without_url_secrets(value) for name, value in environ.items()
     }
 
 
@@ -130,6 +129,20 @@ def url_secrets(text: str) -> set[str]:
 
         found |= {unquote(secret) for secret in found}
     return found
+
+
+def without_url_secrets(text: str) -> str:
+    """The text as it may be shown.
+
+    A short password is hidden in its own place alone: marks for the same letters elsewhere would tell it.
+    """
+    long = [secret for secret in url_secrets(text) if len(secret) >= LEAST_LENGTH]
+    return re.sub(_USERINFO, _hidden_userinfo, Masker(long).text(text))
+
+
+def _hidden_userinfo(match: re.Match[str]) -> str:
+    user, password = match.groups("")
+    return f"://{user}:{MARK}@" if password else match[0]
 
 
 def is_secret_name(name: str) -> bool:

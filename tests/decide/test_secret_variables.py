@@ -108,6 +108,12 @@ def test_a_private_key_is_secret_in_any_variable() -> None:
             {"ab%2Fcdefg", "ab/cdefg"},
             "https://host/x?sv=2024-01-01&sig=***",
         ),
+        ("http://me:a@data/a", set(), "http://me:***@data/a"),
+        (
+            "https://host/x?next=https://other/y?token=hunter-42,https://host/z?token=hunter-43",
+            {"hunter-42,https://host/z?token=hunter-43", "hunter-43"},
+            "https://host/x?next=https://other/y?token=***",
+        ),
         ("https://host/x?max_token=123456789", set(), "https://host/x?max_token=123456789"),
         ("/x?access_token=hunter-42", set(), "/x?access_token=hunter-42"),
         ("somebody:password@host", set(), "somebody:password@host"),
