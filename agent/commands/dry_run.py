@@ -14,7 +14,7 @@ from agent.decide.env_sh import MARK
 from agent.decide.masking import Masker
 from agent.decide.plan import Plan
 from agent.decide.runspec import RunSpec
-from agent.decide.secret_variables import hidden, listed, secret_values, url_secrets
+from agent.decide.secret_variables import argument_secrets, hidden, listed, secret_values
 from agent.decide.subset import pods_text, ranges, subset
 from agent.environment import find_mpi, find_plan, load, look
 from agent.fabrics.profiles import Profile
@@ -47,7 +47,7 @@ def show(spec: RunSpec, *, as_json: bool = False) -> int:
 
 def answer(text: str, environ: Mapping[str, str], spec: RunSpec, *secrets: str, as_json: bool) -> None:
     """What would be started, on stdout, without the secrets of that environment and of what the user typed."""
-    known = secret_values({**environ, **spec.env}, listed(environ)).union(*map(url_secrets, spec.args), secrets)
+    known = secret_values({**environ, **spec.env}, listed(environ)).union(argument_secrets(spec.args), secrets)
     text = Masker(known).text(text)
     if as_json:
         write(DryRunAnswer(VERSION, spec.workload, text))

@@ -7,7 +7,7 @@ chart has the same rule for names (chart/templates/_variables.tpl).
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from agent.decide.environment import is_named
 from agent.decide.masking import LEAST_LENGTH, MARK, Masker
@@ -90,6 +90,12 @@ def secret_values(environ: Mapping[str, str], names: Collection[str]) -> set[str
     found = {value for name, value in environ.items() if is_secret(name, value, names)}
     found |= {secret for value in environ.values() for secret in url_secrets(value)}
     return {value for value in found if len(value.strip()) >= LEAST_LENGTH}.difference(_WORDS)
+
+
+def argument_secrets(words: Iterable[str]) -> set[str]:
+    """What must never be shown of the arguments of a run."""
+    found = {secret for word in words for secret in url_secrets(word)}
+    return {secret for secret in found if len(secret.strip()) >= LEAST_LENGTH}
 
 
 def hidden(environ: Mapping[str, str], names: Collection[str]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.decide.masking import MARK, Masker
-from agent.decide.secret_variables import hidden, listed, secret_values, storable
+from agent.decide.secret_variables import argument_secrets, hidden, listed, secret_values, storable
 from tests.laws import examples
 from tests.variable_names import PLAIN, SECRET
 
@@ -154,3 +154,7 @@ def test_results_store_what_the_agent_set_and_what_is_known_to_be_harmless() -> 
         "RANK": "0",
         "OMPI_LISTED": MARK,
     }
+
+
+def test_short_passwords_in_arguments_are_common_words() -> None:
+    assert argument_secrets(["http://u:a@host", "http://u:hunter-42@host"]) == {"hunter-42"}

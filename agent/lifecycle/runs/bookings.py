@@ -12,7 +12,7 @@ from agent.decide.messages import Done, Evidence, Prepare, Prepared, RanksOver, 
 from agent.decide.plan import Plan
 from agent.decide.pod_state import RunSummary
 from agent.decide.runspec import RunSpec
-from agent.decide.secret_variables import url_secrets
+from agent.decide.secret_variables import argument_secrets
 from agent.decide.subset import subset
 from agent.decide.words import did_you_mean
 from agent.errors import AgentError, ClusterBusy, MissingProgram, UsageError
@@ -161,7 +161,7 @@ class Bookings:
         if length > (most := messages.MOST_BYTES):
             what = f"the arguments and variables of this run are {length} bytes in a message, {most} are the most"
             raise UsageError(what, "put long ones into a file")
-        pod.log.add_secrets(pod.secrets(spec.env).union(*map(url_secrets, spec.args)))
+        pod.log.add_secrets(pod.secrets(spec.env).union(argument_secrets(spec.args)))
         run = Run(
             pod,
             workload,

@@ -16,7 +16,7 @@ from agent.decide.os_refusals import not_started
 from agent.decide.part_end import PartEnd
 from agent.decide.progress import progress_text
 from agent.decide.ranks import MPI_RANK, TORCHRUN_RANK
-from agent.decide.secret_variables import storable, url_secrets
+from agent.decide.secret_variables import argument_secrets, storable
 from agent.errors import AgentError, MissingProgram, SystemFault
 from agent.launch import Launch, Started
 from agent.lifecycle.once import Once
@@ -166,7 +166,7 @@ class Part:
     def _make_ready(self) -> Launch | None:
         """Directories and files of the run, then what to start. Raises AgentError or OSError."""
         pod, context = self._pod, self.context
-        pod.log.add_secrets(pod.secrets(context.spec.env).union(*map(url_secrets, context.spec.args)))
+        pod.log.add_secrets(pod.secrets(context.spec.env).union(argument_secrets(context.spec.args)))
         pod.make_dir(context.run_dir, 0o700)
         self.output.open()
         self._files.make(self.marks)
