@@ -11,7 +11,7 @@ from agent.commands.answers import VERSION, ReleaseAnswer, write
 DESCRIPTION = "Ends a sleeping cluster: every pod ends with the job's recorded exit code."
 
 _CONNECTED: list[Client] = []
-"""Closed by the end of this process alone, for which the end of its pod waits."""
+"""Closed only when Python ends, after all is printed: the end of this pod waits for that."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

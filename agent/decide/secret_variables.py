@@ -99,7 +99,7 @@ def argument_secrets(words: Iterable[str]) -> set[str]:
 
 
 def hidden(environ: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
-    """The variables as they may be shown: secrets are replaced, however short they are."""
+    """The variables as they may be shown. Short secrets are replaced too, but for those in the query of a URL."""
     return {
         name: MARK if is_secret(name, value, names) else without_url_secrets(value) for name, value in environ.items()
     }

@@ -27,7 +27,7 @@ SECONDS = 9.5
 LOOK_SHARE = 0.5
 """Part of the time after which the look at processes must be over."""
 DUMP_SHARE = 0.4
-"""For one Python process."""
+"""Part of the time that the stacks of one Python process may take."""
 MOST_LOOKS = 32
 """At a time, for most of it is waiting; dumps cost CPU."""
 MOST_DUMPS = 8

@@ -85,7 +85,7 @@ def handshake(
 
     logging.getLogger("paramiko").setLevel(logging.CRITICAL + 1)  # failures come back as values
     transport = None
-    # paramiko's own limits leave gaps, it waits for ever for the answer to exec_command, and others are shorter.
+    # paramiko waits for ever for the answer to exec_command; its other limits are set below, as some are shorter.
     limit = threading.Timer(seconds, _hang_up, [sock])
     limit.daemon = True
     limit.start()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from agent.workloads.collectives.record import CollectivesRecord, size_text
 from agent.workloads.rank_record import Verdict, read_record
 from agent.workloads.sweeps import Measured, Row, Sweep
-from tests.decide.test_torch_program import PLANNED, TOKENS, Line, common, end, text
+from tests.decide.rank_records import PLANNED, TOKENS, Line, common, end, text
 
 MIB = 1 << 20
 

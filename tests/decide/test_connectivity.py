@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,13 +12,8 @@ from hypothesis import strategies as st
 from agent.workloads.connectivity import wrong_usage
 from agent.workloads.connectivity.record import ConnectivityRecord, neighbours
 from agent.workloads.rank_record import Planned, Verdict, read_record
+from tests.decide.rank_records import NAMES, PLANNED, SLOTS, TOKENS, Line, move, stranger, text, unreadable
 from tests.laws import examples
-
-TOKENS = ["aa", "bb", "cc"]
-NAMES = [f"job-workload-0-{index}.job.default.svc.cluster.local" for index in (0, 2, 1)]
-SLOTS = 2
-PLANNED = Planned(SLOTS, NAMES, TOKENS)
-Line = dict[str, Any]
 
 
 def lines(pods: int = 3, slots: int = SLOTS) -> list[Line]:
@@ -43,10 +37,6 @@ def lines(pods: int = 3, slots: int = SLOTS) -> list[Line]:
     ]
 
 
-def text(record: list[Line]) -> str:
-    return "".join(json.dumps(line) + "\n" for line in record)
-
-
 def parsed(text: str) -> ConnectivityRecord:
     return read_record(text, ConnectivityRecord())
 
@@ -63,18 +53,6 @@ def test_a_right_run_is_0_without_reasons() -> None:
 def test_clusters_of_other_sizes(pods: int, slots: int) -> None:
     planned = Planned(slots, NAMES[:pods], TOKENS[:pods])
     assert parsed(text(lines(pods, slots))).judge(planned) == Verdict(0, [])
-
-
-def move(record: list[Line]) -> None:
-    record[1]["ranks"][5]["token"] = TOKENS[1]
-
-
-def stranger(record: list[Line]) -> None:
-    record[1]["ranks"][0]["token"] = "dd"
-
-
-def unreadable(record: list[Line]) -> None:
-    record[1]["ranks"][4] |= {"token": "", "error": "No such file"}
 
 
 def wrong_sum(record: list[Line]) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from agent.workloads.ddp.record import DdpRecord
 from agent.workloads.rank_record import Verdict, read_record
-from tests.decide.test_torch_program import PLANNED, TOKENS, Line, common, end, text
+from tests.decide.rank_records import PLANNED, TOKENS, Line, common, end, text
 
 RANKS = 6
 

@@ -13,32 +13,7 @@ from agent.decide.words import at_most
 from agent.workloads.ddp.record import DdpRecord
 from agent.workloads.rank_record import Doing, Planned, read_record
 from agent.workloads.torch_program import TorchRecord
-
-TOKENS = ["aa", "bb", "cc"]
-NAMES = [f"job-workload-0-{index}.job.default.svc.cluster.local" for index in (0, 2, 1)]
-SLOTS = 2
-PLANNED = Planned(SLOTS, NAMES, TOKENS)
-Line = dict[str, Any]
-
-
-def common(program: str, pods: int = 3, slots: int = SLOTS) -> list[Line]:
-    """The first two lines of a run in which all is right."""
-    versions = {"python": "3.11.7", "torch": "2.13.0+cpu"}
-    ranks = [
-        {"rank": r, "local_rank": r % slots, "token": TOKENS[r // slots], "node": f"node-{r // slots}", "pid": 10 + r}
-        | {"device": "cpu", "error": ""}
-        for r in range(pods * slots)
-    ]
-    start = {"step": "start", "version": 1, "program": program, "ranks": len(ranks), "backend": "gloo", "time": 100.0}
-    return [{**start, "versions": versions}, {"step": "ranks", "time": 102.5, "ranks": ranks}]
-
-
-def end(pods: int = 3, slots: int = SLOTS) -> Line:
-    return {"step": "end", "time": 110.0, "finished": list(range(pods * slots))}
-
-
-def text(record: list[Line]) -> str:
-    return "".join(json.dumps(line) + "\n" for line in record)
+from tests.decide.rank_records import NAMES, PLANNED, TOKENS, Line, common, end, move, stranger, text, unreadable
 
 
 def parsed(record: list[Line]) -> TorchRecord:
@@ -103,18 +78,6 @@ def test_a_last_line_that_is_cut_off_is_no_damage() -> None:
 @given(st.text())
 def test_any_text_can_be_parsed(garbage: str) -> None:
     assert read_record(garbage, TorchRecord()).finished is None
-
-
-def move(record: list[Line]) -> None:
-    record[1]["ranks"][5]["token"] = TOKENS[1]
-
-
-def stranger(record: list[Line]) -> None:
-    record[1]["ranks"][0]["token"] = "dd"
-
-
-def unreadable(record: list[Line]) -> None:
-    record[1]["ranks"][4] |= {"token": "", "error": "No such file"}
 
 
 def too_few(record: list[Line]) -> None:

@@ -42,8 +42,8 @@ class CommandSocket:
             self._pod.log.warning(f"commands of this pod cannot reach the agent: {self._pod.dir.socket}: {error}")
 
     def when_left(self, seconds: float | None, action: Callable[[], None]) -> None:
-        """Call it when no command is connected any more, within FAREWELL_SECONDS in any case, and within `seconds` if
-        there is such a limit. A second call may set a shorter one."""
+        """Call `action` when no command is connected any more: after FAREWELL_SECONDS at the latest, after `seconds` if
+        that is less. A second call may set a shorter limit."""
         self._ends = True
         self._all_left.when(action)
         most = FAREWELL_SECONDS if seconds is None else min(max(0.0, seconds), FAREWELL_SECONDS)

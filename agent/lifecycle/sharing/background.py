@@ -148,7 +148,7 @@ class Held:
         self.told: SimpleQueue[float] = SimpleQueue()
 
     def lose(self, why: str) -> None:
-        self._lost(why)  # before the one that waits goes on: what it started has ended then
+        self._lost(why)  # first: it kills what was started under the claim, and who waits goes on only then
         self.why = why
         self.told.put(0.0)
 

@@ -1,0 +1,47 @@
+"""What tests of the records of ranks share: six planned ranks on three pods, and what may be wrong in the line of all
+ranks."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from agent.workloads.rank_record import Planned
+
+TOKENS = ["aa", "bb", "cc"]
+NAMES = [f"job-workload-0-{index}.job.default.svc.cluster.local" for index in (0, 2, 1)]
+SLOTS = 2
+PLANNED = Planned(SLOTS, NAMES, TOKENS)
+Line = dict[str, Any]
+
+
+def common(program: str, pods: int = 3, slots: int = SLOTS) -> list[Line]:
+    """The first two lines of a run of a torch program in which all is right."""
+    versions = {"python": "3.11.7", "torch": "2.13.0+cpu"}
+    ranks = [
+        {"rank": r, "local_rank": r % slots, "token": TOKENS[r // slots], "node": f"node-{r // slots}", "pid": 10 + r}
+        | {"device": "cpu", "error": ""}
+        for r in range(pods * slots)
+    ]
+    start = {"step": "start", "version": 1, "program": program, "ranks": len(ranks), "backend": "gloo", "time": 100.0}
+    return [{**start, "versions": versions}, {"step": "ranks", "time": 102.5, "ranks": ranks}]
+
+
+def end(pods: int = 3, slots: int = SLOTS) -> Line:
+    return {"step": "end", "time": 110.0, "finished": list(range(pods * slots))}
+
+
+def text(record: list[Line]) -> str:
+    return "".join(json.dumps(line) + "\n" for line in record)
+
+
+def move(record: list[Line]) -> None:
+    record[1]["ranks"][5]["token"] = TOKENS[1]
+
+
+def stranger(record: list[Line]) -> None:
+    record[1]["ranks"][0]["token"] = "dd"
+
+
+def unreadable(record: list[Line]) -> None:
+    record[1]["ranks"][4] |= {"token": "", "error": "No such file"}
