@@ -13,6 +13,7 @@ COPY docker/steps/packages.sh docker/steps/agent.sh /tmp/steps/
 COPY docker/constraints.txt /tmp/
 COPY setup.cfg setup.py pyproject.toml README.md LICENSE /tmp/a4-agent/
 COPY docs/result.schema.json /tmp/a4-agent/docs/
+COPY bin /tmp/a4-agent/bin/
 COPY env /tmp/a4-agent/env/
 COPY entrypoints /tmp/a4-agent/entrypoints/
 COPY agent /tmp/a4-agent/agent/

@@ -6,11 +6,13 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 from agent import paths
 from agent.fabrics import a4_deepep
@@ -21,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RECIPES = sorted(path.parent for path in ROOT.glob("docker/*/Dockerfile"))
 DOCKERFILES = [ROOT / "docker/agent.Dockerfile", *(recipe / "Dockerfile" for recipe in RECIPES)]
 BASES = {
-    "a3-tcpx-pytorch": "25.06-py3",
+    "a3-tcpx-pytorch": "24.02-py3",
     "a4-agent-cpu": "12-slim",
     "nemo-deepep": "25.11",
     "pai_megatron_patch_a4": "25.04",
@@ -29,6 +31,8 @@ BASES = {
     "unified-testbed-pytorch": "25.12-py3",
 }
 """Image → tag of what it is made from."""
+OF_OLD = {"nemo-deepep", "pai_megatron_patch_a4", "testbed", "unified-testbed-pytorch"}
+"""Names of images that the old testbeds build, too."""
 
 
 def name_of(path: Path) -> str:
@@ -68,7 +72,8 @@ def test_scripts_that_start_containers_are_good() -> None:
 def test_what_is_sent_is_small_and_has_no_tests(context: Path) -> None:
     sent = {path.relative_to(context).as_posix() for path in context.rglob("*") if path.is_file()}
     package = {"LICENSE", "README.md", "docs/result.schema.json", "pyproject.toml", "setup.cfg", "setup.py"}
-    assert {name for name in sent if not name.startswith(("agent/", "docker/", "entrypoints/", "env/"))} == package
+    sources = ("agent/", "bin/", "docker/", "entrypoints/", "env/")
+    assert {name for name in sent if not name.startswith(sources)} == package
     assert (ROOT / ".dockerignore").read_text() == (ROOT / ".gcloudignore").read_text()
 
 
@@ -97,23 +102,52 @@ def test_a_step_is_there_when_it_is_run(dockerfile: Path) -> None:
                 assert needed <= there, f"{path} calls {needed - there}"
 
 
-def test_the_packages_of_the_pipelines_are_of_the_agents_table(tmp_path: Path) -> None:
-    """The step itself, with a pip that shows what it is given."""
+@pytest.mark.parametrize("group", ["PACKAGES", "EXTENSIONS"])
+def test_the_packages_of_the_pipelines_are_of_the_agents_table(group: str, tmp_path: Path) -> None:
+    """The step itself: pip shows what it is given, and packages are there as `versions` says."""
+    rows: Mapping[str, versions.Row] = getattr(versions, group)
+    for name in ("docker/steps/pai-packages.sh", "docker/steps/python-packages.sh", "entrypoints/check-packages.py"):
+        shutil.copy(ROOT / name, tmp_path)
     (tmp_path / "python3").write_text(
-        '#!/bin/sh\ncase "$*" in *"torch.version"*) echo 2.9 ;; *runpy*) exec '
-        f'{sys.executable} "$@" ;; *) for file; do :; done; cat "$file" ;; esac\n'
+        '#!/bin/sh\ncase "$*" in *"torch.version"*) echo 2.9 ;; "-m pip"*) for file; do :; done; cat "$file" ;; '
+        f'*) exec {sys.executable} "$@" ;; esac\n'
     )
     (tmp_path / "python3").chmod(0o755)
-    for name in ("pai-packages.sh", "python-packages.sh"):
-        shutil.copy(ROOT / "docker/steps" / name, tmp_path)
-    env = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
-    table = ROOT / "agent/workloads/pai_megatron/versions.py"
-    for image, kinds in versions.IMAGES.items():
-        argv = [tmp_path / "pai-packages.sh", table, Path(image)]
-        done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60, check=True)
-        assert done.stdout.splitlines() == [*kinds["packages"], *kinds["extensions"]]
-        recipe = (ROOT / "docker" / image / "Dockerfile").read_text()
-        assert f"versions.py {image} " in recipe.replace("\\\n    ", "")
+    site = tmp_path / "site"
+    for name, row in rows.items():
+        (site / f"{name.replace('-', '_')}-{row.installed}.dist-info").mkdir(parents=True)
+        (site / f"{name.replace('-', '_')}-{row.installed}.dist-info/METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {name}\nVersion: {row.installed}\n"
+        )
+    env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "PYTHONPATH": str(site)}
+    argv = [tmp_path / "pai-packages.sh", ROOT / "agent/workloads/pai_megatron/versions.py", Path(group)]
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.splitlines() == [f"{name}=={row.installed}" for name, row in rows.items()]
+    recipe = (ROOT / "docker/unified-testbed-pytorch/Dockerfile").read_text()
+    assert f"versions.py {group}\n" in recipe
+    # A package that another has replaced.
+    moved = next(path for path in site.iterdir() if path.name.startswith(("transformers", "triton")))
+    (moved / "METADATA").write_text((moved / "METADATA").read_text().replace("Version: ", "Version: 1", 2))
+    ended = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 1 and "installed is other than" in ended.stderr
+
+
+@pytest.mark.parametrize("scripts", ["qwen3", "qwen3_next"])
+def test_what_the_recipe_installs_the_check_accepts(scripts: str) -> None:
+    rows = {**versions.PACKAGES, **versions.EXTENSIONS}
+    for name, wanted in versions.accepted(rows, scripts).items():
+        assert Requirement(wanted).specifier.contains(rows[name].installed), wanted
+    assert set(versions.EXTENSIONS) <= set(versions.accepted(rows, "qwen3_next"))
+
+
+def test_nccl_and_ddp_do_not_wait_for_extensions() -> None:
+    """What compiles is in a stage of its own, after the one that is enough for them."""
+    found = instructions(ROOT / "docker/unified-testbed-pytorch/Dockerfile")
+    stages = [number for number, (word, _) in enumerate(found) if word == "FROM"]
+    assert [found[number][1] for number in stages] == ["${BASE} AS testbed", "testbed AS qwen3-next"]
+    assert [text for _, text in found[stages[0] : stages[1]] if "EXTENSIONS" in text] == []
+    assert [word for word, _ in found[stages[1] :]] == ["FROM", "RUN"]
+    assert build_of(ROOT / "docker/unified-testbed-pytorch")["substitutions"]["_TARGET"] == "qwen3-next"
 
 
 def test_every_recipe_has_its_base() -> None:
@@ -126,7 +160,9 @@ def test_the_tag_says_the_base(recipe: Path) -> None:
     assert base.startswith("BASE=")
     assert base.rpartition(":")[2] == BASES[recipe.name]
     tag = build_of(recipe)["substitutions"]["_IMAGE_TAG"]
-    assert tag in BASES[recipe.name] or tag == "debian12"
+    base, own, _ = tag.partition("-a4.")
+    assert base in BASES[recipe.name] or tag == "debian12"
+    assert bool(own) == (recipe.name in OF_OLD), "an image of an old testbed is not to be overwritten"
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=name_of)
@@ -134,7 +170,8 @@ def test_cloud_build_makes_the_image_and_puts_the_agent_on_top(recipe: Path) -> 
     build = build_of(recipe)
     own, agent = build["steps"][1:]
     target = "${_ARTIFACT_REGISTRY}/${_IMAGE_NAME}:${_IMAGE_TAG}"
-    assert own["args"] == ["build", f"--file=docker/{recipe.name}/Dockerfile", "--tag=without-agent", "."]
+    stage = ["--target=${_TARGET}"] if "_TARGET" in build["substitutions"] else []
+    assert own["args"] == ["build", f"--file=docker/{recipe.name}/Dockerfile", *stage, "--tag=without-agent", "."]
     assert agent["args"] == [
         "build",
         "--file=docker/agent.Dockerfile",

@@ -64,7 +64,7 @@ AS_THEY_ARE = (
 NOTHING_BUT_COUNTED = dict.fromkeys(
     ("a4-agent", "apt-get", "cmake", "curl", "git", "ldd", "make", "python", "python3"), ""
 )
-ALWAYS = {"nproc": "echo 8", "mpirun": "echo 'mpirun (Open MPI) 4.1.4'"}
+ALWAYS = {"awk": "echo 4", "nproc": "echo 8", "mpirun": "echo 'mpirun (Open MPI) 4.1.4'"}
 
 
 class Step(NamedTuple):
@@ -86,7 +86,6 @@ ENVIRONMENT = """
 TESTS = "all_reduce all_gather reduce_scatter alltoall sendrecv"
 NVSHMEM = "lib/libnvshmem_host.so.3 lib/libnvshmem_device.a lib/nvshmem_transport_ibgda.so.3 include/nvshmem.h"
 LDD = "echo ' libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x1)\n libz.so.1 => /lib/x86_64-linux-gnu/libz.so.1 (0x2)'"
-DRIVER = "/usr/lib/triton/backends/nvidia/driver.py"
 CASES = {
     "agent": Step(
         ["/tmp/source", "/tmp/constraints.txt"],
@@ -128,7 +127,13 @@ CASES = {
         },
     ),
     "packages": Step(["tini"]),
-    "pai-packages": Step(["/tmp/versions.py", "image", "/tmp/a.txt"], {"python3": "echo 2.9 12.9"}),
+    "pai-packages": Step(
+        ["/tmp/versions.py", "EXTENSIONS"],
+        {
+            "python3": 'case "$*" in *runpy*) echo triton==3.5.1 ;; *check-packages*) echo {} ;;'
+            " *) echo 2.9 12.9 ;; esac"
+        },
+    ),
     "programs": Step(
         effects={"python3": "echo 1"},
         before="rm -f /usr/bin/tini; mkdir -p /etc/ssh /etc/rc2.d /etc/systemd/system/multi-user.target.wants;"
@@ -141,10 +146,7 @@ CASES = {
         before="mkdir -p /opt/a4-agent/bin;"
         "for name in python a4-agent; do ln -s /tmp/stubs/stub /opt/a4-agent/bin/$name; done"
     ),
-    "triton": Step(
-        effects={"python3": f"echo {DRIVER}"},
-        before=f'mkdir -p {Path(DRIVER).parent}; echo \'check_output(["ldconfig", "-p"]).decode()\' >{DRIVER}',
-    ),
+    "torch-nccl": Step(["2.19.4"]),
 }
 
 
@@ -210,7 +212,8 @@ def test_a_step_fails_with_each_of_its_programs(name: str, tmp_path: Path) -> No
         ("nccl-tests", {"ldd": "echo libc.so.6"}, ""),
         ("nvshmem", {"cmake": ":"}, ""),
         ("deepep", {"python3": ":"}, "deep_ep_cpp"),
-        ("triton", {"python3": "echo /etc/hostname"}, ""),
+        ("pai-packages", {"python3": "echo triton 3.6.0"}, "installed is other than"),
+        ("torch-nccl", {"python3": "echo 2.27.3"}, "torch is made for NCCL 2.27.3, and the fabric brings 2.19.4"),
         ("give-agent", {"ldd": "echo statically linked"}, ""),
     ],
 )
@@ -237,8 +240,3 @@ def test_deepep_gets_the_profiles_values(tmp_path: Path) -> None:
     assert found["LD_PRELOAD"] == "/opt/nvshmem/lib/libnvshmem_host.so.3:/own.so"
     assert found["PYTHONPATH"] == "/opt/DeepEP:/own"
     assert found["LD_LIBRARY_PATH"] == "/opt/nvshmem/lib:/usr/local/cuda/lib64"
-
-
-def test_triton_finds_its_libraries(tmp_path: Path) -> None:
-    ended = run("triton", tmp_path, then=f"cat {DRIVER}")
-    assert ended.output == 'check_output(["/sbin/ldconfig", "-p"]).decode(errors="ignore")\n'

@@ -2,54 +2,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import NamedTuple
+
 REPOSITORY = "https://github.com/alibaba/Pai-Megatron-Patch.git"
 COMMIT = "a098ca5acbdeaf7172ce0393fa309b39a77506db"
 SUBMODULES = ("backends/megatron/Megatron-LM-250624", "backends/megatron/Megatron-LM-250908")
 """Those of COMMIT that the two examples use."""
 DATASETS = "https://atp-modelzoo-wlcb-pai.oss-cn-wulanchabu.aliyuncs.com/release/models/pai-megatron-patch"
 
-PURE = {
-    "datasets": "datasets==3.6.0",
-    "numpy": "numpy<2",  # the scripts call numpy.product, which 2.0 removed
-    "packaging": "packaging==24.2",
+
+class Row(NamedTuple):
+    """A package: what is installed, and what is accepted."""
+
+    installed: str
+    """The version that the recipe of unified-testbed-pytorch installs; empty: that of its base."""
+    accepted: str | None = None
+    """What a pod must have, as pip writes it; None: it need not have it."""
+    accepted_next: str | None = None
+    """The same for Qwen3-Next; None: the same as for the others."""
+
+
+PACKAGES = {
+    "datasets": Row("3.6.0", "==3.6.0"),
+    "huggingface-hub": Row("0.36.0"),  # transformers 4 refuse 1.0
+    "modelscope": Row("1.33.0"),
+    "numpy": Row("1.26.4", "<2"),  # the scripts call numpy.product, which 2.0 removed
+    "packaging": Row("24.2", "==24.2"),
+    "transformers": Row("4.57.3", ">=4.51,<5", ">=4.57.0.dev0,<5"),  # mamba-ssm 2.2 cannot be imported with 5
 }
-COMPILED = {
-    "causal-conv1d": "causal-conv1d==1.5.2",
-    "flash-linear-attention": "flash-linear-attention",
-    "mamba-ssm": "mamba-ssm",
+"""Where an image lacks what is accepted, a pod installs it at its start."""
+EXTENSIONS = {
+    "causal-conv1d": Row("1.5.3.post1", None, ">=1.5.2"),  # nvcc 13 refuses 1.5.2's targets
+    "flash-linear-attention": Row("0.4.1", None, ">=0.3.2"),
+    "mamba-ssm": Row("2.2.6.post3", None, ">=2.2.5"),
+    "triton": Row("3.5.1", None, ">=3.3"),  # 3.2's ptxas does not know B200
 }
-"""Qwen3-Next's layers."""
-BASE = {"torch": "torch>=2.6", "transformer-engine": "transformer-engine"}
-REQUIREMENTS = {
-    "qwen3": {**PURE, "transformers": "transformers>=4.51,<5"},
-    "qwen3_next": {**PURE, "transformers": "transformers>=4.57.0.dev0,<5"},
+"""Qwen3-Next's layers. A pod compiles nothing: its image has them."""
+BASE = {
+    "torch": Row("", ">=2.6"),
+    "transformer-engine": Row("", "", ">=2.8.0.dev0"),
 }
-"""Scripts → package → requirement: installed where an image lacks it."""
-FROM_IMAGE = {"qwen3": BASE, "qwen3_next": {**BASE, "triton": "triton", **COMPILED}}
-"""Packages with CUDA code, which no pod builds at its start."""
-IMAGES = {
-    # As examples/qwen3_next in the repository has them; the commits are those that it names.
-    "pai_megatron_patch_a4": {
-        "packages": (
-            *PURE.values(),
-            "modelscope",
-            "transformers @ git+https://github.com/huggingface/transformers@5f6e278a",
-            "triton==3.2.0",
-        ),
-        "extensions": (
-            *COMPILED.values(),
-            "transformer-engine @ git+https://github.com/NVIDIA/TransformerEngine@c47f329b",  # 2.8.0.dev0
-        ),
-    },
-    "unified-testbed-pytorch": {
-        "packages": (
-            *PURE.values(),
-            "huggingface-hub[cli]>=0.34.0,<1.0",  # transformers of this line refuse 1.0
-            "modelscope",
-            "transformers<5",
-            "triton>=3.5.0",  # the first for B200
-        ),
-        "extensions": tuple(COMPILED.values()),
-    },
-}
-"""Image → what docker/steps/pai-packages.sh installs: packages, then extensions, which are built against its torch."""
+"""NVIDIA's own."""
+
+
+def accepted(rows: Mapping[str, Row], scripts: str) -> dict[str, str]:
+    """Package → requirement, for the example of that name."""
+    found = {}
+    for name, row in rows.items():
+        wanted = row.accepted if scripts != "qwen3_next" or row.accepted_next is None else row.accepted_next
+        if wanted is not None:
+            found[name] = f"{name}{wanted}"
+    return found
