@@ -1,0 +1,122 @@
+"""The programs of a control plane, built once from Go modules and kept outside the checkout.
+
+go.mod and go.sum in control/ hold every version: Kubernetes, etcd, JobSet and Kueue come from one graph of modules, so
+what they share is compiled once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+CONTROL = Path(__file__).with_name("control")
+NAMES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
+"""One program, which goes by its name."""
+CONTROLLERS = {"jobset": "sigs.k8s.io/jobset", "kueue": "sigs.k8s.io/kueue/cmd/kueue"}
+CHARTS = {"jobset": "sigs.k8s.io/jobset", "kueue": "sigs.k8s.io/kueue"}
+"""The module with each one's own Helm chart, in charts/."""
+MISSING = 69
+"""What sysexits calls EX_UNAVAILABLE."""
+
+
+class Unavailable(Exception):
+    """The programs cannot be built here."""
+
+
+class Programs(NamedTuple):
+    directory: Path
+    charts: dict[str, Path]
+    """Directories of the controllers' Helm charts, by controller."""
+    versions: dict[str, str]
+    """By module."""
+
+
+def cache() -> Path:
+    """Where the programs are kept, by what they are built from."""
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    content = b"".join((CONTROL / name).read_bytes() for name in ("go.mod", "go.sum", "main.go"))
+    return home / "a4-agent" / "kubernetes" / hashlib.sha256(content).hexdigest()[:16]
+
+
+def versions() -> dict[str, str]:
+    """Those that control/go.mod asks for, by module."""
+    return dict(re.findall(r"^\t(\S+) (v\S+)$", (CONTROL / "go.mod").read_text(), re.MULTILINE))
+
+
+def programs() -> Programs:
+    """Build what is missing; a build with everything in Go's caches takes seconds. Raises Unavailable."""
+    check_go()
+    directory, found = cache(), versions()
+    if not all((directory / name).exists() for name in (*NAMES, *CONTROLLERS)):
+        _build(directory, found["k8s.io/kubernetes"])
+    homes = {name: _go("list", "-m", "-f", "{{.Dir}}", module) for name, module in CHARTS.items()}
+    return Programs(directory, {name: Path(home, "charts", name) for name, home in homes.items()}, found)
+
+
+def _build(directory: Path, version: str) -> None:
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    major, minor = re.findall(r"\d+", version)[:2]
+    # Kueue reads the server's version when it starts, and a server that was built without these has none.
+    flags = {
+        "k8s.io/component-base/version.gitVersion": version,
+        "k8s.io/component-base/version.gitMajor": major,
+        "k8s.io/component-base/version.gitMinor": minor,
+        "k8s.io/client-go/pkg/version.gitVersion": version,
+    }
+    linked = " ".join(["-s -w", *(f"-X {name}={value}" for name, value in flags.items())])
+    with tempfile.TemporaryDirectory(dir=directory.parent) as place:
+        for name, package in {"control": ".", **CONTROLLERS}.items():
+            began = time.monotonic()
+            print(f"building {name}; the first time this takes many minutes …", file=sys.stderr, flush=True)
+            _go("build", "-trimpath", "-ldflags", linked, "-o", f"{place}/{name}", package)
+            print(f"built {name} in {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+        for name in NAMES:
+            os.link(f"{place}/control", f"{place}/{name}")
+        shutil.rmtree(directory, ignore_errors=True)
+        os.rename(place, directory)
+        os.mkdir(place)  # what is removed now
+
+
+def check_go() -> None:
+    """Raises Unavailable without a Go that is new enough."""
+    (wanted,) = re.findall(r"^go (\S+)$", (CONTROL / "go.mod").read_text(), re.MULTILINE)
+    if not shutil.which("go"):
+        raise Unavailable(f"make test-kubernetes needs Go {wanted} or later; there is no program go")
+    found = _go("env", "GOVERSION").removeprefix("go")
+    if _number(found) < _number(wanted):
+        raise Unavailable(f"make test-kubernetes needs Go {wanted} or later, and this is {found}")
+
+
+def _number(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
+
+
+def _go(*words: str) -> str:
+    """What a command of Go prints. Raises Unavailable with what it says."""
+    # The graph is what go.sum says: no newer Go, and no other module, is fetched for it.
+    env = {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": "-mod=readonly -buildvcs=false"}
+    done = subprocess.run(["go", *words], cwd=CONTROL, env=env, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise Unavailable(f"go {' '.join(words[:2])} ended with {done.returncode}")
+    return done.stdout.strip()
+
+
+def main() -> int:
+    try:
+        print(programs().directory)
+    except Unavailable as error:
+        print(error, file=sys.stderr)
+        return MISSING
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
