@@ -8,14 +8,17 @@ ORIGINALS has three checkouts. Nothing is fetched:
     gpu-tpu-pedia-7985220  the same at 7985220
     gpu-recipes            https://github.com/yangwhale/gpu-recipes, branch a4-early-access
 
-Prints a table with what becomes of each line: what the chart renders, or why it refuses and what to add. Ends with 1 if
+Prints a table with what becomes of each line: what the chart renders, or why it refuses and what to add; for one of the
+old scripts also in what the programs that it started (scripts/old_launches.py) are given otherwise now. Ends with 1 if
 a file is missing, if the chart does not know one of the scripts, or if a line ends otherwise.
+
+Then it prints a table of the other commands in the guides, and what to type now. Ends with 1 if it does not know one.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
+import itertools
 import os
 import re
 import shutil
@@ -27,6 +30,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
+
+from scripts.old_launches import BESIDE, Reached, bare, mpirun, planned, reached, sha256, typed, workload_of
 
 ROOT = Path(__file__).parents[1]
 CHART = ROOT / "chart"
@@ -50,6 +55,7 @@ ENVIRONMENT = {
     "WORKLOAD_IMAGE": "us-docker.pkg.dev/my-project/my-repo/testbed:1",
 }
 REFUSAL = "a4-agent: these values cannot be used:\n"
+AGENT = "workload.agentImage=us-docker.pkg.dev/my-project/my-repo/a4-agent-cpu:debian12"
 NFS = "volumes.nfs.ip=10.0.0.2,volumes.nfs.region=us-central1-b,volumes.nfs.instance=my-filestore"
 
 
@@ -108,6 +114,28 @@ TESTBEDS = (
 )
 
 
+TYPED = re.compile(
+    r"^(?:kubectl|mpirun|torchrun|docker (?:build|run)|gcloud builds submit|source /|ssh |/\S*_perf)|^helm (?!install)"
+)
+"""Commands other than `helm install` that concern the testbeds."""
+NOW = {
+    r"helm uninstall .*-qwen3-30b-": "`helm uninstall $USER-pai-megatron`, as the release was named",
+    r"helm ": "same",
+    r"kubectl describe nodes .*a4-high": "`-l cloud.google.com/gke-accelerator=nvidia-b200`",
+    r"kubectl .*_perf|/\S*_perf": "`a4-agent run nccl -- --tests all_reduce`, and the sizes",
+    r"kubectl (logs|exec)": "same, with `-c workload`",
+    r"kubectl ": "same",
+    r"mpirun.* hostname": "`a4-agent mpirun -- hostname`",
+    r"mpirun.*all_reduce_perf": "`a4-agent run nccl -- --tests all_reduce`, and the sizes",
+    r"mpirun.*test_internode": "`a4-agent run deepep`",
+    r"source ": "nothing: shells of pods have it",
+    r"ssh ": "same, with a key of your own in SSH_PUBLIC_KEY",
+    r"gcloud builds submit|docker build": "see docs/images.md: other names and tags",
+    r"docker run": "same",
+}
+"""What to type in their place, by what they begin with."""
+
+
 @dataclass(frozen=True)
 class Line:
     where: str
@@ -128,12 +156,10 @@ def unknown(testbed: Testbed, originals: Path) -> Iterator[str]:
     for names, known in ((testbed.launchers, launchers), (testbed.examples, examples)):
         for name in names:
             path = Path(testbed.repository, testbed.at, name)
-            lines = [line.strip(" \t\r") for line in (originals / path).read_text().split("\n")]
-            bare = "\n".join(line for line in lines if line and not line.startswith("#"))
-            sha256 = hashlib.sha256(bare.encode()).hexdigest()
-            if sha256 not in known:
-                count = bare.count("\n") + 1
-                yield f"{path} is in another state than those that the chart knows: {count} lines, {sha256}"
+            text = (originals / path).read_text()
+            if sha256(text) not in known:
+                count = bare(text).count("\n") + 1
+                yield f"{path} is in another state than those that the chart knows: {count} lines, {sha256(text)}"
 
 
 def lines(testbed: Testbed, originals: Path) -> Iterator[Line]:
@@ -147,6 +173,19 @@ def lines(testbed: Testbed, originals: Path) -> Iterator[Line]:
                 yield Line(f"{path}:{number}", "\n".join((*exports, found[1])))
             elif not re.search(r"\$\(|`|_ROOT=|my-value", found[1]):
                 exports.append(found[1])
+
+
+def others(testbed: Testbed, originals: Path) -> Iterator[tuple[str, str, str]]:
+    """Where they stand, the commands, and what to type now; empty if that is not known."""
+    for guide in testbed.guides:
+        path = Path(testbed.repository, testbed.at, guide)
+        text = (originals / path).read_text()
+        for found in re.finditer(r"^[ #]*(\S.*(?:(?<=\\)\n.*)*)", text, re.MULTILINE):
+            command = " ".join(found[1].replace("\\\n", " ").split())
+            if TYPED.search(command):
+                number = text[: found.start(1)].count("\n") + 1
+                now = next((then for pattern, then in NOW.items() if re.match(pattern, command)), "")
+                yield f"{path}:{number}", command, now
 
 
 def make_tree(testbed: Testbed, originals: Path, directory: Path) -> Path:
@@ -197,7 +236,49 @@ def rendered(helm: str, flags: list[str], recipe: Path) -> tuple[bool, str]:
     runs = " ".join([env.get("A4_WORKLOAD") or ("its script" if script else "nothing"), *container.get("args", [])[1:]])
     stays = ", then stays" if env["SLEEP_INFINITY"] == "true" else ""
     port = f", port {env['A4_SSH_PORT']}" if env["A4_SSH_PORT"] != "2222" else ""
-    return True, f"{env['NNODES']} pods, run {runs}{stays}{port}"
+    old = next((text for word in flags if (text := script_of(word, recipe)) and workload_of(text)), "")
+    instead = not script and (env.get("A4_WORKLOAD") or env.get("RUN_DEEPEP_TEST") == "true")
+    changed = "; ".join(changes(old, env, container.get("args", []))) if old and instead else ""
+    return True, f"{env['NNODES']} pods, run {runs}{stays}{port}{f'. Otherwise: {changed}' if changed else ''}"
+
+
+def script_of(word: str, recipe: Path) -> str:
+    """What --set-file gives, if this is its value."""
+    key, _, path = word.partition("=")
+    return (recipe / path).read_text() if key in ("task_script", "pai_training_script", "workload_launcher") else ""
+
+
+def changes(script: str, env: dict[str, str], arguments: list[str]) -> Iterator[str]:
+    """What the programs that an old script starts are given otherwise now, on two pods."""
+    workload = env.get("A4_WORKLOAD") or "deepep"
+    beside = {name for names in BESIDE.get(workload, []) for name in names}
+    before = reached(script, {name: env[name] for name in beside & env.keys()})[0]
+    words = typed({**env, "PAI_WORKSPACE_ROOT": "/mnt"}, workload, arguments)
+    shown = subprocess.run([sys.executable, "-m", "agent", *words], capture_output=True, text=True, check=True).stdout
+    now = planned(shown)[0]
+    for was in before:
+        is_ = next((one for one in now if one.program == was.program), None)
+        if is_ is None:
+            yield f"no {was.program}"
+        else:
+            now.remove(is_)
+            yield from given_otherwise(was, is_)
+    yield from (f"also {one.program}" for one in now if one.program != "sh")
+
+
+def given_otherwise(was: Reached, is_: Reached) -> Iterator[str]:
+    """For mpirun the program alone: docs/migrating.md has its options."""
+    if was.program == "mpirun":
+        (old, had), (new, has) = mpirun(was.arguments), mpirun(is_.arguments)
+        if had[1:] and had[1:] == has[1 - len(had) :]:
+            had, has = had[:1], has[: 1 - len(had)]
+        ranks = f"-np {old.get('np', 'all')} → {new['np']}"
+        yield f"mpirun {ranks}: {' '.join(had)} → {' '.join(has).replace(str(ROOT), '')}"
+    elif was.program == "torchrun":
+        yield f"torchrun: {was.arguments[-1]} → {is_.arguments[-1].replace(str(ROOT), '')}"
+    else:
+        pairs = itertools.zip_longest(was.arguments, is_.arguments, fillvalue="none")
+        yield from (f"{was.program} {at}: {old} → {new}" for at, (old, new) in enumerate(pairs, 1) if old != new)
 
 
 def outcome(helm: str, testbed: Testbed, line: Line, recipe: Path, directory: Path) -> tuple[bool, str]:
@@ -206,6 +287,10 @@ def outcome(helm: str, testbed: Testbed, line: Line, recipe: Path, directory: Pa
     if not (recipe / chart).exists():
         return True, f"of another chart, {Path(chart).relative_to(directory)}: not a testbed"
     taken, said = rendered(helm, flags, recipe)
+    if "is an image of the old testbeds" in said:
+        flags += ["--set", AGENT]
+        taken, said = rendered(helm, flags, recipe)
+        said = f"refused for its image. With `--set {AGENT}`: {said}" if taken else said
     if taken or said.startswith("NOT BY THE CHART"):
         return taken, said
     for at in range(len(testbed.add)):
@@ -222,6 +307,7 @@ def main() -> int:
     parser.add_argument("originals", type=Path)
     parser.add_argument("--helm", default=str(ROOT / ".helm" / "helm"))
     options = parser.parse_args()
+    helm = os.path.abspath(shutil.which(options.helm) or options.helm)  # it is started in other directories
     wrong = [f"missing: {path}" for bed in TESTBEDS for path in named(bed) if not (options.originals / path).is_file()]
     wrong = wrong or [said for testbed in TESTBEDS for said in unknown(testbed, options.originals)]
     if wrong:
@@ -234,13 +320,20 @@ def main() -> int:
             directory = Path(name)
             recipe = make_tree(testbed, options.originals, directory)
             for line in lines(testbed, options.originals):
-                fine, said = outcome(options.helm, testbed, line, recipe, directory)
+                fine, said = outcome(helm, testbed, line, recipe, directory)
                 good = good and fine
                 release = re.findall(r"\$?(?:USER|WORKLOAD_NAME)[\w-]*|chrisya-[\w-]+|testbed-deployment", line.text)[
                     -1
                 ]
                 print(f"| {line.where} | {release} | {said} |")
-    return 0 if good else 1
+    print("\n| command | now | in |\n|---|---|---|")
+    found: dict[tuple[str, str], list[str]] = {}
+    for testbed in TESTBEDS:
+        for where, command, now in others(testbed, options.originals):
+            found.setdefault((command.replace("|", "\\|"), now or "NOT KNOWN"), []).append(where)
+    for (command, now), places in found.items():
+        print(f"| `{command}` | {now} | {len(places)}: {places[0]} |")
+    return 0 if good and all(now != "NOT KNOWN" for _, now in found) else 1
 
 
 if __name__ == "__main__":

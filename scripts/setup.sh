@@ -5,6 +5,7 @@
 #   scripts/setup.sh lint    the agent and the test tools in .venv
 #   scripts/setup.sh bench   as demo, and what the agent is measured beside
 #   scripts/setup.sh image   programs that build and run images, the agent and the test tools in .venv, Helm 3 in .helm
+#   scripts/setup.sh kubernetes  programs of a local cluster, the agent and the test tools in .venv, Helm 3 in .helm
 #   scripts/setup.sh test    all but podman and its like, Open MPI 5 with the agent in .venv-ompi5, torch in .venv-torch, Helm 3
 #
 # PYTHON names the interpreter for the environments (default python3). An environment is built beside the one that is
@@ -287,7 +288,8 @@ bench) programs="$PROGRAMS $BENCH_PROGRAMS" ;;
 lint) programs='' ;;
 test) programs="$PROGRAMS $TEST_PROGRAMS" ;;
 image) programs="$PROGRAMS $IMAGE_PROGRAMS npm:npm" ;;
-*) fail "usage: scripts/setup.sh demo|bench|lint|test|image" ;;
+kubernetes) programs="$PROGRAMS npm:npm" ;;
+*) fail "usage: scripts/setup.sh demo|bench|lint|test|image|kubernetes" ;;
 esac
 trap clean_up EXIT
 trap 'interrupted 129' HUP
@@ -309,7 +311,7 @@ case $1 in
 demo) environment .venv 'agent[report]' ;;
 bench) environment .venv agent ;;
 lint) environment .venv 'agent[test]' ;;
-image)
+image | kubernetes)
     environment .venv 'agent[report]' 'agent[test]' 'agent[chart]'
     helm
     ;;

@@ -9,9 +9,13 @@
 {{- $storage := include "a4.storage" . | fromJson -}}
 {{- $problems := list -}}
 {{- if not $workload.image -}}
-  {{- $problems = append $problems "workload.image is not set: name an image with a4-agent in it, such as REGISTRY/unified-testbed-pytorch:25.12" -}}
+  {{- $problems = append $problems "workload.image is not set: name an image with a4-agent in it, such as REGISTRY/unified-testbed-pytorch:25.12-a4.1" -}}
 {{- else if regexMatch "[\\s<>$\"]" $workload.image -}}
-  {{- $problems = append $problems (printf "workload.image=%s is no image: name one with a4-agent in it, such as REGISTRY/unified-testbed-pytorch:25.12" $workload.image) -}}
+  {{- $problems = append $problems (printf "workload.image=%s is no image: name one with a4-agent in it, such as REGISTRY/unified-testbed-pytorch:25.12-a4.1" $workload.image) -}}
+{{- end -}}
+{{- $old := "(^|/)(unified-testbed-pytorch:25\\.(06-py3|12)|testbed:nemo25\\.04-gib1\\.0\\.6-A4|nemo-deepep:25\\.11|pai_megatron_patch_a4:25\\.04|pai-megatron-patch:25\\.04)$" -}}
+{{- if and (regexMatch $old ($workload.image | default "")) (not $workload.agentImage) -}}
+  {{- $problems = append $problems (printf "workload.image=%s is an image of the old testbeds, which has no a4-agent: build the one that follows it (docs/images.md), or add workload.agentImage=REGISTRY/a4-agent-cpu:debian12" $workload.image) -}}
 {{- end -}}
 {{- if and (hasPrefix "pai-megatron" $task.run) (not (include "a4.workspace" . | fromJson).value) -}}
   {{- $problems = append $problems (printf "workload.run=%s keeps code, models and data on storage that all pods share, and there is none: set volumes.nfs.ip, volumes.lustre or volumes.pvcMounts" $task.run) -}}

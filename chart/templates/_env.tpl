@@ -43,7 +43,8 @@
 {{- $workspace := .workspace -}}
 {{- range .entries -}}
   {{- $gaveWay := and (eq .name "PAI_WORKSPACE_ROOT") (ne $workspace (.value | default "")) -}}
-  {{- if and .own (not (or $gaveWay (hasPrefix "A4_" .name) (has .name (list "SLEEP_INFINITY" "SSH_PUBLIC_KEY")))) -}}
+  {{- $interface := and .preset (hasSuffix "_SOCKET_IFNAME" .name) -}}
+  {{- if and .own (not (or $gaveWay $interface (hasPrefix "A4_" .name) (has .name (list "SLEEP_INFINITY" "SSH_PUBLIC_KEY")))) -}}
     {{- $names = append $names .name -}}
   {{- end -}}
 {{- end -}}

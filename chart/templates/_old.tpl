@@ -55,14 +55,14 @@
 {{- end -}}
 {{- end -}}
 
-{{- /* Which example of the old testbeds a script is: {workload, arguments, changed}; workload is empty if it is none. Takes
-     {content, examples, lines}. */}}
+{{- /* Which example of the old testbeds a script is: {workload, changed} and what files/old-scripts.yaml has of it; workload is
+     empty if it is none. Takes {content, examples, lines}. */}}
 {{- define "a4.oldExample" -}}
 {{- $bare := include "a4.bareLines" .content -}}
 {{- $all := sha256sum $bare -}}
 {{- $found := dict "workload" "" -}}
 {{- range .examples -}}
-  {{- if has $all .sha256 }}{{ $found = dict "workload" .workload "arguments" (.arguments | default list) }}{{ end -}}
+  {{- if has $all .sha256 }}{{ $found = omit . "sha256" }}{{ end -}}
 {{- end -}}
 {{- if not $found.workload -}}
   {{- $each := dict -}}
@@ -74,4 +74,10 @@
   {{- end -}}
 {{- end -}}
 {{- $found | toJson -}}
+{{- end -}}
+
+{{- /* The variables that make a workload do what an old example did, in a training of this mode. Takes {example, mode}. */}}
+{{- define "a4.exampleVariables" -}}
+{{- $variables := .example.variables | default dict -}}
+{{- merge (dict) $variables (get .example (.mode | default "pretrain") | default dict) | toJson -}}
 {{- end -}}

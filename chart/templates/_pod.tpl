@@ -16,19 +16,21 @@ done
      FIFO open: the kernel closes it, however the container ends. */}}
 {{- define "a4.daemonScript" -}}
 alive=/run/workload/alive
+# A signal that reaches the daemon's process while it is still a copy of this shell is lost: hence again.
+end() { while kill "$daemon" 2>/dev/null; do sleep 2; done; }
 # PID 1 is not told of a signal for which it has no trap yet.
 told=
 trap 'told=1' TERM INT
 "$@" & daemon=$!
-trap 'kill "$daemon" 2>/dev/null' TERM INT
-[ -z "$told" ] || kill "$daemon" 2>/dev/null
+trap 'end &' TERM INT
+[ -z "$told" ] || end &
 {
   until [ -p "$alive" ]; do sleep 1; done
   # Opened for both first: opening one end of a FIFO waits for the other, which may be gone already.
   exec 8<>"$alive" 7<"$alive" 8>&-
   read -r line <&7
   : >"$alive.over"
-  kill "$daemon" 2>/dev/null
+  end
 } & watch=$!
 # A trap interrupts `wait`, and the daemon needs its time.
 while wait "$daemon"; code=$?; kill -0 "$daemon" 2>/dev/null; do :; done

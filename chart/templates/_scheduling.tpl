@@ -54,6 +54,10 @@
 {{- else if and $target $job.whole (lt (len $target) (int $job.nodes)) -}}
   {{- $problems = append $problems (printf "targetNodes names %d of the %d nodes that workload.gpus=%d needs: each pod takes a whole one" (len $target) (int $job.nodes) (int $job.gpus)) -}}
 {{- end -}}
+{{- $gpus := include "a4.text" (get (merge (dict) (.Values.nodeSelector | default dict) (include "a4.accelerator" . | fromJson)) "cloud.google.com/gke-accelerator") -}}
+{{- if regexMatch "^nvidia-gb[0-9]+$" $gpus -}}
+  {{- $problems = append $problems (printf "nodes with %s (A4X) are not supported: they have processors of Arm, 4 GPUs and NVLink between nodes, for which images, the gIB installer and the pods' claims are not made; use A4 or A3" $gpus) -}}
+{{- end -}}
 {{- dict "annotations" $annotations "jobAnnotations" $jobAnnotations "problems" $problems "notes" $notes | toJson -}}
 {{- end -}}
 

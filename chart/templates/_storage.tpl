@@ -120,6 +120,8 @@
 {{- if ne (include "a4.text" $volumes.gcsVolumes) "false" -}}
   {{- $entries = (include "a4.items" ($volumes.gcsMounts | default list) | fromJson).items -}}
 {{- end -}}
+{{- $identity := include "a4.text" $volumes.gcsPodIdentity | default "auto" -}}
+{{- if eq $identity "auto" }}{{ $identity = ternary "true" "node" (ne (include "a4.text" $.Values.serviceAccountName) "") }}{{ end -}}
 {{- range $entries -}}
   {{- $key := printf "volumes.gcsMounts[%d]" (int .at) -}}
   {{- $bucket := include "a4.text" .item.bucketName -}}
@@ -137,13 +139,16 @@
   {{- else -}}
     {{- if eq (clean $path) "/gcs" }}{{ $results = $bucket }}{{ end -}}
     {{- $attributes := dict "bucketName" $bucket "mountOptions" (include "a4.text" .item.mountOptions | default "implicit-dirs") -}}
-    {{- if and $network.host (ne (include "a4.text" $volumes.gcsPodIdentity) "false") -}}
+    {{- if and $network.host (eq $identity "true") -}}
       {{- /* Without it the driver takes the node's service account in pods that use the node's network. */}}
       {{- $_ := set $attributes "hostNetworkPodKSA" "true" -}}
     {{- end -}}
     {{- /* Buckets have dots, underscores and long names; volumes must not. */}}
     {{- $mounted = append $mounted (include "a4.mounted" (dict "from" $key "name" (printf "gcs-%d" (int .at)) "path" $path "source" (dict "csi" (dict "driver" "gcsfuse.csi.storage.gke.io" "volumeAttributes" $attributes))) | fromJson) -}}
   {{- end -}}
+{{- end -}}
+{{- if and $mounted $network.host (eq $identity "node") -}}
+  {{- $notes = append $notes "buckets are opened as the nodes' service account, which needs the roles for them (docs/deployments/storage.md): to open them as an account of your own, set serviceAccountName" -}}
 {{- end -}}
 {{- dict "mounted" $mounted "results" $results "problems" $problems "notes" $notes | toJson -}}
 {{- end -}}

@@ -79,15 +79,15 @@ script
 {{- end -}}
 {{- end -}}
 
-{{- /* Which script runs: {given, script: {key, path, content}, example, arguments, problems, notes}; `given` are the values that
-     name one, `example` is the workload that runs in the place of an old example, with `arguments`. */}}
+{{- /* Which script runs: {given, script: {key, path, content}, example, problems, notes}; `given` are the values that name one,
+     `example` is an old one with what runs in its place, and the value that it stands in (`from`). */}}
 {{- define "a4.scripts" -}}
 {{- $launcher := include "a4.launcher" . | fromJson -}}
 {{- $problems := without (list $launcher.problem) nil -}}
 {{- $notes := without (list $launcher.note) nil -}}
 {{- $given := list -}}
 {{- $script := dict -}}
-{{- $example := dict "workload" "" "arguments" list -}}
+{{- $example := dict "workload" "" -}}
 {{- $run := (.Values.workload | default dict).run | default "" -}}
 {{- $scripts := list (dict "from" "task_script" "content" .Values.task_script "key" "task-script.sh" "path" "/workload/task") (dict "from" "pai_training_script" "content" .Values.pai_training_script "key" "pai-training-script.sh" "path" "/workload/scripts") -}}
 {{- if $launcher.script -}}
@@ -104,8 +104,7 @@ script
     {{- if $old.changed -}}
       {{- $problems = append $problems (printf "%s is made from an example of the old testbeds, which can end with 0 after a failure: set workload.run=%s in its place, with what you have changed in workload.arguments and workload.env; to run the script as it is, add workload.run=script" .from $old.workload) -}}
     {{- else if and $old.workload (has $run (list "" $old.workload)) -}}
-      {{- $example = $old -}}
-      {{- $notes = append $notes (printf "%s is an example of the old testbeds: the workload %s runs in its place%s; set workload.run=%s and drop the flag" .from $old.workload (regexReplaceAll "^.+" (join " " $old.arguments) " with ${0}") $old.workload) -}}
+      {{- $example = set $old "from" .from -}}
     {{- else -}}
       {{- $script = dict "key" .key "path" .path "content" (include "a4.script" .content) -}}
       {{- $problems = concat $problems (include "a4.scriptProblems" (dict "key" .from "content" .content) | fromJson).problems | default list -}}
@@ -114,7 +113,21 @@ script
     {{- $notes = append $notes (printf "%s is empty and does nothing" .from) -}}
   {{- end -}}
 {{- end -}}
-{{- dict "given" $given "script" $script "example" $example.workload "arguments" $example.arguments "problems" $problems "notes" $notes | toJson -}}
+{{- dict "given" $given "script" $script "example" $example "problems" $problems "notes" $notes | toJson -}}
+{{- end -}}
+
+{{- /* What is said of an old example: {notes}. Takes {example, values}. */}}
+{{- define "a4.exampleNotes" -}}
+{{- $example := .example -}}
+{{- $with := $example.arguments | default list -}}
+{{- $where := ternary ", these as workload.arguments" "" (not (empty $with)) -}}
+{{- $variables := include "a4.exampleVariables" (dict "example" $example "mode" (get .values "TRAINING_MODE")) | fromJson -}}
+{{- range $name := keys $variables | sortAlpha -}}
+  {{- $with = append $with (printf "%s=%s" $name (get $.values $name)) -}}
+  {{- $where = ", these in workload.env" -}}
+{{- end -}}
+{{- $runs := printf "%s is an example of the old testbeds: the workload %s runs in its place%s" $example.from $example.workload (regexReplaceAll "^.+" (join " " $with) " with ${0}") -}}
+{{- dict "notes" (prepend ($example.differs | default list) (printf "%s; set workload.run=%s%s, and drop the flag" $runs $example.workload $where)) | toJson -}}
 {{- end -}}
 
 {{- /* What runs on the formed cluster: {run, arguments, runs, script, sleep, problems, notes}; `run` is workload.run or what
@@ -125,6 +138,7 @@ script
 {{- $job := include "a4.job" . | fromJson -}}
 {{- $scripts := include "a4.scripts" . | fromJson -}}
 {{- $script := $scripts.script -}}
+{{- $example := $scripts.example -}}
 {{- $things := $scripts.given -}}
 {{- $problems := $scripts.problems -}}
 {{- $notes := $scripts.notes -}}
@@ -134,10 +148,10 @@ script
   {{- $notes = append $notes "workload.run is empty: if it came from a variable of your shell, that one is not set" -}}
 {{- end -}}
 {{- $deepep := include "a4.true" (get $values "RUN_DEEPEP_TEST") -}}
-{{- if not (has $run (list "" "none" "script" $scripts.example)) -}}
+{{- if not (has $run (list "" "none" "script" $example.workload)) -}}
   {{- $things = append $things (printf "workload.run=%s" $run) -}}
 {{- end -}}
-{{- $run = $run | default $scripts.example -}}
+{{- $run = $run | default $example.workload -}}
 {{- if and $deepep (ne $run "deepep") -}}
   {{- $things = append $things "RUN_DEEPEP_TEST=true" -}}
 {{- end -}}
@@ -166,7 +180,10 @@ script
   {{- /* Its value is not shown: in other lists of the old charts a token stands at this place. */}}
   {{- $problems = append $problems "SLEEP_INFINITY (also: workload.envs[1] without a name) is neither true nor false: write one of them" -}}
 {{- end -}}
-{{- dict "run" $run "arguments" $scripts.arguments "runs" (not (empty $things)) "script" $script "sleep" (eq $sleep "true") "problems" $problems "notes" $notes | toJson -}}
+{{- if $example.workload -}}
+  {{- $notes = concat $notes (include "a4.exampleNotes" (dict "example" $example "values" $values) | fromJson).notes -}}
+{{- end -}}
+{{- dict "run" $run "arguments" ($example.arguments | default list) "runs" (not (empty $things)) "script" $script "sleep" (eq $sleep "true") "problems" $problems "notes" $notes | toJson -}}
 {{- end -}}
 
 {{- /* The arguments of the values: {words, problem}. */}}

@@ -55,51 +55,14 @@ A4_USER_ENV: nothing, every variable in workload.env and workload.envs is in it
 A4_WORKLOAD: workload.run
 {{- end -}}
 
-{{- /* Words in which names of secrets end, as agent/decide/secret_variables.py has them. */}}
-{{- define "a4.secretWords" -}}
-TOKEN SECRET SECRETS PASS PAT PSK JWT BEARER AUTHORIZATION COOKIE CRED CREDS CREDENTIAL CREDENTIALS
-ACCESS_TOKENS API_TOKENS AUTH_TOKENS HF_TOKENS ACCESS_KEY_ID AUTH_CONFIG CONFIG_AUTH BASIC_AUTH PROXY_AUTH
-REDIS_AUTH REGISTRY_AUTH CONNECTION_STRING WEBHOOK_URL VAULT_SECRET_ID
-{{- end -}}
-{{- /* Also at the end of a longer word. */}}
-{{- define "a4.secretEnds" -}}
-PASSWORD PASSWORDS PASSWD PASSPHRASE PASSCODE SSHPASS DBPASS MYSQLPASS APIKEY ACCESSKEY SECRETKEY PRIVATEKEY
-APITOKEN AUTHTOKEN ACCESSTOKEN CLIENTSECRET
-{{- end -}}
-{{- /* Before KEY. */}}
-{{- define "a4.secretKeys" -}}
-ACCESS ACCOUNT ADMIN ANTHROPIC API APP APPLICATION AUTH CLIENT DECRYPTION DEPLOY ENCRYPTION FERNET GPG HF HMAC
-JWT LICENSE MASTER NGC OPENAI PGP PRIVATE RSA SA SECRET SERVICE SESSION SHARED SIGNING SSH SSL STORAGE
-SUBSCRIPTION TLS WANDB
-{{- end -}}
-{{- /* What is no secret, though it ends so: before TOKEN, before PASS, and others. */}}
-{{- define "a4.plainTokens" -}}
-AUDIO BEGIN BOS CLS END EOS EXTRA IMAGE MASK MAX NEXT NUM PAD PER PREFIX SEP SPECIAL START STOP SUFFIX UNK VIDEO
-{{- end -}}
-{{- define "a4.plainPasses" -}}
-ALL BACKWARD BAND BY FIRST FORWARD HIGH LOW MULTI NUM ONE PER SECOND SINGLE TWO
-{{- end -}}
-{{- define "a4.plainWords" -}}
-FILE_PAT GLOB_PAT MATCH_PAT REGEX_PAT PULL_SECRET PULL_SECRETS APPLICATION_CREDENTIALS
-{{- end -}}
-{{- /* Says nothing of what the value is. */}}
-{{- define "a4.saysNothing" -}}
-BASE B DATA DEV ENCODED JSON NEW OLD PEM PROD READ RO RW STAGING TEST VALUE WRITE
-{{- end -}}
-
-{{- /* One of these words, as a regular expression. */}}
-{{- define "a4.oneOf" -}}
-({{ regexReplaceAll "\\s+" (include . (dict)) "|" }})
-{{- end -}}
-
-{{- /* Is a variable secret by its name? */}}
+{{- /* Is a variable secret by its name? As agent/decide/secret_variables.py has it. */}}
 {{- define "a4.isSecret" -}}
-{{- $name := regexReplaceAll "([a-z0-9])([A-Z])" . "${1}_${2}" | upper -}}
-{{- $name = printf "_%s" (regexReplaceAll "[^A-Z0-9]+" $name "_") -}}
-{{- $name = regexReplaceAll (printf "(_?[0-9]+|_%s|_)+$" (include "a4.oneOf" "a4.saysNothing")) $name "" -}}
-{{- $secret := printf "(_%s|%s|_%s_KEYS?|[^_]_PWD)$" (include "a4.oneOf" "a4.secretWords") (include "a4.oneOf" "a4.secretEnds") (include "a4.oneOf" "a4.secretKeys") -}}
-{{- $plain := printf "_(%s_TOKEN|%s_PASS|%s)$" (include "a4.oneOf" "a4.plainTokens") (include "a4.oneOf" "a4.plainPasses") (include "a4.oneOf" "a4.plainWords") -}}
-{{- if and (regexMatch $secret $name) (not (regexMatch $plain $name)) }}true{{ end -}}
+{{- $name := regexReplaceAll "([a-z0-9])([A-Z])" . "${1}_${2}" -}}
+{{- $name = printf "_%s" (regexReplaceAll "[^A-Za-z0-9]+" $name "_" | trimAll "_" | upper) -}}
+{{- $name = regexReplaceAll (printf "(_?[0-9]+|_(%s)|_)+$" (include "a4.saysNothing" .)) $name "" -}}
+{{- if and (ne $name "_PWD") (regexMatch (printf "(%s)$" (include "a4.secretEnds" .)) $name) -}}
+{{- if not (regexMatch (printf "(%s)$" (include "a4.plainEnds" .)) $name) }}true{{ end -}}
+{{- end -}}
 {{- end -}}
 
 {{- /* The entries of one list of {name, value or valueFrom}: {entries, problems}. Takes {list, key, names}: `names` are those of
@@ -152,7 +115,8 @@ BASE B DATA DEV ENCODED JSON NEW OLD PEM PROD READ RO RW STAGING TEST VALUE WRIT
 {{- dict "own" $own "problems" $problems | toJson -}}
 {{- end -}}
 
-{{- /* Everything that the values say of variables, each once; the user's come before workload.defaultEnv:
+{{- /* Everything that the values say of variables, each once; the user's come before workload.defaultEnv and what an
+     old example needs:
      {entries: [{name, value or valueFrom, own}], values: {name: value}, problems}; `own` are the user's, all but defaultEnv.
      Made once and kept beside the values: every manifest asks for it. */}}
 {{- define "a4.variables" -}}
@@ -193,6 +157,12 @@ BASE B DATA DEV ENCODED JSON NEW OLD PEM PROD READ RO RW STAGING TEST VALUE WRIT
 {{- $last := dict -}}
 {{- range $default }}{{ $_ := set $last .name . }}{{ end -}}
 {{- range $said.own }}{{ $_ := set $last .name . }}{{ end -}}
+{{- $example := (include "a4.scripts" . | fromJson).example -}}
+{{- range $name, $value := include "a4.exampleVariables" (dict "example" $example "mode" (dig "TRAINING_MODE" "value" "" $last)) | fromJson -}}
+  {{- if eq (include "a4.saysMuch" (get $last $name | default dict)) "0" -}}
+    {{- $_ := set $last $name (dict "name" $name "value" $value) -}}
+  {{- end -}}
+{{- end -}}
 {{- range $name, $entry := $last -}}
   {{- if hasKey $contract $name -}}
     {{- $problems = append $problems (printf "%s is the chart's to set: use %s" $name (get $contract $name)) -}}

@@ -139,7 +139,7 @@ ODD: dict[str, tuple[tuple[str, ...], str, str]] = {
     "security, accelerator, token and a configuration of one's own": (
         (
             "workload.securityContext.capabilities.add={IPC_LOCK}",
-            "accelerator=nvidia-gb200",
+            "accelerator=nvidia-l4",
             "workload.gpusPerNode=4",
             "automountServiceAccountToken=true",
             "workload_config=a: 1",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -10,8 +11,10 @@ import pytest
 
 from tests.chart.api import running
 from tests.chart.cases import CASES
-from tests.chart.helm import Engines, Helm3, Helm4, Words
+from tests.chart.helm import CHART, ROOT, Engines, Helm3, Helm4, Words
 from tests.chart.objects import Store
+
+SCRIPT = "#!/bin/bash\necho hello\n"
 
 
 @pytest.fixture(scope="session")
@@ -36,3 +39,19 @@ def cluster(tmp_path: Path) -> Iterator[tuple[Store, Path]]:
 def words(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Words]:
     """The words of a case of tests/chart/cases.py, by its name."""
     return cache(lambda name: CASES[name](tmp_path_factory.mktemp("case")))
+
+
+@pytest.fixture(scope="session")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory in which the pages' commands can be typed, with scripts of their readers' own."""
+    place = tmp_path_factory.mktemp("checkout")
+    (place / "chart").symlink_to(CHART)
+    shutil.copytree(ROOT / "examples", place / "examples")
+    for name in (
+        "train.sh",
+        "examples/pai-megatron-qwen3.sh",
+        "examples/pai-megatron-qwen3-next.sh",
+        "examples/qwen3.sh",
+    ):
+        (place / name).write_text(SCRIPT)
+    return place

@@ -220,7 +220,7 @@ class Engines:
         return self.render(Words(("--set", f"workload.image={IMAGE}", *flags), **words), engine)
 
 
-IMAGE = "registry.example/unified-testbed-pytorch:25.12"
+IMAGE = "registry.example/unified-testbed-pytorch:25.12-a4.1"
 
 
 def sets(*settings: str) -> Sequence[str]:

@@ -35,7 +35,7 @@ ENVIRONMENT = {
     "HF_TOKEN": "hf_canary_of_the_docs",
     "NODES": "2",
     "PREFIX": "a4high",
-    "WORKLOAD_IMAGE": "registry.example/unified-testbed-pytorch:25.12",
+    "WORKLOAD_IMAGE": "registry.example/unified-testbed-pytorch:25.12-a4.1",
 }
 
 

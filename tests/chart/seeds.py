@@ -28,6 +28,8 @@ FILLED_IN = {
     "<filestore-share>": "share1",
 }
 """What the guides leave to their readers."""
+ADDED = {"s003-pai": ("--set", "workload.agentImage=registry.example/a4-agent-cpu:debian12")}
+"""What the chart asks for beside a line, whose image has no agent."""
 SET_BEFORE = {
     "GCS_BUCKET": "my.bucket_1",
     "KUEUE_NAME": "a4",
@@ -86,7 +88,7 @@ def words(seed: str, values: str, directory: Path) -> Words:
     ).stdout
     install, *flags, release, chart = shown.split("\0")[:-1]
     assert install == "install"
-    return Words(tuple(flags), release, chart, "default", str(recipe))
+    return Words((*flags, *ADDED.get(seed, ())), release, chart, "default", str(recipe))
 
 
 def make_tree(testbed: Testbed, values: str, directory: Path) -> Path:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -36,28 +35,11 @@ from tests.local.helpers import needs_root
 
 Object = dict[str, Any]
 
-SCRIPT = "#!/bin/bash\necho hello\n"
 COMMANDS = all_commands()
 HELM = [command for command in COMMANDS if command.words[0] == "helm"]
 RENDERED = [command for command in HELM if command.words[1] in {*RELEASES, "template"}]
 OF_CLUSTERS = [command for command in RENDERED if "chart/cluster" in command.words]
 AGENT = [command for command in COMMANDS if command.words[0] == "a4-agent"]
-
-
-@pytest.fixture(scope="module")
-def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory in which the pages' commands can be typed, with scripts of their readers' own."""
-    place = tmp_path_factory.mktemp("checkout")
-    (place / "chart").symlink_to(CHART)
-    shutil.copytree(ROOT / "examples", place / "examples")
-    for name in (
-        "train.sh",
-        "examples/pai-megatron-qwen3.sh",
-        "examples/pai-megatron-qwen3-next.sh",
-        "examples/qwen3.sh",
-    ):
-        (place / name).write_text(SCRIPT)
-    return place
 
 
 @pytest.mark.parametrize("command", OF_CLUSTERS, ids=str)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -57,7 +58,9 @@ def test_examples_name_images_that_are_built(example: Path) -> None:
 def test_an_image_has_what_its_guides_line_starts_and_mounts(seed: str, engines: Engines, tmp_path: Path) -> None:
     image = IMAGES[seeds.SEEDS[seed]]
     values = "old values" if (seed, "our values") in REFUSED else "our values"
-    workload = engines.render(seeds.words(seed, values, tmp_path), "helm4").workload
+    words = seeds.words(seed, values, tmp_path)
+    built = ("--set", f"workload.image=registry.example/{image}:built,workload.agentImage=")
+    workload = engines.render(replace(words, flags=(*words.flags, *built)), "helm4").workload
     assert workload["command"] == ["tini", "--", "a4-agent", "run"]
     assert "tini:tini" in (DOCKER / "steps/programs.sh").read_text()
     assert "/usr/local/bin/a4-agent" in (DOCKER / "steps/shells.sh").read_text()

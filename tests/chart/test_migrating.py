@@ -58,7 +58,10 @@ def test_entries_have_what_programs_read() -> None:
     assert DOCUMENT["version"] == 1
     for entry in ENTRIES:
         assert entry.keys() <= {"what", "old", "new", "is", "how", "beside", "testbed"}
-        assert (entry["what"] in {"value", "variable", "file", "command"}, entry["is"] in KINDS) == (True, True)
+        assert (entry["what"] in {"value", "variable", "file", "command", "image"}, entry["is"] in KINDS) == (
+            True,
+            True,
+        )
         assert entry["is"] == "same" or entry.get("how"), entry["old"]
 
 
@@ -103,6 +106,17 @@ def test_a_command_names_what_is_there(entry: Entry, render: Callable[[Entry, st
     assert set(re.findall(r"a4-agent (\w+)", new)) <= set(VERBS)
     assert set(re.findall(r"demo-workload-0-", new)) <= {pods}
     assert set(re.findall(r" -c (\w+)", new)) <= {container}
+
+
+@of("image")
+def test_an_old_image_is_refused_and_its_successor_is_built(
+    entry: Entry, render: Callable[[Entry, str], Rendered]
+) -> None:
+    with pytest.raises(HelmRefused, match="is an image of the old testbeds, which has no a4-agent"):
+        render(entry, f"--set workload.image=registry.example/{entry['old']}")
+    render(entry, f"--set workload.image=registry.example/{entry['old']},workload.agentImage={IMAGE}")
+    name, _, tag = entry["new"].partition(":")
+    assert f'_IMAGE_TAG: "{tag}"' in (ROOT / "docker" / name / "cloudbuild.yml").read_text()
 
 
 def row(entry: Entry) -> str:

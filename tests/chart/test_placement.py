@@ -60,17 +60,19 @@ def test_pods_claim_as_many_nics_as_they_have_gpus(engines: Engines, settings: t
 @pytest.mark.parametrize(
     ("settings", "identity"),
     [
-        ((), "true"),
+        ((), None),
+        (("serviceAccountName=reader",), "true"),
+        (("volumes.gcsPodIdentity=true",), "true"),
         (("network.hostNetwork=false",), None),
-        (("volumes.gcsPodIdentity=false",), None),
-        (("volumes.gcsPodIdentity=null",), "true"),
+        (("serviceAccountName=reader", "volumes.gcsPodIdentity=false"), None),
+        (("serviceAccountName=reader", "volumes.gcsPodIdentity=null"), "true"),
         (("network.hostNetwork=false", "volumes.gcsPodIdentity=true"), None),
     ],
 )
 def test_buckets_are_opened_as_the_pods_account(
     engines: Engines, settings: tuple[str, ...], identity: str | None
 ) -> None:
-    """Which a pod in its node's network gets only if it is asked for."""
+    """Where one is named. A pod in its node's network gets it only if it is asked for."""
     buckets = (
         "volumes.gcsMounts[0].bucketName=a",
         "volumes.gcsMounts[1].bucketName=b,volumes.gcsMounts[1].mountPath=/b",
@@ -78,6 +80,7 @@ def test_buckets_are_opened_as_the_pods_account(
     rendered = engines.with_values(*sets(*buckets, *settings))
     for path in ("/gcs", "/b"):
         assert rendered.mounts[path]["csi"]["volumeAttributes"].get("hostNetworkPodKSA") == identity
+    assert ("buckets are opened as the nodes' service account" in rendered.notes) == (settings == ())
 
 
 @pytest.mark.parametrize(
@@ -143,7 +146,7 @@ OWN_LABEL = "nodeSelector.cloud\\.google\\.com/gke-accelerator"
         (("network.gibVersion=", "network.profile=a4-deepep"), "nvidia-b200"),
         (("network.gibVersion=",), None),
         (("network.tcpx.enabled=true",), "nvidia-h100-80gb"),
-        (("accelerator=nvidia-gb200",), "nvidia-gb200"),
+        (("accelerator=nvidia-h200-141gb",), "nvidia-h200-141gb"),
         (("accelerator=",), None),
         (("accelerator=null",), None),
         ((f"{OWN_LABEL}=nvidia-h200-141gb",), "nvidia-h200-141gb"),

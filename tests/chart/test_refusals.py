@@ -102,6 +102,26 @@ REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
         ("workload.agentImage=a:1", "volumes.ssdMountPath=/opt/a4-agent"),
         "both to be mounted at /opt/a4-agent",
     ),
+    "nodes with GB200": (("accelerator=nvidia-gb200",), r"nodes with nvidia-gb200 \(A4X\) are not supported: "),
+    "nodes with GB300 by their label": (
+        (r"nodeSelector.cloud\.google\.com/gke-accelerator=nvidia-gb300",),
+        r"nodes with nvidia-gb300 \(A4X\) are not supported: ",
+    ),
+    **{
+        f"the old image {image}": (
+            (f"workload.image={image}",),
+            f"workload.image={image} is an image of the old testbeds, which has no a4-agent: build the one .* or add "
+            "workload.agentImage=",
+        )
+        for image in (
+            "us-docker.pkg.dev/p/r/unified-testbed-pytorch:25.06-py3",
+            "us-docker.pkg.dev/p/r/unified-testbed-pytorch:25.12",
+            "testbed:nemo25.04-gib1.0.6-A4",
+            "r/nemo-deepep:25.11",
+            "r/pai_megatron_patch_a4:25.04",
+            "dsw-registry.cn-wulanchabu.cr.aliyuncs.com/pai/pai-megatron-patch:25.04",
+        )
+    },
     "a mount over the script": (
         ("task_script=echo", "volumes.ssdMountPath=/workload/task"),
         "mounted at /workload/task",

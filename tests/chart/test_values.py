@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import base64
 import configparser
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 import yaml
 
 import agent
-from agent.decide.masking import MARK
-from agent.decide.secret_variables import NOT_SECRET, SAY_NOTHING, hidden
+from agent.decide.secret_variables import NOT_SECRET, SAY_NOTHING, is_secret_name
 from agent.decide.secret_variables import SECRET as SECRET_ENDINGS
 from agent.settings import EPOCH_PARTS, SETTINGS
-from tests.chart.helm import CHART, ENGINES, ROOT, Engines, Rendered, sets
+from scripts import secret_names
+from tests.chart.helm import CHART, ENGINES, ROOT, Engines, Rendered, Words, sets
 from tests.variable_names import PLAIN, SECRET
 
 by_engine = pytest.mark.parametrize("engine", ENGINES)
 TEMPLATES = {path.relative_to(CHART).as_posix(): path.read_text() for path in CHART.glob("templates/**/*.*")}
 CONTRACT = re.findall(r"^([A-Z0-9_]+): ", TEMPLATES["templates/_variables.tpl"], re.MULTILINE)
+FOUND = """\
+{{- $found := list }}
+{{- range .Values.names }}{{ if include "a4.isSecret" . }}{{ $found = append $found . }}{{ end }}{{ end }}
+{apiVersion: v1, kind: ConfigMap, metadata: {name: found}, data: {found: {{ $found | toJson | quote }}}}
+"""
 NAMES = [name for name in (*SECRET, *PLAIN) if name not in (*CONTRACT, "api-key")]
 
 
@@ -32,13 +39,49 @@ def secrets(rendered: Rendered) -> dict[str, str]:
 
 
 @by_engine
-def test_the_names_of_secrets_are_those_that_the_agent_masks(engines: Engines, engine: str) -> None:
-    endings = [f"X{ending}" for ending in (*SECRET_ENDINGS, *NOT_SECRET)]
-    names = [*NAMES, *endings, *(f"{ending}_{rest}" for ending in endings[:3] for rest in SAY_NOTHING)]
-    rendered = engines.with_values(*sets(*(f"workload.env.{name}=canary" for name in names)), engine=engine)
-    masked = {name for name in names if hidden({name: "canary"}, ())[name] == MARK}
-    assert secrets(rendered).keys() & set(names) == masked
-    assert {name for name in names if rendered.env.get(name) == "canary"} == set(names) - masked
+def test_variables_with_names_of_secrets_are_in_the_secret(engines: Engines, engine: str) -> None:
+    rendered = engines.with_values(*sets(*(f"workload.env.{name}=canary" for name in NAMES)), engine=engine)
+    assert secrets(rendered).keys() & set(NAMES) == set(NAMES) & set(SECRET)
+    assert {name for name in NAMES if rendered.env.get(name) == "canary"} == set(NAMES) & set(PLAIN)
+
+
+def test_the_words_are_those_of_the_agent() -> None:
+    assert secret_names.PATH.read_text() == secret_names.text(), "run python -m scripts.secret_names"
+
+
+def random_names() -> list[str]:
+    """Names made of words that count, pieces of them, and others, joined as people and machines join them."""
+    random = Random(14)
+    words = [word.strip("_") for word in (*SECRET_ENDINGS, *NOT_SECRET, *SAY_NOTHING)]
+    words += [piece for word in words for piece in word.split("_")] + ["S3", "OAUTH2", "K8S", "MY", "A", "x", "7", "é"]
+    shapes = (str.upper, str.lower, str.capitalize, str)
+    made = {
+        "".join(
+            random.choice(shapes)(random.choice(words)) + random.choice(["_", "", "_", "-", ".", "__", "2", "_3"])
+            for _ in range(random.randint(1, 4))
+        )
+        for _ in range(9000)
+    }
+    made |= {"".join(random.choices("_aAbB1-. TOKEN", k=random.randint(1, 12))) for _ in range(3000)}
+    return sorted(made)
+
+
+@by_engine
+def test_any_name_is_judged_as_the_agent_does(engines: Engines, engine: str, tmp_path: Path) -> None:
+    """In a chart with the same templates that shows nothing else."""
+    names = random_names()
+    assert len(names) > 10_000
+    (tmp_path / "templates").mkdir()
+    for name in ("_variables.tpl", "_secret_names.tpl"):
+        (tmp_path / "templates" / name).write_text(TEMPLATES[f"templates/{name}"])
+    (tmp_path / "templates/found.yaml").write_text(FOUND)
+    (tmp_path / "templates/NOTES.txt").write_text("-")
+    (tmp_path / "Chart.yaml").write_text("{apiVersion: v2, name: names, version: 0.1.0}")
+    (tmp_path / "values.yaml").write_text(json.dumps({"names": names}))
+    rendered = engines.render(Words((), chart=str(tmp_path)), engine)
+    found = json.loads(rendered.kind("ConfigMap")[0]["data"]["found"])
+    assert found == [name for name in names if is_secret_name(name)]
+    assert 1000 < len(found) < len(names) - 1000
 
 
 @by_engine
