@@ -30,10 +30,12 @@ asked for.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from dataclasses import dataclass, field
 from typing import Any
 
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # also with PYTHONSAFEPATH
 import torch
 import torch.distributed as dist
 from collective_operations import (

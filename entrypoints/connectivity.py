@@ -5,6 +5,7 @@ Runs under mpirun in a Python that has mpi4py; standard library, mpi4py and reco
   A4_TOKEN_FILE   file, the same path on every pod, with the token that the agent gave this pod
   A4_RECORD       file on rank 0's pod that the record is written to
   A4_MPI_VERSION  version of mpirun, "4.1.4"
+  A4_PACKAGES     directory that may have mpi4py, or empty: python -I leaves out where pip install --user puts it
 
 The record is JSON, one object per line, flushed at each step: what is missing at its end was not reached.
 Version 1 has these lines, in this order:
@@ -37,7 +38,7 @@ import traceback
 from array import array
 from typing import Any
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # also with PYTHONSAFEPATH
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # python -I leaves it out
 from record import Record, identity
 
 ELEMENTS = 16384
@@ -50,6 +51,7 @@ BUDGET_S = 0.1
 def load_mpi() -> Any:
     """mpi4py's MPI, not yet initialised; ends the process with 66 when there is none."""
     try:
+        sys.path += filter(None, [os.environ.get("A4_PACKAGES")])
         import mpi4py
 
         mpi4py.rc.initialize = False

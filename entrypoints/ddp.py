@@ -43,6 +43,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # also with PYTHONSAFEPATH
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel

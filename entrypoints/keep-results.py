@@ -1,6 +1,6 @@
 """Stores a pod's log and the files of its run in a directory that may hang: then this process hangs, not the agent.
 
-    python -I -S keep-results.py MOUNT DIRECTORY NUMBER
+    python -I -S keep-results.py MOUNT BASE DIRECTORY NUMBER
 
 The agent writes commands to stdin, one a line, each a JSON array of texts:
 
@@ -23,6 +23,8 @@ and ends when stdin does. An agent that was killed has not said where the log en
 Names are relative to DIRECTORY. A file is written as NAME.NUMBER.new and renamed; the process with the next NUMBER
 removes what a killed one left. Pieces are NAME.0001, NAME.0002, …, also those that fail, so that no name is used twice:
 what a server does late for a process that was killed harms no other piece. Offsets count bytes of the spool.
+
+BASE is the beginning of DIRECTORY that somebody named; behind it, no symbolic link is followed.
 
 MOUNT is the mount point on which DIRECTORY lies, as /proc/self/mountinfo writes it. When it is gone nothing is stored:
 it would end on the container's own disk, and go with it.
@@ -305,9 +307,9 @@ def texts(line: str) -> list[str]:
     return found
 
 
-def main(mount: str, path: str, number: str) -> None:
+def main(mount: str, base: str, path: str, number: str) -> None:
     agent = Agent()
-    storing = Storing(Directory(mount, path, int(number), agent.got_on), agent.say)
+    storing = Storing(Directory(mount, base, path, int(number), agent.got_on), agent.say)
     try:
         while True:
             agent.got_on()

@@ -6,12 +6,11 @@ Standard library only. Methods raise OSError, and ValueError for what is no smal
 from __future__ import annotations
 
 import os
-import shutil
-import stat
-from errno import ELOOP, ENOSYS, ENOTSUP, EPERM, ESTALE
+from errno import ENOENT, ENOSYS, ENOTSUP, EPERM, ESTALE
 from time import monotonic, time
 
-from stored_files import clear_away, fill, opened, sync
+from folders import Folder
+from stored_files import fill
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,13 +20,18 @@ if TYPE_CHECKING:
 MOST_BYTES = 16 * 1024
 
 
+class NotListed(FileNotFoundError):
+    """A part of a path was not listed by the part before."""
+
+
 class Shared:
-    """The directory, and what has been seen in it."""
+    """The directory, and what has been seen in it. Links that lead to it are followed, links in it are refused."""
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._mount = mount_id(path)
-        self._seen = {""}
+        with Folder(path) as root:
+            self._mount = mount_id(root)
+        self._seen: set[str] = set()
         """Folders that were listed by the one they are in."""
         self._made = 0
 
@@ -38,171 +42,143 @@ class Shared:
         return {"point": fields[4], "kind": kind, "source": source}
 
     def try_(self) -> bool:
-        self._check_mount()
-        aside = self._aside(self.path, "a trial")
-        try:
-            os.link(aside, f"{aside}.link")
-            os.unlink(f"{aside}.link")
-        except OSError as error:
-            if error.errno not in (EPERM, ENOSYS, ENOTSUP):
-                raise
-            return False
-        finally:
-            clear_away(aside)
+        with self._root() as root:
+            aside = self._aside(root, "a trial")
+            try:
+                root.link(aside, f"{aside}.link")
+                root.unlink(f"{aside}.link")
+            except OSError as error:
+                if error.errno not in (EPERM, ENOSYS, ENOTSUP):
+                    raise
+                return False
+            finally:
+                root.clear_away(aside)
         return True
 
     def look(self, folder: str, beginnings: Sequence[str], known: Sequence[str]) -> dict[str, Any]:
-        names = self._list(folder)
-        texts, problems, passed = {}, {}, set(known)
-        for name in names:
-            if name.startswith(tuple(beginnings)) and name not in passed:
-                try:
-                    texts[name] = read_small(f"{self.path}/{folder}/{name}")
-                except FileNotFoundError:
-                    pass  # it has just gone
-                except (OSError, ValueError) as error:
-                    problems[name] = getattr(error, "strerror", None) or str(error)
+        names, texts, problems, passed = [], {}, {}, set(known)
+        try:
+            with self.walk(folder) as where:
+                names = [name for name in where.names() if not name.startswith(".")]
+                for name in names:
+                    if name.startswith(tuple(beginnings)) and name not in passed:
+                        try:
+                            texts[name] = read_small(where, name)
+                        except FileNotFoundError:
+                            pass  # it has just gone
+                        except (OSError, ValueError) as error:
+                            problems[name] = getattr(error, "strerror", None) or str(error)
+        except NotListed:
+            pass
+        except OSError as error:
+            if error.errno not in (ENOENT, ESTALE):
+                raise
+            self._seen.clear()
         return {"names": names, "texts": texts, "problems": problems}
 
-    def put(self, folder: str, name: str, text: str, until: float) -> None:
-        where = self.make(folder)
-        aside = self._aside(where, text)
-        self._show(aside, lambda: os.rename(aside, f"{where}/{name}"), until)
-        if read_small(f"{where}/{name}") != text:
-            raise OSError("what was written reads differently")
+    def put(self, folder: str, name: str, text: str, until: float) -> str:
+        with self.walk(folder, make=True) as where:
+            aside = self._aside(where, text)
+            self._show(where, aside, lambda: where.rename(aside, name), until)
+            return read_small(where, name)
 
     def link(self, folder: str, name: str, text: str, until: float) -> str:
-        where = self.make(folder)
-        aside = self._aside(where, text)
+        with self.walk(folder, make=True) as where:
+            aside = self._aside(where, text)
 
-        def link() -> None:
-            try:
-                os.link(aside, f"{where}/{name}")
-            except FileExistsError:
-                pass  # another's, or ours by a request that a server has got twice
-            os.unlink(aside)
+            def link() -> None:
+                try:
+                    where.link(aside, name)
+                except FileExistsError:
+                    pass  # another's, or ours by a request that a server has got twice
+                where.unlink(aside)
 
-        self._show(aside, link, until)
-        return read_small(f"{where}/{name}")
+            self._show(where, aside, link, until)
+            return read_small(where, name)
 
     def move(self, folder: str, old: str, new: str, until: float) -> None:
+        """Rename; a server that got the request twice says that the old name is not there."""
         check_time(until)
-        move(f"{self.path}/{folder}", old, new)
+        with self.walk(folder) as where:
+            try:
+                where.rename(old, new)
+            except FileNotFoundError:
+                if new not in where.names():
+                    raise
 
     def remove(self, folder: str, *names: str) -> None:
-        for name in self._list(folder):
-            if name in names:
-                path = f"{self.path}/{folder}/{name}"
-                if stat.S_ISDIR(os.lstat(path).st_mode):
-                    shutil.rmtree(path)
-                else:
-                    os.unlink(path)
+        for name in set(self.look(folder, [], [])["names"]).intersection(names):
+            try:
+                with self.walk(folder) as where:
+                    where.remove(name)
+            except FileNotFoundError:
+                pass  # another has done it
 
-    def _list(self, folder: str) -> list[str]:
-        """The names in a folder, hidden ones excepted; none when it is not there, or not seen yet."""
-        try:
-            if self.reach(folder):
-                return [name for name in os.listdir(f"{self.path}/{folder}") if not name.startswith(".")]
-        except OSError as error:
-            if not isinstance(error, (FileNotFoundError, NotADirectoryError)) and error.errno != ESTALE:
-                raise
-            self._seen = {""}
-        return []
+    def walk(self, folder: str, *, make: bool = False) -> Folder:
+        """A folder of which each part was listed by the part before, or is made; raises NotListed for one that was not.
 
-    def reach(self, folder: str) -> bool:
-        """Whether each part of the path has been listed by the part before."""
-        self._check_mount()
-        above = ""
+        One that is made is there from now on, but may stay hidden in this pod for a while, when another has made it
+        just before.
+        """
+        at, path = self._root(), ""
         for part in folder.split("/"):
-            path = f"{above}/{part}".lstrip("/")
-            if path not in self._seen:
-                if part not in os.listdir(f"{self.path}/{above}"):
-                    return False
-                self._seen.add(path)
-            above = path
-        return True
+            path = f"{path}/{part}"
+            with at:
+                if path not in self._seen:
+                    if part not in at.names():
+                        if not make:
+                            raise NotListed
+                        at.make(part)
+                    self._seen.add(path)
+                at = at.enter(part)
+        return at
 
-    def make(self, folder: str) -> str:
-        """The path of a folder that is there from now on. In this pod it may stay hidden for a while all the same, when
-        another has made it just before."""
-        parts = folder.split("/")
-        for count in range(1, len(parts) + 1):
-            path = "/".join(parts[:count])
-            if not self.reach(path):
-                try:
-                    os.mkdir(f"{self.path}/{path}")
-                except FileExistsError:
-                    pass
-                self._seen.add(path)
-        return f"{self.path}/{folder}"
-
-    def _check_mount(self) -> None:
+    def _root(self) -> Folder:
+        """The directory, on the mount on which it was."""
         try:
-            mount = mount_id(self.path)
+            root = Folder(self.path)
         except FileNotFoundError:
-            mount = ""
-        if mount != self._mount:
+            raise OSError(f"{self.path} is not mounted any more") from None
+        if mount_id(root) != self._mount:
+            os.close(root.fd)
             raise OSError(f"{self.path} is not mounted any more")
+        return root
 
-    def _aside(self, where: str, text: str) -> str:
+    def _aside(self, where: Folder, text: str) -> str:
         """A file with that text under a name that readers pass over."""
         self._made += 1
-        path = f"{where}/.{os.uname().nodename}.{os.getpid()}.{self._made}.{time():.6f}"
-        fill(opened(path, os.O_EXCL), path, [text.encode("utf-8", "surrogateescape")], lambda written: None)
-        return path
+        name = f".{os.uname().nodename}.{os.getpid()}.{self._made}.{time():.6f}"
+        fill(where, name, [text.encode("utf-8", "surrogateescape")])
+        return name
 
-    def _show(self, aside: str, act: Callable[[], None], until: float) -> None:
+    def _show(self, where: Folder, aside: str, act: Callable[[], None], until: float) -> None:
         """Give the file its name, if there is still time; else it goes away."""
         try:
             check_time(until)
             act()
         except OSError:
-            clear_away(aside)
+            where.clear_away(aside)
             raise
-        fd = os.open(os.path.dirname(aside), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            sync(fd)
-        finally:
-            os.close(fd)
+        where.sync()
 
 
-def mount_id(path: str) -> str:
-    """That of the mount on which a directory lies. Raises OSError."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        with open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as info:
-            return next(line.split()[1] for line in info if line.startswith("mnt_id:"))
-    finally:
-        os.close(fd)
+def mount_id(folder: Folder) -> str:
+    """That of the mount on which an open directory lies."""
+    with open(f"/proc/self/fdinfo/{folder.fd}", encoding="ascii") as info:
+        return next(line.split()[1] for line in info if line.startswith("mnt_id:"))
 
 
-def read_small(path: str) -> str:
+def read_small(folder: Folder, name: str) -> str:
     """Raises ValueError for what is no small text file, FileNotFoundError."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        data = folder.read(name, MOST_BYTES + 1)
     except OSError as error:
         if error.errno == ESTALE:
             raise FileNotFoundError from error
-        if error.errno == ELOOP:
-            raise ValueError("it is a symbolic link") from error
         raise
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise ValueError("it is no file")
-    with open(fd, "rb") as file:
-        data = file.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
         raise ValueError(f"it has more than {MOST_BYTES} bytes")
     return data.decode("utf-8", "surrogateescape")
-
-
-def move(where: str, old: str, new: str) -> None:
-    """Rename; a server that got the request twice says that the old name is not there."""
-    try:
-        os.rename(f"{where}/{old}", f"{where}/{new}")
-    except FileNotFoundError:
-        if new not in os.listdir(where):
-            raise
 
 
 def check_time(until: float) -> None:

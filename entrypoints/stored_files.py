@@ -1,12 +1,14 @@
 """Files in a directory that may hang or fail: written whole, beside their place, and made durable.
 
-Standard library only; keep-results.py and shared_directory.py import it. What is imported is chosen by its cost.
+Standard library only, and what is imported is chosen by its cost: the process that stores a pod's results imports it.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+
+from folders import Folder, sync
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,45 +19,55 @@ MOST_LITTER = 10
 
 
 class Directory:
-    """Where things are stored. Every method raises OSError, or ValueError for a name that leaves it."""
+    """Where things are stored. Every method raises OSError, or ValueError for a name that leaves it.
 
-    def __init__(self, mount: str, path: str, number: int, got_on: Callable[[int], None]) -> None:
+    base: the beginning of `path` that somebody named. Links on the way to it are followed, behind it none.
+    """
+
+    def __init__(self, mount: str, base: str, path: str, number: int, got_on: Callable[[int], None]) -> None:
         self._mount = mount
-        self._path = path
+        self._base = base
+        self._folder = path.removeprefix(base).strip("/")
         self._number = number
         self._got_on = got_on
 
     def probe(self, name: str) -> None:
         self._check_mount()
-        path = self._inside(name)
-        self._fill(path, [b"a4-agent\n"])
-        os.unlink(path)
+        folder, name = self._reach(name)
+        with folder:
+            fill(folder, name, [b"a4-agent\n"], self._got_on)
+            try:
+                folder.unlink(name)
+            except FileNotFoundError:
+                pass  # a process that hung has done it late
 
     def store(self, name: str, chunks: Callable[[], Iterable[bytes]], *, new: bool = False) -> None:
         """Make a file of what `chunks` gives: readers see nothing of it, or all."""
         self._check_mount()
-        path = self._inside(name)
-        for earlier in range(max(1, self._number - MOST_LITTER), self._number):
-            clear_away(f"{path}.{earlier}.new")
-        aside = f"{path}.{self._number}.new"
-        self._fill(aside, chunks())
-        if new and os.path.lexists(path) and read(path) != read(aside):  # an earlier try may have got through
-            clear_away(aside)
-            raise OSError(errno.EEXIST, "it is there already, and left as it is")
-        try:
-            os.rename(aside, path)
-        except OSError:  # some mounts of buckets cannot; or the directory has just gone
-            clear_away(aside)
-            self._fill(path, chunks())
+        folder, name = self._reach(name)
+        with folder:
+            for earlier in range(max(1, self._number - MOST_LITTER), self._number):
+                folder.clear_away(f"{name}.{earlier}.new")
+            aside = f"{name}.{self._number}.new"
+            fill(folder, aside, chunks(), self._got_on)
+            if new and is_other(folder, name, aside):
+                folder.clear_away(aside)
+                raise OSError(errno.EEXIST, "it is there already, and left as it is")
+            try:
+                folder.rename(aside, name)
+            except OSError:  # some mounts of buckets cannot; or the directory has just gone
+                folder.clear_away(aside)
+                fill(folder, name, chunks(), self._got_on)
 
     def remove(self, prefix: str) -> None:
         """Take away all files whose names begin so."""
         self._check_mount()
-        folder, _, start = self._inside(prefix).rpartition("/")
-        for name in os.listdir(folder):
-            if name.startswith(start):
-                os.unlink(f"{folder}/{name}")
-                self._got_on(0)
+        folder, start = self._reach(prefix)
+        with folder:
+            for name in folder.names():
+                if name.startswith(start):
+                    folder.unlink(name)
+                    self._got_on(0)
 
     def _check_mount(self) -> None:
         """Ask the kernel only: a server that hangs is not looked at."""
@@ -64,27 +76,37 @@ class Directory:
                 if not any(line.split(" ", 5)[4] == self._mount for line in table):
                     raise OSError(errno.ENODEV, f"nothing is mounted at {self._mount} any more")
 
-    def _inside(self, name: str) -> str:
+    def _reach(self, name: str) -> tuple[Folder, str]:
+        """The folder that a file is in, which is made where it is missing, and the file's name there."""
         if not name or name.startswith("/") or ".." in name.split("/"):
             raise ValueError(f"{name!r} is not a name in this directory")
-        return f"{self._path}/{name}"
-
-    def _fill(self, path: str, chunks: Iterable[bytes]) -> None:
-        """Write a file, and the directories above it."""
+        *above, last = f"{self._folder}/{name}".strip("/").split("/")
         try:
-            fd = opened(path, os.O_TRUNC)
+            at = Folder(self._base)
         except FileNotFoundError:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            fd = opened(path, os.O_TRUNC)
-        fill(fd, path, chunks, self._got_on)
+            os.makedirs(self._base, exist_ok=True)
+            at = Folder(self._base)
+        for part in above:
+            with at:
+                at = at.enter(part, make=True)
+        return at, last
 
 
-def opened(path: str, how: int) -> int:
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | how, 0o644)
+def is_other(folder: Folder, name: str, text: str) -> bool:
+    """Whether something is there that has not the text of the other file: an earlier try may have got through."""
+    try:
+        return folder.read(name) != folder.read(text)
+    except FileNotFoundError:
+        return False
+    except ValueError:
+        return True
 
 
-def fill(fd: int, path: str, chunks: Iterable[bytes], got_on: Callable[[int], None]) -> None:
-    """Write all of a file that is open, and close it; nothing is left of it when that fails."""
+def fill(
+    folder: Folder, name: str, chunks: Iterable[bytes], got_on: Callable[[int], None] = lambda written: None
+) -> None:
+    """Write all of a new file; nothing is left of it when that fails."""
+    fd = folder.create(name)
     try:
         with open(fd, "wb", CHUNK) as file:  # each write is a request to a server
             written = 0
@@ -94,26 +116,5 @@ def fill(fd: int, path: str, chunks: Iterable[bytes], got_on: Callable[[int], No
             file.flush()
             sync(fd)
     except OSError:  # full disks and lost servers may show as late as when it is closed
-        clear_away(path)
+        folder.clear_away(name)
         raise
-
-
-def sync(fd: int) -> None:
-    try:
-        os.fsync(fd)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):  # there is nothing to sync on such a mount
-            raise
-
-
-def read(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read()
-
-
-def clear_away(path: str) -> None:
-    """Remove a file as far as that is possible: what failed before is what counts."""
-    try:
-        os.unlink(path)
-    except OSError:
-        pass
