@@ -58,6 +58,8 @@ class RunContext:
     """Name of the fabric profile; empty: none."""
     baselines: Mapping[str, str] = field(default_factory=dict)
     """Files of baselines, path → text, empty where it could not be read; the user's (A4_BASELINES) comes last."""
+    job_pods: int = 0
+    """How many the job has, whoever takes part; 0: those of the plan."""
 
     @property
     def lead(self) -> int:
@@ -164,7 +166,7 @@ class Outcome:
     lost: Mapping[int, str] = field(default_factory=dict)
     """Pods that the coordinator does not hear: completion index → why."""
     first: int | None = None
-    """Completion index of the pod whose process was heard to fail first."""
+    """Completion index of the pod whose process was heard to fail first; None where another cause came before."""
     failures: Mapping[int, FailedPart] = field(default_factory=dict)
     """What is known of the processes that failed: completion index → their last words."""
     notes: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
@@ -205,6 +207,8 @@ class Workload(ABC):
     """The first part that fails ends the others."""
     uses_fabric = False
     """Refused where the fabric that its pods' profile promises cannot be used."""
+    imports_torch = False
+    """Refused where the workload's torch cannot be imported with the NCCL that is loaded."""
     uses_baselines = False
     """Needs `RunContext.baselines`."""
     output_bytes = 64 << 10
@@ -245,9 +249,17 @@ class Workload(ABC):
         """
         return False
 
+    def ranks_over(self, context: RunContext, ranks: Mapping[int, RankEnd]) -> bool:
+        """Have all ranks that are planned on this pod ended, by their records? Never for a run of several steps."""
+        return False
+
     def progress(self, record: str) -> str:
         """What is being done now, by the ranks' record; empty when nobody knows."""
         return ""
+
+    def is_victim(self, status: int, left: FailedPart) -> bool:
+        """Did this pod's process, which ended with `status`, fail only because another had, by what it left?"""
+        return False
 
     def inspect(self, context: RunContext, files: Mapping[str, str]) -> object:
         """What this pod's files in `context.notes_dir` (name → text) say, as a small record of agent.wire, whose JSON

@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
-from agent.decide.ending import JobEnd
+from dataclasses import replace
+
+from agent.decide.ending import JobEnd, with_failure, with_losses
 from agent.errors import Exit
-from agent.workloads.base import Outcome
+from agent.workloads.base import Judgement, Outcome, RunContext, Workload
+
+
+def judged(workload: Workload, context: RunContext, outcome: Outcome, *, only_victims: bool) -> Judgement:
+    """The verdict. What ended the run before goes before the failures of its processes, and has them below it; so do
+    lost pods, where all failures are `only_victims` of others."""
+    if outcome.cause is not None:
+        cause: JobEnd | None = with_losses(outcome.cause, outcome.lost)
+    else:
+        cause = broken_off(outcome) if only_victims else None
+    if outcome.first is not None and cause is not None:
+        failure = workload.judge(context, replace(outcome, cause=None)).end
+        outcome = replace(outcome, first=None, cause=with_failure(cause, failure))
+    return workload.judge(context, outcome)
 
 
 def broken_off(outcome: Outcome) -> JobEnd | None:

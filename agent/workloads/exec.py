@@ -9,6 +9,7 @@ from agent.errors import Exit, UsageError
 from agent.launch import Launch
 from agent.workloads.base import Judgement, Kind, Outcome, RunContext, Workload
 from agent.workloads.ends import end_without_failure
+from agent.workloads.run_variables import run_variables
 
 
 class Exec(Workload):
@@ -21,7 +22,7 @@ class Exec(Workload):
         """Raises UsageError."""
         if not context.args:
             raise UsageError("exec needs a command", "a4-agent exec -- hostname")
-        given = {"A4_RUN": context.run_id, "A4_NODE_RANK": str(context.plan.node_rank(context.index))}
+        given = {**run_variables(context), "A4_NODE_RANK": str(context.plan.node_rank(context.index))}
         return Launch(context.args, {**context.environ, **given}, context.spec.cwd, tuple(given))
 
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:

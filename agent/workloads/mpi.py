@@ -16,6 +16,7 @@ from agent.errors import AgentError, Exit, MissingProgram, UsageError
 from agent.launch import Launch
 from agent.paths import shipped
 from agent.workloads.base import Judgement, Kind, Outcome, RunContext, Workload
+from agent.workloads.run_variables import run_variables
 
 LINGER_SECONDS = "0.5"
 """Open MPI 5.0.11, three pods on two busy cores: 29 of 40 runs lost some of the 1 MB that they printed, 14 with 0.1 s
@@ -54,6 +55,11 @@ class Layout(NamedTuple):
         """Node rank of the pod with this rank."""
         return rank // self.per_pod
 
+    def over_on(self, node_rank: int, ranks: Mapping[int, RankEnd]) -> bool:
+        """Has every rank of this pod recorded its end?"""
+        here = range(self.ranks)[node_rank * self.per_pod :][: self.per_pod]
+        return all(rank in ranks and ranks[rank].code is not None for rank in here)
+
 
 def layout(context: RunContext) -> Layout:
     """How many ranks are wanted, and where. Raises UsageError when the pods have no room for them."""
@@ -82,7 +88,7 @@ def start(context: RunContext, program: Sequence[str], ranks: Layout, *, given: 
     mpi = usable_mpi(context)
     alone = len(context.plan.peers) == 1
     hostfile = context.hostfile_one_per_node if ranks.per_pod == 1 else context.hostfile
-    given = {"A4_RUN": context.run_id, **_libraries(context, mpi), **given}
+    given = {**run_variables(context), **_libraries(context, mpi), **given}
     if context.keep_ranks:
         keep = shipped("entrypoints", "last-words.py")
         program = [context.python, "-IS", keep, context.ranks_output, *program]

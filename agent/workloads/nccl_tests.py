@@ -21,7 +21,10 @@ BACKEND = re.compile(r"# a4-agent collectives\b.*, ([a-z]+)\s*$")
 STARTING = re.compile(r"# nccl-tests version |# Collective test starting: *(\S*)")
 CONCLUDED = re.compile(r"# Collective test concluded: *(\S+)")
 PARAMETERS = re.compile(r"# nThread .*warmup iters: *([0-9]{1,9}) +iters: *([0-9]{1,9})")
-RANK = re.compile(r"# +Rank +([0-9]{1,9}) +(?:Group +([0-9]{1,9}) +)?(?:Pid|on)\b")
+RANK = re.compile(
+    r"# +Rank +(?P<rank>[0-9]{1,9}) +(?:Group +(?P<group>[0-9]{1,9}) +)?(?:Pid|on)\b"
+    r"(?:.*? device +[0-9]+ \[[^]]*\] +(?P<model>\S.*?)\s*$)?"
+)
 HEADER = re.compile(r"# +size +count +type +(.*)")
 BOUNDS = re.compile(r"# Out of bounds values *: *([0-9]{1,18})")
 AVERAGE = re.compile(r"# Avg bus bandwidth *: *(\S+)")
@@ -77,7 +80,10 @@ class Layout(NamedTuple):
     def preamble(self) -> re.Pattern[str]:
         """What stands before the figures; other text may stand before that."""
         fields = [r"(?P<size>[0-9]{1,18})", r"(?P<count>[0-9]{1,18})", f"(?P<type>{TYPE})"]
-        return re.compile(r"(?<!\S)" + r"\s+".join(fields + [IDENTITY[name] for name in self.identity]))
+        identity = "".join(
+            rf"\s+{IDENTITY[name]}" if name == "root" else rf"(?:\s+{IDENTITY[name]})?" for name in self.identity
+        )
+        return re.compile(r"(?<!\S)" + r"\s+".join(fields) + identity)  # hypercube_perf prints an empty operation
 
     def group(self) -> re.Pattern[str]:
         """The figures of one placement."""
@@ -95,7 +101,7 @@ class OpenRow:
     def row(self) -> tuple[Kind, Row]:
         out, inside = [*self.groups, None, None][:2]
         known = self.known
-        kind = known["type"], known.get("redop", UNKNOWN.redop), int(known.get("root", UNKNOWN.root))
+        kind = known["type"], known.get("redop") or UNKNOWN.redop, int(known.get("root", UNKNOWN.root))
         return kind, Row(int(known["size"]), int(known["count"]), out, inside)
 
 
@@ -121,6 +127,8 @@ class Table:
     """What the text has said so far, but for `ranks` and `rows`."""
     ranks: list[tuple[int, int]] = field(default_factory=list)
     """Rank and group, one per line of devices."""
+    models: dict[str, None] = field(default_factory=dict)
+    """The GPU models in those lines."""
     begun: bool = False
     """There was a header or a row: a banner after this is another table's."""
     rows: list[OpenRow] = field(default_factory=list)
@@ -136,6 +144,7 @@ class Table:
             ranks=len({rank for rank, group in self.ranks if group == lead_group}),
             groups=max(1, len({group for _, group in self.ranks})),
             copies=max(1, [rank for rank, _ in self.ranks].count(0)),
+            models=tuple(self.models),
         )
         return of_kinds(whole, (opened.row() for opened in self.rows if opened.groups))
 
@@ -176,7 +185,9 @@ class Reader:
         elif parameters := PARAMETERS.search(line):
             self.table(begins=True).tell(warmup=int(parameters[1]), iterations=int(parameters[2]))
         elif rank := RANK.search(line):
-            self.table(begins=True).ranks.append((int(rank[1]), int(rank[2] or 0)))
+            table = self.table(begins=True)
+            table.ranks.append((int(rank["rank"]), int(rank["group"] or 0)))
+            table.models.update({rank["model"]: None} if rank["model"] else {})
         else:
             return False
         return True

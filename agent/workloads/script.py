@@ -8,6 +8,7 @@ from agent.errors import MissingProgram
 from agent.launch import Launch
 from agent.workloads.base import FailedPart, Judgement, Kind, Outcome, RunContext, Workload
 from agent.workloads.ends import end_without_failure
+from agent.workloads.run_variables import run_variables
 
 
 class Script(Workload):
@@ -23,7 +24,7 @@ class Script(Workload):
             )
         rank = str(context.plan.node_rank(context.index))
         given = {
-            "A4_RUN": context.run_id,
+            **run_variables(context),
             "A4_NODE_RANK": rank,
             "NODE_RANK": rank,
             "MASTER_ADDR": context.plan.peers[0].name,

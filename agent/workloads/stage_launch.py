@@ -8,13 +8,14 @@ from agent.decide.pipeline import Pipeline, Stage, describe, pack
 from agent.launch import Launch
 from agent.paths import package_home
 from agent.workloads.base import RunContext
+from agent.workloads.run_variables import run_variables
 
 
 def start_stages(context: RunContext, stages: Sequence[Stage], notes: Sequence[str] = ()) -> Launch:
     """One process of the agent's own Python for all of them. It has the pod's environment, tokens included; what a
     stage's command gets on top is in the stage."""
     pipeline = Pipeline(context.run_id, context.index, context.indices, stages)
-    given = {"A4_RUN": context.run_id, "A4_RECORD": context.record, "A4_NOTES_DIR": context.notes_dir}
+    given = {**run_variables(context), "A4_RECORD": context.record, "A4_NOTES_DIR": context.notes_dir}
     return Launch(
         [context.python, "-Es", "-m", "agent.lifecycle.stages", pack(pipeline)],
         {**context.environ, **given},

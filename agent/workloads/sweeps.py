@@ -26,6 +26,8 @@ class Sweep(result.Sweep):
     copies: int = 1
     """Processes that call themselves rank 0 in this table. A build without MPI makes every process a world of its
     own: then this is more than 1, or there are many sweeps, and `ranks` is 1 (or the GPUs of one process)."""
+    models: tuple[str, ...] = ()
+    """The GPU models, each once, as CUDA calls them: "NVIDIA B200"."""
 
     def wrong(self) -> Iterator[tuple[Row, str, int]]:
         """Row, placement and number of wrong elements, where there are any."""

@@ -20,8 +20,7 @@ from agent.cutting import cut_at_word
 from agent.decide.ending import JobEnd, exit_code, signal_name
 from agent.decide.tail import last_lines
 from agent.decide.torchrun import torchrun_end
-from agent.decide.words import at_most, lines
-from agent.errors import Exit
+from agent.decide.words import lines
 from agent.workloads.base import FailedPart, Outcome, RunContext
 from agent.workloads.numbers import finite
 
@@ -104,13 +103,10 @@ def torchrun_failure(context: RunContext, outcome: Outcome, *, own: str = "") ->
     if not of_torchrun.of_program:
         return JobEnd(of_torchrun.code, of_torchrun.sentence, context.where(outcome.first))
     failures = _failures(outcome)
-    if outcome.lost and all_victims(failures):
-        told = at_most([f"pod {one.index}: {sentence(one)}" for one in failures], rest="… and {} more")
-        return JobEnd(Exit.TRY_AGAIN, "pods were lost during the run", why="\n".join([outcome.losses, *told]))
     cause = root_cause(failures)
     code = exit_code(cause.exit_code if own and cause.exit_code else status)
     what = f"{own}: {sentence(cause)}" if own else sentence(cause)
-    why = _why(failures, cause, outcome.failures.get(cause.index, FailedPart()).output)
+    why = _why(failures, cause, outcome)
     return JobEnd(code, what, context.where(cause.index), why, origin="workload")
 
 
@@ -124,11 +120,12 @@ def _failures(outcome: Outcome) -> list[Failure]:
     return found
 
 
-def _why(failures: list[Failure], cause: Failure, output: str) -> str:
+def _why(failures: list[Failure], cause: Failure, outcome: Outcome) -> str:
     """The traceback of the cause, or the last that its pod printed; where there is none but that of a rank that missed
     another, who that is."""
+    output = outcome.failures.get(cause.index, FailedPart()).output
     said = cause.trace or last_lines(of_rank(output, cause.rank))
-    if not all_victims(failures):
+    if outcome.lost or not all_victims(failures):
         return said
     hint = "every rank that failed only missed another one: look at the network, and at ranks that hung"
     return lines(said, hint, *(f"rank {rank} did not come and had to be ended" for rank in did_not_come(failures)))
@@ -161,6 +158,11 @@ def root_cause(failures: Iterable[Failure]) -> Failure:
 def all_victims(failures: Sequence[Failure]) -> bool:
     """Nothing failed of itself: a lost pod, the network, or a rank that did not come is the cause."""
     return bool(failures) and all(one.victim for one in failures)
+
+
+def is_victim(status: int, left: FailedPart) -> bool:
+    """The same of one pod (see `Workload.is_victim`)."""
+    return all_victims(pod_failures(0, status, left.output, left.error))
 
 
 def did_not_come(failures: Sequence[Failure]) -> list[int]:

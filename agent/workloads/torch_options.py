@@ -35,7 +35,7 @@ def at_least(least: int) -> Callable[[str], int]:
 
     def number(text: str) -> int:
         if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < least:
-            raise argparse.ArgumentTypeError(f"{text!r} is no whole number from {least} on")
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} on")
         return int(text)
 
     return number

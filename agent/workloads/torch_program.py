@@ -15,11 +15,13 @@ from agent.decide.words import at_most, lines
 from agent.errors import Exit
 from agent.launch import Launch
 from agent.paths import shipped
-from agent.workloads.base import Findings, Judgement, Kind, Outcome, RunContext, Workload
+from agent.workloads.base import FailedPart, Findings, Judgement, Kind, Outcome, RunContext, Workload
 from agent.workloads.ends import broken_off
+from agent.workloads.nccl_logs import Logged, read_logs
+from agent.workloads.network import logs_of, not_used, own_logs, seen_network
 from agent.workloads.rank_record import VERSION, Planned, RankRecord, Verdict, read_record
 from agent.workloads.sweeps import Sweep
-from agent.workloads.torch_failures import torchrun_failure
+from agent.workloads.torch_failures import is_victim, torchrun_failure
 from agent.workloads.torchrun import start_torchrun
 
 PRESETS = {
@@ -100,6 +102,7 @@ class TorchProgram(Workload):
 
     kind: Kind = "everywhere"
     uses_fabric = True
+    imports_torch = True
     good: str
     """Said of a run that went well."""
     bad: str
@@ -114,11 +117,19 @@ class TorchProgram(Workload):
     def progress(self, record: str) -> str:
         return read_record(record, TorchRecord()).progress()  # the lines of its own program say nothing here
 
+    def inspect(self, context: RunContext, files: Mapping[str, str]) -> Logged:
+        return read_logs(files)
+
+    def is_victim(self, status: int, left: FailedPart) -> bool:
+        return is_victim(status, left)
+
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
         record = self.read(outcome)
         planned = Planned(context.per_pod, context.names, outcome.tokens)
         verdict = record.judge(planned)
-        end = self._end(context, outcome, record, verdict)
+        used = record.backend == "nccl" and record.finished is not None
+        network = seen_network(context, outcome, logs_of(outcome), step=self.name, used=used, must=True)
+        end = network.end(self._end(context, outcome, record, verdict))
         findings = Findings(
             reasons=verdict.reasons,
             tables=record.tables(planned),
@@ -128,8 +139,10 @@ class TorchProgram(Workload):
             record=record.as_json(planned),
         )
         what = f"{self.name}:" if end.code else f"{end.what}{self.before_summary}"
-        said = "\n  ".join([f"{what} {record.summary()}", *verdict.reasons, *record.warnings()])
-        return Judgement(end, f"{said}\n{record.table(planned)}", findings, f"{self.name}-test.log")
+        told = [*verdict.reasons, *record.warnings(), *network.lines()]
+        said = "\n  ".join([f"{what} {record.summary()}", *told])
+        text = f"{said}\n{record.table(planned)}"
+        return Judgement(end, text, network.findings(findings), f"{self.name}-test.log")
 
     def _end(self, context: RunContext, outcome: Outcome, record: TorchRecord, verdict: Verdict) -> JobEnd:
         """What is wrong by the record comes first, then why the run was ended, processes that failed, lost pods."""
@@ -151,8 +164,9 @@ class TorchProgram(Workload):
 def start_program(context: RunContext, program: str) -> Launch:
     """torchrun with entrypoints/`program` and the arguments of the run. Raises UsageError."""
     without = [name for name in PRESETS if name in context.environ and name not in context.spec.env]
-    given = {"A4_TOKEN_FILE": context.token_file, "A4_RECORD": context.record}
+    logs = own_logs(context)
+    given = {"A4_TOKEN_FILE": context.token_file, "A4_RECORD": context.record, **logs}
     words = [shipped("entrypoints", program), *context.args]
     launch = start_torchrun(context, words, given=given, cwd="/", without=without)
     notes = [f"{name}={context.environ[name]} of the image is not passed on: {PRESETS[name]}" for name in without]
-    return launch._replace(notes=(*launch.notes, *notes))
+    return launch._replace(notes=(*launch.notes, *notes, *(not_used(context) if logs else ())))

@@ -8,9 +8,12 @@ from agent.decide.torchrun import torchrun_launch
 from agent.errors import UsageError
 from agent.launch import Launch
 from agent.paths import shipped
-from agent.workloads.base import Judgement, Kind, Outcome, RunContext, Workload
+from agent.workloads.base import FailedPart, Findings, Judgement, Kind, Outcome, RunContext, Workload
 from agent.workloads.ends import end_without_failure
-from agent.workloads.torch_failures import torchrun_failure
+from agent.workloads.nccl_logs import Logged, read_logs
+from agent.workloads.network import users_logs, users_network
+from agent.workloads.run_variables import run_variables
+from agent.workloads.torch_failures import is_victim, torchrun_failure
 
 
 class Torchrun(Workload):
@@ -18,13 +21,21 @@ class Torchrun(Workload):
     kind: Kind = "everywhere"
 
     def launch(self, context: RunContext) -> Launch:
-        """Raises UsageError."""
+        """Raises UsageError and SettingsError."""
         if not context.args:
             raise UsageError("torchrun needs a program", "a4-agent torchrun -- train.py --epochs 3")
-        return start_torchrun(context, context.args, given={}, cwd=context.spec.cwd)
+        return start_torchrun(context, context.args, given=users_logs(context), cwd=context.spec.cwd)
+
+    def inspect(self, context: RunContext, files: Mapping[str, str]) -> Logged:
+        return read_logs(files)
+
+    def is_victim(self, status: int, left: FailedPart) -> bool:
+        return is_victim(status, left)
 
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
-        return Judgement(torchrun_failure(context, outcome) or end_without_failure(outcome, "torchrun"))
+        network = users_network(context, outcome)
+        end = network.end(torchrun_failure(context, outcome) or end_without_failure(outcome, "torchrun"))
+        return Judgement(end, network.text(), network.findings(Findings()))
 
 
 def start_torchrun(
@@ -55,7 +66,7 @@ def start_torchrun(
 def torchrun_variables(context: RunContext) -> dict[str, str]:
     """What torchrun, and the processes that it starts, get from the agent."""
     given = {
-        "A4_RUN": context.run_id,
+        **run_variables(context),
         "A4_NODE_RANK": str(context.plan.node_rank(context.index)),
         # torchrun copies the error file of the rank that failed first to where its own would be.
         "TORCHELASTIC_ERROR_FILE": context.torch_error,

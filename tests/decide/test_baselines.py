@@ -26,7 +26,8 @@ from agent.workloads.sweeps import Measured, Row, Sweep
 
 SHIPPED = Path(__file__).parents[2] / "env" / "baselines.json"
 TCPX = Path(__file__).parent / "nccl_tests" / "tcpx_all_gather.txt"
-KEY = Key("a4-gib", "all_gather", 2, 8)
+B200, H200 = "NVIDIA B200", "NVIDIA H200"
+KEY = Key("a4-gib", "all_gather", 2, 8, model=B200)
 G8 = 8 << 30
 
 
@@ -57,7 +58,7 @@ def test_the_shipped_file() -> None:
     keys = [key for entry in entries for key in entry.keys]
     assert {key.profile for key in keys} == {"a4-gib", "a4-deepep", "a3-tcpx"}
     assert all(entry.source and (entry.iterations is None or entry.iterations >= 5) for entry in entries)
-    known = find(entries, Key("a4-gib", "all_reduce", 2, 8))
+    known = find(entries, Key("a4-gib", "all_reduce", 2, 8, model=B200))
     assert {size_text(size): entry.busbw[size] for size, entry in known.items()} == {
         "8G": 675.5,
         "16G": 684.5,
@@ -68,7 +69,7 @@ def test_the_shipped_file() -> None:
 
 def test_the_table_of_the_guide_is_as_good_as_itself() -> None:
     (table,) = parse(TCPX.read_text())
-    test = Runs(Key("a3-tcpx", "all_gather", 2, 8), [replace(table, iterations=100)])
+    test = Runs(Key("a3-tcpx", "all_gather", 2, 8, model="NVIDIA H100 80GB HBM3"), [replace(table, iterations=100)])
     status, reason = judged(test, entries=parse_file(SHIPPED.read_text()))
     assert status == "passed" and "at least 100.0 %" in reason
 
@@ -98,14 +99,18 @@ def test_the_median_out_of_place_counts(speeds: tuple[float, ...], percent: floa
         (run(100.0, groups=8), "NCCL_TESTS_SPLIT"),
         (run(100.0, size=G8 * 2), "the baseline has other sizes: 8G"),
         (
-            run(100.0, key=Key("a3-tcpx", "all_gather", 2, 8)),
-            "no baseline for all_gather of float on 2 nodes of 8 GPUs",
+            run(100.0, key=KEY._replace(profile="a3-tcpx")),
+            "no baseline for all_gather on 2 nodes of 8 × NVIDIA B200 with profile a3-tcpx",
         ),
-        (run(100.0, key=Key("a4-gib", "all_gather", 4, 8)), "no baseline for all_gather of float on 4 nodes of 8 GPUs"),
-        (run(100.0, key=Key("a4-gib", "all_gather", 1, 8)), "on 1 node of 8 GPUs"),
-        (run(100.0, key=Key("a4-gib", "all_gather", 2, 4)), "no baseline"),
-        (run(100.0, key=Key("a4-gib", "all_gather", 2, 8, "half")), "no baseline for all_gather of half"),
-        (run(100.0, key=Key("", "all_gather", 2, 8)), "with profile none"),
+        (run(100.0, key=KEY._replace(nodes=4)), "no baseline for all_gather on 4 nodes of 8 × NVIDIA B200"),
+        (run(100.0, key=KEY._replace(nodes=1)), "on 1 node of 8 × NVIDIA B200"),
+        (run(100.0, key=KEY._replace(gpus=4)), "no baseline"),
+        (run(100.0, key=KEY._replace(type="half")), "no baseline for all_gather half"),
+        (run(100.0, key=KEY._replace(profile="")), "with profile none"),
+        (run(100.0, key=KEY._replace(model=H200)), "no baseline for all_gather on 2 nodes of 8 × NVIDIA H200"),
+        (run(100.0, key=KEY._replace(model="")), "8 GPUs of an unknown model"),
+        (run(100.0, key=KEY._replace(operation="mulsum")), "no baseline for all_gather mulsum on"),
+        (run(100.0, key=KEY._replace(root=3)), "no baseline for all_gather root 3 on"),
     ],
 )
 def test_what_cannot_be_compared_is_not_judged(test: Runs, why: str) -> None:
@@ -114,7 +119,7 @@ def test_what_cannot_be_compared_is_not_judged(test: Runs, why: str) -> None:
 
 
 def test_a_part_that_is_not_judged_is_told() -> None:
-    other = run(1.0, key=Key("a4-gib", "all_reduce", 2, 8))
+    other = run(1.0, key=KEY._replace(collective="all_reduce"))
     status, reason = judged(run(344.0), other)
     assert status == "passed" and "all_reduce not judged: there is no baseline" in reason
     assert judged()[0] == "not judged"
@@ -148,14 +153,51 @@ def test_what_is_saved_is_found_again() -> None:
     assert judged(test, entries=[entry])[0] == "passed"
 
 
+def test_each_operation_is_saved_under_its_own_key() -> None:
+    """Of `-o all`: what is healthy for mulsum is no baseline for sum."""
+    keys = {operation: KEY._replace(operation=operation) for operation in ("sum", "prod", "mulsum")}
+    entries = saved([run(680.0, key=keys["sum"]), run(400.0, key=keys["mulsum"])], "mine", "own run x")
+    assert parse_file(file_text(merged(entries, entries))) == entries
+    assert judged(run(420.0, key=keys["sum"]), entries=entries)[0] == "failed"
+    assert judged(run(420.0, key=keys["mulsum"]), entries=entries)[0] == "passed"
+    assert judged(run(420.0, key=keys["prod"]), entries=entries)[0] == "not judged"
+
+
+def test_a_file_of_an_older_release() -> None:
+    """Its entries have no model, operation and root, and those of `-o all` one key: sum came first."""
+    older = {"name": "mine", "profile": "a4-gib", "collective": "all_gather", "nodes": 2, "gpus_per_node": 8}
+    older |= {"type": "float", "iterations": 20, "warmup": 5, "source": "own run x of job epoch y"}
+    written = [{**older, "busbw": {"8G": speed}} for speed in (680.0, 500.0, 400.0)]
+    (entry,) = entries = parse_file(json.dumps({"version": 1, "baselines": written}))
+    assert entry.keys == (KEY._replace(model=""),)
+    status, reason = judged(run(680.0, key=KEY._replace(model=H200)), entries=entries)
+    assert status == "passed"
+    assert reason.endswith("; the baseline mine names no GPU model and counts for every one")
+    assert judged(run(420.0), entries=entries)[0] == "failed"
+    assert judged(run(420.0, key=KEY._replace(operation="mulsum")), entries=entries)[0] == "not judged"
+    assert "names no GPU model" not in judged(run(344.0))[1]
+    as_printed = json.dumps(
+        {"version": 1, "baselines": [{**older, "operation": "none", "root": -1, "busbw": {"8G": 1}}]}
+    )
+    assert parse_file(as_printed)[0].keys == entry.keys, "by hand, as nccl-tests prints them"
+
+
+def test_cycles_are_not_runs() -> None:
+    """With -N the rows of a table come again."""
+    once = sweep({1 << 20: 1.0, G8: 344.0})
+    cycles = replace(once, rows=(*once.rows, *sweep({1 << 20: 2.0, G8: 300.0}).rows, *sweep({G8: 350.0}).rows))
+    assert Runs(KEY, [cycles]).speeds() == {1 << 20: [1.5], G8: [344.0]}
+    assert Runs(KEY, [cycles, once]).speeds()[G8] == [344.0, 344.0]
+
+
 GOOD = json.loads(SHIPPED.read_text())["baselines"][-1]
 
 
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("", "no JSON"),
-        ("{", "no JSON"),
+        ("", "not JSON"),
+        ("{", "not JSON"),
         ("[]", '"version": 1'),
         ('{"version": 2, "baselines": []}', '"version": 1'),
         ('{"version": 1, "baselines": {}}', "a list"),
@@ -164,9 +206,9 @@ GOOD = json.loads(SHIPPED.read_text())["baselines"][-1]
         *(
             (json.dumps({"version": 1, "baselines": [GOOD | change]}), what)
             for change, what in (
-                ({"nodes": 0}, "0 is no number"),
-                ({"gpus_per_node": "8"}, "'8' is no number"),
-                ({"busbw": {"big": 1}}, "'big' is no size"),
+                ({"nodes": 0}, "0 is not a whole number"),
+                ({"gpus_per_node": "8"}, "'8' is not a whole number"),
+                ({"busbw": {"big": 1}}, "'big' is not a size"),
                 ({"busbw": {"8G": "fast"}}, "entry 1"),
                 ({"busbw": {"8G": 0}}, "above 0"),
                 ({"busbw": {"8G": float("nan")}}, "above 0"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
 
 import pytest
 from hypothesis import given
@@ -23,33 +22,24 @@ from agent.workloads.deepep.printed import (
     versions,
 )
 from agent.workloads.deepep.speed import Limits, judge_speed, own_options
+from tests.cluster.programs.internode import NEWEST, RELEASES, Release, cases, head, measured
 
 ABOUT = "script /opt/deepep/DeepEP/tests/test_internode.py\nversion 1.2.1+8a07e7e\n" + "gpu NVIDIA B200\n" * 8
 CONFIG = {"num_tokens": 4096, "hidden": 7168, "num_topk_groups": 2, "num_topk": 8}
-NAMES = [
-    f"{kind}, {top} top-k (async={later}, previous={previous})"
-    for previous, later, kind, top in product(
-        (False, True), (False, True), ("BF16", "BF16", "FP8", "FP8"), ("without", "with")
-    )
-]
-CASE_LINES = [f"[testing] Running with {name} ... passed\n" for name in NAMES]
-HEAD = "Testing with seed 0 ...\n[config] num_tokens=4096, hidden=7168, num_topk_groups=2, num_topk=8\n"
-HEAD += "[layout] Kernel performance: 0.052 ms\n\n"
-TUNING = "[tuning] SMs 24, NVL chunk 4, RDMA chunk 4: 31 + 1201 us, 60.10 GB/s (RDMA), 190.00 GB/s (NVL) \n"
-BEST_LINES = [
-    f"[tuning] Best {what} {figures} GB/s (NVL)\n"
-    for what, figures in (
-        ("dispatch (FP8): SMs 24, NVL chunk 20, RDMA chunk 28:", "30 + 511 us, 70.50 GB/s (RDMA), 231.00"),
-        ("dispatch (BF16): SMs 24, NVL chunk 8, RDMA chunk 16:", "30 + 900 us, 81.00 GB/s (RDMA), 265.10"),
-        ("combine: SMs 24, NVL chunk 4, RDMA chunk 12,", "30 + 950 us, 75.00 GB/s (RDMA), 245.00"),
-    )
-]
-GOOD = HEAD + "".join(CASE_LINES) + "\n" + "".join(TUNING + line + "\n" for line in BEST_LINES) + "\n"
-OLD_BEST = [
-    "[tuning] Best dispatch (FP8): SMs 24, NVL chunk 20, RDMA chunk 28: 43.36 GB/s (RDMA), 141.61 GB/s (NVL)\n",
-    "[tuning] Best combine: SMs 24, NVL chunk 4, RDMA chunk 12: 43.63 GB/s (RDMA), 142.49 GB/s (NVL)\n",
-]
+NEW = RELEASES[NEWEST]
+CASE_LINES = [f"{case} passed\n" for case in cases(NEW)]
+BEST_LINES = [f"{line}\n" for line in measured(NEW) if "Best" in line]
+
+
+def printed(release: Release) -> str:
+    passed = [f"{case} passed" for case in cases(release)]
+    return "\n".join([head(2), *passed, "", *measured(release), ""])
+
+
+GOOD = printed(NEW)
+HEAD = head(2)
 NCCL = "node-1:88:91 [0] NCCL WARN a line of another process\n"
+CUT = "node-1:88:91 [0] NCCL INFO Channel 14/0 : 7"
 DEFAULT = Limits(90.0, 10.0)
 
 
@@ -62,23 +52,33 @@ def test_a_good_node() -> None:
     assert found.whole and incomplete(found, "pod 1") == []
     assert (found.begun, found.passed, found.config, found.gpus) == (CASES, CASES, CONFIG, "8 × NVIDIA B200")
     assert found.script.endswith("/test_internode.py") and found.version == "1.2.1+8a07e7e"
-    assert found.best["combine"] == Best(75.0, 245.0, "SMs 24, NVL chunk 4, RDMA chunk 12", 950.0)
-    assert [found.best[name].rdma for name in OPERATIONS] == [70.5, 81.0, 75.0]
     assert wire.from_json(Node, wire.to_json(found)) == found
 
 
-def test_old_releases_print_no_times() -> None:
-    best = node("".join(OLD_BEST)).best
-    assert best["dispatch FP8"] == Best(43.36, 141.61, "SMs 24, NVL chunk 20, RDMA chunk 28")
-    assert best["combine"].rdma == 43.63
+@pytest.mark.parametrize(
+    ("name", "count", "times"),
+    [
+        ("0c984e2", 24, (None, None, None)),
+        ("eb155da", 24, (754.4, 1408.6, 1813.0)),
+        ("v1.2.1", 32, (754.4, 1408.6, 1813.0)),
+        ("8a07e7e", 32, (754.0, 1409.0, 1813.0)),
+    ],
+)
+def test_every_release_is_read(name: str, count: int, times: tuple[float | None, ...]) -> None:
+    found = node(printed(RELEASES[name]))
+    assert found.whole and (found.begun, found.passed, found.cases) == (count, count, count)
+    setting, figures = "SMs 24, NVL chunk 4, RDMA chunk 12", ((70.5, 231.0), (81.25, 265.0), (75.0, 245.0))
+    best = [Best(rdma, nvl, setting, time) for (rdma, nvl), time in zip(figures, times, strict=True)]
+    assert [found.best[operation] for operation in OPERATIONS] == best
+    few = node(printed(RELEASES[name]).replace(" passed", "", 1))
+    assert incomplete(few, "pod 1")[0].startswith(f"pod 1: {count - 1} of {count} cases passed")
 
 
-@given(st.lists(st.integers(0, len(GOOD.split(" passed")) - 1), max_size=8))
-def test_lines_of_others_between_the_two_flushes_change_nothing(places: list[int]) -> None:
+@given(st.lists(st.tuples(st.integers(0, len(GOOD.split(" passed")) - 2), st.sampled_from([NCCL, CUT])), max_size=8))
+def test_lines_of_others_between_the_two_flushes_change_nothing(added: list[tuple[int, str]]) -> None:
     parts = GOOD.split(" passed")
-    for place in places:
-        if place < len(parts) - 1:
-            parts[place] += NCCL
+    for place, text in added:
+        parts[place] += text
     assert node(" passed".join(parts)) == node()
 
 
@@ -86,10 +86,9 @@ def test_lines_of_others_at_the_end_of_a_line_that_is_not_ended_change_nothing()
     assert node(GOOD.replace(" passed\n", f" passed{NCCL}\n").replace("(NVL)\n", f"(NVL){NCCL}\n")) == node()
 
 
-def test_a_word_of_somebody_else_is_no_case_that_passed() -> None:
+def test_a_case_passes_once_and_only_when_it_was_begun() -> None:
     started = CASE_LINES[0].replace(" passed\n", "")
-    assert node(f"{HEAD}{started}check of the NIC passed\n").passed == 0
-    assert node(f"{HEAD} passed\n passed\n").passed == 0, "nothing was begun"
+    assert node(f"{HEAD} passed\n passed\n").passed == 0
     assert node(f"{HEAD}{started} passed\n passed\n").passed == 1
 
 
@@ -97,7 +96,8 @@ def test_a_word_of_somebody_else_is_no_case_that_passed() -> None:
 def test_31_of_32(missing: int) -> None:
     lines = [line.replace(" passed", "") if i == missing else line for i, line in enumerate(CASE_LINES)]
     (reason,) = incomplete(node(GOOD.replace("".join(CASE_LINES), "".join(lines))), "pod 1")
-    assert reason == (f"pod 1: 31 of 32 cases passed; begun and not passed: case {missing + 1} ({NAMES[missing]})")
+    name = CASE_LINES[missing].removeprefix("[testing] Running with ").removesuffix(" ... passed\n")
+    assert reason == (f"pod 1: 31 of 32 cases passed; begun and not passed: case {missing + 1} ({name})")
 
 
 @pytest.mark.parametrize(
@@ -137,9 +137,9 @@ def test_a_check_that_failed() -> None:
 def test_tables_have_a_row_for_each_pod_in_the_order_of_the_plan() -> None:
     nodes = {0: node(), 2: node(HEAD)}
     (table,) = tables(nodes, [2, 0, 1])
-    assert table.rows == ((2, 0, *[None] * 6), (0, 32, 70.5, 231.0, 81.0, 265.1, 75.0, 245.0))
+    assert table.rows == ((2, 0, *[None] * 6), (0, 32, 70.5, 231.0, 81.25, 265.0, 75.0, 245.0))
     text = text_table(nodes, [2, 0, 1]).splitlines()
-    assert text[2].split() == ["0", "32/32", "70.50", "/", "231.00", "81.00", "/", "265.10", "75.00", "/", "245.00"]
+    assert text[2].split() == ["0", "32/32", "70.50", "/", "231.00", "81.25", "/", "265.00", "75.00", "/", "245.00"]
     assert tables({}, [0]) == [] and text_table({}, [0]) == ""
 
 
@@ -212,5 +212,5 @@ def test_options_of_ours_and_of_the_test() -> None:
 
 @pytest.mark.parametrize("words", [["--min-rdma"], ["--min-rdma", "fast"], ["--min-percent=-1"], ["--min-rdma", "nan"]])
 def test_options_that_are_no_numbers(words: list[str]) -> None:
-    with pytest.raises(UsageError, match="is no number from 0 on"):
+    with pytest.raises(UsageError, match="is not a number from 0 on"):
         own_options(words)

@@ -12,6 +12,7 @@ from agent.decide.environment import (
     added,
     changed,
     effect,
+    of_interfaces,
     of_pod,
     prepended,
     saved,
@@ -165,3 +166,24 @@ def test_what_is_kept_for_commands() -> None:
         "sources": {"A": "profile", "B": "profile"},
         "overruled": ["A=2 (profile) overrules A=1 (the pod)", "B is not set (profile) overrules B=1 (the pod)"],
     }
+
+
+@pytest.mark.parametrize(
+    ("environ", "interfaces", "now"),
+    [
+        ({"GLOO_SOCKET_IFNAME": "eth0", "NCCL_SOCKET_IFNAME": "eth0,eth1"}, ["eth0"], {}),
+        ({"NCCL_SOCKET_IFNAME": "eth0,eth1", "NVTE_UB_SOCKET_IFNAME": "eth1"}, ["eth0"], {"NVTE_UB_SOCKET_IFNAME"}),
+        (
+            {"GLOO_SOCKET_IFNAME": "eth0", "NCCL_SOCKET_IFNAME": "eth"},
+            ["ens3", "ens4"],
+            {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"},
+        ),
+        ({"NCCL_SOCKET_IFNAME": "ens"}, ["lo", "ens4"], {}),
+        ({"NCCL_SOCKET_IFNAME": "^docker", "GLOO_SOCKET_IFNAME": ""}, ["ens3"], {}),
+        ({"HF_TOKEN": "eth0"}, ["ens3"], {}),
+    ],
+)
+def test_interfaces_that_are_not_there_give_way(environ: dict[str, str], interfaces: list[str], now: set[str]) -> None:
+    assert of_interfaces(environ, interfaces).values == dict.fromkeys(now, interfaces[0])
+    made = layered(environ, [of_interfaces(environ, interfaces)], frozenset(environ))
+    assert made.env == environ, "what the user has set stays"

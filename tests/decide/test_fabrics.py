@@ -137,6 +137,16 @@ def test_what_gib_needs(spoil: Callable[[Nested], None], words: list[str]) -> No
     check("a4-gib", spoil, words)
 
 
+@pytest.mark.parametrize("profile", ["a4-gib", "a4-deepep"])
+def test_a4x_is_refused_in_one_sentence(profile: str) -> None:
+    inventory = GOOD[profile]()
+    inventory["rdma"][4:] = []
+    for device in inventory["gpus"]["devices"]:
+        device["model"] = "NVIDIA GB200"
+    (said,) = problems(profile, inventory, 2)
+    assert said.startswith("nodes with NVIDIA GB200 (A4X) are not supported: ")
+
+
 def environ(**changes: str) -> Callable[[Nested], None]:
     return lambda found: found["environ"].update(changes)
 

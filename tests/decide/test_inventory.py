@@ -9,6 +9,7 @@ import pytest
 from agent.decide.inventory import fabric_variables, flat, size
 
 DEVICE = {"model": "NVIDIA B200", "uuid": "GPU-1", "memory": 192265846784, "mig": False}
+TCPX = {"path": "/usr/local/nvidia/lib64/libnccl.so.2", "version": "2.19.4"}
 NESTED: dict[str, Any] = {
     "kernel": "6.12.55+",
     "python": "3.12.3",
@@ -89,6 +90,18 @@ def test_nothing_known() -> None:
             "libcudart.so.12: cannot open",
         ),
         ({"torch": {"problem": "no python3"}}, "torch_problem", "no python3"),
+        (
+            {"torch": {"version": "2.8.0", "nccl": {**TCPX, "lacks": ["ncclAbc", "ncclCommInitRankScalable"]}}},
+            "nccl_torch_problem",
+            "torch 2.8.0 needs NCCL 2.23 or later, and NCCL 2.19.4 at /usr/local/nvidia/lib64/libnccl.so.2 is loaded, "
+            "which lacks ncclCommInitRankScalable and 1 more: import torch fails",
+        ),
+        (
+            {"torch": {"version": "3.0", "nccl": {**TCPX, "lacks": ["ncclNew"]}}},
+            "nccl_torch_problem",
+            "torch 3.0 needs a newer NCCL, and NCCL 2.19.4 at /usr/local/nvidia/lib64/libnccl.so.2 is loaded, which "
+            "lacks ncclNew: import torch fails",
+        ),
         ({"cpus": {"allowed": 8, "quota": 1.5, "model": ""}}, "cpus", "1.5 of 8 (cgroup)"),
         ({"memory": {"total": 1 << 30, "limit": None}}, "memory", "1 GiB"),
         ({"memory": {"total": None, "limit": 1 << 20}}, "memory", "1 MiB"),

@@ -21,7 +21,9 @@ def row(**changes: Any) -> dict[str, Any]:
 
 def report(results: list[dict[str, Any]], devices: int = 2, **changes: Any) -> str:
     config = {"nthreads": 1, "ngpus": 1, "warmup_iters": 5, "iterations": 20, **changes.pop("config", {})}
-    config.setdefault("devices", [{"rank": rank, "group": 0, "pid": 9} for rank in range(devices)])
+    config.setdefault(
+        "devices", [{"rank": rank, "group": 0, "pid": 9, "device_info": "NVIDIA B200"} for rank in range(devices)]
+    )
     return json.dumps(
         {
             "version": 3,
@@ -51,7 +53,8 @@ def test_a_whole_file() -> None:
     assert (sweep.average_busbw, sweep.out_of_bounds, sweep.groups, sweep.copies) == (374.25, 0, 1, 1)
     measured = Measured(2869.11, 374.24, 374.25, 0)
     assert [each.placements() for each in sweep.rows] == [(measured, measured), (measured,)]
-    assert (sweep.root, sweep.redop) == (-1, "sum")
+    assert (sweep.root, sweep.redop, sweep.models) == (-1, "sum", ("NVIDIA B200",))
+    assert sweeps(report([row(redop="")]))[0].redop == "none", "hypercube_perf"
     assert "canary" not in repr(sweep)
 
 

@@ -94,6 +94,7 @@ def test_a_run_of_two_tests_by_the_agent() -> None:
         ("all_gather", 4, 1, 7),
     ]
     assert (first.average_busbw, second.average_busbw) == (3.23435, 2.98542)
+    assert first.models == second.models == ("NVIDIA H200",)
     assert first.rows[-1].out_of_place == Measured(31533.3, 2.13, 3.19, 0)
     assert second.rows[0].in_place == Measured(455.59, 2.30, 1.73, 0)
 
@@ -101,7 +102,9 @@ def test_a_run_of_two_tests_by_the_agent() -> None:
 def test_a_whole_table() -> None:
     sweep = only(BANNER + ROW + FOOTER)
     row = Row(1 << 30, 1 << 28, OUT, IN)
-    assert sweep == Sweep("all_reduce", 2, "nccl", "float", "sum", -1, 20, 1, (row,), 374.75, 0, None)
+    assert sweep == Sweep(
+        "all_reduce", 2, "nccl", "float", "sum", -1, 20, 1, (row,), 374.75, 0, None, models=("NVIDIA B200",)
+    )
 
 
 @pytest.mark.parametrize("version", ["banner", "one line more", "devices", "footer"])
@@ -117,6 +120,27 @@ def test_what_releases_leave_out_is_not_known(version: str) -> None:
     assert (sweep.rows[0].in_place, sweep.average_busbw, sweep.ranks) == (IN, 374.75, 2)
     assert sweep.iterations == (None if version == "banner" else 20)
     assert sweep.collective == "all_reduce"
+
+
+@pytest.mark.parametrize(
+    ("lines", "models"),
+    [
+        ("#   Rank  0 Pid 120890 on 10-90-43-152 device  0 [0x87] A100-SXM4-40GB\n", ("A100-SXM4-40GB",)),
+        ("#  Rank  0 Group  0 Pid    313 on worker-0 device  0 [0x18] NVIDIA H100 80GB HBM3\n",
+         ("NVIDIA H100 80GB HBM3",)),
+        ("#  Rank  0 Group  0 Pid     91 on pod-0 device  0 [0000:8f:00] NVIDIA B200\n"
+         "#  Rank  1 Group  0 Pid     92 on p0 device  1 [0000:90:00] NVIDIA H200\n", ("NVIDIA B200", "NVIDIA H200")),
+        ("#  Rank  0 Group  0 Pid     91 on pod-0 device  0 [0000:8f", ()),
+    ],
+)  # fmt: skip
+def test_models_of_the_gpus(lines: str, models: tuple[str, ...]) -> None:
+    assert only(lines).models == models
+
+
+def test_an_operation_without_a_name() -> None:
+    """hypercube_perf of every release prints nothing in that column."""
+    sweep = only(BANNER.replace("all_reduce", "hypercube") + ROW.replace("   sum", "      ") + FOOTER)
+    assert (sweep.redop, sweep.root, sweep.rows) == ("none", -1, (Row(1 << 30, 1 << 28, OUT, IN),))
 
 
 OLD = "#                                             out-of-place                       in-place          \n"
@@ -346,6 +370,7 @@ def sweeps(draw: st.DrawFn) -> Sweep:
         average_busbw=draw(st.floats(0, 1e6).map(lambda value: float(f"{value:g}"))),
         out_of_bounds=draw(st.integers(0, 1000)),
         baseline=None,
+        models=("GPU",),
     )
 
 

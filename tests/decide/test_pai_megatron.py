@@ -283,6 +283,34 @@ def test_the_stages_of_each_mode(family: Family, environ: Mapping[str, str], nam
     assert list(made(pods(family, environ=environ))) == names
 
 
+def test_code_of_ones_own_needs_only_the_scripts_that_are_called() -> None:
+    found = made(pods(QWEN3_NEXT, SKIP_CLONE_REPO="true", TRAINING_MODE="sft"))
+    needed = {name: [output for output in stage.needs if output.kind == "code"] for name, stage in found.items()}
+    patch, convertor = "/mnt/Pai-Megatron-Patch", "toolkits/distributed_checkpoints_convertor/scripts/qwen3_next"
+    assert {name: outputs for name, outputs in needed.items() if outputs} == {
+        "prepare": [Output("code", patch, "toolkits/sft_data_preprocessing/run_build_idxmap_sft_dataset.sh")],
+        "convert": [Output("code", patch, f"{convertor}/run_8xH20.sh")],
+        "train": [Output("code", patch, "examples/qwen3_next/run_mcore_qwen3.sh")],
+    }
+    assert not any(output.kind == "checkout" for stage in found.values() for output in stage.needs)
+
+
+@pytest.mark.parametrize(
+    ("environ", "setting", "anew"),
+    [
+        ({}, "A4_TRAIN_AGAIN", False),
+        ({"FORCE_CONVERSION": "true"}, "FORCE_CONVERSION", True),
+        ({"FORCE_CONVERSION": "true", "A4_TRAIN_AGAIN": "true"}, "A4_TRAIN_AGAIN", True),
+        ({"FORCE_CONVERSION": "true", "SKIP_CHECKPOINT_CONVERSION": "true"}, "A4_TRAIN_AGAIN", False),
+        ({"FORCE_CONVERSION": "true", "MP_PRETRAIN_CHECKPOINT_PATH": "/mnt/mine"}, "A4_TRAIN_AGAIN", False),
+    ],
+)
+def test_what_is_converted_again_is_trained_again(environ: Mapping[str, str], setting: str, anew: bool) -> None:
+    found = made(pods(QWEN3_NEXT, USE_JSON_SFT="true", environ=environ))
+    for name in ("train", "json-sft"):
+        assert (found[name].again, found[name].anew) == (setting, anew)
+
+
 SKIPPED = {"download": ["model", "dataset"], "train": ["train"]}
 
 
@@ -326,12 +354,8 @@ def made_with_few_gpus(some: RunContext) -> dict[str, Stage]:
 
 def test_the_convertor_is_alone_on_the_lead_or_one_job_of_all() -> None:
     alone = command(made(pods(QWEN3))["convert"]).env
-    assert (alone["WORLD_SIZE"], alone["RANK"], alone["MASTER_ADDR"], alone["MASTER_PORT"]) == (
-        "1",
-        "0",
-        "127.0.0.1",
-        "6002",
-    )
+    names = ("WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS")
+    assert [alone[name] for name in names] == ["1", "0", "127.0.0.1", "6002", "12"]
     together = command(made(pods(QWEN3, A4_CONVERT_ON="all"))["convert"]).env
     assert (together["WORLD_SIZE"], together["MASTER_ADDR"]) == ("2", "job-workload-0-0.job")
 
@@ -453,9 +477,12 @@ def test_what_was_trained_is_copied_to_the_bucket_when_it_is_wished() -> None:
     keeping = pods(QWEN3, A4_KEEP_TRAINING="true")
     assert "needs a bucket, and nothing is mounted at /gcs" in refusal(keeping)
     found = made(replace(keeping, bucket=True))
-    assert [command(found[name]).words[-1] for name in found if name.startswith("keep")] == [
-        f"/gcs/logs/output_mcore_qwen3_pretrain/{name}" for name in ("checkpoints", "logs", "tensorboard")
+    base = command(found["train"]).words[-1]
+    assert ["/".join(command(found[name]).words[-2:]) for name in found if name.startswith("keep")] == [
+        f"/gcs/{base.removeprefix('/mnt/')}/{name}" for name in ("checkpoints", "logs", "tensorboard")
     ]
+    own = made(replace(keeping, bucket=True, environ={**keeping.environ, "MP_OUTPUT_BASEPATH": "/data/mine/"}))
+    assert [*command(own["keep-train-logs"]).words[-2:]] == ["/gcs", "logs/data/mine/logs"]
 
 
 def test_the_workspace_is_the_directory_that_pods_share() -> None:
@@ -479,8 +506,11 @@ def test_a_dry_run_names_every_argument() -> None:
     assert [row[2] for row in rows][:26] == FIRST_RECIPE
 
 
-@pytest.mark.parametrize("scripts", list(versions.REQUIREMENTS))
-def test_the_packages_bring_no_nccl(scripts: str) -> None:
-    wanted = {**versions.REQUIREMENTS[scripts], **versions.FROM_IMAGE[scripts]}
-    in_images = [line for image in versions.IMAGES.values() for lines in image.values() for line in lines]
-    assert not [line for line in [*wanted.values(), *in_images] if "nccl" in line]
+def test_the_packages_bring_no_nccl() -> None:
+    assert not [name for name in (*versions.PACKAGES, *versions.EXTENSIONS, *versions.BASE) if "nccl" in name]
+
+
+def test_a_training_gets_what_the_pod_does_not_say() -> None:
+    name = "NVTE_ALLOW_NONDETERMINISTIC_ALGO"
+    for environ, value in (({}, "1"), ({name: "0"}, "0")):
+        assert f"{name}={value}" in launched(pods(QWEN3, environ=environ)).text

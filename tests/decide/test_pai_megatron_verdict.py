@@ -15,7 +15,7 @@ from agent.workloads import find_workload
 from agent.workloads.base import FailedPart, Judgement, Outcome
 from agent.workloads.pai_megatron.printed import MOST_KEPT, Noted, noted, read_trainings
 from agent.workloads.step_record import read_steps
-from tests.decide.test_torch_failures import CLOSED, OOM, entry, summary
+from tests.decide.test_torch_failures import OOM, entry, summary
 from tests.test_workloads import context
 
 NAME = "pai-megatron-qwen3"
@@ -220,9 +220,3 @@ def test_lost_pods_and_ends_from_outside() -> None:
     assert judged(done("clone"), lost={1: "not heard for 30 s"}).end.code == 75
     cause = JobEnd(143, "told to end")
     assert judged(done("clone"), cause=cause).end == cause
-
-
-def test_ranks_that_failed_because_a_pod_was_lost_are_75() -> None:
-    output = summary(entry(0, 2, 1, CLOSED))
-    found = failed(1, TRAIN | {"code": 1}, output, lost={1: "not heard for 30 s"})
-    assert (found.code, found.what) == (75, "pods were lost during the run")

@@ -111,11 +111,16 @@ def test_a_private_key_is_secret_in_any_variable() -> None:
         ("http://me:a@data/a", set(), "http://me:***@data/a"),
         (
             "https://host/x?next=https://other/y?token=hunter-42,https://host/z?token=hunter-43",
-            {"hunter-42,https://host/z?token=hunter-43", "hunter-43"},
+            {"hunter-42,https://host/z?token=hunter-43", "hunter-42", "hunter-43"},
             "https://host/x?next=https://other/y?token=***",
         ),
         ("https://host/x?max_token=123456789", set(), "https://host/x?max_token=123456789"),
-        ("/x?access_token=hunter-42", set(), "/x?access_token=hunter-42"),
+        ("/x?access_token=hunter-42", {"hunter-42"}, "/x?access_token=***"),
+        (
+            "?sv=2024-01-01&sig=ab%2Fcdefghijklm%3D&se=1",
+            {"ab%2Fcdefghijklm%3D", "ab/cdefghijklm="},
+            "?sv=2024-01-01&sig=***&se=1",
+        ),
         ("somebody:password@host", set(), "somebody:password@host"),
     ],
 )
@@ -154,6 +159,54 @@ def test_results_store_what_the_agent_set_and_what_is_known_to_be_harmless() -> 
         "RANK": "0",
         "OMPI_LISTED": MARK,
     }
+
+
+CURL = """curl -H 'Authorization: Bearer canary-0123' -H 'X-Api-Key: none' https://host"""
+
+
+@pytest.mark.parametrize(
+    ("words", "secrets"),
+    [
+        (["--token=canary-0123"], {CANARY}),
+        (["--token", CANARY, "--model", "large-model"], {CANARY}),
+        (["--password", "two words"], {"two words"}),
+        (["--password=two words; and more"], {"two words; and more"}),
+        (["-api_key", CANARY, "+wandb.api_key=canary-4567"], {CANARY, "canary-4567"}),
+        (["--env=HF_TOKEN=canary-0123"], {CANARY}),
+        (
+            ["bash", "-c", "HF_TOKEN=canary-0123 python train.py --wandb-key 'canary-4567' data"],
+            {CANARY, "canary-4567"},
+        ),
+        (["bash", "-c", CURL], {CANARY}),
+        (["--header", "Authorization: canary-0123"], {CANARY}),
+        (["AccountName=somebody;AccountKey=canary-0123;EndpointSuffix=core.windows.net"], {CANARY}),
+        (["bash", "-c", 'train --token "$HF_TOKEN" --api-key=${API_KEY_OF_ALL}'], set()),
+        (["--use-auth-token", "train-data", "--token", "--model", "--hf-token"], set()),
+        (["--eos-token=<|end-of-text|>", "--max-tokens", "123456789", "--tokenizer=some/tokenizer"], set()),
+        (["--token-file=/run/secrets/token", "--password", "/run/secrets/password", "--token", "12345678"], set()),
+        (["--sort-key=last-name", "--key", "last-name", "--master-port=29500", "a=b=c"], set()),
+        (["the", "token", "of", "everybody"], set()),
+    ],
+)
+def test_secrets_in_arguments(words: list[str], secrets: set[str]) -> None:
+    assert argument_secrets(words) == secrets
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "secret"),
+    [
+        ("AUTH_HEADER", "Bearer canary-0123", CANARY),
+        ("HEADERS", "Accept: */*, Authorization: Basic canary-0123", CANARY),
+        ("NETRC", "machine github.com login me password canary-0123\nmachine b login c password d", CANARY),
+        ("EXTRA_ARGS", "--lr 0.1 --hf-token canary-0123", CANARY),
+        ("JAVA_OPTS", "-Xmx1g -Dapi.token=canary-0123", CANARY),
+        ("DATABASE", "host=db user=me password='canary 0123'", "canary 0123"),
+    ],
+)
+def test_secrets_in_a_part_of_a_value(name: str, value: str, secret: str) -> None:
+    """A program prints the part alone."""
+    assert secret in secret_values({name: value}, ())
+    assert secret not in hidden({name: value}, ())[name]
 
 
 def test_short_passwords_in_arguments_are_common_words() -> None:

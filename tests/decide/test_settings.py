@@ -251,6 +251,7 @@ WRONG = [
     ("A4_LOG_FORMAT", "xml", "one of text, json"),
     ("A4_TRAIN_AGAIN", "maybe", "true or false"),
     ("A4_CONVERT_ON", "some", "one of lead, all"),
+    ("A4_WRONG_NETWORK", "refuse", "one of warn, fail"),
     ("A4_KEEP_TRAINING", "maybe", "true or false"),
     ("A4_MODEL_SOURCE", "github", "one of huggingface, modelscope"),
     ("A4_DOWNLOADERS_DIR", "d", "an absolute path"),
@@ -286,6 +287,7 @@ def test_every_setting_is_tried_with_a_wrong_value() -> None:
 
 
 OF_WORKLOADS = {"train_again", "convert_on", "keep_training", "model_source", "downloaders_dir"} | {
+    "wrong_network",
     "model_revision",
     "dataset_url",
     "pai_repository",

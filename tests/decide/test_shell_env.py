@@ -22,6 +22,12 @@ def test_what_the_user_sets_travels() -> None:
     }
 
 
+def test_what_a_run_has_given_to_its_shell_stays() -> None:
+    shell = CONTAINER | {"NNODES": "2", "WORLD_SIZE": "4", "MASTER_ADDR": "pod-2"}
+    assert travelling(shell | {"A4_RUN": "script-1a2b", "B": "b"}, AGENT, CONTAINER) == {"B": "b"}
+    assert travelling(shell, AGENT, CONTAINER).keys() == {"NNODES", "WORLD_SIZE", "MASTER_ADDR"}
+
+
 def test_what_a_launcher_made_better_is_not_undone() -> None:
     """`kubectl exec` starts a shell with the container's variables, not with those of the launcher."""
     assert travelling(CONTAINER, AGENT, CONTAINER) == {}

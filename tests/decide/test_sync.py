@@ -202,11 +202,11 @@ def test_a_pod_started_again_is_not_silent() -> None:
     assert seen.silent_pods([2]) == {}
 
 
-@given(pod=st.integers(0, 1023), lease=st.floats(0.1, 600), pods=st.integers(1, 1024))
-def test_a_lease_has_room_for_several_beats(pod: int, lease: float, pods: int) -> None:
-    seconds = beat_seconds(pod, lease, pods)
+@given(leads=st.booleans(), lease=st.floats(0.1, 600), pods=st.integers(1, 1024))
+def test_a_lease_has_room_for_several_beats(leads: bool, lease: float, pods: int) -> None:
+    seconds = beat_seconds(lease, pods, leads=leads)
     assert 0 < seconds <= lease / 6
-    assert pod or seconds <= LEADER_SECONDS
+    assert not leads or seconds <= LEADER_SECONDS
 
 
 @given(chance=st.floats(0, 1), pods=st.integers(1, 1024))

@@ -19,7 +19,7 @@ def byte_size(text: str) -> int:
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([KMG]?)", text, re.IGNORECASE)
     value = int(float(found[1]) * 1024 ** " KMG".index(found[2].upper() or " ")) if found else 0
     if not 0 < value < 1 << 50:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size such as 64K, 1M or 8G")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 64K, 1M or 8G")
     return value
 
 

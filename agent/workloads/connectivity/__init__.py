@@ -10,7 +10,7 @@ from agent.decide.mpirun import Mpi
 from agent.decide.ranks import RankEnd
 from agent.errors import Exit
 from agent.launch import Launch
-from agent.paths import shipped
+from agent.paths import package_home, shipped
 from agent.workloads.base import Findings, Judgement, Outcome, RunContext
 from agent.workloads.connectivity.record import ConnectivityRecord
 from agent.workloads.mpi import Layout, MpiWorkload, place_of_lost, start, told_by_mpirun, usable_mpi
@@ -38,8 +38,9 @@ class Connectivity(MpiWorkload):
             "A4_TOKEN_FILE": context.token_file,
             "A4_RECORD": context.record,
             "A4_MPI_VERSION": str(usable_mpi(context).version),
+            "A4_PACKAGES": package_home(),
         }
-        program = [context.python, shipped("entrypoints", "connectivity.py"), *context.args]
+        program = [context.python, "-I", shipped("entrypoints", "connectivity.py"), *context.args]
         every_slot = Layout(context.plan.ranks, context.plan.slots)
         return start(context, program, every_slot, given=given, cwd="/")
 

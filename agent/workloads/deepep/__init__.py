@@ -12,13 +12,13 @@ from dataclasses import replace
 
 from agent import wire
 from agent.decide.ending import JobEnd
-from agent.decide.ranks import RanksVerdict, as_json
+from agent.decide.ranks import RankEnd, RanksVerdict, as_json
 from agent.decide.words import at_most, lines
 from agent.errors import Exit, SettingsError
 from agent.launch import Launch
 from agent.paths import DEEPEP_DIR, shipped
 from agent.workloads.base import Findings, Judgement, Outcome, RunContext
-from agent.workloads.deepep.printed import CASES, Node, incomplete, read_node, tables, text_table, versions
+from agent.workloads.deepep.printed import Node, incomplete, read_node, tables, text_table, versions
 from agent.workloads.deepep.speed import MAPPING, OPTIONS, Limits, Speed, judge_speed, own_options
 from agent.workloads.mpi import Layout, MpiWorkload, end_of_ranks, recorded, recorded_ends, start, usable_mpi
 
@@ -35,6 +35,7 @@ class DeepEp(MpiWorkload):
     options = OPTIONS
     passes_on = "DeepEP's test"
     uses_fabric = True
+    imports_torch = True
     output_bytes = 1 << 20
     """Some 250 lines of every node."""
 
@@ -43,18 +44,21 @@ class DeepEp(MpiWorkload):
         _, args = _asked(context)
         if context.index != context.lead:
             return None
-        script, pods = shipped("entrypoints", "deepep-node.sh"), len(context.plan.peers)
+        script = shipped("entrypoints", "deepep-node.sh")
         program = ["sh", context.rank_script, "sh", script, *args]
         # mpirun, ssh and the shells live without the preloaded library, which is for the test alone.
         preload = context.environ.get("LD_PRELOAD", "")
         bare = {name: value for name, value in context.environ.items() if name != "LD_PRELOAD"}
         given = _given(context) | ({"A4_DEEPEP_PRELOAD": preload} if preload else {})
-        launch = start(replace(context, environ=bare), program, Layout(pods, 1), given=given, cwd="/")
+        launch = start(replace(context, environ=bare), program, _layout(context), given=given, cwd="/")
         return launch._replace(
             port=int(given["MASTER_PORT"]),
             removed=("LD_PRELOAD",) if preload else (),
             notes=(*launch.notes, *_notes(args)),
         )
+
+    def ranks_over(self, context: RunContext, ranks: Mapping[int, RankEnd]) -> bool:
+        return _layout(context).over_on(context.plan.node_rank(context.index), ranks)
 
     def inspect(self, context: RunContext, files: Mapping[str, str]) -> Node | None:
         if "about" not in files:
@@ -64,7 +68,7 @@ class DeepEp(MpiWorkload):
     def judge_ranks(self, context: RunContext, outcome: Outcome) -> Judgement:
         (limits, _), mpi = _asked(context), usable_mpi(context)
         order = context.indices
-        ranks = recorded_ends(context, outcome, Layout(len(order), 1))
+        ranks = recorded_ends(context, outcome, _layout(context))
         nodes = {index: wire.from_json(Node, outcome.notes[index]) for index in order if outcome.notes.get(index)}
         whole = len(nodes) == len(order) and all(node.whole for node in nodes.values())
         speed = judge_speed(nodes, len(order), limits, context.environ.get(MAPPING)) if whole else None
@@ -81,6 +85,10 @@ class DeepEp(MpiWorkload):
         )
         cut = "\n" if outcome.output and not outcome.output.endswith("\n") else ""  # in the line of a case
         return Judgement(end, cut + _text(end, nodes, order, reasons, speed), findings, LOG)
+
+
+def _layout(context: RunContext) -> Layout:
+    return Layout(len(context.plan.peers), 1)
 
 
 def _asked(context: RunContext) -> tuple[Limits, list[str]]:
@@ -137,7 +145,8 @@ def _end(
         return JobEnd(Exit.WRONG_RESULT, what, why=why, origin="workload")
     if reasons:
         return JobEnd(Exit.WRONG_RESULT, "DeepEP is right, but slow", why=why, origin="workload")
-    return JobEnd(0, f"DeepEP is good: {CASES} of {CASES} cases passed on each of {pods} nodes", origin="workload")
+    cases = " or ".join(sorted({f"{node.cases} of {node.cases}" for node in nodes.values()}))
+    return JobEnd(0, f"DeepEP is good: {cases} cases passed on each of {pods} nodes", origin="workload")
 
 
 def _failed(context: RunContext, told: JobEnd, ranks: RanksVerdict, nodes: Mapping[int, Node], why: str) -> JobEnd:

@@ -4,9 +4,11 @@ Every node prints 32 functional cases, begun with one flush and ended by " passe
 
     [testing] Running with FP8, with top-k (async=True, previous=False) ... passed
     [tuning] Best dispatch (BF16): SMs 24, NVL chunk 8, RDMA chunk 16: 30 + 900 us, 81.00 GB/s (RDMA), 265.00 GB/s (NVL)
-    [tuning] Best combine: SMs 24, NVL chunk 4, RDMA chunk 12, 30 + 950 us, 75.00 GB/s (RDMA), 245.00 GB/s (NVL)
+    [tuning] Best combine: SMs 24, NVL chunk 4, RDMA chunk 12, 30.12 + 950.33 us, 75.00 GB/s (RDMA), 245.00 GB/s (NVL)
 
-Older releases print no times. There is no line that says that all is well.
+That is the form since 2012e31 (September 2025). From eb155da (July 2025) on, also in v1.2.1, both have instead
+", transmit: 930.12 us, notify: 30.10 us, BW: 81.00 GB/s (RDMA), …", and earlier releases have no times. There is no
+line that says that all is well.
 """
 
 from __future__ import annotations
@@ -21,21 +23,20 @@ from agent.decide.result import Table
 from agent.decide.result import table as result_table
 from agent.decide.tables import Cell, render
 
-CASES = 32
-"""Per node: {with, without} a previous event x {async, sync} x four inputs x {with, without} top-k. Old releases have
-three inputs, and so 24."""
+CASES, FEWER_CASES = 32, 24
+"""Per node: {with, without} a previous event x {async, sync} x inputs x {with, without} top-k. Releases before ef70b83
+(September 2025) have three inputs, BF16, BF16 and FP8; later ones have four."""
 OPERATIONS = ("dispatch FP8", "dispatch BF16", "combine")
 MOST_ERROR = 300
 
-_CASE = re.compile(
-    r"\[testing\] Running with (?P<case>[^()\n]+ top-k \([^)\n]*\))"
-    r"|(?:(?<=\.\.\.)|(?<=\n))(?P<passed> passed)"  # lines of NCCL may come between the two
-)
+# What NCCL prints may come between the two, cut off anywhere: its buffer is written when it is full.
+_CASE = re.compile(r"\[testing\] Running with (?P<case>[^()\n]+ top-k \([^)\n]*\))|(?P<passed> passed)")
+_NUMBER = r"\d+(?:\.\d+)?"
 _BEST = re.compile(
     r"\[tuning\] Best (?:dispatch \((?P<type>FP8|BF16)\)|combine):"
     r" (?P<setting>SMs \d+, NVL chunk \d+, RDMA chunk \d+)[:,]"
-    r"(?: \d+ \+ (?P<time>\d+) us,)?"
-    r" (?P<rdma>\d+(?:\.\d+)?) GB/s \(RDMA\), (?P<nvl>\d+(?:\.\d+)?) GB/s \(NVL\)"
+    rf"(?: {_NUMBER} \+ (?P<time>{_NUMBER}) us,| transmit: (?P<transmit>{_NUMBER}) us, notify: {_NUMBER} us, BW:)?"
+    rf" (?P<rdma>{_NUMBER}) GB/s \(RDMA\), (?P<nvl>{_NUMBER}) GB/s \(NVL\)"
 )
 _CONFIG = re.compile(r"\[config\] (\w+=\d+(?:, \w+=\d+)*)")
 _ERROR = re.compile(r"^(?:\[rank\d+\]: )?((?:\w+\.)*\w*(?:Error|Exception)\b(?::.*)?)$", re.MULTILINE | re.ASCII)
@@ -50,6 +51,7 @@ class Best:
     setting: str = ""
     """SMs and chunk sizes with which it was reached."""
     microseconds: float | None = None
+    """How long the transfer took, without the notification before it."""
 
 
 @dataclass(frozen=True)
@@ -71,11 +73,13 @@ class Node:
     """The best of each operation in OPERATIONS."""
     error: str = ""
     """The last exception on stderr."""
+    cases: int = CASES
+    """How many this release has."""
 
     @property
     def whole(self) -> bool:
         """Every case has passed and every operation was measured."""
-        return self.begun == self.passed == CASES and set(self.best) == set(OPERATIONS)
+        return self.begun == self.passed == self.cases and set(self.best) == set(OPERATIONS)
 
     @property
     def is_wrong(self) -> bool:
@@ -85,7 +89,7 @@ class Node:
 
 def read_node(about: str, output: str, errors: str) -> Node:
     """What the three files of entrypoints/deepep-node.sh say."""
-    begun, passed, open_cases = _cases(output)
+    cases, passed = _cases(output)
     told = _about(about)
     gpus = told.get("gpu", [])
     errors_found: list[str] = _ERROR.findall(errors)
@@ -94,12 +98,14 @@ def read_node(about: str, output: str, errors: str) -> Node:
         version="".join(told.get("version", [])),
         gpus=", ".join(f"{gpus.count(name)} × {name}" for name in dict.fromkeys(gpus)),
         missing="".join(told.get("missing", [])),
-        begun=begun,
-        passed=passed,
-        open=tuple(open_cases[:3]),
+        begun=len(cases),
+        passed=len(passed),
+        open=tuple([f"{i + 1} ({case})" for i, case in enumerate(cases) if i not in passed][:3]),
         config=_config(output),
         best=dict(_best(output)),
         error=cut_at_word(errors_found[-1], MOST_ERROR) if errors_found else "",
+        # After the first FP8 input comes another, or BF16 again.
+        cases=FEWER_CASES if "".join(cases[6:7]).startswith("BF16") else CASES,
     )
 
 
@@ -112,24 +118,27 @@ def _about(text: str) -> dict[str, list[str]]:
     return told
 
 
-def _cases(output: str) -> tuple[int, int, list[str]]:
-    """How many were begun, how many passed, and those that did not."""
+def _cases(output: str) -> tuple[list[str], set[int]]:
+    """Those that were begun, and which of them passed."""
     cases: list[str] = []
-    did: set[int] = set()
+    passed: set[int] = set()
     for found in _CASE.finditer(output):
         if found["case"]:
             cases.append(found["case"])
         elif cases:
-            did.add(len(cases) - 1)
-    return len(cases), len(did), [f"{i + 1} ({case})" for i, case in enumerate(cases) if i not in did]
+            passed.add(len(cases) - 1)
+    return cases, passed
 
 
 def _best(output: str) -> Iterator[tuple[str, Best]]:
     """(operation, its best)"""
     for found in _BEST.finditer(output):
-        time = float(found["time"]) if found["time"] else None
+        time = found["time"] or found["transmit"]
         operation = f"dispatch {found['type']}" if found["type"] else "combine"
-        yield operation, Best(float(found["rdma"]), float(found["nvl"]), found["setting"], time)
+        yield (
+            operation,
+            Best(float(found["rdma"]), float(found["nvl"]), found["setting"], float(time) if time else None),
+        )
 
 
 def _config(output: str) -> dict[str, int]:
@@ -145,7 +154,7 @@ def incomplete(node: Node | None, where: str) -> list[str]:
     if node.missing:
         return [f"{where}: {node.missing}"]
     reasons = []
-    if node.begun != node.passed or node.passed != CASES:
+    if node.begun != node.passed or node.passed != node.cases:
         reasons.append(f"{where}: {_cases_text(node)}")
     untold = [name for name in OPERATIONS if name not in node.best]
     if untold and node.passed:
@@ -155,12 +164,12 @@ def incomplete(node: Node | None, where: str) -> list[str]:
 
 def _cases_text(node: Node) -> str:
     if not node.begun:
-        return f"none of {CASES} cases was begun"
+        return f"none of {node.cases} cases was begun"
     unended = f"; begun and not passed: case {', '.join(node.open)}" if node.open else ""
-    if node.begun < CASES:
-        return f"{node.passed} of {CASES} cases passed, {node.begun} were begun{unended}"
-    more = f", though {node.begun} were begun" if node.begun > CASES else ""
-    return f"{node.passed} of {CASES} cases passed{more}{unended}"
+    if node.begun < node.cases:
+        return f"{node.passed} of {node.cases} cases passed, {node.begun} were begun{unended}"
+    more = f", though {node.begun} were begun" if node.begun > node.cases else ""
+    return f"{node.passed} of {node.cases} cases passed{more}{unended}"
 
 
 def versions(nodes: Mapping[int, Node]) -> dict[str, str]:
@@ -187,7 +196,7 @@ def text_table(nodes: Mapping[int, Node], order: Sequence[int]) -> str:
     rows: list[list[Cell]] = [
         [
             index,
-            f"{node.passed}/{CASES}",
+            f"{node.passed}/{node.cases}",
             *(f"{best.rdma:.2f} / {best.nvl:.2f}" if best else None for best in map(node.best.get, OPERATIONS)),
         ]
         for index, node in ((index, nodes[index]) for index in order if index in nodes)

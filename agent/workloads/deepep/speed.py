@@ -75,7 +75,7 @@ def _amount(name: str, text: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value < 1e6:
-        raise UsageError(f"{name} {text!r} is no number from 0 on", f"{name} {DEFAULTS[name]:g} is the default")
+        raise UsageError(f"{name} {text!r} is not a number from 0 on", f"{name} {DEFAULTS[name]:g} is the default")
     return value
 
 

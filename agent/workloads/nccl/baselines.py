@@ -30,10 +30,25 @@ class Key(NamedTuple):
     gpus: int
     """Per node."""
     type: str = "float"
+    operation: str = "sum"
+    """The reduction; "sum" for tests without one."""
+    root: int = 0
+    """Also 0 for tests without one."""
+    model: str = ""
+    """The GPU model, as CUDA calls it. Empty: the table does not say it, or a baseline is not about one model."""
+
+    @property
+    def name(self) -> str:
+        """The test, with what differs from its defaults."""
+        kind = [self.type] if self.type != "float" else []
+        operation = [self.operation] if self.operation != "sum" else []
+        root = [f"root {self.root}"] if self.root else []
+        return " ".join([self.collective, *kind, *operation, *root])
 
     def __str__(self) -> str:
-        where = f"{self.nodes} nodes of {self.gpus} GPUs" if self.nodes > 1 else f"1 node of {self.gpus} GPUs"
-        return f"{self.collective} of {self.type} on {where} with profile {self.profile or 'none'}"
+        nodes = f"{self.nodes} nodes of " if self.nodes > 1 else "1 node of "
+        gpus = f"{self.gpus} × {self.model}" if self.model else f"{self.gpus} GPUs of an unknown model"
+        return f"{self.name} on {nodes}{gpus} with profile {self.profile or 'none'}"
 
 
 @dataclass(frozen=True)
@@ -58,7 +73,10 @@ class Baseline:
             "collective": key.collective,
             "nodes": key.nodes,
             "gpus_per_node": key.gpus,
+            "gpu_model": key.model,
             "type": key.type,
+            "operation": key.operation,
+            "root": key.root,
             "iterations": self.iterations,
             "warmup": self.warmup,
             "source": self.source,
@@ -71,10 +89,19 @@ def parse_file(text: str) -> list[Baseline]:
     try:
         data = json.loads(text)
     except ValueError as error:
-        raise ValueError(f"it is no JSON: {error}") from None
+        raise ValueError(f"it is not JSON: {error}") from None
     if not isinstance(data, dict) or data.get("version") != FILE_VERSION or not isinstance(data.get("baselines"), list):
         raise ValueError(f'an object with "version": {FILE_VERSION} and a list "baselines" is wanted')
-    return [_entry(entry, number) for number, entry in enumerate(data["baselines"], 1)]
+    return _first_of_each([_entry(entry, number) for number, entry in enumerate(data["baselines"], 1)])
+
+
+def _first_of_each(entries: Sequence[Baseline]) -> list[Baseline]:
+    """The entries without repetitions: older releases saved all operations and roots of a run under one key, those that
+    the key without them means, sum and root 0, first."""
+    first: dict[tuple[str, str, tuple[Key, ...]], Baseline] = {}
+    for entry in entries:
+        first.setdefault((entry.name, entry.source, entry.keys), entry)
+    return list(first.values())
 
 
 def file_text(entries: Sequence[Baseline]) -> str:
@@ -84,12 +111,21 @@ def file_text(entries: Sequence[Baseline]) -> str:
 def _entry(data: Any, number: int) -> Baseline:
     try:
         profiles = data["profile"] if isinstance(data["profile"], list) else [data["profile"]]
-        rest = str(data["collective"]), _count(data["nodes"]), _count(data["gpus_per_node"])
-        kind = str(data.get("type", "float"))
+        operation = str(data.get("operation", "sum"))
+        key = Key(
+            "",
+            str(data["collective"]),
+            _count(data["nodes"]),
+            _count(data["gpus_per_node"]),
+            str(data.get("type", "float")),
+            "sum" if operation == "none" else operation,
+            max(0, _count(data.get("root", 0), least=-1)),
+            str(data.get("gpu_model") or ""),
+        )
         found = Baseline(
             name=str(data["name"]),
             source=str(data["source"]),
-            keys=tuple(Key(str(profile), *rest, kind) for profile in profiles),
+            keys=tuple(key._replace(profile=str(profile)) for profile in profiles),
             iterations=None if data["iterations"] is None else _count(data["iterations"]),
             warmup=data["warmup"],
             busbw={size_of(size): float(speed) for size, speed in data["busbw"].items()},
@@ -105,9 +141,9 @@ def _entry(data: Any, number: int) -> Baseline:
     return found
 
 
-def _count(value: Any) -> int:
-    if not isinstance(value, int) or value < 1:
-        raise ValueError(f"{value!r} is no number of something")
+def _count(value: Any, least: int = 1) -> int:
+    if not isinstance(value, int) or value < least:
+        raise ValueError(f"{value!r} is not a whole number from {least} on")
     return value
 
 
@@ -115,7 +151,7 @@ def size_of(text: str) -> int:
     """Bytes: 1048576, 1M, 8G. Raises ValueError."""
     found = re.fullmatch(r"([0-9]{1,15})([KMG]?)", text, re.IGNORECASE)
     if not found:
-        raise ValueError(f"{text!r} is no size, such as 512M")
+        raise ValueError(f"{text!r} is not a size such as 512M")
     return int(found[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[found[2].upper()]
 
 
@@ -128,9 +164,7 @@ class Runs(NamedTuple):
 
     @property
     def name(self) -> str:
-        redop = self.sweeps[0].redop
-        kind = [self.key.type] if self.key.type != "float" else []
-        return " ".join([self.key.collective, *kind, *([redop] if redop not in ("none", "sum") else [])])
+        return self.key.name
 
     @property
     def iterations(self) -> int | None:
@@ -141,13 +175,21 @@ class Runs(NamedTuple):
         """Size → GB/s of each run."""
         found: dict[int, list[float]] = {}
         for sweep in self.sweeps:
-            for row in sweep.rows:
-                if row.busbw is not None:
-                    found.setdefault(row.size, []).append(row.busbw)
+            for size, cycles in _cycles(sweep).items():
+                found.setdefault(size, []).append(median(cycles))
         return found
 
     def medians(self) -> dict[int, float]:
         return {size: median(speeds) for size, speeds in self.speeds().items()}
+
+
+def _cycles(sweep: Sweep) -> dict[int, list[float]]:
+    """Size → GB/s of each of its rows: with -N, one run has several."""
+    found: dict[int, list[float]] = {}
+    for row in sweep.rows:
+        if row.busbw is not None:
+            found.setdefault(row.size, []).append(row.busbw)
+    return found
 
 
 class Compared(NamedTuple):
@@ -198,8 +240,9 @@ class Gate:
 
 
 def find(entries: Sequence[Baseline], key: Key) -> dict[int, Baseline]:
-    """The baseline of each size; of several that have it the last."""
-    return {size: entry for entry in entries if key in entry.keys for size in entry.busbw}
+    """The baseline of each size, of these GPUs or of no certain ones; of several that have it the last."""
+    fitting = {key, key._replace(model="")}
+    return {size: entry for entry in entries if fitting & set(entry.keys) for size in entry.busbw}
 
 
 def judge(
@@ -238,9 +281,11 @@ def judge(
         elif not known:
             unjudged[test.name] = f"there is no baseline for {test.key}"
     good = [*_least(rows, min_percent), *filter(None, [floor])]
+    anyone = dict.fromkeys(row.baseline.name for row in rows if not row.baseline.keys[0].model)
+    general = [f"the baseline {name} names no GPU model and counts for every one" for name in anyone]
     left = [f"{test} not judged: {why}" for test, why in unjudged.items()]
     status: Status = "failed" if failures else "passed" if good else "not judged"
-    reason = "; ".join([*(failures or good), *left]) or "nothing was measured"
+    reason = "; ".join([*(failures or good), *general, *left]) or "nothing was measured"
     return Gate(status, reason, failures, rows, unjudged)
 
 

@@ -35,6 +35,7 @@ def version_text(code: object) -> str:
 
 def _sweeps(data: Mapping[str, Any]) -> tuple[Sweep, ...]:
     results: Sequence[Mapping[str, Any]] = data["results"]
+    devices: Sequence[Mapping[str, Any]] = data["config"]["devices"]
     ranks, groups, copies = _ranks(data["config"])
     whole = replace(
         UNKNOWN,
@@ -46,12 +47,13 @@ def _sweeps(data: Mapping[str, Any]) -> tuple[Sweep, ...]:
         out_of_bounds=(data.get("out_of_bounds") or {}).get("count"),
         groups=groups,
         copies=copies,
+        models=tuple(dict.fromkeys(model for device in devices if (model := device.get("device_info", "").strip()))),
     )
     rows = [
         Row(told["size"], told["count"], _measured(told.get("out_of_place")), _measured(told.get("in_place")))
         for told in results
     ]
-    kinds = [(told["type"], told["redop"], int(told["root"])) for told in results]
+    kinds = [(told["type"], told["redop"] or UNKNOWN.redop, int(told["root"])) for told in results]
     return of_kinds(whole, zip(kinds, rows, strict=True))
 
 

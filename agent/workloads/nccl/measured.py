@@ -104,15 +104,14 @@ def _wrong(step: str, text: str, sweeps: Sequence[Sweep]) -> list[str]:
 
 
 def comparable(found: Sequence[Measurement], profile: str, nodes: int, gpus: int) -> list[Runs]:
-    """The runs of each test together, per type and operation, for the gate."""
-    kinds: dict[tuple[str, str, str, int], list[Sweep]] = {}
-    for one in found:
-        for sweep in one.sweeps:
-            if sweep.rows:
-                kinds.setdefault((sweep.collective, sweep.type, sweep.redop, sweep.root), []).append(sweep)
-    return [
-        Runs(Key(profile, collective, nodes, gpus, kind), sweeps) for (collective, kind, _, _), sweeps in kinds.items()
-    ]
+    """The runs of each test together, per type, operation, root and model of the GPUs, for the gate."""
+    tests: dict[Key, list[Sweep]] = {}
+    for sweep in (sweep for one in found for sweep in one.sweeps if sweep.rows):
+        operation = "sum" if sweep.redop == "none" else sweep.redop
+        model = " and ".join(sorted(sweep.models))
+        key = Key(profile, sweep.collective, nodes, gpus, sweep.type, operation, max(0, sweep.root), model)
+        tests.setdefault(key, []).append(sweep)
+    return [Runs(key, sweeps) for key, sweeps in tests.items()]
 
 
 def rows(tests: Sequence[Runs], gate: Gate) -> list[list[Any]]:

@@ -15,6 +15,9 @@ from agent.workloads.nccl import baselines
 from agent.workloads.nccl.baselines import Baseline
 from agent.workloads.nccl.notes import CONNECTIVITY
 from agent.workloads.nccl.options import Options
+from agent.workloads.nccl_logs import log_variables
+from agent.workloads.network import not_used
+from agent.workloads.run_variables import run_variables
 from agent.workloads.step_launch import Step
 
 PROGRAMS = "programs"
@@ -43,7 +46,7 @@ def first_steps(context: RunContext, options: Options) -> list[Step]:
     connectivity = told._replace(env={**told.env, "A4_RECORD": record})
     look = ["sh", shipped("entrypoints", "nccl-test.sh"), "--find", *options.tests]
     # All steps have this environment as their base: what would change mpirun must not be in it.
-    given = {"A4_RUN": context.run_id, **_given(context)}
+    given = {**run_variables(context), **_given(context)}
     programs = Launch(look, {**rank_environment(context.environ).env, **given}, "/", added=list(given))
     return [Step([PROGRAMS], programs), Step([CONNECTIVITY], connectivity, record=record)]
 
@@ -79,16 +82,8 @@ def step_names(options: Options) -> list[tuple[str, str]]:
 
 def _given(context: RunContext) -> dict[str, str]:
     """NCCL has one place for what it says: a file of each rank, so that the table stays a table."""
-    given = {
-        **recorded(context),
-        "A4_NCCL_TESTS_PATH": ":".join(places(context)),
-        "NCCL_DEBUG": "TRACE" if context.environ.get("NCCL_DEBUG", "").upper() == "TRACE" else "INFO",
-    }
-    subsystems = context.environ.get("NCCL_DEBUG_SUBSYS", "")
-    if subsystems and not {"INIT", "ALL"} & set(subsystems.upper().split(",")):
-        # Which network is used is said in INIT alone.
-        given["NCCL_DEBUG_SUBSYS"] = "INIT,ENV" if subsystems.startswith("^") else f"INIT,{subsystems}"
-    return given
+    found = {"A4_NCCL_TESTS_PATH": ":".join(places(context))}
+    return {**recorded(context), **found, **log_variables(context.environ)}
 
 
 def places(context: RunContext) -> list[str]:
@@ -102,6 +97,4 @@ def notes(context: RunContext, options: Options) -> list[str]:
         notes.append(f"-n {options.iterations}: so few iterations measure nothing, the speed will not be judged")
     if options.json_elsewhere:
         notes.append("-J: nccl-tests writes its whole environment into that file, secrets too")
-    if context.environ.get("NCCL_DEBUG_FILE"):
-        notes.append(f"NCCL_DEBUG_FILE is not used: NCCL's logs are in {context.notes_dir} on each pod")
-    return notes
+    return [*notes, *not_used(context)]

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from agent import wire
 from agent.decide.ending import JobEnd
 from agent.decide.mpirun_end import reported_end
 from agent.decide.ranks import FOLLOWED, as_json
-from agent.decide.result import Table, table
 from agent.decide.words import at_most, count_text
 from agent.errors import AgentError, Exit
 from agent.fabrics import FABRICS
@@ -19,11 +19,13 @@ from agent.workloads.connectivity import LOG as CONNECTIVITY_LOG
 from agent.workloads.connectivity import Connectivity
 from agent.workloads.ends import broken_off
 from agent.workloads.mpi import end_of_ranks, recorded_ends, usable_mpi
-from agent.workloads.nccl import baselines, debug_log, measured
+from agent.workloads.nccl import baselines, measured
 from agent.workloads.nccl.baselines import Baseline, Gate
-from agent.workloads.nccl.notes import CONNECTIVITY, Evidence
+from agent.workloads.nccl.notes import CONNECTIVITY, Noted
 from agent.workloads.nccl.options import parse_options
 from agent.workloads.nccl.steps import PROGRAMS, known_baselines, places, processes, step_names
+from agent.workloads.nccl_logs import uneven
+from agent.workloads.network import WRONG, Network, unknown_on
 from agent.workloads.step_record import StepEnd, read_steps
 
 LOG = "nccl-test-results.txt"
@@ -41,15 +43,16 @@ class Ended:
         # Where no rank of the last step started, the records are still those of a step before.
         self.outcome = replace(outcome, ranks={i: end for i, end in outcome.ranks.items() if end.step == last})
         self.outputs = measured.split_output(outcome.output)
-        self.evidence = Evidence.of(outcome.notes, context.lead)
-        self.network = debug_log.described([o for pods in self.evidence.transports.values() for o in pods.values()])
+        noted = {index: wire.from_json(Noted, found) for index, found in outcome.notes.items()}
+        self.noted = noted.get(context.lead, Noted())
+        self.network = Network.of(noted, (step for step, _ in step_names(self.options)))
         self.ranks = self.layout.ranks * self.options.width
         self.measurements = [
             measured.measurement(
                 step,
                 test,
                 self.outputs.get(step, ""),
-                self.evidence.lead.sweeps.get(step, ()),
+                self.noted.sweeps.get(step, ()),
                 self.ranks,
                 self.options.width,
             )
@@ -57,11 +60,10 @@ class Ended:
             if step in self.steps
         ]
         self.tests = self._tests([one for one in self.measurements if not one.without_mpi])
-        self.wrong_networks = [
-            sentence
-            for step, _ in step_names(self.options)
-            for sentence in debug_log.wrong_networks(context.profile, self.evidence.transports.get(step, {}), step)
-        ]
+        self.wrong_networks = self.network.wrong(context.profile)
+        done = [one.step for one in self.measurements if one.complete]
+        judged = [i for i in context.indices if i not in outcome.lost] if context.profile in FABRICS else ()
+        self.unknown = unknown_on(self.network.silent(done, judged))
         self.gate = self._gate()
 
     def _tests(self, measurements: Sequence[measured.Measurement]) -> list[baselines.Runs]:
@@ -78,8 +80,8 @@ class Ended:
             why_not = error.what
         if self.wrong_networks:
             why_not = "the network is not that of the profile"
-        elif self.context.profile in FABRICS and not self.network:
-            why_not = "no log of NCCL says which network was used"
+        elif self.unknown:
+            why_not = self.unknown[0]
         options = self.options
         sound = self._tests([one for one in self.measurements if one.complete and not one.wrong])
         return baselines.judge(
@@ -94,16 +96,16 @@ class Ended:
         found = measured.rows(self.tests, self.gate)
         saved, not_saved = self._saved(end)
         reasons = [*self._reasons(connected), *not_saved]
-        nccl = {"nccl": self.evidence.nccl} if self.evidence.nccl else {}
         findings = Findings(
             reasons=reasons,
+            warnings=self.unknown,
             tables=[
                 *(connected.findings.tables if connected else ()),
                 *measured.tables(found),
-                *self._transport_table(),
+                *self.network.tables(),
             ],
             sweeps=[measured.told(sweep, self.gate, test.name) for test in self.tests for sweep in test.sweeps],
-            versions={"Open MPI": str(self.mpi.version), **measured.versions(self.outputs), **nccl},
+            versions={"Open MPI": str(self.mpi.version), **measured.versions(self.outputs), **self.network.versions},
             gate=self.gate.to_json(),
             record=self._record(),
         )
@@ -116,7 +118,7 @@ class Ended:
         step = self.steps.get(CONNECTIVITY)
         if step is None:
             return None
-        outcome = replace(self._of_step(step), record=self.evidence.lead.connectivity)
+        outcome = replace(self._of_step(step), record=self.noted.connectivity)
         if len(self.steps) > 2:  # what happened later is not about it
             outcome = replace(outcome, cause=None, lost={})
         return Connectivity().judge(self.context, outcome)
@@ -145,13 +147,13 @@ class Ended:
         if incomplete := self._incomplete():
             return self._workload_end("the output of nccl-tests is not complete", incomplete)
         if self.wrong_networks:
-            return self._workload_end("NCCL did not use the network of the profile", self.wrong_networks)
+            return self._workload_end(WRONG, self.wrong_networks)
         if self.gate.status == "failed":
             return self._workload_end("nccl ran well but below its gate", self.gate.failures)
         return JobEnd(0, f"nccl is good: {', '.join(self.options.tests)} {self._where()}", origin="workload")
 
     def _workload_end(self, what: str, reasons: Sequence[str]) -> JobEnd:
-        why = [*at_most(reasons), *self.evidence.warnings[:5]]
+        why = [*at_most(reasons), *self.network.warnings[:5]]
         return JobEnd(Exit.WRONG_RESULT, what, why="\n".join(why), origin="workload")
 
     def _where(self) -> str:
@@ -219,7 +221,7 @@ class Ended:
             return None
         if end.code == Exit.MISSING_PROGRAM and end.origin == "workload":
             return end._replace(what=f"{end.what}: nccl-tests are not on that pod", why=self._hint(), origin="agent")
-        said = [*(done.incomplete if done else ()), *self.evidence.warnings[:5]]
+        said = [*(done.incomplete if done else ()), *self.network.warnings[:5]]
         return end._replace(why="\n".join(filter(None, [end.why, *said])))
 
     def _incomplete(self) -> list[str]:
@@ -241,35 +243,29 @@ class Ended:
         found += self._incomplete() if self.measurements else []
         return [*found, *self.wrong_networks, *self.gate.failures]
 
-    def _transport_table(self) -> list[Table]:
-        columns = {"test": "", "pod": "", "network": "", "NICs": "", "NICs used": "", "channels": "", "GPUDirect": ""}
-        found = [
-            [step, index, ", ".join(one.networks), one.nics or None, one.used, one.channels, one.direct]
-            for step, _ in step_names(self.options)
-            for index, one in self.evidence.transports.get(step, {}).items()
-        ]
-        return [table("transport", "What NCCL's logs say of the network", columns, found)] if found else []
-
     def _text(self, end: JobEnd, found: Sequence[Sequence[Any]], reasons: Sequence[str]) -> str:
         """What people read in the log: the verdict first, then the network, the speed and the table."""
         lines = [end.what if end.code == 0 else f"nccl {self._where()}: NOT GOOD: {end.what}"]
-        lines += [f"network: {self.network}"] if self.network else []
+        known = str(self.network)
+        lines += [f"network: {known}"] if known else []
         lines += [f"speed: {self.gate.status} ({self.gate.reason})"] if self.tests else []
-        of_pods = next(iter(self.evidence.transports.values()), {})
-        lines += [*at_most(reasons), *debug_log.uneven(of_pods)]
-        lines += [f"NCCL on {line}" for line in self.evidence.warnings]
+        of_pods = next(iter(self.network.transports.values()), {})
+        lines += [*at_most(reasons), *self.unknown, *uneven(of_pods)]
+        lines += [f"NCCL on {line}" for line in self.network.warnings]
         return "\n  ".join(lines) + "\n" + measured.text_table(found)
 
     def _record(self) -> dict[str, Any]:
         steps = [{"name": step.name, "status": step.status, "stuck": step.stuck} for step in self.steps.values()]
         ranks = as_json(self.outcome.ranks, self.layout.ranks)
-        return {**ranks, "steps": steps, "network": self.network, "warnings": list(self.evidence.warnings)}
+        return {**ranks, "steps": steps, "network": str(self.network), "warnings": list(self.network.warnings)}
 
     def _saved(self, end: JobEnd) -> tuple[dict[str, str], list[str]]:
         """A run that went well, as a baseline; and why it is not kept."""
         wanted = self.options.save_baseline
         if not wanted or end.code:
             return {}, []
+        if self.unknown:  # it may have been another for some of them
+            return {}, [f"--save-baseline {wanted}: nothing is saved: {line}" for line in self.unknown]
         context = self.context
         own = [path for path in context.baselines if path != shipped("env", "baselines.json")]
         path = wanted if wanted.startswith("/") else own[-1] if own else "baselines.json"

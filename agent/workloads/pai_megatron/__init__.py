@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from agent.errors import UsageError
 from agent.launch import Launch
-from agent.workloads.base import Judgement, Kind, Outcome, RunContext, Workload
+from agent.workloads.base import FailedPart, Judgement, Kind, Outcome, RunContext, Workload
+from agent.workloads.network import users_logs
 from agent.workloads.pai_megatron.models import QWEN3, QWEN3_NEXT, Family
 from agent.workloads.pai_megatron.options import read_options
 from agent.workloads.pai_megatron.printed import Noted, noted
@@ -14,6 +15,7 @@ from agent.workloads.pai_megatron.stages import stages
 from agent.workloads.pai_megatron.verdict import judge
 from agent.workloads.stage_launch import start_stages
 from agent.workloads.step_record import open_step
+from agent.workloads.torch_failures import is_victim
 
 
 class PaiMegatron(Workload):
@@ -23,6 +25,7 @@ class PaiMegatron(Workload):
     family: Family
     kind: Kind = "everywhere"
     uses_fabric = True
+    imports_torch = True
 
     def launch(self, context: RunContext) -> Launch:
         """Raises UsageError and SettingsError."""
@@ -33,14 +36,18 @@ class PaiMegatron(Workload):
         launch = start_stages(context, list(stages(context, options)), options.notes if leads else ())
         # Records, claims and what pods see of each other belong to the directory in which they work.
         workspace = dict.fromkeys(("PAI_WORKSPACE_ROOT", "A4_SHARED_DIR"), options.paths.workspace)
+        given = {**workspace, **users_logs(context)}
         port = context.master_port if leads else 0
-        return launch._replace(env={**launch.env, **workspace}, added=[*launch.added, *workspace], port=port)
+        return launch._replace(env={**launch.env, **given}, added=[*launch.added, *given], port=port)
 
     def progress(self, record: str) -> str:
         return open_step(record)
 
     def inspect(self, context: RunContext, files: Mapping[str, str]) -> Noted | None:
         return noted(files) if files else None
+
+    def is_victim(self, status: int, left: FailedPart) -> bool:
+        return is_victim(status, left)
 
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
         return judge(context, outcome)

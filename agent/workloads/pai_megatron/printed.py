@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from agent import wire
 from agent.decide.result import Iteration, Training
+from agent.workloads.nccl_logs import Logged, read_logs
 from agent.workloads.numbers import finite
 
 ITERATIONS, END = "iterations", "end.json"
@@ -37,10 +38,13 @@ class Noted:
 
     trainings: Sequence[Training] = ()
     failure: Failure | None = None
+    logs: Logged = field(default_factory=Logged)
+    """What NCCL's logs say."""
 
 
 def noted(files: Mapping[str, str]) -> Noted:
-    return Noted(read_trainings(files.get(ITERATIONS, "").splitlines()), _failure(files.get(END, "")))
+    trainings = read_trainings(files.get(ITERATIONS, "").splitlines())
+    return Noted(trainings, _failure(files.get(END, "")), read_logs(files))
 
 
 def _failure(text: str) -> Failure | None:

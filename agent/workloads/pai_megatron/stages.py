@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from agent.decide.completeness import NEWEST
 from agent.decide.pipeline import Checkout, Command, Files, Model, Output, Packages, Stage
 from agent.decide.torchrun import socket_variables
-from agent.paths import shipped
+from agent.paths import own_program
 from agent.settings import BUCKET
 from agent.workloads.base import RunContext
 from agent.workloads.pai_megatron import versions
@@ -20,6 +20,10 @@ NOT_VISITED = "Never visit the following huggingface weights"
 """The convertor warns so, and ends with 0."""
 NO_NUMBER = r"(?i)\blm loss: *[-+]?(nan|inf)\b|number of nan iterations: *[1-9]"
 """In the line of an iteration. Megatron itself ends at the first by default."""
+PRESETS = {
+    "NVTE_ALLOW_NONDETERMINISTIC_ALGO": "1",  # attention on B200 has no deterministic kernel in all sizes
+}
+"""What a training gets where the pod says nothing else."""
 KEPT = {"checkpoint": "checkpoints", "log": "logs", "tensorboard": "tensorboard"}
 """Directory that the script makes → its name in the bucket, as the old guide has it."""
 
@@ -44,12 +48,24 @@ def stages(context: RunContext, options: Options) -> Iterator[Stage]:
 
 def _environment(context: RunContext, options: Options) -> Stage:
     scripts = options.family.scripts
-    packages = Packages(context.workload_python, versions.REQUIREMENTS[scripts], versions.FROM_IMAGE[scripts])
+    packages = Packages(
+        context.workload_python,
+        versions.accepted(versions.PACKAGES, scripts),
+        versions.accepted({**versions.BASE, **versions.EXTENSIONS}, scripts),
+    )
     return Stage("environment", "each pod", packages, passed_over=options.skipped.get("environment", ""))
 
 
 def _checkout(options: Options) -> Output:
     return Output("checkout", options.paths.checkout, " ".join([options.sources.commit, *_submodules(options)]))
+
+
+def _code(options: Options, script: str) -> Output:
+    """What a stage needs of the repository: all of it, or with SKIP_CLONE_REPO the script that it calls."""
+    if "clone" not in options.skipped:
+        return _checkout(options)
+    checkout = options.paths.checkout
+    return Output("code", checkout, script.removeprefix(f"{checkout}/"))
 
 
 def _submodules(options: Options) -> Sequence[str]:
@@ -135,7 +151,11 @@ def _prepare(context: RunContext, options: Options) -> Stage:
         [_sft_data(f"{prefix}_text_document", seq_len)],
         paths.datasets,
         staging,
-        needs=[_checkout(options), _hugging_face(options), Output("json", paths.json_data)],
+        needs=[
+            _code(options, f"{paths.preprocessing}/{script[-1]}"),
+            _hugging_face(options),
+            Output("json", paths.json_data),
+        ],
         passed_over=options.skipped.get("prepare", "") or options.given.get("DATASET_PATH", ""),
         inputs={
             "data": paths.json_data,
@@ -168,7 +188,7 @@ def _convert(context: RunContext, options: Options) -> Stage:
         target,
         staging,
         older=paths.older_converted,
-        needs=[_checkout(options), _hugging_face(options)],
+        needs=[_code(options, f"{paths.convertor}/{script}"), _hugging_face(options)],
         space=_bytes(options),
         passed_over=options.skipped.get("convert", "") or options.given.get("PRETRAIN_CHECKPOINT_PATH", ""),
         inputs={
@@ -186,15 +206,17 @@ def _train(
     context: RunContext, options: Options, name: str, values: Mapping[str, str], of_script: Mapping[str, str]
 ) -> Stage:
     own = NEWEST if "PRETRAIN_CHECKPOINT_PATH" in options.given else ""
-    threads = context.environ.get("OMP_NUM_THREADS") or "12"
+    script = "run_mcore_qwen3.sh"
+    converted = options.force_conversion and not _convert(context, options).passed_over
+    presets = {name: context.environ.get(name) or value for name, value in PRESETS.items()}
     target = f"{values['OUTPUT_BASEPATH']}/checkpoint/{checkpoint_name(options.family.label, values)}"
     return Stage(
         name,
         "together",
         Command(
-            ["bash", "run_mcore_qwen3.sh"],
+            ["bash", script],
             named(values),
-            {**_distributed(context, len(context.plan.peers)), **of_script, "OMP_NUM_THREADS": threads},
+            {**_distributed(context, len(context.plan.peers)), **of_script, **presets},
             options.paths.examples,
             resumes="PRETRAIN_CHECKPOINT_PATH",
             copies="PRETRAIN_CHECKPOINT_PATH",
@@ -203,15 +225,15 @@ def _train(
         [Output("trained", target, str(iterations(values)))],
         target,
         needs=[
-            _checkout(options),
+            _code(options, f"{options.paths.examples}/{script}"),
             Output("torch_dist", values["PRETRAIN_CHECKPOINT_PATH"], own),
             *_data(options, values, of_script),
         ],
         space=_bytes(options),
         passed_over=options.skipped.get("train", ""),
         inputs={**values, **of_script, **options.sources.contents},
-        again="A4_TRAIN_AGAIN",
-        anew=options.train_again,
+        again="FORCE_CONVERSION" if converted and not options.train_again else "A4_TRAIN_AGAIN",
+        anew=options.train_again or converted,
     )
 
 
@@ -226,12 +248,12 @@ def _data(options: Options, values: Mapping[str, str], of_script: Mapping[str, s
 def _keep(options: Options, name: str, values: Mapping[str, str]) -> Iterator[Stage]:
     """Copies of what a training made, into the bucket."""
     base = values["OUTPUT_BASEPATH"]
-    copy = shipped("entrypoints", "copy-newer.sh")
-    into = f"{BUCKET}/logs/{base.split('/logs/')[-1].partition('/')[0]}"
+    folder = f"logs/{base.split('/logs/')[-1].strip('/')}"
     for source, kept in KEPT.items():
-        command = Command(["bash", copy], [("SOURCE", f"{base}/{source}"), ("DESTINATION", f"{into}/{kept}")])
+        places = [("SOURCE", f"{base}/{source}"), ("BUCKET", BUCKET), ("FOLDER", f"{folder}/{kept}")]
+        command = Command(own_program("copy-newer.py"), places)
         skipped = options.skipped.get("train", "")
-        yield Stage(f"keep-{name}-{kept}", "lead", command, target=into, passed_over=skipped)
+        yield Stage(f"keep-{name}-{kept}", "lead", command, target=f"{BUCKET}/{folder}", passed_over=skipped)
 
 
 def _distributed(context: RunContext, nodes: int) -> dict[str, str]:
@@ -246,6 +268,7 @@ def _distributed(context: RunContext, nodes: int) -> dict[str, str]:
         "KUBERNETES_CONTAINER_RESOURCE_GPU": str(context.per_pod),
         "MASTER_ADDR": context.plan.peers[0].name if nodes > 1 else "127.0.0.1",
         "MASTER_PORT": str(context.master_port),
+        "OMP_NUM_THREADS": context.environ.get("OMP_NUM_THREADS") or "12",
     }
 
 

@@ -14,6 +14,7 @@ from agent.decide.words import lines
 from agent.errors import Exit
 from agent.workloads.base import Findings, Judgement, Outcome, RunContext
 from agent.workloads.ends import broken_off
+from agent.workloads.network import users_network
 from agent.workloads.pai_megatron.printed import TRAININGS, Failure, Noted
 from agent.workloads.step_record import StepEnd, read_steps
 from agent.workloads.torch_failures import torchrun_failure
@@ -32,6 +33,8 @@ def judge(context: RunContext, outcome: Outcome) -> Judgement:
     ends = read_steps(outcome.record)
     reasons = _wrong(ends, trainings)
     end = _end(context, outcome, {i: one.failure for i, one in notes.items() if one.failure}, ends, trainings, reasons)
+    network = users_network(context, outcome, {index: one.logs for index, one in notes.items()})
+    end = network.end(end)
     columns = {"stage": "", "time": "s", "what was done": ""}
     stages = table("stages", "Stages", columns, [[one.name, one.seconds, _what(one)] for one in ends])
     findings = Findings(
@@ -40,7 +43,7 @@ def judge(context: RunContext, outcome: Outcome) -> Judgement:
         trainings=trainings,
         record={"stages": [_as_json(one) for one in ends]},
     )
-    return Judgement(end, _text(end, reasons, trainings, ends), findings, LOG)
+    return Judgement(end, _text(end, reasons, trainings, ends) + network.text(), network.findings(findings), LOG)
 
 
 def _end(
@@ -81,8 +84,6 @@ def _failed(context: RunContext, outcome: Outcome, index: int, failure: Failure 
         what = f"{failure.stage}: the loss is no number, and Megatron has ended"
         return JobEnd(Exit.WRONG_RESULT, what, where, lines(failure.what, failure.hint), "workload")
     torch = torchrun_failure(context, outcome, own=failure.stage) if failure.stage in BY_TORCHRUN else None
-    if torch is not None and torch.code == Exit.TRY_AGAIN and outcome.lost:
-        return torch
     why = lines(failure.hint, torch.what, torch.why) if torch is not None else failure.hint
     return JobEnd(failure.code, failure.what, where, why, "workload")
 

@@ -1,19 +1,20 @@
-"""What NCCL's debug logs (NCCL_DEBUG=INFO) say of the network that was really used."""
+"""NCCL's debug logs: the variables that ask for them, and what they say of the network that was really used."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from agent.cutting import cut_at_word
-from agent.decide.subset import ranges
+from agent.decide.subset import pods_text
 from agent.decide.words import at_most
 from agent.fabrics import FABRICS
 
 MOST_WARNINGS = 20
 
-USING = re.compile(r"NCCL INFO Using network (.+?)\s*$", re.MULTILINE)
+USING = re.compile(r"NCCL INFO Using network (.{1,100}?)\s*$", re.MULTILINE)
 LISTED = re.compile(r"NCCL INFO NET/([^:\n]+?) ?: Using ((?:\[\d+\]\S+\s*)+)")
 VIA = re.compile(r" via NET/([^/\n]+)/(\d+)(\S*)")
 CHANNELS = re.compile(r"NCCL INFO (\d+) coll channels")
@@ -35,11 +36,43 @@ class Transport(NamedTuple):
     """Whether all connections go from GPU memory to the NIC; None: there are none."""
 
 
+@dataclass(frozen=True)
+class Logged:
+    """What the logs on one pod say; travels to the coordinator."""
+
+    transport: Mapping[str, Transport] = field(default_factory=dict)
+    """How the ranks of this pod went, by step."""
+    warnings: Sequence[str] = ()
+    nccl: str = ""
+    """Version of the library."""
+
+
+def log_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Variables with which NCCL logs what is read here, but for NCCL_DEBUG_FILE, over those in `environ`."""
+    given = {"NCCL_DEBUG": "TRACE" if environ.get("NCCL_DEBUG", "").upper() == "TRACE" else "INFO"}
+    subsystems = environ.get("NCCL_DEBUG_SUBSYS", "")
+    if subsystems and not {"INIT", "ALL"} & set(subsystems.upper().split(",")):
+        # Which network is used is said in INIT alone.
+        given["NCCL_DEBUG_SUBSYS"] = "INIT,ENV" if subsystems.startswith("^") else f"INIT,{subsystems}"
+    return given
+
+
+def read_logs(files: Mapping[str, str]) -> Logged:
+    """What the logs among `files` (name → text) say; their names are <step>.<host>.<process>.log."""
+    logs: dict[str, list[str]] = {}
+    for name in sorted(files):
+        if name.endswith(".log"):
+            logs.setdefault(name.partition(".")[0], []).append(files[name])
+    every = [text for texts in logs.values() for text in texts]
+    transports = {step: transport(texts) for step, texts in logs.items()}
+    return Logged(transports, tuple(warnings(every)), version(every))
+
+
 def transport(texts: Iterable[str]) -> Transport:
     """The transport of one pod's ranks in one test, from the log of each."""
     networks: dict[str, None] = {}
     listed: dict[str, int] = {}
-    devices: set[tuple[str, str]] = set()
+    devices: dict[tuple[str, str], None] = {}
     direct: set[bool] = set()
     channels = 0
     for text in texts:
@@ -47,11 +80,13 @@ def transport(texts: Iterable[str]) -> Transport:
         for name, found in LISTED.findall(text):
             listed[name] = max(listed.get(name, 0), len(re.findall(r"\[\d+\]", found)))
         for name, device, how in VIA.findall(text):
-            devices.add((name, device))
+            devices[name, device] = None
             direct.add("GDR" in how)
         channels = max([channels, *map(int, CHANNELS.findall(text))])
-    nics = max((listed.get(name, 0) for name in networks), default=0)
-    return Transport(tuple(networks), nics, len(devices), channels, all(direct) if direct else None)
+    # Before NCCL 2.6 only the connections name it.
+    used = tuple(networks) or tuple(dict.fromkeys(name for name, _ in devices))
+    nics = max((listed.get(name, 0) for name in used), default=0)
+    return Transport(used, nics, len(devices), channels, all(direct) if direct else None)
 
 
 def warnings(texts: Iterable[str]) -> list[str]:
@@ -83,8 +118,8 @@ def wrong_networks(profile: str, of_pods: Mapping[int, Transport], test: str) ->
             if not is_expected(profile, network):
                 odd.setdefault(network, []).append(index)
     return [
-        f"profile {profile} expects NCCL's network {FABRICS[profile].network}, but {test} went over {network} on pods "
-        f"{ranges(sorted(pods))}"
+        f"profile {profile} expects NCCL's network {FABRICS[profile].network}, but {test} went over {network} on "
+        f"{pods_text(pods)}"
         for network, pods in odd.items()
     ]
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from agent import wire
-from agent.workloads.nccl.debug_log import (
+from agent.workloads.nccl_logs import (
     MOST_WARNINGS,
     Transport,
     described,
@@ -29,7 +29,7 @@ GIB = log(
     "NCCL INFO Assigned NET plugin gIB to comm",
     "NCCL INFO Using network gIB",
     "NCCL INFO Channel 00/0 : 8[0] -> 0[0] [receive] via NET/gIB/0/GDRDMA",
-    "NCCL INFO Channel 01/0 : 8[0] -> 0[0] [receive] via NET/gIB/1(8)/GDRDMA/Shared",
+    "NCCL INFO Channel 01/0 : 8[0] -> 0[0] [receive] via NET/gIB/1(8)/GDRDMA(PCI)/Shared",
     "NCCL INFO Channel 02/0 : 0[0] -> 1[1] via P2P/CUMEM",
     "NCCL INFO 16 coll channels, 16 collnet channels, 16 nvls channels, 32 p2p channels, 2 p2p channels per peer",
 )
@@ -45,6 +45,20 @@ TCPX = log(
     "NCCL INFO Using network GPUDirectTCPX_v7",
     "NCCL INFO Channel 00/0 : 8[0] -> 0[0] [receive] via NET/GPUDirectTCPX_v7/3/GDRDMA",
 )
+# Releases before 2.6 list every network that is there, and name the one that they use in its connections alone.
+OF_2_4 = log(
+    "NCCL INFO NET/Socket : Using [0]ib0:192.168.11.1<0>",
+    "NCCL INFO NET/Plugin : No plugin found (libnccl-net.so).",
+    "NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB ; OOB ib0:192.168.11.1<0>",
+    "NCCL INFO Ring 00 : 7 -> 0 [receive] via NET/IB/0/GDRDMA",
+    "NCCL INFO Ring 00 : 0[0] -> 1[1] via P2P/IPC",
+)
+OF_2_7 = log(
+    "NCCL INFO NET/IB : Using [0]mlx5_8:1/IB [1]mlx5_9:1/IB ; OOB ib8:192.168.1.8<0>",
+    "NCCL INFO Using network IB",
+    "NCCL INFO Channel 00 : 7[c7000] -> 0[87000] [receive] via NET/IB/1",
+    "NCCL INFO 8 coll channels, 8 p2p channels, 1 p2p channels per peer",
+)
 
 
 @pytest.mark.parametrize(
@@ -54,6 +68,8 @@ TCPX = log(
         ([GIB, GIB], Transport(("gIB",), 4, 2, 16, True)),
         ([SOCKETS], Transport(("Socket",), 2, 1, 2, False)),
         ([TCPX], Transport(("GPUDirectTCPX_v7",), 0, 1, 0, True)),
+        ([OF_2_4], Transport(("IB",), 2, 1, 0, True)),
+        ([OF_2_7], Transport(("IB",), 2, 1, 8, False)),
         ([GIB, SOCKETS], Transport(("gIB", "Socket"), 4, 3, 16, False)),
         ([log("NCCL INFO Using network AWS Libfabric")], Transport(("AWS Libfabric",))),
         (["[2026-01-01 00:00:00] " + log("NCCL INFO Using network IB")], Transport(("IB",))),
@@ -112,6 +128,8 @@ def test_in_words() -> None:
 
 def test_warnings_come_back_once_each() -> None:
     odd = log("misc/socket.cc:484 NCCL WARN socketStartConnect: Connect failed")
+    later = "\n[2026-02-03 12:30:01] node-0:77:99 [0] misc/socket.cc:484 (connectOnce) NCCL WARN Connect failed\n"
+    assert warnings([later]) == ["Connect failed"]
     assert warnings([odd, odd + SOCKETS, GIB]) == ["socketStartConnect: Connect failed (2 times)"]
     many = log(*(f"NCCL WARN {number}" for number in range(MOST_WARNINGS + 5)))
     assert warnings([many])[-1] == "… and 5 others" and len(warnings([many])) == MOST_WARNINGS + 1
