@@ -6,7 +6,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from agent.errors import READER_GONE, Exit
+from agent import standard_streams
+from agent.errors import READER_GONE, AgentError, Exit
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -31,7 +32,7 @@ def verb_of(words: Sequence[str]) -> str:
 def _under_tini() -> int:
     """Start again under tini: without an init, orphans would stay zombies and signals would be lost."""
     try:
-        # As it was called: with `-m`, a directory `agent` in the working directory would be taken for ours.
+        # As it was called, with -I: a directory `agent` in the working directory would be taken for ours.
         os.execvp("tini", ["tini", "--", *sys.orig_argv])
     except OSError as error:
         print(
@@ -43,22 +44,28 @@ def _under_tini() -> int:
 
 
 def entry() -> None:
-    """The console script. Ends at once: threads that still wait on the network must not hold a pod."""
+    """The command. Ends at once: threads that still wait on the network must not hold a pod."""
     if verb_of(sys.argv[1:]) == "run":
         import signal
 
         # Who tells this pod to end is heard when an agent lives in it (agent.lifecycle.serve). Until then signals wait:
         # they would end it without a word to the others. Those to PID 1 wait through the start of tini, too.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    standard_streams.set_up()
     try:
         code = main()
     except KeyboardInterrupt:
         code = int(Exit.INTERRUPTED)  # while modules were still being imported
+    except SystemExit as end:  # a signal, or argparse after --help or a wrong word
+        code = end.code if isinstance(end.code, int) else 0
     try:
         sys.stdout.flush()
-        sys.stderr.flush()
     except BrokenPipeError:
         code = code or READER_GONE  # the reader of our output has gone, as `| head` does
+    except AgentError as error:
+        print(f"a4-agent: {error}", file=sys.stderr)
+        code = code or int(error.code)
+    sys.stderr.flush()
     os._exit(code)
 
 

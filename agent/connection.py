@@ -14,7 +14,7 @@ from typing import Any
 
 from agent.errors import AgentError, ClusterBusy, Exit, PeerLost, PeersMissing, SystemFault
 from agent.machine.stream import NO_LIMIT, LineBuffer
-from agent.machine.unix_socket import MOST_REQUEST, connect, too_large
+from agent.machine.unix_socket import MOST_REQUEST, NOBODYS, connect, too_large
 
 ANSWER_SECONDS = 20.0
 """How long the agent may take for what it can answer at once."""
@@ -65,6 +65,7 @@ class Connection:
         try:
             self._socket.sendall(line + b"\n")
         except OSError as error:
+            self._receive(0.0)  # an agent that takes no more commands has said so
             raise self._gone() from error
         return number
 
@@ -88,6 +89,7 @@ class Connection:
         return self._receive(patience)
 
     def _receive(self, patience: float | None) -> Answer | None:
+        """The next answer. Raises AgentError when the agent takes no more commands, PeerLost when it has gone."""
         while not self._lines:
             ready = [fd for fd, _ in self._poll.poll(None if patience is None else max(0.0, patience) * 1000)]
             if not ready:
@@ -98,6 +100,8 @@ class Connection:
                 self._lines += self._buffer.feed(self._more())
         answer = json.loads(self._lines.popleft())
         assert isinstance(answer, dict)
+        if answer["id"] == NOBODYS:
+            content(answer)
         return answer
 
     def _more(self) -> bytes:

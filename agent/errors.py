@@ -5,7 +5,7 @@ AgentError              what failed, what to do about it, and the exit code it m
 ├── MissingProgram      66  a needed program or file is not there
 ├── PeersMissing        69  peers that did not come before the deadline
 ├── SystemFault         71  the operating system said no: port in use, sshd or mpirun will not start
-├── DirectoryUnusable   73  a results or shared directory that cannot be written
+├── DirectoryUnusable   73  a results or shared directory, a file or stdout that cannot be written
 ├── ClusterBusy         75  something else is running: try again
 ├── PeerLost            75  a peer or the coordinator is gone
 ├── IdentityRefused     77  a peer with a wrong host key, or one that refuses ours
@@ -84,7 +84,7 @@ class SystemFault(AgentError):
 
 
 class DirectoryUnusable(AgentError):
-    """A directory that results or shared state must go to cannot be written."""
+    """A directory for results or shared state, a file that a command writes, or its stdout cannot be written."""
 
     code = Exit.DIRECTORY
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import time
 from collections.abc import Callable
@@ -10,8 +9,9 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 from agent.color import painted, wanted
-from agent.errors import SystemFault
+from agent.errors import DirectoryUnusable
 from agent.machine import files
+from agent.standard_streams import refused
 
 STDOUT, STDERR, AGENT = 1, 2, 3
 """Streams of what a pod prints: the workload's two, and the agent's own lines."""
@@ -57,7 +57,7 @@ class Lines:
     Whole lines are for output of several pods: lines of different pods never mix. A line that does not end is held back
     for HELD_SECONDS or HELD_BYTES, and what was written of it is ended before another pod's line. `label` puts `[pod] `
     in front of each. The agents' own lines are shown with `agent` only, on stderr.
-    Raises BrokenPipeError when nobody reads any more, SystemFault when writing fails otherwise.
+    Raises BrokenPipeError when nobody reads any more, DirectoryUnusable when writing fails otherwise.
     """
 
     def __init__(
@@ -141,16 +141,12 @@ def labelled(label: bytes, text: bytes, *, continued: bool = False) -> bytes:
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """Write everything, however slow the reader. Raises BrokenPipeError when it has gone, else SystemFault."""
+    """Write everything, however slow the reader. Raises BrokenPipeError when it has gone, else DirectoryUnusable."""
     try:
         with _printing(data):
             files.write_all(fd, data)
-    except BrokenPipeError:
-        raise
     except OSError as error:
-        if error.errno == errno.EIO:
-            raise BrokenPipeError(error.errno, "the terminal is gone") from error
-        raise SystemFault(f"the output cannot be written: {error.strerror}") from error
+        raise refused(error) from error
 
 
 def print_inside(printing: Callable[[bytes], AbstractContextManager[object]] = nullcontext) -> None:
@@ -175,7 +171,7 @@ def say(text: str, color: str = "") -> None:
     message = f"a4-agent: {text}\n"
     try:
         write_all(STDERR, (toned(message, color) if color else message).encode(errors="backslashreplace"))
-    except (OSError, SystemFault):
+    except (OSError, DirectoryUnusable):
         pass
 
 

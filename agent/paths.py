@@ -75,6 +75,11 @@ def shipped(kind: str, name: str) -> str:
     return path
 
 
+def agent_command(python: str, *words: str) -> list[str]:
+    """The argv of this very agent under `python`, wherever the package lies; nothing comes from the environment."""
+    return [python, "-I", os.path.join(package_home(), "agent", "__main__.py"), *words]
+
+
 def own_program(name: str, *arguments: str) -> list[str]:
     """The argv of a program of entrypoints/ under the agent's own Python, which takes nothing from its environment."""
     return [sys.executable, "-I", "-S", shipped("entrypoints", name), *arguments]

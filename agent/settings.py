@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from agent.catalogue import RUNNABLE
 from agent.decide.grace import AGENT_SECONDS, LEAST_TERM_SECONDS, RESERVED_SECONDS, most_warn_seconds
 from agent.decide.masking import MARK
-from agent.decide.secret_variables import SECRET_ENV, listed, without_url_secrets
+from agent.decide.secret_variables import SECRET_ENV, listed, without_secrets
 from agent.decide.setting_values import (
     DNS_LABEL,
     auto_or,
@@ -40,9 +40,12 @@ from agent.paths import DEEPEP_DIR, DEFAULT_RUN_DIR, DOWNLOADERS_DIR, SECRET_FIL
 # Given by the agent to what it starts: no settings, but not unknown either.
 GIVEN_BY_AGENT = (
     "A4_RUN",
+    "A4_RUN_PODS",
+    "A4_JOB_NNODES",
     "A4_NODE_RANK",
     "A4_HOSTFILE",
     "A4_HOSTFILE_1PERNODE",
+    "A4_PACKAGES",
     "A4_TOKEN_FILE",
     "A4_RECORD",
     "A4_MPI_VERSION",
@@ -231,6 +234,12 @@ SETTINGS = (
     Setting("A4_DEEPEP_DIR", path, DEEPEP_DIR, "DeepEP's source with its tests, for deepep"),
     Setting("A4_NCCL_TESTS_DIR", maybe_path, "", "directory of nccl-tests, searched first"),
     Setting("A4_BASELINES", maybe_path, "", "file of your own baselines of bandwidth"),
+    Setting(
+        "A4_WRONG_NETWORK",
+        choice("warn", "fail"),
+        "warn",
+        "torchrun, mpirun and pai-megatron-* over another network than the profile's: warn, or end with 65",
+    ),
     Setting("A4_PROFILE", choice(*PROFILE_CHOICES), AUTO, "fabric profile: " + ", ".join(PROFILE_CHOICES)),
     Setting("A4_USER_ENV", names, "", "variables whose values come before those of profile and scripts"),
     Setting(SECRET_ENV, names, "", "variables that hold secrets, whatever they are called"),
@@ -311,12 +320,19 @@ class Examination(NamedTuple):
     settings: Settings | None
 
 
+def of_the_job(environ: Mapping[str, str]) -> Mapping[str, str]:
+    """The environment with the job's NNODES, also in a run, whose programs have that of the run."""
+    whole_job = environ.get("A4_JOB_NNODES")
+    return {**environ, "NNODES": whole_job} if whole_job and "NNODES" in environ else environ
+
+
 def read_settings(environ: Mapping[str, str], found: Found, workload: str = "") -> tuple[Settings, tuple[str, ...]]:
     """The settings and warnings about them.
 
     `workload` is the one named on the command line, if any.
     Raises SettingsError that lists every problem with its source and what would be right.
     """
+    environ = of_the_job(environ)
     if not environ.get("NNODES"):
         raise SettingsError([NOT_A_POD])
     seen = examine(environ, found, workload)
@@ -327,6 +343,7 @@ def read_settings(environ: Mapping[str, str], found: Found, workload: str = "") 
 
 def examine(environ: Mapping[str, str], found: Found, workload: str = "") -> Examination:
     """Read every setting; never raises."""
+    environ = of_the_job(environ)
     values: list[Value] = []
     parsed: dict[str, Any] = {"task_script": found.task_script, "bucket": found.bucket}
     for setting in SETTINGS:
@@ -367,7 +384,7 @@ def _excerpt(text: str) -> str:
     """A wrong value, as far as it can be shown: people paste private keys where public ones belong."""
     if "PRIVATE KEY" in text:
         return "(a private key)"
-    text = without_url_secrets(text)
+    text = without_secrets(text)
     return text if len(text) <= 80 else text[:80] + "…"
 
 

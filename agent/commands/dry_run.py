@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from agent.catalogue import RUNNABLE
@@ -22,6 +22,7 @@ from agent.launch import Launch
 from agent.lifecycle.pod.first_environment import first_environment
 from agent.lifecycle.pod.known import Known, choose_interface
 from agent.machine import files
+from agent.machine.api import Interface
 from agent.machine.inventory import core_count, interfaces
 from agent.paths import RunDir
 from agent.settings import Settings, read_settings
@@ -62,12 +63,12 @@ def describe(settings: Settings, environ: Mapping[str, str], spec: RunSpec) -> s
     state = read_state(directory)
     lost = state.lost_why() if state else {}
     chosen = subset(plan or guessed_plan(settings), nodes=spec.nodes, hosts=spec.hosts, exclude=spec.exclude, lost=lost)
-    prepared = load(directory.environment)
+    prepared, found = load(directory.environment), interfaces()
     if prepared is not None:
-        known = Known(environ, Profile(prepared["profile"], prepared["why"]))
+        profile = Profile(prepared["profile"], prepared["why"])
+        known = Known(environ, profile, interface=choose_interface(settings, found))
     else:
-        known = environment_before(settings, environ)
-    known = known._replace(interface=choose_interface(settings, interfaces()))
+        known = environment_before(settings, environ, found)
     return launches(settings, known, spec, chosen, guessed=plan is None)
 
 
@@ -90,10 +91,12 @@ def launches(settings: Settings, known: Known, spec: RunSpec, plan: Plan, *, gue
     return "\n".join([*lines, *_launches(workload, context)]) + "\n"
 
 
-def environment_before(settings: Settings, environ: Mapping[str, str]) -> Known:
-    """What is known without running vendors' scripts."""
-    first = first_environment(settings, environ, os.path.exists, files.read)
-    return Known({**first.prepared.env, MARK: "1"}, first.profile)
+def environment_before(settings: Settings, environ: Mapping[str, str], found: Sequence[Interface]) -> Known:
+    """What is known without running vendors' scripts, in a pod with these interfaces."""
+    own = choose_interface(settings, found)
+    names = [own.name, *(interface.name for interface in found)]
+    first = first_environment(settings, environ, names, os.path.exists, files.read)
+    return Known({**first.prepared.env, MARK: "1"}, first.profile, interface=own)
 
 
 def _launches(workload: Workload, context: RunContext) -> list[str]:

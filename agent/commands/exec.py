@@ -14,6 +14,7 @@ from agent.commands.options import add_run, read_spec, take_command
 from agent.commands.pod import of_caller
 from agent.decide.folding import failures, fold, shown
 from agent.decide.subset import pods_text, ranges
+from agent.errors import READER_GONE, DirectoryUnusable
 from agent.output import STDERR, STDOUT, Lines, Sink, say, write_all
 
 DESCRIPTION = """\
@@ -54,10 +55,17 @@ def run(args: argparse.Namespace) -> int:
         sink: Sink = collected or Lines(label=args.no_fold, whole=not alone)
         try:
             ended = follower.follow(run, sink)
-            if collected is not None:
-                collected.show(ended, as_json=args.json)
         except BrokenPipeError:
             return reader_gone(run.id)
+        if collected is not None:
+            hint = f"{run.id} is over: a4-agent logs {run.id}"
+            try:
+                collected.show(ended, as_json=args.json)
+            except BrokenPipeError:
+                say(f"nobody reads the output any more; {hint}")
+                return READER_GONE
+            except DirectoryUnusable as error:
+                raise DirectoryUnusable(error.what, hint) from error
         for line in failures(ended.codes, ended.lost):
             say(line)
         # What the pods' own codes do not tell: a limit, a program that is not there, Ctrl-C.

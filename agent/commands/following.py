@@ -18,7 +18,7 @@ from agent.decide.ending import signal_name
 from agent.decide.progress import Doing, run_words
 from agent.decide.runspec import RunSpec
 from agent.decide.words import count_text
-from agent.errors import READER_GONE, AgentError, ClusterBusy, SystemFault
+from agent.errors import READER_GONE, AgentError, ClusterBusy, DirectoryUnusable
 from agent.machine.progress_line import ProgressLine, on_terminal
 from agent.output import STDERR, STDOUT, Lines, Sink, say, write_all
 
@@ -74,11 +74,11 @@ class Follower:
         return run
 
     def follow(self, run: RunInfo, sink: Sink) -> RunEnd:
-        """Raises BrokenPipeError when nobody reads any more, SystemFault for a full disk; the run goes on then."""
+        """Raises BrokenPipeError when nobody reads any more, DirectoryUnusable for a full disk; the run goes on."""
         try:
             return self._client.follow(run, sink)
-        except SystemFault as error:
-            raise SystemFault(error.what, _goes_on(run.id)) from error
+        except DirectoryUnusable as error:
+            raise DirectoryUnusable(error.what, _goes_on(run.id)) from error
 
     def code(self, ended: RunEnd) -> int:
         """Exit code of the command."""

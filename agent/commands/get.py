@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
+import queue
+import re
+import stat
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
@@ -16,13 +20,16 @@ from agent.output import STDOUT, Sink, say, write_all
 
 DESCRIPTION = """\
 Fetches result.json, report.html and the log of each pod of RUN, by default the newest run that had the cluster
-for itself, and after a time limit the evidence.txt of each pod. Other files in the results directory, such as
+for itself, and after a time limit the evidence.txt of each pod; the log of a lost pod as far as the results
+directory has it, where this pod has that, too. Other files in the results directory, such as
 checkpoints, are not fetched. Works in every pod, and for a run that goes on, of which there are only logs.
 To have it on your machine:
   kubectl exec POD -- a4-agent get RUN -o - | tar x
 """
 MOST_IN_MEMORY = 8 * 1024 * 1024
 """Bytes of a file for an archive; larger ones wait in a temporary file, since an archive has their size first."""
+STORED_SECONDS = 10.0
+"""How long the results directory may be silent: a server that is gone never answers."""
 Open = Callable[[str], AbstractContextManager[BinaryIO]]
 """Opens a file of that name to be written. It is kept when the block ends in order and something is in it."""
 
@@ -65,7 +72,8 @@ def _fetch(client: Client, run: RunInfo, opened: Open) -> list[str]:
     if ended is None:
         say(f"{run.id} goes on: this is what there is by now")
     got = [name for name in ("result.json", "report.html") if ended and _copy(client, run.id, 0, name, opened, name)]
-    logs = sum(_log(client, run, pod, opened) for pod in run.pods)
+    stored = ended.results if ended else ""
+    logs = sum(_log(client, run, pod, opened, stored) for pod in run.pods)
     got += [f"{logs} {'log' if logs == 1 else 'logs'}"] if logs else []
     if ended and ended.end.code == Exit.TIME_LIMIT:
         pods = [pod for pod in run.pods if pod not in ended.lost]
@@ -98,10 +106,53 @@ def _evidence(client: Client, run: str, pod: int, opened: Open) -> bool:
         return False
 
 
-def _log(client: Client, run: RunInfo, pod: int, opened: Open) -> bool:
-    with opened(f"pod-logs/{_of(pod)}.log") as file:
-        client.catch_up(run._replace(outputs=(pod,)), _Unchanged(file))
+def _log(client: Client, run: RunInfo, pod: int, opened: Open, results: str) -> bool:
+    """False when there is none. `results`: the run's directory that may have that of a lost pod; empty for none."""
+    name = f"pod-logs/{_of(pod)}.log"
+    with opened(name) as file:
+        sink = _Unchanged(file)
+        client.catch_up(run._replace(outputs=(pod,)), sink)
+        if sink.noted and results and not file.tell():
+            for data in _stored(f"{results}/{name}"):
+                file.write(data)
+            if file.tell():
+                say(f"the log of pod {pod} is what {results} has of it")
         return file.tell() > 0
+
+
+def _stored(path: str) -> Iterator[bytes]:
+    """What the results directory has of a pod's log: the file or, of a pod that was killed, its pieces in order.
+
+    Nothing where this pod has no such directory. What cannot be read is said.
+    """
+    chunks: queue.Queue[bytes | OSError | None] = queue.Queue(maxsize=4)
+    threading.Thread(target=_read_stored, args=(path, chunks.put), daemon=True).start()
+    try:
+        while (chunk := chunks.get(timeout=STORED_SECONDS)) is not None:
+            if isinstance(chunk, OSError):
+                say(f"{chunk.filename or path} cannot be read: {chunk.strerror}")
+                return
+            yield chunk
+    except queue.Empty:
+        say(f"{path} cannot be read: it has not answered for {STORED_SECONDS:g} s")
+
+
+def _read_stored(path: str, give: Callable[[bytes | OSError | None], None]) -> None:
+    folder, _, name = path.rpartition("/")
+    try:
+        pieces = sorted(found for found in os.listdir(folder) if re.fullmatch(re.escape(name) + r"\.\d{4,}", found))
+        for each in [path] if os.path.lexists(path) else [f"{folder}/{piece}" for piece in pieces]:
+            # Others may write to the directory: a link would lead elsewhere, a FIFO would wait.
+            with open(os.open(each, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                    continue
+                while data := file.read(1 << 20):
+                    give(data)
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except OSError as error:
+        give(error)
+    give(None)
 
 
 class _Unchanged(Sink):
@@ -109,6 +160,12 @@ class _Unchanged(Sink):
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
+        self.noted = False
+        """Something is missing, which was said."""
+
+    def note(self, text: str) -> None:
+        self.noted = True
+        super().note(text)
 
     def output(self, pod: int, stream: int, data: bytes) -> None:
         self._file.write(data)
@@ -150,16 +207,18 @@ def _archive(run: str) -> Iterator[Open]:
 
         @contextmanager
         def opened(name: str) -> Iterator[BinaryIO]:
-            with tempfile.SpooledTemporaryFile(MOST_IN_MEMORY) as file:
-                try:
+            try:
+                with tempfile.SpooledTemporaryFile(MOST_IN_MEMORY) as file:
                     yield file  # type: ignore[misc]
-                except OSError as error:
-                    what = f"{tempfile.tempdir or 'a temporary file'} cannot be written: {error.strerror}"
-                    raise DirectoryUnusable(what, "set TMPDIR to a directory with room") from error
-                member = tarfile.TarInfo(f"{run}/{name}")
-                member.size, member.mtime = file.tell(), int(time.time())
-                file.seek(0)
-                if member.size:
-                    archive.addfile(member, file)
+                    member = tarfile.TarInfo(f"{run}/{name}")
+                    member.size, member.mtime = file.tell(), int(time.time())
+                    file.seek(0)
+                    if member.size:
+                        archive.addfile(member, file)
+            except BrokenPipeError:
+                raise  # of stdout
+            except OSError as error:
+                what = f"{tempfile.tempdir or 'a temporary file'} cannot be written: {error.strerror}"
+                raise DirectoryUnusable(what, "set TMPDIR to a directory with room") from error
 
         yield opened

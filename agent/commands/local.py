@@ -135,10 +135,10 @@ def directory(text: str) -> tuple[str, str]:
     here, _, path = text.partition(":")
     here = os.path.abspath(here)
     if not os.path.isdir(here):
-        raise argparse.ArgumentTypeError(f"{here} is no directory")
+        raise argparse.ArgumentTypeError(f"{here} is not a directory")
     path = path or here
     if not path.startswith("/"):
-        raise argparse.ArgumentTypeError(f"{path!r} is no absolute path in a pod")
+        raise argparse.ArgumentTypeError(f"{path!r} is not an absolute path in a pod")
     return path, here
 
 
@@ -152,7 +152,7 @@ def by_pod(parse: Callable[[str], Value]) -> Callable[[str], tuple[int, Value]]:
         try:
             return int(index), parse(value)
         except ValueError:
-            raise argparse.ArgumentTypeError(f"{value!r} is no number") from None
+            raise argparse.ArgumentTypeError(f"{value!r} is not a number") from None
 
     return read
 

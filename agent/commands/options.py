@@ -37,7 +37,7 @@ def pods(text: str) -> list[str]:
     """The items of a list such as `0,2-5,some-name`."""
     items = [item.strip() for item in text.split(",")]
     if not all(items):
-        raise argparse.ArgumentTypeError(f"{text!r} is no list of pods such as 0,2-5")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of pods such as 0,2-5")
     return items
 
 

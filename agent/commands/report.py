@@ -68,7 +68,7 @@ def _find(name: str) -> str:
         return kept
     if name.startswith("gs://"):
         raise MissingProgram(f"{name} is in a bucket", f"copy it first: gcloud storage cp {name} .")
-    what = f"{name} is no file, no directory and no run that this pod has a {NAME} of"
+    what = f"{name} is not a file, a directory or a run that this pod has a {NAME} of"
     raise MissingProgram(what, "runs are listed by a4-agent status; the coordinator, pod 0, has their results")
 
 

@@ -15,6 +15,7 @@ from agent.commands.printing import print_json
 from agent.decide.masking import Masker
 from agent.decide.secret_variables import listed, secret_values
 from agent.decide.setting_values import path, seconds, whole
+from agent.decide.subset import ranges
 from agent.decide.sync.facts import Fact, fact_name
 from agent.decide.sync.waiting import Outcome
 from agent.decide.tables import render
@@ -36,6 +37,8 @@ examples:
   a4-agent sync fail download --code 3  on pod 0, when it will not come
   a4-agent sync wait download           on the others: 0, or the code that fail gave
   a4-agent sync wait ready --from all   a barrier, after `a4-agent sync set ready` on every pod
+
+In a run on some pods, `all` means these pods, and the first of them in rank order has the part of pod 0.
 """
 DEFAULT_TIMEOUT = 14400.0
 
@@ -51,9 +54,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--from",
         dest="origin",
         type=pods,
-        default=["0"],
         metavar="PODS",
-        help="all, or indices such as 0,2-5 (default: 0)",
+        help="all, or indices such as 0,2-5 (default: 0, in a run its first pod)",
     )
     waiting.add_argument(
         "--timeout",
@@ -109,7 +111,10 @@ def run(args: argparse.Namespace) -> int:
     settings, _ = read_settings(environ, Found())
     if getattr(args, "owner", 0) and not os.path.exists(f"/proc/{args.owner}"):
         raise UsageError(f"--while {args.owner}: there is no such process")
-    member = Member(settings, "" if args.job else os.environ.get("A4_RUN", ""), say)
+    run_id = "" if args.job else os.environ.get("A4_RUN", "")
+    of_run = os.environ.get("A4_RUN_PODS", "") if run_id else ""
+    taking_part = [int(word) for word in of_run.split(",")] if of_run else range(settings.nnodes)
+    member = Member(settings, run_id, taking_part, say)
     try:
         member.open()
         code: int = args.act(args, member)
@@ -133,7 +138,7 @@ def _fail(args: argparse.Namespace, member: Member) -> int:
 
 def _wait(args: argparse.Namespace, member: Member) -> int:
     """Wait for the pods that were named, while this one shows that it is alive."""
-    wanted = _indices(args.origin, member.pods)
+    wanted = {member.lead} if args.origin is None else _indices(args.origin, member.pods)
     member.beat(args.owner)
     return _end(member.wait(args.name, wanted, args.timeout))
 
@@ -145,15 +150,16 @@ def _end(outcome: Outcome) -> int:
     return int(outcome.code)
 
 
-def _indices(words: Sequence[str], count: int) -> set[int]:
-    """The pods that people name so, of `count`. Raises UsageError."""
+def _indices(words: Sequence[str], pods: Sequence[int]) -> set[int]:
+    """Those of `pods` that people name so. Raises UsageError."""
     found: set[int] = set()
     for word in words:
         limits = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", word, re.ASCII)
-        first, last = (0, count - 1) if word == "all" else map(int, limits.groups(limits[1])) if limits else (0, count)
-        if not first <= last < count:
-            raise UsageError(f"--from {word!r} names no pods of this job", f"it has 0-{count - 1}; or all")
-        found.update(range(first, last + 1))
+        first, last = map(int, limits.groups(limits[1])) if limits else (0, -1)
+        named = set(pods) if word == "all" else set(range(first, last + 1))
+        if not named or not named <= set(pods):
+            raise UsageError(f"--from {word!r} names pods that do not take part", f"{ranges(pods)} do; or all")
+        found |= named
     return found
 
 
@@ -164,7 +170,7 @@ def _list(args: argparse.Namespace, member: Member) -> int:
         print_json({"directory": member.job, **to_json(listed)})
         return 0
     if not listed.start:
-        say("pod 0 is not heard: nothing counts (it is heard from its first a4-agent sync on)")
+        say(f"pod {member.lead} is not heard: nothing counts (it is heard from its first a4-agent sync on)")
     rows = []
     for fact in listed.facts:
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(fact.time))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from agent.decide.pipeline import Output
+from agent.decide.words import count_text
 
 TRACKER = "latest_checkpointed_iteration.txt"
 NEWEST = "newest"
@@ -24,9 +25,12 @@ MOST_HEADER = 100 << 20
 ABSENT = "it is not there"
 
 
-SeenCheckout = tuple[str, Sequence[str], Sequence[str], Sequence[str]]
+SeenFile = tuple[str, str, bytes | None, bytes]
+"""A tracked file that is not as it was committed: the submodule that has it (empty: the repository itself), its name
+there, what it contains (None: it is missing), and what was committed."""
+SeenCheckout = tuple[str, Sequence[str], Sequence[str], Sequence[SeenFile]]
 """What git says of a directory: the commit (empty: it is no repository of its own), lines of `git submodule status
---recursive`, lock files that a git left which was killed, files that the commit has and the directory has not."""
+--recursive`, lock files that a git left which was killed, and files that have changed."""
 
 
 class Reader(Protocol):
@@ -49,6 +53,7 @@ def problem(output: Output, reader: Reader) -> str:
     """Why it is not complete; empty when it is. Whether something trained is, a record must say as well."""
     kinds: dict[str, Callable[[Output, Reader], str]] = {
         "checkout": _checkout,
+        "code": _code,
         "model": _model,
         "mmap": _mmap,
         "json": _json,
@@ -62,9 +67,16 @@ def problem(output: Output, reader: Reader) -> str:
 
 
 def _checkout(output: Output, reader: Reader) -> str:
-    head, submodules, locks, deleted = reader.checkout(output.path)
+    head, submodules, locks, changed = reader.checkout(output.path)
     if not head:
-        return "it is no git repository" if reader.names(output.path) else ABSENT
+        return "it is not a git repository" if reader.names(output.path) else ABSENT
+    if why := _wrong_commit(output, head, submodules, locks):
+        return why
+    damaged = [path_of(file) for file in changed if is_damaged(file)]
+    return f"{count_text(len(damaged), 'file')} missing or cut off, such as {damaged[0]}" if damaged else ""
+
+
+def _wrong_commit(output: Output, head: str, submodules: Sequence[str], locks: Sequence[str]) -> str:
     commit, *needed = output.expected.split()
     if head != commit:
         return f"it is at commit {head}, not at {commit}"
@@ -75,7 +87,35 @@ def _checkout(output: Output, reader: Reader) -> str:
         name = line[1:].split()[1]
         if line[:1] in states and (not needed or name in needed):
             return f"submodule {name} {states[line[0]]}"
-    return f"{len(deleted)} files are missing, such as {deleted[0]}" if deleted else ""
+    return ""
+
+
+def is_damaged(file: SeenFile) -> bool:
+    """Whether it is missing, or was cut off: what it contains is only the beginning. Any other change is an edit."""
+    _, _, now, committed = file
+    return now is None or (len(now) < len(committed) and committed.startswith(now))
+
+
+def path_of(file: SeenFile) -> str:
+    """Its name in the whole checkout."""
+    return "/".join(filter(None, file[:2]))
+
+
+def changed_files(output: Output, reader: Reader) -> Sequence[SeenFile]:
+    """Files of a checkout that have changed, if it is complete but for these."""
+    if output.kind != "checkout":
+        return ()
+    try:
+        head, submodules, locks, changed = reader.checkout(output.path)
+    except ValueError:
+        return ()
+    return changed if head and not _wrong_commit(output, head, submodules, locks) else ()
+
+
+def _code(output: Output, reader: Reader) -> str:
+    if reader.size(f"{output.path}/{output.expected}") is not None:
+        return ""
+    return f"{output.expected} is not there" if reader.names(output.path) else ABSENT
 
 
 def _model(output: Output, reader: Reader) -> str:
@@ -105,9 +145,9 @@ def _no_object(reader: Reader, path: str) -> str:
     if reader.size(path) is None:
         return ABSENT
     try:
-        return "" if isinstance(json.loads(reader.read(path)), dict) else "it is no JSON object"
+        return "" if isinstance(json.loads(reader.read(path)), dict) else "it is not a JSON object"
     except ValueError:
-        return "it is no JSON"
+        return "it is not JSON"
 
 
 def _shard(reader: Reader, path: str, tensors: set[str]) -> str:

@@ -121,6 +121,18 @@ def with_followers(end: JobEnd, failed: Iterable[int]) -> JobEnd:
     return end._replace(why=lines(end.why, f"{pods_text(others)} ended because of it"))
 
 
+def with_losses(end: JobEnd, lost: Mapping[int, str]) -> JobEnd:
+    """The end, with the lost pods named that it is not about."""
+    others = [f"pod {index} was lost too: {why}" for index, why in sorted(lost.items()) if index != pod_of(end.where)]
+    return end._replace(why=lines(end.why, *others))
+
+
+def with_failure(end: JobEnd, failure: JobEnd) -> JobEnd:
+    """The end, with what failed because of it, or at the same time."""
+    failed = f"{failure.where}: {failure.what}" if failure.where else failure.what
+    return end._replace(why=lines(end.why, failed, failure.why))
+
+
 def with_out_of_memory(end: JobEnd, pods: Collection[int]) -> JobEnd:
     """The end, with the pods named in which the kernel killed processes because memory had run out."""
     if not pods or end.code == Exit.OK:

@@ -19,6 +19,8 @@ SEARCH_PATHS = (
     "PYTHONPATH",
 )
 """Lists of directories or libraries: what is new comes first, and nothing is ever taken out."""
+SOCKETS = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "NVTE_UB_SOCKET_IFNAME")
+"""Lists of interfaces, for which the chart has defaults."""
 MOST_SHOWN = 200
 POD = "the pod"
 USER = "A4_USER_ENV"
@@ -104,6 +106,18 @@ class Environment(NamedTuple):
 def of_pod(environ: Mapping[str, str], user: Collection[str] = ()) -> Environment:
     """What the pod was started with, before any source has been heard."""
     return Environment(environ, environ, frozenset(user))
+
+
+def of_interfaces(environ: Mapping[str, str], interfaces: Sequence[str]) -> Layer:
+    """In place of lists none of which is in the pod, the first of its `interfaces`: that of the agent's own traffic."""
+    named = {name: environ[name] for name in SOCKETS if environ.get(name)}
+    gone = [name for name, value in named.items() if not _any_there(value, interfaces)]
+    return Layer("interfaces of the pod", dict.fromkeys(gone, interfaces[0]))
+
+
+def _any_there(value: str, interfaces: Sequence[str]) -> bool:
+    """NCCL takes the beginnings of names, and with ^ or = in front other lists: those are nobody's default."""
+    return value[0] in "^=" or any(one.startswith(wanted) for wanted in value.split(",") for one in interfaces)
 
 
 def prepended(name: str, first: str, rest: str) -> str:

@@ -14,6 +14,8 @@ class Findings(NamedTuple):
 
     reasons: Sequence[str] = ()
     """Every finding that counts against the run, one sentence each."""
+    warnings: Sequence[str] = ()
+    """What is not as it should be and does not count against it, likewise."""
     tables: Sequence[Table] = ()
     sweeps: Sequence[Sweep] = ()
     trainings: Sequence[Training] = ()

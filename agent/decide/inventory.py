@@ -14,6 +14,16 @@ NODES_OWN = (
 FABRIC_VARIABLES = ("NCCL_", "NVSHMEM_", "DEEP_EP_", "LD_LIBRARY_PATH", "LD_PRELOAD")
 """Beginnings of names of variables that decide which fabric is used."""
 NCCL = "libnccl.so.2"
+SINCE = {
+    "2.18": ("ncclCommSplit",),
+    "2.19": ("ncclCommDeregister", "ncclCommRegister", "ncclMemAlloc", "ncclMemFree"),
+    "2.22": ("ncclGroupSimulateEnd",),
+    "2.23": ("ncclCommInitRankScalable",),
+    "2.27": ("ncclCommShrink", "ncclCommWindowDeregister", "ncclCommWindowRegister"),
+    "2.28": ("ncclAlltoAll", "ncclCommRevoke", "ncclDevCommCreate", "ncclDevCommDestroy", "ncclGather", "ncclScatter"),
+    "2.29": ("ncclCommGrow", "ncclCommMemStats", "ncclCommSuspend", "ncclPutSignal", "ncclSignal", "ncclWaitSignal"),
+}
+"""Release of NCCL → functions that it was the first to have, of those that torch calls (nccl.h of each release)."""
 Inventory = Mapping[str, Any]
 """As agent.machine.inventory gives it, with `environ`: the variables above."""
 
@@ -82,6 +92,20 @@ def _torch(inventory: Inventory) -> Iterator[tuple[str, str]]:
     nccl = torch.get("nccl", {})
     other = nccl.get("path") != inventory.get("libraries", {}).get(NCCL, {}).get("path")
     yield "nccl_torch", library(nccl) if other else ""
+    yield "nccl_torch_problem", _too_old(torch.get("version", ""), nccl) if nccl.get("lacks") else ""
+
+
+def _too_old(torch: str, nccl: Mapping[str, Any]) -> str:
+    """Torch is made for a newer NCCL than the one that it would load."""
+    lacks = nccl["lacks"]
+    release, name = next(
+        ((release, name) for release in reversed(SINCE) for name in SINCE[release] if name in lacks), ("", lacks[0])
+    )
+    needs = f"NCCL {release} or later" if release else "a newer NCCL"
+    more = f" and {len(lacks) - 1} more" if len(lacks) > 1 else ""
+    return (
+        f"torch {torch} needs {needs}, and NCCL {library(nccl)} is loaded, which lacks {name}{more}: import torch fails"
+    )
 
 
 def _problems(inventory: Inventory) -> Iterator[tuple[str, str]]:
@@ -90,7 +114,7 @@ def _problems(inventory: Inventory) -> Iterator[tuple[str, str]]:
         yield f"{names.get(part, part)}_problem", why
 
 
-def library(found: Mapping[str, str]) -> str:
+def library(found: Mapping[str, Any]) -> str:
     """`2.28.9 at /path`; empty when it is not there."""
     return " at ".join(found[key] for key in ("version", "path") if key in found)
 

@@ -5,8 +5,11 @@ What is hidden is the union of all places where a secret stands: where two overl
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from binascii import b2a_base64
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, AnyStr
 
 from agent.cutting import visible
@@ -14,6 +17,10 @@ from agent.cutting import visible
 MARK = "***"
 LEAST_LENGTH = 8
 """Shorter values, and shorter lines of a longer value, are common words and not masked."""
+_RESERVED = (rb"[^A-Za-z0-9_.~-]", rb"[^A-Za-z0-9_.~/-]", rb"[^A-Za-z0-9_.~!'()*-]")
+_URL_SAFE = str.maketrans("+/", "-_")
+_BASE64_LINE = 76
+"""The length of lines that the program base64 and Python write; other programs write one line."""
 _OWN_NAME = re.compile("[a-z_]+")
 """Names in the agent's own JSON: masked, they could not be read again."""
 
@@ -28,7 +35,8 @@ class Masker:
         self._bytes = [_encoded(form) for form in self._texts]
 
     def with_more(self, secrets: Iterable[str]) -> Masker:
-        return Masker(self._secrets.union(secrets))
+        more = self._secrets.union(secrets)
+        return Masker(more) if more != self._secrets else self
 
     def text(self, text: str) -> str:
         spans = _spans(text, self._texts)
@@ -99,16 +107,50 @@ class MaskedStream:
         return b"".join(pieces)
 
 
-def _forms(secret: str) -> set[str]:
+@lru_cache(maxsize=1024)
+def _forms(secret: str) -> frozenset[str]:
     """What to look for: the secret without the space around it, and each long line of it alone, as a log shows it.
 
-    Each also as shlex.quote writes it inside its quotes, and so a printed launch shows it; and as our own messages show
-    control characters.
+    Each also as shlex.quote writes it inside its quotes, and so a printed launch shows it; as our own messages show
+    control characters; and as programs write it in JSON and URLs, the whole also in base64.
     """
     lines = {line.strip() for line in secret.splitlines()}
-    forms = {secret.strip() or secret} | {line for line in lines if len(line) >= LEAST_LENGTH}
-    forms |= {form.replace("'", "'\"'\"'") for form in forms}
-    return forms | {visible(form) for form in forms}
+    whole = secret.strip() or secret
+    plain = {whole} | {line for line in lines if _is_long(line)}
+    forms = plain | {form.replace("'", "'\"'\"'") for form in plain}
+    forms |= {visible(form) for form in forms}
+    for form in filter(_is_long, plain):
+        forms.update(_in_json(form), _in_url(_encoded(form)))
+    return frozenset(forms).union(_in_base64(_encoded(whole)) if _is_long(whole) else ())
+
+
+def _in_json(text: str) -> Iterator[str]:
+    for ascii_alone in (True, False):
+        yield json.dumps(text, ensure_ascii=ascii_alone)[1:-1]
+
+
+def _in_url(data: bytes) -> Iterator[str]:
+    """As libraries differ: which characters stay, whether digits are small, and what a space is."""
+    for reserved in _RESERVED:
+        text = re.sub(reserved, lambda found: b"%%%02X" % found[0][0], data).decode()
+        for form in (text, re.sub("%..", lambda found: found[0].lower(), text)):
+            yield from (form, form.replace("%20", "+"))
+
+
+def _in_base64(data: bytes) -> Iterator[str]:
+    """Also as a part of what is encoded, such as user:password. Three bytes make four characters: those that have bits
+    of what stands before or after are left out. Long secrets also in lines."""
+    for before in range(3):
+        text = b2a_base64(bytes(before) + data, newline=False).decode()
+        begin, end = (before * 8 + 5) // 6, (before + len(data)) * 8 // 6
+        for form in (text[begin:end], text[begin:]):
+            yield from (form, form.translate(_URL_SAFE))
+    text = b2a_base64(data, newline=False).decode()
+    yield from filter(_is_long, (text[at : at + _BASE64_LINE] for at in range(0, len(text), _BASE64_LINE)))
+
+
+def _is_long(form: str) -> bool:
+    return len(form) >= LEAST_LENGTH
 
 
 def _encoded(text: str) -> bytes:

@@ -14,7 +14,7 @@ from agent.decide.pod_state import Loss, RunSummary
 from agent.decide.runspec import RunSpec
 from agent.errors import AgentError
 
-CHANNEL_VERSION = 4
+CHANNEL_VERSION = 5
 Message = dict[str, Any]
 """A line as JSON: the fields of one of the classes below, `type`, and what a Link adds."""
 
@@ -87,10 +87,18 @@ class Stop(NamedTuple):
     """At once."""
     told: bool = False
     """From outside: with the grace time. In an MPI run another one follows, when its ranks are over on all pods."""
+    ranks_over: bool = False
+    """To the lead of an MPI run: every rank has ended on all pods. An mpirun that hangs all the same is ended."""
 
 
 class AskEvidence(NamedTuple):
     """Say what the processes of this run do."""
+
+    run: str
+
+
+class AskAlive(NamedTuple):
+    """A process of this run has failed. Answer at once: a pod that does not may be why."""
 
     run: str
 
@@ -157,7 +165,7 @@ class Done(NamedTuple):
 
 
 class RanksOver(NamedTuple):
-    """The ranks here were told to end and are over, or had their time."""
+    """The ranks here are over, or were told to end and had their time."""
 
     run: str
 
@@ -167,6 +175,12 @@ class Evidence(NamedTuple):
 
     run: str
     summary: str
+
+
+class Alive(NamedTuple):
+    """The answer to AskAlive."""
+
+    run: str
 
 
 class Stopping(NamedTuple):
@@ -180,19 +194,20 @@ class Bye(NamedTuple):
 
 
 Said = (
-    Hello | Beat | Ask | Answer | SendPlan | Prepare | Go | Stop | AskEvidence | RunNoted | Cluster | Result | End
-    | TellFacts | Planned | Inventory | Prepared | Done | RanksOver | Evidence | Stopping | Bye
+    Hello | Beat | Ask | Answer | SendPlan | Prepare | Go | Stop | AskEvidence | AskAlive | RunNoted | Cluster | Result
+    | End | TellFacts | Planned | Inventory | Prepared | Done | RanksOver | Evidence | Alive | Stopping | Bye
 )  # fmt: skip
-SaidOfPart = Prepared | RanksOver | Evidence | Done
+SaidOfPart = Prepared | RanksOver | Evidence | Alive | Done
 """What a pod says of its part of a run."""
 COORDINATOR_SAYS: Mapping[str, type[Any]] = {
     "hello": Hello, "plan": SendPlan, "prepare": Prepare, "go": Go, "stop": Stop, "evidence": AskEvidence,
-    "run": RunNoted, "cluster": Cluster, "ask": Ask, "answer": Answer, "result": Result, "end": End, "beat": Beat,
+    "alive": AskAlive, "run": RunNoted, "cluster": Cluster, "ask": Ask, "answer": Answer, "result": Result, "end": End,
+    "beat": Beat,
 }  # fmt: skip
 WORKER_SAYS: Mapping[str, type[Any]] = {
     "hello": Hello, "facts": TellFacts, "planned": Planned, "inventory": Inventory, "prepared": Prepared, "done": Done,
-    "ranks_over": RanksOver, "evidence": Evidence, "ask": Ask, "answer": Answer, "stopping": Stopping, "bye": Bye,
-    "beat": Beat,
+    "ranks_over": RanksOver, "evidence": Evidence, "alive": Alive, "ask": Ask, "answer": Answer,
+    "stopping": Stopping, "bye": Bye, "beat": Beat,
 }  # fmt: skip
 _TYPES = {kind: name for names in (COORDINATOR_SAYS, WORKER_SAYS) for name, kind in names.items()}
 

@@ -22,12 +22,13 @@ Where = Literal["each pod", "lead", "together"]
 class Output(NamedTuple):
     """What a stage makes, complete when its content says so."""
 
-    kind: Literal["checkout", "model", "mmap", "json", "torch_dist", "trained"]
+    kind: Literal["checkout", "code", "model", "mmap", "json", "torch_dist", "trained"]
     path: str
     """A directory, a file, or for `mmap` what the names of its .bin and .idx begin with."""
     expected: str = ""
     """What its content is compared with: the commit of a checkout and, behind it, the submodules that it needs if not
-    all, the last iteration of what is trained, for `mmap` the length of each sequence. Empty: with nothing."""
+    all; for `code`, a checkout as somebody has left it, the file that is needed; the last iteration of what is trained;
+    for `mmap` the length of each sequence. Empty: with nothing."""
 
 
 class Command(NamedTuple):

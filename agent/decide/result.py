@@ -269,6 +269,8 @@ class Result:
     """what the workload's programs said of themselves; differs by workload"""
     trainings: tuple[Training, ...] = ()
     """loss and speed of what was trained; missing: nothing was"""
+    warnings: tuple[str, ...] = ()
+    """what is not as it should be and does not count against the run, one sentence each; missing: nothing"""
 
 
 def verdict(end: JobEnd, reasons: Sequence[str]) -> Verdict:

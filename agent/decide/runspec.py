@@ -47,7 +47,7 @@ class RunSpec(NamedTuple):
         spec = wire.from_json(cls, data)
         for name in ("nodes", "ranks", "per_node"):
             if getattr(spec, name) < 0:
-                raise ValueError(f"{name} is no whole number from 0 on")
+                raise ValueError(f"{name} is not a whole number from 0 on")
         for name, seconds in (("timeout", spec.timeout), ("stall", spec.stall)):
             if seconds is not None and not 0 <= seconds < 1e9:
                 raise ValueError(f"{name} is no number of seconds")

@@ -1,13 +1,15 @@
-"""Which variables hold secrets, by their names and their values, and which values results may store.
+"""Which variables and arguments hold secrets, by their names and values, and which values results may store.
 
 A name is judged by its last words: HF_TOKEN and hfToken end in TOKEN, TOKENIZER_MODEL and MAX_NUM_TOKENS do not. The
-chart has the same rule for names (chart/templates/_variables.tpl).
+chart has the same rule and the same words: scripts/secret_names.py writes chart/templates/_secret_names.tpl from those
+here.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import pairwise
 
 from agent.decide.environment import is_named
 from agent.decide.masking import LEAST_LENGTH, MARK, Masker
@@ -19,35 +21,38 @@ KEYS_OF = (
 )  # fmt: skip
 """KEY alone says nothing: PARTITION_KEY, SSH_PUBLIC_KEY."""
 SECRET = (
-    "_TOKEN", "_SECRET", "_SECRETS", "_PASS", "_PWD", "_PAT", "_PSK", "_JWT", "_BEARER", "_AUTHORIZATION", "_COOKIE",
+    "_SECRETS", "_PASS", "_PWD", "_PAT", "_PSK", "_JWT", "_BEARER", "_AUTHORIZATION", "_COOKIE",
     "_CRED", "_CREDS", "_CREDENTIAL", "_CREDENTIALS",
     "_ACCESS_TOKENS", "_API_TOKENS", "_AUTH_TOKENS", "_HF_TOKENS",
     "_ACCESS_KEY_ID", "_AUTH_CONFIG", "_CONFIG_AUTH", "_BASIC_AUTH", "_PROXY_AUTH", "_REDIS_AUTH", "_REGISTRY_AUTH",
-    "_CONNECTION_STRING", "_WEBHOOK_URL", "_VAULT_SECRET_ID",
+    "_AUTH_HEADER", "_AUTH_HEADERS", "_AUTHORIZATION_HEADER", "_AUTHORIZATION_HEADERS", "_OTLP_HEADERS",
+    "_CONNECTION_STRING", "_NETRC", "_SAS", "_SAS_URL", "_VAULT_SECRET_ID",
+    "_WEBHOOK", "_WEBHOOKS", "_WEBHOOK_URL", "_WEBHOOK_URLS",
     *(f"_{word}_KEY" for word in KEYS_OF), *(f"_{word}_KEYS" for word in KEYS_OF),
-    # Also at the end of a longer word, as in PGPASSWORD.
+    # Also at the end of a longer word, as in PGPASSWORD and K8STOKEN.
+    "TOKEN", "SECRET",
     "PASSWORD", "PASSWORDS", "PASSWD", "PASSPHRASE", "PASSCODE", "SSHPASS", "DBPASS", "MYSQLPASS",
-    "APIKEY", "ACCESSKEY", "SECRETKEY", "PRIVATEKEY", "APITOKEN", "AUTHTOKEN", "ACCESSTOKEN", "CLIENTSECRET",
+    "APIKEY", "ACCESSKEY", "SECRETKEY", "PRIVATEKEY",
 )  # fmt: skip
 """What names of secrets end in."""
 NOT_SECRET = (
     # Of tokenizers and models.
-    *(f"_{word}_TOKEN" for word in (
-        "AUDIO", "BEGIN", "BOS", "CLS", "END", "EOS", "EXTRA", "IMAGE", "MASK", "MAX", "NEXT", "NUM", "PAD", "PER",
-        "PREFIX", "SEP", "SPECIAL", "START", "STOP", "SUFFIX", "UNK", "VIDEO",
+    *(f"_{word}{joint}TOKEN" for joint in ("_", "") for word in (
+        "AUDIO", "BEGIN", "BOS", "CLS", "END", "EOS", "EXTRA", "IMAGE", "MASK", "MAX", "NEXT", "NUM", "PAD", "PAGE",
+        "PER", "PREFIX", "SEP", "SPECIAL", "START", "STOP", "SUFFIX", "UNK", "VIDEO",
     )),
     *(f"_{word}_PASS" for word in (
         "ALL", "BACKWARD", "BAND", "BY", "FIRST", "FORWARD", "HIGH", "LOW", "MULTI", "NUM", "ONE", "PER", "SECOND",
         "SINGLE", "TWO",
     )),
     "_FILE_PAT", "_GLOB_PAT", "_MATCH_PAT", "_REGEX_PAT",
-    "_PULL_SECRET", "_PULL_SECRETS",  # the name of an object
+    "_PULL_SECRET", "_PULL_SECRETS", "PULLSECRET",  # the name of an object
     "_APPLICATION_CREDENTIALS",  # a path: Google's libraries take nothing else
 )  # fmt: skip
 """What the names of other things end in, though the list above has their last word."""
 SAY_NOTHING = (
-    "BASE", "B", "DATA", "DEV", "ENCODED", "JSON", "NEW", "OLD", "PEM", "PROD", "READ", "RO", "RW", "STAGING", "TEST",
-    "VALUE", "WRITE",
+    "BASE", "B", "CONTENT", "CONTENTS", "DATA", "DEV", "ENCODED", "JSON", "NEW", "OLD", "PEM", "PROD", "READ", "RO",
+    "RW", "STAGING", "TEST", "VALUE", "WRITE",
 )  # fmt: skip
 """Last words that do not count, as numbers do not: HF_TOKEN_2, API_KEY_BASE64."""
 _SAY_NOTHING, _NUMBERS = tuple(f"_{word}" for word in SAY_NOTHING), "0123456789_"
@@ -73,6 +78,18 @@ _PARAMETER = rf"""[?&](?=([^\s?&=]+)=([^\s&#"']{{{LEAST_LENGTH},}}))"""
 """Before name and value in the query of a URL, which may stand in that of another."""
 _SIGNATURES = ("sig", "signature")
 """What names of parameters end in that let whoever has the URL in."""
+_SAS_SIGNATURE = r"""(?:^|[?&;\s"'])sig=([^\s&;#"']{16,})"""
+"""The signature in an Azure URL, also where only the query is given."""
+_ASSIGNED = r"""(?<![\w.-])([\w.-]+)=(?=("[^"]{1,4096}"|'[^']{1,4096}'|[^\s&;,"']{1,4096}))"""
+"""Name and value in a longer text, which may be the value of another: --env=HF_TOKEN=VALUE, AccountKey=VALUE;…"""
+_OPTION = r"--?[A-Za-z][\w.-]*"
+_SWITCHES = ("ASK", "DISABLE", "ENABLE", "NO", "REQUIRE", "SKIP", "USE")
+"""First words of options that have no value, such as --use-auth-token."""
+_HEADERS = (
+    r"""(?i:\bauthorization["']?\s*[:=]\s*["']?(?:(?:basic|bearer|digest|token)\s+)?)([^\s"',;]+)""",
+    r"(?i:\bbearer\s+)([A-Za-z0-9._~+/=-]{16,})",
+)
+_NETRC = r"\bmachine\s+\S+\s[^#]{0,200}?\bpassword\s+(\S+)"
 _TOKEN_LENGTH = 20
 """The user of a URL is a token if it is so long: https://<token>@host."""
 _PRIVATE_KEY = "PRIVATE KEY-----"
@@ -88,21 +105,56 @@ def listed(environ: Mapping[str, str]) -> list[str]:
 def secret_values(environ: Mapping[str, str], names: Collection[str]) -> set[str]:
     """What must never be shown of these variables. `names`: those that are secret whatever they are called."""
     found = {value for name, value in environ.items() if is_secret(name, value, names)}
-    found |= {secret for value in environ.values() for secret in url_secrets(value)}
-    return {value for value in found if len(value.strip()) >= LEAST_LENGTH}.difference(_WORDS)
+    found |= {match[1] for value in found if (match := re.fullmatch(r"\w+ (\S+)", value))}  # Bearer TOKEN
+    return _looked_for(found.union(*(_text_secrets(value) for value in environ.values())))
 
 
-def argument_secrets(words: Iterable[str]) -> set[str]:
+def argument_secrets(words: Sequence[str]) -> set[str]:
     """What must never be shown of the arguments of a run."""
-    found = {secret for word in words for secret in url_secrets(word)}
-    return {secret for secret in found if len(secret.strip()) >= LEAST_LENGTH}
+    found = _values_of_options(words)
+    for word in words:
+        name, assigned, value = word.partition("=")
+        if assigned and re.fullmatch(_OPTION, name) and _says_secret(name, value):
+            found.add(value)
+    return _looked_for(found.union(*map(_text_secrets, words)))
+
+
+def _looked_for(secrets: Iterable[str]) -> set[str]:
+    return {secret for secret in secrets if len(secret.strip()) >= LEAST_LENGTH}.difference(_WORDS)
+
+
+def _text_secrets(text: str) -> set[str]:
+    """The secrets in a value or an argument: in URLs, options, assignments, headers, and lines of .netrc."""
+    found = url_secrets(text)
+    if "=" in text:
+        pairs = ((match[1], match[2].strip("\"'")) for match in re.finditer(_ASSIGNED, text))
+        found |= {value for name, value in pairs if _says_secret(name, value)}
+    if re.search(r"\s", text):
+        found |= _values_of_options([part.strip("\"'") for part in text.split()])
+        found |= {secret for pattern in (*_HEADERS, _NETRC) for secret in re.findall(pattern, text)}
+    return found
+
+
+def _values_of_options(words: Sequence[str]) -> set[str]:
+    """Words that follow an option such as --password."""
+    return {
+        value
+        for option, value in pairwise(words)
+        if re.fullmatch(_OPTION, option) and not value.startswith("-") and _says_secret(option, value)
+    }
+
+
+def _says_secret(name: str, value: str) -> bool:
+    """Is the value of this argument a secret, by its name? What a shell will put in the place of `$…` is looked for by
+    itself."""
+    if value.startswith("$") or not is_secret(name, value, ()):
+        return False
+    return re.split("[^A-Za-z]", name.lstrip("-"))[0].upper() not in _SWITCHES
 
 
 def hidden(environ: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
     """The variables as they may be shown. Short secrets are replaced too, but for those in the query of a URL."""
-    return {
-        name: MARK if is_secret(name, value, names) else without_url_secrets(value) for name, value in environ.items()
-    }
+    return {name: MARK if is_secret(name, value, names) else without_secrets(value) for name, value in environ.items()}
 
 
 def storable(environ: Mapping[str, str], added: Collection[str], names: Collection[str]) -> dict[str, str]:
@@ -121,9 +173,9 @@ def is_secret(name: str, value: str, names: Collection[str]) -> bool:
 
 def url_secrets(text: str) -> set[str]:
     """Passwords and tokens of the URLs in a text, as they are written and as they are meant."""
-    if "://" not in text:
+    found = set(re.findall(_SAS_SIGNATURE, text)) if "sig=" in text else set()
+    if "://" not in text and not found:
         return set()
-    found = set()
     for match in re.finditer(_USERINFO, text):
         user, password = match.groups("")
         found |= {password, user if len(user) >= _TOKEN_LENGTH else ""} - {""}
@@ -137,12 +189,12 @@ def url_secrets(text: str) -> set[str]:
     return found
 
 
-def without_url_secrets(text: str) -> str:
+def without_secrets(text: str) -> str:
     """The text as it may be shown.
 
-    A short password is hidden in its own place alone: marks for the same letters elsewhere would tell it.
+    A short password of a URL is hidden in its own place alone: marks for the same letters elsewhere would tell it.
     """
-    long = [secret for secret in url_secrets(text) if len(secret) >= LEAST_LENGTH]
+    long = [secret for secret in _text_secrets(text) if len(secret) >= LEAST_LENGTH]
     return re.sub(_USERINFO, _hidden_userinfo, Masker(long).text(text))
 
 
@@ -153,9 +205,8 @@ def _hidden_userinfo(match: re.Match[str]) -> str:
 
 def is_secret_name(name: str) -> bool:
     """Does the name alone say that the value is secret?"""
-    if not name.isupper():
-        name = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).upper()
-    words = "_" + "_".join(filter(None, re.split("[^A-Z0-9]", name)))
+    name = re.sub("[^A-Za-z0-9]+", "_", re.sub("([a-z0-9])([A-Z])", r"\1_\2", name))
+    words = f"_{name.strip('_').upper()}"
     while (shorter := words.rstrip(_NUMBERS)) != words or words.endswith(_SAY_NOTHING):
         words = shorter if shorter != words else words.rpartition("_")[0]
     return words.endswith(SECRET) and not words.endswith(NOT_SECRET) and words != "_PWD"  # a directory

@@ -21,9 +21,12 @@ STAYS = (
     "BASHOPTS", "SHELLOPTS",
 )  # fmt: skip
 """What stays where it is, beside what MPI ranks never get: names or, with a star at the end, beginnings of names."""
+OF_A_RUN = ("NNODES", "WORLD_SIZE", "NODE_RANK", "MASTER_ADDR")
+"""What a shell inside a run has from that run: another run that it begins has its own."""
 TRAVELS = (
     "A4_PYTHON",
     "A4_NCCL_TESTS_DIR",
+    "A4_WRONG_NETWORK",
     "A4_TRAIN_AGAIN",
     "A4_CONVERT_ON",
     "A4_KEEP_TRAINING",
@@ -42,10 +45,11 @@ def travelling(shell: Mapping[str, str], agent: Mapping[str, str], container: Ma
     They differ both from what the agent was started with and from what every process of the container starts with:
     a launcher may have given the agent a better PATH than `kubectl exec` gives a shell, which is not the user's doing.
     """
+    of_a_run = OF_A_RUN if "A4_RUN" in shell else ()
     return {
         name: value
         for name, value in shell.items()
-        if value != agent.get(name) and value != container.get(name) and not stays(name, value)
+        if value != agent.get(name) and value != container.get(name) and not stays(name, value) and name not in of_a_run
     }
 
 

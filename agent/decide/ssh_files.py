@@ -68,6 +68,7 @@ UseDNS no
 Compression no
 PrintMotd no
 PrintLastLog no
+Subsystem sftp internal-sftp
 LogLevel VERBOSE
 PidFile none
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from agent.decide.inventory import Inventory
 from agent.fabrics import a3_tcpx, a4_deepep, a4_gib
+from agent.fabrics.checks import arm_nodes
 from agent.fabrics.fabric import Fabric, Needs, Variables, nccl_libraries
 
 FABRICS = {module.FABRIC.name: module.FABRIC for module in (a3_tcpx, a4_deepep, a4_gib)}
@@ -21,4 +22,4 @@ def problems(profile: str, inventory: Inventory, pods: int) -> list[str]:
     fabric: Fabric | None = FABRICS.get(profile)
     if fabric is None or pods == 1:  # nothing goes between pods
         return []
-    return list(fabric.problems(inventory))
+    return list(arm_nodes(inventory)) or list(fabric.problems(inventory))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,16 @@ GID_INDEX = "3"
 ROCE_V2 = "RoCE v2"
 IPV4_MAPPED = "0000:0000:0000:0000:0000:ffff:"
 """How sysfs begins a GID that is an IPv4 address."""
+
+
+def arm_nodes(inventory: Inventory) -> Iterator[str]:
+    """Nodes of A4X, for which there is no profile."""
+    models = {device["model"] for device in inventory.get("gpus", {}).get("devices", ())}
+    if unknown := sorted(model for model in models if re.search(r"\bGB[0-9]{3}\b", model)):
+        yield (
+            f"nodes with {listed(unknown)} (A4X) are not supported: they have 4 RDMA NICs, processors of Arm, and "
+            "NVLink between nodes, which takes an IMEX domain; use A4 or A3"
+        )
 
 
 def plugin_problems(inventory: Inventory, directory: str) -> Iterator[str]:

@@ -13,10 +13,11 @@ from agent.decide.ending import JobEnd, from_bug, from_error, from_signal, is_to
 from agent.decide.runspec import RunSpec
 from agent.errors import AgentError, ClusterBusy, Exit, IdentityRefused, PeerLost, PeersMissing
 from agent.lifecycle.channel.announcing import Announcement
-from agent.lifecycle.channel.command_socket import CommandSocket
+from agent.lifecycle.channel.command_socket import CommandSocket, handled
 from agent.lifecycle.channel.questions import Answer
 from agent.lifecycle.channel.roster import Callbacks, Peer
 from agent.lifecycle.forming import Forming
+from agent.lifecycle.once import Once
 from agent.lifecycle.pod.leaving import Leaving
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.pod.preparing import Preparing
@@ -27,6 +28,9 @@ from agent.lifecycle.runs.preparations import Preparations
 from agent.lifecycle.runs.requests import Requests
 from agent.lifecycle.settling import Settling
 from agent.workloads import find_workload
+
+EARLY_SECONDS = 10.0
+"""How long a run that was submitted before the cluster sleeps waits for that. Its command waits 20 s for an answer."""
 
 
 class Stage(Enum):
@@ -61,6 +65,9 @@ class Coordinator:
         self._commands = CommandSocket(pod, self._requests.handle)
         self._idling = Idling(pod, lambda: self._stage is Stage.SLEEPING and self._bookings.idle, self._leave_orderly)
         self._announcement = Announcement(pod, self.pods.roster, self._told)
+        self._only_forms = find_workload(pod.job.spec.workload).starts_nothing
+        self._first_run_told = Once()
+        """Every pod knows how the first run ended: the cluster sleeps, or the job ends."""
         self._end: JobEnd | None = None
         """The job's end, fixed once."""
         self._signal: JobEnd | None = None
@@ -91,7 +98,7 @@ class Coordinator:
             case messages.Inventory(inventory, phases, secrets):
                 self._pod.log.add_secrets(secrets)
                 self._preparations.inventory(index, inventory, phases)
-            case messages.Prepared() | messages.Done() | messages.Evidence() | messages.RanksOver():
+            case messages.Prepared() | messages.Done() | messages.Evidence() | messages.RanksOver() | messages.Alive():
                 self._heard_of_part(index, said)
             case messages.Ask():
                 self._requests.asked(peer, said)
@@ -142,14 +149,25 @@ class Coordinator:
 
     # What commands ask (see Requests)
 
-    def _submit(self, spec: RunSpec, answer: Answer) -> None:
-        """Begin a run that a command wants, and answer with its name. Raises AgentError, which is then the answer."""
+    def _submit(self, spec: RunSpec, answer: Answer, *, waits: bool = True) -> None:
+        """Begin a run that a command wants, and answer with its name. Raises AgentError, which is then the answer.
+
+        `waits`: it may come a moment before the cluster sleeps: after `local up --wait` every pod only has the plan.
+        """
         workload = find_workload(spec.workload)
         if self._pod.known.plan is None:
             raise PeersMissing("the cluster is not formed yet", "a4-agent status shows whom it waits for")
-        if self._stage in (Stage.ENDING, Stage.LEAVING):
+        told = self._stage is Stage.ENDING  # the first run's end; the cluster may stay
+        early = waits and not self._first_run_told.happened and (told or (workload.exclusive and self._only_forms))
+        if self._stage is Stage.LEAVING or (told and not early):
             raise ClusterBusy("the job is ending")
         self._bookings.chosen(spec, workload)  # what is wrong with the wish is told before who else is at work
+        if early:
+            waited = Once()
+            waited.when(lambda: handled(lambda *_: self._submit(spec, answer, waits=False), "submit", {}, answer))
+            self._first_run_told.when(waited.happen)
+            self._pod.machine.later(EARLY_SECONDS, waited.happen)
+            return
         if workload.exclusive and (self._bookings.going_on or self._stage is not Stage.SLEEPING):
             raise self._bookings.busy()
         booking = self._bookings.book(spec, first=False)
@@ -271,11 +289,11 @@ class Coordinator:
 
     def _told(self, stay: bool) -> None:
         """Every worker has the result, or had its time to confirm it. A cluster that stays sleeps from here on."""
-        if self._stage is Stage.LEAVING:
-            return
-        if not stay:
-            self._leave()
-            return
+        if self._stage is not Stage.LEAVING:
+            self._sleep() if stay else self._leave()
+        self._pod.machine.later(0.0, self._first_run_told.happen)  # once the first run is closed
+
+    def _sleep(self) -> None:
         self._stage = Stage.SLEEPING
         stays = "the cluster stays; a4-agent run submits to it, a4-agent release ends it with that code"
         self._leaving.when_kept(lambda missing: self._pod.log.info(stays))
@@ -288,6 +306,7 @@ class Coordinator:
 
     def _leave(self) -> None:
         self._stage = Stage.LEAVING
+        self._first_run_told.happen()
         self._idling.stop()
         self.pods.own.stop_all(self._finish)
 

@@ -81,8 +81,8 @@ class Worker:
         """Why this pod ends by itself, when it does."""
         self._exit: JobEnd | None = None
         """The end that gives this pod its exit code: its own or the job's, whichever came first."""
-        self._awaiting = Awaiting(pod, self.fail)
-        self._beat = beat_seconds(pod.settings.lease, pod.settings.nnodes)
+        self._awaiting = Awaiting(pod, self.coordinator, self.fail)
+        self._beat = beat_seconds(pod.settings.lease)
         """Seconds between two signs of life."""
 
     @cached_property
@@ -124,8 +124,7 @@ class Worker:
             self._say(messages.TellFacts(self._pod.known.facts, self._secrets()))
 
     def _greeted(self) -> None:
-        if not self._awaiting.over:
-            self._awaiting.over = True
+        if "coordinator-connected" not in self._pod.state.phases:
             self._pod.state.event("coordinator-connected")
             self._pod.state.phase("forming")
         if self._pod.known.plan is not None:
@@ -142,7 +141,7 @@ class Worker:
                 self._plan(said)
             case messages.Prepare():
                 self._prepare_part(said)
-            case messages.Go() | messages.Stop() | messages.AskEvidence():
+            case messages.Go() | messages.Stop() | messages.AskEvidence() | messages.AskAlive():
                 self._parts.told(said)
             case messages.RunNoted(run):
                 self._run_noted(run)
@@ -164,6 +163,7 @@ class Worker:
         except ValueError as error:
             self.coordinator.not_understood("plan", error)
             return
+        self._awaiting.over = True
         keep_plan(self._pod, plan)
         self._pod.state.update(formed=self._machine.wall())
         self._pod.state.phase("formed")
@@ -278,12 +278,13 @@ class Worker:
         return self._exit.code
 
     def _beats(self) -> None:
-        """Say that this pod lives, and see whether the coordinator does: each side judges by its own clock alone."""
+        """Say that this pod lives and, with the plan, see whether the coordinator does: each side judges by its own
+        clock alone."""
         if self._life is Life.SILENT:
             return
         self._say_beat()
         silent = self.coordinator.silent_seconds()
-        if self.coordinator.met and self._life is Life.LIVING and silent > self._settings.lease:
+        if self._awaiting.over and self._life is Life.LIVING and silent > self._settings.lease:
             if self._end is None:
                 self.fail(PeerLost(f"the coordinator has not been heard for {silent:.0f} s"))
             else:

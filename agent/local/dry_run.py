@@ -23,7 +23,7 @@ def show(spec: ClusterSpec, workload: str, args: list[str], *, as_json: bool) ->
     environ = pod_environment(spec, job, 0)
     script = next((path for path in TASK_SCRIPTS if path in spec.files), "")
     settings, _ = read_settings(environ, Found(script, bucket=BUCKET in spec.directories), workload)
-    known = environment_before(settings, environ)._replace(interface=Interface(INTERFACE, address(0)))
+    known = environment_before(settings, environ, [Interface(INTERFACE, address(0))])
     wish = RunSpec(settings.workload, tuple(args))
     # The one that the pods would make, if all of them came.
     plan = make_plan(

@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from types import FrameType
 
@@ -108,11 +109,14 @@ def run_in_foreground(
         signal.setitimer(signal.ITIMER_REAL, 0)  # it is the pods' limit, not that of what is reported of them
         code = int(Exit.TIME_LIMIT) if stopper.timed_out else job_code(pods)
         report = collect(cluster, pods, code, results)
+        if not report.code and not report.plan:
+            output.say("no pod made a plan: what ended with 0 was not the agent at work")
+            report = replace(report, code=int(Exit.WRONG_RESULT))
     text = (
         json.dumps(report.to_dict(), indent=2) if as_json else f"\n{report.text(partial(output.toned, stream=STDOUT))}"
     )
     write_all(STDOUT, f"{text}\n".encode())
-    return code
+    return report.code
 
 
 def _show_output(cluster: LocalCluster, doing: Doing, stdout: int, all_pods: bool) -> None:

@@ -7,7 +7,6 @@ import os
 import platform
 import shlex
 import shutil
-import subprocess
 import sys
 import time
 import uuid
@@ -19,7 +18,7 @@ from agent.local.dealt_gpus import check_room, driver_mounts, find_gpus, gpu_var
 from agent.local.podenv import Job, Surroundings
 from agent.local.spec import ClusterSpec
 from agent.mounts import parse_mounts
-from agent.paths import package_home
+from agent.paths import agent_command, package_home
 
 _PACKAGES = {"dnsmasq": "dnsmasq-base", "tini": "tini", "tc": "iproute2"}
 _SYSTEM = ("/", "/usr", "/usr/local")
@@ -54,16 +53,6 @@ def find_program(name: str) -> str:
 def _which(name: str) -> str:
     """Empty when there is none."""
     return shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", os.defpath), *_SBIN])) or ""
-
-
-@functools.lru_cache(maxsize=1)
-def python_path() -> str:
-    """PYTHONPATH that pods need to import this same `agent`: empty when it is installed."""
-    code = "from agent import paths; print(paths.__file__)"
-    argv = [sys.executable, "-I", "-c", code]
-    result = subprocess.run(argv, capture_output=True, text=True, check=False, cwd="/")
-    found = Path(result.stdout.strip()).resolve() if result.returncode == 0 else None
-    return "" if found == Path(paths.__file__).resolve() else package_home()
 
 
 @functools.lru_cache(maxsize=1)
@@ -103,7 +92,7 @@ def entrypoint(spec: ClusterSpec) -> list[str]:
     """The command line of PID 1 in every pod."""
     if spec.entrypoint:
         return list(spec.entrypoint)
-    return [find_program("tini"), "--", sys.executable, "-m", "agent", "run", *spec.arguments]
+    return [find_program("tini"), "--", *agent_command(sys.executable, "run", *spec.arguments)]
 
 
 def survey(spec: ClusterSpec) -> Surroundings:
@@ -120,12 +109,11 @@ def survey(spec: ClusterSpec) -> Surroundings:
         entrypoint=entrypoint(spec),
         file_systems=overlaid,
         installation=[*installation(), *driver],
-        command=f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m agent "$@"\n',
+        command=f'#!/bin/sh\nexec {shlex.join(agent_command(sys.executable))} "$@"\n',
         job=Job(
             uid=str(uuid.uuid4()),
             stamp=time.strftime("%Y%m%d-%H%M%S"),
             path=os.environ.get("PATH", os.defpath),
-            python_path=python_path(),
             gpu_variables=gpu_variables(os.environ),
         ),
         gpus=gpus,

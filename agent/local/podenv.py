@@ -18,8 +18,6 @@ class Job(NamedTuple):
     stamp: str
     path: str
     """PATH of this machine."""
-    python_path: str = ""
-    """Set when pods could not import `agent` otherwise."""
     gpu_variables: Mapping[str, str] = {}
     """Variables for pods with real GPUs."""
 
@@ -79,8 +77,6 @@ def _container_environment(spec: ClusterSpec, job: Job, index: int) -> dict[str,
         # No pod can see that all of them share the cores of this machine: idle ranks must not spin.
         "OMPI_MCA_mpi_yield_when_idle": "1",
     }
-    if job.python_path:
-        env["PYTHONPATH"] = job.python_path
     if spec.real_gpus:
         env["A4_GPU_PERSISTENCE"] = "false"  # the GPUs are this machine's, and their settings its owner's
         env.update(job.gpu_variables)

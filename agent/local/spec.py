@@ -47,7 +47,7 @@ class ClusterSpec:
     name: str = ""
     """DNS label of the job; empty: a random one."""
     entrypoint: tuple[str, ...] = ()
-    """The command line of every container; empty: `tini -- python -m agent run` and `arguments`."""
+    """The command line of every container; empty: `tini -- a4-agent run` and `arguments`."""
     arguments: tuple[str, ...] = ()
     """What follows `a4-agent run`: the workload and its arguments."""
     env: Mapping[str, str] = field(default_factory=dict)
@@ -238,4 +238,4 @@ def check(spec: ClusterSpec) -> None:
 def check_rate(rate: str) -> None:
     """Raise UsageError unless `tc` takes the rate."""
     if not _RATE.fullmatch(rate):
-        raise UsageError(f"{rate!r} is no rate", "for example 10mbit or 500kbit")
+        raise UsageError(f"{rate!r} is not a rate", "for example 10mbit or 500kbit")

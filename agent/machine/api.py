@@ -194,8 +194,9 @@ class Machine(Protocol):
     def accept(self, directory: str, opened: Callable[[Channel], None]) -> None:
         """Take control channels that arrive at this pod, through FIFOs in `directory`."""
 
-    def listen(self, path: str, opened: Callable[[Channel], None]) -> None:
-        """Take connections of this pod's own commands on a Unix socket. Raises OSError."""
+    def listen(self, path: str, opened: Callable[[Channel], None], full: bytes) -> None:
+        """Take connections of this pod's own commands on a Unix socket. When the descriptors that are left are needed
+        for other work, one gets the line `full` and is closed. Raises OSError."""
 
     def locate(self, host: str, done: Callable[[Whereabouts], None]) -> None:
         """Ask the metadata server for this node's place."""
@@ -256,10 +257,12 @@ class Machine(Protocol):
         number: int,
         heard: Callable[[Sequence[str]], None],
         ended: Callable[[KeeperProcess, int], None],
+        base: str = "",
     ) -> KeeperProcess:
         """Start the process with this number that stores in `directory`, which need not exist yet. Raises OSError.
 
-        `heard` gets what it says, `ended` its exit status.
+        `heard` gets what it says, `ended` its exit status. `base`: the beginning of the directory that somebody named,
+        behind which no symbolic link is followed; by default all of it.
         """
 
     def gather_inventory(
@@ -304,8 +307,9 @@ class Machine(Protocol):
     def read_ends(self, path: str, most: int) -> dict[str, str]:
         """Name → text of the files in a directory, of long ones the first and the last `most` bytes."""
 
-    def aside(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
-        """Do what takes long, or may hang, in a thread of its own; `done` gets in the loop what came of it."""
+    def aside(self, work: Callable[[], T], done: Callable[[T], None], refused: Callable[[OSError], None]) -> None:
+        """Do what takes long, or may hang, in a thread of its own; `done` gets in the loop what came of it. Where no
+        more threads can be had, `refused` gets why."""
 
     def list_dir(self, path: str) -> list[str]:
         """Names in a directory, the oldest first; empty when it is not there."""

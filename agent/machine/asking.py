@@ -41,6 +41,12 @@ class Answer(NamedTuple):
 
 def run_to_end(argv: Sequence[str], environ: Mapping[str, str], seconds: float) -> Done:
     """Run a program in a session of its own. Raises OSError or ValueError when it cannot be started, Late."""
+    status, output, errors = run_for_bytes(argv, environ, seconds)
+    return Done(status, _text(output), _text(errors))
+
+
+def run_for_bytes(argv: Sequence[str], environ: Mapping[str, str], seconds: float) -> tuple[int, bytes, bytes]:
+    """The same for a program whose output need not be text."""
     child = subprocess.Popen(
         argv,
         stdin=subprocess.DEVNULL,
@@ -57,7 +63,7 @@ def run_to_end(argv: Sequence[str], environ: Mapping[str, str], seconds: float) 
     finally:
         if child.returncode is None:
             _give_up(child)
-    return Done(child.returncode, _text(output), _text(errors))
+    return child.returncode, output, errors
 
 
 def ask(what: str, argv: Sequence[str], environ: Mapping[str, str], seconds: float) -> Answer:

@@ -9,7 +9,7 @@ import select
 import subprocess
 from typing import NamedTuple
 
-from agent.errors import DirectoryUnusable
+from agent.errors import DirectoryUnusable, SystemFault
 from agent.machine import files
 from agent.machine.helper_process import helper_environment
 from agent.machine.shared_files import ANSWER_SECONDS, PROGRAM
@@ -28,11 +28,16 @@ class BeatPlan(NamedTuple):
     lease: float
     owner: int
     """The process that it ends with."""
+    lead: int = 0
+    """The pod that makes the folders that all others use."""
+    left_group: int = 0
+    """It begins in a run that it outlives: the group by which the run's processes are found, to end them; 0: none."""
+    cgroup: str = ""
+    """The cgroup to enter for the same reason; empty: the present one."""
 
     @property
     def leads(self) -> bool:
-        """Pod 0 makes the folders that all others use."""
-        return self.pod == 0
+        return self.pod == self.lead
 
 
 def first_of_run(run: str) -> int:
@@ -63,7 +68,8 @@ class Beating(NamedTuple):
 def keep_beating(state_dir: str, name: str, plan: BeatPlan) -> Beating:
     """See to it that this pod beats: a process of an earlier command goes on, or one is started.
 
-    state_dir, name: where the state of that process is, on this pod's own disk. Raises DirectoryUnusable.
+    state_dir, name: where the state of that process is, on this pod's own disk. Raises DirectoryUnusable,
+    SystemFault.
     """
     os.makedirs(state_dir, 0o700, exist_ok=True)
     with open(f"{state_dir}/lock", "w") as guard:
@@ -103,6 +109,11 @@ def _start(path: str, plan: BeatPlan) -> Beating:
         fcntl.flock(fd, fcntl.LOCK_EX)
         os.write(fd, f"{nonce}\n".encode())
         _spawn(plan, nonce, fd)
+    except OSError as error:
+        what = f"the process by which this pod is heard cannot be started: {error}"
+        raise SystemFault(
+            what, "--job in a run needs the rights of root in the pod" if plan.left_group else ""
+        ) from error
     finally:
         os.close(fd)
     return Beating(nonce, new=True)
@@ -111,6 +122,7 @@ def _start(path: str, plan: BeatPlan) -> Beating:
 def _spawn(plan: BeatPlan, nonce: str, fd: int) -> None:
     made = nonce if plan.leads else ""
     words = (f"pod.{plan.pod}.{nonce}.", made, plan.seconds, plan.lease, plan.owner, fd)
+    groups = os.getgroups()
     process = subprocess.Popen(
         own_program(PROGRAM, plan.directory, "beat", plan.job, *map(str, words)),
         bufsize=0,
@@ -121,9 +133,18 @@ def _spawn(plan: BeatPlan, nonce: str, fd: int) -> None:
         cwd="/",
         start_new_session=True,
         pass_fds=[fd],
+        extra_groups=[group for group in groups if group != plan.left_group] if plan.left_group in groups else None,
     )
     assert process.stdout is not None
     with process.stdout as said:
+        if plan.cgroup:
+            try:
+                with open(f"{plan.cgroup}/cgroup.procs", "w") as procs:
+                    procs.write(str(process.pid))
+            except OSError:
+                process.kill()  # it would be ended with the run, and count as alive until then
+                process.wait()
+                raise
         if plan.leads and (why := _why_not_begun(said.fileno())):
             process.kill()
             raise DirectoryUnusable(f"{plan.directory} cannot be used: {why}")

@@ -16,7 +16,7 @@ from functools import partial
 from agent.cutting import cut_at_word
 from agent.machine.api import Evidence, RunMarks
 from agent.machine.asking import Late, run_to_end
-from agent.machine.evidence_text import ProcessSeen, ThreadSeen, in_order, render
+from agent.machine.evidence_text import STUCK, ProcessSeen, ThreadSeen, in_order, render
 from agent.machine.files import read_value
 from agent.machine.in_time import in_time
 from agent.machine.process import find_program, stat_of
@@ -60,7 +60,7 @@ def _gather(marks: RunMarks, path: str, seconds: float) -> Evidence:
             for process in look(pid):
                 seen[pid] = process
 
-    chosen = sorted(pids)[:MOST_PROCESSES]
+    chosen = sorted(pids, key=lambda pid: (not _is_stuck(pid), pid))[:MOST_PROCESSES]
     in_time([partial(look_at, pid) for pid in chosen], MOST_LOOKS, started + seconds * LOOK_SHARE)
     notes = [f"{len(pids)} processes, of which {len(chosen)} are shown"] if len(pids) > len(chosen) else []
     processes = in_order(list(seen.values()))
@@ -70,6 +70,13 @@ def _gather(marks: RunMarks, path: str, seconds: float) -> Evidence:
     elif any(process.is_python for process in processes):
         notes.append(NO_PY_SPY)
     return render(f"processes of {run_id}" if seen else f"{run_id} has no processes", processes, notes)
+
+
+def _is_stuck(pid: int) -> bool:
+    try:
+        return stat_of(f"/proc/{pid}")[1][0] in STUCK
+    except OSError:
+        return False  # it has ended
 
 
 def look(pid: int) -> Iterator[ProcessSeen]:

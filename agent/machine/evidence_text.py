@@ -26,6 +26,9 @@ STATES = {
     "X": "ended",
     "I": "idle",
 }
+STUCK = frozenset("TtZD")
+"""States of a process that others may wait for in vain: it comes first, even if it is ours."""
+_STUCK_LINE = re.compile(rf"pid \d+ .*: [{''.join(sorted(STUCK))}]( |$)")
 
 
 @dataclass(frozen=True)
@@ -75,28 +78,30 @@ class ProcessSeen:
 
 
 def render(title: str, processes: Sequence[ProcessSeen], notes: Sequence[str]) -> Evidence:
-    """Ranks come first; each process has its share of the space."""
+    """Each process has its share of the space."""
     processes = in_order(processes)
     blocks = [_process(process) for process in processes]
     text = "\n".join([title, *notes]) + "\n"
     for done, block in enumerate(blocks):
         share = (MOST_TEXT - len(text.encode())) // (len(blocks) - done)
         text += shortened(f"\n{block}\n", share)
-    asked_for = [process for process in processes if not process.is_ours]
+    asked_for = [process for process in processes if process.state in STUCK or not process.is_ours]
     lines = [shortened(_summary(process), MOST_SUMMARY_LINE) for process in asked_for]
     return Evidence(text, shortened("".join(f"{line}\n" for line in lines or notes), MOST_SUMMARY))
 
 
 def in_order(processes: Sequence[ProcessSeen]) -> list[ProcessSeen]:
-    """The rank programs by rank, then what has no rank, children of rank programs, which inherit the rank, and ours."""
+    """What is stuck; then the rank programs by rank, what has no rank, children of rank programs, which inherit the
+    rank, and ours."""
     ranks = {process.pid: process.rank for process in processes if not process.is_ours}
 
-    def key(process: ProcessSeen) -> tuple[int, int, int]:
+    def key(process: ProcessSeen) -> tuple[bool, int, int, int]:
+        is_free = process.state not in STUCK
         if process.is_ours:
-            return 3, process.rank or 0, process.pid
+            return is_free, 3, process.rank or 0, process.pid
         if process.rank is None:
-            return 1, 0, process.pid
-        return (2 if ranks.get(process.ppid) == process.rank else 0), process.rank, process.pid
+            return is_free, 1, 0, process.pid
+        return is_free, (2 if ranks.get(process.ppid) == process.rank else 0), process.rank, process.pid
 
     return sorted(processes, key=key)
 
@@ -145,6 +150,11 @@ def _rank(process: ProcessSeen) -> str:
     return (
         f"rank {process.rank}: " if process.local_rank is None else f"rank {process.rank} ({process.local_rank} here): "
     )
+
+
+def is_stuck(line: str) -> bool:
+    """Whether a line of a summary tells of a process that is stuck."""
+    return _STUCK_LINE.search(line) is not None
 
 
 def _summary(process: ProcessSeen) -> str:

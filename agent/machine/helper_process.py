@@ -16,6 +16,8 @@ from agent.machine.loop import Loop
 from agent.machine.stream import MOST_BYTES, LineStream
 from agent.paths import own_program
 
+AGAIN_SECONDS = 1.0
+"""Until the next try where too many files are open."""
 KEPT_VARIABLES = ("LD_LIBRARY_PATH",)
 """What a Python may need to start at all."""
 
@@ -73,4 +75,7 @@ class HelperProcess:
 
     def _await_end(self) -> None:
         """Only now: what it said last still stands in the pipe when it has gone."""
-        self._loop.on_end(self.pid, lambda: self._ended(self, self._process.wait()))
+        try:
+            self._loop.on_end(self.pid, lambda: self._ended(self, self._process.wait()))
+        except OSError:  # too many files are open
+            self._loop.later(AGAIN_SECONDS, self._await_end)

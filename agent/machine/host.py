@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import time
@@ -115,10 +116,10 @@ class Host:
 
         open_fifos(self.loop, directory, opened)
 
-    def listen(self, path: str, opened: Callable[[Channel], None]) -> None:
+    def listen(self, path: str, opened: Callable[[Channel], None], full: bytes) -> None:
         from agent.machine.unix_socket import open_door
 
-        open_door(self.loop, path, opened)
+        open_door(self.loop, path, opened, full)
 
     def locate(self, host: str, done: Callable[[Whereabouts], None]) -> None:
         def work() -> Whereabouts:
@@ -126,7 +127,7 @@ class Host:
 
             return locate(host)
 
-        self.aside(work, done)
+        self.aside(work, done, lambda why: done(Whereabouts({}, f"no place from the metadata server: {why.strerror}")))
 
     def raise_file_limit(self) -> None:
         import resource
@@ -163,10 +164,11 @@ class Host:
         number: int,
         heard: Callable[[Sequence[str]], None],
         ended: Callable[[KeeperProcess, int], None],
+        base: str = "",
     ) -> KeeperProcess:
         from agent.machine.keeper import start_keeper
 
-        return start_keeper(self.loop, directory, number, heard, ended)
+        return start_keeper(self.loop, directory, number, heard, ended, base)
 
     def gather_inventory(
         self, search: Search, say: Callable[[str], None], done: Callable[[Mapping[str, Any]], None]
@@ -177,7 +179,7 @@ class Host:
             except Exception as error:  # nothing depends on it: what is wrong is told as a part of it
                 return {"problem": f"{type(error).__name__}: {error}"}
 
-        self.aside(work, done)
+        self.aside(work, done, lambda why: done({"problem": why.strerror}))
 
     def gather_evidence(self, marks: RunMarks, path: str, done: Callable[[Evidence], None]) -> None:
         def work() -> Evidence:
@@ -185,7 +187,11 @@ class Host:
 
             return gather(marks, path)
 
-        self.aside(work, done)
+        def refused(why: OSError) -> None:
+            problem = f"what {marks.run} does could not be found out: {why.strerror}\n"
+            done(Evidence(problem, problem))
+
+        self.aside(work, done, refused)
 
     def make_cgroup(self, path: str) -> bool:
         from agent.machine.run_processes import make_cgroup
@@ -202,12 +208,16 @@ class Host:
 
         sweep(self.loop, marks, done)
 
-    def aside(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
+    def aside(self, work: Callable[[], T], done: Callable[[T], None], refused: Callable[[OSError], None]) -> None:
         def and_then() -> Action:
             found = work()
             return lambda: done(found)
 
-        self.loop.in_thread(and_then)
+        try:
+            self.loop.in_thread(and_then)
+        except RuntimeError:
+            why = OSError(errno.EAGAIN, "no more threads can be started in this pod")
+            self.loop.post(lambda: refused(why))
 
     def make_dir(self, path: str, mode: int = 0o755) -> None:
         os.makedirs(path, mode, exist_ok=True)

@@ -33,8 +33,9 @@ def start_keeper(
     number: int,
     heard: Callable[[Sequence[str]], None],
     ended: Callable[[HelperProcess, int], None],
+    base: str = "",
 ) -> HelperProcess:
     """An agent.machine.api.KeeperProcess. `heard` gets the words of each line, `ended` its exit status. Raises
     OSError."""
-    arguments = [mount_of(directory, mount_points()), directory, str(number)]
+    arguments = [mount_of(directory, mount_points()), base or directory, directory, str(number)]
     return HelperProcess(loop, "keep-results.py", arguments, heard, ended)

@@ -80,7 +80,7 @@ class Loop:
 
     def on_end(self, child: int, action: Action) -> int:
         """Call `action` when a child of this process has ended, whose status is to be taken there. Returns its pidfd,
-        which is closed then."""
+        which is closed then. Raises OSError when no more files can be opened."""
         pidfd = os.pidfd_open(child)
 
         def ended() -> None:

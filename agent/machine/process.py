@@ -75,7 +75,12 @@ class RunningChild:
         self._awaits_group = False
         self._status: int | None = None
         """Set when it counts as ended."""
-        self._pidfd = loop.on_end(self.pid, lambda: self._end(self._process.wait()))
+        try:
+            self._pidfd = loop.on_end(self.pid, lambda: self._end(self._process.wait()))
+        except OSError:  # too many files are open, and nobody would hear of its end
+            self.signal(signal.SIGKILL)
+            with self._process:  # waits, and closes its pipes
+                raise
         for stream, file in ((1, self._process.stdout), (2, self._process.stderr)):
             assert file is not None
             os.set_blocking(file.fileno(), False)

@@ -41,7 +41,7 @@ class SharedFiles(Protocol):
         that have none why, "problems". A folder that is not there has no names."""
 
     def put(self, folder: str, name: str, text: str, until: float, done: Done) -> None:
-        """Write a whole file, and read it again."""
+        """Write a whole file; the value is the text that is there then, of whoever wrote last."""
 
     def link(self, folder: str, name: str, text: str, until: float, done: Done) -> None:
         """Write a file if there is none; the value is the text of the one that is there then."""
@@ -50,7 +50,10 @@ class SharedFiles(Protocol):
         """Rename a file."""
 
     def remove(self, folder: str, names: Sequence[str], done: Done) -> None:
-        """Take files, links and folders away; those that are not there are no error."""
+        """Take files, links and empty folders away; those that are not there are no error."""
+
+    def try_(self, done: Done) -> None:
+        """Write, link and remove a file; the value is whether there are hard links."""
 
 
 class Clock(Protocol):
@@ -79,7 +82,6 @@ class ProcessFiles:
         self._ask(done, "survey")
 
     def try_(self, done: Done) -> None:
-        """Write, link and remove a file; the value is whether there are hard links."""
         self._ask(done, "try")
 
     def look(self, folder: str, beginnings: Sequence[str], known: Sequence[str], done: Done) -> None:

@@ -46,8 +46,12 @@ class Dialer:
         self._workers = workers
 
     def dial(self, target: Target, done: Done) -> None:
-        sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        sock.setblocking(False)
+        try:
+            sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        except OSError as error:  # too many files are open
+            number = error.errno or errno.EMFILE
+            self._loop.post(lambda: done(_connect_problem(target, number)))
+            return
         failed = sock.connect_ex((target.address, target.port))
         if failed not in (0, errno.EINPROGRESS):
             sock.close()
@@ -88,8 +92,8 @@ def handshake(
     # paramiko waits for ever for the answer to exec_command; its other limits are set below, as some are shorter.
     limit = threading.Timer(seconds, _hang_up, [sock])
     limit.daemon = True
-    limit.start()
     try:
+        limit.start()
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         transport = paramiko.Transport(sock)
         transport.banner_timeout = transport.handshake_timeout = transport.auth_timeout = seconds

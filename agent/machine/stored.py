@@ -5,15 +5,22 @@ from __future__ import annotations
 import glob
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+import stat
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
 from agent.errors import DirectoryUnusable, MissingProgram
-from agent.machine.asking import Late, run_to_end
+from agent.machine.asking import Late, run_for_bytes
 
 GIT_SECONDS = 300.0
 """How long git may take to say what is in a directory."""
+READING = ("--no-optional-locks", "--literal-pathspecs", "-c", "core.fileMode=false")
+"""Options of git. Some servers have modes of their own for all files."""
+CHANGED = ("--name-only", "-z", "--no-renames", "--ignore-submodules=all", "--diff-filter=a")
+"""What `git diff` calls files of the commit that are changed or missing. New files are no damage."""
+MOST_NAMES = 500
+"""Files on one command line."""
 SILENT_SECONDS = 120
 """How long a server may send nothing, until git gives up."""
 
@@ -24,7 +31,7 @@ class Checkout(NamedTuple):
     head: str = ""
     submodules: Sequence[str] = ()
     locks: Sequence[str] = ()
-    deleted: Sequence[str] = ()
+    changed: Sequence[tuple[str, str, bytes | None, bytes]] = ()
 
 
 class StoredFiles:
@@ -57,27 +64,69 @@ class StoredFiles:
         """Raises ValueError where git cannot say it all: what it does say of half a repository looks whole."""
         if not os.path.exists(f"{path}/.git"):
             return Checkout()  # git would look above it
+        index = self._git(path, "rev-parse", "--git-path", "index").strip()
+        if not os.path.exists(os.path.join(path, index)):
+            raise ValueError(f"it has no {index}")  # git would take it for a commit without files and submodules
+        submodules = self._git(path, "submodule", "status", "--recursive").splitlines()
+        there = [line[1:].split()[1] for line in submodules if not line.startswith("-")]
         return Checkout(
             head=self._git(path, "rev-parse", "HEAD").strip(),
-            submodules=self._git(path, "submodule", "status", "--recursive").splitlines(),
+            submodules=submodules,
             locks=[
                 *glob.glob(f"{glob.escape(path)}/.git/*.lock"),
                 *(f"{at}/index.lock" for at, _, names in os.walk(f"{path}/.git/modules") if "index.lock" in names),
             ],
-            deleted=self._git(path, "ls-files", "--deleted").splitlines(),
+            changed=[file for place in ("", *there) for file in self._changed(path, place)],
         )
 
+    def _changed(self, path: str, submodule: str) -> Iterator[tuple[str, str, bytes | None, bytes]]:
+        """Files of the repository or a submodule that are not as they were committed."""
+        place = f"{path}/{submodule}".rstrip("/")
+        listed = self._git_bytes(place, "diff", *CHANGED, "HEAD").split(b"\0")
+        for name in map(os.fsdecode, filter(None, listed)):
+            committed = self._git_bytes(place, "cat-file", "--filters", f"HEAD:{name}")
+            now = _content(f"{place}/{name}", len(committed) + 1)
+            if now != committed:
+                yield submodule, name, now, committed
+
+    def restore(self, path: str, submodule: str, names: Sequence[str]) -> None:
+        """Write files of the repository or a submodule as they were committed. Raises ValueError."""
+        for begin in range(0, len(names), MOST_NAMES):
+            some = names[begin : begin + MOST_NAMES]
+            self._git(f"{path}/{submodule}".rstrip("/"), "checkout", "--quiet", "HEAD", "--", *some)
+
     def _git(self, path: str, *words: str) -> str:
+        return self._git_bytes(path, *words).decode(errors="replace")
+
+    def _git_bytes(self, path: str, *words: str) -> bytes:
+        argv = ["git", "-C", path, *READING, *words]
         try:
-            done = run_to_end(["git", "-C", path, *words], self._git_env, GIT_SECONDS)
+            status, output, errors = run_for_bytes(argv, self._git_env, GIT_SECONDS)
         except FileNotFoundError:
             raise MissingProgram("git is not there", f"it says what is in {path}: use an image that has it") from None
         except Late:
             what = f"git {words[0]} has not said for {GIT_SECONDS:.0f} s what is in {path}"
             raise DirectoryUnusable(what, "look at the file server, and at the node's mounts") from None
-        if done.status:
-            raise ValueError(f"git {words[0]}: {done.errors.strip()}")
-        return done.output
+        if status:
+            raise ValueError(f"git {words[0]}: {errors.decode(errors='replace').strip()}")
+        return output
+
+
+def _content(path: str, most: int) -> bytes | None:
+    """At most so much of it, as git sees it: a link contains its target. None: it is missing."""
+    other = bytes(most)  # too long to be the beginning of the file
+    try:
+        mode = os.lstat(path).st_mode
+        if stat.S_ISLNK(mode):
+            return os.fsencode(os.readlink(path))
+        if not stat.S_ISREG(mode):
+            return other
+        with open(path, "rb") as file:
+            return file.read(most)
+    except FileNotFoundError:
+        return None
+    except NotADirectoryError:
+        return other
 
 
 def git_settings(*, local: bool = False) -> dict[str, str]:

@@ -15,7 +15,11 @@ MOST_UNSENT = 64 * 1024 * 1024
 """Bytes that may wait for a client that does not read."""
 MOST_REQUEST = 1024 * 1024
 """Bytes of one request: it is passed on to pods in a message, which has a limit too."""
+NOBODYS = 0
+"""The number of no request: a full agent says that it is to whoever comes."""
 BACKLOG = 128
+KEPT_FILES = 256
+"""Descriptors for the rest of the agent's work: channels, logs, and the pipes of programs."""
 ACCEPT_AGAIN_SECONDS = 1.0
 """After no connection could be taken, as when this process may open no more files."""
 
@@ -67,8 +71,9 @@ class Door:
             self._loop.watch(self._socket.fileno(), READ, self._accept)
 
 
-def open_door(loop: Loop, path: str, opened: Callable[[LineStream], None]) -> Door:
-    """Listen at `path`, in place of what an earlier agent left. Raises OSError."""
+def open_door(loop: Loop, path: str, opened: Callable[[LineStream], None], full: bytes = b"") -> Door:
+    """Listen at `path`, in place of what an earlier agent left. A connection that takes one of the last descriptors
+    gets the line `full`, and is closed. Raises OSError."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
         with suppress(FileNotFoundError):
@@ -80,7 +85,24 @@ def open_door(loop: Loop, path: str, opened: Callable[[LineStream], None]) -> Do
     except BaseException:
         listener.close()
         raise
-    return Door(loop, listener, lambda taken: opened(LineStream(loop, taken, taken, most_unsent=MOST_UNSENT)), path)
+
+    def taken(connection: socket.socket) -> None:
+        if full and connection.fileno() >= _first_kept():
+            with connection, suppress(OSError):
+                connection.sendall(full)
+            return
+        opened(LineStream(loop, connection, connection, most_unsent=MOST_UNSENT))
+
+    return Door(loop, listener, taken, path)
+
+
+def _first_kept() -> int:
+    """The first descriptor that is kept for other work. A new one has the lowest number that is free: beyond this, few
+    are left, whoever has them."""
+    import resource
+
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return most - min(most // 2, KEPT_FILES)
 
 
 def connect(path: str) -> socket.socket:

@@ -82,15 +82,18 @@ def torch(python: str, environ: Mapping[str, str], path: str) -> dict[str, Any]:
     return {**found, "nccl": nccl_of(library, environ, path)} if library else found
 
 
-def nccl_of(library: str, environ: Mapping[str, str], path: str) -> dict[str, str]:
-    """The NCCL that a library loads: by the loader's own account, which starts nothing of it."""
+def nccl_of(library: str, environ: Mapping[str, str], path: str) -> dict[str, Any]:
+    """The NCCL that a library loads: by the loader's own account, which starts nothing of it. `lacks`: functions that
+    the library calls and this NCCL does not have; Python then cannot load the library.
+    """
     ldd = find_program("ldd", path)
     if ldd is None:
         return {"problem": f"ldd is not on PATH ({path})"}
-    answer = ask("ldd", [ldd, library], environ, TORCH_SECONDS)
-    found = re.search(r"(?m)^\s*libnccl\.so\.2 => (/.*?) \(0x", answer.output)
+    answer = ask("ldd", [ldd, "-r", library], environ, TORCH_SECONDS)
+    found = re.search(r"(?m)^\s*(?:libnccl\.so\.2 => |(?=/.*/libnccl\.so))(/.*?) \(0x", answer.output)
     if found is None:
         return {"problem": answer.problem or f"{library} names no libnccl.so.2 that can be found: is it built in?"}
     nccl = os.path.realpath(found[1])  # run paths are full of /../
-    loaded: dict[str, str] = libraries([nccl], (), environ, TORCH_SECONDS)["libraries"][nccl]
-    return loaded
+    loaded: dict[str, Any] = libraries([nccl], (), environ, TORCH_SECONDS)["libraries"][nccl]
+    lacks = sorted(set(re.findall(r"(?m)^undefined symbol: (nccl\w+)", answer.output)))
+    return {**loaded, "lacks": lacks} if lacks else loaded

@@ -8,6 +8,9 @@ from collections.abc import Callable
 
 from agent.machine.loop import Action, Loop, result_of
 
+AGAIN_SECONDS = 1.0
+"""Until the next try to start a thread."""
+
 
 class Workers:
     """Up to `most` daemon threads, each there while there is work; results come back through the loop."""
@@ -26,7 +29,13 @@ class Workers:
             if self._threads == self._most:
                 return
             self._threads += 1
-        threading.Thread(target=self._serve, daemon=True).start()
+        self._start()
+
+    def _start(self) -> None:
+        try:
+            threading.Thread(target=self._serve, daemon=True).start()
+        except RuntimeError:  # no more threads in this pod
+            self._loop.later(AGAIN_SECONDS, self._start)
 
     def _serve(self) -> None:
         while True:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 STALLED_SECONDS = 10.0
 """Who has not looked for so long was stopped itself: it begins to count anew."""
 LEADER_SECONDS = 0.5
-"""Between two beats of pod 0: everyone waits until it has seen one."""
+"""Between two beats of the pod that leads: everyone waits until it has seen one."""
 POLL_SECONDS = 1.0
 MANY_PODS = 64
 MANY_SECONDS = 5.0
@@ -50,6 +50,12 @@ class Beats:
             self._heard = dict.fromkeys(self._heard, now)
         self._looked = now
 
+    def came(self, pods: Iterable[int]) -> None:
+        """These pods have left something since pod 0 was started: at the last look they were heard, if never before.
+        One that ends soon after its first command is not seen to go on."""
+        for pod in pods:
+            self._heard.setdefault(Start(pod, ""), self._looked)
+
     def heard(self, pod: int) -> set[str]:
         """The starts of a pod that have been seen to go on, whether or not they still do."""
         return {start.nonce for start in self._heard if start.pod == pod}
@@ -71,9 +77,9 @@ def beats(names: Iterable[str]) -> Iterator[tuple[Start, int]]:
             yield Start(int(found[1]), found[2]), int(found[3])
 
 
-def beat_seconds(pod: int, lease: float, pods: int) -> float:
-    """Between two beats of this pod: well under the lease, and few where there are many pods."""
-    most = LEADER_SECONDS if pod == 0 else MANY_SECONDS if pods > MANY_PODS else POLL_SECONDS
+def beat_seconds(lease: float, pods: int, *, leads: bool) -> float:
+    """Between two beats of a pod: well under the lease, and few where there are many pods."""
+    most = LEADER_SECONDS if leads else MANY_SECONDS if pods > MANY_PODS else POLL_SECONDS
     return min(most, lease / 6)
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from agent.wire import WireError, from_json, to_json
@@ -98,6 +98,11 @@ def name_of(file: str) -> str:
     """The name of the fact that a file of this name holds; empty for other files."""
     found = _FACT.fullmatch(file)
     return found[2] if found else ""
+
+
+def pods_of(files: Iterable[str]) -> set[int]:
+    """The pods of which there are facts of any name."""
+    return {int(found[3]) for found in map(_FACT.fullmatch, files) if found}
 
 
 def seal(data: Mapping[str, Any]) -> str:

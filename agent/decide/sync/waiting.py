@@ -1,8 +1,9 @@
 """When a wait for facts is over, and how.
 
-A fact counts only in the directory of a start of pod 0 that was seen to go on since the wait began: what an earlier
-attempt or start left there never goes on again. The directory of a run is that run's alone, for its id is drawn at
-random: there pod 0's start counts also when pod 0 has done its part of the run and is silent.
+Pod 0 leads or, in a run, that run's first pod. A fact counts only in the directory of a start of it that was seen to go
+on since the wait began: what an earlier attempt or start left there never goes on again. The directory of a run is that
+run's alone, for its id is drawn at random: there the leader's start counts also when it has done its part of the run
+and is silent, and others may still wait for each other.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import NamedTuple
 
 from agent.decide.subset import pods_text
 from agent.decide.sync.beats import Beats
-from agent.decide.sync.facts import Fact, Place, name_of, read_fact
+from agent.decide.sync.facts import Fact, Place, name_of, pods_of, read_fact
 from agent.decide.words import is_are, listed
 from agent.errors import Exit
 
@@ -32,14 +33,14 @@ class Patience(NamedTuple):
     """Until when, on the clock of the pod that waits."""
 
     heard_by: float
-    """Pod 0 must have been seen to go on."""
+    """The leader must have been seen to go on."""
     ends: float
 
 
 class Wait:
-    """One pod's wait for the fact `name` from each of `pods`; for no pods it ends when pod 0 is known.
+    """One pod's wait for the fact `name` from each of `pods`; for no pods it ends when the leader is known.
 
-    fresh: the job's directory is that of a run. start: on pod 0 its own start, which it need not look for.
+    fresh: the job's directory is that of a run. start: on the leader its own start, which it need not look for.
     """
 
     def __init__(
@@ -52,12 +53,15 @@ class Wait:
         patience: Patience,
         fresh: bool = False,
         start: str = "",
+        lead: int = 0,
     ) -> None:
         self.name = name
         self.start = start
+        self._lead = lead
         self.missing = frozenset(pods)
         """Pods without the fact so far."""
         self.beats = Beats(lease, fresh=fresh)
+        self._fresh = fresh
         self.facts: dict[str, Fact] = {}
         """The valid facts of this name, by file: they need not be read again."""
         self._pods = self.missing
@@ -69,28 +73,30 @@ class Wait:
 
     @property
     def place(self) -> Place | None:
-        """Where the facts are that count; None before pod 0 has been seen to go on."""
+        """Where the facts are that count; None before the leader has been seen to go on."""
         return Place(self.job, self.start) if self.start else None
 
     def look(self, now: float, names: Iterable[str]) -> Outcome | None:
         """Take in the names in the job's directory; an outcome ends the wait."""
         self.beats.look(now, names)
-        starts = self.beats.heard(0) | ({self.start} if self.start else set())
+        starts = self.beats.heard(self._lead) | ({self.start} if self.start else set())
         if len(starts) > 1:
             return Outcome(
                 Exit.TRY_AGAIN,
-                "pod 0 was started again, or twice: facts of one start of it do not count for another",
+                f"pod {self._lead} was started again, or twice: facts of one start of it do not count for another",
                 "if no other attempt of this job is still alive, run the command again",
             )
         self.start = next(iter(starts), "")
         if not self.start and now >= self._patience.heard_by:
-            return Outcome(Exit.PEERS_MISSING, f"pod 0 has not come: {NOT_HEARD}", SETS_FIRST)
+            return Outcome(Exit.PEERS_MISSING, f"pod {self._lead} has not come: {NOT_HEARD}", self._sets_first())
         return None
 
     def judge(
         self, now: float, names: Iterable[str], texts: Mapping[str, str], problems: Mapping[str, str]
     ) -> Outcome | None:
         """Take in the directory of facts: its names, what was read, what could not be. Failure comes first."""
+        names = list(names)
+        self.beats.came(pods_of(names) - {self._lead})
         there = {name for name in names if name_of(name) == self.name}
         self.facts = {file: fact for file, fact in self.facts.items() if file in there}
         self._read({file: text for file, text in texts.items() if file in there})
@@ -124,7 +130,7 @@ class Wait:
         return None
 
     def _lost(self) -> Outcome | None:
-        lost = self.beats.silent_pods({0, *self.missing})
+        lost = self.beats.silent_pods(self.missing if self._fresh else {self._lead, *self.missing})
         if not lost:
             return None
         pods = listed([f"pod {pod} (for {seconds:.0f} s)" for pod, seconds in sorted(lost.items())])
@@ -139,7 +145,7 @@ class Wait:
     def report(self) -> str:
         """Who is missing, and why."""
         if not self.start:
-            return f"waiting for pod 0: {NOT_HEARD}"
+            return f"waiting for pod {self._lead}: {NOT_HEARD}"
         silences = {pod: self.beats.silence(pod) for pod in sorted(self.missing)}
         pods = [
             f"pod {pod}: {NOT_HEARD if seconds is None else f'alive, heard {seconds:.0f} s ago'}"
@@ -147,13 +153,17 @@ class Wait:
         ]
         return "\n  ".join([self._waiting_for(), *pods])
 
+    def _sets_first(self) -> str:
+        """What to do where the leader is not heard."""
+        first = f"pod {self._lead} is heard from its first a4-agent sync on"
+        return f"{first}; all pods must see the same directory, and be of one job"
+
     def _waiting_for(self) -> str:
         many = f" ({len(self.missing)} of {len(self._pods)})" if len(self._pods) > 1 else ""
         return f"waiting for {pods_text(self.missing)}{many} to set {self.name}"
 
 
 NOT_HEARD = "not heard in the shared directory"
-SETS_FIRST = "pod 0 is heard from its first a4-agent sync on; all pods must see the same directory, and be of one job"
 
 
 def failure(fact: Fact) -> Outcome:

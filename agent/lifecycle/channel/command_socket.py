@@ -9,15 +9,22 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from agent.errors import AgentError, UsageError
+from agent.decide.os_refusals import refused
+from agent.errors import AgentError, SystemFault, UsageError
 from agent.lifecycle.channel.questions import Answer, refusal
 from agent.lifecycle.once import Once
 from agent.lifecycle.pod.pod import Pod
 from agent.machine.api import Channel
-from agent.machine.unix_socket import MOST_REQUEST, too_large
+from agent.machine.unix_socket import MOST_REQUEST, NOBODYS, too_large
 
 FAREWELL_SECONDS = 5.0
 """How long a pod's end waits for commands in it: those that were answered say so and exit, and it would kill them."""
+
+TOO_MANY = SystemFault(
+    "too many commands are connected to the agent of this pod: it has few descriptors left for other work",
+    "end some of them, or raise the container's limit of open files (ulimit -n)",
+)
+"""What a command is told then, instead of an answer."""
 
 Handle = Callable[[str, dict[str, Any], Answer], None]
 """Op, fields, and where the answer goes, now or later."""
@@ -37,7 +44,7 @@ class CommandSocket:
     def open(self) -> None:
         """A pod without its socket still does its job: that is said, and no more."""
         try:
-            self._pod.machine.listen(self._pod.dir.socket, self._opened)
+            self._pod.machine.listen(self._pod.dir.socket, self._opened, _line({"id": NOBODYS, **refusal(TOO_MANY)}))
         except OSError as error:
             self._pod.log.warning(f"commands of this pod cannot reach the agent: {self._pod.dir.socket}: {error}")
 
@@ -68,12 +75,16 @@ class CommandSocket:
             return
 
         def answer(body: dict[str, Any]) -> None:
-            channel.send(json.dumps({"id": number, **body}, separators=(",", ":")).encode() + b"\n")
+            channel.send(_line({"id": number, **body}))
 
         if len(line) > MOST_REQUEST:
             answer(refusal(too_large(len(line))))
             return
         handled(self._handle, op, request, answer)
+
+
+def _line(answer: dict[str, Any]) -> bytes:
+    return json.dumps(answer, separators=(",", ":")).encode() + b"\n"
 
 
 def handled(handle: Handle, op: str, fields: dict[str, Any], answer: Answer) -> None:
@@ -82,5 +93,7 @@ def handled(handle: Handle, op: str, fields: dict[str, Any], answer: Answer) -> 
         handle(op, fields, answer)
     except AgentError as error:
         answer(refusal(error))
+    except OSError as error:
+        answer(refusal(refused(f"the agent of this pod cannot do this {op!r}", error)))
     except (KeyError, TypeError, ValueError, ArithmeticError, RecursionError) as error:
         answer(refusal(UsageError(f"the agent does not understand this {op!r}: {error!r}", "is it of this release?")))

@@ -13,16 +13,13 @@ from agent.decide.messages import Message, line_of
 from agent.machine.api import Channel
 
 BEAT_SECONDS = 5.0
-BEAT_SECONDS_MANY = 10.0
-"""Above MANY_PODS: the coordinator is one process, and encrypts and reads one beat for each of them."""
-MANY_PODS = 256
 SILENT_BEATS = 3
 """So many may be missed before a channel counts as broken, and twice as many fit into a lease."""
 
 
-def beat_seconds(lease: float, pods: int) -> float:
+def beat_seconds(lease: float) -> float:
     """How often both sides say that they live."""
-    return min(BEAT_SECONDS if pods <= MANY_PODS else BEAT_SECONDS_MANY, lease / SILENT_BEATS / 2)
+    return min(BEAT_SECONDS, lease / SILENT_BEATS / 2)
 
 
 class Link:

@@ -7,6 +7,7 @@ or whose agent is started anew, is lost; one that speaks another language is los
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -14,9 +15,10 @@ from typing import NamedTuple
 
 from agent import __version__
 from agent.decide import messages
+from agent.decide.ending import JobEnd
 from agent.decide.messages import Said, line_of, message
 from agent.decide.plan import peer_name
-from agent.errors import PeerLost
+from agent.errors import Exit, PeerLost
 from agent.lifecycle.channel.link import SILENT_BEATS, Link, beat_seconds
 from agent.lifecycle.channel.questions import Questions, refusal
 from agent.lifecycle.pod.pod import Pod
@@ -53,7 +55,7 @@ class Peer:
     """Both sides have said hello on the present channel."""
     lost: bool = False
     """Given up for good: nothing is sent to it or taken from it, even should it come back."""
-    printed: float = 0.0
+    printed: float = -math.inf
     """When its part of a run last printed, by our clock, as far as its beats have told."""
 
     def __post_init__(self) -> None:
@@ -91,7 +93,7 @@ class Roster:
         self._hello = messages.Hello(messages.CHANNEL_VERSION, pod.nonce, __version__, settings.epoch)
         self._lease = settings.lease
         self._tell = tell
-        self._beat = beat_seconds(settings.lease, settings.nnodes)
+        self._beat = beat_seconds(settings.lease)
         self._closed = False
         self.committed = False
         """The plan is made: from here on a pod that goes, or starts anew, is lost."""
@@ -303,7 +305,10 @@ class Roster:
                 self.lose(peer, self._reason(peer))
 
     def lose(self, peer: Peer, reason: str) -> None:
-        """Give a worker up and tell the coordinator."""
+        """Give a worker up and tell the coordinator, and the worker itself if it can be told: without the plan it would
+        wait on."""
+        end = JobEnd(Exit.TRY_AGAIN, "this pod is lost to the job", self._pod.where(peer.index), reason)
+        peer.link.mention(message(messages.Result(end)))
         self.drop(peer.index, reason)
         self._tell.lost(peer, reason)
 

@@ -11,7 +11,7 @@ from agent.decide.messages import Said, message
 from agent.decide.os_refusals import refused
 from agent.decide.part_end import bounded
 from agent.errors import AgentError, Exit, PeerLost, PeersMissing
-from agent.lifecycle.channel.link import Link
+from agent.lifecycle.channel.link import Link, beat_seconds
 from agent.lifecycle.pod.pod import Pod
 from agent.machine.api import Channel
 
@@ -156,34 +156,50 @@ class ToCoordinator:
 
 
 class Awaiting:
-    """Lasts until somebody sets `over`. `fail` gets PeersMissing after A4_PEER_TIMEOUT_SECONDS.
+    """The time before the plan, until somebody sets `over`. `fail` gets PeersMissing when A4_PEER_TIMEOUT_SECONDS have
+    passed and the coordinator is not heard: it has not come, or it has gone and nobody has replaced it.
 
     Workers are contacted, they contact nobody: a worker that cannot be reached has no other way to notice it.
     """
 
-    def __init__(self, pod: Pod, fail: Callable[[AgentError], None]) -> None:
+    def __init__(self, pod: Pod, coordinator: ToCoordinator, fail: Callable[[AgentError], None]) -> None:
         self._pod = pod
+        self._machine = pod.machine
+        self._lease = pod.settings.lease
+        self._coordinator = coordinator
         self._fail = fail
         self.over = False
-        """The coordinator has come, or this pod no longer waits for it."""
+        """The plan is here, or this pod no longer waits for it."""
 
     def start(self) -> None:
-        self._pod.machine.later(self._pod.settings.peer_timeout, self._give_up)
-        self._pod.machine.later(REPORT_SECONDS, self._report)
+        self._machine.later(self._pod.settings.peer_timeout, self._time_is_up)
+        self._machine.later(REPORT_SECONDS, self._report)
 
     def _report(self) -> None:
-        if not self.over:
-            self._pod.log.info("waiting for the coordinator to connect")
-            self._pod.machine.later(REPORT_SECONDS, self._report)
-
-    def _give_up(self) -> None:
         if self.over:
             return
-        pod = self._pod
+        if self._coordinator.link.channel is None:
+            silent = f"; not heard for {self._coordinator.silent_seconds():.0f} s" if self._coordinator.met else ""
+            self._pod.log.info(f"waiting for the coordinator to connect{silent}")
+        self._machine.later(REPORT_SECONDS, self._report)
+
+    def _time_is_up(self) -> None:
+        """A coordinator that is heard has a deadline of its own, which may be later."""
+        if self.over:
+            return
+        silent = self._coordinator.silent_seconds()
+        if self._coordinator.met and silent <= self._lease:
+            self._machine.later(self._lease - silent + beat_seconds(self._lease), self._time_is_up)
+            return
+        pod, limit = self._pod, f"{self._pod.settings.peer_timeout:.0f} s"
+        if self._coordinator.met:
+            what = f"the coordinator has not been heard for {silent:.0f} s, and there is no plan after {limit}"
+            self._fail(PeersMissing(what, f"look at {pod.where(0)}: it was lost while the cluster formed"))
+            return
         address = f"{pod.known.interface.address}:{pod.settings.ssh_port}"
         self._fail(
             PeersMissing(
-                f"the coordinator did not come within {pod.settings.peer_timeout:.0f} s",
+                f"the coordinator did not come within {limit}",
                 f"sshd listens on {address}. Why it was not reached stands in the log of {pod.where(0)}; "
                 "a pod whose secret or epoch differs from the others' is refused",
             )

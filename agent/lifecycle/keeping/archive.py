@@ -52,9 +52,12 @@ class Archive:
         hanging: set[KeeperProcess],
         pod_log: PodLog | None = None,
         *,
+        base: str = "",
         patience: float = PATIENCE_SECONDS,
     ) -> None:
+        """base: see Machine.start_keeper."""
         self.directory = directory
+        self._base = base
         self.over = False
         self.log_ends = False
         """What is said from here on is no part of the stored log."""
@@ -246,7 +249,7 @@ class Archive:
         self._started = self._machine.now()
         self._silent_at = self._started + self._patience
         try:
-            process = self._machine.start_keeper(self.directory, self._starts, self._heard, self._ended)
+            process = self._machine.start_keeper(self.directory, self._starts, self._heard, self._ended, self._base)
         except OSError as error:
             self._unable(f"the process that stores files cannot be started: {error.strerror}")
             return

@@ -8,6 +8,7 @@ from agent.errors import Exit
 from agent.launch import Launch
 from agent.lifecycle.pod.pod import Pod
 from agent.machine.api import Child
+from agent.paths import agent_command
 
 REPORT = "report.html"
 MAKE_SECONDS = 60.0
@@ -26,7 +27,7 @@ class Reporting:
         self._said = b""
         self._child: Child | None = None
         self._give = pod.run_logs.expect(REPORT, self._kill)
-        argv = [pod.job.python, "-I", "-m", "agent", "report", result, "-o", self._path]
+        argv = agent_command(pod.job.python, "report", result, "-o", self._path)
         # matplotlib wants a directory for its list of fonts; the user's variables are none of its business.
         env = {"PATH": pod.known.search_path, "MPLCONFIGDIR": f"{pod.dir.path}/matplotlib"}
 
@@ -42,7 +43,11 @@ class Reporting:
 
     def _ended(self, status: int) -> None:
         self._child = None
-        text = self._pod.machine.read(self._path) if status == 0 else None
+        try:
+            text = self._pod.machine.read(self._path) if status == 0 else None
+        except OSError as error:
+            self._failed(str(error))
+            return
         if text is None:
             self._failed(self._said.decode(errors="replace").strip() or f"it ended with {status}", status)
         else:

@@ -37,8 +37,9 @@ def keep_results(pod: Pod, run: Run, judgement: Judgement, summary: RunSummary, 
         pod.run_logs.print(judgement.text)
     result = wire.to_json(run_result(pod, run, judgement, summary))
     result["gate"] = judgement.findings.gate  # with all that the workload adds to it
-    if not result["trainings"]:
-        del result["trainings"]
+    for name in ("trainings", "warnings"):
+        if not result[name]:
+            del result[name]
     text = json.dumps(pod.log.masker.value(result), indent=1) + "\n"
     path = f"{pod.dir.run(run.run_id)}/result.json"
     pod.state.attempt(path, lambda: pod.machine.write(path, text, 0o600))
@@ -86,6 +87,7 @@ def run_result(pod: Pod, run: Run, judgement: Judgement, summary: RunSummary) ->
         gate=Gate(findings.gate["status"], findings.gate["reason"]) if findings.gate else None,
         record=findings.record,
         trainings=tuple(findings.trainings),
+        warnings=tuple(findings.warnings),
     )
 
 

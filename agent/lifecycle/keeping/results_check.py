@@ -11,6 +11,8 @@ from agent.machine.api import KeeperProcess
 
 PROBE_SECONDS = 5.0
 """How long the directory may take to hold a small file. A run on hundreds of GPUs waits for this."""
+AGAIN_SECONDS = 10.0
+"""The same for the second try, when the first had no answer: a server or a bucket's mount may just have begun."""
 
 
 class ResultsCheck:
@@ -22,30 +24,55 @@ class ResultsCheck:
         self._pod = pod
         self._fail = fail
         self._process: KeeperProcess | None = None
+        self._tries = 0
 
     def start(self) -> None:
         """Find it out, unless the directory is the pod's own."""
-        settings, machine = self._pod.settings, self._pod.machine
+        settings = self._pod.settings
         if not settings.results_explicit and settings.results_dir.startswith(f"{self._pod.dir.path}/"):
             self.over.happen()
-            return
+        else:
+            self._try(PROBE_SECONDS)
+
+    def _try(self, seconds: float) -> None:
+        machine, logs = self._pod.machine, self._pod.run_logs
+        number = self._tries = self._tries + 1
+
+        def told(problem: str) -> None:
+            if number == self._tries and not self.over.happened:
+                self._checked(problem)
+
+        def late() -> None:
+            if number == self._tries and not self.over.happened:
+                self._late(seconds)
+
         try:
             self._process = machine.start_keeper(
-                settings.results_dir,
-                1,
-                lambda words: self._checked(words[1]) if words[0] == "probe" else None,
-                lambda process, status: self._checked(f"the process that looks at it ended with {status}"),
+                self._pod.settings.results_dir,
+                number,
+                lambda words: told(words[1]) if words[0] == "probe" else None,
+                lambda process, status: told(f"the process that looks at it ended with {status}"),
+                logs.base,
             )
         except OSError as error:
             problem = f"no process can look at it: {error.strerror}"
-            machine.later(0, lambda: self._checked(problem))
+            machine.later(0, lambda: told(problem))
             return
-        self._process.send("probe", f".{self._pod.run_logs.log_name}-probe")
-        machine.later(PROBE_SECONDS, lambda: self._checked(f"no answer for {PROBE_SECONDS:g} s"))
+        self._process.send("probe", f".{logs.log_name}-probe")
+        machine.later(seconds, late)
+
+    def _late(self, seconds: float) -> None:
+        settings, silence = self._pod.settings, f"no answer for {seconds:g} s"
+        if self._tries > 1 or not settings.results_explicit:
+            self._checked(silence)
+            return
+        directory = f"A4_RESULTS_DIR={settings.results_dir}"
+        self._pod.log.warning(f"{directory}: {silence}; it is tried once more, for {AGAIN_SECONDS:g} s")
+        if self._process is not None:
+            self._process.close(kill=True)
+        self._try(AGAIN_SECONDS)
 
     def _checked(self, problem: str) -> None:
-        if self.over.happened:
-            return
         settings = self._pod.settings
         if self._process is not None:
             self._process.close(kill=bool(problem))

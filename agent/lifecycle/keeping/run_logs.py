@@ -11,7 +11,7 @@ from agent.lifecycle.keeping.archive import Archive, PodLog
 from agent.log import Log
 from agent.machine.api import AGENT, KeeperProcess, Machine, Spool
 from agent.paths import RunDir
-from agent.settings import Settings
+from agent.settings import BUCKET, Settings
 
 EARLY_LINES = 2000
 """Lines of the agent's log that are kept for the log of the next run."""
@@ -51,6 +51,14 @@ class RunLogs:
         return self._settings.results_dir if first else f"{self._settings.results_dir}/runs/{run_id}"
 
     @property
+    def base(self) -> str:
+        """The beginning of the results directory that somebody named: by default the bucket's mount point, below which
+        others may write."""
+        settings = self._settings
+        derived = not settings.results_explicit and settings.results_dir.startswith(f"{BUCKET}/")
+        return BUCKET if derived else settings.results_dir
+
+    @property
     def outlive_the_pod(self) -> bool:
         """Whether the results directory is no part of the pod's private state."""
         return not self._settings.results_dir.startswith(f"{self._dir.path}/")
@@ -71,14 +79,15 @@ class RunLogs:
             pod_log = PodLog(self.spool, self._dir.spool(run_id), f"pod-logs/{self.log_name}.log")
             while self._early:
                 self.spool.append(AGENT, self._early.popleft())
-        self._current = self._archive(run_id, self.directory(run_id, first=first), pod_log)
+        directory = self.directory(run_id, first=first)
+        self._current = self._archive(run_id, directory, self.base, pod_log)
         unstored = [archive for archive in self._open.values() if not archive.over]
         for archive in unstored[:-MOST_UNSTORED]:
             archive.close(0.0, lambda: None)
 
-    def _archive(self, name: str, directory: str, pod_log: PodLog | None = None) -> Archive:
+    def _archive(self, name: str, directory: str, base: str, pod_log: PodLog | None = None) -> Archive:
         self._open = {other: archive for other, archive in self._open.items() if not archive.over}
-        archive = self._open[name] = Archive(self._machine, self._log, directory, self._hanging, pod_log)
+        archive = self._open[name] = Archive(self._machine, self._log, directory, self._hanging, pod_log, base=base)
         return archive
 
     def begin_without_run(self) -> None:
@@ -102,7 +111,8 @@ class RunLogs:
 
     def keep_elsewhere(self, path: str, text: str, seconds: float, *, new: bool) -> None:
         """Store a file of the user's within that time; `new`: not over one that has another text."""
-        archive = self._archive(path, posixpath.dirname(path))
+        directory = posixpath.dirname(path)
+        archive = self._archive(path, directory, directory)
         archive.keep(posixpath.basename(path), text, new=new)
         archive.close(seconds, lambda: None)
 

@@ -56,7 +56,9 @@ class Surroundings:
 
     def choose(self) -> None:
         """Read the profile and apply it: all of the environment that is known without running anything."""
-        first = first_environment(self._pod.settings, self._pod.job.environ, self._machine.exists, self._machine.read)
+        settings, machine, own = self._pod.settings, self._machine, self._pod.known.interface.name
+        interfaces = [own, *(interface.name for interface in machine.interfaces())]
+        first = first_environment(settings, self._pod.job.environ, interfaces, machine.exists, machine.read)
         for word in first.words:
             self._pod.log.info(word)
         self._pod.learn(profile=first.profile)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection
 
 from agent.decide.messages import Said, SaidOfPart
@@ -28,10 +29,11 @@ class AllPods:
         self.roster.say(said, (index for index in indices if index))
 
     def printed(self, indices: Collection[int]) -> float:
-        """When one of these pods was last heard to print, on this pod's clock; 0 when none was."""
-        peers = self.roster.peers
+        """When one of these pods was last heard to print, on this pod's clock; -inf when none was."""
         own = self.own.printed() if 0 in indices else None
-        return max([own or 0.0, *(peers[index].printed for index in indices if index in peers)])
+        peers = self.roster.peers
+        heard = [peers[index].printed for index in indices if index in peers]
+        return max(heard if own is None else [own, *heard], default=-math.inf)
 
     def peer(self, index: int) -> Peer:
         """A worker that can be talked to. Raises PeerLost."""

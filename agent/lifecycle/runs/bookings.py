@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from agent.decide import messages
 from agent.decide.ending import JobEnd, exit_code, masked, with_followers, with_out_of_memory
-from agent.decide.messages import Done, Evidence, Prepare, Prepared, RanksOver, RunNoted, SaidOfPart
+from agent.decide.messages import Alive, Done, Evidence, Prepare, Prepared, RanksOver, RunNoted, SaidOfPart
 from agent.decide.plan import Plan
 from agent.decide.pod_state import RunSummary
 from agent.decide.runspec import RunSpec
@@ -78,7 +79,10 @@ class Booking:
         assert self.judgement is not None
         self.until = self._pod.machine.wall()
         if self.exclusive:
-            keep_results(self._pod, self.run, self.judgement, self.summary(), seconds)
+            try:
+                keep_results(self._pod, self.run, self.judgement, self.summary(), seconds)
+            except Exception:  # the run has ended as it has, whatever is wrong with the files about it
+                self._pod.log.warning(f"results of {self.run_id} are missing:\n{traceback.format_exc()}")
         self.run.forget_output()
 
     def kept(self, missing: str) -> None:
@@ -256,11 +260,13 @@ class Bookings:
                 run.ranks_over(index)
             case Evidence(_, summary):
                 run.evidence(index, summary)
+            case Alive():
+                run.alive(index)
             case Done(_, end):
                 run.part_done(index, end)
 
     def waits_for(self, index: int) -> bool:
-        """Does some run wait for this pod's part?"""
+        """Does some run wait for this pod?"""
         return any(booking.run.waits_for(index) for booking in self._bookings.values())
 
     def lost(self, index: int, reason: str) -> None:

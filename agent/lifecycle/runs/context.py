@@ -47,4 +47,5 @@ def run_context(
         keep_ranks=bool(spec.timeout or spec.stall),
         profile=known.profile.name,
         baselines=known.baselines,
+        job_pods=settings.nnodes,
     )

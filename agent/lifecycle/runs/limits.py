@@ -15,6 +15,7 @@ from agent.lifecycle.channel.link import beat_seconds
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.all_pods import AllPods
 from agent.lifecycle.timers import Timers
+from agent.machine.evidence_text import is_stuck
 from agent.workloads.base import RunContext
 
 EVIDENCE_SECONDS = 12.0
@@ -57,22 +58,22 @@ class Limits:
         if spec.timeout:
             self._timers.later(spec.timeout, lambda: self._ask(f"the time limit of {spec.timeout:g} s"))
         if spec.stall:
-            self._look_for_silence(spec.stall)
+            self._look_for_silence(spec.stall, self._machine.now())
 
     def stop(self) -> None:
         """The run ends: limits no longer count."""
         self._timers.cancel()
         self._hit = None
 
-    def _look_for_silence(self, limit: float) -> None:
-        settings = self._pod.settings
+    def _look_for_silence(self, limit: float, began: float) -> None:
         # What workers print is known with their next beat.
-        late = 0.0 if self._context.indices == [0] else beat_seconds(settings.lease, settings.nnodes)
-        left = limit + late - (self._machine.now() - self._pods.printed(self._context.indices))
+        late = 0.0 if self._context.indices == [0] else beat_seconds(self._pod.settings.lease)
+        printed = max(began, self._pods.printed(self._context.indices))
+        left = limit + late - (self._machine.now() - printed)
         if left < LEAST_SECONDS:
             self._ask(f"the limit of {limit:g} s without a line of output")
         else:
-            self._timers.later(left, lambda: self._look_for_silence(limit))
+            self._timers.later(left, lambda: self._look_for_silence(limit, began))
 
     def _ask(self, which: str) -> None:
         if self._hit is not None:
@@ -97,6 +98,7 @@ class Limits:
     def _described(self) -> str:
         found = self._evidence
         lines = [f"pod {index}: {line}" for index in sorted(found) for line in found[index].splitlines()]
+        lines.sort(key=lambda line: not is_stuck(line))  # of 1,000 ranks that wait for one, that one is shown
         silent = sorted(self._waiting - set(found))
         if silent:
             lines.append(f"pods {', '.join(map(str, silent))} did not say in time what they do")

@@ -6,7 +6,7 @@ privileged it is (docs/decisions/0010-whose-a-process-is.md).
 
 from __future__ import annotations
 
-from agent.decide.run_marks import group_of, may_take, own_cgroup
+from agent.decide.run_marks import group_of, mark_name, may_take, own_cgroup, run_cgroup
 from agent.lifecycle.pod.pod import Pod
 from agent.machine.api import RunMarks
 
@@ -14,14 +14,13 @@ from agent.machine.api import RunMarks
 def make_marks(pod: Pod, run_id: str) -> RunMarks:
     """All that this pod allows. The cgroup is made: `sweep` removes it."""
     machine = pod.machine
-    # With the index: pods that share a cgroup or a PID namespace must not end each other's processes.
-    name = f"{run_id}.{pod.settings.index}"
+    name = mark_name(run_id, pod.settings.index)
     mountinfo, cgroup, status, gid_map = (
         machine.read(f"/proc/self/{file}") or "" for file in ("mountinfo", "cgroup", "status", "gid_map")
     )
     group = group_of(name)
     own = own_cgroup(mountinfo, cgroup)
-    path = f"{own}/a4-{name}"
+    path = run_cgroup(own, name)
     marks = RunMarks(
         run_id,
         group if may_take(group, status, gid_map) else 0,

@@ -6,7 +6,21 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from agent import wire
-from agent.decide.messages import AskEvidence, Done, Evidence, Go, Prepare, Prepared, RanksOver, Said, SaidOfPart, Stop
+from agent.decide.messages import (
+    Alive,
+    AskAlive,
+    AskEvidence,
+    Done,
+    Evidence,
+    Go,
+    Prepare,
+    Prepared,
+    RanksOver,
+    Said,
+    SaidOfPart,
+    Stop,
+)
+from agent.decide.os_refusals import refused
 from agent.decide.part_end import PartEnd
 from agent.decide.plan import Plan
 from agent.decide.runspec import RunSpec
@@ -55,12 +69,20 @@ class Parts:
                     self._prepare(run, spec, pods)
                 except AgentError as error:
                     self._say(Done(run, PartEnd(None, int(error.code), str(error))))
+                except OSError as error:  # such as too many open files
+                    fault = refused(f"{run} cannot be prepared", error)
+                    self._say(Done(run, PartEnd(None, int(fault.code), str(fault))))
             case Go(run) if run in self._parts:
                 self._parts[run].go()
+            case Stop(run, ranks_over=True):
+                if run in self._parts:
+                    self._parts[run].all_ranks_over()
             case Stop(run, hurry, told):
                 self.stop(run, hurry=hurry, told=told)
             case AskEvidence(run):
                 self.gather_evidence(run)
+            case AskAlive(run):
+                self._say(Alive(run))
 
     def _prepare(self, run_id: str, spec: RunSpec, indices: Sequence[int]) -> None:
         """Make this pod's part ready to begin. Raises UsageError for a workload of another release, PeerLost."""

@@ -21,6 +21,7 @@ from agent.errors import AgentError, MissingProgram, SystemFault
 from agent.launch import Launch, Started
 from agent.lifecycle.once import Once
 from agent.lifecycle.pod.pod import Pod
+from agent.lifecycle.runs.hanging import Hanging
 from agent.lifecycle.runs.marks import make_marks
 from agent.lifecycle.runs.part_files import PartFiles
 from agent.lifecycle.runs.part_output import PartOutput
@@ -29,12 +30,8 @@ from agent.workloads.base import RunContext, Workload
 
 MOST_RECORD = 2 << 20
 """How many characters of the record are sent: a message has a limit."""
-LOOK_SECONDS = 5.0
-"""Between two looks whether an MPI run says that it is at its end: each reads the ranks' files."""
 PROGRESS_SECONDS = 10.0
 """After this much silence the run says what it is doing, if it knows."""
-ENDING_SECONDS = 10.0
-"""How long a process that has reported its end may take to exit."""
 
 
 class Phase(IntEnum):
@@ -56,7 +53,7 @@ class Part:
     """Begins when `prepare` and `go` have been called.
 
     `prepared` is told once that it can begin. `ended` gets how it went once, when nothing of it is left: at once for a
-    part that cannot begin. `ranks_over` is told when the ranks of an MPI run that was told to end are over, or had
+    part that cannot begin. `ranks_over` is told when the ranks of an MPI run are over here, or were told to end and had
     their time: mpirun may go now.
     """
 
@@ -95,7 +92,15 @@ class Part:
         self._phase = Phase.PREPARING
         self._ready = Once()
         self._stuck = False
-        """It reported its end, hung, and was ended here: its status says nothing then."""
+        """It was at its end, hung, and was ended here: its status says nothing then."""
+        self._hanging = Hanging(
+            self._machine,
+            self._files,
+            self.output,
+            goes_on=lambda: self._phase is Phase.BEGUN and not self._stuck,
+            ranks_over=ranks_over,
+            end=self._end_hanging,
+        )
 
     @property
     def run_id(self) -> str:
@@ -123,7 +128,7 @@ class Part:
         cwd = self._launch.cwd if self._launch else self.context.spec.cwd
         path = self.context.environ.get("PATH", "")
         # Aside: what is asked for may lie on a server that does not answer, and starting it would wait for that.
-        self._machine.aside(lambda: self._machine.why_unstartable(programs, path, cwd), self._looked)
+        self._machine.aside(lambda: self._machine.why_unstartable(programs, path, cwd), self._looked, self._looked)
 
     def _looked(self, missing: OSError | None) -> None:
         if self._phase is not Phase.PREPARING:
@@ -145,6 +150,8 @@ class Part:
         self._phase = Phase.BEGUN
         self._memory_kills = self._machine.memory_kills()
         launch = self._launch
+        if self._workload.led:
+            self._hanging.start(is_lead=launch is not None)
         if launch is None:
             self._task.start(None)
             return
@@ -158,8 +165,6 @@ class Part:
             return
         self._began = self._machine.wall()
         self._begun_at = self.output.printed = self._machine.now()
-        if self._workload.led:
-            self._machine.later(LOOK_SECONDS, self._look_for_the_end)
         if self._reports:
             self._machine.later(PROGRESS_SECONDS, self._say_progress)
 
@@ -204,6 +209,15 @@ class Part:
         return f"{self._workload.name} cannot be started: {error}"
 
     # Ending it
+
+    def all_ranks_over(self) -> None:
+        """The ranks of all pods have ended: so must mpirun."""
+        self._hanging.all_ranks_over()
+
+    def _end_hanging(self, why: str) -> None:
+        self.output.say(f"a4-agent: {why}")
+        self._stuck = True
+        self._task.stop(self._shares.own_term)
 
     def stop(self) -> None:
         """End it: SIGTERM, SIGKILL a little later. This also ends the wait for a part that was told to end."""
@@ -272,10 +286,15 @@ class Part:
         end = PartEnd(None) if self._began is None else self._part_end(status)
         starved = self._machine.memory_kills() > self._memory_kills
         end = end._replace(ranks=self._files.ranks(), out_of_memory=starved)
+        read = self._files.notes
+
+        def without_thread(why: OSError | None = None) -> None:
+            self._finish(end._replace(notes=read()))
+
         if self._files.has_notes():
-            self._machine.aside(self._files.notes, lambda notes: self._finish(end._replace(notes=notes)))
+            self._machine.aside(read, lambda notes: self._finish(end._replace(notes=notes)), without_thread)
         else:
-            self._finish(end._replace(notes=self._files.notes()))
+            without_thread()
 
     def _part_end(self, status: int) -> PartEnd:
         code = exit_code(status)
@@ -316,25 +335,3 @@ class Part:
         doing = self._workload.progress(self._files.record()) if left <= 0 else ""
         if doing:
             self.output.say(progress_text(self.run_id, now - self._begun_at, doing))
-
-    # A process that says that it is at its end has ENDING_SECONDS to get there
-
-    def _look_for_the_end(self) -> None:
-        if self._phase is not Phase.BEGUN:
-            return
-        if self._files.is_ending(self.output.text()):
-            self._machine.later(ENDING_SECONDS, self._end_if_stuck)
-        else:
-            self._machine.later(LOOK_SECONDS, self._look_for_the_end)
-
-    def _end_if_stuck(self) -> None:
-        if self._phase is not Phase.BEGUN:
-            return
-        silent = self._machine.now() - self.output.printed
-        # Ranks of other pods may run, and print.
-        if silent < ENDING_SECONDS or not self._files.is_ending(self.output.text()):
-            self._look_for_the_end()
-        else:
-            self._pod.log.warning(f"the run reported its end {ENDING_SECONDS:.0f} s ago and hangs: it is ended")
-            self._stuck = True
-            self._task.stop(self._shares.own_term)

@@ -53,6 +53,10 @@ class PartFiles:
             return False
         return self._workload.is_ending(output, self.record(), ranks)
 
+    def ranks_over(self) -> bool:
+        """Whether every rank of this pod has recorded its end, and none is to come."""
+        return self._workload.ranks_over(self._context, self.ranks())
+
     def error(self) -> str:
         """What torch wrote of the first exception of a rank."""
         return cut_at_word(self._machine.read(self._context.torch_error) or "", MOST_ERROR)

@@ -102,7 +102,7 @@ class Preparations:
             except OSError:
                 return ""
 
-        machine.aside(read, have)
+        machine.aside(read, have, lambda why: have(""))
         machine.later(BASELINES_SECONDS, lambda: have(""))
 
     def _go_on(self) -> None:
@@ -132,7 +132,7 @@ class Preparations:
 
     def refusal(self, context: RunContext, workload: Workload) -> JobEnd | None:
         """Why these pods may not run this together; None when they may."""
-        return self.fabric(context, workload) or self.differences(context, workload)
+        return self.fabric(context, workload) or self.torch(context, workload) or self.differences(context, workload)
 
     def fabric(self, context: RunContext, workload: Workload) -> JobEnd | None:
         """Why the fabric of these pods cannot be used by a workload that is about it; None when it can."""
@@ -152,6 +152,19 @@ class Preparations:
         what = f"the fabric profile {profile} cannot be used on {len(bad)} of {len(peers)} pods"
         hint = "mend or leave out these pods (--exclude), or start the job with A4_PROFILE=none, which uses no fabric"
         return JobEnd(Exit.SETTINGS, what, why="\n".join([*lines, hint]))
+
+    def torch(self, context: RunContext, workload: Workload) -> JobEnd | None:
+        """Why a workload that imports torch cannot do so on these pods; None when it can, or nobody knows."""
+        told = {index: self.inventories.get(index, {}).get("nccl_torch_problem", "") for index in context.indices}
+        bad = [f"{self.pod.where(index)}: {line}" for index, line in told.items() if line]
+        if not workload.imports_torch or not bad:
+            return None
+        what = f"torch and the NCCL that it loads do not fit on {len(bad)} of {len(told)} pods"
+        hint = (
+            "take an image whose torch is made for that NCCL or an older one (docs/images.md#nccl-and-torch), or put a "
+            "newer NCCL first in LD_LIBRARY_PATH, if the fabric has one"
+        )
+        return JobEnd(Exit.SETTINGS, what, why="\n".join([*bad, hint]))
 
     def compared(self, context: RunContext, workload: Workload) -> Differences:
         """The pods of a run, in what must be alike for its workload."""

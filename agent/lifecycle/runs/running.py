@@ -22,7 +22,12 @@ from agent.lifecycle.runs.all_pods import AllPods
 from agent.lifecycle.runs.limits import Limits
 from agent.lifecycle.runs.meetings import Meetings
 from agent.lifecycle.runs.preparations import Preparations
+from agent.lifecycle.runs.roll_call import RollCall
 from agent.workloads.base import FailedPart, Judgement, Outcome, RunContext, Workload
+from agent.workloads.ends import judged
+
+FAILING_SECONDS = 10.0
+"""Older releases of torchrun look at their ranks every 5 s, and a torchrun may stand still for a while."""
 
 
 class Phase(IntEnum):
@@ -34,13 +39,15 @@ class Phase(IntEnum):
     """Every pod was told to get its part ready."""
     RUNNING = 2
     """Every pod was told to go."""
-    SAVING = 3
+    FAILING = 3
+    """A process failed because another did, by its own words: the others have FAILING_SECONDS to fail by themselves."""
+    SAVING = 4
     """It was told to end from outside: every pod tells its own processes, which have the grace time."""
-    LEAD_ENDS = 4
+    LEAD_ENDS = 5
     """mpirun was told to end. The other pods, on which it has daemons, are told when it has ended."""
-    ALL_END = 5
+    ALL_END = 6
     """Every pod was told to end its part."""
-    OVER = 6
+    OVER = 7
     """Judged."""
 
 
@@ -82,11 +89,17 @@ class Run:
         """Why it is ended before its time; the first weighty reason stays (see `merged`)."""
         self._first: int | None = None
         """The pod whose process failed first. What comes after is its consequence."""
+        self._roll_call = RollCall(pod, context, pods, self.worker_lost)
+        """Begins then: it may have failed because a pod is lost."""
+        self._only_victims = False
+        """All that failed until the others were ended did so because another had, by their own words."""
         self._phase = Phase.BOOKED
         self._told = False
         """It was told to end from outside."""
         self._saving: set[int] = set()
         """Pods of an MPI run in SAVING whose ranks are not over."""
+        self._ranks_run = set(self.indices) if workload.led else set()
+        """Pods of an MPI run that nobody has told to end whose ranks are not over."""
         self._shares = pod.shares
         self.told_to_begin = Once()
         """Every pod has been, or the run is over without."""
@@ -178,13 +191,31 @@ class Run:
         if failed and end.what:
             what, _, hint = end.what.partition("\n")
             self.cancel(JobEnd(end.code, what, self._pod.where(index), hint.strip()))
-        elif failed and not self.workload.led and self.workload.fail_fast and self._phase is Phase.RUNNING:
-            self._first = index
-            self._end(Phase.ALL_END)
+        elif failed and not self.workload.led and self.workload.fail_fast:
+            self._process_failed(index, end)
         if self.workload.led and index == self.context.lead:
             self._end(Phase.ALL_END)
         self.evidence(index, "")
         self.meetings.look()
+        self._judge_if_over()
+
+    def _process_failed(self, index: int, end: PartEnd) -> None:
+        """End the others, and ask every pod: those that a lost one leaves behind fail long before its lease is over."""
+        if self._phase not in (Phase.RUNNING, Phase.FAILING):
+            return
+        self._only_victims = self.workload.is_victim(end.status or 0, FailedPart(end.output, end.error))
+        if self._first is None:
+            self._first = index
+            self._roll_call.begin(index)
+        self._end(Phase.FAILING if self._only_victims else Phase.ALL_END)
+
+    def alive(self, index: int) -> None:
+        """This pod has answered the roll call."""
+        if index not in self._roll_call.silent:
+            return
+        self._roll_call.silent.discard(index)
+        if index in self._open and self._phase is Phase.ALL_END:  # it may have heard only now that it is to end
+            self._machine.later(self._shares.own_part, self._stop_waiting)
         self._judge_if_over()
 
     def worker_lost(self, index: int, reason: str) -> None:
@@ -200,6 +231,7 @@ class Run:
             self.cancel(JobEnd(Exit.TRY_AGAIN, "a pod was lost during the run", self._pod.where(index), reason))
             if index == self.context.lead:
                 self._end(Phase.ALL_END)
+        self._roll_call.silent.discard(index)
         self.evidence(index, "")
         self._judge_if_over()
 
@@ -208,21 +240,25 @@ class Run:
         self._limits.heard(index, summary)
 
     def waits_for(self, index: int) -> bool:
-        """Is this pod's part not over?"""
-        return index in self._open
+        """Is this pod's part not over, or has it not answered?"""
+        return index in self._open or index in self._roll_call.silent
 
     # Ending it
 
     def cancel(self, end: JobEnd, *, told: bool = False) -> None:
         """End the run for this reason, unless one stands already. `told`: it comes from outside, as that of some ends
         always does: the run has the grace time."""
-        if self._first is None:
+        # Ranks that have only missed another one have a cause elsewhere.
+        explains = self._phase is Phase.FAILING and not is_told(end)
+        if self._first is None or self._roll_call.silent or explains:
             self._cause = merged(self._cause, end)
         if self._phase < Phase.SAVING:
             self._told = told or is_told(end)
             by_lead = self.workload.led and self.context.lead in self._open
             self._end(Phase.SAVING if self._told else Phase.LEAD_ENDS if by_lead else Phase.ALL_END)
             self._judge_if_over()
+        elif told or is_told(end):
+            self._machine.later(self._shares.answer, self._roll_call.end)
 
     def hurry(self) -> None:
         """No more patience."""
@@ -234,9 +270,15 @@ class Run:
             return
         before, self._phase = self._phase, phase
         self._limits.stop()
+        if phase is Phase.FAILING:
+            missed = f"{self.run_id} failed on pod {self._first}, where a rank missed another"
+            self._pod.log.info(f"{missed}; other pods have {FAILING_SECONDS:.0f} s to fail by themselves")
+            self._machine.later(FAILING_SECONDS, self._stop_waiting_for_failures)
+            return
         if phase is Phase.SAVING:
             self._tell(sorted(self._open), Stop(self.run_id, told=True))
             self._machine.later(self._shares.part, self._stop_waiting)
+            self._machine.later(self._shares.part, self._roll_call.end)
             if self.workload.led:  # mpirun is told when ranks are over everywhere: it would end them all
                 self._saving = set(self._open)
                 self._machine.later(self._shares.save, lambda: self._end(Phase.LEAD_ENDS))
@@ -247,21 +289,29 @@ class Run:
             self._machine.later(self._shares.own_part, self._stop_waiting)
 
     def ranks_over(self, index: int) -> None:
-        """This pod's ranks, which were told to end, are over."""
+        """This pod's ranks are over."""
+        if self._phase is Phase.RUNNING and index in self._ranks_run:
+            self._ranks_run.discard(index)
+            if not self._ranks_run:
+                self._tell([self.context.lead], Stop(self.run_id, ranks_over=True))
         if self._phase is Phase.SAVING and index in self._saving:
             self._saving.discard(index)
             if not self._saving:
                 self._end(Phase.LEAD_ENDS)
 
+    def _stop_waiting_for_failures(self) -> None:
+        if self._phase is Phase.FAILING:
+            self._end(Phase.ALL_END)
+
     def _stop_waiting(self) -> None:
-        """Pods that were told to end have had their time. The run must come to a verdict without them."""
-        for index in sorted(self._open):
+        """Pods that were told to end have had their time, but for those that may not have heard it."""
+        for index in sorted(self._open - self._roll_call.silent):
             self.lost[index] = "it did not answer when the run was ended"
-        self._open.clear()
+        self._open &= self._roll_call.silent
         self._judge_if_over()
 
     def _judge_if_over(self) -> None:
-        if self._phase in (Phase.BOOKED, Phase.OVER) or self._open:
+        if self._phase in (Phase.BOOKED, Phase.OVER) or self._open or self._roll_call.silent:
             return
         self._phase = Phase.OVER
         self._limits.stop()
@@ -298,7 +348,7 @@ class Run:
         )
         if self._cause is not None and not self.ends:
             return Judgement(self._cause)
-        judgement = self.workload.judge(self.context, outcome)
+        judgement = judged(self.workload, self.context, outcome, only_victims=self._only_victims)
         if self._cause is not None and self.workload.led and self.context.lead not in self.ends:
             judgement = judgement._replace(end=self._cause)
         return judgement

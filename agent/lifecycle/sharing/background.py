@@ -47,7 +47,9 @@ class Background(SharedDirectory):
         self._call(close)
 
     def put(self, folder: str, name: str, text: str, until: float | None = None) -> None:
-        self._ask(self._files.put, folder, name, text, self.now() + WRITE_SECONDS if until is None else until)
+        until = self.now() + WRITE_SECONDS if until is None else until
+        if self._ask(self._files.put, folder, name, text, until) != text:
+            raise self._unusable(f"{folder}/{name} reads differently from what was written")
 
     def read(self, folder: str, name: str) -> str:
         """A small file; empty when it is not there."""

@@ -65,6 +65,8 @@ class Claim:
 
     def acquire(self) -> None:
         """Begin to wait for it."""
+        if self._contender is None:
+            return  # closed since this was put off: a command would start the process of `files` anew
         self.files.look(self._folder, ("term.",), (), self._looked)
 
     def close(self) -> None:

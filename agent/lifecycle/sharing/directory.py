@@ -46,12 +46,15 @@ class SharedDirectory:
                 raise DirectoryUnusable(why, remedy)
         self._files.answer_seconds = ANSWER_SECONDS
 
+    def _unusable(self, why: str) -> DirectoryUnusable:
+        what = f"{self._called} cannot be used: {why}"
+        return DirectoryUnusable(what, "it must be there, and writable, in every pod of the job")
+
     def _ask(self, command: Callable[..., None], *arguments: Any) -> Any:
         """The value of one command. Raises DirectoryUnusable."""
         answer: Answer = self._call(lambda done: command(*arguments, done))
         if answer.why:
-            what = f"{self._called} cannot be used: {answer.why}"
-            raise DirectoryUnusable(what, "it must be there, and writable, in every pod of the job")
+            raise self._unusable(answer.why)
         return answer.value
 
     def _call(self, begin: Callable[[Callable[[Any], None]], None]) -> Any:

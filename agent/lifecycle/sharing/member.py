@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from agent.decide.run_marks import agent_cgroup, group_of, mark_name, own_cgroup
 from agent.decide.sync.beats import beat_seconds
 from agent.decide.sync.facts import (
     DONE,
@@ -25,20 +26,20 @@ from agent.decide.sync.waiting import Outcome, Patience, Wait
 from agent.errors import Exit, PeerLost, SettingsError
 from agent.lifecycle.sharing.directory import WRITE_SECONDS, SharedDirectory
 from agent.lifecycle.sharing.waiting import Waiting
+from agent.machine import files
 from agent.machine.beating import BeatPlan, first_of_run, keep_beating
-from agent.machine.files import make_private_dir
 from agent.machine.loop import Loop
 from agent.settings import Settings
 
 LIST_SECONDS = 5.0
-"""Pod 0 has beaten several times by then."""
+"""The leader has beaten several times by then."""
 
 
 class Listed(NamedTuple):
     """The facts that count now."""
 
     start: str
-    """The live start of pod 0; empty when it is not heard."""
+    """The live start of the pod that leads; empty when it is not heard."""
     facts: tuple[Fact, ...] = ()
     problems: Mapping[str, str] = {}
     """What is wrong with files that should be facts."""
@@ -48,7 +49,8 @@ class Member(SharedDirectory):
     """One pod of one job or, with `run`, of a run of it. Raises SettingsError without a directory, DirectoryUnusable in
     `open` and later for one that cannot be used."""
 
-    def __init__(self, settings: Settings, run: str, say: Callable[[str], None]) -> None:
+    def __init__(self, settings: Settings, run: str, pods: Sequence[int], say: Callable[[str], None]) -> None:
+        """`pods`: those that take part, the one that leads first."""
         if not settings.shared_dir:
             hint = (
                 "set it to a directory on NFS or Lustre that every pod of the job mounts; PAI_WORKSPACE_ROOT does too"
@@ -60,9 +62,10 @@ class Member(SharedDirectory):
         self._run = run
         self._say = say
         self._start = ""
-        """Of pod 0: its own, or the one that was heard."""
+        """The start of the pod that leads: its own, or the one that was heard."""
         self.pod = settings.index
-        self.pods = settings.nnodes
+        self.pods = pods
+        self.lead = pods[0]
 
     def close(self) -> None:
         self._files.close()
@@ -74,10 +77,12 @@ class Member(SharedDirectory):
         when the pod was stopped for so long that others may have given it up.
         """
         settings = self._settings
-        make_private_dir(settings.run_dir)
-        seconds = beat_seconds(settings.index, settings.lease, settings.nnodes)
+        files.make_private_dir(settings.run_dir)
+        seconds = beat_seconds(settings.lease, len(self.pods), leads=self.pod == self.lead)
         owner = owner or (first_of_run(self._run) if self._run else 1)
-        plan = BeatPlan(self.directory, self.job, settings.index, seconds, settings.lease, owner)
+        plan = BeatPlan(self.directory, self.job, settings.index, seconds, settings.lease, owner, self.lead)
+        if not self._run and (run := os.environ.get("A4_RUN", "")):
+            plan = _outliving(plan, run)
         beating = keep_beating(f"{settings.run_dir}/sync", folder(f"{self.directory}/{self.job}"), plan)
         if beating.lost:
             raise PeerLost(
@@ -91,15 +96,22 @@ class Member(SharedDirectory):
                 self._remove_old_flags(name)  # an earlier start's
 
     def wait(self, name: str, pods: Iterable[int], timeout: float) -> Outcome:
-        """Wait for a fact of each of some pods; of none: until pod 0 is known, for whose start facts are written."""
+        """Wait for a fact of each of some pods; of none: until the leader is known, for whose start all are written."""
         settings, now = self._settings, self.now()
         patience = Patience(heard_by=now + min(timeout, settings.peer_timeout), ends=now + timeout)
         wait = Wait(
-            name, pods, job=self.job, lease=settings.lease, patience=patience, fresh=bool(self._run), start=self._start
+            name,
+            pods,
+            job=self.job,
+            lease=settings.lease,
+            patience=patience,
+            fresh=bool(self._run),
+            start=self._start,
+            lead=self.lead,
         )
 
         def begin(ended: Callable[[Outcome], None]) -> None:
-            Waiting(self._files, self, wait, pods=settings.nnodes, say=self._say, ended=ended).look()
+            Waiting(self._files, self, wait, pods=len(self.pods), say=self._say, ended=ended).look()
 
         outcome: Outcome = self._call(begin)
         self._start = wait.start
@@ -113,16 +125,22 @@ class Member(SharedDirectory):
         place = Place(self.job, self._start)
         fact = fact._replace(host=os.uname().nodename, time=time.time())
         until = self.now() + WRITE_SECONDS
-        self._ask(self._files.put, place.directory, fact.file, write_fact(fact, place), until)
+        there = self._ask(self._files.put, place.directory, fact.file, write_fact(fact, place), until)
+        try:
+            read_fact(fact.file, there, place)  # another process of this pod may have written it at the same time
+        except ValueError as why:
+            raise self._unusable(
+                f"{place.directory}/{fact.file} reads differently from what was written: {why}"
+            ) from None
         if fact.failed:
             self._remove_old_flags(fact.name)
-        elif self._settings.is_coordinator:
+        elif self.pod == self.lead:
             for where, flag in self._old_flags(fact.name):
                 self._ask(self._files.put, where, flag, f"{place.directory}\n", until)
         return found
 
     def list(self) -> Listed:
-        """The facts that count; none when pod 0 is not heard now."""
+        """The facts that count; none when the leader is not heard now."""
         outcome = self.wait("", (), LIST_SECONDS)
         if outcome.code == Exit.PEERS_MISSING:
             return Listed("")
@@ -165,3 +183,10 @@ class Member(SharedDirectory):
         begin(done)
         self._loop.run()
         return got[0]
+
+
+def _outliving(plan: BeatPlan, run: str) -> BeatPlan:
+    """Without the marks of a run, by which its processes are found and ended when it is over."""
+    name = mark_name(run, plan.pod)
+    own = own_cgroup(files.read("/proc/self/mountinfo") or "", files.read("/proc/self/cgroup") or "")
+    return plan._replace(left_group=group_of(name), cgroup=agent_cgroup(own, name))

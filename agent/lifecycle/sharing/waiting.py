@@ -69,14 +69,14 @@ class Waiting:
         """The directory could not be looked at."""
         self._failures += 1
         if self._failures >= MOST_FAILURES:
-            self.ended(Outcome(Exit.DIRECTORY, f"the shared directory cannot be used any more: {why}"))
+            self.ended(unusable(why))
         else:
             self.clock.later(LEADER_SECONDS, self.look)
 
     def _go_on(self, outcome: Outcome | None) -> None:
         self._failures = 0
         if outcome is not None:
-            self.ended(outcome)
+            self._end(outcome)
             return
         for file, why in self.wait.problems.items():
             if file not in self._warned:
@@ -88,3 +88,18 @@ class Waiting:
             self.say(self.wait.report())
         seconds = poll_seconds(self.pods, self.chance()) if self.wait.place else LEADER_SECONDS
         self.clock.later(seconds, self.look)
+
+    def _end(self, outcome: Outcome) -> None:
+        """Pods that seem lost may be alive, and their beats refused, in a directory that nobody can write any more."""
+
+        def tried(answer: Answer) -> None:
+            self.ended(unusable(f"{answer.why}; {outcome.what}") if answer.why else outcome)
+
+        if outcome.code == Exit.TRY_AGAIN:
+            self.files.try_(tried)
+        else:
+            self.ended(outcome)
+
+
+def unusable(why: str) -> Outcome:
+    return Outcome(Exit.DIRECTORY, f"the shared directory cannot be used any more: {why}")

@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from typing import NamedTuple, Protocol
 
 from agent import wire
-from agent.decide.completeness import Checkpoint
-from agent.decide.pipeline import Output, Pipeline, Stage
+from agent.decide.completeness import ABSENT, Checkpoint
+from agent.decide.pipeline import Checkout, Output, Pipeline, Stage
 from agent.decide.stages import Record, Verdict, is_training, judge, published, repeats_at, staged
 from agent.errors import AgentError, DirectoryUnusable, Exit, MissingProgram
 
@@ -63,6 +63,12 @@ class Site(Protocol):
     def rename(self, old: str, new: str, claimed: Claimed) -> None: ...
 
     def link(self, old: str, new: str, claimed: Claimed) -> None: ...
+
+    def restore(self, stage: Stage, claimed: Claimed) -> str:
+        """Make damaged files whole again where that is enough. Returns which, in words; empty for none."""
+
+    def edits(self, stage: Stage) -> str:
+        """What somebody has changed in complete outputs, in words; empty for nothing."""
 
     def set_aside(self, path: str, claimed: Claimed) -> None:
         """Keep what is there under another name; nothing when nothing is there."""
@@ -194,7 +200,7 @@ class _Turn:
         """Why it was passed over; empty when it was carried out."""
         stage = self._stage
         if stage.passed_over:
-            return f"passed over: {stage.passed_over}"
+            return f"passed over: {stage.passed_over}{self._as_it_is()}"
         if stage.where == "each pod":
             if self._not_needed:
                 return self._not_needed
@@ -213,6 +219,16 @@ class _Turn:
         why = self._meet("is over")[self._pipeline.pods[0]]
         return "" if why == "made" else why
 
+    def _as_it_is(self) -> str:
+        """What differs in code that the user has put there; empty where there is nothing to say."""
+        stage = self._stage
+        if not isinstance(stage.work, Checkout) or not self._pipeline.leads or self._not_needed:
+            return ""
+        with suppress(MissingProgram):  # without git nobody knows, and nobody needs to
+            why = self._site.problem(stage.outputs[0])
+            return f"; the code that is there is used as it is: {why}" if why not in ("", ABSENT) else ""
+        return ""
+
     def _meet(self, what: str, says: str = "") -> Mapping[int, str]:
         return self._site.meet(f"{self._stage.name} {what}", says)
 
@@ -224,12 +240,15 @@ class _Turn:
                 claimed = stack.enter_context(site.claim(stage))
                 verdict = self._judge()  # another may have had it until now
             if verdict.needed and not verdict.aside:
+                verdict = self._restored(verdict, claimed)
+            if verdict.needed and not verdict.aside:
                 verdict = self._taken_over(verdict, claimed)
             begin = self._begin(verdict, claimed) if verdict.needed else Begin(False)
             if stage.where == "together":
                 self._meet("begins", json.dumps(wire.to_json(begin)))
             if not verdict.needed:
-                return verdict.why
+                edits = "" if self._not_needed else site.edits(stage)
+                return "; ".join(filter(None, (verdict.why, edits)))
             try:
                 self._make(begin, claimed)
             except (AgentError, Failed, OSError):
@@ -249,6 +268,13 @@ class _Turn:
         if self._not_needed and not is_training(self._stage):
             return Verdict(False, self._not_needed)
         return _judge(self._site, self._stage)
+
+    def _restored(self, verdict: Verdict, claimed: Claimed) -> Verdict:
+        restored = self._site.restore(self._stage, claimed)
+        if not restored:
+            return verdict
+        verdict = self._judge()
+        return verdict if verdict.needed else verdict._replace(why=f"{restored}; {verdict.why}")
 
     def _taken_over(self, verdict: Verdict, claimed: Claimed) -> Verdict:
         """Whether an older launcher has left it complete elsewhere."""

@@ -11,7 +11,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent.decide import stages
-from agent.decide.completeness import TRACKER, Checkpoint, newest_checkpoint, problem
+from agent.decide.completeness import (
+    TRACKER,
+    Checkpoint,
+    changed_files,
+    is_damaged,
+    newest_checkpoint,
+    path_of,
+    problem,
+)
 from agent.decide.pipeline import Command, Files, Model, Output, Pipeline, Stage
 from agent.decide.progress import too_little_room
 from agent.decide.sync.facts import OLD_FLAGS, TOP, folder, old_flags
@@ -26,6 +34,8 @@ from agent.machine import files, stored
 from agent.settings import Settings
 
 MARKS = f"{TOP}/seen"
+MOST_NAMED = 10
+"""Files of a checkout in one message."""
 FIND_SECONDS = 40.0
 """More than any client of NFS or Lustre keeps what it has read, unless it was told to."""
 
@@ -151,6 +161,30 @@ class PodSite:
     def link(self, old: str, new: str, claimed: Claimed) -> None:
         self._show(new, claimed, lambda: os.symlink(old, new))
 
+    def restore(self, stage: Stage, claimed: Claimed) -> str:
+        restored: list[str] = []
+        for output in stage.outputs:
+            with self.background.looking_at(output.path):
+                damaged = [file for file in changed_files(output, self._files) if is_damaged(file)]
+                for submodule in dict.fromkeys(file[0] for file in damaged):
+                    claimed.until()
+                    try:
+                        self._files.restore(
+                            output.path, submodule, [file[1] for file in damaged if file[0] == submodule]
+                        )
+                    except ValueError as error:
+                        self.say(f"{output.path} cannot be restored: {error}")
+                        return ""
+            restored += map(path_of, damaged)
+        return f"restored, as missing or cut off: {_some(restored)}" if restored else ""
+
+    def edits(self, stage: Stage) -> str:
+        edited: list[str] = []
+        for output in stage.outputs:
+            with self.background.looking_at(output.path):
+                edited += map(path_of, changed_files(output, self._files))
+        return f"edited, and kept so: {_some(edited)}" if edited else ""
+
     def set_aside(self, path: str, claimed: Claimed) -> None:
         with self.background.looking_at(path):
             there = os.path.lexists(path)
@@ -225,6 +259,11 @@ class PodSite:
     def _note(self, step: str, stage: Stage, **values: Any) -> None:
         if self.notes:
             note(self.notes, json.dumps({"step": step, "name": stage.name, **values}))
+
+
+def _some(names: Sequence[str]) -> str:
+    more = [f"{len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
+    return listed([*names[:MOST_NAMED], *more])
 
 
 def mark_of(stage: Stage) -> str:

@@ -134,7 +134,7 @@ class Work:
             stored.remove(new)
             self._programs.say(f"{stage.name}: {source}'s downloader is installed in {place}")
             pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", DOWNLOADERS[source]]
-            for argv in ([sys.executable, "-Es", "-m", "venv", new], [f"{new}/bin/python", *pip]):
+            for argv in ([sys.executable, "-I", "-m", "venv", new], [f"{new}/bin/python", "-I", *pip]):
                 if self._programs.run(stage, argv, {}, "/"):
                     raise SystemFault(
                         f"{source}'s downloader cannot be installed in {place}",
