@@ -36,7 +36,7 @@ from agent.local.host_survey import find_program
 from agent.local.netlink import Netlink
 from agent.machine.api import Problem, Target
 from agent.machine.ssh import handshake
-from agent.paths import RunDir, shipped
+from agent.paths import RunDir, agent_command, shipped
 from bench import figures
 
 PREFIX, DOMAIN, PORT, EPOCH = "bench-workload-", "bench.default.svc.cluster.local", 2222, "bench"
@@ -219,7 +219,6 @@ def coordinator(peers: int, doomed: list[subprocess.Popen[bytes]]) -> dict[str, 
     environ = {
         "PATH": os.environ["PATH"],
         "HOME": "/root",
-        "PYTHONPATH": str(Path(__file__).resolve().parent.parent),
         "NNODES": str(peers + 1),
         "JOB_COMPLETION_INDEX": "0",
         "GPUS_PER_NODE": "8",
@@ -236,7 +235,7 @@ def coordinator(peers: int, doomed: list[subprocess.Popen[bytes]]) -> dict[str, 
         "A4_RUN_DIR": RUN_DIR,
         "A4_RESULTS_DIR": "/run/results",
     }
-    argv = [sys.executable, "-m", "agent", "run"]
+    argv = agent_command(sys.executable, "run")
     log = open("/run/log", "w+", encoding="utf-8")  # noqa: SIM115
     with subprocess.Popen(argv, env=environ, stdout=log, stderr=log, cwd="/") as process:
         found = psutil.Process(process.pid)

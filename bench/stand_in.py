@@ -114,7 +114,7 @@ class StandIn:
 def main() -> None:
     directory, *addresses = sys.argv[1:]
     loop = Loop()
-    beat = beat_seconds(LEASE_SECONDS, len(addresses) + 1)
+    beat = beat_seconds(LEASE_SECONDS)
     for index, address in enumerate(addresses, start=1):
         StandIn(loop, index, address, f"{directory}/{index}/channels", beat)
     print("ready", flush=True)

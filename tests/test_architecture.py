@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import configparser
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -57,6 +58,7 @@ def module_name(path: Path) -> str:
 MODULES = {module_name(path): path for path in sorted(ROOT.glob("agent/**/*.py"))}
 RANK_PROGRAMS = sorted(ROOT.glob("entrypoints/**/*.py"))
 SHELL_SCRIPTS = sorted(path for place in ("entrypoints", "scripts", "docker") for path in ROOT.glob(f"{place}/**/*.sh"))
+SHELL_SCRIPTS.append(ROOT / "bin/a4-agent")
 
 
 def part_of(module: str) -> str:
@@ -229,6 +231,23 @@ def test_no_shell_is_started(module: str) -> None:
 )
 def test_a_shell_is_seen(code: str, count: int) -> None:
     assert len(shell_calls(ast.parse(code))) == count
+
+
+def pythons(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """Each Python that is started, and what it is told first."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.List) and len(node.elts) > 1:
+            program, first = (ast.unparse(each) for each in node.elts[:2])
+            if re.search(r"\b(executable|python)'?$", program):
+                yield program, first.strip("'")
+
+
+def test_pythons_of_ours_take_no_module_from_the_user() -> None:
+    """With -E the agent names the directory itself in which they are started. The workload's Python has the user's."""
+    found = {(name, *started) for name, tree in trees().items() for started in pythons(tree)}
+    open_to_users = {(module, program) for module, program, first in found if not re.match("-[IE]", first)}
+    assert open_to_users == {("agent.decide.torchrun", "python"), ("agent.lifecycle.stages.work", "work.python")}
+    assert {"agent.paths", "agent.machine.process", "agent.local.client"} <= {module for module, *_ in found}
 
 
 @pytest.mark.parametrize("module", [name for name in MODULES if part_of(name) not in {"machine", "local"}])

@@ -6,11 +6,13 @@ import os
 import subprocess
 from pathlib import Path
 
-from agent.paths import shipped
+import pytest
+
+from agent.paths import own_program
 
 
 def copy(source: Path, destination: Path) -> subprocess.CompletedProcess[str]:
-    argv = ["bash", shipped("entrypoints", "copy-newer.sh"), str(source), str(destination)]
+    argv = own_program("copy-newer.py", str(source), str(destination.parent), destination.name)
     return subprocess.run(argv, stderr=subprocess.PIPE, text=True, timeout=60)
 
 
@@ -40,4 +42,22 @@ def test_what_cannot_be_copied_is_a_failure(tmp_path: Path) -> None:
     (tmp_path / "out" / "file").touch()
     (tmp_path / "bucket").write_text("no directory")
     found = copy(tmp_path / "out", tmp_path / "bucket")
-    assert found.returncode != 0 and found.stderr
+    assert found.returncode != 0 and "bucket is not a directory" in found.stderr
+
+
+@pytest.mark.parametrize("laid", ["checkpoint", "checkpoint/iter_9", "checkpoint/iter_9/file"])
+def test_what_others_lay_into_the_bucket_leads_nowhere(tmp_path: Path, laid: str) -> None:
+    source, bucket, victim = tmp_path / "out", tmp_path / "bucket", tmp_path / "victim"
+    for place, text in ((source, "ours"), (victim, "another's")):
+        for name in ("file", "iter_9/file"):
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            (place / name).write_text(text)
+    (source / "link").symlink_to(victim)
+    (bucket / laid).parent.mkdir(parents=True)
+    (bucket / laid).symlink_to(victim / "file" if laid.endswith("file") else victim)
+    found = copy(source, bucket / "checkpoint")
+    assert [path.read_text() for path in (victim / "file", victim / "iter_9/file")] == ["another's"] * 2
+    if laid.endswith("file"):
+        assert found.returncode == 0 and (bucket / laid).read_text() == "ours"
+    else:
+        assert f"{laid} is a symbolic link, and not followed" in found.stderr

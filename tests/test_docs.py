@@ -11,6 +11,7 @@ from agent.catalogue import RUNNABLE
 from agent.commands import VERBS
 from agent.decide.messages import COORDINATOR_SAYS, WORKER_SAYS
 from agent.errors import Exit
+from agent.lifecycle.channel.link import beat_seconds
 from agent.settings import SETTINGS
 
 ROOT = Path(__file__).parents[1]
@@ -65,6 +66,13 @@ def test_troubleshooting_has_the_words_of_the_agent_and_the_chart(message: str) 
 def test_every_message_is_documented() -> None:
     listed = set(rows(doc("docs/control-channel.md")))
     assert set(COORDINATOR_SAYS) | set(WORKER_SAYS) <= listed
+
+
+@pytest.mark.parametrize("lease", [3.0, 12.0, 30.0, 600.0])
+def test_beats_are_as_often_as_documented(lease: float) -> None:
+    found = re.search(r"a beat every (\d+) s, .* and never fewer than six per lease", doc("docs/control-channel.md"))
+    assert found is not None and beat_seconds(lease) == min(float(found[1]), lease / 6)
+    assert f"a lease (30 s) and a beat ({found[1]} s)" in doc("docs/faults.md")
 
 
 def test_the_readme_names_every_verb_and_workload() -> None:

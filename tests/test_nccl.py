@@ -69,6 +69,9 @@ def table(test: str, *, ranks: int = 6, wrong: int = 0, speed: float = 344.0, fo
 
 
 def log(network: str) -> str:
+    """Empty: the log of a pod that is silent."""
+    if not network:
+        return "NCCL version 2.28.9+cuda13.0\n"
     return f"h:1:1 [0] NCCL INFO Using network {network}\nh:1:1 [0] misc.cc:1 NCCL WARN said on {network}\n"
 
 
@@ -296,12 +299,35 @@ def test_connectivity_is_not_judged_by_what_came_later() -> None:
 def test_sockets_where_the_profile_means_gib() -> None:
     found = judged(outcome(networks=("gIB", "Socket", "gIB")), profile="a4-gib")
     assert (found.end.code, found.end.what) == (65, "NCCL did not use the network of the profile")
-    assert "all_reduce went over Socket on pods 1" in found.findings.reasons[0]
+    assert "all_reduce went over Socket on pod 1" in found.findings.reasons[0]
     assert found.findings.gate and found.findings.gate["status"] == "not judged"
     assert judged(outcome(networks=("Socket",) * 3)).end.code == 0, "no profile means nothing"
     unknown = outcome(notes={2: {"connectivity": CONNECTED}})
     found = judged(unknown, profile="a4-gib")
     assert found.end.code == 0 and found.findings.gate and "no log of NCCL" in found.findings.gate["reason"]
+
+
+@pytest.mark.parametrize(
+    ("networks", "dropped", "where"),
+    [(("gIB", "", "gIB"), [], "pod 1"), (("gIB", "", ""), [], "pods 1-2"), (("gIB", "gIB", "gIB"), [0, 1], "pods 0-1")],
+)
+def test_pods_of_which_nobody_knows_the_network(networks: tuple[str, str, str], dropped: list[int], where: str) -> None:
+    """Their logs are there and name none, or came too late to be read."""
+    whole = outcome(networks=networks)
+    found = judged(
+        replace(whole, notes={i: one for i, one in whole.notes.items() if i not in dropped}),
+        "--save-baseline",
+        "mine",
+        profile="a4-gib",
+        baselines={"/own.json": json.dumps({"version": 1, "baselines": [OWN | {"profile": "a4-gib"}]})},
+    )
+    why = f"the network is not known on {where}: no log of NCCL there names it"
+    assert found.end.code == 0 and found.findings.warnings == [why] and why in found.text
+    assert "/own.json" not in found.files
+    assert found.findings.reasons == [f"--save-baseline mine: nothing is saved: {why}"]
+    assert found.findings.gate and found.findings.gate["status"] == "not judged"
+    assert f"all_gather not judged: {why}" in found.findings.gate["reason"]
+    assert judged(whole).findings.warnings == [], "without a profile it could be any"
 
 
 def test_programs_that_are_missing() -> None:
@@ -399,13 +425,37 @@ def test_a_good_run_can_be_saved_as_a_baseline() -> None:
     assert list(judged(outcome(), "--save-baseline", "mine", baselines=BESIDE).files) == ["connectivity-test.log"]
 
 
+def test_each_operation_and_root_is_saved_for_itself() -> None:
+    """Of `-o all`, and of `-r -1`, which measures every root."""
+    tables = {"all_reduce": ["sum   -1", "prod   -1", "mulsum  -1"], "broadcast": ["none    0", "none    1"]}
+    outputs = {
+        test: "\n".join(
+            line.replace("none -1", kind)
+            for line in table(test).splitlines()
+            for kind in kinds[: 1 + 9 * ("float" in line)]
+        )
+        for test, kinds in tables.items()
+    }
+    found = judged(outcome(outputs), "--tests", "all_reduce,broadcast", "-o", "all", "--save-baseline", "mine")
+    assert found.end.code == 0 and found.findings.gate
+    assert "there is no baseline for all_reduce mulsum on 3 nodes of 2 × NVIDIA B200" in found.findings.gate["reason"]
+    entries = json.loads(found.files["baselines.json"])["baselines"]
+    assert [(one["collective"], one["operation"], one["root"], one["gpu_model"]) for one in entries] == [
+        ("all_reduce", "sum", 0, "NVIDIA B200"),
+        ("all_reduce", "prod", 0, "NVIDIA B200"),
+        ("all_reduce", "mulsum", 0, "NVIDIA B200"),
+        ("broadcast", "sum", 0, "NVIDIA B200"),
+        ("broadcast", "sum", 1, "NVIDIA B200"),
+    ]
+
+
 @pytest.mark.parametrize("wanted", ["mine", "/own.json"])
 def test_a_baseline_that_cannot_be_saved_is_a_note(wanted: str) -> None:
     found = judged(outcome(), "--save-baseline", wanted, baselines={**SHIPPED, "/own.json": "{"})
     assert found.end.code == 0 and "/own.json" not in found.files
     (note,) = found.findings.reasons
     assert (
-        note.startswith(f"--save-baseline {wanted}: /own.json is left as it is: it is no JSON") and note in found.text
+        note.startswith(f"--save-baseline {wanted}: /own.json is left as it is: it is not JSON") and note in found.text
     )
 
 

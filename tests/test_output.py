@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.errors import SystemFault
+from agent.errors import DirectoryUnusable
 from agent.output import HELD_BYTES, HELD_SECONDS, Lines, labelled, write_all
 
 
@@ -210,12 +210,12 @@ def test_a_terminal_that_has_gone() -> None:
 
 
 def test_a_full_disk() -> None:
-    with open("/dev/full", "wb", buffering=0) as full, pytest.raises(SystemFault, match="No space left on device"):
+    with open("/dev/full", "wb", buffering=0) as full, pytest.raises(DirectoryUnusable, match="No space left"):
         write_all(full.fileno(), b"x")
 
 
 def test_a_stdout_that_was_closed() -> None:
     nowhere = 2_000_000_000  # no descriptor has this number
     lines = Lines(whole=False, stdout=nowhere)
-    with pytest.raises(SystemFault, match="cannot be written"):
+    with pytest.raises(DirectoryUnusable, match="cannot be written"):
         lines.output(0, 1, b"x")

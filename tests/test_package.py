@@ -42,10 +42,10 @@ class Built(NamedTuple):
     """Built from the checkout."""
 
 
-def done(argv: list[str], cwd: Path | str = "/") -> str:
+def done(argv: list[str], cwd: Path | str = "/", **environ: str) -> str:
     """Standard output of a command that must end with 0."""
     plain = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    result = subprocess.run(argv, cwd=cwd, env=plain, capture_output=True, text=True, timeout=SECONDS)
+    result = subprocess.run(argv, cwd=cwd, env=plain | environ, capture_output=True, text=True, timeout=SECONDS)
     assert result.returncode == 0, f"{argv}\n{result.stdout}{result.stderr}"
     return result.stdout
 
@@ -177,13 +177,34 @@ def test_files_are_found_where_pip_has_put_them(built: Built, tmp_path: Path) ->
     assert files_found(python, "/") == {str(tmp_path / "share/a4-agent")}
 
 
+@pytest.mark.parametrize("kind", ["target", "prefix"])
+def test_the_command_finds_the_agent_where_pip_has_put_it(built: Built, tmp_path: Path, kind: str) -> None:
+    """Also under a Python that looks nowhere but in its own directories."""
+    python = os.path.realpath(sys.executable)
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--python", python, "install"]
+    done([*pip, "--no-deps", "--no-index", "--ignore-installed", f"--{kind}", str(tmp_path), str(built.wheel)])
+    (command,) = tmp_path.glob("**/bin/a4-agent")
+    assert "connectivity" in done([str(command), "run", "--help"])
+    for packages in tmp_path.glob("**/site-packages"):
+        packages.rename(packages.with_name("dist-packages"))  # as Debian's pip calls it
+        assert "connectivity" in done([str(command), "run", "--help"])
+
+
 @needs_root
 def test_the_installed_agent_runs_a_cluster_and_makes_its_reports(installed: Path, tmp_path: Path) -> None:
-    """All of it, without the checkout: the control channel, rank programs over MPI, result and page."""
+    """All of it, without the checkout: the control channel, rank programs over MPI, result and page. Modules of the
+    user have the names of ours, of Python's and of those that Python imports at each start."""
+    project = tmp_path / "project"
+    project.mkdir()
+    for module in ("agent", "sitecustomize", "usercustomize", "json", "dns", "re", "record"):
+        (project / f"{module}.py").write_text("print('the module of the user')\nraise SystemExit(3)\n")
+    users = {"PYTHONPATH": "/project", "PYTHONHOME": "/project"}
     local = [str(installed / "bin/a4-agent"), "local"]
     name = ["--name", f"package-{os.getpid()}"]
     try:
-        done([*local, "up", *name, "--pods", "2", "--gpus-per-pod", "1", "--wait"], tmp_path)
+        words = ["--pods", "2", "--gpus-per-pod", "1", "--wait", "--mount", f"{project}:/project"]
+        given = [word for variable in users.items() for word in ("--env", "=".join(variable))]
+        done([*local, "up", *name, *words, *given], project, PYTHONPATH=str(project))
         done([*local, "exec", "1", *name, "--", "a4-agent", "run", "connectivity"])
         # The page comes some time after the end of the run.
         waits = "until cat /run/a4-agent/results/runs/*/{} 2>/dev/null; do sleep 0.1; done"

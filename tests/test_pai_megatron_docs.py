@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from agent.workloads.pai_megatron import versions
@@ -55,8 +56,21 @@ def test_each_pitfall_has_a_test() -> None:
 
 
 def test_the_versions() -> None:
-    wanted = {*versions.FROM_IMAGE["qwen3_next"].values(), versions.COMMIT}
-    wanted |= {one for requirements in versions.REQUIREMENTS.values() for one in requirements.values()}
-    wanted |= {path.rpartition("/")[2] for path in versions.SUBMODULES}
-    told = " ".join(cell for row in rows("## Versions") for cell in row)
-    assert {one for one in wanted if f"`{one}`" not in told} == set()
+    wanted = {versions.COMMIT, *(path.rpartition("/")[2] for path in versions.SUBMODULES)}
+    told = rows("## Versions")
+    assert {one for one in wanted if f"`{one}`" not in " ".join(told[0])} == set()
+
+
+def test_the_table_of_packages() -> None:
+    """Package, what is installed, what each model accepts: as in versions.py."""
+    all_rows = {**versions.PACKAGES, **versions.EXTENSIONS, **versions.BASE}
+    accepted = [versions.accepted(all_rows, scripts) for scripts in ("qwen3", "qwen3_next")]
+
+    def cell(name: str, found: Mapping[str, str]) -> str:
+        return "" if name not in found else f"`{found[name][len(name) :]}`" if found[name] != name else "any"
+
+    wanted = [
+        [f"`{name}`", f"`{row.installed}`" if row.installed else "the base's", *(cell(name, one) for one in accepted)]
+        for name, row in all_rows.items()
+    ]
+    assert rows("### Packages") == wanted

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 from agent.errors import AgentError
 from agent.local.client import LocalCluster
 from tests.cluster.conftest import RUN_DIR
+from tests.cluster.work import RING_FILES
 from tests.deadlines import at_any_moment
 from tests.local.helpers import cluster_of, leaves_nothing
 
@@ -31,11 +32,24 @@ PODS, GPUS = 4, 2
 LEASE = 8.0
 LIMITS = {"A4_LEASE_SECONDS": at_any_moment(LEASE), "A4_PEER_TIMEOUT_SECONDS": at_any_moment(30)}
 END_SECONDS = 120.0
-PHASE_SECONDS = 60.0
+PHASE_SECONDS = 120.0
 ROOT = Path(__file__).parents[2]
+TORCH = ROOT / ".venv-torch" / "bin" / "python"
 OMPI5 = Path(os.environ.get("A4_TEST_OMPI5", ROOT / ".venv-ompi5"))
-SCRIPT = b"for n in $(seq 30); do echo $n; sleep 0.1; done; touch /mnt/done-$JOB_COMPLETION_INDEX\n"
-RUNS = {"script": ("script",), "connectivity": ("connectivity", "--", "--repeats", "300")}
+RING = "/job/ring.py 4 30"
+FILES = {"/workload/task/task-script.sh": f"exec {sys.executable} {RING}\n".encode(), **RING_FILES}
+RUNS = {"script": ("script",), "connectivity": ("connectivity", "--", "--repeats", "300"), "torchrun": ("none",)}
+"""What the pods run first. With torchrun, the cluster sleeps then: pod 0 submits the run to it, and ends it."""
+CODE = "/mnt/code"
+TORCHRUN = f"""
+[ "$JOB_COMPLETION_INDEX" = 0 ] && (
+    until grep -qs '"phase": "sleeping"' {RUN_DIR}/state.json; do sleep 0.1; done
+    $AGENT torchrun -- {RING}
+    echo $? >>{CODE}
+    until $AGENT release; do sleep 1; done
+) </dev/null >/mnt/client.log 2>&1 &
+exec tini -- $AGENT run none
+"""
 PHASES = {
     "starting": "true",
     "forming": f"grep -qs facts-ready {RUN_DIR}/events.jsonl",
@@ -43,6 +57,11 @@ PHASES = {
     "ending": f"grep -qs result-known {RUN_DIR}/events.jsonl",
 }
 """What is true in the pod when a phase has begun."""
+TORCHRUN_PHASES = {
+    **PHASES,
+    "running": "test -e /mnt/turns-$JOB_COMPLETION_INDEX",
+    "ending": "test -e /mnt/done-$JOB_COMPLETION_INDEX",
+}
 
 
 def in_pod(command: str) -> Callable[[LocalCluster, int], object]:
@@ -72,7 +91,7 @@ FAULTS: dict[str, tuple[Change, Change]] = {
     "agent-stopped": (agent_gets("STOP"), agent_gets("CONT")),
     "sshd-killed": (in_pod("pkill -KILL -o -x sshd"), nothing),
     "daemon-killed": (in_pod("pkill -KILL '^(orted|prted|mpirun|orterun|prterun)$'"), nothing),
-    "ranks-killed": (in_pod("pkill -KILL -f 'connectivity.py|task-script.sh'"), nothing),
+    "ranks-killed": (in_pod("pkill -KILL -f 'connectivity.py|python[^ ]* (-u )?/job/ring.py'"), nothing),
     "link-down": (lambda cluster, pod: cluster.link(pod, up=False), nothing),
     "link-away": (
         lambda cluster, pod: cluster.link(pod, up=False),
@@ -84,6 +103,8 @@ FAULTS: dict[str, tuple[Change, Change]] = {
     ),
 }
 """What happens, and what ends it again."""
+LOSSES = ("pod-killed", "pod-restarted", "agent-killed", "agent-stopped", "link-down", "link-away")
+"""A pod is lost, unless they end within a lease."""
 
 
 class Fault(NamedTuple):
@@ -98,6 +119,12 @@ class Fault(NamedTuple):
     lasts: float
     run: str
     mpi: int
+
+    @property
+    def loses_a_pod(self) -> bool:
+        return self.kind in LOSSES and (
+            FAULTS[self.kind][1] is nothing or self.kind == "pod-restarted" or self.lasts > LEASE
+        )
 
     def __str__(self) -> str:
         lasts = "" if FAULTS[self.kind][1] is nothing else f" for {self.lasts:.1f} s"
@@ -117,15 +144,20 @@ def draw(seed: int, number: int) -> Fault:
 def cluster_for(fault: Fault) -> LocalCluster:
     more: dict[str, Any] = {"entrypoint": (), "arguments": RUNS[fault.run]}
     env = {"A4_REPORT": "false", **LIMITS}
+    python = f"{OMPI5}/bin/python" if fault.mpi == 5 else sys.executable
     if fault.mpi == 5:
-        more = {"entrypoint": ("tini", "--", f"{OMPI5}/bin/python", "-m", "agent", "run", *RUNS[fault.run])}
+        more = {"entrypoint": ("tini", "--", python, "-m", "agent", "run", *RUNS[fault.run])}
         env["PATH"] = f"{OMPI5}/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-    return cluster_of(PODS, gpus_per_pod=GPUS, files={"/workload/task/task-script.sh": SCRIPT}, env=env, **more)
+    if fault.run == "torchrun":
+        more = {"entrypoint": ("sh", "-c", TORCHRUN)}
+        env |= {"SLEEP_INFINITY": "true", "A4_PYTHON": str(TORCH), "AGENT": f"{python} -m agent"}
+    return cluster_of(PODS, gpus_per_pod=GPUS, files=FILES, env=env, **more)
 
 
 def bring_about(cluster: LocalCluster, fault: Fault) -> None:
     begin, end = FAULTS[fault.kind]
-    look = f"for i in $(seq {PHASE_SECONDS / 0.05:.0f}); do {PHASES[fault.phase]} && exit; sleep 0.05; done"
+    begun = (TORCHRUN_PHASES if fault.run == "torchrun" else PHASES)[fault.phase]
+    look = f"for i in $(seq {PHASE_SECONDS / 0.05:.0f}); do {begun} && exit; sleep 0.05; done"
     attempt(in_pod(look), cluster, fault.pod)
     pause(cluster, fault.after)
     attempt(begin, cluster, fault.pod)
@@ -157,22 +189,31 @@ def problems(fault: Fault, log: Path) -> list[str]:
                     cluster.wait(END_SECONDS)
                 except TimeoutError:
                     found.append(f"not all pods have ended {END_SECONDS:.0f} s later")
-                codes = {pod.index: pod.code for pod in cluster.pods()}
+                pods = {pod.index: pod.code for pod in cluster.pods()}
+                codes = of_torchrun(cluster) if fault.run == "torchrun" else pods
                 said = b"".join(b"[%d] %s" % (output.pod, output.data) for output in cluster.output())
-                log.write_bytes(f"{fault}: {codes}\n".encode() + said)
+                log.write_bytes(f"{fault}: {pods}, {codes}\n".encode() + said)
                 if 0 in codes.values() and (undone := what_is_undone(cluster, fault)):
                     found.append(f"a pod ended with 0, but {undone}")
-                if 70 in codes.values() or b"a bug in a4-agent" in said:
+                if 1 in codes.values() and fault.loses_a_pod:
+                    found.append("1, the code of a program, for a lost pod")
+                if 70 in {*codes.values(), *pods.values()} or b"a bug in a4-agent" in said:
                     found.append("a bug in the agent")
                 cluster.close()
         except AssertionError as left:
             found.append(f"something of the cluster is left: {left}")
-    return [f"{problem} (exit codes {codes})" for problem in found]
+    return [f"{problem} (exit codes {pods}, {codes})" for problem in found]
+
+
+def of_torchrun(cluster: LocalCluster) -> dict[int, int]:
+    """With which codes `a4-agent torchrun` has ended: once or, where its pod was not started or was killed, never."""
+    content = cluster.read_bytes(0, [CODE])[CODE] or b""
+    return dict(enumerate(map(int, content.split())))
 
 
 def what_is_undone(cluster: LocalCluster, fault: Fault) -> str:
     """As the run itself has noted it, or nothing."""
-    if fault.run == "script":
+    if fault.run != "connectivity":
         done = cluster.read_bytes(0, [f"/mnt/done-{pod}" for pod in range(PODS)])
         return ", ".join(f"there is no {path}" for path, content in done.items() if content is None)
     result = json.loads(cluster.read(0, f"{RUN_DIR}/results/result.json"))

@@ -320,14 +320,16 @@ echo "$*" >/run/tcpx/started
 until [ -e /run/tcpx/fail ]; do sleep 0.02; done
 exit 9
 """
+LOSES_A_SIGNAL = TCPX_DAEMON.replace(b"trap '", b"trap 'trap \"", 1).replace(b"' TERM", b"\" TERM' TERM", 1)
+"""Does nothing on the first SIGTERM: the shell that becomes the daemon can still take it away from it."""
 
 
 class Pair:
     """A pod with two containers, each started and ended by the test."""
 
-    def __init__(self, start: Start, chart: Chart, **values: Any) -> None:
+    def __init__(self, start: Start, chart: Chart, daemon: bytes = TCPX_DAEMON, **values: Any) -> None:
         self.pods = pods_of_release(chart(PLAIN, {"workload": {"gpus": 8, **values}}))
-        files = {"/image/tcpgpudmarxd/build/app/tcpgpudmarxd": TCPX_DAEMON}
+        files = {"/image/tcpgpudmarxd/build/app/tcpgpudmarxd": daemon}
         self.trial = start(**{**self.pods.cluster(), "entrypoint": IDLE}, files=files)
 
     @contextmanager
@@ -356,7 +358,7 @@ def test_the_tcpx_daemon_ends_with_the_workload(start: Start, chart: Chart) -> N
 
 
 def test_the_tcpx_daemon_ends_with_a_workload_that_is_killed(start: Start, chart: Chart) -> None:
-    pair = Pair(start, chart, run="none", sleepInfinity=True)
+    pair = Pair(start, chart, LOSES_A_SIGNAL, run="none", sleepInfinity=True)
     with pair.container("workload") as workload:
         sleeps(pair.trial)
         shown = json.loads(typed(pair.trial, 0, "a4-agent", "env", "--json"))

@@ -15,7 +15,7 @@ from agent.decide.mpirun import PORTS
 from agent.local.spec import address
 from tests.cluster.conftest import END_SECONDS, RUN_DIR, Start, all_codes, ends
 from tests.cluster.test_own_programs import with_mpi
-from tests.cluster.work import AGENT, GATE, agent, following, marked, open_gate, read_until, sleeping
+from tests.cluster.work import AGENT, GATE, SHELL, agent, following, marked, open_gate, read_until, sleeping
 from tests.local.helpers import eventually
 
 GOES_ON = "touch /tmp/here; while :; do sleep 1; done"
@@ -106,6 +106,63 @@ def test_what_listens_is_sshd_and_open_mpi_in_its_range_of_ports(start: Start, o
             assert {int(place.rpartition(":")[2]) for place in reached - {sshd}} <= set(PORTS), shown
         run.signal(signal.SIGINT)
         assert run.wait() == 130
+
+
+IDLERS = f"""
+import socket, time
+idle = [socket.socket(socket.AF_UNIX) for _ in range(120)]
+for one in idle: one.connect("{RUN_DIR}/agent.sock")
+print("here", flush=True)
+time.sleep(600)
+"""
+
+
+def test_commands_that_use_up_the_agent_s_descriptors_end_nothing(start: Start) -> None:
+    program = ("sh", "-c", 'ulimit -n 128; exec "$@"', "sh", "tini", "--", *AGENT, "run", "none")
+    trial = sleeping(start, 1, entrypoint=program)
+    with trial.cluster.popen(0, [sys.executable, "-c", IDLERS]) as idlers:
+        read_until(idlers.stdout, b"here\n")
+        refused = agent(trial, 0, "exec", "--", "true")
+        assert refused.returncode == 71 and "too many commands" in refused.stderr, refused
+        idlers.signal(signal.SIGTERM)
+    eventually(lambda: agent(trial, 0, "exec", "--", "true").returncode == 0)
+    trial.cluster.terminate()
+    all_codes(trial, 0)
+
+
+PIDS = Path("/sys/fs/cgroup/pids")
+USED_UP = """
+mkdir /pids && mount -t cgroup -o pids pids /pids && cd "/pids/$1" || exit
+for task in /proc/$2/task/*; do echo "${task##*/}" >tasks; done
+cat pids.current >pids.max
+"""
+
+
+@FAULTS
+@pytest.mark.skipif(not PIDS.is_dir(), reason="an agent alone gets a limit of processes by version 1 of cgroups")
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_pod_that_has_used_up_its_processes_fails_its_parts_alone(start: Start, index: int) -> None:
+    few = Path(tempfile.mkdtemp(prefix="a4-test-", dir=PIDS))
+    trial = sleeping(start, 2)
+    try:
+        with following(trial, 1 - index, "run", "--timeout", "30", *SHELL, "echo here; exec sleep 600") as (run, _):
+            for _ in range(2):
+                read_until(run.stdout, b"here\n")
+            pid = trial.cluster.read(index, f"{RUN_DIR}/lock").split()[1]
+            limited = trial.cluster.exec(index, ["sh", "-c", USED_UP, "sh", few.name, pid])
+            assert limited.returncode == 0, limited
+            done = agent(trial, 1 - index, "exec", "--", "true")
+            assert (done.returncode, f"pod {index}: exit code 71" in done.stderr) == (71, True), done
+            assert run.wait() == 124, run.stderr.read()
+        (few / "pids.max").write_text("max")
+        again = agent(trial, 1 - index, "exec", "--", "true")
+        assert again.returncode == 0, again
+        trial.cluster.terminate()
+        all_codes(trial, 0)
+    finally:
+        trial.cluster.close()
+        eventually(lambda: not (few / "cgroup.procs").read_text())
+        few.rmdir()
 
 
 MEMORY = Path("/sys/fs/cgroup/memory")

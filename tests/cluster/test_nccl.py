@@ -174,9 +174,30 @@ def test_sockets_where_the_profile_means_gib(start: Start) -> None:
     )
     all_codes(trial, 65)
     found = result(trial)
-    reason = "profile a4-gib expects NCCL's network gIB, but all_reduce went over Socket on pods 0"
+    reason = "profile a4-gib expects NCCL's network gIB, but all_reduce went over Socket on pod 0"
     assert reason in found["verdict"]["reasons"]
     assert found["gate"]["status"] == "not judged" and "network" in found["gate"]["reason"]
+
+
+def test_sockets_under_a_program_of_the_user(start: Start) -> None:
+    """Which goes on as it is: that NCCL took sockets is a warning, or 65 where that is asked for."""
+    env = {**ENV, "A4_PROFILE": "a4-gib", "STAND_IN": "sockets"}
+    trial = sleeping(start, 2, gpus_per_pod=1, env=env, files=files("all_reduce") | {GIB_SCRIPT: b""})
+    said = "profile a4-gib expects NCCL's network gIB, but mpirun went over Socket on pods 0-1"
+    program = ("mpirun", "--", "/nccl/build/all_reduce_perf")
+    done = agent(trial, 1, *program)
+    found = result_of(trial, done)
+    assert done.returncode == 0 and said in done.stdout + done.stderr, done
+    assert (found["warnings"], found["verdict"]["reasons"]) == ([said], [])
+    assert found["record"]["network"] == "Socket (1 NICs found, 1 NICs used, 16 channels)"
+    done = agent(trial, 0, *program, env={"A4_WRONG_NETWORK": "fail"})
+    assert done.returncode == 65 and said in done.stderr, done
+    own = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": "/tmp/own.%p"}
+    done = agent(trial, 0, *program, env=own)
+    assert done.returncode == 0 and "warnings" not in result_of(trial, done)
+    assert "Using network Socket" in trial.cluster.exec(0, ["bash", "-c", "cat /tmp/own.*"]).stdout
+    trial.cluster.terminate()
+    all_codes(trial, 0)
 
 
 @pytest.mark.faults

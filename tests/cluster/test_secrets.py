@@ -24,7 +24,8 @@ SHELL = f"canary-of-a-shell-{MARK}"
 JOB = f"canary-of-the-job-secret-{MARK}"
 LISTED = f"canary-of-a-quiet-name-{MARK}"
 URL = f"canary-of-a-url-{MARK}"
-CANARIES = (POD, SHELL, JOB, LISTED, URL)
+ARGUMENT = f"canary-of-an-argument-{MARK}"
+CANARIES = (POD, SHELL, JOB, LISTED, URL, ARGUMENT)
 SECRET_ENV = {
     "HF_TOKEN": POD,
     "A4_SECRET_ENV": "QUIET SIZE",
@@ -242,6 +243,7 @@ def test_no_secret_comes_with_the_evidence_of_a_run_that_hangs_or_with_its_argum
                 f'a4-agent exec -- {TELL} --bearer "$MY_TOKEN"': 0,
                 'a4-agent mpirun -- ./no-such-program "$MY_TOKEN"': 66,
                 'a4-agent exec --dry-run -- echo "$MY_TOKEN"': 0,
+                f'a4-agent exec -- sh -c \'echo "$2"; printf %s "$2" | base64\' sh --password {ARGUMENT}': 0,
             },
         )
     assert command_lines.seen == ["orted", "tell.py hang"]

@@ -12,6 +12,7 @@ from tests.cluster.conftest import Trial, all_codes, starting
 from tests.cluster.storage import log_name
 from tests.cluster.test_forming import with_a_busy_port
 from tests.cluster.test_runs import MARK
+from tests.cluster.work import RING, RING_FILES
 
 
 class Silent(NamedTuple):
@@ -20,7 +21,7 @@ class Silent(NamedTuple):
     stubborn: Trial
     """Of a script that ignores SIGTERM, after it has failed on pod 1."""
     cut: Trial
-    """Pod 1 is behind a dead link, and pod 2 has lost its agent during a run."""
+    """Pod 1 is behind a dead link, and pod 2 was killed, during a run whose processes fail at once without them."""
     unmet: Trial
     """Pod 2 has no name, pod 4 an address that does not answer, and pod 5 cannot start its sshd."""
 
@@ -29,9 +30,9 @@ class Silent(NamedTuple):
 def silent(no_pod_around_fixtures: None) -> Iterator[Silent]:
     with starting() as start:
         stubborn = start(2, script=f"trap '' TERM\n[ \"$JOB_COMPLETION_INDEX\" = 1 ] && exit 9\n{MARK}")
-        cut = start(4, script=MARK)
+        cut = start(4, script=RING, files=RING_FILES)
         for index in range(4):
-            cut.until_event(index, "run-started")
+            cut.until(index, f"test -e /mnt/turns-{index}")
         cut.cluster.link(1, up=False)
         cut.kill_agent(2)
         env = {"A4_PEER_TIMEOUT_SECONDS": "30", "A4_RESULTS_DIR": "/mnt/results"}
@@ -43,11 +44,16 @@ def test_a_script_that_ignores_sigterm_is_killed(silent: Silent) -> None:
     all_codes(silent.stubborn, 9)
 
 
-def test_a_pod_behind_a_cut_link_and_one_without_an_agent_end_every_pod(silent: Silent) -> None:
-    """Both are noticed by their silence; the pod behind the link notices that of the coordinator."""
+def test_a_pod_behind_a_cut_link_and_one_that_is_killed_end_every_pod(silent: Silent) -> None:
+    """Both are noticed by their silence, though the others fail at once; the pod behind the link notices that of the
+    coordinator."""
     trial = silent.cut
     assert trial.codes() == {0: 75, 1: 75, 2: 137, 3: 75}, trial.log()
     assert "the coordinator has not been heard for" in trial.said(1)["what"]
+    end = trial.said(3)
+    assert end["what"] == "a pod was lost during the run" and end["origin"] == "agent"
+    assert {end["where"][:5], re.findall(r"^(pod \d) was lost too", end["why"], re.MULTILINE)[0]} == {"pod 1", "pod 2"}
+    assert "task-script.sh failed" in end["why"], end
 
 
 def test_pods_that_do_not_come_are_named_each_with_its_reason(silent: Silent) -> None:

@@ -84,7 +84,7 @@ def test_a_results_directory_that_breaks_for_a_while_holds_nothing_up_and_nothin
     ("before", "directory", "why"),
     [
         (f"mount -i -o remount,ro {MOUNT}", RESULTS, "Read-only file system"),
-        ("pkill -STOP -x bindfs", RESULTS, "no answer for 5 s"),
+        ("pkill -STOP -x bindfs", RESULTS, "no answer for 10 s"),
         ("", "/etc/hostname", "Not a directory"),
     ],
     ids=["read-only", "stopped", "a file"],

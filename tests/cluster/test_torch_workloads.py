@@ -7,6 +7,7 @@ themselves is in tests/programs.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,9 +16,10 @@ import pytest
 from agent.local.client import LocalCluster
 from agent.local.spec import ClusterSpec
 from tests.cluster.conftest import RUN_DIR, Start, Trial, all_codes
-from tests.cluster.work import SCRIPT, agent, order, result, result_of
+from tests.cluster.work import RING_FILES, SCRIPT, agent, following, order, result, result_of, sleeping
 from tests.deadlines import short_deadline
 from tests.golden.golden import expect_result
+from tests.local.helpers import eventually
 
 ROOT = Path(__file__).parents[2]
 TORCH = ROOT / ".venv-torch" / "bin" / "python"
@@ -43,7 +45,9 @@ FILES = {
     "/sabotage/sitecustomize.py": SABOTAGE.read_bytes(),
     "/workload/python": TALKATIVE_PYTHON.encode(),
     "/workload/task/task-script.sh": SCRIPT.encode(),
+    "/data/train.py": (ROOT / "examples/train.py").read_bytes(),
 }
+PAGE = (ROOT / "docs/deployments/script.md").read_text()
 TWO = ("--nodes", "2")
 """Of three pods the first two of the plan, which are pods 0 and 2: a rank's number is not its pod's."""
 
@@ -115,6 +119,14 @@ def test_wrong_usage(asleep: Trial) -> None:
     assert wrong.returncode == 2 and "all_reduce" in wrong.stderr, wrong
 
 
+def test_the_script_of_the_page_without_the_coordinators_pod(asleep: Trial) -> None:
+    (script,) = re.findall(r"^```bash\n(#!/bin/bash\n.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    words = ("run", "--exclude", "0", "--timeout", "120", "script", "--", "bash", "-c", script, "bash", "--steps", "2")
+    done = agent(asleep, 1, *words, env={"PATH": f"{TORCH.parent}:/usr/sbin:/usr/bin:/sbin:/bin"})
+    assert done.returncode == 0, done
+    assert "on 2 ranks" in done.stdout, done
+
+
 @pytest.mark.faults
 def test_ddp_without_the_coordinators_pod(asleep: Trial) -> None:
     subset = agent(asleep, 1, "run", "ddp", "--exclude", "0", "--", "--steps", "2")
@@ -136,6 +148,22 @@ def test_a_rank_that_is_killed_is_named_and_not_the_one_that_misses_it(asleep: T
     assert done.returncode not in (0, 65, 75), done
     end = result_of(asleep, done)["verdict"]
     assert "rank 1" in end["what"] and "SIGKILL" in end["what"] and end["where"].startswith("pod 2,"), end
+
+
+@pytest.mark.faults
+def test_a_killed_rank_is_named_though_its_torchrun_stands_still_meanwhile(asleep: Trial) -> None:
+    """The other rank has missed it, and its pod has failed, long before that torchrun looks."""
+    asleep.cluster.exec(0, ["rm", "-f", HANGS])
+    with following(asleep, 0, "run", *TWO, "ddp", env={"SABOTAGE": "hangs on 1"}) as (run, run_id):
+        asleep.until(0, f"test -e {HANGS}")
+        pid = asleep.cluster.exec(2, ["pgrep", "-o", "-f", "torch.distributed.run"]).stdout.strip()
+        asleep.cluster.exec(2, ["kill", "-STOP", pid])
+        assert asleep.cluster.exec(2, ["pkill", "-KILL", "-P", pid]).returncode == 0
+        eventually(lambda: f"{run_id} failed on pod 0, where a rank missed another" in asleep.log())
+        asleep.cluster.exec(2, ["kill", "-CONT", pid])
+        assert run.wait() == 137, run.stderr.read()
+    end = result(asleep, f"{RUN_DIR}/runs/{run_id}")["verdict"]
+    assert "rank 1 was killed by SIGKILL" in end["what"] and end["where"].startswith("pod 2,"), end
 
 
 @pytest.mark.faults
@@ -169,4 +197,19 @@ def test_a_pod_that_is_lost_is_75_and_not_the_connection_that_broke(start: Start
     codes = trial.codes()
     assert {code for pod, code in codes.items() if pod != index} == {75}, f"{codes}\n{trial.log()}"
     verdict = result(trial)["verdict"]
-    assert f"pod {index}" in verdict["why"] + verdict["where"]
+    assert verdict["where"].startswith(f"pod {index}, ") and "Connection closed by peer" in verdict["why"]
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("how", ["killed", "cut off"])
+def test_a_lost_pod_is_75_though_programs_under_torchrun_have_failed_of_themselves(start: Start, how: str) -> None:
+    """Their errors are their own, unlike those by which torch says that a peer is away. Pod 0 takes no part."""
+    trial = sleeping(start, 4, files=RING_FILES, env=ENV)
+    with following(trial, 0, "torchrun", "--exclude", "0", "--", "/job/ring.py", "10") as (run, run_id):
+        for index in (1, 2, 3):
+            trial.until(index, f"test -e /mnt/turns-{index}")
+        trial.cluster.kill_pod(2) if how == "killed" else trial.cluster.link(2, up=False)
+        assert run.wait() == 75, run.stderr.read()
+    verdict = result(trial, f"{RUN_DIR}/runs/{run_id}")["verdict"]
+    assert (verdict["what"], verdict["where"][:6]) == ("a pod was lost during the run", "pod 2,"), verdict
+    assert re.search(r"rank \d failed: (Connection\w*|BrokenPipe|Timeout)Error", verdict["why"]), verdict

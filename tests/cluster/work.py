@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import IO, Any
 
 import jsonschema
@@ -26,6 +27,9 @@ SCRIPT = 'exec "$@"\n'
 SHELL = ("script", "--", "bash", "-c")
 MARKED = "grep -lz ^A4_RUN= /proc/[0-9]*/environ 2>/dev/null"
 """Processes of any run."""
+RING_FILES = {"/job/ring.py": Path(__file__).with_name("programs").joinpath("ring.py").read_bytes()}
+RING = f"exec {sys.executable} /job/ring.py 10"
+"""A script whose processes need each other."""
 GATE = "until test -e /tmp/go; do sleep 0.02; done"
 """What a run does until `open_gate`."""
 

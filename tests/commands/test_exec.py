@@ -45,6 +45,14 @@ def test_equal_output_is_shown_once(agent: FakeAgent, type_command: Type) -> Non
     assert type_command("exec", "--", "x").end() == (0, out, "1,3: oh\n")
 
 
+def test_output_that_cannot_be_shown_is_in_the_logs(agent: FakeAgent, type_command: Type) -> None:
+    """It is shown when the run is over."""
+    agent.submitted = life([b"x\n"] * 4)
+    with open("/dev/full", "wb") as full:
+        code, _, err = type_command("exec", "x", stdout=full).end()
+    assert (code, err.splitlines()[1:]) == (73, ["  exec-0 is over: a4-agent logs exec-0"])
+
+
 def test_a_failure(agent: FakeAgent, type_command: Type) -> None:
     agent.submitted = life(
         [b"", b"", b"", b"x\n"], code=7, what="exec ended with exit code 7", codes={0: 0, 1: 7, 2: 7, 3: 0}

@@ -222,8 +222,8 @@ def test_where_the_command_begins(argv: str, command: str, agent: FakeAgent, typ
         ("exec --nodes -- hostname", "argument --nodes: expected one argument"),
         ("exec --nodes 0 hostname", "argument --nodes: '0' is not a whole number from 1 to"),
         ("exec --nodes two hostname", "'two' is not a whole number"),
-        ("exec --hosts 1,,2 hostname", "'1,,2' is no list of pods such as 0,2-5"),
-        ("exec --exclude= hostname", "'' is no list of pods"),
+        ("exec --hosts 1,,2 hostname", "'1,,2' is not a list of pods such as 0,2-5"),
+        ("exec --exclude= hostname", "'' is not a list of pods"),
         ("exec --timeout soon hostname", "'soon' is not 0 or a number from 1 on, such as 3600"),
         ("exec --stall-timeout -1 hostname", "argument --stall-timeout"),
         ("exec --json --no-fold hostname", "not allowed with"),
@@ -428,7 +428,7 @@ def test_a_full_disk(agent: FakeAgent, type_command: Type) -> None:
     agent.submitted = lambda run: run.say(0, b"x")
     with open("/dev/full", "wb") as full:
         code, _, err = type_command("mpirun", "--hosts", "0", "./a.out", stdout=full).end()
-    assert code == 71
+    assert code == 73
     assert err.endswith(
         "a4-agent: the output cannot be written: No space left on device\n  mpirun-0 goes on: a4-agent logs mpirun-0\n"
     )

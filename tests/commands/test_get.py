@@ -132,6 +132,35 @@ def test_what_processes_did_at_a_time_limit(run: FakeRun, tmp_path: Path, type_c
     assert files_in(tmp_path / "got") == {**ALL, **evidence}
 
 
+@pytest.mark.parametrize("whole", [True, False])
+def test_the_log_of_a_lost_pod_is_what_was_stored(
+    whole: bool, run: FakeRun, tmp_path: Path, type_command: Type
+) -> None:
+    results, got = tmp_path / "results", tmp_path / "got"
+    (results / "pod-logs").mkdir(parents=True)
+    for end, text in {".0002": b"two\n", ".0001": b"one\n", ".0101": b"three\n", ".0102.2.new": b"half"}.items():
+        (results / f"pod-logs/worker-3.log{end}").write_bytes(text)
+    if whole:
+        (results / "pod-logs/worker-3.log").write_bytes(EVERY_BYTE)
+    (results / "pod-logs/worker-2.log").symlink_to("/etc/passwd")
+    for pod in (2, 3):
+        run.frames[pod] = []
+    over(run, 75, lost=dict.fromkeys((2, 3), "not heard for 30 s"), results=str(results))
+    code, _, err = type_command("get", "-o", str(got)).end()
+    assert (code, err.splitlines()) == (
+        0,
+        [
+            "a4-agent: what pod 2 printed cannot be read any further: pod 2 is lost: not heard for 30 s",
+            f"a4-agent: {results}/pod-logs/worker-2.log cannot be read: Too many levels of symbolic links",
+            "a4-agent: what pod 3 printed cannot be read any further: pod 3 is lost: not heard for 30 s",
+            f"a4-agent: the log of pod 3 is what {results} has of it",
+            f"a4-agent: nccl-7: result.json, report.html and 3 logs in {got}",
+        ],
+    )
+    stored = {"pod-logs/worker-3.log": EVERY_BYTE if whole else b"one\ntwo\nthree\n"}
+    assert files_in(got) == {**RESULTS, **logs(0, 1), **stored}
+
+
 def test_a_full_disk(run: FakeRun, tmp_path: Path, type_command: Type) -> None:
     """What was whole stays, and nothing of the file that had no room."""
     over(run)
@@ -147,10 +176,16 @@ def test_a_full_disk(run: FakeRun, tmp_path: Path, type_command: Type) -> None:
     assert files_in(where) == {"result.json": RESULTS["result.json"]}
 
 
-@pytest.mark.parametrize(("room", "named"), [("0", "a temporary file"), ("1000", tempfile.gettempdir())])
-def test_no_room_for_what_goes_into_the_archive(room: str, named: str, run: FakeRun, type_command: Type) -> None:
+ALMOST = 65536 * (MOST_IN_MEMORY // 65536 + 1)
+"""The last byte after so many waits in a buffer."""
+
+
+@pytest.mark.parametrize(
+    ("room", "named"), [(0, "a temporary file"), (1000, tempfile.gettempdir()), (ALMOST, tempfile.gettempdir())]
+)
+def test_no_room_for_what_goes_into_the_archive(room: int, named: str, run: FakeRun, type_command: Type) -> None:
     over(run)
-    run.files[0, "report.html"] = bytes(MOST_IN_MEMORY + 1)
+    run.files[0, "report.html"] = bytes(ALMOST + 1)
     code, _, err = type_command(
         "get", "-o", "-", stdout=subprocess.DEVNULL, through=["prlimit", f"--fsize={room}"]
     ).end()

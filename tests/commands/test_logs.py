@@ -137,7 +137,7 @@ def test_a_reader_that_goes(run: FakeRun, agent: FakeAgent, type_command: Type) 
         ("logs no-such", 66, "there is no run 'no-such'"),
         ("logs --pod 9", 2, "--pod '9' names no pod: the plan has pods 0-4"),
         ("logs --pod 3,4", 2, "pod 4 had no part in script-7\n  it is on 0-3"),
-        ("logs --pod ,", 2, "',' is no list of pods"),
+        ("logs --pod ,", 2, "',' is not a list of pods"),
         ("logs a b", 2, "unrecognized arguments: b"),
         ("logs --rank 8", 2, "script-7 has no rank 8\n  it has ranks 0-7"),
         ("logs --rank 1 --pod 1", 2, "argument --pod: not allowed with argument --rank"),

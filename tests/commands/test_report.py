@@ -98,9 +98,9 @@ def test_a_comparison_as_json(here: Path, capfd: pytest.CaptureFixture[str]) -> 
     ("argv", "code", "words"),
     [
         ([], 2, "for example: a4-agent report results/result.json"),
-        (["no-such"], 66, "no-such is no file, no directory and no run"),
-        (["../etc"], 66, "../etc is no file"),
-        ([""], 66, "is no file"),
+        (["no-such"], 66, "no-such is not a file, a directory or a run"),
+        (["../etc"], 66, "../etc is not a file"),
+        ([""], 66, "is not a file"),
         (["."], 66, ". has no result.json"),
         (["gs://bucket/result.json"], 66, "gcloud storage cp gs://bucket/result.json"),
         (["text"], 2, "text is not JSON"),

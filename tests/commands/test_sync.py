@@ -52,6 +52,15 @@ def test_a_barrier(shared: SharedMounts) -> None:
         assert index < 2 or [ended(one)[0] for one in waiting] == [0, 0]
 
 
+def test_a_run_on_some_pods_waits_for_these_alone(shared: SharedMounts) -> None:
+    """Its first pod, here pod 2, leads and is waited for by default."""
+    env = {"A4_RUN": "script-1a2b", "A4_RUN_PODS": "2,1", "A4_JOB_NNODES": "3", "NNODES": "2"}
+    waiting = [shared.start(1, "wait", "ready", *words, env=env) for words in ((), ("--from", "all"))]
+    assert shared.sync(1, "wait", "ready", "--from", "0", env=env)[0] == 2
+    assert [shared.sync(pod, "set", "ready", env=env)[0] for pod in (2, 1)] == [0, 0]
+    assert [ended(one)[0] for one in waiting] == [0, 0]
+
+
 def test_a_failure_ends_the_wait_with_its_code(shared: SharedMounts) -> None:
     shared.sync(0, "set", "download")
     waiting = shared.start(1, "wait", "download", "--from", "1")
@@ -108,8 +117,8 @@ def test_flags_for_old_scripts_are_written_and_never_read(shared: SharedMounts) 
     ("words", "said"),
     [
         (("set", "a/b"), "is not a name of at most 100 letters"),
-        (("wait", "x", "--from", "3"), "names no pods of this job"),
-        (("wait", "x", "--from", "2-1"), "names no pods of this job"),
+        (("wait", "x", "--from", "3"), "names pods that do not take part"),
+        (("wait", "x", "--from", "2-1"), "names pods that do not take part"),
         (("wait", "x", "--timeout", "0"), "is not a number of seconds"),
         (("fail", "x", "--code", "0"), "is not a whole number from 1 to 255"),
         (("list", "--dir", "mnt"), "is not an absolute path"),
@@ -285,6 +294,29 @@ def test_no_setting(shared: SharedMounts) -> None:
 def test_a_directory_that_cannot_be_written(shared: SharedMounts) -> None:
     shared.mount("-o", "remount,bind,ro", str(shared.path / "pod-0"))
     refused(shared, "Read-only file system")
+
+
+@pytest.mark.faults
+def test_a_directory_that_turns_read_only_during_a_wait(shared: SharedMounts) -> None:
+    shared.sync(0, "set", "y", lease=SHORT_LEASE)
+    waiting = shared.start(1, "wait", "x", lease=SHORT_LEASE)
+    until_it_waits(waiting)
+    for index in (0, 1):
+        shared.mount("-o", "remount,bind,ro", str(shared.path / f"pod-{index}"))
+    code, _, err = ended(waiting)
+    assert (code, "cannot be used any more: Read-only file system; pod 0 (for" in err) == (73, True), err
+
+
+@pytest.mark.parametrize("laid", [".a4-agent", ".a4-agent/jobs", "sync_flags_job"])
+def test_a_link_in_the_directory(shared: SharedMounts, laid: str) -> None:
+    store, elsewhere = shared.inside(shared.store), shared.inside(shared.path / "elsewhere")
+    elsewhere.mkdir()
+    (store / laid).parent.mkdir(exist_ok=True)
+    (store / laid).symlink_to(shared.path / "elsewhere")
+    code, out, err = shared.sync(0, "set", "download_complete")
+    assert (code, out) == (73, "")
+    assert f"pod-0/{laid} is a symbolic link, and not followed" in err
+    assert list(elsewhere.iterdir()) == []
 
 
 def test_a_full_disk(tmp_path: Path) -> None:

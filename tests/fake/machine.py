@@ -160,7 +160,7 @@ class FakeMachine:
     def accept(self, directory: str, opened: Callable[[Channel], None]) -> None:
         self._door = (directory, opened)
 
-    def listen(self, path: str, opened: Callable[[Channel], None]) -> None:
+    def listen(self, path: str, opened: Callable[[Channel], None], full: bytes) -> None:
         self._desk = opened
 
     def client(self) -> FakeClient:
@@ -251,6 +251,7 @@ class FakeMachine:
         number: int,
         heard: Callable[[Sequence[str]], None],
         ended: Callable[[KeeperProcess, int], None],
+        base: str = "",
     ) -> FakeKeeperProcess:
         process = FakeKeeperProcess(self.world.clock, self.post, self.pod, self.spools, directory, heard, ended)
         self.keepers.append(process)
@@ -267,7 +268,7 @@ class FakeMachine:
         self.post(self.pod.inventory_seconds, lambda: done(found))
 
     def gather_evidence(self, marks: RunMarks, path: str, done: Callable[[Evidence], None]) -> None:
-        found = Evidence(f"stacks of pod {self.pod.index}\n", f"rank {self.pod.index} hangs")
+        found = Evidence(f"stacks of pod {self.pod.index}\n", self.pod.hangs)
         if self.pod.evidence_seconds is not None:
             self.post(self.pod.evidence_seconds, lambda: done(found))
 
@@ -321,7 +322,10 @@ class FakeMachine:
     def read_ends(self, path: str, most: int) -> dict[str, str]:
         return self.read_dir(path)
 
-    def aside(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
+    def aside(self, work: Callable[[], T], done: Callable[[T], None], refused: Callable[[OSError], None]) -> None:
+        if self.pod.threadless:
+            self.post(0.0, lambda: refused(OSError(errno.EAGAIN, "no more threads")))
+            return
         try:
             found = work()
         except Hangs:

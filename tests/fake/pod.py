@@ -65,6 +65,8 @@ class FakePod(FakeStorage):
         """Beginning of paths that cannot be written → errno."""
         self.unspoolable = False
         """No spool can be begun."""
+        self.threadless = False
+        """No more threads can be started."""
         self.memory_kills = 0
         self.hanging: set[str] = set()
         """Paths of files whose reader waits for ever."""
@@ -78,6 +80,8 @@ class FakePod(FakeStorage):
         """None: it is never told. Of no use without `mpirun` in `programs`."""
         self.inventory_seconds = 0.02
         self.evidence_seconds: float | None = 1.0
+        self.hangs = f"rank {index} hangs"
+        """What it says in short when it is asked for evidence."""
         self.secret = b"0123456789abcdef0123456789abcdef"
         self.env: dict[str, str] = {}
         self.wish: dict[str, Any] = {}

@@ -56,6 +56,8 @@ class FakeFiles:
         """(folder, name) → until when which text is taken for the present one."""
         self._free_at = 0.0
         self.hangs = False
+        self.refuses = ""
+        """Why nothing is written any more; empty: it is."""
 
     def look(self, folder: str, beginnings: Sequence[str], known: Sequence[str], done: Done) -> None:
         def act() -> Any:
@@ -65,10 +67,14 @@ class FakeFiles:
             wanted = [name for name in names if name.startswith(tuple(beginnings)) and name not in known]
             return {"names": names, "texts": {name: self._read(folder, name) for name in wanted}, "problems": {}}
 
-        self._ask(done, act)
+        self._ask(done, act, writes=False)
 
     def put(self, folder: str, name: str, text: str, until: float, done: Done) -> None:
-        self._ask(done, lambda: self._server.setdefault(folder, {}).update({name: text}), until)
+        def act() -> str:
+            self._server.setdefault(folder, {}).update({name: text})
+            return text
+
+        self._ask(done, act, until)
 
     def link(self, folder: str, name: str, text: str, until: float, done: Done) -> None:
         self._ask(done, lambda: self._server.setdefault(folder, {}).setdefault(name, text), until)
@@ -83,6 +89,9 @@ class FakeFiles:
     def remove(self, folder: str, names: Sequence[str], done: Done) -> None:
         self._ask(done, lambda: [self._server.get(folder, {}).pop(name, None) for name in names])
 
+    def try_(self, done: Done) -> None:
+        self._ask(done, lambda: True)
+
     def _read(self, folder: str, name: str) -> str:
         until, text = self._cache.get((folder, name), (0.0, ""))
         if self._clock.now >= until:
@@ -90,13 +99,14 @@ class FakeFiles:
             self._cache[folder, name] = self._clock.now + CACHED_SECONDS, text
         return text
 
-    def _ask(self, done: Done, act: Callable[[], Any], until: float = float("inf")) -> None:
+    def _ask(self, done: Done, act: Callable[[], Any], until: float = float("inf"), *, writes: bool = True) -> None:
         self._free_at = max(self._free_at, self._clock.now) + self._draw.uniform(0, MOST_DELAY)
 
         def serve() -> None:
             if self.hangs:
                 return
-            answer = Answer(why="it is too late") if self._clock.now > until else Answer(act())
+            why = "it is too late" if self._clock.now > until else self.refuses if writes else ""
+            answer = Answer(why=why) if why else Answer(act())
             self._pod.later(self._draw.uniform(0, MOST_DELAY), lambda: done(answer))
 
         self._clock.after(self._free_at - self._clock.now, serve)

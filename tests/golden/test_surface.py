@@ -25,13 +25,14 @@ from tests.golden.golden import expect_golden
 
 ADDED = {
     "check-packages.py",
-    "copy-newer.sh",
+    "copy-newer.py",
     "download-model.py",
     "enter-cgroup.py",
     "record.py",
     "share-files.py",
 } | {
     "collective_options.py",
+    "folders.py",
     "shared_directory.py",
     "stored_files.py",
 }

@@ -48,6 +48,7 @@ class FakeMachine:
         number: int,
         heard: Callable[[Sequence[str]], None],
         ended: Callable[[KeeperProcess, int], None],
+        base: str = "",
     ) -> FakeKeeperProcess:
         if self.unstartable:
             raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))

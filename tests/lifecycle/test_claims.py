@@ -258,3 +258,18 @@ def test_the_fence_is_before_the_lease() -> None:
     assert 0 < writer.claim.until - EPOCH < 10.0 + LEASE * FENCE
     writer.claim.close()
     assert writer.claim.until == 0.0
+
+
+def test_a_closed_claim_gives_no_more_commands() -> None:
+    """The first one would start the process for the directory again, which nobody ends any more."""
+    world = World()
+    first, second = world.writers("a", "b")
+    first.want()
+    second.want(1.0)
+    world.run(10.0)
+    assert second.claim is not None
+    asked: list[str] = []
+    second.files.look = lambda folder, *rest: asked.append(folder)  # type: ignore[method-assign]
+    second.claim.close()
+    world.run(10.0)
+    assert asked == []

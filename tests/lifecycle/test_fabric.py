@@ -59,6 +59,30 @@ def test_without_the_profile_nothing_is_refused() -> None:
     assert not refused(world)
 
 
+LACKS = ["ncclCommInitRankScalable", "ncclCommWindowRegister"]
+TORCH = {"version": "2.8.0a0", "nccl": {**of_tcpx()["libraries"]["libnccl.so.2"], "version": "2.19.4", "lacks": LACKS}}
+
+
+@pytest.mark.parametrize(("pods", "workload"), [(1, "ddp"), (3, "ddp"), (3, "collectives")])
+def test_a_torch_that_cannot_be_imported(pods: int, workload: str) -> None:
+    world = tcpx_world(pods, workload, torch=TORCH)
+    world.run()
+    for pod in world.pods:
+        end = pod.said()
+        assert (end["code"], end["what"]) == (78, f"torch and the NCCL that it loads do not fit on 1 of {pods} pods")
+        first, hint = end["why"].splitlines()
+        assert first.startswith(f"pod {pods - 1}, {world.pod(pods - 1).name}: torch 2.8.0a0 needs NCCL 2.27 or later")
+        assert "docs/images.md" in hint
+        assert not pod.workloads()
+
+
+@pytest.mark.parametrize("workload", ["script", "connectivity"])
+def test_what_does_not_import_torch_is_not_asked_for_its_nccl(workload: str) -> None:
+    world = tcpx_world(1, workload, torch=TORCH)
+    world.run()
+    assert world.pod(0).workloads(), world.dump()
+
+
 def test_facts_hold_the_inventory_once_it_is_there() -> None:
     world = tcpx_world(2, "script", socket={})
     world.pod(1).inventory_seconds = 5

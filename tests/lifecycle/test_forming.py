@@ -14,7 +14,7 @@ from tests.fake.net import LATE, public_of
 from tests.fake.pod import DIR, FakePod
 from tests.fake.world import FakeWorld
 
-TIMEOUT = 600.0
+TIMEOUT, LEASE = 600.0, 30.0
 Scene = Callable[[FakeWorld], None]
 ZERO = {0: 0, 1: 0, 2: 0, 3: 0}
 
@@ -124,6 +124,23 @@ def coordinator_restarts_before_the_plan(world: FakeWorld) -> None:
     world.at(15, world.pod(0).start)
 
 
+def coordinator_is_away_for_longer_than_a_lease(world: FakeWorld) -> None:
+    world.pod(3).starts = 48
+    world.at(5, lambda: world.net.isolate(0))
+    world.at(45, lambda: world.net.heal(0))
+
+
+def coordinator_is_stopped_for_longer_than_a_lease(world: FakeWorld) -> None:
+    world.pod(3).starts = 48
+    world.at(5, lambda: world.pod(0).pause(40))
+
+
+def coordinator_is_replaced_after_a_lease(world: FakeWorld) -> None:
+    world.pod(3).starts = 48
+    world.at(5, world.pod(0).kill)
+    world.at(45, world.pod(0).start)
+
+
 def channel_breaks_before_the_plan(world: FakeWorld) -> None:
     world.pod(3).starts = 40
     for second in (5, 10, 15):
@@ -149,6 +166,9 @@ SCENES = (
     restarts_before_the_plan,
     away_when_the_last_pod_comes,
     coordinator_restarts_before_the_plan,
+    coordinator_is_away_for_longer_than_a_lease,
+    coordinator_is_stopped_for_longer_than_a_lease,
+    coordinator_is_replaced_after_a_lease,
     channel_breaks_before_the_plan,
     slow_round_trips,
 )
@@ -282,6 +302,20 @@ def test_workers_give_up_on_a_coordinator_that_never_comes() -> None:
     assert world.run() == {1: 69, 2: 69, 3: 69}, world.dump()
     assert TIMEOUT <= world.last() < TIMEOUT + 5
     assert "the coordinator did not come" in world.pod(2).said()["what"]
+
+
+@pytest.mark.parametrize("second", [10.0, TIMEOUT - 5])
+def test_workers_give_up_on_a_coordinator_that_came_and_went(second: float) -> None:
+    """At the same moment as on one that never came, but not before it was silent for a lease."""
+    world = FakeWorld(4)
+    world.pod(3).starts = None
+    world.at(second, world.pod(0).kill)
+    assert world.run() == {0: 137, 1: 69, 2: 69}, world.dump()
+    earliest = max(TIMEOUT, second + LEASE)
+    assert earliest - 5 <= world.last(world.pods[1:3]) < earliest + 5
+    said = world.pod(1).said()
+    assert "the coordinator has not been heard for" in said["what"], said
+    assert f"look at pod 0, {world.pod(0).name}" in said["why"], said
 
 
 def test_the_fake_refuses_by_the_real_keys() -> None:

@@ -65,10 +65,10 @@ def test_a_worker_that_comes_back_is_another_one() -> None:
     world.pod(2).kill()
     world.at(10, world.pod(2).start)
     codes = world.run()
-    assert (codes[0], codes[1], codes[3]) == (75, 75, 75), world.dump()
-    assert world.last(world.others(2)) < 20
-    assert codes[2] not in (0, None)
+    assert set(codes.values()) == {75}, world.dump()
+    assert world.last() < 20
     assert "started anew" in world.pod(1).said()["why"]
+    assert "started anew" in world.pod(2).said()["why"], "it need not wait for a coordinator that has given it up"
 
 
 def test_a_worker_killed_before_the_plan_is_waited_for() -> None:

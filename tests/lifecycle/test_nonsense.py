@@ -126,7 +126,9 @@ def named(value: Any, run: str) -> Any:
 
 
 def new_world() -> FakeWorld:
-    world = FakeWorld(PODS, "script", {"A4_LEASE_SECONDS": str(LEASE)})
+    # One that only says that it ends waits for another coordinator so long.
+    env = {"A4_LEASE_SECONDS": str(LEASE), "A4_PEER_TIMEOUT_SECONDS": "60"}
+    world = FakeWorld(PODS, "script", env)
     for pod in world.pods:
         pod.life = Life(seconds=30.0)
     return world

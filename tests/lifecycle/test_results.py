@@ -31,6 +31,17 @@ def result(world: FakeWorld, directory: str = RESULTS) -> dict[str, Any]:
     return found
 
 
+def test_a_bug_while_its_page_is_written_leaves_a_good_run_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    def reporting(pod: object, path: str) -> None:
+        raise LookupError("a bug")
+
+    monkeypatch.setattr("agent.lifecycle.keeping.results.Reporting", reporting)
+    world = FakeWorld(3, "script", REPORT)
+    assert set(world.run().values()) == {0}, world.dump()
+    assert result(world)["verdict"]["code"] == 0
+    assert "LookupError: a bug" in world.pod(0).log.getvalue()
+
+
 def test_a_run_that_ends_well() -> None:
     world = FakeWorld(3, "script", REPORT)
     assert set(world.run().values()) == {0}, world.dump()

@@ -329,11 +329,38 @@ def test_a_checkout_at_another_commit_is_kept_under_another_name(place: Place) -
     assert len(list(place.store.glob("Pai.before-*"))) == 1
 
 
-def test_a_checkout_of_which_git_cannot_tell_is_made_anew(place: Place) -> None:
+def test_files_that_were_cut_off_are_restored_and_edits_are_kept(place: Place) -> None:
     assert place.run(place.stages(0, only=["clone"]))[0] == 0
-    (place.store / "Pai/.git/modules/backends/part/HEAD").unlink()
+    checkout = place.store / "Pai"
+    text, edited = (checkout / "README").read_text(), (checkout / ".gitmodules").read_text() + "# mine\n"
+    (checkout / ".gitmodules").write_text(edited)
+    for damage in ("empty", "missing"):
+        if damage == "empty":
+            (checkout / "README").write_text("")
+        else:
+            (checkout / "README").unlink()
+        (checkout / "new").write_text("mine")
+        (checkout / "backends/part/README").write_text("pa")
+        runner = place.start(place.stages(0, only=["clone"]))
+        code, said = runner.end()
+        assert code == 0 and "clone: restored, as missing or cut off: README and backends/part/README; " in said
+        assert said.endswith("; edited, and kept so: .gitmodules\n")
+        done = json.loads(runner.record.read_text().splitlines()[-1])
+        assert done["passed_over"].endswith("; edited, and kept so: .gitmodules")
+        assert (checkout / "README").read_text() == text and (checkout / ".gitmodules").read_text() == edited
+        assert (checkout / "backends/part/README").read_text() == "part"
+    assert not list(place.store.glob("Pai.*"))
+
+
+@pytest.mark.parametrize(
+    ("lost", "why"),
+    [("modules/backends/part/HEAD", "git submodule: fatal: not a git repository"), ("index", "it has no .git/index")],
+)
+def test_a_checkout_of_which_git_cannot_tell_is_made_anew(lost: str, why: str, place: Place) -> None:
+    assert place.run(place.stages(0, only=["clone"]))[0] == 0
+    (place.store / "Pai/.git" / lost).unlink()
     code, said = place.run(place.stages(0, only=["clone"]))
-    assert code == 0 and "git submodule: fatal: not a git repository" in said and "kept as" in said
+    assert code == 0 and why in said and "kept as" in said
     assert (place.store / "Pai/backends/part/README").exists()
 
 

@@ -46,7 +46,9 @@ def found(tmp_path: Path) -> tuple[PodSite, Any, Stage]:
     return site, looked, stage
 
 
-@pytest.mark.parametrize("what", ["prepare", "problem", "newest", "names", "room", "begin", "aside", "clear"])
+@pytest.mark.parametrize(
+    "what", ["prepare", "problem", "newest", "names", "room", "begin", "aside", "clear", "restore", "edits"]
+)
 def test_nothing_is_looked_at_unseen(tmp_path: Path, what: str) -> None:
     """Who looks says so before: else a mount that hangs would be waited for without an end, or a word."""
     base = str(tmp_path)
@@ -61,6 +63,8 @@ def test_nothing_is_looked_at_unseen(tmp_path: Path, what: str) -> None:
         "begin": lambda: site.begin_from(TRAIN, Checkpoint(9, base)),
         "aside": lambda: site.set_aside(stage.target, looked),
         "clear": lambda: site.clear(stage, looked),
+        "restore": lambda: site.restore(stage._replace(outputs=[output]), looked),
+        "edits": lambda: site.edits(stage._replace(outputs=[output])),
     }
     acts[what]()
     assert looked.at and all(path.startswith(base) for path in looked.at)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from agent.decide.completeness import Checkpoint
-from agent.decide.pipeline import Command, Output, Pipeline, Stage, Where
+from agent.decide.pipeline import Checkout, Command, Output, Pipeline, Stage, Where
 from agent.decide.stages import Record, Verdict, is_training, read_record, record_name, write_record
 from agent.errors import AgentError, DirectoryUnusable, MissingProgram, PeerLost
 from agent.lifecycle.stages.sequence import Begin, Claimed, Failed, carry_out
@@ -152,6 +152,12 @@ class Fake:
         claimed.until()
         self._effect("link")
         self.storage.things[new] = self.storage.things[old]
+
+    def restore(self, stage: Stage, claimed: Claimed) -> str:
+        return ""
+
+    def edits(self, stage: Stage) -> str:
+        return ""
 
     def set_aside(self, path: str, claimed: Claimed) -> None:
         if self._at(path):
@@ -364,6 +370,17 @@ def test_a_stage_that_is_passed_over_is_needed_by_another() -> None:
     storage = Storage()
     storage.things["/mnt/clone"] = Thing(INPUTS)
     run(Fake(storage), [skipped, CONVERT])
+
+
+@pytest.mark.parametrize(
+    ("whole", "said"), [(True, ""), (False, "; the code that is there is used as it is: it is torn")]
+)
+def test_code_that_is_used_as_it_is_is_told_from_what_would_be_cloned(whole: bool, said: str) -> None:
+    skipped = CLONE._replace(work=Checkout("url", "commit"), passed_over="SKIP_CLONE_REPO=true")
+    site = Fake(Storage())
+    site.storage.things["/mnt/clone"] = Thing(INPUTS, whole)
+    run(site, [skipped, DATA])
+    assert site.said[0] == f"clone: passed over: SKIP_CLONE_REPO=true{said}"
 
 
 def test_a_program_that_ends_with_0_and_leaves_nothing_has_failed() -> None:

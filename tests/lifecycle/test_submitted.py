@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from agent.connection import ANSWER_SECONDS
 from agent.lifecycle.channel.command_socket import FAREWELL_SECONDS
 from agent.lifecycle.runs.preparations import INVENTORY_SECONDS
 from tests.fake.process import FOREVER, STUBBORN, Life
@@ -303,7 +304,7 @@ def test_subsets_in_plan_order(wish: dict[str, Any], pods: int) -> None:
 @pytest.mark.parametrize(
     ("workload", "args", "said"),
     [
-        ("ddp", ["--steps", "0"], "ddp: argument --steps: '0' is no whole number"),
+        ("ddp", ["--steps", "0"], "ddp: argument --steps: '0' is not a whole number"),
         ("collectives", ["--tests", "all_reduc"], "collectives: no test all_reduc"),
         ("collectives", ["-r", "32"], "no rank 32 for --root: there are 32 ranks"),
     ],
@@ -328,6 +329,38 @@ def test_what_is_wrong_is_told_before_who_else_is_at_work(spec: dict[str, Any]) 
     assert world.ask(1, "submit", spec=spec)["error"]["code"] == 2
     busy = world.ask(1, "submit", spec={"workload": "script"})["error"]
     assert (busy["code"], busy["busy"]) == (75, True)
+
+
+@pytest.mark.parametrize(("sleeps", "code"), [("true", 0), ("false", 75)])
+@pytest.mark.parametrize("index", [0, 2])
+def test_a_run_that_is_submitted_as_soon_as_there_is_a_plan(index: int, sleeps: str, code: int) -> None:
+    """It begins when the cluster sleeps; a job that does not stay says that it ends."""
+    world = FakeWorld(4, "none", {"SLEEP_INFINITY": sleeps})
+    world.until_event("plan-ready", 0)
+    answer = world.ask(index, "submit", spec={"workload": "script"})
+    assert answer.get("error", {"code": 0})["code"] == code, answer
+
+
+@pytest.mark.parametrize("index", [0, 2])
+@pytest.mark.parametrize("workload", ["script", "exec"])
+@pytest.mark.parametrize("first", ["none", "script"])
+def test_a_run_that_is_submitted_while_the_pods_hear_the_first_one_s_end(first: str, workload: str, index: int) -> None:
+    world = FakeWorld(4, first, {"SLEEP_INFINITY": "true"})
+    world.until_event("result-known", 0)
+    assert ends(world, index, world.submit(index, workload, args=["x"]))["end"]["code"] == 0, world.dump()
+
+
+@pytest.mark.parametrize("index", [0, 2])
+def test_a_run_does_not_wait_for_the_first_one_longer_than_its_command_for_an_answer(index: int) -> None:
+    world = FakeWorld(4, "none", {"SLEEP_INFINITY": "true"})
+    world.pod(3).inventory = None
+    world.until_event("plan-ready", 0)
+    before = world.seconds
+    error = world.ask(index, "submit", spec={"workload": "script"})["error"]
+    assert (error["code"], error["busy"]) == (75, True) and world.seconds < before + ANSWER_SECONDS
+    world.until(world.asleep)
+    world.wait(5)
+    assert world.asleep() and [run["workload"] for run in world.pod(0).state()["runs"]] == ["none"], world.dump()
 
 
 @pytest.mark.parametrize("wish", [{"hosts": ["7"]}, {"nodes": 9}, {"exclude": ["0-3"]}])
@@ -433,12 +466,18 @@ def test_a_pod_that_cannot_say_what_hangs_does_not_hold_up_the_end() -> None:
     for pod in world.pods:
         pod.life = FOREVER
     world.pod(1).evidence_seconds = None
+    world.pod(2).hangs = "rank 4: pid 7 a.out: S poll\npid 9 last-words.py /run/x: T"
     assert set(world.run().values()) == {124}, world.dump()
-    assert "pods 1 did not say in time" in world.pod(2).said()["why"]
+    why = world.pod(2).said()["why"]
+    assert why.startswith("pod 2: pid 9 last-words.py /run/x: T\npod 0: rank 0 hangs\npod 2: rank 4: ")
+    assert "pods 1 did not say in time" in why
 
 
-def test_silence_ends_a_run_and_talk_does_not() -> None:
+@pytest.mark.parametrize("exclude", [(), ("0",)])
+def test_silence_ends_a_run_and_talk_does_not(exclude: tuple[str, ...]) -> None:
+    """Also on nodes that are up for longer than the limit, before anybody can have heard a word."""
     world = FakeWorld(3, "script", {"A4_STALL_TIMEOUT_SECONDS": "100"})
+    world.pod(0).wish = {"exclude": exclude}
     for pod in world.pods:
         pod.life = FOREVER
     world.until_event("run-started")
@@ -820,6 +859,45 @@ def test_a_rank_of_another_pod_that_prints_keeps_a_run_from_being_ended() -> Non
         world.at(world.seconds + seconds, lambda: mpirun.output(1, b"step\n"))
     assert ends(world, 0, about["run"])["end"]["code"] == 0
     assert mpirun.signals == [], world.dump()
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_pod_without_more_threads_fails_its_part_alone(index: int) -> None:
+    world = sleeping()
+    world.pod(index).threadless = True
+    run_id = world.submit(2, "exec", args=["hostname"])
+    assert ends(world, 2, run_id)["codes"] == {str(i): 71 if i == index else 0 for i in range(4)}, world.dump()
+    assert b"no more threads" in printed(world, 2, run_id, index)
+    world.pod(index).threadless = False
+    assert ends(world, 2, world.submit(2, "script"))["end"]["code"] == 0, world.dump()
+
+
+@pytest.mark.parametrize("codes", [(0, 0), (0, 7)])
+@pytest.mark.parametrize("hosts", [("0", "2"), ("1", "3")], ids=["coordinator-leads", "worker-leads"])
+def test_an_mpirun_that_stays_when_every_rank_has_ended_is_ended(
+    hosts: tuple[str, ...], codes: tuple[int, ...]
+) -> None:
+    """What a rank left behind holds its stdout, and mpirun waits for that. All that was printed is kept."""
+    world = sleeping()
+    lead = world.pod(int(hosts[0]))
+    lead.life = FOREVER
+    about = world.ask(0, "submit", spec={"workload": "mpirun", "args": ["./bin"], "per_node": 1, "hosts": hosts})["ok"]
+    world.wait(1)
+    (mpirun,) = (child for child in lead.agent.children if child.launch.argv[0].endswith("mpirun"))
+
+    def ended(rank: int) -> None:
+        path = f"/run/a4-agent/runs/{about['run']}/ranks/{rank}"
+        world.pod(int(hosts[rank])).agent.files[path] = f"started 9\nended {codes[rank]}\n"
+
+    ended(0)
+    world.wait(60)
+    assert mpirun.signals == [], "a rank still runs"
+    ended(1)
+    for seconds in range(3, 20, 3):
+        world.at(world.seconds + seconds, lambda: mpirun.output(1, b"late\n"))
+    told = ends(world, 0, about["run"])
+    assert told["end"]["code"] == codes[1] and mpirun.signals == [TERM], world.dump()
+    assert printed(world, 0, about["run"], lead.index).startswith(6 * b"late\n")
 
 
 @pytest.mark.parametrize("message", [{"type": "prepare", "run": "x"}, {"type": "stop"}, {"type": "result", "end": {}}])

@@ -55,6 +55,26 @@ def test_where_nothing_applies_nothing_is_started() -> None:
         assert LIBRARY_PATHS not in pod.files_now
 
 
+@pytest.mark.parametrize(
+    ("env", "there", "wanted"),
+    [
+        ({}, ["/usr/lib64"], "/usr/lib64"),
+        ({"LD_LIBRARY_PATH": "relative:/own"}, ["/own", "/usr/lib64"], "/own"),
+        ({"LD_LIBRARY_PATH": "/compat"}, ["/compat", "/usr/local/nvidia/lib64 linked"], "/usr/local/nvidia/lib64"),
+        ({"TRITON_LIBCUDA_PATH": "/mine"}, ["/usr/lib64"], "/mine"),
+        ({}, [], None),
+    ],
+)
+def test_triton_need_not_ask_ldconfig(env: Mapping[str, str], there: list[str], wanted: str | None) -> None:
+    world = FakeWorld(1, "script", env)
+    for place in there:
+        name, _, linked = place.partition(" ")
+        world.pod(0).directories |= {f"{name}/libcuda.so.1", *([f"{name}/libcuda.so"] if linked else [])}
+    assert world.run() == {0: 0}, world.dump()
+    assert given(world.pod(0)).get("TRITON_LIBCUDA_PATH") == wanted
+    assert world.pod(0).log.getvalue().count("triton need not ask ldconfig") == (wanted not in (None, "/mine"))
+
+
 def test_the_environment_of_workloads() -> None:
     env = {
         "NCCL_NET": "Socket",
@@ -64,11 +84,13 @@ def test_the_environment_of_workloads() -> None:
         "TORCH_NCCL_USE_COMM_NONBLOCKING": "0",
         "LD_LIBRARY_PATH": "/image",
         "HF_TOKEN": "canary-1234",
+        "GLOO_SOCKET_IFNAME": "ens9",
     }
     world = gib(env)
     assert world.run() == ZERO, world.dump()
     for pod in world.pods:
         has = given(pod)
+        assert has["GLOO_SOCKET_IFNAME"] == "eth0"
         assert (has["NCCL_NET"], has["NCCL_IB_TC"], has["HF_TOKEN"]) == ("gIB", "1", "canary-1234")
         assert not {"NCCL_ALGO", "TORCH_NCCL_USE_COMM_NONBLOCKING"} & has.keys()
         assert has["LD_LIBRARY_PATH"] == profile("a4-gib").values["LD_LIBRARY_PATH"] + ":/image"

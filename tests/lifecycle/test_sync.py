@@ -42,19 +42,21 @@ class World:
         """When which start of pod 0 has really set the fact, or said that it has failed."""
         self.alive: dict[str, tuple[float, float]] = {}
         """Starts of pod 0: their first beat, and the last so far."""
+        self.files: list[FakeFiles] = []
 
     def nonce(self) -> str:
         return f"{self.draw.getrandbits(128):032x}"
 
     def pod(self) -> tuple[FakePod, FakeFiles]:
         pod = FakePod(self.clock)
-        return pod, FakeFiles(self.clock, pod, self.server, self.draw)
+        self.files.append(FakeFiles(self.clock, pod, self.server, self.draw))
+        return pod, self.files[-1]
 
     def beats(self, index: int, nonce: str, at: float = 0.0) -> FakePod:
         """A pod that beats from then on until it is dead; one that was stopped for a lease ends itself."""
         pod, files = self.pod()
         start = f"pod.{index}.{nonce}."
-        seconds = beat_seconds(index, LEASE, 4)
+        seconds = beat_seconds(LEASE, 4, leads=index == 0)
         last = float("inf")
 
         def beat(count: int) -> None:
@@ -210,6 +212,48 @@ def test_in_a_run_pod_0_counts_when_it_has_done_its_part() -> None:
     assert told[0].outcome == Outcome(0)
     assert told[1].outcome is not None and told[1].outcome.code == 75
     assert outside.outcome is not None and outside.outcome.code == 69
+
+
+def test_in_a_run_others_wait_for_each_other_when_pod_0_has_done_its_part() -> None:
+    world = World()
+    nonce = world.nonce()
+    leader, other = world.beats(0, nonce), world.beats(1, world.nonce())
+    world.sets(other, nonce, 25.0, Fact("x", 1))
+    world.run(4.0)
+    leader.dead = True
+    told = [world.waits({1}, at, fresh=True)[1] for at in (0.0, 8.0)]
+    _, outside = world.waits({1})
+    world.run()
+    assert [one.outcome for one in told] == [Outcome(0)] * 2
+    assert outside.outcome is not None and outside.outcome.code == 69
+
+
+def test_a_pod_that_ends_right_after_it_has_set_something_was_there() -> None:
+    """It was never seen to go on; but what it has set says that it came since pod 0 was started."""
+    world = World()
+    nonce = world.nonce()
+    world.beats(0, nonce)
+    gone, _ = world.pod()
+    world.server[JOB][f"pod.1.{world.nonce()}.0"] = ""
+    world.sets(gone, nonce, 3.0, Fact("other", 1))
+    told = [world.waits({1}, at)[1] for at in (0.0, 12.0)]
+    world.run()
+    for one, began in zip(told, (3.0, 12.0), strict=True):
+        assert one.outcome is not None and one.outcome.code == 75
+        assert one.outcome.what.startswith("pod 1 (for 1")
+        assert one.at - 1000.0 < began + LEASE + 5.0
+
+
+def test_beats_that_the_directory_refuses_are_no_silence_of_pods() -> None:
+    world = World()
+    world.beats(0, world.nonce())
+    _, told = world.waits({0})
+    world.run(12.0)
+    for files in world.files:
+        files.refuses = "Read-only file system"
+    world.run()
+    assert told.outcome is not None and told.outcome.code == 73
+    assert "cannot be used any more: Read-only file system; pod 0 (for 1" in told.outcome.what
 
 
 def test_two_pods_0_end_every_wait() -> None:

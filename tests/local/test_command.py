@@ -20,6 +20,7 @@ import pytest
 from agent.errors import MissingProgram, SystemFault
 from agent.local import host_survey
 from agent.local.client import LocalCluster, default_cluster
+from agent.local.foreground import run_in_foreground
 from agent.local.sockets import running_clusters
 from agent.local.spec import ClusterSpec
 from tests.deadlines import at_any_moment, limits_of_words, refuse_short
@@ -52,12 +53,12 @@ def cluster() -> Iterator[LocalCluster]:
     [
         (["run"], "--pods"),
         (["run", "--pods", "2", "--late", "1"], "index of a pod, a colon and a value"),
-        (["run", "--pods", "2", "--late", "1:soon"], "'soon' is no number"),
+        (["run", "--pods", "2", "--late", "1:soon"], "'soon' is not a number"),
         (["run", "--pods", "2", "--timeout", "-5", "none"], "'-5' is not 0 or a number"),
         (["down", "--grace", "nan"], "'nan' is not 0 or a number"),
         (["run", "--pods", "2", "--env", "NAME"], "NAME=VALUE, not 'NAME'"),
-        (["run", "--pods", "2", "--mount", "/no/such/directory"], "/no/such/directory is no directory"),
-        (["run", "--pods", "2", "--mount", "/tmp:data"], "'data' is no absolute path in a pod"),
+        (["run", "--pods", "2", "--mount", "/no/such/directory"], "/no/such/directory is not a directory"),
+        (["run", "--pods", "2", "--mount", "/tmp:data"], "'data' is not an absolute path in a pod"),
         (["run", "--pods", "2", "--mount", "/tmp:/a/../b", "none"], "an absolute path without '..', not /a/../b"),
         (["run", "--pods", "2", "--mount", "/tmp:/proc", "none"], "mount: /proc is the pod's own"),
         (["run", "--pods", "2", "--results", "", "none"], "--results needs the name of a directory"),
@@ -108,6 +109,13 @@ def test_a_terminal_tells_who_is_missing_and_what_goes_on(tmp_path: Path) -> Non
             (tmp_path / "over").touch()
             assert terminal.until("Start-up, seconds").endswith("\r\x1b[K\r\n")
             assert running.wait(DEADLINE) == 0
+
+
+@needs_root
+def test_a_run_in_which_no_pod_made_a_plan_is_not_good(capfd: pytest.CaptureFixture[str]) -> None:
+    spec = ClusterSpec(2, name=fresh_name("planless"), entrypoint=("true",))
+    assert run_in_foreground(spec, timeout=0, grace=30, as_json=False, all_pods=False) == 65
+    assert "no pod made a plan" in capfd.readouterr().err
 
 
 @needs_root

@@ -127,7 +127,7 @@ def test_a_slow_link_and_its_end() -> None:
         assert "tbf" in cluster.exec(1, ["tc", "qdisc", "show", "dev", "eth0"]).stdout
         cluster.slow_link(1, "")
         assert "tbf" not in cluster.exec(1, ["tc", "qdisc", "show", "dev", "eth0"]).stdout
-        with pytest.raises(UsageError, match="is no rate"):
+        with pytest.raises(UsageError, match="is not a rate"):
             cluster.slow_link(1, "fast")
 
 

@@ -70,14 +70,9 @@ def test_default_places_do_not_follow_the_index() -> None:
 
 def test_names_follow_the_pod_contract() -> None:
     assert FULL.pod_name(2) == "job-workload-0-2.job.default.svc.cluster.local"
-    env = pod_environment(FULL, Job("uid", "stamp", "/bin", "/checkout"), 1)
+    env = pod_environment(FULL, Job("uid", "stamp", "/bin"), 1)
     assert f"{env['HOSTNAME_PREFIX']}0-2.{env['DOMAIN_NAME']}" == FULL.pod_name(2)
-    assert (env["A"], env["B"], env["PYTHONPATH"], env["JOB_IDENTIFIER"]) == (
-        "1",
-        "2",
-        "/checkout",
-        "job-stamp",
-    )
+    assert (env["A"], env["B"], env["JOB_IDENTIFIER"]) == ("1", "2", "job-stamp")
     assert env["HOSTNAME"] == FULL.node_name(1)
     assert "B" not in pod_environment(FULL, Job("uid", "stamp", "/bin"), 0)
 

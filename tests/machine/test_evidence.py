@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -26,6 +27,7 @@ from agent.machine.evidence_text import (
     ThreadSeen,
     in_order,
     innermost,
+    is_stuck,
     render,
     shortened,
 )
@@ -254,6 +256,22 @@ def test_what_stands_before_a_rank_program_comes_last_and_is_in_no_summary() -> 
     processes = [seen(1), keep, record, seen(4, rank=0, ppid=3), seen(5, rank=0, ppid=4)]
     assert [process.pid for process in in_order(processes)] == [4, 1, 5, 2, 3]
     assert render("title", processes, []).summary == "rank 0: pid 4 prog: S\npid 1 prog: S\nrank 0: pid 5 prog: S\n"
+
+
+@pytest.mark.parametrize("state", ["T", "t", "Z", "D"])
+def test_what_is_stuck_comes_first_even_if_it_stands_before_a_rank_program(state: str) -> None:
+    program = "/usr/bin/python3 -IS /opt/entrypoints/last-words.py /run/x sh /run/rank.sh ./a.out"
+    processes = [
+        seen(6, rank=0),
+        seen(7, rank=1, program=program, state=state),
+        seen(8, rank=2),
+        seen(4, rank=9, state=state),
+    ]
+    assert [process.pid for process in in_order(processes)] == [4, 7, 6, 8]
+    lines = render("title", processes, []).summary.splitlines()
+    assert lines[0] == f"rank 9: pid 4 prog: {state}"
+    assert re.fullmatch(rf"rank 1: pid 7 python3 .*: {state}", lines[1])
+    assert [is_stuck(line) for line in lines] == [True, True, False, False]
 
 
 def test_a_process_with_all_that_can_be_known_of_it() -> None:

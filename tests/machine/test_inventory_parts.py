@@ -410,7 +410,14 @@ def test_torch_has_an_nccl_of_its_own(tmp_path: Path) -> None:
     environ = {**ENVIRON, "LD_LIBRARY_PATH": str(other.parent)}
     found: dict[str, Any] = torch(python, environ, ENVIRON["PATH"])
     assert os.path.samefile(found["nccl"]["path"], own) and found["nccl"]["version"] == "2.27.3"
+    assert "lacks" not in found["nccl"]
     assert libraries(["libnccl.so.2"], [], environ)["libraries"]["libnccl.so.2"]["version"] == "2.28.9"
+    preloaded = {**environ, "LD_PRELOAD": str(other)}
+    assert torch(python, preloaded, ENVIRON["PATH"])["nccl"]["version"] == "2.28.9"
+    # As a release of torch that is made for a newer NCCL: Python could not load it.
+    calls = "int ncclCommWindowRegister(void); int ncclGetVersion(int *); int (*one)(void) = ncclCommWindowRegister;"
+    compiled(library, f"{calls} int (*two)(int *) = ncclGetVersion;", "-Wl,--no-as-needed", str(own), run_path)
+    assert torch(python, environ, ENVIRON["PATH"])["nccl"]["lacks"] == ["ncclCommWindowRegister"]
     compiled(library, "int x;")
     assert "is it built in?" in nccl_of(str(library), environ, ENVIRON["PATH"])["problem"]
 

@@ -322,7 +322,7 @@ def test_the_mount_that_a_directory_lies_on(directory: str, mount: str) -> None:
 
 def test_a_mount_that_is_gone(tmp_path: Path) -> None:
     def look(mount: str) -> None:
-        PROGRAM.Directory(mount, str(tmp_path), 1, lambda written: None).remove("x")
+        PROGRAM.Directory(mount, str(tmp_path), str(tmp_path), 1, lambda written: None).remove("x")
 
     look("/")
     look("/proc")

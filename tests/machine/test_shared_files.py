@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from agent.errors import SystemFault
 from agent.lifecycle.sharing.claim import Claim
 from agent.machine.beating import Beating, BeatPlan, is_beating, keep_beating
 from agent.machine.loop import Loop
@@ -90,8 +91,8 @@ def tree(path: Path) -> list[str]:
 
 def test_a_file_is_there_whole_and_alone(asking: Asking, tmp_path: Path) -> None:
     files = asking.files()
-    assert asking.ask(files.put, "a/b", "name", "ä\n", EVER) == Answer()
-    assert asking.ask(files.put, "a/b", "name", "other", EVER) == Answer()
+    assert asking.ask(files.put, "a/b", "name", "ä\n", EVER) == Answer("ä\n")
+    assert asking.ask(files.put, "a/b", "name", "other", EVER) == Answer("other")
     assert (tmp_path / "a" / "b" / "name").read_text() == "other"
     assert tree(tmp_path) == ["a/b/name"]
 
@@ -135,7 +136,7 @@ def test_looks(asking: Asking, tmp_path: Path) -> None:
     assert found["texts"] == {"x1": "x1"}
     assert found["problems"] == {
         "x3": "it is a symbolic link",
-        "x4": "it is no file",
+        "x4": "it is not a file",
         "x5": "it has more than 16384 bytes",
     }
     assert asking.ask(files.remove, "a/b", ["x3", "x4", "x5", "none"]) == Answer()
@@ -146,12 +147,12 @@ def test_looks(asking: Asking, tmp_path: Path) -> None:
 
 def test_a_process_that_was_killed_is_replaced(asking: Asking) -> None:
     files = asking.files()
-    assert asking.ask(files.put, "a", "x", "", EVER) == Answer()
+    assert asking.ask(files.put, "a", "x", "", EVER) == Answer("")
     os.kill(asking.pid(), signal.SIGSTOP)
     os.kill(asking.pid(), signal.SIGKILL)
     why = asking.ask(files.put, "a", "y", "", EVER).why
     assert why in ("", "the process that does it was killed")  # as the kernel was first
-    assert asking.ask(files.put, "a", "z", "", EVER) == Answer()
+    assert asking.ask(files.put, "a", "z", "", EVER) == Answer("")
 
 
 def test_a_process_that_does_not_answer_is_given_up(asking: Asking) -> None:
@@ -163,7 +164,7 @@ def test_a_process_that_does_not_answer_is_given_up(asking: Asking) -> None:
     files.answer_seconds = 0.5
     assert asking.ask(files.put, "a", "y", "", EVER) == Answer(why="no answer for 0.5 s")
     files.answer_seconds = 60.0
-    assert asking.ask(files.put, "a", "z", "", EVER) == Answer()
+    assert asking.ask(files.put, "a", "z", "", EVER) == Answer("")
     assert asking.pid() != stopped
 
 
@@ -211,6 +212,16 @@ def test_beats_go_on_until_the_process_that_they_stand_for_ends(tmp_path: Path, 
     assert (tmp_path / "shared" / "jobs" / "e" / first.nonce).is_dir()
 
 
+def test_no_process_beats_that_cannot_leave_the_run_it_is_to_outlive(
+    tmp_path: Path, life: subprocess.Popen[bytes]
+) -> None:
+    (tmp_path / "shared").mkdir()
+    plan = BeatPlan(str(tmp_path / "shared"), "jobs/e", 1, 0.05, 300.0, life.pid, cgroup=str(tmp_path / "none"))
+    with pytest.raises(SystemFault, match="cannot be started"):
+        keep_beating(str(tmp_path / "run"), "e", plan)
+    assert not is_beating(str(tmp_path / "run" / "e"))
+
+
 def test_a_worker_waits_for_the_folder_that_pod_0_makes(tmp_path: Path, life: subprocess.Popen[bytes]) -> None:
     (tmp_path / "shared").mkdir()
     worker = beat(tmp_path, life, pod=1)
@@ -223,12 +234,14 @@ def test_a_worker_waits_for_the_folder_that_pod_0_makes(tmp_path: Path, life: su
 def test_pod_0_takes_away_what_old_jobs_left(tmp_path: Path, life: subprocess.Popen[bytes]) -> None:
     jobs = tmp_path / "shared" / "jobs"
     for name, days in (("old", 8), ("young", 6)):
-        (jobs / name / "start").mkdir(parents=True)
-        (jobs / name / "start" / "done.x.0").touch()
+        start = jobs / name / ("0" * 32)
+        start.mkdir(parents=True)
+        for path in (start / "done.x.0", jobs / name / f"pod.0.{'0' * 32}.7"):
+            path.touch()
         os.utime(jobs / name, (time.time() - days * 86400,) * 2)
     beat(tmp_path, life)
     wait_until(lambda: not (jobs / "old").exists())
-    assert (jobs / "young" / "start" / "done.x.0").exists()
+    assert len(tree(jobs / "young")) == 2
 
 
 @pytest.mark.parametrize("mark", ["exec-1", "exec-2", ""])

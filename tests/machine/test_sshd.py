@@ -48,14 +48,21 @@ def ssh(
     sshd: Sshd, key: str, *options: str, run: Sequence[str] = ("true",), env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """OpenSSH's client with this key alone."""
-    argv = ["ssh", "-F", "none", "-p", str(sshd.target.port), "-i", str(sshd.directory / key)]
-    settings = ("IdentitiesOnly=yes", "BatchMode=yes", "StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null")
+    return client(sshd, "ssh", key, *options, "root@127.0.0.1", *run, env=env)
+
+
+def client(
+    sshd: Sshd, program: str, key: str, *words: str, typed: str = "", env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """A program of OpenSSH with this key alone."""
+    settings = (f"Port={sshd.target.port}", "IdentitiesOnly=yes", "BatchMode=yes", "StrictHostKeyChecking=no")
     # Its own first choice costs six times as much.
-    argv += [word for setting in (*settings, "KexAlgorithms=curve25519-sha256") for word in ("-o", setting)]
+    cheap = ("UserKnownHostsFile=/dev/null", "KexAlgorithms=curve25519-sha256")
+    given = [word for setting in (*settings, *cheap) for word in ("-o", setting)]
     return subprocess.run(
-        [*argv, *options, "root@127.0.0.1", *run],
+        [program, "-F", "none", "-i", str(sshd.directory / key), *given, *words],
         env={"PATH": os.environ["PATH"], **(env or {})},
-        stdin=subprocess.DEVNULL,
+        input=typed,
         capture_output=True,
         text=True,
         timeout=DEADLINE_SECONDS,
@@ -112,10 +119,18 @@ def test_a_command_and_a_terminal_are_allowed(sshd: Sshd) -> None:
     assert (terminal.returncode, terminal.stdout.replace("\r", "")) == (0, "terminal\n"), terminal
 
 
-def test_sftp_is_refused(sshd: Sshd) -> None:
-    for key in (JOB, PERSON):
-        tried = ssh(sshd, key, "-s", run=["sftp"])
-        assert "subsystem request failed" in tried.stderr, tried
+@pytest.mark.parametrize("key", [JOB, PERSON])
+def test_files_are_copied_there_and_back(sshd: Sshd, tmp_path: Path, key: str) -> None:
+    """scp goes over SFTP from OpenSSH 9.0 on."""
+    before, there, back = (tmp_path / name for name in ("before", "there", "back"))
+    before.write_bytes(bytes(range(256)) * 4096)
+    for source, target in ((str(before), f"root@127.0.0.1:{there}"), (f"root@127.0.0.1:{there}", str(back))):
+        copied = client(sshd, "scp", key, "-p", source, target)
+        assert copied.returncode == 0, copied
+    assert there.read_bytes() == back.read_bytes() == before.read_bytes()
+    typed = f"rename {there} {tmp_path}/moved\nget {tmp_path}/moved {back}.2\n"
+    told = client(sshd, "sftp", key, "-b", "-", "root@127.0.0.1", typed=typed)
+    assert (told.returncode, Path(f"{back}.2").read_bytes()) == (0, before.read_bytes()), told
 
 
 @contextmanager

@@ -100,7 +100,13 @@ class Run:
             return self.finish(process)
 
     def judged(self, end: End) -> Judgement:
-        return Mpirun().judge(self.context, Outcome(end.status, output=end.output, ranks=self.ranks()))
+        outcome = Outcome(end.status, output=end.output, ranks=self.ranks(), stuck=end.stuck)
+        return Mpirun().judge(self.context, outcome)
+
+    def ranks_over(self) -> bool:
+        """Whether every pod finds that its ranks are."""
+        contexts = [replace(self.context, index=index) for index in self.context.indices]
+        return all(Mpirun().ranks_over(context, self.ranks()) for context in contexts)
 
     def ranks(self) -> dict[int, RankEnd]:
         """What rank.sh recorded, on all pods that still live."""

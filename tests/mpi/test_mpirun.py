@@ -51,6 +51,17 @@ def test_all_is_well(mpi: Mpi, pods: Pods) -> None:
     assert [line for line in run.end.stderr.splitlines() if "setpgid" not in line] == []
 
 
+@pytest.mark.parametrize("code", [0, pytest.param(3, marks=pytest.mark.faults)])
+def test_a_rank_that_leaves_a_process_with_its_output(mpi: Mpi, pods: Pods, code: int) -> None:
+    """mpirun waits for that process, unless it ends all for a rank that failed: it has to be ended."""
+    run = Run(mpi, pods, ["bash", "-c", f"echo here; setsid sleep 600 & {heard(mpi)}; exit {code}"])
+    with run.started() as process:
+        run.end = pods.finish(process, run.ranks_over)
+    assert run.end.stuck or code, "mpirun ended by itself"
+    assert run.judged(run.end).end.code == code
+    assert run.end.stdout.split() == ["here"] * 6
+
+
 def who(mpi: Mpi) -> list[str]:
     """A program whose ranks say which they are, and where."""
     return ["sh", "-c", f'echo "$OMPI_COMM_WORLD_RANK $(hostname) $PWD"; {heard(mpi)}']

@@ -20,16 +20,16 @@ BOTH = {
     "--backend gloo --timeout-seconds 30": "",
     "--back gloo": "",
     "--backend mpi": "invalid choice: 'mpi'",
-    "--timeout-seconds 0": "'0' is no whole number from 1 on",
+    "--timeout-seconds 0": "'0' is not a whole number from 1 on",
     "--stepps 3x": "unrecognized arguments: --stepps",
 }
 WORDS: Mapping[str, Mapping[str, str]] = {
     "ddp": {
         **BOTH,
         "--steps 3 --batch=4 --width 16 --layers 2 --timed 1": "",
-        "--width 15": "'15' is no whole number from 16 on",
+        "--width 15": "'15' is not a whole number from 16 on",
         "--steps": "expected one argument",
-        "--steps -1": "'-1' is no whole number from 1 on",
+        "--steps -1": "'-1' is not a whole number from 1 on",
         "all_reduce": "unrecognized arguments: all_reduce",
     },
     "collectives": {
@@ -38,8 +38,8 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "-i 1K -d bfloat16 -o avg -r 1 --budget-seconds 0.5": "",
         "--tests all_reduce,reduce": "no test reduce: there are all_reduce, all_gather",
         "-b 1M -e 1K": "minbytes 1048576 is more than maxbytes 1024",
-        "-b 0": "'0' is no size",
-        "-e 1P": "'1P' is no size",
+        "-b 0": "'0' is not a size",
+        "-e 1P": "'1P' is not a size",
         "-r 2": "no rank 2 for --root: there are 2 ranks",
         "-d uint32": "invalid choice: 'uint32'",
         "-f 2 -i 1K": "not allowed with",

@@ -317,6 +317,7 @@ def hostile() -> Json:
         trainings=[training(HOSTILE), training(long, iterations=[])],
         profile={"name": HOSTILE, "why": "<p>"},
         gate={"status": "not judged", "reason": HOSTILE},
+        warnings=[HOSTILE],
     )
 
 

@@ -50,6 +50,10 @@ class Page(HTMLParser):
         return [attributes for name, attributes in self.elements if name == tag]
 
 
+def test_warnings_are_shown() -> None:
+    assert "Socket on pod 1" in Page(render_run(read_result(result("torchrun", [], warnings=["Socket on pod 1"])))).text
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_the_page_is_whole(name: str) -> None:
     page = Page(rendered(name))

@@ -1,7 +1,9 @@
-"""Stands in for DeepEP's test of that name: prints what that prints, after the nodes have met as its ranks do.
+"""Stands in for DeepEP's test of that name: prints what a release of it prints, after the nodes have met as its ranks
+do.
 
-The file /tmp/deepep in a pod says what goes wrong there: "31", "wrong", "hangs", "slow"; "mixed": other lines come
-between the two flushes of a case. No pytest module: it is put into pods.
+The file /tmp/deepep in a pod has words: a release of RELEASES (without one: the newest) and what goes wrong there,
+"31", "wrong", "hangs", "slow"; "mixed": what NCCL prints comes between the two flushes of a case, cut off as its
+buffer is. No pytest module: it is put into pods.
 """
 
 from __future__ import annotations
@@ -11,27 +13,80 @@ import os
 import socket
 import sys
 import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 FILE = Path("/tmp/deepep")
-FAULT = FILE.read_text().strip() if FILE.exists() else ""
-RANK, NODES = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-RENDEZVOUS = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+RATES = "{rdma:.2f} GB/s (RDMA), {nvl:.2f} GB/s (NVL)"
+TRANSMIT = ", transmit: {time:.2f} us, notify: {notify:.2f} us, BW: " + RATES
+SUM = ": {notify:.0f} + {time:.0f} us, " + RATES
 
 
-def meet() -> None:
+class Release(NamedTuple):
+    """What differs between releases."""
+
+    inputs: tuple[str, ...]
+    """The type of each."""
+    tried: str
+    """After the chunk sizes: the figures of one trial, or of the best dispatch."""
+    combine: str
+    """The figures of the best combine."""
+
+
+THREE, FOUR = ("BF16", "BF16", "FP8"), ("BF16", "BF16", "FP8", "FP8")
+RELEASES: Mapping[str, Release] = {
+    "0c984e2": Release(THREE, ": " + RATES, ": " + RATES),
+    "eb155da": Release(THREE, TRANSMIT, TRANSMIT),
+    "v1.2.1": Release(FOUR, TRANSMIT, TRANSMIT),
+    "8a07e7e": Release(FOUR, SUM, ", {notify:.2f} + {time:.2f} us, " + RATES),
+}
+"""By the first commit or tag that prints so, or one of those that the image is built with."""
+NEWEST = list(RELEASES)[-1]
+BEST = {"dispatch (FP8)": (70.5, 231.0, 754.4), "dispatch (BF16)": (81.25, 265.0, 1408.6), "combine": (75, 245, 1813)}
+"""Operation → GB/s over RDMA and over NVLink, and microseconds."""
+
+
+def cases(release: Release) -> Iterator[str]:
+    """The first flush of each case; " passed" and a line's end are the second."""
+    for previous, later, kind, top in itertools.product(
+        (False, True), (False, True), release.inputs, ("without", "with")
+    ):
+        yield f"[testing] Running with {kind}, {top} top-k (async={later}, previous={previous}) ..."
+
+
+def measured(release: Release, slower: float = 1.0) -> Iterator[str]:
+    """The lines of tuning: of each operation one trial and the best."""
+    for operation, (rdma, nvl, microseconds) in BEST.items():
+        figures = {"rdma": rdma / slower, "nvl": nvl / slower, "time": microseconds * slower, "notify": 30.12}
+        best = release.combine if operation == "combine" else release.tried
+        yield f"[tuning] SMs 24, NVL chunk 4, RDMA chunk 4{release.tried.format(**figures)} "
+        yield f"[tuning] Best {operation}: SMs 24, NVL chunk 4, RDMA chunk 12{best.format(**figures)}"
+        yield ""
+
+
+def head(nodes: int) -> str:
+    return (
+        "Testing with seed 0 ...\n"
+        f"[config] num_tokens=4096, hidden=7168, num_topk_groups={min(nodes, 4)}, num_topk=8\n"
+        "[layout] Kernel performance: 0.052 ms\n"
+    )
+
+
+def meet(rank: int, nodes: int) -> None:
     """All nodes have found rank 0, each with a rank of its own."""
-    if RANK == 0:
-        with socket.create_server(("", RENDEZVOUS[1])) as server:
-            others = [server.accept()[0] for _ in range(NODES - 1)]
-            assert {other.recv(1)[0] for other in others} == set(range(1, NODES))
+    rendezvous = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    if rank == 0:
+        with socket.create_server(("", rendezvous[1])) as server:
+            others = [server.accept()[0] for _ in range(nodes - 1)]
+            assert {other.recv(1)[0] for other in others} == set(range(1, nodes))
             for other in others:
                 other.sendall(b"!")
         return
     while True:  # rank 0 may come much later
         try:
-            with socket.create_connection(RENDEZVOUS) as connection:
-                connection.sendall(bytes([RANK]))
+            with socket.create_connection(rendezvous) as connection:
+                connection.sendall(bytes([rank]))
                 assert connection.recv(1) == b"!"
                 return
         except ConnectionRefusedError:
@@ -42,42 +97,34 @@ def say(text: str, end: str = "\n") -> None:
     print(text, flush=True, end=end)
 
 
-def case(number: int, kind: str, top: str, later: bool, previous: bool) -> None:
-    say(f"[testing] Running with {kind}, {top} top-k (async={later}, previous={previous}) ...", end="")
-    if FAULT == "hangs" and number == 7:
-        Path(f"/mnt/hangs-{RANK}").touch()
+def try_case(number: int, case: str, rank: int, faults: set[str]) -> None:
+    say(case, end="")
+    if "hangs" in faults and number == 7:
+        Path(f"/mnt/hangs-{rank}").touch()
         time.sleep(600)
-    if FAULT == "wrong" and number == 19:
+    if "wrong" in faults and number == 19:
         raise AssertionError("511 != 512")
-    if FAULT == "mixed":
-        say(f"node:{os.getpid()} [0] NCCL WARN number {number}")
+    if "mixed" in faults:
+        say(f"node:{os.getpid()} [0] NCCL INFO Channel {number}/0 : 7", end="\n" if number % 2 else "")
     time.sleep(0.01)  # the other node's lines come meanwhile
-    if FAULT == "31" and number == 19:
+    if "31" in faults and number == 19:
         say("")
     else:
         say(" passed")
 
 
-def figures(rdma: float, nvl: float) -> str:
-    rdma = 6.53 if FAULT == "slow" else rdma
-    return f"31 + 950 us, {rdma:.2f} GB/s (RDMA), {nvl:.2f} GB/s (NVL)"
-
-
 def main() -> None:
-    meet()
+    rank, nodes = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    words = set(FILE.read_text().split()) if FILE.exists() else set()
+    release = RELEASES[next((word for word in words if word in RELEASES), NEWEST)]
+    meet(rank, nodes)
     say(f"arguments {sys.argv[1:]}, preloaded {os.environ.get('LD_PRELOAD')}, in {os.getcwd()}")
-    say("Testing with seed 0 ...")
-    say(f"[config] num_tokens=4096, hidden=7168, num_topk_groups={min(NODES, 4)}, num_topk=8")
-    say("[layout] Kernel performance: 0.052 ms\n")
-    kinds = ("BF16", "BF16", "FP8", "FP8")
-    cases = itertools.product((False, True), (False, True), kinds, ("without", "with"))
-    for number, (previous, later, kind, top) in enumerate(cases, 1):
-        case(number, kind, top, later, previous)
+    say(head(nodes))
+    for number, case in enumerate(cases(release), 1):
+        try_case(number, case, rank, words)
     say("")
-    for kind, rdma, nvl in (("FP8", 70.5, 231.0), ("BF16", 81.25, 265.0)):
-        say(f"[tuning] SMs 24, NVL chunk 4, RDMA chunk 4: {figures(rdma / 2, nvl / 2)} ")
-        say(f"[tuning] Best dispatch ({kind}): SMs 24, NVL chunk 20, RDMA chunk 28: {figures(rdma, nvl)}\n")
-    say(f"[tuning] Best combine: SMs 24, NVL chunk 4, RDMA chunk 12, {figures(75.0, 245.0)}\n")
+    for line in measured(release, slower=10.8 if "slow" in words else 1.0):
+        say(line)
 
 
 if __name__ == "__main__":

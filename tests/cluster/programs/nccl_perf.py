@@ -11,6 +11,7 @@ import time
 
 STAND_IN = os.environ.get("STAND_IN", "").split()
 NAME = os.path.basename(sys.argv[0])
+REDOP = "sum" if "reduce" in NAME else "none"
 GBS = float(os.environ.get("STAND_IN_GBS", "344"))
 USAGE = f"USAGE: {NAME} \n\t[-b,--minbytes <min size in bytes>] \n\t" + (
     "" if "old" in STAND_IN else "[-J,--output_file <file>] \n\t[-h,--help]"
@@ -40,18 +41,23 @@ def say(text: str) -> None:
 def log(rank: int) -> None:
     """What NCCL writes at NCCL_DEBUG=INFO."""
     path = os.environ["NCCL_DEBUG_FILE"].replace("%h", socket.gethostname()).replace("%p", str(os.getpid()))
-    network = "Socket" if "sockets" in STAND_IN else os.environ.get("STAND_IN_NETWORK", "gIB")
+    network, device = "gIB", f"{rank % 2}/GDRDMA"
+    found = "[0]mlx5_0:1/RoCE [1]mlx5_1:1/RoCE [RO]; OOB eth0:10.0.0.1<0>"
+    if "sockets" in STAND_IN:
+        network, device, found = "Socket", "0", "[0]eth0:10.0.0.1<0>"
     token = os.environ.get("HF_TOKEN", "")
     lines = [
         "NCCL INFO NCCL version 2.28.9+cuda13.0",
-        f"NCCL INFO NET/{network} : Using [0]mlx5_0:1/RoCE [1]mlx5_1:1/RoCE [RO]; OOB eth0:10.0.0.1<0>",
+        f"NCCL INFO NET/{network} : Using {found}",
+        f"NCCL INFO Initialized NET plugin {network}",
+        f"NCCL INFO Assigned NET plugin {network} to comm",
         f"NCCL INFO Using network {network}",
-        "NCCL INFO 16 coll channels, 16 collnet channels, 0 nvls channels, 16 p2p channels",
-        f"NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/{network}/{rank % 2}/GDRDMA",
+        "NCCL INFO 16 coll channels, 16 collnet channels, 0 nvls channels, 16 p2p channels, 2 p2p channels per peer",
+        f"NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/{network}/{device}",
         f"NCCL INFO HF_TOKEN is {token}",
     ]
     if "warns" in STAND_IN:
-        lines.append(f"NCCL WARN something is odd with {token}")
+        lines.append(f"misc/socket.cc:484 (connectOnce) NCCL WARN something is odd with {token}")
     assert os.environ["NCCL_DEBUG"] == "INFO"
     with open(path, "w") as file:
         file.writelines(f"host:{os.getpid()}:1 [0] {line}\n" for line in lines)
@@ -92,7 +98,7 @@ def measure(hosts: "list[str]") -> None:
     devices = []
     for rank, host in enumerate(hosts):
         say(f"#  Rank {rank:2} Group  0 Pid {os.getpid():6} on {host:>10} device  0 [0000:8f:00] NVIDIA B200\n")
-        devices.append({"rank": rank, "group": 0, "hostname": host})
+        devices.append({"rank": rank, "group": 0, "hostname": host, "device_info": "NVIDIA B200"})
     say(HEADER)
     results, speeds = [], []
     at, last = size(option("b", "32M")), size(option("e", "32M"))
@@ -101,8 +107,8 @@ def measure(hosts: "list[str]") -> None:
         busbw = GBS * (1 if at >= 1 << 29 else 0.5)
         figures = {"time": at / busbw / 1e3, "alg_bw": busbw, "bus_bw": busbw, "nwrong": float(wrong)}
         text = f"{figures['time']:9.1f} {busbw:7.2f} {busbw:7.2f} {wrong:7}"
-        say(f"{at:12} {at // 4:13}     float    none      -1{text}{text}\n")
-        row = {"size": at, "count": at // 4, "type": "float", "redop": "none", "root": "    -1"}
+        say(f"{at:12} {at // 4:13}     float {REDOP:>7}      -1{text}{text}\n")
+        row = {"size": at, "count": at // 4, "type": "float", "redop": REDOP, "root": "    -1"}
         results.append({**row, "out_of_place": figures, "in_place": figures, "actual_iterations": iterations})
         speeds.append(busbw)
         at *= 2

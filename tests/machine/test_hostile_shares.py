@@ -1,0 +1,316 @@
+"""Others may write to a share, too: what they lay there leads root, in a pod, nowhere else."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.paths import shipped
+from tests.fake.storage import PROGRAM
+from tests.shared_mounts import SharedMounts, until
+
+EVER = float("inf")
+JOBS = ".a4-agent/jobs"
+START, OTHER = "0" * 32, "f" * 32
+FOLDER = f"{JOBS}/e/{START}"
+LEVELS = (".a4-agent", JOBS, f"{JOBS}/e", FOLDER)
+SECRET = "another's"
+
+
+def load(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name.replace("-", "_"), shipped("entrypoints", f"{name}.py"))
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+SHARE = load("share-files")
+
+
+@pytest.fixture
+def share(tmp_path: Path) -> Path:
+    """A share with a job's folders, reached through a link of the pod's own."""
+    (tmp_path / "mount" / FOLDER).mkdir(parents=True)
+    for name in ("done.x.0", "old"):
+        (tmp_path / "mount" / FOLDER / name).write_text("ours")
+    (tmp_path / "share").symlink_to("mount")
+    return tmp_path / "share"
+
+
+def old_job(jobs: Path, name: str, owner: int = 0) -> Path:
+    """A folder in which nothing has happened for eight days."""
+    job = jobs / name
+    (job / OTHER).mkdir(parents=True)
+    for path in (
+        job / f"pod.0.{OTHER}.77",
+        job / f"pod.1.{START}.3",
+        job / OTHER / "done.x.0",
+        job / ".pod.7.1.12.000001",
+    ):
+        path.touch()
+    for path in (job, *job.rglob("*")):
+        os.chown(path, owner, owner)
+    age(job)
+    return job
+
+
+def age(path: Path) -> None:
+    os.utime(path, (time.time() - 8 * 86400,) * 2, follow_symlinks=False)
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Iterator[Path]:
+    """A directory outside with all the names that are looked for below the share: it stays as it is."""
+    victim = tmp_path / "victim"
+    for level in LEVELS:
+        place = victim / FOLDER.removeprefix(level).lstrip("/")
+        place.mkdir(parents=True, exist_ok=True)
+        for name in ("done.x.0", "old"):
+            (place / name).write_text(SECRET)
+    for jobs in (victim, victim / "jobs"):
+        old_job(jobs, "uid.0.1")
+    before = contents(victim)
+    yield victim
+    assert contents(victim) == before
+
+
+def contents(path: Path) -> dict[str, tuple[int, bytes]]:
+    return {
+        str(each.relative_to(path)): (each.lstat().st_mode, each.read_bytes() if each.is_file() else b"")
+        for each in path.rglob("*")
+    }
+
+
+LAID: dict[str, Callable[[Path, Path], None]] = {
+    "a link": lambda path, victim: path.symlink_to(victim / "old"),
+    "another name of a file": lambda path, victim: path.hardlink_to(victim / "old"),
+    "a FIFO": lambda path, victim: os.mkfifo(path),
+}
+
+ACTS: dict[str, Callable[[Any], Any]] = {
+    "put": lambda shared: shared.put(FOLDER, "done.x.0", "ours", EVER),
+    "put of a new file": lambda shared: shared.put(FOLDER, "done.y.0", "ours", EVER),
+    "link": lambda shared: shared.link(FOLDER, "term.1", "ours", EVER),
+    "move": lambda shared: shared.move(FOLDER, "old", "new", EVER),
+    "remove": lambda shared: shared.remove(FOLDER, "done.x.0", "old"),
+    "look": lambda shared: shared.look(FOLDER, ["done."], []),
+    "clear": lambda shared: SHARE.clear_old(shared, f"{JOBS}/e", START),
+}
+
+
+def swap(place: Path, victim: Path) -> None:
+    place.rename(place.with_name("moved"))
+    place.symlink_to(victim)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("act", [act for act in ACTS if act != "clear"])
+def test_a_link_is_refused_at_every_level(share: Path, victim: Path, level: str, act: str) -> None:
+    shared = SHARE.Shared(str(share))
+    swap(share / level, victim)
+    with pytest.raises(OSError, match=f"{share / level} is a symbolic link, and not followed"):
+        ACTS[act](shared)
+    assert SHARE.answer(shared, "look", level, [], []) == {
+        "why": f"{share / level} is a symbolic link, and not followed"
+    }
+
+
+@pytest.mark.parametrize("kind", [stat.S_IFREG, stat.S_IFIFO, stat.S_IFCHR, stat.S_IFSOCK])
+def test_what_is_no_directory_is_refused(share: Path, kind: int) -> None:
+    shared = SHARE.Shared(str(share))
+    (share / JOBS).rename(share / "moved")
+    os.mknod(share / JOBS, kind | 0o600, os.makedev(1, 3))
+    for act in ("put", "look"):
+        with pytest.raises(OSError, match=f"{share / JOBS} is not a directory"):
+            ACTS[act](shared)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("act", ACTS)
+def test_a_link_that_takes_a_folders_place_meanwhile(
+    share: Path, victim: Path, level: str, act: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before each call of the kernel in turn."""
+    names = ("open", "mkdir", "rename", "link", "unlink", "rmdir", "lstat", "listdir", "fstat")
+    real = {name: getattr(os, name) for name in names}
+    calls = swap_at = 0
+
+    def calling(name: str) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls == swap_at:
+                real["rename"](share / level, share / "moved")
+                os.symlink(victim, share / level)
+            return real[name](*args, **kwargs)
+
+        return call
+
+    old_job(share / JOBS, "uid.0.2")
+    while calls >= swap_at:
+        calls, swap_at = 0, swap_at + 1
+        found: Any = None
+        with monkeypatch.context() as patch:
+            for name in names:
+                patch.setattr(os, name, calling(name))
+            with suppress(OSError, ValueError):
+                found = ACTS[act](SHARE.Shared(str(share)))
+        assert SECRET not in str(found)
+        if (share / level).is_symlink():
+            (share / level).unlink()
+            (share / "moved").rename(share / level)
+    assert swap_at > 5
+
+
+def test_a_file_of_anothers_is_neither_written_nor_opened(share: Path, victim: Path) -> None:
+    shared = SHARE.Shared(str(share))
+    for number, kind in enumerate((stat.S_IFIFO, stat.S_IFCHR, stat.S_IFSOCK)):
+        os.mknod(share / FOLDER / f"kind.{number}", kind | 0o600, os.makedev(1, 5))
+    (share / FOLDER / "kind.3").symlink_to(victim / "old")
+    assert set(shared.look(FOLDER, ["kind."], [])["problems"].values()) == {"it is not a file", "it is a symbolic link"}
+    (share / FOLDER / "done.x.0").unlink()
+    for lay in ("another name of a file", "a link"):
+        LAID[lay](share / FOLDER / "done.x.0", victim)
+        assert shared.put(FOLDER, "done.x.0", "ours", EVER) == "ours"
+        shared.remove(FOLDER, "done.x.0")
+
+
+def test_a_directory_with_content_is_not_removed(share: Path) -> None:
+    (share / FOLDER / "done.y.0" / "work").mkdir(parents=True)
+    with pytest.raises(OSError, match="not empty"):
+        SHARE.Shared(str(share)).remove(FOLDER, "done.y.0")
+
+
+# What pod 0 takes away
+
+
+def clear(share: Path) -> None:
+    shared = SHARE.Shared(str(share))
+    shared.put(f"{JOBS}/e", "beat", "", EVER)
+    SHARE.clear_old(shared, f"{JOBS}/e", "beat")
+
+
+@pytest.mark.parametrize("name", ["uid.0.1", "e@script-1a", "%2E%2Fx", "0" * 64])
+def test_an_old_job_goes(share: Path, name: str) -> None:
+    job = old_job(share / JOBS, name)
+    young = old_job(share / JOBS, f"young{name}")
+    os.utime(young)
+    clear(share)
+    assert not job.exists() and young.exists()
+
+
+@pytest.mark.parametrize("name", [".hidden", "a b", "lost+found", "ä", "%zz", "x~", "%2"])
+def test_a_name_that_no_epoch_has(share: Path, name: str) -> None:
+    job = old_job(share / JOBS, name)
+    before = contents(job)
+    clear(share)
+    assert contents(job) == before
+
+
+def test_what_looks_like_an_old_job(share: Path, victim: Path) -> None:
+    """Each of these is kept, with all that is not a job's."""
+    jobs = share / JOBS
+    kept = [
+        (old_job(jobs, "of-another", 1000), f"pod.0.{OTHER}.77"),
+        (old_job(jobs, "with-beats-of-another"), f"pod.0.{OTHER}.77"),
+        (old_job(jobs, "without-beats"), f"{OTHER}/done.x.0"),
+        (old_job(jobs, "with-work"), "checkpoint/weights"),
+        (old_job(jobs, "with-work-in-a-start"), f"{OTHER}/weights"),
+        (old_job(jobs, "with-a-start-of-another"), f"{OTHER}/done.x.0"),
+        (old_job(jobs, "with-a-link-as-a-start"), START),
+        (old_job(jobs, "with-a-directory-as-a-beat"), f"pod.5.{START}.1/weights"),
+    ]
+    for name in (f"pod.0.{OTHER}.77", f"pod.1.{START}.3"):
+        os.chown(jobs / "with-beats-of-another" / name, 1000, 1000)
+        (jobs / "without-beats" / name).unlink()
+    for job, name in kept:
+        if "/weights" in name:
+            (job / name).parent.mkdir(exist_ok=True)
+            (job / name).write_text("work")
+    os.chown(jobs / "with-a-start-of-another" / OTHER, 1000, 1000)
+    (jobs / "with-a-link-as-a-start" / START).symlink_to(victim)
+    (jobs / "a-link").symlink_to(victim)
+    (jobs / "a-file").touch()
+    os.mkfifo(jobs / "a-fifo")
+    for name in (*(job.name for job, _ in kept), "a-link", "a-file", "a-fifo"):
+        age(jobs / name)
+    clear(share)
+    assert [job.name for job, name in kept if not os.path.lexists(job / name)] == []
+    assert all(os.path.lexists(jobs / name) for name in ("a-link", "a-file", "a-fifo"))
+
+
+def test_another_name_of_a_file_keeps_it(share: Path, victim: Path) -> None:
+    job = old_job(share / JOBS, "uid.0.1")
+    (job / OTHER / "done.y.0").hardlink_to(victim / "old")
+    age(job)
+    clear(share)
+    assert not job.exists()
+
+
+def test_a_server_that_gives_roots_files_to_nobody(tmp_path: Path) -> None:
+    """Whose files are a pod's own is asked of the server (root_squash)."""
+    with SharedMounts(tmp_path, 1) as shared:
+        squashed = tmp_path / "squashed"
+        squashed.mkdir()
+        shared.serve(["bindfs", "-f", "--map=0/65534:@0/@65534", str(shared.store), str(squashed)], squashed)
+        jobs = shared.inside(shared.store) / JOBS
+        old, anothers = old_job(jobs, "old"), old_job(jobs, "anothers", 1000)
+        assert shared.sync(0, "set", "x", "--dir", str(squashed))[0] == 0
+        assert (shared.inside(squashed) / JOBS / "e").stat().st_uid == 65534
+        until(lambda: not old.exists())
+        assert len(contents(anothers)) == 5
+
+
+# Results
+
+
+def results(share: Path, folder: str = "") -> Any:
+    path = f"{share}/{folder}" if folder else str(share)
+    return PROGRAM.Directory("/", str(share), path, 2, lambda written: None)
+
+
+@pytest.mark.parametrize("level", ["runs", "runs/script-1", "runs/script-1/pod-logs"])
+def test_a_link_among_the_folders_of_results(share: Path, victim: Path, level: str) -> None:
+    (share / level).parent.mkdir(parents=True, exist_ok=True)
+    (share / level).symlink_to(victim)
+    directory, refused = results(share, "runs/script-1"), "is a symbolic link, and not followed"
+    with pytest.raises(OSError, match=refused):
+        directory.store("pod-logs/a.log", lambda: [b"text"])
+    with pytest.raises(OSError, match=refused):
+        directory.remove("pod-logs/a.log.")
+    with pytest.raises(OSError, match=refused):
+        directory.probe("pod-logs/.probe")
+
+
+@pytest.mark.parametrize("laid", LAID)
+@pytest.mark.parametrize("name", ["a", "a.1.new", "a.2.new", ".probe"])
+def test_what_is_laid_under_the_name_of_a_result(share: Path, victim: Path, laid: str, name: str) -> None:
+    directory = results(share)
+    LAID[laid](share / name, victim)
+    directory.store("a", lambda: [b"text"])
+    directory.probe(".probe")
+    assert (share / "a").read_text() == "text" and not (share / "a").is_symlink()
+    LAID[laid](share / "b", victim)
+    with pytest.raises(FileExistsError, match="it is there already"):
+        directory.store("b", lambda: [b"text"], new=True)
+
+
+def test_a_mount_that_cannot_rename_over_another_name_of_a_file(
+    share: Path, victim: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError
+
+    (share / "a").hardlink_to(victim / "old")
+    monkeypatch.setattr(os, "rename", refuse)
+    results(share).store("a", lambda: [b"text"])
+    assert (share / "a").read_text() == "text"
