@@ -10,10 +10,10 @@ bin := .venv/bin
 PYTEST := -n $(WORKERS) --dist loadscope
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-faults test-long test-steady test-gpu test-image demo bench man lint format clean
+.PHONY: help setup test test-faults test-long test-steady test-gpu test-image test-kubernetes demo bench man lint format clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## programs and virtual environments, for everything below
 	@scripts/setup.sh test
@@ -53,6 +53,11 @@ test-gpu: ## tests that need GPUs; PORTABLE=directory of scripts/portable-tools.
 test-image: ## the CPU image, really built and run: root, podman, seven minutes
 	@scripts/setup.sh image
 	@scripts/test-image.sh $(bin)/pytest -o faulthandler_timeout=1200 tests/image $(ARGS)
+
+test-kubernetes: ## the chart before a real API server, JobSet and Kueue: root, Go; the first time 10 minutes and 5 GB of caches
+	@scripts/setup.sh kubernetes
+	@$(bin)/python -m tests.kubernetes.programs >/dev/null
+	@$(bin)/pytest tests/kubernetes $(ARGS)
 
 demo: ## four pods with two fake GPUs each on this machine: they form a cluster and run over MPI
 	@scripts/setup.sh demo
