@@ -53,7 +53,6 @@ PEER_GONE = (
     r"NCCL communicator was aborted",
 )
 _GONE = re.compile("|".join(PEER_GONE))
-_NO_CAUSE = re.compile(rf"^torch\.distributed\.elastic\.|{_GONE.pattern}")
 _OWN = re.compile(r"EADDRINUSE|[Aa]ddress already in use|CUDA error|out of memory")
 """Stronger than the words above, which may be in the same text."""
 
@@ -227,12 +226,19 @@ def _from_entry(index: int, entry: re.Match[str], output: str) -> Failure:
 def _judged(failure: Failure, said: str = "", ended: bool = False) -> Failure:
     """A failure, a victim if its words say so; `ended`: torchrun ended the rank."""
     text = said or failure.message
-    # The text of a watchdog has no class in front.
-    own_class = re.match(r"(?:\w+\.)*(\w+(?:Error|Exception|Interrupt)): ", text)
-    kind = own_class[1] if own_class else ""
-    by_torch = not kind or re.fullmatch(CLASSES, kind) is not None
-    gone = by_torch and _GONE.search(text) is not None and _OWN.search(text) is None
-    return replace(failure, victim=ended or gone or kind == "SignalException")
+    return replace(failure, victim=ended or _misses_a_peer(text) or _kind(text) == "SignalException")
+
+
+def _misses_a_peer(text: str) -> bool:
+    """Whether torch says here that a peer is away. The text of a watchdog has no class in front."""
+    by_torch = re.fullmatch(f"(?:{CLASSES})?", _kind(text)) is not None
+    return by_torch and _GONE.search(text) is not None and _OWN.search(text) is None
+
+
+def _kind(text: str) -> str:
+    """The class of the exception that the text begins with; empty: of none."""
+    found = re.match(r"(?:\w+\.)*(\w+(?:Error|Exception|Interrupt)): ", text)
+    return found[1] if found else ""
 
 
 def _alone(index: int, status: int, output: str, told: Failure | None) -> Failure:
@@ -255,7 +261,8 @@ def _printed(output: str, rank: int, code: int) -> str:
         return next((one[0] for one in found if one), "")
     if code == 1 and not re.search(r"^\[rank\d+\]: ", output, re.MULTILINE):
         # torch marks nothing before a rank has joined the others. Who lost its peer may have printed it, too.
-        lines = [line for line in output.splitlines() if not _NO_CAUSE.search(line)]
+        of_torchrun = re.compile(r"^torch\.distributed\.elastic\.")
+        lines = [line for line in output.splitlines() if not (of_torchrun.match(line) or _misses_a_peer(line))]
     else:
         lines = re.findall(rf"^\[rank{rank}\]: (\S.*)", output, re.MULTILINE) if code > 0 else []
     return str(next((line for line in reversed(lines) if _is_error(line)), ""))

@@ -99,6 +99,13 @@ def test_all_ranks_of_a_pod_are_read_torchruns_root_first() -> None:
             "",
             "rank 1 failed: ModuleNotFoundError: No module named 'x'",
         ),
+        # its own socket, no peer of torch's
+        (
+            "Traceback (most recent call last):\n  File …\nBrokenPipeError: [Errno 32] Broken pipe\n"
+            + summary(entry(0, 1, 1)),
+            "",
+            "rank 1 failed: BrokenPipeError: [Errno 32] Broken pipe",
+        ),
         # the summary is cut off, the error file is there
         (f"[rank1]: {OOM}\n…", error_file(OOM), f"rank 1 failed: {OOM}"),
         ("", error_file(OOM), f"torchrun failed: {OOM}"),
