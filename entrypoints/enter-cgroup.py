@@ -3,17 +3,16 @@
 The agent starts the process of a run through this, so that all that PROGRAM ever starts is in the run's cgroup. PROGRAM
 gets the environment that was given to this program, to the byte: a shell would drop variables whose names it does not
 like. Where the cgroup cannot be entered, PROGRAM is started outside. When PROGRAM cannot be started, FD gets the errno.
-Standard library only, and little of it: each start of a run waits for this.
 """
 
 import os
+import signal
 import sys
-from _signal import SIG_DFL, SIGPIPE, SIGXFSZ, signal  # type: ignore[import-not-found]  # `signal` imports enum
 
 told, cgroup, *argv = sys.argv[1:]
 os.set_inheritable(int(told), False)
-for number in (SIGPIPE, SIGXFSZ):  # Python ignores them, and PROGRAM would go on doing so
-    signal(number, SIG_DFL)
+for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and PROGRAM would go on doing so
+    signal.signal(number, signal.SIG_DFL)
 try:
     with open(f"{cgroup}/cgroup.procs", "w") as procs:
         procs.write("0")  # who writes

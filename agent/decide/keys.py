@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import struct
-from base64 import b64encode
 from typing import NamedTuple
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 SALT = b"a4-agent/ssh/v1"
-KIND = b"ssh-ed25519"
-BLOCK = 8
-"""What is not encrypted is padded to a multiple of so many bytes."""
 
 
 class JobKeys(NamedTuple):
@@ -43,27 +39,9 @@ class JobKeys(NamedTuple):
         return f"JobKeys(epoch={self.epoch!r})"
 
 
-# Both forms are written here: cryptography's own module for them imports ciphers and bcrypt, which costs each pod's
-# start 15 ms of CPU.
-
-
 def _private_text(key: Ed25519PrivateKey) -> str:
-    """The form of OpenSSH's PROTOCOL.key, without a passphrase."""
-    public, seed = key.public_key().public_bytes_raw(), key.private_bytes_raw()
-    check, comment = bytes(8), b""
-    private = check + _strings(KIND, public, seed + public, comment)
-    private += bytes(range(1, 1 + -len(private) % BLOCK))
-    encryption = _strings(b"none", b"none", b"")
-    keys = struct.pack(">I", 1) + _strings(_strings(KIND, public), private)
-    text = b64encode(b"openssh-key-v1\0" + encryption + keys).decode()
-    lines = (text[at : at + 70] for at in range(0, len(text), 70))
-    return "\n".join(["-----BEGIN OPENSSH PRIVATE KEY-----", *lines, "-----END OPENSSH PRIVATE KEY-----", ""])
+    return key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()).decode()
 
 
 def _public_text(key: Ed25519PrivateKey) -> str:
-    return f"ssh-ed25519 {b64encode(_strings(KIND, key.public_key().public_bytes_raw())).decode()}"
-
-
-def _strings(*values: bytes) -> bytes:
-    """Strings of SSH: each with its length before it."""
-    return b"".join(struct.pack(">I", len(value)) + value for value in values)
+    return key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()

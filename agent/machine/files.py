@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
@@ -211,6 +212,4 @@ def remove(path: str) -> None:
 
 def remove_dir(path: str) -> None:
     """Take a directory away as far as that is possible; links in it are removed, not followed."""
-    import shutil
-
     shutil.rmtree(path, ignore_errors=True)

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -230,14 +231,13 @@ class Pipe(NamedTuple):
 
 def find_program(name: str, path: str) -> str | None:
     """Absolute path of a program; sbin directories are looked at too, as images leave them off PATH."""
-    found = _which(name, [*path.split(os.pathsep), "/usr/local/sbin", "/usr/sbin", "/sbin"])
+    found = _which(name, f"{path}:/usr/local/sbin:/usr/sbin:/sbin")
     return os.path.abspath(found) if found else None
 
 
-def _which(name: str, folders: Sequence[str]) -> str | None:
-    """As shutil.which, whose module costs each pod's start 4 ms of CPU; an empty folder does not count."""
-    places = [name] if "/" in name else [os.path.join(folder, name) for folder in folders if folder]
-    return next((place for place in places if os.path.isfile(place) and os.access(place, os.X_OK)), None)
+def _which(name: str, path: str) -> str | None:
+    """As shutil.which, but that an empty folder does not count as the working directory."""
+    return shutil.which(name, path=os.pathsep.join(filter(None, path.split(os.pathsep))))
 
 
 def why_unstartable(programs: Sequence[str], path: str, cwd: str) -> OSError | None:
@@ -246,7 +246,7 @@ def why_unstartable(programs: Sequence[str], path: str, cwd: str) -> OSError | N
         return _os_error(errno.ENOENT, cwd)
     for program in programs:
         place = os.path.join(cwd, program) if "/" in program else program
-        if _which(place, path.split(os.pathsep)) is None:
+        if _which(place, path) is None:
             return _os_error(errno.EACCES if os.path.exists(place) else errno.ENOENT, program)
     return None
 
