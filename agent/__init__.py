@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from agent.client import RunInfo as RunInfo
     from agent.decide.ending import JobEnd as JobEnd
     from agent.decide.facts import Facts as Facts
-    from agent.decide.hostfile import hostfile as hostfile
     from agent.decide.mpirun import Mpi as Mpi
     from agent.decide.mpirun import MpiVersion as MpiVersion
     from agent.decide.mpirun import mpirun_launch as mpirun_launch
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from agent.decide.mpirun_end import mpirun_end as mpirun_end
     from agent.decide.plan import Plan as Plan
     from agent.decide.plan import PlannedPeer as PlannedPeer
+    from agent.decide.plan import hostfile as hostfile
     from agent.decide.ranks import RankEnd as RankEnd
     from agent.decide.ranks import RanksVerdict as RanksVerdict
     from agent.decide.ranks import parse_rank as parse_rank
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from agent.errors import SystemFault as SystemFault
     from agent.errors import UsageError as UsageError
     from agent.launch import Launch as Launch
-    from agent.lifecycle.pod.job import Job as Job
+    from agent.lifecycle.pod.pod import Job as Job
     from agent.local.client import LocalCluster as LocalCluster
     from agent.local.pods import PodInfo as PodInfo
     from agent.local.spec import ClusterSpec as ClusterSpec
@@ -66,10 +66,9 @@ else:
         "agent.client": ("Client", "Output", "RunEnd", "RunInfo"),
         "agent.decide.ending": ("JobEnd",),
         "agent.decide.facts": ("Facts",),
-        "agent.decide.hostfile": ("hostfile",),
         "agent.decide.mpirun": ("Mpi", "MpiVersion", "mpirun_launch"),
         "agent.decide.mpirun_end": ("MpirunEnd", "mpirun_end"),
-        "agent.decide.plan": ("Plan", "PlannedPeer"),
+        "agent.decide.plan": ("Plan", "PlannedPeer", "hostfile"),
         "agent.decide.ranks": ("RankEnd", "RanksVerdict", "parse_rank", "ranks_verdict"),
         "agent.decide.runspec": ("RunSpec",),
         "agent.decide.subset": ("subset",),
@@ -90,7 +89,7 @@ else:
             "UsageError",
         ),
         "agent.launch": ("Launch",),
-        "agent.lifecycle.pod.job": ("Job",),
+        "agent.lifecycle.pod.pod": ("Job",),
         "agent.local.client": ("LocalCluster",),
         "agent.local.pods": ("PodInfo",),
         "agent.local.spec": ("ClusterSpec",),

@@ -15,7 +15,7 @@ from agent.decide.secret_variables import secret_values
 from agent.errors import MissingProgram, PeersMissing, SystemFault
 from agent.log import Log
 from agent.machine import files
-from agent.machine.secret import read_secret
+from agent.machine.files import read_secret
 from agent.mounts import parse_mounts
 from agent.paths import SECRET_FILE, RunDir
 from agent.settings import BUCKET, TASK_SCRIPTS, Found, Settings, read_settings
@@ -23,7 +23,7 @@ from agent.settings import BUCKET, TASK_SCRIPTS, Found, Settings, read_settings
 if TYPE_CHECKING:
     from agent.decide.facts import Facts
     from agent.decide.mpirun import Mpi
-    from agent.lifecycle.pod.job import Job
+    from agent.lifecycle.pod.pod import Job
 
 T = TypeVar("T")
 NO_AGENT = "no a4-agent has run in this pod yet"
@@ -39,7 +39,7 @@ def job_from_environment(
     environ = dict(os.environ if environ is None else environ)
     found, secret = look(environ)
     settings, warnings = read_settings(environ, found, workload)
-    from agent.lifecycle.pod.job import Job
+    from agent.lifecycle.pod.pod import Job
 
     return Job(
         settings=settings,

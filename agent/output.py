@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
-from agent.color import painted, wanted
 from agent.errors import DirectoryUnusable
-from agent.machine import files
-from agent.standard_streams import refused
+from agent.standard_streams import refused, write_fully
 
 STDOUT, STDERR, AGENT = 1, 2, 3
 """Streams of what a pod prints: the workload's two, and the agent's own lines."""
@@ -19,6 +17,28 @@ _when_color = "auto"
 _printing: Callable[[bytes], AbstractContextManager[object]] = nullcontext
 HELD_SECONDS = 0.5
 HELD_BYTES = 65536
+
+
+GOOD, BAD = "32", "31"
+"""Green and red, in the words of a terminal."""
+
+
+def wants_color(when: str, environ: Mapping[str, str], *, is_terminal: bool) -> bool:
+    """Whether to paint. `when`: auto, always or never, as the command line says.
+
+    NO_COLOR goes before FORCE_COLOR; empty ones say nothing.
+    """
+    if when != "auto":
+        return when == "always"
+    if environ.get("NO_COLOR"):
+        return False
+    return bool(environ.get("FORCE_COLOR")) or (is_terminal and environ.get("TERM") != "dumb")
+
+
+def painted(text: str, color: str) -> str:
+    """The first line in this colour."""
+    first, newline, rest = text.partition("\n")
+    return f"\x1b[{color}m{first}\x1b[0m{newline}{rest}"
 
 
 class Sink(Protocol):
@@ -144,7 +164,7 @@ def write_all(fd: int, data: bytes) -> None:
     """Write everything, however slow the reader. Raises BrokenPipeError when it has gone, else DirectoryUnusable."""
     try:
         with _printing(data):
-            files.write_all(fd, data)
+            write_fully(fd, data)
     except OSError as error:
         raise refused(error) from error
 
@@ -163,7 +183,7 @@ def choose_color(when: str) -> None:
 
 def toned(text: str, color: str, *, stream: int = STDERR) -> str:
     """A text for that stream, its first line in this colour where colours are wanted."""
-    return painted(text, color) if wanted(_when_color, os.environ, is_terminal=os.isatty(stream)) else text
+    return painted(text, color) if wants_color(_when_color, os.environ, is_terminal=os.isatty(stream)) else text
 
 
 def say(text: str, color: str = "") -> None:

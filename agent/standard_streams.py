@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import select
 import sys
 from typing import Any, TextIO
 
@@ -31,6 +32,18 @@ def refused(error: OSError) -> BrokenPipeError | DirectoryUnusable:
     if error.errno == errno.EIO:
         return BrokenPipeError(error.errno, "the terminal is gone")
     return DirectoryUnusable(f"the output cannot be written: {error.strerror}")
+
+
+def write_fully(fd: int, data: bytes | bytearray) -> None:
+    """Write everything, however slow the reader. Raises OSError."""
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[os.write(fd, view) :]
+        except BlockingIOError:  # somebody who has the descriptor too made it non-blocking
+            waiting = select.poll()
+            waiting.register(fd, select.POLLOUT)
+            waiting.poll()
 
 
 class _Stdout(io.FileIO):

@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 from agent.decide.facts import Facts
-from agent.decide.hostfile import hostfile, hostnames_order, rank_order
 from agent.decide.order import make_plan
+from agent.decide.plan import hostfile, hostnames_order, rank_order
 from bench.figures import Figure, bare, beside_bare
 
 IMPORT = "import os, agent.lifecycle.worker; os._exit(0)"  # as the agent itself ends

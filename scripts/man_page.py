@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from agent import __version__
 from agent.catalogue import RUNNABLE
 from agent.commands import VERBS, build_parser
-from agent.commands.workload_help import workload_parser
+from agent.commands.options import workload_parser
 from agent.errors import Exit
 from agent.settings import SETTINGS
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from agent.color import BAD, painted, wanted
+from agent.output import BAD, painted, wants_color
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from agent.color import BAD, painted, wanted
     ],
 )
 def test_when(when: str, environ: Mapping[str, str], is_terminal: bool, coloured: bool) -> None:
-    assert wanted(when, environ, is_terminal=is_terminal) is coloured
+    assert wants_color(when, environ, is_terminal=is_terminal) is coloured
 
 
 def test_the_first_line_is_painted() -> None:

@@ -13,7 +13,7 @@ from agent.decide.facts import Facts
 from agent.decide.plan import Plan, PlannedPeer
 from agent.environment import find_mpi, job_from_environment, read_facts, read_plan, serve
 from agent.errors import ClusterBusy, MissingProgram, PeersMissing, SettingsError, SystemFault
-from agent.machine.lock import take_lock
+from agent.machine.files import take_lock
 from agent.paths import RunDir
 
 ROOT = Path(__file__).parents[1]

@@ -59,8 +59,7 @@ def dispatch(argv: Sequence[str]) -> int:
             return 0
         return handler(args)
     except AgentError as error:
-        from agent.color import BAD
-        from agent.output import toned
+        from agent.output import BAD, toned
 
         print(toned(f"a4-agent: {error}", BAD), file=sys.stderr)
         return int(error.code)

@@ -11,7 +11,6 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from agent.client import Client, RunEnd, RunInfo
-from agent.color import BAD, GOOD
 from agent.commands.answers import run_answer, write
 from agent.commands.pod import of_caller
 from agent.decide.ending import signal_name
@@ -20,7 +19,7 @@ from agent.decide.runspec import RunSpec
 from agent.decide.words import count_text
 from agent.errors import READER_GONE, AgentError, ClusterBusy, DirectoryUnusable
 from agent.machine.progress_line import ProgressLine, on_terminal
-from agent.output import STDERR, STDOUT, Lines, Sink, say, write_all
+from agent.output import BAD, GOOD, STDERR, STDOUT, Lines, Sink, say, write_all
 
 MOST_REASONS = 24
 """Lines of a failure's reason that are shown here; all are in the pods' logs and status."""

@@ -9,7 +9,7 @@ import sys
 from agent.commands.options import add_subset, checked
 from agent.commands.pod import guessed_plan
 from agent.commands.printing import json_text, write_file
-from agent.decide.hostfile import hostfile
+from agent.decide.plan import hostfile
 from agent.decide.setting_values import whole
 from agent.decide.subset import subset
 from agent.environment import look, read_plan

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from agent.catalogue import RUNNABLE
 from agent.commands.answers import VERSION, ClustersAnswer, write
+from agent.commands.local_dry_run import show
 from agent.commands.state_text import describe
 from agent.decide.plan import Plan
 from agent.decide.pod_state import PodState
@@ -22,7 +23,6 @@ from agent.errors import AgentError, PeersMissing, UsageError
 from agent.local import DEFAULT_NAME
 from agent.local.access import read_output
 from agent.local.client import LocalCluster
-from agent.local.dry_run import show
 from agent.local.foreground import run_in_foreground
 from agent.local.host_survey import check_machine
 from agent.local.pods import ABSENT, ENDED, PodInfo

@@ -8,7 +8,6 @@ import time
 from datetime import datetime
 
 from agent.client import MOST_READ, Client, RunInfo, skipped_words
-from agent.color import BAD, GOOD
 from agent.commands.answers import JsonLines
 from agent.commands.log_lines import Selected
 from agent.commands.options import checked, pods
@@ -19,7 +18,7 @@ from agent.decide.subset import ranges, subset
 from agent.decide.tail import rank_of
 from agent.environment import read_plan
 from agent.errors import MissingProgram, PeersMissing, UsageError
-from agent.output import STDERR, STDOUT, Lines, Sink, say, write_all
+from agent.output import BAD, GOOD, STDERR, STDOUT, Lines, Sink, say, write_all
 from agent.paths import RunDir
 
 DESCRIPTION = """\

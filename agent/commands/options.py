@@ -7,10 +7,12 @@ import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from agent.catalogue import WORKLOADS
 from agent.commands import Parser
 from agent.decide.runspec import RunSpec
 from agent.decide.setting_values import none_or, whole
 from agent.errors import UsageError
+from agent.workloads import find_workload
 
 Value = TypeVar("Value")
 MOST_PODS = 100_000
@@ -113,3 +115,21 @@ def working_directory() -> str:
         return os.getcwd()
     except OSError as error:
         raise UsageError("the directory of this shell is gone", "cd to one that is there on every pod") from error
+
+
+def workload_parser(name: str) -> argparse.ArgumentParser:
+    """The options of a workload, for help and completion. What is typed is read by the workload itself."""
+    workload = find_workload(name)
+    rest = f"All other arguments go to {workload.passes_on}. " if workload.passes_on else ""
+    parser = argparse.ArgumentParser(
+        prog=f"a4-agent run {name}",
+        usage=f"a4-agent run [options] {name}{' [-- ARGUMENT ...]' if workload.options or rest else ''}",
+        description=WORKLOADS[name].help,
+        epilog=f"{rest}a4-agent run --help has the options of every run.",
+        add_help=False,
+    )
+    group = parser.add_argument_group("arguments, after --")
+    for one in workload.options:
+        default = f" (default: {one.defaults})" if one.default else ""
+        group.add_argument(*one.names, metavar=one.value, help=one.help.replace("%", "%%") + default)
+    return parser

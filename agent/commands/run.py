@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from agent.catalogue import RUNNABLE, WORKLOADS
 from agent.commands import Parser
-from agent.commands.options import WORKLOAD_ARGUMENTS, add_following, add_run, read_spec
+from agent.commands.options import WORKLOAD_ARGUMENTS, add_following, add_run, read_spec, workload_parser
 from agent.errors import AgentError, ClusterBusy, SettingsError, SystemFault, UsageError
 from agent.paths import RunDir
 from agent.settings import NOT_A_POD, read_setting
@@ -43,8 +43,6 @@ class Help(argparse.Action):
         super().__init__(**given, nargs=0, default=argparse.SUPPRESS, help="show this help, or that of a workload")
 
     def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, *_: object) -> None:
-        from agent.commands.workload_help import workload_parser
-
         name = getattr(namespace, "workload", "")
         (workload_parser(name) if name in RUNNABLE else parser).print_help()
         parser.exit()

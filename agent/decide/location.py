@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 
-from agent.decide.plan import Place
+Place = tuple[str, ...]
+"""Where a node stands, coarsest first: (cluster, block, sub-block, host); fewer parts are fine."""
 
 LEVELS = ("cluster", "block", "sub-block", "host")
 _PATH = re.compile(r"/[\w./-]{1,255}", re.ASCII)

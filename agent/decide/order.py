@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from agent.decide.facts import SOURCES, Facts
-from agent.decide.plan import Place, Plan, PlannedPeer, peer_name
+from agent.decide.location import Place
+from agent.decide.plan import Plan, PlannedPeer, peer_name
 from agent.decide.words import count_text
 
 Places = Mapping[str, Place]

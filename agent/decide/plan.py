@@ -1,19 +1,17 @@
-"""The plan: the one order that hostfiles, ranks and addresses follow."""
+"""The plan: the one order that hostfiles, ranks and addresses follow; hostfiles and order files as text."""
 
 from __future__ import annotations
 
 import base64
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from agent import wire
+from agent.decide.location import Place, location_text
 
 PLAN_VERSION = 1
-
-Place = tuple[str, ...]
-"""Where a node stands, coarsest first: (cluster, block, sub-block, host); fewer parts are fine."""
 
 
 class PlannedPeer(NamedTuple):
@@ -86,3 +84,18 @@ def from_wire(text: str) -> Plan:
 def peer_name(prefix: str, index: int, domain: str) -> str:
     """DNS name of pod `index`, without the trailing dot: `<prefix>0-<index>.<domain>`."""
     return f"{prefix}0-{index}.{domain}"
+
+
+def hostfile(names: Iterable[str], slots: int) -> str:
+    """One `<name> slots=<n>` per line, in the order given."""
+    return "".join(f"{name} slots={slots}\n" for name in names)
+
+
+def rank_order(plan: Plan) -> str:
+    """`<location> <name>` per line in plan order, `-` for no place."""
+    return "".join(f"{location_text(peer.place)} {peer.name}\n" for peer in plan.peers)
+
+
+def hostnames_order(plan: Plan) -> str:
+    """One name per line in plan order."""
+    return "".join(f"{peer.name}\n" for peer in plan.peers)

@@ -7,11 +7,10 @@ from collections.abc import Callable
 from typing import Protocol
 
 from agent.errors import AgentError, ClusterBusy, Exit
-from agent.lifecycle.pod.job import Job
-from agent.lifecycle.pod.pod import Pod
+from agent.lifecycle.pod.pod import Job, Pod
 from agent.log import Log
+from agent.machine.files import take_lock
 from agent.machine.host import Host
-from agent.machine.lock import take_lock
 from agent.machine.loop import Loop
 from agent.paths import RunDir
 

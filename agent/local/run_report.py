@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from agent.color import BAD, GOOD
 from agent.decide.location import LEVELS
 from agent.decide.subset import ranges
 from agent.decide.tables import render
 from agent.local.client import LocalCluster
 from agent.local.pods import PodInfo
 from agent.local.spec import ClusterSpec
+from agent.output import BAD, GOOD
 from agent.paths import DEFAULT_RUN_DIR, HOSTFILE, TERMINATION_LOG
 from agent.wire import json_object
 

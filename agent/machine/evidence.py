@@ -18,10 +18,10 @@ from agent.machine.api import Evidence, RunMarks
 from agent.machine.asking import Late, run_to_end
 from agent.machine.evidence_text import STUCK, ProcessSeen, ThreadSeen, in_order, render
 from agent.machine.files import read_value
-from agent.machine.in_time import in_time
 from agent.machine.process import find_program, stat_of
 from agent.machine.run_processes import known, marked
 from agent.machine.syscall_names import syscall_name
+from agent.machine.workers import in_time
 
 SECONDS = 9.5
 LOOK_SHARE = 0.5

@@ -1,11 +1,12 @@
-"""Files of the agent: whole or not at all, and a private directory that it trusts."""
+"""Files of the agent: written whole or not at all, its private directory, its lock, and the job's secret."""
 
 from __future__ import annotations
 
+import fcntl
 import os
-import select
 import shutil
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import BinaryIO
@@ -143,18 +144,6 @@ def check_writable(path: str) -> None:
     os.unlink(aside)
 
 
-def write_all(fd: int, data: bytes | bytearray) -> None:
-    """Write everything, however slow the reader. Raises OSError."""
-    view = memoryview(data)
-    while view:
-        try:
-            view = view[os.write(fd, view) :]
-        except BlockingIOError:  # somebody who has the descriptor too made it non-blocking
-            waiting = select.poll()
-            waiting.register(fd, select.POLLOUT)
-            waiting.poll()
-
-
 def append(path: str, data: bytes) -> None:
     with open(path, "ab") as file:
         file.write(data)
@@ -213,3 +202,48 @@ def remove(path: str) -> None:
 def remove_dir(path: str) -> None:
     """Take a directory away as far as that is possible; links in it are removed, not followed."""
     shutil.rmtree(path, ignore_errors=True)
+
+
+SECRET_BYTES = 32
+"""The least; HKDF needs no more."""
+
+HOW_TO_MAKE_ONE = (
+    "make one and mount it: kubectl create secret generic NAME "
+    "--from-literal=job-secret=$(openssl rand -hex 32), then mount NAME at /etc/a4-agent/secret"
+)
+
+
+def read_secret(path: str) -> bytes:
+    """The secret. Raises ValueError with a sentence that says what is wrong and how to make one."""
+    try:
+        with open(path, "rb") as file:
+            secret = file.read()  # as it is: all pods mount the same bytes, a newline at the end included
+    except OSError as error:
+        raise ValueError(f"A4_SECRET_FILE={path} cannot be read ({error.strerror}); {HOW_TO_MAKE_ONE}") from error
+    if len(secret) < SECRET_BYTES:
+        raise ValueError(
+            f"A4_SECRET_FILE={path} holds {len(secret)} bytes; {SECRET_BYTES} are the least; {HOW_TO_MAKE_ONE}"
+        )
+    return secret
+
+
+_held: list[int] = []
+"""Descriptors of our locks: open for as long as the process lives."""
+
+
+def take_lock(path: str) -> str:
+    """Take the lock for the life of this process; returns who holds it instead, empty when we do. Raises SystemFault
+    where nothing can be written."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            with open(fd, encoding="utf-8", errors="replace") as file:
+                return file.read().strip() or "it has just started"
+        os.ftruncate(fd, 0)
+        os.write(fd, f"pid {os.getpid()} since {time.strftime('%Y-%m-%d %H:%M:%S')}\n".encode())
+    except OSError as error:
+        raise unusable(path, error) from error
+    _held.append(fd)
+    return ""

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from agent.errors import MissingProgram
 from agent.launch import Launch
-from agent.machine import files
 from agent.machine.loop import Loop
 from agent.machine.process import Output, RunningChild
 from agent.output import write_all
+from agent.standard_streams import write_fully
 
 KEPT_BYTES = 65536
 """At the end of what a script's process printed, for whoever judges it."""
@@ -116,7 +116,7 @@ class Passing:
     def take(self, stream: int, data: bytes) -> None:
         if stream in self._shown:
             with suppress(OSError):  # nobody reads it any more
-                files.write_all(stream, data)
+                write_fully(stream, data)
         if stream in self._seen:
             *lines, rest = (self._rests[stream] + data.replace(b"\r", b"\n")).split(b"\n")
             self._rests[stream] = rest[:MOST_LINE]

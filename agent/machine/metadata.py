@@ -10,7 +10,7 @@ from http.client import BadStatusLine, HTTPConnection, HTTPException
 from typing import NamedTuple
 
 from agent.machine.api import Whereabouts
-from agent.machine.in_time import in_time
+from agent.machine.workers import in_time
 
 ATTRIBUTES = ("physical_host_topology", "physical_host")
 TRIES = 5

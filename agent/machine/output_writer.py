@@ -11,8 +11,8 @@ import time
 from collections import deque
 from contextlib import suppress
 
-from agent.machine.files import write_all
 from agent.machine.loop import Action, Loop, LoopTimer
+from agent.standard_streams import write_fully
 
 HIGH_MARK = 4 * 1024 * 1024
 """With more bytes waiting than this, children's output is left in their pipes."""
@@ -116,7 +116,7 @@ class Emitter:
                 stream, data = self._waiting.popleft()
             with suppress(OSError):  # a reader that has gone, or a full disk, costs the data and ends nothing
                 for begin in range(0, len(data), WRITTEN_AT_ONCE):
-                    write_all(self._fds[stream], data[begin : begin + WRITTEN_AT_ONCE])
+                    write_fully(self._fds[stream], data[begin : begin + WRITTEN_AT_ONCE])
                     self._taken = time.monotonic()
             with self._changed:
                 self.behind -= len(data)

@@ -9,8 +9,8 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 
 from agent.cutting import visible
-from agent.machine import files
 from agent.output import STDERR, STDOUT, print_inside
+from agent.standard_streams import write_fully
 
 EVERY_SECONDS = 1.0
 CLEAR_REST = "\x1b[K"
@@ -68,7 +68,7 @@ class ProgressLine:
         shown, self._shown = self._shown, ""
         if shown:
             with suppress(OSError):  # the terminal is gone, as what is printed next will tell
-                files.write_all(STDERR, f"\r{CLEAR_REST}".encode())
+                write_fully(STDERR, f"\r{CLEAR_REST}".encode())
         return shown
 
     def _draw(self, text: str) -> None:
@@ -77,4 +77,4 @@ class ProgressLine:
             if text and self._line_ended and not self._over.is_set() and os.tcgetpgrp(STDERR) == os.getpgrp():
                 self._shown = text
                 columns = os.get_terminal_size(STDERR).columns or 80
-                files.write_all(STDERR, f"\r{text[: columns - 1]}{CLEAR_REST}".encode(errors="backslashreplace"))
+                write_fully(STDERR, f"\r{text[: columns - 1]}{CLEAR_REST}".encode(errors="backslashreplace"))

@@ -15,9 +15,9 @@ from functools import partial
 from typing import NamedTuple
 
 from agent.machine.api import RunMarks
-from agent.machine.in_time import in_time
 from agent.machine.loop import Action, Loop
 from agent.machine.process import stat_of
+from agent.machine.workers import in_time
 
 TERM_SECONDS = 2.0
 """From SIGTERM to SIGKILL for what a run has left behind: its launcher had its time before."""

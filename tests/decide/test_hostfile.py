@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.decide.hostfile import hostfile, hostnames_order, rank_order
-from agent.decide.plan import Plan, PlannedPeer
+from agent.decide.plan import Plan, PlannedPeer, hostfile, hostnames_order, rank_order
 from tests.hostfiles import parse_hostfile
 
 NAMES = st.lists(st.from_regex(r"[a-z0-9][a-z0-9.-]{0,40}", fullmatch=True))

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.decide.location import location_text, parse_location, parse_topology
-from agent.decide.plan import Place
+from agent.decide.location import Place, location_text, parse_location, parse_topology
 
 FULL = {"cluster": "c", "block": "b", "subBlock": "s", "host": "h"}
 

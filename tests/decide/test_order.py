@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.decide.facts import SOURCES
+from agent.decide.location import Place
 from agent.decide.order import Places, by_index, by_topology, shared_source
-from agent.decide.plan import Place
 from tests.laws import examples
 
 OVERRIDE, TOPOLOGY, PHYSICAL = SOURCES

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.decide.runspec import RunSpec
 from agent.environment import secrets_of
-from agent.lifecycle.pod.job import Job
-from agent.lifecycle.pod.pod import Pod
+from agent.lifecycle.pod.pod import Job, Pod
 from agent.lifecycle.serve import make_role
 from agent.log import Log
 from agent.machine.api import Whereabouts

@@ -13,8 +13,7 @@ import pytest
 
 from agent.errors import SystemFault
 from agent.machine import files
-from agent.machine.lock import take_lock
-from agent.machine.secret import read_secret
+from agent.machine.files import read_secret, take_lock
 
 
 def mode(path: Path) -> int:
@@ -207,7 +206,7 @@ def test_a_lock_that_cannot_be_had(tmp_path: Path) -> None:
 
 LOCK = """
 import sys
-from agent.machine.lock import take_lock
+from agent.machine.files import take_lock
 print(repr(take_lock(sys.argv[1])), flush=True)
 sys.stdin.read()
 """

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from agent.machine.in_time import in_time
+from agent.machine.workers import in_time
 
 
 def test_a_job_that_hangs_does_not_hold_up_the_others() -> None:

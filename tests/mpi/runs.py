@@ -9,9 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from agent.decide.hostfile import hostfile
 from agent.decide.mpirun import Mpi as Program
-from agent.decide.plan import Plan, PlannedPeer
+from agent.decide.plan import Plan, PlannedPeer, hostfile
 from agent.decide.ranks import RankEnd, parse_rank
 from agent.decide.runspec import RunSpec
 from agent.decide.subset import subset

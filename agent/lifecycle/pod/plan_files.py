@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 
-from agent.decide.hostfile import hostfile, hostnames_order, rank_order
 from agent.decide.os_refusals import hint_of
-from agent.decide.plan import Plan
+from agent.decide.plan import Plan, hostfile, hostnames_order, rank_order
 from agent.errors import SystemFault
 from agent.lifecycle.pod.pod import Pod
 from agent.paths import HOSTFILE, HOSTFILE_ONE_PER_NODE, HOSTNAMES_ORDER, RANK_ORDER

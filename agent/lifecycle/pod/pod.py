@@ -3,20 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
+from agent import wire
 from agent.decide.grace import divided
 from agent.decide.os_refusals import refused
 from agent.decide.plan import peer_name
 from agent.decide.pod_state import RunSummary
+from agent.decide.runspec import RunSpec
 from agent.decide.secret_variables import secret_values
 from agent.lifecycle.keeping.run_logs import RunLogs
-from agent.lifecycle.pod.job import Job
 from agent.lifecycle.pod.known import LOOPBACK, Known
 from agent.lifecycle.pod.state import State
 from agent.log import Log
 from agent.machine.api import Machine
 from agent.paths import RunDir
+from agent.settings import Settings
+
+
+class Job(NamedTuple):
+    """What the command line and the environment ask of this pod."""
+
+    settings: Settings
+    environ: Mapping[str, str]
+    secret: bytes
+    """Empty for a job of one pod."""
+    python: str
+    spec: RunSpec
+    """The first run."""
+    topology: bool = True
+    started: float = 0.0
+    """When the process started, on the machine's clock."""
+    warnings: tuple[str, ...] = ()
+    """About the settings; `serve` says them."""
+
+    def __repr__(self) -> str:
+        return wire.shown(self, "environ", "secret")
 
 
 class Pod:

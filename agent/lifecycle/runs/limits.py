@@ -12,9 +12,9 @@ from agent.decide.ending import JobEnd
 from agent.decide.messages import AskEvidence
 from agent.errors import Exit
 from agent.lifecycle.channel.link import beat_seconds
+from agent.lifecycle.once import Timers
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.all_pods import AllPods
-from agent.lifecycle.timers import Timers
 from agent.machine.evidence_text import is_stuck
 from agent.workloads.base import RunContext
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from agent import wire
 from agent.cutting import cut_at_word
-from agent.decide.hostfile import hostfile
+from agent.decide.plan import hostfile
 from agent.decide.ranks import RankEnd, parse_rank
 from agent.lifecycle.pod.pod import Pod
 from agent.machine.api import RunMarks

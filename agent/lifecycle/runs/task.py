@@ -6,8 +6,8 @@ import signal
 from collections.abc import Callable, Sequence
 
 from agent.launch import Launch
+from agent.lifecycle.once import Timers
 from agent.lifecycle.pod.pod import Pod
-from agent.lifecycle.timers import Timers
 from agent.machine.api import Child, RunMarks
 
 MOST_PIDS = 10
