@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 
 from collective_operations import COLLECTIVES, OPERATIONS, TYPES
-from torch_ranks import Parser, at_least
+from torch_ranks import RankParser, at_least
 
 MIB = 1 << 20
 FAST = (MIB, 1024 * MIB, 2, 20, 5)
@@ -19,7 +19,7 @@ SLOW = (MIB // 16, 16 * MIB, 4, 4, 1)
 
 def arguments(argv: list[str]) -> argparse.Namespace:
     """The options; anything wrong ends the process with 2."""
-    parser = Parser(
+    parser = RankParser(
         "Checks and measures collectives, with the options and the tables of nccl-tests.",
         "Sizes take K, M and G (×1024). Defaults: with NCCL -b 1M -e 1G -f 2 -n 20 -w 5, with gloo "
         "-b 64K -e 16M -f 4 -n 4 -w 1.",

@@ -39,7 +39,7 @@ from array import array
 from typing import Any
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # python -I leaves it out
-from record import Record, identity
+from record import RecordFile, identity
 
 ELEMENTS = 16384
 """Length of the vector that is summed, 128 KiB: long enough for the algorithms of large messages."""
@@ -66,7 +66,7 @@ def load_mpi() -> Any:
 def main() -> None:
     options = arguments()
     # The rank that mpirun gave holds even when libmpi does not fit mpirun.
-    record = Record(os.environ["A4_RECORD"] if int(os.environ["OMPI_COMM_WORLD_RANK"]) == 0 else "")
+    record = RecordFile(os.environ["A4_RECORD"] if int(os.environ["OMPI_COMM_WORLD_RANK"]) == 0 else "")
     mpi = load_mpi()
     mpi.Init_thread(mpi.THREAD_SINGLE)
     comm = mpi.COMM_WORLD
@@ -100,7 +100,7 @@ def numbers(text: str) -> list[int]:
     return sorted(int(word) for word in text.split(","))
 
 
-def run(comm: Any, library: str, record: Record, options: argparse.Namespace) -> None:
+def run(comm: Any, library: str, record: RecordFile, options: argparse.Namespace) -> None:
     launched = int(os.environ.get("OMPI_COMM_WORLD_SIZE", comm.size))
     mpirun = os.environ["A4_MPI_VERSION"]
     record.write("start", version=1, ranks=launched, world=comm.size, mpirun=mpirun, library=library)
@@ -146,7 +146,9 @@ def rounds(ring: list[int]) -> list[list[tuple[int, int]]]:
     return [part for part in (pairs[0::2], pairs[1::2], last) if part]
 
 
-def measure_rounds(comm: Any, record: Record, plan: list[list[tuple[int, int]]], options: argparse.Namespace) -> None:
+def measure_rounds(
+    comm: Any, record: RecordFile, plan: list[list[tuple[int, int]]], options: argparse.Namespace
+) -> None:
     for pairs in plan:
         rest(comm)
         found = None

@@ -47,7 +47,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # also with PYTH
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
-from torch_ranks import Parser, World, at_least, join, run
+from torch_ranks import RankParser, World, at_least, join, run
 
 TOLERANCE = 1e-5
 SIDE = 1024
@@ -63,7 +63,7 @@ BUCKETS = (1 << 20, 25 << 20)
 
 def arguments(argv: list[str]) -> argparse.Namespace:
     """The options; anything wrong ends the process with 2."""
-    parser = Parser((__doc__ or "").split("\n")[0])
+    parser = RankParser((__doc__ or "").split("\n")[0])
     add = parser.add_argument
     add("--steps", type=at_least(1), default=5, help="training steps that are checked (5)")
     add("--batch", type=at_least(1), help="samples per rank and step (256 on GPUs, 32 on CPUs)")

@@ -58,7 +58,7 @@ LASTING = {
 """Errors that do not go away by waiting. ENODEV: nothing is mounted there any more; ENOTCONN: its server has ended."""
 
 
-class Spool:
+class Segments:
     """What a pod has printed, in a directory of segments: files of frames, named by the offset of the first."""
 
     def __init__(self, path: str) -> None:
@@ -94,7 +94,7 @@ class Spool:
 class Text:
     """What a spool holds from one offset to another, both borders of frames; without `end`, as far as it goes now."""
 
-    def __init__(self, spool: Spool, start: int, end: int | None) -> None:
+    def __init__(self, spool: Segments, start: int, end: int | None) -> None:
         self.at = start
         """Where `chunks` has come to."""
         self.gaps: list[tuple[int, int]] = []
@@ -133,10 +133,10 @@ class Text:
         return b"%s[a4-agent: %d bytes of the log are missing here]\n" % (b"\n" if in_line else b"", missing)
 
 
-class Log:
+class PodLog:
     """The pod's log, and how far it is stored."""
 
-    def __init__(self, spool: Spool, name: str, count: int, stored: int, lost: int, now: float) -> None:
+    def __init__(self, spool: Segments, name: str, count: int, stored: int, lost: int, now: float) -> None:
         self.spool = spool
         self.name = name
         self.count = count
@@ -163,7 +163,7 @@ class Storing:
         directory: Directory,
         say: Callable[..., None],
         now: Callable[[], float] = monotonic,
-        spool: Callable[[str], Spool] = Spool,
+        spool: Callable[[str], Segments] = Segments,
     ) -> None:
         self._directory = directory
         self._say = say
@@ -171,7 +171,7 @@ class Storing:
         self._spool = spool
         self._files: dict[str, tuple[str, str, bool]] = {}
         """Name → ID, text, whether it must be new."""
-        self._log: Log | None = None
+        self._log: PodLog | None = None
         self._failing_since = self._again = 0.0
 
     def obey(self, verb: str, *args: str) -> None:
@@ -184,7 +184,7 @@ class Storing:
             self._again = 0.0
         elif verb == "log":
             spool, name, count, stored, lost = args
-            self._log = Log(self._spool(spool), name, int(count), int(stored), int(lost), self._now())
+            self._log = PodLog(self._spool(spool), name, int(count), int(stored), int(lost), self._now())
         elif verb == "end" and self._log is not None:
             self._log.ends, self._log.end = True, int(args[0])
             self._failing_since = self._again = 0.0
@@ -239,7 +239,7 @@ class Storing:
             del self._files[name]
         self._say("write", number, why, lasting)
 
-    def _store_piece(self, log: Log) -> None:
+    def _store_piece(self, log: PodLog) -> None:
         text = Text(log.spool, log.stored, log.end)
         why, lasting = self._attempt(lambda: self._directory.store(f"{log.name}.{log.count + 1:04d}", text.chunks))
         log.begun = self._now()
@@ -248,7 +248,7 @@ class Storing:
             log.stored, log.lost = text.at, log.lost + text.missing(0)
         self._say("piece", str(log.count), str(log.stored), str(log.lost), why, lasting)
 
-    def _store_whole(self, log: Log) -> None:
+    def _store_whole(self, log: PodLog) -> None:
         text = Text(log.spool, 0, log.end)
         why, lasting = self._attempt(lambda: self._directory.store(log.name, text.chunks))
         if not why and not text.gaps:

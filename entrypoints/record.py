@@ -10,7 +10,7 @@ import os
 import time
 
 
-class Record:
+class RecordFile:
     """The record file; without a path nothing is written."""
 
     def __init__(self, path: str) -> None:

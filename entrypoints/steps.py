@@ -38,7 +38,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from record import Record
+from record import RecordFile
 
 LOOK_SECONDS = 1.0
 ENDING_SECONDS = 10.0
@@ -50,7 +50,7 @@ FOLLOWED = (143, 14)
 SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 
 
-class Command:
+class RunningStep:
     """One command from its start to its end."""
 
     def __init__(self, step: dict[str, Any]) -> None:
@@ -180,14 +180,14 @@ def main() -> int:
     told: list[int] = []
     for number in SIGNALS:
         signal.signal(number, lambda number, frame: told.append(number))
-    record = Record(os.environ.get("A4_RECORD", ""))
+    record = RecordFile(os.environ.get("A4_RECORD", ""))
     status = 0
     for count, step in enumerate(steps, 1):
         name = step["name"]
         record.write("begin", name=name, number=count, of=len(steps), time=time.time())
         write(f"# a4-agent: step {name}\n".encode())
         begin = time.monotonic()
-        command = Command(step)
+        command = RunningStep(step)
         status = command.wait(told)
         if command.line:
             write(b"\n")  # the next mark stands at the beginning of a line

@@ -36,7 +36,7 @@ from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
-from record import Record, identity
+from record import RecordFile, identity
 from torch.distributed.elastic.multiprocessing.errors import record as keep_cause
 
 WRONG = 65
@@ -44,7 +44,7 @@ GIB = 1 << 30
 LINGER_SECONDS = 10.0
 
 
-class Parser(argparse.ArgumentParser):
+class RankParser(argparse.ArgumentParser):
     """Has the options that `join` needs. Rank 0 speaks for all: usage is printed once."""
 
     def __init__(self, description: str, epilog: str = "") -> None:
@@ -93,7 +93,7 @@ class World:
     local_ranks: int
     backend: str
     device: Any
-    record: Record
+    record: RecordFile
     every: list[dict[str, Any]] = field(default_factory=list)
     """What each rank said of itself, as in the record."""
 
@@ -153,7 +153,7 @@ def join(program: str, options: argparse.Namespace) -> World:
     )
     backend = choose_backend(options.backend, local_ranks)
     device = torch.device("cuda", local_rank) if backend == "nccl" else torch.device("cpu")
-    record = Record(os.environ.get("A4_RECORD", "") if rank == 0 else "")
+    record = RecordFile(os.environ.get("A4_RECORD", "") if rank == 0 else "")
     start = {"program": program, "ranks": ranks, "backend": backend, "time": time.time()}
     record.write("start", version=1, **start, versions=versions(backend))
     record.doing("ranks look for each other")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from agent.client import Client, RunEnd, RunInfo
 from agent.commands import Parser
-from agent.commands.following import Follower, reader_gone, tell_end
+from agent.commands.following import RunFollower, reader_gone, tell_end
 from agent.commands.options import add_run, read_spec, take_command
 from agent.commands.pod import of_caller
 from agent.decide.folding import failures, fold, shown
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
         from agent.commands.dry_run import show
 
         return show(spec, as_json=args.json)
-    with Client() as client, Follower(client) as follower:
+    with Client() as client, RunFollower(client) as follower:
         run = follower.begin(of_caller(spec))
         alone = len(run.outputs) == 1
         collected = Collected(run) if args.json or not (args.no_fold or alone) else None

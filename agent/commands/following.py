@@ -25,7 +25,7 @@ MOST_REASONS = 24
 """Lines of a failure's reason that are shown here; all are in the pods' logs and status."""
 
 
-class Follower:
+class RunFollower:
     """Begins a run and follows it to its end.
 
     Meanwhile SIGINT and SIGTERM end the run on every pod, a second one in a hurry, and a third leaves it alone.
@@ -44,7 +44,7 @@ class Follower:
         self._woken_before = -1
         self._pipe = (-1, -1)
 
-    def __enter__(self) -> Follower:
+    def __enter__(self) -> RunFollower:
         # A signal that comes just before we begin to wait would otherwise be noticed only when something else comes.
         self._pipe = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._client.wake_by(self._pipe[0])
@@ -144,7 +144,7 @@ def begin(client: Client, spec: RunSpec, wait: float) -> RunInfo:
 def run_to_end(client: Client, spec: RunSpec, *, label: bool, wait: float, as_json: bool = False) -> int:
     """Begin a run, show what it prints and how it ends; returns the exit code. Raises AgentError."""
     shown = STDERR if as_json else STDOUT
-    with Follower(client) as follower:
+    with RunFollower(client) as follower:
         run = follower.begin(spec, wait)
         say(f"{run.id} runs on {count_text(len(run.pods), 'pod')}")
         try:

@@ -193,7 +193,7 @@ def _files_in(directory: str) -> Open:
     return opened
 
 
-class _Stdout:
+class _ArchiveOutput:
     def write(self, data: bytes) -> None:
         write_all(STDOUT, data)
 
@@ -203,7 +203,7 @@ def _archive(run: str) -> Iterator[Open]:
     import tarfile
     import tempfile
 
-    with tarfile.open(mode="w|", fileobj=_Stdout()) as archive:  # type: ignore[call-overload]
+    with tarfile.open(mode="w|", fileobj=_ArchiveOutput()) as archive:  # type: ignore[call-overload]
 
         @contextmanager
         def opened(name: str) -> Iterator[BinaryIO]:

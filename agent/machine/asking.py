@@ -16,7 +16,7 @@ MOST_REASON = 300
 KILLED_SECONDS = 1.0
 
 
-class Done(NamedTuple):
+class ProgramEnd(NamedTuple):
     """How a program ended: its exit status, -n when signal n killed it, and what it wrote."""
 
     status: int
@@ -32,17 +32,17 @@ class Late(TimeoutError):
         self.output = output
 
 
-class Answer(NamedTuple):
+class ProgramAnswer(NamedTuple):
     """What a program wrote on stdout, all of it or until it was given up, and why that may not be all."""
 
     output: str
     problem: str = ""
 
 
-def run_to_end(argv: Sequence[str], environ: Mapping[str, str], seconds: float) -> Done:
+def run_to_end(argv: Sequence[str], environ: Mapping[str, str], seconds: float) -> ProgramEnd:
     """Run a program in a session of its own. Raises OSError or ValueError when it cannot be started, Late."""
     status, output, errors = run_for_bytes(argv, environ, seconds)
-    return Done(status, _text(output), _text(errors))
+    return ProgramEnd(status, _text(output), _text(errors))
 
 
 def run_for_bytes(argv: Sequence[str], environ: Mapping[str, str], seconds: float) -> tuple[int, bytes, bytes]:
@@ -66,22 +66,26 @@ def run_for_bytes(argv: Sequence[str], environ: Mapping[str, str], seconds: floa
     return child.returncode, output, errors
 
 
-def ask(what: str, argv: Sequence[str], environ: Mapping[str, str], seconds: float) -> Answer:
+def ask(what: str, argv: Sequence[str], environ: Mapping[str, str], seconds: float) -> ProgramAnswer:
     """What a program says; `what` is its name in a problem. Never raises for what the program does."""
     try:
         done = run_to_end(argv, environ, seconds)
     except Late as late:
-        return Answer(late.output, f"{what} {late}")
+        return ProgramAnswer(late.output, f"{what} {late}")
     except (OSError, ValueError) as error:
-        return Answer("", f"{argv[0]} cannot be started: {getattr(error, 'strerror', None) or error}")
+        return ProgramAnswer("", f"{argv[0]} cannot be started: {getattr(error, 'strerror', None) or error}")
     if not done.status:
-        return Answer(done.output)
+        return ProgramAnswer(done.output)
     how = f"ended with {done.status}" if done.status > 0 else f"was killed by signal {-done.status}"
     last = next((line for line in reversed(done.errors.splitlines()) if line.strip()), "")
-    return Answer(done.output, f"{what} {how}: {cut_at_word(last.strip(), MOST_REASON)}" if last else f"{what} {how}")
+    return ProgramAnswer(
+        done.output, f"{what} {how}: {cut_at_word(last.strip(), MOST_REASON)}" if last else f"{what} {how}"
+    )
 
 
-def ask_own(what: str, name: str, arguments: Sequence[str], environ: Mapping[str, str], seconds: float) -> Answer:
+def ask_own(
+    what: str, name: str, arguments: Sequence[str], environ: Mapping[str, str], seconds: float
+) -> ProgramAnswer:
     """The same with a program of entrypoints/, under the agent's own Python and in the environment given."""
     return ask(what, own_program(name, *arguments), environ, seconds)
 

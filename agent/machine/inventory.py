@@ -73,43 +73,45 @@ def inventory(search: Search, say: Callable[[str], None]) -> dict[str, Any]:
 
     addresses = {interface.name: interface.address for interface in interfaces()}
     parts = {
-        "resources": Part(resources, 5.0),
-        "nics": Part(lambda: {"nics": nics(addresses), "rdma": rdma()}, 10.0),
-        "mpi": Part(lambda: mpi(search.path), 25.0),
+        "resources": InventoryPart(resources, 5.0),
+        "nics": InventoryPart(lambda: {"nics": nics(addresses), "rdma": rdma()}, 10.0),
+        "mpi": InventoryPart(lambda: mpi(search.path), 25.0),
     }
     # The other parts start programs, which are dear where 64 pods share a few cores and there is nothing to find.
     if search.fabric or gpu_count():
         parts |= _parts_of_gpus(search)
     if search.socket_dir:
-        parts["socket"] = Part(lambda: {"socket": wait_for_socket(search.socket_dir, say)}, SOCKET_SECONDS + 5.0)
+        parts["socket"] = InventoryPart(
+            lambda: {"socket": wait_for_socket(search.socket_dir, say)}, SOCKET_SECONDS + 5.0
+        )
     return gathered(parts)
 
 
-def _parts_of_gpus(search: Search) -> dict[str, Part]:
+def _parts_of_gpus(search: Search) -> dict[str, InventoryPart]:
     from agent.machine import versions
     from agent.machine.gpus import gpus
 
     python, path, environ = search.python, search.path, search.environ
     return {
-        "gpus": Part(lambda: {"gpus": gpus(environ), "cuda": versions.cuda_toolkit()}, 30.0),
-        "libraries": Part(lambda: versions.libraries(search.libraries, search.files, environ), 30.0),
-        "torch": Part(lambda: {"torch": versions.torch(python, environ, path)}, 65.0),
+        "gpus": InventoryPart(lambda: {"gpus": gpus(environ), "cuda": versions.cuda_toolkit()}, 30.0),
+        "libraries": InventoryPart(lambda: versions.libraries(search.libraries, search.files, environ), 30.0),
+        "torch": InventoryPart(lambda: {"torch": versions.torch(python, environ, path)}, 65.0),
     }
 
 
-class Part(NamedTuple):
+class InventoryPart(NamedTuple):
     """Some of the inventory: who finds it, and how long that may take."""
 
     look: Callable[[], Mapping[str, Any]]
     seconds: float
 
 
-def gathered(parts: Mapping[str, Part]) -> dict[str, Any]:
+def gathered(parts: Mapping[str, InventoryPart]) -> dict[str, Any]:
     """What all parts find, side by side; `problems`, by part, is there when some found nothing."""
     started = time.monotonic()
     seen: dict[str, tuple[Mapping[str, Any], str]] = {}
 
-    def look(name: str, part: Part) -> None:
+    def look(name: str, part: InventoryPart) -> None:
         try:
             seen[name] = part.look(), ""
         except Exception as error:  # a machine has more ways to be strange than can be foreseen

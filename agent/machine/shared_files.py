@@ -20,14 +20,14 @@ ANSWER_SECONDS = 10.0
 PROGRAM = "share-files.py"
 
 
-class Answer(NamedTuple):
+class SharedAnswer(NamedTuple):
     """What came of a command: `why` is empty when it was done."""
 
     value: Any = None
     why: str = ""
 
 
-Done = Callable[[Answer], None]
+Done = Callable[[SharedAnswer], None]
 
 
 class SharedFiles(Protocol):
@@ -133,11 +133,11 @@ class ProcessFiles:
             return
         done = self._asked.popleft()
         self._expect()
-        done(Answer(told.get("value"), told.get("why", "")))
+        done(SharedAnswer(told.get("value"), told.get("why", "")))
 
     def _give_up(self, why: str) -> None:
         for done in self._end():
-            self._loop.post(partial(done, Answer(why=why)))
+            self._loop.post(partial(done, SharedAnswer(why=why)))
 
     def _end(self) -> Sequence[Done]:
         """End the process; returns who has had no answer from it."""

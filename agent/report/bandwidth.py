@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from agent.decide.result import Measured, Row, Sweep
 from agent.report.charts import Line, Picture
-from agent.report.grid import Cell, Column, Grid, View, grid, number
+from agent.report.grid import Cell, Grid, GridColumn, View, grid, number
 from agent.report.number_words import NONE, count_text, number_text, percent_text, size_text, speed_text
 
 
@@ -42,7 +42,7 @@ def overview(sweeps: Sequence[Sweep]) -> Grid | None:
     """One line per sweep; None when there are none."""
     if not sweeps:
         return None
-    columns = [Column("collective"), number("ranks"), Column("sizes"), number("peak", "GB/s"), Column("at")]
+    columns = [GridColumn("collective"), number("ranks"), GridColumn("sizes"), number("peak", "GB/s"), GridColumn("at")]
     columns.append(number("average", "GB/s"))
     compared = any(sweep.baseline for sweep in sweeps)  # one is enough: the columns stand in the table of all
     if compared:
@@ -123,7 +123,7 @@ def _curve(label: str, style: int, placement: Sequence[tuple[int, Measured | Non
 def _rows(name: str, sweep: Sweep) -> Grid:
     """Every number of the sweep, a row for each size."""
     placements = [
-        Column(f"{title} {what}", unit, "number")
+        GridColumn(f"{title} {what}", unit, "number")
         for title in ("out-of-place", "in-place")
         for what, unit in (("time", "µs"), ("algbw", "GB/s"), ("busbw", "GB/s"), ("wrong", ""))
     ]

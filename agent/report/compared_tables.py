@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 
 from agent.decide.result import Result, Table
-from agent.report.grid import Cell, Column, Grid, grid, number
+from agent.report.grid import Cell, Grid, GridColumn, grid, number
 from agent.report.model import numbers_of
 from agent.report.number_words import NONE, decimals, number_text, ratio_text
 
@@ -49,7 +49,7 @@ def _numbers(table: Table, at: int) -> list[float]:
 
 def _short(title: str, labels: Sequence[str], tables: Sequence[Table], measured: Sequence[int]) -> Grid:
     """Least, median and greatest of each measured column in every run, beside the median of the first."""
-    columns = [Column("what"), Column("run"), number("least"), number("median"), number("greatest")]
+    columns = [GridColumn("what"), GridColumn("run"), number("least"), number("median"), number("greatest")]
     columns.append(number(f"median / {labels[0]}"))
     rows: list[list[Cell | str]] = []
     for at in measured:
@@ -69,7 +69,7 @@ def _short(title: str, labels: Sequence[str], tables: Sequence[Table], measured:
 def _row_by_row(labels: Sequence[str], tables: Sequence[Table], keys: int, measured: Sequence[int]) -> Grid:
     """The measured columns of all runs side by side, for tables whose rows are the same in all."""
     names = tables[0].columns
-    columns = [Column(column.name, column.unit) for column in names[:keys]]
+    columns = [GridColumn(column.name, column.unit) for column in names[:keys]]
     columns += [number(f"{names[at].name} {label}", names[at].unit) for at in measured for label in labels]
     rows = [{row[:keys]: row for row in table.rows} for table in tables]
     places = {at: decimals(value for table in tables for value in _numbers(table, at)) for at in measured}

@@ -11,7 +11,7 @@ from agent.decide.result import Result
 from agent.report.bandwidth import names
 from agent.report.charts import Line, Picture
 from agent.report.compared_tables import compared_tables
-from agent.report.grid import Cell, Column, Grid, View, grid, number
+from agent.report.grid import Cell, Grid, GridColumn, View, grid, number
 from agent.report.model import HEADINGS, Heading, Pairs, facts
 from agent.report.number_words import duration_text, ratio_text, size_text, speed_text
 
@@ -121,7 +121,7 @@ def _settings_grid(caption: str, labels: Sequence[str], found: Mapping[str, Sequ
     """A column for each run; None when there is nothing to show."""
     if not found:
         return None
-    columns = [Column("setting"), *(Column(label, "", "code") for label in labels)]
+    columns = [GridColumn("setting"), *(GridColumn(label, "", "code") for label in labels)]
     rows: list[list[Cell | str]] = [[name, *(_value(value, row[0]) for value in row)] for name, row in found.items()]
     return grid(caption, columns, rows)
 

@@ -18,7 +18,7 @@ class Cell(NamedTuple):
     tone: str = ""
 
 
-class Column(NamedTuple):
+class GridColumn(NamedTuple):
     """`kind`: text, number (flushed right) or code."""
 
     name: str
@@ -26,7 +26,7 @@ class Column(NamedTuple):
     kind: str = "text"
 
 
-class Group(NamedTuple):
+class RowGroup(NamedTuple):
     """Rows that belong together; the heading is empty where there is but one group."""
 
     heading: str
@@ -37,8 +37,8 @@ class Grid(NamedTuple):
     """One table. `foot` are its last rows, set apart; `note` is a sentence below it."""
 
     caption: str
-    columns: tuple[Column, ...]
-    groups: tuple[Group, ...]
+    columns: tuple[GridColumn, ...]
+    groups: tuple[RowGroup, ...]
     foot: tuple[tuple[Cell, ...], ...] = ()
     note: str = ""
 
@@ -57,19 +57,19 @@ class View(NamedTuple):
     grid: Grid
 
 
-def number(name: str, unit: str = "") -> Column:
+def number(name: str, unit: str = "") -> GridColumn:
     """A column whose cells are flushed right."""
-    return Column(name, unit, "number")
+    return GridColumn(name, unit, "number")
 
 
-def code(name: str) -> Column:
+def code(name: str) -> GridColumn:
     """A column for names and addresses, which people copy."""
-    return Column(name, "", "code")
+    return GridColumn(name, "", "code")
 
 
 def grid(
     caption: str,
-    columns: Sequence[Column],
+    columns: Sequence[GridColumn],
     rows: Iterable[Sequence[Cell | str]],
     foot: Iterable[Sequence[Cell | str]] = (),
     note: str = "",
@@ -79,7 +79,7 @@ def grid(
     if len(all_rows) > MOST_ROWS:
         cut = f"The first {MOST_ROWS} of {len(all_rows)} rows; result.json has them all."
         note = f"{note} {cut}".strip()
-    return Grid(caption, tuple(columns), (Group("", all_rows[:MOST_ROWS]),), cells(foot), note)
+    return Grid(caption, tuple(columns), (RowGroup("", all_rows[:MOST_ROWS]),), cells(foot), note)
 
 
 def cells(rows: Iterable[Sequence[Cell | str]]) -> tuple[tuple[Cell, ...], ...]:

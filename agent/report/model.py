@@ -10,7 +10,7 @@ from typing import NamedTuple
 from agent.decide.result import Result, Table, Verdict
 from agent.launch import Started
 from agent.report.bandwidth import overview, sweep_views
-from agent.report.grid import Cell, Column, Grid, View, grid
+from agent.report.grid import Cell, Grid, GridColumn, View, grid
 from agent.report.number_words import NONE, count_text, decimals, duration_text, moment_text, number_text
 from agent.report.places import differences_grid, order_grid, order_words, pods_grid, shared_inventory
 from agent.report.startup import Startup, startup
@@ -155,7 +155,7 @@ def table_grid(table: Table) -> Grid:
     given = [[row[at] for row in table.rows if row[at] is not None] for at in range(len(table.columns))]
     numeric = [bool(values) and len(numbers_of(values)) == len(values) for values in given]
     columns = [
-        Column(column.name, column.unit, "number" if right else "text")
+        GridColumn(column.name, column.unit, "number" if right else "text")
         for column, right in zip(table.columns, numeric, strict=True)
     ]
     places = [decimals(numbers_of(values)) for values in given]

@@ -9,7 +9,7 @@ from agent.decide.ending import pod_of
 from agent.decide.location import levels as levels_of
 from agent.decide.result import Pod, Result
 from agent.decide.subset import pods_text
-from agent.report.grid import Cell, Column, Grid, Group, cells, code, grid, number
+from agent.report.grid import Cell, Grid, GridColumn, RowGroup, cells, code, grid, number
 from agent.report.number_words import NONE, count_text
 
 MOST_COLUMNS = 6
@@ -31,7 +31,7 @@ def order_grid(result: Result) -> Grid:
             for number, pod in enumerate(pods)
         ]
         heading = _heading(place, levels, rank, pods, result.slots) if grouped else ""
-        groups.append(Group(heading, cells(rows)))
+        groups.append(RowGroup(heading, cells(rows)))
         rank += len(pods)
     return Grid("Ranks by place", tuple(columns), tuple(groups))
 
@@ -90,7 +90,7 @@ def ranks(node_rank: int, slots: int) -> str:
 def pods_grid(result: Result) -> Grid:
     """The pods in rank order, with the inventory that is not the same on all."""
     names = [name for name in _inventory(result) if not _same(result, name)]
-    columns = [number("pod"), Column("status"), number("ranks"), code("name"), code("node"), code("address")]
+    columns = [number("pod"), GridColumn("status"), number("ranks"), code("name"), code("node"), code("address")]
     columns += map(code, names[:MOST_COLUMNS])
     left = len(names) - MOST_COLUMNS
     rows = (_pod_row(result, rank, names[:MOST_COLUMNS]) for rank in range(len(result.pods)))
@@ -154,4 +154,4 @@ def differences_grid(result: Result) -> Grid | None:
         for one in result.differences
         for value, pods in one.odd.items()
     ]
-    return grid("What differed", [Column("what"), code("most pods"), code("instead"), Column("on")], rows)
+    return grid("What differed", [GridColumn("what"), code("most pods"), code("instead"), GridColumn("on")], rows)

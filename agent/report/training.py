@@ -7,7 +7,7 @@ from statistics import median
 
 from agent.decide.result import Iteration, Training
 from agent.report.charts import Line, Picture, Scale
-from agent.report.grid import Cell, Column, Grid, View, grid, number
+from agent.report.grid import Cell, Grid, GridColumn, View, grid, number
 from agent.report.number_words import NONE, count_text, number_text
 
 Value = Callable[[Iteration], float | None]
@@ -33,7 +33,7 @@ def overview(trainings: Sequence[Training]) -> Grid | None:
     """One line per training; None when there are none."""
     if not trainings:
         return None
-    columns = [Column("training"), number("iterations"), number("first loss"), number("last loss")]
+    columns = [GridColumn("training"), number("iterations"), number("first loss"), number("last loss")]
     columns += [number("step time", "s, median"), number("speed", "TFLOP/s per GPU, median"), number("skipped")]
     return grid("Each training in one line", [*columns, number("not a number")], [_line(one) for one in trainings])
 

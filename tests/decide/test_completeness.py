@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from agent.decide.completeness import NEWEST, TRACKER, newest_checkpoint, problem
 from agent.decide.pipeline import Output
-from agent.machine.stored import Checkout
+from agent.machine.stored import GitCheckout
 
 COMMIT = "a" * 40
 
@@ -25,9 +25,9 @@ COMMIT = "a" * 40
 class Tree:
     """A Reader of files in memory."""
 
-    def __init__(self, files: Mapping[str, bytes], checkout: Checkout | None = None) -> None:
+    def __init__(self, files: Mapping[str, bytes], checkout: GitCheckout | None = None) -> None:
         self.files = {f"/mnt/{path}": data for path, data in files.items()}
-        self._checkout = checkout or Checkout()
+        self._checkout = checkout or GitCheckout()
 
     def names(self, path: str) -> Sequence[str]:
         return sorted({name[len(path) + 1 :].split("/")[0] for name in self.files if name.startswith(f"{path}/")})
@@ -39,7 +39,7 @@ class Tree:
         data = self.files.get(path, b"")[offset:]
         return data if length < 0 else data[:length]
 
-    def checkout(self, path: str) -> Checkout:
+    def checkout(self, path: str) -> GitCheckout:
         return self._checkout
 
 
@@ -179,27 +179,33 @@ def test_cases(output: Output, files: Mapping[str, bytes], said: str) -> None:
 @pytest.mark.parametrize(
     ("seen", "expected", "said"),
     [
-        (Checkout(COMMIT, [f" {COMMIT} Megatron (v1)"]), COMMIT, ""),
-        (Checkout("b" * 40), COMMIT, "at commit bbbb"),
-        (Checkout(COMMIT, locks=["x/.git/index.lock"]), COMMIT, "index.lock"),
+        (GitCheckout(COMMIT, [f" {COMMIT} Megatron (v1)"]), COMMIT, ""),
+        (GitCheckout("b" * 40), COMMIT, "at commit bbbb"),
+        (GitCheckout(COMMIT, locks=["x/.git/index.lock"]), COMMIT, "index.lock"),
         (
-            Checkout(COMMIT, changed=[("", "a", None, b"x"), ("one", "b", b"", b"x")]),
+            GitCheckout(COMMIT, changed=[("", "a", None, b"x"), ("one", "b", b"", b"x")]),
             COMMIT,
             "2 files missing or cut off, such as a",
         ),
-        (Checkout(COMMIT, changed=[("one", "b", b"ab", b"abc")]), COMMIT, "1 file missing or cut off, such as one/b"),
         (
-            Checkout(COMMIT, changed=[("", "a", b"b", b"abc"), ("", "b", b"abcd", b"abc"), ("", "c", b"abx", b"abc")]),
+            GitCheckout(COMMIT, changed=[("one", "b", b"ab", b"abc")]),
+            COMMIT,
+            "1 file missing or cut off, such as one/b",
+        ),
+        (
+            GitCheckout(
+                COMMIT, changed=[("", "a", b"b", b"abc"), ("", "b", b"abcd", b"abc"), ("", "c", b"abx", b"abc")]
+            ),
             COMMIT,
             "",
         ),
-        (Checkout(COMMIT, [f"-{COMMIT} one", f" {COMMIT} two"]), COMMIT, "submodule one is not there"),
-        (Checkout(COMMIT, [f"-{COMMIT} one", f" {COMMIT} two"]), f"{COMMIT} two", ""),
-        (Checkout(COMMIT, [f" {COMMIT} one", f"+{COMMIT} two (x)"]), f"{COMMIT} two", "two is at another commit"),
-        (Checkout(), COMMIT, "not a git repository"),
+        (GitCheckout(COMMIT, [f"-{COMMIT} one", f" {COMMIT} two"]), COMMIT, "submodule one is not there"),
+        (GitCheckout(COMMIT, [f"-{COMMIT} one", f" {COMMIT} two"]), f"{COMMIT} two", ""),
+        (GitCheckout(COMMIT, [f" {COMMIT} one", f"+{COMMIT} two (x)"]), f"{COMMIT} two", "two is at another commit"),
+        (GitCheckout(), COMMIT, "not a git repository"),
     ],
 )
-def test_checkouts(seen: Checkout, expected: str, said: str) -> None:
+def test_checkouts(seen: GitCheckout, expected: str, said: str) -> None:
     found = problem(Output("checkout", "/mnt/p", expected), Tree({"p/README": b"x"}, seen))
     assert (said in found) if said else not found, found
 

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from agent.machine.shared_files import Answer, Done
+from agent.machine.shared_files import Done, SharedAnswer
 from tests.fake.clock import Clock, Event
 
 CACHED_SECONDS = 10.0
@@ -106,7 +106,7 @@ class FakeFiles:
             if self.hangs:
                 return
             why = "it is too late" if self._clock.now > until else self.refuses if writes else ""
-            answer = Answer(why=why) if why else Answer(act())
+            answer = SharedAnswer(why=why) if why else SharedAnswer(act())
             self._pod.later(self._draw.uniform(0, MOST_DELAY), lambda: done(answer))
 
         self._clock.after(self._free_at - self._clock.now, serve)

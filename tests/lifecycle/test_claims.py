@@ -10,7 +10,7 @@ import pytest
 from agent.decide.sync.claims import FENCE, claim_directory
 from agent.decide.sync.facts import seal
 from agent.lifecycle.sharing.claim import Claim
-from agent.machine.shared_files import Answer, Done
+from agent.machine.shared_files import Done, SharedAnswer
 from tests.fake.clock import EPOCH, Clock
 from tests.fake.shared import FakeFiles, FakePod, Folders
 
@@ -58,7 +58,7 @@ class Writer:
         def write(until: float) -> None:
             self.files.put("out", "file", self.name, until, go_on)
 
-        def go_on(answer: Answer) -> None:
+        def go_on(answer: SharedAnswer) -> None:
             self.pod.later(0.5, self._write)
 
         self.claim.confirm(write)
@@ -168,7 +168,7 @@ class Failing(FakeFiles):
     """Storage that answers nothing but errors."""
 
     def look(self, folder: str, beginnings: Sequence[str], known: Sequence[str], done: Done) -> None:
-        self._pod.later(10.0, lambda: done(Answer(None, "no answer for 10 s")))
+        self._pod.later(10.0, lambda: done(SharedAnswer(None, "no answer for 10 s")))
 
 
 def test_who_waits_is_told_when_the_storage_does_not_answer_for_too_long() -> None:

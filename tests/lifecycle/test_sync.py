@@ -12,7 +12,7 @@ from agent.decide.sync.beats import LEADER_SECONDS, STALLED_SECONDS, beat_second
 from agent.decide.sync.facts import Fact, Place, job_directory, write_fact
 from agent.decide.sync.waiting import Outcome, Patience, Wait
 from agent.lifecycle.sharing.waiting import REPORT_SECONDS, Waiting
-from agent.machine.shared_files import Answer
+from agent.machine.shared_files import SharedAnswer
 from tests.fake.clock import Clock
 from tests.fake.shared import CACHED_SECONDS, MOST_DELAY, FakeFiles, FakePod, Folders
 
@@ -66,7 +66,7 @@ class World:
                 return
             last = now
 
-            def done(answer: Answer) -> None:
+            def done(answer: SharedAnswer) -> None:
                 if index == 0:
                     self.alive[nonce] = self.alive.get(nonce, (now, now))[0], self.clock.now
                 pod.later(seconds, lambda: beat(count + 1))

@@ -13,7 +13,7 @@ import pytest
 
 from agent.machine import inventory
 from agent.machine.api import Search
-from agent.machine.inventory import Part, gathered
+from agent.machine.inventory import InventoryPart, gathered
 
 
 def test_the_holder_of_a_port_is_named() -> None:
@@ -63,7 +63,7 @@ def test_gpus_by_their_device_files(tmp_path: Path) -> None:
 
 
 def test_what_all_parts_find_stands_side_by_side() -> None:
-    parts = {"a": Part(lambda: {"x": 1, "y": [2]}, 10), "b": Part(lambda: {"z": "3"}, 10)}
+    parts = {"a": InventoryPart(lambda: {"x": 1, "y": [2]}, 10), "b": InventoryPart(lambda: {"z": "3"}, 10)}
     assert gathered(parts) == {"x": 1, "y": [2], "z": "3"}
 
 
@@ -78,7 +78,13 @@ def test_a_part_that_fails_or_hangs_costs_itself_alone() -> None:
         raise OSError("no such device")
 
     try:
-        found = gathered({"hangs": Part(hang, 0.05), "fails": Part(fail, 10), "works": Part(lambda: {"x": 1}, 10)})
+        found = gathered(
+            {
+                "hangs": InventoryPart(hang, 0.05),
+                "fails": InventoryPart(fail, 10),
+                "works": InventoryPart(lambda: {"x": 1}, 10),
+            }
+        )
     finally:
         never.set()
     assert found == {"x": 1, "problems": {"fails": "OSError: no such device", "hangs": "not found out within 0.05 s"}}

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agent.machine.asking import Answer, ask
+from agent.machine.asking import ProgramAnswer, ask
 from agent.machine.cgroup_limits import cpu_quota, memory_kills, memory_limit
 from agent.machine.gpus import gpus, module_version
 from agent.machine.nics import nics, rdma
@@ -50,7 +50,7 @@ def compiled(path: Path, code: str, *options: str) -> Path:
 
 
 def test_what_a_program_says() -> None:
-    assert ask("echo", ["echo", "a b"], ENVIRON, 10) == Answer("a b\n")
+    assert ask("echo", ["echo", "a b"], ENVIRON, 10) == ProgramAnswer("a b\n")
 
 
 def test_a_program_gets_the_environment_and_nothing_else() -> None:
@@ -79,7 +79,7 @@ def test_a_program_that_is_not_there() -> None:
 def test_what_was_said_before_a_program_hung_counts() -> None:
     """It and what it has started are ended; nobody waits for that."""
     answer = ask("it", ["sh", "-c", "echo first; sleep 60"], ENVIRON, 5)
-    assert answer == Answer("first\n", "it did not answer within 5 s")
+    assert answer == ProgramAnswer("first\n", "it did not answer within 5 s")
 
 
 # Cores and memory

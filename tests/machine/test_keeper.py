@@ -353,9 +353,9 @@ def test_the_text_between_two_offsets_of_a_spool(frames: Frames, data: st.DataOb
         oldest, borders = fill_spool(directory, frames, limit=800)
         first = data.draw(st.integers(0, len(frames)))
         last = data.draw(st.integers(first, len(frames)))
-        text = PROGRAM.Text(PROGRAM.Spool(directory), borders[first], borders[last])
+        text = PROGRAM.Text(PROGRAM.Segments(directory), borders[first], borders[last])
         found = b"".join(text.chunks())
-        to_the_end = PROGRAM.Text(PROGRAM.Spool(directory), borders[first], None)
+        to_the_end = PROGRAM.Text(PROGRAM.Segments(directory), borders[first], None)
         rest = b"".join(to_the_end.chunks())
     kept = b"".join(
         data for (_, data), at in zip(frames[:last], borders, strict=False) if at >= max(oldest, borders[first])

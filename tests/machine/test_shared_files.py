@@ -17,7 +17,7 @@ from agent.errors import SystemFault
 from agent.lifecycle.sharing.claim import Claim
 from agent.machine.beating import Beating, BeatPlan, is_beating, keep_beating
 from agent.machine.loop import Loop
-from agent.machine.shared_files import Answer, ProcessFiles
+from agent.machine.shared_files import ProcessFiles, SharedAnswer
 from tests.machine.waiting import run, wait_until
 
 LATE, EVER = 0.0, float("1e12")
@@ -36,10 +36,10 @@ class Asking:
         self.all.append(ProcessFiles(self.loop, str(self.path), seconds))
         return self.all[-1]
 
-    def ask(self, command: Callable[..., None], *arguments: Any) -> Answer:
-        answers: list[Answer] = []
+    def ask(self, command: Callable[..., None], *arguments: Any) -> SharedAnswer:
+        answers: list[SharedAnswer] = []
 
-        def done(answer: Answer) -> None:
+        def done(answer: SharedAnswer) -> None:
             answers.append(answer)
             self.loop.stop()
 
@@ -91,8 +91,8 @@ def tree(path: Path) -> list[str]:
 
 def test_a_file_is_there_whole_and_alone(asking: Asking, tmp_path: Path) -> None:
     files = asking.files()
-    assert asking.ask(files.put, "a/b", "name", "ä\n", EVER) == Answer("ä\n")
-    assert asking.ask(files.put, "a/b", "name", "other", EVER) == Answer("other")
+    assert asking.ask(files.put, "a/b", "name", "ä\n", EVER) == SharedAnswer("ä\n")
+    assert asking.ask(files.put, "a/b", "name", "other", EVER) == SharedAnswer("other")
     assert (tmp_path / "a" / "b" / "name").read_text() == "other"
     assert tree(tmp_path) == ["a/b/name"]
 
@@ -100,7 +100,7 @@ def test_a_file_is_there_whole_and_alone(asking: Asking, tmp_path: Path) -> None
 def test_what_comes_too_late_is_not_shown(asking: Asking, tmp_path: Path) -> None:
     files = asking.files()
     asking.ask(files.put, "a", "beat.1", "", EVER)
-    late = Answer(why="it is too late: others may act instead")
+    late = SharedAnswer(why="it is too late: others may act instead")
     assert asking.ask(files.put, "a", "name", "text", LATE) == late
     assert asking.ask(files.link, "a", "name", "text", LATE) == late
     assert asking.ask(files.move, "a", "beat.1", "beat.2", LATE) == late
@@ -110,20 +110,20 @@ def test_what_comes_too_late_is_not_shown(asking: Asking, tmp_path: Path) -> Non
 def test_one_of_many_makes_a_link(asking: Asking, tmp_path: Path) -> None:
     files = [asking.files() for _ in range(4)]
     answers = [asking.ask(each.link, "claims/x", "term.1", f"by {number}", EVER) for number, each in enumerate(files)]
-    assert answers == [Answer("by 0")] * 4
+    assert answers == [SharedAnswer("by 0")] * 4
     assert tree(tmp_path) == ["claims/x/term.1"]
 
 
 def test_a_rename_that_the_server_has_done_twice(asking: Asking, tmp_path: Path) -> None:
     files = asking.files()
     asking.ask(files.put, "a", "new", "", EVER)
-    assert asking.ask(files.move, "a", "old", "new", EVER) == Answer()
-    assert asking.ask(files.move, "a", "old", "other", EVER) == Answer(why="it is not there")
+    assert asking.ask(files.move, "a", "old", "new", EVER) == SharedAnswer()
+    assert asking.ask(files.move, "a", "old", "other", EVER) == SharedAnswer(why="it is not there")
 
 
 def test_looks(asking: Asking, tmp_path: Path) -> None:
     files = asking.files()
-    nothing = Answer({"names": [], "texts": {}, "problems": {}})
+    nothing = SharedAnswer({"names": [], "texts": {}, "problems": {}})
     assert asking.ask(files.look, "a/b", ["x"], []) == nothing
     for name in ("x1", "x2", "y"):
         asking.ask(files.put, "a/b", name, name, EVER)
@@ -139,7 +139,7 @@ def test_looks(asking: Asking, tmp_path: Path) -> None:
         "x4": "it is not a file",
         "x5": "it has more than 16384 bytes",
     }
-    assert asking.ask(files.remove, "a/b", ["x3", "x4", "x5", "none"]) == Answer()
+    assert asking.ask(files.remove, "a/b", ["x3", "x4", "x5", "none"]) == SharedAnswer()
     assert tree(tmp_path) == ["a/b/.hidden", "a/b/x1", "a/b/x2", "a/b/y"]
     (tmp_path / "a").rename(tmp_path / "elsewhere")
     assert asking.ask(files.look, "a/b", ["x"], []) == nothing
@@ -147,12 +147,12 @@ def test_looks(asking: Asking, tmp_path: Path) -> None:
 
 def test_a_process_that_was_killed_is_replaced(asking: Asking) -> None:
     files = asking.files()
-    assert asking.ask(files.put, "a", "x", "", EVER) == Answer("")
+    assert asking.ask(files.put, "a", "x", "", EVER) == SharedAnswer("")
     os.kill(asking.pid(), signal.SIGSTOP)
     os.kill(asking.pid(), signal.SIGKILL)
     why = asking.ask(files.put, "a", "y", "", EVER).why
     assert why in ("", "the process that does it was killed")  # as the kernel was first
-    assert asking.ask(files.put, "a", "z", "", EVER) == Answer("")
+    assert asking.ask(files.put, "a", "z", "", EVER) == SharedAnswer("")
 
 
 def test_a_process_that_does_not_answer_is_given_up(asking: Asking) -> None:
@@ -162,9 +162,9 @@ def test_a_process_that_does_not_answer_is_given_up(asking: Asking) -> None:
     stopped = asking.pid()
     os.kill(stopped, signal.SIGSTOP)
     files.answer_seconds = 0.5
-    assert asking.ask(files.put, "a", "y", "", EVER) == Answer(why="no answer for 0.5 s")
+    assert asking.ask(files.put, "a", "y", "", EVER) == SharedAnswer(why="no answer for 0.5 s")
     files.answer_seconds = 60.0
-    assert asking.ask(files.put, "a", "z", "", EVER) == Answer("")
+    assert asking.ask(files.put, "a", "z", "", EVER) == SharedAnswer("")
     assert asking.pid() != stopped
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from agent.decide.sync import claims
 from agent.decide.sync.beats import poll_seconds
 from agent.decide.sync.facts import seal, unseal
-from agent.machine.shared_files import Answer, Clock, SharedFiles
+from agent.machine.shared_files import Clock, SharedAnswer, SharedFiles
 
 REPORT_SECONDS = 30.0
 MOST_HUNG = 10
@@ -73,7 +73,7 @@ class Claim:
         """Stop waiting, or stop holding it without giving it back: after a lease another may have it."""
         self._contender, self._term = None, 0
 
-    def _looked(self, answer: Answer) -> None:
+    def _looked(self, answer: SharedAnswer) -> None:
         if self._contender is None:
             return
         now = self.clock.now()
@@ -108,7 +108,7 @@ class Claim:
             self.say(f"waiting for the claim {self.name}: {why}")
         self.clock.later(poll_seconds(1, random.random()), self.acquire)
 
-    def _linked(self, term: int, took: float, answer: Answer) -> None:
+    def _linked(self, term: int, took: float, answer: SharedAnswer) -> None:
         if self._contender is None:
             return
         if answer.why or _unsealed(answer.value).get("nonce") != self.nonce:
@@ -118,7 +118,7 @@ class Claim:
         self.files.put(self._folder, claims.beat_file(term, self.nonce, 0), "", until, lambda _: None)
         self.files.look(self._folder, (), (), lambda answer: self._begun(term, took, answer))
 
-    def _begun(self, term: int, took: float, answer: Answer) -> None:
+    def _begun(self, term: int, took: float, answer: SharedAnswer) -> None:
         if self._contender is None:
             return
         late = self.clock.now() > took + self.lease * claims.FENCE
@@ -141,14 +141,14 @@ class Claim:
         )
         self.files.move(self._folder, old, new, self.until, lambda answer: self._beaten(began, answer))
 
-    def _beaten(self, began: float, answer: Answer) -> None:
+    def _beaten(self, began: float, answer: SharedAnswer) -> None:
         if not self._is_held():
             return
         if not answer.why:
             self._count += 1
             self._hear(began)
 
-        def checked(answer: Answer) -> None:
+        def checked(answer: SharedAnswer) -> None:
             if self._is_held(answer):
                 self.clock.later(self.lease / 6, self._beat)
 
@@ -165,7 +165,7 @@ class Claim:
     def confirm(self, done: Callable[[float], None]) -> None:
         """Look whether it is still held; if so, call `done` with the time until which that is sure."""
 
-        def looked(answer: Answer) -> None:
+        def looked(answer: SharedAnswer) -> None:
             if self._is_held(answer):
                 done(self.until)
 
@@ -180,7 +180,7 @@ class Claim:
         self._term = 0
         self.files.move(self._folder, old, claims.free_file(term), until, lambda _: done())
 
-    def _is_held(self, answer: Answer | None = None) -> bool:
+    def _is_held(self, answer: SharedAnswer | None = None) -> bool:
         """Whether it is, as this listing says too; `lost` is told when it no longer is."""
         if not self._term:
             return False

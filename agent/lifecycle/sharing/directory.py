@@ -9,7 +9,7 @@ from typing import Any
 from agent.decide.sync.mounts import Mount, refusal
 from agent.errors import DirectoryUnusable
 from agent.machine.loop import Loop
-from agent.machine.shared_files import ANSWER_SECONDS, Answer, ProcessFiles
+from agent.machine.shared_files import ANSWER_SECONDS, ProcessFiles, SharedAnswer
 
 TRIAL_SECONDS = 5.0
 """How long an answer may take while it is not known whether the directory can be used at all."""
@@ -52,7 +52,7 @@ class SharedDirectory:
 
     def _ask(self, command: Callable[..., None], *arguments: Any) -> Any:
         """The value of one command. Raises DirectoryUnusable."""
-        answer: Answer = self._call(lambda done: command(*arguments, done))
+        answer: SharedAnswer = self._call(lambda done: command(*arguments, done))
         if answer.why:
             raise self._unusable(answer.why)
         return answer.value

@@ -11,7 +11,7 @@ from agent.decide.sync.beats import LEADER_SECONDS, poll_seconds
 from agent.decide.sync.facts import file_prefixes
 from agent.decide.sync.waiting import Outcome, Wait
 from agent.errors import Exit
-from agent.machine.shared_files import Answer, Clock, SharedFiles
+from agent.machine.shared_files import Clock, SharedAnswer, SharedFiles
 
 REPORT_SECONDS = 30.0
 MOST_FAILURES = 3
@@ -41,7 +41,7 @@ class Waiting:
         """Begin, or go on."""
         self.files.look(self.wait.job, (), (), self._looked)
 
-    def _looked(self, answer: Answer) -> None:
+    def _looked(self, answer: SharedAnswer) -> None:
         if answer.why:
             self._fail(answer.why)
             return
@@ -55,7 +55,7 @@ class Waiting:
         else:
             known = list(self.wait.facts)
 
-            def judge(answer: Answer) -> None:
+            def judge(answer: SharedAnswer) -> None:
                 if answer.why:
                     self._fail(answer.why)
                 else:
@@ -92,7 +92,7 @@ class Waiting:
     def _end(self, outcome: Outcome) -> None:
         """Pods that seem lost may be alive, and their beats refused, in a directory that nobody can write any more."""
 
-        def tried(answer: Answer) -> None:
+        def tried(answer: SharedAnswer) -> None:
             self.ended(unusable(f"{answer.why}; {outcome.what}") if answer.why else outcome)
 
         if outcome.code == Exit.TRY_AGAIN:
