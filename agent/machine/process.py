@@ -266,12 +266,14 @@ def stat_of(path: str) -> tuple[str, list[str]]:
 
 
 def group_runs(group: int) -> bool:
-    """Is any process of this group left that is no zombie?"""
-    for entry in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            state, _, of, *_ = stat_of(f"/proc/{entry}")[1]
-        except OSError:
-            continue  # it has ended
-        if int(of) == group and state not in "ZX":
-            return True
+    """Whether a process of this group is left that is not a zombie."""
+    import psutil  # only mpirun's groups are waited for
+
+    for pid in psutil.pids():
+        with suppress(ProcessLookupError, psutil.NoSuchProcess):  # it has ended
+            if os.getpgid(pid) == group and psutil.Process(pid).status() not in (
+                psutil.STATUS_ZOMBIE,
+                psutil.STATUS_DEAD,
+            ):
+                return True
     return False
