@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -46,8 +47,6 @@ def _under_tini() -> int:
 def entry() -> None:
     """The command. Ends at once: threads that still wait on the network must not hold a pod."""
     if verb_of(sys.argv[1:]) == "run":
-        import signal
-
         # Who tells this pod to end is heard when an agent lives in it (agent.lifecycle.serve). Until then signals wait:
         # they would end it without a word to the others. Those to PID 1 wait through the start of tini, too.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())

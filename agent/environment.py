@@ -9,19 +9,19 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from agent.decide.facts import Facts
 from agent.decide.plan import Plan
 from agent.decide.runspec import RunSpec
 from agent.decide.secret_variables import secret_values
 from agent.errors import MissingProgram, PeersMissing, SystemFault
 from agent.log import Log
-from agent.machine import files
+from agent.machine import files, versions
 from agent.machine.files import read_secret
 from agent.mounts import parse_mounts
 from agent.paths import SECRET_FILE, RunDir
 from agent.settings import BUCKET, TASK_SCRIPTS, Found, Settings, read_settings
 
 if TYPE_CHECKING:
-    from agent.decide.facts import Facts
     from agent.decide.mpirun import Mpi
     from agent.lifecycle.pod.pod import Job
 
@@ -113,7 +113,6 @@ def read_facts(run_dir: str = "") -> Facts:
 
     Raises PeersMissing before there are facts, SystemFault when they cannot be read.
     """
-    from agent.decide.facts import Facts
 
     facts = stored(RunDir(run_dir).facts, Facts.from_json)
     if facts is None:
@@ -123,8 +122,8 @@ def read_facts(run_dir: str = "") -> Facts:
 
 def find_mpi(path: str = "") -> Mpi:
     """Open MPI's mpirun on the search path `path`, by default PATH. Raises MissingProgram when none can be used."""
+
     from agent.decide.mpirun import mpi_of
-    from agent.machine import versions
 
     mpi = mpi_of(versions.mpi(path or os.environ.get("PATH") or os.defpath))
     if mpi is None or mpi.problem:

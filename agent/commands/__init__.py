@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 from agent import __version__
 from agent.decide.words import did_you_mean
 from agent.errors import READER_GONE, AgentError, Exit, UsageError
+from agent.output import BAD, choose_color, toned
 
 VERBS = {
     "run": "run a workload on the cluster; as ENTRYPOINT of every pod, form the cluster first",
@@ -59,8 +60,6 @@ def dispatch(argv: Sequence[str]) -> int:
             return 0
         return handler(args)
     except AgentError as error:
-        from agent.output import BAD, toned
-
         print(toned(f"a4-agent: {error}", BAD), file=sys.stderr)
         return int(error.code)
     except BrokenPipeError:
@@ -106,8 +105,6 @@ class _Color(argparse.Action):
     """Counts at once, as for a refusal of the words after it."""
 
     def __call__(self, parser: object, namespace: object, values: Any, option_string: str | None = None) -> None:
-        from agent.output import choose_color
-
         choose_color(values)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from agent.catalogue import RUNNABLE, WORKLOADS
 from agent.commands import VERBS, Parser, build_parser
 from agent.paths import RunDir
+from agent.workloads import find_workload
 
 DESCRIPTION = """\
 Prints what a shell needs to complete verbs, options, arguments of workloads, pods, runs and clusters.
@@ -134,7 +135,6 @@ def _of_workload(verb: str, words: Sequence[str], rest: Sequence[str], current: 
     workload = next((word for word in words if word in RUNNABLE), "")
     if verb not in ("run", "local run") or not workload:
         return []
-    from agent.workloads import find_workload
 
     options = find_workload(workload).options
     given = next((one for one in options if rest and rest[-1] in one.names), None)

@@ -21,11 +21,13 @@ from agent.fabrics.profiles import Profile
 from agent.launch import Launch
 from agent.lifecycle.pod.first_environment import first_environment
 from agent.lifecycle.pod.known import Known, choose_interface
+from agent.lifecycle.runs.context import run_context
 from agent.machine import files
 from agent.machine.api import Interface
 from agent.machine.inventory import core_count, interfaces
 from agent.paths import RunDir
 from agent.settings import Settings, read_settings
+from agent.workloads import find_workload
 from agent.workloads.base import RunContext, Workload
 
 RUN_ID = "RUN-ID"
@@ -74,8 +76,6 @@ def describe(settings: Settings, environ: Mapping[str, str], spec: RunSpec) -> s
 
 def launches(settings: Settings, known: Known, spec: RunSpec, plan: Plan, *, guessed: bool = False) -> str:
     """What is started on the pods of that plan."""
-    from agent.lifecycle.runs.context import run_context
-    from agent.workloads import find_workload
 
     workload = find_workload(spec.workload)
     pods = ranges(peer.index for peer in plan.peers)

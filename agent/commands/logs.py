@@ -18,6 +18,7 @@ from agent.decide.subset import ranges, subset
 from agent.decide.tail import rank_of
 from agent.environment import read_plan
 from agent.errors import MissingProgram, PeersMissing, UsageError
+from agent.machine.spool import read_spool
 from agent.output import BAD, GOOD, STDERR, STDOUT, Lines, Sink, say, write_all
 from agent.paths import RunDir
 
@@ -141,7 +142,6 @@ def _wanted(args: argparse.Namespace, run: RunInfo) -> tuple[int, ...]:
 
 def _from_disk(args: argparse.Namespace, directory: RunDir) -> int:
     """Without an agent nobody can ask other pods."""
-    from agent.machine.spool import read_spool
 
     state = read_state(directory)
     index = state.index if state else 0

@@ -13,8 +13,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from agent.catalogue import RUNNABLE, WORKLOADS
 from agent.commands import Parser
 from agent.commands.options import WORKLOAD_ARGUMENTS, add_following, add_run, read_spec, workload_parser
+from agent.commands.pod import agent_environment, living, read_state
+from agent.decide.ending import from_error, termination_message
+from agent.environment import job_from_environment, look, serve
 from agent.errors import AgentError, ClusterBusy, SettingsError, SystemFault, UsageError
-from agent.paths import RunDir
+from agent.machine.files import overwrite
+from agent.machine.loop import Loop
+from agent.paths import TERMINATION_LOG, RunDir
 from agent.settings import NOT_A_POD, read_setting
 
 if TYPE_CHECKING:
@@ -65,7 +70,6 @@ def add_options(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Be the agent of this pod, or have the one that lives here run it; the exit code is that of the job or run."""
     started = time.monotonic()
-    from agent.commands.pod import living
 
     directory = RunDir()
     client = living(directory)
@@ -89,7 +93,6 @@ def _hear_signals() -> None:
 
 def patiently(find: Callable[[], Found | None], seconds: float) -> Found | None:
     """What `find` returns, asked again for so long while that is None."""
-    from agent.machine.loop import Loop
 
     loop = Loop()
     until = time.monotonic() + seconds
@@ -111,7 +114,6 @@ def patiently(find: Callable[[], Found | None], seconds: float) -> Found | None:
 def _submit(args: argparse.Namespace, client: Client | None) -> int:
     """As a client of the agent that lives here; None, which a dry run may have: there is none. Raises AgentError."""
     from agent.commands.following import submit
-    from agent.commands.pod import agent_environment
 
     if args.order and not args.dry_run:
         raise UsageError("--order is for forming the cluster, which is formed", "a4-agent topology shows its order")
@@ -121,7 +123,6 @@ def _submit(args: argparse.Namespace, client: Client | None) -> int:
 
 def _workload(name: str, environ: Mapping[str, str]) -> str:
     """The workload to run, by default that of the pod. Raises SettingsError."""
-    from agent.environment import look
 
     return read_setting("A4_WORKLOAD", environ, look(environ)[0], name)
 
@@ -133,8 +134,6 @@ def _be_the_agent(args: argparse.Namespace, directory: RunDir, started: float) -
     for option in ("detach", "label", "json", "wait"):
         if getattr(args, option):
             raise UsageError(f"--{option} is for a run that an agent takes: in this pod none lives yet")
-    from agent.commands.pod import read_state
-    from agent.environment import job_from_environment, serve
 
     try:
         job = job_from_environment(args.workload)
@@ -153,9 +152,6 @@ def _be_the_agent(args: argparse.Namespace, directory: RunDir, started: float) -
 
 def _leave_message(error: AgentError) -> None:
     """Have `kubectl describe pod` say what is wrong."""
-    from agent.decide.ending import from_error, termination_message
-    from agent.machine.files import overwrite
-    from agent.paths import TERMINATION_LOG
 
     index = os.environ.get("JOB_COMPLETION_INDEX", "")
     pod = int(index) if index.isdecimal() else 0

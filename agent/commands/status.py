@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import sys
 import time
 
@@ -14,6 +15,7 @@ from agent.commands.pod import read_state
 from agent.commands.state_text import describe
 from agent.decide.setting_values import seconds
 from agent.environment import find_plan, load
+from agent.machine.loop import Loop
 from agent.paths import RunDir
 
 DESCRIPTION = "Shows what the agent of this pod is doing: phase, runs, pods, the job's end."
@@ -55,10 +57,6 @@ def _shown(directory: RunDir, *, as_json: bool, indent: int | None, columns: int
 
 
 def _watch(directory: RunDir, every: float, *, as_json: bool) -> int:
-    import signal
-
-    from agent.machine.loop import Loop
-
     loop = Loop()
     terminal = sys.stdout.isatty()
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dns import resolver
+from dns.exception import DNSException
+
 from agent.machine.api import Problem
 
 SECONDS = 5.0
@@ -12,32 +15,26 @@ class Resolver:
     """Asks the servers that `configuration` names; without one, each look-up says so."""
 
     def __init__(self, configuration: str = "/etc/resolv.conf", seconds: float = SECONDS) -> None:
-        import dns.exception
-        import dns.resolver
-
-        self._dns = dns.resolver
-        self._any_error = dns.exception.DNSException
         self._configuration = configuration
         self._seconds = seconds
         try:
-            self._resolver = dns.resolver.Resolver(configuration)
-        except dns.resolver.NoResolverConfiguration:
-            self._resolver = dns.resolver.Resolver(configure=False)
+            self._resolver = resolver.Resolver(configuration)
+        except resolver.NoResolverConfiguration:
+            self._resolver = resolver.Resolver(configure=False)
 
     def lookup(self, name: str) -> str | Problem:
         """The first IPv4 address of `name`, taken as absolute."""
-        dns = self._dns
         if not self._resolver.nameservers:
             return Problem("name", f"{self._configuration} names no DNS server")
         try:
             answer = self._resolver.resolve(f"{name}.", "A", search=False, lifetime=self._seconds)
-        except dns.NXDOMAIN:
+        except resolver.NXDOMAIN:
             return Problem("name", "DNS does not know its name yet")
-        except dns.NoAnswer:
+        except resolver.NoAnswer:
             return Problem("name", "DNS has no address for its name yet")
-        except dns.LifetimeTimeout:
+        except resolver.LifetimeTimeout:
             servers = ", ".join(str(server) for server in self._resolver.nameservers)
             return Problem("name", f"DNS ({servers}) did not answer within {self._seconds:g} s")
-        except self._any_error as error:
+        except DNSException as error:
             return Problem("name", f"DNS failed: {error}")
         return str(answer[0])

@@ -15,27 +15,17 @@ import sys
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
-
-from tenacity import (
-    RetryCallState,
-    Retrying,
-    retry_if_exception_type,
-    stop_after_attempt,
-    wait_exponential,
-    wait_random,
-)
 
 from agent.errors import AgentError, DirectoryUnusable, MissingProgram, PeerLost
 from agent.machine import files
+from agent.machine.patience import retrying
 from agent.machine.stored import free_bytes, remove
 
 TRIES = 6
 SILENT_SECONDS = 60.0
 """After this long without a byte a connection counts as broken."""
-LONGEST_WAIT = 60.0
-"""Between two tries, in seconds."""
 PIECE = 1 << 20
 FINAL = (400, 401, 403, 404, 405, 410)
 """Answers that do not change when it is asked again."""
@@ -65,7 +55,7 @@ class Wanted(NamedTuple):
         return f"{self.part}.version"
 
 
-class Again(Exception):
+class _Again(Exception):
     """It may work when it is asked again."""
 
 
@@ -76,39 +66,12 @@ def download(wanted: Wanted, tries: int = TRIES) -> None:
         sys.stderr.write(f"{wanted.name}: {text}\n")
 
     try:
-        retrying(tries, lambda: size(wanted.part), say)(_try, wanted)
-    except Again as error:
+        retrying(_Again, tries, say, lambda: size(wanted.part))(_try, wanted)
+    except _Again as error:
         raise PeerLost(
             f"{wanted.url}: {error} ({tries} times one after the other)",
             "what came so far is kept: the next attempt goes on from there",
         ) from None
-
-
-def retrying(tries: int, there: Callable[[], int], say: Callable[[str], None]) -> Retrying:
-    """Gives up after so many tries in a row that brought nothing, and waits longer after each of these.
-
-    there: how much there is now; a try has brought something when that is more than ever before.
-    """
-    most = there()
-
-    def count(state: RetryCallState) -> None:
-        nonlocal most
-        now = there()
-        if now > most:
-            most, state.attempt_number = now, 0
-
-    def tell(state: RetryCallState) -> None:
-        assert state.outcome is not None and state.next_action is not None
-        say(f"{state.outcome.exception()}; again in {state.next_action.sleep:.0f} s")
-
-    return Retrying(
-        retry=retry_if_exception_type(Again),
-        after=count,
-        stop=stop_after_attempt(tries),
-        wait=wait_exponential(max=LONGEST_WAIT) + wait_random(0, 0.5),
-        before_sleep=tell,
-        reraise=True,
-    )
 
 
 def _try(wanted: Wanted) -> None:
@@ -123,9 +86,9 @@ def _try(wanted: Wanted) -> None:
             total = _take(wanted, answer, there if said.startswith(f"bytes {there}-") else 0)
     if total < 0:
         remove(wanted.part)
-        raise Again("the server has another version of it: it is begun anew")
+        raise _Again("the server has another version of it: it is begun anew")
     if size(wanted.part) != total:
-        raise Again(f"the connection ended after {size(wanted.part)} of {total} bytes")
+        raise _Again(f"the connection ended after {size(wanted.part)} of {total} bytes")
     os.rename(wanted.part, wanted.path)
     remove(wanted.mark)
 
@@ -146,7 +109,7 @@ def _take(wanted: Wanted, answer: http.client.HTTPResponse, begin: int) -> int:
 
 
 def asked(url: str, headers: dict[str, str], method: str = "GET") -> Any:
-    """The server's answer. Raises Again, MissingProgram."""
+    """The server's answer. Raises _Again, MissingProgram."""
     # Not compressed: sizes are those of the file.
     request = urllib.request.Request(url, headers={"Accept-Encoding": "identity", **headers}, method=method)
     try:
@@ -159,17 +122,17 @@ def asked(url: str, headers: dict[str, str], method: str = "GET") -> Any:
             raise MissingProgram(
                 f"{url}: the server answers {error.code} {error.reason}", "is the URL right?"
             ) from None
-        raise Again(f"the server answers {error.code} {error.reason}") from None
+        raise _Again(f"the server answers {error.code} {error.reason}") from None
     except (OSError, http.client.HTTPException) as error:
-        raise Again(str(getattr(error, "reason", "") or error or type(error).__name__)) from None
+        raise _Again(str(getattr(error, "reason", "") or error or type(error).__name__)) from None
 
 
 def next_piece(answer: http.client.HTTPResponse) -> bytes:
-    """What has come, without waiting for more; nothing at the end. Raises Again."""
+    """What has come, without waiting for more; nothing at the end. Raises _Again."""
     try:
         return answer.read1(PIECE)
     except (OSError, http.client.HTTPException) as error:
-        raise Again(str(error) or type(error).__name__) from None
+        raise _Again(str(error) or type(error).__name__) from None
 
 
 def length_of(answer: http.client.HTTPResponse) -> int | None:
@@ -205,7 +168,7 @@ def total_size(urls: Sequence[str]) -> int:
         try:
             with asked(url, {}, "HEAD") as answer:
                 length = length_of(answer)
-        except (AgentError, Again):
+        except (AgentError, _Again):
             length = None
         if length is None:
             return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +12,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from agent.launch import Launch
-from agent.machine import files, inventory, process
+from agent.machine import files, inventory, process, run_processes
 from agent.machine.api import (
     Channel,
     Child,
@@ -27,14 +28,19 @@ from agent.machine.api import (
 )
 from agent.machine.api import T as T
 from agent.machine.cgroup_limits import memory_kills
+from agent.machine.fifo import open_fifos
+from agent.machine.keeper import start_keeper
 from agent.machine.loop import Action, Loop
 from agent.machine.output_writer import Emitter
+from agent.machine.run_processes import sweep
 from agent.machine.spool import FileSpool, Room, read_spool
+from agent.machine.telling import tell
+from agent.machine.unix_socket import open_door
+from agent.machine.workers import Workers
 
 if TYPE_CHECKING:
     from agent.machine.dns import Resolver
     from agent.machine.ssh import Dialer
-    from agent.machine.workers import Workers
 
 MOST_HANDSHAKES = 64
 MOST_LOOK_UPS = 32
@@ -80,6 +86,7 @@ class Host:
     remove_dir = staticmethod(files.remove_dir)
     make_private_dir = staticmethod(files.make_private_dir)
     refresh = staticmethod(files.refresh)
+    make_cgroup = staticmethod(run_processes.make_cgroup)
 
     def later(self, seconds: float, action: Callable[[], None]) -> Timer:
         return self.loop.later(seconds, action)
@@ -97,7 +104,6 @@ class Host:
     @cached_property
     def _resolving(self) -> tuple[Resolver, Workers]:
         from agent.machine.dns import Resolver
-        from agent.machine.workers import Workers
 
         return Resolver(), Workers(self.loop, MOST_LOOK_UPS)
 
@@ -107,18 +113,13 @@ class Host:
     @cached_property
     def _dialer(self) -> Dialer:
         from agent.machine.ssh import Dialer
-        from agent.machine.workers import Workers
 
         return Dialer(self.loop, Workers(self.loop, MOST_HANDSHAKES))
 
     def accept(self, directory: str, opened: Callable[[Channel], None]) -> None:
-        from agent.machine.fifo import open_fifos
-
         open_fifos(self.loop, directory, opened)
 
     def listen(self, path: str, opened: Callable[[Channel], None], full: bytes) -> None:
-        from agent.machine.unix_socket import open_door
-
         open_door(self.loop, path, opened, full)
 
     def locate(self, host: str, done: Callable[[Whereabouts], None]) -> None:
@@ -130,8 +131,6 @@ class Host:
         self.aside(work, done, lambda why: done(Whereabouts({}, f"no place from the metadata server: {why.strerror}")))
 
     def raise_file_limit(self) -> None:
-        import resource
-
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         wanted = min(hard, MOST_FILES) if hard != resource.RLIM_INFINITY else MOST_FILES
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
@@ -166,7 +165,6 @@ class Host:
         ended: Callable[[KeeperProcess, int], None],
         base: str = "",
     ) -> KeeperProcess:
-        from agent.machine.keeper import start_keeper
 
         return start_keeper(self.loop, directory, number, heard, ended, base)
 
@@ -193,19 +191,10 @@ class Host:
 
         self.aside(work, done, refused)
 
-    def make_cgroup(self, path: str) -> bool:
-        from agent.machine.run_processes import make_cgroup
-
-        return make_cgroup(path)
-
     def tell(self, marks: RunMarks, number: int, variable: str, seconds: float, over: Callable[[], None]) -> None:
-        from agent.machine.telling import tell
-
         tell(self.loop, marks, number, variable, seconds, over)
 
     def sweep(self, marks: RunMarks, done: Callable[[int, Sequence[int]], None]) -> None:
-        from agent.machine.run_processes import sweep
-
         sweep(self.loop, marks, done)
 
     def aside(self, work: Callable[[], T], done: Callable[[T], None], refused: Callable[[OSError], None]) -> None:

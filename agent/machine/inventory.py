@@ -12,10 +12,14 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from agent.machine import versions
 from agent.machine.api import Interface, Search
 from agent.machine.cgroup_limits import cpu_quota
+from agent.machine.gpus import gpus
+from agent.machine.nics import nics, rdma
 from agent.machine.resources import gpu_count as gpu_count
 from agent.machine.resources import resources
+from agent.machine.versions import mpi
 
 SOCKET_SECONDS = 60.0
 TOLD_SECONDS = 10.0
@@ -68,8 +72,6 @@ def inventory(search: Search, say: Callable[[str], None]) -> dict[str, Any]:
     fails costs nothing but itself, and `problems` says why it is missing.
     """
     # Imported here, as below: no pod's start waits for what nobody needs before the plan.
-    from agent.machine.nics import nics, rdma
-    from agent.machine.versions import mpi
 
     addresses = {interface.name: interface.address for interface in interfaces()}
     parts = {
@@ -88,9 +90,6 @@ def inventory(search: Search, say: Callable[[str], None]) -> dict[str, Any]:
 
 
 def _parts_of_gpus(search: Search) -> dict[str, InventoryPart]:
-    from agent.machine import versions
-    from agent.machine.gpus import gpus
-
     python, path, environ = search.python, search.path, search.environ
     return {
         "gpus": InventoryPart(lambda: {"gpus": gpus(environ), "cuda": versions.cuda_toolkit()}, 30.0),

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import errno
 import io
+import logging
 import os
 import select
 import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+
+import paramiko
+from paramiko import SSHException
 
 from agent.machine.api import Channel, Problem, Target
 from agent.machine.loop import WRITE, Loop
 from agent.machine.stream import READ_BYTES, LineStream
 from agent.machine.workers import Workers
-
-if TYPE_CHECKING:
-    import paramiko
 
 CONNECT_SECONDS = 5.0
 HANDSHAKE_SECONDS = 20.0
@@ -83,9 +83,6 @@ def handshake(
     sock: socket.socket, target: Target, seconds: float = HANDSHAKE_SECONDS
 ) -> tuple[paramiko.Transport, paramiko.Channel] | Problem:
     """Negotiate, check the host key, log in and start the channel's command. Blocks for `seconds` at most."""
-    import logging
-
-    import paramiko
 
     logging.getLogger("paramiko").setLevel(logging.CRITICAL + 1)  # failures come back as values
     transport = None
@@ -189,7 +186,6 @@ class _Connection:
 
     def write(self, data: bytes | bytearray) -> int:
         """What the socket takes now; paramiko itself would wait for a peer that takes nothing."""
-        from paramiko import SSHException
 
         sock = self._transport.sock
         try:
@@ -207,8 +203,6 @@ class _Connection:
         raise BlockingIOError
 
     def close(self) -> None:
-        from paramiko import SSHException
-
         # paramiko wants to say good-bye, also where the connection is gone.
         with suppress(OSError, EOFError, SSHException):
             self._channel.close()  # its two pipe descriptors would wait for the garbage collector

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -99,7 +100,6 @@ def open_door(loop: Loop, path: str, opened: Callable[[LineStream], None], full:
 def _first_kept() -> int:
     """The first descriptor that is kept for other work. A new one has the lowest number that is free: beyond this, few
     are left, whoever has them."""
-    import resource
 
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return most - min(most // 2, KEPT_FILES)

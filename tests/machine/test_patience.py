@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from agent.machine.downloading import LONGEST_WAIT, Again, retrying
+from agent.machine.patience import LONGEST_WAIT, retrying
 
 
 def fail() -> None:
-    raise Again("it broke off")
+    raise ConnectionError("it broke off")
 
 
 @pytest.mark.parametrize(
@@ -25,8 +25,8 @@ def fail() -> None:
 )
 def test_it_ends_after_three_tries_in_a_row_that_brought_nothing(there: Sequence[int], tries: int) -> None:
     seen, waits, said = iter(there), list[float](), list[str]()
-    with pytest.raises(Again):
-        retrying(3, lambda: next(seen), said.append).copy(sleep=waits.append)(fail)
+    with pytest.raises(ConnectionError):
+        retrying(ConnectionError, 3, said.append, lambda: next(seen)).copy(sleep=waits.append)(fail)
     assert len(waits) == len(said) == tries - 1
     assert next(seen, None) is None
     assert said[0].startswith("it broke off; again in ")
@@ -34,6 +34,6 @@ def test_it_ends_after_three_tries_in_a_row_that_brought_nothing(there: Sequence
 
 def test_it_waits_longer_while_nothing_comes() -> None:
     waits: list[float] = []
-    with pytest.raises(Again):
-        retrying(20, lambda: 0, lambda text: None).copy(sleep=waits.append)(fail)
+    with pytest.raises(ConnectionError):
+        retrying(ConnectionError, 20, lambda text: None).copy(sleep=waits.append)(fail)
     assert waits[0] < 2 and waits[:6] == sorted(waits[:6]) and LONGEST_WAIT <= waits[-1] < LONGEST_WAIT + 1

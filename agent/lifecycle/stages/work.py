@@ -15,7 +15,7 @@ from agent.errors import AgentError, DirectoryUnusable, MissingProgram, PeerLost
 from agent.lifecycle.stages.programs import Programs
 from agent.lifecycle.stages.sequence import Begin, Failed
 from agent.machine import stored
-from agent.machine.patience import Patience
+from agent.machine.patience import retrying
 from agent.paths import package_home, shipped
 from agent.wire import json_object
 
@@ -115,15 +115,15 @@ class Work:
             if status := self._programs.run(stage, ["git", *words], env, place, said.append, grows=place):
                 raise git_error(words, status, said)
 
-        Patience(NETWORK_TRIES).keep_trying(once, PeerLost, self._programs.say)
+        retrying(PeerLost, NETWORK_TRIES, self._programs.say)(once)
 
     # Downloads
 
     def _model(self, stage: Stage, work: Model) -> None:
         python = self._downloader(stage, work.source)
         argv = [python, "-I", shipped("entrypoints", "download-model.py"), work.source, work.name, work.revision]
-        patience = Patience(NETWORK_TRIES, lambda: self._there(stage.staging))
-        patience.keep_trying(lambda: self._download(stage, [*argv, stage.staging]), PeerLost, self._programs.say)
+        policy = retrying(PeerLost, NETWORK_TRIES, self._programs.say, lambda: self._there(stage.staging))
+        policy(self._download, stage, [*argv, stage.staging])
 
     def _downloader(self, stage: Stage, source: str) -> str:
         """The Python of its virtual environment, which is made where it is missing."""
