@@ -15,7 +15,7 @@ from agent.decide.runspec import RunSpec
 from agent.decide.secret_variables import secret_values
 from agent.errors import MissingProgram, PeersMissing, SystemFault
 from agent.log import Log
-from agent.machine import files, versions
+from agent.machine import files
 from agent.machine.files import read_secret
 from agent.mounts import parse_mounts
 from agent.paths import SECRET_FILE, RunDir
@@ -124,6 +124,7 @@ def find_mpi(path: str = "") -> Mpi:
     """Open MPI's mpirun on the search path `path`, by default PATH. Raises MissingProgram when none can be used."""
 
     from agent.decide.mpirun import mpi_of
+    from agent.machine import versions
 
     mpi = mpi_of(versions.mpi(path or os.environ.get("PATH") or os.defpath))
     if mpi is None or mpi.problem:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from agent import __version__
 from agent.catalogue import RUNNABLE
-from agent.commands import VERBS, build_parser
+from agent.commands import VERBS, Parser, build_parser
 from agent.commands.options import workload_parser
 from agent.errors import Exit
 from agent.settings import SETTINGS
@@ -36,15 +36,13 @@ def page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _verbs(parser: argparse.ArgumentParser, before: str = "") -> Iterator[str]:
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for name, inner in action.choices.items():
-                yield from _section(f"{before}{name}", inner, VERBS.get(name, ""))
-                yield from _verbs(inner, f"{before}{name} ")
+def _verbs(parser: Parser, before: str = "") -> Iterator[str]:
+    for name, inner in parser.verbs.items():
+        yield from _section(f"{before}{name}", inner, VERBS.get(name, ""))
+        yield from _verbs(inner, f"{before}{name} ")
 
 
-def _section(name: str, parser: argparse.ArgumentParser, text: str = "") -> Iterator[str]:
+def _section(name: str, parser: Parser, text: str = "") -> Iterator[str]:
     yield f'.SS "{name}"'
     listed = False
     for line in (parser.description or text).splitlines():
@@ -55,11 +53,10 @@ def _section(name: str, parser: argparse.ArgumentParser, text: str = "") -> Iter
     yield from _options(parser)
 
 
-def _options(parser: argparse.ArgumentParser) -> Iterator[str]:
+def _options(parser: Parser) -> Iterator[str]:
     """Options and arguments that help shows."""
-    for action in parser._actions:
-        is_shown = action.help is not argparse.SUPPRESS and "--help" not in action.option_strings
-        if isinstance(action, argparse._SubParsersAction) or not is_shown:
+    for action in parser.actions:
+        if action.help is argparse.SUPPRESS or "--help" in action.option_strings:
             continue
         value = action.metavar or (action.dest.upper() if action.nargs != 0 else "")
         if action.choices:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -112,14 +112,12 @@ def _add_color(parser: argparse.ArgumentParser, help: str) -> None:
     parser.add_argument("--color", action=_Color, choices=("auto", "always", "never"), help=help)
 
 
-def _add_color_to_all(parser: argparse.ArgumentParser) -> None:
+def _add_color_to_all(parser: Parser) -> None:
     """It may follow the verb, too, where help does not repeat it."""
     _add_color(parser, help=argparse.SUPPRESS)
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for name, inner in action.choices.items():
-                if name != "exec":  # the command of `local exec` may have a --color of its own
-                    _add_color_to_all(inner)
+    for name, inner in parser.verbs.items():
+        if name != "exec":  # the command of `local exec` may have a --color of its own
+            _add_color_to_all(inner)
 
 
 class Parser(argparse.ArgumentParser):
@@ -140,6 +138,22 @@ class Parser(argparse.ArgumentParser):
         if "\n" in (options.get("description") or ""):
             options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
         super().__init__(**options, allow_abbrev=False)
+        self.verbs: Mapping[str, Parser] = {}
+        """The parsers of its verbs."""
+
+    def add_subparsers(self, **options: Any) -> Any:
+        added = super().add_subparsers(**options)
+        self.verbs = added.choices
+        return added
+
+    @property
+    def actions(self) -> list[argparse.Action]:
+        """Its options and arguments, verbs left out. argparse has no public name for them."""
+        return [one for one in self._actions if not self.verbs or one.choices is not self.verbs]
+
+    def option(self, word: str) -> argparse.Action | None:
+        """The option that is written so."""
+        return next((one for one in self.actions if word in one.option_strings), None)
 
     def error(self, message: str) -> NoReturn:
         """Print usage and the message, then exit with 2."""
@@ -167,13 +181,13 @@ class Parser(argparse.ArgumentParser):
 
     def _with_value(self, words: Sequence[str], at: int) -> str:
         """The word there; an option whose value is optional would take what comes next for it, whatever that is."""
-        option = self._option_string_actions.get(words[at])
+        option = self.option(words[at])
         alone = option is not None and option.nargs == "?" and not self._takes_next(words, at)
         return f"{words[at]}={option.const}" if option is not None and alone else words[at]
 
     def _takes_next(self, words: Sequence[str], at: int) -> bool:
         """Is the next word the value of the option there? One whose value is optional takes a number alone."""
-        option = self._option_string_actions.get(words[at])
+        option = self.option(words[at])
         following = "".join(words[at + 1 : at + 2])
         if option is None or following == "--":
             return False
@@ -195,7 +209,7 @@ class Parser(argparse.ArgumentParser):
             return ""
         meant = ""
         if found := re.match(r"unrecognized arguments: --([^\s=]+)", message):
-            options = [option[2:] for option in self._option_string_actions if option.startswith("--")]
+            options = [name[2:] for one in self.actions for name in one.option_strings if name.startswith("--")]
             meant = did_you_mean(found[1], options).replace(" mean ", " mean --")
         if self.takes_command:
             return f"{meant}\n  options of the command itself go after it: {self.prog} -- COMMAND --option"

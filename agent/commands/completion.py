@@ -101,7 +101,7 @@ def offered(typed: Sequence[str]) -> Words:
         if parser.takes_command or verb == "local exec":
             return [] if rest else [(A_COMMAND, "")]
         return _of_workload(verb, words, rest, current)
-    waiting = parser._option_string_actions.get(words[-1]) if words else None
+    waiting = parser.option(words[-1]) if words else None
     if waiting is not None and waiting.nargs is None:
         return _of_value(verb, waiting, current)  # the option before takes a value
     if parser.takes_command and parser.begin(words) < len(words):
@@ -109,10 +109,13 @@ def offered(typed: Sequence[str]) -> Words:
     if parser.takes_command and not current.startswith("-"):
         return [(A_COMMAND, "")]
     if current.startswith("-"):
-        shown = (one for one in parser._actions if one.help is not argparse.SUPPRESS)
+        shown = (one for one in parser.actions if one.help is not argparse.SUPPRESS)
         options = ((name, one.help or "") for one in shown for name in one.option_strings)
         return _beginning(current, options)
-    return [word for one in parser._actions if not one.option_strings for word in _of_value(verb, one, current)]
+    if parser.verbs:
+        texts = {name: inner.description or "" for name, inner in parser.verbs.items()} if verb else VERBS
+        return _beginning(current, texts.items())
+    return [word for one in parser.actions if not one.option_strings for word in _of_value(verb, one, current)]
 
 
 def _of_verb(words: Sequence[str]) -> tuple[Parser, str, list[str]]:
@@ -121,12 +124,9 @@ def _of_verb(words: Sequence[str]) -> tuple[Parser, str, list[str]]:
     rest = list(words[begin:])
     parser = build_parser(*rest[:1])
     verb: list[str] = []
-    while rest:
-        choices = [one.choices for one in parser._actions if isinstance(one, argparse._SubParsersAction)]
-        if not choices or rest[0] not in choices[0]:
-            break
+    while rest and rest[0] in parser.verbs:
         verb.append(rest.pop(0))
-        parser = choices[0][verb[-1]]
+        parser = parser.verbs[verb[-1]]
     return parser, " ".join(verb), rest
 
 
@@ -145,9 +145,6 @@ def _of_workload(verb: str, words: Sequence[str], rest: Sequence[str], current: 
 
 def _of_value(verb: str, action: argparse.Action, current: str) -> Words:
     """What an option or argument takes; nothing where only the user can know."""
-    if isinstance(action, argparse._SubParsersAction):
-        helps = {choice.dest: choice.help or "" for choice in action._choices_actions}
-        return _beginning(current, [(name, helps.get(name, VERBS.get(name, ""))) for name in action.choices])
     if action.choices:
         return _beginning(current, [(str(choice), "") for choice in action.choices])
     find = VALUES.get(f"{verb} {action.dest}") or VALUES.get(action.dest)

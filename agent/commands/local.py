@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from agent.commands import Parser
 from agent.commands.options import WORKLOAD_ARGUMENTS, checked
@@ -64,8 +64,9 @@ def add_options(parser: Parser) -> None:
     listing.add_argument("--json", action="store_true", help="the same as JSON")
 
 
-def _add_verb(verbs: argparse._SubParsersAction[Parser], name: str, text: str) -> Parser:
-    return verbs.add_parser(name, help=text, description=text)
+def _add_verb(verbs: Any, name: str, text: str) -> Parser:
+    added: Parser = verbs.add_parser(name, help=text, description=text)
+    return added
 
 
 def _add_name(parser: argparse.ArgumentParser) -> None:

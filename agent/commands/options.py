@@ -117,11 +117,11 @@ def working_directory() -> str:
         raise UsageError("the directory of this shell is gone", "cd to one that is there on every pod") from error
 
 
-def workload_parser(name: str) -> argparse.ArgumentParser:
+def workload_parser(name: str) -> Parser:
     """The options of a workload, for help and completion. What is typed is read by the workload itself."""
     workload = find_workload(name)
     rest = f"All other arguments go to {workload.passes_on}. " if workload.passes_on else ""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=f"a4-agent run {name}",
         usage=f"a4-agent run [options] {name}{' [-- ARGUMENT ...]' if workload.options or rest else ''}",
         description=WORKLOADS[name].help,
