@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from agent.catalogue import RUNNABLE
-from agent.decide.grace import AGENT_SECONDS, LEAST_TERM_SECONDS, RESERVED_SECONDS, most_warn_seconds
+from agent.decide.grace import LEAST_TERM_SECONDS, RESERVED_SECONDS, USUAL, most_warn_seconds
 from agent.decide.masking import MARK
 from agent.decide.secret_variables import SECRET_ENV, listed, without_secrets
 from agent.decide.setting_values import (
@@ -491,7 +491,7 @@ def _contradictions(parsed: Mapping[str, Any], found: Found, wrong: set[str]) ->
         problems.append(found.secret_problem)
     if not wrong & {"A4_GRACE_SECONDS", "A4_WARN_SIGNAL", "A4_WARN_SECONDS"} and parsed["warn_signal"]:
         warn, grace = parsed["warn_seconds"], parsed["grace"]
-        needed = f"the agent needs {AGENT_SECONDS + RESERVED_SECONDS:g} s, and {LEAST_TERM_SECONDS:g} s follow SIGTERM"
+        needed = f"the agent needs {USUAL.agents + RESERVED_SECONDS:g} s, and {LEAST_TERM_SECONDS:g} s follow SIGTERM"
         if warn > (most := most_warn_seconds(grace)):
             limit = f"at most {most:g} with A4_GRACE_SECONDS={grace:g}"
             problems.append(f"A4_WARN_SECONDS={warn:g} should be {limit}: {needed}")

@@ -30,8 +30,9 @@ def travelling(
 ) -> dict[str, str]:
     """The variables of `shell` that its user has set.
 
-    `of_runs`: the settings that a run may have of its own. They differ both from what the agent was started with and from what every process of the container starts with:
+    They differ both from what the agent was started with and from what every process of the container starts with:
     a launcher may have given the agent a better PATH than `kubectl exec` gives a shell, which is not the user's doing.
+    `of_runs`: the settings that a run may have of its own.
     """
     of_a_run = OF_A_RUN if "A4_RUN" in shell else ()
     return {

@@ -203,10 +203,10 @@ class Host:
 
         tell(self.loop, marks, number, variable, seconds, over)
 
-    def sweep(self, marks: RunMarks, done: Callable[[int, Sequence[int]], None]) -> None:
+    def sweep(self, marks: RunMarks, seconds: float, done: Callable[[int, Sequence[int]], None]) -> None:
         from agent.machine.run_processes import sweep
 
-        sweep(self.loop, marks, done)
+        sweep(self.loop, marks, seconds, done)
 
     def aside(self, work: Callable[[], T], done: Callable[[T], None], refused: Callable[[OSError], None]) -> None:
         def and_then() -> Action:
