@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from agent.catalogue import RUNNABLE
-from agent.decide.grace import AGENT_SECONDS, LEAST_TERM_SECONDS, RESERVED_SECONDS, most_warn_seconds
+from agent.decide.grace import LEAST_TERM_SECONDS, RESERVED_SECONDS, USUAL, most_warn_seconds
 from agent.decide.masking import MARK
 from agent.decide.secret_variables import SECRET_ENV, listed, without_secrets
 from agent.decide.setting_values import (
@@ -176,6 +176,8 @@ class Setting(NamedTuple):
     help: str
     called: str = ""
     """Its field, where that is not called as the variable is."""
+    of_run: bool = False
+    """A shell in which `a4-agent run` is typed may set it for that run."""
 
     @property
     def field(self) -> str:
@@ -230,15 +232,18 @@ SETTINGS = (
     Setting("A4_RUN_DIR", run_dir, DEFAULT_RUN_DIR, "private state of this pod"),
     Setting("A4_RESULTS_DIR", path, None, "where results and pods' logs are kept"),
     Setting("A4_SHARED_DIR", maybe_path, "", "directory that all pods share, on NFS or Lustre"),
-    Setting("A4_PYTHON", matching(r"[^\0\n]+", "a program"), "python3", "the workload's Python, with torch"),
+    Setting(
+        "A4_PYTHON", matching(r"[^\0\n]+", "a program"), "python3", "the workload's Python, with torch", of_run=True
+    ),
     Setting("A4_DEEPEP_DIR", path, DEEPEP_DIR, "DeepEP's source with its tests, for deepep"),
-    Setting("A4_NCCL_TESTS_DIR", maybe_path, "", "directory of nccl-tests, searched first"),
+    Setting("A4_NCCL_TESTS_DIR", maybe_path, "", "directory of nccl-tests, searched first", of_run=True),
     Setting("A4_BASELINES", maybe_path, "", "file of your own baselines of bandwidth"),
     Setting(
         "A4_WRONG_NETWORK",
         choice("warn", "fail"),
         "warn",
         "torchrun, mpirun and pai-megatron-* over another network than the profile's: warn, or end with 65",
+        of_run=True,
     ),
     Setting("A4_PROFILE", choice(*PROFILE_CHOICES), AUTO, "fabric profile: " + ", ".join(PROFILE_CHOICES)),
     Setting("A4_USER_ENV", names, "", "variables whose values come before those of profile and scripts"),
@@ -273,14 +278,17 @@ SETTINGS = (
         "1024",
         "most output of all runs kept in a pod, in MiB; the oldest goes first",
     ),
-    Setting("A4_TRAIN_AGAIN", flag, "false", "pai-megatron-*: train anew what is trained already"),
-    Setting("A4_CONVERT_ON", choice("lead", "all"), "lead", "pai-megatron-*: the pods that convert the model"),
-    Setting("A4_KEEP_TRAINING", flag, "false", f"pai-megatron-*: copy what was trained to {BUCKET}/logs"),
+    Setting("A4_TRAIN_AGAIN", flag, "false", "pai-megatron-*: train anew what is trained already", of_run=True),
+    Setting(
+        "A4_CONVERT_ON", choice("lead", "all"), "lead", "pai-megatron-*: the pods that convert the model", of_run=True
+    ),
+    Setting("A4_KEEP_TRAINING", flag, "false", f"pai-megatron-*: copy what was trained to {BUCKET}/logs", of_run=True),
     Setting(
         "A4_MODEL_SOURCE",
         choice("huggingface", "modelscope"),
         "huggingface",
         "pai-megatron-*: where the model is downloaded from",
+        of_run=True,
     ),
     Setting(
         "A4_DOWNLOADERS_DIR",
@@ -288,26 +296,37 @@ SETTINGS = (
         DOWNLOADERS_DIR,
         "pai-megatron-*: virtual environments of the downloaders; one that is missing is made",
     ),
-    Setting("A4_MODEL_REVISION", matching(r"[\w./-]*", "a branch, tag or commit"), "", "its revision; empty: newest"),
+    Setting(
+        "A4_MODEL_REVISION",
+        matching(r"[\w./-]*", "a branch, tag or commit"),
+        "",
+        "its revision; empty: newest",
+        of_run=True,
+    ),
     Setting(
         "A4_DATASET_URL",
         matching(rf"(https?://{_SERVER}(/[^\s?#]*)?)?", "the beginning of URLs"),
         "",
         "pai-megatron-*: where the datasets are downloaded from (default: Alibaba's store)",
+        of_run=True,
     ),
     Setting(
         "A4_PAI_REPOSITORY",
         matching(rf"((https?|ssh|git)://{_SERVER}/\S+|(file://)?/\S+)?", "the URL of a git repository"),
         "",
         "pai-megatron-*: where Pai-Megatron-Patch is cloned from (default: GitHub)",
+        of_run=True,
     ),
     Setting(
         "A4_PAI_COMMIT",
         matching(r"([0-9a-f]{40})?", "a commit, 40 hexadecimal digits"),
         "",
         "pai-megatron-*: its commit (default: the one that the arguments are for)",
+        of_run=True,
     ),
 )
+OF_RUNS = tuple(setting.name for setting in SETTINGS if setting.of_run)
+"""Settings that a run may have of its own; MASTER_PORT is another, under its old name."""
 EPOCH_PARTS = ("A4_JOBSET_UID", "A4_RESTART_ATTEMPT", "A4_JOB_RESTART_ATTEMPT", "JOB_UUID")
 
 
@@ -472,7 +491,7 @@ def _contradictions(parsed: Mapping[str, Any], found: Found, wrong: set[str]) ->
         problems.append(found.secret_problem)
     if not wrong & {"A4_GRACE_SECONDS", "A4_WARN_SIGNAL", "A4_WARN_SECONDS"} and parsed["warn_signal"]:
         warn, grace = parsed["warn_seconds"], parsed["grace"]
-        needed = f"the agent needs {AGENT_SECONDS + RESERVED_SECONDS:g} s, and {LEAST_TERM_SECONDS:g} s follow SIGTERM"
+        needed = f"the agent needs {USUAL.agents + RESERVED_SECONDS:g} s, and {LEAST_TERM_SECONDS:g} s follow SIGTERM"
         if warn > (most := most_warn_seconds(grace)):
             limit = f"at most {most:g} with A4_GRACE_SECONDS={grace:g}"
             problems.append(f"A4_WARN_SECONDS={warn:g} should be {limit}: {needed}")

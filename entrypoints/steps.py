@@ -42,7 +42,6 @@ from record import RecordFile
 
 LOOK_SECONDS = 1.0
 ENDING_SECONDS = 10.0
-KILL_SECONDS = 3.0
 MOST_LINE = 4096
 """Bytes of a line that are looked at."""
 FOLLOWED = (143, 14)
@@ -116,7 +115,7 @@ class RunningStep:
     def end(self) -> None:
         self.process.terminate()
         try:
-            self.process.wait(KILL_SECONDS)
+            self.process.wait(3.0)
         except subprocess.TimeoutExpired:
             self.process.kill()
 

@@ -1,6 +1,6 @@
-"""Make docs/result.schema.json and answers.schema.json of the types: .venv/bin/python scripts/result_schema.py
+"""Make docs/result.schema.json and answers.schema.json of the types.
 
-They are those of agent/decide/result.py and agent/commands/answers.py.
+They are those of agent/decide/result.py and agent/commands/answers.py. .venv/bin/python -m scripts.result_schema
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from agent.commands.answers import VERSION as ANSWERS_VERSION
 from agent.decide.result import VERSION, Result
 from agent.wire import field_names, is_record, needed_fields
 
+COMMAND = ".venv/bin/python -m scripts.result_schema"
 PATH = Path(__file__).parents[1] / "docs/result.schema.json"
 ANSWERS_PATH = PATH.with_name("answers.schema.json")
 NAMES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}

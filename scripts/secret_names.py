@@ -1,6 +1,6 @@
 """The chart's words for names of secrets are the agent's: this writes chart/templates/_secret_names.tpl.
 
-python -m scripts.secret_names
+.venv/bin/python -m scripts.secret_names
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from agent.environment import load, stored
 from agent.errors import PeersMissing
 from agent.machine import files
 from agent.paths import RunDir
-from agent.settings import SETTINGS, Settings
+from agent.settings import OF_RUNS, SETTINGS, Settings
 from agent.wire import from_json
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def of_caller(spec: RunSpec) -> RunSpec:
     """`spec` with whose wish it is, and with the variables that were set in this shell."""
     directory = RunDir()
     agent = agent_environment(directory)
-    env = travelling(os.environ, agent, process_environment(1)) if agent else {}
+    env = travelling(os.environ, agent, process_environment(1), OF_RUNS) if agent else {}
     for sentence in unheard_settings(agent):
         print(f"a4-agent: warning: {sentence}", file=sys.stderr)
     state = read_state(directory)
@@ -74,7 +74,7 @@ def of_caller(spec: RunSpec) -> RunSpec:
 
 def unheard_settings(agent: Mapping[str, str]) -> list[str]:
     """A sentence on each setting of the pod that this shell has set in vain; `agent`: the agent's environment."""
-    return unheard(os.environ, agent, process_environment(1), OF_THE_POD) if agent else []
+    return unheard(os.environ, agent, process_environment(1), OF_THE_POD, OF_RUNS) if agent else []
 
 
 def living(directory: RunDir) -> Client | None:

@@ -6,15 +6,6 @@ from typing import NamedTuple
 
 RESERVED_SECONDS = 3.0
 """The part of the grace time that is left for Kubernetes."""
-KILL_SECONDS = 3.0
-ANSWER_SECONDS = 7.0
-ANNOUNCE_SECONDS = 5.0
-STORE_SECONDS = 2.0
-AGENT_SECONDS = KILL_SECONDS + ANSWER_SECONDS + ANNOUNCE_SECONDS + STORE_SECONDS
-FULL_SECONDS = 30.0
-"""Of a shorter grace time the agent takes the same part as of this one."""
-OWN_TERM_SECONDS = 10.0
-"""The most between SIGTERM and SIGKILL where the agent itself decides to end a run."""
 LEAST_TERM_SECONDS = 2.0
 """What a warning must leave between SIGTERM and SIGKILL."""
 MOST_STORE_SECONDS = 30.0
@@ -39,6 +30,11 @@ class Grace(NamedTuple):
     """The least that is left for the results directory."""
 
     @property
+    def agents(self) -> float:
+        """What the workload does not get."""
+        return self.kill + self.answer + self.announce + self.store
+
+    @property
     def save(self) -> float:
         """How long ranks and scripts that are told to end may take to save their state, warning included."""
         return self.warn + self.term
@@ -51,7 +47,7 @@ class Grace(NamedTuple):
     @property
     def own_term(self) -> float:
         """How long a workload may take to end after SIGTERM when the agent itself has decided that it must."""
-        return min(OWN_TERM_SECONDS, self.save)
+        return min(USUAL.term, self.save)
 
     @property
     def own_part(self) -> float:
@@ -64,14 +60,19 @@ class Grace(NamedTuple):
         return self.part + self.announce + self.store
 
 
+USUAL = Grace(warn=0.0, term=10.0, kill=3.0, answer=7.0, announce=5.0, store=2.0)
+"""The shares of a grace time of 30 s. Of a longer one the agent takes as much, of a shorter one the same part; and a
+workload that the agent itself ends has this time for it, whatever the grace time is."""
+
+
 def divided(seconds: float, warn: float = 0.0) -> Grace:
     """The workload gets what the agent does not need, and is warned `warn` seconds before SIGTERM."""
     whole = max(1.0, seconds - RESERVED_SECONDS)
-    scale = min(1.0, whole / (FULL_SECONDS - RESERVED_SECONDS))
-    own = [share * scale for share in (KILL_SECONDS, ANSWER_SECONDS, ANNOUNCE_SECONDS, STORE_SECONDS)]
-    save = whole - AGENT_SECONDS * scale
+    scale = min(1.0, whole / USUAL.leave)
+    kill, answer, announce, store = (share * scale for share in USUAL[2:])
+    save = whole - USUAL.agents * scale
     warn = min(warn, save)
-    return Grace(warn, save - warn, *own)
+    return Grace(warn, save - warn, kill, answer, announce, store)
 
 
 def most_warn_seconds(seconds: float) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from agent.decide.environment import is_named
 from agent.decide.mpi_environment import is_denied, refusal
@@ -23,45 +23,38 @@ STAYS = (
 """What stays where it is, beside what MPI ranks never get: names or, with a star at the end, beginnings of names."""
 OF_A_RUN = ("NNODES", "WORLD_SIZE", "NODE_RANK", "MASTER_ADDR")
 """What a shell inside a run has from that run: another run that it begins has its own."""
-TRAVELS = (
-    "A4_PYTHON",
-    "A4_NCCL_TESTS_DIR",
-    "A4_WRONG_NETWORK",
-    "A4_TRAIN_AGAIN",
-    "A4_CONVERT_ON",
-    "A4_KEEP_TRAINING",
-    "A4_MODEL_SOURCE",
-    "A4_MODEL_REVISION",
-    "A4_DATASET_URL",
-    "A4_PAI_REPOSITORY",
-    "A4_PAI_COMMIT",
-)
-"""Settings that a run may have of its own; MASTER_PORT is another, under its old name."""
 
 
-def travelling(shell: Mapping[str, str], agent: Mapping[str, str], container: Mapping[str, str]) -> dict[str, str]:
+def travelling(
+    shell: Mapping[str, str], agent: Mapping[str, str], container: Mapping[str, str], of_runs: Collection[str]
+) -> dict[str, str]:
     """The variables of `shell` that its user has set.
 
     They differ both from what the agent was started with and from what every process of the container starts with:
     a launcher may have given the agent a better PATH than `kubectl exec` gives a shell, which is not the user's doing.
+    `of_runs`: the settings that a run may have of its own.
     """
     of_a_run = OF_A_RUN if "A4_RUN" in shell else ()
     return {
         name: value
         for name, value in shell.items()
-        if value != agent.get(name) and value != container.get(name) and not stays(name, value) and name not in of_a_run
+        if value not in (agent.get(name), container.get(name)) and name not in of_a_run
+        if not stays(name, value, of_runs)
     }
 
 
-def stays(name: str, value: str = "") -> bool:
+def stays(name: str, value: str, of_runs: Collection[str]) -> bool:
     """Does this variable belong to one shell, one login or one pod?"""
-    if name in TRAVELS:
-        return bool(refusal(name, value))
-    return is_named(name, STAYS) or is_denied(name) or bool(refusal(name, value))
+    of_a_pod = name not in of_runs and (is_named(name, STAYS) or is_denied(name))
+    return of_a_pod or bool(refusal(name, value))
 
 
 def unheard(
-    shell: Mapping[str, str], agent: Mapping[str, str], container: Mapping[str, str], settings: Iterable[str]
+    shell: Mapping[str, str],
+    agent: Mapping[str, str],
+    container: Mapping[str, str],
+    settings: Iterable[str],
+    of_runs: Collection[str],
 ) -> list[str]:
     """A sentence on each of `settings` that the shell's user has set in vain: the agent took its own at its start."""
     return [
@@ -69,5 +62,7 @@ def unheard(
         + (agent.get(name) or "not set")
         + " when the agent started"
         for name in settings
-        if name in shell and shell[name] not in (agent.get(name), container.get(name)) and stays(name, shell[name])
+        if name in shell
+        and shell[name] not in (agent.get(name), container.get(name))
+        and stays(name, shell[name], of_runs)
     ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from enum import Enum
 
+from agent.connection import ANSWER_SECONDS
 from agent.decide import messages
 from agent.decide.ending import JobEnd, from_bug, from_error, from_signal, is_told, masked, merged
 from agent.decide.runspec import RunSpec
@@ -28,9 +29,6 @@ from agent.lifecycle.runs.preparations import Preparations
 from agent.lifecycle.runs.requests import Requests
 from agent.lifecycle.settling import Settling
 from agent.workloads import find_workload
-
-EARLY_SECONDS = 10.0
-"""How long a run that was submitted before the cluster sleeps waits for that. Its command waits 20 s for an answer."""
 
 
 class Stage(Enum):
@@ -166,7 +164,7 @@ class Coordinator:
             waited = Once()
             waited.when(lambda: handled(lambda *_: self._submit(spec, answer, waits=False), "submit", {}, answer))
             self._first_run_told.when(waited.happen)
-            self._pod.machine.later(EARLY_SECONDS, waited.happen)
+            self._pod.machine.later(ANSWER_SECONDS / 2, waited.happen)  # of the time that its command waits
             return
         if workload.exclusive and (self._bookings.going_on or self._stage is not Stage.SLEEPING):
             raise self._bookings.busy()

@@ -16,6 +16,7 @@ from agent.errors import IdentityRefused, PeersMissing
 from agent.lifecycle.channel.roster import Peer, Roster
 from agent.lifecycle.pod.plan_files import keep_plan
 from agent.lifecycle.pod.pod import Pod
+from agent.lifecycle.waits import REPORT_SECONDS
 
 STATE_SECONDS = 1.0
 """How often the pod's state says who is missing. People look at it while they wait."""
@@ -23,7 +24,6 @@ TELL_EVERY = 5
 """Of these times, how often the workers that are here are told as well."""
 FIRST_REPORT_SECONDS = 10.0
 """Pods of one job start within seconds of each other; who is missing after this long is worth a line in the log."""
-REPORT_SECONDS = 30.0
 SHOWN_MISSING = 12
 """Lines of one report. `a4-agent peers` shows all."""
 TOLD_MISSING = 64

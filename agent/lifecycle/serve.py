@@ -8,6 +8,7 @@ from typing import Protocol
 
 from agent.errors import AgentError, ClusterBusy, Exit
 from agent.lifecycle.pod.pod import Job, Pod
+from agent.lifecycle.waits import LAST_WORDS_SECONDS
 from agent.log import Log
 from agent.machine.files import take_lock
 from agent.machine.host import Host
@@ -18,8 +19,6 @@ PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
 """Signals that mean something to workloads: the processes of runs in this pod get them."""
 # What a terminal, or a job that was put into the background, sends.
 IGNORED = (signal.SIGHUP, signal.SIGALRM, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
-FLUSH_SECONDS = 2.0
-"""How long the exit waits for readers of stdout and stderr."""
 
 
 class Role(Protocol):
@@ -73,7 +72,7 @@ def serve(job: Job, log: Log) -> int:
         except Exception as error:
             log.error(f"a bug in a4-agent while it was ending:\n{_traceback(error)}")
             ended.append(int(Exit.BUG))
-    host.flush_output(FLUSH_SECONDS)
+    host.flush_output(LAST_WORDS_SECONDS)
     return ended[0]
 
 

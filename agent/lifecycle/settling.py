@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from agent.lifecycle.waits import SETTLE_SECONDS
 from agent.machine.api import Machine
-
-SETTLE_SECONDS = 2.0
-"""A deleted job ends all pods, but not at the same moment: so long our own SIGTERM is waited for.
-
-The job then ends 143, as it was told to, and not 75, which would be a reason to start it again.
-"""
 
 
 class Settling:
-    """Nothing is judged until it is over."""
+    """Nothing is judged until it is over: our own SIGTERM may come as well.
+
+    The job then ends 143, as it was told to, and not 75, which would be a reason to start it again.
+    """
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine

@@ -283,8 +283,11 @@ class Machine(Protocol):
         processes that handle it.
         """
 
-    def sweep(self, marks: RunMarks, done: Callable[[int, Sequence[int]], None]) -> None:
-        """End all processes of a run and remove its cgroup; `done(count, left)` follows, 3 s after SIGKILL at most."""
+    def sweep(self, marks: RunMarks, seconds: float, done: Callable[[int, Sequence[int]], None]) -> None:
+        """End all processes of a run and remove its cgroup.
+
+        `done(count, left)` follows `seconds` after SIGKILL at most.
+        """
 
     def port_holder(self, address: str, port: int) -> str:
         """The program that listens there, in words; empty when none does."""

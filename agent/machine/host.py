@@ -194,8 +194,8 @@ class Host:
     def tell(self, marks: RunMarks, number: int, variable: str, seconds: float, over: Callable[[], None]) -> None:
         tell(self.loop, marks, number, variable, seconds, over)
 
-    def sweep(self, marks: RunMarks, done: Callable[[int, Sequence[int]], None]) -> None:
-        sweep(self.loop, marks, done)
+    def sweep(self, marks: RunMarks, seconds: float, done: Callable[[int, Sequence[int]], None]) -> None:
+        sweep(self.loop, marks, seconds, done)
 
     def aside(self, work: Callable[[], T], done: Callable[[T], None], refused: Callable[[OSError], None]) -> None:
         def and_then() -> Action:

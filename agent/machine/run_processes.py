@@ -21,8 +21,6 @@ from agent.machine.workers import in_time
 
 TERM_SECONDS = 2.0
 """From SIGTERM to SIGKILL for what a run has left behind: its launcher had its time before."""
-KILL_SECONDS = 3.0
-"""From the first SIGKILL until those that are left count as what nothing ends."""
 UNSURE_SECONDS = 2.0
 """How long a process that shows no environment may be in the middle of an exec."""
 LOOK_SECONDS, LOOK_ON_SECONDS = 0.5, 1.0
@@ -168,15 +166,16 @@ def find_aside(loop: Loop, find: Callable[[], Marked], judge: Callable[[Marked],
 def sweep(
     loop: Loop,
     marks: RunMarks,
+    kill_seconds: float,
     done: Callable[[int, Sequence[int]], None],
     term_seconds: float = TERM_SECONDS,
     now: Callable[[], float] = time.monotonic,
 ) -> None:
-    """End what a run left behind: SIGTERM, then SIGKILL, until nothing is left or KILL_SECONDS are over.
+    """End what a run left behind: SIGTERM, then SIGKILL, until nothing is left or `kill_seconds` are over since then.
 
     `done` gets how many processes it were, and those that are left all the same. The run's cgroup is removed.
     """
-    loop.post(_Sweep(loop, marks, done, term_seconds, now).look)
+    loop.post(_Sweep(loop, marks, kill_seconds, done, term_seconds, now).look)
 
 
 class _Sweep:
@@ -186,6 +185,7 @@ class _Sweep:
         self,
         loop: Loop,
         marks: RunMarks,
+        kill_seconds: float,
         done: Callable[[int, Sequence[int]], None],
         term_seconds: float,
         now: Callable[[], float],
@@ -196,7 +196,8 @@ class _Sweep:
         self._now = now
         self._started = now()
         self._kill_at = self._started + term_seconds
-        self._give_up_at = self._kill_at + KILL_SECONDS
+        self._kill_seconds = kill_seconds
+        self._give_up_at = self._kill_at + kill_seconds
         self._kills = False
         self._told: set[int] = set()
         """Processes that have got SIGTERM."""
@@ -228,7 +229,7 @@ class _Sweep:
             return
         if not self._kills and now > self._kill_at:
             self._kills = True
-            self._give_up_at = now + KILL_SECONDS  # this agent may have been held up
+            self._give_up_at = now + self._kill_seconds  # this agent may have been held up
         if self._kills and self._marks.cgroup:
             # At one blow, forks and all. Before Linux 5.14 there is no such file: they are killed one by one.
             with suppress(OSError), open(f"{self._marks.cgroup}/cgroup.kill", "r+") as file:

@@ -16,6 +16,9 @@ def find_workload(name: str) -> Workload:
     """The workload of that name. Raises UsageError for another, which only a pod of another release asks for."""
     if name not in WORKLOADS:
         raise UsageError(f"this a4-agent has no workload {name!r}", "do all pods run the same release?")
-    entry = WORKLOADS[name]
-    found: Workload = getattr(import_module(entry.module), entry.class_name)()
+    room = import_module(f"agent.workloads.{WORKLOADS[name].room or name.replace('-', '_')}")
+    named = [thing for thing in vars(room).values() if isinstance(thing, type) and getattr(thing, "name", "") == name]
+    if len(named) != 1:
+        raise LookupError(f"{room.__name__} has {len(named)} classes with name = {name!r}, not one")
+    found: Workload = named[0]()
     return found

@@ -46,7 +46,7 @@ def test_variables_with_names_of_secrets_are_in_the_secret(engines: Engines, eng
 
 
 def test_the_words_are_those_of_the_agent() -> None:
-    assert secret_names.PATH.read_text() == secret_names.text(), "run python -m scripts.secret_names"
+    assert secret_names.PATH.read_text() == secret_names.text(), "run .venv/bin/python -m scripts.secret_names"
 
 
 def random_names() -> list[str]:

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.decide.grace import (
-    AGENT_SECONDS,
     LEAST_STORE_SECONDS,
     LEAST_TERM_SECONDS,
     RESERVED_SECONDS,
+    USUAL,
     Grace,
     divided,
     most_warn_seconds,
@@ -46,7 +46,7 @@ def test_more_time_is_never_worse(one: float, other: float) -> None:
 
 @given(st.floats(30, 86400))
 def test_the_workload_has_all_but_the_agents_share(grace: float) -> None:
-    assert divided(grace).term == pytest.approx(grace - AGENT_SECONDS - RESERVED_SECONDS)
+    assert divided(grace).term == pytest.approx(grace - USUAL.agents - RESERVED_SECONDS)
 
 
 @given(SECONDS, SECONDS)

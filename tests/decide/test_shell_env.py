@@ -8,13 +8,15 @@ from hypothesis import strategies as st
 
 from agent.decide.shell_env import stays, travelling, unheard
 
+OF_RUNS = ("A4_PYTHON",)
+"""Settings that a run may have of its own."""
 CONTAINER = {"PATH": "/bin", "LD_LIBRARY_PATH": "/usr/lib", "NCCL_DEBUG": "WARN", "NNODES": "4"}
 AGENT = CONTAINER | {"LD_LIBRARY_PATH": "/usr/local/gib/lib64:/usr/lib", "A4_RUN_DIR": "/run/a4-agent"}
 
 
 def test_what_the_user_sets_travels() -> None:
     shell = CONTAINER | {"NCCL_DEBUG": "INFO", "MY_SWITCH": "1", "HF_TOKEN": "hf_12345678", "EMPTY": ""}
-    assert travelling(shell, AGENT, CONTAINER) == {
+    assert travelling(shell, AGENT, CONTAINER, OF_RUNS) == {
         "NCCL_DEBUG": "INFO",
         "MY_SWITCH": "1",
         "HF_TOKEN": "hf_12345678",
@@ -24,17 +26,17 @@ def test_what_the_user_sets_travels() -> None:
 
 def test_what_a_run_has_given_to_its_shell_stays() -> None:
     shell = CONTAINER | {"NNODES": "2", "WORLD_SIZE": "4", "MASTER_ADDR": "pod-2"}
-    assert travelling(shell | {"A4_RUN": "script-1a2b", "B": "b"}, AGENT, CONTAINER) == {"B": "b"}
-    assert travelling(shell, AGENT, CONTAINER).keys() == {"NNODES", "WORLD_SIZE", "MASTER_ADDR"}
+    assert travelling(shell | {"A4_RUN": "script-1a2b", "B": "b"}, AGENT, CONTAINER, OF_RUNS) == {"B": "b"}
+    assert travelling(shell, AGENT, CONTAINER, OF_RUNS).keys() == {"NNODES", "WORLD_SIZE", "MASTER_ADDR"}
 
 
 def test_what_a_launcher_made_better_is_not_undone() -> None:
     """`kubectl exec` starts a shell with the container's variables, not with those of the launcher."""
-    assert travelling(CONTAINER, AGENT, CONTAINER) == {}
+    assert travelling(CONTAINER, AGENT, CONTAINER, OF_RUNS) == {}
 
 
 def test_what_is_equal_to_the_agents_stays() -> None:
-    assert travelling(AGENT | {"B": "b"}, AGENT, {}) == {"B": "b"}
+    assert travelling(AGENT | {"B": "b"}, AGENT, {}, OF_RUNS) == {"B": "b"}
 
 
 OWN = [
@@ -73,8 +75,8 @@ OWN = [
 
 @pytest.mark.parametrize("name", [*OWN, "", "no name"])
 def test_what_belongs_to_a_shell_a_login_or_a_pod_stays(name: str) -> None:
-    assert stays(name)
-    assert travelling({name: "x"}, {}, {}) == {}
+    assert stays(name, "", OF_RUNS)
+    assert travelling({name: "x"}, {}, {}, OF_RUNS) == {}
 
 
 OTHERS = [
@@ -95,8 +97,8 @@ OTHERS = [
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_a_program_may_need_travels(name: str) -> None:
-    assert not stays(name)
-    assert travelling({name: "x"}, {name: "y"}, {}) == {name: "x"}
+    assert not stays(name, "", OF_RUNS)
+    assert travelling({name: "x"}, {name: "y"}, {}, OF_RUNS) == {name: "x"}
 
 
 ENVIRONMENT = st.dictionaries(st.sampled_from(["A", "B", "PATH", "TERM", "A4_X", "RANK"]), st.sampled_from("xyz"))
@@ -104,11 +106,11 @@ ENVIRONMENT = st.dictionaries(st.sampled_from(["A", "B", "PATH", "TERM", "A4_X",
 
 @given(ENVIRONMENT, ENVIRONMENT, ENVIRONMENT)
 def test_nothing_is_invented(shell: dict[str, str], agent: dict[str, str], container: dict[str, str]) -> None:
-    found = travelling(shell, agent, container)
+    found = travelling(shell, agent, container, OF_RUNS)
     assert found.items() <= shell.items()
     assert not found.items() & agent.items()
     assert set(found) <= {"A", "B", "PATH"}
-    assert travelling(found, agent, container) == found
+    assert travelling(found, agent, container, OF_RUNS) == found
 
 
 @pytest.mark.parametrize(
@@ -123,13 +125,13 @@ def test_nothing_is_invented(shell: dict[str, str], agent: dict[str, str], conta
 )
 def test_a_setting_that_nobody_hears(name: str, value: str, heard: bool) -> None:
     settings = ("A4_PROFILE", "A4_BASELINES", "A4_PYTHON")
-    said = unheard({name: value}, {"A4_PROFILE": "auto"}, {}, settings)
+    said = unheard({name: value}, {"A4_PROFILE": "auto"}, {}, settings, OF_RUNS)
     assert [sentence.partition("=")[0] for sentence in said] == [name] * (not heard)
 
 
 def test_the_sentence_says_what_holds() -> None:
     (one, other) = unheard(
-        {"A4_PROFILE": "none", "A4_LOCATION": "/a"}, {"A4_PROFILE": "auto"}, {}, ("A4_PROFILE", "A4_LOCATION")
+        {"A4_PROFILE": "none", "A4_LOCATION": "/a"}, {"A4_PROFILE": "auto"}, {}, ("A4_PROFILE", "A4_LOCATION"), OF_RUNS
     )
     assert "A4_PROFILE=none of this shell has no effect" in one and "was auto when" in one
     assert "was not set when" in other

@@ -1,13 +1,14 @@
 """Golden files: what the present code shows to the outside, to be the same after a change of layout.
 
-A golden file is made once (`A4_GOLDEN=write`, which never writes over one) and afterwards only read. To change what it
-holds on purpose, delete the file and make it again in the commit that changes the behaviour.
+A test only reads them. To change what one holds on purpose, run what its test says when it fails: the test once more
+with A4_GOLDEN=renew, which writes the file; and commit it with what changes the behaviour.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,20 +25,27 @@ MAPS = (
 )
 """Where result.json has names that are data."""
 TYPES = {bool: "boolean", int: "number", float: "number", str: "text", type(None): "null"}
+ROOT = Path(__file__).parents[2]
 FILES = Path(__file__).with_name("files")
 # Read when the tests are collected: later, no variable of the agent is left in the environment.
-WRITES = os.environ.get("A4_GOLDEN") == "write"
+RENEWS = os.environ.get("A4_GOLDEN") == "renew"
 
 
 def expect_golden(name: str, found: Any) -> None:
     """Compare a value of JSON with the golden file of that name."""
     path = FILES / f"{name}.json"
     text = json.dumps(found, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
-    if WRITES and not path.exists():
+    if RENEWS:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    assert path.exists(), f"there is no golden file {name}: A4_GOLDEN=write makes it"
-    assert json.loads(text) == json.loads(path.read_text()), f"{name} is not what the golden file says"
+    kept = json.loads(path.read_text()) if path.exists() else None
+    assert json.loads(text) == kept, f"this is not what {path.relative_to(ROOT)} says. If it is meant: {command()}"
+
+
+def command() -> str:
+    """What is typed in the checkout to write the golden files of the test that runs."""
+    test, _, _ = os.environ["PYTEST_CURRENT_TEST"].rpartition(" (")
+    return f"A4_GOLDEN=renew .venv/bin/python -m pytest -q -n0 {shlex.quote(test)}"
 
 
 def expect_result(workload: str, found: Mapping[str, Any]) -> None:

@@ -11,7 +11,8 @@ import pytest
 from agent.decide.sync.beats import LEADER_SECONDS, STALLED_SECONDS, beat_seconds
 from agent.decide.sync.facts import Fact, Place, job_directory, write_fact
 from agent.decide.sync.waiting import Outcome, Patience, Wait
-from agent.lifecycle.sharing.waiting import REPORT_SECONDS, Waiting
+from agent.lifecycle.sharing.waiting import Waiting
+from agent.lifecycle.waits import REPORT_SECONDS
 from agent.machine.shared_files import SharedAnswer
 from tests.fake.clock import Clock
 from tests.fake.shared import CACHED_SECONDS, MOST_DELAY, FakeFiles, FakePod, Folders

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.decide.grace import USUAL
 from agent.decide.run_marks import group_of, own_cgroup
 from agent.launch import Launch
 from agent.machine import run_processes
@@ -109,7 +110,7 @@ def swept_and_left(
         ends.append((count, left))
         loop.stop()
 
-    run_processes.sweep(loop, marks, done, term_seconds, now)
+    run_processes.sweep(loop, marks, USUAL.kill, done, term_seconds, now)
     run(loop)
     assert len(ends) == 1
     return ends[0]

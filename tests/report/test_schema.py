@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from scripts.result_schema import ANSWERS_PATH, PATH, answers_schema, result_schema, text
+from scripts.result_schema import ANSWERS_PATH, COMMAND, PATH, answers_schema, result_schema, text
 from tests.report.examples import EXAMPLES
 
 PUBLISHED = json.loads(PATH.read_text())
 
 
 def test_the_published_schemas_are_those_of_the_types() -> None:
-    assert PATH.read_text() == text(result_schema()), "run scripts/result_schema.py"
-    assert ANSWERS_PATH.read_text() == text(answers_schema()), "run scripts/result_schema.py"
+    assert PATH.read_text() == text(result_schema()), f"run {COMMAND}"
+    assert ANSWERS_PATH.read_text() == text(answers_schema()), f"run {COMMAND}"
 
 
 def described(schema: Any, path: str = "") -> dict[str, str]:

@@ -9,16 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from agent.decide.ending import JobEnd
-from agent.decide.grace import ANNOUNCE_SECONDS
+from agent.decide.grace import USUAL
 from agent.decide.messages import Result
 from agent.errors import Exit
 from agent.lifecycle.channel.roster import Roster
 from agent.lifecycle.pod.pod import Pod
-
-EARLY_SECONDS = 20.0
-"""How long workers that are still starting may take to hear that the job has failed."""
-EARLY_SIGNAL_SECONDS = 2.0
-"""The same when the job was told to end: its workers most likely were told, too."""
+from agent.lifecycle.waits import EARLY_SECONDS, SETTLE_SECONDS
 
 
 class Announcement:
@@ -42,9 +38,9 @@ class Announcement:
         shares, lease = self._pod.shares, self._pod.settings.lease
         known_only = self._pod.known.plan is not None or end.code in (Exit.PEERS_MISSING, Exit.IDENTITY)
         if known_only:
-            patience = shares.announce if signalled else max(lease, ANNOUNCE_SECONDS)
+            patience = shares.announce if signalled else max(lease, USUAL.announce)
         else:
-            patience = EARLY_SIGNAL_SECONDS if signalled else EARLY_SECONDS
+            patience = SETTLE_SECONDS if signalled else EARLY_SECONDS  # workers most likely were told, too
         live = {index: peer for index, peer in self._roster.peers.items() if not peer.lost}
         self._open = {index for index, peer in live.items() if peer.nonce or not known_only}
         self._goes_on, self._stay = True, stay

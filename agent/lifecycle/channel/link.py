@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import deque
 
 from agent.decide.messages import Message, line_of
+from agent.lifecycle.waits import BEAT_SECONDS
 from agent.machine.api import Channel
 
-BEAT_SECONDS = 5.0
 SILENT_BEATS = 3
 """So many may be missed before a channel counts as broken, and twice as many fit into a lease."""
 

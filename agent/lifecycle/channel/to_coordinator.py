@@ -13,15 +13,11 @@ from agent.decide.part_end import bounded
 from agent.errors import AgentError, Exit, PeerLost, PeersMissing
 from agent.lifecycle.channel.link import Link, beat_seconds
 from agent.lifecycle.pod.pod import Pod
+from agent.lifecycle.waits import EARLY_SECONDS, LAST_WORDS_SECONDS, REPORT_SECONDS
 from agent.machine.api import Channel
 
-REPORT_SECONDS = 30.0
-EARLY_SECONDS = 20.0
-"""How long a pod that cannot go on waits for a coordinator that has not come yet, to tell it."""
 TOLD_EARLY_SECONDS = 3.0
-"""The same for a pod that was told to end: a coordinator that is there tries once a second."""
-LAST_WORDS_SECONDS = 2.0
-"""How long the pod's end waits for the coordinator to read everything and close the channel."""
+"""EARLY_SECONDS of a pod that was told to end: a coordinator that is there tries once a second."""
 
 
 class Callbacks(NamedTuple):

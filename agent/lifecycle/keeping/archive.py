@@ -18,7 +18,6 @@ FLUSHED_PER_SECOND = 16 * 1024 * 1024
 """A file gets a second more for so many bytes: a bucket takes them when the file is closed."""
 START_SECONDS = 2.0
 """How long a run may have the pod for itself before its log is stored."""
-LOOK_SECONDS = 1.0
 REST = 3
 """So many times its patience lie between the start of a process that hung and that of the next."""
 MOST_HANGING = 3
@@ -235,7 +234,7 @@ class Archive:
             self._let_go(kill=True)
             self._start_at = max(now, self._started + REST * self._patience)
             self._went(f"no answer for {self._patience:g} s", of_log=True)
-        self._machine.later(LOOK_SECONDS, self._look)
+        self._machine.later(1.0, self._look)
 
     def _start_if_due(self) -> None:
         """Start a process, if one is needed, and tell it all that is not done."""

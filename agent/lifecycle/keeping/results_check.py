@@ -7,12 +7,8 @@ from collections.abc import Callable
 from agent.errors import AgentError, DirectoryUnusable
 from agent.lifecycle.once import Once
 from agent.lifecycle.pod.pod import Pod
+from agent.lifecycle.waits import PROBE_SECONDS, SERVER_SECONDS
 from agent.machine.api import KeeperProcess
-
-PROBE_SECONDS = 5.0
-"""How long the directory may take to hold a small file. A run on hundreds of GPUs waits for this."""
-AGAIN_SECONDS = 10.0
-"""The same for the second try, when the first had no answer: a server or a bucket's mount may just have begun."""
 
 
 class ResultsCheck:
@@ -67,10 +63,10 @@ class ResultsCheck:
             self._checked(silence)
             return
         directory = f"A4_RESULTS_DIR={settings.results_dir}"
-        self._pod.log.warning(f"{directory}: {silence}; it is tried once more, for {AGAIN_SECONDS:g} s")
+        self._pod.log.warning(f"{directory}: {silence}; it is tried once more, for {SERVER_SECONDS:g} s")
         if self._process is not None:
             self._process.close(kill=True)
-        self._try(AGAIN_SECONDS)
+        self._try(SERVER_SECONDS)
 
     def _checked(self, problem: str) -> None:
         settings = self._pod.settings

@@ -11,13 +11,12 @@ from typing import Any
 
 from agent import __version__
 from agent.decide.pod_state import Loss, PodState, RunSummary
+from agent.lifecycle.waits import BEAT_SECONDS
 from agent.log import Log
 from agent.machine.api import Machine
 from agent.paths import RunDir
 from agent.settings import Settings
 
-ALIVE_SECONDS = 5.0
-"""Between two signs of life in the file `alive`, which probes look at by its time."""
 KEPT_SUMMARIES = 50
 """Runs that `a4-agent status` lists."""
 
@@ -108,4 +107,4 @@ class State:
     def beat_alive(self) -> None:
         """Show that the agent lives, from now on."""
         self.attempt(self._dir.alive, lambda: self._machine.refresh(self._dir.alive))
-        self._machine.later(ALIVE_SECONDS, self.beat_alive)
+        self._machine.later(BEAT_SECONDS, self.beat_alive)

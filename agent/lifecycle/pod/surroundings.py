@@ -21,10 +21,8 @@ from agent.lifecycle.pod.preparing_programs import MOST_WORDS, Ended, Tool, chec
 from agent.paths import BASHRC, EXPORT_INIT_ENV, LIBRARY_PATHS, PROFILE_SCRIPT, shipped
 from agent.settings import Settings
 
-COPY_SECONDS = 30.0
-"""For each directory that the container that installs gIB has left; they lie in memory, in /dev/shm."""
-MOVE_SECONDS = 5.0
-LDCONFIG_SECONDS = 20.0
+FILES_SECONDS = 30.0
+"""For ldconfig, and to copy or move what the container that installs gIB has left; it lies in memory, in /dev/shm."""
 PERSISTENCE_SECONDS = 60.0
 """nvidia-smi wakes the GPUs one by one, which takes a second or so for each."""
 MOST_SCRIPTS = 3
@@ -35,8 +33,8 @@ MORE_TIME = "A4_VENDOR_SCRIPT_TIMEOUT_SECONDS gives it more time"
 
 def longest_seconds(settings: Settings) -> float:
     """The longest that preparing a pod takes: by then it is prepared or has ended."""
-    files = len(LEFT_BEHIND) * (COPY_SECONDS + MOVE_SECONDS)
-    return files + MOST_SCRIPTS * settings.script_timeout + LDCONFIG_SECONDS
+    files = len(LEFT_BEHIND) * 2 * FILES_SECONDS
+    return files + MOST_SCRIPTS * settings.script_timeout + FILES_SECONDS
 
 
 class Surroundings:
@@ -106,7 +104,7 @@ class Surroundings:
 
         def copied(tool: Tool, status: int) -> None:
             check(tool, status)
-            self._run(Tool(title, MOVE_SECONDS), ["mv", "-t", target, "--", *copies], moved)
+            self._run(Tool(title, FILES_SECONDS), ["mv", "-t", target, "--", *copies], moved)
 
         def moved(tool: Tool, status: int) -> None:
             self._machine.remove_dir(aside)
@@ -114,7 +112,7 @@ class Surroundings:
 
         self._machine.remove_dir(aside)
         self._pod.make_dir(aside, 0o755)
-        self._run(Tool(title, COPY_SECONDS), ["cp", "-a", "-t", aside, "--", *sources], copied)
+        self._run(Tool(title, FILES_SECONDS), ["cp", "-a", "-t", aside, "--", *sources], copied)
 
     def _run_script(self, path: str) -> None:
         argv = ["bash", shipped("entrypoints", "vendor-script.sh"), path]
@@ -140,7 +138,7 @@ class Surroundings:
             self._next()
             return
         self._pod.write(LIBRARY_PATHS, "".join(f"{path}\n" for path in paths))
-        self._run(Tool("ldconfig", LDCONFIG_SECONDS), ["ldconfig"], self._checked)
+        self._run(Tool("ldconfig", FILES_SECONDS), ["ldconfig"], self._checked)
 
     # GPUs
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Set
 
 from agent.lifecycle.channel.questions import Answer
+from agent.lifecycle.waits import REPORT_SECONDS
 from agent.machine.api import Machine
 
-REPORT_SECONDS = 30.0
-"""After this long a pod that waits is told who is missing, and asks again."""
 MOST_SAID = 4096
 """Characters that one pod may leave for the others."""
 

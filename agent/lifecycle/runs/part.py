@@ -12,6 +12,7 @@ from collections.abc import Callable
 from enum import IntEnum
 
 from agent.decide.ending import exit_code
+from agent.decide.grace import USUAL
 from agent.decide.os_refusals import not_started
 from agent.decide.part_end import PartEnd
 from agent.decide.progress import progress_text
@@ -197,7 +198,7 @@ class Part:
             self.output.say(what)
             end = PartEnd(code, code)
         self._phase = Phase.ENDED
-        self._machine.sweep(self.marks, lambda count, left: self._finish(end))
+        self._machine.sweep(self.marks, USUAL.kill, lambda count, left: self._finish(end))
 
     def _why_not(self, error: OSError | ValueError) -> str:
         if isinstance(error, FileNotFoundError) and error.filename == self.context.spec.cwd:

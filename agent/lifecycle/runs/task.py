@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Sequence
 
+from agent.decide.grace import USUAL
 from agent.launch import Launch
 from agent.lifecycle.once import Timers
 from agent.lifecycle.pod.pod import Pod
@@ -86,7 +87,7 @@ class Task:
         self._gone = True
         self._timers.cancel()
         self._child = None
-        self._machine.sweep(self._marks, lambda count, left: self._swept(status, count, left))
+        self._machine.sweep(self._marks, USUAL.kill, lambda count, left: self._swept(status, count, left))
 
     def _swept(self, status: int, count: int, left: Sequence[int]) -> None:
         if count:

@@ -15,7 +15,8 @@ from typing import Any
 from agent.decide.sync.beats import poll_seconds
 from agent.errors import DirectoryUnusable, Exit, PeerLost
 from agent.lifecycle.sharing.claim import MOST_HUNG, Claim
-from agent.lifecycle.sharing.directory import WRITE_SECONDS, SharedDirectory
+from agent.lifecycle.sharing.directory import SharedDirectory
+from agent.lifecycle.waits import SERVER_SECONDS
 from agent.machine.loop import Loop
 
 
@@ -47,7 +48,7 @@ class Background(SharedDirectory):
         self._call(close)
 
     def put(self, folder: str, name: str, text: str, until: float | None = None) -> None:
-        until = self.now() + WRITE_SECONDS if until is None else until
+        until = self.now() + SERVER_SECONDS if until is None else until
         if self._ask(self._files.put, folder, name, text, until) != text:
             raise self._unusable(f"{folder}/{name} reads differently from what was written")
 

@@ -14,9 +14,9 @@ from typing import Any
 from agent.decide.sync import claims
 from agent.decide.sync.beats import poll_seconds
 from agent.decide.sync.facts import seal, unseal
+from agent.lifecycle.waits import REPORT_SECONDS
 from agent.machine.shared_files import Clock, SharedAnswer, SharedFiles
 
-REPORT_SECONDS = 30.0
 MOST_HUNG = 10
 """Leases for which storage may not answer."""
 

@@ -8,12 +8,9 @@ from typing import Any
 
 from agent.decide.sync.mounts import Mount, refusal
 from agent.errors import DirectoryUnusable
+from agent.lifecycle.waits import PROBE_SECONDS
 from agent.machine.loop import Loop
 from agent.machine.shared_files import ANSWER_SECONDS, ProcessFiles, SharedAnswer
-
-TRIAL_SECONDS = 5.0
-"""How long an answer may take while it is not known whether the directory can be used at all."""
-WRITE_SECONDS = 10.0
 
 
 class SharedDirectory:
@@ -26,7 +23,7 @@ class SharedDirectory:
         self.directory = directory
         self._called = called
         self._loop = loop
-        self._files = ProcessFiles(loop, directory, TRIAL_SECONDS)
+        self._files = ProcessFiles(loop, directory, PROBE_SECONDS)
 
     def now(self) -> float:
         return time.monotonic()

@@ -24,8 +24,9 @@ from agent.decide.sync.facts import (
 )
 from agent.decide.sync.waiting import Outcome, Patience, Wait
 from agent.errors import Exit, PeerLost, SettingsError
-from agent.lifecycle.sharing.directory import WRITE_SECONDS, SharedDirectory
+from agent.lifecycle.sharing.directory import SharedDirectory
 from agent.lifecycle.sharing.waiting import Waiting
+from agent.lifecycle.waits import SERVER_SECONDS
 from agent.machine import files
 from agent.machine.beating import BeatPlan, first_of_run, keep_beating
 from agent.machine.loop import Loop
@@ -124,7 +125,7 @@ class Member(SharedDirectory):
             return found
         place = Place(self.job, self._start)
         fact = fact._replace(host=os.uname().nodename, time=time.time())
-        until = self.now() + WRITE_SECONDS
+        until = self.now() + SERVER_SECONDS
         there = self._ask(self._files.put, place.directory, fact.file, write_fact(fact, place), until)
         try:
             read_fact(fact.file, there, place)  # another process of this pod may have written it at the same time

@@ -11,9 +11,9 @@ from agent.decide.sync.beats import LEADER_SECONDS, poll_seconds
 from agent.decide.sync.facts import file_prefixes
 from agent.decide.sync.waiting import Outcome, Wait
 from agent.errors import Exit
+from agent.lifecycle.waits import REPORT_SECONDS
 from agent.machine.shared_files import Clock, SharedAnswer, SharedFiles
 
-REPORT_SECONDS = 30.0
 MOST_FAILURES = 3
 """Looks one after the other that may fail, each after 10 s when the directory hangs."""
 

@@ -11,10 +11,9 @@ from agent.connection import Connection, content
 from agent.decide.pipeline import Pipeline
 from agent.decide.subset import pods_text
 from agent.errors import AgentError, PeerLost
+from agent.lifecycle.waits import REPORT_SECONDS
 
 TELL_SECONDS = 1.0
-ANSWER_SECONDS = 90.0
-"""The agent answers when all have arrived, and after 30 s who is missing."""
 
 
 class Meeting:
@@ -38,7 +37,7 @@ class Meeting:
         began = time.monotonic()
         while True:
             number = connection.send("arrive", fields)
-            told: dict[str, Any] = content(connection.answer(number, ANSWER_SECONDS))
+            told: dict[str, Any] = content(connection.answer(number, 3 * REPORT_SECONDS))
             if "said" in told:
                 said = {int(pod): text for pod, text in told["said"].items()}
                 if over := set(pipeline.pods) - said.keys():
