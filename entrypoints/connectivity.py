@@ -64,7 +64,7 @@ def load_mpi() -> Any:
 
 
 def main() -> None:
-    options = arguments()
+    options = arguments(sys.argv[1:])
     # The rank that mpirun gave holds even when libmpi does not fit mpirun.
     record = RecordFile(os.environ["A4_RECORD"] if int(os.environ["OMPI_COMM_WORLD_RANK"]) == 0 else "")
     mpi = load_mpi()
@@ -80,19 +80,19 @@ def main() -> None:
     mpi.Finalize()
 
 
-def arguments() -> argparse.Namespace:
+def arguments(argv: list[str]) -> argparse.Namespace:
     """Command line and the names that must be in the environment (exit 2 without them)."""
     parser = argparse.ArgumentParser(description="Rank program of a4-agent's connectivity test.")
     parser.add_argument(
         "--sizes", type=numbers, default=[1 << 20, 8 << 20], help="message sizes, bytes, comma-separated"
     )
     parser.add_argument("--repeats", type=int, default=100, help="messages per measurement, at most")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     needed = ("A4_TOKEN_FILE", "A4_RECORD", "A4_MPI_VERSION", "OMPI_COMM_WORLD_RANK")
     if missing := [name for name in needed if name not in os.environ]:
         parser.error(f"started by a4-agent under mpirun only: no {', '.join(missing)}")
     if options.repeats < 1 or min(options.sizes) < 1:
-        parser.error("sizes and repeats are at least 1")
+        parser.error("--sizes and --repeats are at least 1")
     return options
 
 

@@ -172,7 +172,7 @@ def test_one_process_may_have_all_gpus_of_a_pod() -> None:
     alone = outcome({t: table(t, ranks=2) for t in TESTS}, ranks=ranks)
     assert "without MPI" in judged(alone, "-g", "2").end.what
     with pytest.raises(UsageError, match="1 GPU or all 2"):
-        Nccl().launch(nccl("-g", "4"))
+        Nccl().check(nccl("-g", "4"))
 
 
 def test_only_the_lead_starts_something() -> None:
@@ -213,7 +213,7 @@ def test_notes() -> None:
 def test_what_cannot_be_started_is_refused_on_every_pod() -> None:
     for index in (0, 1, 2):
         with pytest.raises(UsageError, match="all_reduc"):
-            Nccl().launch(nccl("--tests", "all_reduc", index=index))
+            Nccl().check(nccl("--tests", "all_reduc", index=index))
     with pytest.raises(MissingProgram, match="mpirun"):
         Nccl().launch(nccl(mpi=None))
     assert judged(outcome(), "--tests", "all_reduc").end.code == 2

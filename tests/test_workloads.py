@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -85,7 +86,7 @@ def test_another_is_refused() -> None:
 @pytest.mark.parametrize("index", [2, 0])
 def test_a_command_is_needed(name: str, index: int) -> None:
     with pytest.raises(UsageError, match=f"{name} needs a"):
-        find_workload(name).launch(context(name, index=index))
+        find_workload(name).check(context(name, index=index))
 
 
 @pytest.mark.parametrize("name", ["connectivity", "mpirun", "torchrun", "exec", "script"])
@@ -154,7 +155,7 @@ def test_fewer_ranks_than_slots(wish: dict[str, int], ranks: str) -> None:
 def test_more_ranks_than_slots_are_refused(wish: dict[str, int], what: str) -> None:
     some = context("mpirun", "./a.out", wish=wish)
     with pytest.raises(UsageError) as caught:
-        find_workload("mpirun").launch(some)
+        find_workload("mpirun").check(some)
     assert what in caught.value.what
     assert judged(some, Outcome(0)).end.code == 2, "if it comes to that"
 
@@ -162,8 +163,12 @@ def test_more_ranks_than_slots_are_refused(wish: dict[str, int], what: str) -> N
 def test_arguments_that_mpirun_cannot_give_a_rank_are_refused() -> None:
     made = launched(context("mpirun", "./a.out", "a" * 100_000, "b" * 30_000))
     assert made.argv[-1] == "b" * 30_000
-    with pytest.raises(UsageError, match=r"arguments take 1[34]\d{4} bytes: mpirun can give a rank 131061"):
-        launched(context("mpirun", "./a.out", "a" * 100_000, "b" * 31_100))
+    too_long = "a" * 100_000, "b" * 31_100
+    for name in ("mpirun", "nccl", "deepep", "connectivity"):
+        with pytest.raises(UsageError, match=r"arguments take 1[34]\d{4} bytes: mpirun can give a rank 131061"):
+            find_workload(name).check(context(name, *too_long))
+    with pytest.raises(UsageError, match="arguments take"):
+        launched(context("mpirun", *too_long))
 
 
 def test_one_pod_needs_no_hostfile() -> None:
@@ -597,7 +602,7 @@ def test_a_library_is_preloaded_into_the_test_alone() -> None:
     [
         (Plan("epoch", 8, (PEERS[0],)), [], 78, "what goes between pods: it needs 2 or more, and this run has 1"),
         (Plan("epoch", 4, PEERS), [], 78, "needs 8 GPUs in every pod; GPUS_PER_NODE is 4"),
-        (EIGHT, ["--min-rdma", "fast"], 2, "--min-rdma 'fast' is not a number"),
+        (EIGHT, ["--min-rdma", "fast"], 2, "deepep: argument --min-rdma: 'fast' is not a number"),
     ],
 )
 def test_what_deepep_cannot_run_on(plan: Plan, args: list[str], code: int, what: str, index: int) -> None:
@@ -704,19 +709,32 @@ def test_ranks_of_all_pods_find_the_libraries_of_their_mpirun_first(program: str
     assert made.env["LD_LIBRARY_PATH"] == after and "LD_LIBRARY_PATH" in options(made, "-x")
 
 
-def test_what_none_is_given_is_refused() -> None:
-    with pytest.raises(UsageError, match="none takes no arguments: --foo"):
-        find_workload("none").launch(context("none", "--foo"))
+@pytest.mark.parametrize(
+    ("name", "word", "what"),
+    [
+        ("none", "--foo", "none takes no arguments: --foo"),
+        ("pai-megatron-qwen3", "--steps", "takes no arguments"),
+        *((name, "--help", "lists its options") for name in ("connectivity", "ddp", "collectives", "nccl", "deepep")),
+        *(
+            (name, "--stepps", f"{name}: unrecognized arguments: --stepps")
+            for name in ("connectivity", "ddp", "collectives")
+        ),
+        ("connectivity", "--sizes=8,0", "--sizes: '8,0' is not a list of sizes in bytes"),
+        ("nccl", "all_gather", "nccl: unexpected argument 'all_gather'"),
+        ("nccl", "--repeat=0", "nccl: argument --repeat: '0' is not a whole number"),
+        ("nccl", "-g4", "a process has 1 GPU or all 2 of its pod, not 4"),
+        ("deepep", "--min-percent=x", "deepep: argument --min-percent: 'x' is not a number"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_anything_starts(name: str, word: str, what: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(what)):
+        find_workload(name).check(context(name, word))
 
 
-@pytest.mark.parametrize("name", ["ddp", "collectives"])
-def test_help_starts_nothing(name: str) -> None:
-    with pytest.raises(UsageError, match=r"lists its options"):
-        find_workload(name).launch(context(name, "--help"))
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("exec", "mpirun", "torchrun")])
+def test_a_run_needs_no_arguments(name: str) -> None:
+    find_workload(name).check(context(name))
 
 
-@pytest.mark.parametrize("name", ["ddp", "collectives"])
-def test_wrong_options_start_nothing(name: str) -> None:
-    with pytest.raises(UsageError, match=f"{name}: unrecognized arguments: --stepps"):
-        find_workload(name).launch(context(name, "--stepps", "3"))
-    assert "--backend" in find_workload(name).launch(context(name, "--backend", "gloo")).argv  # type: ignore[union-attr]
+def test_a_script_has_options_of_its_own() -> None:
+    find_workload("script").check(context("script", "--help", "--", "-x"))

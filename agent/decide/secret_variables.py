@@ -8,8 +8,8 @@ here.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, pairwise
 
 from agent.decide.environment import is_named
 from agent.decide.masking import LEAST_LENGTH, MARK, Masker
@@ -74,14 +74,16 @@ _PLAIN = f"{_NUMBER}|{_SWITCH}|{_PATH}"
 """Values that are no secrets, whatever their variable is called."""
 _USERINFO = r"""://([^/\s:@?"']*)(?::([^/\s?"']*))?@"""
 """User and password of a URL."""
-_PARAMETER = rf"""[?&](?=([^\s?&=]+)=([^\s&#"']{{{LEAST_LENGTH},}}))"""
-"""Before name and value in the query of a URL, which may stand in that of another."""
+_PARAMETER = r"[?&]([^\s?&=]+)="
+"""A name in the query of a URL, which may stand in that of another."""
+_PARAMETER_END = re.compile(r"""[\s&#"']|\Z""")
 _SIGNATURES = ("sig", "signature")
 """What names of parameters end in that let whoever has the URL in."""
 _SAS_SIGNATURE = r"""(?:^|[?&;\s"'])sig=([^\s&;#"']{16,})"""
 """The signature in an Azure URL, also where only the query is given."""
-_ASSIGNED = r"""(?<![\w.-])([\w.-]+)=(?=("[^"]{1,4096}"|'[^']{1,4096}'|[^\s&;,"']{1,4096}))"""
-"""Name and value in a longer text, which may be the value of another: --env=HF_TOKEN=VALUE, AccountKey=VALUE;…"""
+_ASSIGNED = r"(?<![\w.-])([\w.-]+)="
+"""A name in a longer text, whose value may be that of another: --env=HF_TOKEN=VALUE, AccountKey=VALUE;…"""
+_ASSIGNED_END = re.compile(r"""[\s&;,"']|\Z""")
 _OPTION = r"--?[A-Za-z][\w.-]*"
 _SWITCHES = ("ASK", "DISABLE", "ENABLE", "NO", "REQUIRE", "SKIP", "USE")
 """First words of options that have no value, such as --use-auth-token."""
@@ -127,12 +129,38 @@ def _text_secrets(text: str) -> set[str]:
     """The secrets in a value or an argument: in URLs, options, assignments, headers, and lines of .netrc."""
     found = url_secrets(text)
     if "=" in text:
-        pairs = ((match[1], match[2].strip("\"'")) for match in re.finditer(_ASSIGNED, text))
+        pairs = chain(_quoted(text), _unquoted(text, _ASSIGNED, _ASSIGNED_END, _assigns_secret))
         found |= {value for name, value in pairs if _says_secret(name, value)}
     if re.search(r"\s", text):
         found |= _values_of_options([part.strip("\"'") for part in text.split()])
         found |= {secret for pattern in (*_HEADERS, _NETRC) for secret in re.findall(pattern, text)}
     return found
+
+
+def _quoted(text: str) -> Iterator[tuple[str, str]]:
+    """Names and values in NAME="VALUE" and NAME='VALUE'."""
+    for match in re.finditer(_ASSIGNED, text):
+        begin = match.end() + 1
+        quote = text[match.end() : begin]
+        if quote in ('"', "'") and (end := text.find(quote, begin)) > begin:
+            yield match[1], text[begin:end].strip("\"'")
+
+
+def _unquoted(
+    text: str, names: str, ends: re.Pattern[str], wanted: Callable[[str, str], bool]
+) -> Iterator[tuple[str, str]]:
+    """Names and values that are wanted by name and first character. Values in one another (TOKEN=KEY=VALUE) end at the same place: of more
+    than two only the outermost and the innermost are looked for, since all of them would be as long as the text each.
+    The innermost hides all but names wherever one of the others stands."""
+    begun: dict[int, list[tuple[str, int]]] = {}
+    end = 0
+    for match in re.finditer(names, text):
+        begin = match.end()
+        if begin >= end:
+            end = next(ends.finditer(text, begin)).start()
+        if begin < end and wanted(match[1], text[begin]):
+            begun.setdefault(end, [])[1:] = [(match[1], begin)]
+    return ((name, text[begin:end]) for end, pairs in begun.items() for name, begin in pairs)
 
 
 def _values_of_options(words: Sequence[str]) -> set[str]:
@@ -147,9 +175,16 @@ def _values_of_options(words: Sequence[str]) -> set[str]:
 def _says_secret(name: str, value: str) -> bool:
     """Is the value of this argument a secret, by its name? What a shell will put in the place of `$…` is looked for by
     itself."""
-    if value.startswith("$") or not is_secret(name, value, ()):
-        return False
-    return re.split("[^A-Za-z]", name.lstrip("-"))[0].upper() not in _SWITCHES
+    return not value.startswith("$") and is_secret(name, value, ()) and not _is_switch(name)
+
+
+def _assigns_secret(name: str, first: str) -> bool:
+    """Does `_says_secret` hold for longer values of which this is the first character?"""
+    return first != "$" and is_secret_name(name) and not _is_switch(name)
+
+
+def _is_switch(name: str) -> bool:
+    return re.split("[^A-Za-z]", name.lstrip("-"))[0].upper() in _SWITCHES
 
 
 def hidden(environ: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
@@ -179,14 +214,18 @@ def url_secrets(text: str) -> set[str]:
     for match in re.finditer(_USERINFO, text):
         user, password = match.groups("")
         found |= {password, user if len(user) >= _TOKEN_LENGTH else ""} - {""}
-    for name, value in re.findall(_PARAMETER, text):
-        if is_secret_name(name) or name.lower().endswith(_SIGNATURES):
-            found.add(value)
+    pairs = _unquoted(text, _PARAMETER, _PARAMETER_END, _lets_in)
+    found |= {value for _, value in pairs if len(value) >= LEAST_LENGTH}
     if "%" in text:
         from urllib.parse import unquote
 
         found |= {unquote(secret) for secret in found}
     return found
+
+
+def _lets_in(name: str, _: str) -> bool:
+    """Is the value of this parameter of a URL a secret?"""
+    return is_secret_name(name) or name.lower().endswith(_SIGNATURES)
 
 
 def without_secrets(text: str) -> str:

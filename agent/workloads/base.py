@@ -13,8 +13,9 @@ from agent.decide.mpirun import Mpi as Mpi
 from agent.decide.plan import Plan
 from agent.decide.ranks import RankEnd
 from agent.decide.runspec import RunSpec
+from agent.errors import UsageError
 from agent.launch import Launch
-from agent.workloads.option import Option
+from agent.workloads.option import Option, OptionParser
 
 Kind = Literal["nothing", "everywhere", "mpi"]
 """Where it runs: nowhere; a process on every pod; mpirun on the lead, which reaches the others."""
@@ -234,9 +235,20 @@ class Workload(ABC):
             return []
         return indices[:1] if self.led else indices
 
+    def check(self, context: RunContext) -> None:
+        """Raises UsageError for arguments that this workload does not take on these pods: before any pod is told of the
+        run, and whichever pod `context` is of."""
+        parser = OptionParser(self.name, self.options)
+        if self.passes_on:
+            parser.parse_known_args(context.args)
+        elif context.args and not self.options:
+            raise UsageError(f"{self.name} takes no arguments: {' '.join(context.args)}")
+        else:
+            parser.parse_args(context.args)
+
     @abstractmethod
     def launch(self, context: RunContext) -> Launch | None:
-        """This pod's process; None when it has none. Raises AgentError."""
+        """This pod's process; None when it has none. `check` has passed. Raises AgentError."""
 
     def programs(self, context: RunContext) -> Sequence[str]:
         """Programs that this pod must be able to start in the run's working directory before any pod begins."""

@@ -18,10 +18,11 @@ class Exec(Workload):
     exclusive = False
     fail_fast = False
 
-    def launch(self, context: RunContext) -> Launch:
-        """Raises UsageError."""
+    def check(self, context: RunContext) -> None:
         if not context.args:
             raise UsageError("exec needs a command", "a4-agent exec -- hostname")
+
+    def launch(self, context: RunContext) -> Launch:
         given = {**run_variables(context), "A4_NODE_RANK": str(context.plan.node_rank(context.index))}
         return Launch(context.args, {**context.environ, **given}, context.spec.cwd, tuple(given))
 

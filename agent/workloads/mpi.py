@@ -31,6 +31,10 @@ class MpiWorkload(Workload):
 
     kind: Kind = "mpi"
 
+    def check(self, context: RunContext) -> None:
+        check_length(context.args)
+        super().check(context)
+
     def is_ending(self, output: str, record: str, ranks: Mapping[int, RankEnd]) -> bool:
         return reported_end(output, ranks) is not None
 
@@ -92,10 +96,7 @@ def start(context: RunContext, program: Sequence[str], ranks: Layout, *, given: 
     if context.keep_ranks:
         keep = shipped("entrypoints", "last-words.py")
         program = [context.python, "-IS", keep, context.ranks_output, *program]
-    size = len(" ".join(program[1:]).encode(errors="surrogateescape"))
-    if size > MOST_ARGUMENTS:
-        what = f"the program's arguments take {size} bytes: mpirun can give a rank {MOST_ARGUMENTS}"
-        raise UsageError(what, "put them into a file that the program reads")
+    check_length(program[1:])
     launch = mpirun_launch(
         version=mpi.version,
         mpirun=mpi.program,
@@ -111,6 +112,14 @@ def start(context: RunContext, program: Sequence[str], ranks: Layout, *, given: 
         oversubscribed=min(ranks.per_pod, ranks.ranks) > context.cores,
     )
     return launch._replace(added=tuple(given))
+
+
+def check_length(words: Sequence[str]) -> None:
+    """Raises UsageError for arguments that mpirun cannot hand on."""
+    size = len(" ".join(words).encode(errors="surrogateescape"))
+    if size > MOST_ARGUMENTS:
+        what = f"the program's arguments take {size} bytes: mpirun can give a rank {MOST_ARGUMENTS}"
+        raise UsageError(what, "put them into a file that the program reads")
 
 
 def _libraries(context: RunContext, mpi: Mpi) -> dict[str, str]:

@@ -11,7 +11,16 @@ from agent.decide.words import lines
 from agent.errors import UsageError
 from agent.launch import Launch
 from agent.workloads.base import Findings, Judgement, Outcome, RunContext
-from agent.workloads.mpi import MpiWorkload, end_of_ranks, layout, recorded, recorded_ends, start, usable_mpi
+from agent.workloads.mpi import (
+    MpiWorkload,
+    check_length,
+    end_of_ranks,
+    layout,
+    recorded,
+    recorded_ends,
+    start,
+    usable_mpi,
+)
 from agent.workloads.nccl_logs import Logged, read_logs
 from agent.workloads.network import users_logs, users_network
 
@@ -19,10 +28,14 @@ from agent.workloads.network import users_logs, users_network
 class Mpirun(MpiWorkload):
     name = "mpirun"
 
-    def launch(self, context: RunContext) -> Launch | None:
-        """Raises UsageError, SettingsError and MissingProgram."""
+    def check(self, context: RunContext) -> None:
         if not context.args:
             raise UsageError("mpirun needs a program", "a4-agent mpirun -- ./program argument")
+        check_length(context.args)
+        layout(context)
+
+    def launch(self, context: RunContext) -> Launch | None:
+        """Raises UsageError, SettingsError and MissingProgram."""
         ranks, logs = layout(context), users_logs(context)
         if context.index != context.lead:
             return None

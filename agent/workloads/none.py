@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from agent.decide.ending import JobEnd
 from agent.decide.words import count_text
-from agent.errors import UsageError
 from agent.launch import Launch
 from agent.workloads.base import Judgement, Kind, Outcome, RunContext, Workload
 
@@ -14,9 +13,6 @@ class Nothing(Workload):
     kind: Kind = "nothing"
 
     def launch(self, context: RunContext) -> Launch | None:
-        """Raises UsageError."""
-        if context.args:
-            raise UsageError(f"none takes no arguments: {' '.join(context.args)}")
         return None
 
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:

@@ -1,9 +1,14 @@
-"""One argument of a workload, as `a4-agent run WORKLOAD --help`, completion and the docs show it."""
+"""The arguments of a workload: rows, as `a4-agent run WORKLOAD --help`, completion and the docs show them, and the one
+parser that reads by these rows what is given."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+import argparse
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, NoReturn
+
+from agent.errors import UsageError
 
 
 class Option(NamedTuple):
@@ -21,8 +26,35 @@ class Option(NamedTuple):
     several: tuple[str, ...] = ()
     """What a value may list, with commas between."""
     type: Callable[[str], Any] | None = None
-    """How a rank program reads the value."""
+    """Reads the value; raises ArgumentTypeError for a wrong one. None: any text will do."""
 
     @property
     def defaults(self) -> str:
         return f"{self.default}; over gloo {self.on_gloo}" if self.on_gloo else self.default
+
+
+class OptionParser(argparse.ArgumentParser):
+    """Reads the arguments of a workload by its rows. Raises UsageError for what is wrong, and for --help."""
+
+    def __init__(self, workload: str, options: Iterable[Option]) -> None:
+        super().__init__(prog=workload)
+        self._hint = f"a4-agent run {workload} --help lists its options"
+        for one in options:
+            self.add_argument(*one.names, type=one.type or str, choices=one.choices or None)
+
+    def print_help(self, file: Any = None) -> None:
+        raise UsageError(self._hint)
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{self.prog}: {message}", self._hint)
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """A type of options: whole numbers of at most nine digits."""
+
+    def number(text: str) -> int:
+        if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} on")
+        return int(text)
+
+    return number

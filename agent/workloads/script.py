@@ -16,6 +16,9 @@ class Script(Workload):
     kind: Kind = "everywhere"
     passes_on = "the script"
 
+    def check(self, context: RunContext) -> None:
+        """The script reads its arguments itself."""
+
     def launch(self, context: RunContext) -> Launch:
         """Raises MissingProgram when no script is mounted."""
         if not context.script:

@@ -19,6 +19,7 @@ from agent.workloads.base import FailedPart, Findings, Judgement, Kind, Outcome,
 from agent.workloads.ends import broken_off
 from agent.workloads.nccl_logs import Logged, read_logs
 from agent.workloads.network import logs_of, not_used, own_logs, seen_network
+from agent.workloads.option import Option, at_least
 from agent.workloads.rank_record import VERSION, Planned, RankRecord, Verdict, read_record
 from agent.workloads.sweeps import Sweep
 from agent.workloads.torch_failures import is_victim, torchrun_failure
@@ -30,6 +31,14 @@ PRESETS = {
     "NCCL_ASYNC_ERROR_HANDLING": "the old name of TORCH_NCCL_ASYNC_ERROR_HANDLING",
 }
 """Variables that images of NVIDIA preset and that the programs must not get, unless somebody typed them: why."""
+
+
+COMMON = (
+    Option(("--backend",), "NAME", "nccl or gloo", "nccl where there are GPUs", choices=("nccl", "gloo")),
+    Option(("--timeout-seconds",), "N", "limit of one collective, in seconds", "600", type=at_least(1)),
+)
+"""Options that both programs have. The programs, which people also start by hand, read theirs again; tests hold that
+they take the same as `check` does."""
 
 
 @dataclass
@@ -162,7 +171,7 @@ class TorchProgram(Workload):
 
 
 def start_program(context: RunContext, program: str) -> Launch:
-    """torchrun with entrypoints/`program` and the arguments of the run. Raises UsageError."""
+    """torchrun with entrypoints/`program` and the arguments of the run."""
     without = [name for name in PRESETS if name in context.environ and name not in context.spec.env]
     logs = own_logs(context)
     given = {"A4_TOKEN_FILE": context.token_file, "A4_RECORD": context.record, **logs}

@@ -20,10 +20,12 @@ class Torchrun(Workload):
     name = "torchrun"
     kind: Kind = "everywhere"
 
-    def launch(self, context: RunContext) -> Launch:
-        """Raises UsageError and SettingsError."""
+    def check(self, context: RunContext) -> None:
         if not context.args:
             raise UsageError("torchrun needs a program", "a4-agent torchrun -- train.py --epochs 3")
+
+    def launch(self, context: RunContext) -> Launch:
+        """Raises SettingsError."""
         return start_torchrun(context, context.args, given=users_logs(context), cwd=context.spec.cwd)
 
     def inspect(self, context: RunContext, files: Mapping[str, str]) -> Logged:

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.workloads.connectivity import wrong_usage
 from agent.workloads.connectivity.record import ConnectivityRecord, neighbours
 from agent.workloads.rank_record import Planned, Verdict, read_record
 from tests.decide.rank_records import NAMES, PLANNED, SLOTS, TOKENS, Line, move, stranger, text, unreadable
@@ -197,20 +196,3 @@ def test_json_of_an_empty_record_is_valid() -> None:
 )
 def test_neighbours(pods: int, slots: int, pairs: list[tuple[int, int]]) -> None:
     assert neighbours(pods, slots) == pairs
-
-
-@pytest.mark.parametrize(
-    ("output", "told"),
-    [
-        ("", ""),
-        (
-            "usage: ddp.py [-h]\nddp.py: error: unrecognized arguments: --stepps 3\n",
-            "unrecognized arguments: --stepps 3",
-        ),
-        ("W1121 torch\r\ncollectives.py: error: -b is more than -e\nTraceback …", "-b is more than -e"),
-        ("/opt/a4/entrypoints/connectivity.py: error: sizes are at least 1\n", "sizes are at least 1"),
-        ("train.py raised an error: no", ""),
-    ],
-)
-def test_the_programs_own_words(output: str, told: str) -> None:
-    assert wrong_usage(output) == told

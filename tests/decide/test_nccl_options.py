@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 
 from agent.errors import UsageError
-from agent.workloads.nccl.options import LONG, TESTS, Options, parse_options
+from agent.workloads.nccl.options import LONG, TESTS, NcclOptions, parse_options
 
 
-def given(*words: str, profile: str = "") -> Options:
+def given(*words: str, profile: str = "") -> NcclOptions:
     return parse_options(words, profile)
 
 
@@ -53,7 +53,7 @@ def test_every_option_takes_a_value_in_both_spellings(name: str) -> None:
     short = LONG[name]
     assert given(f"--{name}", "1").arguments[-2:] == (f"--{name}", "1")
     assert given(f"-{short}", "1").arguments[-2:] == (f"-{short}", "1")
-    with pytest.raises(UsageError, match="needs a value"):
+    with pytest.raises(UsageError, match=f"argument -{short}/--{name}: expected one argument"):
         given(f"-{short}")
 
 
@@ -74,17 +74,19 @@ def test_own_options() -> None:
         (["--tests", "all_reduc"], "nccl-tests has no 'all_reduc'"),
         (["--tests", ""], "nccl-tests has no ''"),
         (["all_reduce"], "--tests all_reduce"),
-        (["-b", "1M", "2M"], "no use for the word '2M'"),
-        (["--", "-b", "1M"], "no use for the word '--'"),
-        (["--repeat", "0"], "--repeat '0'"),
-        (["--repeat", "many"], "--repeat 'many'"),
-        (["--min-percent", "-1"], "--min-percent '-1'"),
-        (["--min-busbw=fast"], "--min-busbw 'fast'"),
-        (["--save-baseline", "a/b"], "--save-baseline 'a/b'"),
-        (["-g", "all"], "-g 'all'"),
+        (["-b", "1M", "2M"], "unexpected argument '2M'"),
+        (["-Z", "1", "2M"], "unexpected argument '2M'"),
+        (["--", "-b", "1M"], "unexpected argument '--'"),
+        (["--repeat", "0"], "--repeat: '0'"),
+        (["--repeat", "many"], "--repeat: 'many'"),
+        (["--repeat", "101"], "--repeat: '101' is not a whole number from 1 to 100"),
+        (["--min-percent", "-1"], "--min-percent: '-1'"),
+        (["--min-busbw=fast"], "--min-busbw: 'fast'"),
+        (["--save-baseline", "a/b"], "--save-baseline: 'a/b'"),
+        (["-g", "all"], "-g/--ngpus: 'all'"),
         (["-h"], "run nccl"),
         (["--help"], "run nccl"),
-        (["--tests"], "needs a value"),
+        (["--tests"], "--tests: expected one argument"),
     ],
 )
 def test_what_makes_no_sense_is_refused(words: list[str], what: str) -> None:

@@ -209,5 +209,23 @@ def test_secrets_in_a_part_of_a_value(name: str, value: str, secret: str) -> Non
     assert secret not in hidden({name: value}, ())[name]
 
 
+CHAINS = ["token=", "?api_key=", "&sig=", "--hf-token=", "a=", ";", '"', "'", " ", "https://", "canary-0123"]
+
+
+@examples(100)
+@given(st.lists(st.sampled_from(CHAINS), min_size=1, max_size=200))
+def test_what_is_looked_for_is_no_longer_than_some_copies_of_the_text(pieces: list[str]) -> None:
+    """Assignments in one another would be as many secrets as there are, each as long as the text: 14 s for 10 KB."""
+    text = "".join(pieces)
+    assert sum(map(len, argument_secrets([text]))) <= 8 * len(text)
+
+
+@pytest.mark.parametrize("name", ["TOKEN=", "?token=", "KEY=?sig="])
+def test_the_innermost_of_many_values_is_hidden_wherever_it_stands(name: str) -> None:
+    text = f"https://host/?a=b{name * 2000}{CANARY} and {CANARY}"
+    assert CANARY in argument_secrets([text])
+    assert CANARY not in hidden({"ARGS": text}, ())["ARGS"]
+
+
 def test_short_passwords_in_arguments_are_common_words() -> None:
     assert argument_secrets(["http://u:a@host", "http://u:hunter-42@host"]) == {"hunter-42"}

@@ -1,4 +1,5 @@
-"""What a run of `ddp` and `collectives` is refused for is what their programs do not take: no more, no less."""
+"""What a run of `ddp`, `collectives` and `connectivity` is refused for is what their programs do not take: no more, no
+less."""
 
 from __future__ import annotations
 
@@ -11,9 +12,9 @@ from collections.abc import Mapping
 import pytest
 
 from agent.errors import UsageError
-from agent.workloads.collectives import options as collectives
-from agent.workloads.ddp import options as ddp
+from agent.workloads import find_workload
 from tests.programs.conftest import ROOT, TORCH
+from tests.test_workloads import context
 
 BOTH = {
     "": "",
@@ -40,7 +41,7 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "-b 1M -e 1K": "minbytes 1048576 is more than maxbytes 1024",
         "-b 0": "'0' is not a size",
         "-e 1P": "'1P' is not a size",
-        "-r 2": "no rank 2 for --root: there are 2 ranks",
+        "-r 6": "no rank 6 for --root: there are 6 ranks",
         "-d uint32": "invalid choice: 'uint32'",
         "-f 2 -i 1K": "not allowed with",
         "-f 1": "whole number from 2 on",
@@ -48,10 +49,20 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "--budget": "expected one argument",
         "--budget-seconds x": "invalid float value: 'x'",
     },
+    "connectivity": {
+        "": "",
+        "--sizes 8,1048576 --rep 3": "",
+        "--sizes 8,0": "--sizes",
+        "--sizes 1M": "--sizes",
+        "--repeats 0": "--repeats",
+        "--repeats": "expected one argument",
+        "--bogus 3": "unrecognized arguments: --bogus",
+    },
 }
 IN_TORCH = """
 import contextlib, importlib, io, json, os, shlex, sys
-os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="2", LOCAL_WORLD_SIZE="2", COLUMNS="80")
+os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="6", LOCAL_WORLD_SIZE="2", COLUMNS="80")
+os.environ.update(A4_TOKEN_FILE="t", A4_RECORD="r", A4_MPI_VERSION="4.1.4", OMPI_COMM_WORLD_RANK="0")
 
 def ending(program, words):
     with contextlib.redirect_stderr(io.StringIO()) as err, contextlib.redirect_stdout(io.StringIO()) as out:
@@ -86,10 +97,7 @@ def programs() -> dict[str, dict[str, str]]:
 def test_both_take_and_refuse_the_same(program: str, words: str, programs: dict[str, dict[str, str]]) -> None:
     said = ""
     try:
-        if program == "ddp":
-            ddp.check_options(shlex.split(words))
-        else:
-            collectives.check_options(shlex.split(words), 2)
+        find_workload(program).check(context(program, *shlex.split(words)))
     except UsageError as error:
         said = error.what
     wanted = WORDS[program][words]
@@ -99,6 +107,6 @@ def test_both_take_and_refuse_the_same(program: str, words: str, programs: dict[
 
 @pytest.mark.parametrize("program", WORDS)
 def test_both_have_the_same_options(program: str, programs: dict[str, dict[str, str]]) -> None:
-    own = {name for option in (ddp if program == "ddp" else collectives).OPTIONS for name in option.names}
+    own = {name for option in find_workload(program).options for name in option.names}
     assert set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", programs[program]["--help"].split("options:")[1])) >= own
     assert set(re.findall(r"^  (--?[a-z][\w-]*)", programs[program]["--help"], re.MULTILINE)) - {"-h"} <= own

@@ -16,7 +16,7 @@ from agent.decide.runspec import RunSpec
 from agent.decide.secret_variables import argument_secrets
 from agent.decide.subset import subset
 from agent.decide.words import did_you_mean
-from agent.errors import AgentError, ClusterBusy, MissingProgram, UsageError
+from agent.errors import ClusterBusy, MissingProgram, UsageError
 from agent.lifecycle.keeping.results import keep_results
 from agent.lifecycle.once import Once
 from agent.lifecycle.pod.pod import Pod
@@ -208,14 +208,7 @@ class Bookings:
         whole = self._pod.known.plan
         assert whole is not None
         plan = subset(whole, nodes=spec.nodes, hosts=spec.hosts, exclude=spec.exclude, lost=self._pods.lost.reasons())
-        lead = plan.peers[0].index
-        context = replace(context_of(self._pod, plan, "", spec), index=lead, mpi=self._preparations.mpi(lead))
-        try:
-            workload.launch(context)
-        except UsageError:
-            raise
-        except AgentError:
-            pass  # that is for the pod to say whom it concerns
+        workload.check(replace(context_of(self._pod, plan, "", spec), index=plan.peers[0].index))
         return plan
 
     def knows(self, run_id: str) -> bool:

@@ -20,9 +20,10 @@ class Collectives(TorchProgram):
     output_bytes = 1 << 20
     """Six tables, each with a line for each of a thousand ranks."""
 
-    def launch(self, context: RunContext) -> Launch:
-        """Raises UsageError."""
+    def check(self, context: RunContext) -> None:
         check_options(context.args, context.per_pod * len(context.names))
+
+    def launch(self, context: RunContext) -> Launch:
         return start_program(context, "collectives.py")
 
     def read(self, outcome: Outcome) -> CollectivesRecord:

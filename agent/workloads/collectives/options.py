@@ -6,8 +6,8 @@ import argparse
 import re
 from collections.abc import Sequence
 
-from agent.workloads.option import Option
-from agent.workloads.torch_options import COMMON, Options, at_least
+from agent.workloads.option import Option, OptionParser, at_least
+from agent.workloads.torch_program import COMMON
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "broadcast", "sendrecv")
 TYPES = ("int8", "uint8", "int32", "int64", "half", "float", "double", "bfloat16")
@@ -48,7 +48,8 @@ OPTIONS = (
 
 def check_options(words: Sequence[str], ranks: int) -> None:
     """Raises UsageError for what the program would not take on so many ranks."""
-    parser = own_options()
+    parser = OptionParser("collectives", OPTIONS)
+    parser.add_argument("collectives", nargs="*", metavar="TEST")
     options = parser.parse_args(words)
     tests = [*filter(None, (options.tests or "").split(",")), *options.collectives]
     if unknown := [name for name in tests if name not in COLLECTIVES]:
@@ -59,9 +60,3 @@ def check_options(words: Sequence[str], ranks: int) -> None:
         parser.error(f"no rank {options.root} for --root: there are {ranks} ranks")
     if options.minbytes and options.maxbytes and options.minbytes > options.maxbytes:
         parser.error(f"minbytes {options.minbytes} is more than maxbytes {options.maxbytes}")
-
-
-def own_options() -> Options:
-    parser = Options("collectives", OPTIONS)
-    parser.add_argument("collectives", nargs="*", metavar="TEST")
-    return parser

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from argparse import ArgumentTypeError
 from collections.abc import Mapping
 
 from agent.decide.ending import JobEnd
@@ -14,15 +15,23 @@ from agent.paths import package_home, shipped
 from agent.workloads.base import Findings, Judgement, Outcome, RunContext
 from agent.workloads.connectivity.record import ConnectivityRecord
 from agent.workloads.mpi import Layout, MpiWorkload, place_of_lost, start, told_by_mpirun, usable_mpi
-from agent.workloads.option import Option
+from agent.workloads.option import Option, at_least
 from agent.workloads.rank_record import Planned, Verdict, read_record
 
 LOG = "connectivity-test.log"
 
 
+def sizes(text: str) -> list[int]:
+    """A type of options: numbers of bytes, with commas between."""
+    found = [int(word) for word in text.split(",")] if re.fullmatch(r"[0-9]{1,12}(,[0-9]{1,12})*", text) else [0]
+    if 0 in found:
+        raise ArgumentTypeError(f"{text!r} is not a list of sizes in bytes, such as 1048576,8388608")
+    return found
+
+
 OPTIONS = (
-    Option(("--sizes",), "A,B", "message sizes in bytes", "1048576,8388608"),
-    Option(("--repeats",), "N", "messages of each measurement, at most", "100"),
+    Option(("--sizes",), "A,B", "message sizes in bytes", "1048576,8388608", type=sizes),
+    Option(("--repeats",), "N", "messages of each measurement, at most", "100", type=at_least(1)),
 )
 
 
@@ -81,8 +90,6 @@ def _end(context: RunContext, mpi: Mpi, outcome: Outcome, record: ConnectivityRe
         return JobEnd(Exit.TRY_AGAIN, what, why=f"{outcome.losses}\n{reasons}")
     started = record.ranks is not None
     code, sentence, of_rank = told_by_mpirun(mpi, outcome, started=started, finished="every rank finished")
-    if code == Exit.USAGE and (usage := wrong_usage(outcome.output)):
-        return JobEnd(code, f"connectivity: {usage}", origin="workload")
     if code:
         where = place_of_lost(context, outcome.output) if code == Exit.TRY_AGAIN else ""
         return JobEnd(code, sentence, where, reasons, origin="workload" if of_rank else "agent")
@@ -91,9 +98,3 @@ def _end(context: RunContext, mpi: Mpi, outcome: Outcome, record: ConnectivityRe
         return JobEnd(Exit.WRONG_RESULT, what, why=f"{sentence}\n{reasons}")
     what = f"connectivity is good: {context.plan.ranks} ranks on {len(context.names)} pods"
     return JobEnd(0, what, origin="workload")
-
-
-def wrong_usage(output: str) -> str:
-    """What the program found wrong with its arguments, in argparse's words; empty: nothing."""
-    found = re.search(r"^\S*\b\w+\.py: error: (.+)", output, re.MULTILINE)
-    return found[1] if found else ""

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from agent.launch import Launch
 from agent.workloads.base import Outcome, RunContext
-from agent.workloads.ddp.options import OPTIONS, check_options
 from agent.workloads.ddp.record import DdpRecord
+from agent.workloads.option import Option, at_least
 from agent.workloads.rank_record import read_record
-from agent.workloads.torch_program import TorchProgram, start_program
+from agent.workloads.torch_program import COMMON, TorchProgram, start_program
+
+OUTPUTS = 16
+"""Of the model: it can be no narrower."""
+OPTIONS = (
+    Option(("--steps",), "N", "training steps that are checked", "5", type=at_least(1)),
+    Option(("--batch",), "N", "samples per rank and step", "256", "32", type=at_least(1)),
+    Option(("--width",), "N", "width of the model's layers", "2048", "512", type=at_least(OUTPUTS)),
+    Option(("--layers",), "N", "hidden layers of the model", "6", "4", type=at_least(1)),
+    Option(("--timed",), "STEPS", "training steps that are timed", "20", "5", type=at_least(1)),
+    *COMMON,
+)
 
 
 class Ddp(TorchProgram):
@@ -17,8 +28,6 @@ class Ddp(TorchProgram):
     bad = "ddp found something wrong"
 
     def launch(self, context: RunContext) -> Launch:
-        """Raises UsageError."""
-        check_options(context.args)
         return start_program(context, "ddp.py")
 
     def read(self, outcome: Outcome) -> DdpRecord:

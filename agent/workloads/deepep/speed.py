@@ -2,22 +2,41 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from agent.errors import UsageError
 from agent.workloads.deepep.printed import OPERATIONS, Node
-from agent.workloads.option import Option
+from agent.workloads.option import Option, OptionParser
 
 BROKEN = 10.0
 """GB/s over RDMA of one GPU. One NIC for all eight gives 6.5, the right ones 54 to 81."""
 MAPPING = "DEEP_EP_DEVICE_TO_HCA_MAPPING"
+PERCENT = 90.0
+
+
+def amount(text: str) -> float:
+    """A type of options: numbers from 0 on."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1e6:
+        raise ArgumentTypeError(f"{text!r} is not a number from 0 on")
+    return value
+
+
 OPTIONS = (
-    Option(("--min-rdma",), "N", "GB/s over RDMA that each node's best dispatch and combine must reach", f"{BROKEN:g}"),
-    Option(("--min-percent",), "N", "percentage of the reference that is enough", "90"),
+    Option(
+        ("--min-rdma",),
+        "N",
+        "GB/s over RDMA that each node's best dispatch and combine must reach",
+        f"{BROKEN:g}",
+        type=amount,
+    ),
+    Option(("--min-percent",), "N", "percentage of the reference that is enough", f"{PERCENT:g}", type=amount),
 )
 """Options of our own; all other arguments are the test's."""
-DEFAULTS = {option.names[0]: float(option.default) for option in OPTIONS}
 
 
 class Reference(NamedTuple):
@@ -57,26 +76,10 @@ class Speed(NamedTuple):
 
 def own_options(args: Sequence[str]) -> tuple[Limits, list[str]]:
     """Our own options among `args`, and the rest. Raises UsageError."""
-    given = dict(DEFAULTS)
-    rest: list[str] = []
-    words = iter(args)
-    for word in words:
-        name, equals, value = word.partition("=")
-        if name in given:
-            given[name] = _amount(name, value if equals else next(words, ""))
-        else:
-            rest.append(word)
-    return Limits(given["--min-percent"], given["--min-rdma"]), rest
-
-
-def _amount(name: str, text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < 1e6:
-        raise UsageError(f"{name} {text!r} is not a number from 0 on", f"{name} {DEFAULTS[name]:g} is the default")
-    return value
+    parser = OptionParser("deepep", OPTIONS)
+    parser.set_defaults(min_percent=PERCENT, min_rdma=BROKEN)
+    given, rest = parser.parse_known_args(args)
+    return Limits(given.min_percent, given.min_rdma), rest
 
 
 def judge_speed(nodes: Mapping[int, Node], count: int, limits: Limits, mapping: str | None) -> Speed:

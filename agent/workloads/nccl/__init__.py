@@ -23,10 +23,13 @@ class Nccl(MpiWorkload):
     uses_baselines = True
     output_bytes = 1 << 20
 
+    def check(self, context: RunContext) -> None:
+        super().check(context)
+        processes(context, parse_options(context.args, context.profile))
+
     def launch(self, context: RunContext) -> Launch | None:
         """Raises UsageError, SettingsError and MissingProgram."""
         options = parse_options(context.args, context.profile)
-        processes(context, options)
         if context.index == 0:
             known_baselines(context)  # where they will be needed
         if context.index != context.lead:

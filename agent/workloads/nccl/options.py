@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from argparse import ArgumentTypeError
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from agent.errors import UsageError
 from agent.fabrics import FABRICS
-from agent.workloads.option import Option
+from agent.workloads.option import Option, OptionParser
 
 TESTS = (
     "all_reduce",
@@ -23,15 +23,55 @@ TESTS = (
     "sendrecv",
     "hypercube",
 )
+
+
+def tests(text: str) -> tuple[str, ...]:
+    """A type of options: names of tests, with commas between."""
+    names = tuple(dict.fromkeys(name.strip().removesuffix("_perf") for name in text.split(",")))
+    if unknown := [name for name in names if name not in TESTS]:
+        raise ArgumentTypeError(f"nccl-tests has no {', '.join(map(repr, unknown))}, it has {', '.join(TESTS)}")
+    return names
+
+
+def whole(most: int) -> Callable[[str], int]:
+    """A type of options: whole numbers from 1 on."""
+
+    def number(text: str) -> int:
+        if not re.fullmatch(r"[0-9]{1,9}", text) or not 1 <= int(text) <= most:
+            raise ArgumentTypeError(f"{text!r} is not a whole number from 1 to {most}")
+        return int(text)
+
+    return number
+
+
+def amount(text: str) -> float:
+    """A type of options: numbers."""
+    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text):
+        raise ArgumentTypeError(f"{text!r} is not a number such as 90")
+    return float(text)
+
+
+def saved(text: str) -> str:
+    """A type of options: a name, or the absolute path of a file."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}|/[^\0\n]{1,1000}", text):
+        raise ArgumentTypeError(f"{text!r} is neither a name nor the absolute path of a file")
+    return text
+
+
 OPTIONS = (
-    Option(("--tests",), "A,B", f"which: {', '.join(TESTS)}", "all_reduce,all_gather", several=TESTS),
-    Option(("--repeat",), "N", "runs of each test: the median is judged, spread and worst run are shown", "1"),
-    Option(("--min-percent",), "P", "percentage of the baseline that is enough, else 65", "90"),
-    Option(("--min-busbw",), "G", "GB/s that the best size of every test must reach, else 65"),
-    Option(("--save-baseline",), "NAME", "save a good run as a baseline"),
+    Option(("--tests",), "A,B", f"which: {', '.join(TESTS)}", "all_reduce,all_gather", several=TESTS, type=tests),
+    Option(
+        ("--repeat",),
+        "N",
+        "runs of each test: the median is judged, spread and worst run are shown",
+        "1",
+        type=whole(100),
+    ),
+    Option(("--min-percent",), "P", "percentage of the baseline that is enough, else 65", "90", type=amount),
+    Option(("--min-busbw",), "G", "GB/s that the best size of every test must reach, else 65", type=amount),
+    Option(("--save-baseline",), "NAME", "save a good run as a baseline", type=saved),
 )
 """Those of our own; all others go to every program of nccl-tests."""
-OWN = tuple(name.removeprefix("--") for option in OPTIONS for name in option.names)
 LONG = {
     "nthreads": "t",
     "ngpus": "g",
@@ -66,15 +106,20 @@ LONG = {
     "per_iter_skip": "K",
 }
 """Options of nccl-tests 2.19: long → short. All of them take a value."""
+WIDTH = whole(1024)
+"""Threads of a process, and GPUs of a thread."""
+PASSED = [
+    Option((f"-{short}", f"--{name}"), "", "", type=WIDTH if short in "tg" else None) for name, short in LONG.items()
+]
+"""What nccl-tests takes, as far as its values matter here."""
 DEFAULT_TESTS = ("all_reduce", "all_gather")
 SIZES = {"b": "2M", "e": "16G", "f": "2"}
 # One timed iteration, as in the old guides' `-n 1 -w 10`, measures nothing: nobody can tell it from an outlier.
 COUNTS = {"g": "1", "n": "20", "w": "5"}
-HINT = "a4-agent run nccl --help lists its options; all others go to nccl-tests: -b, -e, -f, -n, -w, …"
 
 
 @dataclass(frozen=True)
-class Options:
+class NcclOptions:
     """What is to be run, and how it is judged."""
 
     tests: tuple[str, ...]
@@ -92,98 +137,36 @@ class Options:
     """-J was given: that file is the user's."""
 
 
-def parse_options(words: Sequence[str], profile: str = "") -> Options:
+def parse_options(words: Sequence[str], profile: str = "") -> NcclOptions:
     """The options in `words`, with the defaults of a fabric profile. Raises UsageError."""
-    own: dict[str, str] = {}
-    passed: list[str] = []
-    values: dict[str, str] = {}
-    for name, value, raw in _read(words):
-        if name in OWN:
-            own[name] = value
-            continue
-        passed += raw
-        if name:
-            values[name] = value
+    own, passed = OptionParser("nccl", OPTIONS).parse_known_args(words)
+    parser = OptionParser("nccl", PASSED)
+    found, unknown = parser.parse_known_args(passed)
+    _refuse_strays(parser, unknown)
+    values = {short: value for name, short in LONG.items() if (value := getattr(found, name)) is not None}
     fabric = FABRICS.get(profile)
     usual = {**SIZES, **COUNTS, **(fabric.nccl_options if fabric else {})}
     defaults = {name: value for name, value in usual.items() if name not in values}
     if "i" in values:
         defaults.pop("f", None)  # a step and a factor exclude each other
     all_values = {**defaults, **values}
-    return Options(
-        tests=_tests(own["tests"]) if "tests" in own else tuple((fabric and fabric.nccl_tests) or DEFAULT_TESTS),
+    iterations = all_values["n"]
+    return NcclOptions(
+        tests=own.tests or (fabric and fabric.nccl_tests) or DEFAULT_TESTS,
         arguments=(*(word for name, value in defaults.items() for word in (f"-{name}", value)), *passed),
-        repeat=_whole("--repeat", own.get("repeat", "1"), 100),
-        min_percent=_amount("--min-percent", own.get("min-percent", "90")),
-        min_busbw=_amount("--min-busbw", own["min-busbw"]) if "min-busbw" in own else None,
-        save_baseline=_saved(own.get("save-baseline")),
-        width=_whole("-t", all_values.get("t", "1"), 1024) * _whole("-g", all_values["g"], 1024),
-        iterations=int(all_values["n"]) if re.fullmatch(r"[0-9]{1,9}", all_values["n"]) else None,
+        repeat=own.repeat or 1,
+        min_percent=90.0 if own.min_percent is None else own.min_percent,
+        min_busbw=own.min_busbw,
+        save_baseline=own.save_baseline or "",
+        width=int(all_values.get("t", 1)) * int(all_values["g"]),
+        iterations=int(iterations) if re.fullmatch(r"[0-9]{1,9}", iterations) else None,
         json_elsewhere="J" in values,
     )
 
 
-def _read(words: Sequence[str]) -> Iterator[tuple[str, str, list[str]]]:
-    """(name, value, the words themselves) of each option: a name of OWN, a short one of LONG, or "" for others."""
-    rest = list(words)
-    while rest:
-        word = rest.pop(0)
-        name, value, needs = _option(word)
-        if not word.startswith("-") or word in ("-", "--"):
+def _refuse_strays(parser: OptionParser, unknown: Sequence[str]) -> None:
+    """Of what nccl-tests 2.19 does not know, options of another release may pass, each with a value."""
+    for before, word in zip(["", *unknown], unknown, strict=False):
+        if word in ("-", "--") or not (word.startswith("-") or before.startswith("-")):
             tests = " (a test is named so: --tests all_reduce)" if word.removesuffix("_perf") in TESTS else ""
-            raise UsageError(f"nccl has no use for the word {word!r}{tests}", HINT)
-        if name == "h":
-            raise UsageError("a4-agent run nccl -- [OPTION…]", HINT)
-        raw = [word]
-        if needs:
-            if not rest:
-                raise UsageError(f"nccl: {word} needs a value", HINT)
-            value = rest.pop(0)
-            raw.append(value)
-        elif not name and rest and not rest[0].startswith("-"):
-            raw.append(rest.pop(0))  # an option of another release, perhaps with a value
-        yield name, value, raw
-
-
-def _option(word: str) -> tuple[str, str, bool]:
-    """(name, value, does the value follow). As getopt does, the beginning of a long name will do if no other has it."""
-    if word.startswith("--") and len(word) > 2:
-        text, given, value = word[2:].partition("=")
-        if "help".startswith(text):
-            return "h", "", False
-        known = [name for name in (*OWN, *LONG) if name.startswith(text)]
-        name = text if text in known else known[0] if len(known) == 1 else ""
-        return LONG.get(name, name), value, bool(name) and not given
-    short, value = word[1:2], word[2:]
-    if short in LONG.values():
-        return short, value, not value
-    return ("h" if short == "h" else ""), "", False
-
-
-def _tests(text: str) -> tuple[str, ...]:
-    names = tuple(dict.fromkeys(name.strip().removesuffix("_perf") for name in text.split(",")))
-    unknown = [name for name in names if name not in TESTS]
-    if unknown:
-        raise UsageError(f"--tests: nccl-tests has no {', '.join(map(repr, unknown))}", f"it has {', '.join(TESTS)}")
-    return names
-
-
-def _whole(option: str, text: str, most: int) -> int:
-    if not re.fullmatch(r"[0-9]{1,9}", text) or not 1 <= int(text) <= most:
-        raise UsageError(f"{option} {text!r}: a whole number from 1 to {most} is wanted")
-    return int(text)
-
-
-def _amount(option: str, text: str) -> float:
-    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text):
-        raise UsageError(f"{option} {text!r}: a number is wanted, such as 90")
-    return float(text)
-
-
-def _saved(text: str | None) -> str:
-    """A name, or the absolute path of a file; empty when none is given."""
-    if text is None:
-        return ""
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}|/[^\0\n]{1,1000}", text):
-        raise UsageError(f"--save-baseline {text!r}: a name or the absolute path of a file is wanted")
-    return text
+            parser.error(f"unexpected argument {word!r}{tests}")

@@ -14,7 +14,7 @@ from agent.workloads.mpi import Layout, recorded, start
 from agent.workloads.nccl import baselines
 from agent.workloads.nccl.baselines import Baseline
 from agent.workloads.nccl.notes import CONNECTIVITY
-from agent.workloads.nccl.options import Options
+from agent.workloads.nccl.options import NcclOptions
 from agent.workloads.nccl_logs import log_variables
 from agent.workloads.network import not_used
 from agent.workloads.run_variables import run_variables
@@ -38,7 +38,7 @@ def known_baselines(context: RunContext) -> list[Baseline]:
     return found
 
 
-def first_steps(context: RunContext, options: Options) -> list[Step]:
+def first_steps(context: RunContext, options: NcclOptions) -> list[Step]:
     """Is all there that is needed, and do the ranks reach each other?"""
     told = Connectivity().launch(replace(context, spec=context.spec._replace(args=())))
     assert told is not None
@@ -51,7 +51,7 @@ def first_steps(context: RunContext, options: Options) -> list[Step]:
     return [Step([PROGRAMS], programs), Step([CONNECTIVITY], connectivity, record=record)]
 
 
-def test_steps(context: RunContext, options: Options) -> list[Step]:
+def test_steps(context: RunContext, options: NcclOptions) -> list[Step]:
     steps = []
     result = f"{context.notes_dir}/{{step}}.json"
     for test in options.tests:
@@ -63,7 +63,7 @@ def test_steps(context: RunContext, options: Options) -> list[Step]:
     return steps
 
 
-def processes(context: RunContext, options: Options) -> Layout:
+def processes(context: RunContext, options: NcclOptions) -> Layout:
     """A process for each GPU, or one for all of a pod (-g 8). Raises UsageError for what is neither."""
     slots, pods = context.plan.slots, len(context.plan.peers)
     if options.width not in (1, slots):
@@ -73,7 +73,7 @@ def processes(context: RunContext, options: Options) -> Layout:
     return Layout(per_pod * pods, per_pod)
 
 
-def step_names(options: Options) -> list[tuple[str, str]]:
+def step_names(options: NcclOptions) -> list[tuple[str, str]]:
     """(step, test), in their order."""
     return [
         (test if run == 1 else f"{test}-{run}", test) for test in options.tests for run in range(1, options.repeat + 1)
@@ -91,7 +91,7 @@ def places(context: RunContext) -> list[str]:
     return [*([own, f"{own}/build"] if own else []), *PLACES]
 
 
-def notes(context: RunContext, options: Options) -> list[str]:
+def notes(context: RunContext, options: NcclOptions) -> list[str]:
     notes = []
     if options.iterations is not None and options.iterations < baselines.LEAST_ITERATIONS:
         notes.append(f"-n {options.iterations}: so few iterations measure nothing, the speed will not be judged")

@@ -27,10 +27,12 @@ class PaiMegatron(Workload):
     uses_fabric = True
     imports_torch = True
 
-    def launch(self, context: RunContext) -> Launch:
-        """Raises UsageError and SettingsError."""
+    def check(self, context: RunContext) -> None:
         if context.args:
             raise UsageError(f"{self.name} takes no arguments", "its options are variables: docs/pai-megatron.md")
+
+    def launch(self, context: RunContext) -> Launch:
+        """Raises SettingsError."""
         options = read_options(context, self.family)
         leads = context.index == context.lead
         launch = start_stages(context, list(stages(context, options)), options.notes if leads else ())
