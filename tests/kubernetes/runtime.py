@@ -100,8 +100,12 @@ class Runtime:
     """Its methods, and those of all that it makes, may be called from any thread."""
 
     def __init__(self, cluster: LocalCluster) -> None:
+        self.cluster = cluster
+        self.cgroup = cluster_cgroup(f"{cluster.name}-runtime")
+        """Of version 2; empty where none can be made."""
         found = host_survey.survey(cluster.spec)
         self._threads: list[threading.Thread] = []
+        self._nodes: list[Node] = []
         self._door, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         argv = [sys.executable, "-I", "-S", "-c", _HOLDER.format(path=str(CHECKOUT)), str(theirs.fileno())]
         with theirs:
@@ -111,7 +115,7 @@ class Runtime:
         begin = Begin(
             network=cluster.supervisor_pid(),
             first_cable=cluster.spec.pods,
-            cgroup=cluster_cgroup(f"{cluster.name}-runtime"),
+            cgroup=self.cgroup,
             file_systems=tuple(found.file_systems),
             installation=tuple(found.installation),
             command=found.command,
@@ -146,6 +150,8 @@ class Runtime:
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join(END_SECONDS)
+        for node in self._nodes:
+            node.close()
         running_clusters()  # removes what is left of its cgroups, if it was killed
         remove_left()
 
@@ -154,7 +160,9 @@ class Runtime:
         conversation = self.connect()
         try:
             answer = self.expect(conversation, {"op": "node", "name": name})
-            return Node(self, name, answer["address"], answer["node"], os.dup(conversation.descriptors[0]))
+            node = Node(self, name, answer["address"], answer["node"], conversation.descriptors.pop())
+            self._nodes.append(node)
+            return node
         finally:
             conversation.close()
 

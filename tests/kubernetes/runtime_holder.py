@@ -157,9 +157,12 @@ class Holder:
         raise UsageError("the container has ended")
 
     def do_stop(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
-        """Answers when nothing of the sandbox is left."""
+        """Answers when nothing of the sandbox is left, also when there was nothing."""
         number = message["sandbox"]
-        pod = self._pods[number]
+        pod = self._pods.get(number)
+        if not pod:
+            channel.send({})
+            return
 
         def remove() -> None:
             if self._pods.pop(number, None):
