@@ -209,6 +209,10 @@ class ClusterAccess:
         """Have the pod's DNS name appear or vanish."""
         self.ask({"op": "name", "index": index, "visible": visible})
 
+    def set_names(self, names: Mapping[str, Sequence[str]]) -> None:
+        """All names in DNS beside those of pods, each with its IPv4 addresses; replaces those set before."""
+        self.ask({"op": "names", "names": {name: list(addresses) for name, addresses in names.items()}})
+
     def set_metadata(self, index: int, mode: str) -> None:
         """Change how the metadata server behaves towards one pod (METADATA_MODES)."""
         if mode not in METADATA_MODES:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from agent.errors import SystemFault
 from agent.local.spec import BRIDGE_ADDRESS, METADATA_NAME, NAMESPACE, ClusterSpec, address
@@ -14,16 +14,17 @@ from agent.local.spec import BRIDGE_ADDRESS, METADATA_NAME, NAMESPACE, ClusterSp
 _DEADLINE = 10.0
 
 
-def hosts_text(spec: ClusterSpec, visible: Iterable[int]) -> str:
-    """What dnsmasq reads: an A record for each pod whose name is visible."""
+def hosts_text(spec: ClusterSpec, visible: Iterable[int], names: Mapping[str, Sequence[str]]) -> str:
+    """What dnsmasq reads: an A record for each pod whose name is visible, and further names with their addresses."""
     lines = [f"{BRIDGE_ADDRESS} {METADATA_NAME}"]
     lines += [f"{address(index)} {spec.pod_name(index)}" for index in sorted(visible)]
+    lines += [f"{one} {name}" for name, addresses in sorted(names.items()) for one in addresses]
     return "\n".join(lines) + "\n"
 
 
-def resolv_conf() -> str:
+def resolv_conf(namespace: str = NAMESPACE) -> str:
     """What the kubelet writes into a pod."""
-    search = f"{NAMESPACE}.svc.cluster.local svc.cluster.local cluster.local"
+    search = f"{namespace}.svc.cluster.local svc.cluster.local cluster.local"
     return f"search {search}\nnameserver {BRIDGE_ADDRESS}\noptions ndots:5\n"
 
 
@@ -49,10 +50,10 @@ def dnsmasq_argv(program: str, spec: ClusterSpec, hosts_file: str) -> list[str]:
     ]
 
 
-def write_hosts(path: str, spec: ClusterSpec, visible: Iterable[int]) -> None:
+def write_hosts(path: str, text: str) -> None:
     """Replace the hosts file; dnsmasq reads it again at SIGHUP."""
     with open(path + ".new", "w", encoding="ascii") as file:
-        file.write(hosts_text(spec, visible))
+        file.write(text)
     os.rename(path + ".new", path)
 
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import sys
 
 from agent.errors import AgentError, SystemFault
 from agent.local.cgroups import cluster_cgroup, enter_cluster_cgroup, remove_cluster_cgroup
 from agent.local.channel import Channel, Conversation, Message, peer_is_root
+from agent.local.namespaced_process import fork_holder
 from agent.local.podenv import Surroundings
 from agent.local.sockets import listen, running_clusters
 from agent.local.spec import ClusterSpec
 from agent.local.supervisor import Supervisor
 from agent.local.supervisor_requests import Requests
-from agent.local.syscalls import CLONE_NEWPID, die_with_parent, pid_outside, unshare
 from agent.machine.unix_socket import Door
 from agent.wire import from_json
 
@@ -33,7 +32,8 @@ def main(owner_descriptor: int) -> None:
     try:
         spec = ClusterSpec.from_json(message["spec"])
         listener = listen(spec.name)
-        child, cgroup = _fork(spec.name)
+        cgroup = cluster_cgroup(spec.name)
+        child = _fork()
         if child:
             listener.close()
             os.waitpid(child, 0)
@@ -64,24 +64,11 @@ def main(owner_descriptor: int) -> None:
     supervisor.loop.run()
 
 
-def _fork(name: str) -> tuple[int, str]:
-    """Go on in a child that is PID 1 of a new namespace and ends with its parent; in that, the child's number.
-
-    Both get the path of the cluster's cgroup, or an empty one.
-    """
-    parent = pid_outside()
+def _fork() -> int:
     try:
-        unshare(CLONE_NEWPID)
+        return fork_holder()
     except OSError as error:
         raise SystemFault(f"the local cluster cannot be built: {error}", _PRIVILEGED) from error
-    cgroup = cluster_cgroup(name)
-    child = os.fork()
-    if child == 0:
-        die_with_parent(parent)
-        # A PID 1 is deaf to signals that it does not handle.
-        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-            signal.signal(number, lambda number, frame: sys.exit(128 + number))
-    return child, cgroup
 
 
 def _build(spec: ClusterSpec, message: Message, cgroup: str) -> Supervisor:

@@ -19,13 +19,13 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, NoReturn
 
-from agent.local.sandbox import Sandbox, enter
 from agent.local.syscalls import (
     CLONE_NEWIPC,
     CLONE_NEWNET,
     CLONE_NEWNS,
     CLONE_NEWPID,
     CLONE_NEWUTS,
+    die_with_parent,
     pid_outside,
     setns,
     unshare,
@@ -40,18 +40,55 @@ class Program(NamedTuple):
 
     argv: Sequence[str]
     env: Mapping[str, str]
+    directory: str = "/"
 
-    def execute(self, files_limit: int) -> NoReturn:
-        """Become the program; ends 127 or 126, as a shell would, when that is not possible."""
+    def become(self, files_limit: int) -> NoReturn:
+        """Raises CannotStart."""
         for number in _RESET:
             signal.signal(number, signal.SIG_DFL)
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (files_limit, hard))
+        what = self.directory
         try:
-            os.execvpe(self.argv[0], list(self.argv), dict(self.env))
+            os.chdir(what)
+            what = self.argv[0]
+            os.execvpe(what, list(self.argv), dict(self.env))
         except OSError as error:
-            os.write(2, f"cannot start {self.argv[0]}: {error.strerror}\n".encode())
-            os._exit(127 if isinstance(error, FileNotFoundError) else 126)
+            raise CannotStart(
+                f"{what}: {error.strerror}", 127 if isinstance(error, FileNotFoundError) else 126
+            ) from None
+
+    def execute(self, files_limit: int) -> NoReturn:
+        """Become the program; says so and ends 127 or 126, as a shell would, when that is not possible."""
+        try:
+            self.become(files_limit)
+        except CannotStart as error:
+            error.end()
+
+
+class CannotStart(Exception):
+    """A program that could not be started."""
+
+    def __init__(self, what: str, code: int) -> None:
+        super().__init__(what)
+        self._code = code
+
+    def end(self) -> NoReturn:
+        os.write(2, f"cannot start {self}\n".encode())
+        os._exit(self._code)
+
+
+def fork_holder() -> int:
+    """Go on in a child that is PID 1 of a new PID namespace and ends with this process; 0 there, its number here."""
+    parent = pid_outside()
+    unshare(CLONE_NEWPID)
+    child = os.fork()
+    if child == 0:
+        die_with_parent(parent)
+        # A PID 1 is deaf to signals that it does not handle.
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            signal.signal(number, lambda number, frame: sys.exit(128 + number))
+    return child
 
 
 class Forker:
@@ -102,20 +139,25 @@ def _set_streams(streams: Sequence[int]) -> None:
 
 
 def first_process(
-    sandbox: Sandbox, program: Program, streams: Sequence[int], status: socket.socket, files_limit: int
+    build: Callable[[], int], program: Program, streams: Sequence[int], status: socket.socket, files_limit: int
 ) -> None:
-    """Child: build the sandbox, report the start with a hold on its mount namespace, become the program."""
+    """Child: build what shall be around the program, report the start with the mount namespace that `build` returns,
+    become the program or report why that is not possible."""
     os.setsid()
     pid = pid_outside()
     try:
-        mounts = enter(sandbox)
+        mounts = build()
     except Exception as error:
         status.send(json.dumps({"error": str(error)}).encode())
         os._exit(1)
     _set_streams(streams)
     started = {"started": time.time(), "monotonic": time.monotonic(), "pid": pid}
     socket.send_fds(status, [json.dumps(started).encode()], [mounts])
-    program.execute(files_limit)
+    try:
+        program.become(files_limit)
+    except CannotStart as error:
+        status.send(json.dumps({"missing": str(error)}).encode())
+        error.end()
 
 
 def further_process(

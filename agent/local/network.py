@@ -23,23 +23,29 @@ def cable(index: int) -> str:
 
 
 class Network:
-    """The bridge in the supervisor's own network namespace, which is the gateway between all pods.
+    """The bridge in this process's network namespace, which is the gateway between all pods."""
 
-    `silent` are addresses that are somebody's but answer nothing.
-    """
-
-    def __init__(self, silent: Iterable[str] = ()) -> None:
+    def __init__(self) -> None:
         self._netlink = Netlink()
-        self._netlink.set_link(socket.if_nametoindex("lo"), up=True)
-        self._netlink.add_bridge(_BRIDGE, _GATEWAY)
         self.bridge = socket.if_nametoindex(_BRIDGE)
-        self._netlink.add_address(self.bridge, BRIDGE_ADDRESS, PREFIX_LENGTH)
-        self._netlink.set_link(self.bridge, up=True)
+
+    @classmethod
+    def build(cls, silent: Iterable[str] = ()) -> Network:
+        """Make the bridge in a namespace that has none. `silent` are addresses that are somebody's but answer
+        nothing."""
+        netlink = Netlink()
+        netlink.set_link(socket.if_nametoindex("lo"), up=True)
+        netlink.add_bridge(_BRIDGE, _GATEWAY)
+        bridge = socket.if_nametoindex(_BRIDGE)
+        netlink.add_address(bridge, BRIDGE_ADDRESS, PREFIX_LENGTH)
+        netlink.set_link(bridge, up=True)
         for name, value in (("ip_forward", "1"), ("conf/all/send_redirects", "0"), (_REDIRECTS, "0")):
             with open(f"{_SYSTEM}/{name}", "w", encoding="ascii") as file:
                 file.write(value)
         for address in silent:
-            self._netlink.add_neighbour(self.bridge, address, _BLACK_HOLE)
+            netlink.add_neighbour(bridge, address, _BLACK_HOLE)
+        netlink.close()
+        return cls()
 
     def remove_cable(self, index: int) -> None:
         """What is left of an ended pod's cable: the kernel takes namespaces down at its leisure."""

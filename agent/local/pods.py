@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from agent.local.channel import Channel
+from agent.local.container import Container
 from agent.machine.loop import READ, Loop
 
 ENDED, RUNNING, STARTING, WAITING, ABSENT = "ended", "running", "starting", "waiting", "absent"
@@ -46,13 +46,12 @@ class Pod:
     """A pod and the supervisor's hold on it."""
 
     info: PodInfo
-    child: int = 0
-    """Its first process, as the supervisor numbers it."""
-    pidfd: int = -1
+    container: Container | None = None
     mounts: int = -1
     """Its mount namespace, which stays readable after its last process."""
-    status: socket.socket | None = None
-    outputs: int = 0
+    has_begun: bool = False
+    """Its program has been started, or could not be."""
+    outputs: int = 2
     """Pipes that can still bring output."""
 
     @property
@@ -64,11 +63,10 @@ class Pod:
         """Nothing more will come from it by itself."""
         return self.info.state in (ENDED, ABSENT)
 
-    def release_process(self) -> None:
-        """No signal can be sent to it any more."""
-        if self.pidfd >= 0:
-            os.close(self.pidfd)
-            self.pidfd = -1
+    @property
+    def pidfd(self) -> int:
+        """Its first process; -1 when that is not there."""
+        return self.container.pidfd if self.container else -1
 
     def release_mounts(self) -> None:
         """Its files cannot be read any more."""

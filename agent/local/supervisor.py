@@ -9,28 +9,31 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import json
 import os
 import signal
-import socket
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import NoReturn
 
 from agent.errors import AgentError, SystemFault
 from agent.local import dns_server as dns
 from agent.local.cgroups import enter_cgroup
+from agent.local.channel import Message
+from agent.local.container import Container, Events, Plan, shell_code
 from agent.local.metadata_server import MetadataServer
-from agent.local.namespaced_process import Forker, Program, first_process
+from agent.local.namespaced_process import Forker, Program
 from agent.local.network import Network
+from agent.local.pod_plan import SHARED, pod_root, pod_sandbox
 from agent.local.podenv import Surroundings, pod_environment
 from agent.local.pods import ABSENT, ENDED, RUNNING, STARTING, WAITING, LogBook, Pod, PodInfo
-from agent.local.sandbox import STATE, Sandbox, make_state
+from agent.local.root import STATE, enter_root, make_state
+from agent.local.sandbox import make_sandbox
 from agent.local.spec import BRIDGE_ADDRESS, ClusterSpec, address
+from agent.local.syscalls import CLONE_NEWNET, MS_NODEV, MS_NOSUID, mount, unshare
 from agent.local.waiting import Waiting
-from agent.machine.loop import READ, Loop
+from agent.machine.loop import Loop
 
 _HOSTS_FILE = f"{STATE}/dns.hosts"
 
@@ -50,6 +53,8 @@ class Supervisor:
         self._secret = spec.secret or os.urandom(32)
         self._visible: set[int] = set()
         """Pods that have a name."""
+        self._names: Mapping[str, Sequence[str]] = {}
+        """Further names, with their addresses."""
         self.metadata = dict(spec.pod_metadata)
         """How the metadata server answers a pod, if not as all."""
         self.waiting = Waiting(self.loop)
@@ -62,12 +67,15 @@ class Supervisor:
 
     def build(self) -> None:
         """Build everything but the pods: namespaces, network, DNS, metadata."""
+        unshare(CLONE_NEWNET)
         make_state()
-        self.network = Network(address(dead) for dead in sorted(self.spec.dead))
+        os.mkdir(SHARED)
+        mount("a4-shared", SHARED, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0777")
+        self.network = Network.build(address(dead) for dead in sorted(self.spec.dead))
         spec = self.spec
         waiting = {*spec.missing, *spec.late, *spec.late_names}
         self._visible = {pod.info.index for pod in self.pods} - waiting
-        dns.write_hosts(_HOSTS_FILE, spec, self._visible)
+        self._write_hosts()
         argv = dns.dnsmasq_argv(self.surroundings.dnsmasq, spec, _HOSTS_FILE)
         program = Program(argv, {"PATH": os.defpath})
         # In a PID namespace of its own, so that its helpers for TCP end with it.
@@ -112,33 +120,23 @@ class Supervisor:
         self.network.remove_cable(index)
         self.pods[index] = pod = Pod(self._info(index, STARTING))
         pod.info.created, pod.info.created_monotonic = time.time(), time.monotonic()
-        program = Program(self.surroundings.entrypoint, self.environment(index) | dict(env or {}))
-        limit = self.forker.files_limit
         secret = (self.spec.pod_secret.get(index) or self._secret) if self.spec.contract else b""
-        plan = Sandbox(self.spec, self.surroundings, index, self.network.bridge, secret, self.cgroup >= 0)
-        own, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        output, output_end = os.pipe()
-        errors, errors_end = os.pipe()
-        streams = (os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), output_end, errors_end)
+        root = pod_root(self.spec, self.surroundings, index, secret, self.cgroup >= 0)
+        sandbox = pod_sandbox(self.spec, index, self.network.bridge)
 
-        def on_end() -> None:
-            pod.outputs -= 1
-            self._check_end(pod)
+        def build() -> int:
+            make_sandbox(sandbox)
+            return enter_root(root)
 
-        def child() -> None:
-            enter_cgroup(self.cgroup, f"pod-{index}")
-            first_process(plan, program, streams, theirs, limit)
-
-        pid = self.forker.fork_first(child)
-        theirs.close()
-        for stream in streams:
-            os.close(stream)
-        pod.child, pod.status, pod.outputs = pid, own, 2
-        pod.pidfd = os.pidfd_open(pid)
-        self.loop.watch(own.fileno(), READ, lambda: self._on_status(pod, own))
-        self.loop.watch(pod.pidfd, READ, lambda: self._on_exit(pod))
-        for name, pipe in (("out", output), ("err", errors)):
-            self.logs.watch(self.loop, index, name, pipe, on_end)
+        plan = Plan(
+            enter=lambda: enter_cgroup(self.cgroup, f"pod-{index}"),
+            build=build,
+            program=Program(self.surroundings.entrypoint, self.environment(index) | dict(env or {})),
+        )
+        events = Events(partial(self._on_built, pod), partial(self._on_begun, pod), partial(self._on_exit, pod))
+        pod.container = container = Container(self.loop, self.forker, plan, events)
+        for name, pipe in (("out", container.out), ("err", container.err)):
+            self.logs.watch(self.loop, index, name, pipe, partial(self._on_output_end, pod))
 
     def environment(self, index: int) -> dict[str, str]:
         """That of the container, for its program and for commands in it."""
@@ -146,44 +144,48 @@ class Supervisor:
 
     def set_name(self, index: int, visible: bool) -> None:
         """Have the pod's name appear in or vanish from DNS."""
-        before = set(self._visible)
-        self._visible = before | {index} if visible else before - {index}
-        if self._visible != before:
-            dns.write_hosts(_HOSTS_FILE, self.spec, self._visible)
-            os.kill(self._dnsmasq, signal.SIGHUP)
+        visible_now = self._visible | {index} if visible else self._visible - {index}
+        if visible_now != self._visible:
+            self._visible = visible_now
+            self._tell_dns()
 
-    def _on_status(self, pod: Pod, status: socket.socket) -> None:
-        """The first process has built its sandbox, or could not; the socket ends when it becomes the program."""
-        data, descriptors, _, _ = socket.recv_fds(status, 65536, 1)
-        message = json.loads(data) if data else {}
-        if "started" in message:
-            pod.mounts, pod.info.pid = descriptors[0], message["pid"]
-            pod.info.started, pod.info.started_monotonic = message["started"], message["monotonic"]
-            return
+    def set_names(self, names: Mapping[str, Sequence[str]]) -> None:
+        """All names in DNS beside those of pods, with their addresses."""
+        self._names = names
+        self._tell_dns()
+
+    def _write_hosts(self) -> None:
+        dns.write_hosts(_HOSTS_FILE, dns.hosts_text(self.spec, self._visible, self._names))
+
+    def _tell_dns(self) -> None:
+        self._write_hosts()
+        os.kill(self._dnsmasq, signal.SIGHUP)
+
+    def _on_built(self, pod: Pod, message: Message, mounts: int) -> None:
+        pod.mounts, pod.info.pid = mounts, message["pid"]
+        pod.info.started, pod.info.started_monotonic = message["started"], message["monotonic"]
+
+    def _on_begun(self, pod: Pod, message: Message) -> None:
+        pod.has_begun = True
         if pod.info.started is not None:
             pod.info.state = RUNNING
         if "error" in message and self.fault is None:
             what = f"the sandbox of pod {pod.info.index} cannot be built: {message['error']}"
             hint = "it needs overlayfs over this root: not in a container that lies on overlayfs twice itself"
             self.fault = SystemFault(what, hint if "overlay" in message["error"] else "")
-        self.loop.forget(status.fileno())
-        status.close()
-        pod.status = None
         self._check_end(pod)
 
-    def _on_exit(self, pod: Pod) -> None:
-        """The first process has ended, and the kernel ends all others of the pod."""
-        self.loop.forget(pod.pidfd)
-        _, status = os.waitpid(pod.child, 0)
-        pod.release_process()
-        code = os.waitstatus_to_exitcode(status)
-        pod.info.code = code if code >= 0 else 128 - code
-        pod.info.ended = time.time()
+    def _on_exit(self, pod: Pod, code: int) -> None:
+        pod.info.code, pod.info.ended = shell_code(code), time.time()
+        self._check_end(pod)
+
+    def _on_output_end(self, pod: Pod) -> None:
+        pod.outputs -= 1
         self._check_end(pod)
 
     def _check_end(self, pod: Pod) -> None:
         # Ended means: its code is known and all it has printed is in the log book.
-        if pod.info.code is not None and not pod.outputs and pod.status is None:
+        if pod.info.code is not None and not pod.outputs and pod.has_begun:
             pod.info.state = ENDED
         self.notify()
 
@@ -204,8 +206,8 @@ class Supervisor:
 
     def signal_pod(self, pod: Pod, number: int) -> None:
         """A pod that is over is left alone: its number may be another process by now."""
-        if pod.pidfd >= 0 and pod.is_alive:
-            signal.pidfd_send_signal(pod.pidfd, number)
+        if pod.container and pod.is_alive:
+            pod.container.signal(number)
 
     def close_and_exit(self) -> NoReturn:
         self.close()

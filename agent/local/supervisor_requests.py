@@ -14,6 +14,7 @@ from agent import wire
 from agent.errors import SystemFault, UsageError
 from agent.local.cgroups import enter_cgroup
 from agent.local.channel import Channel, Message
+from agent.local.command_inside import Given, start_command
 from agent.local.namespaced_process import Program, further_process, read_files
 from agent.local.network import cable, limit_argv
 from agent.local.pods import ABSENT, RUNNING, STARTING, Follower, Pod
@@ -143,36 +144,14 @@ class Requests:
         if not asked.argv:
             raise UsageError("no command is given")
         env = supervisor.environment(pod.info.index) | dict(asked.env)
-        program, pidfd, limit = Program(asked.argv, env), pod.pidfd, supervisor.forker.files_limit
-
-        def child() -> None:
-            enter_cgroup(supervisor.cgroup, f"pod-{pod.info.index}")
-            further_process(pidfd, program, descriptors, limit, channel.socket if asked.terminal else None)
-
+        pod_cgroup = f"pod-{pod.info.index}"
+        given = Given(
+            channel, pod.pidfd, descriptors, asked.terminal, lambda: enter_cgroup(supervisor.cgroup, pod_cgroup)
+        )
         try:
-            pid = supervisor.forker.fork_beside(pidfd, child)
+            start_command(supervisor.loop, supervisor.forker, Program(asked.argv, env), given)
         except ProcessLookupError as error:  # the loop will hear of it in a moment
             raise UsageError(f"pod {pod.info.index} is not running: it has just ended") from error
-        ended = False
-
-        def on_exit() -> None:
-            nonlocal ended
-            ended = True
-            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-            channel.send({"code": code if code >= 0 else 128 - code})
-
-        def tell(number: int, group: bool) -> None:
-            if ended:
-                return
-            # Not reaped yet, so the number is still its own.
-            try:
-                (os.killpg if group else os.kill)(pid, number)
-            except ProcessLookupError:  # it leads no group yet: the command has not begun
-                os.kill(pid, signal.SIGKILL)
-
-        channel.on_more = lambda more: tell(int(more["signal"]), bool(more.get("group")))
-        channel.on_close = lambda: tell(signal.SIGHUP, True)
-        supervisor.loop.on_end(pid, on_exit)
 
     def do_read(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
         """In a process of its own: only one that has entered the mount namespace of the pod sees its files."""
@@ -223,6 +202,15 @@ class Requests:
 
     def do_name(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
         self._supervisor.set_name(self._pod(message).info.index, message["visible"])
+        self._answer(channel)
+
+    def do_names(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+        """Raises UsageError for what would be more than one word in the file of names."""
+        names = message["names"]
+        words = [word for name, addresses in names.items() for word in (name, *addresses)]
+        if any(len(word.split()) != 1 for word in words):
+            raise UsageError(f"names and addresses: one word each, not {names}")
+        self._supervisor.set_names(names)
         self._answer(channel)
 
     def do_metadata(self, channel: Channel, message: Message, descriptors: list[int]) -> None:

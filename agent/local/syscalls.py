@@ -58,6 +58,11 @@ def mount(source: str, target: str, kind: str = "", flags: int = 0, data: str = 
     _check(result, f"mount {kind or source} on {target}")
 
 
+def unmount(target: str) -> None:
+    """Take a mount away at once, whoever still uses it."""
+    _check(_libc.umount2(os.fsencode(target), ctypes.c_int(_MNT_DETACH)), f"umount of {target}")
+
+
 def change_root(new_root: str) -> None:
     """Make `new_root`, a mount point, the root of this mount namespace and drop the old one."""
     os.chdir(new_root)

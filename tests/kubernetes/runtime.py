@@ -1,0 +1,352 @@
+"""Nodes, sandboxes and containers on the bridge of a local cluster: what a kubelet asks of a container runtime.
+
+All of it is held by one process, which ends with the one that made the Runtime, however that ends.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from agent.errors import AgentError
+from agent.local import host_survey
+from agent.local.cgroups import cluster_cgroup
+from agent.local.channel import Conversation, Message
+from agent.local.client import LocalCluster
+from agent.local.root import Bind as MountedBind
+from agent.local.sockets import running_clusters
+from agent.local.syscalls import CLONE_NEWNET, setns
+from agent.wire import to_json
+from tests.kubernetes.command import Command, Stream
+from tests.kubernetes.memory_cgroups import remove_left
+from tests.kubernetes.runtime_requests import Begin, NewContainer, NewSandbox, NewVolume
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+END_SECONDS = 60.0
+"""Until the process that holds everything must have ended."""
+ANSWER_SECONDS = 120.0
+SHM_SIZE = 64 << 20
+"""As container runtimes have it."""
+_HOLDER = """\
+import sys
+sys.path.insert(0, {path!r})
+from tests.kubernetes.runtime_holder import run_from_command_line
+run_from_command_line()
+"""
+
+
+class StartFailed(Exception):
+    """Why a container could not be started, in the kernel's words."""
+
+
+class RuntimeLost(Exception):
+    """The process that holds everything has ended."""
+
+
+@dataclass(frozen=True)
+class Bind:
+    """One mount of a container: a file or directory of the host, or what `Sandbox.volume` has made."""
+
+    source: Path
+    target: str
+    read_only: bool = False
+
+
+@dataclass(frozen=True)
+class ContainerSpec:
+    """A container as it shall be."""
+
+    name: str
+    root: Path
+    """Root file system of its image, under a layer of the container's own; "/" is this machine's."""
+    argv: list[str]
+    env: dict[str, str]
+    """All of it."""
+    log: Path
+    """Where its output goes: one line per written line, "TIME stdout|stderr F TEXT"."""
+    cwd: str = "/"
+    binds: tuple[Bind, ...] = ()
+    privileged: bool = False
+    memory: int | None = None
+    """Bytes. Where no memory controller can be written, the start fails in words (`Runtime.limits_memory`)."""
+    termination_path: str = "/dev/termination-log"
+
+
+class Ended(NamedTuple):
+    """How a container has ended."""
+
+    code: int
+    """128 + n after signal n."""
+    signal: int | None
+    oom_killed: bool
+    message: str
+    """The end of its termination file, 4,096 bytes at most."""
+
+
+LOST = Ended(128 + signal.SIGKILL, signal.SIGKILL, False, "the process that held the container has ended")
+
+
+class Runtime:
+    """Its methods, and those of all that it makes, may be called from any thread."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self.cluster = cluster
+        self.cgroup = cluster_cgroup(f"{cluster.name}-runtime")
+        """Of version 2; empty where none can be made."""
+        found = host_survey.survey(cluster.spec)
+        self._threads: list[threading.Thread] = []
+        self._nodes: list[Node] = []
+        self._door, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        argv = [sys.executable, "-I", "-S", "-c", _HOLDER.format(path=str(CHECKOUT)), str(theirs.fileno())]
+        with theirs:
+            self._process = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, cwd="/", pass_fds=[theirs.fileno()], start_new_session=True
+            )
+        begin = Begin(
+            network=cluster.supervisor_pid(),
+            first_cable=cluster.spec.pods,
+            cgroup=self.cgroup,
+            file_systems=tuple(found.file_systems),
+            installation=tuple(found.installation),
+            command=found.command,
+        )
+        try:
+            self.limits_memory = bool(self.ask(to_json(begin))["memory"])
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Runtime:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int:
+        """The process that holds everything, and waits for the one inside the namespaces."""
+        return self._process.pid
+
+    def close(self) -> None:
+        """End everything at once. Every container's `ended` has been called when it returns."""
+        self._door.close()
+        try:
+            self._process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(END_SECONDS)
+        for node in self._nodes:
+            node.close()
+        running_clusters()  # removes what is left of its cgroups, if it was killed
+        remove_left()
+
+    def node(self, name: str) -> Node:
+        """A new machine with a network and a host name of its own."""
+        conversation = self.connect()
+        try:
+            answer = self.expect(conversation, {"op": "node", "name": name})
+            node = Node(self, name, answer["address"], answer["node"], conversation.descriptors.pop())
+            self._nodes.append(node)
+            return node
+        finally:
+            conversation.close()
+
+    def sandbox(
+        self,
+        uid: str,
+        *,
+        hostname: str,
+        node: Node,
+        host_network: bool = False,
+        domain: str = "",
+        namespace: str = "default",
+        shm_size: int = SHM_SIZE,
+    ) -> Sandbox:
+        """What containers of a pod share: network, host name, IPC and /dev/shm. `domain` follows the host name in
+        /etc/hosts, `namespace` is searched first in DNS."""
+        names = f"{hostname}.{domain} {hostname}" if domain and not host_network else ""
+        asked = NewSandbox(hostname, node.number, host_network, names, namespace, shm_size)
+        answer = self.ask({"op": "sandbox", **to_json(asked)})
+        return Sandbox(self, uid, node, answer["address"], answer["sandbox"])
+
+    def ask(self, request: Message) -> Message:
+        """What the holder answers."""
+        conversation = self.connect()
+        try:
+            return self.expect(conversation, request)
+        finally:
+            conversation.close()
+
+    def connect(self) -> Conversation:
+        own, theirs = socket.socketpair()
+        with theirs:
+            try:
+                socket.send_fds(self._door, [b"+"], [theirs.fileno()])
+            except OSError as error:
+                own.close()
+                raise RuntimeLost("the process that holds the containers has ended") from error
+        own.settimeout(ANSWER_SECONDS)
+        return Conversation(own)
+
+    def expect(self, conversation: Conversation, request: Message) -> Message:
+        """Raises RuntimeLost, TimeoutError or what the holder has refused."""
+        conversation.send(request)
+        return conversation.expect()
+
+    def keep(self, thread: threading.Thread) -> None:
+        """Wait for it in `close`."""
+        self._threads = [each for each in self._threads if each.is_alive()] + [thread]
+
+
+class Node:
+    """A machine that is pretended: pods with hostNetwork share its network and its host name."""
+
+    def __init__(self, runtime: Runtime, name: str, address: str, number: int, network: int) -> None:
+        self.name = name
+        self.address = address
+        self.number = number
+        self._runtime = runtime
+        self._network = network
+
+    @contextmanager
+    def network(self) -> Iterator[None]:
+        """Sockets that this thread makes in the block are the node's, also afterwards."""
+        own = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            setns(self._network, CLONE_NEWNET)
+            try:
+                yield
+            finally:
+                setns(own, CLONE_NEWNET)
+        finally:
+            os.close(own)
+
+    def plug(self, *, up: bool) -> None:
+        """Pull (or plug again) the cable of its network; that of pods with a network of their own stays."""
+        self._runtime.ask({"op": "plug", "node": self.number, "up": up})
+
+    def stop(self) -> None:
+        """Its sandboxes must have been stopped."""
+        self._runtime.ask({"op": "stop_node", "node": self.number})
+        self.close()
+
+    def close(self) -> None:
+        if self._network >= 0:
+            os.close(self._network)
+            self._network = -1
+
+
+class Sandbox:
+    """A pod's."""
+
+    def __init__(self, runtime: Runtime, uid: str, node: Node, address: str, number: int) -> None:
+        self.uid = uid
+        self.node = node
+        self.address = address
+        self.number = number
+        self._runtime = runtime
+
+    def volume(self, name: str, size: int | None = None) -> Path:
+        """A new directory in memory, for binds of containers of this sandbox; with `size`, so many bytes at most."""
+        return Path(self._runtime.ask({"op": "volume", **to_json(NewVolume(self.number, name, size))})["path"])
+
+    def start(self, spec: ContainerSpec, ended: Callable[[Ended], None]) -> Container:
+        """Returns when its program has been started. `ended` is called in a thread of its own, once. Raises
+        StartFailed."""
+        binds = tuple(MountedBind(str(one.source), one.target, one.read_only) for one in spec.binds)
+        asked = NewContainer(
+            sandbox=self.number,
+            root=str(spec.root),
+            argv=tuple(spec.argv),
+            env=spec.env,
+            cwd=spec.cwd,
+            binds=binds,
+            privileged=spec.privileged,
+            memory=spec.memory,
+            termination_path=spec.termination_path,
+            log=str(spec.log),
+        )
+        return Container(self._runtime, spec, to_json(asked), ended)
+
+    def stop(self) -> None:
+        """Kill its containers, remove all that it has. Nothing is left when it returns; their `ended` may still run."""
+        self._runtime.ask({"op": "stop", "sandbox": self.number})
+
+
+class Container:
+    """Made by `Sandbox.start`."""
+
+    def __init__(
+        self, runtime: Runtime, spec: ContainerSpec, asked: Mapping[str, Any], ended: Callable[[Ended], None]
+    ) -> None:
+        self.spec = spec
+        self._runtime = runtime
+        self._ended = ended
+        self._lock = threading.Lock()
+        self._conversation = runtime.connect()
+        try:
+            answer = self._begin(asked)
+        except BaseException:
+            self._conversation.close()
+            raise
+        self.pid: int = answer["pid"]
+        """As this machine numbers it."""
+        self.number: int = answer["container"]
+        self._conversation.socket.settimeout(None)
+        thread = threading.Thread(target=self._wait, name=f"container {spec.name}", daemon=True)
+        runtime.keep(thread)
+        thread.start()
+
+    def _begin(self, asked: Mapping[str, Any]) -> Message:
+        try:
+            answer = self._runtime.expect(self._conversation, {"op": "container", **asked})
+        except AgentError as error:
+            raise StartFailed(f"container {self.spec.name}: {error.what}") from error
+        if "failed" in answer:
+            raise StartFailed(f"container {self.spec.name}: {answer['failed']}")
+        return answer
+
+    def kill(self, number: int) -> None:
+        """A signal to its first process; nothing if that has ended."""
+        with self._lock:
+            if self._conversation.socket.fileno() >= 0:
+                try:
+                    self._conversation.send({"signal": int(number)})
+                except OSError:
+                    return  # it, or the holder, has just ended
+
+    def exec(
+        self,
+        argv: list[str],
+        *,
+        stdin: Stream = None,
+        stdout: Stream = None,
+        stderr: Stream = None,
+        tty: bool = False,
+        env: Mapping[str, str] | None = None,
+    ) -> Command:
+        """Run a command in it. Streams are as of subprocess.Popen, but that None is /dev/null; with `tty`, it has a
+        terminal of its own instead, whose other end is `Command.terminal`."""
+        asked = {"op": "exec", "container": self.number, "argv": argv, "env": dict(env or {}), "terminal": tty}
+        return Command(self._runtime.connect(), asked, (stdin, stdout, stderr))
+
+    def _wait(self) -> None:
+        message = self._conversation.read()
+        with self._lock:
+            self._conversation.close()
+        self._ended(Ended(**message) if message else LOST)
