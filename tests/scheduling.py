@@ -21,6 +21,7 @@ REAL = (
     "tests/cluster/",
     "tests/gpu/",
     "tests/local/",
+    "tests/kubernetes/test_runtime.py",
 )
 """Where tests start real clusters, MPI jobs or torchrun: what takes long first, so that all workers end together."""
 WHOLE = (
@@ -33,6 +34,7 @@ WHOLE = (
     "tests/gpu/",
     "tests/local/test_pods.py",
     "tests/local/test_sockets.py",
+    "tests/kubernetes/test_runtime.py",
     "tests/mpi/",
     "tests/programs/test_options.py",
 )
