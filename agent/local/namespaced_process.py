@@ -41,6 +41,8 @@ class Program(NamedTuple):
     argv: Sequence[str]
     env: Mapping[str, str]
     directory: str = "/"
+    limit: Callable[[], None] | None = None
+    """Takes rights from the process that is about to become the program."""
 
     def become(self, files_limit: int) -> NoReturn:
         """Raises CannotStart."""
@@ -52,6 +54,8 @@ class Program(NamedTuple):
         try:
             os.chdir(what)
             what = self.argv[0]
+            if self.limit:
+                self.limit()
             os.execvpe(what, list(self.argv), dict(self.env))
         except OSError as error:
             raise CannotStart(

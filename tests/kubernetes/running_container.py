@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from agent.errors import UsageError
@@ -20,6 +21,7 @@ from agent.local.root import Bind, Root, enter_root
 from agent.local.sandbox import Sandbox
 from agent.machine.loop import READ, Loop
 from tests.kubernetes.cri_log import CriLog
+from tests.kubernetes.identity import take_identity
 from tests.kubernetes.memory_cgroups import MemoryCgroups, remove_in
 from tests.kubernetes.runtime_requests import Begin, NewCommand, NewContainer, NewSandbox
 
@@ -105,9 +107,12 @@ class RunningContainer:
             pod.namespaces.join()
             return enter_root(root)
 
-        plan = Plan(self._enter, build, Program(asked.argv, asked.env, asked.cwd))
+        plan = Plan(self._enter, build, self._program(asked.argv, asked.env))
         events = Events(self._on_built, self._on_begun, self._on_exit)
         return Container(self._machine.loop, self._machine.forker, plan, events)
+
+    def _program(self, argv: tuple[str, ...], env: Mapping[str, str]) -> Program:
+        return Program(argv, env, self._asked.cwd, partial(take_identity, self._asked.identity))
 
     def kill(self) -> None:
         self._container.signal(signal.SIGKILL)
@@ -115,7 +120,7 @@ class RunningContainer:
     def run(self, channel: Channel, asked: NewCommand, descriptors: list[int]) -> None:
         """Run a command beside its first process."""
         given = Given(channel, self._container.pidfd, descriptors, asked.terminal, self._enter)
-        program = Program(asked.argv, {**self._asked.env, **asked.env}, self._asked.cwd)
+        program = self._program(asked.argv, {**self._asked.env, **asked.env})
         try:
             if given.pidfd < 0:
                 raise ProcessLookupError

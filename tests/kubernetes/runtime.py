@@ -30,6 +30,7 @@ from agent.wire import to_json
 from tests.kubernetes.command import Command, Stream
 from tests.kubernetes.memory_cgroups import remove_left
 from tests.kubernetes.runtime_requests import Begin, NewContainer, NewSandbox, NewVolume
+from tests.kubernetes.runtime_requests import Identity as Identity
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 END_SECONDS = 60.0
@@ -51,6 +52,17 @@ class StartFailed(Exception):
 
 class RuntimeLost(Exception):
     """The process that holds everything has ended."""
+
+
+_USUAL = """
+CHOWN DAC_OVERRIDE FSETID FOWNER MKNOD NET_RAW SETGID SETUID SETFCAP SETPCAP NET_BIND_SERVICE SYS_CHROOT KILL
+AUDIT_WRITE
+"""
+USUAL_CAPABILITIES = tuple(_USUAL.split())
+"""What container runtimes give to a container that is not privileged, before it adds and drops any."""
+
+
+ROOT = Identity()
 
 
 @dataclass(frozen=True)
@@ -80,6 +92,8 @@ class ContainerSpec:
     memory: int | None = None
     """Bytes. Where no memory controller can be written, the start fails in words (`Runtime.limits_memory`)."""
     termination_path: str = "/dev/termination-log"
+    identity: Identity = ROOT
+    """Commands in the container have it, too."""
 
 
 class Ended(NamedTuple):
@@ -280,6 +294,7 @@ class Sandbox:
             memory=spec.memory,
             termination_path=spec.termination_path,
             log=str(spec.log),
+            identity=spec.identity,
         )
         return Container(self._runtime, spec, to_json(asked), ended)
 

@@ -44,6 +44,17 @@ class NewVolume(NamedTuple):
     """In bytes; None: as much as there is."""
 
 
+class Identity(NamedTuple):
+    """As whom, and with which rights, a container's processes run."""
+
+    user: int = 0
+    group: int = 0
+    groups: tuple[int, ...] = ()
+    """Further ones."""
+    capabilities: tuple[str, ...] | None = None
+    """Names without CAP_, of which root has no others; None: all."""
+
+
 class NewContainer(NamedTuple):
     """A container in a sandbox."""
 
@@ -57,6 +68,7 @@ class NewContainer(NamedTuple):
     memory: int | None
     termination_path: str
     log: str
+    identity: Identity
 
 
 class NewCommand(NamedTuple):

@@ -18,7 +18,19 @@ from typing import Any
 import pytest
 
 from tests.kubernetes import memory_cgroups
-from tests.kubernetes.runtime import LOST, Bind, Container, ContainerSpec, Ended, Node, Runtime, Sandbox, StartFailed
+from tests.kubernetes.runtime import (
+    LOST,
+    USUAL_CAPABILITIES,
+    Bind,
+    Container,
+    ContainerSpec,
+    Ended,
+    Identity,
+    Node,
+    Runtime,
+    Sandbox,
+    StartFailed,
+)
 from tests.local.helpers import DEADLINE, all_namespaces, ask_dns, cluster_of, eventually, needs_root, own_namespaces
 
 pytestmark = needs_root
@@ -49,6 +61,7 @@ except OSError as error:
     sys.exit(error.errno)
 """
 PORT = "7001"
+CAP_SYS_ADMIN = 1 << 21
 
 
 class Run:
@@ -210,6 +223,21 @@ def test_a_container_has_its_own_environment_and_the_agent(pods: Pods) -> None:
     assert dict(line.split("=", 1) for line in found.splitlines()) == ENV
     assert pods.said(sandbox, "cat", "hostname", cwd="/etc") == "pod-1"
     assert pods.said(sandbox, "a4-agent", "--version").startswith("a4-agent")
+
+
+def test_a_container_has_the_rights_that_it_is_given(pods: Pods) -> None:
+    sandbox = pods.sandbox()
+    show = ("sh", "-c", "id -u; id -G; grep CapEff /proc/self/status | cut -f 2")
+    assert int(pods.said(sandbox, *show).split()[-1], 16) & CAP_SYS_ADMIN
+    usual = Identity(capabilities=(*USUAL_CAPABILITIES, "IPC_LOCK"))
+    assert pods.said(sandbox, *show, identity=usual).split() == ["0", "0", "00000000a80465fb"]
+    assert pods.run(sandbox, "mount", "-t", "tmpfs", "x", "/mnt", identity=usual).end().code
+    somebody = Identity(1000, 1001, (1001, 1002), capabilities=())
+    run = pods.run(sandbox, "sleep", "infinity", identity=somebody)
+    with run.container.exec(list(show), stdout=subprocess.PIPE) as command:
+        assert command.stdout and command.stdout.read().split() == [b"1000", b"1001", b"1002", b"0" * 16]
+    with pytest.raises(StartFailed, match="TYPO"):
+        pods.run(sandbox, "true", identity=Identity(capabilities=("TYPO",)))
 
 
 def test_commands_run_beside_the_first_process(pods: Pods) -> None:
