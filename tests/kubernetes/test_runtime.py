@@ -31,7 +31,16 @@ from tests.kubernetes.runtime import (
     Sandbox,
     StartFailed,
 )
-from tests.local.helpers import DEADLINE, all_namespaces, ask_dns, cluster_of, eventually, needs_root, own_namespaces
+from tests.local.helpers import (
+    CHECKOUT,
+    DEADLINE,
+    all_namespaces,
+    ask_dns,
+    cluster_of,
+    eventually,
+    needs_root,
+    own_namespaces,
+)
 
 pytestmark = needs_root
 
@@ -419,3 +428,31 @@ def test_nothing_is_left_of_a_runtime_that_is_killed(killed: str, tmp_path: Path
         assert _cgroups(runtime) == []
         left = [place for place in (memory_cgroups.version_1_directory(),) if place]
         assert not [each for place in left for each in os.listdir(place) if each == f"a4-runtime-{runtime.pid}"]
+
+
+OWNER = """
+import sys
+from pathlib import Path
+from tests.kubernetes import test_runtime
+
+with test_runtime.started() as runtime:
+    pods = test_runtime.Pods(runtime, Path(sys.argv[1]))
+    limit = (64 << 20) if runtime.limits_memory else None
+    run = pods.run(pods.sandbox(), "sleep", "infinity", memory=limit)
+    print(runtime.pid, run.container.pid, runtime.cgroup, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_nothing_is_left_when_the_owner_of_a_runtime_is_killed(tmp_path: Path) -> None:
+    argv = [sys.executable, "-c", OWNER, str(tmp_path)]
+    pipe, path = subprocess.PIPE, {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    with subprocess.Popen(argv, stdin=pipe, stdout=pipe, text=True, env=path) as owner:
+        assert owner.stdout
+        holder, container, *cgroup = owner.stdout.readline().split()
+        cgroups = [f"{memory_cgroups.version_1_directory()}/{memory_cgroups.PREFIX}{holder}", *cgroup]
+        assert any(os.path.exists(each) for each in cgroups)
+        with own_namespaces([*_children(int(holder)), int(container)]) as namespaces:
+            owner.kill()
+            eventually(lambda: not namespaces & all_namespaces(), "the end of all namespaces")
+    eventually(lambda: not any(os.path.exists(each) for each in cgroups), "the end of its cgroups")
