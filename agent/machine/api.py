@@ -82,7 +82,7 @@ class Child(Protocol):
     pid: int
 
     def signal(self, number: int) -> None:
-        """Send a signal to every process of its group; one that is gone is no error."""
+        """Send a signal to every process of its group; one that is gone is ignored."""
 
     def await_group(self) -> None:
         """From now on it has not ended before every process of its group has."""
@@ -329,7 +329,7 @@ class Machine(Protocol):
         """Write into an existing file in place; nothing happens when it is not there."""
 
     def remove(self, path: str) -> None:
-        """Take a file away; one that is not there is no error."""
+        """Remove a file, if it is there."""
 
     def remove_dir(self, path: str) -> None:
         """Take a directory away with all that is in it, as far as that is possible."""

@@ -10,7 +10,7 @@ from agent.decide.sync.mounts import Mount, refusal
 from agent.errors import DirectoryUnusable
 from agent.lifecycle.waits import PROBE_SECONDS
 from agent.machine.loop import Loop
-from agent.machine.shared_files import ANSWER_SECONDS, ProcessFiles, SharedAnswer
+from agent.machine.shared_files import SERVER_SECONDS, ProcessFiles, SharedAnswer
 
 
 class SharedDirectory:
@@ -41,7 +41,7 @@ class SharedDirectory:
             why, remedy = refusal(self.directory, seen)
             if why:
                 raise DirectoryUnusable(why, remedy)
-        self._files.answer_seconds = ANSWER_SECONDS
+        self._files.answer_seconds = SERVER_SECONDS
 
     def _unusable(self, why: str) -> DirectoryUnusable:
         what = f"{self._called} cannot be used: {why}"
