@@ -16,7 +16,7 @@ STREAMS = {STDOUT: "stdout", STDERR: "stderr", AGENT: "agent"}
 
 
 class RunAnswer(NamedTuple):
-    """What `--json` prints for run, mpirun, torchrun and cancel, when the run is over; with --detach, when it has begun."""
+    """What run, mpirun, torchrun and cancel print with `--json`: when the run is over, with --detach once it begins."""
 
     version: int
     run: str
