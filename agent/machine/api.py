@@ -12,6 +12,9 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 from agent import wire
 from agent.launch import Launch
 
+SERVER_SECONDS = 10.0
+"""How long a file server that has been in use may take to answer: it or its mount may just have begun."""
+
 ProblemKind = Literal[
     "name",  # DNS has no answer
     "unreachable",  # no route

@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from agent.errors import DirectoryUnusable, SystemFault
 from agent.machine import files
+from agent.machine.api import SERVER_SECONDS
 from agent.machine.helper_process import helper_environment
-from agent.machine.shared_files import PROGRAM, SERVER_SECONDS
+from agent.machine.shared_files import PROGRAM
 from agent.paths import own_program
 
 

@@ -12,12 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
+from agent.machine.api import SERVER_SECONDS
 from agent.machine.helper_process import HelperProcess
 from agent.machine.loop import Loop, LoopTimer
 from agent.machine.stream import NO_LIMIT
 
-SERVER_SECONDS = 10.0
-"""How long the file server may take to answer."""
 PROGRAM = "share-files.py"
 
 

@@ -9,8 +9,9 @@ from typing import Any
 from agent.decide.sync.mounts import Mount, refusal
 from agent.errors import DirectoryUnusable
 from agent.lifecycle.waits import PROBE_SECONDS
+from agent.machine.api import SERVER_SECONDS
 from agent.machine.loop import Loop
-from agent.machine.shared_files import SERVER_SECONDS, ProcessFiles, SharedAnswer
+from agent.machine.shared_files import ProcessFiles, SharedAnswer
 
 
 class SharedDirectory:
