@@ -151,7 +151,7 @@ def load(path: str) -> dict[str, Any] | None:
     except ValueError as error:
         raise _damaged(path, error) from error
     if data is not None and not isinstance(data, dict):
-        raise _damaged(path, "it is no JSON object")
+        raise _damaged(path, "it is not a JSON object")
     return data
 
 

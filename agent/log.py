@@ -64,7 +64,7 @@ class Log:
     def _write(self, level: str, text: str) -> None:
         if LEVELS.index(level) < self.level:
             return
-        # What came from bytes that are no text is shown as stderr would show it, to everyone.
+        # What came from undecodable bytes is shown as stderr would show it, to everyone.
         text = self.masked(text).encode(errors="backslashreplace").decode()
         lines = [f"{line}\n" for line in self._lines(level, text)]
         try:

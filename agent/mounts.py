@@ -17,7 +17,7 @@ class Mount(NamedTuple):
     kind: str
     """Type of the file system."""
     options: tuple[str, ...]
-    """Of the file system; for cgroup v1 the controllers are among them."""
+    """Options of the file system; for cgroup v1 the controllers are among them."""
 
 
 def parse_mounts(mountinfo: str) -> Iterator[Mount]:

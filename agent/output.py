@@ -187,7 +187,7 @@ def toned(text: str, color: str, *, stream: int = STDERR) -> str:
 
 
 def say(text: str, color: str = "") -> None:
-    """A message to the person, on stderr; nobody there to read it is no error."""
+    """A message to the person, on stderr; nothing happens if nobody reads it."""
     message = f"a4-agent: {text}\n"
     try:
         write_all(STDERR, (toned(message, color) if color else message).encode(errors="backslashreplace"))

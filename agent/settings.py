@@ -64,7 +64,7 @@ GIVEN_BY_AGENT = (
 LEAST_LEASE = 3.0
 """Six beats, of half a second each."""
 LEAST_GRACE = 5.0
-"""Of which three are Kubernetes' own."""
+"""Three of them are Kubernetes' own."""
 SLEEP_ON = ("always", "failure", "never")
 TASK_SCRIPTS = (
     "/workload/task/task-script.sh",
@@ -181,7 +181,7 @@ class Setting(NamedTuple):
 
     @property
     def field(self) -> str:
-        """Of `Settings`; what is none there is read by its workload, from the environment of the run."""
+        """A field of `Settings`; what has none there is read by its workload, from the environment of the run."""
         return self.called or self.name.removeprefix("A4_").removesuffix("_SECONDS").lower()
 
 
@@ -270,7 +270,7 @@ SETTINGS = (
     Setting("A4_WARN_SIGNAL", warn_signal, "none", "signal to a run's processes before SIGTERM"),
     Setting("A4_WARN_SECONDS", none_or("60"), "0", "how long before SIGTERM that signal comes", called="warn_seconds"),
     Setting("A4_REPORT", flag, "true", "make report.html of every run; needs Jinja2 and matplotlib"),
-    Setting("A4_LOG_LEVEL", choice("debug", "info", "warning", "error"), "info", "least level"),
+    Setting("A4_LOG_LEVEL", choice("debug", "info", "warning", "error"), "info", "lowest level logged"),
     Setting("A4_LOG_FORMAT", choice("text", "json"), "text", "text, or one JSON object a line"),
     Setting(
         "A4_LOG_LIMIT_MB",
@@ -442,7 +442,7 @@ def _raw(setting: Setting, environ: Mapping[str, str], found: Found, workload: s
 def _results_dir(environ: Mapping[str, str], found: Found) -> tuple[str, str]:
     job = environ.get("JOB_IDENTIFIER") or "job"
     epoch = environ.get("A4_EPOCH") or _epoch(environ, environ.get("NNODES") == "1")[0] or ""
-    # What could climb out of the bucket's folder is no name there.
+    # A name that could climb out of the bucket's folder is refused.
     if found.bucket and all(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", name) for name in (job, epoch)):
         return f"{BUCKET}/testbed-logs/{job}/{epoch}", f"derived: {BUCKET} is mounted"
     return (environ.get("A4_RUN_DIR") or DEFAULT_RUN_DIR) + "/results", "derived from A4_RUN_DIR"

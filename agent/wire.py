@@ -248,3 +248,12 @@ def _expect(value: Any, kind: Any, path: str, words: str) -> Any:
 
 def _member(path: str, name: str) -> str:
     return f"{path}.{name}" if path else str(name)
+
+
+def finite(value: object) -> float | None:
+    """The number, or that of a text; None for what is none, and for infinity and NaN."""
+    try:
+        number = float(str(value))
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None

@@ -39,7 +39,7 @@ def from_modelscope(name: str, revision: str, directory: str) -> None:
 
 
 def status(error: BaseException | None) -> int:
-    """Of the server's answer, to this request or to the one that made it fail; 0: there was none."""
+    """The status of the server's answer to this request or to the one that made it fail; 0: there was none."""
     for holder in (getattr(error, "response", None), error):
         found = getattr(holder, "status_code", None)
         if isinstance(found, int):

@@ -133,7 +133,7 @@ class Text:
         return b"%s[a4-agent: %d bytes of the log are missing here]\n" % (b"\n" if in_line else b"", missing)
 
 
-class PodLog:
+class StoredLog:
     """The pod's log, and how far it is stored."""
 
     def __init__(self, spool: Segments, name: str, count: int, stored: int, lost: int, now: float) -> None:
@@ -171,7 +171,7 @@ class Storing:
         self._spool = spool
         self._files: dict[str, tuple[str, str, bool]] = {}
         """Name → ID, text, whether it must be new."""
-        self._log: PodLog | None = None
+        self._log: StoredLog | None = None
         self._failing_since = self._again = 0.0
 
     def obey(self, verb: str, *args: str) -> None:
@@ -184,7 +184,7 @@ class Storing:
             self._again = 0.0
         elif verb == "log":
             spool, name, count, stored, lost = args
-            self._log = PodLog(self._spool(spool), name, int(count), int(stored), int(lost), self._now())
+            self._log = StoredLog(self._spool(spool), name, int(count), int(stored), int(lost), self._now())
         elif verb == "end" and self._log is not None:
             self._log.ends, self._log.end = True, int(args[0])
             self._failing_since = self._again = 0.0
@@ -239,7 +239,7 @@ class Storing:
             del self._files[name]
         self._say("write", number, why, lasting)
 
-    def _store_piece(self, log: PodLog) -> None:
+    def _store_piece(self, log: StoredLog) -> None:
         text = Text(log.spool, log.stored, log.end)
         why, lasting = self._attempt(lambda: self._directory.store(f"{log.name}.{log.count + 1:04d}", text.chunks))
         log.begun = self._now()
@@ -248,7 +248,7 @@ class Storing:
             log.stored, log.lost = text.at, log.lost + text.missing(0)
         self._say("piece", str(log.count), str(log.stored), str(log.lost), why, lasting)
 
-    def _store_whole(self, log: PodLog) -> None:
+    def _store_whole(self, log: StoredLog) -> None:
         text = Text(log.spool, 0, log.end)
         why, lasting = self._attempt(lambda: self._directory.store(log.name, text.chunks))
         if not why and not text.gaps:

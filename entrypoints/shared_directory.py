@@ -1,6 +1,6 @@
 """The directory that all pods share, as share-files.py works in it.
 
-Standard library only. Methods raise OSError, and ValueError for what is no small text file.
+Standard library only. Methods raise OSError, and ValueError for what is not a small text file.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def mount_id(folder: Folder) -> str:
 
 
 def read_small(folder: Folder, name: str) -> str:
-    """Raises ValueError for what is no small text file, FileNotFoundError."""
+    """Raises ValueError for what is not a small text file, FileNotFoundError."""
     try:
         data = folder.read(name, MOST_BYTES + 1)
     except OSError as error:

@@ -215,6 +215,13 @@ def test_entrypoints_stand_alone(path: Path) -> None:
     assert shell_calls(tree) == []
 
 
+def test_no_private_module_of_python_is_imported() -> None:
+    """`_json` and the like may be gone in the next Python."""
+    programs = {path.stem: ast.parse(path.read_bytes()) for path in RANK_PROGRAMS}
+    used = {name.split(".")[0] for module, tree in {**trees(), **programs}.items() for name in imports(module, tree)}
+    assert not {name for name in used & sys.stdlib_module_names if name.startswith("_") and not name.endswith("__")}
+
+
 @pytest.mark.parametrize("module", MODULES)
 def test_no_shell_is_started(module: str) -> None:
     assert shell_calls(trees()[module]) == []

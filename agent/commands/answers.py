@@ -16,7 +16,7 @@ STREAMS = {STDOUT: "stdout", STDERR: "stderr", AGENT: "agent"}
 
 
 class RunAnswer(NamedTuple):
-    """Of run, mpirun, torchrun and cancel, when the run is over; with --detach, when it has begun."""
+    """What run, mpirun, torchrun and cancel print with `--json`: when the run is over, with --detach once it begins."""
 
     version: int
     run: str
@@ -36,7 +36,7 @@ class RunAnswer(NamedTuple):
 
 
 class ReleaseAnswer(NamedTuple):
-    """Of release."""
+    """What `release --json` prints."""
 
     version: int
     code: int
@@ -44,7 +44,7 @@ class ReleaseAnswer(NamedTuple):
 
 
 class LogLine(NamedTuple):
-    """Of logs: one line, as an object on a line of its own."""
+    """What `logs --json` prints: one line, as an object on a line of its own."""
 
     version: int
     pod: int
@@ -56,7 +56,7 @@ class LogLine(NamedTuple):
 
 
 class DryRunAnswer(NamedTuple):
-    """Of --dry-run."""
+    """What `--dry-run --json` prints."""
 
     version: int
     workload: str
@@ -65,7 +65,7 @@ class DryRunAnswer(NamedTuple):
 
 
 class ClustersAnswer(NamedTuple):
-    """Of local list."""
+    """What `local list --json` prints."""
 
     version: int
     clusters: Mapping[str, Mapping[str, int]]

@@ -85,8 +85,8 @@ def _add_cluster_options(parser: Parser) -> None:
     add = parser.add_argument
     add("workload", nargs="?", default="", help="as in: a4-agent run WORKLOAD [-- ARGS]")
     add("--pods", type=int, required=True, metavar="N", help="number of pods")
-    add("--gpus-per-pod", type=int, default=8, metavar="G", help="GPUs that each pod has, or believes to have (8)")
-    text = "share out this machine's GPUs: pod 0 has the first G, pod 1 the next G; without it, GPUs are only believed"
+    add("--gpus-per-pod", type=int, default=8, metavar="G", help="GPUs of each pod, real or simulated (8)")
+    text = "share out this machine's GPUs: pod 0 has the first G, pod 1 the next G; without it, GPUs are simulated"
     add("--real-gpus", action="store_true", help=text)
     add("--name", type=cluster_name, default=DEFAULT_NAME, help=f"name of the cluster ({DEFAULT_NAME})")
     add("--port", type=int, default=2222, help="port of the pods' SSH daemon (2222)")

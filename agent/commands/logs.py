@@ -49,7 +49,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="from then on: 90s, 10m, 2h, 2026-03-04T12:30",
     )
-    parser.add_argument("--no-follow", action="store_true", help="only what there is by now")
+    parser.add_argument("--no-follow", action="store_true", help="print what is there and stop")
     parser.add_argument("--agent", action="store_true", help="the agents' own lines, too")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--label", action="store_true", help="put [pod] in front of every line")

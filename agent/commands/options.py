@@ -77,7 +77,7 @@ def add_following(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--label",
         action="store_true",
-        help="put the pod that printed it in front of every line: for mpirun that is the first",
+        help="prefix each line with its pod (for mpirun: the first pod)",
     )
     parser.add_argument("--detach", action="store_true", help="print the run's id and return at once")
     parser.add_argument(
@@ -87,7 +87,7 @@ def add_following(parser: argparse.ArgumentParser) -> None:
         const=float(WAIT_SECONDS),
         default=0.0,
         metavar="SECONDS",
-        help=f"begin after a run that goes on, if it ends within this time ({WAIT_SECONDS} without SECONDS)",
+        help=f"wait for the current run, at most SECONDS ({WAIT_SECONDS} if not given)",
     )
     text = "the end of the run as JSON; what it prints goes to stderr"
     parser.add_argument("--json", action="store_true", help=text)

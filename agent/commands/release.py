@@ -15,7 +15,7 @@ _CONNECTED: list[Client] = []
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--force", action="store_true", help="even while a run goes on, which ends it")
+    parser.add_argument("--force", action="store_true", help="also end a run in progress")
     parser.add_argument("--json", action="store_true", help="the code as JSON")
 
 

@@ -21,7 +21,7 @@ from agent.report.reading import NotAResult, read_result
 DESCRIPTION = """\
 Makes a page of the results of runs: one HTML file that needs no network, to look at, keep and send.
 RESULT is a result.json, a directory that has one, the id of a run of this pod, or - for standard input;
-by default the newest run of this pod. Several are compared, with the first as the measure.
+by default the newest run of this pod. Several are compared with the first.
 """
 NAME = "result.json"
 RUN_ID = r"[A-Za-z0-9][A-Za-z0-9._-]*"
@@ -83,7 +83,7 @@ def _newest(directory: RunDir) -> str:
 
 
 def _read(path: str) -> Result:
-    """Raises MissingProgram when it cannot be read, UsageError when it is no result."""
+    """Raises MissingProgram when it cannot be read, UsageError when it is not a result."""
     name = "standard input" if path == "-" else path
     try:
         text = sys.stdin.read() if path == "-" else files.read(path)

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 _LIST = "\n".join(f"  {name:<23} {WORKLOADS[name].help}" for name in RUNNABLE)
 DESCRIPTION = f"""\
 Forms the cluster with the other pods of the job, runs WORKLOAD on it, and ends with the job's exit
-code. Started in every pod, usually as its ENTRYPOINT; pod 0 coordinates. Where an agent lives already, as
-in kubectl exec, it has that one run WORKLOAD, shows what it prints and ends with its exit code.
+code. Started in every pod, usually as its ENTRYPOINT; pod 0 coordinates. Where an agent runs already, as in
+kubectl exec, it submits WORKLOAD to that agent, shows what it prints and ends with its exit code.
 WORKLOAD is one of
 {_LIST}
 and by default what A4_WORKLOAD says. ARGUMENTS go to the workload: a4-agent run WORKLOAD --help lists them.
@@ -128,12 +128,12 @@ def _workload(name: str, environ: Mapping[str, str]) -> str:
 
 
 def _be_the_agent(args: argparse.Namespace, directory: RunDir, started: float) -> int:
-    """Live this pod's life. Raises ClusterBusy when an agent has taken the pod meanwhile."""
+    """Run the agent of this pod. Raises ClusterBusy when another agent has taken the pod meanwhile."""
     if not os.environ.get("NNODES"):
         raise SettingsError([NOT_A_POD])
     for option in ("detach", "label", "json", "wait"):
         if getattr(args, option):
-            raise UsageError(f"--{option} is for a run that an agent takes: in this pod none lives yet")
+            raise UsageError(f"--{option} needs a running agent; there is none in this pod yet")
 
     try:
         job = job_from_environment(args.workload)

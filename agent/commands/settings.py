@@ -19,7 +19,7 @@ from agent.paths import RunDir
 from agent.settings import Examination, Value, examine
 
 DESCRIPTION = (
-    "Shows every setting of this pod as its agent has it, or, where none lives, as one would have it. "
+    "Shows every setting of this pod as its agent sees it or, without an agent, as one would. "
     "Exit code 78 when some of those shown are wrong or missing."
 )
 

@@ -79,7 +79,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
             help="this pod counts as alive until this process ends, such as $$ in a script (default: the run's "
             "first process in this pod or, outside a run, the container's)",
         )
-    listing = _add_verb(verbs, "list", _list, "print what counts now", named=False)
+    listing = _add_verb(verbs, "list", _list, "list current facts", named=False)
     listing.add_argument("--json", action="store_true", help="one JSON object")
     _add_verb(verbs, "clean", _clean, "take NAME away, as if no pod had set it or had failed")
 
@@ -97,7 +97,7 @@ def _add_verb(
     parser.add_argument(
         "--job",
         action="store_true",
-        help="of the whole job, where this is started in a run: else it counts in it alone",
+        help="apply to the whole job, not only to the current run",
     )
     parser.set_defaults(act=act)
     return parser

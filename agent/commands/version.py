@@ -10,12 +10,11 @@ from importlib import metadata
 
 from agent import __version__
 from agent.commands.printing import print_json
-from agent.machine.asking import run_to_end
+from agent.machine.asking import PROGRAM_SECONDS, run_to_end
 from agent.machine.process import find_program
 
 DESCRIPTION = "Versions of the agent and of what it calls."
 LIBRARIES = ("paramiko", "cryptography", "dnspython", "tenacity", "psutil", "mpi4py")
-PROGRAM_SECONDS = 20.0
 PROGRAMS = {"sshd": ("-V",), "mpirun": ("--version",), "tini": ("--version",)}
 
 

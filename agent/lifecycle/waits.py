@@ -14,5 +14,3 @@ BEAT_SECONDS = 5.0
 """The most between two signs of life: to other pods, and for probes."""
 PROBE_SECONDS = 5.0
 """How long a directory on a server may take to answer while it is not known whether it can be used at all."""
-SERVER_SECONDS = 10.0
-"""The same once it has been in use, and for the second try: the server or the mount may just have begun."""

@@ -12,6 +12,9 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 from agent import wire
 from agent.launch import Launch
 
+SERVER_SECONDS = 10.0
+"""How long a file server that has been in use may take to answer: it or its mount may just have begun."""
+
 ProblemKind = Literal[
     "name",  # DNS has no answer
     "unreachable",  # no route
@@ -82,7 +85,7 @@ class Child(Protocol):
     pid: int
 
     def signal(self, number: int) -> None:
-        """Send a signal to every process of its group; one that is gone is no error."""
+        """Send a signal to every process of its group; one that is gone is ignored."""
 
     def await_group(self) -> None:
         """From now on it has not ended before every process of its group has."""
@@ -329,7 +332,7 @@ class Machine(Protocol):
         """Write into an existing file in place; nothing happens when it is not there."""
 
     def remove(self, path: str) -> None:
-        """Take a file away; one that is not there is no error."""
+        """Remove a file, if it is there."""
 
     def remove_dir(self, path: str) -> None:
         """Take a directory away with all that is in it, as far as that is possible."""

@@ -14,6 +14,8 @@ from agent.paths import own_program
 
 MOST_REASON = 300
 KILLED_SECONDS = 1.0
+PROGRAM_SECONDS = 20.0
+"""How long one may take that says what it is: seconds, where its libraries lie on a slow disk."""
 
 
 class ProgramEnd(NamedTuple):

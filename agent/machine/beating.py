@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from agent.errors import DirectoryUnusable, SystemFault
 from agent.machine import files
+from agent.machine.api import SERVER_SECONDS
 from agent.machine.helper_process import helper_environment
-from agent.machine.shared_files import ANSWER_SECONDS, PROGRAM
+from agent.machine.shared_files import PROGRAM
 from agent.paths import own_program
 
 
@@ -152,7 +153,7 @@ def _spawn(plan: BeatPlan, nonce: str, fd: int) -> None:
 
 
 def _why_not_begun(fd: int) -> str:
-    if not select.select([fd], [], [], ANSWER_SECONDS)[0]:
-        return f"no answer for {ANSWER_SECONDS:g} s"
+    if not select.select([fd], [], [], SERVER_SECONDS)[0]:
+        return f"no answer for {SERVER_SECONDS:g} s"
     told = os.read(fd, 4096).decode(errors="replace").strip()
     return "" if told == "begun" else told or "the process that beats was killed"

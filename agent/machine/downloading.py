@@ -162,7 +162,7 @@ def check_room(directory: str, needed: int) -> None:
 
 
 def total_size(urls: Sequence[str]) -> int:
-    """Of all; 0 when a server does not say."""
+    """Bytes of all; 0 when a server does not say."""
     total = 0
     for url in urls:
         try:

@@ -29,7 +29,7 @@ def read(path: str) -> str | None:
 def read_value(path: str) -> str:
     """What stands in a file of /proc or /sys, without its newline; empty when it cannot be read.
 
-    That is no error there: a link that is down has no speed, another's process shows nothing, and it may just be gone.
+    This is normal there: a link that is down has no speed, another's process shows nothing, and it may just be gone.
     """
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
@@ -39,7 +39,7 @@ def read_value(path: str) -> str:
 
 
 def read_dir(path: str) -> dict[str, str]:
-    """Name → text of the files in a directory that are no larger than MOST_SMALL."""
+    """Name → text of the files in a directory of at most MOST_SMALL."""
     texts = {}
     for name, full in _regular(path):
         with suppress(OSError):  # it has just gone
@@ -194,7 +194,7 @@ def unusable(path: str, error: OSError) -> SystemFault:
 
 
 def remove(path: str) -> None:
-    """Take a file away; one that is not there is no error."""
+    """Remove a file, if it is there."""
     with suppress(FileNotFoundError):
         os.unlink(path)
 

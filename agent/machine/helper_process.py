@@ -12,12 +12,10 @@ import subprocess
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from agent.machine.loop import Loop
+from agent.machine.loop import AGAIN_SECONDS, Loop
 from agent.machine.stream import MOST_BYTES, LineStream
 from agent.paths import own_program
 
-AGAIN_SECONDS = 1.0
-"""Until the next try where too many files are open."""
 KEPT_VARIABLES = ("LD_LIBRARY_PATH",)
 """What a Python may need to start at all."""
 

@@ -15,6 +15,8 @@ from contextlib import suppress
 from types import FrameType
 
 Action = Callable[[], None]
+AGAIN_SECONDS = 1.0
+"""Until the next try where files or threads have run out."""
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 

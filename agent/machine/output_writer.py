@@ -1,4 +1,4 @@
-"""The agent's own stdout and stderr, written by a thread: who reads them slowly, or not at all, holds up nothing.
+"""The agent's own stdout and stderr, written by a thread: a slow or absent reader blocks nothing.
 
 Children's output waits for a slow reader. For one that takes nothing at all, as behind a terminal in which somebody has
 pressed Ctrl-S, it waits UNREAD_SECONDS; then it goes on, and what is too much is dropped here.

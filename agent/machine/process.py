@@ -92,7 +92,7 @@ class RunningChild:
         self._watch()
 
     def signal(self, number: int) -> None:
-        """Send a signal to its whole group, if that is its own; one that is gone is no error."""
+        """Send a signal to its whole group, if that is its own; one that is gone is ignored."""
         with suppress(ProcessLookupError):
             self._send(self.pid, number)
 

@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
+from agent.machine.api import SERVER_SECONDS
 from agent.machine.helper_process import HelperProcess
 from agent.machine.loop import Loop, LoopTimer
 from agent.machine.stream import NO_LIMIT
 
-ANSWER_SECONDS = 10.0
 PROGRAM = "share-files.py"
 
 
@@ -50,7 +50,7 @@ class SharedFiles(Protocol):
         """Rename a file."""
 
     def remove(self, folder: str, names: Sequence[str], done: Done) -> None:
-        """Take files, links and empty folders away; those that are not there are no error."""
+        """Take files, links and empty folders away; missing ones are ignored."""
 
     def try_(self, done: Done) -> None:
         """Write, link and remove a file; the value is whether there are hard links."""
@@ -67,7 +67,7 @@ class Clock(Protocol):
 class ProcessFiles:
     """Implements SharedFiles. The process is started by the first command."""
 
-    def __init__(self, loop: Loop, directory: str, answer_seconds: float = ANSWER_SECONDS) -> None:
+    def __init__(self, loop: Loop, directory: str, answer_seconds: float = SERVER_SECONDS) -> None:
         self._loop = loop
         self._directory = directory
         self.answer_seconds = answer_seconds

@@ -24,7 +24,7 @@ CONNECT_SECONDS = 5.0
 HANDSHAKE_SECONDS = 20.0
 """For everything from the first byte to the command's start: hundreds of handshakes share the coordinator's cores."""
 LAST_WORDS_BYTES = 4096
-"""Of the remote command's stderr, which says why it ended."""
+"""How much is kept of the remote command's stderr, which says why it ended."""
 IDLE_SOCKET_SECONDS = 3600.0  # paramiko wakes ten times a second otherwise
 UNACKNOWLEDGED_MILLISECONDS = 30_000
 """A peer whose machine confirms nothing for so long is cut off, so that no writer waits longer."""

@@ -18,7 +18,7 @@ GIT_SECONDS = 300.0
 READING = ("--no-optional-locks", "--literal-pathspecs", "-c", "core.fileMode=false")
 """Options of git. Some servers have modes of their own for all files."""
 CHANGED = ("--name-only", "-z", "--no-renames", "--ignore-submodules=all", "--diff-filter=a")
-"""What `git diff` calls files of the commit that are changed or missing. New files are no damage."""
+"""What `git diff` calls files of the commit that are changed or missing. New files are not counted as damage."""
 MOST_NAMES = 500
 """Files on one command line."""
 SILENT_SECONDS = 120

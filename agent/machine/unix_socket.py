@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from agent.errors import UsageError
-from agent.machine.loop import READ, Loop
+from agent.machine.loop import AGAIN_SECONDS, READ, Loop
 from agent.machine.stream import LineStream
 
 MOST_UNSENT = 64 * 1024 * 1024
@@ -21,8 +21,6 @@ NOBODYS = 0
 BACKLOG = 128
 KEPT_FILES = 256
 """Descriptors for the rest of the agent's work: channels, logs, and the pipes of programs."""
-ACCEPT_AGAIN_SECONDS = 1.0
-"""After no connection could be taken, as when this process may open no more files."""
 
 
 def too_large(size: int) -> UsageError:
@@ -63,7 +61,7 @@ class Door:
         except OSError:
             # The client goes on waiting at the door, which would call us again at once.
             self._loop.forget(self._socket.fileno())
-            self._loop.later(ACCEPT_AGAIN_SECONDS, self._watch)
+            self._loop.later(AGAIN_SECONDS, self._watch)
             return
         self._opened(connection)
 

@@ -9,16 +9,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agent.machine.asking import ask, ask_own, run_to_end
+from agent.machine.asking import PROGRAM_SECONDS, ask, ask_own, run_to_end
 from agent.machine.files import read
 from agent.machine.process import find_program
 from agent.paths import shipped
 
-MPIRUN_SECONDS = 20.0
-"""`mpirun --version` takes seconds where its libraries lie on a slow disk."""
 LIBRARY_SECONDS = 25.0
-TORCH_SECONDS = 20.0
-"""How long each of three programs may take."""
 CUDA = "usr/local/cuda/version.json"
 
 
@@ -34,7 +30,7 @@ def mpi(path: str) -> dict[str, str]:
         return {**found, "mpirun_problem": f"mpirun is not on PATH ({path})"}
     found["mpirun"] = program
     try:
-        done = run_to_end([program, "--version"], os.environ, MPIRUN_SECONDS)
+        done = run_to_end([program, "--version"], os.environ, PROGRAM_SECONDS)
     except OSError as error:
         found["mpirun_problem"] = f"{program} --version failed: {error}"
     else:
@@ -74,7 +70,7 @@ def torch(python: str, environ: Mapping[str, str], path: str) -> dict[str, Any]:
     if program is None:
         return {"problem": f"A4_PYTHON={python} is not on PATH ({path})"}
     argv = [program, shipped("entrypoints", "find-torch.py")]
-    answer = ask(f"{program} find-torch.py", argv, environ, TORCH_SECONDS)
+    answer = ask(f"{program} find-torch.py", argv, environ, PROGRAM_SECONDS)
     if answer.problem:
         return {"problem": answer.problem}
     found = json.loads(answer.output)
@@ -89,11 +85,11 @@ def nccl_of(library: str, environ: Mapping[str, str], path: str) -> dict[str, An
     ldd = find_program("ldd", path)
     if ldd is None:
         return {"problem": f"ldd is not on PATH ({path})"}
-    answer = ask("ldd", [ldd, "-r", library], environ, TORCH_SECONDS)
+    answer = ask("ldd", [ldd, "-r", library], environ, PROGRAM_SECONDS)
     found = re.search(r"(?m)^\s*(?:libnccl\.so\.2 => |(?=/.*/libnccl\.so))(/.*?) \(0x", answer.output)
     if found is None:
         return {"problem": answer.problem or f"{library} names no libnccl.so.2 that can be found: is it built in?"}
     nccl = os.path.realpath(found[1])  # run paths are full of /../
-    loaded: dict[str, Any] = libraries([nccl], (), environ, TORCH_SECONDS)["libraries"][nccl]
+    loaded: dict[str, Any] = libraries([nccl], (), environ, PROGRAM_SECONDS)["libraries"][nccl]
     lacks = sorted(set(re.findall(r"(?m)^undefined symbol: (nccl\w+)", answer.output)))
     return {**loaded, "lacks": lacks} if lacks else loaded

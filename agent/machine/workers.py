@@ -7,10 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from agent.machine.loop import Action, Loop, result_of
-
-AGAIN_SECONDS = 1.0
-"""Until the next try to start a thread."""
+from agent.machine.loop import AGAIN_SECONDS, Action, Loop, result_of
 
 
 class Workers:

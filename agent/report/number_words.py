@@ -43,7 +43,7 @@ def speed_text(value: float | None) -> str:
 
 
 def percent_text(ratio: float | None) -> str:
-    """Of a ratio: 0.96 is 96 %."""
+    """A ratio in words: 0.96 is 96 %."""
     return NONE if ratio is None or not math.isfinite(ratio) else f"{100 * ratio:.0f} %"
 
 

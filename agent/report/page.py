@@ -29,7 +29,7 @@ def render_comparison(results: Sequence[Result]) -> str:
 
 
 def _render(template: str, **values: object) -> str:
-    """The page as text that any file can hold: what is no valid Unicode, or no HTML, is replaced."""
+    """The page as text that any file can hold: what is not valid Unicode or HTML is replaced."""
     text = _environment().get_template(template).render(**values)
     return text.encode("utf-8", "replace").decode().translate(UNSEEN)
 

@@ -9,7 +9,7 @@ from agent.wire import WireError, from_json
 
 
 class NotAResult(ValueError):
-    """Why a JSON value is no result.json that this version reads."""
+    """Why this version cannot read a JSON value as result.json."""
 
 
 def read_result(data: object) -> Result:

@@ -152,5 +152,5 @@ def _spread(number: int, name: str, marks: Mapping[int, Marks], zero: float, who
 
 
 def _percent(part: float, whole: float) -> float:
-    """Of the whole, with as many digits as a screen has pixels."""
+    """A part of the whole, with as many digits as a screen has pixels."""
     return round(100 * part / whole, 3)

@@ -58,7 +58,7 @@ def _about(one: Training) -> str:
 
 
 def _curves(id: str, one: Training) -> tuple[Picture, ...]:
-    """Loss, step time and speed; iterations with losses that are no numbers are marked."""
+    """Loss, step time and speed; iterations whose loss is not a number are marked."""
     wrong = frozenset(iteration.iteration for iteration in one.iterations if iteration.nans)
     found = []
     for style, (name, axis, value) in enumerate(CURVES):

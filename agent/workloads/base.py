@@ -5,10 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from agent.decide.ending import JobEnd
-from agent.decide.findings import Findings as Findings
 from agent.decide.mpirun import Mpi as Mpi
 from agent.decide.plan import Plan
 from agent.decide.ranks import RankEnd
@@ -17,8 +16,31 @@ from agent.errors import UsageError
 from agent.launch import Launch
 from agent.workloads.option import Option, OptionParser
 
+if TYPE_CHECKING:
+    from agent.decide.result import Sweep, Table, Training
+
 Kind = Literal["nothing", "everywhere", "mpi"]
 """Where it runs: nowhere; a process on every pod; mpirun on the lead, which reaches the others."""
+
+
+class Findings(NamedTuple):
+    """What a workload measured and found, for result.json."""
+
+    reasons: Sequence[str] = ()
+    """Every finding that counts against the run, one sentence each."""
+    warnings: Sequence[str] = ()
+    """What is not as it should be and does not count against it, likewise."""
+    tables: Sequence[Table] = ()
+    sweeps: Sequence[Sweep] = ()
+    trainings: Sequence[Training] = ()
+    versions: Mapping[str, str] = {}
+    """Name → version, of what was really used."""
+    phases: Mapping[str, float] = {}
+    """Moments of the whole run, such as `ranks-ready`, in seconds since 1970."""
+    record: Mapping[str, Any] = {}
+    """What the workload's programs said of themselves."""
+    gate: Mapping[str, Any] | None = None
+    """How the speed was judged: `status`, `reason` and what was compared; None: it was not."""
 
 
 @dataclass(frozen=True)
@@ -281,3 +303,18 @@ class Workload(ABC):
     @abstractmethod
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
         """The verdict over the whole run, as seen by the coordinator."""
+
+
+def run_variables(context: RunContext) -> dict[str, str]:
+    """The run's id, its pods in rank order, and its sizes in place of the job's that the pod has.
+
+    What the user has set in the shell stays.
+    """
+    pods = len(context.plan.peers)
+    sizes = {"NNODES": pods, "WORLD_SIZE": context.spec.ranks or context.per_pod * pods}
+    return {
+        "A4_RUN": context.run_id,
+        "A4_RUN_PODS": ",".join(map(str, context.indices)),
+        "A4_JOB_NNODES": str(context.job_pods or pods),
+        **{name: str(size) for name, size in sizes.items() if name in context.environ and name not in context.spec.env},
+    }

@@ -7,9 +7,8 @@ from agent.decide.subset import grouped, pods_text
 from agent.decide.words import lines
 from agent.errors import Exit, UsageError
 from agent.launch import Launch
-from agent.workloads.base import Judgement, Kind, Outcome, RunContext, Workload
+from agent.workloads.base import Judgement, Kind, Outcome, RunContext, Workload, run_variables
 from agent.workloads.ends import end_without_failure
-from agent.workloads.run_variables import run_variables
 
 
 class Exec(Workload):

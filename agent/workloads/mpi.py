@@ -15,8 +15,7 @@ from agent.decide.words import lines
 from agent.errors import AgentError, Exit, MissingProgram, UsageError
 from agent.launch import Launch
 from agent.paths import shipped
-from agent.workloads.base import Judgement, Kind, Outcome, RunContext, Workload
-from agent.workloads.run_variables import run_variables
+from agent.workloads.base import Judgement, Kind, Outcome, RunContext, Workload, run_variables
 
 LINGER_SECONDS = "0.5"
 """Open MPI 5.0.11, three pods on two busy cores: 29 of 40 runs lost some of the 1 MB that they printed, 14 with 0.1 s

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from agent.workloads.numbers import finite
+from agent.wire import finite
 from agent.workloads.sweeps import UNKNOWN, Kind, Measured, Row, Sweep, of_kinds
 
 SUFFIX = re.compile(r"_perf.*")

@@ -6,9 +6,8 @@ from agent.decide.ending import from_status
 from agent.decide.tail import last_lines
 from agent.errors import MissingProgram
 from agent.launch import Launch
-from agent.workloads.base import FailedPart, Judgement, Kind, Outcome, RunContext, Workload
+from agent.workloads.base import FailedPart, Judgement, Kind, Outcome, RunContext, Workload, run_variables
 from agent.workloads.ends import end_without_failure
-from agent.workloads.run_variables import run_variables
 
 
 class Script(Workload):

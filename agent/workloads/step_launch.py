@@ -1,4 +1,5 @@
-"""Runs of several commands, one after the other on the lead (entrypoints/steps.py)."""
+"""Runs of several commands: one after the other on the lead (entrypoints/steps.py), or the stages of a pipeline on
+every pod (agent/lifecycle/stages)."""
 
 from __future__ import annotations
 
@@ -8,9 +9,10 @@ from base64 import b64encode
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from agent.decide.pipeline import Pipeline, Stage, describe, pack
 from agent.launch import Launch
-from agent.paths import shipped
-from agent.workloads.base import RunContext
+from agent.paths import package_home, shipped
+from agent.workloads.base import RunContext, run_variables
 
 
 class Step(NamedTuple):
@@ -52,4 +54,19 @@ def start_steps(context: RunContext, steps: Sequence[Step]) -> Launch:
         added=[*steps[0].launch.added, "A4_RECORD"],
         notes=list(dict.fromkeys(note for step in steps for note in step.launch.notes)),
         steps=[(step.names, step.launch.argv) for step in steps],
+    )
+
+
+def start_stages(context: RunContext, stages: Sequence[Stage], notes: Sequence[str] = ()) -> Launch:
+    """One process of the agent's own Python for all of them. It has the pod's environment, tokens included; what a
+    stage's command gets on top is in the stage."""
+    pipeline = Pipeline(context.run_id, context.index, context.indices, stages)
+    given = {**run_variables(context), "A4_RECORD": context.record, "A4_NOTES_DIR": context.notes_dir}
+    return Launch(
+        [context.python, "-Es", "-m", "agent.lifecycle.stages", pack(pipeline)],
+        {**context.environ, **given},
+        package_home(),
+        added=list(given),
+        notes=notes,
+        text=describe(pipeline),
     )

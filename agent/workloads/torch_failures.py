@@ -21,8 +21,8 @@ from agent.decide.ending import JobEnd, exit_code, signal_name
 from agent.decide.tail import last_lines
 from agent.decide.torchrun import torchrun_end
 from agent.decide.words import lines
+from agent.wire import finite
 from agent.workloads.base import FailedPart, Outcome, RunContext
-from agent.workloads.numbers import finite
 
 MOST = 300
 """Characters of an error that a sentence shows."""

@@ -8,11 +8,10 @@ from agent.decide.torchrun import torchrun_launch
 from agent.errors import UsageError
 from agent.launch import Launch
 from agent.paths import shipped
-from agent.workloads.base import FailedPart, Findings, Judgement, Kind, Outcome, RunContext, Workload
+from agent.workloads.base import FailedPart, Findings, Judgement, Kind, Outcome, RunContext, Workload, run_variables
 from agent.workloads.ends import end_without_failure
 from agent.workloads.nccl_logs import Logged, read_logs
 from agent.workloads.network import users_logs, users_network
-from agent.workloads.run_variables import run_variables
 from agent.workloads.torch_failures import is_victim, torchrun_failure
 
 

@@ -82,7 +82,7 @@ def test_the_door_does_not_open() -> None:
 def test_what_only_a_client_can(option: str, tmp_path: Path, type_command: Type) -> None:
     code, out, err = type_command("run", option, "none", env=POD).end()
     assert (code, out) == (2, "")
-    assert f"{option} is for a run that an agent takes: in this pod none lives yet" in err
+    assert f"{option} needs a running agent; there is none in this pod yet" in err
     assert not (tmp_path / "run").exists()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 from agent import __version__, wire
-from agent.decide.findings import Findings
 from agent.decide.part_end import PartEnd
 from agent.decide.plan import PlannedPeer
 from agent.decide.pod_state import RunSummary
@@ -15,7 +14,7 @@ from agent.fabrics.profiles import NONE
 from agent.lifecycle.keeping.reporting import Reporting
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.running import Run
-from agent.workloads.base import Judgement
+from agent.workloads.base import Findings, Judgement
 
 STARTUP = (
     "agent-started",

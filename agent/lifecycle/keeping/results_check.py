@@ -7,8 +7,8 @@ from collections.abc import Callable
 from agent.errors import AgentError, DirectoryUnusable
 from agent.lifecycle.once import Once
 from agent.lifecycle.pod.pod import Pod
-from agent.lifecycle.waits import PROBE_SECONDS, SERVER_SECONDS
-from agent.machine.api import KeeperProcess
+from agent.lifecycle.waits import PROBE_SECONDS
+from agent.machine.api import SERVER_SECONDS, KeeperProcess
 
 
 class ResultsCheck:

@@ -16,7 +16,7 @@ from agent.decide.sync.beats import poll_seconds
 from agent.errors import DirectoryUnusable, Exit, PeerLost
 from agent.lifecycle.sharing.claim import MOST_HUNG, Claim
 from agent.lifecycle.sharing.directory import SharedDirectory
-from agent.lifecycle.waits import SERVER_SECONDS
+from agent.machine.api import SERVER_SECONDS
 from agent.machine.loop import Loop
 
 

@@ -9,8 +9,9 @@ from typing import Any
 from agent.decide.sync.mounts import Mount, refusal
 from agent.errors import DirectoryUnusable
 from agent.lifecycle.waits import PROBE_SECONDS
+from agent.machine.api import SERVER_SECONDS
 from agent.machine.loop import Loop
-from agent.machine.shared_files import ANSWER_SECONDS, ProcessFiles, SharedAnswer
+from agent.machine.shared_files import ProcessFiles, SharedAnswer
 
 
 class SharedDirectory:
@@ -41,7 +42,7 @@ class SharedDirectory:
             why, remedy = refusal(self.directory, seen)
             if why:
                 raise DirectoryUnusable(why, remedy)
-        self._files.answer_seconds = ANSWER_SECONDS
+        self._files.answer_seconds = SERVER_SECONDS
 
     def _unusable(self, why: str) -> DirectoryUnusable:
         what = f"{self._called} cannot be used: {why}"

@@ -26,8 +26,8 @@ from agent.decide.sync.waiting import Outcome, Patience, Wait
 from agent.errors import Exit, PeerLost, SettingsError
 from agent.lifecycle.sharing.directory import SharedDirectory
 from agent.lifecycle.sharing.waiting import Waiting
-from agent.lifecycle.waits import SERVER_SECONDS
 from agent.machine import files
+from agent.machine.api import SERVER_SECONDS
 from agent.machine.beating import BeatPlan, first_of_run, keep_beating
 from agent.machine.loop import Loop
 from agent.settings import Settings

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from agent.wire import finite
 from agent.workloads.nccl_tests import SUFFIX
-from agent.workloads.numbers import finite
 from agent.workloads.sweeps import UNKNOWN, Measured, Row, Sweep, of_kinds
 
 

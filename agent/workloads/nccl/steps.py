@@ -8,7 +8,7 @@ from agent.decide.mpi_environment import rank_environment
 from agent.errors import SettingsError, UsageError
 from agent.launch import Launch
 from agent.paths import shipped
-from agent.workloads.base import RunContext
+from agent.workloads.base import RunContext, run_variables
 from agent.workloads.connectivity import Connectivity
 from agent.workloads.mpi import Layout, recorded, start
 from agent.workloads.nccl import baselines
@@ -17,7 +17,6 @@ from agent.workloads.nccl.notes import CONNECTIVITY
 from agent.workloads.nccl.options import NcclOptions
 from agent.workloads.nccl_logs import log_variables
 from agent.workloads.network import not_used
-from agent.workloads.run_variables import run_variables
 from agent.workloads.step_launch import Step
 
 PROGRAMS = "programs"

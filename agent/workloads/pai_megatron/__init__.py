@@ -13,7 +13,7 @@ from agent.workloads.pai_megatron.options import read_options
 from agent.workloads.pai_megatron.printed import Noted, noted
 from agent.workloads.pai_megatron.stages import stages
 from agent.workloads.pai_megatron.verdict import judge
-from agent.workloads.stage_launch import start_stages
+from agent.workloads.step_launch import start_stages
 from agent.workloads.step_record import open_step
 from agent.workloads.torch_failures import is_victim
 

@@ -10,8 +10,8 @@ from typing import Literal
 
 from agent import wire
 from agent.decide.result import Iteration, Training
+from agent.wire import finite
 from agent.workloads.nccl_logs import Logged, read_logs
-from agent.workloads.numbers import finite
 
 ITERATIONS, END = "iterations", "end.json"
 """Files in the directory of notes: lines "STAGE<tab>…" of Megatron; how the stages ended, when they failed."""
