@@ -9,12 +9,18 @@ import pytest
 
 from agent.catalogue import RUNNABLE
 from agent.commands import VERBS
+from agent.decide.grace import LEAST_TERM_SECONDS, MOST_STORE_SECONDS, RESERVED_SECONDS, USUAL, divided
 from agent.decide.messages import COORDINATOR_SAYS, WORKER_SAYS
 from agent.errors import Exit
 from agent.lifecycle.channel.link import beat_seconds
+from agent.lifecycle.waits import PROBE_SECONDS, SERVER_SECONDS
 from agent.settings import SETTINGS, Setting
 
 ROOT = Path(__file__).parents[1]
+# The program that stores logs is none that can be imported.
+(PIECE_SECONDS,) = map(
+    float, re.findall(r"^PIECE_SECONDS = (.*)$", (ROOT / "entrypoints/keep-results.py").read_text(), re.M)
+)
 
 
 def doc(name: str) -> str:
@@ -121,3 +127,36 @@ def test_the_paths_of_contributing_exist() -> None:
     folders = [path.name for path in ROOT.iterdir() if path.is_dir()]
     named = re.findall(rf"`((?:{'|'.join(map(re.escape, folders))})/[\w./-]+)`", doc("CONTRIBUTING.md"))
     assert [path for path in named if not (ROOT / path).exists()] == ["env/NAME.env"]
+
+
+@pytest.mark.parametrize("grace", [120, 30])
+def test_the_docs_have_the_shares_of_the_grace_time(grace: int) -> None:
+    table = re.findall(r"^\| ([\w' ]+) \| (\d+) \| (\d+) \|", doc("docs/grace.md"), re.MULTILINE)
+    told = {name: float(one if grace == 120 else other) for name, one, other in table}
+    warn, term, kill, answer, announce, store = divided(grace)
+    assert told == {
+        "the workload's": warn + term,
+        "kill": kill,
+        "answer": answer,
+        "announce": announce,
+        "store": store,
+        "Kubernetes'": RESERVED_SECONDS,
+    }
+
+
+@pytest.mark.parametrize(
+    ("page", "words", "seconds"),
+    [
+        ("grace.md", r"Below (\d+) s the agent's shares shrink", USUAL.leave + RESERVED_SECONDS),
+        ("grace.md", r"the last (\d+) s stay", RESERVED_SECONDS),
+        ("grace.md", r"If less than (\d+) s remained", LEAST_TERM_SECONDS),
+        ("grace.md", r"get SIGTERM and (\d+) s later SIGKILL", USUAL.term),
+        ("files.md", r"Storing is retried at the end for (\d+) s", MOST_STORE_SECONDS),
+        ("files.md", r"are stored every (\d+) s, so that", PIECE_SECONDS),
+        ("settings.md", r"no answer within (\d+) s is a warning", PROBE_SECONDS),
+        ("settings.md", r"it is tried once more, for (\d+) s", SERVER_SECONDS),
+    ],
+)
+def test_the_docs_have_the_times_of_the_code(page: str, words: str, seconds: float) -> None:
+    told = re.findall(words.replace(" ", r"\s+"), doc(f"docs/{page}"))
+    assert told == [f"{seconds:g}"], f"docs/{page} says {words}"

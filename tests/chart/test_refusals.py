@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+
 import pytest
 
-from tests.chart.helm import ENGINES, Engines, HelmRefused, sets
+from tests.chart.cases import SETTABLE
+from tests.chart.helm import CHART, ENGINES, Engines, HelmRefused, sets
 
 REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
     "no image": (("workload.image=",), "workload.image is not set"),
@@ -271,7 +275,6 @@ def test_a_refusal_shows_no_secret(engines: Engines, case: str, engine: str) -> 
     assert "canary" not in str(refused.value)
 
 
-MAY_BE_SET = {"NCCL_INIT_SCRIPT", "NCCL_PLUGIN_PATH", "PAI_WORKSPACE_ROOT", "SLEEP_INFINITY"}
 ALL_OF_THE_CHART = (
     "workload.defaultEnv=null",
     "workload.run=nccl",
@@ -279,12 +282,40 @@ ALL_OF_THE_CHART = (
     "network.profile=a4-gib",
     "volumes.nfs.ip=10.0.0.2",
 )
+TEMPLATES = re.findall(
+    r'^{{- define "a4\.(?:clusterEnv|env)" -}}$.*?^{{- end -}}$',
+    (CHART / "templates/_env.tpl").read_text(),
+    re.DOTALL | re.MULTILINE,
+)
+SET_BY_THE_CHART = sorted(set(re.findall(r"\b[A-Z][A-Z0-9_]{3,}\b", "".join(TEMPLATES))))
+"""The names of all variables that the chart gives to the workload of itself, whatever else they depend on."""
+
+
+def refused_names(engines: Engines, place: str) -> set[str]:
+    """Those that are refused, if all of these names are set there."""
+    with pytest.raises(HelmRefused) as refused:
+        engines.with_values(*sets(*(place.format(name=name, at=at) for at, name in enumerate(SET_BY_THE_CHART, 10))))
+    return set(re.findall(r"(\w+) is the chart's to set: use ", str(refused.value)))
+
+
+def test_what_the_chart_sets_is_never_there_twice(engines: Engines) -> None:
+    assert len(SET_BY_THE_CHART) > 25
+    free = set(SET_BY_THE_CHART) - refused_names(engines, "workload.env.{name}=1")
+    settings = [f"workload.env.{name}={SETTABLE.get(name, 1)}" for name in free]
+    by_chart, by_both = (
+        Counter(entry["name"] for entry in engines.with_values(*sets(*ALL_OF_THE_CHART, *more)).workload["env"])
+        for more in ((), settings)
+    )
+    for name in free:
+        assert (by_chart[name], by_both[name]) == (1, 1), (
+            f"chart/templates/_env.tpl sets {name}, and so could a user: refuse that by a row in a4.contractNames "
+            f"(_variables.tpl); or, if both are meant, make the template give way and ALL_OF_THE_CHART show it"
+        )
 
 
 @pytest.mark.parametrize(
     "place",
     [
-        "workload.env.{name}=1",
         "workload.defaultEnv.{name}=1",
         "workload.envs[{at}].name={name},workload.envs[{at}].value=1",
         "network.ncclSettings[{at}].name={name},network.ncclSettings[{at}].value=1",
@@ -293,10 +324,4 @@ ALL_OF_THE_CHART = (
     ],
 )
 def test_what_the_chart_sets_itself_is_its_own_wherever_it_is_set(engines: Engines, place: str) -> None:
-    env = engines.with_values(*sets(*ALL_OF_THE_CHART)).workload["env"]
-    names = {entry["name"] for entry in env} - MAY_BE_SET - {"A"}
-    assert len(names) > 20
-    with pytest.raises(HelmRefused) as refused:
-        engines.with_values(*sets(*(place.format(name=name, at=at) for at, name in enumerate(names, 10))))
-    for name in names:
-        assert f"{name} is the chart's to set: use " in str(refused.value)
+    assert refused_names(engines, place) == refused_names(engines, "workload.env.{name}=1")

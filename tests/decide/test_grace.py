@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from agent.decide.grace import (
     LEAST_STORE_SECONDS,
     LEAST_TERM_SECONDS,
+    MOST_STORE_SECONDS,
     RESERVED_SECONDS,
     USUAL,
     Grace,
@@ -77,6 +78,9 @@ def test_the_longest_warning(grace: float, most: float) -> None:
     assert most_warn_seconds(grace) == pytest.approx(most, abs=0.01)
 
 
-@pytest.mark.parametrize(("left", "seconds"), [(None, 30.0), (90.0, 30.0), (12.0, 12.0), (-5.0, LEAST_STORE_SECONDS)])
+@pytest.mark.parametrize(
+    ("left", "seconds"),
+    [(None, MOST_STORE_SECONDS), (90.0, MOST_STORE_SECONDS), (12.0, 12.0), (-5.0, LEAST_STORE_SECONDS)],
+)
 def test_the_time_to_store(left: float | None, seconds: float) -> None:
     assert store_seconds(left) == seconds

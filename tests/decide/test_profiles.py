@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import pytest
 from hypothesis import given
@@ -39,17 +40,50 @@ def test_what_is_no_line(line: str) -> None:
         parse(HERE, f"A=1\n{line}\n")
 
 
+FORM = """\
+it begins with comments that say what the fabric is; after an empty line, for each variable:
+
+# why, in one line or more
+NAME=VALUE          (or: unset NAME)
+
+"""
+
+
+def misshapen(text: str) -> list[str]:
+    """What of an env file is not as we write ours, though the agent would read it."""
+    introduction, *rest = (part.splitlines() for part in re.split(r"\n\n+", text.strip()))
+    found = [line for line in introduction if not line.startswith("#")]
+    for *comment, line in rest:
+        explained = comment and all(each.startswith("# ") for each in comment)
+        name, is_value, value = line.partition("=")
+        good = value == value.strip() != "" if is_value else name.startswith("unset ")
+        if not (explained and good and len(line) <= 220):
+            found.append("\n".join([*comment, line]))
+    return found
+
+
 @pytest.mark.parametrize("name", PROFILES)
 def test_every_line_of_the_shipped_profiles_has_its_reason(name: str) -> None:
-    paragraphs = [part for part in text(name).strip().split("\n\n") if part]
-    introduction, *rest = paragraphs
-    assert all(line.startswith("#") for line in introduction.splitlines())
-    assert len(rest) >= len(profile(name).values) + len(profile(name).unset)
-    for paragraph in rest:
-        *comment, line = paragraph.splitlines()
-        assert comment and all(each.startswith("# ") for each in comment), paragraph
-        assert len(line) <= 220
-    assert all(value == value.strip() and value for value in profile(name).values.values())
+    shipped = profile(name)
+    assert misshapen(text(name)) == [], f"env/{name}.env: {FORM}"
+    assert len(re.split(r"\n\n+", text(name).strip())) > len(shipped.values) + len(shipped.unset)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "count"),
+    [
+        ("# a5\n\n# why\nA=1\n\n# and\n# so\nunset B\n", 0),
+        ("A=1\n", 1),
+        ("# a5\nA=1\n", 1),
+        ("# a5\n\nA=1\n", 1),
+        ("# a5\n\n# why\nA=1\nB=2\n", 1),
+        ("# a5\n\n# why\nA= 1\n", 1),
+        ("# a5\n\n# why\nA=\n", 1),
+        ("# a5\n\n#why\nA=1\n", 1),
+    ],
+)
+def test_an_env_file_of_another_form_is_told(wrong: str, count: int) -> None:
+    assert len(misshapen(wrong)) == count
 
 
 def test_the_bindings_of_tcpx_are_whole() -> None:
@@ -72,10 +106,15 @@ def _cores(bindings: str) -> set[int]:
 
 @pytest.mark.parametrize("there", [set(c) for n in range(4) for c in itertools.combinations(MARKS, n)])
 def test_auto_goes_by_what_is_there(there: set[str]) -> None:
-    wanted = "a3-tcpx" if TCPX in there else "a4-deepep" if DEEPEP in there else "a4-gib" if GIB in there else "none"
+    """The first in the order of FABRICS whose mark is there."""
+    marks = [mark for mark in MARKS if mark in there]
     found = choose("auto", there)
-    assert (found.name, found.asked) == (wanted, False)
-    assert all((mark in found.why) == (not there or MARKS[mark] == wanted) for mark in MARKS)
+    assert (found.name, found.asked) == (MARKS[marks[0]] if marks else "none", False)
+    assert all((mark in found.why) == (mark in marks[:1] or not there) for mark in MARKS)
+
+
+def test_deepep_goes_before_gib_which_its_image_holds_as_well() -> None:
+    assert choose("auto", {GIB, DEEPEP}).name == "a4-deepep"
 
 
 @pytest.mark.parametrize("name", [name for name in CHOICES if name != "auto"])

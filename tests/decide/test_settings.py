@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from agent.catalogue import RUNNABLE
 from agent.errors import Exit, SettingsError
+from agent.fabrics.profiles import CHOICES
 from agent.settings import (
     SETTINGS,
     TASK_SCRIPTS,
@@ -162,7 +163,7 @@ def test_a_good_value(name: str, text: str, field: str, value: object) -> None:
 
 WRONG = [
     ("NNODES", "0", "from 1 to 100000"),
-    ("A4_PROFILE", "a4", "one of auto, a4-gib, a4-deepep, a3-tcpx, none"),
+    ("A4_PROFILE", "a4", f"one of {', '.join(CHOICES)}"),
     ("A4_USER_ENV", "NCCL_DEBUG=INFO", "names of variables"),
     ("A4_SECRET_ENV", "HF_TOKEN=hf_0", "names of variables"),
     ("A4_GPU_PERSISTENCE", "perhaps", "true or false"),

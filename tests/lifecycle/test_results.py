@@ -11,6 +11,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from agent.decide.grace import MOST_STORE_SECONDS
 from agent.lifecycle.keeping.run_logs import RunLogs
 from agent.log import Log
 from scripts.result_schema import result_schema
@@ -143,7 +144,7 @@ def test_or_which_results_are_missing(storage: str, why: str) -> None:
     run = world.submit(1, "script")
     before = world.seconds
     assert ends(world, 1, run)["missing"] == f"result.json ({why})"
-    assert world.seconds - before < (20 if why == FULL else 45)
+    assert world.seconds - before < (20 if why == FULL else MOST_STORE_SECONDS + 15)
     assert f"not stored in {RESULTS}/runs/{run}: result.json ({why})" in world.pod(0).log.getvalue()
     about = world.ask(1, "submit", spec={"workload": "exec", "args": ["hostname"]})["ok"]
     assert ends(world, 1, about["run"])["missing"] == ""
@@ -235,7 +236,7 @@ def test_a_report_that_takes_for_ever_ends_with_the_pods_patience() -> None:
     world = FakeWorld(2, "script", REPORT)
     world.pod(0).report_life = FOREVER
     assert set(world.run().values()) == {0}
-    assert world.last() < 10 + 45
+    assert world.last() < 10 + MOST_STORE_SECONDS + 15
     assert f"not stored in {RESULTS}: report.html" in world.pod(0).log.getvalue()
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from agent.connection import ANSWER_SECONDS
+from agent.decide.grace import MOST_STORE_SECONDS
 from agent.lifecycle.channel.command_socket import FAREWELL_SECONDS
 from agent.lifecycle.runs.preparations import INVENTORY_SECONDS
 from tests.fake.process import FOREVER, STUBBORN, Life
@@ -674,7 +675,7 @@ def test_a_results_directory_that_breaks_during_the_run_changes_no_code(storage:
     for pod in world.pods:
         pod.storage = storage
     assert set(world.run().values()) == {code}, world.dump()
-    assert world.last() < 100 + 35
+    assert world.last() < 100 + MOST_STORE_SECONDS + 5
     assert "not stored in /gcs/results" in world.pod(0).log.getvalue()
 
 
