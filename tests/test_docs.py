@@ -13,7 +13,8 @@ from agent.decide.grace import LEAST_TERM_SECONDS, MOST_STORE_SECONDS, RESERVED_
 from agent.decide.messages import COORDINATOR_SAYS, WORKER_SAYS
 from agent.errors import Exit
 from agent.lifecycle.channel.link import beat_seconds
-from agent.lifecycle.waits import PROBE_SECONDS, SERVER_SECONDS
+from agent.lifecycle.waits import PROBE_SECONDS
+from agent.machine.api import SERVER_SECONDS
 from agent.settings import SETTINGS, Setting
 
 ROOT = Path(__file__).parents[1]
