@@ -149,9 +149,12 @@ def _quoted(text: str) -> Iterator[tuple[str, str]]:
 def _unquoted(
     text: str, names: str, ends: re.Pattern[str], wanted: Callable[[str, str], bool]
 ) -> Iterator[tuple[str, str]]:
-    """Names and values that are wanted by name and first character. Values in one another (TOKEN=KEY=VALUE) end at the same place: of more
-    than two only the outermost and the innermost are looked for, since all of them would be as long as the text each.
-    The innermost hides all but names wherever one of the others stands."""
+    """Names and values that are wanted by name and first character.
+
+    Values in one another (TOKEN=KEY=VALUE) end at the same place. Of more than two only the outermost and the innermost
+    are looked for, since all of them would be as long as the text each. The innermost hides all but names wherever one
+    of the others stands.
+    """
     begun: dict[int, list[tuple[str, int]]] = {}
     end = 0
     for match in re.finditer(names, text):

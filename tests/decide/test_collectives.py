@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.workloads.collectives.record import CollectivesRecord, size_text
+from agent.workloads.collectives.record import CollectivesRecord
 from agent.workloads.rank_record import Verdict, read_record
 from agent.workloads.sweeps import Measured, Row, Sweep
 from tests.decide.rank_records import PLANNED, TOKENS, Line, common, end, text
@@ -157,10 +157,3 @@ def test_json_of_the_record() -> None:
     values = parsed(text(record)).as_json(PLANNED)
     assert values["left_out"] == {"alltoall": "gloo has none"}
     assert values["wrong"][0]["ranks"] == {"3": 17, "0": 1}
-
-
-@pytest.mark.parametrize(
-    ("size", "shown"), [(0, "0 B"), (1000, "1000 B"), (65536, "64 KiB"), (3 << 19, "1.5 MiB"), (8 << 40, "8192 GiB")]
-)
-def test_sizes(size: int, shown: str) -> None:
-    assert size_text(size) == shown

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agent import wire
-from agent.decide import words
 from agent.decide.tables import render
-from agent.decide.words import at_most
+from agent.decide.words import at_most, size_text
 from agent.workloads.rank_record import Planned
 from agent.workloads.sweeps import PLACEMENTS, Sweep
 from agent.workloads.torch_program import TorchRecord
@@ -85,11 +84,6 @@ class CollectivesRecord(TorchRecord):
             for (collective, size, placement), ranks in self.elements.items()
         ]
         return {**super().as_json(planned), "wrong": wrong, "left_out": self.left_out}
-
-
-def size_text(size: int) -> str:
-    """8 B, 64 KiB, 8192 GiB"""
-    return words.size_text(size, words.UNITS[:4])
 
 
 def _wrong_elements(place: Place, ranks: Mapping[int, int], planned: Planned) -> str:
