@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import shlex
 import zlib
-from base64 import b64decode, b64encode
+from binascii import a2b_base64
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from agent import wire
 
@@ -131,34 +131,9 @@ class Pipeline(NamedTuple):
         return self.pod == self.pods[0]
 
 
-_WORK: dict[str, Any] = {kind.__name__: kind for kind in (Command, Checkout, Model, Files, Packages)}
-
-
-def pack(pipeline: Pipeline) -> str:
-    """Compressed: Linux takes no argument of more than 128 KiB."""
-    data = wire.to_json(pipeline)
-    for stage, told in zip(pipeline.stages, data["stages"], strict=True):
-        told["work"] = {type(stage.work).__name__: told["work"]}
-    return b64encode(zlib.compress(json.dumps(data).encode(), 9)).decode()
-
-
 def unpack(word: str) -> Pipeline:
-    """Raises ValueError."""
-    packed = wire.from_json(_Packed, json.loads(zlib.decompress(b64decode(word))))
-    return Pipeline(packed.run, packed.pod, packed.pods, [_stage(stage) for stage in packed.stages])
-
-
-class _PackedStage(Stage):
-    work: Any
-
-
-class _Packed(Pipeline):
-    stages: Sequence[_PackedStage]
-
-
-def _stage(packed: _PackedStage) -> Stage:
-    ((kind, work),) = packed.work.items()
-    return packed._replace(work=wire.from_json(_WORK[kind], work))
+    """The pipeline that `agent.launch.packed` made the word of. Raises ValueError."""
+    return wire.from_json(Pipeline, json.loads(zlib.decompress(a2b_base64(word))))
 
 
 WHERE = {"each pod": "on every pod", "lead": "on the first pod", "together": "on all pods together"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agent.decide.pipeline import Pipeline, Stage, describe, pack
-from agent.launch import Launch
+from agent.decide.pipeline import Pipeline, Stage, describe
+from agent.launch import Launch, packed
 from agent.paths import package_home
 from agent.workloads.base import RunContext
 from agent.workloads.run_variables import run_variables
@@ -17,7 +17,7 @@ def start_stages(context: RunContext, stages: Sequence[Stage], notes: Sequence[s
     pipeline = Pipeline(context.run_id, context.index, context.indices, stages)
     given = {**run_variables(context), "A4_RECORD": context.record, "A4_NOTES_DIR": context.notes_dir}
     return Launch(
-        [context.python, "-Es", "-m", "agent.lifecycle.stages", pack(pipeline)],
+        [context.python, "-Es", "-m", "agent.lifecycle.stages", packed(pipeline)],
         {**context.environ, **given},
         package_home(),
         added=list(given),

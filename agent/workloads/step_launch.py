@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import zlib
-from base64 import b64encode
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from agent.launch import Launch
+from agent.launch import Launch, packed
 from agent.paths import shipped
 from agent.workloads.base import RunContext
 
@@ -43,10 +40,8 @@ def start_steps(context: RunContext, steps: Sequence[Step]) -> Launch:
         for step in steps
     ]
     env = {**base, "A4_RECORD": context.record}
-    # Linux takes no argument of more than 128 KiB, and each mpirun line names every variable.
-    packed = b64encode(zlib.compress(json.dumps(told).encode(), 9)).decode()
     return Launch(
-        [context.python, "-ES", shipped("entrypoints", "steps.py"), packed],
+        [context.python, "-ES", shipped("entrypoints", "steps.py"), packed(told)],
         env,
         "/",
         added=[*steps[0].launch.added, "A4_RECORD"],

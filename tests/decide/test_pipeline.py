@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agent.decide.pipeline import Checkout, Command, Files, Model, Output, Packages, Pipeline, Stage, pack, unpack
+from agent.decide.pipeline import Checkout, Command, Files, Model, Output, Packages, Pipeline, Stage, unpack
+from agent.launch import packed
 
 TRAIN = Command(["bash", "run.sh"], [("ENV", "dlc"), ("SIZE", "A3B")], {"RANK": "1"}, "/mnt/x", resumes="SIZE")
 WORK = [
@@ -20,9 +21,9 @@ WORK = [
 def test_a_pipeline_is_a_word_and_back(work: Command | Checkout | Model | Files | Packages) -> None:
     outputs = (Output("mmap", "/mnt/data/x", "3"),)
     stage = Stage("download", "lead", work, outputs, "/mnt/data", needs=outputs, inputs={"commit": "1"}, anew=True)
-    back = unpack(pack(Pipeline("run-1", 2, (1, 2), [stage])))
+    back = unpack(packed(Pipeline("run-1", 2, (1, 2), [stage])))
     assert (back.run, back.pod, back.pods, back.leads) == ("run-1", 2, (1, 2), False)
-    assert pack(back) == pack(Pipeline("run-1", 2, (1, 2), [stage]))
+    assert packed(back) == packed(Pipeline("run-1", 2, (1, 2), [stage]))
     assert type(back.stages[0].work) is type(work)
 
 

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.decide.pipeline import Checkout, Command, Files, Output, Pipeline, Stage, pack
+from agent.decide.pipeline import Checkout, Command, Files, Output, Pipeline, Stage
+from agent.launch import packed
 from tests.deadlines import SHORTEST_SECONDS
 from tests.machine.test_downloading import Server as Server
 from tests.machine.test_downloading import server as server
@@ -157,7 +158,7 @@ class Place:
         return [stage for stage in stages if not only or stage.name in only]
 
     def start(self, stages: Sequence[Stage], pod: int = 0, epoch: str = "u.0.0", lease: str = LONG_LEASE) -> Runner:
-        word = pack(Pipeline(f"run-{len(self._all)}", pod, [pod], stages))
+        word = packed(Pipeline(f"run-{len(self._all)}", pod, [pod], stages))
         self._all.append(Runner(self.mounts, word, pod=pod, epoch=epoch, lease=lease))
         return self._all[-1]
 
