@@ -16,7 +16,7 @@ from agent.decide.secret_variables import listed, secret_values
 from agent.decide.setting_values import path, seconds, whole
 from agent.decide.subset import index_range, ranges
 from agent.decide.sync.facts import Fact, fact_name
-from agent.decide.sync.waiting import Outcome
+from agent.decide.sync.waiting import WaitOutcome
 from agent.decide.tables import render
 from agent.errors import UsageError
 from agent.output import say
@@ -142,7 +142,7 @@ def _wait(args: argparse.Namespace, member: Member) -> int:
     return _end(member.wait(args.name, wanted, args.timeout))
 
 
-def _end(outcome: Outcome) -> int:
+def _end(outcome: WaitOutcome) -> int:
     """Say why a wait did not end well; returns the exit code."""
     if outcome.code:
         say("\n  ".join(filter(None, (outcome.what, outcome.hint))))

@@ -118,7 +118,7 @@ class Cluster(NamedTuple):
     """The first of them: many may be missing, and this is said again and again."""
 
 
-class Result(NamedTuple):
+class SendResult(NamedTuple):
     """The job's one result."""
 
     end: JobEnd
@@ -195,15 +195,16 @@ class Bye(NamedTuple):
 
 
 Said = (
-    Hello | Beat | Ask | Answer | SendPlan | Prepare | Go | Stop | AskEvidence | AskAlive | RunNoted | Cluster | Result
-    | End | TellFacts | Planned | Inventory | Prepared | Done | RanksOver | Evidence | Alive | Stopping | Bye
+    Hello | Beat | Ask | Answer | SendPlan | Prepare | Go | Stop | AskEvidence | AskAlive | RunNoted | Cluster
+    | SendResult | End | TellFacts | Planned | Inventory | Prepared | Done | RanksOver | Evidence | Alive | Stopping
+    | Bye
 )  # fmt: skip
 SaidOfPart = Prepared | RanksOver | Evidence | Alive | Done
 """What a pod says of its part of a run."""
 COORDINATOR_SAYS: Mapping[str, type[Any]] = {
     "hello": Hello, "plan": SendPlan, "prepare": Prepare, "go": Go, "stop": Stop, "evidence": AskEvidence,
-    "alive": AskAlive, "run": RunNoted, "cluster": Cluster, "ask": Ask, "answer": Answer, "result": Result, "end": End,
-    "beat": Beat,
+    "alive": AskAlive, "run": RunNoted, "cluster": Cluster, "ask": Ask, "answer": Answer,
+    "result": SendResult, "end": End, "beat": Beat,
 }  # fmt: skip
 WORKER_SAYS: Mapping[str, type[Any]] = {
     "hello": Hello, "facts": TellFacts, "planned": Planned, "inventory": Inventory, "prepared": Prepared, "done": Done,

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from agent.decide.pipeline import Checkout, Command, Files, Model, Output, Packages, Pipeline, Stage, unpack
+from agent.decide.pipeline import (
+    Files,
+    GitCheckout,
+    Model,
+    Packages,
+    Pipeline,
+    Stage,
+    StageCommand,
+    StageOutput,
+    unpack,
+)
 from agent.launch import packed
 
-TRAIN = Command(["bash", "run.sh"], [("ENV", "dlc"), ("SIZE", "A3B")], {"RANK": "1"}, "/mnt/x", resumes="SIZE")
+TRAIN = StageCommand(["bash", "run.sh"], [("ENV", "dlc"), ("SIZE", "A3B")], {"RANK": "1"}, "/mnt/x", resumes="SIZE")
 WORK = [
     TRAIN,
-    Checkout("https://example.org/x.git", "0" * 40),
+    GitCheckout("https://example.org/x.git", "0" * 40),
     Model("huggingface", "Qwen/Qwen3-0.6B", "main"),
     Files(("https://example.org/a.bin", "https://example.org/a.idx")),
     Packages("python3", {"datasets": "datasets==3.6.0"}),
@@ -18,8 +28,8 @@ WORK = [
 
 
 @pytest.mark.parametrize("work", WORK, ids=lambda work: type(work).__name__)
-def test_a_pipeline_is_a_word_and_back(work: Command | Checkout | Model | Files | Packages) -> None:
-    outputs = (Output("mmap", "/mnt/data/x", "3"),)
+def test_a_pipeline_is_a_word_and_back(work: StageCommand | GitCheckout | Model | Files | Packages) -> None:
+    outputs = (StageOutput("mmap", "/mnt/data/x", "3"),)
     stage = Stage("download", "lead", work, outputs, "/mnt/data", needs=outputs, inputs={"commit": "1"}, anew=True)
     back = unpack(packed(Pipeline("run-1", 2, (1, 2), [stage])))
     assert (back.run, back.pod, back.pods, back.leads) == ("run-1", 2, (1, 2), False)
