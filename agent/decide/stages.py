@@ -65,10 +65,10 @@ def judge(stage: Stage, problem: str, record: StageRecord | None, epoch: str) ->
         return StageVerdict(True, problem, aside=trains)
     if record is None:
         if trains:
-            return StageVerdict(True, "nothing says of what it is", aside=True)
+            return StageVerdict(True, "there is no record of its inputs", aside=True)
         return StageVerdict(False, "complete, by its content")
     if changed := differences(record.inputs, stage.inputs):
-        return StageVerdict(True, f"made of other inputs: {changed}", aside=True)
+        return StageVerdict(True, f"made from other inputs: {changed}", aside=True)
     if record.wrong:
         return StageVerdict(True, f"what was made is no good: {record.wrong}", aside=True)
     if problem:

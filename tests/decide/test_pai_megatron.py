@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from agent.decide.completeness import NEWEST
 from agent.decide.pipeline import Files, GitCheckout, Stage, StageCommand, StageOutput
 from agent.decide.plan import Plan, PlannedPeer
-from agent.errors import SettingsError, UsageError
+from agent.errors import SettingsError
 from agent.workloads.base import RunContext
 from agent.workloads.pai_megatron import versions
 from agent.workloads.pai_megatron.arguments import OF_SCRIPT, TRAINING
@@ -233,12 +233,6 @@ def test_the_default_batch_always_fits_the_gpus(family: Family, number: int, mic
 
 def test_what_is_left_out_is_not_refused() -> None:
     made(pods(QWEN3, 1, 4, SKIP_TRAINING="true", SKIP_CHECKPOINT_CONVERSION="true"))
-
-
-@pytest.mark.parametrize("args", [["--tp", "4"]])
-def test_options_are_no_arguments(args: list[str]) -> None:
-    with pytest.raises(UsageError, match="takes no arguments"):
-        launched(context("pai-megatron-qwen3", *args))
 
 
 def test_a_mistyped_variable_is_a_note() -> None:

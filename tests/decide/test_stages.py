@@ -54,12 +54,12 @@ RECORD = StageRecord({"model": "A"}, 0.0, "run", "u.0.0")
         (MADE, "", None, False, "complete, by its content"),
         (MADE, "it is torn", RECORD, True, "it is torn"),
         (MADE, "it is torn", None, True, "it is torn"),
-        (MADE, "", RECORD._replace(inputs={"model": "B"}), True, "made of other inputs: model B, now A"),
+        (MADE, "", RECORD._replace(inputs={"model": "B"}), True, "made from other inputs: model B, now A"),
         (TRAIN, "", RECORD._replace(inputs={}), False, "nothing to do (A4_AGAIN makes it anew)"),
         (TRAIN, "", RECORD._replace(inputs={}, done=False), False, "its last iteration is saved, nothing to do"),
-        (TRAIN, "", None, True, "nothing says of what it is"),
+        (TRAIN, "", None, True, "there is no record of its inputs"),
         (TRAIN, "its newest is 3", RECORD._replace(inputs={}, done=False), True, "its newest is 3"),
-        (TRAIN, "its newest is 3", RECORD, True, "made of other inputs: model A, now (none)"),
+        (TRAIN, "its newest is 3", RECORD, True, "made from other inputs: model A, now (none)"),
     ],
 )
 def test_verdicts(stage: Stage, problem: str, record: StageRecord | None, needed: bool, why: str) -> None:

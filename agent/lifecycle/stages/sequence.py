@@ -180,7 +180,7 @@ def _lacks(pipeline: Pipeline, stage: Stage, output: StageOutput, why: str) -> M
 
 def _judge(site: Site, stage: Stage) -> StageVerdict:
     if not stage.outputs:
-        return StageVerdict(True, "it leaves nothing to look at")
+        return StageVerdict(True, "it has no outputs to check")
     problems = ((output, site.problem(output)) for output in stage.outputs)
     problem = next((f"{output.path}: {why}" for output, why in problems if why), "")
     return judge(stage, problem, site.record(stage), site.epoch)

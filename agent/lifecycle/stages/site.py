@@ -190,7 +190,7 @@ class PodSite:
             there = os.path.lexists(path)
         if there:
             aside = stages.aside_name(path, time.time())
-            self.say(f"{path} is not what is needed, and kept as {aside}")
+            self.say(f"{path} does not match what is needed: moved to {aside}")
             self.rename(path, aside, claimed)
 
     def clear(self, stage: Stage, claimed: Claimed) -> None:
@@ -204,7 +204,7 @@ class PodSite:
         with self.background.looking_at(path):
             until = claimed.until()
             if time.monotonic() > until:
-                raise PeerLost("this pod was stopped for so long that another may write there now")
+                raise PeerLost("this pod was paused for longer than its lease: another pod may be writing there")
             act()
 
     # What others hear

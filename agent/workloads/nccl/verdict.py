@@ -230,7 +230,7 @@ class Ended:
         lines += [f"{step} did not run" for step, _ in step_names(self.options) if step not in self.steps]
         lost = [one.step for one in self.measurements if one.step not in self.outputs and not one.sweeps]
         if lost:
-            lines.append(f"of the output only the last MiB is kept, which has nothing of {', '.join(lost)}")
+            lines.append(f"{', '.join(lost)} is not in the last MiB of the output, which is all that is kept")
         return lines
 
     # What is told
