@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shlex
+import zlib
+from binascii import b2a_base64
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from agent import wire
 
@@ -44,6 +47,13 @@ class Launch(NamedTuple):
         return "\n".join(
             _times(names) + " \\\n  ".join([lines[0] + " &&", *lines[1:], shlex.join(argv)]) for names, argv in commands
         )
+
+
+def packed(value: Any) -> str:
+    """What agent.wire makes of the value, in one argument: Linux takes none of more than 128 KiB, and each command line
+    of mpirun names every variable."""
+    data = json.dumps(wire.to_json(value)).encode()
+    return b2a_base64(zlib.compress(data, 9), newline=False).decode()
 
 
 def _times(names: Sequence[str]) -> str:

@@ -30,6 +30,11 @@ def parse_mounts(mountinfo: str) -> Iterator[Mount]:
             yield Mount(root, point, "rw" in ours[5].split(","), theirs[0], tuple(theirs[-1].split(",")))
 
 
+def escaped(path: str) -> str:
+    """A path as it is written there."""
+    return path.translate({ord(char): f"\\{ord(char):03o}" for char in " \t\n\\"})
+
+
 def _unescape(path: str) -> str:
     """Spaces and the like are octal numbers there."""
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), path)

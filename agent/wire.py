@@ -179,7 +179,9 @@ def _fixed(items: Sequence[Any]) -> Read:
 
 
 def _union(kinds: Sequence[Any]) -> Read:
-    """A reader for scalars, or for one other type and None."""
+    """A reader for scalars, for one other type and None, or for records that differ in their fields' names."""
+    if len(kinds) > 1 and all(map(is_record, kinds)):
+        return _one_of(kinds)
     others = [kind for kind in kinds if kind not in SCALARS]
     scalars = [kind for kind in kinds if kind in SCALARS]
     if not others and len(set(kinds) - {type(None)}) == 1:
@@ -195,6 +197,18 @@ def _union(kinds: Sequence[Any]) -> Read:
         if not _is_scalar(value, scalars):
             raise WireError(f"{path or 'it'} is not {words} or {SCALARS[kinds[-1]]}")
         return value
+
+    return read
+
+
+def _one_of(records: Sequence[Any]) -> Read:
+    readers = {frozenset(field_names(kind)): _reader(kind) for kind in records}
+
+    def read(value: Any, path: str) -> Any:
+        names = frozenset(_expect(value, dict, path, "an object"))
+        if names not in readers:
+            raise WireError(f"{path or 'it'} is none of {', '.join(kind.__name__ for kind in records)}")
+        return readers[names](value, path)
 
     return read
 

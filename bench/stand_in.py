@@ -30,9 +30,9 @@ from agent.decide.messages import (
     Planned,
     Prepare,
     Prepared,
-    Result,
     Said,
     SendPlan,
+    SendResult,
     TellFacts,
     decode,
     heard,
@@ -97,7 +97,7 @@ class StandIn:
                 self._say(Done(run, PartEnd(0)))
             case Ask(id=number):
                 self._say(Answer(number, {"ok": {**wire.to_json(Piece((), 0)), "over": True}}))
-            case Result():
+            case SendResult():
                 self._say(Bye())
                 print("end", flush=True)
             case End():

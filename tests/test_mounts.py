@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from agent.mounts import Mount, parse_mounts
+from agent.mounts import Mount, escaped, parse_mounts
 
 ROW = "32 31 0:29 {root} {point} {ours} - {theirs}\n"
 
@@ -31,3 +33,9 @@ ROW = "32 31 0:29 {root} {point} {ours} - {theirs}\n"
 )
 def test_a_line(line: str, expected: list[Mount]) -> None:
     assert list(parse_mounts(line)) == expected
+
+
+@given(st.text(" \t\n\\/ab04é", min_size=1))
+def test_a_path_as_the_kernel_writes_it_is_read_back(path: str) -> None:
+    line = ROW.format(root="/", point=escaped(f"/{path}"), ours="rw", theirs="nfs4 server:/ rw")
+    assert [mount.point for mount in parse_mounts(line)] == [f"/{path}"]

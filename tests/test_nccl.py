@@ -283,7 +283,7 @@ def test_tables_of_the_guides() -> None:
 def test_output_that_was_not_kept_is_no_end_of_the_program() -> None:
     whole = outcome()
     found = judged(replace(whole, output=whole.output[whole.output.index("# Out of") :]))
-    assert found.end.code == 65 and "only the last MiB is kept, which has nothing of all_reduce" in found.end.why
+    assert found.end.code == 65 and "all_reduce is not in the last MiB of the output" in found.end.why
 
 
 def test_connectivity_is_not_judged_by_what_came_later() -> None:

@@ -23,6 +23,10 @@ class Point(NamedTuple):
 ORIGIN = Point("origin")
 
 
+class Other(NamedTuple):
+    title: str
+
+
 class Nothing(NamedTuple):
     pass
 
@@ -138,6 +142,16 @@ def test_what_is_wrong_is_said_with_its_path(changes: dict[str, Any], why: str) 
 def test_what_is_no_object_at_all(data: object) -> None:
     with pytest.raises(WireError, match=r"^it is not an object$"):
         from_json(Inner, data)
+
+
+def test_records_of_a_union_are_told_apart_by_their_names() -> None:
+    class Holder(NamedTuple):
+        one: Point | Other
+
+    for one in (Point("a", 3), Other("a")):
+        assert from_json(Holder, to_json(Holder(one))) == Holder(one)
+    with pytest.raises(WireError, match=r"^one is none of Point, Other$"):
+        from_json(Holder, {"one": {"name": "a"}})
 
 
 def test_a_whole_number_is_a_number_however_large() -> None:

@@ -713,7 +713,7 @@ def test_ranks_of_all_pods_find_the_libraries_of_their_mpirun_first(program: str
     ("name", "word", "what"),
     [
         ("none", "--foo", "none takes no arguments: --foo"),
-        ("pai-megatron-qwen3", "--steps", "takes no arguments"),
+        ("pai-megatron-qwen3", "--tp", "pai-megatron-qwen3 takes no arguments"),
         *((name, "--help", "lists its options") for name in ("connectivity", "ddp", "collectives", "nccl", "deepep")),
         *(
             (name, "--stepps", f"{name}: unrecognized arguments: --stepps")

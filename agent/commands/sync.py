@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -15,9 +14,9 @@ from agent.commands.printing import print_json
 from agent.decide.masking import Masker
 from agent.decide.secret_variables import listed, secret_values
 from agent.decide.setting_values import path, seconds, whole
-from agent.decide.subset import ranges
+from agent.decide.subset import index_range, ranges
 from agent.decide.sync.facts import Fact, fact_name
-from agent.decide.sync.waiting import Outcome
+from agent.decide.sync.waiting import WaitOutcome
 from agent.decide.tables import render
 from agent.errors import UsageError
 from agent.output import say
@@ -143,7 +142,7 @@ def _wait(args: argparse.Namespace, member: Member) -> int:
     return _end(member.wait(args.name, wanted, args.timeout))
 
 
-def _end(outcome: Outcome) -> int:
+def _end(outcome: WaitOutcome) -> int:
     """Say why a wait did not end well; returns the exit code."""
     if outcome.code:
         say("\n  ".join(filter(None, (outcome.what, outcome.hint))))
@@ -154,12 +153,10 @@ def _indices(words: Sequence[str], pods: Sequence[int]) -> set[int]:
     """Those of `pods` that people name so. Raises UsageError."""
     found: set[int] = set()
     for word in words:
-        limits = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", word, re.ASCII)
-        first, last = map(int, limits.groups(limits[1])) if limits else (0, -1)
-        named = set(pods) if word == "all" else set(range(first, last + 1))
-        if not named or not named <= set(pods):
+        named = pods if word == "all" else index_range(word)
+        if not named or len(named) > len(pods) or not set(named) <= set(pods):
             raise UsageError(f"--from {word!r} names pods that do not take part", f"{ranges(pods)} do; or all")
-        found |= named
+        found.update(named)
     return found
 
 

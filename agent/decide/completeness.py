@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from agent.decide.pipeline import Output
+from agent.decide.pipeline import StageOutput
 from agent.decide.words import count_text
 
 TRACKER = "latest_checkpointed_iteration.txt"
@@ -49,9 +49,9 @@ class Reader(Protocol):
         """Raises ValueError with why git cannot tell."""
 
 
-def problem(output: Output, reader: Reader) -> str:
+def problem(output: StageOutput, reader: Reader) -> str:
     """Why it is not complete; empty when it is. Whether something trained is, a record must say as well."""
-    kinds: dict[str, Callable[[Output, Reader], str]] = {
+    kinds: dict[str, Callable[[StageOutput, Reader], str]] = {
         "checkout": _checkout,
         "code": _code,
         "model": _model,
@@ -66,7 +66,7 @@ def problem(output: Output, reader: Reader) -> str:
         return f"it cannot be read: {error}"
 
 
-def _checkout(output: Output, reader: Reader) -> str:
+def _checkout(output: StageOutput, reader: Reader) -> str:
     head, submodules, locks, changed = reader.checkout(output.path)
     if not head:
         return "it is not a git repository" if reader.names(output.path) else ABSENT
@@ -76,7 +76,7 @@ def _checkout(output: Output, reader: Reader) -> str:
     return f"{count_text(len(damaged), 'file')} missing or cut off, such as {damaged[0]}" if damaged else ""
 
 
-def _wrong_commit(output: Output, head: str, submodules: Sequence[str], locks: Sequence[str]) -> str:
+def _wrong_commit(output: StageOutput, head: str, submodules: Sequence[str], locks: Sequence[str]) -> str:
     commit, *needed = output.expected.split()
     if head != commit:
         return f"it is at commit {head}, not at {commit}"
@@ -101,7 +101,7 @@ def path_of(file: SeenFile) -> str:
     return "/".join(filter(None, file[:2]))
 
 
-def changed_files(output: Output, reader: Reader) -> Sequence[SeenFile]:
+def changed_files(output: StageOutput, reader: Reader) -> Sequence[SeenFile]:
     """Files of a checkout that have changed, if it is complete but for these."""
     if output.kind != "checkout":
         return ()
@@ -112,13 +112,13 @@ def changed_files(output: Output, reader: Reader) -> Sequence[SeenFile]:
     return changed if head and not _wrong_commit(output, head, submodules, locks) else ()
 
 
-def _code(output: Output, reader: Reader) -> str:
+def _code(output: StageOutput, reader: Reader) -> str:
     if reader.size(f"{output.path}/{output.expected}") is not None:
         return ""
     return f"{output.expected} is not there" if reader.names(output.path) else ABSENT
 
 
-def _model(output: Output, reader: Reader) -> str:
+def _model(output: StageOutput, reader: Reader) -> str:
     names = set(reader.names(output.path))
     if not names:
         return ABSENT
@@ -166,7 +166,7 @@ def _shard(reader: Reader, path: str, tensors: set[str]) -> str:
     return _wrong_size(size, needed)
 
 
-def _mmap(output: Output, reader: Reader) -> str:
+def _mmap(output: StageOutput, reader: Reader) -> str:
     index, data = (f"{output.path}.{end}" for end in ("idx", "bin"))
     size, tokens = reader.size(index), reader.size(data)
     if size is None or tokens is None:
@@ -192,7 +192,7 @@ def _wrong_size(size: int, needed: int) -> str:
     return "" if size == needed else f"it has {size} bytes, and should have {needed}"
 
 
-def _json(output: Output, reader: Reader) -> str:
+def _json(output: StageOutput, reader: Reader) -> str:
     if reader.size(output.path) is None:
         return ABSENT
     text = reader.read(output.path).strip()
@@ -202,7 +202,7 @@ def _json(output: Output, reader: Reader) -> str:
     return ""
 
 
-def _torch_dist(output: Output, reader: Reader) -> str:
+def _torch_dist(output: StageOutput, reader: Reader) -> str:
     names = reader.names(output.path)
     if not names:
         return ABSENT
@@ -269,7 +269,7 @@ def _least_sizes(metadata: bytes) -> dict[str, int]:
     return sizes
 
 
-def _trained(output: Output, reader: Reader) -> str:
+def _trained(output: StageOutput, reader: Reader) -> str:
     if not reader.names(output.path):
         return ABSENT
     newest = newest_checkpoint(output.path, reader)

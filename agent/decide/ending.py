@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping
 from signal import Signals
 from typing import Any, Literal, NamedTuple
 
 from agent import wire
-from agent.cutting import visible
+from agent.cutting import first_of, json_size, visible
 from agent.decide.subset import pods_text
 from agent.decide.words import lines
 from agent.errors import AgentError, Exit
@@ -95,15 +94,9 @@ def termination_message(end: JobEnd, *, epoch: str, pod: int, run: str = "", cod
         data |= {"code": code, "job_code": end.code}
     texts = ("why", "what", "where")
     while (over := len(json.dumps(data)) - TERMINATION_BYTES) > 0 and any(len(data[name]) > 1 for name in texts):
-        longest = max(texts, key=lambda name: len(json.dumps(data[name])))
-        data[longest] = _cut(data[longest], len(json.dumps(data[longest])) - over)
+        longest = max(texts, key=lambda name: json_size(data[name]))
+        data[longest] = first_of(data[longest], json_size(data[longest]) - over, "…")
     return json.dumps(data)
-
-
-def _cut(text: str, most: int) -> str:
-    """The longest beginning of `text` that, with an ellipsis, takes `most` bytes as JSON."""
-    keep = bisect_right(range(len(text)), most, key=lambda length: len(json.dumps(text[:length] + "…")))
-    return text[: max(0, keep - 1)] + "…"
 
 
 def pod_of(where: str) -> int | None:

@@ -9,7 +9,7 @@ from agent.decide.ending import signal_name
 from agent.decide.subset import grouped, pods_text, ranges
 
 
-class Group(NamedTuple):
+class FoldedGroup(NamedTuple):
     """Pods whose output is the same."""
 
     pods: tuple[int, ...]
@@ -17,12 +17,12 @@ class Group(NamedTuple):
     text: bytes
 
 
-def fold(outputs: Mapping[int, bytes]) -> list[Group]:
+def fold(outputs: Mapping[int, bytes]) -> list[FoldedGroup]:
     """Output by pod as groups, that of the smallest index first. Pods that printed nothing are left out."""
-    return [Group(tuple(pods), text) for text, pods in grouped(outputs).items() if text]
+    return [FoldedGroup(tuple(pods), text) for text, pods in grouped(outputs).items() if text]
 
 
-def shown(groups: Sequence[Group]) -> Iterator[bytes]:
+def shown(groups: Sequence[FoldedGroup]) -> Iterator[bytes]:
     """The text for people: `pods: line` where no group has more than one line, else each under a header."""
     if all(b"\n" not in _ended(group.text)[:-1] for group in groups):
         return (b"%s: %s" % (ranges(group.pods).encode(), _ended(group.text)) for group in groups)

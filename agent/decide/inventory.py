@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+from agent.decide.words import size_text
 
 NODES_OWN = (
     "docker", "br-", "veth", "gke", "cali", "cilium", "lxc", "cni",
@@ -47,12 +49,15 @@ def _resources(inventory: Inventory) -> Iterator[tuple[str, str]]:
         yield "cpu", cpus["model"]
     if memory := inventory.get("memory"):
         total, limit = memory["total"], memory["limit"]
-        yield "memory", f"{size(limit)} of {size(total)} (cgroup)" if limit and total else size(limit or total)
+        yield (
+            "memory",
+            f"{size_text(limit)} of {size_text(total)} (cgroup)" if limit and total else size_text(limit or total or 0),
+        )
     if shm := inventory.get("shm"):
-        yield "shm", size(shm["size"])
+        yield "shm", size_text(shm["size"] or 0)
     if limits := inventory.get("limits"):
         soft = limits["memlock"][0]
-        yield "memlock", soft if isinstance(soft, str) else size(soft)
+        yield "memlock", soft if isinstance(soft, str) else size_text(soft)
 
 
 def _gpus(inventory: Inventory) -> Iterator[tuple[str, str]]:
@@ -61,7 +66,7 @@ def _gpus(inventory: Inventory) -> Iterator[tuple[str, str]]:
         return
     models = Counter(device["model"] for device in gpus["devices"])
     yield "gpus", ", ".join(f"{count} × {model}" for model, count in models.items())
-    yield "gpu_memory", ", ".join(sorted({size(device["memory"]) for device in gpus["devices"]}))
+    yield "gpu_memory", ", ".join(sorted({size_text(device["memory"]) for device in gpus["devices"]}))
     yield "driver", gpus["driver"]
     yield "driver_cuda", gpus["cuda"]
     yield "mig", "on" if any(device["mig"] for device in gpus["devices"]) else ""
@@ -117,14 +122,3 @@ def _problems(inventory: Inventory) -> Iterator[tuple[str, str]]:
 def library(found: Mapping[str, Any]) -> str:
     """`2.28.9 at /path`; empty when it is not there."""
     return " at ".join(found[key] for key in ("version", "path") if key in found)
-
-
-def size(count: int | None) -> str:
-    """Bytes in words: 180 GiB."""
-    value = float(count or 0)
-    units: Sequence[str] = ("B", "KiB", "MiB", "GiB")
-    for unit in units:
-        if value < 1024 or unit == units[-1]:
-            return f"{round(value, 1):.10g} {unit}"
-        value /= 1024
-    raise AssertionError("the last unit takes all")

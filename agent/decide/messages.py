@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from agent import wire
+from agent.cutting import first_of
 from agent.decide.ending import JobEnd
 from agent.decide.facts import Facts
 from agent.decide.part_end import PartEnd
@@ -117,7 +118,7 @@ class Cluster(NamedTuple):
     """The first of them: many may be missing, and this is said again and again."""
 
 
-class Result(NamedTuple):
+class SendResult(NamedTuple):
     """The job's one result."""
 
     end: JobEnd
@@ -194,15 +195,16 @@ class Bye(NamedTuple):
 
 
 Said = (
-    Hello | Beat | Ask | Answer | SendPlan | Prepare | Go | Stop | AskEvidence | AskAlive | RunNoted | Cluster | Result
-    | End | TellFacts | Planned | Inventory | Prepared | Done | RanksOver | Evidence | Alive | Stopping | Bye
+    Hello | Beat | Ask | Answer | SendPlan | Prepare | Go | Stop | AskEvidence | AskAlive | RunNoted | Cluster
+    | SendResult | End | TellFacts | Planned | Inventory | Prepared | Done | RanksOver | Evidence | Alive | Stopping
+    | Bye
 )  # fmt: skip
 SaidOfPart = Prepared | RanksOver | Evidence | Alive | Done
 """What a pod says of its part of a run."""
 COORDINATOR_SAYS: Mapping[str, type[Any]] = {
     "hello": Hello, "plan": SendPlan, "prepare": Prepare, "go": Go, "stop": Stop, "evidence": AskEvidence,
-    "alive": AskAlive, "run": RunNoted, "cluster": Cluster, "ask": Ask, "answer": Answer, "result": Result, "end": End,
-    "beat": Beat,
+    "alive": AskAlive, "run": RunNoted, "cluster": Cluster, "ask": Ask, "answer": Answer,
+    "result": SendResult, "end": End, "beat": Beat,
 }  # fmt: skip
 WORKER_SAYS: Mapping[str, type[Any]] = {
     "hello": Hello, "facts": TellFacts, "planned": Planned, "inventory": Inventory, "prepared": Prepared, "done": Done,
@@ -264,15 +266,15 @@ def line_of(message: Message, most: int = MOST_BYTES) -> bytes:
         if message["type"] not in SHORTENED or limit < SHORTEST:
             what = f"a message {message['type']!r} of {len(line)} bytes cannot be sent: {most} are the most"
             raise AgentError(what, "please report this: what it is made of should have been refused before")
-        line = encode(_cut(message, limit))
+        line = encode(_shortened(message, limit))
         limit //= 2
     return line
 
 
-def _cut(value: Any, limit: int) -> Any:
-    """JSON with no text of more than `limit` characters."""
+def _shortened(value: Any, most: int) -> Any:
+    """JSON with no text of more than so many bytes."""
     if isinstance(value, str):
-        return value if len(value) <= limit else value[: limit - 1] + "…"
+        return first_of(value, most, "…")
     if isinstance(value, dict):
-        return {name: _cut(one, limit) for name, one in value.items()}
-    return [_cut(one, limit) for one in value] if isinstance(value, list) else value
+        return {name: _shortened(one, most) for name, one in value.items()}
+    return [_shortened(one, most) for one in value] if isinstance(value, list) else value

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from agent import wire
+from agent.cutting import first_of, last_of
 from agent.decide.ending import JobEnd
 from agent.decide.ranks import RankEnd
 from agent.decide.subset import grouped, ranges
@@ -18,8 +18,6 @@ from agent.launch import Started
 MOST_BYTES = 3 << 20
 """How many bytes of JSON a part's end may have: a message of the control channel has 4 MiB at most. What is no text,
 or not ASCII, takes six bytes for each character."""
-BLOCK = 4096
-"""Characters that are measured at a time."""
 
 
 class PartEnd(NamedTuple):
@@ -53,15 +51,15 @@ def bounded(end: PartEnd, most: int = MOST_BYTES) -> PartEnd:
     """A part's end, cut until its JSON has at most `most` bytes: the output first, of which the end stays, then torch's
     error, the notes and the record, of which the beginning stays."""
     if _size(end) > most:
-        kept = _last(end.output, _left(end._replace(output=""), most))
+        kept = last_of(end.output, _left(end._replace(output=""), most))
         whole_lines = end.output[-len(kept) - 1 :].partition("\n")[2]  # a secret that is cut would not be masked
         end = end._replace(output=whole_lines or kept)
     if _size(end) > most:
-        end = end._replace(error=_first(end.error, _left(end._replace(error=""), most)))
+        end = end._replace(error=first_of(end.error, _left(end._replace(error=""), most)))
     if _size(end) > most:
         end = end._replace(notes={})
     if _size(end) > most:
-        end = end._replace(record=_first(end.record, _left(end._replace(record=""), most)))
+        end = end._replace(record=first_of(end.record, _left(end._replace(record=""), most)))
     return end if _size(end) <= most else end._replace(launch=None)
 
 
@@ -72,29 +70,6 @@ def _size(end: PartEnd) -> int:
 def _left(rest: PartEnd, most: int) -> int:
     """Bytes that one more text may have, its quotes apart."""
     return max(0, most - _size(rest))
-
-
-def _first(text: str, most: int) -> str:
-    """The longest beginning that takes at most so many bytes as JSON, quotes apart."""
-    return _last(text[::-1], most)[::-1]
-
-
-def _last(text: str, most: int) -> str:
-    """The longest end that does. In blocks: JSON of a whole megabyte, made again and again, would hold the loop."""
-    keep = 0
-    for at in range(len(text), 0, -BLOCK):
-        block = text[max(0, at - BLOCK) : at]
-        size = _bytes(block)
-        if size > most:
-            keep += bisect_right(range(len(block)), most, key=lambda length: _bytes(block[-1 - length :]))
-            break
-        most -= size
-        keep += len(block)
-    return text[len(text) - keep :]
-
-
-def _bytes(text: str) -> int:
-    return len(json.dumps(text)) - 2
 
 
 def refusal(ends: Mapping[int, PartEnd], where: Callable[[int], str]) -> JobEnd | None:
@@ -112,7 +87,7 @@ def refusal(ends: Mapping[int, PartEnd], where: Callable[[int], str]) -> JobEnd 
 def not_ready(indices: Sequence[int], seconds: float, where: Callable[[int], str]) -> JobEnd:
     """The end of a run for which these pods are heard but did not get ready in time."""
     what = f"not ready for the run within {seconds:g} s"
-    why = "a working directory or a program on a server that does not answer does that"
+    why = "usually a working directory or a program on a file server that does not respond"
     return JobEnd(Exit.TRY_AGAIN, what, _named(indices, where), why)
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import shlex
 import zlib
-from base64 import b64decode, b64encode
+from binascii import a2b_base64
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from agent import wire
 
@@ -19,7 +19,7 @@ Where = Literal["each pod", "lead", "together"]
 """On every pod for itself; on the pod with rank 0, for all; on all pods at the same time, as one job."""
 
 
-class Output(NamedTuple):
+class StageOutput(NamedTuple):
     """What a stage makes, complete when its content says so."""
 
     kind: Literal["checkout", "code", "model", "mmap", "json", "torch_dist", "trained"]
@@ -31,7 +31,7 @@ class Output(NamedTuple):
     for `mmap` the length of each sequence. Empty: with nothing."""
 
 
-class Command(NamedTuple):
+class StageCommand(NamedTuple):
     """A program with positional arguments. It writes into `staging` if the stage has one."""
 
     argv: Sequence[str]
@@ -54,7 +54,7 @@ class Command(NamedTuple):
         return [*self.argv, *(value for _, value in self.arguments)]
 
 
-class Checkout(NamedTuple):
+class GitCheckout(NamedTuple):
     """A git repository with its submodules, at one commit."""
 
     url: str
@@ -92,8 +92,8 @@ class Stage(NamedTuple):
     name: str
     """environment, clone, model, dataset, prepare, convert, train …: in logs and records."""
     where: Where
-    work: Command | Checkout | Model | Files | Packages
-    outputs: Sequence[Output] = ()
+    work: StageCommand | GitCheckout | Model | Files | Packages
+    outputs: Sequence[StageOutput] = ()
     target: str = ""
     """The directory that holds the outputs."""
     staging: str = ""
@@ -110,7 +110,7 @@ class Stage(NamedTuple):
     older: Sequence[str] = ()
     """Directories in which an older launcher may have left the same. Where `target` is missing and one of these is
     complete, `target` becomes a link to it."""
-    needs: Sequence[Output] = ()
+    needs: Sequence[StageOutput] = ()
     """What must be complete before it begins. What no stage before it makes, the user has named."""
     space: int = 0
     """Bytes that must be free for it where `target` is."""
@@ -131,34 +131,9 @@ class Pipeline(NamedTuple):
         return self.pod == self.pods[0]
 
 
-_WORK: dict[str, Any] = {kind.__name__: kind for kind in (Command, Checkout, Model, Files, Packages)}
-
-
-def pack(pipeline: Pipeline) -> str:
-    """Compressed: Linux takes no argument of more than 128 KiB."""
-    data = wire.to_json(pipeline)
-    for stage, told in zip(pipeline.stages, data["stages"], strict=True):
-        told["work"] = {type(stage.work).__name__: told["work"]}
-    return b64encode(zlib.compress(json.dumps(data).encode(), 9)).decode()
-
-
 def unpack(word: str) -> Pipeline:
-    """Raises ValueError."""
-    packed = wire.from_json(_Packed, json.loads(zlib.decompress(b64decode(word))))
-    return Pipeline(packed.run, packed.pod, packed.pods, [_stage(stage) for stage in packed.stages])
-
-
-class _PackedStage(Stage):
-    work: Any
-
-
-class _Packed(Pipeline):
-    stages: Sequence[_PackedStage]
-
-
-def _stage(packed: _PackedStage) -> Stage:
-    ((kind, work),) = packed.work.items()
-    return packed._replace(work=wire.from_json(_WORK[kind], work))
+    """The pipeline that `agent.launch.packed` made the word of. Raises ValueError."""
+    return wire.from_json(Pipeline, json.loads(zlib.decompress(a2b_base64(word))))
 
 
 WHERE = {"each pod": "on every pod", "lead": "on the first pod", "together": "on all pods together"}
@@ -182,7 +157,7 @@ def _lines(number: int, count: int, stage: Stage) -> Iterator[str]:
 def _work(stage: Stage) -> Iterator[str]:
     work = stage.work
     match work:
-        case Command():
+        case StageCommand():
             yield f"cd {shlex.quote(work.cwd)} &&"
             yield from (f"  {name}={shlex.quote(value)}" for name, value in sorted(work.env.items()))
             yield f"  {shlex.join(work.argv)}"
@@ -190,7 +165,7 @@ def _work(stage: Stage) -> Iterator[str]:
             yield from (
                 f"    {n:2} {name:<{width}}  {shlex.quote(value)}" for n, (name, value) in enumerate(work.arguments, 1)
             )
-        case Checkout():
+        case GitCheckout():
             yield f"  git clone {shlex.quote(work.url)}, commit {work.commit}"
             yield from (f"    with {path}" for path in work.submodules or ["all submodules"])
         case Model():

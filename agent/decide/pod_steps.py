@@ -10,7 +10,7 @@ LEFT_BEHIND = ("scripts", "diagnostic", "third_party")
 """What the container that installs gIB copies to LEFT_IN, for this one to place at /."""
 
 
-class Place(NamedTuple):
+class PlaceFiles(NamedTuple):
     """Copy files and directories into a directory, all of them or none."""
 
     sources: Sequence[str]
@@ -27,7 +27,7 @@ class CacheLibraries(NamedTuple):
     """Tell the loader of the library paths, for programs that no shell starts."""
 
 
-Step = Place | RunScript | CacheLibraries
+Step = PlaceFiles | RunScript | CacheLibraries
 
 
 class Steps(NamedTuple):
@@ -49,10 +49,10 @@ def steps(left: Mapping[str, Sequence[str]], present: Collection[str], scripts: 
     return Steps([*places, *map(RunScript, scripts), CacheLibraries()], words)
 
 
-def _places(left: Mapping[str, Sequence[str]], present: Collection[str]) -> Iterator[Place]:
+def _places(left: Mapping[str, Sequence[str]], present: Collection[str]) -> Iterator[PlaceFiles]:
     for name, inner in left.items():
         missing = [f"{LEFT_IN}/{name}/{one}" for one in sorted(inner) if f"/{name}/{one}" not in present]
         if f"/{name}" not in present:
-            yield Place([f"{LEFT_IN}/{name}"], "/")
+            yield PlaceFiles([f"{LEFT_IN}/{name}"], "/")
         elif missing:  # the image has some of it: what else there is goes beside that
-            yield Place(missing, f"/{name}/")
+            yield PlaceFiles(missing, f"/{name}/")

@@ -7,14 +7,14 @@ from datetime import datetime, timezone
 from typing import NamedTuple
 
 from agent import wire
-from agent.decide.pipeline import Files, Model, Output, Stage
+from agent.decide.pipeline import Files, Model, Stage, StageOutput
 from agent.decide.sync.facts import TOP, seal, unseal
 
 RECORDS = f"{TOP}/complete"
 """Directory of the records, in the one that all pods share."""
 
 
-class Record(NamedTuple):
+class StageRecord(NamedTuple):
     """What is stored of a stage: before its outputs get their names or, of a training, before it begins."""
 
     inputs: Mapping[str, str]
@@ -30,7 +30,7 @@ class Record(NamedTuple):
     """Why what was trained is no good, though the program ended with 0: nobody may go on with it."""
 
 
-class Verdict(NamedTuple):
+class StageVerdict(NamedTuple):
     """Whether a stage is carried out, and why."""
 
     needed: bool
@@ -44,40 +44,40 @@ def record_name(stage: Stage, base: str) -> str:
     return f"{stage.name}@{stage.target.removeprefix(base).strip('/')}"
 
 
-def write_record(record: Record) -> str:
+def write_record(record: StageRecord) -> str:
     return seal(wire.to_json(record))
 
 
-def read_record(text: str) -> Record | None:
+def read_record(text: str) -> StageRecord | None:
     """None where it is damaged: then there is none."""
     try:
-        return wire.from_json(Record, unseal(text))
+        return wire.from_json(StageRecord, unseal(text))
     except ValueError:
         return None
 
 
-def judge(stage: Stage, problem: str, record: Record | None, epoch: str) -> Verdict:
+def judge(stage: Stage, problem: str, record: StageRecord | None, epoch: str) -> StageVerdict:
     """`problem`: why its outputs are not complete; empty when they are. `epoch`: of this attempt of the job."""
     trains = is_training(stage)
     if stage.anew and (record is None or not is_earlier_attempt(record.epoch, epoch)):
-        return Verdict(True, f"{stage.again} is set", aside=True)
+        return StageVerdict(True, f"{stage.again} is set", aside=True)
     if problem and not (trains and record is not None):
-        return Verdict(True, problem, aside=trains)
+        return StageVerdict(True, problem, aside=trains)
     if record is None:
         if trains:
-            return Verdict(True, "nothing says of what it is", aside=True)
-        return Verdict(False, "complete, by its content")
+            return StageVerdict(True, "there is no record of its inputs", aside=True)
+        return StageVerdict(False, "complete, by its content")
     if changed := differences(record.inputs, stage.inputs):
-        return Verdict(True, f"made of other inputs: {changed}", aside=True)
+        return StageVerdict(True, f"made from other inputs: {changed}", aside=True)
     if record.wrong:
-        return Verdict(True, f"what was made is no good: {record.wrong}", aside=True)
+        return StageVerdict(True, f"what was made is no good: {record.wrong}", aside=True)
     if problem:
-        return Verdict(True, problem)
+        return StageVerdict(True, problem)
     again = f" ({stage.again} makes it anew)" if stage.again else ""
     since = datetime.fromtimestamp(record.time, timezone.utc)
     # A training that was killed when all was saved would, started again, make no iteration.
     what = f"complete since {since:%Y-%m-%d %H:%M} UTC" if record.done else "its last iteration is saved"
-    return Verdict(False, f"{what}, nothing to do{again}")
+    return StageVerdict(False, f"{what}, nothing to do{again}")
 
 
 def is_training(stage: Stage) -> bool:
@@ -95,7 +95,7 @@ def is_earlier_attempt(one: str, other: str) -> bool:
     return one != other and one.split(".")[:-2] == other.split(".")[:-2] and one.count(".") >= 2
 
 
-def repeats_at(record: Record | None, epoch: str) -> int | None:
+def repeats_at(record: StageRecord | None, epoch: str) -> int | None:
     """The iteration with which an earlier attempt of this job began its training, which has failed since; None: there
     was none. One that fails now and has saved nothing newer would fail again and again."""
     if record is None or record.done or not is_earlier_attempt(record.epoch, epoch):
@@ -103,7 +103,7 @@ def repeats_at(record: Record | None, epoch: str) -> int | None:
     return record.began_at
 
 
-def staged(output: Output, stage: Stage) -> Output:
+def staged(output: StageOutput, stage: Stage) -> StageOutput:
     """The output as it is while it is made."""
     place = stage.staging or stage.target
     return output._replace(path=place + output.path.removeprefix(stage.target))

@@ -63,6 +63,12 @@ def ranges(indices: Iterable[int]) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
 
 
+def index_range(word: str) -> range | None:
+    """The numbers that a word such as 3 or 0-3 names; None: it is no such word."""
+    found = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", word, re.ASCII)
+    return range(int(found[1]), int(found[2] or found[1]) + 1) if found else None
+
+
 def pods_text(indices: Iterable[int]) -> str:
     """pod 3, pods 0-2,7."""
     numbers = set(indices)
@@ -77,10 +83,9 @@ def _indices(plan: Plan, typed: Sequence[str], option: str) -> set[int]:
 
 def _named(plan: Plan, word: str, option: str) -> set[int]:
     known = {peer.index for peer in plan.peers}
-    if found := re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", word, re.ASCII):
-        first, last = int(found[1]), int(found[2] or found[1])
-        if first <= last and {first, last} <= known:
-            return {index for index in known if first <= index <= last}
+    if (numbers := index_range(word)) is not None:
+        if numbers and {numbers[0], numbers[-1]} <= known:
+            return known.intersection(numbers)
     elif word:
         name = word.rstrip(".")
         for fits in (lambda peer: name in (peer.name, peer.name.split(".")[0]), lambda peer: name == peer.node):

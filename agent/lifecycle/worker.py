@@ -151,7 +151,7 @@ class Worker:
                 self._requests.asked(said)
             case messages.Answer():
                 self._requests.questions.answered(said)
-            case messages.Result():
+            case messages.SendResult():
                 self._result(said)
             case messages.End():
                 self._let_go()
@@ -190,7 +190,7 @@ class Worker:
         else:
             self._say(messages.Done(told.run, PartEnd(None, int(Exit.TRY_AGAIN), "this pod is ending")))
 
-    def _result(self, result: messages.Result) -> None:
+    def _result(self, result: messages.SendResult) -> None:
         """The job's one result, recorded before it is confirmed: after that the coordinator may go."""
         self._end = result.end
         self._exit = self._exit or result.end

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from agent.wire import finite
-from agent.workloads.sweeps import UNKNOWN, Kind, Measured, Row, Sweep, of_kinds
+from agent.workloads.sweeps import UNKNOWN, Kind, Measured, MeasuredSweep, Row, of_kinds
 
 SUFFIX = re.compile(r"_perf.*")
 """all_reduce_perf_mpi → all_reduce"""
@@ -38,12 +38,12 @@ EMPTY_GROUP = 30
 """Blanks in place of the out-of-place group, which nccl-tests leaves out when it replays a trace."""
 
 
-def parse(text: str) -> tuple[Sweep, ...]:
+def parse(text: str) -> tuple[MeasuredSweep, ...]:
     """The tables of a text, those without rows too, in their order; rows cut off in their second half are kept
     without it. Never raises: what is not understood is left out."""
-    found: list[Sweep] = []
+    found: list[MeasuredSweep] = []
     for lines in streams(text):
-        reader = Reader()
+        reader = TableReader()
         for line in lines:
             reader.read(line)
         for table in reader.tables:
@@ -63,7 +63,7 @@ def streams(text: str) -> list[list[str]]:
     return list(by_tag.values())
 
 
-class Layout(NamedTuple):
+class TableLayout(NamedTuple):
     """The columns that a table's header names."""
 
     identity: tuple[str, ...] = ("redop", "root")
@@ -72,10 +72,10 @@ class Layout(NamedTuple):
     """i_* columns after each placement (-I)."""
 
     @staticmethod
-    def of(columns: list[str]) -> Layout:
+    def of(columns: list[str]) -> TableLayout:
         """From the header's words after "type"."""
         identity = tuple(name for name in IDENTITY if name in columns)
-        return Layout(identity, sum(name.startswith("i_") for name in columns) // 2)
+        return TableLayout(identity, sum(name.startswith("i_") for name in columns) // 2)
 
     def preamble(self) -> re.Pattern[str]:
         """What stands before the figures; other text may stand before that."""
@@ -120,10 +120,10 @@ def number_wrong(text: str) -> int | None:
 
 
 @dataclass
-class Table:
+class PrintedTable:
     """What has been read of one table."""
 
-    known: Sweep = UNKNOWN
+    known: MeasuredSweep = UNKNOWN
     """What the text has said so far, but for `ranks` and `rows`."""
     ranks: list[tuple[int, int]] = field(default_factory=list)
     """Rank and group, one per line of devices."""
@@ -136,7 +136,7 @@ class Table:
     def tell(self, **known: Any) -> None:
         self.known = replace(self.known, **known)
 
-    def sweeps(self) -> tuple[Sweep, ...]:
+    def sweeps(self) -> tuple[MeasuredSweep, ...]:
         """One sweep per type, operation and root."""
         lead_group = self.ranks[0][1] if self.ranks else 0
         whole = replace(
@@ -149,16 +149,16 @@ class Table:
         return of_kinds(whole, (opened.row() for opened in self.rows if opened.groups))
 
 
-class Reader:
+class TableReader:
     """Reads the lines of one process."""
 
     def __init__(self) -> None:
-        self.tables: list[Table] = []
+        self.tables: list[PrintedTable] = []
         self.row: OpenRow | None = None
         """The row whose figures have not all come; the lines of others may stand between them."""
-        self.use(Layout())
+        self.use(TableLayout())
 
-    def use(self, layout: Layout) -> None:
+    def use(self, layout: TableLayout) -> None:
         self.preamble, self.group = layout.preamble(), layout.group()
 
     def read(self, line: str) -> None:
@@ -169,10 +169,10 @@ class Reader:
         """Whether the line was one that says something of a table."""
         return self.read_banner(line) or self.read_header(line) or self.read_footer(line)
 
-    def table(self, begins: bool = False) -> Table:
+    def table(self, begins: bool = False) -> PrintedTable:
         """The table that is being read; with `begins`, a new one once this one has come further."""
         if not self.tables or (begins and self.tables[-1].begun):
-            self.tables.append(Table())
+            self.tables.append(PrintedTable())
             self.row = None
         return self.tables[-1]
 
@@ -200,7 +200,7 @@ class Reader:
             if table.rows or table.known.average_busbw is not None:
                 table = self.table(begins=True)
             table.begun = True
-            self.use(Layout.of(header[1].split()))
+            self.use(TableLayout.of(header[1].split()))
         return bool(header)
 
     def read_footer(self, line: str) -> bool:

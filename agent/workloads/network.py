@@ -56,7 +56,7 @@ def not_used(context: RunContext) -> list[str]:
     return [f"NCCL_DEBUG_FILE is not used: NCCL's logs are in {context.notes_dir} on each pod"] if file else []
 
 
-class Network(NamedTuple):
+class NcclNetwork(NamedTuple):
     """What all pods found in NCCL's logs."""
 
     transports: Mapping[str, Mapping[int, Transport]]
@@ -66,7 +66,7 @@ class Network(NamedTuple):
     """Version of the library."""
 
     @staticmethod
-    def of(logged: Mapping[int, Logged], steps: Iterable[str] = ()) -> Network:
+    def of(logged: Mapping[int, Logged], steps: Iterable[str] = ()) -> NcclNetwork:
         """`logged`: completion index → what that pod found; `steps`: in their order, as far as it is known."""
         transports: dict[str, dict[int, Transport]] = {step: {} for step in steps}
         warnings: dict[str, None] = {}
@@ -76,7 +76,7 @@ class Network(NamedTuple):
             warnings.update(dict.fromkeys(f"pod {index}: {line}" for line in one.warnings))
         version = next((one.nccl for _, one in sorted(logged.items()) if one.nccl), "")
         transports = {step: of_pods for step, of_pods in transports.items() if of_pods}
-        return Network(transports, at_most(list(warnings), nccl_logs.MOST_WARNINGS), version)
+        return NcclNetwork(transports, at_most(list(warnings), nccl_logs.MOST_WARNINGS), version)
 
     def __str__(self) -> str:
         """In a few words; empty when no log says anything."""
@@ -113,10 +113,10 @@ def unknown_on(indices: Collection[int]) -> list[str]:
     return [f"the network is not known on {pods_text(indices)}: no log of NCCL there names it"] if indices else []
 
 
-class Seen(NamedTuple):
+class NetworkVerdict(NamedTuple):
     """What follows from NCCL's logs for a run of one program."""
 
-    network: Network
+    network: NcclNetwork
     wrong: Sequence[str]
     """A sentence for each network that the profile does not mean."""
     unknown: Sequence[str]
@@ -154,21 +154,21 @@ class Seen(NamedTuple):
 
 def seen_network(
     context: RunContext, outcome: Outcome, logged: Mapping[int, Logged], *, step: str, used: bool, must: bool
-) -> Seen:
+) -> NetworkVerdict:
     """`logged`: completion index → what that pod found in its logs. `used`: every pod certainly used NCCL; else those
     without any log did not. `must`: a wrong network fails the run."""
-    network = Network.of(logged)
+    network = NcclNetwork.of(logged)
     if not is_judged(context):
-        return Seen(network, (), (), must)
+        return NetworkVerdict(network, (), (), must)
     pods = [index for index in context.indices if index not in outcome.lost]
     if not used:
         some = bool(network.transports)
         pods = [index for index in pods if some and (index not in logged or step in logged[index].transport)]
     silent = network.silent([step], pods)
-    return Seen(network, network.wrong(context.profile), unknown_on(silent), must)
+    return NetworkVerdict(network, network.wrong(context.profile), unknown_on(silent), must)
 
 
-def users_network(context: RunContext, outcome: Outcome, logged: Mapping[int, Logged] | None = None) -> Seen:
+def users_network(context: RunContext, outcome: Outcome, logged: Mapping[int, Logged] | None = None) -> NetworkVerdict:
     """What follows for a program of the user's, whose pods noted `logged`, or nothing but that."""
     if logged is None:
         logged = logs_of(outcome)

@@ -17,7 +17,7 @@ from agent.errors import Exit
 VERSION = 1
 
 
-class Planned(NamedTuple):
+class PlannedRanks(NamedTuple):
     """Where the plan puts the ranks of a run: rank r on pod r // slots."""
 
     slots: int
@@ -54,7 +54,7 @@ class RankSeen(NamedTuple):
     """"cpu", or the GPU's name; told by ranks of torch alone."""
 
 
-class Doing(NamedTuple):
+class DoingLine(NamedTuple):
     """What was begun: `what` for people, the `number`th of so many."""
 
     what: str
@@ -67,7 +67,7 @@ class Doing(NamedTuple):
         return f"{self.what} ({self.number} of {self.of})" if self.of > 1 else self.what
 
 
-class Verdict(NamedTuple):
+class RecordVerdict(NamedTuple):
     """`code` 0: all is right; 65: something is wrong; None: nothing is wrong as far as the record goes, but it
     ends early, so the caller must look for another cause (and end 65 when there is none)."""
 
@@ -89,9 +89,9 @@ class RankRecord:
     """Empty: the record does not say."""
     launched: int = 0
     ranks: Sequence[RankSeen] | None = None
-    doing: Doing | None = None
+    doing: DoingLine | None = None
     """What was begun last, when nothing came after it."""
-    first: Doing | None = None
+    first: DoingLine | None = None
     """The first in a row with the same words as `doing`."""
     finished: Sequence[int] | None = None
     damaged: list[int] = field(default_factory=list)
@@ -101,18 +101,18 @@ class RankRecord:
         self.ranks = wire.from_json(tuple[RankSeen, ...], values["ranks"])
 
     def read_doing(self, values: Mapping[str, Any]) -> None:
-        self.doing = doing = wire.from_json(Doing, values)
+        self.doing = doing = wire.from_json(DoingLine, values)
         if self.first is None or (self.first.what, self.first.of) != (doing.what, doing.of):
             self.first = doing
 
     def read_end(self, values: Mapping[str, Any]) -> None:
         self.finished = wire.from_json(tuple[int, ...], values["finished"])
 
-    def wrong(self, planned: Planned) -> list[str]:
+    def wrong(self, planned: PlannedRanks) -> list[str]:
         """What is wrong, however far the record goes, a sentence each."""
         return []
 
-    def incomplete(self, planned: Planned) -> list[str]:
+    def incomplete(self, planned: PlannedRanks) -> list[str]:
         """What a record with an end does not have, a sentence each."""
         return []
 
@@ -120,7 +120,7 @@ class RankRecord:
         """How far a record without an end came."""
         return ""
 
-    def mapping(self, planned: Planned, *more: str) -> list[dict[str, Any]]:
+    def mapping(self, planned: PlannedRanks, *more: str) -> list[dict[str, Any]]:
         """Where each rank ran and what `more` it said of itself, for result.json."""
         return [
             {"rank": seen.rank, "planned_pod": planned.pod(seen.rank)}
@@ -128,32 +128,32 @@ class RankRecord:
             for seen in self.ranks or []
         ]
 
-    def judge(self, planned: Planned) -> Verdict:
+    def judge(self, planned: PlannedRanks) -> RecordVerdict:
         """What follows from the record, compared with the plan."""
         if self.version is None:
-            return Verdict(None, ["no rank reported: the record of the ranks is empty"])
+            return RecordVerdict(None, ["no rank reported: the record of the ranks is empty"])
         if (self.version, self.program) != (VERSION, self.OF):
             found = f" of {self.program or 'an unknown program'}" if self.OF else ""
             wanted = f" of {self.OF}" if self.OF else ""
             text = f"the record has version {self.version}{found}, this a4-agent reads version {VERSION}{wanted}"
-            return Verdict(None, [f"{text}: agent and rank program are of different releases"])
+            return RecordVerdict(None, [f"{text}: agent and rank program are of different releases"])
         wrong = self.wrong(planned)
         if not wrong and self.finished is not None and not self.damaged:
             wrong = self.incomplete(planned)
         if wrong:
-            return Verdict(int(Exit.WRONG_RESULT), wrong)
+            return RecordVerdict(int(Exit.WRONG_RESULT), wrong)
         if self.damaged:
-            return Verdict(None, [f"line {self.damaged[0]} of the record of the ranks cannot be read"])
-        return Verdict(int(Exit.OK), []) if self.finished is not None else Verdict(None, [self.stopped()])
+            return RecordVerdict(None, [f"line {self.damaged[0]} of the record of the ranks cannot be read"])
+        return RecordVerdict(int(Exit.OK), []) if self.finished is not None else RecordVerdict(None, [self.stopped()])
 
-    def miscounted(self, planned: Planned) -> list[str]:
+    def miscounted(self, planned: PlannedRanks) -> list[str]:
         """Empty when as many ranks ran as the plan has."""
         slots, pods = planned.slots, len(planned.names)
         if self.launched == slots * pods:
             return []
         return [f"{self.launched} ranks ran, the plan has {slots * pods} ({slots} on each of {pods} pods)"]
 
-    def misplaced(self, planned: Planned) -> list[str]:
+    def misplaced(self, planned: PlannedRanks) -> list[str]:
         """Ranks that are not where the plan puts them, a sentence each."""
         pods = {token: number for number, token in enumerate(planned.tokens)}
         found = []
@@ -169,7 +169,7 @@ class RankRecord:
             found.append(f"rank {seen.rank} {where}, the plan puts it on pod {planned.short(seen.rank)}")
         return found
 
-    def unfinished(self, planned: Planned) -> list[str]:
+    def unfinished(self, planned: PlannedRanks) -> list[str]:
         """Ranks that did not come to their end, a sentence each."""
         missing = sorted(set(range(self.launched)) - set(self.finished or []))
         return [f"{planned.on(rank)} did not finish" for rank in missing]

@@ -3,14 +3,11 @@ every pod (agent/lifecycle/stages)."""
 
 from __future__ import annotations
 
-import json
-import zlib
-from base64 import b64encode
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from agent.decide.pipeline import Pipeline, Stage, describe, pack
-from agent.launch import Launch
+from agent.decide.pipeline import Pipeline, Stage, describe
+from agent.launch import Launch, packed
 from agent.paths import package_home, shipped
 from agent.workloads.base import RunContext, run_variables
 
@@ -45,10 +42,8 @@ def start_steps(context: RunContext, steps: Sequence[Step]) -> Launch:
         for step in steps
     ]
     env = {**base, "A4_RECORD": context.record}
-    # Linux takes no argument of more than 128 KiB, and each mpirun line names every variable.
-    packed = b64encode(zlib.compress(json.dumps(told).encode(), 9)).decode()
     return Launch(
-        [context.python, "-ES", shipped("entrypoints", "steps.py"), packed],
+        [context.python, "-ES", shipped("entrypoints", "steps.py"), packed(told)],
         env,
         "/",
         added=[*steps[0].launch.added, "A4_RECORD"],
@@ -63,7 +58,7 @@ def start_stages(context: RunContext, stages: Sequence[Stage], notes: Sequence[s
     pipeline = Pipeline(context.run_id, context.index, context.indices, stages)
     given = {**run_variables(context), "A4_RECORD": context.record, "A4_NOTES_DIR": context.notes_dir}
     return Launch(
-        [context.python, "-Es", "-m", "agent.lifecycle.stages", pack(pipeline)],
+        [context.python, "-Es", "-m", "agent.lifecycle.stages", packed(pipeline)],
         {**context.environ, **given},
         package_home(),
         added=list(given),

@@ -17,7 +17,7 @@ that do not say."""
 
 
 @dataclass(frozen=True)
-class Sweep(result.Sweep):
+class MeasuredSweep(result.Sweep):
     """One table as it was read. `collective` is empty when the text does not say it, `ranks` 0 when there are no lines
     of devices, and `rows` empty when the text ends before the first."""
 
@@ -42,11 +42,11 @@ class Sweep(result.Sweep):
         return result.Sweep(**{**known, "baseline": baseline})
 
 
-UNKNOWN = Sweep("", 0, "nccl", "", "none", -1, None, None, (), None, None, None)
+UNKNOWN = MeasuredSweep("", 0, "nccl", "", "none", -1, None, None, (), None, None, None)
 """What stands where a text does not say it."""
 
 
-def of_kinds(whole: Sweep, rows: Iterable[tuple[Kind, Row]]) -> tuple[Sweep, ...]:
+def of_kinds(whole: MeasuredSweep, rows: Iterable[tuple[Kind, Row]]) -> tuple[MeasuredSweep, ...]:
     """The sweep of each kind of rows (`-d all`, `-o all`, `-r all` measure several in one table); `whole`: what is
     known of all of them."""
     kinds: dict[Kind, list[Row]] = {}

@@ -20,8 +20,8 @@ from agent.workloads.ends import broken_off
 from agent.workloads.nccl_logs import Logged, read_logs
 from agent.workloads.network import logs_of, not_used, own_logs, seen_network
 from agent.workloads.option import Option, at_least
-from agent.workloads.rank_record import VERSION, Planned, RankRecord, Verdict, read_record
-from agent.workloads.sweeps import Sweep
+from agent.workloads.rank_record import VERSION, PlannedRanks, RankRecord, RecordVerdict, read_record
+from agent.workloads.sweeps import MeasuredSweep
 from agent.workloads.torch_failures import is_victim, torchrun_failure
 from agent.workloads.torchrun import start_torchrun
 
@@ -48,7 +48,7 @@ class TorchRecord(RankRecord):
     backend: str = ""
     versions: dict[str, str] = field(default_factory=dict)
     """Name → version, for result.json: python, torch, cuda, nccl."""
-    sweeps: Sequence[Sweep] = ()
+    sweeps: Sequence[MeasuredSweep] = ()
     """Tables that the program printed."""
     ready: float | None = None
     """When all ranks had found each other, in seconds since 1970."""
@@ -63,10 +63,10 @@ class TorchRecord(RankRecord):
         super().read_ranks(values)
         self.ready = float(values["time"])
 
-    def wrong(self, planned: Planned) -> list[str]:
+    def wrong(self, planned: PlannedRanks) -> list[str]:
         return self.miscounted(planned) or at_most(self.misplaced(planned))
 
-    def incomplete(self, planned: Planned) -> list[str]:
+    def incomplete(self, planned: PlannedRanks) -> list[str]:
         return at_most(self.unfinished(planned))
 
     def stopped(self) -> str:
@@ -74,11 +74,11 @@ class TorchRecord(RankRecord):
             return f"{self.launched} ranks were started, but not all of them found each other"
         return f"the ranks stopped during: {self.doing}" if self.doing else "the ranks stopped before their end"
 
-    def tables(self, planned: Planned) -> list[Table]:
+    def tables(self, planned: PlannedRanks) -> list[Table]:
         """Those of result.json."""
         return []
 
-    def as_json(self, planned: Planned) -> dict[str, Any]:
+    def as_json(self, planned: PlannedRanks) -> dict[str, Any]:
         """The record for result.json; None stands for what was not reached. Tokens are left out."""
         return {
             "program": self.program,
@@ -101,7 +101,7 @@ class TorchRecord(RankRecord):
         """What was not tested, and why."""
         return []
 
-    def table(self, planned: Planned) -> str:
+    def table(self, planned: PlannedRanks) -> str:
         """What was measured, for people; empty when nothing was."""
         return ""
 
@@ -134,7 +134,7 @@ class TorchProgram(Workload):
 
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
         record = self.read(outcome)
-        planned = Planned(context.per_pod, context.names, outcome.tokens)
+        planned = PlannedRanks(context.per_pod, context.names, outcome.tokens)
         verdict = record.judge(planned)
         used = record.backend == "nccl" and record.finished is not None
         network = seen_network(context, outcome, logs_of(outcome), step=self.name, used=used, must=True)
@@ -153,7 +153,7 @@ class TorchProgram(Workload):
         text = f"{said}\n{record.table(planned)}"
         return Judgement(end, text, network.findings(findings), f"{self.name}-test.log")
 
-    def _end(self, context: RunContext, outcome: Outcome, record: TorchRecord, verdict: Verdict) -> JobEnd:
+    def _end(self, context: RunContext, outcome: Outcome, record: TorchRecord, verdict: RecordVerdict) -> JobEnd:
         """What is wrong by the record comes first, then why the run was ended, processes that failed, lost pods."""
         why = "\n".join(verdict.reasons) if outcome.record or not (outcome.cause or outcome.first is not None) else ""
         if verdict.code:

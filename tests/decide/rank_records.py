@@ -6,12 +6,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from agent.workloads.rank_record import Planned
+from agent.workloads.rank_record import PlannedRanks
 
 TOKENS = ["aa", "bb", "cc"]
 NAMES = [f"job-workload-0-{index}.job.default.svc.cluster.local" for index in (0, 2, 1)]
 SLOTS = 2
-PLANNED = Planned(SLOTS, NAMES, TOKENS)
+PLANNED = PlannedRanks(SLOTS, NAMES, TOKENS)
 Line = dict[str, Any]
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from agent.workloads.nccl.baselines import (
-    Baseline,
     Key,
+    KnownBaseline,
     Runs,
     file_text,
     find,
@@ -22,7 +22,7 @@ from agent.workloads.nccl.baselines import (
     size_text,
 )
 from agent.workloads.nccl_tests import parse
-from agent.workloads.sweeps import Measured, Row, Sweep
+from agent.workloads.sweeps import Measured, MeasuredSweep, Row
 
 SHIPPED = Path(__file__).parents[2] / "env" / "baselines.json"
 TCPX = Path(__file__).parent / "nccl_tests" / "tcpx_all_gather.txt"
@@ -31,23 +31,25 @@ KEY = Key("a4-gib", "all_gather", 2, 8, model=B200)
 G8 = 8 << 30
 
 
-def sweep(speeds: dict[int, float], iterations: int | None = 20, **changes: Any) -> Sweep:
+def sweep(speeds: dict[int, float], iterations: int | None = 20, **changes: Any) -> MeasuredSweep:
     rows = tuple(
         Row(size, size // 4, Measured(1.0, speed, speed, 0), Measured(1.0, 999.0, 999.0, 0))
         for size, speed in speeds.items()
     )
-    return Sweep("all_gather", 16, "nccl", "float", "none", -1, iterations, 5, rows, 1.0, 0, None, **changes)
+    return MeasuredSweep("all_gather", 16, "nccl", "float", "none", -1, iterations, 5, rows, 1.0, 0, None, **changes)
 
 
 def run(*speeds: float, key: Key = KEY, size: int = G8, **changes: Any) -> Runs:
     return Runs(key, [sweep({1 << 20: 1.0, size: speed}, **changes) for speed in speeds])
 
 
-def baseline(speed: float = 344.0, key: Key = KEY, size: int = G8, name: str = "one") -> Baseline:
-    return Baseline(name, "somebody", (key,), 20, 5, {size: speed})
+def baseline(speed: float = 344.0, key: Key = KEY, size: int = G8, name: str = "one") -> KnownBaseline:
+    return KnownBaseline(name, "somebody", (key,), 20, 5, {size: speed})
 
 
-def judged(*tests: Runs, entries: list[Baseline] | None = None, percent: float = 90.0, **more: Any) -> tuple[str, str]:
+def judged(
+    *tests: Runs, entries: list[KnownBaseline] | None = None, percent: float = 90.0, **more: Any
+) -> tuple[str, str]:
     more.setdefault("min_busbw", None)
     gate = judge(tests, [baseline()] if entries is None else entries, min_percent=percent, **more)
     return gate.status, gate.reason

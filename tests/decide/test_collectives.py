@@ -9,22 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.workloads.collectives.record import CollectivesRecord, size_text
-from agent.workloads.rank_record import Verdict, read_record
-from agent.workloads.sweeps import Measured, Row, Sweep
+from agent.workloads.collectives.record import CollectivesRecord
+from agent.workloads.rank_record import RecordVerdict, read_record
+from agent.workloads.sweeps import Measured, MeasuredSweep, Row
 from tests.decide.rank_records import PLANNED, TOKENS, Line, common, end, text
 
 MIB = 1 << 20
 
 
-def sweep(collective: str, wrong: int | None = 0) -> Sweep:
+def sweep(collective: str, wrong: int | None = 0) -> MeasuredSweep:
     """A whole table of two sizes, the larger one in place only; `wrong` elements there."""
     small = Measured(10.0, 1.0, 1.5, 0)
     rows = (
         Row(1024, 256, small, replace(small, busbw=1.25)),
         Row(MIB, MIB // 4, None, Measured(99.0, 2.0, 3.0, wrong)),
     )
-    return Sweep(collective, 6, "gloo", "float", "sum", -1, 20, 5, rows, 1.9, 0, None)
+    return MeasuredSweep(collective, 6, "gloo", "float", "sum", -1, 20, 5, rows, 1.9, 0, None)
 
 
 SWEEPS = (sweep("all_reduce"), sweep("broadcast"))
@@ -43,15 +43,15 @@ def lines() -> list[Line]:
     return [*common("collectives"), begin("all_reduce"), begin("broadcast"), doing, end()]
 
 
-def parsed(text: str, sweeps: Sequence[Sweep] = SWEEPS) -> CollectivesRecord:
+def parsed(text: str, sweeps: Sequence[MeasuredSweep] = SWEEPS) -> CollectivesRecord:
     return read_record(text, CollectivesRecord(sweeps=sweeps))
 
 
-def judged(record: list[Line], sweeps: Sequence[Sweep] = SWEEPS) -> Verdict:
+def judged(record: list[Line], sweeps: Sequence[MeasuredSweep] = SWEEPS) -> RecordVerdict:
     return parsed(text(record), sweeps).judge(PLANNED)
 
 
-def table(*sweeps: Sweep) -> str:
+def table(*sweeps: MeasuredSweep) -> str:
     return CollectivesRecord(sweeps=sweeps).table(PLANNED)
 
 
@@ -60,14 +60,14 @@ WRONG = {"step": "wrong", "collective": "all_reduce", "size": MIB, "placement": 
 
 
 def test_a_right_run_is_0_without_reasons() -> None:
-    assert judged(lines()) == Verdict(0, [])
+    assert judged(lines()) == RecordVerdict(0, [])
 
 
 def test_wrong_elements_name_size_rank_and_pod() -> None:
     record = lines()
     record.insert(3, WRONG)
     for sweeps in (SWEEPS, (), (sweep("all_reduce", wrong=18),)):
-        assert judged(record, sweeps) == Verdict(
+        assert judged(record, sweeps) == RecordVerdict(
             65,
             [
                 "all_reduce of 1 MiB, in-place, gave wrong elements "
@@ -79,7 +79,9 @@ def test_wrong_elements_name_size_rank_and_pod() -> None:
 
 def test_wrong_elements_of_a_table_without_a_record_of_them() -> None:
     verdict = judged(lines(), (sweep("all_reduce", wrong=18), sweep("broadcast")))
-    assert verdict == Verdict(65, ["all_reduce of 1 MiB, in-place, gave wrong elements, nobody said on which rank"])
+    assert verdict == RecordVerdict(
+        65, ["all_reduce of 1 MiB, in-place, gave wrong elements, nobody said on which rank"]
+    )
 
 
 def test_unchecked_elements_are_not_wrong() -> None:
@@ -94,30 +96,30 @@ def test_unchecked_elements_are_not_wrong() -> None:
         (SWEEPS[0], replace(SWEEPS[1], rows=())),
     ],
 )
-def test_a_table_that_is_not_whole_is_65_at_the_end_only(sweeps: Sequence[Sweep]) -> None:
-    assert judged(lines(), sweeps) == Verdict(65, ["the table of broadcast is missing or incomplete"])
-    assert judged(lines()[:-1], sweeps) == Verdict(None, ["the ranks stopped during: broadcast, 1 MiB (4 of 4)"])
+def test_a_table_that_is_not_whole_is_65_at_the_end_only(sweeps: Sequence[MeasuredSweep]) -> None:
+    assert judged(lines(), sweeps) == RecordVerdict(65, ["the table of broadcast is missing or incomplete"])
+    assert judged(lines()[:-1], sweeps) == RecordVerdict(None, ["the ranks stopped during: broadcast, 1 MiB (4 of 4)"])
 
 
 def test_a_collective_that_was_begun_and_not_measured_is_65() -> None:
     verdict = judged([*lines()[:-1], begin("sendrecv"), end()])
-    assert verdict == Verdict(65, ["the table of sendrecv is missing or incomplete"])
+    assert verdict == RecordVerdict(65, ["the table of sendrecv is missing or incomplete"])
 
 
 def test_a_collective_that_is_left_out_is_a_warning() -> None:
     record = lines()
     record.insert(2, LEFT_OUT)
-    assert judged(record) == Verdict(0, [])
+    assert judged(record) == RecordVerdict(0, [])
     assert parsed(text(record)).warnings() == ["alltoall is left out: gloo has none"]
 
 
 def test_nothing_measured_is_65() -> None:
     start = common("collectives")
-    assert judged([*start, LEFT_OUT, end()], ()) == Verdict(
+    assert judged([*start, LEFT_OUT, end()], ()) == RecordVerdict(
         65, ["nothing was tested: alltoall is left out: gloo has none"]
     )
     assert judged([*start, LEFT_OUT], ()).code is None
-    assert judged([*start, end()], ()) == Verdict(65, ["nothing was measured"])
+    assert judged([*start, end()], ()) == RecordVerdict(65, ["nothing was measured"])
 
 
 def test_ranks_that_did_not_finish_or_are_elsewhere() -> None:
@@ -157,10 +159,3 @@ def test_json_of_the_record() -> None:
     values = parsed(text(record)).as_json(PLANNED)
     assert values["left_out"] == {"alltoall": "gloo has none"}
     assert values["wrong"][0]["ranks"] == {"3": 17, "0": 1}
-
-
-@pytest.mark.parametrize(
-    ("size", "shown"), [(0, "0 B"), (1000, "1000 B"), (65536, "64 KiB"), (3 << 19, "1.5 MiB"), (8 << 40, "8192 GiB")]
-)
-def test_sizes(size: int, shown: str) -> None:
-    assert size_text(size) == shown

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.decide.completeness import NEWEST, TRACKER, newest_checkpoint, problem
-from agent.decide.pipeline import Output
+from agent.decide.pipeline import StageOutput
 from agent.machine.stored import GitCheckout
 
 COMMIT = "a" * 40
@@ -102,25 +102,25 @@ def checkpoint(path: str) -> dict[str, bytes]:
     return {f"{path}/.metadata": b"__0_0.distcp.", f"{path}/common.pt": b"x", f"{path}/__0_0.distcp": b"x"}
 
 
-MODEL, MMAP, DIST = Output("model", "/mnt/m"), Output("mmap", "/mnt/d/x"), Output("torch_dist", "/mnt/c")
-JSON, TRAINED = Output("json", "/mnt/j.json"), Output("trained", "/mnt/t", "20")
+MODEL, MMAP, DIST = StageOutput("model", "/mnt/m"), StageOutput("mmap", "/mnt/d/x"), StageOutput("torch_dist", "/mnt/c")
+JSON, TRAINED = StageOutput("json", "/mnt/j.json"), StageOutput("trained", "/mnt/t", "20")
 OWN = DIST._replace(expected=NEWEST)
 ALL = [(MODEL, model), (MMAP, mmap), (DIST, torch_dist), (JSON, json_list), (TRAINED, trained)]
 IDS = [output.kind for output, _ in ALL]
 
 
 @pytest.mark.parametrize(("output", "make"), ALL, ids=IDS)
-def test_what_is_whole_is_complete(output: Output, make: type[dict[str, bytes]]) -> None:
+def test_what_is_whole_is_complete(output: StageOutput, make: type[dict[str, bytes]]) -> None:
     assert problem(output, Tree(make())) == ""
 
 
 @pytest.mark.parametrize(("output", "make"), ALL, ids=IDS)
-def test_what_is_not_there_is_not_complete(output: Output, make: type[dict[str, bytes]]) -> None:
+def test_what_is_not_there_is_not_complete(output: StageOutput, make: type[dict[str, bytes]]) -> None:
     assert "not there" in problem(output, Tree({}))
 
 
 @pytest.mark.parametrize(("output", "make"), ALL[:3], ids=IDS[:3])
-def test_no_file_may_be_missing(output: Output, make: type[dict[str, bytes]]) -> None:
+def test_no_file_may_be_missing(output: StageOutput, make: type[dict[str, bytes]]) -> None:
     for name in make():
         files = make()
         del files[name]
@@ -131,7 +131,7 @@ def test_no_file_may_be_missing(output: Output, make: type[dict[str, bytes]]) ->
 
 @pytest.mark.parametrize(("output", "make"), [*ALL[:2], ALL[3]], ids=[*IDS[:2], IDS[3]])
 @given(cut=st.integers(0, 10**6), which=st.integers(0, 10))
-def test_no_file_may_be_torn(output: Output, make: type[dict[str, bytes]], cut: int, which: int) -> None:
+def test_no_file_may_be_torn(output: StageOutput, make: type[dict[str, bytes]], cut: int, which: int) -> None:
     files = make()
     name = sorted(files)[which % len(files)]
     files[name] = files[name][: cut % len(files[name])]
@@ -164,14 +164,14 @@ def test_no_file_may_be_torn(output: Output, make: type[dict[str, bytes]], cut: 
         (JSON, {"j.json": b'{"a": 1}\n{"a": 2}\n'}, ""),
         (JSON, {"j.json": b'["a"]'}, "no list"),
         (JSON, {"j.json": b"\xff\xfe"}, "cannot be read"),
-        (Output("code", "/mnt/p", "x/run.sh"), {"p/x/run.sh": b""}, ""),
-        (Output("code", "/mnt/p", "x/run.sh"), {"p/x/other": b""}, "x/run.sh is not there"),
-        (Output("code", "/mnt/p", "x/run.sh"), {}, "it is not there"),
+        (StageOutput("code", "/mnt/p", "x/run.sh"), {"p/x/run.sh": b""}, ""),
+        (StageOutput("code", "/mnt/p", "x/run.sh"), {"p/x/other": b""}, "x/run.sh is not there"),
+        (StageOutput("code", "/mnt/p", "x/run.sh"), {}, "it is not there"),
         (TRAINED._replace(expected="21"), trained(), "of iteration 20, not 21"),
         (TRAINED, {f"t/{TRACKER}": b"20", "t/iter_0000020/x": b"x"}, "no checkpoint"),
     ],
 )
-def test_cases(output: Output, files: Mapping[str, bytes], said: str) -> None:
+def test_cases(output: StageOutput, files: Mapping[str, bytes], said: str) -> None:
     found = problem(output, Tree(files))
     assert (said in found) if said else not found, found
 
@@ -206,7 +206,7 @@ def test_cases(output: Output, files: Mapping[str, bytes], said: str) -> None:
     ],
 )
 def test_checkouts(seen: GitCheckout, expected: str, said: str) -> None:
-    found = problem(Output("checkout", "/mnt/p", expected), Tree({"p/README": b"x"}, seen))
+    found = problem(StageOutput("checkout", "/mnt/p", expected), Tree({"p/README": b"x"}, seen))
     assert (said in found) if said else not found, found
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.workloads.connectivity.record import ConnectivityRecord, neighbours
-from agent.workloads.rank_record import Planned, Verdict, read_record
+from agent.workloads.rank_record import PlannedRanks, RecordVerdict, read_record
 from tests.decide.rank_records import NAMES, PLANNED, SLOTS, TOKENS, Line, move, stranger, text, unreadable
 from tests.laws import examples
 
@@ -40,18 +40,18 @@ def parsed(text: str) -> ConnectivityRecord:
     return read_record(text, ConnectivityRecord())
 
 
-def judged(record: list[Line]) -> Verdict:
+def judged(record: list[Line]) -> RecordVerdict:
     return parsed(text(record)).judge(PLANNED)
 
 
 def test_a_right_run_is_0_without_reasons() -> None:
-    assert judged(lines()) == Verdict(0, [])
+    assert judged(lines()) == RecordVerdict(0, [])
 
 
 @pytest.mark.parametrize(("pods", "slots"), [(1, 1), (1, 2), (1, 8), (2, 1), (2, 8), (3, 2)])
 def test_clusters_of_other_sizes(pods: int, slots: int) -> None:
-    planned = Planned(slots, NAMES[:pods], TOKENS[:pods])
-    assert parsed(text(lines(pods, slots))).judge(planned) == Verdict(0, [])
+    planned = PlannedRanks(slots, NAMES[:pods], TOKENS[:pods])
+    assert parsed(text(lines(pods, slots))).judge(planned) == RecordVerdict(0, [])
 
 
 def wrong_sum(record: list[Line]) -> None:
@@ -137,7 +137,7 @@ def test_a_damaged_line_is_never_success(harm: str) -> None:
     record = parsed("\n".join([*whole[:3], harm, *whole[3:]]))
     assert record.damaged == [4]
     verdict = record.judge(PLANNED)
-    assert verdict == Verdict(None, ["line 4 of the record of the ranks cannot be read"])
+    assert verdict == RecordVerdict(None, ["line 4 of the record of the ranks cannot be read"])
 
 
 @given(st.integers(0, len(text(lines())) - 1))

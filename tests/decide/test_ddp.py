@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.workloads.ddp.record import DdpRecord
-from agent.workloads.rank_record import Verdict, read_record
+from agent.workloads.rank_record import RecordVerdict, read_record
 from tests.decide.rank_records import PLANNED, TOKENS, Line, common, end, text
 
 RANKS = 6
@@ -38,12 +38,12 @@ def parsed(text: str) -> DdpRecord:
     return read_record(text, DdpRecord())
 
 
-def judged(record: list[Line]) -> Verdict:
+def judged(record: list[Line]) -> RecordVerdict:
     return parsed(text(record)).judge(PLANNED)
 
 
 def test_a_right_run_is_0_without_reasons() -> None:
-    assert judged(lines()) == Verdict(0, [])
+    assert judged(lines()) == RecordVerdict(0, [])
 
 
 def move(record: list[Line]) -> None:

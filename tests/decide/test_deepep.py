@@ -21,7 +21,7 @@ from agent.workloads.deepep.printed import (
     text_table,
     versions,
 )
-from agent.workloads.deepep.speed import Limits, judge_speed, own_options
+from agent.workloads.deepep.speed import SpeedLimits, judge_speed, own_options
 from tests.cluster.programs.internode import NEWEST, RELEASES, Release, cases, head, measured
 
 ABOUT = "script /opt/deepep/DeepEP/tests/test_internode.py\nversion 1.2.1+8a07e7e\n" + "gpu NVIDIA B200\n" * 8
@@ -40,7 +40,7 @@ GOOD = printed(NEW)
 HEAD = head(2)
 NCCL = "node-1:88:91 [0] NCCL WARN a line of another process\n"
 CUT = "node-1:88:91 [0] NCCL INFO Channel 14/0 : 7"
-DEFAULT = Limits(90.0, 10.0)
+DEFAULT = SpeedLimits(90.0, 10.0)
 
 
 def node(output: str = GOOD, errors: str = "") -> Node:
@@ -164,7 +164,7 @@ def test_the_published_figures_pass() -> None:
 @pytest.mark.parametrize(("percent", "status"), [(90, "failed"), (80, "passed"), (0, "passed")])
 def test_below_the_reference(percent: float, status: str) -> None:
     best = {**node().best, "combine": Best(65.0, 200.0)}
-    speed = judge_speed({0: node(), 1: replace(node(), best=best)}, 2, Limits(percent, 10.0), None)
+    speed = judge_speed({0: node(), 1: replace(node(), best=best)}, 2, SpeedLimits(percent, 10.0), None)
     assert speed.gate["status"] == status
     if status == "failed":
         assert speed.reasons == ["pod 1: combine 65.00 GB/s over RDMA, below 67.5 GB/s, 90 % of the reference"]
@@ -198,16 +198,16 @@ def test_all_gpus_through_one_nic(mapping: str | None, told: str) -> None:
 
 def test_a_floor_of_ones_own() -> None:
     without = replace(node(), gpus="")
-    speed = judge_speed({0: without}, 2, Limits(90.0, 72.5), None)
+    speed = judge_speed({0: without}, 2, SpeedLimits(90.0, 72.5), None)
     assert speed.reasons == ["pod 0: dispatch FP8 70.50 GB/s over RDMA, below 72.5 GB/s, the floor (--min-rdma)"]
     few = replace(slow(3.0), config={**CONFIG, "num_tokens": 16})
-    assert judge_speed({0: few}, 2, Limits(90.0, 0.0), None).gate["status"] == "not judged"
+    assert judge_speed({0: few}, 2, SpeedLimits(90.0, 0.0), None).gate["status"] == "not judged"
 
 
 def test_options_of_ours_and_of_the_test() -> None:
     assert own_options(["--num-tokens", "2048"]) == (DEFAULT, ["--num-tokens", "2048"])
     asked = ["--min-percent=80", "--hidden", "7168", "--min-rdma", "50", "--test-ll-compatibility"]
-    assert own_options(asked) == (Limits(80.0, 50.0), ["--hidden", "7168", "--test-ll-compatibility"])
+    assert own_options(asked) == (SpeedLimits(80.0, 50.0), ["--hidden", "7168", "--test-ll-compatibility"])
 
 
 @pytest.mark.parametrize("words", [["--min-rdma", "fast"], ["--min-percent=-1"], ["--min-rdma", "nan"]])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.decide.folding import Group, failures, fold, shown
+from agent.decide.folding import FoldedGroup, failures, fold, shown
 
 OUTPUTS = st.dictionaries(st.integers(0, 20), st.sampled_from([b"", b"a", b"a\n", b"b\nc\n", b"\n"]))
 
@@ -48,7 +48,7 @@ def test_shown(outputs: dict[int, bytes], text: bytes) -> None:
 
 
 def test_the_pods_of_a_group() -> None:
-    assert fold({9: b"x", 2: b"x", 5: b"y"}) == [Group((2, 9), b"x"), Group((5,), b"y")]
+    assert fold({9: b"x", 2: b"x", 5: b"y"}) == [FoldedGroup((2, 9), b"x"), FoldedGroup((5,), b"y")]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.decide.inventory import fabric_variables, flat, size
+from agent.decide.inventory import fabric_variables, flat
 
 DEVICE = {"model": "NVIDIA B200", "uuid": "GPU-1", "memory": 192265846784, "mig": False}
 TCPX = {"path": "/usr/local/nvidia/lib64/libnccl.so.2", "version": "2.19.4"}
@@ -43,7 +43,7 @@ def test_all_of_it() -> None:
         "cuda": "12.9.1",
         "cpus": "224",
         "cpu": "INTEL XEON",
-        "memory": "2048 GiB of 4096 GiB (cgroup)",
+        "memory": "2 TiB of 4 TiB (cgroup)",
         "shm": "250 GiB",
         "memlock": "unlimited",
         "gpus": "8 × NVIDIA B200",
@@ -105,19 +105,13 @@ def test_nothing_known() -> None:
         ({"cpus": {"allowed": 8, "quota": 1.5, "model": ""}}, "cpus", "1.5 of 8 (cgroup)"),
         ({"memory": {"total": 1 << 30, "limit": None}}, "memory", "1 GiB"),
         ({"memory": {"total": None, "limit": 1 << 20}}, "memory", "1 MiB"),
+        ({"memory": {"total": None, "limit": None}}, "memory", "0 B"),
+        ({"shm": {"size": None}}, "shm", "0 B"),
         ({"limits": {"memlock": [65536, 65536]}}, "memlock", "64 KiB"),
     ],
 )
 def test_one_thing(found: dict[str, Any], name: str, text: str) -> None:
     assert flat(found)[name] == text
-
-
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [(None, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (8 << 20, "8 MiB"), (1 << 50, "1048576 GiB")],
-)
-def test_sizes(count: int | None, text: str) -> None:
-    assert size(count) == text
 
 
 def test_variables_that_decide_which_fabric_is_used() -> None:

@@ -15,7 +15,7 @@ from agent.decide.messages import (
     SHORTENED,
     WORKER_SAYS,
     Message,
-    Result,
+    SendResult,
     decode,
     encode,
     heard,
@@ -59,10 +59,10 @@ def assert_cut(found: Any, given: Any) -> None:
 @pytest.mark.parametrize("byte", ["\ufffd", "\0", "\x1b"])
 def test_the_end_of_a_job_gets_through_whatever_is_in_it(byte: str) -> None:
     end = JobEnd(71, "sshd ended", why=byte * 3_000_000)
-    line = line_of(message(Result(end)))
+    line = line_of(message(SendResult(end)))
     assert len(line) < stream.MOST_BYTES - 60, "room for its number and what was seen"
     told = heard(decode(line[:-1]), COORDINATOR_SAYS)
-    assert isinstance(told, Result) and (told.end.code, told.end.what) == (71, "sshd ended")
+    assert isinstance(told, SendResult) and (told.end.code, told.end.what) == (71, "sshd ended")
 
 
 @pytest.mark.parametrize("kind", sorted({*COORDINATOR_SAYS, *WORKER_SAYS} - {*SHORTENED}))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.workloads.nccl.json_file import parse_json, version_text
-from agent.workloads.sweeps import Measured, Sweep
+from agent.workloads.sweeps import Measured, MeasuredSweep
 from tests.laws import examples
 
 FIGURES = {"time": 2869.11, "alg_bw": 374.24, "bus_bw": 374.25, "nwrong": 0.0}
@@ -41,7 +41,7 @@ def report(results: list[dict[str, Any]], devices: int = 2, **changes: Any) -> s
     )
 
 
-def sweeps(text: str) -> tuple[Sweep, ...]:
+def sweeps(text: str) -> tuple[MeasuredSweep, ...]:
     found = parse_json(text)
     assert found is not None
     return found

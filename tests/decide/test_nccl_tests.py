@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from agent import wire
 from agent.workloads.nccl_tests import parse
-from agent.workloads.sweeps import Measured, Row, Sweep
+from agent.workloads.sweeps import Measured, MeasuredSweep, Row
 from tests.laws import examples
 
 TEXTS = Path(__file__).parent / "nccl_tests"
@@ -18,12 +18,12 @@ TCPX = TEXTS / "tcpx_all_gather.txt"
 """The table of the GPUDirect-TCPX guide (two nodes, 16 ranks), as it is printed there."""
 
 
-def only(text: str) -> Sweep:
+def only(text: str) -> MeasuredSweep:
     (sweep,) = parse(text)
     return sweep
 
 
-def busbw(sweep: Sweep) -> list[float]:
+def busbw(sweep: MeasuredSweep) -> list[float]:
     return [found.busbw for row in sweep.rows for found in row.placements()]
 
 
@@ -102,7 +102,7 @@ def test_a_run_of_two_tests_by_the_agent() -> None:
 def test_a_whole_table() -> None:
     sweep = only(BANNER + ROW + FOOTER)
     row = Row(1 << 30, 1 << 28, OUT, IN)
-    assert sweep == Sweep(
+    assert sweep == MeasuredSweep(
         "all_reduce", 2, "nccl", "float", "sum", -1, 20, 1, (row,), 374.75, 0, None, models=("NVIDIA B200",)
     )
 
@@ -322,7 +322,7 @@ def figures(found: Measured | None) -> str:
     return f"  {narrow(found.time, 7)}  {narrow(found.algbw, 6)}  {narrow(found.busbw, 6)}  {wrong}"
 
 
-def printed(sweep: Sweep) -> str:
+def printed(sweep: MeasuredSweep) -> str:
     devices = [
         f"#  Rank {n:2} Group  0 Pid {n + 90:6} on      pod-0 device  0 [0:0:0] GPU\n" for n in range(sweep.ranks)
     ]
@@ -350,7 +350,7 @@ measurements = st.builds(
 
 
 @st.composite
-def sweeps(draw: st.DrawFn) -> Sweep:
+def sweeps(draw: st.DrawFn) -> MeasuredSweep:
     kind = draw(
         st.tuples(
             st.sampled_from(["float", "bfloat16", "uint8"]), st.sampled_from(["sum", "none"]), st.integers(-1, 99)
@@ -359,7 +359,7 @@ def sweeps(draw: st.DrawFn) -> Sweep:
     sizes = st.tuples(st.integers(0, 1 << 45), st.integers(0, 1 << 45))
     groups = st.tuples(st.none() | measurements, st.none() | measurements)
     rows = draw(st.lists(st.tuples(sizes, groups), max_size=5))
-    return Sweep(
+    return MeasuredSweep(
         draw(st.sampled_from(["all_reduce", "sendrecv"])),
         draw(st.integers(1, 5)),
         "nccl",
@@ -376,14 +376,14 @@ def sweeps(draw: st.DrawFn) -> Sweep:
 
 @examples(40)
 @given(st.lists(sweeps(), max_size=3))
-def test_what_is_printed_is_read(written: list[Sweep]) -> None:
+def test_what_is_printed_is_read(written: list[MeasuredSweep]) -> None:
     assert parse("".join(map(printed, written))) == tuple(written)
 
 
 @examples(40)
 @given(sweeps())
-def test_json_and_back(sweep: Sweep) -> None:
-    kept = wire.from_json(Sweep, json.loads(json.dumps(wire.to_json(sweep), allow_nan=False)))
+def test_json_and_back(sweep: MeasuredSweep) -> None:
+    kept = wire.from_json(MeasuredSweep, json.loads(json.dumps(wire.to_json(sweep), allow_nan=False)))
     assert kept == sweep
 
 

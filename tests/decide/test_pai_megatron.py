@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.decide.completeness import NEWEST
-from agent.decide.pipeline import Checkout, Command, Files, Output, Stage
+from agent.decide.pipeline import Files, GitCheckout, Stage, StageCommand, StageOutput
 from agent.decide.plan import Plan, PlannedPeer
-from agent.errors import SettingsError, UsageError
+from agent.errors import SettingsError
 from agent.workloads.base import RunContext
 from agent.workloads.pai_megatron import versions
 from agent.workloads.pai_megatron.arguments import OF_SCRIPT, TRAINING
@@ -98,8 +98,8 @@ def made(some: RunContext) -> dict[str, Stage]:
     return {stage.name: stage for stage in stages(some, read_options(some, family))}
 
 
-def command(stage: Stage) -> Command:
-    assert isinstance(stage.work, Command)
+def command(stage: Stage) -> StageCommand:
+    assert isinstance(stage.work, StageCommand)
     return stage.work
 
 
@@ -235,12 +235,6 @@ def test_what_is_left_out_is_not_refused() -> None:
     made(pods(QWEN3, 1, 4, SKIP_TRAINING="true", SKIP_CHECKPOINT_CONVERSION="true"))
 
 
-@pytest.mark.parametrize("args", [["--tp", "4"]])
-def test_options_are_no_arguments(args: list[str]) -> None:
-    with pytest.raises(UsageError, match="takes no arguments"):
-        launched(context("pai-megatron-qwen3", *args))
-
-
 def test_a_mistyped_variable_is_a_note() -> None:
     assert read_options(pods(QWEN3, MP_SEQLEN="1", SKIP_TRAININ="true"), QWEN3).notes == [
         "MP_SEQLEN is no argument of the training; did you mean MP_SEQ_LEN?",
@@ -288,9 +282,9 @@ def test_code_of_ones_own_needs_only_the_scripts_that_are_called() -> None:
     needed = {name: [output for output in stage.needs if output.kind == "code"] for name, stage in found.items()}
     patch, convertor = "/mnt/Pai-Megatron-Patch", "toolkits/distributed_checkpoints_convertor/scripts/qwen3_next"
     assert {name: outputs for name, outputs in needed.items() if outputs} == {
-        "prepare": [Output("code", patch, "toolkits/sft_data_preprocessing/run_build_idxmap_sft_dataset.sh")],
-        "convert": [Output("code", patch, f"{convertor}/run_8xH20.sh")],
-        "train": [Output("code", patch, "examples/qwen3_next/run_mcore_qwen3.sh")],
+        "prepare": [StageOutput("code", patch, "toolkits/sft_data_preprocessing/run_build_idxmap_sft_dataset.sh")],
+        "convert": [StageOutput("code", patch, f"{convertor}/run_8xH20.sh")],
+        "train": [StageOutput("code", patch, "examples/qwen3_next/run_mcore_qwen3.sh")],
     }
     assert not any(output.kind == "checkout" for stage in found.values() for output in stage.needs)
 
@@ -370,7 +364,7 @@ def test_the_convertor_writes_beside_and_has_seven_arguments() -> None:
     assert (convert.target, convert.staging, convert.outputs) == (
         target,
         f"{target}.partial",
-        [Output("torch_dist", target)],
+        [StageOutput("torch_dist", target)],
     )
     assert convert.older == (f"{target}-bf16",)
 
@@ -392,7 +386,7 @@ def test_fine_tuning_data_are_made_for_their_length() -> None:
         "/mnt/datasets/.sft/mmap_qwen3_datasets_sft", "/mnt/ckpts/huggingface/Qwen3-Next-80B-A3B-Instruct", "false",
     ]  # fmt: skip
     (output,) = found["prepare"].outputs
-    assert output == Output("mmap", "/mnt/datasets/mmap_qwen3_datasets_sft_text_document", "2048")
+    assert output == StageOutput("mmap", "/mnt/datasets/mmap_qwen3_datasets_sft_text_document", "2048")
     assert (
         output in found["train"].needs
         and arguments(pods(QWEN3_NEXT, TRAINING_MODE="sft"))["DATASET_PATH"] == output.path
@@ -444,20 +438,20 @@ def test_a_training_is_known_by_its_last_iteration_and_resumes() -> None:
 
 def test_the_repository_is_pinned_and_can_be_another() -> None:
     clone = made(pods(QWEN3))["clone"]
-    assert clone.work == Checkout(versions.REPOSITORY, versions.COMMIT, versions.SUBMODULES)
+    assert clone.work == GitCheckout(versions.REPOSITORY, versions.COMMIT, versions.SUBMODULES)
     expected = f"{versions.COMMIT} backends/megatron/Megatron-LM-250624 backends/megatron/Megatron-LM-250908"
-    assert clone.outputs == [Output("checkout", "/mnt/Pai-Megatron-Patch", expected)]
+    assert clone.outputs == [StageOutput("checkout", "/mnt/Pai-Megatron-Patch", expected)]
     assert clone.older == ("/mnt/Pai-Megatron-Patch-GCP",)
     other = made(pods(QWEN3, A4_PAI_COMMIT="1" * 40, A4_PAI_REPOSITORY="/srv/pai.git"))["clone"]
-    assert other.work == Checkout("/srv/pai.git", "1" * 40)
+    assert other.work == GitCheckout("/srv/pai.git", "1" * 40)
 
 
 def test_ones_own_paths_need_no_stage_that_makes_them() -> None:
     found = made(pods(QWEN3, MP_PRETRAIN_CHECKPOINT_PATH="/mnt/mine", MP_DATASET_PATH="/mnt/data"))
     assert {name for name, stage in found.items() if stage.passed_over} == {"model", "dataset", "convert"}
     assert (
-        Output("torch_dist", "/mnt/mine", NEWEST) in found["train"].needs
-        and Output("mmap", "/mnt/data") in found["train"].needs
+        StageOutput("torch_dist", "/mnt/mine", NEWEST) in found["train"].needs
+        and StageOutput("mmap", "/mnt/data") in found["train"].needs
     )
 
 

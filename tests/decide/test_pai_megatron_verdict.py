@@ -13,7 +13,7 @@ from agent.decide.ending import JobEnd
 from agent.decide.result import Iteration, Training
 from agent.workloads import find_workload
 from agent.workloads.base import FailedPart, Judgement, Outcome
-from agent.workloads.pai_megatron.printed import MOST_KEPT, Noted, noted, read_trainings
+from agent.workloads.pai_megatron.printed import MOST_KEPT, StageNotes, noted, read_trainings
 from agent.workloads.step_record import read_steps
 from tests.decide.test_torch_failures import OOM, entry, summary
 from tests.test_workloads import context
@@ -108,12 +108,12 @@ def test_each_training_is_one_of_its_own() -> None:
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"code": "x"}', "null"])
 def test_notes_that_say_nothing(text: str) -> None:
-    assert noted({"end.json": text}) in (Noted(), Noted(failure=None))
+    assert noted({"end.json": text}) in (StageNotes(), StageNotes(failure=None))
 
 
 def test_what_a_pod_noted_travels() -> None:
     end = {"stage": "train", "code": 1, "what": "w", "hint": "h", "origin": "workload"}
-    found = wire.from_json(Noted, notes({"iterations": lines(2), "end.json": json.dumps(end)}))
+    found = wire.from_json(StageNotes, notes({"iterations": lines(2), "end.json": json.dumps(end)}))
     assert found.failure is not None and found.failure.stage == "train"
     assert isinstance(found.trainings[0], Training) and found.trainings[0].count == 2
     assert notes({}) == {}

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from agent.decide.pipeline import Checkout, Command, Files, Model, Output, Packages, Pipeline, Stage, pack, unpack
+from agent.decide.pipeline import (
+    Files,
+    GitCheckout,
+    Model,
+    Packages,
+    Pipeline,
+    Stage,
+    StageCommand,
+    StageOutput,
+    unpack,
+)
+from agent.launch import packed
 
-TRAIN = Command(["bash", "run.sh"], [("ENV", "dlc"), ("SIZE", "A3B")], {"RANK": "1"}, "/mnt/x", resumes="SIZE")
+TRAIN = StageCommand(["bash", "run.sh"], [("ENV", "dlc"), ("SIZE", "A3B")], {"RANK": "1"}, "/mnt/x", resumes="SIZE")
 WORK = [
     TRAIN,
-    Checkout("https://example.org/x.git", "0" * 40),
+    GitCheckout("https://example.org/x.git", "0" * 40),
     Model("huggingface", "Qwen/Qwen3-0.6B", "main"),
     Files(("https://example.org/a.bin", "https://example.org/a.idx")),
     Packages("python3", {"datasets": "datasets==3.6.0"}),
@@ -17,12 +28,12 @@ WORK = [
 
 
 @pytest.mark.parametrize("work", WORK, ids=lambda work: type(work).__name__)
-def test_a_pipeline_is_a_word_and_back(work: Command | Checkout | Model | Files | Packages) -> None:
-    outputs = (Output("mmap", "/mnt/data/x", "3"),)
+def test_a_pipeline_is_a_word_and_back(work: StageCommand | GitCheckout | Model | Files | Packages) -> None:
+    outputs = (StageOutput("mmap", "/mnt/data/x", "3"),)
     stage = Stage("download", "lead", work, outputs, "/mnt/data", needs=outputs, inputs={"commit": "1"}, anew=True)
-    back = unpack(pack(Pipeline("run-1", 2, (1, 2), [stage])))
+    back = unpack(packed(Pipeline("run-1", 2, (1, 2), [stage])))
     assert (back.run, back.pod, back.pods, back.leads) == ("run-1", 2, (1, 2), False)
-    assert pack(back) == pack(Pipeline("run-1", 2, (1, 2), [stage]))
+    assert packed(back) == packed(Pipeline("run-1", 2, (1, 2), [stage]))
     assert type(back.stages[0].work) is type(work)
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.decide.pod_steps import LEFT_BEHIND, LEFT_IN, CacheLibraries, Place, RunScript, steps
+from agent.decide.pod_steps import LEFT_BEHIND, LEFT_IN, CacheLibraries, PlaceFiles, RunScript, steps
 
 NAMES = st.sets(st.sampled_from("abcd"))
 
@@ -17,22 +17,27 @@ NAMES = st.sets(st.sampled_from("abcd"))
     ("left", "present", "places", "words"),
     [
         ({}, [], [], ["no files to place: no gIB installer left any in /dev/shm"]),
-        ({"scripts": ["run"]}, [], [Place(["/dev/shm/scripts"], "/")], []),
-        ({"scripts": []}, [], [Place(["/dev/shm/scripts"], "/")], []),
-        ({"scripts": ["b", "a"]}, ["/scripts"], [Place(["/dev/shm/scripts/a", "/dev/shm/scripts/b"], "/scripts/")], []),
-        ({"scripts": ["b", "a"]}, ["/scripts", "/scripts/a"], [Place(["/dev/shm/scripts/b"], "/scripts/")], []),
+        ({"scripts": ["run"]}, [], [PlaceFiles(["/dev/shm/scripts"], "/")], []),
+        ({"scripts": []}, [], [PlaceFiles(["/dev/shm/scripts"], "/")], []),
+        (
+            {"scripts": ["b", "a"]},
+            ["/scripts"],
+            [PlaceFiles(["/dev/shm/scripts/a", "/dev/shm/scripts/b"], "/scripts/")],
+            [],
+        ),
+        ({"scripts": ["b", "a"]}, ["/scripts", "/scripts/a"], [PlaceFiles(["/dev/shm/scripts/b"], "/scripts/")], []),
         ({"scripts": ["a"]}, ["/scripts", "/scripts/a"], [], ["/scripts is there already"]),
         ({"scripts": []}, ["/scripts"], [], ["/scripts is there already"]),
         (
             {"scripts": ["a"], "third_party": ["nccl-tests"]},
             ["/scripts", "/scripts/a"],
-            [Place(["/dev/shm/third_party"], "/")],
+            [PlaceFiles(["/dev/shm/third_party"], "/")],
             ["/scripts is there already"],
         ),
     ],
 )
 def test_what_the_installer_left(
-    left: Mapping[str, Sequence[str]], present: Collection[str], places: list[Place], words: list[str]
+    left: Mapping[str, Sequence[str]], present: Collection[str], places: list[PlaceFiles], words: list[str]
 ) -> None:
     assert steps(left, present, []) == ([*places, CacheLibraries()], words)
 
@@ -40,7 +45,7 @@ def test_what_the_installer_left(
 def test_scripts_come_after_the_files_and_before_the_libraries() -> None:
     found = steps({"scripts": []}, [], ["/scripts/set_nccl_env.sh", "/init.sh"]).steps
     placed, *others = found
-    assert isinstance(placed, Place)
+    assert isinstance(placed, PlaceFiles)
     assert others == [RunScript("/scripts/set_nccl_env.sh"), RunScript("/init.sh"), CacheLibraries()]
 
 
@@ -51,7 +56,7 @@ def test_each_missing_file_is_placed_once_and_nothing_is_replaced(
     present = {f"/{name}" for name in there} | {f"/{name}/{one}" for name in there for one in inner}
     placed: dict[str, str] = {}
     for step in steps({name: sorted(names) for name, names in left.items()}, present, []).steps:
-        if isinstance(step, Place):
+        if isinstance(step, PlaceFiles):
             placed |= {f"{step.target.rstrip('/')}/{source.rpartition('/')[2]}": source for source in step.sources}
     assert not placed.keys() & present
     wanted = {f"/{name}/{one}" for name, names in left.items() for one in names} - present

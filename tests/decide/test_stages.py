@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.decide.pipeline import Checkout, Command, Files, Model, Output, Stage
+from agent.decide.pipeline import Files, GitCheckout, Model, Stage, StageCommand, StageOutput
 from agent.decide.stages import (
-    Record,
-    Verdict,
+    StageRecord,
+    StageVerdict,
     aside_name,
     differences,
     flag_of,
@@ -27,22 +27,24 @@ from agent.wire import json_object
 MADE = Stage(
     "convert",
     "lead",
-    Command(["x"]),
-    [Output("torch_dist", "/mnt/ckpts/x")],
+    StageCommand(["x"]),
+    [StageOutput("torch_dist", "/mnt/ckpts/x")],
     "/mnt/ckpts/x",
     "/mnt/ckpts/x.partial",
     inputs={"model": "A"},
 )
-TRAIN = Stage("train", "together", Command(["x"]), [Output("trained", "/mnt/out", "9")], "/mnt/out", again="A4_AGAIN")
+TRAIN = Stage(
+    "train", "together", StageCommand(["x"]), [StageOutput("trained", "/mnt/out", "9")], "/mnt/out", again="A4_AGAIN"
+)
 DATA = Stage(
     "dataset",
     "lead",
     Files(["https://example.org/x.bin"]),
-    [Output("mmap", "/mnt/data/x"), Output("json", "/mnt/data/y.json")],
+    [StageOutput("mmap", "/mnt/data/x"), StageOutput("json", "/mnt/data/y.json")],
     "/mnt/data",
     "/mnt/data/.partial",
 )
-RECORD = Record({"model": "A"}, 0.0, "run", "u.0.0")
+RECORD = StageRecord({"model": "A"}, 0.0, "run", "u.0.0")
 
 
 @pytest.mark.parametrize(
@@ -52,15 +54,15 @@ RECORD = Record({"model": "A"}, 0.0, "run", "u.0.0")
         (MADE, "", None, False, "complete, by its content"),
         (MADE, "it is torn", RECORD, True, "it is torn"),
         (MADE, "it is torn", None, True, "it is torn"),
-        (MADE, "", RECORD._replace(inputs={"model": "B"}), True, "made of other inputs: model B, now A"),
+        (MADE, "", RECORD._replace(inputs={"model": "B"}), True, "made from other inputs: model B, now A"),
         (TRAIN, "", RECORD._replace(inputs={}), False, "nothing to do (A4_AGAIN makes it anew)"),
         (TRAIN, "", RECORD._replace(inputs={}, done=False), False, "its last iteration is saved, nothing to do"),
-        (TRAIN, "", None, True, "nothing says of what it is"),
+        (TRAIN, "", None, True, "there is no record of its inputs"),
         (TRAIN, "its newest is 3", RECORD._replace(inputs={}, done=False), True, "its newest is 3"),
-        (TRAIN, "its newest is 3", RECORD, True, "made of other inputs: model A, now (none)"),
+        (TRAIN, "its newest is 3", RECORD, True, "made from other inputs: model A, now (none)"),
     ],
 )
-def test_verdicts(stage: Stage, problem: str, record: Record | None, needed: bool, why: str) -> None:
+def test_verdicts(stage: Stage, problem: str, record: StageRecord | None, needed: bool, why: str) -> None:
     found = judge(stage, problem, record, "u.0.0")
     assert found.needed is needed and why in found.why
 
@@ -78,9 +80,9 @@ def test_anew_means_once_in_a_job(epoch: str, anew: bool) -> None:
     """A later attempt goes on; a later run with the same epoch was started by a person."""
     stage = MADE._replace(again="FORCE", anew=True)
     assert judge(stage, "", RECORD, epoch) == (
-        Verdict(True, "FORCE is set", aside=True)
+        StageVerdict(True, "FORCE is set", aside=True)
         if anew
-        else Verdict(False, "complete since 1970-01-01 00:00 UTC, nothing to do (FORCE makes it anew)")
+        else StageVerdict(False, "complete since 1970-01-01 00:00 UTC, nothing to do (FORCE makes it anew)")
     )
 
 
@@ -103,13 +105,13 @@ def test_attempts_of_one_job(one: str, other: str, earlier: bool) -> None:
         (RECORD._replace(done=True), "u.1.0", None),
     ],
 )
-def test_what_an_earlier_attempt_had_begun_with(record: Record | None, epoch: str, expected: int | None) -> None:
+def test_what_an_earlier_attempt_had_begun_with(record: StageRecord | None, epoch: str, expected: int | None) -> None:
     assert repeats_at(record, epoch) == expected
 
 
 @given(
     st.builds(
-        Record,
+        StageRecord,
         inputs=st.dictionaries(st.text(), st.text()),
         time=st.floats(allow_nan=False, allow_infinity=False),
         run=st.text(),
@@ -119,7 +121,7 @@ def test_what_an_earlier_attempt_had_begun_with(record: Record | None, epoch: st
     ),
     st.integers(1, 50),
 )
-def test_a_record_comes_back_and_a_torn_one_is_none(record: Record, cut: int) -> None:
+def test_a_record_comes_back_and_a_torn_one_is_none(record: StageRecord, cut: int) -> None:
     text = write_record(record)
     assert read_record(text) == record
     assert read_record(text[:-cut]) is None
@@ -144,7 +146,7 @@ def test_a_directory_is_renamed_as_one_and_files_with_their_index_last() -> None
 
 def test_flags_of_old_launchers() -> None:
     model = Stage("model", "lead", Model("huggingface", "a/b", ""))
-    clone = Stage("clone", "lead", Checkout("https://example.org", "0" * 40))
+    clone = Stage("clone", "lead", GitCheckout("https://example.org", "0" * 40))
     assert flag_of(model, [DATA, MADE]) == "" and flag_of(clone, []) == ""
     assert flag_of(DATA, [MADE]) == "download_complete" and flag_of(MADE, []) == "conversion_complete"
 

@@ -33,7 +33,7 @@ from agent.decide.sync.facts import (
     unseal,
     write_fact,
 )
-from agent.decide.sync.mounts import BUCKETS, Mount, refusal
+from agent.decide.sync.mounts import BUCKETS, DirectoryMount, refusal
 
 NONCE = "0123456789abcdef" * 2
 PLACE = Place("jobs/e", NONCE)
@@ -221,27 +221,30 @@ def test_looks_are_spread(chance: float, pods: int) -> None:
 @pytest.mark.parametrize(
     ("mount", "why"),
     [
-        (Mount("/mnt", "nfs4", "10.0.0.2:/share"), ""),
-        (Mount("/lustre", "lustre", "10.0.0.2@tcp:/fs"), ""),
-        (Mount("/mnt", "ext4", "/dev/sda1"), ""),
-        (Mount("/mnt", "fuse.juicefs", "JuiceFS:x"), ""),
-        (Mount("/", "overlay", "overlay"), "nothing is mounted at /mnt/dir: what is written there stays in this"),
-        (Mount("/mnt", "fuse.gcsfuse", "bucket"), "/mnt/dir is a bucket (gcsfuse at /mnt)"),
-        (Mount("/mnt", "fuse", "mountpoint-s3"), "/mnt/dir is a bucket (mountpoint-s3 at /mnt)"),
+        (DirectoryMount("/mnt", "nfs4", "10.0.0.2:/share"), ""),
+        (DirectoryMount("/lustre", "lustre", "10.0.0.2@tcp:/fs"), ""),
+        (DirectoryMount("/mnt", "ext4", "/dev/sda1"), ""),
+        (DirectoryMount("/mnt", "fuse.juicefs", "JuiceFS:x"), ""),
         (
-            Mount("/mnt", "fuse", "bucket", links=False),
+            DirectoryMount("/", "overlay", "overlay"),
+            "nothing is mounted at /mnt/dir: what is written there stays in this",
+        ),
+        (DirectoryMount("/mnt", "fuse.gcsfuse", "bucket"), "/mnt/dir is a bucket (gcsfuse at /mnt)"),
+        (DirectoryMount("/mnt", "fuse", "mountpoint-s3"), "/mnt/dir is a bucket (mountpoint-s3 at /mnt)"),
+        (
+            DirectoryMount("/mnt", "fuse", "bucket", links=False),
             "/mnt/dir (fuse at /mnt) has no hard links, as mounts of buckets",
         ),
     ],
 )
-def test_which_mounts_are_refused(mount: Mount, why: str) -> None:
+def test_which_mounts_are_refused(mount: DirectoryMount, why: str) -> None:
     told, remedy = refusal("/mnt/dir", mount)
     assert told.startswith(why) and bool(told) == bool(why) == bool(remedy)
 
 
 @pytest.mark.parametrize("program", sorted(BUCKETS))
 def test_every_kind_of_bucket(program: str) -> None:
-    assert "is a bucket" in refusal("/b", Mount("/b", f"fuse.{program}", "x"))[0]
+    assert "is a bucket" in refusal("/b", DirectoryMount("/b", f"fuse.{program}", "x"))[0]
 
 
 # Claims

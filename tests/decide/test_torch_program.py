@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from agent.decide.words import at_most
 from agent.workloads.ddp.record import DdpRecord
-from agent.workloads.rank_record import Doing, Planned, read_record
+from agent.workloads.rank_record import DoingLine, PlannedRanks, read_record
 from agent.workloads.torch_program import TorchRecord
 from tests.decide.rank_records import NAMES, PLANNED, TOKENS, Line, common, end, move, stranger, text, unreadable
 
@@ -32,7 +32,7 @@ def test_what_is_known_of_a_run() -> None:
     assert (record.program, record.launched, record.backend) == ("ddp", 6, "gloo")
     assert record.versions == {"python": "3.11.7", "torch": "2.13.0+cpu"}
     assert record.phases() == {"ranks-ready": 102.5}
-    assert record.doing == Doing("all_reduce, 1 GiB", 31, 120)
+    assert record.doing == DoingLine("all_reduce, 1 GiB", 31, 120)
     shown = record.as_json(PLANNED)
     assert shown["mapping"][5] == {"rank": 5, "planned_pod": NAMES[2], "node": "node-2", "device": "cpu"}
     assert not any(token in json.dumps(shown).split('"') for token in TOKENS)
@@ -106,7 +106,7 @@ def test_wrong_places(harm: Any, reason: str) -> None:
 
 @pytest.mark.parametrize(("pods", "slots"), [(1, 1), (1, 8), (3, 1), (2, 8)])
 def test_clusters_of_other_sizes(pods: int, slots: int) -> None:
-    assert parsed(common("ddp", pods, slots)).wrong(Planned(slots, NAMES[:pods], TOKENS[:pods])) == []
+    assert parsed(common("ddp", pods, slots)).wrong(PlannedRanks(slots, NAMES[:pods], TOKENS[:pods])) == []
 
 
 @pytest.mark.parametrize(

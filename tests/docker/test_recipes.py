@@ -105,7 +105,7 @@ def test_a_step_is_there_when_it_is_run(dockerfile: Path) -> None:
 @pytest.mark.parametrize("group", ["PACKAGES", "EXTENSIONS"])
 def test_the_packages_of_the_pipelines_are_of_the_agents_table(group: str, tmp_path: Path) -> None:
     """The step itself: pip shows what it is given, and packages are there as `versions` says."""
-    rows: Mapping[str, versions.Row] = getattr(versions, group)
+    rows: Mapping[str, versions.PackageRow] = getattr(versions, group)
     for name in ("docker/steps/pai-packages.sh", "docker/steps/python-packages.sh", "entrypoints/check-packages.py"):
         shutil.copy(ROOT / name, tmp_path)
     (tmp_path / "python3").write_text(

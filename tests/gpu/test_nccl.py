@@ -15,7 +15,7 @@ import pytest
 from agent import wire
 from agent.decide import result
 from agent.workloads.nccl_tests import parse
-from agent.workloads.sweeps import Sweep
+from agent.workloads.sweeps import MeasuredSweep
 from scripts.result_schema import result_schema
 from tests.cluster.conftest import RUN_DIR, Trial
 from tests.gpu.conftest import RUN_SECONDS, Cluster, agent
@@ -54,7 +54,7 @@ def program(name: str) -> str:
     return next(str(path) for path in (Path(BUILD) / name, Path(BUILD) / "build" / name) if path.exists())
 
 
-def busbw(sweeps: Sequence[Sweep | result.Sweep], size: int) -> float:
+def busbw(sweeps: Sequence[MeasuredSweep | result.Sweep], size: int) -> float:
     """The median of all runs, out of place."""
     rows = [row for sweep in sweeps for row in sweep.rows if row.size == size]
     return statistics.median(row.out_of_place.busbw for row in rows if row.out_of_place)
@@ -65,7 +65,7 @@ def test_the_same_as_by_hand(cluster: Cluster) -> None:
     sizes = ("-b", "256M", "-e", "1G")
     typed = ["mpirun", "--allow-run-as-root", "--bind-to", "none", "--host", "localhost:2", "-np", "2"]
     typed += [program("all_reduce_perf"), *sizes, *COUNTS]
-    by_hand: list[Sweep] = []
+    by_hand: list[MeasuredSweep] = []
     for _ in range(REPEATS):
         done = trial.cluster.exec(0, ["env", "HOME=/root", *typed], timeout=RUN_SECONDS)
         assert done.returncode == 0, done

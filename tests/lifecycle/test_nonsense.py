@@ -25,9 +25,9 @@ from agent.decide.messages import (
     Message,
     Prepare,
     Prepared,
-    Result,
     RunNoted,
     SendPlan,
+    SendResult,
     Stop,
     Stopping,
     TellFacts,
@@ -67,7 +67,7 @@ OF_COORDINATORS = (
     Cluster({1: Loss("gone", 1.0)}, {1: "late"}),
     Ask(1, "read", {"run": "RUN", "pod": 2, "offset": 0, "most": 100, "wait": False}),
     Answer(1, {"ok": {}}),
-    Result(END, "RUN"),
+    SendResult(END, "RUN"),
 )
 DEEP: Any = []
 for _ in range(600):

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.decide.pipeline import Checkout, Command, Files, Output, Pipeline, Stage, pack
+from agent.decide.pipeline import Files, GitCheckout, Pipeline, Stage, StageCommand, StageOutput
+from agent.launch import packed
 from tests.deadlines import SHORTEST_SECONDS
 from tests.machine.test_downloading import Server as Server
 from tests.machine.test_downloading import server as server
@@ -118,8 +119,8 @@ class Place:
             Stage(
                 "clone",
                 "lead",
-                Checkout(self.repository, commit),
-                [Output("checkout", clone, commit)],
+                GitCheckout(self.repository, commit),
+                [StageOutput("checkout", clone, commit)],
                 clone,
                 f"{clone}.partial",
                 inputs={"commit": commit},
@@ -128,28 +129,28 @@ class Place:
             Stage(
                 "convert",
                 "lead",
-                Command(
+                StageCommand(
                     ["sh", "-euc", CONVERT, "sh"],
                     [("TO", f"{convert}.partial"), ("WORKED", str(self.worked)), ("GATE", str(self.gate))],
                     cwd=clone,
                 ),
-                [Output("torch_dist", convert)],
+                [StageOutput("torch_dist", convert)],
                 convert,
                 f"{convert}.partial",
-                needs=[Output("checkout", clone, commit)],
+                needs=[StageOutput("checkout", clone, commit)],
                 inputs={"commit": commit},
             ),
             Stage(
                 "train",
                 "together",
-                Command(
+                StageCommand(
                     ["sh", "-uc", TRAIN, "sh"],
                     [("FROM", convert), ("TO", train), ("WORKED", str(self.worked)), ("PLACE", str(self.mounts.path))],
                     resumes="FROM",
                 ),
-                [Output("trained", train, "9")],
+                [StageOutput("trained", train, "9")],
                 train,
-                needs=[Output("torch_dist", convert)],
+                needs=[StageOutput("torch_dist", convert)],
                 inputs={"commit": commit},
                 again="A4_TRAIN_AGAIN",
             ),
@@ -157,7 +158,7 @@ class Place:
         return [stage for stage in stages if not only or stage.name in only]
 
     def start(self, stages: Sequence[Stage], pod: int = 0, epoch: str = "u.0.0", lease: str = LONG_LEASE) -> Runner:
-        word = pack(Pipeline(f"run-{len(self._all)}", pod, [pod], stages))
+        word = packed(Pipeline(f"run-{len(self._all)}", pod, [pod], stages))
         self._all.append(Runner(self.mounts, word, pod=pod, epoch=epoch, lease=lease))
         return self._all[-1]
 
@@ -171,7 +172,7 @@ class Place:
 
 def files(base: str, url: str) -> Stage:
     target = f"{base}/datasets"
-    outputs = [Output("json", f"{target}/x.bin")]
+    outputs = [StageOutput("json", f"{target}/x.bin")]
     return Stage("dataset", "lead", Files([url]), outputs, target, f"{target}/.partial", inputs={"url": url})
 
 

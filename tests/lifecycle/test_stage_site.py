@@ -13,7 +13,7 @@ import pytest
 
 from agent.decide.completeness import Checkpoint
 from agent.decide.pipeline import Pipeline, Stage
-from agent.decide.stages import Verdict
+from agent.decide.stages import StageVerdict
 from agent.errors import PeerLost
 from agent.lifecycle.stages.site import PodSite
 from tests.lifecycle.test_stages import CLONE, TRAIN
@@ -55,7 +55,7 @@ def test_nothing_is_looked_at_unseen(tmp_path: Path, what: str) -> None:
     site, looked, stage = found(tmp_path)
     output = TRAIN.outputs[0]._replace(path=base)
     acts: dict[str, Callable[[], object]] = {
-        "prepare": lambda: site.prepare(stage, Verdict(True, ""), looked),
+        "prepare": lambda: site.prepare(stage, StageVerdict(True, ""), looked),
         "problem": lambda: site.problem(output),
         "newest": lambda: site.newest(output),
         "names": lambda: site.names(base),
@@ -76,7 +76,7 @@ def test_who_has_lost_the_claim_takes_nothing_away(tmp_path: Path) -> None:
     lost: Any = Lost()
     (tmp_path / "clone.partial").mkdir()
     with pytest.raises(PeerLost):
-        site.prepare(stage, Verdict(True, ""), lost)
+        site.prepare(stage, StageVerdict(True, ""), lost)
     assert (tmp_path / "clone.partial").exists()
 
 

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from agent.decide.completeness import Checkpoint
-from agent.decide.pipeline import Checkout, Command, Output, Pipeline, Stage, Where
-from agent.decide.stages import Record, Verdict, is_training, read_record, record_name, write_record
+from agent.decide.pipeline import GitCheckout, Pipeline, Stage, StageCommand, StageOutput, Where
+from agent.decide.stages import StageRecord, StageVerdict, is_training, read_record, record_name, write_record
 from agent.errors import AgentError, DirectoryUnusable, MissingProgram, PeerLost
 from agent.lifecycle.stages.sequence import Begin, Claimed, Failed, carry_out
 
@@ -70,7 +70,7 @@ class Fake:
 
     # Looking
 
-    def problem(self, output: Output) -> str:
+    def problem(self, output: StageOutput) -> str:
         self.looked_at.add(output.path)
         thing = self.storage.things.get(output.path)
         if thing is None:
@@ -79,18 +79,18 @@ class Fake:
             return "" if thing.iteration >= int(output.expected) else f"it is at {thing.iteration}"
         return "" if thing.whole else "it is torn"
 
-    def newest(self, output: Output) -> Checkpoint | None:
+    def newest(self, output: StageOutput) -> Checkpoint | None:
         thing = self.storage.things.get(output.path)
         return Checkpoint(thing.iteration, output.path) if thing and thing.iteration else None
 
     def names(self, path: str) -> Sequence[str]:
         return sorted({name[len(path) + 1 :] for name in self.storage.things if name.startswith(f"{path}/")})
 
-    def record(self, stage: Stage) -> Record | None:
+    def record(self, stage: Stage) -> StageRecord | None:
         return read_record(self.storage.records.get(record_name(stage, "/mnt"), ""))
 
-    def new_record(self, stage: Stage) -> Record:
-        return Record(stage.inputs, 1e9, "run", self.epoch)
+    def new_record(self, stage: Stage) -> StageRecord:
+        return StageRecord(stage.inputs, 1e9, "run", self.epoch)
 
     # Writing
 
@@ -104,7 +104,7 @@ class Fake:
             raise PeerLost("another has taken the claim over")
         return 0.0
 
-    def prepare(self, stage: Stage, verdict: Verdict, claimed: Claimed) -> None:
+    def prepare(self, stage: Stage, verdict: StageVerdict, claimed: Claimed) -> None:
         self._effect("prepare")
         for path in [path for path in self.storage.things if stage.staging and path.startswith(stage.staging)]:
             del self.storage.things[path]
@@ -130,7 +130,7 @@ class Fake:
             things[place] = Thing(stage.inputs, whole)
         return ""
 
-    def keep(self, stage: Stage, record: Record, claimed: Claimed) -> None:
+    def keep(self, stage: Stage, record: StageRecord, claimed: Claimed) -> None:
         claimed.until()
         self._effect("record")
         self.storage.records[record_name(stage, "/mnt")] = write_record(record)
@@ -199,19 +199,19 @@ class Fake:
 
 def made(name: str, where: Where = "lead", **more: Any) -> Stage:
     target = f"/mnt/{name}"
-    output = Output("torch_dist", target)
+    output = StageOutput("torch_dist", target)
     given = {"outputs": [output], "target": target, "staging": f"{target}.partial", "inputs": INPUTS, **more}
-    return Stage(name, where, Command(["make"]), **given)
+    return Stage(name, where, StageCommand(["make"]), **given)
 
 
 CLONE = made("clone", older=["/mnt/clone-GCP"])
-DATA = made("data", outputs=[Output("json", "/mnt/data/x.json")], staging="/mnt/data/.partial")
+DATA = made("data", outputs=[StageOutput("json", "/mnt/data/x.json")], staging="/mnt/data/.partial")
 CONVERT = made("convert", needs=[*CLONE.outputs])
 TRAIN = Stage(
     "train",
     "together",
-    Command(["train"], [("LOAD", "/mnt/convert")], resumes="LOAD"),
-    [Output("trained", "/mnt/train", str(ITERATIONS))],
+    StageCommand(["train"], [("LOAD", "/mnt/convert")], resumes="LOAD"),
+    [StageOutput("trained", "/mnt/train", str(ITERATIONS))],
     "/mnt/train",
     inputs=INPUTS,
     again="A4_TRAIN_AGAIN",
@@ -229,7 +229,9 @@ def storage_of(start: str, *, records: bool) -> Storage:
     storage = Storage()
     storage.things.update(STARTS[start])
     if records:
-        kept = write_record(Record(OLD if "old" in start or "other" in start else INPUTS, 1e9, "run-0", "other.0.0"))
+        kept = write_record(
+            StageRecord(OLD if "old" in start or "other" in start else INPUTS, 1e9, "run-0", "other.0.0")
+        )
         storage.records = {record_name(stage, "/mnt"): kept for stage in STAGES}
     return storage
 
@@ -376,7 +378,7 @@ def test_a_stage_that_is_passed_over_is_needed_by_another() -> None:
     ("whole", "said"), [(True, ""), (False, "; the code that is there is used as it is: it is torn")]
 )
 def test_code_that_is_used_as_it_is_is_told_from_what_would_be_cloned(whole: bool, said: str) -> None:
-    skipped = CLONE._replace(work=Checkout("url", "commit"), passed_over="SKIP_CLONE_REPO=true")
+    skipped = CLONE._replace(work=GitCheckout("url", "commit"), passed_over="SKIP_CLONE_REPO=true")
     site = Fake(Storage())
     site.storage.things["/mnt/clone"] = Thing(INPUTS, whole)
     run(site, [skipped, DATA])
@@ -513,7 +515,7 @@ class Gathering:
 @pytest.mark.parametrize("convert", ["lead", "together"])
 def test_all_pods_go_through_the_same_stages(convert: Where) -> None:
     storage, gathering = Storage(), Gathering(3)
-    stages = [Stage("environment", "each pod", Command(["x"]), [Output("json", "/own")], "/own"), *STAGES]
+    stages = [Stage("environment", "each pod", StageCommand(["x"]), [StageOutput("json", "/own")], "/own"), *STAGES]
     stages = [stage._replace(where=convert) if stage.name == "convert" else stage for stage in stages]
     for worked in (True, False):
         sites = {pod: Fake(storage) for pod in (2, 0, 1)}

@@ -10,7 +10,7 @@ import pytest
 
 from agent.decide.sync.beats import LEADER_SECONDS, STALLED_SECONDS, beat_seconds
 from agent.decide.sync.facts import Fact, Place, job_directory, write_fact
-from agent.decide.sync.waiting import Outcome, Patience, Wait
+from agent.decide.sync.waiting import FactWait, WaitDeadlines, WaitOutcome
 from agent.lifecycle.sharing.waiting import Waiting
 from agent.lifecycle.waits import REPORT_SECONDS
 from agent.machine.shared_files import SharedAnswer
@@ -27,7 +27,7 @@ RUNS = 1000
 class Told:
     """What became of one wait."""
 
-    outcome: Outcome | None = None
+    outcome: WaitOutcome | None = None
     at: float = 0.0
     said: list[str] = field(default_factory=list)
 
@@ -98,14 +98,14 @@ class World:
         pod, files = self.pod()
         told = Told()
 
-        def ended(outcome: Outcome) -> None:
+        def ended(outcome: WaitOutcome) -> None:
             assert told.outcome is None, "told twice"
             told.outcome, told.at = outcome, self.clock.now
 
         def begin() -> None:
             now = self.clock.now
-            patience = Patience(now + HEARD_SECONDS, now + WAIT_SECONDS)
-            wait = Wait(name, pods, job=JOB, lease=LEASE, patience=patience, fresh=fresh, start=start)
+            patience = WaitDeadlines(now + HEARD_SECONDS, now + WAIT_SECONDS)
+            wait = FactWait(name, pods, job=JOB, lease=LEASE, patience=patience, fresh=fresh, start=start)
             Waiting(files, pod, wait, pods=4, say=told.said.append, ended=ended, chance=self.draw.random).look()
 
         pod.later(at, begin)
@@ -135,7 +135,7 @@ def test_a_fact_is_seen_soon() -> None:
     told = [world.waits({0}, at)[1] for at in (0.0, 3.0, 29.0)]
     world.sets(leader, nonce, 20.0, Fact("x", 0))
     world.run()
-    assert [one.outcome for one in told] == [Outcome(0)] * 3
+    assert [one.outcome for one in told] == [WaitOutcome(0)] * 3
     delay = 4 * MOST_DELAY
     assert all(20.0 < one.at - 1000.0 <= 20.0 + 1.2 + delay for one in told[:2])
     assert told[2].at - 1000.0 <= 29.0 + 3 * LEADER_SECONDS + 3 * delay  # it had to hear pod 0 first
@@ -170,7 +170,7 @@ def test_failure_comes_before_done() -> None:
     world.sets(leader, nonce, 5.0, Fact("x", 1, failed=True, code=7, message="no space"))
     _, told = world.waits({0}, 6.0)
     world.run()
-    assert told.outcome == Outcome(7, "pod 1 says that x failed: no space")
+    assert told.outcome == WaitOutcome(7, "pod 1 says that x failed: no space")
 
 
 @pytest.mark.parametrize("whose", [0, 2])
@@ -210,7 +210,7 @@ def test_in_a_run_pod_0_counts_when_it_has_done_its_part() -> None:
     told = [world.waits({0}, 10.0, name, fresh=True)[1] for name in ("x", "never")]
     _, outside = world.waits({0}, 10.0)
     world.run()
-    assert told[0].outcome == Outcome(0)
+    assert told[0].outcome == WaitOutcome(0)
     assert told[1].outcome is not None and told[1].outcome.code == 75
     assert outside.outcome is not None and outside.outcome.code == 69
 
@@ -225,7 +225,7 @@ def test_in_a_run_others_wait_for_each_other_when_pod_0_has_done_its_part() -> N
     told = [world.waits({1}, at, fresh=True)[1] for at in (0.0, 8.0)]
     _, outside = world.waits({1})
     world.run()
-    assert [one.outcome for one in told] == [Outcome(0)] * 2
+    assert [one.outcome for one in told] == [WaitOutcome(0)] * 2
     assert outside.outcome is not None and outside.outcome.code == 69
 
 
@@ -278,7 +278,7 @@ def test_a_waiter_that_stood_still_counts_anew(tenths: int) -> None:
     world.sets(leader, nonce, 33.0, Fact("x", 0))
     world.clock.after(5.0 + tenths / 10, lambda: pod.pause(LEASE + STALLED_SECONDS))
     world.run()
-    assert told.outcome == Outcome(0)
+    assert told.outcome == WaitOutcome(0)
 
 
 def test_who_is_missing_is_said_every_30_s() -> None:

@@ -291,7 +291,7 @@ def test_a_claim_whose_holder_hangs_is_taken_over_by_one_other(asking: Asking) -
     os.kill(asking.pid(first), signal.SIGSTOP)
     run(asking.loop)
     assert len(held) == 2 and held[1] != first
-    assert [why.rpartition(" for ")[0] for why in lost] == ["no sign of life could be given for the claim x"]
+    assert [why.rpartition(" for ")[0] for why in lost] == ["the claim x could not be renewed"]
     assert claims[first].until == 0.0 < claims[held[1]].until
     claims[held[1]].release(asking.loop.stop)
     run(asking.loop)

@@ -13,7 +13,7 @@ import pytest
 
 from agent.launch import Launch
 from agent.workloads.connectivity.record import ConnectivityRecord, neighbours
-from agent.workloads.rank_record import Planned, Verdict, read_record
+from agent.workloads.rank_record import PlannedRanks, RecordVerdict, read_record
 from tests.mpi.conftest import CONNECTIVITY, ONE_VERSION, MakePods, Mpi, open_mpi_4, open_mpi_5
 from tests.mpi.pods import End, Pods
 
@@ -39,8 +39,8 @@ def recorded(pods: Pods) -> ConnectivityRecord:
     return read_record(path.read_text() if path.exists() else "", ConnectivityRecord())
 
 
-def judged(pods: Pods, tokens: list[str]) -> Verdict:
-    return recorded(pods).judge(Planned(SLOTS, pods.names, tokens))
+def judged(pods: Pods, tokens: list[str]) -> RecordVerdict:
+    return recorded(pods).judge(PlannedRanks(SLOTS, pods.names, tokens))
 
 
 def ended_well(pods: Pods, launch: Launch) -> bool:
@@ -53,11 +53,11 @@ def ended_well(pods: Pods, launch: Launch) -> bool:
 @ONE_VERSION
 def test_all_is_right(mpi: Mpi, pods: Pods) -> None:
     assert ended_well(pods, connectivity(mpi, pods))
-    assert judged(pods, TOKENS) == Verdict(0, [])
+    assert judged(pods, TOKENS) == RecordVerdict(0, [])
     record = recorded(pods)
     assert sorted(pair.ranks for pair in record.pairs) == neighbours(3, SLOTS)
     assert all(pair.latency_us > 0 and pair.bandwidth_gb_s > 0 for pair in record.pairs)
-    assert len(record.table(Planned(SLOTS, pods.names)).splitlines()) == 4
+    assert len(record.table(PlannedRanks(SLOTS, pods.names)).splitlines()) == 4
 
 
 @ONE_VERSION
@@ -73,7 +73,7 @@ def test_the_order_of_the_plan_is_kept(mpi: Mpi, pods: Pods) -> None:
 @ONE_VERSION
 def test_one_pod(mpi: Mpi, pods: Pods) -> None:
     assert ended_well(pods, connectivity(mpi, pods, hostfile=None, ranks=SLOTS))
-    assert recorded(pods).judge(Planned(SLOTS, pods.names[:1], TOKENS[:1])).code == 0
+    assert recorded(pods).judge(PlannedRanks(SLOTS, pods.names[:1], TOKENS[:1])).code == 0
     assert [pair.ranks for pair in recorded(pods).pairs] == [(0, 1)]
 
 

@@ -14,8 +14,8 @@ from agent import wire
 from agent.decide.result import Row
 from agent.workloads.collectives.record import CollectivesRecord
 from agent.workloads.nccl_tests import parse
-from agent.workloads.rank_record import Planned, read_record
-from agent.workloads.sweeps import Sweep
+from agent.workloads.rank_record import PlannedRanks, read_record
+from agent.workloads.sweeps import MeasuredSweep
 from tests.programs.conftest import ROOT, TOKEN, TORCH, Done, Start
 
 IN_PLACE_ONLY = {"all_reduce", "broadcast"}
@@ -42,7 +42,7 @@ def with_fault(folder: Path, ranks: list[str], name: str, fault: str) -> dict[st
     return {"PYTHONPATH": str(folder)}
 
 
-def rounding(row: Row, factor: float, sweep: Sweep) -> None:
+def rounding(row: Row, factor: float, sweep: MeasuredSweep) -> None:
     """busbw is algbw × factor, and algbw is size / time, as far as their printed digits go."""
     for found in row.placements():
         assert found.wrong == 0
@@ -57,7 +57,7 @@ def busbw_factor(collective: str, ranks: int) -> float:
     return (2 if collective == "all_reduce" else 1) * (ranks - 1) / ranks
 
 
-def check(sweep: Sweep, ranks: int) -> None:
+def check(sweep: MeasuredSweep, ranks: int) -> None:
     """What holds for every table of a good run."""
     assert (sweep.ranks, sweep.backend, sweep.out_of_bounds, sweep.copies) == (ranks, "gloo", 0, 1)
     for row in sweep.rows:
@@ -81,7 +81,7 @@ def test_every_collective(ranks: Start) -> None:
     for sweep in sweeps.values():
         check(sweep, 4)
         assert (sweep.iterations, sweep.warmup) == (3, 1)
-        assert wire.from_json(Sweep, wire.to_json(sweep)) == sweep
+        assert wire.from_json(MeasuredSweep, wire.to_json(sweep)) == sweep
     shapes = {name: [(row.size, row.count) for row in sweep.rows] for name, sweep in sweeps.items()}
     # 8 bytes are 2 elements; 4 ranks cannot share them, and one element per rank is the least.
     assert shapes["all_reduce"] == [(8, 2), (256, 64), (8192, 2048), (262144, 65536)]
@@ -162,7 +162,7 @@ def test_nothing_that_the_backend_has_is_a_wrong_result(ranks: Start, tmp_path: 
     assert "# Nothing was tested: gloo has none of broadcast" in done.out
     assert steps(done) == ["start", "ranks", "left-out", "end"]
     record = read_record("".join(json.dumps(line) + "\n" for line in done.record), CollectivesRecord())
-    verdict = record.judge(Planned(2, ["pod-0"], [TOKEN]))
+    verdict = record.judge(PlannedRanks(2, ["pod-0"], [TOKEN]))
     assert verdict.code == 65
     assert verdict.reasons == ["nothing was tested: broadcast is left out: Backend gloo does not support it"]
 

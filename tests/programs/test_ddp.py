@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent.workloads.ddp.record import DdpRecord
-from agent.workloads.rank_record import Planned, read_record
+from agent.workloads.rank_record import PlannedRanks, read_record
 from tests.programs.conftest import TOKEN, Start
 
 SMALL = ("--steps", "2", "--timed", "1", "--width", "64", "--layers", "2", "--batch", "8")
@@ -79,7 +79,7 @@ def test_a_good_run_on_four_ranks(ranks: Start) -> None:
     done = ranks("ddp.py", 4, "--steps", "3")
     assert done.code == 0, done.err
     record = read_record(lines(done.record), DdpRecord())
-    assert record.judge(Planned(4, ["pod-0"], [TOKEN])).code == 0
+    assert record.judge(PlannedRanks(4, ["pod-0"], [TOKEN])).code == 0
     reference = done.step("reference")
     assert reference["within"] and 0 <= reference["difference"] < reference["tolerance"] / 10
     assert [one["rank"] for one in done.step("measured")["ranks"]] == [0, 1, 2, 3]
@@ -88,7 +88,7 @@ def test_a_good_run_on_four_ranks(ranks: Start) -> None:
     steps = [line["step"] for line in done.record if line["step"] != "doing"]
     assert steps == ["start", "ranks", "sum", "parameters", "reference", "measured", "end"]
     assert len(done.out.splitlines()) == 4 and "parameters: the same on all ranks" in done.out
-    assert len(record.table(Planned(4, ["pod-0"])).splitlines()) == 5
+    assert len(record.table(PlannedRanks(4, ["pod-0"])).splitlines()) == 5
 
 
 def test_by_hand_on_one_rank(ranks: Start) -> None:
@@ -105,7 +105,7 @@ def test_a_rank_with_wrong_sums_and_other_parameters_is_named(ranks: Start, tmp_
     assert done.step("reference")["within"], "rank 0 is right"
     assert done.errors == {}
     assert "WRONG on ranks [1]" in done.out
-    verdict = read_record(lines(done.record), DdpRecord()).judge(Planned(3, ["pod-0"], [TOKEN]))
+    verdict = read_record(lines(done.record), DdpRecord()).judge(PlannedRanks(3, ["pod-0"], [TOKEN]))
     assert verdict.code == 65 and len(verdict.reasons) == 2
 
 
@@ -113,7 +113,7 @@ def test_a_gradient_that_is_not_the_mean_is_seen_beside_one_process(ranks: Start
     done = ranks("ddp.py", 2, *SMALL, env=with_fault(tmp_path, LOSING))
     assert done.code == 65
     assert done.step("parameters")["different"] == [] and not done.step("reference")["within"]
-    assert read_record(lines(done.record), DdpRecord()).judge(Planned(2, ["pod-0"], [TOKEN])).code == 65
+    assert read_record(lines(done.record), DdpRecord()).judge(PlannedRanks(2, ["pod-0"], [TOKEN])).code == 65
 
 
 def test_a_rank_that_fails_waits_for_nobody(ranks: Start, tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_rank_that_fails_waits_for_nobody(ranks: Start, tmp_path: Path) -> Non
     assert "[rank1]: OSError: the network card is on fire" in done.err
     record = read_record(lines(done.record), DdpRecord())
     assert record.ranks and record.sums is None and record.finished is None
-    assert record.judge(Planned(2, ["pod-0"], [TOKEN])).code is None
+    assert record.judge(PlannedRanks(2, ["pod-0"], [TOKEN])).code is None
 
 
 @pytest.mark.parametrize("program", ["ddp.py", "collectives.py"])

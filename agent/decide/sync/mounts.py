@@ -22,7 +22,7 @@ BUCKETS = {
 """Programs that show a bucket as a directory."""
 
 
-class Mount(NamedTuple):
+class DirectoryMount(NamedTuple):
     """Where a directory lies, as /proc/self/mountinfo says."""
 
     point: str
@@ -33,7 +33,7 @@ class Mount(NamedTuple):
     """It has hard links."""
 
 
-def refusal(directory: str, mount: Mount) -> tuple[str, str]:
+def refusal(directory: str, mount: DirectoryMount) -> tuple[str, str]:
     """Why no facts may be kept there, and what to do; two empty texts when they may."""
     kind = mount.kind.removeprefix("fuse.")
     if mount.point == "/":

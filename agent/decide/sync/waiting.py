@@ -21,7 +21,7 @@ MOST_INVALID = 3
 """So many looks may find the same file damaged: one that comes late through a cache is whole by then."""
 
 
-class Outcome(NamedTuple):
+class WaitOutcome(NamedTuple):
     """How a wait ended: 0, or the exit code with what happened and what to do."""
 
     code: int
@@ -29,7 +29,7 @@ class Outcome(NamedTuple):
     hint: str = ""
 
 
-class Patience(NamedTuple):
+class WaitDeadlines(NamedTuple):
     """Until when, on the clock of the pod that waits."""
 
     heard_by: float
@@ -37,7 +37,7 @@ class Patience(NamedTuple):
     ends: float
 
 
-class Wait:
+class FactWait:
     """One pod's wait for the fact `name` from each of `pods`; for no pods it ends when the leader is known.
 
     fresh: the job's directory is that of a run. start: on the leader its own start, which it need not look for.
@@ -50,7 +50,7 @@ class Wait:
         *,
         job: str,
         lease: float,
-        patience: Patience,
+        patience: WaitDeadlines,
         fresh: bool = False,
         start: str = "",
         lead: int = 0,
@@ -76,24 +76,24 @@ class Wait:
         """Where the facts are that count; None before the leader has been seen to go on."""
         return Place(self.job, self.start) if self.start else None
 
-    def look(self, now: float, names: Iterable[str]) -> Outcome | None:
+    def look(self, now: float, names: Iterable[str]) -> WaitOutcome | None:
         """Take in the names in the job's directory; an outcome ends the wait."""
         self.beats.look(now, names)
         starts = self.beats.heard(self._lead) | ({self.start} if self.start else set())
         if len(starts) > 1:
-            return Outcome(
+            return WaitOutcome(
                 Exit.TRY_AGAIN,
                 f"pod {self._lead} was started again, or twice: facts of one start of it do not count for another",
                 "if no other attempt of this job is still alive, run the command again",
             )
         self.start = next(iter(starts), "")
         if not self.start and now >= self._patience.heard_by:
-            return Outcome(Exit.PEERS_MISSING, f"pod {self._lead} has not come: {NOT_HEARD}", self._sets_first())
+            return WaitOutcome(Exit.PEERS_MISSING, f"pod {self._lead} has not come: {NOT_HEARD}", self._sets_first())
         return None
 
     def judge(
         self, now: float, names: Iterable[str], texts: Mapping[str, str], problems: Mapping[str, str]
-    ) -> Outcome | None:
+    ) -> WaitOutcome | None:
         """Take in the directory of facts: its names, what was read, what could not be. Failure comes first."""
         names = list(names)
         self.beats.came(pods_of(names) - {self._lead})
@@ -107,7 +107,7 @@ class Wait:
             return failure(min(failed, key=lambda fact: fact.pod))
         self.missing = self._pods - {fact.pod for fact in self.facts.values()}
         if not self.missing:
-            return Outcome(Exit.OK)
+            return WaitOutcome(Exit.OK)
         return self._damaged() or self._lost() or self._late(now)
 
     def _read(self, texts: Mapping[str, str]) -> None:
@@ -119,28 +119,28 @@ class Wait:
             except ValueError as why:
                 self.problems[file] = str(why)
 
-    def _damaged(self) -> Outcome | None:
+    def _damaged(self) -> WaitOutcome | None:
         for file, times in self._invalid.items():
             if times >= MOST_INVALID:
-                return Outcome(
+                return WaitOutcome(
                     Exit.DIRECTORY,
                     f"{self.job}/{self.start}/{file} is no fact: {self.problems[file]}",
                     f"a4-agent sync clean {self.name} takes it away",
                 )
         return None
 
-    def _lost(self) -> Outcome | None:
+    def _lost(self) -> WaitOutcome | None:
         lost = self.beats.silent_pods(self.missing if self._fresh else {self._lead, *self.missing})
         if not lost:
             return None
         pods = listed([f"pod {pod} (for {seconds:.0f} s)" for pod, seconds in sorted(lost.items())])
-        return Outcome(Exit.TRY_AGAIN, f"{pods} {is_are(lost)} silent: {self._waiting_for()}")
+        return WaitOutcome(Exit.TRY_AGAIN, f"{pods} {is_are(lost)} silent: {self._waiting_for()}")
 
-    def _late(self, now: float) -> Outcome | None:
+    def _late(self, now: float) -> WaitOutcome | None:
         if now < self._patience.ends:
             return None
         never = [pod for pod in self.missing if not self.beats.heard(pod)]
-        return Outcome(Exit.PEERS_MISSING if never else Exit.TIME_LIMIT, f"time is up: {self.report()}")
+        return WaitOutcome(Exit.PEERS_MISSING if never else Exit.TIME_LIMIT, f"time is up: {self.report()}")
 
     def report(self) -> str:
         """Who is missing, and why."""
@@ -166,7 +166,7 @@ class Wait:
 NOT_HEARD = "not heard in the shared directory"
 
 
-def failure(fact: Fact) -> Outcome:
+def failure(fact: Fact) -> WaitOutcome:
     """What a wait ends with when a pod says so."""
     why = f": {fact.message}" if fact.message else ""
-    return Outcome(fact.code or 1, f"pod {fact.pod} says that {fact.name} failed{why}")
+    return WaitOutcome(fact.code or 1, f"pod {fact.pod} says that {fact.name} failed{why}")

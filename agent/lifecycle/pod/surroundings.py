@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from agent.decide.env_sh import MARK, env_sh, forwarder, hook
 from agent.decide.environment import Environment, added, effect, of_pod, saved
-from agent.decide.pod_steps import LEFT_BEHIND, LEFT_IN, CacheLibraries, Place, RunScript, Step, Steps, steps
+from agent.decide.pod_steps import LEFT_BEHIND, LEFT_IN, CacheLibraries, PlaceFiles, RunScript, Step, Steps, steps
 from agent.decide.secret_variables import hidden
 from agent.decide.ssh_files import with_block
 from agent.errors import SystemFault
@@ -75,7 +75,7 @@ class Surroundings:
 
     def _next(self) -> None:
         match self._steps.popleft() if self._steps else None:
-            case Place(sources, target):
+            case PlaceFiles(sources, target):
                 self._place(sources, target)
             case RunScript(path):
                 self._run_script(path)

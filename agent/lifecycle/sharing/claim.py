@@ -96,10 +96,10 @@ class Claim:
 
     def _wait_for_storage(self, seconds: float, why: str) -> None:
         if seconds < MOST_HUNG * self.lease:
-            self._wait(f"it cannot be looked at: {why}")
+            self._wait(f"it cannot be read: {why}")
             return
         self.close()
-        self.lost(f"the claim {self.name} cannot be looked at for {seconds:.0f} s: {why}")
+        self.lost(f"the claim {self.name} has been unreadable for {seconds:.0f} s: {why}")
 
     def _wait(self, why: str) -> None:
         now = self.clock.now()
@@ -188,7 +188,7 @@ class Claim:
         if answer is not None and not answer.why and not claims.is_mine(answer.value["names"], self._term):
             why = f"another has taken the claim {self.name} over"
         elif late >= self.lease * claims.FENCE:
-            why = f"no sign of life could be given for the claim {self.name} for {late:.0f} s"
+            why = f"the claim {self.name} could not be renewed for {late:.0f} s"
         else:
             return True
         self._term = 0

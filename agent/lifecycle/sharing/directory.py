@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from agent.decide.sync.mounts import Mount, refusal
+from agent.decide.sync.mounts import DirectoryMount, refusal
 from agent.errors import DirectoryUnusable
 from agent.lifecycle.waits import PROBE_SECONDS
 from agent.machine.api import SERVER_SECONDS
@@ -37,7 +37,7 @@ class SharedDirectory:
 
         What is mounted is judged first, and only then something is written: a bucket is refused untouched.
         """
-        mount = Mount(**self._ask(self._files.survey))
+        mount = DirectoryMount(**self._ask(self._files.survey))
         for seen in (mount, mount._replace(links=self._ask(self._files.try_))):
             why, remedy = refusal(self.directory, seen)
             if why:

@@ -22,7 +22,7 @@ from agent.decide.sync.facts import (
     read_fact,
     write_fact,
 )
-from agent.decide.sync.waiting import Outcome, Patience, Wait
+from agent.decide.sync.waiting import FactWait, WaitDeadlines, WaitOutcome
 from agent.errors import Exit, PeerLost, SettingsError
 from agent.lifecycle.sharing.directory import SharedDirectory
 from agent.lifecycle.sharing.waiting import Waiting
@@ -96,11 +96,11 @@ class Member(SharedDirectory):
             for name in OLD_FLAGS:
                 self._remove_old_flags(name)  # an earlier start's
 
-    def wait(self, name: str, pods: Iterable[int], timeout: float) -> Outcome:
+    def wait(self, name: str, pods: Iterable[int], timeout: float) -> WaitOutcome:
         """Wait for a fact of each of some pods; of none: until the leader is known, for whose start all are written."""
         settings, now = self._settings, self.now()
-        patience = Patience(heard_by=now + min(timeout, settings.peer_timeout), ends=now + timeout)
-        wait = Wait(
+        patience = WaitDeadlines(heard_by=now + min(timeout, settings.peer_timeout), ends=now + timeout)
+        wait = FactWait(
             name,
             pods,
             job=self.job,
@@ -111,14 +111,14 @@ class Member(SharedDirectory):
             lead=self.lead,
         )
 
-        def begin(ended: Callable[[Outcome], None]) -> None:
+        def begin(ended: Callable[[WaitOutcome], None]) -> None:
             Waiting(self._files, self, wait, pods=len(self.pods), say=self._say, ended=ended).look()
 
-        outcome: Outcome = self._call(begin)
+        outcome: WaitOutcome = self._call(begin)
         self._start = wait.start
         return outcome
 
-    def put(self, fact: Fact) -> Outcome:
+    def put(self, fact: Fact) -> WaitOutcome:
         """Write a fact; and, where old scripts wait for a flag of that name, the flag too, or take it away."""
         found = self.wait("", (), self._settings.peer_timeout)
         if found.code:

@@ -9,7 +9,7 @@ from typing import Any
 
 from agent.decide.sync.beats import LEADER_SECONDS, poll_seconds
 from agent.decide.sync.facts import file_prefixes
-from agent.decide.sync.waiting import Outcome, Wait
+from agent.decide.sync.waiting import FactWait, WaitOutcome
 from agent.errors import Exit
 from agent.lifecycle.waits import REPORT_SECONDS
 from agent.machine.shared_files import Clock, SharedAnswer, SharedFiles
@@ -24,11 +24,11 @@ class Waiting:
 
     files: SharedFiles
     clock: Clock
-    wait: Wait
+    wait: FactWait
     _: KW_ONLY
     pods: int
     say: Callable[[str], None]
-    ended: Callable[[Outcome], None]
+    ended: Callable[[WaitOutcome], None]
     chance: Callable[[], float] = random.random
 
     def __post_init__(self) -> None:
@@ -73,7 +73,7 @@ class Waiting:
         else:
             self.clock.later(LEADER_SECONDS, self.look)
 
-    def _go_on(self, outcome: Outcome | None) -> None:
+    def _go_on(self, outcome: WaitOutcome | None) -> None:
         self._failures = 0
         if outcome is not None:
             self._end(outcome)
@@ -89,7 +89,7 @@ class Waiting:
         seconds = poll_seconds(self.pods, self.chance()) if self.wait.place else LEADER_SECONDS
         self.clock.later(seconds, self.look)
 
-    def _end(self, outcome: Outcome) -> None:
+    def _end(self, outcome: WaitOutcome) -> None:
         """Pods that seem lost may be alive, and their beats refused, in a directory that nobody can write any more."""
 
         def tried(answer: SharedAnswer) -> None:
@@ -101,5 +101,5 @@ class Waiting:
             self.ended(outcome)
 
 
-def unusable(why: str) -> Outcome:
-    return Outcome(Exit.DIRECTORY, f"the shared directory cannot be used any more: {why}")
+def unusable(why: str) -> WaitOutcome:
+    return WaitOutcome(Exit.DIRECTORY, f"the shared directory cannot be used any more: {why}")

@@ -9,8 +9,8 @@ from typing import NamedTuple, Protocol
 
 from agent import wire
 from agent.decide.completeness import ABSENT, Checkpoint
-from agent.decide.pipeline import Checkout, Output, Pipeline, Stage
-from agent.decide.stages import Record, Verdict, is_training, judge, published, repeats_at, staged
+from agent.decide.pipeline import GitCheckout, Pipeline, Stage, StageOutput
+from agent.decide.stages import StageRecord, StageVerdict, is_training, judge, published, repeats_at, staged
 from agent.errors import AgentError, DirectoryUnusable, Exit, MissingProgram
 
 
@@ -35,21 +35,21 @@ class Site(Protocol):
     epoch: str
     """Of this attempt of the job."""
 
-    def problem(self, output: Output) -> str:
+    def problem(self, output: StageOutput) -> str:
         """Why it is not complete; empty when it is."""
 
-    def newest(self, output: Output) -> Checkpoint | None: ...
+    def newest(self, output: StageOutput) -> Checkpoint | None: ...
 
     def names(self, path: str) -> Sequence[str]:
         """What is in a directory."""
 
-    def record(self, stage: Stage) -> Record | None: ...
+    def record(self, stage: Stage) -> StageRecord | None: ...
 
-    def new_record(self, stage: Stage) -> Record: ...
+    def new_record(self, stage: Stage) -> StageRecord: ...
 
     def claim(self, stage: Stage) -> AbstractContextManager[Claimed]: ...
 
-    def prepare(self, stage: Stage, verdict: Verdict, claimed: Claimed) -> None:
+    def prepare(self, stage: Stage, verdict: StageVerdict, claimed: Claimed) -> None:
         """Make the place in which the stage works."""
 
     def begin_from(self, stage: Stage, checkpoint: Checkpoint) -> str:
@@ -57,7 +57,7 @@ class Site(Protocol):
 
     # What others see: not done when the claim is lost
 
-    def keep(self, stage: Stage, record: Record, claimed: Claimed) -> None:
+    def keep(self, stage: Stage, record: StageRecord, claimed: Claimed) -> None:
         """Store its record."""
 
     def rename(self, old: str, new: str, claimed: Claimed) -> None: ...
@@ -172,15 +172,15 @@ def _check_what_is_left_out(pipeline: Pipeline, site: Site) -> None:
                 raise _lacks(pipeline, stage, output, why)
 
 
-def _lacks(pipeline: Pipeline, stage: Stage, output: Output, why: str) -> MissingProgram:
+def _lacks(pipeline: Pipeline, stage: Stage, output: StageOutput, why: str) -> MissingProgram:
     makers = [one for one in pipeline.stages if output.path in [made.path for made in one.outputs] and one.passed_over]
     hints = [f"the stage {one.name}, which makes it, is passed over: {one.passed_over}" for one in makers]
     return MissingProgram(f"{stage.name} needs {output.path}: {why}", "\n".join(hints))
 
 
-def _judge(site: Site, stage: Stage) -> Verdict:
+def _judge(site: Site, stage: Stage) -> StageVerdict:
     if not stage.outputs:
-        return Verdict(True, "it leaves nothing to look at")
+        return StageVerdict(True, "it has no outputs to check")
     problems = ((output, site.problem(output)) for output in stage.outputs)
     problem = next((f"{output.path}: {why}" for output, why in problems if why), "")
     return judge(stage, problem, site.record(stage), site.epoch)
@@ -222,7 +222,7 @@ class _Turn:
     def _as_it_is(self) -> str:
         """What differs in code that the user has put there; empty where there is nothing to say."""
         stage = self._stage
-        if not isinstance(stage.work, Checkout) or not self._pipeline.leads or self._not_needed:
+        if not isinstance(stage.work, GitCheckout) or not self._pipeline.leads or self._not_needed:
             return ""
         with suppress(MissingProgram):  # without git nobody knows, and nobody needs to
             why = self._site.problem(stage.outputs[0])
@@ -264,19 +264,19 @@ class _Turn:
             self._refuse(wrong, claimed)
         self._finish(claimed)
 
-    def _judge(self) -> Verdict:
+    def _judge(self) -> StageVerdict:
         if self._not_needed and not is_training(self._stage):
-            return Verdict(False, self._not_needed)
+            return StageVerdict(False, self._not_needed)
         return _judge(self._site, self._stage)
 
-    def _restored(self, verdict: Verdict, claimed: Claimed) -> Verdict:
+    def _restored(self, verdict: StageVerdict, claimed: Claimed) -> StageVerdict:
         restored = self._site.restore(self._stage, claimed)
         if not restored:
             return verdict
         verdict = self._judge()
         return verdict if verdict.needed else verdict._replace(why=f"{restored}; {verdict.why}")
 
-    def _taken_over(self, verdict: Verdict, claimed: Claimed) -> Verdict:
+    def _taken_over(self, verdict: StageVerdict, claimed: Claimed) -> StageVerdict:
         """Whether an older launcher has left it complete elsewhere."""
         stage, site = self._stage, self._site
         for older in stage.older:
@@ -284,10 +284,10 @@ class _Turn:
             if not any(map(site.problem, found)):
                 site.set_aside(stage.target, claimed)
                 site.link(older, stage.target, claimed)
-                return Verdict(False, f"complete, by its content, in {older}")
+                return StageVerdict(False, f"complete, by its content, in {older}")
         return verdict
 
-    def _begin(self, verdict: Verdict, claimed: Claimed) -> Begin:
+    def _begin(self, verdict: StageVerdict, claimed: Claimed) -> Begin:
         """Check what it needs, and prepare. Raises AgentError."""
         stage, site = self._stage, self._site
         for output in stage.needs:
@@ -305,7 +305,7 @@ class _Turn:
         resumes = "" if newest is None else site.begin_from(stage, newest)
         return Begin(True, resumes, repeats_at(before, site.epoch))
 
-    def _own_checkpoint(self, verdict: Verdict, claimed: Claimed) -> Checkpoint | None:
+    def _own_checkpoint(self, verdict: StageVerdict, claimed: Claimed) -> Checkpoint | None:
         """The newest that this training has saved, and none of another."""
         newest = self._site.newest(self._stage.outputs[0])
         if newest is not None and verdict.aside:

@@ -20,7 +20,7 @@ from agent.decide.completeness import (
     path_of,
     problem,
 )
-from agent.decide.pipeline import Command, Files, Model, Output, Pipeline, Stage
+from agent.decide.pipeline import Files, Model, Pipeline, Stage, StageCommand, StageOutput
 from agent.decide.progress import too_little_room
 from agent.decide.sync.facts import OLD_FLAGS, TOP, folder, old_flags
 from agent.decide.words import listed
@@ -63,11 +63,11 @@ class PodSite:
 
     # What is there
 
-    def problem(self, output: Output) -> str:
+    def problem(self, output: StageOutput) -> str:
         with self.background.looking_at(output.path):
             return problem(output, self._files)
 
-    def newest(self, output: Output) -> Checkpoint | None:
+    def newest(self, output: StageOutput) -> Checkpoint | None:
         with self.background.looking_at(output.path):
             return newest_checkpoint(output.path, self._files)
 
@@ -75,7 +75,7 @@ class PodSite:
         with self.background.looking_at(path):
             return self._files.names(path)
 
-    def record(self, stage: Stage) -> stages.Record | None:
+    def record(self, stage: Stage) -> stages.StageRecord | None:
         return stages.read_record(self.background.read(stages.RECORDS, self._file(stage)))
 
     def _file(self, stage: Stage) -> str:
@@ -84,8 +84,8 @@ class PodSite:
     def _name(self, stage: Stage) -> str:
         return stages.record_name(stage, self.settings.shared_dir)
 
-    def new_record(self, stage: Stage) -> stages.Record:
-        return stages.Record(stage.inputs, time.time(), self.pipeline.run, self.epoch)
+    def new_record(self, stage: Stage) -> stages.StageRecord:
+        return stages.StageRecord(stage.inputs, time.time(), self.pipeline.run, self.epoch)
 
     # Writing
 
@@ -95,7 +95,7 @@ class PodSite:
         with self.background.claim(self._name(stage), self.programs.lose) as held:
             yield held
 
-    def prepare(self, stage: Stage, verdict: stages.Verdict, claimed: Claimed) -> None:
+    def prepare(self, stage: Stage, verdict: stages.StageVerdict, claimed: Claimed) -> None:
         place = stage.staging or stage.target
         claimed.until()
         with self.background.looking_at(place):
@@ -106,7 +106,7 @@ class PodSite:
                 stored.make_empty(stage.staging)
             os.makedirs(place, exist_ok=True)
             self.check_room([stage])
-            if isinstance(stage.work, Command) and stage.work.copies:
+            if isinstance(stage.work, StageCommand) and stage.work.copies:
                 stored.copy_texts(dict(stage.work.arguments)[stage.work.copies], place)
 
     def check_room(self, stages: Sequence[Stage]) -> None:
@@ -120,7 +120,7 @@ class PodSite:
             if why := too_little_room(place, total, there, free):
                 raise DirectoryUnusable(why, f"needed by {listed([stage.name for stage in asked])}: make room there")
 
-    def _take_up(self, stage: Stage, verdict: stages.Verdict, claimed: Claimed) -> None:
+    def _take_up(self, stage: Stage, verdict: stages.StageVerdict, claimed: Claimed) -> None:
         """What an earlier attempt has downloaded, or an older launcher, unless it was of something else."""
         mark, inputs = mark_of(stage), json.dumps(dict(stage.inputs), sort_keys=True)
         is_own = isinstance(stage.work, Model) and not verdict.aside and os.path.lexists(stage.target)
@@ -134,7 +134,7 @@ class PodSite:
     def begin_from(self, stage: Stage, checkpoint: Checkpoint) -> str:
         """Not the checkpoint's own: the script copies *.json from there to that one, and cp copies none onto itself."""
         work = stage.work
-        assert isinstance(work, Command)
+        assert isinstance(work, StageCommand)
         directory = f"{self.settings.shared_dir}/{TOP}/begin/{self._file(stage)}"
         with self.background.looking_at(directory):
             stored.begin_from(directory, checkpoint.path, dict(work.arguments)[work.resumes])
@@ -152,7 +152,7 @@ class PodSite:
             hint = f"it has failed in the attempt before, too, and saved no checkpoint since (exit code {failed.code})"
             raise Failed(Exit.WRONG_RESULT, failed.what, hint) from failed
 
-    def keep(self, stage: Stage, record: stages.Record, claimed: Claimed) -> None:
+    def keep(self, stage: Stage, record: stages.StageRecord, claimed: Claimed) -> None:
         self.background.put(stages.RECORDS, self._file(stage), stages.write_record(record), claimed.until())
 
     def rename(self, old: str, new: str, claimed: Claimed) -> None:
@@ -190,7 +190,7 @@ class PodSite:
             there = os.path.lexists(path)
         if there:
             aside = stages.aside_name(path, time.time())
-            self.say(f"{path} is not what is needed, and kept as {aside}")
+            self.say(f"{path} does not match what is needed: moved to {aside}")
             self.rename(path, aside, claimed)
 
     def clear(self, stage: Stage, claimed: Claimed) -> None:
@@ -204,7 +204,7 @@ class PodSite:
         with self.background.looking_at(path):
             until = claimed.until()
             if time.monotonic() > until:
-                raise PeerLost("this pod was stopped for so long that another may write there now")
+                raise PeerLost("this pod was paused for longer than its lease: another pod may be writing there")
             act()
 
     # What others hear

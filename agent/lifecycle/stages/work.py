@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from agent.decide.ending import exit_code, signal_name
-from agent.decide.pipeline import Checkout, Command, Files, Model, Packages, Stage
+from agent.decide.pipeline import Files, GitCheckout, Model, Packages, Stage, StageCommand
 from agent.decide.progress import too_little_room
 from agent.errors import AgentError, DirectoryUnusable, MissingProgram, PeerLost, SettingsError, SystemFault
 from agent.lifecycle.stages.programs import Programs
@@ -51,9 +51,9 @@ class Work:
         """Why what was made is no good although the program ended with 0; empty: nothing says so. Raises AgentError and
         Failed."""
         work = stage.work
-        if isinstance(work, Command):
+        if isinstance(work, StageCommand):
             return self._command(stage, work, begin)
-        if isinstance(work, Checkout):
+        if isinstance(work, GitCheckout):
             self._checkout(stage, work)
         elif isinstance(work, Model):
             self._model(stage, work)
@@ -64,7 +64,7 @@ class Work:
             self._packages(stage, work)
         return ""
 
-    def _command(self, stage: Stage, work: Command, begin: Begin) -> str:
+    def _command(self, stage: Stage, work: StageCommand, begin: Begin) -> str:
         words = [
             *work.argv,
             *(begin.resumes if begin.resumes and name == work.resumes else value for name, value in work.arguments),
@@ -86,7 +86,7 @@ class Work:
 
     # Git
 
-    def _checkout(self, stage: Stage, work: Checkout) -> None:
+    def _checkout(self, stage: Stage, work: GitCheckout) -> None:
         place = stage.staging
         commands = [
             ["init", "--quiet"],

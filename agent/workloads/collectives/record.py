@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agent import wire
-from agent.decide import words
 from agent.decide.tables import render
-from agent.decide.words import at_most
-from agent.workloads.rank_record import Planned
-from agent.workloads.sweeps import PLACEMENTS, Sweep
+from agent.decide.words import at_most, size_text
+from agent.workloads.rank_record import PlannedRanks
+from agent.workloads.sweeps import PLACEMENTS, MeasuredSweep
 from agent.workloads.torch_program import TorchRecord
 
 Place = tuple[str, int, str]
@@ -40,7 +39,7 @@ class CollectivesRecord(TorchRecord):
     def read_left_out(self, values: Mapping[str, Any]) -> None:
         self.left_out[str(values["collective"])] = str(values["why"])
 
-    def wrong(self, planned: Planned) -> list[str]:
+    def wrong(self, planned: PlannedRanks) -> list[str]:
         # The record names ranks; the tables have what the record has lost.
         found: dict[Place, dict[int, int]] = {
             (sweep.collective, row.size, placement): {} for sweep in self.sweeps for row, placement, _ in sweep.wrong()
@@ -54,7 +53,7 @@ class CollectivesRecord(TorchRecord):
             *(f"nothing was tested: {warning}" for warning in nothing),
         ]
 
-    def incomplete(self, planned: Planned) -> list[str]:
+    def incomplete(self, planned: PlannedRanks) -> list[str]:
         """Also collectives without a whole table, though the ranks came to their end."""
         whole = {sweep.collective for sweep in self.sweeps if sweep.rows and sweep.average_busbw is not None}
         begun = dict.fromkeys(self.begun)
@@ -71,14 +70,14 @@ class CollectivesRecord(TorchRecord):
         parts = [f"{sweep.collective} {max(_speeds(sweep)):.2f} GB/s" for sweep in self.sweeps if _speeds(sweep)]
         return "best busbw: " + ", ".join(parts) if parts else "nothing was measured"
 
-    def table(self, planned: Planned) -> str:
+    def table(self, planned: PlannedRanks) -> str:
         """A line per collective. Out of place counts where it was measured."""
         heads = ["collective", "largest size", "busbw there (GB/s)", "best (GB/s)"]
         heads += ["placement", "average (GB/s)", "wrong"]
         rows = [_row(sweep) for sweep in self.sweeps if sweep.rows]
         return render(heads, rows, right={1, 2, 3, 5, 6}) if rows else ""
 
-    def as_json(self, planned: Planned) -> dict[str, Any]:
+    def as_json(self, planned: PlannedRanks) -> dict[str, Any]:
         """What was measured is in `sweeps`."""
         wrong = [
             {"collective": collective, "size": size, "placement": placement, "ranks": wire.to_json(ranks)}
@@ -87,12 +86,7 @@ class CollectivesRecord(TorchRecord):
         return {**super().as_json(planned), "wrong": wrong, "left_out": self.left_out}
 
 
-def size_text(size: int) -> str:
-    """8 B, 64 KiB, 8192 GiB"""
-    return words.size_text(size, words.UNITS[:4])
-
-
-def _wrong_elements(place: Place, ranks: Mapping[int, int], planned: Planned) -> str:
+def _wrong_elements(place: Place, ranks: Mapping[int, int], planned: PlannedRanks) -> str:
     collective, size, placement = place
     where = [f"{planned.on(rank)}: {ranks[rank]}" for rank in sorted(ranks)]
     return f"{collective} of {size_text(size)}, {placement}, gave wrong elements" + (
@@ -100,7 +94,7 @@ def _wrong_elements(place: Place, ranks: Mapping[int, int], planned: Planned) ->
     )
 
 
-def _row(sweep: Sweep) -> list[str | float | None]:
+def _row(sweep: MeasuredSweep) -> list[str | float | None]:
     last = max(sweep.rows, key=lambda row: row.size)
     counts = [cell.wrong for row in sweep.rows for cell in row.placements() if cell.wrong is not None]
     return [
@@ -114,5 +108,5 @@ def _row(sweep: Sweep) -> list[str | float | None]:
     ]
 
 
-def _speeds(sweep: Sweep) -> list[float]:
+def _speeds(sweep: MeasuredSweep) -> list[float]:
     return [row.busbw for row in sweep.rows if row.busbw is not None]

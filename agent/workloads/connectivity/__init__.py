@@ -16,7 +16,7 @@ from agent.workloads.base import Findings, Judgement, Outcome, RunContext
 from agent.workloads.connectivity.record import ConnectivityRecord
 from agent.workloads.mpi import Layout, MpiWorkload, place_of_lost, start, told_by_mpirun, usable_mpi
 from agent.workloads.option import Option, at_least
-from agent.workloads.rank_record import Planned, Verdict, read_record
+from agent.workloads.rank_record import PlannedRanks, RecordVerdict, read_record
 
 LOG = "connectivity-test.log"
 
@@ -60,7 +60,7 @@ class Connectivity(MpiWorkload):
     def judge_ranks(self, context: RunContext, outcome: Outcome) -> Judgement:
         mpi = usable_mpi(context)
         record = read_record(outcome.record, ConnectivityRecord())
-        planned = Planned(context.plan.slots, context.names, outcome.tokens)
+        planned = PlannedRanks(context.plan.slots, context.names, outcome.tokens)
         verdict = record.judge(planned)
         end = _end(context, mpi, outcome, record, verdict)
         findings = Findings(
@@ -78,7 +78,7 @@ class Connectivity(MpiWorkload):
         return Judgement(end, "\n".join(lines) + f"\n{table}", findings, LOG)
 
 
-def _end(context: RunContext, mpi: Mpi, outcome: Outcome, record: ConnectivityRecord, verdict: Verdict) -> JobEnd:
+def _end(context: RunContext, mpi: Mpi, outcome: Outcome, record: ConnectivityRecord, verdict: RecordVerdict) -> JobEnd:
     """The ranks' own record first, then why the run was ended, lost pods, and what mpirun's status means."""
     reasons = "\n".join(verdict.reasons)
     if verdict.code:

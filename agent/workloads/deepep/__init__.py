@@ -19,7 +19,7 @@ from agent.launch import Launch
 from agent.paths import DEEPEP_DIR, shipped
 from agent.workloads.base import Findings, Judgement, Outcome, RunContext
 from agent.workloads.deepep.printed import Node, incomplete, read_node, tables, text_table, versions
-from agent.workloads.deepep.speed import MAPPING, OPTIONS, Limits, Speed, judge_speed, own_options
+from agent.workloads.deepep.speed import MAPPING, OPTIONS, Speed, SpeedLimits, judge_speed, own_options
 from agent.workloads.mpi import Layout, MpiWorkload, end_of_ranks, recorded, recorded_ends, start, usable_mpi
 
 LOG = "deepep-test.log"
@@ -91,7 +91,7 @@ def _layout(context: RunContext) -> Layout:
     return Layout(len(context.plan.peers), 1)
 
 
-def _asked(context: RunContext) -> tuple[Limits, list[str]]:
+def _asked(context: RunContext) -> tuple[SpeedLimits, list[str]]:
     """Limits of the run, and arguments of the test. Raises SettingsError for pods that the test cannot do with, and
     UsageError."""
     if (pods := len(context.plan.peers)) < LEAST_PODS:

@@ -57,7 +57,7 @@ SMALLEST = {"num_tokens": 2048, "hidden": 7168, "num_topk": 8}
 """What the references were measured with. Fewer tokens per rank are slower, more are not."""
 
 
-class Limits(NamedTuple):
+class SpeedLimits(NamedTuple):
     """What the run was asked to reach."""
 
     percent: float
@@ -74,15 +74,15 @@ class Speed(NamedTuple):
     """The `gate` of result.json."""
 
 
-def own_options(args: Sequence[str]) -> tuple[Limits, list[str]]:
+def own_options(args: Sequence[str]) -> tuple[SpeedLimits, list[str]]:
     """Our own options among `args`, and the rest. Raises UsageError."""
     parser = OptionParser("deepep", OPTIONS)
     parser.set_defaults(min_percent=PERCENT, min_rdma=BROKEN)
     given, rest = parser.parse_known_args(args)
-    return Limits(given.min_percent, given.min_rdma), rest
+    return SpeedLimits(given.min_percent, given.min_rdma), rest
 
 
-def judge_speed(nodes: Mapping[int, Node], count: int, limits: Limits, mapping: str | None) -> Speed:
+def judge_speed(nodes: Mapping[int, Node], count: int, limits: SpeedLimits, mapping: str | None) -> Speed:
     """Compare every node's best with the limits. `count`: nodes that took part; `mapping`: value of MAPPING.
 
     The floor (`limits.rdma`) always holds, the reference where there is one for these GPUs and nodes.

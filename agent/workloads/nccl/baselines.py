@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Literal, NamedTuple
 
-from agent.workloads.sweeps import Sweep
+from agent.workloads.sweeps import MeasuredSweep
 
 LEAST_ITERATIONS = 5
 """Timed ones. What fewer say is chance, on either side of a comparison."""
@@ -52,7 +52,7 @@ class Key(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Baseline:
+class KnownBaseline:
     """One entry of a file of baselines."""
 
     name: str
@@ -84,7 +84,7 @@ class Baseline:
         }
 
 
-def parse_file(text: str) -> list[Baseline]:
+def parse_file(text: str) -> list[KnownBaseline]:
     """Raises ValueError that says in words what is wrong."""
     try:
         data = json.loads(text)
@@ -95,20 +95,20 @@ def parse_file(text: str) -> list[Baseline]:
     return _first_of_each([_entry(entry, number) for number, entry in enumerate(data["baselines"], 1)])
 
 
-def _first_of_each(entries: Sequence[Baseline]) -> list[Baseline]:
+def _first_of_each(entries: Sequence[KnownBaseline]) -> list[KnownBaseline]:
     """The entries without repetitions: older releases saved all operations and roots of a run under one key, those that
     the key without them means, sum and root 0, first."""
-    first: dict[tuple[str, str, tuple[Key, ...]], Baseline] = {}
+    first: dict[tuple[str, str, tuple[Key, ...]], KnownBaseline] = {}
     for entry in entries:
         first.setdefault((entry.name, entry.source, entry.keys), entry)
     return list(first.values())
 
 
-def file_text(entries: Sequence[Baseline]) -> str:
+def file_text(entries: Sequence[KnownBaseline]) -> str:
     return json.dumps({"version": FILE_VERSION, "baselines": [entry.to_json() for entry in entries]}, indent=1) + "\n"
 
 
-def _entry(data: Any, number: int) -> Baseline:
+def _entry(data: Any, number: int) -> KnownBaseline:
     try:
         profiles = data["profile"] if isinstance(data["profile"], list) else [data["profile"]]
         operation = str(data.get("operation", "sum"))
@@ -122,7 +122,7 @@ def _entry(data: Any, number: int) -> Baseline:
             max(0, _count(data.get("root", 0), least=-1)),
             str(data.get("gpu_model") or ""),
         )
-        found = Baseline(
+        found = KnownBaseline(
             name=str(data["name"]),
             source=str(data["source"]),
             keys=tuple(key._replace(profile=str(profile)) for profile in profiles),
@@ -159,7 +159,7 @@ class Runs(NamedTuple):
     """The runs of one test that measured the same."""
 
     key: Key
-    sweeps: Sequence[Sweep]
+    sweeps: Sequence[MeasuredSweep]
     """One for each run."""
 
     @property
@@ -183,7 +183,7 @@ class Runs(NamedTuple):
         return {size: median(speeds) for size, speeds in self.speeds().items()}
 
 
-def _cycles(sweep: Sweep) -> dict[int, list[float]]:
+def _cycles(sweep: MeasuredSweep) -> dict[int, list[float]]:
     """Size → GB/s of each of its rows: with -N, one run has several."""
     found: dict[int, list[float]] = {}
     for row in sweep.rows:
@@ -199,7 +199,7 @@ class Compared(NamedTuple):
     size: int
     measured: float
     expected: float
-    baseline: Baseline
+    baseline: KnownBaseline
 
     @property
     def percent(self) -> float:
@@ -212,7 +212,7 @@ class Compared(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Gate:
+class SpeedGate:
     """What became of the comparison."""
 
     status: Status
@@ -239,7 +239,7 @@ class Gate:
         return {"status": self.status, "reason": self.reason, "rows": rows, "not_judged": dict(self.unjudged)}
 
 
-def find(entries: Sequence[Baseline], key: Key) -> dict[int, Baseline]:
+def find(entries: Sequence[KnownBaseline], key: Key) -> dict[int, KnownBaseline]:
     """The baseline of each size, of these GPUs or of no certain ones; of several that have it the last."""
     fitting = {key, key._replace(model="")}
     return {size: entry for entry in entries if fitting & set(entry.keys) for size in entry.busbw}
@@ -247,12 +247,12 @@ def find(entries: Sequence[Baseline], key: Key) -> dict[int, Baseline]:
 
 def judge(
     tests: Sequence[Runs],
-    entries: Sequence[Baseline],
+    entries: Sequence[KnownBaseline],
     *,
     min_percent: float,
     min_busbw: float | None,
     why_not: str = "",
-) -> Gate:
+) -> SpeedGate:
     """Compare every test with its baselines and with the floor. `why_not`: why nothing can be judged at all."""
     rows: list[Compared] = []
     failures: list[str] = []
@@ -286,7 +286,7 @@ def judge(
     left = [f"{test} not judged: {why}" for test, why in unjudged.items()]
     status: Status = "failed" if failures else "passed" if good else "not judged"
     reason = "; ".join([*(failures or good), *general, *left]) or "nothing was measured"
-    return Gate(status, reason, failures, rows, unjudged)
+    return SpeedGate(status, reason, failures, rows, unjudged)
 
 
 def _least(rows: Sequence[Compared], min_percent: float) -> list[str]:
@@ -309,7 +309,7 @@ def _not_comparable(test: Runs) -> str:
     return ""
 
 
-def saved(tests: Sequence[Runs], name: str, source: str) -> list[Baseline]:
+def saved(tests: Sequence[Runs], name: str, source: str) -> list[KnownBaseline]:
     """Entries for what these tests have measured, of those that a baseline can be made of."""
     entries = []
     for test in tests:
@@ -318,11 +318,11 @@ def saved(tests: Sequence[Runs], name: str, source: str) -> list[Baseline]:
         kept = {size: round(speed, 4) for size, speed in speeds.items() if speed >= SAVED_SHARE * best and speed > 0}
         if kept and not _not_comparable(test):
             warmup = test.sweeps[0].warmup
-            entries.append(Baseline(name, source, (test.key,), test.iterations, warmup, kept))
+            entries.append(KnownBaseline(name, source, (test.key,), test.iterations, warmup, kept))
     return entries
 
 
-def merged(old: Sequence[Baseline], new: Sequence[Baseline]) -> list[Baseline]:
+def merged(old: Sequence[KnownBaseline], new: Sequence[KnownBaseline]) -> list[KnownBaseline]:
     """The old entries but for those of the same name and keys, and the new ones."""
     replaced = {(entry.name, entry.keys) for entry in new}
     return [*(entry for entry in old if (entry.name, entry.keys) not in replaced), *new]

@@ -13,10 +13,10 @@ from typing import Any
 
 from agent.wire import finite
 from agent.workloads.nccl_tests import SUFFIX
-from agent.workloads.sweeps import UNKNOWN, Measured, Row, Sweep, of_kinds
+from agent.workloads.sweeps import UNKNOWN, Measured, MeasuredSweep, Row, of_kinds
 
 
-def parse_json(text: str) -> tuple[Sweep, ...] | None:
+def parse_json(text: str) -> tuple[MeasuredSweep, ...] | None:
     """One for each type, operation and root; None when the text is not such a file, or not whole: then the printed
     table has to do."""
     try:
@@ -33,7 +33,7 @@ def version_text(code: object) -> str:
     return f"{code // large}.{code % large // middle}.{code % 100}"
 
 
-def _sweeps(data: Mapping[str, Any]) -> tuple[Sweep, ...]:
+def _sweeps(data: Mapping[str, Any]) -> tuple[MeasuredSweep, ...]:
     results: Sequence[Mapping[str, Any]] = data["results"]
     devices: Sequence[Mapping[str, Any]] = data["config"]["devices"]
     ranks, groups, copies = _ranks(data["config"])

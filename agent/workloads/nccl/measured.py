@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 from agent.cutting import cut_at_word
 from agent.decide import result
 from agent.decide.tables import render
-from agent.workloads.nccl.baselines import Gate, Key, Runs, size_text
+from agent.workloads.nccl.baselines import Key, Runs, SpeedGate, size_text
 from agent.workloads.nccl.json_file import version_text
 from agent.workloads.nccl_tests import parse
-from agent.workloads.sweeps import Sweep
+from agent.workloads.sweeps import MeasuredSweep
 
 MARKER = "# a4-agent: step "
 """With this, entrypoints/steps.py begins the output of each step."""
@@ -44,7 +44,7 @@ class Measurement(NamedTuple):
 
     step: str
     test: str
-    sweeps: tuple[Sweep, ...]
+    sweeps: tuple[MeasuredSweep, ...]
     wrong: tuple[str, ...] = ()
     """What is certainly not as it should be, a sentence each."""
     incomplete: tuple[str, ...] = ()
@@ -56,7 +56,9 @@ class Measurement(NamedTuple):
         return not self.incomplete and not self.without_mpi
 
 
-def measurement(step: str, test: str, text: str, sweeps: Sequence[Sweep], expected: int, width: int) -> Measurement:
+def measurement(
+    step: str, test: str, text: str, sweeps: Sequence[MeasuredSweep], expected: int, width: int
+) -> Measurement:
     """From the output of a step and, if there is one, its JSON (`sweeps`). `expected`: ranks of NCCL in all, `width`
     of them in one process."""
     printed = parse(text)
@@ -73,12 +75,12 @@ def measurement(step: str, test: str, text: str, sweeps: Sequence[Sweep], expect
     return Measurement(step, test, found, tuple(_wrong(step, text, found)), tuple(missing))
 
 
-def _ranks_fit(sweep: Sweep, expected: int) -> bool:
+def _ranks_fit(sweep: MeasuredSweep, expected: int) -> bool:
     """Groups need not be equal, and old releases do not list the ranks."""
     return sweep.ranks in (0, expected) or (sweep.groups > 1 and sweep.ranks < expected)
 
 
-def _missing(step: str, text: str, sweeps: Sequence[Sweep], expected: int) -> list[str]:
+def _missing(step: str, text: str, sweeps: Sequence[MeasuredSweep], expected: int) -> list[str]:
     if not any(one.rows for one in sweeps):
         usage = "USAGE:" in text
         invalid = re.search(r"^.*invalid option.*$", text, re.MULTILINE)
@@ -89,7 +91,7 @@ def _missing(step: str, text: str, sweeps: Sequence[Sweep], expected: int) -> li
     return lines + [f"{step} had {one.ranks} ranks, {expected} were planned" for one in odd[:1]]
 
 
-def _wrong(step: str, text: str, sweeps: Sequence[Sweep]) -> list[str]:
+def _wrong(step: str, text: str, sweeps: Sequence[MeasuredSweep]) -> list[str]:
     found = [
         f"{step}: {count} wrong elements at {size_text(row.size)} of {one.type}, {placement}"
         for one in sweeps
@@ -105,7 +107,7 @@ def _wrong(step: str, text: str, sweeps: Sequence[Sweep]) -> list[str]:
 
 def comparable(found: Sequence[Measurement], profile: str, nodes: int, gpus: int) -> list[Runs]:
     """The runs of each test together, per type, operation, root and model of the GPUs, for the gate."""
-    tests: dict[Key, list[Sweep]] = {}
+    tests: dict[Key, list[MeasuredSweep]] = {}
     for sweep in (sweep for one in found for sweep in one.sweeps if sweep.rows):
         operation = "sum" if sweep.redop == "none" else sweep.redop
         model = " and ".join(sorted(sweep.models))
@@ -114,7 +116,7 @@ def comparable(found: Sequence[Measurement], profile: str, nodes: int, gpus: int
     return [Runs(key, sweeps) for key, sweeps in tests.items()]
 
 
-def rows(tests: Sequence[Runs], gate: Gate) -> list[list[Any]]:
+def rows(tests: Sequence[Runs], gate: SpeedGate) -> list[list[Any]]:
     """One of COLUMNS per test and size, with None for what is not known."""
     compared = {(row.test, row.size): row for row in gate.rows}
     found: list[list[Any]] = []
@@ -146,7 +148,7 @@ def text_table(found: Sequence[Sequence[Any]]) -> str:
     return render([HEADS[number] for number in used], texts, right=right) if found else ""
 
 
-def told(sweep: Sweep, gate: Gate, name: str) -> result.Sweep:
+def told(sweep: MeasuredSweep, gate: SpeedGate, name: str) -> result.Sweep:
     """A sweep for result.json, with the baseline of its sizes."""
     beside = [row for row in gate.rows if row.test == name]
     if not beside:

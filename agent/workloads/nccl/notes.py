@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from agent import wire
 from agent.workloads.nccl.json_file import parse_json
 from agent.workloads.nccl_logs import Logged, read_logs
-from agent.workloads.sweeps import Sweep
+from agent.workloads.sweeps import MeasuredSweep
 
 CONNECTIVITY = "connectivity"
 MOST_JSON = 5 << 18
@@ -20,7 +20,7 @@ MOST_JSON = 5 << 18
 class Noted(Logged):
     """What one pod found in its files; travels to the coordinator."""
 
-    sweeps: Mapping[str, tuple[Sweep, ...]] = field(default_factory=dict)
+    sweeps: Mapping[str, tuple[MeasuredSweep, ...]] = field(default_factory=dict)
     """What rank 0 wrote as JSON, by step; on the lead."""
     connectivity: str = ""
     """The record of the connectivity test, on the lead."""
@@ -33,9 +33,9 @@ def noted(files: Mapping[str, str]) -> Noted:
     return Noted(logs.transport, logs.warnings, logs.nccl, _measured(files), record)
 
 
-def _measured(files: Mapping[str, str]) -> dict[str, tuple[Sweep, ...]]:
+def _measured(files: Mapping[str, str]) -> dict[str, tuple[MeasuredSweep, ...]]:
     """Step → the sweeps of its JSON, as many as a message takes."""
-    found: dict[str, tuple[Sweep, ...]] = {}
+    found: dict[str, tuple[MeasuredSweep, ...]] = {}
     size = 0
     for name in sorted(files):
         sweeps = parse_json(files[name]) if name.endswith(".json") else None

@@ -12,7 +12,7 @@ from agent.workloads.base import RunContext, run_variables
 from agent.workloads.connectivity import Connectivity
 from agent.workloads.mpi import Layout, recorded, start
 from agent.workloads.nccl import baselines
-from agent.workloads.nccl.baselines import Baseline
+from agent.workloads.nccl.baselines import KnownBaseline
 from agent.workloads.nccl.notes import CONNECTIVITY
 from agent.workloads.nccl.options import NcclOptions
 from agent.workloads.nccl_logs import log_variables
@@ -25,9 +25,9 @@ PLACES = ("/third_party/nccl-tests/build", "/third_party/nccl-tests-mpi/build")
 ENDS = "# Avg bus bandwidth"
 
 
-def known_baselines(context: RunContext) -> list[Baseline]:
+def known_baselines(context: RunContext) -> list[KnownBaseline]:
     """The shipped baselines, then the user's. Raises SettingsError for a file that cannot be used."""
-    found: list[Baseline] = []
+    found: list[KnownBaseline] = []
     for path, text in context.baselines.items():
         try:
             found += baselines.parse_file(text)

@@ -20,12 +20,12 @@ from agent.workloads.connectivity import Connectivity
 from agent.workloads.ends import broken_off
 from agent.workloads.mpi import end_of_ranks, recorded_ends, usable_mpi
 from agent.workloads.nccl import baselines, measured
-from agent.workloads.nccl.baselines import Baseline, Gate
+from agent.workloads.nccl.baselines import KnownBaseline, SpeedGate
 from agent.workloads.nccl.notes import CONNECTIVITY, Noted
 from agent.workloads.nccl.options import parse_options
 from agent.workloads.nccl.steps import PROGRAMS, known_baselines, places, processes, step_names
 from agent.workloads.nccl_logs import uneven
-from agent.workloads.network import WRONG, Network, unknown_on
+from agent.workloads.network import WRONG, NcclNetwork, unknown_on
 from agent.workloads.step_record import StepEnd, read_steps
 
 LOG = "nccl-test-results.txt"
@@ -45,7 +45,7 @@ class Ended:
         self.outputs = measured.split_output(outcome.output)
         noted = {index: wire.from_json(Noted, found) for index, found in outcome.notes.items()}
         self.noted = noted.get(context.lead, Noted())
-        self.network = Network.of(noted, (step for step, _ in step_names(self.options)))
+        self.network = NcclNetwork.of(noted, (step for step, _ in step_names(self.options)))
         self.ranks = self.layout.ranks * self.options.width
         self.measurements = [
             measured.measurement(
@@ -70,10 +70,10 @@ class Ended:
         pods = len(self.context.plan.peers)
         return measured.comparable(measurements, self.context.profile, pods, self.ranks // pods)
 
-    def _gate(self) -> Gate:
+    def _gate(self) -> SpeedGate:
         """Judge the speed, or say why it cannot be judged: over another network it says nothing."""
         why_not = ""
-        entries: list[Baseline] = []
+        entries: list[KnownBaseline] = []
         try:
             entries = known_baselines(self.context)
         except AgentError as error:
@@ -230,7 +230,7 @@ class Ended:
         lines += [f"{step} did not run" for step, _ in step_names(self.options) if step not in self.steps]
         lost = [one.step for one in self.measurements if one.step not in self.outputs and not one.sweeps]
         if lost:
-            lines.append(f"of the output only the last MiB is kept, which has nothing of {', '.join(lost)}")
+            lines.append(f"{', '.join(lost)} is not in the last MiB of the output, which is all that is kept")
         return lines
 
     # What is told

@@ -10,7 +10,7 @@ from agent.workloads.base import FailedPart, Judgement, Kind, Outcome, RunContex
 from agent.workloads.network import users_logs
 from agent.workloads.pai_megatron.models import QWEN3, QWEN3_NEXT, Family
 from agent.workloads.pai_megatron.options import read_options
-from agent.workloads.pai_megatron.printed import Noted, noted
+from agent.workloads.pai_megatron.printed import StageNotes, noted
 from agent.workloads.pai_megatron.stages import stages
 from agent.workloads.pai_megatron.verdict import judge
 from agent.workloads.step_launch import start_stages
@@ -45,7 +45,7 @@ class PaiMegatron(Workload):
     def progress(self, record: str) -> str:
         return open_step(record)
 
-    def inspect(self, context: RunContext, files: Mapping[str, str]) -> Noted | None:
+    def inspect(self, context: RunContext, files: Mapping[str, str]) -> StageNotes | None:
         return noted(files) if files else None
 
     def is_victim(self, status: int, left: FailedPart) -> bool:

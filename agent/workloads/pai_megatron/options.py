@@ -16,7 +16,7 @@ from agent.workloads.pai_megatron import versions
 from agent.workloads.pai_megatron.arguments import ITERATIONS, LENGTHS, OF_SCRIPT, TRAINING, boolean, one_of, path
 from agent.workloads.pai_megatron.models import Family, Size
 from agent.workloads.pai_megatron.paths import Paths
-from agent.workloads.pai_megatron.refusals import Gpus, data_parallel, wrong_arguments, wrong_conversion
+from agent.workloads.pai_megatron.refusals import RunGpus, data_parallel, wrong_arguments, wrong_conversion
 
 WORKSPACE = "/mnt"
 SKIPS = {
@@ -86,8 +86,8 @@ class Options(NamedTuple):
 
 def read_options(context: RunContext, family: Family) -> Options:
     """Raises SettingsError with everything that is wrong or cannot work, and what would."""
-    gpus = Gpus(len(context.plan.peers), context.per_pod)
-    reader = Reader(context.environ, family, gpus)
+    gpus = RunGpus(len(context.plan.peers), context.per_pod)
+    reader = VariableReader(context.environ, family, gpus)
     options = reader.options()
     problems = dict.fromkeys([*reader.problems, *passwords(context.environ), *wrong(options, context.environ, gpus)])
     if options.keep and not context.bucket:
@@ -97,10 +97,10 @@ def read_options(context: RunContext, family: Family) -> Options:
     return options
 
 
-class Reader:
+class VariableReader:
     """Reads the variables of a run and collects what is wrong with them."""
 
-    def __init__(self, environ: Mapping[str, str], family: Family, gpus: Gpus) -> None:
+    def __init__(self, environ: Mapping[str, str], family: Family, gpus: RunGpus) -> None:
         self.environ = environ
         self.family = family
         self.gpus = gpus
@@ -232,7 +232,7 @@ def _data(paths: Paths, values: Mapping[str, str], of_script: Mapping[str, str])
     return {"DATASET_PATH": data, "VALID_DATASET_PATH": data}
 
 
-def wrong(options: Options, environ: Mapping[str, str], gpus: Gpus) -> Iterator[str]:
+def wrong(options: Options, environ: Mapping[str, str], gpus: RunGpus) -> Iterator[str]:
     """What contradicts itself, and what cannot be done on these GPUs."""
     size, training, skipped = options.size, options.training, options.skipped
     if environ.get("MP_NUM_LAYERS", str(size.layers)) not in ("", str(size.layers)):

@@ -22,7 +22,7 @@ TRAININGS = ("train", "json-sft")
 
 
 @dataclass(frozen=True)
-class Failure:
+class StageFailure:
     """Why the stages ended on one pod."""
 
     stage: str = ""
@@ -33,23 +33,23 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Noted:
+class StageNotes:
     """What one pod found in its files; travels to the coordinator."""
 
     trainings: Sequence[Training] = ()
-    failure: Failure | None = None
+    failure: StageFailure | None = None
     logs: Logged = field(default_factory=Logged)
     """What NCCL's logs say."""
 
 
-def noted(files: Mapping[str, str]) -> Noted:
+def noted(files: Mapping[str, str]) -> StageNotes:
     trainings = read_trainings(files.get(ITERATIONS, "").splitlines())
-    return Noted(trainings, _failure(files.get(END, "")), read_logs(files))
+    return StageNotes(trainings, _failure(files.get(END, "")), read_logs(files))
 
 
-def _failure(text: str) -> Failure | None:
+def _failure(text: str) -> StageFailure | None:
     try:
-        return wire.from_json(Failure, json.loads(text))
+        return wire.from_json(StageFailure, json.loads(text))
     except ValueError:
         return None
 

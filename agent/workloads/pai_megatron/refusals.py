@@ -14,7 +14,7 @@ from agent.workloads.pai_megatron.models import Size
 PARALLEL_ARGS = r"(--[a-z]+(-[a-z]+)* [0-9]{1,4} ?)+"
 
 
-class Gpus(NamedTuple):
+class RunGpus(NamedTuple):
     """Those of the run."""
 
     pods: int
@@ -28,13 +28,15 @@ class Gpus(NamedTuple):
         return f"{self.total} GPUs ({count_text(self.pods, 'pod')} with {self.per_pod})"
 
 
-def data_parallel(values: Mapping[str, str], gpus: Gpus) -> int:
+def data_parallel(values: Mapping[str, str], gpus: RunGpus) -> int:
     """Size of the data-parallel group; 0 when the GPUs cannot be divided so."""
     model = _of(values, "TP") * _of(values, "PP") * _of(values, "CP")
     return 0 if gpus.total % model else gpus.total // model
 
 
-def wrong_arguments(values: Mapping[str, str], of_script: Mapping[str, str], size: Size, gpus: Gpus) -> Iterator[str]:
+def wrong_arguments(
+    values: Mapping[str, str], of_script: Mapping[str, str], size: Size, gpus: RunGpus
+) -> Iterator[str]:
     """Sentences on what cannot be trained so."""
     yield from _wrong_parallel(values, size, gpus)
     yield from _wrong_layers(values, of_script, size)
@@ -46,7 +48,7 @@ def _of(values: Mapping[str, str], name: str) -> int:
     return int(values[name])
 
 
-def _wrong_parallel(values: Mapping[str, str], size: Size, gpus: Gpus) -> Iterator[str]:
+def _wrong_parallel(values: Mapping[str, str], size: Size, gpus: RunGpus) -> Iterator[str]:
     tp, pp, cp, etp, ep = (_of(values, name) for name in ("TP", "PP", "CP", "ETP", "EP"))
     if not data_parallel(values, gpus):
         yield _does_not_divide({"TP": tp, "PP": pp, "CP": cp}, gpus)
@@ -62,7 +64,7 @@ def _wrong_parallel(values: Mapping[str, str], size: Size, gpus: Gpus) -> Iterat
         yield "experts with TP > 1 can only be trained with sequence parallelism: MP_SP=true"
 
 
-def _does_not_divide(sizes: Mapping[str, int], gpus: Gpus) -> str:
+def _does_not_divide(sizes: Mapping[str, int], gpus: RunGpus) -> str:
     product = " × ".join(f"{name} {size}" for name, size in sizes.items())
     fitting = ", ".join(str(number) for number in range(1, gpus.total + 1) if gpus.total % number == 0)
     names = " × ".join(f"MP_{name}" for name in sizes)
@@ -83,7 +85,7 @@ def _wrong_layers(values: Mapping[str, str], of_script: Mapping[str, str], size:
         yield f"MP_AC_LAYERS={recomputed} does not divide the {size.layers // pp} layers of each pipeline stage"
 
 
-def _wrong_batch(values: Mapping[str, str], gpus: Gpus) -> Iterator[str]:
+def _wrong_batch(values: Mapping[str, str], gpus: RunGpus) -> Iterator[str]:
     parallel = data_parallel(values, gpus)
     batch, step = _of(values, "GLOBAL_BATCH_SIZE"), _of(values, "BATCH_SIZE") * parallel
     if parallel and batch % step:
@@ -113,7 +115,7 @@ def _wrong_length(values: Mapping[str, str]) -> Iterator[str]:
         yield f"MP_WARMUP_TOKENS={warmup} must be less than MP_TRAIN_TOKENS={values['TRAIN_TOKENS']}"
 
 
-def wrong_conversion(size: Size, own: str, gpus: Gpus, *, on_all: bool) -> str:
+def wrong_conversion(size: Size, own: str, gpus: RunGpus, *, on_all: bool) -> str:
     """Why the convertor cannot run on these GPUs; empty when it can. `own`: MODEL_PARALLEL_ARGS."""
     if own and not re.fullmatch(PARALLEL_ARGS, own):
         return f"MODEL_PARALLEL_ARGS={own!r} should be options and numbers, such as --tensor-model-parallel-size 1"

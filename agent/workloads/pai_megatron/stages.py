@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from agent.decide.completeness import NEWEST
-from agent.decide.pipeline import Checkout, Command, Files, Model, Output, Packages, Stage
+from agent.decide.pipeline import Files, GitCheckout, Model, Packages, Stage, StageCommand, StageOutput
 from agent.decide.torchrun import socket_variables
 from agent.paths import own_program
 from agent.settings import BUCKET
@@ -56,16 +56,16 @@ def _environment(context: RunContext, options: Options) -> Stage:
     return Stage("environment", "each pod", packages, passed_over=options.skipped.get("environment", ""))
 
 
-def _checkout(options: Options) -> Output:
-    return Output("checkout", options.paths.checkout, " ".join([options.sources.commit, *_submodules(options)]))
+def _checkout(options: Options) -> StageOutput:
+    return StageOutput("checkout", options.paths.checkout, " ".join([options.sources.commit, *_submodules(options)]))
 
 
-def _code(options: Options, script: str) -> Output:
+def _code(options: Options, script: str) -> StageOutput:
     """What a stage needs of the repository: all of it, or with SKIP_CLONE_REPO the script that it calls."""
     if "clone" not in options.skipped:
         return _checkout(options)
     checkout = options.paths.checkout
-    return Output("code", checkout, script.removeprefix(f"{checkout}/"))
+    return StageOutput("code", checkout, script.removeprefix(f"{checkout}/"))
 
 
 def _submodules(options: Options) -> Sequence[str]:
@@ -78,7 +78,7 @@ def _clone(options: Options) -> Stage:
     return Stage(
         "clone",
         "lead",
-        Checkout(options.sources.repository, options.sources.commit, _submodules(options)),
+        GitCheckout(options.sources.repository, options.sources.commit, _submodules(options)),
         [_checkout(options)],
         target,
         f"{target}.partial",
@@ -88,8 +88,8 @@ def _clone(options: Options) -> Stage:
     )
 
 
-def _hugging_face(options: Options) -> Output:
-    return Output("model", options.paths.hugging_face)
+def _hugging_face(options: Options) -> StageOutput:
+    return StageOutput("model", options.paths.hugging_face)
 
 
 def _model(options: Options) -> Stage:
@@ -125,9 +125,9 @@ def _datasets(options: Options) -> Stage:
         "lead",
         Files([f"{options.sources.dataset_url}/{name}" for name in FILES]),
         [
-            Output("mmap", paths.pretraining_data),
-            Output("json", paths.json_data),
-            Output("json", paths.json_valid_data),
+            StageOutput("mmap", paths.pretraining_data),
+            StageOutput("json", paths.json_data),
+            StageOutput("json", paths.json_valid_data),
         ],
         paths.datasets,
         f"{paths.datasets}/.partial",
@@ -147,14 +147,14 @@ def _prepare(context: RunContext, options: Options) -> Stage:
     return Stage(
         "prepare",
         "lead",
-        Command(script, arguments, _path(context), paths.preprocessing),
+        StageCommand(script, arguments, _path(context), paths.preprocessing),
         [_sft_data(f"{prefix}_text_document", seq_len)],
         paths.datasets,
         staging,
         needs=[
             _code(options, f"{paths.preprocessing}/{script[-1]}"),
             _hugging_face(options),
-            Output("json", paths.json_data),
+            StageOutput("json", paths.json_data),
         ],
         passed_over=options.skipped.get("prepare", "") or options.given.get("DATASET_PATH", ""),
         inputs={
@@ -168,9 +168,9 @@ def _prepare(context: RunContext, options: Options) -> Stage:
     )
 
 
-def _sft_data(path: str, seq_len: str) -> Output:
+def _sft_data(path: str, seq_len: str) -> StageOutput:
     """The tool puts the labels behind the tokens of each sequence."""
-    return Output("mmap", path, str(2 * int(seq_len)))
+    return StageOutput("mmap", path, str(2 * int(seq_len)))
 
 
 def _convert(context: RunContext, options: Options) -> Stage:
@@ -183,8 +183,8 @@ def _convert(context: RunContext, options: Options) -> Stage:
     return Stage(
         "convert",
         "together" if options.convert_on_all else "lead",
-        Command(["bash", script], arguments, env, paths.convertor, copies="LOAD_DIR", fails_on=NOT_VISITED),
-        [Output("torch_dist", target)],
+        StageCommand(["bash", script], arguments, env, paths.convertor, copies="LOAD_DIR", fails_on=NOT_VISITED),
+        [StageOutput("torch_dist", target)],
         target,
         staging,
         older=paths.older_converted,
@@ -213,7 +213,7 @@ def _train(
     return Stage(
         name,
         "together",
-        Command(
+        StageCommand(
             ["bash", script],
             named(values),
             {**_distributed(context, len(context.plan.peers)), **of_script, **presets},
@@ -222,11 +222,11 @@ def _train(
             copies="PRETRAIN_CHECKPOINT_PATH",
             fails_on=NO_NUMBER,
         ),
-        [Output("trained", target, str(iterations(values)))],
+        [StageOutput("trained", target, str(iterations(values)))],
         target,
         needs=[
             _code(options, f"{options.paths.examples}/{script}"),
-            Output("torch_dist", values["PRETRAIN_CHECKPOINT_PATH"], own),
+            StageOutput("torch_dist", values["PRETRAIN_CHECKPOINT_PATH"], own),
             *_data(options, values, of_script),
         ],
         space=_bytes(options),
@@ -237,12 +237,12 @@ def _train(
     )
 
 
-def _data(options: Options, values: Mapping[str, str], of_script: Mapping[str, str]) -> list[Output]:
+def _data(options: Options, values: Mapping[str, str], of_script: Mapping[str, str]) -> list[StageOutput]:
     if of_script.get("MP_DATASET_TYPE") == "raw":
-        return [Output("json", values["DATASET_PATH"]), Output("json", values["VALID_DATASET_PATH"])]
+        return [StageOutput("json", values["DATASET_PATH"]), StageOutput("json", values["VALID_DATASET_PATH"])]
     if values["SFT"] == "true":
         return [_sft_data(values["DATASET_PATH"], values["SEQ_LEN"])]
-    return [Output("mmap", values["DATASET_PATH"])]
+    return [StageOutput("mmap", values["DATASET_PATH"])]
 
 
 def _keep(options: Options, name: str, values: Mapping[str, str]) -> Iterator[Stage]:
@@ -251,7 +251,7 @@ def _keep(options: Options, name: str, values: Mapping[str, str]) -> Iterator[St
     folder = f"logs/{base.split('/logs/')[-1].strip('/')}"
     for source, kept in KEPT.items():
         places = [("SOURCE", f"{base}/{source}"), ("BUCKET", BUCKET), ("FOLDER", f"{folder}/{kept}")]
-        command = Command(own_program("copy-newer.py"), places)
+        command = StageCommand(own_program("copy-newer.py"), places)
         skipped = options.skipped.get("train", "")
         yield Stage(f"keep-{name}-{kept}", "lead", command, target=f"{BUCKET}/{folder}", passed_over=skipped)
 

@@ -15,7 +15,7 @@ from agent.errors import Exit
 from agent.workloads.base import Findings, Judgement, Outcome, RunContext
 from agent.workloads.ends import broken_off
 from agent.workloads.network import users_network
-from agent.workloads.pai_megatron.printed import TRAININGS, Failure, Noted
+from agent.workloads.pai_megatron.printed import TRAININGS, StageFailure, StageNotes
 from agent.workloads.step_record import StepEnd, read_steps
 from agent.workloads.torch_failures import torchrun_failure
 
@@ -27,7 +27,7 @@ NAN = re.compile(r"found (NaN|Inf) in ", re.IGNORECASE)
 
 def judge(context: RunContext, outcome: Outcome) -> Judgement:
     """Its own failures first, then why it was ended, then what the trainings show."""
-    notes = {index: wire.from_json(Noted, found) for index, found in outcome.notes.items() if found}
+    notes = {index: wire.from_json(StageNotes, found) for index, found in outcome.notes.items() if found}
     order = context.indices
     trainings = next((notes[i].trainings for i in reversed(order) if i in notes and notes[i].trainings), ())
     ends = read_steps(outcome.record)
@@ -49,7 +49,7 @@ def judge(context: RunContext, outcome: Outcome) -> Judgement:
 def _end(
     context: RunContext,
     outcome: Outcome,
-    failures: dict[int, Failure],
+    failures: dict[int, StageFailure],
     ends: Sequence[StepEnd],
     trainings: Sequence[Training],
     reasons: Sequence[str],
@@ -71,7 +71,7 @@ def _end(
     return JobEnd(0, f"{name}: {said}" if said else f"{name}: done: {made}", origin="workload")
 
 
-def _failed(context: RunContext, outcome: Outcome, index: int, failure: Failure | None) -> JobEnd:
+def _failed(context: RunContext, outcome: Outcome, index: int, failure: StageFailure | None) -> JobEnd:
     """What its own pod said of it and, of what torchrun started, torch."""
     where = context.where(index)
     if failure is None:

@@ -12,7 +12,7 @@ SUBMODULES = ("backends/megatron/Megatron-LM-250624", "backends/megatron/Megatro
 DATASETS = "https://atp-modelzoo-wlcb-pai.oss-cn-wulanchabu.aliyuncs.com/release/models/pai-megatron-patch"
 
 
-class Row(NamedTuple):
+class PackageRow(NamedTuple):
     """A package: what is installed, and what is accepted."""
 
     installed: str
@@ -24,29 +24,29 @@ class Row(NamedTuple):
 
 
 PACKAGES = {
-    "datasets": Row("3.6.0", "==3.6.0"),
-    "huggingface-hub": Row("0.36.0"),  # transformers 4 refuse 1.0
-    "modelscope": Row("1.33.0"),
-    "numpy": Row("1.26.4", "<2"),  # the scripts call numpy.product, which 2.0 removed
-    "packaging": Row("24.2", "==24.2"),
-    "transformers": Row("4.57.3", ">=4.51,<5", ">=4.57.0.dev0,<5"),  # mamba-ssm 2.2 cannot be imported with 5
+    "datasets": PackageRow("3.6.0", "==3.6.0"),
+    "huggingface-hub": PackageRow("0.36.0"),  # transformers 4 refuse 1.0
+    "modelscope": PackageRow("1.33.0"),
+    "numpy": PackageRow("1.26.4", "<2"),  # the scripts call numpy.product, which 2.0 removed
+    "packaging": PackageRow("24.2", "==24.2"),
+    "transformers": PackageRow("4.57.3", ">=4.51,<5", ">=4.57.0.dev0,<5"),  # mamba-ssm 2.2 cannot be imported with 5
 }
 """Where an image lacks what is accepted, a pod installs it at its start."""
 EXTENSIONS = {
-    "causal-conv1d": Row("1.5.3.post1", None, ">=1.5.2"),  # nvcc 13 refuses 1.5.2's targets
-    "flash-linear-attention": Row("0.4.1", None, ">=0.3.2"),
-    "mamba-ssm": Row("2.2.6.post3", None, ">=2.2.5"),
-    "triton": Row("3.5.1", None, ">=3.3"),  # 3.2's ptxas does not know B200
+    "causal-conv1d": PackageRow("1.5.3.post1", None, ">=1.5.2"),  # nvcc 13 refuses 1.5.2's targets
+    "flash-linear-attention": PackageRow("0.4.1", None, ">=0.3.2"),
+    "mamba-ssm": PackageRow("2.2.6.post3", None, ">=2.2.5"),
+    "triton": PackageRow("3.5.1", None, ">=3.3"),  # 3.2's ptxas does not know B200
 }
 """Qwen3-Next's layers. A pod compiles nothing: its image has them."""
 BASE = {
-    "torch": Row("", ">=2.6"),
-    "transformer-engine": Row("", "", ">=2.8.0.dev0"),
+    "torch": PackageRow("", ">=2.6"),
+    "transformer-engine": PackageRow("", "", ">=2.8.0.dev0"),
 }
 """NVIDIA's own."""
 
 
-def accepted(rows: Mapping[str, Row], scripts: str) -> dict[str, str]:
+def accepted(rows: Mapping[str, PackageRow], scripts: str) -> dict[str, str]:
     """Package → requirement, for the example of that name."""
     found = {}
     for name, row in rows.items():
