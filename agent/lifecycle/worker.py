@@ -21,11 +21,11 @@ from agent.lifecycle.channel.command_socket import CommandSocket
 from agent.lifecycle.channel.link import beat_seconds
 from agent.lifecycle.channel.questions import refusal
 from agent.lifecycle.channel.to_coordinator import Awaiting, Callbacks, ToCoordinator
-from agent.lifecycle.keeping.results_check import ResultsCheck
 from agent.lifecycle.pod.leaving import Leaving
 from agent.lifecycle.pod.plan_files import keep_plan
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.pod.preparing import Preparing
+from agent.lifecycle.pod.results_check import ResultsCheck
 from agent.lifecycle.runs.worker_requests import WorkerRequests
 
 if TYPE_CHECKING:

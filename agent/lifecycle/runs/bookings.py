@@ -16,13 +16,13 @@ from agent.decide.runspec import RunSpec
 from agent.decide.secret_variables import argument_secrets
 from agent.decide.subset import subset
 from agent.decide.words import did_you_mean
-from agent.errors import ClusterBusy, MissingProgram, UsageError
-from agent.lifecycle.keeping.results import keep_results
+from agent.errors import AgentError, ClusterBusy, MissingProgram, UsageError
 from agent.lifecycle.once import Once
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.all_pods import AllPods
 from agent.lifecycle.runs.own_parts import context_of
 from agent.lifecycle.runs.preparations import Preparations
+from agent.lifecycle.runs.results import keep_results
 from agent.lifecycle.runs.running import Run
 from agent.workloads import find_workload
 from agent.workloads.base import Judgement, Workload

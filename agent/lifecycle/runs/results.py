@@ -12,8 +12,8 @@ from agent.decide.pod_state import RunSummary
 from agent.decide.result import VERSION, FabricProfile, Gate, Limits, Order, Result, verdict
 from agent.decide.result import Pod as PodResult
 from agent.fabrics.profiles import NONE
-from agent.lifecycle.keeping.reporting import Reporting
 from agent.lifecycle.pod.pod import Pod
+from agent.lifecycle.runs.reporting import Reporting
 from agent.lifecycle.runs.running import Run
 from agent.workloads.base import Judgement
 
