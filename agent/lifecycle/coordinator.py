@@ -15,18 +15,20 @@ from agent.decide.runspec import RunSpec
 from agent.errors import AgentError, ClusterBusy, Exit, IdentityRefused, PeerLost, PeersMissing
 from agent.lifecycle.channel.announcing import Announcement
 from agent.lifecycle.channel.command_socket import CommandSocket, handled
+from agent.lifecycle.channel.peer import Peer
 from agent.lifecycle.channel.questions import Answer
-from agent.lifecycle.channel.roster import Callbacks, Peer
+from agent.lifecycle.channel.roster import PodEvents, Roster
 from agent.lifecycle.forming import Forming
 from agent.lifecycle.once import Once
 from agent.lifecycle.pod.leaving import Leaving
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.pod.preparing import Preparing
-from agent.lifecycle.runs.all_pods import AllPods
-from agent.lifecycle.runs.bookings import Booking, Bookings
+from agent.lifecycle.runs.bookings import Bookings
 from agent.lifecycle.runs.idling import Idling
+from agent.lifecycle.runs.own_parts import Parts
 from agent.lifecycle.runs.preparations import Preparations
 from agent.lifecycle.runs.requests import Requests
+from agent.lifecycle.runs.running import Run
 from agent.lifecycle.settling import Settling
 from agent.workloads import find_workload
 
@@ -49,20 +51,27 @@ class Coordinator:
         self._pod = pod
         self._stage = Stage.FORMING
         self._preparing = Preparing(pod)
-        workers = Callbacks(
-            self._message, self._worker_lost, lambda peer, anew: self._forming.greeted(peer.index, anew)
+        self.parts = Parts(pod, self._say_of_own_part)
+        events = PodEvents(
+            message=self._message,
+            lost=self._worker_lost,
+            greeted=lambda peer, anew: self._forming.greeted(peer.index, anew),
+            told=self.parts.told,
+            printed=self.parts.printed,
         )
-        self.pods = AllPods(pod, self._heard_of_part, workers)
-        self._forming = Forming(pod, self.pods.roster, self._preparing.gather_facts, self._formed)
+        self.roster = Roster(pod, events)
+        self._forming = Forming(pod, self.roster, self._preparing.gather_facts, self._formed)
         self._leaving = Leaving(pod, self._preparing)
         self._preparations = Preparations(pod, self._forming.facts)
         self._settling = Settling(pod.machine)
         settled = self._settling.when_over
-        self._bookings = Bookings(pod, self._preparations, self.pods, lambda run: settled(lambda: self._close_run(run)))
-        self._requests = Requests(pod, self.pods, self._bookings, self._submit, self._release)
+        self._bookings = Bookings(
+            pod, self._preparations, self.roster, lambda run: settled(lambda: self._close_run(run))
+        )
+        self._requests = Requests(pod, self.roster, self.parts, self._bookings, self._submit, self._release)
         self._commands = CommandSocket(pod, self._requests.handle)
         self._idling = Idling(pod, lambda: self._stage is Stage.SLEEPING and self._bookings.idle, self._leave_orderly)
-        self._announcement = Announcement(pod, self.pods.roster, self._told)
+        self._announcement = Announcement(pod, self.roster, self._told)
         self._only_forms = find_workload(pod.job.spec.workload).starts_nothing
         self._first_run_told = Once()
         """Every pod knows how the first run ended: the cluster sleeps, or the job ends."""
@@ -75,7 +84,7 @@ class Coordinator:
         """Raises AgentError; `fail` then tells the other pods, so the way to them is opened first."""
         if self._signal is not None:
             return
-        self.pods.roster.start()
+        self.roster.start()
         self._preparing.prepare()
         self._commands.open()
         self._preparing.start_sshd(lambda: None)
@@ -107,9 +116,13 @@ class Coordinator:
             case messages.Bye():
                 self._announcement.confirmed(index)
 
+    def _say_of_own_part(self, said: messages.SaidOfPart) -> None:
+        # By the loop: runs count on it that nobody answers from inside the call that told him something.
+        self._pod.machine.later(0, lambda: self._heard_of_part(0, said))
+
     def _heard_of_part(self, index: int, said: messages.SaidOfPart) -> None:
         self._bookings.heard(index, said)
-        if index in self.pods.lost.reasons() and not self._bookings.waits_for(index):
+        if index in self.roster.lost.reasons() and not self._bookings.waits_for(index):
             self._let_go(index)
 
     def _worker_stopping(self, index: int, end: JobEnd) -> None:
@@ -122,7 +135,7 @@ class Coordinator:
         if told:
             self._settling.begin()
             end = JobEnd(Exit.TRY_AGAIN, f"a worker pod was {end.what}", self._pod.where(index))
-        self.pods.lost.note(index, end.what)
+        self.roster.lost.note(index, end.what)
         if self._bookings.waits_for(index):
             self._bookings.cancel_those_with(index, end, told=told)
         else:
@@ -132,16 +145,16 @@ class Coordinator:
 
     def _let_go(self, index: int) -> None:
         """This worker ends with a code of its own and needs nothing more from us."""
-        self.pods.roster.drop(index, "it ended by itself")
+        self.roster.drop(index, "it ended by itself")
         self._announcement.confirmed(index)
 
     def _worker_lost(self, peer: Peer, reason: str) -> None:
         """A run that needs the pod ends, and with it the job. Before a run there is nobody else to say it."""
         self._announcement.confirmed(peer.index)
         if self._stage is not Stage.LEAVING:
-            self.pods.lost.note(peer.index, reason)
+            self.roster.lost.note(peer.index, reason)
         self._bookings.lost(peer.index, reason)
-        if self._stage in (Stage.FORMING, Stage.FIRST_RUN) and not self._bookings.going_on:
+        if self._stage in (Stage.FORMING, Stage.FIRST_RUN) and not self._bookings.current:
             what = "a pod was lost before the run"
             self._job_fails(JobEnd(int(Exit.TRY_AGAIN), what, self._pod.where(peer.index), reason))
 
@@ -159,27 +172,27 @@ class Coordinator:
         early = waits and not self._first_run_told.happened and (told or (workload.exclusive and self._only_forms))
         if self._stage is Stage.LEAVING or (told and not early):
             raise ClusterBusy("the job is ending")
-        self._bookings.chosen(spec, workload)  # what is wrong with the wish is told before who else is at work
+        context = self._bookings.checked(spec)  # what is wrong with the wish is told before who else is at work
         if early:
             waited = Once()
             waited.when(lambda: handled(lambda *_: self._submit(spec, answer, waits=False), "submit", {}, answer))
             self._first_run_told.when(waited.happen)
             self._pod.machine.later(ANSWER_SECONDS / 2, waited.happen)  # of the time that its command waits
             return
-        if workload.exclusive and (self._bookings.going_on or self._stage is not Stage.SLEEPING):
+        if workload.exclusive and (self._bookings.current or self._stage is not Stage.SLEEPING):
             raise self._bookings.busy()
-        booking = self._bookings.book(spec, first=False)
-        answer({"ok": booking.about()})
-        if booking.exclusive:
+        run = self._bookings.book(context, first=False)
+        answer({"ok": run.info().to_json()})
+        if workload.exclusive:
             self._idling.stop()
-        self._bookings.begin(booking)
+        self._bookings.begin(run)
 
     def _release(self, force: bool) -> int:
         """End a sleeping cluster; returns its recorded code, also when it ends already. Raises ClusterBusy."""
         why = JobEnd(Exit.INTERRUPTED, "the cluster was released")
         if self._stage is not Stage.LEAVING and self._signal is None:
             may_be = self._stage is Stage.SLEEPING or (force and self._stage is Stage.FIRST_RUN)
-            if self._bookings.going_on and not (force and may_be):
+            if self._bookings.current and not (force and may_be):
                 raise self._bookings.busy()
             if not may_be:
                 raise ClusterBusy("the cluster does not sleep", "a4-agent status shows what it does")
@@ -206,23 +219,26 @@ class Coordinator:
             return
         self._pod.state.update(formed=self._pod.machine.wall())
         self._stage = Stage.FIRST_RUN
-        self._bookings.begin(self._bookings.book(self._pod.job.spec, first=True))
+        self._bookings.begin(self._bookings.book(self._bookings.checked(self._pod.job.spec), first=True))
 
-    def _close_run(self, booking: Booking) -> None:
+    def _run_judged(self, run: Run) -> None:
+        self._settling.when_over(lambda: self._close_run(run))
+
+    def _close_run(self, run: Run) -> None:
         """Store it, tell who waits, then let the next one come: results of two runs must not meet in one directory."""
-        if booking.first and self._signal is not None:
-            booking.end_as(merged(booking.end, self._signal))
-        self._bookings.close(booking, self._leaving.store_seconds())
-        self._leaving.when_kept(booking.kept)
-        if booking.first:
-            self._announce(booking.end, booking.run_id)
+        if run.first and self._signal is not None:
+            run.end_as(merged(run.end, self._signal))
+        self._bookings.close(run, self._leaving.store_seconds())
+        self._leaving.when_kept(run.kept)
+        if run.first:
+            self._announce(run.end, run.run_id)
         else:
-            self._pod.log.info(f"{booking.run_id} ended with exit code {booking.end.code}: {booking.end.what}")
+            self._pod.log.info(f"{run.run_id} ended with exit code {run.end.code}: {run.end.what}")
             self._pod.run_logs.end()
             if self._stage is Stage.SLEEPING:
                 self._pod.state.sleep()
                 self._idling.start()
-        self._bookings.closed(booking)
+        self._bookings.closed(run)
 
     # Ends
 
@@ -248,17 +264,13 @@ class Coordinator:
         self._leaving.told_to_end()
         again = self._signal is not None
         self._signal = self._signal or from_signal(number, self._pod.where(0))
-        if self._bookings.going_on and again:
-            self._bookings.hurry()
+        if again and self._bookings.current is not None:
+            self._bookings.current.hurry()
         elif self._end is None and not again:
             self._settling.end()
             self._job_fails(self._signal)
         elif self._stage in (Stage.SLEEPING, Stage.ENDING):
             self._leave_orderly(self._signal)
-
-    def pass_on(self, number: int) -> None:
-        """A signal for the processes of runs in this pod."""
-        self.pods.own.signal(number)
 
     def _job_fails(self, end: JobEnd) -> None:
         """End the job for this reason. A run that goes on is ended first, and its end then is the job's."""
@@ -266,7 +278,7 @@ class Coordinator:
             self._pod.log.error(f"after the job's end: {end}")
             return
         self._bookings.cancel_all(end)
-        if self._bookings.going_on:
+        if self._bookings.current:
             return
         self._forming.over = True
         self._settling.when_over(lambda: self._announce(merged(end, self._signal) if self._signal else end))
@@ -299,16 +311,16 @@ class Coordinator:
         self._idling.start()
 
     def _say_end(self) -> None:
-        self.pods.roster.say(messages.End())
+        self.roster.say(messages.End())
         self._leave()
 
     def _leave(self) -> None:
         self._stage = Stage.LEAVING
         self._first_run_told.happen()
         self._idling.stop()
-        self.pods.own.stop_all(self._finish)
+        self.parts.stop_all(self._finish)
 
     def _finish(self) -> None:
         assert self._end is not None
-        self.pods.roster.close()
+        self.roster.close()
         self._leaving.finish(self._end.code, self._commands.when_left)

@@ -820,7 +820,7 @@ def test_a_worker_that_is_let_go_without_a_result_ends_with_75() -> None:
     world = FakeWorld(2, "script")
     world.pod(0).life = world.pod(1).life = FOREVER
     world.until_event("run-started")
-    roster = world.pod(0).agent.role.pods.roster  # type: ignore[attr-defined]
+    roster = world.pod(0).agent.role.roster  # type: ignore[attr-defined]
     world.pod(0).agent.post(0, lambda: roster.peers[1].link.say({"type": "end"}))
     world.run()
     assert world.pod(1).code == 75, world.dump()
@@ -905,7 +905,7 @@ def test_a_coordinator_that_talks_nonsense_is_a_lost_peer_and_no_bug(message: di
     world = FakeWorld(2, "script")
     world.pod(0).life = world.pod(1).life = FOREVER
     world.until_event("run-started")
-    roster = world.pod(0).agent.role.pods.roster  # type: ignore[attr-defined]
+    roster = world.pod(0).agent.role.roster  # type: ignore[attr-defined]
     world.pod(0).agent.post(0, lambda: roster.peers[1].link.say(message))
     world.run()
     assert world.codes() == {0: 75, 1: 75}, world.dump()

@@ -8,7 +8,6 @@ from agent import __version__, wire
 from agent.decide.findings import Findings
 from agent.decide.part_end import PartEnd
 from agent.decide.plan import PlannedPeer
-from agent.decide.pod_state import RunSummary
 from agent.decide.result import VERSION, FabricProfile, Gate, Limits, Order, Result, verdict
 from agent.decide.result import Pod as PodResult
 from agent.fabrics.profiles import NONE
@@ -28,14 +27,16 @@ STARTUP = (
 """Events that are the same for every run of a cluster."""
 
 
-def keep_results(pod: Pod, run: Run, judgement: Judgement, summary: RunSummary, seconds: float) -> None:
+def keep_results(pod: Pod, run: Run, seconds: float) -> None:
     """Show the table and store it: in the pod at once, in the results directory as soon as that takes it.
 
     `seconds`: how long files of the user's elsewhere are tried.
     """
+    judgement = run.judgement
+    assert judgement is not None
     if judgement.text:
         pod.run_logs.print(judgement.text)
-    result = wire.to_json(run_result(pod, run, judgement, summary))
+    result = wire.to_json(run_result(pod, run, judgement))
     result["gate"] = judgement.findings.gate  # with all that the workload adds to it
     for name in ("trainings", "warnings"):
         if not result[name]:
@@ -45,7 +46,7 @@ def keep_results(pod: Pod, run: Run, judgement: Judgement, summary: RunSummary, 
     pod.state.attempt(path, lambda: pod.machine.write(path, text, 0o600))
     pod.run_logs.keep("result.json", text)
     if judgement.log_name:
-        output = run.lead_output()
+        output = run.ends.get(run.context.lead, PartEnd(None)).output
         table = f"{judgement.text}\noutput of the run:\n{output}" if output else judgement.text
         pod.run_logs.keep(judgement.log_name, pod.log.masked(table))
     for name, content in judgement.files.items():
@@ -59,7 +60,7 @@ def keep_results(pod: Pod, run: Run, judgement: Judgement, summary: RunSummary, 
         Reporting(pod, path)
 
 
-def run_result(pod: Pod, run: Run, judgement: Judgement, summary: RunSummary) -> Result:
+def run_result(pod: Pod, run: Run, judgement: Judgement) -> Result:
     """The result of a run that is over."""
     spec, plan, findings, profile = run.context.spec, run.context.plan, judgement.findings, pod.known.profile
     return Result(
@@ -71,8 +72,8 @@ def run_result(pod: Pod, run: Run, judgement: Judgement, summary: RunSummary) ->
         workload=spec.workload,
         args=spec.args,
         by=spec.by,
-        since=summary.since,
-        until=summary.until or summary.since,
+        since=run.since,
+        until=run.until or run.since,
         verdict=verdict(judgement.end, findings.reasons),
         slots=plan.slots,
         order=Order(plan.source, plan.warnings),
@@ -103,7 +104,7 @@ def _pod_result(pod: Pod, run: Run, peer: PlannedPeer, findings: Findings) -> Po
         address=peer.address,
         place=peer.place,
         status=end.status,
-        lost=run.lost.get(peer.index, ""),
+        lost=run.course.lost.get(peer.index, ""),
         phases={**phases, **{name: when for name, when in own.items() if when is not None}, **findings.phases},
         inventory=run.preparations.inventories.get(peer.index, {}),
     )
