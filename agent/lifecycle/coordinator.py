@@ -6,6 +6,7 @@ have to survive it. When it is lost the job is lost, and Kubernetes starts all p
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 
 from agent.connection import ANSWER_SECONDS
@@ -168,16 +169,12 @@ class Coordinator:
         workload = find_workload(spec.workload)
         if self._pod.known.plan is None:
             raise PeersMissing("the cluster is not formed yet", "a4-agent status shows whom it waits for")
-        told = self._stage is Stage.ENDING  # the first run's end; the cluster may stay
-        early = waits and not self._first_run_told.happened and (told or (workload.exclusive and self._only_forms))
-        if self._stage is Stage.LEAVING or (told and not early):
+        early = waits and self._is_early(workload.exclusive)
+        if self._stage is Stage.LEAVING or (self._stage is Stage.ENDING and not early):
             raise ClusterBusy("the job is ending")
         context = self._bookings.checked(spec)  # what is wrong with the wish is told before who else is at work
         if early:
-            waited = Once()
-            waited.when(lambda: handled(lambda *_: self._submit(spec, answer, waits=False), "submit", {}, answer))
-            self._first_run_told.when(waited.happen)
-            self._pod.machine.later(ANSWER_SECONDS / 2, waited.happen)  # of the time that its command waits
+            self._ask_soon("submit", lambda: self._submit(spec, answer, waits=False), answer)
             return
         if workload.exclusive and (self._bookings.current or self._stage is not Stage.SLEEPING):
             raise self._bookings.busy()
@@ -187,10 +184,16 @@ class Coordinator:
             self._idling.stop()
         self._bookings.begin(run)
 
-    def _release(self, force: bool) -> int:
-        """End a sleeping cluster; returns its recorded code, also when it ends already. Raises ClusterBusy."""
+    def _release(self, force: bool, answer: Answer, *, waits: bool = True) -> None:
+        """End a sleeping cluster and answer with its recorded code, also when it ends already. Raises ClusterBusy.
+
+        `waits`: as for `submit`.
+        """
         why = JobEnd(Exit.INTERRUPTED, "the cluster was released")
         if self._stage is not Stage.LEAVING and self._signal is None:
+            if waits and self._is_early(self._pod.known.plan is not None):
+                self._ask_soon("release", lambda: self._release(force, answer, waits=False), answer)
+                return
             may_be = self._stage is Stage.SLEEPING or (force and self._stage is Stage.FIRST_RUN)
             if self._bookings.current and not (force and may_be):
                 raise self._bookings.busy()
@@ -198,7 +201,20 @@ class Coordinator:
                 raise ClusterBusy("the cluster does not sleep", "a4-agent status shows what it does")
             self._pod.log.info("the cluster is released")
             self._leave_orderly(why)
-        return (self._end or self._signal or why).code
+        answer({"ok": {"code": (self._end or self._signal or why).code}})
+
+    def _is_early(self, needs_sleep: bool) -> bool:
+        """May the cluster sleep in a moment? The end of its first run is being told, or it has none but to form, which
+        matters to what `needs_sleep`."""
+        soon = self._stage is Stage.ENDING or (needs_sleep and self._only_forms)
+        return soon and not self._first_run_told.happened
+
+    def _ask_soon(self, op: str, ask: Callable[[], None], answer: Answer) -> None:
+        """Do it when the cluster sleeps or leaves, or in half of the time that its command waits for an answer."""
+        waited = Once()
+        waited.when(lambda: handled(lambda *_: ask(), op, {}, answer))
+        self._first_run_told.when(waited.happen)
+        self._pod.machine.later(ANSWER_SECONDS / 2, waited.happen)
 
     def _leave_orderly(self, why: JobEnd) -> None:
         """End the runs that go on, then the job, with its recorded code if there is one."""

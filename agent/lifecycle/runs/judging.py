@@ -8,6 +8,7 @@ from agent.decide.course import Course
 from agent.decide.ending import masked, with_followers, with_out_of_memory
 from agent.decide.part_end import PartEnd
 from agent.decide.ranks import RankEnd
+from agent.decide.words import lines
 from agent.workloads.base import FailedPart, Judgement, Outcome, RunContext, Workload
 from agent.workloads.ends import judged
 
@@ -52,6 +53,9 @@ def explained(
 ) -> Judgement:
     """The judgement with what its end does not say of other pods, and as it may be shown."""
     end = judgement.end
+    if not (workload.fail_fast or workload.led):
+        cannot = [f"pod {index}: {part.what}" for index, part in sorted(ends.items()) if part.what]
+        end = end._replace(why=lines(end.why, *cannot))
     if workload.fail_fast and not workload.led:
         end = with_followers(end, [index for index, part in ends.items() if part.status])
     end = with_out_of_memory(end, [index for index, part in ends.items() if part.out_of_memory])

@@ -33,7 +33,7 @@ class Requests:
         parts: Parts,
         bookings: Bookings,
         submit: Callable[[RunSpec, Answer], None],
-        release: Callable[[bool], int],
+        release: Callable[[bool, Answer], None],
     ) -> None:
         self._pod = pod
         self._roster = roster
@@ -73,7 +73,7 @@ class Requests:
             self._cancel(fields)
             answer({"ok": {}})
         elif op == "release":
-            answer({"ok": {"code": self._release(bool(fields.get("force")))}})
+            self._release(bool(fields.get("force")), answer)
         else:
             raise ValueError("no such request")
 

@@ -208,10 +208,10 @@ class Run:
             self._go_if_prepared()
             self._judge_if_over()
             return
-        if end.what:
+        if end.what and self.course.needs_all:
             what, _, hint = end.what.partition("\n")
             self.cancel(JobEnd(end.code, what, self._pod.where(index), hint.strip()))
-        elif end.code and not self.workload.led and self.workload.fail_fast:
+        elif end.code and self.workload.fail_fast and not self.workload.led:
             victim = self.workload.is_victim(end.status or 0, FailedPart(end.output, end.error))
             self._follow(self.course.failed(index, victim=victim))
         if self.workload.led and index == self.context.lead:
