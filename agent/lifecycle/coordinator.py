@@ -28,13 +28,13 @@ from agent.lifecycle.runs.bookings import Bookings
 from agent.lifecycle.runs.idling import Idling
 from agent.lifecycle.runs.own_parts import Parts
 from agent.lifecycle.runs.preparations import Preparations
-from agent.lifecycle.runs.requests import Requests
+from agent.lifecycle.runs.requests import CoordinatorRequests
 from agent.lifecycle.runs.running import Run
 from agent.lifecycle.settling import Settling
 from agent.workloads import find_workload
 
 
-class Stage(Enum):
+class JobPhase(Enum):
     """How far the job is. A run may go on in FIRST_RUN and, submitted by commands, in SLEEPING."""
 
     FORMING = "forming"
@@ -50,7 +50,7 @@ class Coordinator:
 
     def __init__(self, pod: Pod) -> None:
         self._pod = pod
-        self._stage = Stage.FORMING
+        self._phase = JobPhase.FORMING
         self._preparing = Preparing(pod)
         self.parts = Parts(pod, self._say_of_own_part)
         events = PodEvents(
@@ -69,9 +69,11 @@ class Coordinator:
         self._bookings = Bookings(
             pod, self._preparations, self.roster, lambda run: settled(lambda: self._close_run(run))
         )
-        self._requests = Requests(pod, self.roster, self.parts, self._bookings, self._submit, self._release)
+        self._requests = CoordinatorRequests(pod, self.roster, self.parts, self._bookings, self._submit, self._release)
         self._commands = CommandSocket(pod, self._requests.handle)
-        self._idling = Idling(pod, lambda: self._stage is Stage.SLEEPING and self._bookings.idle, self._leave_orderly)
+        self._idling = Idling(
+            pod, lambda: self._phase is JobPhase.SLEEPING and self._bookings.idle, self._leave_orderly
+        )
         self._announcement = Announcement(pod, self.roster, self._told)
         self._only_forms = find_workload(pod.job.spec.workload).starts_nothing
         self._first_run_told = Once()
@@ -141,7 +143,7 @@ class Coordinator:
             self._bookings.cancel_those_with(index, end, told=told)
         else:
             self._let_go(index)
-        if self._stage in (Stage.FORMING, Stage.FIRST_RUN):
+        if self._phase in (JobPhase.FORMING, JobPhase.FIRST_RUN):
             self._job_fails(end)
 
     def _let_go(self, index: int) -> None:
@@ -152,14 +154,14 @@ class Coordinator:
     def _worker_lost(self, peer: Peer, reason: str) -> None:
         """A run that needs the pod ends, and with it the job. Before a run there is nobody else to say it."""
         self._announcement.confirmed(peer.index)
-        if self._stage is not Stage.LEAVING:
+        if self._phase is not JobPhase.LEAVING:
             self.roster.lost.note(peer.index, reason)
         self._bookings.lost(peer.index, reason)
-        if self._stage in (Stage.FORMING, Stage.FIRST_RUN) and not self._bookings.current:
+        if self._phase in (JobPhase.FORMING, JobPhase.FIRST_RUN) and not self._bookings.current:
             what = "a pod was lost before the run"
             self._job_fails(JobEnd(int(Exit.TRY_AGAIN), what, self._pod.where(peer.index), reason))
 
-    # What commands ask (see Requests)
+    # What commands ask (see CoordinatorRequests)
 
     def _submit(self, spec: RunSpec, answer: Answer, *, waits: bool = True) -> None:
         """Begin a run that a command wants, and answer with its name. Raises AgentError, which is then the answer.
@@ -170,13 +172,13 @@ class Coordinator:
         if self._pod.known.plan is None:
             raise PeersMissing("the cluster is not formed yet", "a4-agent status shows whom it waits for")
         early = waits and self._is_early(workload.exclusive)
-        if self._stage is Stage.LEAVING or (self._stage is Stage.ENDING and not early):
+        if self._phase is JobPhase.LEAVING or (self._phase is JobPhase.ENDING and not early):
             raise ClusterBusy("the job is ending")
         context = self._bookings.checked(spec)  # what is wrong with the wish is told before who else is at work
         if early:
             self._ask_soon("submit", lambda: self._submit(spec, answer, waits=False), answer)
             return
-        if workload.exclusive and (self._bookings.current or self._stage is not Stage.SLEEPING):
+        if workload.exclusive and (self._bookings.current or self._phase is not JobPhase.SLEEPING):
             raise self._bookings.busy()
         run = self._bookings.book(context, first=False)
         answer({"ok": run.info().to_json()})
@@ -184,17 +186,20 @@ class Coordinator:
             self._idling.stop()
         self._bookings.begin(run)
 
+    def _is_idle(self) -> bool:
+        return self._phase is JobPhase.SLEEPING and self._bookings.idle
+
     def _release(self, force: bool, answer: Answer, *, waits: bool = True) -> None:
         """End a sleeping cluster and answer with its recorded code, also when it ends already. Raises ClusterBusy.
 
         `waits`: as for `submit`.
         """
         why = JobEnd(Exit.INTERRUPTED, "the cluster was released")
-        if self._stage is not Stage.LEAVING and self._signal is None:
+        if self._phase is not JobPhase.LEAVING and self._signal is None:
             if waits and self._is_early(self._pod.known.plan is not None):
                 self._ask_soon("release", lambda: self._release(force, answer, waits=False), answer)
                 return
-            may_be = self._stage is Stage.SLEEPING or (force and self._stage is Stage.FIRST_RUN)
+            may_be = self._phase is JobPhase.SLEEPING or (force and self._phase is JobPhase.FIRST_RUN)
             if self._bookings.current and not (force and may_be):
                 raise self._bookings.busy()
             if not may_be:
@@ -206,7 +211,7 @@ class Coordinator:
     def _is_early(self, needs_sleep: bool) -> bool:
         """May the cluster sleep in a moment? The end of its first run is being told, or it has none but to form, which
         matters to what `needs_sleep`."""
-        soon = self._stage is Stage.ENDING or (needs_sleep and self._only_forms)
+        soon = self._phase is JobPhase.ENDING or (needs_sleep and self._only_forms)
         return soon and not self._first_run_told.happened
 
     def _ask_soon(self, op: str, ask: Callable[[], None], answer: Answer) -> None:
@@ -222,7 +227,7 @@ class Coordinator:
             self._signal = why
             self._job_fails(why)
             return
-        self._stage = Stage.LEAVING
+        self._phase = JobPhase.LEAVING
         self._bookings.cancel_all(why)
         # Later: who asked for it is answered first.
         self._bookings.when_idle(lambda: self._pod.machine.later(0.0, self._say_end))
@@ -234,7 +239,7 @@ class Coordinator:
         if self._end is not None or self._signal is not None:
             return
         self._pod.state.update(formed=self._pod.machine.wall())
-        self._stage = Stage.FIRST_RUN
+        self._phase = JobPhase.FIRST_RUN
         self._bookings.begin(self._bookings.book(self._bookings.checked(self._pod.job.spec), first=True))
 
     def _run_judged(self, run: Run) -> None:
@@ -251,7 +256,7 @@ class Coordinator:
         else:
             self._pod.log.info(f"{run.run_id} ended with exit code {run.end.code}: {run.end.what}")
             self._pod.run_logs.end()
-            if self._stage is Stage.SLEEPING:
+            if self._phase is JobPhase.SLEEPING:
                 self._pod.state.sleep()
                 self._idling.start()
         self._bookings.closed(run)
@@ -269,7 +274,7 @@ class Coordinator:
         if self._end is not None:
             # Half of the cluster may not have heard of something by now: better it ends than that it seems to sleep.
             self._pod.log.error(f"after the job's end: {end}")
-            if self._stage is not Stage.LEAVING:
+            if self._phase is not JobPhase.LEAVING:
                 self._say_end()
             return
         self._bookings.abandon(end)  # what may itself be broken gets one chance to end the run in order
@@ -285,7 +290,7 @@ class Coordinator:
         elif self._end is None and not again:
             self._settling.end()
             self._job_fails(self._signal)
-        elif self._stage in (Stage.SLEEPING, Stage.ENDING):
+        elif self._phase in (JobPhase.SLEEPING, JobPhase.ENDING):
             self._leave_orderly(self._signal)
 
     def _job_fails(self, end: JobEnd) -> None:
@@ -304,7 +309,7 @@ class Coordinator:
         if self._end is not None:
             return
         self._end = end = masked(end, self._pod.log.masked)
-        self._stage = Stage.ENDING
+        self._phase = JobPhase.ENDING
         self._leaving.record_end(end, run_id)
         if end.code == Exit.OK:  # a success is said when its results are there
             self._leaving.when_kept(lambda missing: self._leaving.report_end(end))
@@ -315,12 +320,12 @@ class Coordinator:
 
     def _told(self, stay: bool) -> None:
         """Every worker has the result, or had its time to confirm it. A cluster that stays sleeps from here on."""
-        if self._stage is not Stage.LEAVING:
+        if self._phase is not JobPhase.LEAVING:
             self._sleep() if stay else self._leave()
         self._pod.machine.later(0.0, self._first_run_told.happen)  # once the first run is closed
 
     def _sleep(self) -> None:
-        self._stage = Stage.SLEEPING
+        self._phase = JobPhase.SLEEPING
         stays = "the cluster stays; a4-agent run submits to it, a4-agent release ends it with that code"
         self._leaving.when_kept(lambda missing: self._pod.log.info(stays))
         self._pod.sleep()
@@ -331,7 +336,7 @@ class Coordinator:
         self._leave()
 
     def _leave(self) -> None:
-        self._stage = Stage.LEAVING
+        self._phase = JobPhase.LEAVING
         self._first_run_told.happen()
         self._idling.stop()
         self.parts.stop_all(self._finish)

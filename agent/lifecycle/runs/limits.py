@@ -26,7 +26,7 @@ LEAST_SECONDS = 0.01
 """Less than this is a rounding error, not a time to wait."""
 
 
-class Limits:
+class RunLimits:
     """When a limit is hit, every pod is asked what its processes do; then the run ends.
 
     `waiting()`: pods whose part is not over; `end` gets the reason.

@@ -31,7 +31,7 @@ from agent.errors import AgentError, MissingProgram, PeerLost
 from agent.lifecycle.channel.questions import Answer, refusal
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.context import run_context
-from agent.lifecycle.runs.part import Part
+from agent.lifecycle.runs.part import RunPart
 from agent.machine import api
 from agent.workloads import find_workload
 
@@ -52,7 +52,7 @@ class Parts:
         self._pod = pod
         self._machine = pod.machine
         self._say = say
-        self._parts: dict[str, Part] = {}
+        self._parts: dict[str, RunPart] = {}
         self._when_idle: Callable[[], None] | None = None
 
     @property
@@ -89,7 +89,7 @@ class Parts:
         self._prune()
         plan, cores = subset_of(pod, indices), pod.machine.core_count()
         context = run_context(pod.settings, pod.known, plan, run_id, spec, python=pod.job.python, cores=cores)
-        part = self._parts[run_id] = Part(
+        part = self._parts[run_id] = RunPart(
             pod,
             workload,
             context,
@@ -167,7 +167,7 @@ class Parts:
             part.marks, self._pod.known.search_path, lambda found: self._keep_evidence(part, found)
         )
 
-    def _keep_evidence(self, part: Part, found: api.Evidence) -> None:
+    def _keep_evidence(self, part: RunPart, found: api.Evidence) -> None:
         directory, masker = part.context.run_dir, self._pod.log.masker
         # Masked before lines are cut: the beginning of a secret must not stay.
         words = last_words(masker.value(self._machine.read_tails(part.context.ranks_output, MOST_LAST_WORDS)))

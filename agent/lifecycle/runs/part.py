@@ -37,7 +37,7 @@ PROGRESS_SECONDS = 10.0
 """After this much silence the run says what it is doing, if it knows."""
 
 
-class Phase(IntEnum):
+class PartPhase(IntEnum):
     """How far a part is. It never goes back, and may leave out what lies between."""
 
     PREPARING = 0
@@ -52,7 +52,7 @@ class Phase(IntEnum):
     OVER = 5
 
 
-class Part:
+class RunPart:
     """Begins when `prepare` and `go` have been called.
 
     `prepared` is told once that it can begin. `ended` gets how it went once, when nothing of it is left: at once for a
@@ -93,7 +93,7 @@ class Part:
         """The same on the clock that never jumps, for how long it takes."""
         self._memory_kills = math.inf
         """Of this pod, before it began; until then there is none of its own."""
-        self._phase = Phase.PREPARING
+        self._phase = PartPhase.PREPARING
         self._ready = Once()
         self._stuck = False
         """It was at its end, hung, and was ended here: its status says nothing then."""
@@ -101,7 +101,7 @@ class Part:
             self._machine,
             self._files,
             self.output,
-            goes_on=lambda: self._phase is Phase.BEGUN,
+            goes_on=lambda: self._phase is PartPhase.BEGUN,
             ranks_over=ranks_over,
             end=self._end_hanging,
         )
@@ -125,7 +125,7 @@ class Part:
 
     @property
     def over(self) -> bool:
-        return self._phase is Phase.OVER
+        return self._phase is PartPhase.OVER
 
     def prepare(self) -> None:
         """Make directories and files of the run, and look for the programs that this pod is to start."""
@@ -144,12 +144,12 @@ class Part:
         self._machine.aside(lambda: self._machine.why_unstartable(programs, path, cwd), self._looked, self._looked)
 
     def _looked(self, missing: OSError | None) -> None:
-        if self._phase is not Phase.PREPARING:
+        if self._phase is not PartPhase.PREPARING:
             return
         if missing is not None:
             self._fail(missing)
             return
-        self._phase = Phase.READY
+        self._phase = PartPhase.READY
         self._prepared()
         self._ready.happen()
 
@@ -158,9 +158,9 @@ class Part:
         self._ready.when(self._begin)
 
     def _begin(self) -> None:
-        if self._phase is not Phase.READY:
+        if self._phase is not PartPhase.READY:
             return
-        self._phase = Phase.BEGUN
+        self._phase = PartPhase.BEGUN
         self._memory_kills = self._machine.memory_kills()
         launch = self._launch
         if self._workload.led:
@@ -211,7 +211,7 @@ class Part:
             # As a shell would: this pod has failed, the others go on.
             self.output.say(what)
             end = PartEnd(code, code)
-        self._phase = Phase.ENDED
+        self._phase = PartPhase.ENDED
         self._machine.sweep(self.marks, USUAL.kill, lambda count, left: self._finish(end))
 
     # Ending it
@@ -227,10 +227,10 @@ class Part:
 
     def tell(self) -> None:
         """It is told to end from outside, and has the grace time (see Saving)."""
-        if self._phase < Phase.BEGUN:
+        if self._phase < PartPhase.BEGUN:
             self.stop()
-        if self._phase is Phase.BEGUN:
-            self._phase = Phase.STOPPED
+        if self._phase is PartPhase.BEGUN:
+            self._phase = PartPhase.STOPPED
             self._saving.begin()
 
     def kill(self) -> None:
@@ -243,9 +243,9 @@ class Part:
 
         With `group` every process of its group has this time. Else what outlives the first one is ended with it.
         """
-        if self._phase >= Phase.ENDED:
+        if self._phase >= PartPhase.ENDED:
             return
-        self._phase = Phase.STOPPED
+        self._phase = PartPhase.STOPPED
         if self.process is None:
             self._exited(0)
             return
@@ -271,9 +271,9 @@ class Part:
 
     def _exited(self, status: int) -> None:
         """Its process has ended, or cannot be ended; the clean-up goes on."""
-        if self._phase >= Phase.ENDED:
+        if self._phase >= PartPhase.ENDED:
             return
-        self._phase = Phase.ENDED
+        self._phase = PartPhase.ENDED
         self._timers.cancel()
         self.process = None
         self._machine.sweep(self.marks, USUAL.kill, lambda count, left: self._swept(status, count, left))
@@ -324,7 +324,7 @@ class Part:
         return Started(tuple(launch.argv), launch.cwd, env, tuple(launch.added))
 
     def _finish(self, end: PartEnd) -> None:
-        self._phase = Phase.OVER
+        self._phase = PartPhase.OVER
         self._ended(end)
         self.output.close()
 
@@ -332,7 +332,7 @@ class Part:
 
     def _say_progress(self) -> None:
         """Tell all who follow what the run is doing. For limits of silence it does not count as output."""
-        if self._phase is not Phase.BEGUN:
+        if self._phase is not PartPhase.BEGUN:
             return
         now = self._machine.now()
         left = self.output.printed + PROGRESS_SECONDS - now

@@ -20,7 +20,7 @@ from agent.lifecycle.runs.meetings import MOST_SAID
 from agent.lifecycle.runs.own_parts import Parts
 
 
-class Requests:
+class CoordinatorRequests:
     """Answers what the book of runs and the pods know; passes on what changes the job's course.
 
     `submit` and `release` are the coordinator's: they change what the job does next.

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 
 from agent import __version__, wire
+from agent.decide import result
 from agent.decide.findings import Findings
 from agent.decide.part_end import PartEnd
 from agent.decide.plan import PlannedPeer
-from agent.decide.result import VERSION, FabricProfile, Gate, Limits, Order, Result, verdict
-from agent.decide.result import Pod as PodResult
 from agent.fabrics.profiles import NONE
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.reporting import Reporting
@@ -36,12 +35,12 @@ def keep_results(pod: Pod, run: Run, seconds: float) -> None:
     assert judgement is not None
     if judgement.text:
         pod.run_logs.print(judgement.text)
-    result = wire.to_json(run_result(pod, run, judgement))
-    result["gate"] = judgement.findings.gate  # with all that the workload adds to it
+    data = wire.to_json(run_result(pod, run, judgement))
+    data["gate"] = judgement.findings.gate  # with all that the workload adds to it
     for name in ("trainings", "warnings"):
-        if not result[name]:
-            del result[name]
-    text = json.dumps(pod.log.masker.value(result), indent=1) + "\n"
+        if not data[name]:
+            del data[name]
+    text = json.dumps(pod.log.masker.value(data), indent=1) + "\n"
     path = f"{pod.dir.run(run.run_id)}/result.json"
     pod.state.attempt(path, lambda: pod.machine.write(path, text, 0o600))
     pod.run_logs.keep("result.json", text)
@@ -60,11 +59,11 @@ def keep_results(pod: Pod, run: Run, seconds: float) -> None:
         Reporting(pod, path)
 
 
-def run_result(pod: Pod, run: Run, judgement: Judgement) -> Result:
+def run_result(pod: Pod, run: Run, judgement: Judgement) -> result.Result:
     """The result of a run that is over."""
     spec, plan, findings, profile = run.context.spec, run.context.plan, judgement.findings, pod.known.profile
-    return Result(
-        version=VERSION,
+    return result.Result(
+        version=result.VERSION,
         agent=__version__,
         job=pod.settings.job_identifier,
         epoch=pod.settings.epoch,
@@ -74,30 +73,30 @@ def run_result(pod: Pod, run: Run, judgement: Judgement) -> Result:
         by=spec.by,
         since=run.since,
         until=run.until or run.since,
-        verdict=verdict(judgement.end, findings.reasons),
+        verdict=result.verdict(judgement.end, findings.reasons),
         slots=plan.slots,
-        order=Order(plan.source, plan.warnings),
+        order=result.Order(plan.source, plan.warnings),
         pods=tuple(_pod_result(pod, run, peer, findings) for peer in plan.peers),
         differences=tuple(run.preparations.compared(run.context, run.workload).found),
         launch=run.ends.get(run.context.lead, PartEnd(None)).launch,
         versions={"a4-agent": __version__, **findings.versions},
-        limits=Limits(spec.timeout or 0.0, spec.stall or 0.0),
+        limits=result.Limits(spec.timeout or 0.0, spec.stall or 0.0),
         tables=tuple(findings.tables),
         sweeps=tuple(findings.sweeps),
-        profile=None if profile.name == NONE else FabricProfile(profile.name, profile.why),
-        gate=Gate(findings.gate["status"], findings.gate["reason"]) if findings.gate else None,
+        profile=None if profile.name == NONE else result.FabricProfile(profile.name, profile.why),
+        gate=result.Gate(findings.gate["status"], findings.gate["reason"]) if findings.gate else None,
         record=findings.record,
         trainings=tuple(findings.trainings),
         warnings=tuple(findings.warnings),
     )
 
 
-def _pod_result(pod: Pod, run: Run, peer: PlannedPeer, findings: Findings) -> PodResult:
+def _pod_result(pod: Pod, run: Run, peer: PlannedPeer, findings: Findings) -> result.Pod:
     end = run.ends.get(peer.index, PartEnd(None))
     known = pod.state.phases if peer.index == 0 else run.preparations.phases.get(peer.index, {})
     own = {"process-started": end.began, "process-ended": end.ended}
     phases = {name: known[name] for name in STARTUP if name in known}
-    return PodResult(
+    return result.Pod(
         index=peer.index,
         name=peer.name,
         node=peer.node,

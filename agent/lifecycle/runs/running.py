@@ -21,7 +21,7 @@ from agent.lifecycle.channel.roster import Roster
 from agent.lifecycle.once import Once
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.judging import explained, judge
-from agent.lifecycle.runs.limits import Limits
+from agent.lifecycle.runs.limits import RunLimits
 from agent.lifecycle.runs.meetings import Meetings
 from agent.lifecycle.runs.preparations import Preparations
 from agent.lifecycle.runs.roll_call import RollCall
@@ -77,7 +77,7 @@ class Run:
         self.meetings = Meetings(pod.machine, lambda: self.course.open)
         self._roll_call = RollCall(pod, context, roster, lambda: self.course.silent, self.worker_lost)
         """Begins when a process fails: that may be because a pod is lost."""
-        self._limits = Limits(pod, context, lambda: self.course.open, roster, self.cancel)
+        self._limits = RunLimits(pod, context, lambda: self.course.open, roster, self.cancel)
 
     @property
     def run_id(self) -> str:

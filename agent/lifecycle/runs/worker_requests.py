@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class WorkerRequests:
-    """A worker knows what its own programs printed; for everything else it asks the coordinator (see Requests).
+    """A worker knows what its own programs printed; for everything else it asks the coordinator.
 
     `parts` gives the pod's parts of runs. It is called when they are needed, for its first call imports all of runs.
     """
