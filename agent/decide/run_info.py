@@ -3,7 +3,7 @@
 Their JSON is that of docs/control-channel.md, by the names of the fields.
 """
 
-# Annotations are not postponed here: a NamedTuple compiles each that is a text, at every start.
+from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ class RunInfo(NamedTuple):
     """Ranks on each pod."""
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "RunInfo":
+    def from_json(cls, data: Mapping[str, Any]) -> RunInfo:
         return wire.from_json(cls, {"id": data["run"], **data})
 
     def to_json(self) -> dict[str, Any]:
@@ -51,7 +51,7 @@ class Output(NamedTuple):
     """Nothing will come after this."""
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "Output":
+    def from_json(cls, data: Mapping[str, Any]) -> Output:
         return wire.from_json(cls, data)
 
 
@@ -71,5 +71,5 @@ class RunEnd(NamedTuple):
     """Which results could not be stored there and why, when the run was told to be over; empty for none."""
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "RunEnd":
+    def from_json(cls, data: Mapping[str, Any]) -> RunEnd:
         return wire.from_json(cls, data)
