@@ -14,11 +14,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
-from agent import wire
 from agent.connection import ANSWER_SECONDS, Answer, Connection, content
-from agent.decide.ending import JobEnd
+from agent.decide.run_info import Output as Output
+from agent.decide.run_info import RunEnd as RunEnd
+from agent.decide.run_info import RunInfo as RunInfo
 from agent.decide.runspec import RunSpec
 from agent.errors import AgentError, ClusterBusy
 from agent.output import Sink
@@ -33,64 +34,6 @@ MADE_SECONDS = 90.0
 MOMENT_SECONDS = 0.5
 LAST_SECONDS = 10.0
 """How long `follow` waits in silence for the rest of the output once the run is over: a lost pod sends none."""
-
-
-class RunInfo(NamedTuple):
-    """A run that the agent knows."""
-
-    id: str
-    pods: tuple[int, ...]
-    """Completion indices of the pods that take part, in rank order."""
-    lead: int
-    """The pod with rank 0."""
-    outputs: tuple[int, ...]
-    """The pods that print: the lead of an MPI run, else all."""
-    names: Mapping[int, str] = {}
-    """DNS name by completion index."""
-    over: bool = False
-    slots: int = 1
-    """Ranks on each pod."""
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> RunInfo:
-        return wire.from_json(cls, {"id": data["run"], **data})
-
-
-class Output(NamedTuple):
-    """A stretch of what one pod printed."""
-
-    frames: tuple[tuple[int, bytes], ...]
-    """(stream, bytes) in the order of printing; streams are those of `agent.output`."""
-    next: int
-    """Offset to read on from."""
-    skipped: int
-    """Bytes between the wanted offset and the first frame that are no longer kept."""
-    over: bool
-    """Nothing will come after this."""
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Output:
-        return wire.from_json(cls, data)
-
-
-class RunEnd(NamedTuple):
-    """How a run ended."""
-
-    end: JobEnd
-    text: str = ""
-    """The workload's table for people; may be empty."""
-    codes: Mapping[int, int] = {}
-    """Exit code of each pod's process. Pods that were lost or had none are missing."""
-    lost: Mapping[int, str] = {}
-    """Why pods were lost."""
-    results: str = ""
-    """Directory on the coordinator with result.json; empty for none."""
-    missing: str = ""
-    """Which results could not be stored there and why, when the run was told to be over; empty for none."""
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> RunEnd:
-        return wire.from_json(cls, data)
 
 
 class Client:

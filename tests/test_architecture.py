@@ -324,3 +324,14 @@ def test_every_data_file_is_installed() -> None:
         installed = set(ROOT.glob(setup["options.data_files"][f"share/a4-agent/{kind}"]))
         there = {path for path in (ROOT / kind).rglob("*") if path.is_file() and "__pycache__" not in path.parts}
         assert there == installed
+
+
+def test_the_rooms_of_the_lifecycle_import_one_way() -> None:
+    """What is kept knows no pod, a pod no run: each room can be read without those that use it."""
+    rooms: dict[str, set[str]] = {}
+    for name, tree in trees().items():
+        if re.match(r"agent\.lifecycle\.\w+\.", name):
+            used = {found.split(".")[2] for found in imported_modules(name, tree) if found.count(".") > 2}
+            rooms.setdefault(name.split(".")[2], set()).update(used)
+    assert {"keeping", "pod", "channel", "runs"} <= rooms.keys()
+    TopologicalSorter({room: used - {room} for room, used in rooms.items()}).prepare()

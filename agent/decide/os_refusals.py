@@ -43,8 +43,16 @@ def refused(what: str, error: OSError) -> SystemFault:
     return SystemFault(f"{what}: {error.strerror or error}", hint_of(error))
 
 
-def not_started(what: str, error: OSError) -> AgentError:
-    """A program that could not be started; `what` says so with the reason."""
-    if error.errno in NO_PROGRAM:
-        return MissingProgram(what)
-    return SystemFault(what, hint_of(error))
+def not_started(name: str, error: OSError | ValueError, cwd: str, python: str) -> AgentError:
+    """Why the workload `name` could not be started in `cwd` with that `python`; a ValueError says that there is a text
+    which no process can be given."""
+    if isinstance(error, ValueError):
+        return MissingProgram(f"{name} cannot be started: {error}")
+    if isinstance(error, FileNotFoundError) and error.filename == cwd:
+        what = f"the directory {error.filename}, in which {name} was asked for, is missing"
+    elif error.filename:
+        setting = "A4_PYTHON=" if error.filename == python else ""
+        what = f"{setting}{error.filename} cannot be started: {error.strerror}"
+    else:
+        what = f"{name} cannot be started: {error}"
+    return MissingProgram(what) if error.errno in NO_PROGRAM else SystemFault(what, hint_of(error))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from agent import wire
-from agent.decide.ending import Origin
+from agent.decide.ending import JobEnd, Origin
 
 STATE_VERSION = 1
 
@@ -32,6 +32,10 @@ class RunSummary(NamedTuple):
     what: str | None = None
     where: str | None = None
     origin: Origin | None = None
+
+    def ended(self, until: float, end: JobEnd) -> "RunSummary":
+        """The same once it is over. The reasons are not in it: every pod keeps 50 of these."""
+        return self._replace(until=until, code=end.code, what=end.what, where=end.where, origin=end.origin)
 
 
 class Loss(NamedTuple):

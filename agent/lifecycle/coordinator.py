@@ -6,6 +6,7 @@ have to survive it. When it is lost the job is lost, and Kubernetes starts all p
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 
 from agent.connection import ANSWER_SECONDS
@@ -15,23 +16,25 @@ from agent.decide.runspec import RunSpec
 from agent.errors import AgentError, ClusterBusy, Exit, IdentityRefused, PeerLost, PeersMissing
 from agent.lifecycle.channel.announcing import Announcement
 from agent.lifecycle.channel.command_socket import CommandSocket, handled
+from agent.lifecycle.channel.peer import Peer
 from agent.lifecycle.channel.questions import Answer
-from agent.lifecycle.channel.roster import Callbacks, Peer
+from agent.lifecycle.channel.roster import PodEvents, Roster
 from agent.lifecycle.forming import Forming
 from agent.lifecycle.once import Once
 from agent.lifecycle.pod.leaving import Leaving
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.pod.preparing import Preparing
-from agent.lifecycle.runs.all_pods import AllPods
-from agent.lifecycle.runs.bookings import Booking, Bookings
+from agent.lifecycle.runs.bookings import Bookings
 from agent.lifecycle.runs.idling import Idling
+from agent.lifecycle.runs.own_parts import Parts
 from agent.lifecycle.runs.preparations import Preparations
-from agent.lifecycle.runs.requests import Requests
+from agent.lifecycle.runs.requests import CoordinatorRequests
+from agent.lifecycle.runs.running import Run
 from agent.lifecycle.settling import Settling
 from agent.workloads import find_workload
 
 
-class Stage(Enum):
+class JobPhase(Enum):
     """How far the job is. A run may go on in FIRST_RUN and, submitted by commands, in SLEEPING."""
 
     FORMING = "forming"
@@ -47,22 +50,31 @@ class Coordinator:
 
     def __init__(self, pod: Pod) -> None:
         self._pod = pod
-        self._stage = Stage.FORMING
+        self._phase = JobPhase.FORMING
         self._preparing = Preparing(pod)
-        workers = Callbacks(
-            self._message, self._worker_lost, lambda peer, anew: self._forming.greeted(peer.index, anew)
+        self.parts = Parts(pod, self._say_of_own_part)
+        events = PodEvents(
+            message=self._message,
+            lost=self._worker_lost,
+            greeted=lambda peer, anew: self._forming.greeted(peer.index, anew),
+            told=self.parts.told,
+            printed=self.parts.printed,
         )
-        self.pods = AllPods(pod, self._heard_of_part, workers)
-        self._forming = Forming(pod, self.pods.roster, self._preparing.gather_facts, self._formed)
+        self.roster = Roster(pod, events)
+        self._forming = Forming(pod, self.roster, self._preparing.gather_facts, self._formed)
         self._leaving = Leaving(pod, self._preparing)
         self._preparations = Preparations(pod, self._forming.facts)
         self._settling = Settling(pod.machine)
         settled = self._settling.when_over
-        self._bookings = Bookings(pod, self._preparations, self.pods, lambda run: settled(lambda: self._close_run(run)))
-        self._requests = Requests(pod, self.pods, self._bookings, self._submit, self._release)
+        self._bookings = Bookings(
+            pod, self._preparations, self.roster, lambda run: settled(lambda: self._close_run(run))
+        )
+        self._requests = CoordinatorRequests(pod, self.roster, self.parts, self._bookings, self._submit, self._release)
         self._commands = CommandSocket(pod, self._requests.handle)
-        self._idling = Idling(pod, lambda: self._stage is Stage.SLEEPING and self._bookings.idle, self._leave_orderly)
-        self._announcement = Announcement(pod, self.pods.roster, self._told)
+        self._idling = Idling(
+            pod, lambda: self._phase is JobPhase.SLEEPING and self._bookings.idle, self._leave_orderly
+        )
+        self._announcement = Announcement(pod, self.roster, self._told)
         self._only_forms = find_workload(pod.job.spec.workload).starts_nothing
         self._first_run_told = Once()
         """Every pod knows how the first run ended: the cluster sleeps, or the job ends."""
@@ -75,7 +87,7 @@ class Coordinator:
         """Raises AgentError; `fail` then tells the other pods, so the way to them is opened first."""
         if self._signal is not None:
             return
-        self.pods.roster.start()
+        self.roster.start()
         self._preparing.prepare()
         self._commands.open()
         self._preparing.start_sshd(lambda: None)
@@ -107,9 +119,13 @@ class Coordinator:
             case messages.Bye():
                 self._announcement.confirmed(index)
 
+    def _say_of_own_part(self, said: messages.SaidOfPart) -> None:
+        # By the loop: runs count on it that nobody answers from inside the call that told him something.
+        self._pod.machine.later(0, lambda: self._heard_of_part(0, said))
+
     def _heard_of_part(self, index: int, said: messages.SaidOfPart) -> None:
         self._bookings.heard(index, said)
-        if index in self.pods.lost.reasons() and not self._bookings.waits_for(index):
+        if index in self.roster.lost.reasons() and not self._bookings.waits_for(index):
             self._let_go(index)
 
     def _worker_stopping(self, index: int, end: JobEnd) -> None:
@@ -122,30 +138,30 @@ class Coordinator:
         if told:
             self._settling.begin()
             end = JobEnd(Exit.TRY_AGAIN, f"a worker pod was {end.what}", self._pod.where(index))
-        self.pods.lost.note(index, end.what)
+        self.roster.lost.note(index, end.what)
         if self._bookings.waits_for(index):
             self._bookings.cancel_those_with(index, end, told=told)
         else:
             self._let_go(index)
-        if self._stage in (Stage.FORMING, Stage.FIRST_RUN):
+        if self._phase in (JobPhase.FORMING, JobPhase.FIRST_RUN):
             self._job_fails(end)
 
     def _let_go(self, index: int) -> None:
         """This worker ends with a code of its own and needs nothing more from us."""
-        self.pods.roster.drop(index, "it ended by itself")
+        self.roster.drop(index, "it ended by itself")
         self._announcement.confirmed(index)
 
     def _worker_lost(self, peer: Peer, reason: str) -> None:
         """A run that needs the pod ends, and with it the job. Before a run there is nobody else to say it."""
         self._announcement.confirmed(peer.index)
-        if self._stage is not Stage.LEAVING:
-            self.pods.lost.note(peer.index, reason)
+        if self._phase is not JobPhase.LEAVING:
+            self.roster.lost.note(peer.index, reason)
         self._bookings.lost(peer.index, reason)
-        if self._stage in (Stage.FORMING, Stage.FIRST_RUN) and not self._bookings.going_on:
+        if self._phase in (JobPhase.FORMING, JobPhase.FIRST_RUN) and not self._bookings.current:
             what = "a pod was lost before the run"
             self._job_fails(JobEnd(int(Exit.TRY_AGAIN), what, self._pod.where(peer.index), reason))
 
-    # What commands ask (see Requests)
+    # What commands ask (see CoordinatorRequests)
 
     def _submit(self, spec: RunSpec, answer: Answer, *, waits: bool = True) -> None:
         """Begin a run that a command wants, and answer with its name. Raises AgentError, which is then the answer.
@@ -155,37 +171,55 @@ class Coordinator:
         workload = find_workload(spec.workload)
         if self._pod.known.plan is None:
             raise PeersMissing("the cluster is not formed yet", "a4-agent status shows whom it waits for")
-        told = self._stage is Stage.ENDING  # the first run's end; the cluster may stay
-        early = waits and not self._first_run_told.happened and (told or (workload.exclusive and self._only_forms))
-        if self._stage is Stage.LEAVING or (told and not early):
+        early = waits and self._is_early(workload.exclusive)
+        if self._phase is JobPhase.LEAVING or (self._phase is JobPhase.ENDING and not early):
             raise ClusterBusy("the job is ending")
-        self._bookings.chosen(spec, workload)  # what is wrong with the wish is told before who else is at work
+        context = self._bookings.checked(spec)  # what is wrong with the wish is told before who else is at work
         if early:
-            waited = Once()
-            waited.when(lambda: handled(lambda *_: self._submit(spec, answer, waits=False), "submit", {}, answer))
-            self._first_run_told.when(waited.happen)
-            self._pod.machine.later(ANSWER_SECONDS / 2, waited.happen)  # of the time that its command waits
+            self._ask_soon("submit", lambda: self._submit(spec, answer, waits=False), answer)
             return
-        if workload.exclusive and (self._bookings.going_on or self._stage is not Stage.SLEEPING):
+        if workload.exclusive and (self._bookings.current or self._phase is not JobPhase.SLEEPING):
             raise self._bookings.busy()
-        booking = self._bookings.book(spec, first=False)
-        answer({"ok": booking.about()})
-        if booking.exclusive:
+        run = self._bookings.book(context, first=False)
+        answer({"ok": run.info().to_json()})
+        if workload.exclusive:
             self._idling.stop()
-        self._bookings.begin(booking)
+        self._bookings.begin(run)
 
-    def _release(self, force: bool) -> int:
-        """End a sleeping cluster; returns its recorded code, also when it ends already. Raises ClusterBusy."""
+    def _is_idle(self) -> bool:
+        return self._phase is JobPhase.SLEEPING and self._bookings.idle
+
+    def _release(self, force: bool, answer: Answer, *, waits: bool = True) -> None:
+        """End a sleeping cluster and answer with its recorded code, also when it ends already. Raises ClusterBusy.
+
+        `waits`: as for `submit`.
+        """
         why = JobEnd(Exit.INTERRUPTED, "the cluster was released")
-        if self._stage is not Stage.LEAVING and self._signal is None:
-            may_be = self._stage is Stage.SLEEPING or (force and self._stage is Stage.FIRST_RUN)
-            if self._bookings.going_on and not (force and may_be):
+        if self._phase is not JobPhase.LEAVING and self._signal is None:
+            if waits and self._is_early(self._pod.known.plan is not None):
+                self._ask_soon("release", lambda: self._release(force, answer, waits=False), answer)
+                return
+            may_be = self._phase is JobPhase.SLEEPING or (force and self._phase is JobPhase.FIRST_RUN)
+            if self._bookings.current and not (force and may_be):
                 raise self._bookings.busy()
             if not may_be:
                 raise ClusterBusy("the cluster does not sleep", "a4-agent status shows what it does")
             self._pod.log.info("the cluster is released")
             self._leave_orderly(why)
-        return (self._end or self._signal or why).code
+        answer({"ok": {"code": (self._end or self._signal or why).code}})
+
+    def _is_early(self, needs_sleep: bool) -> bool:
+        """May the cluster sleep in a moment? The end of its first run is being told, or it has none but to form, which
+        matters to what `needs_sleep`."""
+        soon = self._phase is JobPhase.ENDING or (needs_sleep and self._only_forms)
+        return soon and not self._first_run_told.happened
+
+    def _ask_soon(self, op: str, ask: Callable[[], None], answer: Answer) -> None:
+        """Do it when the cluster sleeps or leaves, or in half of the time that its command waits for an answer."""
+        waited = Once()
+        waited.when(lambda: handled(lambda *_: ask(), op, {}, answer))
+        self._first_run_told.when(waited.happen)
+        self._pod.machine.later(ANSWER_SECONDS / 2, waited.happen)
 
     def _leave_orderly(self, why: JobEnd) -> None:
         """End the runs that go on, then the job, with its recorded code if there is one."""
@@ -193,7 +227,7 @@ class Coordinator:
             self._signal = why
             self._job_fails(why)
             return
-        self._stage = Stage.LEAVING
+        self._phase = JobPhase.LEAVING
         self._bookings.cancel_all(why)
         # Later: who asked for it is answered first.
         self._bookings.when_idle(lambda: self._pod.machine.later(0.0, self._say_end))
@@ -205,24 +239,27 @@ class Coordinator:
         if self._end is not None or self._signal is not None:
             return
         self._pod.state.update(formed=self._pod.machine.wall())
-        self._stage = Stage.FIRST_RUN
-        self._bookings.begin(self._bookings.book(self._pod.job.spec, first=True))
+        self._phase = JobPhase.FIRST_RUN
+        self._bookings.begin(self._bookings.book(self._bookings.checked(self._pod.job.spec), first=True))
 
-    def _close_run(self, booking: Booking) -> None:
+    def _run_judged(self, run: Run) -> None:
+        self._settling.when_over(lambda: self._close_run(run))
+
+    def _close_run(self, run: Run) -> None:
         """Store it, tell who waits, then let the next one come: results of two runs must not meet in one directory."""
-        if booking.first and self._signal is not None:
-            booking.end_as(merged(booking.end, self._signal))
-        self._bookings.close(booking, self._leaving.store_seconds())
-        self._leaving.when_kept(booking.kept)
-        if booking.first:
-            self._announce(booking.end, booking.run_id)
+        if run.first and self._signal is not None:
+            run.end_as(merged(run.end, self._signal))
+        self._bookings.close(run, self._leaving.store_seconds())
+        self._leaving.when_kept(run.kept)
+        if run.first:
+            self._announce(run.end, run.run_id)
         else:
-            self._pod.log.info(f"{booking.run_id} ended with exit code {booking.end.code}: {booking.end.what}")
+            self._pod.log.info(f"{run.run_id} ended with exit code {run.end.code}: {run.end.what}")
             self._pod.run_logs.end()
-            if self._stage is Stage.SLEEPING:
+            if self._phase is JobPhase.SLEEPING:
                 self._pod.state.sleep()
                 self._idling.start()
-        self._bookings.closed(booking)
+        self._bookings.closed(run)
 
     # Ends
 
@@ -237,7 +274,7 @@ class Coordinator:
         if self._end is not None:
             # Half of the cluster may not have heard of something by now: better it ends than that it seems to sleep.
             self._pod.log.error(f"after the job's end: {end}")
-            if self._stage is not Stage.LEAVING:
+            if self._phase is not JobPhase.LEAVING:
                 self._say_end()
             return
         self._bookings.abandon(end)  # what may itself be broken gets one chance to end the run in order
@@ -248,17 +285,13 @@ class Coordinator:
         self._leaving.told_to_end()
         again = self._signal is not None
         self._signal = self._signal or from_signal(number, self._pod.where(0))
-        if self._bookings.going_on and again:
-            self._bookings.hurry()
+        if again and self._bookings.current is not None:
+            self._bookings.current.hurry()
         elif self._end is None and not again:
             self._settling.end()
             self._job_fails(self._signal)
-        elif self._stage in (Stage.SLEEPING, Stage.ENDING):
+        elif self._phase in (JobPhase.SLEEPING, JobPhase.ENDING):
             self._leave_orderly(self._signal)
-
-    def pass_on(self, number: int) -> None:
-        """A signal for the processes of runs in this pod."""
-        self.pods.own.signal(number)
 
     def _job_fails(self, end: JobEnd) -> None:
         """End the job for this reason. A run that goes on is ended first, and its end then is the job's."""
@@ -266,7 +299,7 @@ class Coordinator:
             self._pod.log.error(f"after the job's end: {end}")
             return
         self._bookings.cancel_all(end)
-        if self._bookings.going_on:
+        if self._bookings.current:
             return
         self._forming.over = True
         self._settling.when_over(lambda: self._announce(merged(end, self._signal) if self._signal else end))
@@ -276,7 +309,7 @@ class Coordinator:
         if self._end is not None:
             return
         self._end = end = masked(end, self._pod.log.masked)
-        self._stage = Stage.ENDING
+        self._phase = JobPhase.ENDING
         self._leaving.record_end(end, run_id)
         if end.code == Exit.OK:  # a success is said when its results are there
             self._leaving.when_kept(lambda missing: self._leaving.report_end(end))
@@ -287,28 +320,28 @@ class Coordinator:
 
     def _told(self, stay: bool) -> None:
         """Every worker has the result, or had its time to confirm it. A cluster that stays sleeps from here on."""
-        if self._stage is not Stage.LEAVING:
+        if self._phase is not JobPhase.LEAVING:
             self._sleep() if stay else self._leave()
         self._pod.machine.later(0.0, self._first_run_told.happen)  # once the first run is closed
 
     def _sleep(self) -> None:
-        self._stage = Stage.SLEEPING
+        self._phase = JobPhase.SLEEPING
         stays = "the cluster stays; a4-agent run submits to it, a4-agent release ends it with that code"
         self._leaving.when_kept(lambda missing: self._pod.log.info(stays))
         self._pod.sleep()
         self._idling.start()
 
     def _say_end(self) -> None:
-        self.pods.roster.say(messages.End())
+        self.roster.say(messages.End())
         self._leave()
 
     def _leave(self) -> None:
-        self._stage = Stage.LEAVING
+        self._phase = JobPhase.LEAVING
         self._first_run_told.happen()
         self._idling.stop()
-        self.pods.own.stop_all(self._finish)
+        self.parts.stop_all(self._finish)
 
     def _finish(self) -> None:
         assert self._end is not None
-        self.pods.roster.close()
+        self.roster.close()
         self._leaving.finish(self._end.code, self._commands.when_left)

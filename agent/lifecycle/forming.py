@@ -13,7 +13,8 @@ from agent.decide.messages import Cluster, SendPlan
 from agent.decide.order import make_plan
 from agent.decide.plan import to_wire
 from agent.errors import IdentityRefused, PeersMissing
-from agent.lifecycle.channel.roster import Peer, Roster
+from agent.lifecycle.channel.peer import Peer
+from agent.lifecycle.channel.roster import Roster
 from agent.lifecycle.pod.plan_files import keep_plan
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.waits import REPORT_SECONDS

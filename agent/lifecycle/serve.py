@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from agent.errors import AgentError, ClusterBusy, Exit
 from agent.lifecycle.pod.pod import Job, Pod
@@ -14,6 +14,9 @@ from agent.machine.files import take_lock
 from agent.machine.host import Host
 from agent.machine.loop import Loop
 from agent.paths import RunDir
+
+if TYPE_CHECKING:
+    from agent.lifecycle.runs.own_parts import Parts
 
 PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
 """Signals that mean something to workloads: the processes of runs in this pod get them."""
@@ -32,7 +35,9 @@ class Role(Protocol):
 
     def signalled(self, number: int) -> None: ...
 
-    def pass_on(self, number: int) -> None: ...
+    @property
+    def parts(self) -> Parts:
+        """This pod's parts of runs."""
 
 
 def serve(job: Job, log: Log) -> int:
@@ -60,7 +65,7 @@ def serve(job: Job, log: Log) -> int:
         loop.on_signal(number, role.signalled)
     loop.on_signal(signal.SIGQUIT, lambda number: role.signalled(signal.SIGINT))
     for number in PASSED_ON:
-        loop.on_signal(number, role.pass_on)
+        loop.on_signal(number, lambda number: role.parts.signal(number))
     # A lost or busy terminal is no reason to end a job. Not SIG_IGN, which what we start would inherit.
     for number in IGNORED:
         loop.on_signal(number, lambda number: None)

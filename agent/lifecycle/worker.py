@@ -20,12 +20,12 @@ from agent.errors import AgentError, Exit, PeerLost
 from agent.lifecycle.channel.command_socket import CommandSocket
 from agent.lifecycle.channel.link import beat_seconds
 from agent.lifecycle.channel.questions import refusal
-from agent.lifecycle.channel.to_coordinator import Awaiting, Callbacks, ToCoordinator
-from agent.lifecycle.keeping.results_check import ResultsCheck
+from agent.lifecycle.channel.to_coordinator import Awaiting, CoordinatorEvents, ToCoordinator
 from agent.lifecycle.pod.leaving import Leaving
 from agent.lifecycle.pod.plan_files import keep_plan
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.pod.preparing import Preparing
+from agent.lifecycle.pod.results_check import ResultsCheck
 from agent.lifecycle.runs.worker_requests import WorkerRequests
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Worker:
         self._results_check = ResultsCheck(pod, self.fail)
         self.coordinator = ToCoordinator(
             pod,
-            Callbacks(
+            CoordinatorEvents(
                 said=self._message,
                 met=self._introduce,
                 greeted=self._greeted,
@@ -70,7 +70,7 @@ class Worker:
             ),
         )
         self._say = self.coordinator.say
-        self._requests = WorkerRequests(pod, lambda: self._parts, self._say)
+        self._requests = WorkerRequests(pod, lambda: self.parts, self._say)
         self._commands = CommandSocket(pod, self._requests.handle)
         self._begun = False
         """A run has begun: from here on this pod belongs to its coordinator."""
@@ -86,7 +86,7 @@ class Worker:
         """Seconds between two signs of life."""
 
     @cached_property
-    def _parts(self) -> Parts:
+    def parts(self) -> Parts:
         # Here: a pod is ready sooner. Most pods still wait for others at their first beat, which imports it.
         from agent.lifecycle.runs.own_parts import Parts
 
@@ -142,7 +142,7 @@ class Worker:
             case messages.Prepare():
                 self._prepare_part(said)
             case messages.Go() | messages.Stop() | messages.AskEvidence() | messages.AskAlive():
-                self._parts.told(said)
+                self.parts.told(said)
             case messages.RunNoted(run):
                 self._run_noted(run)
             case messages.Cluster():
@@ -186,7 +186,7 @@ class Worker:
     def _prepare_part(self, told: messages.Prepare) -> None:
         self._begun = True
         if self._life is Life.LIVING:
-            self._parts.told(told)
+            self.parts.told(told)
         else:
             self._say(messages.Done(told.run, PartEnd(None, int(Exit.TRY_AGAIN), "this pod is ending")))
 
@@ -225,12 +225,8 @@ class Worker:
         if self._leaving.told_to_end() and self._life < Life.LEAVING:
             self._end_by_oneself(from_signal(number, self._pod.where(self._settings.index)))
         else:
-            self._parts.hurry()
+            self.parts.hurry()
             self._last_words_over()
-
-    def pass_on(self, number: int) -> None:
-        """A signal for the processes of runs in this pod."""
-        self._parts.signal(number)
 
     def _end_by_oneself(self, end: JobEnd) -> None:
         """End this pod for that reason. Its parts of runs end first, so that the coordinator hears of them."""
@@ -242,7 +238,7 @@ class Worker:
         self._exit = self._exit or end
         self._pod.log.error(f"this pod ends: {end}") if self._end is not None else self._leaving.report_end(end)
         self._say(messages.Stopping(end))
-        self._parts.stop_all(self._give_up, told=is_told(end))
+        self.parts.stop_all(self._give_up, told=is_told(end))
 
     def _give_up(self) -> None:
         """Nothing runs here any more: this pod's own end stands unless the job's is known by now."""
@@ -260,7 +256,7 @@ class Worker:
         self._requests.ends = True
         self._awaiting.over = True
         self._requests.questions.give_up(refusal(PeerLost("this pod is ending")))
-        self._parts.stop_all(self._say_last_words)
+        self.parts.stop_all(self._say_last_words)
 
     def _say_last_words(self) -> None:
         """What was said must get out: the coordinator closes the channel when it has read all."""
@@ -296,6 +292,6 @@ class Worker:
 
     def _say_beat(self) -> None:
         """A beat also tells how long ago a program printed: seconds, not a time, as clocks of pods differ."""
-        printed = self._parts.printed()
+        printed = self.parts.printed()
         quiet = None if printed is None else round(self._machine.now() - printed, 3)
         self.coordinator.mention(messages.Beat(quiet))

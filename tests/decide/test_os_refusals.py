@@ -28,8 +28,8 @@ from agent.decide.os_refusals import HINTS, NO_PROGRAM, not_started, refused
 )
 def test_a_program_that_is_not_started(name: str, code: int, hint: str) -> None:
     number = getattr(errno, name)
-    error = not_started("bash cannot be started", OSError(number, os.strerror(number)))
-    assert (error.code, error.what) == (code, "bash cannot be started")
+    error = not_started("exec", OSError(number, os.strerror(number), "bash"), "/", "python3")
+    assert (error.code, error.what) == (code, f"bash cannot be started: {os.strerror(number)}")
     assert hint in error.hint and bool(hint) == bool(error.hint)
 
 
@@ -46,7 +46,7 @@ def test_a_file_that_is_not_written(name: str, hint: str) -> None:
 
 def test_an_error_without_a_number() -> None:
     assert refused("/x cannot be used", OSError("it is closed")).what == "/x cannot be used: it is closed"
-    assert not_started("x", OSError("it is closed")).code == 71
+    assert not_started("x", OSError("it is closed"), "/", "python3").code == 71
 
 
 def test_no_number_is_of_both_kinds() -> None:

@@ -333,6 +333,8 @@ class FakeMachine:
         self.post(0.001, lambda: done(found))
 
     def list_dir(self, path: str) -> list[str]:
+        if self.pod.out_of_descriptors:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
         return [os.path.basename(name) for name in self.directories if os.path.dirname(name) == path]
 
     def remove_dir(self, path: str) -> None:

@@ -62,6 +62,8 @@ class FakePod(FakeStorage):
         """Address on which the SSH port is taken → who holds it."""
         self.failing: dict[str, int] = {}
         """Beginning of paths that cannot be written → errno."""
+        self.out_of_descriptors = False
+        """No directory can be listed, and so no run be prepared."""
         self.unspoolable = False
         """No spool can be begun."""
         self.threadless = False

@@ -182,7 +182,7 @@ def test_facts_of_another_pod(index: int) -> None:
 @given(nonsense(OF_COORDINATORS))
 def test_what_a_coordinator_says(said: Message) -> None:
     world = running()
-    roster = world.pod(0).agent.role.pods.roster  # type: ignore[attr-defined]
+    roster = world.pod(0).agent.role.roster  # type: ignore[attr-defined]
     run = world.pod(0).state()["run"]["id"]
     world.pod(0).agent.post(0, lambda: roster.peers[2].link.say(named(said, run)))
     expect_no_bug(world)

@@ -36,7 +36,7 @@ def test_a_bug_while_its_page_is_written_leaves_a_good_run_good(monkeypatch: pyt
     def reporting(pod: object, path: str) -> None:
         raise LookupError("a bug")
 
-    monkeypatch.setattr("agent.lifecycle.keeping.results.Reporting", reporting)
+    monkeypatch.setattr("agent.lifecycle.runs.results.Reporting", reporting)
     world = FakeWorld(3, "script", REPORT)
     assert set(world.run().values()) == {0}, world.dump()
     assert result(world)["verdict"]["code"] == 0

@@ -218,7 +218,7 @@ def test_a_signal_for_workloads_reaches_their_processes_in_that_pod_alone(number
     world.until_event("run-started")
     world.wait(1)
     for agent in (world.pod(0).agent, world.pod(2).agent):
-        agent.call(partial(agent.role.pass_on, number))
+        agent.call(partial(agent.role.parts.signal, number))
     got = {pod.index: [child.signals for child in pod.agent.children if child.signals] for pod in world.pods}
     assert got == {0: [[number]], 1: [], 2: [[number]], 3: []}, world.dump()
     world.pod(0).signal()
@@ -229,7 +229,7 @@ def test_a_signal_for_workloads_means_nothing_before_there_is_one() -> None:
     world = forever()
     world.until(lambda: world.pod(1).living)
     agent = world.pod(1).agent
-    agent.call(lambda: agent.role.pass_on(SIGUSR1))
+    agent.call(lambda: agent.role.parts.signal(SIGUSR1))
     world.until_event("run-started")
     world.pod(0).signal()
     assert world.run() == all_are(143)

@@ -85,6 +85,26 @@ def test_a_reader_may_come_before_the_run_begins(index: int, workload: str) -> N
         assert printed == [f"hello from {of}\n".encode()]
 
 
+@pytest.mark.parametrize("index", [0, 2])
+@pytest.mark.parametrize("workload", ["script", "exec"])
+def test_a_pod_that_cannot_prepare_its_part(index: int, workload: str) -> None:
+    """`exec` tells of it and goes on with the others; what needs all pods ends before anything begins."""
+    world = sleeping()
+    for pod in world.pods:
+        pod.life = Life(output=f"hello from {pod.index}\n".encode())
+    world.pod(index).out_of_descriptors = True
+    run_id = world.submit(1, workload, args=["hostname"])
+    told = ends(world, 1, run_id)
+    why = f"{run_id} cannot be prepared: Too many open files"
+    if workload == "script":
+        assert (told["end"]["code"], told["end"]["what"], told["codes"]) == (71, why, {}), world.dump()
+        return
+    assert told["codes"] == {str(i): 71 if i == index else 0 for i in range(4)}, world.dump()
+    assert told["end"]["what"] == f"hostname ended with exit code 71 on pod {index}"
+    assert f"pod {index}: {why}" in told["end"]["why"] and "ulimit -n" in told["end"]["why"]
+    assert printed(world, 1, run_id, 3) == b"hello from 3\n"
+
+
 def test_what_readers_wait_for_leaves_nothing_behind() -> None:
     """A run that prints much is read thousands of times in the time that one reader may wait."""
     world = sleeping()
@@ -340,6 +360,19 @@ def test_a_run_that_is_submitted_as_soon_as_there_is_a_plan(index: int, sleeps: 
     world.until_event("plan-ready", 0)
     answer = world.ask(index, "submit", spec={"workload": "script"})
     assert answer.get("error", {"code": 0})["code"] == code, answer
+
+
+@pytest.mark.parametrize(("event", "code"), [("plan-ready", 0), ("result-known", 7)])
+@pytest.mark.parametrize(("index", "sleeps"), [(0, "always"), (2, "always"), (0, "never")])
+def test_a_release_in_the_moment_before_the_cluster_sleeps_is_taken(
+    index: int, sleeps: str, event: str, code: int
+) -> None:
+    world = FakeWorld(4, "none" if code == 0 else "script", {"A4_SLEEP_ON": sleeps})
+    world.pod(3).life = Life(code)
+    world.until_event(event, 0)
+    assert world.ask(index, "release")["ok"] == {"code": code}
+    assert set(world.run().values()) == {code}, world.dump()
+    assert world.last() < 30
 
 
 @pytest.mark.parametrize("index", [0, 2])
@@ -821,7 +854,7 @@ def test_a_worker_that_is_let_go_without_a_result_ends_with_75() -> None:
     world = FakeWorld(2, "script")
     world.pod(0).life = world.pod(1).life = FOREVER
     world.until_event("run-started")
-    roster = world.pod(0).agent.role.pods.roster  # type: ignore[attr-defined]
+    roster = world.pod(0).agent.role.roster  # type: ignore[attr-defined]
     world.pod(0).agent.post(0, lambda: roster.peers[1].link.say({"type": "end"}))
     world.run()
     assert world.pod(1).code == 75, world.dump()
@@ -906,7 +939,7 @@ def test_a_coordinator_that_talks_nonsense_is_a_lost_peer_and_no_bug(message: di
     world = FakeWorld(2, "script")
     world.pod(0).life = world.pod(1).life = FOREVER
     world.until_event("run-started")
-    roster = world.pod(0).agent.role.pods.roster  # type: ignore[attr-defined]
+    roster = world.pod(0).agent.role.roster  # type: ignore[attr-defined]
     world.pod(0).agent.post(0, lambda: roster.peers[1].link.say(message))
     world.run()
     assert world.codes() == {0: 75, 1: 75}, world.dump()

@@ -11,7 +11,7 @@ import pytest
 from agent.decide.sync.beats import LEADER_SECONDS, STALLED_SECONDS, beat_seconds
 from agent.decide.sync.facts import Fact, Place, job_directory, write_fact
 from agent.decide.sync.waiting import FactWait, WaitDeadlines, WaitOutcome
-from agent.lifecycle.sharing.waiting import Waiting
+from agent.lifecycle.sharing.waiting import SharedWaiting
 from agent.lifecycle.waits import REPORT_SECONDS
 from agent.machine.shared_files import SharedAnswer
 from tests.fake.clock import Clock
@@ -106,7 +106,7 @@ class World:
             now = self.clock.now
             patience = WaitDeadlines(now + HEARD_SECONDS, now + WAIT_SECONDS)
             wait = FactWait(name, pods, job=JOB, lease=LEASE, patience=patience, fresh=fresh, start=start)
-            Waiting(files, pod, wait, pods=4, say=told.said.append, ended=ended, chance=self.draw.random).look()
+            SharedWaiting(files, pod, wait, pods=4, say=told.said.append, ended=ended, chance=self.draw.random).look()
 
         pod.later(at, begin)
         return pod, told

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from agent.decide.messages import Answer as Told
-from agent.decide.messages import Ask, Said
+from agent.decide import messages
+from agent.decide.messages import Said
 from agent.errors import AgentError, ClusterBusy
 
 Answer = Callable[[dict[str, Any]], None]
@@ -24,10 +24,10 @@ class Questions:
     def ask(self, op: str, fields: dict[str, Any], answer: Answer) -> None:
         """Ask the peer; `answer` is called once. There is no time limit: the client that asked us has one."""
         self._last += 1
-        self._say(Ask(self._last, op, fields))
+        self._say(messages.Ask(self._last, op, fields))
         self._open[self._last] = answer
 
-    def answered(self, told: Told) -> None:
+    def answered(self, told: messages.Answer) -> None:
         """An `answer` has come; one that nobody waits for any more is no error."""
         answer = self._open.pop(told.id, None)
         if answer is not None:

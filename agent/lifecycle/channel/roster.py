@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from agent import __version__
 from agent.decide import messages
 from agent.decide.ending import JobEnd
 from agent.decide.messages import Said, line_of, message
-from agent.decide.plan import peer_name
 from agent.errors import Exit, PeerLost
 from agent.lifecycle.channel.link import SILENT_BEATS, Link, beat_seconds
-from agent.lifecycle.channel.questions import Questions, refusal
+from agent.lifecycle.channel.lost_pods import LostPods
+from agent.lifecycle.channel.peer import Peer, workers_of
+from agent.lifecycle.channel.questions import refusal
 from agent.lifecycle.pod.pod import Pod
-from agent.machine.api import IDENTITY_PROBLEMS, Channel, Problem, Target
+from agent.machine.api import IDENTITY_PROBLEMS, Channel, Problem
 
 GREETING_SECONDS = 15.0
 """How long an agent may take to answer after the login. One that has just started may still be importing."""
@@ -34,59 +34,28 @@ ADDRESS_SECONDS = 5.0
 SILENT = Problem("agent", "logged in, but no a4-agent answers there")
 
 
-@dataclass
-class Peer:
-    """One worker pod as the coordinator knows it."""
-
-    target: Target
-    """Without an address before a look-up."""
-    link: Link = field(default_factory=Link)
-    nonce: str = ""
-    """Drawn by each start of its agent, so that a new one is not taken for the old; empty: it has never been there."""
-    problem: Problem = field(default_factory=lambda: Problem("name", "not looked up yet"))
-    problem_since: float = 0.0
-    """On our clock; 0: nothing has been tried yet."""
-    identity: Problem | None = None
-    """The last time that it was somebody else; kept while later tries fail otherwise."""
-    attempts: int = 0
-    """Tries that failed since it was last connected."""
-    address_since: float = 0.0
-    connected: bool = False
-    """Both sides have said hello on the present channel."""
-    lost: bool = False
-    """Given up for good: nothing is sent to it or taken from it, even should it come back."""
-    printed: float = -math.inf
-    """When its part of a run last printed, by our clock, as far as its beats have told."""
-
-    def __post_init__(self) -> None:
-        self.questions = Questions(self.say)
-
-    def say(self, said: Said) -> None:
-        """Tell it, now or after the next reconnection."""
-        self.link.say(message(said))
-
-    @property
-    def index(self) -> int:
-        return self.target.index
-
-
-class Callbacks(NamedTuple):
-    """What the coordinator wants to hear of."""
+class PodEvents(NamedTuple):
+    """What the coordinator wants to hear of, and what only its own pod can say."""
 
     message: Callable[[Peer, Said], None]
     lost: Callable[[Peer, str], None]
     """Told of a worker that was not heard for a lease, or was started anew, after the plan was made."""
     greeted: Callable[[Peer, bool], None]
     """Connected, again or for the first time; True: its agent was started anew, nothing it said counts."""
+    told: Callable[[Said], None]
+    """Pod 0, which takes part in runs as any other, is told the same messages."""
+    printed: Callable[[], float | None]
+    """When its own part of a run last printed; None: it has none."""
 
 
 class Roster:
-    """The workers of the job. It ends no wait by itself: deadlines are the coordinator's."""
+    """The pods of the job: workers over their channels, this pod by its loop. It ends no wait by itself: deadlines are
+    the coordinator's."""
 
-    def __init__(self, pod: Pod, tell: Callbacks) -> None:
+    def __init__(self, pod: Pod, tell: PodEvents) -> None:
         settings = pod.settings
         self.peers: dict[int, Peer] = {}
-        """By index. Empty before `start`, and for a pod that is alone."""
+        """Workers by index. Empty before `start`, and for a pod that is alone."""
         self._pod = pod
         self._machine = pod.machine
         self._log = pod.log
@@ -97,22 +66,26 @@ class Roster:
         self._closed = False
         self.committed = False
         """The plan is made: from here on a pod that goes, or starts anew, is lost."""
+        self.lost = LostPods(pod, self.say)
 
     def start(self) -> None:
         """Begin to look for them. A pod that is alone looks for nobody."""
         if self._pod.alone:
             return
         self._machine.raise_file_limit()
-        self.peers = _peers(self._pod)
+        self.peers = workers_of(self._pod)
         self._look_up(list(self.peers.values()))
         self._machine.later(self._beat, self._beats)
 
-    def say(self, said: Said, indices: Iterable[int] | None = None) -> None:
-        """Tell these workers, or all, but those that are lost: now or after their next reconnection."""
+    def say(self, said: Said, indices: Collection[int] | None = None) -> None:
+        """Tell these pods, or all workers, but those that are lost: now or after their next reconnection."""
+        if indices is not None and 0 in indices:
+            # By the loop: runs count on it that nobody answers from inside the call that told him something.
+            self._machine.later(0, lambda: self._tell.told(said))
         line = line_of(message(said))
-        for peer in self.peers.values() if indices is None else [self.peers[index] for index in indices]:
-            if not peer.lost:
-                peer.link.say_encoded(line)
+        for index in self.peers if indices is None else filter(None, indices):
+            if not self.peers[index].lost:
+                self.peers[index].link.say_encoded(line)
 
     def mention(self, said: Said) -> None:
         """Tell every worker that is connected now; the message is worth nothing later."""
@@ -129,6 +102,19 @@ class Roster:
     def absent(self) -> dict[int, str]:
         """Index and reason of every worker that cannot be talked to now, lost ones included."""
         return {i: self._reason(peer) for i, peer in self.peers.items() if not peer.connected}
+
+    def printed(self, indices: Collection[int]) -> float:
+        """When one of these pods was last heard to print, on this pod's clock; -inf when none was."""
+        own = self._tell.printed() if 0 in indices else None
+        heard = [self.peers[index].printed for index in indices if index in self.peers]
+        return max(heard if own is None else [own, *heard], default=-math.inf)
+
+    def reachable(self, index: int) -> Peer:
+        """A worker that can be talked to. Raises PeerLost."""
+        peer = self.peers.get(index)
+        if peer is None or peer.lost:
+            raise self.lost.error(index)
+        return peer
 
     def identity_problems(self) -> list[int]:
         """Pods that are absent and of which somebody else has answered."""
@@ -311,17 +297,3 @@ class Roster:
         peer.link.mention(message(messages.SendResult(end)))
         self.drop(peer.index, reason)
         self._tell.lost(peer, reason)
-
-
-def _peers(pod: Pod) -> dict[int, Peer]:
-    from agent.decide.keys import JobKeys  # here: cryptography costs 12 ms, and a pod that is alone has no secret
-
-    settings = pod.settings
-    keys = JobKeys(pod.job.secret, settings.epoch)
-    client = keys.client_private()
-    command = f"exec sh {pod.dir.path}/control-channel.sh {pod.dir.path}"
-    peers = {}
-    for index in range(1, settings.nnodes):
-        name = peer_name(settings.hostname_prefix, index, settings.domain_name)
-        peers[index] = Peer(Target(index, name, "", settings.ssh_port, keys.host_public(index), client, command))
-    return peers

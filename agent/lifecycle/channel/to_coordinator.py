@@ -20,7 +20,7 @@ TOLD_EARLY_SECONDS = 3.0
 """EARLY_SECONDS of a pod that was told to end: a coordinator that is there tries once a second."""
 
 
-class Callbacks(NamedTuple):
+class CoordinatorEvents(NamedTuple):
     """What the worker wants to hear."""
 
     said: Callable[[Said | None], None]
@@ -44,7 +44,7 @@ class ToCoordinator:
     said hello last counts.
     """
 
-    def __init__(self, pod: Pod, callbacks: Callbacks) -> None:
+    def __init__(self, pod: Pod, callbacks: CoordinatorEvents) -> None:
         self._pod = pod
         self._machine = pod.machine
         self._tell = callbacks

@@ -1,1 +1,1 @@
-"""What stays of a run: logs, files and result.json, stored beside everything else."""
+"""What stays of a run: logs and files, stored beside everything else."""

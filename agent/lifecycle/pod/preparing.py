@@ -16,7 +16,7 @@ from agent.lifecycle.pod.known import choose_interface
 from agent.lifecycle.pod.plan_files import check_places
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.pod.sshd import Sshd
-from agent.lifecycle.pod.surroundings import Surroundings
+from agent.lifecycle.pod.surroundings import PodSurroundings
 from agent.machine.api import Whereabouts
 from agent.paths import shipped_text
 
@@ -30,7 +30,7 @@ class Preparing:
         self._sshd: Sshd | None = None
         self._whole_inventory: Mapping[str, Any] | None = None
         self.sshd_listens = False
-        self.surroundings = Surroundings(pod)
+        self.surroundings = PodSurroundings(pod)
         self.surroundings.ready.when(self._environment_ready)
 
     def prepare(self) -> None:

@@ -37,7 +37,7 @@ def longest_seconds(settings: Settings) -> float:
     return files + MOST_SCRIPTS * settings.script_timeout + FILES_SECONDS
 
 
-class Surroundings:
+class PodSurroundings:
     """`choose`, then `start`. What does not apply is left out with a word in the log; what fails ends the pod (71),
     but for what is only for shells and the GPUs' persistence mode, which a warning tells."""
 

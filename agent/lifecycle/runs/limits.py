@@ -12,9 +12,9 @@ from agent.decide.ending import JobEnd
 from agent.decide.messages import AskEvidence
 from agent.errors import Exit
 from agent.lifecycle.channel.link import beat_seconds
+from agent.lifecycle.channel.roster import Roster
 from agent.lifecycle.once import Timers
 from agent.lifecycle.pod.pod import Pod
-from agent.lifecycle.runs.all_pods import AllPods
 from agent.machine.evidence_text import is_stuck
 from agent.workloads.base import RunContext
 
@@ -26,25 +26,25 @@ LEAST_SECONDS = 0.01
 """Less than this is a rounding error, not a time to wait."""
 
 
-class Limits:
+class RunLimits:
     """When a limit is hit, every pod is asked what its processes do; then the run ends.
 
-    `waiting` has the pods whose part is not over; `end` gets the reason.
+    `waiting()`: pods whose part is not over; `end` gets the reason.
     """
 
     def __init__(
         self,
         pod: Pod,
         context: RunContext,
-        waiting: Set[int],
-        pods: AllPods,
+        waiting: Callable[[], Set[int]],
+        roster: Roster,
         end: Callable[[JobEnd], None],
     ) -> None:
         self._pod = pod
         self._machine = pod.machine
         self._context = context
         self._waiting = waiting
-        self._pods = pods
+        self._roster = roster
         self._end = end
         self._timers = Timers(pod.machine)
         self._hit: JobEnd | None = None
@@ -68,7 +68,7 @@ class Limits:
     def _look_for_silence(self, limit: float, began: float) -> None:
         # What workers print is known with their next beat.
         late = 0.0 if self._context.indices == [0] else beat_seconds(self._pod.settings.lease)
-        printed = max(began, self._pods.printed(self._context.indices))
+        printed = max(began, self._roster.printed(self._context.indices))
         left = limit + late - (self._machine.now() - printed)
         if left < LEAST_SECONDS:
             self._ask(f"the limit of {limit:g} s without a line of output")
@@ -80,7 +80,7 @@ class Limits:
             return
         self._pod.log.error(f"{self._context.run_id} hit {which}; asking every pod what its processes do")
         self._hit = JobEnd(Exit.TIME_LIMIT, f"{self._context.spec.workload} hit {which}")
-        self._pods.tell(sorted(self._waiting), AskEvidence(self._context.run_id))
+        self._roster.say(AskEvidence(self._context.run_id), sorted(self._waiting()))
         self._timers.later(EVIDENCE_SECONDS, self._end_run)
 
     def heard(self, index: int, summary: str) -> None:
@@ -88,7 +88,7 @@ class Limits:
         if self._hit is None:
             return
         self._evidence[index] = summary
-        if self._waiting <= set(self._evidence):
+        if self._waiting() <= set(self._evidence):
             self._end_run()
 
     def _end_run(self) -> None:
@@ -99,7 +99,7 @@ class Limits:
         found = self._evidence
         lines = [f"pod {index}: {line}" for index in sorted(found) for line in found[index].splitlines()]
         lines.sort(key=lambda line: not is_stuck(line))  # of 1,000 ranks that wait for one, that one is shown
-        silent = sorted(self._waiting - set(found))
+        silent = sorted(self._waiting() - set(found))
         if silent:
             lines.append(f"pods {', '.join(map(str, silent))} did not say in time what they do")
         text = "\n".join(lines)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from agent import wire
+from agent.catalogue import WORKLOADS
 from agent.decide.messages import (
     Alive,
     AskAlive,
@@ -23,17 +24,16 @@ from agent.decide.messages import (
 from agent.decide.os_refusals import refused
 from agent.decide.part_end import PartEnd
 from agent.decide.plan import Plan
+from agent.decide.run_info import Output
 from agent.decide.runspec import RunSpec
 from agent.decide.tail import last_words
 from agent.errors import AgentError, MissingProgram, PeerLost
 from agent.lifecycle.channel.questions import Answer, refusal
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.context import run_context
-from agent.lifecycle.runs.part import Part
-from agent.machine.api import Evidence as Found
-from agent.machine.api import Piece
+from agent.lifecycle.runs.part import RunPart
+from agent.machine import api
 from agent.workloads import find_workload
-from agent.workloads.base import RunContext
 
 MOST_READ = 65536
 """Bytes of output in one answer: as text in JSON it passes through the control channel with everything else."""
@@ -52,7 +52,7 @@ class Parts:
         self._pod = pod
         self._machine = pod.machine
         self._say = say
-        self._parts: dict[str, Part] = {}
+        self._parts: dict[str, RunPart] = {}
         self._when_idle: Callable[[], None] | None = None
 
     @property
@@ -68,15 +68,14 @@ class Parts:
                 try:
                     self._prepare(run, spec, pods)
                 except AgentError as error:
-                    self._say(Done(run, PartEnd(None, int(error.code), str(error))))
+                    self._say(Done(run, cannot_begin(spec, error)))
                 except OSError as error:  # such as too many open files
-                    fault = refused(f"{run} cannot be prepared", error)
-                    self._say(Done(run, PartEnd(None, int(fault.code), str(fault))))
+                    self._say(Done(run, cannot_begin(spec, refused(f"{run} cannot be prepared", error))))
             case Go(run) if run in self._parts:
                 self._parts[run].go()
             case Stop(run, ranks_over=True):
                 if run in self._parts:
-                    self._parts[run].all_ranks_over()
+                    self._parts[run].hanging.all_ranks_over()
             case Stop(run, hurry, told):
                 self.stop(run, hurry=hurry, told=told)
             case AskEvidence(run):
@@ -86,11 +85,12 @@ class Parts:
 
     def _prepare(self, run_id: str, spec: RunSpec, indices: Sequence[int]) -> None:
         """Make this pod's part ready to begin. Raises UsageError for a workload of another release, PeerLost."""
-        workload = find_workload(spec.workload)
+        pod, workload = self._pod, find_workload(spec.workload)
         self._prune()
-        context = context_of(self._pod, subset_of(self._pod, indices), run_id, spec)
-        part = self._parts[run_id] = Part(
-            self._pod,
+        plan, cores = subset_of(pod, indices), pod.machine.core_count()
+        context = run_context(pod.settings, pod.known, plan, run_id, spec, python=pod.job.python, cores=cores)
+        part = self._parts[run_id] = RunPart(
+            pod,
             workload,
             context,
             lambda: self._say(Prepared(run_id)),
@@ -112,14 +112,15 @@ class Parts:
         self._done_if_idle()
 
     def signal(self, number: int) -> None:
-        """Send a signal to the process of each part that goes on."""
+        """Send a signal that ends nothing by itself to the process of each part that has one."""
         for part in self._parts.values():
-            part.signal(number)
+            if part.process is not None:
+                part.process.signal(number)
 
     def hurry(self) -> None:
         """No more patience with any."""
-        for run_id in list(self._parts):
-            self.stop(run_id, hurry=True)
+        for part in self._parts.values():
+            part.kill()
 
     def has(self, run_id: str) -> bool:
         """Has this pod's part of that run begun, lately?"""
@@ -166,7 +167,7 @@ class Parts:
             part.marks, self._pod.known.search_path, lambda found: self._keep_evidence(part, found)
         )
 
-    def _keep_evidence(self, part: Part, found: Found) -> None:
+    def _keep_evidence(self, part: RunPart, found: api.Evidence) -> None:
         directory, masker = part.context.run_dir, self._pod.log.masker
         # Masked before lines are cut: the beginning of a secret must not stay.
         words = last_words(masker.value(self._machine.read_tails(part.context.ranks_output, MOST_LAST_WORDS)))
@@ -198,7 +199,7 @@ class Parts:
             part.output.when_more(lambda: self.read(again, answer))
         else:
             over = not going_on and not piece.frames
-            answer({"ok": {**wire.to_json(piece), "over": over}})
+            answer({"ok": wire.to_json(Output(*piece, over=over))})
 
     def _read_file(self, run_id: str, name: str, offset: int, most: int, answer: Answer) -> None:
         """Answers with no frame where there is no such file; later, when it is still being made."""
@@ -206,8 +207,8 @@ class Parts:
 
         def read() -> None:
             data = self._machine.read_part(path, offset, most)
-            piece = Piece(((1, data),) if data else (), offset + len(data))
-            answer({"ok": {**wire.to_json(piece), "over": not data}})
+            frames = ((1, data),) if data else ()
+            answer({"ok": wire.to_json(Output(frames, offset + len(data), 0, over=not data))})
 
         self._pod.run_logs.when_made(run_id, name, read)
 
@@ -222,7 +223,9 @@ def subset_of(pod: Pod, indices: Sequence[int]) -> Plan:
     return plan._replace(peers=tuple(peers[index] for index in indices))
 
 
-def context_of(pod: Pod, plan: Plan, run_id: str, spec: RunSpec) -> RunContext:
-    """What a launch on this pod may depend on. Raises UsageError."""
-    cores = pod.machine.core_count()
-    return run_context(pod.settings, pod.known, plan, run_id, spec, python=pod.job.python, cores=cores)
+def cannot_begin(spec: RunSpec, error: AgentError) -> PartEnd:
+    """The end of a part that could not even be made. Where the first part that fails does not end the others, this is
+    as if its command had failed, so that they go on."""
+    code = int(error.code)
+    fail_fast = spec.workload not in WORKLOADS or find_workload(spec.workload).fail_fast
+    return PartEnd(None if fail_fast else code, code, str(error))

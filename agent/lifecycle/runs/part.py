@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 
 from agent.decide.ending import exit_code
@@ -16,26 +16,28 @@ from agent.decide.grace import USUAL
 from agent.decide.os_refusals import not_started
 from agent.decide.part_end import PartEnd
 from agent.decide.progress import progress_text
-from agent.decide.ranks import MPI_RANK, TORCHRUN_RANK
 from agent.decide.secret_variables import argument_secrets, storable
-from agent.errors import AgentError, MissingProgram, SystemFault
+from agent.errors import AgentError, SystemFault
 from agent.launch import Launch, Started
-from agent.lifecycle.once import Once
+from agent.lifecycle.once import Once, Timers
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.hanging import Hanging
 from agent.lifecycle.runs.marks import make_marks
 from agent.lifecycle.runs.part_files import PartFiles
 from agent.lifecycle.runs.part_output import PartOutput
-from agent.lifecycle.runs.task import Task
+from agent.lifecycle.runs.saving import Saving
+from agent.machine.api import Child
 from agent.workloads.base import RunContext, Workload
 
+MOST_PIDS = 10
+"""Processes that a warning names."""
 MOST_RECORD = 2 << 20
 """How many characters of the record are sent: a message has a limit."""
 PROGRESS_SECONDS = 10.0
 """After this much silence the run says what it is doing, if it knows."""
 
 
-class Phase(IntEnum):
+class PartPhase(IntEnum):
     """How far a part is. It never goes back, and may leave out what lies between."""
 
     PREPARING = 0
@@ -46,11 +48,11 @@ class Phase(IntEnum):
     STOPPED = 3
     """It was told to end, in whatever way."""
     ENDED = 4
-    """How it went is known; what it left is swept up, and its files are read."""
+    """Its process is gone; what it left is swept up, and its files are read."""
     OVER = 5
 
 
-class Part:
+class RunPart:
     """Begins when `prepare` and `go` have been called.
 
     `prepared` is told once that it can begin. `ended` gets how it went once, when nothing of it is left: at once for a
@@ -73,13 +75,14 @@ class Part:
         self.context = context
         self._prepared = prepared
         self._ended = ended
-        self._ranks_over = ranks_over
         self.marks = make_marks(pod, context.run_id)
         self._shares = pod.shares
-        self._save_by = math.inf
-        """When the time is over that it has after it was told to end."""
         self.output = PartOutput(pod, context.run_id, emitted=workload.exclusive, kept_bytes=workload.output_bytes)
-        self._task = Task(pod, self.marks, self._task_over, self.output.take, workload.exclusive)
+        self.process: Child | None = None
+        """At most one, while it runs."""
+        self._terminated = False
+        """It got SIGTERM. It gets one: at a second one mpirun gives up its own clean-up."""
+        self._timers = Timers(pod.machine)
         self._files = PartFiles(pod, workload, context)
         self._reports = workload.exclusive and context.index == context.lead
         """What it prints and records counts for the verdict, and for people."""
@@ -90,17 +93,26 @@ class Part:
         """The same on the clock that never jumps, for how long it takes."""
         self._memory_kills = math.inf
         """Of this pod, before it began; until then there is none of its own."""
-        self._phase = Phase.PREPARING
+        self._phase = PartPhase.PREPARING
         self._ready = Once()
         self._stuck = False
         """It was at its end, hung, and was ended here: its status says nothing then."""
-        self._hanging = Hanging(
+        self.hanging = Hanging(
             self._machine,
             self._files,
             self.output,
-            goes_on=lambda: self._phase is Phase.BEGUN and not self._stuck,
+            goes_on=lambda: self._phase is PartPhase.BEGUN,
             ranks_over=ranks_over,
             end=self._end_hanging,
+        )
+        self._saving = Saving(
+            pod,
+            context,
+            self.marks,
+            led=workload.led,
+            over=lambda: self.over,
+            ranks_over=ranks_over,
+            stop=self._stop_process,
         )
 
     @property
@@ -113,7 +125,7 @@ class Part:
 
     @property
     def over(self) -> bool:
-        return self._phase is Phase.OVER
+        return self._phase is PartPhase.OVER
 
     def prepare(self) -> None:
         """Make directories and files of the run, and look for the programs that this pod is to start."""
@@ -132,12 +144,12 @@ class Part:
         self._machine.aside(lambda: self._machine.why_unstartable(programs, path, cwd), self._looked, self._looked)
 
     def _looked(self, missing: OSError | None) -> None:
-        if self._phase is not Phase.PREPARING:
+        if self._phase is not PartPhase.PREPARING:
             return
         if missing is not None:
             self._fail(missing)
             return
-        self._phase = Phase.READY
+        self._phase = PartPhase.READY
         self._prepared()
         self._ready.happen()
 
@@ -146,21 +158,25 @@ class Part:
         self._ready.when(self._begin)
 
     def _begin(self) -> None:
-        if self._phase is not Phase.READY:
+        if self._phase is not PartPhase.READY:
             return
-        self._phase = Phase.BEGUN
+        self._phase = PartPhase.BEGUN
         self._memory_kills = self._machine.memory_kills()
         launch = self._launch
         if self._workload.led:
-            self._hanging.start(is_lead=launch is not None)
-        if launch is None:
-            self._task.start(None)
-            return
+            self.hanging.start(is_lead=launch is not None)
+        if launch is not None:
+            self._start(launch)
+
+    def _start(self, launch: Launch) -> None:
         for note in launch.notes:
             self._pod.log.warning(note)
         self._pod.log.debug(f"starting:\n{launch}")
         try:
-            self._task.start(launch)
+            emitted = self._workload.exclusive
+            self.process = self._machine.start(
+                launch, self._exited, self.output.take, emitted=emitted, marks=self.marks
+            )
         except (OSError, ValueError) as error:  # ValueError: a text that no process can be given
             self._fail(error)
             return
@@ -186,10 +202,8 @@ class Part:
 
     def _fail(self, error: AgentError | OSError | ValueError) -> None:
         """End a part that cannot begin. What its preparation has started, if anything, is ended as after a process."""
-        if isinstance(error, OSError):
-            error = not_started(self._why_not(error), error)
-        elif isinstance(error, ValueError):
-            error = MissingProgram(self._why_not(error))
+        if not isinstance(error, AgentError):
+            error = not_started(self._workload.name, error, self.context.spec.cwd, self.context.workload_python)
         code, what = int(error.code), str(error)
         self._pod.log.error(what)
         end = PartEnd(None, code, what)
@@ -197,92 +211,82 @@ class Part:
             # As a shell would: this pod has failed, the others go on.
             self.output.say(what)
             end = PartEnd(code, code)
-        self._phase = Phase.ENDED
+        self._phase = PartPhase.ENDED
         self._machine.sweep(self.marks, USUAL.kill, lambda count, left: self._finish(end))
 
-    def _why_not(self, error: OSError | ValueError) -> str:
-        if isinstance(error, FileNotFoundError) and error.filename == self.context.spec.cwd:
-            return f"the directory {error.filename}, in which {self._workload.name} was asked for, is missing"
-        if isinstance(error, OSError) and error.filename == self.context.workload_python:
-            return f"A4_PYTHON={error.filename} cannot be started: {error.strerror}"
-        if isinstance(error, OSError) and error.filename:
-            return f"{error.filename} cannot be started: {error.strerror}"
-        return f"{self._workload.name} cannot be started: {error}"
-
     # Ending it
-
-    def all_ranks_over(self) -> None:
-        """The ranks of all pods have ended: so must mpirun."""
-        self._hanging.all_ranks_over()
 
     def _end_hanging(self, why: str) -> None:
         self.output.say(f"a4-agent: {why}")
         self._stuck = True
-        self._task.stop(self._shares.own_term)
+        self._stop_process(self._shares.own_term)
 
     def stop(self) -> None:
         """End it: SIGTERM, SIGKILL a little later. This also ends the wait for a part that was told to end."""
-        if self._phase < Phase.ENDED:
-            self._phase = Phase.STOPPED
-            self._task.stop(min(self._shares.own_term, self._left()))
+        self._stop_process(min(self._shares.own_term, self._saving.seconds_left()))
 
     def tell(self) -> None:
-        """It is told to end from outside, and has the grace time to save its state: a warning, SIGTERM, SIGKILL.
-
-        Ranks are told first, their launcher when they are over: torchrun would kill them after 30 s. mpirun ends the
-        ranks of all pods: it is told by `stop`, after `ranks_over` of all.
-        """
-        if self._phase < Phase.BEGUN:
+        """It is told to end from outside, and has the grace time (see Saving)."""
+        if self._phase < PartPhase.BEGUN:
             self.stop()
-        if self._phase is not Phase.BEGUN:
-            return
-        self._phase = Phase.STOPPED
-        self._save_by = self._machine.now() + self._shares.save
-        self._pod.log.info(f"{self.run_id} is told to end and has {self._shares.save:.0f} s to save its state")
-        self._pod.state.event("told-to-end", detail=self.run_id)
-        if self._workload.led:
-            told = self.context.told_file
-            self._pod.state.attempt(told, lambda: self._machine.write(told, "", 0o600))
-        warning = self._pod.settings.warn_signal
-        if warning:
-            variable = MPI_RANK if self._workload.led else ""  # mpirun handles signals: it would pass them on
-            self._tell(signal.Signals[f"SIG{warning}"], variable, self._shares.warn, self._tell_ranks)
-        else:
-            self._tell_ranks()
-
-    def _tell_ranks(self) -> None:
-        def over() -> None:
-            if self._workload.led:
-                self._ranks_over()
-                # Nobody may ever say that ranks are over everywhere: pod 0 may be gone.
-                self._machine.later(self._left() + self._shares.kill, self.stop)
-            else:
-                self._task.stop(self._left(), group=True)
-
-        variable = MPI_RANK if self._workload.led else TORCHRUN_RANK
-        self._tell(signal.SIGTERM, variable, self._left(), over)
-
-    def _tell(self, number: int, variable: str, seconds: float, then: Callable[[], None]) -> None:
-        self._machine.tell(self.marks, number, variable, seconds, lambda: None if self.over else then())
-
-    def _left(self) -> float:
-        """How long the process may still take, when it was told to end. What follows ranks has a little in any case."""
-        return max(self._save_by - self._machine.now(), self._shares.kill)
-
-    def signal(self, number: int) -> None:
-        """Send a signal to the process, if there is one."""
-        self._task.signal(number)
+        if self._phase is PartPhase.BEGUN:
+            self._phase = PartPhase.STOPPED
+            self._saving.begin()
 
     def kill(self) -> None:
         """No more patience."""
-        if self._phase < Phase.ENDED:
-            self._phase = Phase.STOPPED
-            self._task.stop(self._shares.kill)
-            self._task.kill()
+        self._stop_process(self._shares.kill)
+        self._kill_process()
 
-    def _task_over(self, status: int) -> None:
+    def _stop_process(self, seconds: float, group: bool = False) -> None:
+        """SIGTERM, and SIGKILL after `seconds`; a further call can only shorten that.
+
+        With `group` every process of its group has this time. Else what outlives the first one is ended with it.
+        """
+        if self._phase >= PartPhase.ENDED:
+            return
+        self._phase = PartPhase.STOPPED
+        if self.process is None:
+            self._exited(0)
+            return
+        self._timers.later(seconds, self._kill_process)
+        if self._terminated:
+            return
+        self._terminated = True
+        if group:
+            self.process.await_group()
+        self.process.signal(signal.SIGTERM)
+
+    def _kill_process(self) -> None:
+        """What even SIGKILL does not end (a device that hangs) is left and said."""
+
+        def leave() -> None:
+            if self.process is not None:
+                self._pod.log.error(f"process {self.process.pid} of the run cannot be killed")
+                self._exited(-signal.SIGKILL)
+
+        if self.process is not None:
+            self.process.signal(signal.SIGKILL)
+            self._machine.later(self._shares.kill, leave)
+
+    def _exited(self, status: int) -> None:
+        """Its process has ended, or cannot be ended; the clean-up goes on."""
+        if self._phase >= PartPhase.ENDED:
+            return
+        self._phase = PartPhase.ENDED
+        self._timers.cancel()
+        self.process = None
+        self._machine.sweep(self.marks, USUAL.kill, lambda count, left: self._swept(status, count, left))
+
+    def _swept(self, status: int, count: int, left: Sequence[int]) -> None:
         """Its process, and all that it left behind, is gone: now the files in its directory do not change any more."""
-        self._phase = Phase.ENDED
+        if count:
+            # Daemons of an MPI run are still ending by themselves when the run is over: no news.
+            say = self._pod.log.info if self._began is not None else self._pod.log.debug
+            say(f"ended {count} process{'es' if count > 1 else ''} that the run had left behind")
+        if left:
+            pids = ", ".join(map(str, left[:MOST_PIDS])) + (", …" if len(left) > MOST_PIDS else "")
+            self._pod.log.warning(f"processes of the run are left: SIGKILL has not ended {pids} (PIDs of this pod)")
         self.output.finish()
         end = PartEnd(None) if self._began is None else self._part_end(status)
         starved = self._machine.memory_kills() > self._memory_kills
@@ -320,7 +324,7 @@ class Part:
         return Started(tuple(launch.argv), launch.cwd, env, tuple(launch.added))
 
     def _finish(self, end: PartEnd) -> None:
-        self._phase = Phase.OVER
+        self._phase = PartPhase.OVER
         self._ended(end)
         self.output.close()
 
@@ -328,7 +332,7 @@ class Part:
 
     def _say_progress(self) -> None:
         """Tell all who follow what the run is doing. For limits of silence it does not count as output."""
-        if self._phase is not Phase.BEGUN:
+        if self._phase is not PartPhase.BEGUN:
             return
         now = self._machine.now()
         left = self.output.printed + PROGRESS_SECONDS - now

@@ -13,8 +13,8 @@ from agent.decide.facts import Facts
 from agent.decide.mpirun import mpi_of
 from agent.decide.runspec import RunSpec
 from agent.errors import AgentError, Exit, MissingProgram
-from agent.lifecycle.keeping.results_check import ResultsCheck
 from agent.lifecycle.pod.pod import Pod
+from agent.lifecycle.pod.results_check import ResultsCheck
 from agent.lifecycle.pod.surroundings import longest_seconds
 from agent.paths import shipped
 from agent.workloads import find_workload

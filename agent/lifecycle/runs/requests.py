@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from agent import wire
+from agent.decide import messages
 from agent.decide.ending import JobEnd
-from agent.decide.messages import Answer as Told
-from agent.decide.messages import Ask
 from agent.decide.runspec import RunSpec
 from agent.errors import Exit
 from agent.lifecycle.channel.command_socket import handled
+from agent.lifecycle.channel.peer import Peer
 from agent.lifecycle.channel.questions import Answer
-from agent.lifecycle.channel.roster import Peer
+from agent.lifecycle.channel.roster import Roster
 from agent.lifecycle.pod.pod import Pod
-from agent.lifecycle.runs.all_pods import AllPods
 from agent.lifecycle.runs.bookings import Bookings
 from agent.lifecycle.runs.meetings import MOST_SAID
+from agent.lifecycle.runs.own_parts import Parts
 
 
-class Requests:
+class CoordinatorRequests:
     """Answers what the book of runs and the pods know; passes on what changes the job's course.
 
     `submit` and `release` are the coordinator's: they change what the job does next.
@@ -28,23 +29,25 @@ class Requests:
     def __init__(
         self,
         pod: Pod,
-        pods: AllPods,
+        roster: Roster,
+        parts: Parts,
         bookings: Bookings,
         submit: Callable[[RunSpec, Answer], None],
-        release: Callable[[bool], int],
+        release: Callable[[bool, Answer], None],
     ) -> None:
         self._pod = pod
-        self._pods = pods
+        self._roster = roster
+        self._parts = parts
         self._bookings = bookings
         self._submit = submit
         self._release = release
 
-    def asked(self, peer: Peer, ask: Ask) -> None:
+    def asked(self, peer: Peer, ask: messages.Ask) -> None:
         """A command in that worker's pod asks."""
 
         def answer(body: dict[str, Any]) -> None:
             if not peer.lost:
-                peer.say(Told(ask.id, body))
+                peer.say(messages.Answer(ask.id, body))
 
         handled(self.handle, ask.op, dict(ask.fields), answer)
 
@@ -55,23 +58,22 @@ class Requests:
         elif op == "submit":
             self._submit(RunSpec.from_json(fields.get("spec")), answer)
         elif op == "find":
-            booking = self._bookings.find(str(fields.get("run", "")))
-            answer({"ok": {**booking.about(), "over": booking.judgement is not None}})
+            answer({"ok": self._bookings.find(str(fields.get("run", ""))).info().to_json()})
         elif op == "wait":
-            booking = self._bookings.find(str(fields["run"]))
-            booking.answerable.when(lambda: answer({"ok": booking.told()}))
+            waited = self._bookings.find(str(fields["run"]))
+            waited.answerable.when(lambda: answer({"ok": wire.to_json(waited.ended())}))
         elif op == "arrive":
-            run = self._bookings.find(str(fields["run"])).run
+            run = self._bookings.find(str(fields["run"]))
             run.meetings.arrive(str(fields["name"]), int(fields["pod"]), str(fields.get("says", "")), answer)
         elif op == "tell":
-            run = self._bookings.find(str(fields["run"])).run
+            run = self._bookings.find(str(fields["run"]))
             self._pod.log.info(f"{run.run_id}, pod {int(fields['pod'])}: {str(fields['line'])[:MOST_SAID]}")
             answer({"ok": {}})
         elif op == "cancel":
             self._cancel(fields)
             answer({"ok": {}})
         elif op == "release":
-            answer({"ok": {"code": self._release(bool(fields.get("force")))}})
+            self._release(bool(fields.get("force")), answer)
         else:
             raise ValueError("no such request")
 
@@ -81,27 +83,27 @@ class Requests:
 
         def read(op: str, fields: dict[str, Any], answer: Answer) -> None:
             if index == 0:
-                self._pods.own.read(fields, answer)
+                self._parts.read(fields, answer)
             else:
                 asked = {name: value for name, value in fields.items() if name not in ("id", "op")}
-                self._pods.peer(index).questions.ask(op, asked, answer)
+                self._roster.reachable(index).questions.ask(op, asked, answer)
 
         def begun() -> None:
             # Later: what this pod tells itself to begin comes first.
             self._pod.machine.later(0, lambda: handled(read, "read", fields, answer))
 
         if self._bookings.knows(run_id):
-            self._bookings.find(run_id).run.told_to_begin.when(begun)
+            self._bookings.find(run_id).told_to_begin.when(begun)
         else:
             begun()
 
     def _cancel(self, fields: dict[str, Any]) -> None:
         """End a run for somebody; one that is over stays as it is, so that a late Ctrl-C is no error."""
-        booking = self._bookings.find(str(fields["run"]))
-        if booking.judgement is not None:
+        run = self._bookings.find(str(fields["run"]))
+        if run.over:
             return
         why = str(fields.get("why") or "somebody ended it")
-        self._pod.log.info(f"{booking.run_id} is ended: {why}")
-        booking.run.cancel(JobEnd(Exit.INTERRUPTED, f"{booking.run_id} was ended", why=why))
+        self._pod.log.info(f"{run.run_id} is ended: {why}")
+        run.cancel(JobEnd(Exit.INTERRUPTED, f"{run.run_id} was ended", why=why))
         if fields.get("hurry"):
-            booking.run.hurry()
+            run.hurry()

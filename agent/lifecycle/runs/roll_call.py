@@ -6,13 +6,13 @@ until every pod has answered or is lost.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 
 from agent.decide.messages import AskAlive
 from agent.decide.subset import pods_text
 from agent.lifecycle.channel.link import SILENT_BEATS, beat_seconds
+from agent.lifecycle.channel.roster import Roster
 from agent.lifecycle.pod.pod import Pod
-from agent.lifecycle.runs.all_pods import AllPods
 from agent.workloads.base import RunContext
 
 REPORT_SECONDS = 2.0
@@ -20,34 +20,46 @@ REPORT_SECONDS = 2.0
 
 
 class RollCall:
-    """Asks every pod of a run once; `lost` gets those that are gone or did not answer in time, and why."""
+    """Asks every pod of a run once; `lost` gets those that are gone or did not answer in time, and why.
 
-    def __init__(self, pod: Pod, context: RunContext, pods: AllPods, lost: Callable[[int, str], None]) -> None:
+    `silent()`: pods that were asked and have not answered.
+    """
+
+    def __init__(
+        self,
+        pod: Pod,
+        context: RunContext,
+        roster: Roster,
+        silent: Callable[[], Set[int]],
+        lost: Callable[[int, str], None],
+    ) -> None:
         self._pod = pod
         self._context = context
-        self._pods = pods
+        self._roster = roster
+        self._silent = silent
         self._lost = lost
-        self.silent: set[int] = set()
-        """Pods that were asked and have not answered."""
 
     def begin(self, failed: int) -> None:
         """Ask all, also the pod on which a process has `failed`: it may be going, too."""
         settings, later = self._pod.settings, self._pod.machine.later
-        self.silent = set(self._context.indices)
-        self._pods.tell(self._context.indices, AskAlive(self._context.run_id))
+        self._roster.say(AskAlive(self._context.run_id), self._context.indices)
         beats = SILENT_BEATS * beat_seconds(settings.lease)
         later(settings.lease + beats, self.end)  # for agents that are heard and never answer
         later(REPORT_SECONDS, lambda: self._report(failed))
-        for index, why in self._pods.lost.reasons().items():
+        later(0, self._tell_losses)
+
+    def _tell_losses(self) -> None:
+        for index, why in self._roster.lost.reasons().items():
             self._lost(index, why)
 
     def end(self) -> None:
         """Those that are silent are waited for no longer."""
-        for index in sorted(self.silent):
+        for index in sorted(self._silent()):
             self._lost(index, "it has not answered since a process of the run failed")
 
     def _report(self, failed: int) -> None:
-        if self.silent:
+        silent = self._silent()
+        if silent:
             failure = f"{self._context.run_id} failed on pod {failed}"
-            until = f"no answer since from {pods_text(self.silent)}, for which the verdict waits, at most for a lease"
+            until = f"no answer since from {pods_text(silent)}, for which the verdict waits, at most for a lease"
             self._pod.log.warning(f"{failure}; {until}")

@@ -9,52 +9,33 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
-from enum import IntEnum
 
-from agent.decide.ending import JobEnd, from_bug, is_told, merged
+from agent.decide.course import Course, Phase
+from agent.decide.ending import JobEnd, exit_code, from_bug, is_told
 from agent.decide.messages import Go, Prepare, Stop
 from agent.decide.part_end import PartEnd, not_ready, refusal
-from agent.decide.ranks import RankEnd
+from agent.decide.pod_state import RunSummary
+from agent.decide.run_info import RunEnd, RunInfo
 from agent.errors import Exit
+from agent.lifecycle.channel.roster import Roster
 from agent.lifecycle.once import Once
 from agent.lifecycle.pod.pod import Pod
-from agent.lifecycle.runs.all_pods import AllPods
-from agent.lifecycle.runs.limits import Limits
+from agent.lifecycle.runs.judging import explained, judge
+from agent.lifecycle.runs.limits import RunLimits
 from agent.lifecycle.runs.meetings import Meetings
 from agent.lifecycle.runs.preparations import Preparations
 from agent.lifecycle.runs.roll_call import RollCall
-from agent.workloads.base import FailedPart, Judgement, Outcome, RunContext, Workload
-from agent.workloads.ends import judged
+from agent.workloads.base import FailedPart, Judgement, RunContext, Workload
 
 FAILING_SECONDS = 10.0
 """Older releases of torchrun look at their ranks every 5 s, and a torchrun may stand still for a while."""
 
 
-class Phase(IntEnum):
-    """How far a run is. It never goes back, and may leave out what lies between."""
-
-    BOOKED = 0
-    """Something that must be known of its pods is not, yet."""
-    PREPARING = 1
-    """Every pod was told to get its part ready."""
-    RUNNING = 2
-    """Every pod was told to go."""
-    FAILING = 3
-    """A process failed because another did, by its own words: the others have FAILING_SECONDS to fail by themselves."""
-    SAVING = 4
-    """It was told to end from outside: every pod tells its own processes, which have the grace time."""
-    LEAD_ENDS = 5
-    """mpirun was told to end. The other pods, on which it has daemons, are told when it has ended."""
-    ALL_END = 6
-    """Every pod was told to end its part."""
-    OVER = 7
-    """Judged."""
-
-
 class Run:
     """Lets every pod prepare its part, starts all together, ends all when one fails, judges when all are over.
 
-    `context` is the lead's, as far as the coordinator knows it; `over` gets the judgement once.
+    What follows what is decided by `agent.decide.course`; here it is done. `context` is the lead's, as far as the
+    coordinator knows it; `over` is told once, when there is a judgement.
     """
 
     def __init__(
@@ -63,47 +44,40 @@ class Run:
         workload: Workload,
         context: RunContext,
         *,
+        first: bool,
         preparations: Preparations,
-        pods: AllPods,
-        over: Callable[[Judgement], None],
+        roster: Roster,
+        over: Callable[[Run], None],
     ) -> None:
         self._pod = pod
         self._machine = pod.machine
+        self._shares = pod.shares
+        self._roster = roster
+        self._tell_over = over
         self.workload = workload
         self.context = context
         self.preparations = preparations
-        self._pods = pods
-        self._tell = pods.tell
-        self._tell_judgement = over
-        self.indices = context.indices
-        self._open: set[int] = set()
-        """Pods whose part is not over."""
-        self.meetings = Meetings(pod.machine, lambda: self._open)
-        self._unprepared: set[int] = set()
-        """Pods that must say first that their part can begin."""
+        self.first = first
+        self.since = pod.machine.wall()
+        """When it was booked, in seconds since 1970."""
+        self.until: float | None = None
+        """When it was over, and what came out was stored; None before."""
+        pods = frozenset(context.indices)
+        self.course = Course(pods, context.lead, led=workload.led, fail_fast=workload.fail_fast)
         self.ends: dict[int, PartEnd] = {}
         """How parts ended, by pod."""
-        self.lost: dict[int, str] = {}
-        """Why pods of this run are lost, by index."""
-        self._cause: JobEnd | None = None
-        """Why it is ended before its time; the first weighty reason stays (see `merged`)."""
-        self._first: int | None = None
-        """The pod whose process failed first. What comes after is its consequence."""
-        self._roll_call = RollCall(pod, context, pods, self.worker_lost)
-        """Begins then: it may have failed because a pod is lost."""
-        self._only_victims = False
-        """All that failed until the others were ended did so because another had, by their own words."""
-        self._phase = Phase.BOOKED
-        self._told = False
-        """It was told to end from outside."""
-        self._saving: set[int] = set()
-        """Pods of an MPI run in SAVING whose ranks are not over."""
-        self._ranks_run = set(self.indices) if workload.led else set()
-        """Pods of an MPI run that nobody has told to end whose ranks are not over."""
-        self._shares = pod.shares
+        self.judgement: Judgement | None = None
+        """None while it goes on."""
+        self.missing = ""
+        """Which results are not stored and why, as far as that is known."""
         self.told_to_begin = Once()
         """Every pod has been, or the run is over without."""
-        self._limits = Limits(pod, context, self._open, pods, self.cancel)
+        self.answerable = Once()
+        """Everything that those who wait for it may look at next is written, or is known not to be."""
+        self.meetings = Meetings(pod.machine, lambda: self.course.open)
+        self._roll_call = RollCall(pod, context, roster, lambda: self.course.silent, self.worker_lost)
+        """Begins when a process fails: that may be because a pod is lost."""
+        self._limits = RunLimits(pod, context, lambda: self.course.open, roster, self.cancel)
 
     @property
     def run_id(self) -> str:
@@ -111,19 +85,16 @@ class Run:
 
     @property
     def over(self) -> bool:
-        return self._phase is Phase.OVER
+        return self.course.phase is Phase.OVER
 
-    def forget_output(self) -> None:
-        """What was printed is in the spools. Kept here it would be a few MiB for each of 50 runs."""
-        self.ends = {index: end._replace(output="", record="") for index, end in self.ends.items()}
-
-    def lead_output(self) -> str:
-        """The end of what the lead printed."""
-        return self.ends.get(self.context.lead, PartEnd(None)).output
+    @property
+    def end(self) -> JobEnd:
+        assert self.judgement is not None
+        return self.judgement.end
 
     def start(self) -> None:
         """Refuses pods that may not run this together, else lets all prepare; nothing if it was ended before."""
-        if self._phase is not Phase.BOOKED:
+        if self.course.phase is not Phase.BOOKED:
             return
         refused = self.preparations.refusal(self.context, self.workload)
         if refused is not None:
@@ -131,107 +102,152 @@ class Run:
             return
         mpi = self.preparations.mpi(self.context.lead)
         self.context = replace(self.context, mpi=mpi, baselines=self._pod.known.baselines)
-        self._phase = Phase.PREPARING
         if self.workload.starts_nothing:
+            self._follow(self.course.to(Phase.PREPARING))
             self._judge_if_over()
             return
-        self.lost = {index: why for index, why in self._pods.lost.reasons().items() if index in self.indices}
-        if self.lost and (self.workload.fail_fast or self.workload.led):
-            index, why = min(self.lost.items())
+        lost = {index: why for index, why in self._roster.lost.reasons().items() if index in self.course.pods}
+        if lost and self.course.needs_all:
+            index, why = min(lost.items())
+            self.course = self.course._replace(lost=lost)
             self.cancel(JobEnd(Exit.TRY_AGAIN, "a pod was lost before the run began", self._pod.where(index), why))
             return
-        self._open |= set(self.indices) - set(self.lost)
-        self._tell(sorted(self._open), Prepare(self.run_id, self.context.spec, tuple(self.indices)))
-        if self.workload.fail_fast:
-            self._unprepared = set(self._open)
-            lease = self._pod.settings.lease
-
-            def not_prepared() -> None:
-                # Pods are heard, yet their parts cannot begin: a file system that hangs, an agent that does.
-                if self._phase is Phase.PREPARING:
-                    self.cancel(not_ready(sorted(self._unprepared), lease, self._pod.where))
-
-            self._machine.later(lease, not_prepared)
+        self._follow(self.course.prepare(lost))
         self._go_if_prepared()
 
     def _go_if_prepared(self) -> None:
         """Start every part once no pod has to be waited for."""
-        if self._phase is not Phase.PREPARING or self._unprepared:
+        if not self.course.may_go:
             return
         refused = refusal(self.ends, self._pod.where)
         if refused is not None:
             self.cancel(refused)
             return
-        self._phase = Phase.RUNNING
-        self._tell(sorted(self._open), Go(self.run_id))
-        self.told_to_begin.happen()
+        self._follow(self.course.to(Phase.RUNNING))
+
+    # What each phase means
+
+    def _follow(self, course: Course) -> None:
+        """Take the next value of the course, and do what is new in it."""
+        before, self.course = self.course, course
+        if course.first is not None and before.first is None:
+            self._roll_call.begin(course.first)
+        if course.phase is not before.phase:
+            self._enter(course.phase, before.phase)
+
+    def _enter(self, phase: Phase, before: Phase) -> None:
+        if phase >= Phase.FAILING:
+            self._limits.stop()
+        match phase:
+            case Phase.PREPARING:
+                self._tell_open(Prepare(self.run_id, self.context.spec, tuple(self.context.indices)))
+                self._machine.later(self._pod.settings.lease, self._end_unprepared)
+            case Phase.RUNNING:
+                self._tell_open(Go(self.run_id))
+                self.told_to_begin.happen()
+                self._judge_if_over()
+                if self.course.phase is Phase.RUNNING:
+                    self._limits.start()
+            case Phase.OVER:
+                self._judge()
+            case _:
+                self._enter_ending(phase, before)
+
+    def _enter_ending(self, phase: Phase, before: Phase) -> None:
+        later, shares = self._machine.later, self._shares
+        match phase:
+            case Phase.FAILING:
+                missed = f"{self.run_id} failed on pod {self.course.first}, where a rank missed another"
+                self._pod.log.info(f"{missed}; other pods have {FAILING_SECONDS:.0f} s to fail by themselves")
+                later(FAILING_SECONDS, self._end_failing)
+            case Phase.SAVING:
+                self._tell_open(Stop(self.run_id, told=True))
+                later(shares.part, self._stop_waiting)
+                later(shares.part, self._roll_call.end)
+                if self.workload.led:  # mpirun is told when ranks are over everywhere: it would end them all
+                    later(shares.save, lambda: self._follow(self.course.to(Phase.LEAD_ENDS)))
+            case Phase.LEAD_ENDS:
+                self._roster.say(Stop(self.run_id), [self.context.lead])
+                if before is not Phase.SAVING:
+                    later(shares.own_part, self._stop_waiting)
+            case Phase.ALL_END:  # mpirun's or the first failure's own pod, too: one that is over ignores it
+                self._tell_open(Stop(self.run_id))
+                later(shares.own_part, self._stop_waiting)
+
+    def _tell_open(self, said: Prepare | Go | Stop) -> None:
+        self._roster.say(said, sorted(self.course.open))
+
+    def _end_unprepared(self) -> None:
+        """Pods are heard, yet their parts cannot begin: a file system that hangs, an agent that does."""
+        if self.course.phase is Phase.PREPARING:
+            self.cancel(not_ready(sorted(self.course.unprepared), self._pod.settings.lease, self._pod.where))
+
+    def _end_failing(self) -> None:
+        if self.course.phase is Phase.FAILING:
+            self._follow(self.course.to(Phase.ALL_END))
+
+    def _stop_waiting(self) -> None:
+        self.course = self.course.given_up()
         self._judge_if_over()
-        if self._phase is Phase.RUNNING:
-            self._limits.start()
 
     # What pods say
 
     def part_prepared(self, index: int) -> None:
         """This pod's part can begin."""
-        self._unprepared.discard(index)
+        self.course = self.course.prepared(index)
         self._go_if_prepared()
 
     def part_done(self, index: int, end: PartEnd) -> None:
         """This pod's part is over."""
-        if index not in self._open:
+        if index not in self.course.open:
             return
-        self._open.discard(index)
+        self.course = self.course.part_over(index)
         self.ranks_over(index)
         self.ends[index] = end
-        if self._phase is Phase.PREPARING:
-            self.part_prepared(index)
+        if self.course.phase is Phase.PREPARING:
+            self._go_if_prepared()
             self._judge_if_over()
             return
-        failed = end.code != 0 or bool(end.what)
-        if failed and end.what:
+        if end.what and self.course.needs_all:
             what, _, hint = end.what.partition("\n")
             self.cancel(JobEnd(end.code, what, self._pod.where(index), hint.strip()))
-        elif failed and not self.workload.led and self.workload.fail_fast:
-            self._process_failed(index, end)
+        elif end.code and self.workload.fail_fast and not self.workload.led:
+            victim = self.workload.is_victim(end.status or 0, FailedPart(end.output, end.error))
+            self._follow(self.course.failed(index, victim=victim))
         if self.workload.led and index == self.context.lead:
-            self._end(Phase.ALL_END)
+            self._follow(self.course.to(Phase.ALL_END))
         self.evidence(index, "")
         self.meetings.look()
         self._judge_if_over()
 
-    def _process_failed(self, index: int, end: PartEnd) -> None:
-        """End the others, and ask every pod: those that a lost one leaves behind fail long before its lease is over."""
-        if self._phase not in (Phase.RUNNING, Phase.FAILING):
-            return
-        self._only_victims = self.workload.is_victim(end.status or 0, FailedPart(end.output, end.error))
-        if self._first is None:
-            self._first = index
-            self._roll_call.begin(index)
-        self._end(Phase.FAILING if self._only_victims else Phase.ALL_END)
+    def ranks_over(self, index: int) -> None:
+        """This pod's ranks are over."""
+        had_ranks = self.course.with_ranks
+        self._follow(self.course.ranks_over(index))
+        if self.course.phase is Phase.RUNNING and had_ranks and not self.course.with_ranks:
+            self._roster.say(Stop(self.run_id, ranks_over=True), [self.context.lead])
 
     def alive(self, index: int) -> None:
         """This pod has answered the roll call."""
-        if index not in self._roll_call.silent:
+        if index not in self.course.silent:
             return
-        self._roll_call.silent.discard(index)
-        if index in self._open and self._phase is Phase.ALL_END:  # it may have heard only now that it is to end
-            self._machine.later(self._shares.own_part, self._stop_waiting)
+        self.course = self.course.answered(index)
+        if index in self.course.open and self.course.phase is Phase.ALL_END:
+            self._machine.later(self._shares.own_part, self._stop_waiting)  # it may have heard only now that it ends
         self._judge_if_over()
 
     def worker_lost(self, index: int, reason: str) -> None:
         """A pod is gone. Where pods do not need each other (`exec`) the run goes on without it, and tells of it."""
-        if index not in self.indices or self.over:
+        if index not in self.course.pods or self.over:
             return
-        self.lost[index] = reason
-        self._open.discard(index)
-        self._unprepared.discard(index)
+        self.course = self.course.gone(index, reason)
         self.ranks_over(index)
-        if self.workload.fail_fast or self.workload.led:
+        if self.course.needs_all:
             # Also when its part is done: nobody can tell whether the others still need the pod.
             self.cancel(JobEnd(Exit.TRY_AGAIN, "a pod was lost during the run", self._pod.where(index), reason))
             if index == self.context.lead:
-                self._end(Phase.ALL_END)
-        self._roll_call.silent.discard(index)
+                self._follow(self.course.to(Phase.ALL_END))
+        self.course = self.course.answered(index)
         self.evidence(index, "")
         self._judge_if_over()
 
@@ -239,116 +255,95 @@ class Run:
         """A pod has said what its processes do; an empty text says that there are none."""
         self._limits.heard(index, summary)
 
-    def waits_for(self, index: int) -> bool:
-        """Is this pod's part not over, or has it not answered?"""
-        return index in self._open or index in self._roll_call.silent
-
     # Ending it
 
     def cancel(self, end: JobEnd, *, told: bool = False) -> None:
         """End the run for this reason, unless one stands already. `told`: it comes from outside, as that of some ends
         always does: the run has the grace time."""
-        # Ranks that have only missed another one have a cause elsewhere.
-        explains = self._phase is Phase.FAILING and not is_told(end)
-        if self._first is None or self._roll_call.silent or explains:
-            self._cause = merged(self._cause, end)
-        if self._phase < Phase.SAVING:
-            self._told = told or is_told(end)
-            by_lead = self.workload.led and self.context.lead in self._open
-            self._end(Phase.SAVING if self._told else Phase.LEAD_ENDS if by_lead else Phase.ALL_END)
+        ends_already = self.course.phase >= Phase.SAVING
+        self._follow(self.course.cancelled(end, told=told))
+        if not ends_already:
             self._judge_if_over()
         elif told or is_told(end):
             self._machine.later(self._shares.answer, self._roll_call.end)
 
     def hurry(self) -> None:
         """No more patience."""
-        self._tell(sorted(self._open), Stop(self.run_id, hurry=True))
-
-    def _end(self, phase: Phase) -> None:
-        """The next step on the way to the end; nothing if it is further already."""
-        if self._phase >= phase:
-            return
-        before, self._phase = self._phase, phase
-        self._limits.stop()
-        if phase is Phase.FAILING:
-            missed = f"{self.run_id} failed on pod {self._first}, where a rank missed another"
-            self._pod.log.info(f"{missed}; other pods have {FAILING_SECONDS:.0f} s to fail by themselves")
-            self._machine.later(FAILING_SECONDS, self._stop_waiting_for_failures)
-            return
-        if phase is Phase.SAVING:
-            self._tell(sorted(self._open), Stop(self.run_id, told=True))
-            self._machine.later(self._shares.part, self._stop_waiting)
-            self._machine.later(self._shares.part, self._roll_call.end)
-            if self.workload.led:  # mpirun is told when ranks are over everywhere: it would end them all
-                self._saving = set(self._open)
-                self._machine.later(self._shares.save, lambda: self._end(Phase.LEAD_ENDS))
-            return
-        # All: mpirun's or the first failure's own pod, too. One that is over already ignores it.
-        self._tell([self.context.lead] if phase is Phase.LEAD_ENDS else sorted(self._open), Stop(self.run_id))
-        if before is not Phase.SAVING or phase is Phase.ALL_END:
-            self._machine.later(self._shares.own_part, self._stop_waiting)
-
-    def ranks_over(self, index: int) -> None:
-        """This pod's ranks are over."""
-        if self._phase is Phase.RUNNING and index in self._ranks_run:
-            self._ranks_run.discard(index)
-            if not self._ranks_run:
-                self._tell([self.context.lead], Stop(self.run_id, ranks_over=True))
-        if self._phase is Phase.SAVING and index in self._saving:
-            self._saving.discard(index)
-            if not self._saving:
-                self._end(Phase.LEAD_ENDS)
-
-    def _stop_waiting_for_failures(self) -> None:
-        if self._phase is Phase.FAILING:
-            self._end(Phase.ALL_END)
-
-    def _stop_waiting(self) -> None:
-        """Pods that were told to end have had their time, but for those that may not have heard it."""
-        for index in sorted(self._open - self._roll_call.silent):
-            self.lost[index] = "it did not answer when the run was ended"
-        self._open &= self._roll_call.silent
-        self._judge_if_over()
+        self._tell_open(Stop(self.run_id, hurry=True))
 
     def _judge_if_over(self) -> None:
-        if self._phase in (Phase.BOOKED, Phase.OVER) or self._open or self._roll_call.silent:
-            return
-        self._phase = Phase.OVER
-        self._limits.stop()
+        if not self.course.waits:
+            self._follow(self.course.to(Phase.OVER))
+
+    def _judge(self) -> None:
+        tokens = self.preparations.tokens(self.context)
         try:
-            judgement = self._judgement()
+            judgement = judge(self.workload, self.context, self.course, self.ends, tokens)
         except Exception:
             # Whoever waits for this run must hear of its end, whatever is broken.
             judgement = Judgement(from_bug(traceback.format_exc(), self._pod.where(0)))
             self._pod.log.error(str(judgement.end))
-        self._tell_judgement(judgement)
+        self.judgement = explained(judgement, self.workload, self.ends, self._pod.log.masked)
+        self._tell_over(self)
         self.told_to_begin.happen()
 
-    def _judgement(self) -> Judgement:
-        """What the workload makes of it all. Without any part's end there is nothing to judge but why it was ended."""
-        lead = self.ends.get(self.context.lead, PartEnd(None))
-        ranks: dict[int, RankEnd] = {}
-        for end in self.ends.values():
-            ranks.update(end.ranks)
-        failed = {index: end for index, end in self.ends.items() if end.status}
-        outcome = Outcome(
-            status=lead.status or 0,
-            record=lead.record,
-            output=lead.output,
-            tokens=self.preparations.tokens(self.context),
-            statuses={index: end.status for index, end in self.ends.items() if end.status is not None},
-            ranks=ranks,
-            lost=dict(self.lost),
-            notes={index: end.notes for index, end in self.ends.items() if end.notes},
-            first=self._first,
-            failures={index: FailedPart(end.output, end.error) for index, end in failed.items()},
-            cause=self._cause,
-            told=self._told,
-            stuck=lead.stuck,
+    # What it leaves, and what is told of it
+
+    def end_as(self, end: JobEnd) -> None:
+        """Another end than the verdict's, as when the whole job was told to end meanwhile."""
+        assert self.judgement is not None
+        self.judgement = self.judgement._replace(end=end)
+
+    def forget_output(self) -> None:
+        """What was printed is in the spools. Kept here it would be a few MiB for each of 50 runs."""
+        self.ends = {index: end._replace(output="", record="") for index, end in self.ends.items()}
+
+    def kept(self, missing: str) -> None:
+        """Its results are stored, but for those that are `missing`: who waits for it is answered."""
+        self.missing = missing
+        self.answerable.happen()
+
+    @property
+    def results(self) -> str:
+        """Directory on the coordinator; a run beside others keeps none."""
+        return self._pod.run_logs.directory(self.run_id, first=self.first) if self.workload.exclusive else ""
+
+    def ended(self) -> RunEnd:
+        """The answer to `wait`."""
+        assert self.judgement is not None
+        mask = self._pod.log.masked
+        return RunEnd(
+            end=self.end,
+            text=mask(self.judgement.text),
+            codes={index: exit_code(end.status) for index, end in self.ends.items() if end.status is not None},
+            lost={index: mask(why) for index, why in self.course.lost.items()},
+            results=self.results,
+            missing=mask(self.missing),
         )
-        if self._cause is not None and not self.ends:
-            return Judgement(self._cause)
-        judgement = judged(self.workload, self.context, outcome, only_victims=self._only_victims)
-        if self._cause is not None and self.workload.led and self.context.lead not in self.ends:
-            judgement = judgement._replace(end=self._cause)
-        return judgement
+
+    def info(self) -> RunInfo:
+        """The answer to `submit` and `find`."""
+        indices = self.context.indices
+        return RunInfo(
+            id=self.run_id,
+            pods=tuple(indices),
+            lead=self.context.lead,
+            outputs=tuple(self.workload.printing(indices)),
+            names={peer.index: peer.name for peer in self.context.plan.peers},
+            over=self.judgement is not None,
+            slots=self.context.per_pod,
+        )
+
+    def summary(self) -> RunSummary:
+        """The run for `status` on every pod, with `until` once it is over."""
+        summary = RunSummary(
+            id=self.run_id,
+            workload=self.workload.name,
+            by=self.context.spec.by,
+            first=self.first,
+            since=self.since,
+            pods=tuple(self.context.indices),
+            lead=self.context.lead,
+            results=self.results,
+        )
+        return summary if self.until is None else summary.ended(self.until, self.end)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from agent.decide.messages import Answer as Told
-from agent.decide.messages import Ask, Said
+from agent.decide import messages
+from agent.decide.messages import Said
 from agent.errors import PeerLost, PeersMissing
 from agent.lifecycle.channel.command_socket import handled
 from agent.lifecycle.channel.questions import Answer, Questions
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class WorkerRequests:
-    """A worker knows what its own programs printed; for everything else it asks the coordinator (see Requests).
+    """A worker knows what its own programs printed; for everything else it asks the coordinator.
 
     `parts` gives the pod's parts of runs. It is called when they are needed, for its first call imports all of runs.
     """
@@ -45,7 +45,7 @@ class WorkerRequests:
         else:
             self.questions.ask(op, {name: value for name, value in fields.items() if name not in ("id", "op")}, answer)
 
-    def asked(self, ask: Ask) -> None:
+    def asked(self, ask: messages.Ask) -> None:
         """The coordinator wants to know what this pod printed."""
 
         def handle(op: str, fields: dict[str, Any], answer: Answer) -> None:
@@ -53,4 +53,4 @@ class WorkerRequests:
                 raise ValueError("no such request")
             self._parts().read(fields, answer)
 
-        handled(handle, ask.op, dict(ask.fields), lambda body: self._say(Told(ask.id, body)))
+        handled(handle, ask.op, dict(ask.fields), lambda body: self._say(messages.Answer(ask.id, body)))

@@ -25,7 +25,7 @@ from agent.decide.sync.facts import (
 from agent.decide.sync.waiting import FactWait, WaitDeadlines, WaitOutcome
 from agent.errors import Exit, PeerLost, SettingsError
 from agent.lifecycle.sharing.directory import SharedDirectory
-from agent.lifecycle.sharing.waiting import Waiting
+from agent.lifecycle.sharing.waiting import SharedWaiting
 from agent.machine import files
 from agent.machine.api import SERVER_SECONDS
 from agent.machine.beating import BeatPlan, first_of_run, keep_beating
@@ -112,7 +112,7 @@ class Member(SharedDirectory):
         )
 
         def begin(ended: Callable[[WaitOutcome], None]) -> None:
-            Waiting(self._files, self, wait, pods=len(self.pods), say=self._say, ended=ended).look()
+            SharedWaiting(self._files, self, wait, pods=len(self.pods), say=self._say, ended=ended).look()
 
         outcome: WaitOutcome = self._call(begin)
         self._start = wait.start

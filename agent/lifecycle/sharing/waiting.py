@@ -19,7 +19,7 @@ MOST_FAILURES = 3
 
 
 @dataclass
-class Waiting:
+class SharedWaiting:
     """One wait. `ended` is called once with its outcome; `say` gets what people should know meanwhile."""
 
     files: SharedFiles

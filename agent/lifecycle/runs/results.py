@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 
 from agent import __version__, wire
+from agent.decide import result
 from agent.decide.part_end import PartEnd
 from agent.decide.plan import PlannedPeer
-from agent.decide.pod_state import RunSummary
-from agent.decide.result import VERSION, FabricProfile, Gate, Limits, Order, Result, verdict
-from agent.decide.result import Pod as PodResult
 from agent.fabrics.profiles import NONE
-from agent.lifecycle.keeping.reporting import Reporting
 from agent.lifecycle.pod.pod import Pod
+from agent.lifecycle.runs.reporting import Reporting
 from agent.lifecycle.runs.running import Run
 from agent.workloads.base import Findings, Judgement
 
@@ -27,24 +25,26 @@ STARTUP = (
 """Events that are the same for every run of a cluster."""
 
 
-def keep_results(pod: Pod, run: Run, judgement: Judgement, summary: RunSummary, seconds: float) -> None:
+def keep_results(pod: Pod, run: Run, seconds: float) -> None:
     """Show the table and store it: in the pod at once, in the results directory as soon as that takes it.
 
     `seconds`: how long files of the user's elsewhere are tried.
     """
+    judgement = run.judgement
+    assert judgement is not None
     if judgement.text:
         pod.run_logs.print(judgement.text)
-    result = wire.to_json(run_result(pod, run, judgement, summary))
-    result["gate"] = judgement.findings.gate  # with all that the workload adds to it
+    data = wire.to_json(run_result(pod, run, judgement))
+    data["gate"] = judgement.findings.gate  # with all that the workload adds to it
     for name in ("trainings", "warnings"):
-        if not result[name]:
-            del result[name]
-    text = json.dumps(pod.log.masker.value(result), indent=1) + "\n"
+        if not data[name]:
+            del data[name]
+    text = json.dumps(pod.log.masker.value(data), indent=1) + "\n"
     path = f"{pod.dir.run(run.run_id)}/result.json"
     pod.state.attempt(path, lambda: pod.machine.write(path, text, 0o600))
     pod.run_logs.keep("result.json", text)
     if judgement.log_name:
-        output = run.lead_output()
+        output = run.ends.get(run.context.lead, PartEnd(None)).output
         table = f"{judgement.text}\noutput of the run:\n{output}" if output else judgement.text
         pod.run_logs.keep(judgement.log_name, pod.log.masked(table))
     for name, content in judgement.files.items():
@@ -58,11 +58,11 @@ def keep_results(pod: Pod, run: Run, judgement: Judgement, summary: RunSummary, 
         Reporting(pod, path)
 
 
-def run_result(pod: Pod, run: Run, judgement: Judgement, summary: RunSummary) -> Result:
+def run_result(pod: Pod, run: Run, judgement: Judgement) -> result.Result:
     """The result of a run that is over."""
     spec, plan, findings, profile = run.context.spec, run.context.plan, judgement.findings, pod.known.profile
-    return Result(
-        version=VERSION,
+    return result.Result(
+        version=result.VERSION,
         agent=__version__,
         job=pod.settings.job_identifier,
         epoch=pod.settings.epoch,
@@ -70,39 +70,39 @@ def run_result(pod: Pod, run: Run, judgement: Judgement, summary: RunSummary) ->
         workload=spec.workload,
         args=spec.args,
         by=spec.by,
-        since=summary.since,
-        until=summary.until or summary.since,
-        verdict=verdict(judgement.end, findings.reasons),
+        since=run.since,
+        until=run.until or run.since,
+        verdict=result.verdict(judgement.end, findings.reasons),
         slots=plan.slots,
-        order=Order(plan.source, plan.warnings),
+        order=result.Order(plan.source, plan.warnings),
         pods=tuple(_pod_result(pod, run, peer, findings) for peer in plan.peers),
         differences=tuple(run.preparations.compared(run.context, run.workload).found),
         launch=run.ends.get(run.context.lead, PartEnd(None)).launch,
         versions={"a4-agent": __version__, **findings.versions},
-        limits=Limits(spec.timeout or 0.0, spec.stall or 0.0),
+        limits=result.Limits(spec.timeout or 0.0, spec.stall or 0.0),
         tables=tuple(findings.tables),
         sweeps=tuple(findings.sweeps),
-        profile=None if profile.name == NONE else FabricProfile(profile.name, profile.why),
-        gate=Gate(findings.gate["status"], findings.gate["reason"]) if findings.gate else None,
+        profile=None if profile.name == NONE else result.FabricProfile(profile.name, profile.why),
+        gate=result.Gate(findings.gate["status"], findings.gate["reason"]) if findings.gate else None,
         record=findings.record,
         trainings=tuple(findings.trainings),
         warnings=tuple(findings.warnings),
     )
 
 
-def _pod_result(pod: Pod, run: Run, peer: PlannedPeer, findings: Findings) -> PodResult:
+def _pod_result(pod: Pod, run: Run, peer: PlannedPeer, findings: Findings) -> result.Pod:
     end = run.ends.get(peer.index, PartEnd(None))
     known = pod.state.phases if peer.index == 0 else run.preparations.phases.get(peer.index, {})
     own = {"process-started": end.began, "process-ended": end.ended}
     phases = {name: known[name] for name in STARTUP if name in known}
-    return PodResult(
+    return result.Pod(
         index=peer.index,
         name=peer.name,
         node=peer.node,
         address=peer.address,
         place=peer.place,
         status=end.status,
-        lost=run.lost.get(peer.index, ""),
+        lost=run.course.lost.get(peer.index, ""),
         phases={**phases, **{name: when for name, when in own.items() if when is not None}, **findings.phases},
         inventory=run.preparations.inventories.get(peer.index, {}),
     )

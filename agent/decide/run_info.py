@@ -1,0 +1,75 @@
+"""What the agent answers of a run: `Client` returns these, the coordinator and each pod make them.
+
+Their JSON is that of docs/control-channel.md, by the names of the fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from agent import wire
+from agent.decide.ending import JobEnd
+
+
+class RunInfo(NamedTuple):
+    """A run that the agent knows."""
+
+    id: str
+    pods: tuple[int, ...]
+    """Completion indices of the pods that take part, in rank order."""
+    lead: int
+    """The pod with rank 0."""
+    outputs: tuple[int, ...]
+    """The pods that print: the lead of an MPI run, else all."""
+    names: Mapping[int, str] = {}
+    """DNS name by completion index."""
+    over: bool = False
+    slots: int = 1
+    """Ranks on each pod."""
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> RunInfo:
+        return wire.from_json(cls, {"id": data["run"], **data})
+
+    def to_json(self) -> dict[str, Any]:
+        """The answer to `submit` and `find`, in which the id is `run` as in all that is asked of a run."""
+        fields = dict(wire.to_json(self))
+        return {"run": fields.pop("id"), **fields}
+
+
+class Output(NamedTuple):
+    """A stretch of what one pod printed."""
+
+    frames: tuple[tuple[int, bytes], ...]
+    """(stream, bytes) in the order of printing; streams are those of `agent.output`."""
+    next: int
+    """Offset to read on from."""
+    skipped: int
+    """Bytes between the wanted offset and the first frame that are no longer kept."""
+    over: bool
+    """Nothing will come after this."""
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Output:
+        return wire.from_json(cls, data)
+
+
+class RunEnd(NamedTuple):
+    """How a run ended."""
+
+    end: JobEnd
+    text: str = ""
+    """The workload's table for people; may be empty."""
+    codes: Mapping[int, int] = {}
+    """Exit code of each pod's process. Pods that were lost or had none are missing."""
+    lost: Mapping[int, str] = {}
+    """Why pods were lost."""
+    results: str = ""
+    """Directory on the coordinator with result.json; empty for none."""
+    missing: str = ""
+    """Which results could not be stored there and why, when the run was told to be over; empty for none."""
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> RunEnd:
+        return wire.from_json(cls, data)
