@@ -38,6 +38,11 @@ MOST_PROGRAM = 200
 MOST_DUMP = 65536
 MOST_REASON = 300
 NO_PY_SPY = "py-spy is not installed (pip install py-spy): it would show the Python stacks"
+ON_FILES = frozenset(
+    {"accept", "accept4", "connect", "fdatasync", "flock", "fsync", "ioctl", "pread64", "pwrite64", "read", "readv"}
+    | {"recvfrom", "recvmsg", "sendmsg", "sendto", "write", "writev"}
+)
+"""System calls whose first argument is a file descriptor."""
 RANKS = ("OMPI_COMM_WORLD_RANK", "RANK")
 LOCAL_RANKS = ("OMPI_COMM_WORLD_LOCAL_RANK", "LOCAL_RANK")
 
@@ -102,7 +107,12 @@ def look(pid: int) -> Iterator[ProcessSeen]:
     yield process
     # These come last: they wait for the process's memory, which a call that hangs in the kernel may have locked.
     environ = dict(item.split("=", 1) for item in _text(f"/proc/{pid}/environ").split("\0") if "=" in item)
-    process = replace(process, rank=_number(environ, RANKS), local_rank=_number(environ, LOCAL_RANKS))
+    process = replace(
+        process,
+        rank=_number(environ, RANKS),
+        local_rank=_number(environ, LOCAL_RANKS),
+        ras=environ.get("NCCL_RAS_ADDR", ""),
+    )
     yield process
     program = _printable(_text(f"/proc/{pid}/cmdline").replace("\0", " "))
     yield replace(process, program=cut_at_word(program, MOST_PROGRAM) or process.program)
@@ -115,15 +125,27 @@ def _threads(pid: int, tids: Sequence[int]) -> Iterator[ThreadSeen]:
             name, fields = stat_of(path)
             wchan = read_value(f"{path}/wchan")
             stack = read_value(f"{path}/stack").splitlines()
+            call = read_value(f"{path}/syscall")
             yield ThreadSeen(
                 tid=tid,
                 name=_printable(name),
                 state=fields[0],
                 wchan="" if wchan == "0" else wchan,
-                syscall=syscall_name(read_value(f"{path}/syscall"), os.uname().machine),
+                syscall=(called := syscall_name(call, os.uname().machine)),
+                file=_file(pid, called, call),
                 # `[<0>] futex_wait+0x85/0x110` → futex_wait
                 stack=tuple(line.partition("] ")[2].partition("+")[0] for line in stack[:MOST_FRAMES]),
             )
+
+
+def _file(pid: int, called: str, call: str) -> str:
+    """What the first argument leads to, where that is a file descriptor."""
+    words = call.split()
+    if called not in ON_FILES or len(words) < 2:
+        return ""
+    with suppress(OSError, ValueError):
+        return os.readlink(f"/proc/{pid}/fd/{int(words[1], 16)}")
+    return ""
 
 
 def _text(path: str) -> str:
@@ -173,12 +195,12 @@ def dump_python(spy: str, pid: int, seconds: float) -> tuple[str, str]:
     except OSError as error:
         return "", f"py-spy: {error}"
     if done.status:
-        return "", f"py-spy: {_reason(done.errors)}"
+        return "", f"py-spy: {reason(done.errors)}"
     lines = done.output[:MOST_DUMP].splitlines()
     return "\n".join(line for line in lines if not line.startswith("Process ")), ""
 
 
-def _reason(problem: str) -> str:
+def reason(problem: str) -> str:
     """The error and its causes in one line, each once, without the stack of py-spy itself."""
     told = problem.partition("\nStack backtrace")[0].replace("Caused by:", "").splitlines()
     lines = [line.strip().removeprefix("Error: ") for line in told]

@@ -44,6 +44,8 @@ class ThreadSeen:
     syscall: str = ""
     stack: tuple[str, ...] = ()
     """Functions of the kernel, the innermost first."""
+    file: str = ""
+    """What the descriptor of the system call leads to."""
 
     def place(self) -> str:
         parts = [self.syscall, f"in {self.wchan}" if self.wchan else ""]
@@ -63,6 +65,8 @@ class ProcessSeen:
     cpu_seconds: float
     rank: int | None = None
     local_rank: int | None = None
+    ras: str = ""
+    """Its NCCL_RAS_ADDR."""
     threads: tuple[ThreadSeen, ...] = ()
     more_threads: int = 0
     is_python: bool = False

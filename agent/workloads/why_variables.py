@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os.path
-
 from agent.paths import shipped
 from agent.workloads.base import RunContext
 
@@ -21,7 +19,7 @@ def why_variables(context: RunContext) -> dict[str, str]:
     """Nothing with A4_WHY=false."""
     if not context.why:
         return {}
-    hook = os.path.dirname(shipped("entrypoints", "hook/sitecustomize.py"))
+    hook = shipped("entrypoints", "hook")
     users = context.environ.get("PYTHONPATH")
     wanted = {
         BUFFER: str(RECORDED),

@@ -69,7 +69,7 @@ class AfterTorch:
         if name != "torch":
             return None
         if self in sys.meta_path:
-            sys.meta_path.remove(self)  # type: ignore[arg-type]
+            sys.meta_path.remove(self)
         if os.getpid() != self.pid:
             return None
         spec = None
@@ -119,11 +119,10 @@ def start_server(directory: str, torch: Any) -> None:
     if len(os.fsencode(path)) > MOST_PATH:
         return
     import ctypes
+    from importlib import import_module
 
-    from torch._C._distributed_c10d import _WorkerServer
-
-    import torch.distributed.debug._handlers  # noqa: F401  # names what the server answers to
-
+    import_module("torch.distributed.debug._handlers")  # names what the server answers to
+    server_type = import_module("torch._C._distributed_c10d")._WorkerServer
     library = ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), "lib", "libc10.so"))
     level = ctypes.c_int.in_dll(library, "FLAGS_caffe2_log_level")
     if os.path.lexists(path):
@@ -131,7 +130,7 @@ def start_server(directory: str, torch: Any) -> None:
     before = level.value
     level.value = max(before, LOG_ERRORS)
     try:
-        server = _WorkerServer(path)
+        server = server_type(path)
     finally:
         level.value = before
     os.chmod(path, 0o600)
@@ -150,6 +149,13 @@ def let_agent_look() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PTRACER, ctypes.c_ulong(ANY_PROCESS), 0, 0, 0)
 
 
+def note(directory: str) -> None:
+    """Which rank this was, for when it is gone: A4_WHY_DIR/<pid>."""
+    rank = os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ["RANK"]
+    with open(f"{directory}/{os.getpid()}", "w", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+        file.write(f"{rank}\n")
+
+
 def begin() -> None:
     rank = is_rank()
     take_out(rank)
@@ -158,10 +164,11 @@ def begin() -> None:
     directory = os.environ.pop("A4_WHY_DIR", "")
     quietly(let_agent_look)
     if directory:
-        sys.meta_path.insert(0, AfterTorch(directory))  # type: ignore[arg-type]
+        quietly(lambda: note(directory))
+        sys.meta_path.insert(0, AfterTorch(directory))
 
 
 quietly(begin)
 # What would have been imported in place of this. That there is none, or that it fails, is told to who wanted it.
 del sys.modules["sitecustomize"]
-import sitecustomize  # noqa: E402, F401
+import sitecustomize  # type: ignore[import-not-found]  # noqa: E402, F401

@@ -70,7 +70,7 @@ def without_hook(code: str, directory: Path, *, env: Mapping[str, str]) -> subpr
 
 def test_a_rank_is_served_and_says_nothing_of_it(tmp_path: Path) -> None:
     done = run(SERVED, tmp_path, python=str(TORCH), env=RANK)
-    assert (done.stdout.splitlines(), done.stderr) == (["HTTP/1.1 200 OK 0o600", "3", "None", "1"], "")
+    assert (done.stdout.splitlines(), done.stderr) == (["HTTP/1.1 200 OK 0o600", "3", "None", "2"], "")
 
 
 def test_a_socket_that_an_earlier_process_of_this_pid_left_is_in_nobodys_way(tmp_path: Path) -> None:
@@ -90,7 +90,8 @@ def test_the_ranks_of_torchrun_are_served_and_torchrun_is_not(tmp_path: Path) ->
     done = subprocess.run(
         [*argv, str(program), str(sockets)], env=environ, capture_output=True, text=True, timeout=300, check=False
     )
-    assert (done.returncode, done.stdout.split(), len(os.listdir(sockets))) == (0, ["True", "True"], 2), done
+    assert (done.returncode, done.stdout.split(), len(os.listdir(sockets))) == (0, ["True", "True"], 4), done
+    assert {noted.read_text() for noted in sockets.iterdir() if noted.suffix == ""} == {"0\n", "1\n"}
 
 
 @pytest.mark.parametrize(
