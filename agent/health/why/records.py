@@ -149,6 +149,7 @@ class RasRank(NamedTuple):
     """In the communicator."""
     pid: int
     host: str
+    """An address."""
     status: Literal["running", "init", "finalize", "abort", "unresponsive", "dead", "no_comm", "unknown"] = "running"
     gpu: str = ""
 
@@ -200,8 +201,8 @@ class PodRecords(NamedTuple):
     name: str
     node: str
     """Empty: not known."""
-    host: str
-    """Host name as its processes see it: RAS names it."""
+    hosts: tuple[str, ...] = ()
+    """Addresses of the pod, and its host name as its processes see it: RAS names a process by pid and address."""
     processes: tuple[Process, ...] = ()
     ras: Ras | None = None
     sources: tuple[Source, ...] = ()
