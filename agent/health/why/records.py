@@ -17,6 +17,9 @@ MOST_FRAMES = 12
 MOST_RECENT = 6
 """Operations of each rank in each group, the last ones."""
 
+MOST_ODD = 16
+"""Ranks of a communicator that RAS's answer is kept of, each with its process."""
+
 ProcessState = Literal["R", "S", "D", "T", "t", "Z", "X", "I", "gone", "?"]
 """As in /proc, read before any debugger looked; gone: it was the run's, and is not there any more."""
 TELLING_ARGUMENTS = frozenset(
@@ -75,6 +78,8 @@ class Operation(NamedTuple):
     out_size: str = ""
     state: Literal["", "scheduled", "started", "completed"] = ""
     """Only where torch's timing is on: without it a recorder says `scheduled` of everything."""
+    at: str = ""
+    """Where the rank's code entered it: "train.py:39 (main)". Only a dump file tells; the socket does not."""
 
 
 class Progress(NamedTuple):
