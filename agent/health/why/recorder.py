@@ -69,7 +69,7 @@ def _progress(data: Mapping[str, Any], name: str, entries: Sequence[Mapping[str,
     collectives = [entry for entry in entries if not entry.get("is_p2p") and _number(entry.get("collective_seq_id"))]
     timed = any(entry.get("time_discovered_started_ns") or entry.get("state") == "started" for entry in entries)
     started = _number(status.get("last_started_collective"))
-    completed = _number(status.get("last_completed_collective"))
+    completed = (_number(status.get("last_completed_collective")) or 0) if status else None
     newest = max((_number(entry.get("collective_seq_id")) or 0 for entry in collectives), default=0)
     config = _mapping(_mapping(data.get("pg_config")).get(name))
     return Progress(

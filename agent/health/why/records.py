@@ -91,7 +91,7 @@ class Progress(NamedTuple):
     entered: int
     """Number of the last operation that it entered; 0: none."""
     completed: int | None = None
-    """Number of the last that is known to be over; None: the recorder does not say (gloo never does)."""
+    """Number of the last that is known to be over, 0: none; None: the recorder does not say."""
     started: int | None = None
     """Number of the last that the device began; None: torch's timing is off."""
     recent: tuple[Operation, ...] = ()
