@@ -17,6 +17,9 @@ MOST_FRAMES = 12
 MOST_RECENT = 6
 """Operations of each rank in each group, the last ones."""
 
+MOST_ODD = 16
+"""Ranks of a communicator that RAS's answer is kept of, each with its process."""
+
 ProcessState = Literal["R", "S", "D", "T", "t", "Z", "X", "I", "gone", "?"]
 """As in /proc, read before any debugger looked; gone: it was the run's, and is not there any more."""
 TELLING_ARGUMENTS = frozenset(
@@ -75,6 +78,8 @@ class Operation(NamedTuple):
     out_size: str = ""
     state: Literal["", "scheduled", "started", "completed"] = ""
     """Only where torch's timing is on: without it a recorder says `scheduled` of everything."""
+    at: str = ""
+    """Where the rank's code entered it: "train.py:39 (main)". Only a dump file tells; the socket does not."""
 
 
 class Progress(NamedTuple):
@@ -86,7 +91,7 @@ class Progress(NamedTuple):
     entered: int
     """Number of the last operation that it entered; 0: none."""
     completed: int | None = None
-    """Number of the last that is known to be over; None: the recorder does not say (gloo never does)."""
+    """Number of the last that is known to be over, 0: none; None: the recorder does not say."""
     started: int | None = None
     """Number of the last that the device began; None: torch's timing is off."""
     recent: tuple[Operation, ...] = ()
@@ -149,6 +154,7 @@ class RasRank(NamedTuple):
     """In the communicator."""
     pid: int
     host: str
+    """An address."""
     status: Literal["running", "init", "finalize", "abort", "unresponsive", "dead", "no_comm", "unknown"] = "running"
     gpu: str = ""
 
@@ -200,8 +206,8 @@ class PodRecords(NamedTuple):
     name: str
     node: str
     """Empty: not known."""
-    host: str
-    """Host name as its processes see it: RAS names it."""
+    hosts: tuple[str, ...] = ()
+    """Addresses of the pod, and its host name as its processes see it: RAS names a process by pid and address."""
     processes: tuple[Process, ...] = ()
     ras: Ras | None = None
     sources: tuple[Source, ...] = ()
