@@ -8,8 +8,8 @@ SourceName = Literal["processes", "recorder", "ras", "stacks", "dump"]
 """processes: /proc; recorder: torch's flight recorder, over a socket in the rank; ras: NCCL's; stacks: py-spy, or the
 rank's own over that socket; dump: what torch's watchdog wrote"""
 SourceState = Literal["found", "unavailable", "contradicts"]
-Fault = Literal["dead", "stopped", "behind", "other operation", "other size", "waits", "odd"]
-"""waits: it waits for something outside of all groups, or does not answer; odd: its stack is another than most"""
+Fault = Literal["dead", "stopped", "behind", "other operation", "other size", "device", "waits", "odd"]
+"""device: its GPU has not begun what the others wait in; waits: it waits for something outside of all groups, or does not answer; odd: its stack is another than most"""
 PlaceKind = Literal["stopped", "gil", "kernel", "python", "native", "unknown"]
 
 

@@ -9,16 +9,43 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from agent.health.why.recorder import Recorded, from_dump
 
 MOST_DUMP = 64 * 1024 * 1024
-ALLOWED = (
-    "PROTO FRAME STOP MARK MEMOIZE BINPUT LONG_BINPUT BINGET LONG_BINGET NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 "
-    "LONG1 BINFLOAT BINUNICODE SHORT_BINUNICODE EMPTY_DICT EMPTY_LIST EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 APPEND "
-    "APPENDS SETITEM SETITEMS"
-).split()
+ALLOWED = [
+    "PROTO",
+    "FRAME",
+    "STOP",
+    "MARK",
+    "MEMOIZE",
+    "BINPUT",
+    "LONG_BINPUT",
+    "BINGET",
+    "LONG_BINGET",
+    "NONE",
+    "NEWTRUE",
+    "NEWFALSE",
+    "BININT",
+    "BININT1",
+    "BININT2",
+    "LONG1",
+    "BINFLOAT",
+    "BINUNICODE",
+    "SHORT_BINUNICODE",
+    "EMPTY_DICT",
+    "EMPTY_LIST",
+    "EMPTY_TUPLE",
+    "TUPLE",
+    "TUPLE1",
+    "TUPLE2",
+    "TUPLE3",
+    "APPEND",
+    "APPENDS",
+    "SETITEM",
+    "SETITEMS",
+]
 
 
 def read_dump(data: bytes) -> Recorded:
@@ -39,7 +66,7 @@ def _refuse(unpickler: Any) -> None:
 class _Unpickler(pickle._Unpickler):  # type: ignore[name-defined,misc]  # the one in Python: its table can be replaced
     """Knows the instructions of ALLOWED."""
 
-    dispatch: dict[int, Callable[[Any], None]] = {
+    dispatch: ClassVar[dict[int, Callable[[Any], None]]] = {
         code: known if code in {getattr(pickle, name)[0] for name in ALLOWED} else _refuse
         for code, known in pickle._Unpickler.dispatch.items()  # type: ignore[attr-defined]
     }

@@ -113,9 +113,11 @@ def _counts(rank: Mapping[str, Any]) -> dict[str, int]:
 
 def _grouped(counts: Mapping[int, Mapping[str, int]]) -> tuple[RasCount, ...]:
     """Of each operation that any rank launched, and of all together: which ranks have which count."""
-    operations = [name for name in {name: 0 for one in counts.values() for name in one} if any(
-        one.get(name) for one in counts.values()
-    )]
+    operations = [
+        name
+        for name in {name: 0 for one in counts.values() for name in one}
+        if any(one.get(name) for one in counts.values())
+    ]
     found: list[RasCount] = []
     for operation in [ALL, *operations]:
         by_count: dict[int, list[int]] = {}

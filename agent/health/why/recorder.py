@@ -97,9 +97,9 @@ def _recent(operations: Sequence[Operation], completed: int | None) -> tuple[Ope
 
 def _status(data: Mapping[str, Any], entry: Mapping[str, Any]) -> Mapping[str, Any]:
     """`pg_status` has torch's number of the group in this process, not its name."""
-    return _mapping(_mapping({str(key): one for key, one in _mapping(data.get("pg_status")).items()}).get(
-        str(entry.get("pg_id"))
-    ))
+    return _mapping(
+        _mapping({str(key): one for key, one in _mapping(data.get("pg_status")).items()}).get(str(entry.get("pg_id")))
+    )
 
 
 def _operation(entry: Mapping[str, Any], number: str, timed: bool) -> Operation:

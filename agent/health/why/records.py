@@ -127,7 +127,7 @@ class Process(NamedTuple):
     waiting: tuple[Waiting, ...] = ()
     """The main thread first."""
     threads: tuple[Thread, ...] = ()
-    """Python stacks, the main thread first; empty: none could be taken (`PodRecords.sources` says why), or no Python."""
+    """Python stacks, the main thread first; empty: none could be taken (`PodRecords.sources` says why)."""
     holds_gil: bool | None = None
     """A thread holds the GIL and none lets it go: its Python code does not answer. None: not known."""
     groups: tuple[Progress, ...] = ()

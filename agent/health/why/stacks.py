@@ -1,4 +1,4 @@
-"""Stacks of Python processes: as py-spy prints them, with --json or without, and as the rank itself does (faulthandler).
+"""Stacks of Python processes: as py-spy prints them, with --json or without, and as the rank itself does.
 
 Of the arguments only those stay that say whom a rank waits for.
 """
@@ -123,7 +123,8 @@ def _from_text(text: str) -> list[Thread]:
             frames = []
             threads.append(_headed(found))
         elif found := _FRAME.fullmatch(line):
-            frames.append(Frame(_plain(found["function"]), found["file"], int(found["line"]) if found["line"] else None))
+            line_number = int(found["line"]) if found["line"] else None
+            frames.append(Frame(_plain(found["function"]), found["file"], line_number))
         elif line.strip() in ("Arguments:", "Locals:"):
             in_arguments = line.strip() == "Arguments:"
         elif in_arguments and frames and (found := _ARGUMENT.fullmatch(line)):

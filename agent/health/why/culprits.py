@@ -1,0 +1,224 @@
+"""Who holds the others up: the ranks at the end of every chain of waits, or a circle, where nobody is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from agent.decide.diagnosis import Fault
+from agent.health.why.waits import SAME_SIZES, GroupName, Picture, Wait
+
+
+class Blame(NamedTuple):
+    """One rank that others wait for, and why."""
+
+    key: int
+    fault: Fault
+    wait: Wait | None
+    """One of those that wait for it directly; None: nobody is known to."""
+    waiting: int
+    """How many ranks wait for it, directly or through others."""
+    instead: str = ""
+    """What it entered, or how large."""
+    chain: tuple[int, ...] = ()
+    """Ranks from one that waits through others to the one that waits for it directly."""
+
+
+class Judgement(NamedTuple):
+    """What follows from all waits."""
+
+    blames: tuple[Blame, ...] = ()
+    circle: tuple[Wait, ...] = ()
+    """Ranks that wait for each other."""
+    full: tuple[Wait, ...] = ()
+    """Waits in operations that all ranks have entered alike."""
+    open: tuple[Wait, ...] = ()
+    """Waits for ranks that are not known."""
+    unknown: frozenset[int] = frozenset()
+    """Ranks that may hold the others up, and of which nobody can tell."""
+    moves: bool = False
+    """Ranks that others wait for go on."""
+
+
+def judge(picture: Picture) -> Judgement:
+    """Who holds whom up."""
+    waits = picture.waits
+    mismatches = _mismatches(picture, waits)
+    devices = _devices(waits)
+    edges = _edges(waits)
+    roots = _roots(picture, edges)
+    moving = {key for key in roots if picture.members[key].has_moved}
+    unseen = {key for key in roots if picture.members[key].unseen}
+    blames = [_blame(picture, key, waits, edges) for key in sorted(roots - moving - unseen)]
+    blames += [*mismatches, *devices]
+    blames += _halted(picture, blames, bool(waits))
+    sure = {one.key for one in blames}
+    unknown = unseen | (frozenset[int]().union(*(wait.doubtful for wait in waits)) if not blames else set())
+    unknown, eliminated = _by_elimination(picture, waits, set(unknown) - sure, bool(blames))
+    return Judgement(
+        blames=tuple(sorted([*blames, *eliminated], key=lambda one: (_WEIGHT[one.fault], -one.waiting, one.key))),
+        circle=() if roots or unknown or blames or eliminated else _circle(waits, edges),
+        full=tuple(one for one in waits if _is_full(one)) if not mismatches and not devices else (),
+        open=tuple(one for one in waits if one.is_open and not one.blockers),
+        unknown=frozenset(unknown),
+        moves=bool(moving) or (not waits and any(member.has_moved for member in picture.members)),
+    )
+
+
+_WEIGHT: Mapping[Fault, int] = {
+    "dead": 0,
+    "stopped": 0,
+    "behind": 1,
+    "other operation": 2,
+    "other size": 2,
+    "device": 3,
+    "waits": 4,
+    "odd": 5,
+}
+
+
+def _edges(waits: Iterable[Wait]) -> Mapping[int, frozenset[int]]:
+    """Rank → the ranks that it waits for."""
+    found: dict[int, frozenset[int]] = {}
+    for wait in waits:
+        found[wait.waiter] = found.get(wait.waiter, frozenset()) | wait.blockers
+    return found
+
+
+def _roots(picture: Picture, edges: Mapping[int, frozenset[int]]) -> set[int]:
+    """Ranks that others wait for and that wait for nobody."""
+    waited_for = frozenset[int]().union(*edges.values()) if edges else frozenset()
+    return {key for key in waited_for if key not in edges}
+
+
+def _blame(picture: Picture, key: int, waits: Sequence[Wait], edges: Mapping[int, frozenset[int]]) -> Blame:
+    member = picture.members[key]
+    direct = [wait for wait in waits if key in wait.blockers]
+    chosen = max(direct, key=lambda wait: (wait.kind == "collective", -(wait.number or 0)))
+    fault: Fault = "dead" if member.is_dead else "stopped" if member.is_stopped else "behind"
+    behind = _reach(key, edges)
+    return Blame(key, fault, chosen, len(behind), chain=_chain(key, edges))
+
+
+def _reach(key: int, edges: Mapping[int, frozenset[int]]) -> set[int]:
+    """Ranks that wait for this one, directly or through others."""
+    found: set[int] = set()
+    new = {key}
+    while new:
+        new = {waiter for waiter, others in edges.items() if others & new} - found - {key}
+        found |= new
+    return found
+
+
+def _chain(key: int, edges: Mapping[int, frozenset[int]]) -> tuple[int, ...]:
+    """The longest line of ranks that each wait for one alone, ending at those that wait for `key`."""
+    line: list[int] = []
+    at = key
+    while True:
+        before = [waiter for waiter, others in edges.items() if others == {at} and waiter not in line]
+        if len(before) != 1 or before[0] == key:
+            return tuple(reversed(line)) if len(line) > 1 else ()
+        at = before[0]
+        line.append(at)
+
+
+def _is_full(wait: Wait) -> bool:
+    return not wait.blockers and not wait.doubtful and not wait.is_open
+
+
+def _mismatches(picture: Picture, waits: Sequence[Wait]) -> list[Blame]:
+    """Where all have entered an operation of one number, those for whom it is another than for most."""
+    found: list[Blame] = []
+    by_group: dict[tuple[GroupName, int | None], list[Wait]] = {}
+    for wait in waits:
+        if wait.kind == "collective" and not wait.blockers:
+            by_group.setdefault((wait.group, wait.number), []).append(wait)
+    edges = _edges(waits)
+    for together in by_group.values():
+        found += _minority(together, edges)
+    return found
+
+
+def _minority(together: Sequence[Wait], edges: Mapping[int, frozenset[int]]) -> list[Blame]:
+    names = Counter(wait.operation for wait in together)
+    if len(names) > 1:
+        return _fewest(together, "other operation", {wait.waiter: wait.operation for wait in together}, edges)
+    sizes = Counter(wait.size for wait in together)
+    if len(sizes) > 1 and names.keys() <= SAME_SIZES:
+        return _fewest(together, "other size", {wait.waiter: wait.size for wait in together}, edges)
+    return []
+
+
+def _fewest(
+    together: Sequence[Wait], fault: Fault, values: Mapping[int, str], edges: Mapping[int, frozenset[int]]
+) -> list[Blame]:
+    """Those that differ from more than half; where no value has that many, all, as nobody knows whose is right."""
+    counts = Counter(values.values()).most_common()
+    common = counts[0][0] if counts[0][1] * 2 > len(together) else None
+    like = next((wait for wait in together if values[wait.waiter] == (common or counts[0][0])), together[0])
+    everybody = {wait.waiter for wait in together}
+    reached = everybody.union(*(_reach(key, edges) for key in everybody))
+    odd = [wait for wait in together if values[wait.waiter] != common]
+    return [
+        Blame(wait.waiter, fault, like, len(reached) - len(odd) if common is not None else 0, values[wait.waiter])
+        for wait in odd
+    ]
+
+
+def _devices(waits: Sequence[Wait]) -> list[Blame]:
+    """With torch's timing on: ranks whose device has not begun what that of another has."""
+    found: list[Blame] = []
+    for wait in waits:
+        same = [one for one in waits if (one.group, one.number) == (wait.group, wait.number)]
+        begun = [one for one in same if one.started]
+        if _is_full(wait) and wait.started is False and begun:
+            found.append(Blame(wait.waiter, "device", begun[0], len(begun)))
+    return found
+
+
+def _halted(picture: Picture, blames: Sequence[Blame], anybody_waits: bool) -> list[Blame]:
+    """Ranks that are stopped, and dead ones where nothing else is known, even if nobody is seen to wait for them."""
+    known = {one.key for one in blames}
+    found: list[Blame] = []
+    for member in picture.members:
+        if member.key in known or member.unseen:
+            continue
+        if member.is_stopped:
+            found.append(Blame(member.key, "stopped", None, 0))
+        elif member.is_dead and not anybody_waits and not blames:
+            found.append(Blame(member.key, "dead", None, 0))
+    return found
+
+
+def _by_elimination(
+    picture: Picture, waits: Sequence[Wait], unknown: set[int], blamed: bool
+) -> tuple[set[int], list[Blame]]:
+    """Of ranks whose numbers are not known: the one that is left over, or those that certainly do something else."""
+    seen = {key for key in unknown if not picture.members[key].unseen}
+    if blamed or not seen or any(wait.blockers for wait in waits):
+        return unknown, []
+    sure = {key for key in seen if picture.activities[key].kind == "elsewhere"}
+    chosen = sure or (seen if len(unknown) == 1 else set())
+    edges = {wait.waiter: wait.doubtful & chosen for wait in waits if wait.doubtful & chosen}
+    blames = [
+        Blame(key, "behind", next(wait for wait in waits if key in wait.doubtful), len(_reach(key, edges)))
+        for key in sorted(chosen)
+        if not picture.members[key].has_moved
+    ]
+    return (unknown - chosen if chosen else unknown), blames
+
+
+def _circle(waits: Sequence[Wait], edges: Mapping[int, frozenset[int]]) -> tuple[Wait, ...]:
+    """The waits of ranks that wait for each other, directly or through others."""
+    inside = {key for key in edges if key in _reach(key, edges) or _reaches_itself(key, edges)}
+    return tuple(wait for wait in waits if wait.waiter in inside and wait.blockers)
+
+
+def _reaches_itself(key: int, edges: Mapping[int, frozenset[int]]) -> bool:
+    found: set[int] = set()
+    new = set(edges.get(key, ()))
+    while new - found:
+        found |= new
+        new = {other for one in new for other in edges.get(one, ())}
+    return key in found
