@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from agent.cutting import cut_at_word
 from agent.machine.asking import Late, run_to_end
-from agent.machine.evidence import reason
 from agent.machine.health.torch_server import NoAnswer
+
+MOST_REASON = 300
+NO_PY_SPY = "py-spy is not installed (pip install py-spy): it would show the Python stacks"
 
 
 def dump_json(spy: str, pid: int, seconds: float) -> str:
@@ -20,5 +23,13 @@ def dump_json(spy: str, pid: int, seconds: float) -> str:
     except OSError as error:
         raise NoAnswer(f"py-spy: {error}") from None
     if done.status:
-        raise NoAnswer(f"py-spy: {reason(done.errors)}")
+        raise NoAnswer(f"py-spy: {_reason(done.errors)}")
     return done.output
+
+
+def _reason(problem: str) -> str:
+    """The error and its causes in one line, each once, without the stack of py-spy itself."""
+    told = problem.partition("\nStack backtrace")[0].replace("Caused by:", "").splitlines()
+    lines = [line.strip().removeprefix("Error: ") for line in told]
+    causes = [line.partition(": ")[2] if line.partition(": ")[0].isdigit() else line for line in lines if line]
+    return cut_at_word(": ".join(dict.fromkeys(causes)), MOST_REASON) or "it failed"
