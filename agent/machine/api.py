@@ -118,15 +118,6 @@ class Piece(NamedTuple):
     """Bytes between the wanted offset and the first frame that are no longer kept."""
 
 
-class Evidence(NamedTuple):
-    """Where the processes of a run were found."""
-
-    text: str
-    """Everything that is known, for people; at most 256 KiB."""
-    summary: str
-    """A line for each process, at most 2 KiB; empty when there are none."""
-
-
 class Search(NamedTuple):
     """Where an inventory looks, and for what."""
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from agent.cutting import cut_at_word
-from agent.machine.api import Evidence
 
 MOST_TEXT = 256 * 1024
 MOST_SUMMARY = 2048
@@ -29,6 +29,15 @@ STATES = {
 STUCK = frozenset("TtZD")
 """States of a process that others may wait for in vain: it comes first, even if it is ours."""
 _STUCK_LINE = re.compile(rf"pid \d+ .*: [{''.join(sorted(STUCK))}]( |$)")
+
+
+class Evidence(NamedTuple):
+    """Where the processes of a run were found."""
+
+    text: str
+    """Everything that is known, for people; at most 256 KiB."""
+    summary: str
+    """A line for each process, at most 2 KiB; empty when there are none."""
 
 
 @dataclass(frozen=True)

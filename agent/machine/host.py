@@ -15,7 +15,6 @@ from agent.machine import files, inventory, process
 from agent.machine.api import (
     Channel,
     Child,
-    Evidence,
     KeeperProcess,
     Problem,
     RunMarks,

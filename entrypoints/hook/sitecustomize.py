@@ -37,7 +37,7 @@ LOG_ERRORS = 2
 
 
 def is_rank() -> bool:
-    """Launchers have none of these. What a rank starts has them, and does not come here: it gets the user's PYTHONPATH."""
+    """Launchers have none of these. What a rank starts has them, but not this directory in its PYTHONPATH."""
     return "OMPI_COMM_WORLD_RANK" in os.environ or ("RANK" in os.environ and "LOCAL_RANK" in os.environ)
 
 

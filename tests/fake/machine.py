@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 import traceback
@@ -10,13 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agent import wire
 from agent.fabrics.profiles import PROFILES
+from agent.health.why.records import PodRecords
 from agent.launch import Launch
+from agent.lifecycle.looking.question import Seen
 from agent.lifecycle.serve import Role, guarded
 from agent.machine.api import (
     Channel,
     Child,
-    Evidence,
     Interface,
     KeeperProcess,
     Piece,

@@ -83,7 +83,9 @@ def test_a_socket_that_an_earlier_process_of_this_pid_left_is_in_nobodys_way(tmp
 
 def test_the_ranks_of_torchrun_are_served_and_torchrun_is_not(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
-    program.write_text("import os, sys, torch\nprint(os.path.exists(f'{sys.argv[1]}/{os.getpid()}.sock'), flush=True)\n")
+    program.write_text(
+        "import os, sys, torch\nprint(os.path.exists(f'{sys.argv[1]}/{os.getpid()}.sock'), flush=True)\n"
+    )
     (sockets := tmp_path / "s").mkdir()
     argv = [str(TORCH), "-m", "torch.distributed.run", "--nproc-per-node", "2", "--log-dir", f"{tmp_path}/logs"]
     environ = {"PATH": os.environ["PATH"], "A4_WHY_DIR": str(sockets), "PYTHONPATH": HOOK, "OMP_NUM_THREADS": "1"}
@@ -117,7 +119,10 @@ def test_a_rank_is_as_it_would_be_without(tmp_path: Path, sitecustomize: str | N
     env = {**RANK, "PYTHONPATH": f"{HOOK}:{user}:/no/such/"}
     code = SEEN.format(imports="os")
     found, expected = run(code, tmp_path, env=env), without_hook(code, tmp_path, env=env)
-    assert (found.returncode, found.stderr.splitlines()[-1:]) == (expected.returncode, expected.stderr.splitlines()[-1:])
+    assert (found.returncode, found.stderr.splitlines()[-1:]) == (
+        expected.returncode,
+        expected.stderr.splitlines()[-1:],
+    )
     if expected.stdout:
         seen, wanted = json.loads(found.stdout), json.loads(expected.stdout)
         del seen["pid"], wanted["pid"]
