@@ -63,12 +63,12 @@ def _refuse(unpickler: Any) -> None:
     raise pickle.UnpicklingError("it holds more than texts, numbers, lists and dictionaries")
 
 
-class _Unpickler(pickle._Unpickler):  # type: ignore[name-defined,misc]  # the one in Python: its table can be replaced
+class _Unpickler(pickle._Unpickler):  # the one in Python: its table can be replaced
     """Knows the instructions of ALLOWED."""
 
     dispatch: ClassVar[dict[int, Callable[[Any], None]]] = {
         code: known if code in {getattr(pickle, name)[0] for name in ALLOWED} else _refuse
-        for code, known in pickle._Unpickler.dispatch.items()  # type: ignore[attr-defined]
+        for code, known in pickle._Unpickler.dispatch.items()
     }
 
     def find_class(self, module: str, name: str) -> Any:

@@ -164,7 +164,7 @@ class RasCount(NamedTuple):
 
     operation: str
     """all_reduce, …; "": of all operations together, where NCCL does not count each."""
-    count: int
+    count: int  # type: ignore[assignment]  # nobody needs that of tuple
     ranks: str
     """As numbers and ranges: "0-6,8"."""
     count_before: int | None = None

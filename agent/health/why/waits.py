@@ -67,7 +67,7 @@ class Picture:
         """Of ranks that can go on by themselves, none."""
         found = [*self._collectives(), *self._points()]
         numbered = {wait.waiter for wait in found}
-        found += [wait for wait in self._by_stack(numbered)]
+        found += self._by_stack(numbered)
         return tuple(wait for wait in found if self._may_wait(wait.waiter))
 
     def _may_wait(self, key: int) -> bool:
