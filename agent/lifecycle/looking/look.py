@@ -20,7 +20,7 @@ from agent.health.why.ras import read_ras
 from agent.health.why.records import PodRecords, Process, Progress, Ras, Source, Thread, Waiting
 from agent.health.why.roles import Role, Seen, roles
 from agent.health.why.stacks import read_py_spy, read_traceback
-from agent.lifecycle.looking.question import Question
+from agent.lifecycle.looking.question import APART_SECONDS, Question
 from agent.lifecycle.looking.question import Seen as Found
 from agent.machine.api import RunMarks
 from agent.machine.evidence import processes_of
@@ -37,8 +37,6 @@ ANSWER_SHARE, DUMP_SHARE = 0.3, 0.45
 """Parts of the time that one rank's server, and one process's stacks, may take."""
 TRACEBACK_SHARE = 0.15
 """Part of the time after which a rank that gave no traceback does not let its GIL go."""
-APART_SECONDS = 1.0
-"""Between two looks at how far ranks came."""
 MOST_AT_ONCE = 32
 OWN_THREADS = "pt_workerserver"
 """Name of the threads of torch's server, which is there because of us."""

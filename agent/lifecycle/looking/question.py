@@ -6,6 +6,9 @@ from typing import NamedTuple
 
 from agent.health.why.records import PodRecords
 
+APART_SECONDS = 1.0
+"""Between two looks at how far ranks came."""
+
 
 class Question(NamedTuple):
     """Where to look. Paths are those of this pod."""

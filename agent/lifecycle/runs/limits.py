@@ -84,8 +84,8 @@ class Limits:
 
     def _end_run(self, collected: Collected) -> None:
         if self._hit is not None:
-            found = self._why.found = decided(collected)
-            self._end(self._hit._replace(why=lines(found.text if found is not None else "", self._described())))
+            found = self._why.found = decided(self._pod, collected)
+            self._end(self._hit._replace(why=lines(found.sentence if found is not None else "", self._described())))
 
     def _described(self) -> str:
         found = self._why.summaries

@@ -132,10 +132,10 @@ class Requests:
     def _end_run(self, booking: Booking, fields: dict[str, Any], seen: Collected | None = None) -> None:
         if booking.judgement is not None:
             return
-        found = booking.run.why.found = decided(seen) if seen is not None else booking.run.why.found
+        found = booking.run.why.found = decided(self._pod, seen) if seen is not None else booking.run.why.found
         why = str(fields.get("why") or "somebody ended it")
         self._pod.log.info(f"{booking.run_id} is ended: {why}")
-        end = JobEnd(Exit.INTERRUPTED, f"{booking.run_id} was ended", why=lines(why, found.text if found else ""))
+        end = JobEnd(Exit.INTERRUPTED, f"{booking.run_id} was ended", why=lines(why, found.sentence if found else ""))
         booking.run.cancel(end)
         if fields.get("hurry"):
             booking.run.hurry()

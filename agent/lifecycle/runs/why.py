@@ -6,6 +6,7 @@ is silent, and when somebody wants to know.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Set
 from typing import Literal
 
@@ -13,6 +14,7 @@ from agent import wire
 from agent.decide.diagnosis import Diagnosis
 from agent.decide.messages import AskEvidence, Evidence
 from agent.health.why.records import Collected, PodRecords, Progress
+from agent.lifecycle.looking.question import APART_SECONDS
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.all_pods import AllPods
 from agent.lifecycle.timers import Timers
@@ -120,6 +122,7 @@ class Why:
             names={peer.index: peer.name for peer in context.plan.peers},
             ranks=(spec.ranks or context.per_pod * pods) if told else None,
             kind=kind_of(self._workload),
+            apart=APART_SECONDS if any(moved_known(pod) for pod in self._records.values()) else None,
             quiet=max(0.0, self._machine.now() - printed) if printed > float("-inf") else None,
             trigger=trigger,
         )
@@ -153,13 +156,13 @@ class Why:
     def _judge_silence(self, first: Collected, second: Collected, began: float, limit: float) -> None:
         """Say it once; a run whose numbers move is asked again after the next silence."""
         both = since(second, first, self._machine.now() - began)
-        found = decided(both)
-        if moves(both):
+        found = decided(self._pod, both)
+        if moves(both) or (found is not None and found.status == "moves"):
             self._timers.later(limit, lambda: self._look_for_silence(limit, self._machine.now()))
             return
         self.found = found
         quiet = f"{self._context.run_id} has printed nothing for {second.quiet or limit:.0f} s"
-        self._pod.log.warning(f"{quiet}; it goes on. {found.text}" if found is not None else quiet)
+        self._pod.log.warning(f"{quiet}, and goes on: {found.sentence}" if found is not None else quiet)
 
 
 def kind_of(workload: Workload) -> Literal["torchrun", "mpi", "script", "pipeline", ""]:
@@ -168,6 +171,11 @@ def kind_of(workload: Workload) -> Literal["torchrun", "mpi", "script", "pipelin
     if workload.name.startswith("pai-"):
         return "pipeline"
     return "script" if workload.name == "script" else "torchrun" if workload.kind == "everywhere" else ""
+
+
+def moved_known(pod: PodRecords) -> bool:
+    """Were its numbers read twice?"""
+    return any(group.entered_before is not None for process in pod.processes for group in process.groups)
 
 
 def moves(collected: Collected) -> bool:
@@ -207,8 +215,13 @@ def since(second: Collected, first: Collected, apart: float) -> Collected:
     return second._replace(pods=pods, apart=apart)
 
 
-def decided(collected: Collected) -> Diagnosis | None:
-    """What follows from it; a bug there must not keep a run from its end."""
-    from agent.health.why.decision import diagnose
+def decided(pod: Pod, collected: Collected) -> Diagnosis | None:
+    """What follows from it. A bug there must not keep a run from its end."""
+    try:
+        from agent.health.why.deciding import diagnose
 
-    return diagnose(collected)
+        found = diagnose(collected)
+    except Exception:
+        pod.log.error(f"why {collected.run} stands still cannot be decided: this is a bug\n{traceback.format_exc()}")
+        return None
+    return found._replace(at=pod.machine.wall(), trigger=collected.trigger)
