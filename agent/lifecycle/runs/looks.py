@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Callable
 
 from agent import wire
@@ -13,12 +14,24 @@ from agent.health.why.records import PodRecords, Source
 from agent.lifecycle.looking.question import Question, Seen
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.part import Part
+from agent.machine.api import Machine
 from agent.paths import package_home
 
 LATE_SECONDS = 1.0
 """How much longer than it was told the process that looks may take."""
 MOST_LAST_WORDS = 65536
 """Bytes at the end of what each rank has printed that are looked at."""
+RAS_PORTS = range(20_000, 30_000)
+"""Where NCCL's RAS may listen: below the ports that the kernel gives to who asks for none."""
+MOST_TRIES = 50
+
+
+def ras_port(machine: Machine, run_id: str) -> int:
+    """One that is free now, another for each run as far as that is possible: with hostNetwork pods share a node's. 0
+    where none is."""
+    first = zlib.crc32(run_id.encode())
+    tried = (RAS_PORTS[(first + number) % len(RAS_PORTS)] for number in range(MOST_TRIES))
+    return next((port for port in tried if not machine.port_holder("127.0.0.1", port)), 0)
 
 
 def look_at(pod: Pod, part: Part, seconds: float, say: Callable[[Evidence], None]) -> None:

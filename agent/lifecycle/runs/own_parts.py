@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from agent import wire
@@ -28,7 +29,7 @@ from agent.errors import AgentError, MissingProgram, PeerLost
 from agent.lifecycle.channel.questions import Answer, refusal
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.context import run_context
-from agent.lifecycle.runs.looks import look_at
+from agent.lifecycle.runs.looks import look_at, ras_port
 from agent.lifecycle.runs.part import Part
 from agent.machine.api import Piece
 from agent.workloads import find_workload
@@ -86,6 +87,7 @@ class Parts:
         workload = find_workload(spec.workload)
         self._prune()
         context = context_of(self._pod, subset_of(self._pod, indices), run_id, spec)
+        context = replace(context, ras_port=ras_port(self._machine, run_id))
         part = self._parts[run_id] = Part(
             self._pod,
             workload,
