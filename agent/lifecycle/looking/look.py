@@ -144,7 +144,7 @@ def _jobs(
         else:
             answers.lacks("recorder", "A4_WHY=false", one.pid)
     for one in processes:
-        if one.is_python and not one.is_ours and role[one.pid] in ("rank", "child"):
+        if one.is_python and not one.is_ours and role[one.pid] != "launcher":
             if spy:
                 path = f"{question.why_dir}/{one.pid}.sock"
                 yield partial(_dump, spy, one, path if os.path.exists(path) else "", answers, times, dumps)
