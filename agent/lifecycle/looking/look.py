@@ -191,18 +191,26 @@ def _dump(
     spy: str, process: ProcessSeen, path: str, answers: Answers, times: Times, dumps: threading.Semaphore
 ) -> None:
     pid = process.pid
+    # Where torch records nothing, as in a rank of MPI, only native frames say what it waits in.
+    native = process.rank is not None and not path and process.state in "RS"
     with dumps:
-        try:
-            raw = dump_json(spy, pid, min(times.seconds * DUMP_SHARE, times.left(ALL_SHARE)))
-        except NoAnswer as error:
-            answers.lacks("stacks", str(error), pid)
-            raw = ""
+        raw = _stacks(spy, pid, answers, times, native=native)
     threads = read_py_spy(raw)
     if threads:
         answers.threads[pid] = threads
     stopped = process.state in "Tt"
     if path and not stopped and (not threads or any(thread.holds_gil for thread in threads)):
         _ask_traceback(pid, path, answers, times)
+
+
+def _stacks(spy: str, pid: int, answers: Answers, times: Times, *, native: bool) -> str:
+    try:
+        return dump_json(spy, pid, min(times.seconds * DUMP_SHARE, times.left(ALL_SHARE)), native=native)
+    except NoAnswer as error:
+        if native:
+            return _stacks(spy, pid, answers, times, native=False)
+        answers.lacks("stacks", str(error), pid)
+        return ""
 
 
 def _ask_traceback(pid: int, path: str, answers: Answers, times: Times) -> None:
