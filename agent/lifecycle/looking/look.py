@@ -103,8 +103,8 @@ def _described(process: ProcessSeen, answers: Answers) -> ProcessSeen:
 def _lines(thread: Thread) -> Iterable[str]:
     gil = ", holds the GIL" if thread.holds_gil else ""
     yield f'Thread {thread.tid or "?"}{gil}: "{thread.name}"'
-    for frame in thread.frames:
-        place = f"{os.path.basename(frame.file)}:{frame.line}" if frame.line is not None else frame.file
+    for frame in [frame for frame in thread.frames if not frame.is_native] or thread.frames:
+        place = os.path.basename(frame.file) + ("" if frame.is_native else f":{frame.line}")
         arguments = "".join(f", {name}={value}" for name, value in frame.arguments.items())
         yield f"    {frame.function} ({place}{arguments})"
 
