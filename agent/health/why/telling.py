@@ -125,8 +125,6 @@ def _size(blame: Blame, members: Sequence[Member]) -> str:
 
 
 def _others(blame: Blame) -> str:
-    if not blame.waiting:
-        return "others are"
     return f"{count_text(blame.waiting, 'rank')} {'is' if blame.waiting == 1 else 'are'}"
 
 
@@ -169,6 +167,20 @@ def circle(judgement: Judgement, members: Sequence[Member]) -> tuple[str, tuple[
     why = "they entered the operations of several groups in different orders" if different else "each waits for another"
     count = len({wait.waiter for wait in waits})
     return f"{count} ranks wait for each other in a circle: {why}; no single one of them is to blame", tuple(lines)
+
+
+def differ(judgement: Judgement, members: Sequence[Member]) -> str:
+    """Nobody is in a minority: no rank is blamed."""
+    first = judgement.differ[0]
+    same = [one for one in judgement.differ if (one.group, one.number) == (first.group, first.number)]
+    by_text: dict[str, set[int]] = {}
+    for wait in same:
+        by_text.setdefault(f"{wait.operation} {wait.size}".strip(), set()).add(wait.waiter)
+    told = [f"{_ranks(keys, members)} entered {text}" for text, keys in by_text.items()]
+    return (
+        f"ranks entered different operations as number {first.number}{_of(first)}, and none is in a minority: "
+        + listed(told)
+    )
 
 
 def full(judgement: Judgement, members: Sequence[Member]) -> str:

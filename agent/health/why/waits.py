@@ -11,6 +11,8 @@ from agent.health.why.places import Activity, activity
 from agent.health.why.records import Operation, Progress
 
 DEFAULT_GROUP = "0"
+UNKNOWN = "operation"
+"""Name of an operation of which only the number is known."""
 SAME_SIZES = frozenset(
     {"all_reduce", "allreduce", "reduce", "broadcast", "_all_gather_base", "_allgather_base", "_reduce_scatter_base"}
 )
@@ -219,7 +221,7 @@ def _open_number(progress: Progress, lowest: int) -> int | None:
 
 def _operation(progress: Progress, number: int) -> Operation:
     """The operation of that number; without a name where it is not kept."""
-    return next((one for one in progress.recent if one.number == number), Operation(number, "an operation"))
+    return next((one for one in progress.recent if one.number == number), Operation(number, UNKNOWN))
 
 
 def _described(name: GroupName, ranks: Mapping[int, Progress]) -> GroupName:
