@@ -38,7 +38,7 @@ class Judgement(NamedTuple):
     unknown: frozenset[int] = frozenset()
     """Ranks that may hold the others up, and of which nobody can tell."""
     differ: tuple[Wait, ...] = ()
-    """Waits in an operation that is another, or of another size, for each half of the ranks: nobody is in a minority."""
+    """Waits in an operation that is another, or of another size, for half of the ranks: nobody is in a minority."""
     moves: bool = False
     """Ranks that others wait for go on."""
 
@@ -51,10 +51,10 @@ def judge(picture: Picture) -> Judgement:
     edges = _edges(waits)
     roots = _roots(picture, edges)
     moving = {key for key in roots if picture.members[key].has_moved}
-    unseen = {key for key in roots if picture.members[key].unseen}
+    unseen = {key for key in roots if not picture.is_free(key)}
     blames = [_blame(picture, key, waits, edges) for key in sorted(roots - moving - unseen)]
     blames += [*mismatches, *devices]
-    blames += _halted(picture, blames, bool(waits))
+    blames += _stopped(picture, blames)
     sure = {one.key for one in blames}
     unknown = unseen | (frozenset[int]().union(*(wait.doubtful for wait in waits)) if not blames else set())
     unknown, eliminated = _by_elimination(picture, waits, set(unknown) - sure, bool(blames))
@@ -183,18 +183,10 @@ def _devices(waits: Sequence[Wait]) -> list[Blame]:
     return found
 
 
-def _halted(picture: Picture, blames: Sequence[Blame], anybody_waits: bool) -> list[Blame]:
-    """Ranks that are stopped, and dead ones where nothing else is known, even if nobody is seen to wait for them."""
+def _stopped(picture: Picture, blames: Sequence[Blame]) -> list[Blame]:
+    """Ranks that are stopped, even if nobody is seen to wait for them."""
     known = {one.key for one in blames}
-    found: list[Blame] = []
-    for member in picture.members:
-        if member.key in known or member.unseen:
-            continue
-        if member.is_stopped:
-            found.append(Blame(member.key, "stopped", None, 0))
-        elif member.is_dead and not anybody_waits and not blames:
-            found.append(Blame(member.key, "dead", None, 0))
-    return found
+    return [Blame(one.key, "stopped", None, 0) for one in picture.members if one.is_stopped and one.key not in known]
 
 
 def _by_elimination(
@@ -204,8 +196,8 @@ def _by_elimination(
     seen = {key for key in unknown if not picture.members[key].unseen}
     if blamed or not seen or any(wait.blockers for wait in waits):
         return unknown, []
-    sure = {key for key in seen if picture.activities[key].kind == "elsewhere"}
-    chosen = sure or (seen if len(unknown) == 1 else set())
+    sure = {key for key in seen if key in picture.activities and picture.activities[key].kind == "elsewhere"}
+    chosen = sure or {key for key in seen if len(unknown) == 1 and picture.is_free(key)}
     edges = {wait.waiter: wait.doubtful & chosen for wait in waits if wait.doubtful & chosen}
     blames = [
         Blame(key, "behind", next(wait for wait in waits if key in wait.doubtful), len(_reach(key, edges)))

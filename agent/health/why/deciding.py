@@ -126,8 +126,8 @@ def common_and_odd(ranks: Sequence[Member]) -> tuple[tuple[str, ...], tuple[Memb
 
 def _signature(member: Member) -> str:
     """Where it is in the user's code; without a Python stack, its call of the system."""
-    if member.process is None:
-        return ""
+    if member.process is None or member.is_dead:
+        return "its end" if member.is_dead else ""
     frame = user_frame(main_frames(member.process))
     first = member.process.waiting[0] if member.process.waiting else None
     if frame is not None:

@@ -70,8 +70,9 @@ def _together(group: Sequence[Blame], members: Sequence[Member]) -> str:
     first, member = group[0], members[group[0].key]
     who = _ranks((blame.key for blame in group), members)
     at = where(member)
-    text = f"{who} {_SENTENCES[first.fault](first, members)}".replace(" has not ", " have not ", 1)
-    text = text.replace(f"{who} is ", f"{who} are ", 1).replace(" wait for it", " wait for them")
+    text = f"{who} {_SENTENCES[first.fault](first, members)}"
+    text = text.replace(f"{who} is ", f"{who} are ", 1).replace(f"{who} has ", f"{who} have ", 1)
+    text = text.replace(" wait for it", " wait for them").replace(" waits for it", " waits for them")
     return text + (f"; {member.label} is in {at.text}" if at.text and first.fault != "stopped" else "")
 
 
@@ -203,7 +204,7 @@ def waiting(judgement: Judgement, members: Sequence[Member], waits: Sequence[Wai
     reasons = dict.fromkeys(members[key].unseen for key in sorted(judgement.unknown) if members[key].unseen)
     text = f"cannot tell who holds the others up: {listed(known)}"
     if unknown:
-        text += f", perhaps for {unknown}, of which nothing is known"
+        text += f", perhaps for {unknown}, of which too little is known"
     elif judgement.open:
         text += ", in a group whose other ranks are not known"
     return text + (f" ({'; '.join(reasons)})" if reasons else "")
