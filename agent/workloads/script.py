@@ -9,6 +9,7 @@ from agent.launch import Launch
 from agent.workloads.base import FailedPart, Judgement, Kind, Outcome, RunContext, Workload
 from agent.workloads.ends import end_without_failure
 from agent.workloads.run_variables import run_variables
+from agent.workloads.why_variables import why_variables
 
 
 class Script(Workload):
@@ -25,6 +26,7 @@ class Script(Workload):
         rank = str(context.plan.node_rank(context.index))
         given = {
             **run_variables(context),
+            **why_variables(context),
             "A4_NODE_RANK": rank,
             "NODE_RANK": rank,
             "MASTER_ADDR": context.plan.peers[0].name,

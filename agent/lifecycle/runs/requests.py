@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from agent import wire
 from agent.decide.ending import JobEnd
 from agent.decide.messages import Answer as Told
 from agent.decide.messages import Ask
 from agent.decide.runspec import RunSpec
+from agent.decide.words import lines
 from agent.errors import Exit
+from agent.health.why.records import Collected
 from agent.lifecycle.channel.command_socket import handled
 from agent.lifecycle.channel.questions import Answer
 from agent.lifecycle.channel.roster import Peer
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.all_pods import AllPods
-from agent.lifecycle.runs.bookings import Bookings
+from agent.lifecycle.runs.bookings import Booking, Bookings
 from agent.lifecycle.runs.meetings import MOST_SAID
+from agent.lifecycle.runs.why import CANCEL_SECONDS, LOOK_SECONDS, decided
 
 
 class Requests:
@@ -60,6 +64,8 @@ class Requests:
         elif op == "wait":
             booking = self._bookings.find(str(fields["run"]))
             booking.answerable.when(lambda: answer({"ok": booking.told()}))
+        elif op == "why":
+            self._why(self._bookings.find(str(fields.get("run", ""))), answer)
         elif op == "arrive":
             run = self._bookings.find(str(fields["run"])).run
             run.meetings.arrive(str(fields["name"]), int(fields["pod"]), str(fields.get("says", "")), answer)
@@ -95,13 +101,41 @@ class Requests:
         else:
             begun()
 
+    def _why(self, booking: Booking, answer: Answer) -> None:
+        """What its processes do; of one that is over, what was said of it then."""
+        run = booking.run
+        if booking.judgement is None:
+            run.told_to_begin.when(
+                lambda: run.why.ask("asked", LOOK_SECONDS, lambda seen: answer({"ok": self._masked(seen)}))
+            )
+        else:
+            over = Collected(run.run_id, run.workload.name, diagnosis=run.why.found)
+            answer({"ok": self._masked(over)})
+
+    def _masked(self, collected: Collected) -> dict[str, Any]:
+        """Pods mask what they send with the secrets that they know; this one knows those of all."""
+        masked: dict[str, Any] = self._pod.log.masker.value(wire.to_json(collected))
+        return masked
+
     def _cancel(self, fields: dict[str, Any]) -> None:
         """End a run for somebody; one that is over stays as it is, so that a late Ctrl-C is no error."""
         booking = self._bookings.find(str(fields["run"]))
         if booking.judgement is not None:
             return
+        hurry = bool(fields.get("hurry"))
+        if hurry or not booking.run.why.is_quiet():
+            self._end_run(booking, fields)
+            return
+        self._pod.log.info(f"{booking.run_id} is silent: asking every pod what its processes do before it is ended")
+        booking.run.why.ask("cancel", CANCEL_SECONDS, lambda seen: self._end_run(booking, fields, seen))
+
+    def _end_run(self, booking: Booking, fields: dict[str, Any], seen: Collected | None = None) -> None:
+        if booking.judgement is not None:
+            return
+        found = booking.run.why.found = decided(self._pod, seen) if seen is not None else booking.run.why.found
         why = str(fields.get("why") or "somebody ended it")
         self._pod.log.info(f"{booking.run_id} is ended: {why}")
-        booking.run.cancel(JobEnd(Exit.INTERRUPTED, f"{booking.run_id} was ended", why=why))
+        end = JobEnd(Exit.INTERRUPTED, f"{booking.run_id} was ended", why=lines(why, found.sentence if found else ""))
+        booking.run.cancel(end)
         if fields.get("hurry"):
             booking.run.hurry()

@@ -23,6 +23,7 @@ from agent.lifecycle.runs.limits import Limits
 from agent.lifecycle.runs.meetings import Meetings
 from agent.lifecycle.runs.preparations import Preparations
 from agent.lifecycle.runs.roll_call import RollCall
+from agent.lifecycle.runs.why import Why
 from agent.workloads.base import FailedPart, Judgement, Outcome, RunContext, Workload
 from agent.workloads.ends import judged
 
@@ -103,7 +104,8 @@ class Run:
         self._shares = pod.shares
         self.told_to_begin = Once()
         """Every pod has been, or the run is over without."""
-        self._limits = Limits(pod, context, self._open, pods, self.cancel)
+        self.why = Why(pod, workload, context, self._open, pods)
+        self._limits = Limits(pod, context, self._open, pods, self.why, self.cancel)
 
     @property
     def run_id(self) -> str:
@@ -168,6 +170,7 @@ class Run:
         self._judge_if_over()
         if self._phase is Phase.RUNNING:
             self._limits.start()
+            self.why.start()
 
     # What pods say
 
@@ -195,7 +198,7 @@ class Run:
             self._process_failed(index, end)
         if self.workload.led and index == self.context.lead:
             self._end(Phase.ALL_END)
-        self.evidence(index, "")
+        self.why.heard(index, None)
         self.meetings.look()
         self._judge_if_over()
 
@@ -232,12 +235,8 @@ class Run:
             if index == self.context.lead:
                 self._end(Phase.ALL_END)
         self._roll_call.silent.discard(index)
-        self.evidence(index, "")
+        self.why.heard(index, None)
         self._judge_if_over()
-
-    def evidence(self, index: int, summary: str) -> None:
-        """A pod has said what its processes do; an empty text says that there are none."""
-        self._limits.heard(index, summary)
 
     def waits_for(self, index: int) -> bool:
         """Is this pod's part not over, or has it not answered?"""
@@ -270,6 +269,7 @@ class Run:
             return
         before, self._phase = self._phase, phase
         self._limits.stop()
+        self.why.stop()
         if phase is Phase.FAILING:
             missed = f"{self.run_id} failed on pod {self._first}, where a rank missed another"
             self._pod.log.info(f"{missed}; other pods have {FAILING_SECONDS:.0f} s to fail by themselves")
@@ -315,6 +315,7 @@ class Run:
             return
         self._phase = Phase.OVER
         self._limits.stop()
+        self.why.stop()
         try:
             judgement = self._judgement()
         except Exception:
