@@ -84,9 +84,8 @@ class World:
         step = one.step
         if step is None or one.state != "S" or step.kind == "halt":
             return False
-        if step.kind == "collective" and not self._is_entered(one, step):
+        if step.kind == "collective":
             one.entered.setdefault(step.group, []).append(step)
-            one.steps[one.at] = step
             if self.backend == "nccl":
                 one.at += 1
             else:
@@ -101,9 +100,6 @@ class World:
             return self._meet(rank, step)
         one.at += 1
         return True
-
-    def _is_entered(self, one: Rank, step: Step) -> bool:
-        return False
 
     def _meet(self, rank: int, step: Step) -> bool:
         other = self.ranks[step.peer]
