@@ -85,7 +85,9 @@ def launches(settings: Settings, known: Known, spec: RunSpec, plan: Plan, *, gue
     if workload.starts_nothing:
         return "\n".join([*lines, "# nothing is started: the cluster is formed and that is all"]) + "\n"
     lines.append(f"# to read, not to paste: {RUN_ID} is drawn at each run, and its directory made then")
-    context = run_context(settings, known, plan, RUN_ID, spec, python=sys.executable, cores=core_count(), ras_port=RAS_PORT)
+    context = run_context(
+        settings, known, plan, RUN_ID, spec, python=sys.executable, cores=core_count(), ras_port=RAS_PORTS[0]
+    )
     if workload.led:
         context = replace(context, mpi=find_mpi(known.search_path))
     return "\n".join([*lines, *_launches(workload, context)]) + "\n"

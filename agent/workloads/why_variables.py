@@ -14,6 +14,9 @@ TIMING = ("TORCH_NCCL_ENABLE_TIMING", "NCCL_ENABLE_TIMING")
 that by the hook (entrypoints/hook)."""
 RAS = ("NCCL_RAS_ADDR",)
 
+RAS_PORTS = range(20_000, 30_000)
+"""Where NCCL's RAS may listen: below the ports that the kernel gives to who asks for none."""
+
 
 def why_variables(context: RunContext) -> dict[str, str]:
     """Nothing with A4_WHY=false."""

@@ -103,8 +103,8 @@ def _described(process: ProcessSeen, answers: Answers) -> ProcessSeen:
 def _lines(thread: Thread) -> Iterable[str]:
     gil = ", holds the GIL" if thread.holds_gil else ""
     yield f'Thread {thread.tid or "?"}{gil}: "{thread.name}"'
-    for frame in thread.frames:
-        place = f"{os.path.basename(frame.file)}:{frame.line}" if frame.line is not None else frame.file
+    for frame in [frame for frame in thread.frames if not frame.is_native] or thread.frames:
+        place = os.path.basename(frame.file) + ("" if frame.is_native else f":{frame.line}")
         arguments = "".join(f", {name}={value}" for name, value in frame.arguments.items())
         yield f"    {frame.function} ({place}{arguments})"
 
@@ -144,7 +144,7 @@ def _jobs(
         else:
             answers.lacks("recorder", "A4_WHY=false", one.pid)
     for one in processes:
-        if one.is_python and not one.is_ours and role[one.pid] in ("rank", "child"):
+        if one.is_python and not one.is_ours and role[one.pid] != "launcher":
             if spy:
                 path = f"{question.why_dir}/{one.pid}.sock"
                 yield partial(_dump, spy, one, path if os.path.exists(path) else "", answers, times, dumps)
@@ -191,18 +191,26 @@ def _dump(
     spy: str, process: ProcessSeen, path: str, answers: Answers, times: Times, dumps: threading.Semaphore
 ) -> None:
     pid = process.pid
+    # Where torch records nothing, as in a rank of MPI, only native frames say what it waits in.
+    native = process.rank is not None and not path and process.state in "RS"
     with dumps:
-        try:
-            raw = dump_json(spy, pid, min(times.seconds * DUMP_SHARE, times.left(ALL_SHARE)))
-        except NoAnswer as error:
-            answers.lacks("stacks", str(error), pid)
-            raw = ""
+        raw = _stacks(spy, pid, answers, times, native=native)
     threads = read_py_spy(raw)
     if threads:
         answers.threads[pid] = threads
     stopped = process.state in "Tt"
     if path and not stopped and (not threads or any(thread.holds_gil for thread in threads)):
         _ask_traceback(pid, path, answers, times)
+
+
+def _stacks(spy: str, pid: int, answers: Answers, times: Times, *, native: bool) -> str:
+    try:
+        return dump_json(spy, pid, min(times.seconds * DUMP_SHARE, times.left(ALL_SHARE)), native=native)
+    except NoAnswer as error:
+        if native:
+            return _stacks(spy, pid, answers, times, native=False)
+        answers.lacks("stacks", str(error), pid)
+        return ""
 
 
 def _ask_traceback(pid: int, path: str, answers: Answers, times: Times) -> None:

@@ -16,13 +16,12 @@ from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.part import Part
 from agent.machine.api import Machine
 from agent.paths import package_home
+from agent.workloads.why_variables import RAS_PORTS
 
 LATE_SECONDS = 1.0
 """How much longer than it was told the process that looks may take."""
 MOST_LAST_WORDS = 65536
 """Bytes at the end of what each rank has printed that are looked at."""
-RAS_PORTS = range(20_000, 30_000)
-"""Where NCCL's RAS may listen: below the ports that the kernel gives to who asks for none."""
 MOST_TRIES = 50
 
 

@@ -10,12 +10,13 @@ MOST_REASON = 300
 NO_PY_SPY = "py-spy is not installed (pip install py-spy): it would show the Python stacks"
 
 
-def dump_json(spy: str, pid: int, seconds: float) -> str:
+def dump_json(spy: str, pid: int, seconds: float, *, native: bool = False) -> str:
     """py-spy's dump as JSON, with the local variables of each frame. Raises NoAnswer.
 
-    The process is not paused for it: one that is stuck in the kernel would never come to that.
+    The process is not paused for it: one that is stuck in the kernel would never come to that. For the `native` frames
+    between the Python ones it has to be, for some milliseconds.
     """
-    argv = [spy, "dump", "--pid", str(pid), "--nonblocking", "--json", "--locals"]
+    argv = [spy, "dump", "--pid", str(pid), "--native" if native else "--nonblocking", "--json", "--locals"]
     try:
         done = run_to_end(argv, {}, max(0.0, seconds))
     except Late:
