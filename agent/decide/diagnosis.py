@@ -9,7 +9,8 @@ SourceName = Literal["processes", "recorder", "ras", "stacks", "dump"]
 rank's own over that socket; dump: what torch's watchdog wrote"""
 SourceState = Literal["found", "unavailable", "contradicts"]
 Fault = Literal["dead", "stopped", "behind", "other operation", "other size", "device", "waits", "odd"]
-"""device: its GPU has not begun what the others wait in; waits: it waits for something outside of all groups, or does not answer; odd: its stack is another than most"""
+"""device: its GPU has not begun what the others wait in; waits: it does not answer; odd: its stack is another than
+most, which blames nobody"""
 PlaceKind = Literal["stopped", "gil", "kernel", "python", "native", "unknown"]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from agent.decide.diagnosis import Fault
-from agent.health.why.waits import SAME_SIZES, GroupName, Picture, Wait
+from agent.health.why.waits import SAME_SIZES, UNKNOWN, GroupName, Picture, Wait
 
 
 class Blame(NamedTuple):
@@ -37,6 +37,8 @@ class Judgement(NamedTuple):
     """Waits for ranks that are not known."""
     unknown: frozenset[int] = frozenset()
     """Ranks that may hold the others up, and of which nobody can tell."""
+    differ: tuple[Wait, ...] = ()
+    """Waits in an operation that is another, or of another size, for half of the ranks: nobody is in a minority."""
     moves: bool = False
     """Ranks that others wait for go on."""
 
@@ -44,24 +46,25 @@ class Judgement(NamedTuple):
 def judge(picture: Picture) -> Judgement:
     """Who holds whom up."""
     waits = picture.waits
-    mismatches = _mismatches(picture, waits)
+    mismatches, differ = _mismatches(waits)
     devices = _devices(waits)
     edges = _edges(waits)
     roots = _roots(picture, edges)
     moving = {key for key in roots if picture.members[key].has_moved}
-    unseen = {key for key in roots if picture.members[key].unseen}
+    unseen = {key for key in roots if not picture.is_free(key)}
     blames = [_blame(picture, key, waits, edges) for key in sorted(roots - moving - unseen)]
     blames += [*mismatches, *devices]
-    blames += _halted(picture, blames, bool(waits))
+    blames += _stopped(picture, blames)
     sure = {one.key for one in blames}
     unknown = unseen | (frozenset[int]().union(*(wait.doubtful for wait in waits)) if not blames else set())
     unknown, eliminated = _by_elimination(picture, waits, set(unknown) - sure, bool(blames))
     return Judgement(
         blames=tuple(sorted([*blames, *eliminated], key=lambda one: (_WEIGHT[one.fault], -one.waiting, one.key))),
-        circle=() if roots or unknown or blames or eliminated else _circle(waits, edges),
+        circle=() if roots or blames or eliminated else _circle(picture, waits, edges),
         full=tuple(one for one in waits if _is_full(one)) if not mismatches and not devices else (),
         open=tuple(one for one in waits if one.is_open and not one.blockers),
         unknown=frozenset(unknown),
+        differ=differ,
         moves=bool(moving) or (not waits and any(member.has_moved for member in picture.members)),
     )
 
@@ -127,43 +130,46 @@ def _is_full(wait: Wait) -> bool:
     return not wait.blockers and not wait.doubtful and not wait.is_open
 
 
-def _mismatches(picture: Picture, waits: Sequence[Wait]) -> list[Blame]:
-    """Where all have entered an operation of one number, those for whom it is another than for most."""
+def _mismatches(waits: Sequence[Wait]) -> tuple[list[Blame], tuple[Wait, ...]]:
+    """Where all have entered an operation of one number: those for whom it is another than for most, and those of whom
+    none is in a minority."""
     found: list[Blame] = []
+    undecided: list[Wait] = []
     by_group: dict[tuple[GroupName, int | None], list[Wait]] = {}
     for wait in waits:
         if wait.kind == "collective" and not wait.blockers:
             by_group.setdefault((wait.group, wait.number), []).append(wait)
     edges = _edges(waits)
     for together in by_group.values():
-        found += _minority(together, edges)
-    return found
+        fault, values = _difference(together)
+        blames = _minority(together, fault, values, edges)
+        found += blames
+        undecided += [] if blames or len(set(values.values())) < 2 else together
+    return found, tuple(undecided)
 
 
-def _minority(together: Sequence[Wait], edges: Mapping[int, frozenset[int]]) -> list[Blame]:
-    names = Counter(wait.operation for wait in together)
-    if len(names) > 1:
-        return _fewest(together, "other operation", {wait.waiter: wait.operation for wait in together}, edges)
-    sizes = Counter(wait.size for wait in together)
-    if len(sizes) > 1 and names.keys() <= SAME_SIZES:
-        return _fewest(together, "other size", {wait.waiter: wait.size for wait in together}, edges)
-    return []
+def _difference(together: Sequence[Wait]) -> tuple[Fault, Mapping[int, str]]:
+    """What they entered, where that differs; else how large it was, where that must not differ."""
+    names = {wait.waiter: wait.operation for wait in together if wait.operation != UNKNOWN}
+    if len(set(names.values())) > 1:
+        return "other operation", names
+    known = SAME_SIZES.issuperset(names.values())
+    return "other size", {wait.waiter: wait.size for wait in together if wait.size} if known else {}
 
 
-def _fewest(
+def _minority(
     together: Sequence[Wait], fault: Fault, values: Mapping[int, str], edges: Mapping[int, frozenset[int]]
 ) -> list[Blame]:
-    """Those that differ from more than half; where no value has that many, all, as nobody knows whose is right."""
+    """Those that differ from more than half."""
     counts = Counter(values.values()).most_common()
-    common = counts[0][0] if counts[0][1] * 2 > len(together) else None
-    like = next((wait for wait in together if values[wait.waiter] == (common or counts[0][0])), together[0])
+    if len(counts) < 2 or counts[0][1] * 2 <= len(together):
+        return []
+    common = counts[0][0]
+    like = next(wait for wait in together if values.get(wait.waiter) == common)
     everybody = {wait.waiter for wait in together}
     reached = everybody.union(*(_reach(key, edges) for key in everybody))
-    odd = [wait for wait in together if values[wait.waiter] != common]
-    return [
-        Blame(wait.waiter, fault, like, len(reached) - len(odd) if common is not None else 0, values[wait.waiter])
-        for wait in odd
-    ]
+    odd = [key for key, value in values.items() if value != common]
+    return [Blame(key, fault, like, len(reached) - len(odd), values[key]) for key in odd]
 
 
 def _devices(waits: Sequence[Wait]) -> list[Blame]:
@@ -177,18 +183,10 @@ def _devices(waits: Sequence[Wait]) -> list[Blame]:
     return found
 
 
-def _halted(picture: Picture, blames: Sequence[Blame], anybody_waits: bool) -> list[Blame]:
-    """Ranks that are stopped, and dead ones where nothing else is known, even if nobody is seen to wait for them."""
+def _stopped(picture: Picture, blames: Sequence[Blame]) -> list[Blame]:
+    """Ranks that are stopped, even if nobody is seen to wait for them."""
     known = {one.key for one in blames}
-    found: list[Blame] = []
-    for member in picture.members:
-        if member.key in known or member.unseen:
-            continue
-        if member.is_stopped:
-            found.append(Blame(member.key, "stopped", None, 0))
-        elif member.is_dead and not anybody_waits and not blames:
-            found.append(Blame(member.key, "dead", None, 0))
-    return found
+    return [Blame(one.key, "stopped", None, 0) for one in picture.members if one.is_stopped and one.key not in known]
 
 
 def _by_elimination(
@@ -198,8 +196,8 @@ def _by_elimination(
     seen = {key for key in unknown if not picture.members[key].unseen}
     if blamed or not seen or any(wait.blockers for wait in waits):
         return unknown, []
-    sure = {key for key in seen if picture.activities[key].kind == "elsewhere"}
-    chosen = sure or (seen if len(unknown) == 1 else set())
+    sure = {key for key in seen if key in picture.activities and picture.activities[key].kind == "elsewhere"}
+    chosen = sure or {key for key in seen if len(unknown) == 1 and picture.is_free(key)}
     edges = {wait.waiter: wait.doubtful & chosen for wait in waits if wait.doubtful & chosen}
     blames = [
         Blame(key, "behind", next(wait for wait in waits if key in wait.doubtful), len(_reach(key, edges)))
@@ -209,9 +207,13 @@ def _by_elimination(
     return (unknown - chosen if chosen else unknown), blames
 
 
-def _circle(waits: Sequence[Wait], edges: Mapping[int, frozenset[int]]) -> tuple[Wait, ...]:
-    """The waits of ranks that wait for each other, directly or through others."""
-    inside = {key for key in edges if key in _reach(key, edges) or _reaches_itself(key, edges)}
+def _circle(picture: Picture, waits: Sequence[Wait], edges: Mapping[int, frozenset[int]]) -> tuple[Wait, ...]:
+    """The waits of ranks that wait for each other, directly or through others. Where groups do not tell their ranks:
+    all waits, if no rank is outside of one and they are of several groups."""
+    inside = {key for key in edges if _reaches_itself(key, edges)}
+    if not inside and len({wait.waiter for wait in waits}) == len(picture.members):
+        groups = {wait.group for wait in waits}
+        return tuple(waits) if len(groups) > 1 and all(wait.is_open or wait.blockers for wait in waits) else ()
     return tuple(wait for wait in waits if wait.waiter in inside and wait.blockers)
 
 

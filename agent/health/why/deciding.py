@@ -57,6 +57,8 @@ def _answer(
         return "hangs", telling.sentence(blames, ranks), _unmoved(collected)
     if judgement.moves or (ras is not None and ras.moves and ras.is_ours and not picture.waits):
         return "moves", MOVES, ()
+    if judgement.differ:
+        return "unclear", telling.differ(judgement, ranks), ()
     if judgement.unknown or (judgement.open and not judgement.circle):
         return "unclear", telling.waiting(judgement, ranks, picture.waits), common_and_odd(ranks)[0]
     if judgement.circle:
@@ -124,12 +126,12 @@ def common_and_odd(ranks: Sequence[Member]) -> tuple[tuple[str, ...], tuple[Memb
 
 def _signature(member: Member) -> str:
     """Where it is in the user's code; without a Python stack, its call of the system."""
-    if member.process is None:
-        return ""
+    if member.process is None or member.is_dead:
+        return "its end" if member.is_dead else ""
     frame = user_frame(main_frames(member.process))
     first = member.process.waiting[0] if member.process.waiting else None
     if frame is not None:
         return frame_text(frame)
     if first is None:
         return ""
-    return f"the system call {first.syscall}" if first.syscall else f"state {first.state}"
+    return f"state {first.state}" if first.syscall in ("", "running") else f"the system call {first.syscall}"

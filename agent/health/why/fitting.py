@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 from agent import wire
 from agent.health.why.records import MOST_BYTES, PodRecords, Process, Progress
@@ -30,7 +31,16 @@ def fit(records: PodRecords, most: int = MOST_BYTES) -> PodRecords:
 
 def size_of(records: PodRecords) -> int:
     """Bytes as the control channel writes them."""
-    return len(json.dumps(wire.to_json(records)))
+    return len(json.dumps(compact(records)))
+
+
+def compact(value: Any) -> Any:
+    """A record as JSON without the fields that have their default: `wire.from_json` puts them back."""
+    if not wire.is_record(value):
+        return [compact(one) for one in value] if isinstance(value, tuple) else wire.to_json(value)
+    defaults = type(value)._field_defaults
+    fields = {name: getattr(value, name) for name in wire.field_names(value)}
+    return {name: compact(one) for name, one in fields.items() if name not in defaults or one != defaults[name]}
 
 
 def _other_threads(process: Process) -> Process:

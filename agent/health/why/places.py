@@ -174,9 +174,9 @@ def _kernel(waiting: Waiting | None, code: str) -> str:
 
 
 def _call(waiting: Waiting) -> str:
-    """openat of /mnt/data (wait_for_partner)"""
-    if not waiting.syscall and not waiting.wchan:
-        return ""
-    text = waiting.syscall or "unknown"
-    text += f" of {waiting.file}" if waiting.file else ""
-    return text + (f" ({waiting.wchan})" if waiting.wchan else "")
+    """openat of /mnt/data (wait_for_partner); empty where it runs, or nothing is known."""
+    if waiting.syscall in ("", "running"):
+        return waiting.wchan
+    text = waiting.syscall + (f" of {waiting.file}" if waiting.file else "")
+    says_more = waiting.wchan and "nanosleep" not in waiting.wchan
+    return text + (f" ({waiting.wchan})" if says_more else "")

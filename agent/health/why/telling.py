@@ -70,8 +70,9 @@ def _together(group: Sequence[Blame], members: Sequence[Member]) -> str:
     first, member = group[0], members[group[0].key]
     who = _ranks((blame.key for blame in group), members)
     at = where(member)
-    text = f"{who} {_SENTENCES[first.fault](first, members)}".replace(" has not ", " have not ", 1)
-    text = text.replace(f"{who} is ", f"{who} are ", 1).replace(" wait for it", " wait for them")
+    text = f"{who} {_SENTENCES[first.fault](first, members)}"
+    text = text.replace(f"{who} is ", f"{who} are ", 1).replace(f"{who} has ", f"{who} have ", 1)
+    text = text.replace(" wait for it", " wait for them").replace(" waits for it", " waits for them")
     return text + (f"; {member.label} is in {at.text}" if at.text and first.fault != "stopped" else "")
 
 
@@ -125,8 +126,6 @@ def _size(blame: Blame, members: Sequence[Member]) -> str:
 
 
 def _others(blame: Blame) -> str:
-    if not blame.waiting:
-        return "others are"
     return f"{count_text(blame.waiting, 'rank')} {'is' if blame.waiting == 1 else 'are'}"
 
 
@@ -171,6 +170,20 @@ def circle(judgement: Judgement, members: Sequence[Member]) -> tuple[str, tuple[
     return f"{count} ranks wait for each other in a circle: {why}; no single one of them is to blame", tuple(lines)
 
 
+def differ(judgement: Judgement, members: Sequence[Member]) -> str:
+    """Nobody is in a minority: no rank is blamed."""
+    first = judgement.differ[0]
+    same = [one for one in judgement.differ if (one.group, one.number) == (first.group, first.number)]
+    by_text: dict[str, set[int]] = {}
+    for wait in same:
+        by_text.setdefault(f"{wait.operation} {wait.size}".strip(), set()).add(wait.waiter)
+    told = [f"{_ranks(keys, members)} entered {text}" for text, keys in by_text.items()]
+    return (
+        f"ranks entered different operations as number {first.number}{_of(first)}, and none is in a minority: "
+        + listed(told)
+    )
+
+
 def full(judgement: Judgement, members: Sequence[Member]) -> str:
     """All are in the same operation, and it does not end."""
     wait = judgement.full[0]
@@ -191,7 +204,7 @@ def waiting(judgement: Judgement, members: Sequence[Member], waits: Sequence[Wai
     reasons = dict.fromkeys(members[key].unseen for key in sorted(judgement.unknown) if members[key].unseen)
     text = f"cannot tell who holds the others up: {listed(known)}"
     if unknown:
-        text += f", perhaps for {unknown}, of which nothing is known"
+        text += f", perhaps for {unknown}, of which too little is known"
     elif judgement.open:
         text += ", in a group whose other ranks are not known"
     return text + (f" ({'; '.join(reasons)})" if reasons else "")

@@ -8,9 +8,12 @@ from typing import Literal, NamedTuple
 
 from agent.health.why.members import Member, by_rank
 from agent.health.why.places import Activity, activity
+from agent.health.why.recorder import NO_ENTRIES
 from agent.health.why.records import Operation, Progress
 
 DEFAULT_GROUP = "0"
+UNKNOWN = "operation"
+"""Name of an operation of which only the number is known."""
 SAME_SIZES = frozenset(
     {"all_reduce", "allreduce", "reduce", "broadcast", "_all_gather_base", "_allgather_base", "_reduce_scatter_base"}
 )
@@ -130,11 +133,37 @@ class Picture:
             member = self.members[key]
             if member.is_dead or member.is_stopped:
                 blockers.add(key)
-            elif key in entered or member.groups:
+            elif key in entered or self._has_recorder(member):
                 blockers |= {key} if key not in entered or entered[key].entered < number else set()
             elif self._is_outside(key):
                 doubtful.add(key)
         return frozenset(blockers), frozenset(doubtful)
+
+    def _has_recorder(self, member: Member) -> bool:
+        """Its recorder answered, if only that there is nothing in it."""
+        if member.groups or member.process is None or member.pod is None:
+            return bool(member.groups)
+        told = [one for one in member.pod.sources if one.name == "recorder" and one.state == "unavailable"]
+        mine = [one for one in told if not one.pids or member.process.pid in one.pids]
+        return all(one.why == NO_ENTRIES for one in mine)
+
+    def is_free(self, key: int) -> bool:
+        """It certainly waits for no other rank: what it does is seen, and that is no wait."""
+        member = self.members[key]
+        at = self.activities.get(key)
+        if member.is_dead or member.is_stopped or (member.process is not None and member.process.holds_gil):
+            return True
+        if at is None or at.kind in ("collective", "point to point"):
+            return False
+        if at.kind == "elsewhere":
+            return True
+        has_stack = member.process is not None and bool(member.process.threads)
+        numbered = bool(member.groups) and all(group.completed is not None for group in member.groups)
+        on_devices = {group.backend == "nccl" for group in member.groups} or {
+            name.backend == "nccl" for name in self.groups
+        }
+        # What waits for its GPU is in the user's code: only its numbers tell that. What gloo does shows in the stack.
+        return (numbered and (has_stack or on_devices == {True})) or (has_stack and True not in on_devices)
 
     def _is_outside(self, key: int) -> bool:
         """Its stack does not say that it is in a collective operation, too."""
@@ -193,33 +222,36 @@ class Picture:
             at = self.activities.get(member.key)
             if member.key in numbered or at is None or at.kind not in ("collective", "point to point"):
                 continue
-            if any(group.recent or group.entered for group in member.groups):
+            if all(group.completed is not None for group in member.groups) and member.groups:
                 continue  # its numbers say that it waits for nobody
             others = [one for one in self.members if one.world == member.world and one.key != member.key]
             outside = frozenset(one.key for one in others if self._is_outside(one.key) or one.is_dead or one.is_stopped)
-            sure = frozenset(key for key in outside if self._is_certain(key))
+            sure = frozenset(
+                key for key in outside if self._is_certain(key) or (len(outside) == 1 and self.is_free(key))
+            )
             group = GroupName(member.world, DEFAULT_GROUP, "")
             operation = at.operation or "a collective operation"
+            if member.groups:  # in which of its groups is not known
+                yield Wait(member.key, "stack", operation, None, group, frozenset(), is_open=True)
+                continue
             yield Wait(member.key, "stack", operation, None, group, sure, outside - sure, is_open=at.peer is None)
 
     def _is_certain(self, key: int) -> bool:
-        member = self.members[key]
+        """A rank that has ended may have been done."""
         at = self.activities.get(key)
-        return member.is_dead or member.is_stopped or (at is not None and at.kind == "elsewhere")
+        return self.members[key].is_stopped or (at is not None and at.kind == "elsewhere")
 
 
 def _open_number(progress: Progress, lowest: int) -> int | None:
     """The operation that it is in: the first that is not over. Without that, the first that not all have entered."""
     if progress.completed is not None:
         return progress.completed + 1 if progress.entered > progress.completed else None
-    if progress.entered > lowest:
-        return lowest + 1
-    return progress.entered or None
+    return lowest + 1 if progress.entered > lowest else None
 
 
 def _operation(progress: Progress, number: int) -> Operation:
     """The operation of that number; without a name where it is not kept."""
-    return next((one for one in progress.recent if one.number == number), Operation(number, "an operation"))
+    return next((one for one in progress.recent if one.number == number), Operation(number, UNKNOWN))
 
 
 def _described(name: GroupName, ranks: Mapping[int, Progress]) -> GroupName:

@@ -88,6 +88,7 @@ def run_result(pod: Pod, run: Run, judgement: Judgement, summary: RunSummary) ->
         record=findings.record,
         trainings=tuple(findings.trainings),
         warnings=tuple(findings.warnings),
+        diagnosis=run.why.found,
     )
 
 

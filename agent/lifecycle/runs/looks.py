@@ -9,7 +9,7 @@ from collections.abc import Callable
 from agent import wire
 from agent.decide.messages import Evidence
 from agent.decide.tail import last_words
-from agent.health.why.fitting import fit
+from agent.health.why.fitting import compact, fit
 from agent.health.why.records import PodRecords, Source
 from agent.lifecycle.looking.question import Question, Seen
 from agent.lifecycle.pod.pod import Pod
@@ -65,7 +65,7 @@ def _kept(pod: Pod, part: Part, question: Question, answer: str) -> Evidence:
     pod.state.attempt(path, lambda: pod.machine.write(path, text, 0o600))
     pod.run_logs.keep(f"evidence/{pod.run_logs.log_name}.txt", text)
     records = fit(wire.from_json(PodRecords, masker.value(wire.to_json(seen.records))))
-    return Evidence(part.run_id, masker.text(seen.summary), wire.to_json(records))
+    return Evidence(part.run_id, masker.text(seen.summary), compact(records))
 
 
 def _read(question: Question, answer: str) -> Seen:
