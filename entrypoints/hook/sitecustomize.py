@@ -146,7 +146,8 @@ def tell_groups(request: Any, response: Any) -> None:
     from importlib import import_module
 
     world = import_module("torch.distributed.distributed_c10d")._world
-    groups = {world.pg_names[group]: sorted(ranks) for group, ranks in dict(world.pg_group_ranks).items()}
+    members = dict(world.pg_group_ranks)  # of a group without this rank there is an entry without a name
+    groups = {world.pg_names[group]: sorted(ranks) for group, ranks in members.items() if group in world.pg_names}
     response.set_content(json.dumps(groups), "application/json")
     response.set_status(200)
 
