@@ -1,4 +1,4 @@
-"""What it costs to have ranks prepared for `why`: all_reduce over gloo, with the hook and without, in alternating pairs.
+"""What it costs to have ranks prepared for `why`: all_reduce over gloo with the hook and without, in pairs.
 
     python -m bench.why_cost --torch .venv-torch/bin/python [--pairs 10] [--operations 2000]
 
