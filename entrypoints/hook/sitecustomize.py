@@ -122,7 +122,9 @@ def start_server(directory: str, torch: Any) -> None:
     from importlib import import_module
 
     import_module("torch.distributed.debug._handlers")  # names what the server answers to
-    server_type = import_module("torch._C._distributed_c10d")._WorkerServer
+    native = import_module("torch._C._distributed_c10d")
+    server_type = native._WorkerServer
+    native._register_handler("a4_groups", tell_groups)
     library = ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), "lib", "libc10.so"))
     level = ctypes.c_int.in_dll(library, "FLAGS_caffe2_log_level")
     if os.path.lexists(path):
@@ -136,6 +138,17 @@ def start_server(directory: str, torch: Any) -> None:
     os.chmod(path, 0o600)
     # Kept for ever: its end would print lines, and wait for a thread that a fork of this process does not have.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(server))
+
+
+def tell_groups(request: Any, response: Any) -> None:
+    """Which ranks are in which group, as JSON: gloo's recorder does not say."""
+    import json
+    from importlib import import_module
+
+    world = import_module("torch.distributed.distributed_c10d")._world
+    groups = {world.pg_names[group]: sorted(ranks) for group, ranks in dict(world.pg_group_ranks).items()}
+    response.set_content(json.dumps(groups), "application/json")
+    response.set_status(200)
 
 
 def let_agent_look() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import threading
@@ -38,6 +39,8 @@ ANSWER_SHARE, DUMP_SHARE = 0.3, 0.45
 TRACEBACK_SHARE = 0.15
 """Part of the time after which a rank that gave no traceback does not let its GIL go."""
 MOST_AT_ONCE = 32
+WORLD = "0"
+"""Name of the group of all ranks."""
 OWN_THREADS = "pt_workerserver"
 """Name of the threads of torch's server, which is there because of us."""
 MOST_DUMPS = 8
@@ -162,9 +165,22 @@ def _ask_recorder(pid: int, path: str, directory: str, answers: Answers, times: 
     except NoAnswer as error:
         answers.lacks("recorder", str(error), pid)
         return
-    answers.groups[pid] = recorder.since(second.groups, first.groups)
+    groups = recorder.since(second.groups, first.groups)
+    if any(not group.ranks and group.group != WORLD for group in groups):
+        ranks = _ranks_of_groups(path, times)
+        groups = tuple(group._replace(ranks=group.ranks or ranks.get(group.group, ())) for group in groups)
+    answers.groups[pid] = groups
     if not second.groups:
         answers.lacks("recorder", second.why, pid)
+
+
+def _ranks_of_groups(path: str, times: Times) -> dict[str, tuple[int, ...]]:
+    """By the hook's own handler. It needs the GIL: where that is held, others of the group answer."""
+    try:
+        told = json.loads(ask_rank(path, "a4_groups", min(times.seconds * TRACEBACK_SHARE, times.left(ALL_SHARE))))
+        return {str(name): tuple(map(int, ranks)) for name, ranks in told.items()}
+    except (NoAnswer, ValueError, AttributeError, TypeError):
+        return {}
 
 
 def _recorded(path: str, pid: int, directory: str, times: Times) -> recorder.Recorded:
