@@ -27,6 +27,7 @@ from agent.machine.inventory import core_count, interfaces
 from agent.paths import RunDir
 from agent.settings import Settings, read_settings
 from agent.workloads.base import RunContext, Workload
+from agent.workloads.why_variables import RAS_PORTS
 
 RUN_ID = "RUN-ID"
 
