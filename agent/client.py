@@ -14,8 +14,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from agent import wire
 from agent.connection import ANSWER_SECONDS, Answer, Connection, content
 from agent.decide.run_info import Output as Output
 from agent.decide.run_info import RunEnd as RunEnd
@@ -25,12 +26,17 @@ from agent.errors import AgentError, ClusterBusy
 from agent.output import Sink
 from agent.paths import RunDir
 
+if TYPE_CHECKING:
+    from agent.health.why.records import Collected
+
 MOST_READ, LEAST_READ = 65536, 4096
 """How many bytes one answer of `read` may have."""
 MOST_OPEN = 16 * 1024 * 1024
 """How many bytes of answers may be under way to a reader that does not take them."""
 MADE_SECONDS = 90.0
 """How long `file` waits for a page that is being made."""
+WHY_SECONDS = 30.0
+"""How long `why` waits: pods may look for 9 s, and one look is made at a time."""
 MOMENT_SECONDS = 0.5
 LAST_SECONDS = 10.0
 """How long `follow` waits in silence for the rest of the output once the run is over: a lost pod sends none."""
@@ -111,6 +117,15 @@ class Client:
     def wait(self, run: str) -> RunEnd:
         """Wait until the run is over."""
         return RunEnd.from_json(self._ask("wait", {"run": run}, None))
+
+    def why(self, run: str | None = None) -> Collected:
+        """What the processes of a run do, on all its pods; by default of the newest that has the cluster for itself.
+
+        Of a run that is over, what was said of it while it stood still. Raises AgentError 66.
+        """
+        from agent.health.why.records import Collected
+
+        return wire.from_json(Collected, self._ask("why", {"run": run or ""}, WHY_SECONDS))
 
     def cancel(self, run: str, *, hurry: bool = False, why: str = "", answered: bool = True) -> None:
         """End a run on every pod within the grace time, or at once (`hurry`). Does not wait for its end.

@@ -56,6 +56,7 @@ GIVEN_BY_AGENT = (
     "A4_WORKLOAD_PYTHON",
     "A4_LAST_WORDS",
     "A4_NOTES_DIR",
+    "A4_WHY_DIR",
     "A4_DEEPEP_PRELOAD",
     "A4_NCCL_TESTS_PATH",
     "A4_STEP",
@@ -134,6 +135,9 @@ class Settings(NamedTuple):
     warn_signal: str
     """Such as USR1; empty: none."""
     warn_seconds: float
+    why: bool
+    why_seconds: float
+    why_timing: bool
     report: bool
     log_limit_mb: int
     log_level: str
@@ -269,6 +273,15 @@ SETTINGS = (
     Setting("A4_GRACE_SECONDS", seconds("30", LEAST_GRACE), "30", "the pod's terminationGracePeriodSeconds"),
     Setting("A4_WARN_SIGNAL", warn_signal, "none", "signal to a run's processes before SIGTERM"),
     Setting("A4_WARN_SECONDS", none_or("60"), "0", "how long before SIGTERM that signal comes", called="warn_seconds"),
+    Setting("A4_WHY", flag, "true", "prepare ranks to say why a run hangs, and find out when one does"),
+    Setting(
+        "A4_WHY_SECONDS",
+        none_or("300"),
+        "300",
+        "a run that prints nothing for this long is looked at once, and goes on; 0: never",
+        called="why_seconds",
+    ),
+    Setting("A4_WHY_TIMING", flag, "false", "have torch time every NCCL operation, at 20 µs each, to see which began"),
     Setting("A4_REPORT", flag, "true", "make report.html of every run; needs Jinja2 and matplotlib"),
     Setting("A4_LOG_LEVEL", choice("debug", "info", "warning", "error"), "info", "lowest level logged"),
     Setting("A4_LOG_FORMAT", choice("text", "json"), "text", "text, or one JSON object a line"),

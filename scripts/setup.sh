@@ -316,7 +316,7 @@ image | kubernetes)
     helm
     ;;
 test)
-    environment .venv 'agent[report]' 'agent[test]' 'agent[chart]' py-spy
+    environment .venv 'agent[report]' 'agent[test]' 'agent[chart]'
     environment .venv-ompi5 'agent[ompi5]'
     # The workload's Python. A build for CPUs does, where pip can have one; without numpy torch complains at each start.
     environment .venv-torch torch==2.13.0 numpy

@@ -19,12 +19,13 @@ ROOT = Path(__file__).resolve().parent.parent
 
 ALLOWED = {
     "decide": {"decide"},
+    "health": {"health", "decide"},
     "fabrics": {"fabrics", "decide"},
     "workloads": {"workloads", "fabrics", "decide"},
     "report": {"report", "decide"},
     "machine": {"machine"},
-    "lifecycle": {"lifecycle", "workloads", "fabrics", "machine", "decide"},
-    "commands": {"commands", "report", "lifecycle", "workloads", "fabrics", "machine", "decide"},
+    "lifecycle": {"lifecycle", "health", "workloads", "fabrics", "machine", "decide"},
+    "commands": {"commands", "report", "lifecycle", "health", "workloads", "fabrics", "machine", "decide"},
     "local": {"local", "lifecycle", "workloads", "fabrics", "machine", "decide"},
 }
 """Parts of the package, and the parts that each may import. Modules beside them are free to all."""
@@ -33,7 +34,7 @@ ALLOWED_FOR_MODULE = {
     "agent.settings": {"decide", "fabrics"},
     "agent.cli": {"commands"},
     "agent.log": {"decide"},
-    "agent.client": {"decide"},
+    "agent.client": {"decide", "health"},
     "agent.connection": {"machine"},
     "agent.environment": {"lifecycle", "machine", "decide"},
     "agent": {"local", "lifecycle", "machine", "decide"},  # the names of the library, imported when they are used
@@ -202,7 +203,7 @@ def effects(module: str, tree: ast.AST) -> set[str]:
 
 
 def test_decisions_have_no_effects() -> None:
-    modules = modules_in("decide", "fabrics", "workloads", "report")
+    modules = modules_in("decide", "health", "fabrics", "workloads", "report")
     assert {module: found for module in modules if (found := effects(module, trees()[module]))} == {}
 
 
@@ -321,7 +322,9 @@ def test_every_data_file_is_installed() -> None:
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
     for kind in ("entrypoints", "env"):
-        installed = set(ROOT.glob(setup["options.data_files"][f"share/a4-agent/{kind}"]))
+        files = setup["options.data_files"]
+        places = [place for place in files if place.startswith(f"share/a4-agent/{kind}")]
+        installed = {path for place in places for path in ROOT.glob(files[place])}
         there = {path for path in (ROOT / kind).rglob("*") if path.is_file() and "__pycache__" not in path.parts}
         assert there == installed
 

@@ -23,6 +23,7 @@ VERBS = {
     "exec": "run a command on all pods, equal output folded",
     "mpirun": "run a program of one's own as MPI ranks on all pods",
     "torchrun": "run a program of one's own under torchrun on all pods",
+    "why": "why a run stands still: which rank holds the others up, and where it is",
     "logs": "what a run has printed",
     "get": "the results and logs of a run, from all its pods",
     "cancel": "end a run on every pod",

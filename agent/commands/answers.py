@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from agent import wire
 from agent.client import RunEnd, RunInfo
+from agent.decide.diagnosis import Diagnosis
 from agent.decide.ending import JobEnd
 from agent.output import AGENT, STDERR, STDOUT, Sink, write_all
 
@@ -72,7 +73,19 @@ class ClustersAnswer(NamedTuple):
     """name of each cluster, and how many of its pods are in which state"""
 
 
-ANSWERS = (RunAnswer, ReleaseAnswer, LogLine, DryRunAnswer, ClustersAnswer)
+class WhyAnswer(NamedTuple):
+    """Of why."""
+
+    version: int
+    run: str
+    """the run's id"""
+    over: bool
+    """the run is over: what was found before its end"""
+    diagnosis: Diagnosis | None
+    """null: it is over, and nothing was seen to hang"""
+
+
+ANSWERS = (RunAnswer, ReleaseAnswer, LogLine, DryRunAnswer, ClustersAnswer, WhyAnswer)
 
 
 def run_answer(run: RunInfo, ended: RunEnd | None = None) -> RunAnswer:

@@ -29,6 +29,7 @@ from agent.paths import RunDir
 from agent.settings import Settings, read_settings
 from agent.workloads import find_workload
 from agent.workloads.base import RunContext, Workload
+from agent.workloads.why_variables import RAS_PORTS
 
 RUN_ID = "RUN-ID"
 
@@ -82,7 +83,9 @@ def launches(settings: Settings, known: Known, spec: RunSpec, plan: Plan, *, gue
     lines = [f"# {workload.name} on {len(plan.peers)} of {settings.nnodes} pods: {pods}"]
     if guessed:
         lines.append("# no plan yet: pods in index order, as a guess")
-    context = run_context(settings, known, plan, RUN_ID, spec, python=sys.executable, cores=core_count())
+    context = run_context(
+        settings, known, plan, RUN_ID, spec, python=sys.executable, cores=core_count(), ras_port=RAS_PORTS[0]
+    )
     workload.check(context)
     if workload.starts_nothing:
         return "\n".join([*lines, "# nothing is started: the cluster is formed and that is all"]) + "\n"

@@ -96,6 +96,8 @@ class AskEvidence(NamedTuple):
     """Say what the processes of this run do."""
 
     run: str
+    seconds: float = 9.0
+    """How long the look may take."""
 
 
 class AskAlive(NamedTuple):
@@ -176,6 +178,8 @@ class Evidence(NamedTuple):
 
     run: str
     summary: str
+    records: Mapping[str, Any] = {}
+    """A PodRecords of agent.health.why.records, 32 KiB at most; empty: this pod has no part that goes on."""
 
 
 class Alive(NamedTuple):

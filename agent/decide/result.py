@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
+from agent.decide.diagnosis import Diagnosis
 from agent.decide.differences import Difference
 from agent.decide.ending import JobEnd, is_told
 from agent.errors import Exit
@@ -271,6 +272,9 @@ class Result:
     """loss and speed of what was trained; missing: nothing was"""
     warnings: tuple[str, ...] = ()
     """what is not as it should be and does not count against the run, one sentence each; missing: nothing"""
+    diagnosis: Diagnosis | None = None
+    """why it stood still when it was looked at, at a limit, in silence or before somebody ended it; null or missing: it
+    was not"""
 
 
 def verdict(end: JobEnd, reasons: Sequence[str]) -> Verdict:

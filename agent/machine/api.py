@@ -121,15 +121,6 @@ class Piece(NamedTuple):
     """Bytes between the wanted offset and the first frame that are no longer kept."""
 
 
-class Evidence(NamedTuple):
-    """Where the processes of a run were found."""
-
-    text: str
-    """Everything that is known, for people; at most 256 KiB."""
-    summary: str
-    """A line for each process, at most 2 KiB; empty when there are none."""
-
-
 class Search(NamedTuple):
     """Where an inventory looks, and for what."""
 
@@ -273,8 +264,9 @@ class Machine(Protocol):
     ) -> None:
         """Gather what the plan does not need; `say` is told what takes long. Never raises; calls `done` within 70 s."""
 
-    def gather_evidence(self, marks: RunMarks, path: str, done: Callable[[Evidence], None]) -> None:
-        """Say where the processes of a run are, within 10 s; `path` is the search path for programs."""
+    def ask_process(self, argv: Sequence[str], cwd: str, seconds: float, done: Callable[[str], None]) -> None:
+        """Run a program of the agent's own in an environment without variables; `done` gets the line that it prints
+        within that time, or an empty text. One that hangs in the kernel is left behind."""
 
     def make_cgroup(self, path: str) -> bool:
         """Make a cgroup for a run; False where that is not possible."""

@@ -41,13 +41,15 @@ class ProgramAnswer(NamedTuple):
     problem: str = ""
 
 
-def run_to_end(argv: Sequence[str], environ: Mapping[str, str], seconds: float) -> ProgramEnd:
+def run_to_end(argv: Sequence[str], environ: Mapping[str, str], seconds: float, cwd: str = "/") -> ProgramEnd:
     """Run a program in a session of its own. Raises OSError or ValueError when it cannot be started, Late."""
-    status, output, errors = run_for_bytes(argv, environ, seconds)
+    status, output, errors = run_for_bytes(argv, environ, seconds, cwd)
     return ProgramEnd(status, _text(output), _text(errors))
 
 
-def run_for_bytes(argv: Sequence[str], environ: Mapping[str, str], seconds: float) -> tuple[int, bytes, bytes]:
+def run_for_bytes(
+    argv: Sequence[str], environ: Mapping[str, str], seconds: float, cwd: str = "/"
+) -> tuple[int, bytes, bytes]:
     """The same for a program whose output need not be text."""
     child = subprocess.Popen(
         argv,
@@ -55,7 +57,7 @@ def run_for_bytes(argv: Sequence[str], environ: Mapping[str, str], seconds: floa
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=dict(environ),
-        cwd="/",
+        cwd=cwd,
         start_new_session=True,
     )
     try:
@@ -68,10 +70,10 @@ def run_for_bytes(argv: Sequence[str], environ: Mapping[str, str], seconds: floa
     return child.returncode, output, errors
 
 
-def ask(what: str, argv: Sequence[str], environ: Mapping[str, str], seconds: float) -> ProgramAnswer:
+def ask(what: str, argv: Sequence[str], environ: Mapping[str, str], seconds: float, cwd: str = "/") -> ProgramAnswer:
     """What a program says; `what` is its name in a problem. Never raises for what the program does."""
     try:
-        done = run_to_end(argv, environ, seconds)
+        done = run_to_end(argv, environ, seconds, cwd)
     except Late as late:
         return ProgramAnswer(late.output, f"{what} {late}")
     except (OSError, ValueError) as error:

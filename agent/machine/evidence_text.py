@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from agent.cutting import cut_at_word
-from agent.machine.api import Evidence
 
 MOST_TEXT = 256 * 1024
 MOST_SUMMARY = 2048
@@ -31,6 +31,15 @@ STUCK = frozenset("TtZD")
 _STUCK_LINE = re.compile(rf"pid \d+ .*: [{''.join(sorted(STUCK))}]( |$)")
 
 
+class Evidence(NamedTuple):
+    """Where the processes of a run were found."""
+
+    text: str
+    """Everything that is known, for people; at most 256 KiB."""
+    summary: str
+    """A line for each process, at most 2 KiB; empty when there are none."""
+
+
 @dataclass(frozen=True)
 class ThreadSeen:
     """One thread; what could not be read is empty."""
@@ -44,6 +53,8 @@ class ThreadSeen:
     syscall: str = ""
     stack: tuple[str, ...] = ()
     """Functions of the kernel, the innermost first."""
+    file: str = ""
+    """What the descriptor of the system call leads to."""
 
     def place(self) -> str:
         parts = [self.syscall, f"in {self.wchan}" if self.wchan else ""]
@@ -63,6 +74,8 @@ class ProcessSeen:
     cpu_seconds: float
     rank: int | None = None
     local_rank: int | None = None
+    ras: str = ""
+    """Its NCCL_RAS_ADDR."""
     threads: tuple[ThreadSeen, ...] = ()
     more_threads: int = 0
     is_python: bool = False

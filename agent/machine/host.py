@@ -16,7 +16,6 @@ from agent.machine import files, inventory, process, run_processes
 from agent.machine.api import (
     Channel,
     Child,
-    Evidence,
     KeeperProcess,
     Problem,
     RunMarks,
@@ -179,17 +178,15 @@ class Host:
 
         self.aside(work, done, lambda why: done({"problem": why.strerror}))
 
-    def gather_evidence(self, marks: RunMarks, path: str, done: Callable[[Evidence], None]) -> None:
-        def work() -> Evidence:
-            from agent.machine.evidence import gather
+    def ask_process(self, argv: Sequence[str], cwd: str, seconds: float, done: Callable[[str], None]) -> None:
+        def work() -> str:
+            from agent.machine.asking import ask
+            from agent.machine.helper_process import helper_environment
 
-            return gather(marks, path)
+            line, ended, _ = ask("it", argv, helper_environment(), seconds, cwd).output.partition("\n")
+            return line if ended else ""
 
-        def refused(why: OSError) -> None:
-            problem = f"what {marks.run} does could not be found out: {why.strerror}\n"
-            done(Evidence(problem, problem))
-
-        self.aside(work, done, refused)
+        self.aside(work, done, lambda why: done(""))
 
     def tell(self, marks: RunMarks, number: int, variable: str, seconds: float, over: Callable[[], None]) -> None:
         tell(self.loop, marks, number, variable, seconds, over)

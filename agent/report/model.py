@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import NamedTuple
 
+from agent.decide.diagnosis import Diagnosis
 from agent.decide.result import Result, Table, Verdict
 from agent.launch import Started
 from agent.report.bandwidth import overview, sweep_views
@@ -49,6 +50,8 @@ class RunPage(NamedTuple):
     reasons: list[str]
     gate: tuple[str, str, str] | None
     """(tone, status, reason)"""
+    diagnosis: Grid | None
+    """What each source gave when it stood still."""
     sweeps: tuple[View, ...]
     overview: Grid | None
     trainings: tuple[View, ...]
@@ -75,6 +78,7 @@ def run_page(result: Result) -> RunPage:
         facts=facts(result),
         reasons=[reason for reason in result.verdict.reasons if reason not in _said(result.verdict)],
         gate=_gate(result),
+        diagnosis=_diagnosis(result.diagnosis),
         sweeps=sweep_views(result.sweeps),
         overview=overview(result.sweeps),
         trainings=training_views(result.trainings),
@@ -90,6 +94,13 @@ def run_page(result: Result) -> RunPage:
         added=_environment(launch, added=True),
         environment=_environment(launch, added=False),
     )
+
+
+def _diagnosis(found: Diagnosis | None) -> Grid | None:
+    if found is None:
+        return None
+    columns = (GridColumn("source"), GridColumn("state"), GridColumn("what it gave"))
+    return grid("what each source gave", columns, [[one.name, one.state, one.text] for one in found.sources])
 
 
 def _said(verdict: Verdict) -> str:

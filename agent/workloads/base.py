@@ -83,6 +83,12 @@ class RunContext:
     """Files of baselines, path → text, empty where it could not be read; the user's (A4_BASELINES) comes last."""
     job_pods: int = 0
     """How many the job has, whoever takes part; 0: those of the plan."""
+    why: bool = False
+    """Ranks are prepared to say why a run hangs (A4_WHY)."""
+    why_timing: bool = False
+    """Torch times every operation (A4_WHY_TIMING)."""
+    ras_port: int = 0
+    """Where NCCL's RAS of this run listens on this pod; 0: it is not told."""
 
     @property
     def lead(self) -> int:
@@ -147,6 +153,11 @@ class RunContext:
     def ranks_output(self) -> str:
         """Directory of the last output of the ranks on each pod, with `keep_ranks`."""
         return f"{self.run_dir}/ranks-output"
+
+    @property
+    def why_dir(self) -> str:
+        """Directory on each pod for the sockets of its ranks, and what was learned of them while the run hung."""
+        return f"{self.run_dir}/why"
 
     @property
     def hostfile(self) -> str:

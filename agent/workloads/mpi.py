@@ -16,6 +16,7 @@ from agent.errors import AgentError, Exit, MissingProgram, UsageError
 from agent.launch import Launch
 from agent.paths import shipped
 from agent.workloads.base import Judgement, Kind, Outcome, RunContext, Workload, run_variables
+from agent.workloads.why_variables import why_variables
 
 LINGER_SECONDS = "0.5"
 """Open MPI 5.0.11, three pods on two busy cores: 29 of 40 runs lost some of the 1 MB that they printed, 14 with 0.1 s
@@ -91,7 +92,7 @@ def start(context: RunContext, program: Sequence[str], ranks: Layout, *, given: 
     mpi = usable_mpi(context)
     alone = len(context.plan.peers) == 1
     hostfile = context.hostfile_one_per_node if ranks.per_pod == 1 else context.hostfile
-    given = {**run_variables(context), **_libraries(context, mpi), **given}
+    given = {**run_variables(context), **why_variables(context), **_libraries(context, mpi), **given}
     if context.keep_ranks:
         keep = shipped("entrypoints", "last-words.py")
         program = [context.python, "-IS", keep, context.ranks_output, *program]

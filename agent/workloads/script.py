@@ -8,6 +8,7 @@ from agent.errors import MissingProgram
 from agent.launch import Launch
 from agent.workloads.base import FailedPart, Judgement, Kind, Outcome, RunContext, Workload, run_variables
 from agent.workloads.ends import end_without_failure
+from agent.workloads.why_variables import why_variables
 
 
 class Script(Workload):
@@ -27,6 +28,7 @@ class Script(Workload):
         rank = str(context.plan.node_rank(context.index))
         given = {
             **run_variables(context),
+            **why_variables(context),
             "A4_NODE_RANK": rank,
             "NODE_RANK": rank,
             "MASTER_ADDR": context.plan.peers[0].name,

@@ -13,6 +13,7 @@ from agent.workloads.ends import end_without_failure
 from agent.workloads.nccl_logs import Logged, read_logs
 from agent.workloads.network import users_logs, users_network
 from agent.workloads.torch_failures import is_victim, torchrun_failure
+from agent.workloads.why_variables import why_variables
 
 
 class Torchrun(Workload):
@@ -68,6 +69,7 @@ def torchrun_variables(context: RunContext) -> dict[str, str]:
     """What torchrun, and the processes that it starts, get from the agent."""
     given = {
         **run_variables(context),
+        **why_variables(context),
         "A4_NODE_RANK": str(context.plan.node_rank(context.index)),
         # torchrun copies the error file of the rank that failed first to where its own would be.
         "TORCHELASTIC_ERROR_FILE": context.torch_error,

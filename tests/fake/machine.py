@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 import traceback
@@ -10,13 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agent import wire
 from agent.fabrics.profiles import PROFILES
+from agent.health.why.records import PodRecords
 from agent.launch import Launch
+from agent.lifecycle.looking.question import Seen
 from agent.lifecycle.serve import Role, guarded
 from agent.machine.api import (
     Channel,
     Child,
-    Evidence,
     Interface,
     KeeperProcess,
     Piece,
@@ -267,10 +270,15 @@ class FakeMachine:
             found = {"mpirun_problem": f"mpirun is not on PATH ({search.path})"}
         self.post(self.pod.inventory_seconds, lambda: done(found))
 
-    def gather_evidence(self, marks: RunMarks, path: str, done: Callable[[Evidence], None]) -> None:
-        found = Evidence(f"stacks of pod {self.pod.index}\n", self.pod.hangs)
-        if self.pod.evidence_seconds is not None:
-            self.post(self.pod.evidence_seconds, lambda: done(found))
+    def ask_process(self, argv: Sequence[str], cwd: str, seconds: float, done: Callable[[str], None]) -> None:
+        """The only one that is asked so looks at the processes of a run."""
+        records = PodRecords(self.pod.index, f"pod-{self.pod.index}", "", processes=self.pod.processes)
+        found = Seen(records, f"stacks of pod {self.pod.index}\n", self.pod.hangs)
+        needed = self.pod.evidence_seconds
+        if needed is not None and needed <= seconds:
+            self.post(needed, lambda: done(json.dumps(wire.to_json(found))))
+        else:
+            self.post(seconds, lambda: done(""))
 
     def make_cgroup(self, path: str) -> bool:
         if os.path.dirname(path) in self.directories:

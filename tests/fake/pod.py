@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.decide.runspec import RunSpec
 from agent.environment import secrets_of
+from agent.health.why.records import Process
 from agent.lifecycle.pod.pod import Job, Pod
 from agent.lifecycle.serve import make_role
 from agent.log import Log
@@ -81,6 +82,8 @@ class FakePod(FakeStorage):
         """None: it is never told. Of no use without `mpirun` in `programs`."""
         self.inventory_seconds = 0.02
         self.evidence_seconds: float | None = 1.0
+        self.processes: tuple[Process, ...] = ()
+        """Those of the run, in its records."""
         self.hangs = f"rank {index} hangs"
         """What it says in short when it is asked for evidence."""
         self.secret = b"0123456789abcdef0123456789abcdef"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -18,11 +19,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.machine.api import Evidence, RunMarks
-from agent.machine.evidence import NO_PY_SPY, dump_python, gather, look
+from agent import wire
+from agent.lifecycle.looking.look import look as look_at_run
+from agent.lifecycle.looking.question import Question, Seen
+from agent.machine.api import RunMarks
+from agent.machine.evidence import look
 from agent.machine.evidence_text import (
     MOST_SUMMARY,
     MOST_TEXT,
+    Evidence,
     ProcessSeen,
     ThreadSeen,
     in_order,
@@ -31,9 +36,12 @@ from agent.machine.evidence_text import (
     render,
     shortened,
 )
+from agent.machine.health.stacks import NO_PY_SPY, dump_json
+from agent.machine.health.torch_server import NoAnswer
 from agent.machine.host import Host
 from agent.machine.loop import Loop
 from agent.machine.syscall_names import syscall_name
+from agent.paths import package_home
 from tests.machine.waiting import DEADLINE_SECONDS, run, wait_until
 
 PATH = os.environ["PATH"]
@@ -104,6 +112,10 @@ def hanging() -> Iterator[Run]:
         child.stdout.close()
 
 
+def gather(marks: RunMarks, path: str = PATH) -> Seen:
+    return look_at_run(Question(marks.run, 0, "pod-0", path=path, seconds=DEADLINE_SECONDS))
+
+
 def line_of(text: str, start: str) -> str:
     found = [line for line in text.splitlines() if line.startswith(start)]
     assert len(found) == 1, text
@@ -112,7 +124,7 @@ def line_of(text: str, start: str) -> str:
 
 def test_a_python_rank_that_hangs_is_found_in_its_function(hanging: Run) -> None:
     pid = hanging.python(HANG, env={"OMPI_COMM_WORLD_RANK": "12", "OMPI_COMM_WORLD_LOCAL_RANK": "4"})
-    found = gather(hanging.marks, PATH, DEADLINE_SECONDS)
+    found = gather(hanging.marks)
     assert line_of(found.text, "rank 12 (4 here): ").startswith(
         f"rank 12 (4 here): pid {pid}, parent {os.getpid()}, state S (sleeping), for "
     )
@@ -127,7 +139,7 @@ def test_a_python_rank_that_hangs_is_found_in_its_function(hanging: Run) -> None
 def test_a_program_that_is_not_python(hanging: Run) -> None:
     pid = hanging.start(["sleep", "1000"], {"RANK": "3", "LOCAL_RANK": "x"})
     wait_until(lambda: Path(f"/proc/{pid}/comm").read_text() == "sleep\n" and state(pid) == "S")
-    found = gather(hanging.marks, PATH, DEADLINE_SECONDS)
+    found = gather(hanging.marks)
     assert f"rank 3: pid {pid}, parent {os.getpid()}, state S (sleeping)" in found.text
     assert "\n  sleep 1000\n" in found.text
     assert f"\n  thread {pid} sleep: S clock_nanosleep" in found.text
@@ -139,7 +151,7 @@ def test_a_stopped_process(hanging: Run) -> None:
     pid = hanging.python(HANG)
     os.kill(pid, signal.SIGSTOP)
     wait_until(lambda: state(pid) == "T")
-    found = gather(hanging.marks, PATH, DEADLINE_SECONDS)
+    found = gather(hanging.marks)
     assert f"\npid {pid}, parent {os.getpid()}, state T (stopped)" in found.text
     assert FUNCTION in found.summary
 
@@ -154,14 +166,15 @@ def test_a_process_that_nothing_can_interrupt(hanging: Run, tmp_path: Path) -> N
     pid = hanging.python(UNINTERRUPTIBLE, str(fifo))
     wait_until(lambda: state(pid) == "D" and [state(child) for child in children_of(pid)] == ["S"])
     (child,) = children_of(pid)
-    found = gather(hanging.marks, PATH, DEADLINE_SECONDS)
+    found = gather(hanging.marks)
     assert f"\npid {pid}, parent {os.getpid()}, state D (waiting in the kernel, cannot be interrupted)" in found.text
     assert f"\npid {child}, parent {pid}, state S" in found.text
     assert line_of(found.summary, f"pid {pid} ")
 
 
 def test_a_run_without_processes(hanging: Run) -> None:
-    assert gather(hanging.marks, PATH, DEADLINE_SECONDS) == Evidence(f"{hanging.id} has no processes\n", "")
+    found = gather(hanging.marks)
+    assert (found.text, found.summary, found.records.processes) == (f"{hanging.id} has no processes\n", "", ())
 
 
 def test_a_process_that_has_ended_raises_what_is_passed_over() -> None:
@@ -178,7 +191,7 @@ def test_of_many_threads_the_first_are_shown(hanging: Run) -> None:
     assert len(process.threads) == 32
     assert process.threads[0].tid == pid
     assert process.more_threads == 10
-    assert "  and 10 more threads\n" in gather(hanging.marks, PATH, DEADLINE_SECONDS).text
+    assert "  and 10 more threads\n" in gather(hanging.marks).text
 
 
 def fake_spy(directory: Path, script: str) -> str:
@@ -194,7 +207,7 @@ def test_py_spy_that_fails_says_why_in_one_line(hanging: Run, tmp_path: Path) ->
     said = (
         "Error: Failed to suspend\\n\\nCaused by:\\n    0: No access\\n    1: No access\\n\\nStack backtrace:\\n  0: x"
     )
-    found = gather(hanging.marks, fake_spy(tmp_path, f"printf '{said}\\n' >&2; exit 1"), DEADLINE_SECONDS)
+    found = gather(hanging.marks, fake_spy(tmp_path, f"printf '{said}\\n' >&2; exit 1"))
     assert "\n  no Python stacks: py-spy: Failed to suspend: No access\n" in found.text
     assert line_of(found.summary, f"pid {pid} ")
 
@@ -203,38 +216,42 @@ def test_py_spy_that_cannot_be_started(hanging: Run, tmp_path: Path) -> None:
     hanging.python(HANG)
     path = fake_spy(tmp_path, "")
     (tmp_path / "py-spy").write_text("#!/none\n")
-    assert "no Python stacks: py-spy: [Errno 2]" in gather(hanging.marks, path, DEADLINE_SECONDS).text
+    assert "no Python stacks: py-spy: [Errno 2]" in gather(hanging.marks, path).text
 
 
 def test_py_spy_that_hangs_is_ended(tmp_path: Path) -> None:
     fake_spy(tmp_path, "exec sleep 1000")
-    assert dump_python(f"{tmp_path}/py-spy", os.getpid(), 0.1) == ("", "py-spy did not finish within 0.1 s")
+    with pytest.raises(NoAnswer, match=r"py-spy did not finish within 0\.1 s"):
+        dump_json(f"{tmp_path}/py-spy", os.getpid(), 0.1)
 
 
 def test_without_py_spy_one_line_says_what_is_missing(hanging: Run, tmp_path: Path) -> None:
     """Another Python, beside which no py-spy lies, does the looking."""
     pid = hanging.python(HANG)
-    code = "import sys; sys.executable = '/none/python'; from agent.machine.evidence import RunMarks, gather\n"
-    code += "print(gather(RunMarks(sys.argv[1]), '/none').text)"
+    code = "import sys; sys.executable = '/none/python'\n"
+    code += "from agent.lifecycle.looking.look import Question, look\n"
+    code += "print(look(Question(sys.argv[1], 0, '', path='/none')).text)"
     done = subprocess.run([sys.executable, "-c", code, hanging.id], capture_output=True, text=True)
-    assert done.stdout.splitlines()[:2] == [f"processes of {hanging.id}", NO_PY_SPY], done.stderr
+    assert f"  no Python stacks: {NO_PY_SPY}" in done.stdout, done.stderr
     assert f"pid {pid}, parent" in done.stdout
     assert "futex" in done.stdout
 
 
 def test_the_loop_goes_on_meanwhile(hanging: Run) -> None:
     hanging.start(["sleep", "1000"])
-    loop, found = Loop(), list[Evidence]()
+    loop, found = Loop(), list[str]()
 
-    def done(evidence: Evidence) -> None:
-        found.append(evidence)
+    def done(answer: str) -> None:
+        found.append(answer)
         assert threading.current_thread() is threading.main_thread()
         loop.stop()
 
-    Host(loop).gather_evidence(hanging.marks, PATH, done)
+    question = json.dumps(wire.to_json(Question(hanging.id, 0, "pod-0")))
+    argv = [sys.executable, "-Es", "-m", "agent.lifecycle.looking", question]
+    Host(loop).ask_process(argv, package_home(), DEADLINE_SECONDS, done)
     assert found == []
     run(loop)
-    assert hanging.id in found[0].text
+    assert hanging.id in wire.from_json(Seen, json.loads(found[0])).text
 
 
 # What is made of it

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent.machine.api import Evidence, RunMarks
 from agent.machine.host import Host
 from agent.machine.loop import Loop
 from agent.machine.workers import Workers
@@ -39,16 +38,16 @@ def test_work_aside_is_refused(loop: Loop, without_threads: None) -> None:
     assert refused == [errno.EAGAIN]
 
 
-def test_evidence_says_that_there_is_none(loop: Loop, without_threads: None) -> None:
-    told: list[Evidence] = []
+def test_a_process_that_cannot_be_asked_says_nothing(loop: Loop, without_threads: None) -> None:
+    told: list[str] = []
 
-    def done(evidence: Evidence) -> None:
-        told.append(evidence)
+    def done(answer: str) -> None:
+        told.append(answer)
         loop.stop()
 
-    Host(loop).gather_evidence(RunMarks("run-1"), "/bin", done)
+    Host(loop).ask_process(["/bin/echo", "words"], "/", 5.0, done)
     loop.run()
-    assert "no more threads" in told[0].summary
+    assert told == [""]
 
 
 def test_workers_wait_for_a_thread(loop: Loop) -> None:

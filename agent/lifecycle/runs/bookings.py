@@ -158,8 +158,8 @@ class Bookings:
                 run.part_prepared(index)
             case RanksOver():
                 run.ranks_over(index)
-            case Evidence(_, summary):
-                run.evidence(index, summary)
+            case Evidence():
+                run.why.heard(index, said)
             case Alive():
                 run.alive(index)
             case Done(_, end):

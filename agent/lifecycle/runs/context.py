@@ -17,7 +17,15 @@ from agent.workloads.base import RunContext
 
 
 def run_context(
-    settings: Settings, known: Known, plan: Plan, run_id: str, spec: RunSpec, *, python: str, cores: int
+    settings: Settings,
+    known: Known,
+    plan: Plan,
+    run_id: str,
+    spec: RunSpec,
+    *,
+    python: str,
+    cores: int,
+    ras_port: int = 0,
 ) -> RunContext:
     """What a launch on this pod may depend on. `plan`: of the pods that take part; `python`: the agent's own; `cores`:
     those of this pod. Raises UsageError."""
@@ -48,4 +56,7 @@ def run_context(
         profile=known.profile.name,
         baselines=known.baselines,
         job_pods=settings.nnodes,
+        why=settings.why,
+        why_timing=settings.why_timing,
+        ras_port=ras_port,
     )

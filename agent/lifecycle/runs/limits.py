@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Set
 
 from agent.decide.ending import JobEnd
-from agent.decide.messages import AskEvidence
+from agent.decide.words import lines
 from agent.errors import Exit
+from agent.health.why.records import Collected
 from agent.lifecycle.channel.link import beat_seconds
 from agent.lifecycle.channel.roster import Roster
 from agent.lifecycle.once import Timers
 from agent.lifecycle.pod.pod import Pod
+from agent.lifecycle.runs.why import LOOK_SECONDS, Trigger, Why, decided
 from agent.machine.evidence_text import is_stuck
 from agent.workloads.base import RunContext
 
-EVIDENCE_SECONDS = 12.0
-"""How long the pods may take to say what hangs, before the run is ended."""
 MOST_WHY = 6000
 """Characters of what all pods say in the reason of the end; the rest is in their files."""
 LEAST_SECONDS = 0.01
@@ -38,6 +38,7 @@ class RunLimits:
         context: RunContext,
         waiting: Callable[[], Set[int]],
         roster: Roster,
+        why: Why,
         end: Callable[[JobEnd], None],
     ) -> None:
         self._pod = pod
@@ -45,18 +46,17 @@ class RunLimits:
         self._context = context
         self._waiting = waiting
         self._roster = roster
+        self._why = why
         self._end = end
         self._timers = Timers(pod.machine)
         self._hit: JobEnd | None = None
         """The limit that was hit, while pods are asked."""
-        self._evidence: dict[int, str] = {}
-        """Summaries by pod."""
 
     def start(self) -> None:
         """Every part has begun."""
         spec = self._context.spec
         if spec.timeout:
-            self._timers.later(spec.timeout, lambda: self._ask(f"the time limit of {spec.timeout:g} s"))
+            self._timers.later(spec.timeout, lambda: self._ask("timeout", f"the time limit of {spec.timeout:g} s"))
         if spec.stall:
             self._look_for_silence(spec.stall, self._machine.now())
 
@@ -71,38 +71,30 @@ class RunLimits:
         printed = max(began, self._roster.printed(self._context.indices))
         left = limit + late - (self._machine.now() - printed)
         if left < LEAST_SECONDS:
-            self._ask(f"the limit of {limit:g} s without a line of output")
+            self._ask("stall", f"the limit of {limit:g} s without a line of output")
         else:
             self._timers.later(left, lambda: self._look_for_silence(limit, began))
 
-    def _ask(self, which: str) -> None:
+    def _ask(self, trigger: Trigger, which: str) -> None:
         if self._hit is not None:
             return
         self._pod.log.error(f"{self._context.run_id} hit {which}; asking every pod what its processes do")
         self._hit = JobEnd(Exit.TIME_LIMIT, f"{self._context.spec.workload} hit {which}")
-        self._roster.say(AskEvidence(self._context.run_id), sorted(self._waiting()))
-        self._timers.later(EVIDENCE_SECONDS, self._end_run)
+        self._why.ask(trigger, LOOK_SECONDS, self._end_run)
 
-    def heard(self, index: int, summary: str) -> None:
-        """A pod has said what its processes do; an empty text says that there are none."""
-        if self._hit is None:
-            return
-        self._evidence[index] = summary
-        if self._waiting() <= set(self._evidence):
-            self._end_run()
-
-    def _end_run(self) -> None:
+    def _end_run(self, collected: Collected) -> None:
         if self._hit is not None:
-            self._end(self._hit._replace(why=self._described()))
+            found = self._why.found = decided(self._pod, collected)
+            self._end(self._hit._replace(why=lines(found.sentence if found is not None else "", self._described())))
 
     def _described(self) -> str:
-        found = self._evidence
-        lines = [f"pod {index}: {line}" for index in sorted(found) for line in found[index].splitlines()]
-        lines.sort(key=lambda line: not is_stuck(line))  # of 1,000 ranks that wait for one, that one is shown
+        found = self._why.summaries
+        said = [f"pod {index}: {line}" for index in sorted(found) for line in found[index].splitlines()]
+        said.sort(key=lambda line: not is_stuck(line))  # of 1,000 ranks that wait for one, that one is shown
         silent = sorted(self._waiting() - set(found))
         if silent:
-            lines.append(f"pods {', '.join(map(str, silent))} did not say in time what they do")
-        text = "\n".join(lines)
+            said.append(f"pods {', '.join(map(str, silent))} did not say in time what they do")
+        text = "\n".join(said)
         directory = f"{self._pod.dir.run(self._context.run_id)}/evidence.txt"
         cut = text if len(text) <= MOST_WHY else f"{text[:MOST_WHY]}…"
         return f"{cut}\nstacks and last output of every rank: {directory} on each pod, evidence/ in the results"

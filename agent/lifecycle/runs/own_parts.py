@@ -26,21 +26,18 @@ from agent.decide.part_end import PartEnd
 from agent.decide.plan import Plan
 from agent.decide.run_info import Output
 from agent.decide.runspec import RunSpec
-from agent.decide.tail import last_words
 from agent.errors import AgentError, MissingProgram, PeerLost
 from agent.lifecycle.channel.questions import Answer, refusal
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.context import run_context
+from agent.lifecycle.runs.looks import look_at, ras_port
 from agent.lifecycle.runs.part import RunPart
-from agent.machine import api
 from agent.workloads import find_workload
 
 MOST_READ = 65536
 """Bytes of output in one answer: as text in JSON it passes through the control channel with everything else."""
 KEPT_RUNS, KEPT_BESIDE = 10, 20
 """Directories of earlier runs that stay in the run directory: with the cluster for themselves, and beside those."""
-MOST_LAST_WORDS = 65536
-"""Bytes at the end of what each rank has printed that are looked at for evidence."""
 FILES = {"result.json": "result.json", "report.html": "result.html", "evidence.txt": "evidence.txt"}
 """What commands may read of a run beside its output: name → name in the run's directory of this pod."""
 
@@ -78,8 +75,8 @@ class Parts:
                     self._parts[run].hanging.all_ranks_over()
             case Stop(run, hurry, told):
                 self.stop(run, hurry=hurry, told=told)
-            case AskEvidence(run):
-                self.gather_evidence(run)
+            case AskEvidence(run, seconds):
+                self.gather_evidence(run, seconds)
             case AskAlive(run):
                 self._say(Alive(run))
 
@@ -88,7 +85,10 @@ class Parts:
         pod, workload = self._pod, find_workload(spec.workload)
         self._prune()
         plan, cores = subset_of(pod, indices), pod.machine.core_count()
-        context = run_context(pod.settings, pod.known, plan, run_id, spec, python=pod.job.python, cores=cores)
+        port = ras_port(pod.machine, run_id)
+        context = run_context(
+            pod.settings, pod.known, plan, run_id, spec, python=pod.job.python, cores=cores, ras_port=port
+        )
         part = self._parts[run_id] = RunPart(
             pod,
             workload,
@@ -157,25 +157,13 @@ class Parts:
 
     # Evidence of what hangs
 
-    def gather_evidence(self, run_id: str) -> None:
-        """Where the run's processes are and what their ranks said last; kept here, summed up for the coordinator."""
+    def gather_evidence(self, run_id: str, seconds: float) -> None:
+        """Where the run's processes are and what their ranks said last."""
         part = self._parts.get(run_id)
         if part is None or part.over:
             self._say(Evidence(run_id, ""))
-            return
-        self._machine.gather_evidence(
-            part.marks, self._pod.known.search_path, lambda found: self._keep_evidence(part, found)
-        )
-
-    def _keep_evidence(self, part: RunPart, found: api.Evidence) -> None:
-        directory, masker = part.context.run_dir, self._pod.log.masker
-        # Masked before lines are cut: the beginning of a secret must not stay.
-        words = last_words(masker.value(self._machine.read_tails(part.context.ranks_output, MOST_LAST_WORDS)))
-        text = masker.text(found.text) + (f"\n{words}" if words else "")
-        path = f"{directory}/evidence.txt"
-        self._pod.state.attempt(path, lambda: self._machine.write(path, text, 0o600))
-        self._pod.run_logs.keep(f"evidence/{self._pod.run_logs.log_name}.txt", text)
-        self._say(Evidence(part.run_id, masker.text(found.summary)))
+        else:
+            look_at(self._pod, part, seconds, self._say)
 
     # Reading what was printed
 

@@ -34,6 +34,7 @@ class PartFiles:
         pod.write(context.hostfile_one_per_node, hostfile(context.names, 1))
         pod.make_dir(context.ranks_dir, 0o700)
         pod.make_dir(context.notes_dir, 0o700)
+        pod.make_dir(context.why_dir, 0o700)
         if self._workload.led:
             pod.write(context.marks_file, f"{marks.group} {marks.cgroup}\n", 0o600)
 

@@ -9,7 +9,9 @@ from agent import wire
 from agent.decide import messages
 from agent.decide.ending import JobEnd
 from agent.decide.runspec import RunSpec
+from agent.decide.words import lines
 from agent.errors import Exit
+from agent.health.why.records import Collected
 from agent.lifecycle.channel.command_socket import handled
 from agent.lifecycle.channel.peer import Peer
 from agent.lifecycle.channel.questions import Answer
@@ -18,6 +20,8 @@ from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.bookings import Bookings
 from agent.lifecycle.runs.meetings import MOST_SAID
 from agent.lifecycle.runs.own_parts import Parts
+from agent.lifecycle.runs.running import Run
+from agent.lifecycle.runs.why import CANCEL_SECONDS, LOOK_SECONDS, decided
 
 
 class CoordinatorRequests:
@@ -62,6 +66,8 @@ class CoordinatorRequests:
         elif op == "wait":
             waited = self._bookings.find(str(fields["run"]))
             waited.answerable.when(lambda: answer({"ok": wire.to_json(waited.ended())}))
+        elif op == "why":
+            self._why(self._bookings.find(str(fields.get("run", ""))), answer)
         elif op == "arrive":
             run = self._bookings.find(str(fields["run"]))
             run.meetings.arrive(str(fields["name"]), int(fields["pod"]), str(fields.get("says", "")), answer)
@@ -97,13 +103,40 @@ class CoordinatorRequests:
         else:
             begun()
 
+    def _why(self, run: Run, answer: Answer) -> None:
+        """What its processes do; of one that is over, what was said of it then."""
+        if not run.over:
+            run.told_to_begin.when(
+                lambda: run.why.ask("asked", LOOK_SECONDS, lambda seen: answer({"ok": self._masked(seen)}))
+            )
+        else:
+            over = Collected(run.run_id, run.workload.name, diagnosis=run.why.found)
+            answer({"ok": self._masked(over)})
+
+    def _masked(self, collected: Collected) -> dict[str, Any]:
+        """Pods mask what they send with the secrets that they know; this one knows those of all."""
+        masked: dict[str, Any] = self._pod.log.masker.value(wire.to_json(collected))
+        return masked
+
     def _cancel(self, fields: dict[str, Any]) -> None:
         """End a run for somebody; one that is over stays as it is, so that a late Ctrl-C is no error."""
         run = self._bookings.find(str(fields["run"]))
         if run.over:
             return
+        hurry = bool(fields.get("hurry"))
+        if hurry or not run.why.is_quiet():
+            self._end_run(run, fields)
+            return
+        self._pod.log.info(f"{run.run_id} is silent: asking every pod what its processes do before it is ended")
+        run.why.ask("cancel", CANCEL_SECONDS, lambda seen: self._end_run(run, fields, seen))
+
+    def _end_run(self, run: Run, fields: dict[str, Any], seen: Collected | None = None) -> None:
+        if run.over:
+            return
+        found = run.why.found = decided(self._pod, seen) if seen is not None else run.why.found
         why = str(fields.get("why") or "somebody ended it")
         self._pod.log.info(f"{run.run_id} is ended: {why}")
-        run.cancel(JobEnd(Exit.INTERRUPTED, f"{run.run_id} was ended", why=why))
+        end = JobEnd(Exit.INTERRUPTED, f"{run.run_id} was ended", why=lines(why, found.sentence if found else ""))
+        run.cancel(end)
         if fields.get("hurry"):
             run.hurry()

@@ -25,6 +25,7 @@ from agent.lifecycle.runs.limits import RunLimits
 from agent.lifecycle.runs.meetings import Meetings
 from agent.lifecycle.runs.preparations import Preparations
 from agent.lifecycle.runs.roll_call import RollCall
+from agent.lifecycle.runs.why import Why
 from agent.workloads.base import FailedPart, Judgement, RunContext, Workload
 
 FAILING_SECONDS = 10.0
@@ -77,7 +78,8 @@ class Run:
         self.meetings = Meetings(pod.machine, lambda: self.course.open)
         self._roll_call = RollCall(pod, context, roster, lambda: self.course.silent, self.worker_lost)
         """Begins when a process fails: that may be because a pod is lost."""
-        self._limits = RunLimits(pod, context, lambda: self.course.open, roster, self.cancel)
+        self.why = Why(pod, workload, context, lambda: self.course.open, roster)
+        self._limits = RunLimits(pod, context, lambda: self.course.open, roster, self.why, self.cancel)
 
     @property
     def run_id(self) -> str:
@@ -138,6 +140,7 @@ class Run:
     def _enter(self, phase: Phase, before: Phase) -> None:
         if phase >= Phase.FAILING:
             self._limits.stop()
+            self.why.stop()
         match phase:
             case Phase.PREPARING:
                 self._tell_open(Prepare(self.run_id, self.context.spec, tuple(self.context.indices)))
@@ -148,6 +151,7 @@ class Run:
                 self._judge_if_over()
                 if self.course.phase is Phase.RUNNING:
                     self._limits.start()
+                    self.why.start()
             case Phase.OVER:
                 self._judge()
             case _:
@@ -216,7 +220,7 @@ class Run:
             self._follow(self.course.failed(index, victim=victim))
         if self.workload.led and index == self.context.lead:
             self._follow(self.course.to(Phase.ALL_END))
-        self.evidence(index, "")
+        self.why.heard(index, None)
         self.meetings.look()
         self._judge_if_over()
 
@@ -248,12 +252,8 @@ class Run:
             if index == self.context.lead:
                 self._follow(self.course.to(Phase.ALL_END))
         self.course = self.course.answered(index)
-        self.evidence(index, "")
+        self.why.heard(index, None)
         self._judge_if_over()
-
-    def evidence(self, index: int, summary: str) -> None:
-        """A pod has said what its processes do; an empty text says that there are none."""
-        self._limits.heard(index, summary)
 
     # Ending it
 

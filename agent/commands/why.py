@@ -1,0 +1,78 @@
+"""`a4-agent why`: why a run stands still, in one sentence."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from agent.client import Client
+from agent.commands.answers import VERSION, WhyAnswer, write
+from agent.decide.diagnosis import Diagnosis
+from agent.health.why.deciding import diagnose
+from agent.health.why.records import Collected
+
+DESCRIPTION = (
+    "Looks at the processes of RUN on all pods, by default of the run that has the cluster for itself, and says which "
+    "rank holds the others up and where it is. Ends nothing. Of a run that is over: what was found before its end."
+)
+COLUMNS = 80
+INDENT = "  "
+TITLES = {
+    "hangs": "hangs",
+    "circle": "hangs, and no single rank is to blame",
+    "moves": "goes on",
+    "unclear": "it cannot be told whether and where it hangs",
+}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", nargs="?", default="", metavar="RUN", help="the run's id, as a4-agent status shows it")
+    parser.add_argument("--json", action="store_true", help="the same as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """0 when it could answer, whether the run hangs or not. Raises AgentError: 66 no such run, 69 no cluster."""
+    with Client() as client:
+        collected = client.why(args.run or None)
+    is_over = collected.diagnosis is not None or not (collected.pods or collected.silent)
+    found = None if is_over and collected.diagnosis is None else diagnose(collected)
+    if args.json:
+        write(WhyAnswer(VERSION, collected.run, is_over, found))
+    else:
+        columns = min(COLUMNS, shutil.get_terminal_size((COLUMNS, 24)).columns)
+        sys.stdout.writelines(f"{line}\n" for line in lines(collected, found, is_over, columns))
+    return 0
+
+
+def lines(collected: Collected, found: Diagnosis | None, is_over: bool, columns: int = COLUMNS) -> Iterator[str]:
+    """The answer for people."""
+    if found is None:
+        yield f"{collected.run} is over, and nothing was seen to hang in it"
+        return
+    yield f"{collected.run} {'was looked at before its end' if is_over else TITLES[found.status]}"
+    yield from _wrapped(f"{found.sentence}.", columns)
+    for detail in found.details:
+        yield from _wrapped(detail, columns, "- ")
+    if found.sources:
+        yield ""
+        rows = [(INDENT + one.name, one.state, one.text) for one in found.sources]
+        yield from _sources(rows, columns)
+
+
+def _wrapped(text: str, columns: int, mark: str = "") -> list[str]:
+    indent = INDENT + " " * len(mark)
+    return textwrap.wrap(text, columns, initial_indent=INDENT + mark, subsequent_indent=indent, break_on_hyphens=False)
+
+
+def _sources(rows: Sequence[tuple[str, str, str]], columns: int) -> Iterator[str]:
+    """Name and state in columns of their own; what it says in lines beside them."""
+    widths = [max(len(row[at]) for row in rows) for at in (0, 1)]
+    room = max(20, columns - sum(widths) - 4)
+    for name, state, text in rows:
+        first, *more = textwrap.wrap(text, room, break_on_hyphens=False) or [""]
+        head = f"{name:<{widths[0]}}  {state:<{widths[1]}}  "
+        yield f"{head}{first}".rstrip()
+        yield from (" " * len(head) + line for line in more)

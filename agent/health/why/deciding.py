@@ -1,0 +1,137 @@
+"""Why a run stands still: the answer, from all that its pods saw."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Literal
+
+from agent.decide.diagnosis import Diagnosis
+from agent.decide.words import count_text
+from agent.health.why import telling
+from agent.health.why.culprits import Blame, Judgement, judge
+from agent.health.why.members import Member, members
+from agent.health.why.places import main_frames
+from agent.health.why.ras_view import RasView, view
+from agent.health.why.records import Collected
+from agent.health.why.sources import sources
+from agent.health.why.stacks import frame_text, user_frame
+from agent.health.why.waits import Picture, Wait
+
+MOST_CULPRITS = 32
+ODD_SHARE = 0.25
+"""At most this share of the ranks is called odd, and always one of three or more."""
+MOVES = "nothing hangs: the operation number moves"
+Status = Literal["hangs", "circle", "moves", "unclear"]
+
+
+def diagnose(collected: Collected) -> Diagnosis:
+    """Who holds the others up and where it is, or that nobody does, or that it cannot be told."""
+    if collected.diagnosis is not None:
+        return collected.diagnosis
+    picture = Picture(members(collected))
+    ras = _ras(collected, picture.members)
+    judgement = judge(picture)
+    blames = judgement.blames or _by_ras(picture, ras, judgement)
+    status, sentence, details = _answer(collected, picture, judgement, blames, ras)
+    blamed = frozenset(one.key for one in blames)
+    return Diagnosis(
+        status=status,
+        sentence=sentence,
+        culprits=tuple(telling.culprit(one, picture.members) for one in blames[:MOST_CULPRITS])
+        if status != "moves"
+        else (),
+        sources=sources(collected, picture.members, ras, blamed if status == "hangs" else frozenset()),
+        details=details,
+        trigger=collected.trigger,
+    )
+
+
+def _answer(
+    collected: Collected, picture: Picture, judgement: Judgement, blames: Sequence[Blame], ras: RasView | None
+) -> tuple[Status, str, tuple[str, ...]]:
+    ranks = picture.members
+    if not ranks:
+        return "unclear", _no_ranks(collected), ()
+    if blames:
+        return "hangs", telling.sentence(blames, ranks), _unmoved(collected)
+    if judgement.moves or (ras is not None and ras.moves and ras.is_ours and not picture.waits):
+        return "moves", MOVES, ()
+    if judgement.differ:
+        return "unclear", telling.differ(judgement, ranks), ()
+    if judgement.unknown or (judgement.open and not judgement.circle):
+        return "unclear", telling.waiting(judgement, ranks, picture.waits), common_and_odd(ranks)[0]
+    if judgement.circle:
+        sentence, lines = telling.circle(judgement, ranks)
+        return "circle", sentence, lines
+    if judgement.full:
+        return "unclear", telling.full(judgement, ranks), common_and_odd(ranks)[0]
+    return _by_stacks(picture.members, picture.waits)
+
+
+def _no_ranks(collected: Collected) -> str:
+    silent = "; ".join(f"pod {pod}: {why}" for pod, why in sorted(collected.silent.items()))
+    return "cannot tell: no pod showed a rank of the run" + (f" ({silent})" if silent else "")
+
+
+def _unmoved(collected: Collected) -> tuple[str, ...]:
+    if collected.apart is None:
+        return ("it was looked at once: whether a number moves is not known",)
+    return (f"no number that counts here moved within {collected.apart:.1f} s",)
+
+
+def _ras(collected: Collected, ranks: Sequence[Member]) -> RasView | None:
+    """Of several answers the one that names the run's processes, and something wrong before one that says OK."""
+    views = [view(pod.ras, ranks) for pod in collected.pods if pod.ras is not None]
+    return max(views, key=lambda one: (one.is_ours, bool(one.behind or one.silent), not one.moves), default=None)
+
+
+def _by_ras(picture: Picture, ras: RasView | None, judgement: Judgement) -> tuple[Blame, ...]:
+    """Where torch's recorder tells nothing, NCCL's counts do."""
+    if ras is None or ras.moves or not ras.is_ours or picture.waits or judgement.moves:
+        return ()
+    from agent.health.why.waits import GroupName
+
+    group = GroupName("", "0", "nccl")
+    operation = ras.operation or "an operation"
+    wait = Wait(-1, "stack", f"{operation} over NCCL", None, group, ras.behind)
+    found = [Blame(key, "behind", wait, ras.others) for key in sorted(ras.behind - ras.silent)]
+    return (*(Blame(key, "waits", None, 0) for key in sorted(ras.silent)), *found)
+
+
+def _by_stacks(ranks: Sequence[Member], waits: Sequence[Wait]) -> tuple[Status, str, tuple[str, ...]]:
+    """Nothing says who waits for whom: the most common stack, and the odd ones."""
+    lines, odd = common_and_odd(ranks)
+    if odd:
+        others = len(ranks) - len(odd)
+        told = [telling.told(Blame(one.key, "odd", None, others), ranks) for one in odd[: telling.MOST_NAMED]]
+        return "unclear", f"no source says who waits for whom; {'; and '.join(told)}", lines
+    if not lines:
+        return "unclear", "cannot tell: no source showed what the ranks do", ()
+    return "unclear", "cannot tell: no rank is known to wait for another, and no stack is odd", lines
+
+
+def common_and_odd(ranks: Sequence[Member]) -> tuple[tuple[str, ...], tuple[Member, ...]]:
+    """Lines with how many ranks are where, the most common first; and the few that are elsewhere than most."""
+    places = {one.key: _signature(one) for one in ranks}
+    counts = Counter(text for text in places.values() if text)
+    if not counts:
+        return (), ()
+    lines = tuple(f"{count_text(count, 'rank')} at {text}" for text, count in counts.most_common(4))
+    common, count = counts.most_common(1)[0]
+    odd = tuple(one for one in ranks if places[one.key] and places[one.key] != common)
+    few = len(ranks) >= 3 and len(odd) <= max(1, len(ranks) * ODD_SHARE) and count * 2 > len(ranks)
+    return lines, odd if few else ()
+
+
+def _signature(member: Member) -> str:
+    """Where it is in the user's code; without a Python stack, its call of the system."""
+    if member.process is None or member.is_dead:
+        return "its end" if member.is_dead else ""
+    frame = user_frame(main_frames(member.process))
+    first = member.process.waiting[0] if member.process.waiting else None
+    if frame is not None:
+        return frame_text(frame)
+    if first is None:
+        return ""
+    return f"state {first.state}" if first.syscall in ("", "running") else f"the system call {first.syscall}"

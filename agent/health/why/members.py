@@ -1,0 +1,111 @@
+"""The ranks of a run, wherever their processes are, with all that is known of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from agent.health.why.records import Collected, PodRecords, Process, Progress
+
+STOPPED = frozenset("Tt")
+DEAD = frozenset({"Z", "X", "gone"})
+
+
+class Member(NamedTuple):
+    """One rank."""
+
+    key: int
+    """Its place among all members."""
+    rank: int | None
+    world: str = ""
+    process: Process | None = None
+    """None: no pod showed it."""
+    pod: PodRecords | None = None
+    children: tuple[Process, ...] = ()
+    unseen: str = ""
+    """Why nobody could look at it; empty: it was looked at, or there is no such process."""
+
+    @property
+    def is_dead(self) -> bool:
+        return not self.unseen and (self.process is None or self.process.state in DEAD)
+
+    @property
+    def is_stopped(self) -> bool:
+        return self.process is not None and self.process.state in STOPPED
+
+    @property
+    def groups(self) -> tuple[Progress, ...]:
+        return self.process.groups if self.process else ()
+
+    @property
+    def has_moved(self) -> bool:
+        """One of its operation numbers was lower at the first look."""
+        return any(has_moved(group) for group in self.groups)
+
+    @property
+    def name(self) -> str:
+        """rank 5; where its rank is not known: process 123."""
+        if self.rank is not None:
+            return f"rank {self.rank}" + (f" of {self.world}" if self.world else "")
+        return f"process {self.process.pid}" if self.process else "a process"
+
+    @property
+    def label(self) -> str:
+        """rank 5 (pod 2, node gke-7, pid 123)"""
+        where = [f"pod {self.pod.pod}"] if self.pod else []
+        where += [f"node {self.pod.node}"] if self.pod and self.pod.node else []
+        where += [f"pid {self.process.pid}"] if self.process and self.rank is not None else []
+        return f"{self.name} ({', '.join(where)})" if where else self.name
+
+
+def has_moved(group: Progress) -> bool:
+    """A number of it was lower at the first look."""
+    entered = group.entered_before is not None and group.entered > group.entered_before
+    before, now = group.completed_before, group.completed
+    return entered or (before is not None and now is not None and now > before)
+
+
+def members(collected: Collected) -> tuple[Member, ...]:
+    """Every rank, those that no pod showed at the end."""
+    found: list[Member] = []
+    for pod in collected.pods:
+        for process in pod.processes:
+            if process.role == "rank":
+                children = tuple(one for one in pod.processes if one.parent == process.pid and one.role != "rank")
+                found.append(Member(len(found), process.rank, process.world, process, pod, children))
+    return tuple(_unique(found) + _absent(collected, found))
+
+
+def by_rank(ranks: tuple[Member, ...]) -> Mapping[tuple[str, int], Member]:
+    """The members by world and rank; a process that lives before one that is gone."""
+    ordered = sorted(ranks, key=lambda one: not one.is_dead)
+    return {(one.world, one.rank): one for one in ordered if one.rank is not None}
+
+
+def _unique(found: list[Member]) -> list[Member]:
+    """A rank that was started again lives: what is left of its first process is not the rank."""
+    living = {(one.world, one.rank) for one in found if not one.is_dead and one.rank is not None}
+    kept = [one for one in found if not one.is_dead or (one.world, one.rank) not in living]
+    return [one._replace(key=key) for key, one in enumerate(kept)]
+
+
+def _absent(collected: Collected, found: list[Member]) -> list[Member]:
+    """Ranks that are known by their number alone: the launcher's, and those that groups name."""
+    worlds = {one.world for one in found} or {""}
+    if len(worlds) > 1:
+        return []
+    (world,) = worlds
+    seen = {one.rank for one in found}
+    if None in seen:
+        return []
+    named = {rank for one in found for group in one.groups for rank in group.ranks}
+    missing = sorted((named | set(range(collected.ranks or 0))) - seen)
+    reasons = [f"pod {pod} gave no records: {why}" for pod, why in sorted(collected.silent.items())]
+    reasons += [f"pod {pod.pod} could not tell of all: left out {pod.left_out}" for pod in collected.pods if _cut(pod)]
+    unseen = "; ".join(reasons)
+    start = len(_unique(found))
+    return [Member(start + at, rank, world, unseen=unseen) for at, rank in enumerate(missing)]
+
+
+def _cut(pod: PodRecords) -> bool:
+    return "processes" in pod.left_out

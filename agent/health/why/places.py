@@ -1,0 +1,182 @@
+"""Where a process is, and whether that is a wait for other ranks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from agent.decide.diagnosis import Place
+from agent.health.why.records import Frame, Process, Thread, Waiting
+from agent.health.why.stacks import frame_text, user_frame
+
+MOST_DETAILS = 6
+ASLEEP = frozenset(
+    [
+        "clock_nanosleep",
+        "nanosleep",
+        "pause",
+        "open",
+        "openat",
+        "read",
+        "readv",
+        "pread64",
+        "write",
+        "pwrite64",
+        "flock",
+        "fsync",
+        "fdatasync",
+        "getdents64",
+        "newfstatat",
+        "statx",
+        "wait4",
+        "waitid",
+    ]
+)
+"""Calls of the system in which no collective library waits for another rank."""
+_DECORATORS = frozenset({"wrapper", "inner", "_fn"})
+_TORCH = re.compile(r"torch/distributed/(distributed_c10d|rendezvous|nn/functional|_functional_collectives)\.py$")
+_MPI = re.compile(r"P?MPI_([A-Z]\w+)")
+_NATIVE_WAIT = re.compile(r"(c10d::|gloo::|nccl[A-Z]|cuda\w*Synchronize|cuStreamSynchronize|cuEventSynchronize)")
+_POINT_TO_POINT = re.compile(r"i?(recv|send)(_\w+)?|Recv|Send|Sendrecv|recv_object_list|send_object_list", re.ASCII)
+_MPI_POINT_TO_POINT = frozenset(
+    ["Recv", "Send", "Ssend", "Rsend", "Bsend", "Mrecv", "Sendrecv", "Wait", "Waitall", "Waitany", "Probe"]
+)
+_LOADER = re.compile(r"torch/utils/data/|multiprocessing/(connection|queues)\.py$")
+
+
+class Activity(NamedTuple):
+    """What a rank does, by its stack."""
+
+    kind: Literal["collective", "point to point", "elsewhere", "unknown"]
+    """elsewhere: it certainly waits for no rank, as it sleeps, reads a file or waits for its data loader"""
+    operation: str = ""
+    peer: int | None = None
+    """The rank that it waits for, point to point."""
+    receives: bool = True
+    in_group: bool = False
+    """`peer` is a rank of the group, not of all."""
+
+
+def activity(process: Process) -> Activity:
+    """What its main thread waits for, as far as the stack shows."""
+    frames = main_frames(process)
+    for at, frame in enumerate(frames):
+        if found := _waits(frame, frames[at:]):
+            return found
+    first = process.waiting[0] if process.waiting else None
+    sleeps = first is not None and (first.state == "D" or _sleeps(first))
+    loads = any(_LOADER.search(frame.file) for frame in frames)
+    if any(frame.is_native and _NATIVE_WAIT.match(frame.function) for frame in frames):
+        return Activity("collective")
+    return Activity("elsewhere" if sleeps or loads or process.state == "D" else "unknown")
+
+
+def _sleeps(waiting: Waiting) -> bool:
+    return waiting.syscall in ASLEEP and not waiting.file.startswith("socket:")
+
+
+def main_frames(process: Process) -> Sequence[Frame]:
+    """The stack of the thread that holds the GIL for good, else of the main one."""
+    thread = _telling_thread(process)
+    return thread.frames if thread else ()
+
+
+def place(process: Process, children: Sequence[Process] = ()) -> Place:
+    """Where a rank is; with a child that it may wait for, such as a worker of a data loader."""
+    frames = main_frames(process)
+    details = tuple(frame_text(frame) for frame in frames[:MOST_DETAILS])
+    text = _code(process)
+    call = _call(process.waiting[0]) if process.waiting else ""
+    if process.state in ("T", "t"):
+        by = process.stopped_by or ("a debugger" if process.state == "t" else "a signal")
+        return Place("stopped", f"stopped by {by}" + (f" in {text}" if text else ""), details)
+    stuck = next((one for one in process.waiting if one.state == "D"), None)
+    if process.state == "D" or stuck:
+        return Place("kernel", _kernel(stuck or process.waiting[0] if process.waiting else None, text), details)
+    if process.holds_gil:
+        return Place("gil", f"{text or 'native code'}, and holds the GIL: no Python of it can run", details)
+    if not text:
+        native = next((frame_text(frame) for frame in frames if frame.is_native), "")
+        if native:
+            return Place("native", native, details)
+        return Place("native", f"the system call {call}", details) if call else Place("unknown", "", details)
+    return Place("python", text + _through(frames, call) + _child(frames, children), details)
+
+
+def _waits(frame: Frame, outer: Sequence[Frame]) -> Activity | None:
+    if frame.is_native:
+        found = _MPI.fullmatch(frame.function)
+        if not found or found[1].startswith(("Init", "Finalize_f")):
+            return None
+        return Activity("point to point" if found[1] in _MPI_POINT_TO_POINT else "collective", f"MPI_{found[1]}")
+    if _POINT_TO_POINT.fullmatch(frame.function):
+        return _point_to_point(frame)
+    if _TORCH.search(frame.file) and frame.function not in _DECORATORS:
+        caller = next((one for one in outer[1:] if _TORCH.search(one.file) and one.function not in _DECORATORS), frame)
+        if _POINT_TO_POINT.fullmatch(caller.function):
+            return _point_to_point(caller)
+        return Activity("collective", caller.function.lstrip("_"))
+    return None
+
+
+def _point_to_point(frame: Frame) -> Activity | None:
+    receives = "recv" in frame.function.lower()
+    names = ("src", "source", "group_src", "peer") if receives else ("dst", "dest", "group_dst", "peer")
+    for name in names:
+        if (value := frame.arguments.get(name, "")).isdecimal():
+            return Activity("point to point", frame.function, int(value), receives, name.startswith("group_"))
+    return Activity("point to point", frame.function, None, receives) if _TORCH.search(frame.file) else None
+
+
+def _telling_thread(process: Process) -> Thread | None:
+    if process.holds_gil:
+        holder = next((thread for thread in process.threads if thread.holds_gil), None)
+        if holder:
+            return holder
+    return process.threads[0] if process.threads else None
+
+
+def _code(process: Process) -> str:
+    frame = user_frame(main_frames(process))
+    return frame_text(frame) if frame else ""
+
+
+def _through(frames: Sequence[Frame], call: str) -> str:
+    """The innermost frame where that is a library's, and the call of the system."""
+    python = [frame for frame in frames if not frame.is_native]
+    inner = python[0] if python and python[0] is not user_frame(frames) else None
+    parts = [f"through {frame_text(inner)}"] if inner else []
+    parts += [f"in the system call {call}"] if call.partition(" ")[0] in ASLEEP else []
+    return "".join(f", {part}" for part in parts)
+
+
+def _child(frames: Sequence[Frame], children: Sequence[Process]) -> str:
+    """The child that a rank waits for, if it is in its data loader or the child cannot go on."""
+    loads = any(_LOADER.search(frame.file) for frame in frames)
+    stuck = [one for one in children if one.state in ("T", "t", "D", "Z", "gone")]
+    busy = [one for one in children if loads and activity(one).kind == "elsewhere" and _own(one)]
+    for child in (stuck or busy)[:1]:
+        at = place(child)
+        return f"; its worker, pid {child.pid}, {'has ended' if child.state in ('Z', 'gone') else f'is in {at.text}'}"
+    return ""
+
+
+def _own(process: Process) -> bool:
+    """It is in the user's code, not in a library's wait for work."""
+    frames = [frame for frame in main_frames(process) if not frame.is_native]
+    return bool(frames) and frames[0] is user_frame(frames)
+
+
+def _kernel(waiting: Waiting | None, code: str) -> str:
+    call = _call(waiting) if waiting else ""
+    return f"the kernel, where no signal reaches it{f', in {call}' if call else ''}{f', from {code}' if code else ''}"
+
+
+def _call(waiting: Waiting) -> str:
+    """openat of /mnt/data (wait_for_partner); empty where it runs, or nothing is known."""
+    if waiting.syscall in ("", "running"):
+        return waiting.wchan
+    text = waiting.syscall + (f" of {waiting.file}" if waiting.file else "")
+    says_more = waiting.wchan and "nanosleep" not in waiting.wchan
+    return text + (f" ({waiting.wchan})" if says_more else "")

@@ -1,0 +1,229 @@
+"""What NCCL's RAS answers: JSON since NCCL 2.28.7, text since 2.24.
+
+The JSON's shape and the text's words are those of NCCL's sources; answers seen: INCOMPLETE and MISMATCH of 2.28.9.
+RAS lists the ranks that are in a minority, which are often the innocent: here those with the fewest operations count.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from agent.decide.subset import ranges
+from agent.health.why.records import MOST_ODD, Ras, RasCommunicator, RasCount, RasRank
+from agent.wire import json_object
+
+MOST_COMMUNICATORS = 64
+ALL = ""
+"""Stands for all operations together."""
+_IN_PROGRESS = 7
+"""ncclInProgress"""
+_COMMUNICATOR = re.compile(r"\s*#(\d+-\d+) \(([0-9a-f]+)\) (.*\S)\s*")
+_DIFFERENT = re.compile(r"\s*Communicator ranks have different (\w+) operation counts\s*")
+_COUNT = r"launched (?:up to operation (?P<count>\d+)|any operations)"
+_COUNTED = re.compile(rf"\s*(?:Rank (?P<rank>\d+) has|\d+ ranks have) (?:not )?{_COUNT}(?: -- (?P<where>.*))?")
+_RANK = re.compile(r"\s*Rank (\d+)\b.* -- GPU (\S+) .*managed by process (\d+) on node (\S+)\s*")
+_PROCESS = re.compile(r"\s*Process (\d+) on node (\S+) managing GPUs? (.*\S)\s*")
+_MISSING = re.compile(r"\s*The missing ranks?: (.*\S)\s*")
+
+
+class RasRead(NamedTuple):
+    """The answer, or why there is none."""
+
+    ras: Ras | None
+    why: str = ""
+
+
+def read_ras(text: str) -> RasRead:
+    """The answer to STATUS, whichever format it has; "OK" lines that answer other commands may stand before it."""
+    if not text.strip():
+        return RasRead(None, "RAS accepted the question and answered nothing")
+    start = text.find("{")
+    if start >= 0 and (data := json_object(text[start:])):
+        return RasRead(_from_json(data))
+    if "Communicators..." in text or "NCCL version" in text:
+        return RasRead(_from_text(text))
+    return RasRead(None, f"RAS answered something else: {' '.join(text.split())[:80]!r}")
+
+
+def since(ras: Ras, before: Ras) -> Ras:
+    """The answer with the counts of an earlier one."""
+    old = {
+        (one.name, count.operation, rank): count.count
+        for one in before.communicators
+        for count in one.counts
+        for rank in numbers(count.ranks)
+    }
+
+    def counted(name: str, count: RasCount) -> RasCount:
+        known = [old.get((name, count.operation, rank)) for rank in numbers(count.ranks)]
+        values = {one for one in known if one is not None}
+        return count._replace(count_before=min(values) if values else None)
+
+    return ras._replace(
+        communicators=tuple(
+            one._replace(counts=tuple(counted(one.name, count) for count in one.counts)) for one in ras.communicators
+        )
+    )
+
+
+def numbers(text: str) -> list[int]:
+    """ "0-2,5" → [0, 1, 2, 5]"""
+    found: list[int] = []
+    for first, last in re.findall(r"(\d+)(?:-(\d+))?", text):
+        found += range(int(first), int(last or first) + 1)
+    return found
+
+
+def _from_json(data: Mapping[str, Any]) -> Ras:
+    found = [one for one in data.get("communicators") or () if isinstance(one, Mapping)]
+    communicators = tuple(_communicator(one) for one in found)
+    worst = sorted(communicators, key=lambda one: one.status == "OK")[:MOST_COMMUNICATORS]
+    status = ",".join(dict.fromkeys(one.status for one in worst if one.status != "OK")) or "OK"
+    dead = {(rank.pid, rank.host): rank for one in worst for rank in one.missing if rank.status == "dead"}
+    return Ras(status, str(data.get("nccl_version", "")), tuple(worst), tuple(dead.values()))
+
+
+def _communicator(data: Mapping[str, Any]) -> RasCommunicator:
+    ranks = [one for one in data.get("ranks") or () if isinstance(one, Mapping)]
+    missing = [_rank(one) for one in data.get("missing_ranks") or () if isinstance(one, Mapping)]
+    counts = {_int(one.get("rank")): _counts(one) for one in ranks}
+    totals = {rank: sum(of_rank.values()) for rank, of_rank in counts.items()}
+    differ = len({tuple(sorted(of_rank.items())) for of_rank in counts.values()}) > 1
+    least = min(totals.values(), default=0)
+    behind = {rank for rank, total in totals.items() if differ and (total == least or len(set(totals.values())) == 1)}
+    known = [_rank(one) for one in ranks]
+    odd = [one for one in known if one.rank in behind or one.status != "running"]
+    words = ["INCOMPLETE"] * bool(missing) + ["MISMATCH"] * differ
+    return RasCommunicator(
+        name=str(data.get("hash", "")),
+        size=_int(data.get("size")),
+        counts=_grouped(counts),
+        odd=tuple(odd[:MOST_ODD]),
+        missing=tuple(missing[:MOST_ODD]),
+        status=",".join(words) or "OK",
+    )
+
+
+def _counts(rank: Mapping[str, Any]) -> dict[str, int]:
+    counts = rank.get("collective_counts")
+    return {str(name): _int(one) for name, one in counts.items()} if isinstance(counts, Mapping) else {}
+
+
+def _grouped(counts: Mapping[int, Mapping[str, int]]) -> tuple[RasCount, ...]:
+    """Of each operation that any rank launched, and of all together: which ranks have which count."""
+    operations = [
+        name
+        for name in {name: 0 for one in counts.values() for name in one}
+        if any(one.get(name) for one in counts.values())
+    ]
+    found: list[RasCount] = []
+    for operation in [ALL, *operations]:
+        by_count: dict[int, list[int]] = {}
+        for rank, one in counts.items():
+            by_count.setdefault(sum(one.values()) if operation == ALL else one.get(operation, 0), []).append(rank)
+        found += [RasCount(operation, count, ranges(ranks)) for count, ranks in sorted(by_count.items())]
+    return tuple(found)
+
+
+def _rank(data: Mapping[str, Any]) -> RasRank:
+    status = data.get("status")
+    return RasRank(
+        rank=_int(data.get("rank")),
+        pid=_int(data.get("pid")),
+        host=str(data.get("host", "")),
+        status=_status(status if isinstance(status, Mapping) else {}),
+        gpu=str(data.get("cuda_dev", "")),
+    )
+
+
+def _status(
+    status: Mapping[str, Any],
+) -> Literal["running", "init", "finalize", "abort", "unresponsive", "dead", "no_comm", "unknown"]:
+    if "unresponsive" in status:
+        return "dead" if status.get("considered_dead") else "unresponsive" if status["unresponsive"] else "no_comm"
+    if status.get("abort_flag"):
+        return "abort"
+    if status.get("finalize_called") or status.get("destroy_flag"):
+        return "finalize"
+    return "init" if status.get("init_state") == _IN_PROGRESS else "running"
+
+
+def _from_text(text: str) -> Ras:
+    lines = text.splitlines()
+    blocks: dict[str, tuple[str, str, list[str]]] = {}
+    current, heading = "", ""
+    dead, unresponsive = list[RasRank](), list[RasRank]()
+    for line in lines:
+        if found := _COMMUNICATOR.fullmatch(line):
+            current = found[1]
+            known = blocks.get(current, ("", "", []))
+            blocks[current] = (found[2], ",".join(filter(None, [known[1], found[3]])), known[2])
+        elif re.fullmatch(r"[A-Z]{4,}", line.strip()) and not line.startswith("   "):
+            current, heading = "", line.strip()
+        elif (found := _PROCESS.fullmatch(line)) and heading:
+            status: Literal["dead", "unresponsive"] = "dead" if heading == "DEAD" else "unresponsive"
+            listed = dead if heading == "DEAD" else unresponsive
+            listed.append(RasRank(-1, int(found[1]), found[2], status, found[3]))
+        elif current:
+            blocks[current][2].append(line)
+    size = max((int(one) for one in re.findall(r"(?m)^ +\d+ +\d+ +\d+ +[\d-]+ +(\d+) +\d+ +[A-Z]", text)), default=0)
+    communicators = tuple(_block(name, status, size, body) for name, status, body in blocks.values())
+    table = re.findall(r"(?m)^ +\d+ +\d+ +\d+ +[\d-]+ +[\d-]+ +[\d-]+ +\S+ +([A-Z,]+) *$", text)
+    status_words = [word for one in table for word in one.split(",") if word != "OK"]
+    version = re.search(r"NCCL version (\S+)", text)
+    worst = ",".join(dict.fromkeys([*status_words, *(["INCOMPLETE"] if unresponsive or dead else [])])) or "OK"
+    missing = (RasCommunicator("", 0, missing=tuple(unresponsive), status="INCOMPLETE"),) if unresponsive else ()
+    return Ras(worst, version[1] if version else "", (*communicators, *missing), tuple(dead))
+
+
+def _block(name: str, status: str, size: int, lines: Sequence[str]) -> RasCommunicator:
+    counts: list[RasCount] = []
+    odd: list[RasRank] = []
+    missing: list[RasRank] = []
+    listed: dict[int, list[int]] = {}
+    operation = ALL
+    for line in lines:
+        if found := _DIFFERENT.fullmatch(line):
+            operation = ALL if found[1] == "collective" else found[1]
+        elif found := _COUNTED.fullmatch(line):
+            counts.append(RasCount(operation, int(found["count"] or 0), found["rank"] or ""))
+        elif found := _MISSING.fullmatch(line):
+            missing += [RasRank(rank, -1, "", "unresponsive") for rank in numbers(found[1])]
+        if found := _RANK.fullmatch(line):
+            odd.append(RasRank(int(found[1]), int(found[3]), found[4], "running", found[2]))
+            if counts and not counts[-1].ranks:
+                listed.setdefault(len(counts) - 1, []).append(int(found[1]))
+    named = [one._replace(ranks=one.ranks or ranges(listed.get(at, []))) for at, one in enumerate(counts)]
+    return RasCommunicator(f"0x{name}", size, _filled(named, size), tuple(odd[:MOST_ODD]), tuple(missing), status)
+
+
+def _filled(counts: Sequence[RasCount], size: int) -> tuple[RasCount, ...]:
+    """The text lists no ranks of a majority: they are all others, if only one count has none listed."""
+    filled = []
+    for count in counts:
+        same = [one for one in counts if one.operation == count.operation]
+        known = {rank for one in same for rank in numbers(one.ranks)}
+        alone = sum(not one.ranks for one in same) == 1
+        others = ranges(set(range(size)) - known) if alone and not count.ranks else count.ranks
+        filled.append(count._replace(ranks=others))
+    return tuple(filled)
+
+
+def _int(value: Any) -> int:
+    return value if isinstance(value, int) else -1
+
+
+def least(counts: Iterable[RasCount]) -> RasCount | None:
+    """The ranks with the fewest operations, where the counts differ: of all together, else of the one that differs."""
+    by_operation: dict[str, list[RasCount]] = {}
+    for one in counts:
+        by_operation.setdefault(one.operation, []).append(one)
+    differing = {name: of_it for name, of_it in by_operation.items() if len(of_it) > 1}
+    if ALL in by_operation:
+        differing = {name: of_it for name, of_it in differing.items() if name == ALL}
+    if len(differing) != 1:
+        return None
+    (of_one,) = differing.values()
+    return min(of_one, key=lambda one: one.count)

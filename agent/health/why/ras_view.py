@@ -1,0 +1,85 @@
+"""What NCCL's RAS says of a run's ranks, for ranks that keep no recorder, and beside those that do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from agent.health.why.members import Member
+from agent.health.why.ras import least, numbers
+from agent.health.why.records import Ras, RasCommunicator, RasRank
+
+
+class RasView(NamedTuple):
+    """What follows from one answer."""
+
+    behind: frozenset[int] = frozenset()
+    """Members with the fewest operations of a communicator whose counts differ."""
+    silent: frozenset[int] = frozenset()
+    """Members that RAS cannot reach, or has given up."""
+    others: int = 0
+    """Ranks of those communicators that launched more."""
+    operation: str = ""
+    """The operation whose counts differ, where RAS counts each."""
+    text: str = ""
+    moves: bool = False
+    """Counts were lower at the query before."""
+    is_ours: bool = True
+    """The processes that it names are the run's."""
+
+
+def view(ras: Ras, members: Sequence[Member]) -> RasView:
+    """Which members the answer is about. Counts that differ in several communicators blame nobody: a rank may be
+    behind in one because it waits in another."""
+    named = [rank for one in ras.communicators for rank in (*one.odd, *one.missing)] + list(ras.dead)
+    known = [rank for rank in named if rank.pid > 0]
+    differing = [one for one in ras.communicators if least(one.counts)]
+    silent = _keys([rank for rank in known if rank.status in ("unresponsive", "dead")], members)
+    behind = _behind(differing[0], members) if len(differing) == 1 else frozenset[int]()
+    fewest = least(differing[0].counts) if len(differing) == 1 else None
+    return RasView(
+        behind=behind,
+        silent=silent,
+        others=(differing[0].size - len(numbers(fewest.ranks)) if fewest else 0),
+        operation=fewest.operation if fewest else "",
+        text=_text(ras, differing),
+        moves=any(_moved(one) for one in ras.communicators),
+        is_ours=not known or bool(_keys(known, members)),
+    )
+
+
+def _behind(communicator: RasCommunicator, members: Sequence[Member]) -> frozenset[int]:
+    fewest = least(communicator.counts)
+    ranks = set(numbers(fewest.ranks)) if fewest else set()
+    return _keys([one for one in communicator.odd if one.rank in ranks], members)
+
+
+def _moved(communicator: RasCommunicator) -> bool:
+    return any(one.count_before is not None and one.count > one.count_before for one in communicator.counts)
+
+
+def _keys(ranks: Iterable[RasRank], members: Sequence[Member]) -> frozenset[int]:
+    """The members with those pids on pods with those addresses."""
+    processes = {(rank.pid, rank.host) for rank in ranks}
+    return frozenset(
+        one.key
+        for one in members
+        if one.process and one.pod and any((one.process.pid, host) in processes for host in one.pod.hosts)
+    )
+
+
+def _text(ras: Ras, differing: Sequence[RasCommunicator]) -> str:
+    """ "MISMATCH: of communicator 0x1234, rank 1 launched 55 operations, ranks 0,2 more" """
+    lines = [ras.status]
+    for one in differing[:2]:
+        fewest = least(one.counts)
+        if fewest:
+            operations = f"{fewest.operation} operations" if fewest.operation else "operations"
+            lines.append(
+                f"in communicator {one.name} ranks {fewest.ranks} launched {fewest.count} {operations}, the others more"
+            )
+    missing = [rank for one in ras.communicators for rank in one.missing] + list(ras.dead)
+    lines += [f"no answer from process {rank.pid} on {rank.host}" for rank in missing[:2] if rank.pid > 0]
+    if ras.status == "OK":
+        lines = ["OK, which says only that all counts are equal"]
+    return "; ".join(lines)

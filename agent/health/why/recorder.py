@@ -1,0 +1,160 @@
+"""What torch's flight recorder says of one process: its JSON over the rank's socket, or the dump of torch's watchdog.
+
+Both have the same shape, which torch calls version 2.10 since 2.8: `entries`, `pg_config` and `pg_status`. Numbers are
+texts in one and numbers in the other. gloo gives no ranks in `pg_config`, and a name for a group only in its entries.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from agent.health.why.records import MOST_RECENT, Operation, Progress
+from agent.health.why.stacks import place_of
+from agent.wire import json_object
+
+NO_ENTRIES = "the recorder is empty: torch records gloo's operations only with TORCH_FR_BUFFER_SIZE > 0"
+NEWEST = 2
+"""Of the operations that are kept, how many are the newest; the others are the first that are not over."""
+
+
+class Recorded(NamedTuple):
+    """How far a process came in each of its groups."""
+
+    groups: tuple[Progress, ...]
+    why: str = ""
+    """Why there are none; empty: there are."""
+
+
+def read_recorder(text: str | bytes) -> Recorded:
+    """The answer of `fr_trace_json` (gloo) or `dump_nccl_trace_json`."""
+    data = json_object(text)
+    if not isinstance(data.get("entries", []), list) or "version" not in data:
+        return Recorded((), "the answer is not a recorder's")
+    return from_dump(data)
+
+
+def from_dump(data: Mapping[str, Any]) -> Recorded:
+    """The same from a dump that was read already."""
+    entries = [entry for entry in _list(data.get("entries")) if isinstance(entry, Mapping)]
+    by_group: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for entry in entries:
+        by_group.setdefault((_group(entry)[0], _backend(entry)), []).append(entry)
+    groups = tuple(_progress(data, name, found) for (name, _), found in by_group.items())
+    return Recorded(groups, "" if groups else NO_ENTRIES)
+
+
+def both(first: Recorded, second: Recorded) -> Recorded:
+    """The answers of gloo's and of NCCL's recorder as one: where a process has both, both count."""
+    groups = first.groups + second.groups
+    return Recorded(groups, "" if groups else first.why or second.why)
+
+
+def since(groups: Sequence[Progress], before: Sequence[Progress]) -> tuple[Progress, ...]:
+    """The groups with the numbers that they had at a first look."""
+    numbers = {(one.group, one.backend): one for one in before}
+    none = Progress("", "other", 0)
+    return tuple(
+        one._replace(
+            entered_before=numbers.get((one.group, one.backend), none).entered,
+            completed_before=numbers.get((one.group, one.backend), none).completed,
+        )
+        for one in groups
+    )
+
+
+def _progress(data: Mapping[str, Any], name: str, entries: Sequence[Mapping[str, Any]]) -> Progress:
+    status = _status(data, entries[-1])
+    collectives = [entry for entry in entries if not entry.get("is_p2p") and _number(entry.get("collective_seq_id"))]
+    timed = any(entry.get("time_discovered_started_ns") or entry.get("state") == "started" for entry in entries)
+    started = _number(status.get("last_started_collective"))
+    completed = (_number(status.get("last_completed_collective")) or 0) if status else None
+    newest = max((_number(entry.get("collective_seq_id")) or 0 for entry in collectives), default=0)
+    config = _mapping(_mapping(data.get("pg_config")).get(name))
+    return Progress(
+        group=name,
+        backend=_backend(entries[-1]),
+        entered=max(newest, _number(status.get("last_enqueued_collective")) or 0),
+        completed=completed,
+        started=started if started is not None else 0 if timed else None,
+        recent=_recent([_operation(entry, "collective_seq_id", timed) for entry in collectives], completed),
+        sends=tuple(_operation(entry, "p2p_seq_id", timed) for entry in entries if _is_open_send(entry))[:MOST_RECENT],
+        ranks=tuple(int(number) for number in re.findall(r"\d+", str(config.get("ranks", "")))),
+        description=str(config.get("desc") or _group(entries[-1])[1]).replace("undefined", ""),
+    )
+
+
+def _recent(operations: Sequence[Operation], completed: int | None) -> tuple[Operation, ...]:
+    """The first that are not over, and the newest. One that is recorded for both its kernels counts once."""
+    unique = list({operation.number: operation for operation in operations}.values())
+    still_open = [one for one in unique if completed is None or one.number > completed]
+    chosen = still_open if completed is not None and still_open else unique
+    if len(chosen) <= MOST_RECENT or completed is None:
+        return tuple(chosen[-MOST_RECENT:])
+    return (*chosen[: MOST_RECENT - NEWEST], *chosen[-NEWEST:])
+
+
+def _status(data: Mapping[str, Any], entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    """`pg_status` has torch's number of the group in this process, not its name."""
+    return _mapping(
+        _mapping({str(key): one for key, one in _mapping(data.get("pg_status")).items()}).get(str(entry.get("pg_id")))
+    )
+
+
+def _operation(entry: Mapping[str, Any], number: str, timed: bool) -> Operation:
+    state = entry.get("state")
+    known: Literal["", "scheduled", "started", "completed"] = ""
+    if timed and state in ("scheduled", "started", "completed"):
+        known = state
+    return Operation(
+        number=_number(entry.get(number)) or 0,
+        name=str(entry.get("profiling_name", "")).partition(":")[2] or str(entry.get("profiling_name", "")),
+        size=_sizes(entry.get("input_sizes"), entry.get("input_dtypes")),
+        out_size=_sizes(entry.get("output_sizes"), entry.get("output_dtypes")),
+        state=known,
+        at=place_of(_list(entry.get("frames"))),
+    )
+
+
+def _is_open_send(entry: Mapping[str, Any]) -> bool:
+    return bool(entry.get("is_p2p")) and not entry.get("retired") and entry.get("state") != "completed"
+
+
+def _sizes(sizes: Any, types: Any) -> str:
+    """[1024, 2] float32; of several tensors of one shape that shape, and how often."""
+    names = [str(name).lower() for name in _list(types)]
+    shapes = [str(list(_list(size))).replace("'", "") for size in _list(sizes)]
+    texts = [f"{shape} {name}".strip() for shape, name in zip(shapes, names + [""] * len(shapes), strict=False)]
+    unique = dict.fromkeys(texts)
+    if len(unique) == 1 and len(texts) > 1:
+        return f"{len(texts)} x {texts[0]}"
+    return ", ".join(texts[:4]) + (f", and {len(texts) - 4} more" if len(texts) > 4 else "")
+
+
+def _group(entry: Mapping[str, Any]) -> tuple[str, str]:
+    """Name and description."""
+    found = [*_list(entry.get("process_group")), "", ""]
+    return str(found[0]), str(found[1])
+
+
+def _backend(entry: Mapping[str, Any]) -> Literal["nccl", "gloo", "other"]:
+    name = str(entry.get("profiling_name", "")).partition(":")[0]
+    return "nccl" if name == "nccl" else "gloo" if name == "gloo" else "other"
+
+
+def _number(value: Any) -> int | None:
+    """A number, which may be written as text; -1 is torch's word for none."""
+    try:
+        number = int(value)
+    except (TypeError, ValueError):
+        return None
+    return number if number >= 0 else None
+
+
+def _list(value: Any) -> Iterable[Any]:
+    return value if isinstance(value, (list, tuple)) else ()
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

@@ -1,0 +1,62 @@
+"""Which of a run's processes are its ranks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+Role = Literal["rank", "launcher", "child", "other"]
+LAUNCHERS = re.compile(
+    r"(^|[/ ])(mpirun|mpiexec|prterun|orted|prted|prte|torchrun)( |$)| -m torch\.distributed\.(run|launch)( |$)"
+)
+
+
+class Seen(NamedTuple):
+    """What tells the role of one process."""
+
+    pid: int
+    parent: int
+    rank: int | None
+    """The one in its environment, which all that a rank starts has, too."""
+    program: str
+    is_ours: bool = False
+    """The agent's own, before a rank's program."""
+
+
+def roles(processes: Sequence[Seen], noted: Collection[int]) -> dict[int, Role]:
+    """Role by process. `noted`: those that the hook has seen as ranks.
+
+    Of the processes with one rank's number the rank is the one that was noted, else the outermost that is not ours.
+    """
+    by_pid = {process.pid: process for process in processes}
+    found: dict[int, Role] = {}
+    for process in processes:
+        if process.rank is None:
+            found[process.pid] = "launcher" if LAUNCHERS.search(process.program) else "other"
+        elif process.is_ours:
+            found[process.pid] = "other"
+        else:
+            found[process.pid] = _of_rank(process, by_pid, noted)
+    return found
+
+
+def _of_rank(process: Seen, by_pid: Mapping[int, Seen], noted: Collection[int]) -> Role:
+    if process.pid in noted:
+        return "rank"
+    above = list(_above(process, by_pid))
+    if any(one.pid in noted for one in above):
+        return "child"
+    if any(other in noted and by_pid[other].rank == process.rank for other in by_pid):
+        return "other"  # a shell that started the noted one
+    return "child" if above else "rank"
+
+
+def _above(process: Seen, by_pid: Mapping[int, Seen]) -> list[Seen]:
+    """Processes of the same rank that it comes from."""
+    found: list[Seen] = []
+    parent = by_pid.get(process.parent)
+    while parent is not None and parent.rank == process.rank and not parent.is_ours and parent not in found:
+        found.append(parent)
+        parent = by_pid.get(parent.parent)
+    return found

@@ -1,0 +1,104 @@
+"""What each source gave, over all pods: found, unavailable and why, or in contradiction to what was decided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agent.decide.diagnosis import SourceName, SourceSaid
+from agent.decide.subset import pods_text, ranges
+from agent.decide.words import count_text
+from agent.health.why.members import Member
+from agent.health.why.ras_view import RasView
+from agent.health.why.records import Collected, PodRecords, Source
+
+NAMES: tuple[SourceName, ...] = ("processes", "recorder", "dump", "ras", "stacks")
+
+
+def sources(
+    collected: Collected, members: Sequence[Member], ras: RasView | None, blamed: frozenset[int]
+) -> tuple[SourceSaid, ...]:
+    """In the order of NAMES; one line for each state and reason."""
+    found: list[SourceSaid] = []
+    for name in NAMES:
+        found += _ras(collected, members, ras, blamed) if name == "ras" else _one(collected, members, name)
+    if collected.silent:
+        found += [
+            SourceSaid("processes", "unavailable", f"pod {pod} gave no records: {why}")
+            for pod, why in sorted(collected.silent.items())
+        ]
+    found += [
+        SourceSaid("processes", "found", f"pod {pod.pod} left out {pod.left_out}")
+        for pod in collected.pods
+        if pod.left_out
+    ]
+    return tuple(found)
+
+
+def _one(collected: Collected, members: Sequence[Member], name: SourceName) -> list[SourceSaid]:
+    count = sum(_has(member, name) for member in members)
+    found = [SourceSaid(name, "found", f"{count} of {count_text(len(members), 'rank')}")] if count else []
+    return found + _unavailable(collected, members, name)
+
+
+def _has(member: Member, name: SourceName) -> bool:
+    process = member.process
+    if process is None:
+        return False
+    if name == "stacks":
+        return bool(process.threads)
+    if name == "processes":
+        return process.state not in ("?", "gone")
+    told = _told(member, name)
+    return bool(process.groups) and (any(one.state == "found" for one in told) or name == "recorder")
+
+
+def _told(member: Member, name: SourceName) -> list[Source]:
+    if member.pod is None or member.process is None:
+        return []
+    pid = member.process.pid
+    return [one for one in member.pod.sources if one.name == name and (not one.pids or pid in one.pids)]
+
+
+def _unavailable(collected: Collected, members: Sequence[Member], name: SourceName) -> list[SourceSaid]:
+    """Each reason once, with the ranks or the pods that have it."""
+    by_reason: dict[str, list[tuple[PodRecords, Source]]] = {}
+    for pod in collected.pods:
+        for source in pod.sources:
+            if source.name == name and source.state == "unavailable":
+                by_reason.setdefault(source.why, []).append((pod, source))
+    return [
+        SourceSaid(name, "unavailable", f"{_whose(where, members)}: {why or 'no reason is known'}")
+        for why, where in by_reason.items()
+    ]
+
+
+def _whose(where: Sequence[tuple[PodRecords, Source]], members: Sequence[Member]) -> str:
+    pods = {pod.pod for pod, _ in where}
+    if any(not source.pids for _, source in where):
+        return pods_text(pods)
+    processes = {(pod.pod, pid) for pod, source in where for pid in source.pids}
+    ranks = [
+        one.rank
+        for one in members
+        if one.pod and one.process and (one.pod.pod, one.process.pid) in processes and one.rank is not None
+    ]
+    if ranks:
+        return f"{'rank' if len(ranks) == 1 else 'ranks'} {ranges(ranks)}"
+    return f"{count_text(len(processes), 'pid')} on {pods_text(pods)}"
+
+
+def _ras(
+    collected: Collected, members: Sequence[Member], ras: RasView | None, blamed: frozenset[int]
+) -> list[SourceSaid]:
+    unavailable = _unavailable(collected, members, "ras")
+    if ras is None:
+        return unavailable
+    if not ras.is_ours:
+        return [SourceSaid("ras", "unavailable", "it answered for another job on the node: its processes are not ours")]
+    state = "contradicts" if ras.behind and blamed and not ras.behind & blamed else "found"
+    text = ras.text
+    if state == "contradicts":
+        named = ", ".join(members[key].name for key in sorted(ras.behind))
+        text += f"; so {named} would be behind, which the others do not confirm"
+        return [SourceSaid("ras", "contradicts", text)]
+    return [SourceSaid("ras", "found", text)]

@@ -1,0 +1,158 @@
+"""Stacks of Python processes: as py-spy prints them, with --json or without, and as the rank itself does.
+
+Of the arguments only those stay that say whom a rank waits for.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from agent.health.why.records import MOST_FRAMES, TELLING_ARGUMENTS, Frame, Thread
+
+MOST_THREADS = 16
+MOST_ARGUMENT = 40
+MOST_FUNCTION = 120
+_THREAD = re.compile(r'Thread (?:0x)?(?P<tid>[0-9A-Fa-f]+)(?: \((?P<state>[^)]*)\))?(?:: "(?P<name>.*)")?')
+_FRAME = re.compile(r"    (?P<function>\S.*) \((?P<file>[^()]*?)(?::(?P<line>\d+))?\)")
+_ARGUMENT = re.compile(r"            (?P<name>\w+): (?P<value>.*)")
+_OWN_FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)')
+_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3\.\d+/|^<frozen |^(?:torch|mpi4py|multiprocessing)/")
+_NAMELESS = re.compile(r"0x[0-9a-f]+")
+
+
+def read_py_spy(text: str) -> tuple[Thread, ...]:
+    """The threads of `py-spy dump`, the main one first; empty when there are none."""
+    if not text.lstrip().startswith("["):
+        return _in_order(_from_text(text))
+    try:
+        data, _ = json.JSONDecoder().raw_decode(text.lstrip())
+    except ValueError:
+        return ()
+    return _in_order([_thread(thread) for thread in data if isinstance(thread, Mapping)])
+
+
+def read_traceback(text: str) -> tuple[Thread, ...]:
+    """The threads of `dump_traceback`, which names none: the main one is that which began with the program."""
+    threads: list[list[Frame]] = []
+    for line in text.splitlines():
+        if re.match(r"(Current thread|Thread) 0x", line):
+            threads.append([])
+        elif threads and (found := _OWN_FRAME.fullmatch(line)):
+            threads[-1].append(Frame(found["function"], found["file"], int(found["line"])))
+    named = [Thread(_name_of(frames), _cut(frames)) for frames in threads if frames]
+    return _in_order(named)
+
+
+def is_library(frame: Frame) -> bool:
+    """A frame that the user did not write."""
+    return frame.is_native or _LIBRARY.search(frame.file) is not None
+
+
+def user_frame(frames: Sequence[Frame]) -> Frame | None:
+    """The innermost frame of the user's own code, else the innermost Python frame."""
+    own = (frame for frame in frames if not is_library(frame))
+    return next(own, None) or next((frame for frame in frames if not frame.is_native), None)
+
+
+def frame_text(frame: Frame) -> str:
+    """dataloader.py:88 (next_batch)"""
+    if frame.is_native:
+        library = frame.file.rpartition("/")[2]
+        return f"{frame.function} ({library})" if library else frame.function
+    return f"{_short(frame.file)}:{frame.line} ({frame.function})"
+
+
+def place_of(frames: Iterable[Any]) -> str:
+    """The place in the user's code by the frames of a dump; empty when there are none."""
+    found = user_frame([_dumped(frame) for frame in frames if isinstance(frame, Mapping)])
+    return frame_text(found) if found else ""
+
+
+def _short(path: str) -> str:
+    """File name; of a library with its package, as `distributed_c10d.py` alone says little."""
+    inside = re.sub(r"^.*(?:/(?:site|dist)-packages/|/lib/python3\.\d+/)", "", path)
+    return inside if inside != path else path.rpartition("/")[2]
+
+
+def _dumped(frame: Mapping[str, Any]) -> Frame:
+    line = frame.get("line")
+    return Frame(str(frame.get("name", "")), str(frame.get("filename", "")), line if isinstance(line, int) else 0)
+
+
+def _thread(thread: Mapping[str, Any]) -> Thread:
+    frames = [_frame(frame) for frame in thread.get("frames") or () if isinstance(frame, Mapping)]
+    tid = thread.get("os_thread_id")
+    return Thread(
+        name=str(thread.get("thread_name") or ""),
+        frames=_cut(frames),
+        holds_gil=thread.get("owns_gil") is True,
+        tid=tid if isinstance(tid, int) else None,
+    )
+
+
+def _frame(frame: Mapping[str, Any]) -> Frame:
+    """py-spy gives a native frame line 0, and as its module the library that it is from."""
+    line, module = frame.get("line"), frame.get("module")
+    native = not line and bool(module)
+    local = {str(one.get("name")): str(one.get("repr")) for one in frame.get("locals") or () if one.get("arg")}
+    return Frame(
+        function=_plain(str(frame.get("name", ""))),
+        file=str(module if native else frame.get("filename", "")),
+        line=None if native or not isinstance(line, int) else line,
+        arguments=_telling(local),
+    )
+
+
+def _plain(function: str) -> str:
+    return function.rpartition("<locals>.")[2][:MOST_FUNCTION]
+
+
+def _telling(arguments: Mapping[str, str]) -> dict[str, str]:
+    return {name: value[:MOST_ARGUMENT] for name, value in arguments.items() if name in TELLING_ARGUMENTS}
+
+
+def _from_text(text: str) -> list[Thread]:
+    threads: list[Thread] = []
+    frames: list[Frame] = []
+    in_arguments = False
+    for line in text.splitlines():
+        if found := _THREAD.fullmatch(line.strip()) if line.startswith("Thread ") else None:
+            frames = []
+            threads.append(_headed(found))
+        elif found := _FRAME.fullmatch(line):
+            line_number = int(found["line"]) if found["line"] else None
+            frames.append(Frame(_plain(found["function"]), found["file"], line_number))
+        elif line.strip() in ("Arguments:", "Locals:"):
+            in_arguments = line.strip() == "Arguments:"
+        elif in_arguments and frames and (found := _ARGUMENT.fullmatch(line)):
+            known = {**frames[-1].arguments, **_telling({found["name"]: found["value"]})}
+            frames[-1] = frames[-1]._replace(arguments=known)
+        if threads:
+            threads[-1] = threads[-1]._replace(frames=_cut(frames))
+    return threads
+
+
+def _headed(found: re.Match[str]) -> Thread:
+    tid = int(found["tid"], 16) if re.search("[A-Fa-f]", found["tid"]) else int(found["tid"])
+    return Thread(found["name"] or "", (), "gil" in (found["state"] or ""), tid)
+
+
+def _cut(frames: Sequence[Frame]) -> tuple[Frame, ...]:
+    """The innermost, without native frames that have no name."""
+    named = [frame for frame in frames if not (frame.is_native and _NAMELESS.fullmatch(frame.function))]
+    kept = named[:MOST_FRAMES]
+    own = user_frame(named)
+    return tuple(kept if own is None or own in kept else [*kept[:-1], own])
+
+
+def _name_of(frames: Sequence[Frame]) -> str:
+    return "MainThread" if any(frame.function == "<module>" for frame in frames) else ""
+
+
+def _in_order(threads: Sequence[Thread]) -> tuple[Thread, ...]:
+    """The main thread first; one without frames says nothing."""
+    told = [thread for thread in threads if thread.frames]
+    return tuple(sorted(told, key=lambda thread: thread.name != "MainThread")[:MOST_THREADS])

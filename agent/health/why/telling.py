@@ -1,0 +1,238 @@
+"""What was decided, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from agent.decide.diagnosis import Culprit, Place
+from agent.decide.subset import ranges
+from agent.decide.words import at_most, count_text, listed
+from agent.health.why.culprits import Blame, Judgement
+from agent.health.why.members import Member
+from agent.health.why.places import place
+from agent.health.why.waits import Wait
+
+TIMING = (
+    "a GPU that does not end its work looks like all others unless torch's timing is on: "
+    "run it with TORCH_NCCL_ENABLE_TIMING=1 (it costs about 20 µs per operation)"
+)
+MOST_NAMED = 3
+NOWHERE = Place("unknown", "")
+
+
+def culprit(blame: Blame, members: Sequence[Member]) -> Culprit:
+    """One rank, with its own sentence."""
+    member = members[blame.key]
+    wait = blame.wait
+    return Culprit(
+        fault=blame.fault,
+        pod=member.pod.pod if member.pod else -1,
+        pod_name=member.pod.name if member.pod else "",
+        node=member.pod.node if member.pod else "",
+        pid=member.process.pid if member.process else None,
+        rank=member.rank,
+        group=wait.group.text if wait else "",
+        operation=wait.operation if wait else "",
+        number=wait.number if wait else None,
+        waiting=blame.waiting,
+        place=where(member),
+        text=told(blame, members),
+    )
+
+
+def where(member: Member) -> Place:
+    return place(member.process, member.children) if member.process and not member.is_dead else NOWHERE
+
+
+def told(blame: Blame, members: Sequence[Member]) -> str:
+    """One sentence about one rank, without a full stop."""
+    member = members[blame.key]
+    what = _SENTENCES[blame.fault](blame, members)
+    at = where(member)
+    if blame.fault == "stopped" or not at.text:
+        return f"{member.label} {what}"
+    verb = "holds the GIL" if at.kind == "gil" else "is"
+    text = at.text.partition(", and holds the GIL")[0] if at.kind == "gil" else at.text
+    return f"{member.label} {what}; it {verb} in {text}"
+
+
+def sentence(blames: Sequence[Blame], members: Sequence[Member]) -> str:
+    """All of them: those that are behind in the same operation together."""
+    groups: dict[tuple[object, ...], list[Blame]] = {}
+    for blame in blames:
+        key = (blame.fault, blame.wait.group, blame.wait.number) if blame.wait else (blame.fault, None, None)
+        groups.setdefault(key, []).append(blame)
+    texts = [told(group[0], members) if len(group) == 1 else _together(group, members) for group in groups.values()]
+    return "; and ".join(at_most(texts, MOST_NAMED, "{} more groups of ranks hold others up"))
+
+
+def _together(group: Sequence[Blame], members: Sequence[Member]) -> str:
+    first, member = group[0], members[group[0].key]
+    who = _ranks((blame.key for blame in group), members)
+    at = where(member)
+    text = f"{who} {_SENTENCES[first.fault](first, members)}"
+    text = text.replace(f"{who} is ", f"{who} are ", 1).replace(f"{who} has ", f"{who} have ", 1)
+    text = text.replace(" wait for it", " wait for them").replace(" waits for it", " waits for them")
+    return text + (f"; {member.label} is in {at.text}" if at.text and first.fault != "stopped" else "")
+
+
+def _behind(blame: Blame, members: Sequence[Member]) -> str:
+    wait = blame.wait
+    if wait is None:
+        return "holds the others up"
+    if wait.kind == "point to point":
+        return _silent(blame, wait, members)
+    if wait.kind == "stack":
+        return f"has not entered {wait.operation}, {_wait_in(blame.waiting)}"
+    return f"has not entered {_operation(wait)}, {_wait_in(blame.waiting)}"
+
+
+def _silent(blame: Blame, wait: Wait, members: Sequence[Member]) -> str:
+    line = " → ".join(str(members[key].rank) for key in (*blame.chain, blame.key)) if blame.chain else ""
+    waiters = f"{count_text(blame.waiting, 'rank')} {_waits(blame.waiting)} for it" + (f" ({line})" if line else "")
+    word = wait.operation.partition(" ")[0]
+    verb = "has sent nothing to" if "recv" in word.lower() else "receives nothing from"
+    return f"{verb} {members[wait.waiter].name}, which waits in {word}: {waiters}"
+
+
+def _dead(blame: Blame, members: Sequence[Member]) -> str:
+    return f"has ended{_needed(blame)}"
+
+
+def _stopped(blame: Blame, members: Sequence[Member]) -> str:
+    member = members[blame.key]
+    pid = member.process.pid if member.process else 0
+    return f"is {where(member).text} (kill -CONT {pid} lets it go on){_needed(blame)}"
+
+
+def _needed(blame: Blame) -> str:
+    if blame.wait is None:
+        return ""
+    ranks = f"{count_text(blame.waiting, 'rank')} {_waits(blame.waiting)}"
+    return f": {ranks} for it in {_operation(blame.wait)}"
+
+
+def _other(blame: Blame, members: Sequence[Member]) -> str:
+    wait = blame.wait
+    assert wait is not None
+    what = "" if wait.number is None else f" as operation {wait.number}{_of(wait)}"
+    return f"entered {blame.instead}{what}, where {_others(blame)} in {wait.operation}"
+
+
+def _size(blame: Blame, members: Sequence[Member]) -> str:
+    wait = blame.wait
+    assert wait is not None
+    return f"entered {_operation(wait)} with {blame.instead}, where {_others(blame)} in it with {wait.size}"
+
+
+def _others(blame: Blame) -> str:
+    return f"{count_text(blame.waiting, 'rank')} {'is' if blame.waiting == 1 else 'are'}"
+
+
+def _device(blame: Blame, members: Sequence[Member]) -> str:
+    assert blame.wait is not None
+    return (
+        f"entered {_operation(blame.wait)}, and its GPU has not begun it, as {count_text(blame.waiting, 'other')} "
+        f"{'has' if blame.waiting == 1 else 'have'}: what was started on that GPU before does not end"
+    )
+
+
+def _deaf(blame: Blame, members: Sequence[Member]) -> str:
+    return "does not answer NCCL's RAS"
+
+
+def _odd(blame: Blame, members: Sequence[Member]) -> str:
+    return f"is elsewhere than {count_text(blame.waiting, 'other rank')}"
+
+
+_SENTENCES: Mapping[str, Callable[[Blame, Sequence[Member]], str]] = {
+    "dead": _dead,
+    "stopped": _stopped,
+    "behind": _behind,
+    "other operation": _other,
+    "other size": _size,
+    "device": _device,
+    "waits": _deaf,
+    "odd": _odd,
+}
+
+
+def circle(judgement: Judgement, members: Sequence[Member]) -> tuple[str, tuple[str, ...]]:
+    """The sentence, and a line for each operation in it."""
+    waits = judgement.circle
+    places: dict[str, set[int]] = {}
+    for wait in waits:
+        places.setdefault(_operation(wait), set()).add(wait.waiter)
+    lines = [f"{_ranks(keys, members)} {_waits(len(keys))} in {text}" for text, keys in places.items()]
+    different = len({wait.group for wait in waits}) > 1
+    why = "they entered the operations of several groups in different orders" if different else "each waits for another"
+    count = len({wait.waiter for wait in waits})
+    return f"{count} ranks wait for each other in a circle: {why}; no single one of them is to blame", tuple(lines)
+
+
+def differ(judgement: Judgement, members: Sequence[Member]) -> str:
+    """Nobody is in a minority: no rank is blamed."""
+    first = judgement.differ[0]
+    same = [one for one in judgement.differ if (one.group, one.number) == (first.group, first.number)]
+    by_text: dict[str, set[int]] = {}
+    for wait in same:
+        by_text.setdefault(f"{wait.operation} {wait.size}".strip(), set()).add(wait.waiter)
+    told = [f"{_ranks(keys, members)} entered {text}" for text, keys in by_text.items()]
+    return (
+        f"ranks entered different operations as number {first.number}{_of(first)}, and none is in a minority: "
+        + listed(told)
+    )
+
+
+def full(judgement: Judgement, members: Sequence[Member]) -> str:
+    """All are in the same operation, and it does not end."""
+    wait = judgement.full[0]
+    keys = {one.waiter for one in judgement.full if (one.group, one.number) == (wait.group, wait.number)}
+    text = f"all {count_text(len(keys), 'rank')}{_of(wait)} entered {_operation(wait)} alike, and it does not end"
+    if wait.group.backend == "nccl" and wait.started is None:
+        return f"{text}: {TIMING}"
+    return f"{text}: a network that lost a message, or a device, would look so"
+
+
+def waiting(judgement: Judgement, members: Sequence[Member], waits: Sequence[Wait]) -> str:
+    """Cannot tell for whom they wait."""
+    by_place: dict[str, set[int]] = {}
+    for wait in waits:
+        by_place.setdefault(_operation(wait), set()).add(wait.waiter)
+    known = [f"{_ranks(keys, members)} {_waits(len(keys))} in {text}" for text, keys in list(by_place.items())[:3]]
+    unknown = _ranks(judgement.unknown, members) if judgement.unknown else ""
+    reasons = dict.fromkeys(members[key].unseen for key in sorted(judgement.unknown) if members[key].unseen)
+    text = f"cannot tell who holds the others up: {listed(known)}"
+    if unknown:
+        text += f", perhaps for {unknown}, of which too little is known"
+    elif judgement.open:
+        text += ", in a group whose other ranks are not known"
+    return text + (f" ({'; '.join(reasons)})" if reasons else "")
+
+
+def _operation(wait: Wait) -> str:
+    number = f" #{wait.number}" if wait.number is not None else ""
+    return f"{wait.operation.partition(' ')[0]}{number}{_of(wait)}"
+
+
+def _of(wait: Wait) -> str:
+    return f" of group {wait.group.text}" if wait.group.text else ""
+
+
+def _wait_in(count: int) -> str:
+    return f"which {count_text(count, 'rank')} {_waits(count)} in"
+
+
+def _waits(count: int) -> str:
+    return "waits" if count == 1 else "wait"
+
+
+def _ranks(keys: Iterable[int], members: Sequence[Member]) -> str:
+    """ranks 2-3 (pod 1)"""
+    chosen = [members[key] for key in sorted(keys)]
+    numbers = [one.rank for one in chosen if one.rank is not None]
+    pods = sorted({one.pod.pod for one in chosen if one.pod})
+    where_text = f" (pod {pods[0]})" if len(pods) == 1 else f" (pods {ranges(pods)})" if pods else ""
+    if not numbers:
+        return f"{count_text(len(chosen), 'process').replace('processs', 'processes')}{where_text}"
+    return f"{'rank' if len(numbers) == 1 else 'ranks'} {ranges(numbers)}{where_text}"

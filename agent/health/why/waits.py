@@ -1,0 +1,258 @@
+"""Who waits for whom: each rank that is in an operation which cannot end, and the ranks that it ends by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+from agent.health.why.members import Member, by_rank
+from agent.health.why.places import Activity, activity
+from agent.health.why.recorder import NO_ENTRIES
+from agent.health.why.records import Operation, Progress
+
+DEFAULT_GROUP = "0"
+UNKNOWN = "operation"
+"""Name of an operation of which only the number is known."""
+SAME_SIZES = frozenset(
+    {"all_reduce", "allreduce", "reduce", "broadcast", "_all_gather_base", "_allgather_base", "_reduce_scatter_base"}
+)
+"""Operations whose input has the same size on every rank."""
+
+
+class GroupName(NamedTuple):
+    """A process group. The same name in another world is another group."""
+
+    world: str
+    name: str
+    backend: str
+    description: str = ""
+
+    @property
+    def text(self) -> str:
+        """Empty for that of all ranks."""
+        told = self.description if self.description not in ("", "default_pg") else self.name
+        return "" if self.name in ("", DEFAULT_GROUP) else told
+
+
+class Wait(NamedTuple):
+    """One rank in one operation that is not over."""
+
+    waiter: int
+    kind: Literal["collective", "point to point", "stack"]
+    """stack: known by its stack alone, without a number"""
+    operation: str
+    number: int | None
+    group: GroupName
+    blockers: frozenset[int]
+    """Ranks that have not entered it, or never will."""
+    doubtful: frozenset[int] = frozenset()
+    """Ranks of the group of which nobody knows whether they have."""
+    is_open: bool = False
+    """Not all ranks of the group are known."""
+    size: str = ""
+    started: bool | None = None
+    """Its device has begun it; None: torch's timing is off."""
+
+
+class Picture:
+    """All members and what each of them waits for."""
+
+    def __init__(self, members: Sequence[Member]) -> None:
+        self.members = members
+        self._by_rank = by_rank(tuple(members))
+        self.activities: Mapping[int, Activity] = {
+            one.key: activity(one.process) for one in members if one.process is not None
+        }
+
+    @cached_property
+    def waits(self) -> tuple[Wait, ...]:
+        """Of ranks that can go on by themselves, none."""
+        found = [*self._collectives(), *self._points()]
+        numbered = {wait.waiter for wait in found}
+        found += self._by_stack(numbered)
+        return tuple(wait for wait in found if self._may_wait(wait.waiter))
+
+    def _may_wait(self, key: int) -> bool:
+        """Not one that is stopped or dead, and not one that is certainly at something else."""
+        member = self.members[key]
+        at = self.activities.get(key)
+        return not (member.is_dead or member.is_stopped or (at is not None and at.kind == "elsewhere"))
+
+    @cached_property
+    def groups(self) -> Mapping[GroupName, Mapping[int, Progress]]:
+        """The ranks that entered each group, with how far they came."""
+        found: dict[GroupName, dict[int, Progress]] = {}
+        for member in self.members:
+            for group in member.groups:
+                name = GroupName(member.world, group.group, group.backend)
+                found.setdefault(name, {})[member.key] = group
+        return {_described(name, ranks): ranks for name, ranks in found.items()}
+
+    def ranks_of(self, group: GroupName) -> tuple[frozenset[int], bool]:
+        """The group's members, and whether those are all."""
+        entered = self.groups.get(group, {})
+        named = {rank for one in entered.values() for rank in one.ranks}
+        if named:
+            return frozenset(entered) | {self._by_rank[key].key for key in self._keys(group, named)}, True
+        if group.name == DEFAULT_GROUP:
+            return frozenset(one.key for one in self.members if one.world == group.world), True
+        return frozenset(entered), False
+
+    def _keys(self, group: GroupName, ranks: Iterable[int]) -> list[tuple[str, int]]:
+        return [(group.world, rank) for rank in ranks if (group.world, rank) in self._by_rank]
+
+    def _collectives(self) -> Iterator[Wait]:
+        for group, entered in self.groups.items():
+            everybody, is_whole = self.ranks_of(group)
+            lowest = min(one.entered for one in entered.values())
+            for key, progress in entered.items():
+                number = _open_number(progress, lowest)
+                if number is None or (progress.entered_before is not None and progress.entered_before < number):
+                    continue  # it is in none, or has come to it only now
+                operation = _operation(progress, number)
+                blockers, doubtful = self._blockers(everybody - {key}, entered, number)
+                yield Wait(
+                    key,
+                    "collective",
+                    operation.name,
+                    number,
+                    group,
+                    blockers,
+                    doubtful,
+                    is_open=not is_whole,
+                    size=operation.size,
+                    started=None if progress.started is None else progress.started >= number,
+                )
+
+    def _blockers(
+        self, others: Iterable[int], entered: Mapping[int, Progress], number: int
+    ) -> tuple[frozenset[int], frozenset[int]]:
+        blockers, doubtful = set(), set()
+        for key in others:
+            member = self.members[key]
+            if member.is_dead or member.is_stopped:
+                blockers.add(key)
+            elif key in entered or self._has_recorder(member):
+                blockers |= {key} if key not in entered or entered[key].entered < number else set()
+            elif self._is_outside(key):
+                doubtful.add(key)
+        return frozenset(blockers), frozenset(doubtful)
+
+    def _has_recorder(self, member: Member) -> bool:
+        """Its recorder answered, if only that there is nothing in it."""
+        if member.groups or member.process is None or member.pod is None:
+            return bool(member.groups)
+        told = [one for one in member.pod.sources if one.name == "recorder" and one.state == "unavailable"]
+        mine = [one for one in told if not one.pids or member.process.pid in one.pids]
+        return all(one.why == NO_ENTRIES for one in mine)
+
+    def is_free(self, key: int) -> bool:
+        """It certainly waits for no other rank: what it does is seen, and that is no wait."""
+        member = self.members[key]
+        at = self.activities.get(key)
+        if member.is_dead or member.is_stopped or (member.process is not None and member.process.holds_gil):
+            return True
+        if at is None or at.kind in ("collective", "point to point"):
+            return False
+        if at.kind == "elsewhere":
+            return True
+        has_stack = member.process is not None and bool(member.process.threads)
+        numbered = bool(member.groups) and all(group.completed is not None for group in member.groups)
+        on_devices = {group.backend == "nccl" for group in member.groups} or {
+            name.backend == "nccl" for name in self.groups
+        }
+        # What waits for its GPU is in the user's code: only its numbers tell that. What gloo does shows in the stack.
+        return (numbered and (has_stack or on_devices == {True})) or (has_stack and True not in on_devices)
+
+    def _is_outside(self, key: int) -> bool:
+        """Its stack does not say that it is in a collective operation, too."""
+        return key not in self.activities or self.activities[key].kind not in ("collective", "point to point")
+
+    def _points(self) -> Iterator[Wait]:
+        for member in self.members:
+            at = self.activities.get(member.key)
+            if at is not None and at.kind == "point to point" and at.peer is not None:
+                group = GroupName(member.world, DEFAULT_GROUP, "")
+                peer = self._by_rank.get((member.world, at.peer))
+                if peer is not None and not (at.in_group and self._in_subgroup(member)):
+                    yield Wait(member.key, "point to point", at.operation, None, group, self._unanswered(member, peer))
+            for progress in member.groups:
+                yield from self._sends(member, progress)
+
+    def _in_subgroup(self, member: Member) -> bool:
+        """A rank of a group is the rank among all only in the group of all."""
+        return any(group.group != DEFAULT_GROUP for group in member.groups)
+
+    def _unanswered(self, member: Member, peer: Member) -> frozenset[int]:
+        """The peer, unless it sends to the waiter, or receives from it, at this moment."""
+        at = self.activities.get(peer.key)
+        mine = self.activities[member.key]
+        meets = at is not None and at.peer == member.rank and at.receives != mine.receives
+        return frozenset() if meets else frozenset({peer.key})
+
+    def _sends(self, member: Member, progress: Progress) -> Iterator[Wait]:
+        """NCCL numbers the sends and receives of each pair of ranks: "recv 1<-0"."""
+        group = GroupName(member.world, progress.group, progress.backend, progress.description)
+        for operation in progress.sends:
+            verb, _, pair = operation.name.partition(" ")
+            ends = pair.replace("<-", " ").replace("->", " ").split()
+            if len(ends) != 2 or not all(end.isdecimal() for end in ends):
+                continue
+            own, other = (int(end) for end in ends)
+            peer = self._peer(member.world, progress, other)
+            if peer is None:
+                continue
+            answer = f"send {other}->{own}" if verb == "recv" else f"recv {other}<-{own}"
+            theirs = [one for one in peer.groups if one.group == progress.group]
+            met = any(one.name == answer and one.number == operation.number for p in theirs for one in p.sends)
+            blockers = frozenset() if met and not peer.is_dead and not peer.is_stopped else frozenset({peer.key})
+            yield Wait(member.key, "point to point", operation.name, operation.number, group, blockers)
+            return  # the first that is open holds up those after it
+
+    def _peer(self, world: str, progress: Progress, rank: int) -> Member | None:
+        if progress.ranks:
+            return self._by_rank.get((world, progress.ranks[rank])) if rank < len(progress.ranks) else None
+        return self._by_rank.get((world, rank)) if progress.group == DEFAULT_GROUP else None
+
+    def _by_stack(self, numbered: set[int]) -> Iterator[Wait]:
+        """Ranks without a recorder whose stack is in an operation: they wait for those of their world that are in
+        none."""
+        for member in self.members:
+            at = self.activities.get(member.key)
+            if member.key in numbered or at is None or at.kind not in ("collective", "point to point"):
+                continue
+            if all(group.completed is not None for group in member.groups) and member.groups:
+                continue  # its numbers say that it waits for nobody
+            others = [one for one in self.members if one.world == member.world and one.key != member.key]
+            outside = frozenset(one.key for one in others if self._is_outside(one.key) or one.is_dead or one.is_stopped)
+            sure = frozenset(
+                key for key in outside if self._is_certain(key) or (len(outside) == 1 and self.is_free(key))
+            )
+            group = GroupName(member.world, DEFAULT_GROUP, "")
+            operation = at.operation or "a collective operation"
+            if member.groups:  # in which of its groups is not known
+                yield Wait(member.key, "stack", operation, None, group, frozenset(), is_open=True)
+                continue
+            yield Wait(member.key, "stack", operation, None, group, sure, outside - sure, is_open=at.peer is None)
+
+    def _is_certain(self, key: int) -> bool:
+        """A rank that has ended may have been done."""
+        at = self.activities.get(key)
+        return self.members[key].is_stopped or (at is not None and at.kind == "elsewhere")
+
+
+def _open_number(progress: Progress, lowest: int) -> int | None:
+    """The operation that it is in: the first that is not over. Without that, the first that not all have entered."""
+    if progress.completed is not None:
+        return progress.completed + 1 if progress.entered > progress.completed else None
+    return lowest + 1 if progress.entered > lowest else None
+
+
+def _operation(progress: Progress, number: int) -> Operation:
+    """The operation of that number; without a name where it is not kept."""
+    return next((one for one in progress.recent if one.number == number), Operation(number, UNKNOWN))
+
+
+def _described(name: GroupName, ranks: Mapping[int, Progress]) -> GroupName:
+    return name._replace(description=next((one.description for one in ranks.values() if one.description), ""))

@@ -1,0 +1,79 @@
+"""What the processes of a run do in this pod: a look at them, kept here, summed up for the coordinator."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable
+
+from agent import wire
+from agent.decide.messages import Evidence
+from agent.decide.tail import last_words
+from agent.health.why.fitting import compact, fit
+from agent.health.why.records import PodRecords, Source
+from agent.lifecycle.looking.question import Question, Seen
+from agent.lifecycle.pod.pod import Pod
+from agent.lifecycle.runs.part import RunPart
+from agent.machine.api import Machine
+from agent.paths import package_home
+from agent.workloads.why_variables import RAS_PORTS
+
+LATE_SECONDS = 1.0
+"""How much longer than it was told the process that looks may take."""
+MOST_LAST_WORDS = 65536
+"""Bytes at the end of what each rank has printed that are looked at."""
+MOST_TRIES = 50
+
+
+def ras_port(machine: Machine, run_id: str) -> int:
+    """One that is free now, another for each run as far as that is possible: with hostNetwork pods share a node's. 0
+    where none is."""
+    first = zlib.crc32(run_id.encode())
+    tried = (RAS_PORTS[(first + number) % len(RAS_PORTS)] for number in range(MOST_TRIES))
+    return next((port for port in tried if not machine.port_holder("127.0.0.1", port)), 0)
+
+
+def look_at(pod: Pod, part: RunPart, seconds: float, say: Callable[[Evidence], None]) -> None:
+    """Look for at most so long, write evidence.txt, and say what was found."""
+    context = part.context
+    question = Question(
+        run=part.run_id,
+        pod=context.index,
+        name=pod.where(context.index).partition(", ")[2],
+        hosts=(pod.known.interface.address, pod.machine.hostname()),
+        group=part.marks.group,
+        cgroup=part.marks.cgroup,
+        why_dir=context.why_dir,
+        ranks_dir=context.ranks_dir,
+        path=pod.known.search_path,
+        seconds=seconds,
+        prepared=context.why,
+    )
+    argv = [pod.job.python, "-Es", "-m", "agent.lifecycle.looking", json.dumps(wire.to_json(question))]
+    pod.machine.ask_process(
+        argv, package_home(), seconds + LATE_SECONDS, lambda answer: say(_kept(pod, part, question, answer))
+    )
+
+
+def _kept(pod: Pod, part: RunPart, question: Question, answer: str) -> Evidence:
+    seen = _read(question, answer)
+    masker, directory = pod.log.masker, part.context.run_dir
+    # Masked before lines are cut: the beginning of a secret must not stay.
+    words = last_words(masker.value(pod.machine.read_tails(part.context.ranks_output, MOST_LAST_WORDS)))
+    text = masker.text(seen.text) + (f"\n{words}" if words else "")
+    path = f"{directory}/evidence.txt"
+    pod.state.attempt(path, lambda: pod.machine.write(path, text, 0o600))
+    pod.run_logs.keep(f"evidence/{pod.run_logs.log_name}.txt", text)
+    records = fit(wire.from_json(PodRecords, masker.value(wire.to_json(seen.records))))
+    return Evidence(part.run_id, masker.text(seen.summary), compact(records))
+
+
+def _read(question: Question, answer: str) -> Seen:
+    """What the process printed; that it printed nothing is a thing to say."""
+    try:
+        return wire.from_json(Seen, json.loads(answer))
+    except ValueError:
+        why = "the look at the processes did not come to its end in time"
+        sources = (Source("processes", "unavailable", why),)
+        records = PodRecords(question.pod, question.name, question.node, question.hosts, sources=sources)
+        return Seen(records, f"{why}\n", f"{why}\n")

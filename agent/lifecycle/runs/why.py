@@ -1,0 +1,229 @@
+"""Why a run stands still: all its pods are asked what its processes do, and the answers are joined.
+
+The coordinator asks when a limit is hit, when the run has been silent for A4_WHY_SECONDS, when somebody ends a run that
+is silent, and when somebody wants to know.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Set
+from typing import Literal
+
+from agent import wire
+from agent.decide.diagnosis import Diagnosis
+from agent.decide.messages import AskEvidence, Evidence
+from agent.health.why.records import Collected, PodRecords, Progress
+from agent.lifecycle.channel.roster import Roster
+from agent.lifecycle.looking.question import APART_SECONDS
+from agent.lifecycle.once import Timers
+from agent.lifecycle.pod.pod import Pod
+from agent.machine.api import Timer
+from agent.workloads.base import RunContext, Workload
+
+Trigger = Literal["asked", "stall", "timeout", "silence", "watchdog", "cancel"]
+LOOK_SECONDS = 9.0
+"""How long each pod may look."""
+CANCEL_SECONDS = 3.0
+"""The same before a run is ended that somebody waits for."""
+ANSWER_SECONDS = 3.0
+"""How much later than that the answers of all pods are there."""
+AGAIN_SECONDS = 30.0
+"""Between the two looks at a silent run: its numbers may stand still for a while in a healthy one."""
+QUIET_SECONDS = 60.0
+"""A run that has been silent for this long is looked at before somebody's wish ends it."""
+
+Done = Callable[[Collected], None]
+
+
+class Why:
+    """Of one run. `waiting` has the pods whose part is not over."""
+
+    def __init__(
+        self, pod: Pod, workload: Workload, context: RunContext, waiting: Callable[[], Set[int]], roster: Roster
+    ) -> None:
+        self._pod = pod
+        self._machine = pod.machine
+        self._workload = workload
+        self._context = context
+        self._waiting = waiting
+        self._roster = roster
+        self._timers = Timers(pod.machine)
+        self._asked: list[tuple[Done, Trigger]] = []
+        """Who waits for the look that goes on."""
+        self._records: dict[int, PodRecords] = {}
+        self._empty: set[int] = set()
+        """Pods that have answered that nothing goes on there."""
+        self._late: Timer | None = None
+        self._began: float | None = None
+        """When its pods were told to begin, on this pod's clock."""
+        self.summaries: dict[int, str] = {}
+        """What pods said for people, in the last look."""
+        self.found: Diagnosis | None = None
+        """The last that was decided by itself, for those who ask when the run is over."""
+
+    def stop(self) -> None:
+        """The run ends: it is looked at no more."""
+        self._timers.cancel()
+
+    def is_quiet(self) -> bool:
+        """Has it printed nothing for so long that it may hang?"""
+        printed = self._roster.printed(self._context.indices)
+        return (
+            self._pod.settings.why
+            and self._began is not None
+            and (self._machine.now() - max(self._began, printed) >= QUIET_SECONDS)
+        )
+
+    # One look
+
+    def ask(self, trigger: Trigger, seconds: float, done: Done) -> None:
+        """Have every pod look for at most so long; `done` gets what came in time. A look that goes on is joined."""
+        self._asked.append((done, trigger))
+        if len(self._asked) > 1:
+            return
+        self._records, self._empty, self.summaries = {}, set(), {}
+        self._roster.say(AskEvidence(self._context.run_id, seconds), sorted(self._waiting()))
+        self._late = self._machine.later(seconds + ANSWER_SECONDS, self._finish)
+        self._finish_if_all()
+
+    def heard(self, index: int, said: Evidence | None) -> None:
+        """A pod has looked; None: it has no part in the run any more."""
+        if not self._asked:
+            return
+        if said is None or not said.records:
+            self._empty.add(index)
+        else:
+            self._records[index] = wire.from_json(PodRecords, said.records)
+        self.summaries[index] = said.summary if said is not None else ""
+        self._finish_if_all()
+
+    def _finish_if_all(self) -> None:
+        if self._waiting() <= {*self._records, *self._empty}:
+            self._machine.later(0, self._finish)
+
+    def _finish(self) -> None:
+        asked, self._asked = self._asked, []
+        if self._late is not None:
+            self._late.cancel()
+        for done, trigger in asked:
+            done(self._collected(trigger))
+
+    def _collected(self, trigger: Trigger) -> Collected:
+        context = self._context
+        spec, pods = context.spec, len(context.indices)
+        silent = dict.fromkeys(self._waiting() - set(self._records), "it did not answer in time")
+        silent |= {index: why for index, why in self._roster.lost.reasons().items() if index in context.indices}
+        told = self._workload.kind == "mpi" or self._workload.name != "script"
+        printed = self._roster.printed(context.indices)
+        return Collected(
+            run=context.run_id,
+            workload=self._workload.name,
+            pods=tuple(self._records[index] for index in context.indices if index in self._records),
+            silent=silent,
+            names={peer.index: peer.name for peer in context.plan.peers},
+            ranks=(spec.ranks or context.per_pod * pods) if told else None,
+            kind=kind_of(self._workload),
+            apart=APART_SECONDS if any(moved_known(pod) for pod in self._records.values()) else None,
+            quiet=max(0.0, self._machine.now() - printed) if printed > float("-inf") else None,
+            trigger=trigger,
+        )
+
+    # By itself, in silence
+
+    def start(self) -> None:
+        """The run has begun."""
+        self._began = self._machine.now()
+        limit = self._pod.settings.why_seconds
+        if self._pod.settings.why and limit and self._workload.exclusive:
+            self._look_for_silence(limit, self._began)
+
+    def _look_for_silence(self, limit: float, began: float) -> None:
+        printed = max(began, self._roster.printed(self._context.indices))
+        left = limit - (self._machine.now() - printed)
+        if left > 0:
+            self._timers.later(max(left, 0.01), lambda: self._look_for_silence(limit, began))
+        else:
+            self.ask("silence", LOOK_SECONDS, lambda first: self._look_again(first, limit))
+
+    def _look_again(self, first: Collected, limit: float) -> None:
+        apart = min(AGAIN_SECONDS, limit / 2)
+        began = self._machine.now()
+
+        def again() -> None:
+            self.ask("silence", LOOK_SECONDS, lambda second: self._judge_silence(first, second, began, limit))
+
+        self._timers.later(apart, again)
+
+    def _judge_silence(self, first: Collected, second: Collected, began: float, limit: float) -> None:
+        """Say it once; a run whose numbers move is asked again after the next silence."""
+        both = since(second, first, self._machine.now() - began)
+        found = decided(self._pod, both)
+        if moves(both) or (found is not None and found.status == "moves"):
+            self._timers.later(limit, lambda: self._look_for_silence(limit, self._machine.now()))
+            return
+        self.found = found
+        quiet = f"{self._context.run_id} has printed nothing for {second.quiet or limit:.0f} s"
+        self._pod.log.warning(f"{quiet}, and goes on: {found.sentence}" if found is not None else quiet)
+
+
+def kind_of(workload: Workload) -> Literal["torchrun", "mpi", "script", "pipeline", ""]:
+    if workload.kind == "mpi":
+        return "mpi"
+    if workload.name.startswith("pai-"):
+        return "pipeline"
+    return "script" if workload.name == "script" else "torchrun" if workload.kind == "everywhere" else ""
+
+
+def moved_known(pod: PodRecords) -> bool:
+    """Were its numbers read twice?"""
+    return any(group.entered_before is not None for process in pod.processes for group in process.groups)
+
+
+def moves(collected: Collected) -> bool:
+    """Has any rank entered another operation since the first look?"""
+    return any(
+        group.entered_before is not None and group.entered != group.entered_before
+        for pod in collected.pods
+        for process in pod.processes
+        for group in process.groups
+    )
+
+
+def since(second: Collected, first: Collected, apart: float) -> Collected:
+    """The second of two looks, with how far ranks were at the first."""
+    before = {
+        (pod.pod, process.pid, group.group, group.backend): group
+        for pod in first.pods
+        for process in pod.processes
+        for group in process.groups
+    }
+
+    def with_before(pod: int, pid: int, group: Progress) -> Progress:
+        old = before.get((pod, pid, group.group, group.backend))
+        if old is None:
+            return group
+        return group._replace(entered_before=old.entered, completed_before=old.completed)
+
+    pods = tuple(
+        pod._replace(
+            processes=tuple(
+                process._replace(groups=tuple(with_before(pod.pod, process.pid, group) for group in process.groups))
+                for process in pod.processes
+            )
+        )
+        for pod in second.pods
+    )
+    return second._replace(pods=pods, apart=apart)
+
+
+def decided(pod: Pod, collected: Collected) -> Diagnosis | None:
+    """What follows from it. A bug there must not keep a run from its end."""
+    try:
+        from agent.health.why.deciding import diagnose
+
+        found = diagnose(collected)
+    except Exception:
+        pod.log.error(f"why {collected.run} stands still cannot be decided: this is a bug\n{traceback.format_exc()}")
+        return None
+    return found._replace(at=pod.machine.wall(), trigger=collected.trigger)

@@ -1,0 +1,188 @@
+"""Makes each rank of a run ready to be asked what it does, from outside.
+
+The agent puts this directory in front of PYTHONPATH. In a rank it is taken out again before anything of the user's
+runs: the rank, and what it starts, has the PYTHONPATH that it would have had, and the user's own sitecustomize. Once
+the rank has imported torch, torch's own server answers on the Unix socket A4_WHY_DIR/<pid>.sock. In other processes,
+torchrun's for one, the directory stays in os.environ, so that ranks get it.
+
+Nothing of this is printed, and whatever fails is passed over: a run is worth more than a look at it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False  # importing typing takes time
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Any
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+MOST_PATH = 100
+"""Bytes of a socket's path: the kernel takes 107."""
+RENAMED = (2, 8)
+"""The first torch that reads TORCH_FR_BUFFER_SIZE and TORCH_FR_DUMP_TEMP_FILE; it warns of the old names."""
+OLD_NAMES = {
+    "TORCH_FR_BUFFER_SIZE": "TORCH_NCCL_TRACE_BUFFER_SIZE",
+    "TORCH_FR_DUMP_TEMP_FILE": "TORCH_NCCL_DEBUG_INFO_TEMP_FILE",
+}
+PTRACE_CAPABILITY = 19
+PR_SET_PTRACER = 0x59616D61
+ANY_PROCESS = -1
+LOG_ERRORS = 2
+"""A level of torch's log: what the server says of itself is a warning."""
+
+
+def is_rank() -> bool:
+    """Launchers have none of these. What a rank starts has them, but not this directory in its PYTHONPATH."""
+    return "OMPI_COMM_WORLD_RANK" in os.environ or ("RANK" in os.environ and "LOCAL_RANK" in os.environ)
+
+
+def without_this(path: str) -> str:
+    return ":".join(entry for entry in path.split(":") if entry != HERE)
+
+
+def take_out(environ: bool) -> None:
+    """Leave sys.path, and os.environ if wanted, as they would be without this directory."""
+    sys.path[:] = [entry for entry in sys.path if entry != HERE]
+    sys.path_importer_cache.pop(HERE, None)
+    path = without_this(os.environ.get("PYTHONPATH", ""))
+    if environ and path:
+        os.environ["PYTHONPATH"] = path
+    elif environ:
+        os.environ.pop("PYTHONPATH", None)
+
+
+class AfterTorch:
+    """In sys.meta_path: sees torch being imported, and acts when that is done."""
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+        self.pid = os.getpid()
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name != "torch":
+            return None
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+        if os.getpid() != self.pid:
+            return None
+        spec = None
+        for finder in list(sys.meta_path):
+            spec = finder.find_spec(name, path, target)
+            if spec is not None:
+                break
+        if spec is not None and spec.loader is not None:
+            self.wrap(spec.loader)
+        return spec
+
+    def wrap(self, loader: Any) -> None:
+        """Let the loader act after the module, and be as it was. It stays what it is: others look at its type."""
+        run = loader.exec_module
+
+        def run_and_act(module: ModuleType) -> None:
+            loader.__dict__.pop("exec_module", None)
+            run(module)
+            quietly(lambda: use_old_names(module))
+            quietly(lambda: start_server(self.directory, module))
+
+        # Python leaves frames of this file out when it shows where an import failed.
+        run_and_act.__code__ = run_and_act.__code__.replace(co_filename="<frozen importlib._bootstrap>")
+        quietly(lambda: setattr(loader, "exec_module", run_and_act))
+
+
+def quietly(action: Any) -> None:
+    try:
+        action()
+    except Exception:
+        pass
+
+
+def use_old_names(torch: Any) -> None:
+    """A torch that does not know the new names gets the old ones, unless they are set."""
+    major, minor = torch.__version__.split(".")[:2]
+    if (int(major), int(minor)) >= RENAMED:
+        return
+    for new, old in OLD_NAMES.items():
+        if new in os.environ:
+            os.environ.setdefault(old, os.environ[new])
+
+
+def start_server(directory: str, torch: Any) -> None:
+    """Raises whatever stands in the way, such as a torch that has no such server."""
+    path = f"{directory}/{os.getpid()}.sock"
+    if len(os.fsencode(path)) > MOST_PATH:
+        return
+    import ctypes
+    from importlib import import_module
+
+    import_module("torch.distributed.debug._handlers")  # names what the server answers to
+    native = import_module("torch._C._distributed_c10d")
+    server_type = native._WorkerServer
+    native._register_handler("a4_groups", tell_groups)
+    library = ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), "lib", "libc10.so"))
+    level = ctypes.c_int.in_dll(library, "FLAGS_caffe2_log_level")
+    if os.path.lexists(path):
+        os.unlink(path)
+    before = level.value
+    level.value = max(before, LOG_ERRORS)
+    try:
+        server = server_type(path)
+    finally:
+        level.value = before
+    os.chmod(path, 0o600)
+    # Kept for ever: its end would print lines, and wait for a thread that a fork of this process does not have.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(server))
+
+
+def tell_groups(request: Any, response: Any) -> None:
+    """Which ranks are in which group, as JSON: gloo's recorder does not say."""
+    import json
+    from importlib import import_module
+
+    world = import_module("torch.distributed.distributed_c10d")._world
+    members = dict(world.pg_group_ranks)  # of a group without this rank there is an entry without a name
+    groups = {world.pg_names[group]: sorted(ranks) for group, ranks in members.items() if group in world.pg_names}
+    response.set_content(json.dumps(groups), "application/json")
+    response.set_status(200)
+
+
+def let_agent_look() -> None:
+    """Where the pod may not trace all processes, its own agent may still trace those that allow it."""
+    with open("/proc/self/status") as status:
+        capabilities = next(line for line in status if line.startswith("CapEff:"))
+    if int(capabilities.split()[1], 16) & 1 << PTRACE_CAPABILITY:
+        return
+    import ctypes
+
+    ctypes.CDLL(None).prctl(PR_SET_PTRACER, ctypes.c_ulong(ANY_PROCESS), 0, 0, 0)
+
+
+def note(directory: str) -> None:
+    """Which rank this was, for when it is gone: A4_WHY_DIR/<pid>."""
+    rank = os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ["RANK"]
+    with open(f"{directory}/{os.getpid()}", "w", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+        file.write(f"{rank}\n")
+
+
+def begin() -> None:
+    rank = is_rank()
+    take_out(rank)
+    if not rank:
+        return
+    directory = os.environ.pop("A4_WHY_DIR", "")
+    quietly(let_agent_look)
+    if directory:
+        quietly(lambda: note(directory))
+        sys.meta_path.insert(0, AfterTorch(directory))
+
+
+quietly(begin)
+# What would have been imported in place of this. That there is none, or that it fails, is told to who wanted it.
+del sys.modules["sitecustomize"]
+import sitecustomize  # type: ignore[import-not-found]  # noqa: E402, F401

@@ -1,0 +1,156 @@
+"""Ranks that stand still, each case in its own way:  hang.py CASE
+
+Every rank makes /mnt/CASE-<rank> right before the call that it does not come back from.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import time
+from datetime import timedelta
+from typing import Any
+
+CASE = sys.argv[1]
+NAMES = ("RANK", "OMPI_COMM_WORLD_RANK")
+RANK = next(int(os.environ[name]) for name in NAMES if name in os.environ)
+CULPRIT = 5
+FOREVER = timedelta(days=1)
+
+
+def here() -> None:
+    open(f"/mnt/{CASE}-{RANK}", "w").close()
+
+
+def sleep_in_python() -> None:
+    here()
+    time.sleep(100_000)
+
+
+def hold_the_gil() -> None:
+    here()
+    ctypes.PyDLL(None).sleep(100_000)
+
+
+def read_a_fifo() -> None:
+    os.mkfifo("/tmp/data")
+    file = os.open("/tmp/data", os.O_RDWR)
+    here()
+    os.read(file, 1)
+
+
+def stop() -> None:
+    here()
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def die_unnoticed() -> None:
+    """Its launcher cannot notice: it is stopped."""
+    here()
+    os.kill(os.getppid(), signal.SIGSTOP)
+    os._exit(1)
+
+
+def torch_case() -> None:
+    import torch
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo", timeout=FOREVER)
+    one = torch.ones(64)
+    for _ in range(3):
+        dist.all_reduce(one)
+    print(f"rank {RANK} is at step 3", flush=True)
+    CASES[CASE](dist, torch)
+    print(f"rank {RANK} is through", flush=True)
+
+
+def culprit(action: Any) -> Any:
+    def case(dist: Any, torch: Any) -> None:
+        if RANK == CULPRIT:
+            action()
+        here()
+        dist.all_reduce(torch.ones(64))
+
+    return case
+
+
+def other_operation(dist: Any, torch: Any) -> None:
+    here()
+    dist.broadcast(torch.ones(64), src=0) if RANK == CULPRIT else dist.all_reduce(torch.ones(64))
+    dist.barrier()
+
+
+def left_out(dist: Any, torch: Any) -> None:
+    here()
+    if RANK != CULPRIT:
+        dist.all_reduce(torch.ones(64))
+    dist.barrier()
+
+
+def pipeline(dist: Any, torch: Any) -> None:
+    """Each of 1 to 3 waits for the one before it, and 0 does something else; the others wait for all."""
+    if RANK == 0:
+        sleep_in_python()
+    here()
+    if RANK <= 3:
+        dist.recv(torch.ones(64), src=RANK - 1)
+    dist.barrier()
+
+
+def other_order(dist: Any, torch: Any) -> None:
+    first, second = dist.new_group([0, 1], timeout=FOREVER), dist.new_group([0, 1], timeout=FOREVER)
+    if RANK == 1:
+        first, second = second, first
+    here()
+    if RANK < 2:
+        dist.all_reduce(torch.ones(64), group=first)
+        dist.all_reduce(torch.ones(64), group=second)
+    dist.barrier()
+
+
+def two_at_once(dist: Any, torch: Any) -> None:
+    groups = [dist.new_group(ranks, timeout=FOREVER) for ranks in ([0, 1, 2, 3], [4, 5, 6, 7])]
+    if RANK in (2, 6):
+        sleep_in_python()
+    here()
+    dist.all_reduce(torch.ones(64), group=groups[RANK // 4])
+
+
+def healthy(dist: Any, torch: Any) -> None:
+    """Slow, and it says nothing."""
+    here()
+    while not os.path.exists("/mnt/enough"):
+        stop = torch.tensor([float(os.path.exists("/mnt/enough"))])
+        dist.all_reduce(stop)
+        if stop.item():
+            break
+        time.sleep(0.2)
+
+
+def mpi() -> None:
+    from mpi4py import MPI
+
+    if RANK == CULPRIT:
+        sleep_in_python()
+    here()
+    MPI.COMM_WORLD.Barrier()
+
+
+CASES = {
+    "sleeps": culprit(sleep_in_python),
+    "stopped": culprit(stop),
+    "gil": culprit(hold_the_gil),
+    "fifo": culprit(read_a_fifo),
+    "dead": culprit(die_unnoticed),
+    "operation": other_operation,
+    "left-out": left_out,
+    "pipeline": pipeline,
+    "order": other_order,
+    "two": two_at_once,
+    "healthy": healthy,
+}
+
+if __name__ == "__main__":
+    mpi() if CASE == "mpi" else torch_case()

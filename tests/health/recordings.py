@@ -1,0 +1,83 @@
+"""What real programs answered, read as the agent reads it: torch 2.13 with gloo and mpi4py 4.1, four ranks each, asked
+over torch's socket and by py-spy 0.4. Each file has one run: rank → its answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from agent.health.why.recorder import both, read_recorder, since
+from agent.health.why.records import Collected, PodRecords, Process, Source, Waiting
+from agent.health.why.stacks import read_py_spy, read_traceback
+from agent.machine.syscall_names import syscall_name
+
+DIRECTORY = Path(__file__).parent / "recorded"
+PODS = 2
+Change = Callable[[Process], Process]
+
+
+def recorded(name: str) -> dict[str, Any]:
+    """The raw answers of one run."""
+    found: dict[str, Any] = json.loads((DIRECTORY / f"{name}.json").read_text())
+    return found
+
+
+def collected(name: str, change: Change = lambda process: process) -> Collected:
+    """A recorded run, two of its ranks on each pod; `change` makes another run of it, process by process."""
+    ranks = {int(rank): answers for rank, answers in recorded(name).items()}
+    by_pod: dict[int, list[Process]] = {}
+    sources: dict[int, list[Source]] = {}
+    for rank, answers in ranks.items():
+        pod = rank // PODS
+        by_pod.setdefault(pod, []).append(change(process_of(rank, answers)))
+        sources.setdefault(pod, []).extend(source_of(answers))
+        for child in answers.get("children", ()):
+            by_pod[pod].append(_process(child, rank)._replace(role="child"))
+    pods = [
+        PodRecords(pod, f"train-{pod}", f"gke-{pod}", (f"198.18.0.{pod}",), tuple(found), sources=tuple(sources[pod]))
+        for pod, found in by_pod.items()
+    ]
+    return Collected("r1", pods=tuple(pods), ranks=len(ranks), apart=1.0)
+
+
+def process_of(rank: int, answers: Mapping[str, Any]) -> Process:
+    """A rank, from the raw answers."""
+    process = _process(answers, rank)
+    if "recorder" not in answers:
+        return process
+    gloo, nccl = (read_recorder(_text(answers[name])) for name in ("recorder", "nccl"))
+    first = answers["recorder"] if answers["before"] == "same" else answers["before"]
+    groups = since(both(gloo, nccl).groups, read_recorder(_text(first)).groups)
+    deaf = answers["traceback"].startswith("ERROR") and bool(gloo.groups)
+    return process._replace(groups=groups, holds_gil=deaf or None)
+
+
+def source_of(answers: Mapping[str, Any]) -> list[Source]:
+    if not str(answers.get("recorder", "")).startswith("ERROR"):
+        return []
+    return [Source("recorder", "unavailable", "its socket accepts and never answers", (answers["proc"]["pid"],))]
+
+
+def _process(answers: Mapping[str, Any], rank: int) -> Process:
+    proc = answers["proc"]
+    stacks = answers["stacks"]
+    threads = read_py_spy(_text(stacks)) or read_traceback(_text(answers.get("traceback", "")))
+    call = syscall_name(proc["syscall"], "x86_64")
+    waiting = Waiting(proc["pid"], proc["state"], "" if proc["wchan"] == "0" else proc["wchan"], call)
+    return Process(
+        pid=proc["pid"],
+        parent=proc["parent"],
+        state=proc["state"],
+        role="rank",
+        rank=rank,
+        program=proc["program"],
+        waiting=(waiting,),
+        threads=threads,
+        is_python=True,
+    )
+
+
+def _text(answer: Any) -> str:
+    return answer if isinstance(answer, str) else json.dumps(answer)

@@ -1,0 +1,199 @@
+"""Each way to hang, as real programs recorded it: who is blamed, and where it is."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.decide.diagnosis import Diagnosis, Fault
+from agent.health.why.deciding import MOVES, diagnose
+from agent.health.why.records import (
+    Collected,
+    Operation,
+    PodRecords,
+    Process,
+    Progress,
+    Ras,
+    RasCommunicator,
+    RasCount,
+    RasRank,
+    Source,
+)
+from tests.health.recordings import collected
+
+
+def blamed(found: Diagnosis) -> dict[int | None, Fault]:
+    """Rank → fault."""
+    return {one.rank: one.fault for one in found.culprits}
+
+
+@pytest.mark.parametrize(
+    ("name", "fault", "words"),
+    [
+        ("sleep", "behind", "has not entered all_reduce #5, which 3 ranks wait in; it is in train.py:15 (load_batch)"),
+        ("sigstop", "stopped", "is stopped by a signal in train.py:19 (load_batch) (kill -CONT 12055 lets it go on)"),
+        ("gil", "behind", "has not entered all_reduce #5, which 3 ranks wait in; it holds the GIL in train.py:17"),
+        ("fifo", "behind", "train.py:21 (load_batch), in the system call openat (wait_for_partner)"),
+        ("loader", "behind", "its worker, pid 30969, is in train.py:31 (Data.__getitem__), in the system call openat"),
+        ("left-out", "behind", "has not entered all_reduce #8, which 3 ranks wait in; it is in train.py:45 (main)"),
+        ("other-operation", "other operation", "entered broadcast as operation 2, where 3 ranks are in all_reduce"),
+        ("mpi4py", "behind", "has not entered MPI_Barrier, which 3 ranks wait in; it is in mpi.py:6 (load)"),
+    ],
+)
+def test_the_one_that_others_wait_for_is_named(name: str, fault: Fault, words: str) -> None:
+    found = diagnose(collected(name))
+    assert (found.status, blamed(found)) == ("hangs", {2: fault})
+    assert found.sentence.startswith("rank 2 (pod 1, node gke-1, pid ")
+    assert words in found.sentence
+    assert found.culprits[0].waiting == 3
+
+
+def test_a_pipeline_leads_to_its_end() -> None:
+    found = diagnose(collected("pipeline"))
+    assert blamed(found) == {0: "behind"}
+    assert "has sent nothing to rank 1, which waits in recv: 3 ranks wait for it (3 → 2 → 1 → 0)" in found.sentence
+    assert found.culprits[0].waiting == 3
+
+
+def test_two_hangs_at_once_are_both_named() -> None:
+    found = diagnose(collected("two"))
+    assert blamed(found) == {1: "behind", 3: "behind"}
+    assert found.sentence.count("which 1 rank waits in") == 2
+
+
+def test_groups_entered_in_different_orders_blame_nobody() -> None:
+    found = diagnose(collected("circle"))
+    assert (found.status, found.culprits) == ("circle", ())
+    assert "no single one of them is to blame" in found.sentence
+    assert "ranks 2-3 (pod 1) wait in all_reduce #1 of group 4" in found.details
+
+
+def test_what_is_only_slow_does_not_hang() -> None:
+    """Its ranks were not looked at at the same moment: they are up to seven operations apart."""
+    found = diagnose(collected("moves"))
+    assert (found.status, found.sentence, found.culprits) == ("moves", MOVES, ())
+
+
+def test_a_process_that_its_launcher_does_not_miss() -> None:
+    """Recorded of a rank that sleeps: gloo itself notices one that dies."""
+
+    def die(process: Process) -> Process:
+        return process._replace(state="gone", groups=(), threads=(), waiting=()) if process.rank == 2 else process
+
+    found = diagnose(collected("sleep", die))
+    assert blamed(found) == {2: "dead"}
+    assert "has ended: 3 ranks wait for it in all_reduce #5" in found.sentence
+
+
+def test_an_operation_of_another_size() -> None:
+    """Recorded of another operation: gloo ends at once where sizes differ, NCCL waits."""
+
+    def shrink(process: Process) -> Process:
+        size = "[512] float" if process.rank == 2 else "[1024] float"
+        groups = tuple(one._replace(recent=(Operation(2, "all_reduce", size),)) for one in process.groups)
+        return process._replace(groups=groups)
+
+    found = diagnose(collected("other-operation", shrink))
+    assert blamed(found) == {2: "other size"}
+    assert "all_reduce #2 with [512] float, where 3 ranks are in it with [1024] float" in found.sentence
+
+
+def test_a_foreign_program_of_mpi_shows_its_system_call() -> None:
+    """Recorded of mpi4py, without its stacks: nothing says who waits for whom."""
+    found = diagnose(collected("mpi4py", lambda one: one._replace(threads=(), is_python=False)))
+    assert (found.status, found.culprits) == ("unclear", ())
+    assert "no source says who waits for whom; rank 2 (pod 1, node gke-1, pid 19811) is elsewhere" in found.sentence
+    assert found.sentence.endswith("it is in the system call clock_nanosleep")
+
+
+@pytest.mark.parametrize("fault", ["stopped", "dead"])
+def test_dead_or_stopped_comes_before_fewer_entries(fault: str) -> None:
+    def change(process: Process) -> Process:
+        state = "T" if fault == "stopped" else "Z"
+        return process._replace(state=state) if process.rank == 0 else process  # type: ignore[arg-type]
+
+    found = diagnose(collected("sleep", change))
+    assert [(one.rank, one.fault) for one in found.culprits] == [(0, fault), (2, "behind")]
+
+
+def nccl(*numbers: tuple[int, int, int | None], ras: Ras | None = None, recorder: bool = True) -> Collected:
+    """Ranks of one group on NCCL, by (entered, completed, started)."""
+
+    def rank(number: int, entered: int, completed: int, started: int | None) -> Process:
+        recent = (Operation(entered, "all_reduce", "[2] float"),)
+        group = Progress("0", "nccl", entered, completed, started, recent, ranks=tuple(range(len(numbers))))
+        return Process(100 + number, 1, "S", "rank", number, groups=(group,) if recorder else ())
+
+    processes = [rank(number, *of_rank) for number, of_rank in enumerate(numbers)]
+    pods = [
+        PodRecords(one.rank or 0, f"p{one.rank}", "", (f"198.18.0.{one.rank}",), (one,), ras if not one.rank else None)
+        for one in processes
+    ]
+    return Collected("r", pods=tuple(pods), ranks=len(numbers), apart=1.0)
+
+
+def test_a_kernel_that_never_ends_looks_like_all_others_without_timing() -> None:
+    found = diagnose(nccl((56, 55, None), (56, 55, None)))
+    assert (found.status, found.culprits) == ("unclear", ())
+    assert "all 2 ranks entered all_reduce #56 alike" in found.sentence
+    assert "TORCH_NCCL_ENABLE_TIMING=1" in found.sentence
+
+
+def test_with_timing_the_rank_whose_gpu_has_not_begun_is_named() -> None:
+    found = diagnose(nccl((56, 55, 56), (56, 55, 55)))
+    assert blamed(found) == {1: "device"}
+    assert "its GPU has not begun it, as 1 other has" in found.sentence
+
+
+def mismatch(*behind: int, size: int = 2, before: int | None = None) -> Ras:
+    """RAS's answer when some ranks launched one operation less than the others."""
+    others = ",".join(str(rank) for rank in range(size) if rank not in behind)
+    counts = (RasCount("", 55, ",".join(map(str, behind)), before), RasCount("", 56, others, before))
+    odd = tuple(RasRank(rank, 100 + rank, f"198.18.0.{rank}") for rank in behind)
+    return Ras("MISMATCH", "2.28.9", (RasCommunicator("0x1", size, counts, odd, status="MISMATCH"),))
+
+
+def test_counts_of_nccl_tell_where_no_rank_has_a_recorder() -> None:
+    found = diagnose(nccl((0, 0, None), (0, 0, None), ras=mismatch(1), recorder=False))
+    assert blamed(found) == {1: "behind"}
+    assert "which 1 rank waits in" in found.sentence
+
+
+def test_a_source_that_says_otherwise_contradicts() -> None:
+    found = diagnose(nccl((56, 55, None), (55, 55, None), (56, 55, None), ras=mismatch(0, size=3)))
+    assert blamed(found) == {1: "behind"}
+    (ras,) = (one for one in found.sources if one.name == "ras")
+    assert ras.state == "contradicts"
+    assert "rank 0 would be behind" in ras.text
+
+
+def test_an_answer_for_another_job_on_the_node_does_not_count() -> None:
+    other = mismatch(1)._replace(
+        communicators=(mismatch(1).communicators[0]._replace(odd=(RasRank(1, 9, "10.0.0.1"),)),)
+    )
+    found = diagnose(nccl((56, 55, None), (56, 55, None), ras=other))
+    assert [(one.state, one.text[:30]) for one in found.sources if one.name == "ras"] == [
+        ("unavailable", "it answered for another job on")
+    ]
+
+
+def test_ranks_on_a_pod_that_does_not_answer_are_not_blamed() -> None:
+    seen = nccl((5, 4, None), (5, 4, None), (5, 4, None))
+    found = diagnose(seen._replace(pods=seen.pods[:2], silent={2: "no answer within 8 s"}))
+    assert (found.status, found.culprits) == ("unclear", ())
+    assert "perhaps for rank 2" in found.sentence
+    assert "pod 2 gave no records: no answer within 8 s" in found.sentence
+
+
+def test_each_source_says_why_it_is_missing() -> None:
+    seen = collected("sigstop")
+    found = diagnose(seen)
+    assert ("recorder", "unavailable", "rank 2: its socket accepts and never answers") in found.sources
+    assert ("recorder", "found", "3 of 4 ranks") in found.sources
+    pods = tuple(pod._replace(sources=(Source("ras", "unavailable", "port 28028 is closed"),)) for pod in seen.pods)
+    found = diagnose(seen._replace(pods=pods))
+    assert ("ras", "unavailable", "pods 0-1: port 28028 is closed") in found.sources
+
+
+def test_nothing_seen_is_not_an_answer() -> None:
+    found = diagnose(Collected("r", silent={0: "lost"}))
+    assert (found.status, found.sentence) == ("unclear", "cannot tell: no pod showed a rank of the run (pod 0: lost)")

@@ -1,0 +1,221 @@
+"""What programs answered, as records: real answers where there are any, and shapes from the sources of NCCL."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+
+import pytest
+
+from agent import wire
+from agent.health.why.dump import read_dump
+from agent.health.why.fitting import compact, fit, size_of
+from agent.health.why.ras import least, read_ras, since
+from agent.health.why.recorder import NO_ENTRIES, read_recorder
+from agent.health.why.records import (
+    MOST_BYTES,
+    Collected,
+    Frame,
+    Operation,
+    PodRecords,
+    Process,
+    Progress,
+    RasCount,
+    RasRank,
+    Thread,
+)
+from agent.health.why.stacks import frame_text, read_py_spy, read_traceback, user_frame
+from tests.health.recordings import collected, recorded
+
+TEXT = """\
+Process 4744: /opt/train/bin/python -u train.py
+Python v3.11.7 (/usr/local/bin/python3.11)
+
+Thread 4744 (idle): "MainThread"
+    recv (torch/distributed/distributed_c10d.py:2799)
+        Arguments:
+            tensor: <Tensor at 0x7f6cad708cd0>
+            src: 1
+        Locals:
+            dst: 7
+    wrapper (torch/distributed/c10d_logger.py:83)
+    main (train.py:62)
+Thread 4801 (active+gil): "loader"
+    read (data.py:12)
+"""
+
+
+def test_a_gloo_recorder() -> None:
+    """Its numbers are texts, and it names no ranks."""
+    (group,) = read_recorder(json.dumps(recorded("sleep")["0"]["recorder"])).groups
+    assert (group.group, group.backend, group.entered, group.completed, group.ranks) == ("0", "gloo", 5, 4, ())
+    assert group.recent == (Operation(5, "all_reduce", "[1024] float", "[1024] float"),)
+    assert group.started is None
+
+
+def test_an_nccl_recorder_with_timing_and_an_open_receive() -> None:
+    entry = {
+        "collective_seq_id": 56,
+        "p2p_seq_id": 0,
+        "is_p2p": False,
+        "pg_id": 0,
+        "process_group": ["0", "default_pg"],
+        "profiling_name": "nccl:all_reduce",
+        "input_sizes": [[2]],
+        "input_dtypes": ["Float"],
+        "state": "started",
+    }
+    receive = {**entry, "is_p2p": True, "p2p_seq_id": 3, "profiling_name": "nccl:recv 0<-1", "state": "scheduled"}
+    status = {"last_enqueued_collective": "56", "last_started_collective": "56", "last_completed_collective": "55"}
+    config = {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}
+    data = {"version": "2.10", "entries": [entry, receive], "pg_config": {"0": config}, "pg_status": {"0": status}}
+    (group,) = read_recorder(json.dumps(data)).groups
+    assert (group.entered, group.completed, group.started, group.ranks) == (56, 55, 56, (0, 1))
+    assert [(one.number, one.name) for one in group.sends] == [(3, "recv 0<-1")]
+    assert group.recent[0].state == "started"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("", "not a recorder's"), ("<html>", "not a recorder's"), ('{"version": "2.10", "entries": []}', NO_ENTRIES)],
+)
+def test_what_is_no_recorder_says_so(text: str, why: str) -> None:
+    found = read_recorder(text)
+    assert found.groups == ()
+    assert why in found.why
+
+
+def test_a_dump_is_read_without_running_what_it_holds() -> None:
+    data = {**recorded("sleep")["0"]["recorder"]}
+    data["entries"] = [{**data["entries"][-1], "frames": [{"name": "main", "filename": "/workspace/a.py", "line": 3}]}]
+    (group,) = read_dump(pickle.dumps(data, 2)).groups
+    assert (group.entered, group.recent[-1].at) == (5, "a.py:3 (main)")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pickle.dumps(os.system),
+        b"cos\nsystem\n(S'true'\ntR.",
+        pickle.dumps(bytearray(9), 5),
+        b"\x80\x02\x96\xff\xff\xff\xff\xff\xff\xff\x7f.",
+        b"\x80\x02]",
+        b"",
+    ],
+    ids=["protocol 4", "text", "bytearray", "huge bytearray", "cut", "empty"],
+)
+def test_any_other_pickle_is_refused(data: bytes) -> None:
+    found = read_dump(data)
+    assert found.groups == ()
+    assert "cannot be read" in found.why
+
+
+def test_py_spy_as_text_and_as_json() -> None:
+    main, loader = read_py_spy(TEXT)
+    assert [frame_text(frame) for frame in main.frames][::2] == [
+        "distributed_c10d.py:2799 (recv)",
+        "train.py:62 (main)",
+    ]
+    assert main.frames[0].arguments == {"src": "1"}
+    assert (loader.name, loader.holds_gil) == ("loader", True)
+    (thread,) = read_py_spy(json.dumps(recorded("pipeline")["3"]["stacks"]))
+    assert thread.frames[0].arguments == {"src": "2", "tag": "0", "group_src": "None"}
+    assert frame_text(thread.frames[0]) == "torch/distributed/distributed_c10d.py:2799 (recv)"
+
+
+def test_the_ranks_own_traceback() -> None:
+    (main,) = read_traceback(recorded("sleep")["2"]["traceback"])
+    own = user_frame(main.frames)
+    assert main.name == "MainThread" and own is not None
+    assert frame_text(own) == "train.py:15 (load_batch)"
+
+
+def ras_json(*counts: int, missing: bool = False) -> str:
+    rank = {"cuda_dev": 0, "status": {"init_state": 0, "abort_flag": False, "finalize_called": False}}
+    ranks = [
+        {
+            **rank,
+            "rank": n,
+            "host": f"198.18.0.{n}",
+            "pid": 100 + n,
+            "collective_counts": {"AllReduce": count, "Reduce": 0},
+        }
+        for n, count in enumerate(counts)
+    ]
+    gone = {"rank": len(counts), "host": "198.18.0.9", "pid": 109, "cuda_dev": 0}
+    gone["status"] = {"unresponsive": True, "considered_dead": False}
+    communicator = {"hash": "0x1", "size": len(counts) + missing, "ranks": ranks, "missing_ranks": [gone] * missing}
+    return "OK\n" + json.dumps({"nccl_version": "2.28.9", "communicators": [communicator]})
+
+
+def test_ras_in_json_lists_those_behind_and_not_the_minority() -> None:
+    ras = read_ras(ras_json(56, 55, 55, 55)).ras
+    assert ras is not None
+    (communicator,) = ras.communicators
+    assert ras.status == "MISMATCH"
+    assert least(communicator.counts) == RasCount("", 55, "1-3")
+    assert [one.rank for one in communicator.odd] == [1, 2, 3]
+
+
+def test_ras_in_json_names_who_does_not_answer() -> None:
+    ras = read_ras(ras_json(56, missing=True)).ras
+    assert ras is not None
+    assert ras.status == "INCOMPLETE"
+    assert ras.communicators[0].missing == (RasRank(1, 109, "198.18.0.9", "unresponsive", "0"),)
+
+
+def test_counts_of_the_query_before() -> None:
+    ras, before = read_ras(ras_json(56, 55)).ras, read_ras(ras_json(54, 55)).ras
+    assert ras is not None and before is not None
+    counts = since(ras, before).communicators[0].counts
+    assert [(one.ranks, one.count_before) for one in counts if not one.operation] == [("1", 55), ("0", 54)]
+
+
+@pytest.mark.parametrize("heading", ["collective", "AllReduce"])
+def test_ras_as_text(heading: str) -> None:
+    text = (
+        "NCCL version 2.26.2 compiled with CUDA 12.8\n\nCommunicators... (0.00s)\n=============\n\n"
+        "  Group     Comms     Nodes     Ranks     Ranks     Ranks    Status  Errors\n"
+        "      #  in group  per comm  per node  per comm  in group\n"
+        "      0         1         2         2         4         4   RUNNING  MISMATCH\n\nWarnings\n========\n\n"
+        f"  #0-0 (27a079b828ff1a75) MISMATCH\n    Communicator ranks have different {heading} operation counts\n"
+        "    3 ranks have launched up to operation 56\n"
+        "    Rank 1 has launched up to operation 55 -- GPU 1 managed by process 101 on node 198.18.0.1\n"
+    )
+    ras = read_ras(text).ras
+    assert ras is not None
+    (communicator,) = ras.communicators
+    fewest = least(communicator.counts)
+    assert fewest is not None and (fewest.count, fewest.ranks) == (55, "1")
+    assert [one.ranks for one in communicator.counts if one.count == 56] == ["0,2-3"]
+    assert communicator.odd == (RasRank(1, 101, "198.18.0.1", "running", "1"),)
+
+
+@pytest.mark.parametrize("text", ["", "ERROR: unknown command\n"])
+def test_what_is_no_answer_of_ras_says_so(text: str) -> None:
+    found = read_ras(text)
+    assert found.ras is None and found.why
+
+
+def test_records_travel() -> None:
+    for name in ("sleep", "loader", "mpi4py"):
+        seen = collected(name)
+        assert wire.from_json(Collected, json.loads(json.dumps(wire.to_json(seen)))) == seen
+
+
+def test_a_pod_of_eight_ranks_in_many_groups_fits() -> None:
+    frames = tuple(Frame(f"function_{n}", f"/workspace/a_long_directory/module_{n}.py", n) for n in range(12))
+    operations = tuple(Operation(n, "all_gather_into_tensor", "[4096, 8192] bfloat16") for n in range(6))
+    groups = tuple(
+        Progress(str(n), "nccl", 10**6, 10**6 - n % 2, recent=operations, ranks=tuple(range(0, 1024, 16)))
+        for n in range(20)
+    )
+    process = Process(1, 0, "S", "rank", 0, threads=(Thread("MainThread", frames),) * 8, groups=groups)
+    pod = PodRecords(0, "p", "n", processes=(process,) * 8)
+    cut = fit(pod)
+    assert size_of(pod) > 6 * MOST_BYTES
+    assert size_of(cut) <= MOST_BYTES
+    assert cut.left_out
+    assert len(cut.processes) == 8 and all(len(one.groups) == 20 for one in cut.processes)
+    assert wire.from_json(PodRecords, compact(cut)) == cut

@@ -1,0 +1,76 @@
+"""No healthy rank is blamed, whatever stands still and however little is seen of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from agent.decide.diagnosis import Diagnosis
+from agent.health.why.deciding import diagnose
+from tests.health.schedules import FAULTS, Sight, World, halt, look, make, sight
+
+COUNT = 2000
+PARTS = 8
+
+
+def stuck(seed: int, sees: Sight | None = None) -> tuple[World, Diagnosis]:
+    """A world that was run until nobody goes on, and what is said of it."""
+    world = make(seed)
+    world.run()
+    halt(world)
+    seen = sees or sight(world)
+    return world, diagnose(look(world, seen, look(world, seen)))
+
+
+def stands_still(world: World) -> bool:
+    return any(one.step is not None for one in world.ranks)
+
+
+def is_halted(world: World, rank: int) -> bool:
+    step = world.ranks[rank].step
+    return step is not None and step.kind == "halt"
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_no_healthy_rank_is_blamed(part: int) -> None:
+    for seed in range(part, COUNT, PARTS):
+        world, said = stuck(seed)
+        if not stands_still(world):
+            continue
+        blamed = {one.rank for one in said.culprits if one.fault != "odd"}
+        assert blamed <= world.guilty, (seed, world.fault, world.guilty, said.sentence)
+        assert said.status != "moves", seed
+
+
+@pytest.mark.parametrize("fault", ["asleep", "stopped", "dead", "gil", "two"])
+def test_a_rank_that_others_wait_for_is_found(fault: str) -> None:
+    """Wherever everything is seen."""
+    found = Counter[bool]()
+    for seed in range(FAULTS.index(fault), COUNT, len(FAULTS)):
+        world, said = stuck(seed, Sight())
+        arrived = {rank for rank in world.guilty if is_halted(world, rank)}
+        others = [one for rank, one in enumerate(world.ranks) if rank not in world.guilty and one.step is not None]
+        if not arrived or not others:
+            continue
+        found[said.status == "hangs" and bool({one.rank for one in said.culprits} & arrived)] += 1
+    assert found[True] > 100
+    assert found[False] == 0
+
+
+def test_what_goes_on_is_not_blamed() -> None:
+    """Ranks that are looked at while they work, not all at the same moment."""
+    moving = 0
+    for seed in range(0, COUNT, len(FAULTS)):
+        world = make(seed)
+        world.run(world.random.randint(2, 10))
+        first = look(world, Sight())
+        before = [sum(map(len, one.entered.values())) for one in world.ranks]
+        world.run(12)
+        after = [sum(map(len, one.entered.values())) for one in world.ranks]
+        if any(new <= old for old, new in zip(before, after, strict=True)):
+            continue
+        moving += 1
+        said = diagnose(look(world, Sight(), first))
+        assert not said.culprits, (seed, said.sentence)
+    assert moving > 25

@@ -1,0 +1,170 @@
+"""entrypoints/hook in real ranks: a socket that torch's own server answers on, and a program that notices nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from agent.paths import shipped
+
+TORCH = Path(__file__).parents[2] / ".venv-torch" / "bin" / "python"
+HOOK = os.path.dirname(shipped("entrypoints", "hook/sitecustomize.py"))
+DEADLINE_SECONDS = 120
+
+SEEN = """
+import json, os, sys
+import {imports}
+print(json.dumps({{
+    "path": sys.path,
+    "environ": {{name: value for name, value in os.environ.items() if name in ("PYTHONPATH", "A4_WHY_DIR")}},
+    "site": getattr(sys.modules.get("sitecustomize"), "__file__", None),
+    "meta": [getattr(one, "__name__", type(one).__name__) for one in sys.meta_path],
+    "pid": os.getpid(),
+}}), flush=True)
+"""
+SERVED = """
+import os, socket, subprocess, sys
+import torch
+
+def ask(path):
+    with socket.socket(socket.AF_UNIX) as peer:
+        peer.settimeout(60)
+        peer.connect(path)
+        peer.sendall(b"POST /handler/ping HTTP/1.0\\r\\nContent-Length: 0\\r\\n\\r\\n")
+        return peer.recv(4096).split(b"\\r\\n")[0].decode()
+
+path = f"{sys.argv[1]}/{os.getpid()}.sock"
+print(ask(path), oct(os.stat(path).st_mode & 0o777), flush=True)
+child = os.fork()
+if not child:
+    sys.exit(3)  # as a program ends: with all its destructors
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+subprocess.run([sys.executable, "-c", "import torch, os; print(os.environ.get('PYTHONPATH'))"], check=True)
+print(len(os.listdir(sys.argv[1])), flush=True)
+"""
+RANK = {"OMPI_COMM_WORLD_RANK": "0"}
+
+
+def run(
+    code: str, directory: Path, *, env: Mapping[str, str], python: str = sys.executable, options: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess[str]:
+    environ = {"PATH": os.environ["PATH"], "A4_WHY_DIR": str(directory), "PYTHONPATH": HOOK, **env}
+    argv = [python, *options, "-c", code, str(directory)]
+    return subprocess.run(argv, env=environ, capture_output=True, text=True, timeout=DEADLINE_SECONDS, check=False)
+
+
+def without_hook(code: str, directory: Path, *, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    users = env["PYTHONPATH"].replace(HOOK, "").strip(":")
+    environ = {"PATH": os.environ["PATH"], **env, "PYTHONPATH": users}
+    argv = [sys.executable, "-c", code, str(directory)]
+    environ = {name: value for name, value in environ.items() if value}
+    return subprocess.run(argv, env=environ, capture_output=True, text=True, timeout=DEADLINE_SECONDS, check=False)
+
+
+def test_a_rank_is_served_and_says_nothing_of_it(tmp_path: Path) -> None:
+    done = run(SERVED, tmp_path, python=str(TORCH), env=RANK)
+    assert (done.stdout.splitlines(), done.stderr) == (["HTTP/1.1 200 OK 0o600", "3", "None", "2"], "")
+
+
+def test_a_socket_that_an_earlier_process_of_this_pid_left_is_in_nobodys_way(tmp_path: Path) -> None:
+    (leave := socket.socket(socket.AF_UNIX)).bind(f"{tmp_path}/stale.sock")
+    leave.close()
+    rename = f"import os; os.rename('{tmp_path}/stale.sock', f'{tmp_path}/{{os.getpid()}}.sock')\n"
+    done = run(rename + SERVED, tmp_path, python=str(TORCH), env=RANK)
+    assert done.stdout.startswith("HTTP/1.1 200 OK"), done
+
+
+def test_the_ranks_of_torchrun_are_served_and_torchrun_is_not(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os, sys, torch\nprint(os.path.exists(f'{sys.argv[1]}/{os.getpid()}.sock'), flush=True)\n"
+    )
+    (sockets := tmp_path / "s").mkdir()
+    argv = [str(TORCH), "-m", "torch.distributed.run", "--nproc-per-node", "2", "--log-dir", f"{tmp_path}/logs"]
+    environ = {"PATH": os.environ["PATH"], "A4_WHY_DIR": str(sockets), "PYTHONPATH": HOOK, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*argv, str(program), str(sockets)], env=environ, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert (done.returncode, done.stdout.split(), len(os.listdir(sockets))) == (0, ["True", "True"], 4), done
+    assert {noted.read_text() for noted in sockets.iterdir() if noted.suffix == ""} == {"0\n", "1\n"}
+
+
+@pytest.mark.parametrize(
+    "sitecustomize",
+    [
+        None,
+        "",
+        "raise ImportError('no', name='sitecustomize')",
+        "raise OSError('broken')",
+        "import no_such_module",
+        "import sys; sys.meta_path.clear(); sys.path.clear()",
+        "import sys, os; del sys.modules['sitecustomize']; os.environ['PYTHONPATH'] = 'mine'",
+        "import sys; sys.modules.pop('os')",
+        "raise SystemExit(7)",
+        "import os; os._exit(8)",
+    ],
+)
+def test_a_rank_is_as_it_would_be_without(tmp_path: Path, sitecustomize: str | None) -> None:
+    user = tmp_path / "user"
+    user.mkdir()
+    if sitecustomize is not None:
+        (user / "sitecustomize.py").write_text(sitecustomize)
+    env = {**RANK, "PYTHONPATH": f"{HOOK}:{user}:/no/such/"}
+    code = SEEN.format(imports="os")
+    found, expected = run(code, tmp_path, env=env), without_hook(code, tmp_path, env=env)
+    assert (found.returncode, found.stderr.splitlines()[-1:]) == (
+        expected.returncode,
+        expected.stderr.splitlines()[-1:],
+    )
+    if expected.stdout:
+        seen, wanted = json.loads(found.stdout), json.loads(expected.stdout)
+        del seen["pid"], wanted["pid"]
+        seen["meta"] = [name for name in seen["meta"] if name != "AfterTorch"]
+        assert seen == wanted
+    else:
+        assert not found.stdout
+
+
+@pytest.mark.parametrize("option", ["-I", "-E", "-S"])
+def test_a_rank_that_reads_no_pythonpath_has_no_socket(tmp_path: Path, option: str) -> None:
+    done = run("print('ran')", tmp_path, options=(option,), env=RANK)
+    assert (done.stdout, done.stderr, os.listdir(tmp_path)) == ("ran\n", "", [])
+
+
+@pytest.mark.parametrize(
+    "torch",
+    [
+        "__version__ = '1.13.1'",
+        "__version__ = 'of a vendor'",
+        "raise ImportError('libcudart.so.12: cannot open shared object file')",
+        "{}['no']",
+    ],
+)
+def test_an_old_or_broken_torch_is_imported_as_ever(tmp_path: Path, torch: str) -> None:
+    (packages := tmp_path / "packages").mkdir()
+    (packages / "torch.py").write_text(torch)
+    code = "import torch, sys, os; print(torch.__version__, type(torch.__loader__).__name__, vars(torch.__loader__))"
+    env = {**RANK, "PYTHONPATH": f"{HOOK}:{packages}", "TORCH_FR_BUFFER_SIZE": "2000"}
+    found, expected = run(code, tmp_path, env=env), without_hook(code, tmp_path, env=env)
+    assert (found.returncode, found.stdout, found.stderr) == (expected.returncode, expected.stdout, expected.stderr)
+
+
+def test_an_old_torch_gets_the_old_names(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("__version__ = '2.7.1+cu128'")
+    code = "import os, torch; print(os.environ.get('TORCH_NCCL_TRACE_BUFFER_SIZE'))"
+    env = {**RANK, "PYTHONPATH": f"{HOOK}:{tmp_path}", "TORCH_FR_BUFFER_SIZE": "2000"}
+    assert run(code, tmp_path, env=env).stdout == "2000\n"
+
+
+def test_what_is_no_rank_hands_the_directory_on(tmp_path: Path) -> None:
+    done = run(SEEN.format(imports="os"), tmp_path, env={"PYTHONPATH": f"{HOOK}:/users"})
+    seen = json.loads(done.stdout)
+    assert seen["environ"] == {"PYTHONPATH": f"{HOOK}:/users", "A4_WHY_DIR": str(tmp_path)}
+    assert HOOK not in seen["path"] and "/users" in seen["path"]
