@@ -12,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from agent.local.client import LocalCluster
 from agent.local.host_survey import find_program
 from agent.local.netlink import Netlink
 from agent.local.syscalls import (
@@ -49,8 +50,15 @@ FIRST_PORT = 10250
 
 def main(path: str) -> None:
     config = from_json(Config, json.loads(Path(path).read_text()))
-    _enter(config.network)
-    runtime = Runtime(_directory("runtime"))
+    _make_state()
+    cluster = LocalCluster.attach(config.cluster)
+    with Runtime(cluster) as runtime:
+        _enter_network(cluster.supervisor_pid())
+        serve(config, runtime)
+
+
+def serve(config: Config, runtime: Runtime) -> None:
+    """Until stdin ends."""
     api = Api(json.loads(Path(config.kubeconfig).read_text()))
     host, _, port = api.host.partition(":")
     machine = Machine(api, Reports(api), runtime, config.images, _directory("pods"), ADDRESS, (host, int(port)))
@@ -76,12 +84,16 @@ def main(path: str) -> None:
     kubelet.close()
 
 
-def _enter(network: str) -> None:
-    with open(network) as namespace:
-        setns(namespace.fileno(), CLONE_NEWNET)
+def _make_state() -> None:
     unshare(CLONE_NEWNS)
     mount("none", "/", flags=MS_REC | MS_PRIVATE)
     mount("test-bed", str(STATE), "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755")
+
+
+def _enter_network(process: int) -> None:
+    """That of the bridge, before there are threads."""
+    with open(f"/proc/{process}/ns/net") as namespace:
+        setns(namespace.fileno(), CLONE_NEWNET)
     netlink = Netlink()
     netlink.add_address(socket.if_nametoindex("pods"), ADDRESS, 32)
     netlink.close()

@@ -23,8 +23,8 @@ REFRESH_SECONDS = 2.0
 class Config:
     """What the kubelet's process is told when it starts."""
 
-    network: str
-    """The network namespace with the bridge, as a file."""
+    cluster: str
+    """Name of the local cluster on whose bridge the nodes are."""
     kubeconfig: str
     certificate: str
     key: str
