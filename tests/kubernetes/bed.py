@@ -167,4 +167,3 @@ def _end(process: subprocess.Popen[str]) -> None:
             process.wait(ASK_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
-

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from agent.errors import AgentError
+from tests.kubernetes.command import Command
 from tests.kubernetes.kubelet.fields import Object
 from tests.kubernetes.kubelet.probes import Prober
-from tests.kubernetes.runtime import Container
+from tests.kubernetes.runtime import Container, RuntimeLost
 
 LEAST_SECONDS = 1.0
 """Between SIGTERM and SIGKILL, however long preStop has taken."""
@@ -30,10 +31,8 @@ class Running:
     asked: threading.Event = field(default_factory=threading.Event)
     """It was told to end."""
 
-    def execute(self, argv: list[str]) -> subprocess.Popen[bytes]:
-        quiet = subprocess.DEVNULL
-        process: subprocess.Popen[bytes] = self.container.exec(argv, stdin=quiet, stdout=quiet, stderr=quiet)
-        return process
+    def execute(self, argv: list[str]) -> Command:
+        return self.container.exec(argv)
 
     def end(self, grace: float) -> None:
         """On a thread of its own, once."""
@@ -47,7 +46,7 @@ class Running:
         deadline = time.monotonic() + grace
         hook = ((self.spec.get("lifecycle") or {}).get("preStop")) or {}
         if grace > 0:
-            with suppress(OSError, subprocess.TimeoutExpired):
+            with suppress(OSError, AgentError, RuntimeLost):  # TimeoutError among them
                 _run_hook(hook, self.execute, grace)
             self._kill(signal.SIGTERM)
             self.over.wait(max(deadline - time.monotonic(), LEAST_SECONDS))
@@ -59,8 +58,9 @@ class Running:
             self.container.kill(number)
 
 
-def _run_hook(hook: Object, execute: Callable[[list[str]], subprocess.Popen[bytes]], limit: float) -> None:
+def _run_hook(hook: Object, execute: Callable[[list[str]], Command], limit: float) -> None:
     if "exec" in hook:
-        execute(hook["exec"]["command"]).wait(limit)
+        with execute(hook["exec"]["command"]) as command:
+            command.wait(limit)
     elif "sleep" in hook:
         time.sleep(min(float(hook["sleep"]["seconds"]), limit))

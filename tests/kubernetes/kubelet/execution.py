@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
+import signal
 import socket
-import struct
-import termios
+import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
 
 from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Event, Ping, TextMessage
 
+from agent.errors import AgentError
+from tests.kubernetes.command import Command
 from tests.kubernetes.kubelet.fields import Object
+from tests.kubernetes.runtime import Container, RuntimeLost
 
 PROTOCOL = "v5.channel.k8s.io"
 STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
@@ -80,50 +81,30 @@ class Channels:
             self._socket.sendall(self._protocol.send(event))
 
 
-def serve(channels: Channels, execute: Callable[..., Any], argv: list[str], wanted: set[str]) -> None:
+def serve(channels: Channels, container: Container, argv: list[str], wanted: set[str]) -> None:
     """Run the command until it ends, and tell how. `wanted` are of input, output, error and tty."""
+    pipe = subprocess.PIPE
     try:
-        process, ends = _started(execute, argv, wanted)
-    except OSError as error:
-        channels.send(ERROR, json.dumps(refusal(f"exec: {argv[0]}: {error.strerror or error}")).encode())
+        command = container.exec(argv, stdin=pipe, stdout=pipe, stderr=pipe, tty="tty" in wanted)
+    except (OSError, AgentError, RuntimeLost) as error:
+        channels.send(ERROR, json.dumps(refusal(f"exec {argv[0]}: {error}")).encode())
         channels.close()
         return
-    readers = [threading.Thread(target=_pump, args=(channels, STDOUT, ends["out"]), daemon=True)]
-    if "err" in ends:
-        readers.append(threading.Thread(target=_pump, args=(channels, STDERR, ends["err"]), daemon=True))
-    listener = threading.Thread(target=_listen, args=(channels, process, ends), daemon=True)
-    for thread in (*readers, listener):
-        thread.start()
-    code = process.wait()
-    for reader in readers:
-        reader.join()
-    with suppress(OSError):
-        channels.send(ERROR, json.dumps(status(code if code >= 0 else 128 - code)).encode())
-    channels.close()
-
-
-def _started(execute: Callable[..., Any], argv: list[str], wanted: set[str]) -> tuple[Any, dict[str, int]]:
-    """The process, and our ends of its streams."""
-    if "tty" in wanted:
-        ours, theirs = os.openpty()
-        given = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
-        ends = {"in": ours, "out": ours}
-    else:
-        (read_in, write_in), (read_out, write_out), (read_err, write_err) = (os.pipe() for _ in range(3))
-        given = {"stdin": read_in, "stdout": write_out, "stderr": write_err}
-        ends = {"in": write_in, "out": read_out, "err": read_err}
-    try:
-        process = execute(argv, tty="tty" in wanted, **given)
-    except OSError:
-        for each in set(ends.values()):
-            os.close(each)
-        raise
-    finally:
-        for each in set(given.values()):
-            os.close(each)
-    if "input" not in wanted and "tty" not in wanted:
-        os.close(ends.pop("in"))
-    return process, ends
+    with command:
+        sources = {STDOUT: command.stdout, STDERR: command.stderr}
+        ends = {channel: file.fileno() for channel, file in sources.items() if file} or {STDOUT: command.terminal}
+        if "input" not in wanted and command.stdin:
+            command.stdin.close()
+        threading.Thread(target=_listen, args=(channels, command), daemon=True).start()
+        readers = [threading.Thread(target=_pump, args=(channels, *end), daemon=True) for end in ends.items()]
+        for reader in readers:
+            reader.start()
+        code = command.wait()
+        for reader in readers:
+            reader.join()
+        with suppress(OSError):
+            channels.send(ERROR, json.dumps(status(code)).encode())
+        channels.close()
 
 
 def _pump(channels: Channels, channel: int, source: int) -> None:
@@ -132,16 +113,16 @@ def _pump(channels: Channels, channel: int, source: int) -> None:
             channels.send(channel, data)
 
 
-def _listen(channels: Channels, process: Any, ends: dict[str, int]) -> None:
+def _listen(channels: Channels, command: Command) -> None:
     """What comes from the other side; when that goes, the command is killed."""
-    with suppress(OSError):
+    with suppress(OSError, ValueError):
         for channel, data in channels.received():
-            if channel == STDIN and "in" in ends:
-                os.write(ends["in"], data)
-            elif channel == CLOSE and "in" in ends:
-                os.close(ends.pop("in"))
-            elif channel == RESIZE and "in" in ends:
+            if channel == STDIN:
+                os.write(command.stdin.fileno() if command.stdin else command.terminal, data)
+            elif channel == CLOSE and command.stdin:
+                command.stdin.close()
+            elif channel == RESIZE and command.terminal >= 0:
                 size = json.loads(data)
-                fcntl.ioctl(ends["in"], termios.TIOCSWINSZ, struct.pack("HHHH", size["Height"], size["Width"], 0, 0))
-    if process.poll() is None:
-        process.kill()
+                command.resize(size["Height"], size["Width"])
+    with suppress(OSError, AgentError):
+        command.send_signal(signal.SIGHUP, group=True)

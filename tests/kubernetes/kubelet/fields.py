@@ -1,4 +1,4 @@
-"""What a pod may ask of itself: fields of its own object, and its containers' resources. Pure functions over its JSON."""
+"""What a pod may ask of itself: fields of its own object, and its containers' resources. Pure functions."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def container_spec(
     log: Path,
     server: tuple[str, int],
 ) -> ContainerSpec:
-    """`directory` is the pod's, with `volumes` and `etc`; `server` is where it would find the API server. Raises Missing."""
+    """`directory` is the pod's, with `volumes` and `etc`; `server` is the API server. Raises Missing."""
     standard = {
         "HOSTNAME": host_name(pod),
         "KUBERNETES_SERVICE_HOST": server[0],

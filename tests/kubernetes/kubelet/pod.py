@@ -34,7 +34,7 @@ from tests.kubernetes.kubelet.states import (
     pausing,
 )
 from tests.kubernetes.kubelet.status import pod_status, undated
-from tests.kubernetes.runtime import Ended, Sandbox
+from tests.kubernetes.runtime import Ended, Sandbox, StartFailed
 
 SYNC_SECONDS = 2.0
 """Between tries of what may come about without a word."""
@@ -184,6 +184,7 @@ class PodWorker(threading.Thread):
             node=self.host.node,
             host_network=bool(spec.get("hostNetwork")),
         )
+        storage.mount_memory(self.machine, self.pod, self._sandbox)
         storage.write_system_files(self.machine, self.pod, self._sandbox.address)
         return True
 
@@ -206,7 +207,8 @@ class PodWorker(threading.Thread):
             home = storage.home(self.machine, self.pod)
             allocatable, server = self.host.allocatable, self.machine.server
             spec = container_spec(known, container, image, sources, allocatable, home, log, server)
-            log.touch()
+            if not self.machine.runtime.limits_memory:
+                spec = replace(spec, memory=None)
             started = self._sandbox.start(spec, has_ended)
         except NotPulled as error:
             self.states[name] = held(before, "ErrImagePull", str(error), now)
@@ -215,8 +217,8 @@ class PodWorker(threading.Thread):
         except Missing as error:
             self.states[name] = held(before, "CreateContainerConfigError", str(error), now, SYNC_SECONDS)
             return
-        except OSError as error:
-            end = End(NO_PROGRAM, "StartError", f"failed to start container: {error}", 0.0, now)
+        except StartFailed as error:
+            end = End(NO_PROGRAM, "StartError", str(error), 0.0, now)
             self.states[name] = replace(ended(before, end), restarts=attempt, last=before.end or before.last)
             self._warn("Failed", f"Error: {error}")
             return

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import http.client
 import socket
-import subprocess
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
+from tests.kubernetes.command import Command
 from tests.kubernetes.kubelet.fields import Object
 
 KINDS = ("startupProbe", "livenessProbe", "readinessProbe")
@@ -46,7 +46,7 @@ class Target(NamedTuple):
 
     container: Object
     address: str
-    execute: Callable[[list[str]], subprocess.Popen[bytes]]
+    execute: Callable[[list[str]], Command]
 
 
 def ask(probe: Object, target: Target) -> bool:
@@ -64,13 +64,13 @@ def ask(probe: Object, target: Target) -> bool:
     return False
 
 
-def _executed(process: subprocess.Popen[bytes], limit: float) -> bool:
-    try:
-        return process.wait(limit) == 0
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-        return False
+def _executed(process: Command, limit: float) -> bool:
+    with process:
+        try:
+            return process.wait(limit) == 0
+        except TimeoutError:
+            process.kill()
+            return False
 
 
 def _fetched(asked: Object, target: Target, limit: float) -> bool:

@@ -100,4 +100,4 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.flush()
         wanted = {name for name in ("input", "output", "error", "tty") if query.get(name, [""])[-1] in ("1", "true")}
-        serve(Channels(self.connection), running.container.exec, query["command"], wanted)
+        serve(Channels(self.connection), running.container, query["command"], wanted)

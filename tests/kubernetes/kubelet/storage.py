@@ -10,8 +10,10 @@ from tests.kubernetes.kubelet.files_of_volumes import replace
 from tests.kubernetes.kubelet.machine import Host, Machine
 from tests.kubernetes.kubelet.names import resolv_conf
 from tests.kubernetes.kubelet.plan import host_name, hosts, volume_problem
+from tests.kubernetes.kubelet.quantity import number
 from tests.kubernetes.kubelet.sources import Missing, Sources
 from tests.kubernetes.kubelet.volumes import KINDS, files
+from tests.kubernetes.runtime import Sandbox
 
 
 def home(machine: Machine, pod: Object) -> Path:
@@ -41,6 +43,21 @@ def mount(machine: Machine, host: Host, pod: Object, sources: Sources) -> None:
     _make_sub_paths(home(machine, pod) / "volumes", pod)
 
 
+def mount_memory(machine: Machine, pod: Object, sandbox: Sandbox) -> None:
+    """Volumes in memory, which the sandbox has."""
+    for volume in pod["spec"].get("volumes") or ():
+        if _in_memory(volume):
+            limit = volume["emptyDir"].get("sizeLimit")
+            made = sandbox.volume(volume["name"], int(number(limit)) if limit else None)
+            place = home(machine, pod) / "volumes" / volume["name"]
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.symlink_to(made)
+
+
+def _in_memory(volume: Object) -> bool:
+    return (volume.get("emptyDir") or {}).get("medium") == "Memory"
+
+
 def refresh(machine: Machine, host: Host, pod: Object, sources: Sources) -> None:
     """Files of Secrets and ConfigMaps that have changed; one that is gone stays as it was."""
     for volume in pod["spec"].get("volumes") or ():
@@ -59,7 +76,7 @@ def _mount(directory: Path, host: Host, pod: Object, volume: Object, sources: So
         replace(directory, files(volume, pod, sources, host.allocatable))
     elif "hostPath" in volume:
         _link_host_path(directory, host, volume["hostPath"])
-    elif not directory.exists():
+    elif not _in_memory(volume) and not directory.exists():
         directory.mkdir(parents=True)
         directory.chmod(0o777)
 
@@ -81,7 +98,9 @@ def _link_host_path(directory: Path, host: Host, given: Object) -> None:
 
 def _make_sub_paths(volumes: Path, pod: Object) -> None:
     every = [*(pod["spec"].get("initContainers") or ()), *pod["spec"]["containers"]]
-    for mounted in [mounted for container in every for mounted in container.get("volumeMounts") or ()]:
+    disk = {volume["name"] for volume in pod["spec"].get("volumes") or () if not _in_memory(volume)}
+    mounts = [mounted for container in every for mounted in container.get("volumeMounts") or ()]
+    for mounted in [mounted for mounted in mounts if mounted["name"] in disk]:
         below = volumes / mounted["name"] / mounted.get("subPath", "")
         if not below.exists():
             below.mkdir(parents=True)
