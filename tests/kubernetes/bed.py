@@ -98,6 +98,42 @@ class Bed:
         found = self.get("pods", namespace, f"--selector=jobset.sigs.k8s.io/jobset-name={name}")
         return sorted(found, key=lambda pod: pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"])
 
+    def ready(self, name: str, namespace: str, count: int) -> list[Object]:
+        """Its pods, as soon as so many are ready."""
+
+        def look() -> list[Object]:
+            found = [pod for pod in self.pods(name, namespace) if _is_ready(pod)]
+            return found if len(found) == count else []
+
+        found: list[Object] = self.until(f"{count} pods of {name} are ready", look)
+        return found
+
+    def formed(self, name: str, namespace: str, count: int) -> list[Object]:
+        """Its pods, as soon as each has the plan of its cluster."""
+        pods = self.ready(name, namespace, count)
+        there = ("test", "-e", "/run/a4-agent/plan.json")
+        names = [pod["metadata"]["name"] for pod in pods]
+        self.until(
+            f"{name} is formed",
+            lambda: all(self.execute(namespace, each, *there).returncode == 0 for each in names),
+        )
+        return pods
+
+    def execute(self, namespace: str, pod: str, *words: str) -> subprocess.CompletedProcess[str]:
+        return self.plane.run(MASTER, "kubectl", "exec", "--namespace", namespace, pod, "--", *words)
+
+    def clear(self, namespace: str) -> None:
+        """Delete all jobs, and their pods without grace."""
+        for kind in ("jobsets", "jobs", "pods"):
+            self.plane.kubectl("delete", kind, "--all", "--namespace", namespace, "--wait=false")
+        everything = ("delete", "pods", "--all", "--namespace", namespace, "--force", "--grace-period=0")
+
+        def gone() -> bool:
+            self.plane.kubectl(*everything)
+            return not self.get("pods", namespace)
+
+        self.until("its pods are gone", gone)
+
     def told(self) -> str:
         """For a test that has failed."""
         pods = self.plane.kubectl("get", "jobsets,jobs,pods,nodes", "--all-namespaces", "--output=wide")
@@ -107,9 +143,14 @@ class Bed:
 
 def terminated(pod: Object, container: str = "workload") -> Object:
     """How a container of a pod has ended."""
-    (found,) = [each for each in pod["status"]["containerStatuses"] if each["name"] == container]
-    state: Object = found["state"].get("terminated") or {}
-    return state
+    shown = pod["status"].get("containerStatuses") or ()
+    ends: list[Object] = [each["state"].get("terminated") or {} for each in shown if each["name"] == container]
+    return ends[0] if ends else {}
+
+
+def _is_ready(pod: Object) -> bool:
+    conditions = pod["status"].get("conditions") or ()
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
 @contextmanager
