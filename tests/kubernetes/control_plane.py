@@ -90,6 +90,13 @@ class ControlPlane:
         argv = [str(self.programs.directory / program), *words]
         return self.cluster.exec(pod, argv, env={"KUBECONFIG": KUBECONFIG}, input=input, timeout=ASK_SECONDS)
 
+    def stop_server(self, seconds: float) -> None:
+        """Kill the API server, which is started again after so long."""
+        self.cluster.write(MASTER, _pause("kube-apiserver"), f"{seconds}")
+        self.cluster.exec(MASTER, ["pkill", "-KILL", "-x", "kube-apiserver"], timeout=ASK_SECONDS)
+        self._until(MASTER, f"[ ! -e {_pause('kube-apiserver')} ]")
+        self._until(MASTER, f"{self.programs.directory}/kubectl get --raw=/readyz")
+
     def logs(self) -> str:
         """The end of what each program has said."""
         return "\n".join(
@@ -206,8 +213,13 @@ class ControlPlane:
 
     def _spawn(self, pod: int, program: str, *words: str) -> None:
         """Start it, again and again, as the kubelet does with what ends."""
-        again = 'log=$1; shift; while :; do "$@" >>"$log" 2>&1 </dev/null; done'
-        argv = ["sh", "-c", again, "sh", _log(program), str(self.programs.directory / program), *words]
+        again = """\
+            log=$1 pause=$2; shift 2
+            while :; do
+                "$@" >>"$log" 2>&1 </dev/null
+                [ ! -e "$pause" ] || { sleep "$(cat "$pause")"; rm "$pause"; }
+            done"""
+        argv = ["sh", "-c", again, "sh", _log(program), _pause(program), str(self.programs.directory / program), *words]
         self._stack.enter_context(self.cluster.popen(pod, argv, env={"KUBECONFIG": KUBECONFIG}))
 
     def _until(self, pod: int, command: str) -> None:
@@ -318,3 +330,8 @@ def _endpoints(service: Object, where: str) -> Object:
 
 def _log(program: str) -> str:
     return f"/run/{program}.log"
+
+
+def _pause(program: str) -> str:
+    """A file with the seconds for which the program shall not be started again."""
+    return f"/run/{program}.pause"

@@ -24,9 +24,11 @@ def evict(bed: Bed, namespace: str, pod: str) -> None:
     bed.plane.kubectl("create", "--raw", path, "--filename=-", input=body)
 
 
-@pytest.mark.parametrize("lose", [delete, evict])
-@pytest.mark.parametrize("index", [0, 1])
-@pytest.mark.parametrize("task", [WAITS, ""], ids=["runs", "sleeps"])
+@pytest.mark.parametrize(
+    ("lose", "index", "task"),
+    [(delete, 1, WAITS), (evict, 0, WAITS), (evict, 1, ""), (delete, 0, "")],
+    ids=["deleted worker", "evicted coordinator", "evicted worker asleep", "deleted coordinator asleep"],
+)
 def test_a_lost_pod_restarts_the_job_once(
     bed: Bed, namespace: str, lose: Callable[[Bed, str, str], None], index: int, task: str
 ) -> None:

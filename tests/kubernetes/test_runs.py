@@ -47,7 +47,7 @@ def test_a_script_that_fails_ends_the_job_with_its_code_and_no_restart(bed: Bed,
     (failed,) = [each for each in jobset["status"]["conditions"] if each["type"] == "Failed"]
     assert failed["reason"] == "FailJobSetFailurePolicyAction" and jobset["status"]["restarts"] == 0
     (job,) = bed.get("jobs", namespace)
-    told = [each for each in job["status"]["conditions"] if each["type"] == "Failed"][0]
+    (told,) = [each for each in job["status"]["conditions"] if each["type"] == "Failed"]
     assert told["reason"] == "PodFailurePolicy" and "failed with exit code 3 matching FailJob rule" in told["message"]
     # Kubernetes deletes the pods that still ran when the first one had failed.
     ends = [terminated(pod) for pod in bed.pods("job", namespace)]
