@@ -13,19 +13,26 @@ from tests.kubernetes.nodes import TOPOLOGY, places
 
 API = "kueue.x-k8s.io/v1beta2"
 WAITS = "#!/bin/bash\nexec sleep 1000\n"
-FOUR = {"workload.gpus": "8", "task_script": WAITS, "tasSettings.mode": "required", "tasSettings.level": "block"}
-"""Pods of two GPUs, all in one block."""
+FOUR = {
+    "workload.gpus": "32",
+    "workload.gpusPerNode": "8",
+    "workload.terminationGracePeriodSeconds": "30",
+    "task_script": WAITS,
+    "tasSettings.mode": "required",
+    "tasSettings.level": "block",
+}
+"""Pods that take whole nodes, all in one block. Kueue counts no ports: it would put smaller ones onto one node."""
 
 
 def objects(namespace: str) -> list[Object]:
-    """A queue with quota for four pods of two GPUs each, on nodes whose places are known."""
+    """A queue with quota for four nodes, whose places are known."""
     levels = [f"{TOPOLOGY}-{level}" for level in ("block", "subblock", "host")]
     flavor = {
         "nodeLabels": {"cloud.google.com/gke-nodepool": "a4"},
         "topologyName": namespace,
         "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
     }
-    quota = [{"name": "nvidia.com/gpu", "nominalQuota": 8}, {"name": "cpu", "nominalQuota": 1000}]
+    quota = [{"name": "nvidia.com/gpu", "nominalQuota": 32}, {"name": "cpu", "nominalQuota": 1000}]
     group = {
         "coveredResources": ["nvidia.com/gpu", "cpu"],
         "flavors": [{"name": namespace, "resources": quota}],
@@ -97,7 +104,7 @@ def test_quota_places_preemption_and_the_way_back(bed: Bed, namespace: str, queu
 
 
 def test_a_job_waits_in_words_while_there_is_no_quota(bed: Bed, namespace: str, queue: str) -> None:
-    bed.install("big", namespace, {**FOUR, "workload.gpus": "10", "queue": queue})
+    bed.install("big", namespace, {**FOUR, "workload.gpus": "40", "queue": queue})
 
     def words() -> str:
         for each in bed.get("workloads.kueue.x-k8s.io", namespace):
