@@ -37,9 +37,9 @@ SERVING_CERTIFICATES = "/tmp/k8s-webhook-server/serving-certs"
 WEBHOOK_PORT = 9443
 KUBELET_ADDRESS = "198.18.0.2"
 """Of the nodes' servers, on the cluster's bridge."""
-GRACE_SECONDS = 8
+GRACE_SECONDS = 20
 """A node is not ready when its lease is older."""
-TOLERATION_SECONDS = 5
+TOLERATION_SECONDS = 10
 READY_SECONDS = 180.0
 """Until a program of the control plane must be ready."""
 ASK_SECONDS = 120.0

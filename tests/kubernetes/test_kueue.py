@@ -80,8 +80,9 @@ def test_quota_places_preemption_and_the_way_back(bed: Bed, namespace: str, queu
     stand = places()
     assert len({stand[pod["spec"]["nodeName"]][1] for pod in pods}) == 1
     told = json.loads(bed.execute(namespace, pods[0]["metadata"]["name"], "a4-agent", "topology", "--json").stdout)
-    for pod in pods:
-        assert "/".join(stand[pod["spec"]["nodeName"]]) in json.dumps(told)
+    assert {peer["index"]: tuple(peer["place"]) for peer in told["peers"]} == {
+        index: stand[pod["spec"]["nodeName"]] for index, pod in enumerate(pods)
+    }
 
     bed.install("high", namespace, {**FOUR, "queue": queue, "priorityClassName": f"urgent-{namespace}"})
     codes = dict[str, int]()
