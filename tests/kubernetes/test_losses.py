@@ -102,5 +102,5 @@ def uids(pods: list[Object]) -> set[str]:
 
 
 def epoch(bed: Bed, namespace: str, pod: Object) -> str:
-    facts = bed.execute(namespace, pod["metadata"]["name"], "cat", "/run/a4-agent/facts.json")
-    return str(json.loads(facts.stdout)["epoch"])
+    plan = bed.execute(namespace, pod["metadata"]["name"], "cat", "/run/a4-agent/plan.json")
+    return str(json.loads(plan.stdout)["epoch"])
