@@ -49,6 +49,12 @@ def is_told(end: JobEnd) -> bool:
     return end.origin == "agent" and end.code in (Exit.INTERRUPTED, Exit.TERMINATED)
 
 
+def code_of_sleeper(end: JobEnd, told: JobEnd | None) -> int:
+    """With which code a pod of a cluster that sleeps goes: the job's, but not 0 if a signal has ended it. To Kubernetes
+    a pod that ends with 0 has done its part and is not needed again, also when it was evicted or preempted."""
+    return end.code or (told.code if told else 0)
+
+
 def from_error(error: AgentError, where: str = "") -> JobEnd:
     return JobEnd(int(error.code), error.what, where, error.hint)
 

@@ -132,6 +132,9 @@ class SendResult(NamedTuple):
 class End(NamedTuple):
     """Leave now, after a `result` with `stay`."""
 
+    told: JobEnd | None = None
+    """Why, if a signal has ended the cluster."""
+
 
 class TellFacts(NamedTuple):
     """Place, addresses, GPUs."""

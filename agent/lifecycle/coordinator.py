@@ -11,7 +11,7 @@ from enum import Enum
 
 from agent.connection import ANSWER_SECONDS
 from agent.decide import messages
-from agent.decide.ending import JobEnd, from_bug, from_error, from_signal, is_told, masked, merged
+from agent.decide.ending import JobEnd, code_of_sleeper, from_bug, from_error, from_signal, is_told, masked, merged
 from agent.decide.runspec import RunSpec
 from agent.errors import AgentError, ClusterBusy, Exit, IdentityRefused, PeerLost, PeersMissing
 from agent.lifecycle.channel.announcing import Announcement
@@ -82,6 +82,8 @@ class Coordinator:
         """The job's end, fixed once."""
         self._signal: JobEnd | None = None
         """Why it was told to end from outside: by a signal, or a release before there was a result."""
+        self._stays = False
+        """The cluster sleeps when its first run has ended."""
 
     def start(self) -> None:
         """Raises AgentError; `fail` then tells the other pods, so the way to them is opened first."""
@@ -315,8 +317,8 @@ class Coordinator:
             self._leaving.when_kept(lambda missing: self._leaving.report_end(end))
         else:
             self._leaving.report_end(end)
-        stay = bool(run_id) and self._signal is None and self._pod.settings.sleeps_after(end.code)
-        self._announcement.start(end, run_id, stay=stay, signalled=self._signal is not None)
+        self._stays = bool(run_id) and self._signal is None and self._pod.settings.sleeps_after(end.code)
+        self._announcement.start(end, run_id, stay=self._stays, signalled=self._signal is not None)
 
     def _told(self, stay: bool) -> None:
         """Every worker has the result, or had its time to confirm it. A cluster that stays sleeps from here on."""
@@ -332,7 +334,7 @@ class Coordinator:
         self._idling.start()
 
     def _say_end(self) -> None:
-        self.roster.say(messages.End())
+        self.roster.say(messages.End(self._signal))
         self._leave()
 
     def _leave(self) -> None:
@@ -344,4 +346,5 @@ class Coordinator:
     def _finish(self) -> None:
         assert self._end is not None
         self.roster.close()
-        self._leaving.finish(self._end.code, self._commands.when_left)
+        code = code_of_sleeper(self._end, self._signal if self._stays else None)
+        self._leaving.finish(code, self._commands.when_left)

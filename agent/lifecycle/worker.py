@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from agent.decide import messages
-from agent.decide.ending import JobEnd, from_bug, from_error, from_signal, is_told, masked
+from agent.decide.ending import JobEnd, code_of_sleeper, from_bug, from_error, from_signal, is_told, masked
 from agent.decide.part_end import PartEnd
 from agent.decide.plan import from_wire
 from agent.decide.pod_state import RunSummary
@@ -81,6 +81,8 @@ class Worker:
         """Why this pod ends by itself, when it does."""
         self._exit: JobEnd | None = None
         """The end that gives this pod its exit code: its own or the job's, whichever came first."""
+        self._told: JobEnd | None = None
+        """The signal that has ended this pod, or the cluster in its sleep."""
         self._awaiting = Awaiting(pod, self.coordinator, self.fail)
         self._beat = beat_seconds(pod.settings.lease)
         """Seconds between two signs of life."""
@@ -154,7 +156,7 @@ class Worker:
             case messages.SendResult():
                 self._result(said)
             case messages.End():
-                self._let_go()
+                self._let_go(said.told)
 
     def _plan(self, told: messages.SendPlan) -> None:
         """Keep it and confirm it. The inventory comes after: the plan needs none of it, and it takes seconds."""
@@ -204,8 +206,9 @@ class Worker:
         else:
             self._leave()
 
-    def _let_go(self) -> None:
+    def _let_go(self, told: JobEnd | None) -> None:
         """The coordinator needs this pod no longer. After a bug of its own it may not have told the result."""
+        self._told = self._told or told
         if self._end is None:
             self.fail(PeerLost("the coordinator ended the cluster without telling the job's result"))
         else:
@@ -223,7 +226,8 @@ class Worker:
     def signalled(self, number: int) -> None:
         """SIGTERM or SIGINT for this pod; again: no more patience."""
         if self._leaving.told_to_end() and self._life < Life.LEAVING:
-            self._end_by_oneself(from_signal(number, self._pod.where(self._settings.index)))
+            self._told = from_signal(number, self._pod.where(self._settings.index))
+            self._end_by_oneself(self._told)
         else:
             self.parts.hurry()
             self._last_words_over()
@@ -271,7 +275,7 @@ class Worker:
     def _code(self) -> int:
         """The job's code, except for a pod that was itself told to end, or failed, before there was one."""
         assert self._exit is not None
-        return self._exit.code
+        return code_of_sleeper(self._exit, self._told)
 
     def _beats(self) -> None:
         """Say that this pod lives and, with the plan, see whether the coordinator does: each side judges by its own

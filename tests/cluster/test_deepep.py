@@ -98,7 +98,7 @@ def test_what_goes_wrong_on_a_node(start: Start) -> None:
     alone = agent(trial, 0, "run", "deepep", "--nodes", "1")
     assert alone.returncode == 78 and "needs 2 or more" in alone.stderr, alone
     trial.cluster.terminate()
-    all_codes(trial, 0)
+    all_codes(trial, 143)
 
 
 @pytest.mark.faults

@@ -127,7 +127,7 @@ def test_commands_that_use_up_the_agent_s_descriptors_end_nothing(start: Start) 
         idlers.signal(signal.SIGTERM)
     eventually(lambda: agent(trial, 0, "exec", "--", "true").returncode == 0)
     trial.cluster.terminate()
-    all_codes(trial, 0)
+    all_codes(trial, 143)
 
 
 PIDS = Path("/sys/fs/cgroup/pids")
@@ -158,7 +158,7 @@ def test_a_pod_that_has_used_up_its_processes_fails_its_parts_alone(start: Start
         again = agent(trial, 1 - index, "exec", "--", "true")
         assert again.returncode == 0, again
         trial.cluster.terminate()
-        all_codes(trial, 0)
+        all_codes(trial, 143)
     finally:
         trial.cluster.close()
         eventually(lambda: not (few / "cgroup.procs").read_text())

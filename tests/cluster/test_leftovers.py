@@ -42,7 +42,7 @@ def test_nothing_is_left_when_the_next_run_begins(start: Start, surroundings: st
     said = "known by cgroup /sys/fs/cgroup/" if surroundings == "true" else "known by group "
     assert trial.log().count(said) >= 4, trial.log()
     trial.cluster.terminate()
-    all_codes(trial, 0)
+    all_codes(trial, 143)
 
 
 def test_a_pod_that_may_do_nothing_has_the_environment(start: Start) -> None:
@@ -53,4 +53,4 @@ def test_a_pod_that_may_do_nothing_has_the_environment(start: Start) -> None:
     assert trial.cluster.exec(0, ["sh", "-c", SLEEPING]).stdout == ""
     assert "known by A4_RUN in their environment" in trial.log()
     trial.cluster.terminate()
-    all_codes(trial, 0)
+    all_codes(trial, 143)

@@ -118,7 +118,7 @@ def test_a_good_run_and_all_that_it_leaves(start: Start) -> None:
     assert line.endswith("/notes -b 2M -e 16G -f 2 -g 1 -n 20 -w 5"), shown
 
     trial.cluster.terminate()
-    all_codes(trial, 0)
+    all_codes(trial, 143)
 
 
 @pytest.mark.faults
@@ -135,7 +135,7 @@ def test_many_runs_and_where_baselines_are_saved(start: Start) -> None:
     found, printed = run(trial, "--tests", "all_gather", "--repeat", "8", "-n", "1", **many)
     assert len(found["sweeps"]) == 8 and "all_gather-8.json" in notes(trial, found), printed
     trial.cluster.terminate()
-    all_codes(trial, 0)
+    all_codes(trial, 143)
     assert re.findall(r"not stored in /: (\S+) \(it is there already, and left as", trial.log()) == ["other.json"]
 
 
@@ -161,7 +161,7 @@ def test_what_is_wrong_is_said(start: Start) -> None:
         done = agent(trial, 0, "run", "nccl", "--", *words)
         assert done.returncode == 2 and words[-1] in done.stderr, done
     trial.cluster.terminate()
-    all_codes(trial, 0)
+    all_codes(trial, 143)
 
 
 def test_sockets_where_the_profile_means_gib(start: Start) -> None:
@@ -197,7 +197,7 @@ def test_sockets_under_a_program_of_the_user(start: Start) -> None:
     assert done.returncode == 0 and "warnings" not in result_of(trial, done)
     assert "Using network Socket" in trial.cluster.exec(0, ["bash", "-c", "cat /tmp/own.*"]).stdout
     trial.cluster.terminate()
-    all_codes(trial, 0)
+    all_codes(trial, 143)
 
 
 @pytest.mark.faults
@@ -223,4 +223,4 @@ def test_a_rank_that_dies_and_a_hang(start: Start, which: str, ompi5: Path) -> N
     found, printed = run(trial, "--tests", "all_gather")
     assert found["verdict"]["code"] == 0, printed
     trial.cluster.terminate()
-    all_codes(trial, 0)
+    all_codes(trial, 143)

@@ -116,7 +116,7 @@ def test_ends_of_mpirun(start: Start) -> None:
         assert run.wait() == 130
         assert marked(trial, *ALL) == {}
     trial.cluster.terminate()
-    all_codes(trial, 0)
+    all_codes(trial, 143)
 
 
 def test_an_agent_that_is_slow_to_hear_of_a_run(start: Start) -> None:

@@ -236,7 +236,7 @@ def asleep(no_pod_around_fixtures: None, tmp_path_factory: pytest.TempPathFactor
             trial.until(index, f'grep -qs \'"phase": "sleeping"\' {RUN_DIR}/state.json')
         yield place, trial
         trial.cluster.terminate()
-        all_codes(trial, 0)
+        all_codes(trial, 143)
 
 
 @pytest.fixture(scope="module")

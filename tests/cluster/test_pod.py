@@ -17,7 +17,7 @@ def test_an_agent_that_is_pid_1_puts_tini_in_front(start: Start) -> None:
     trial.until_event(1, "result-known")
     assert trial.cluster.exec(1, ["cat", "/proc/1/comm"]).stdout == "tini\n"
     trial.cluster.terminate()
-    all_codes(trial, 0)
+    all_codes(trial, 143)
 
 
 def test_without_tini_pid_1_says_so(start: Start) -> None:

@@ -252,4 +252,4 @@ def test_nothing_of_a_run_is_left_in_the_pods(start: Start) -> None:
         left = trial.cluster.exec(index, ["bash", "-c", "grep -lz ^A4_RUN= /proc/[0-9]*/environ 2>/dev/null"])
         assert left.stdout == "", left.stdout
     trial.cluster.terminate()
-    all_codes(trial, 0)
+    all_codes(trial, 143)

@@ -197,7 +197,7 @@ def expect_nothing_left(trial: Trial) -> None:
     for index in (0, 1):
         assert files_with_canaries(trial, index) == [SECRET_FILE]
     trial.cluster.terminate()
-    all_codes(trial, 0)
+    all_codes(trial, 143)
     for index in (0, 1):
         for stream in ("out", "err"):
             log = trial.cluster.logs(index, stream)

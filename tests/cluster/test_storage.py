@@ -207,7 +207,7 @@ def test_every_run_has_results_of_its_own(start: Start) -> None:
     (run,) = [run for run in state(trial)["runs"] if not run["first"]]
     assert run["results"] == f"{OUTLIVING}/runs/{run['id']}"
     trial.cluster.terminate()
-    all_codes(trial, 0)
+    all_codes(trial, 143)
     for directory, code in ((OUTLIVING, 0), (run["results"], 2)):
         for index in (0, 1):
             log = trial.cluster.read(0, f"{directory}/pod-logs/{log_name(index)}.log")
@@ -229,7 +229,7 @@ def test_every_line_of_an_agent_is_an_object_for_cloud_logging(start: Start) -> 
     assert agent(trial, 1, "run", "script", "--", "false").returncode == 1
     first, second = (run["id"] for run in state(trial)["runs"])
     trial.cluster.terminate()
-    all_codes(trial, 0)
+    all_codes(trial, 143)
     said: list[dict[str, Any]] = []
     for index in (0, 1):
         lines = [json.loads(line) for line in trial.cluster.logs(index, "err").splitlines()]

@@ -67,7 +67,7 @@ def asleep(no_pod_around_fixtures: None) -> Iterator[Trial]:
         yield trial
         trial.expect_events()
         cluster.terminate()
-        all_codes(trial, 0)
+        all_codes(trial, 143)
 
 
 def test_ddp_as_the_job(start: Start) -> None:
@@ -94,7 +94,7 @@ def test_ddp_as_the_job(start: Start) -> None:
     page = trial.cluster.read(0, report)
     assert "passed" in page and found["run"] in page and "hf_canary" not in page
     trial.cluster.terminate()
-    all_codes(trial, 0)
+    all_codes(trial, 143)
 
 
 def test_collectives_on_some_of_the_pods(asleep: Trial) -> None:

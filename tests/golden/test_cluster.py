@@ -82,7 +82,7 @@ def asleep(no_pod_around_fixtures: None) -> Iterator[Trial]:
             trial.until(index, f"test -e {RESULTS}/pod-logs/worker-1.log -a -e {RESULTS}/pod-logs/coordinator.log")
         yield trial
         cluster.terminate()
-        all_codes(trial, 0)
+        all_codes(trial, 143)
 
 
 @pytest.fixture(scope="module")

@@ -27,6 +27,7 @@ Object = dict[str, Any]
 MASTER, JOBSET, KUEUE = range(3)
 """Pods by what runs in them."""
 PLACES = {"jobset": JOBSET, "kueue": KUEUE}
+OF_MASTER = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 SERVICE_ADDRESSES = "198.19.0.0/24"
 FIRST_SERVICE = "198.19.0.1"
 """That of the Service `kubernetes`."""
@@ -34,6 +35,11 @@ FILES = "/etc/test-bed"
 KUBECONFIG = f"{FILES}/kubeconfig"
 SERVING_CERTIFICATES = "/tmp/k8s-webhook-server/serving-certs"
 WEBHOOK_PORT = 9443
+KUBELET_ADDRESS = "198.18.0.2"
+"""Of the nodes' servers, on the cluster's bridge."""
+GRACE_SECONDS = 20
+"""A node is not ready when its lease is older."""
+TOLERATION_SECONDS = 10
 READY_SECONDS = 180.0
 """Until a program of the control plane must be ready."""
 ASK_SECONDS = 120.0
@@ -84,17 +90,25 @@ class ControlPlane:
         argv = [str(self.programs.directory / program), *words]
         return self.cluster.exec(pod, argv, env={"KUBECONFIG": KUBECONFIG}, input=input, timeout=ASK_SECONDS)
 
+    def stop_server(self, seconds: float) -> None:
+        """Kill the API server, which is started again after so long."""
+        self.cluster.write(MASTER, _pause("kube-apiserver"), f"{seconds}")
+        self.cluster.exec(MASTER, ["pkill", "-KILL", "-x", "kube-apiserver"], timeout=ASK_SECONDS)
+        self._until(MASTER, f"[ ! -e {_pause('kube-apiserver')} ]")
+        self._until(MASTER, f"{self.programs.directory}/kubectl get --raw=/readyz")
+
     def logs(self) -> str:
         """The end of what each program has said."""
         return "\n".join(
             f"--- {name}\n{self.cluster.read_bytes(pod, [_log(name)])[_log(name)] or b''!r:.20000}"
-            for pod, name in ((MASTER, "etcd"), (MASTER, "kube-apiserver"), (JOBSET, "jobset"), (KUEUE, "kueue"))
+            for pod, name in [*((MASTER, name) for name in OF_MASTER), (JOBSET, "jobset"), (KUEUE, "kueue")]
         )
 
     def start(self) -> None:
         """Raises TimeoutError with the logs when something does not get ready."""
         try:
             self._start_server()
+            self._start_managers()
             for controller in PLACES:
                 self._start_controller(controller)
         except TimeoutError as error:
@@ -133,8 +147,29 @@ class ControlPlane:
             "--allow-privileged=true",
             # Webhooks' Services lead to their endpoints without a kube-proxy.
             "--enable-aggregator-routing=true",
+            # `kubectl logs` and `exec` ask the nodes' server, by the address that nodes name for it.
+            "--kubelet-preferred-address-types=ExternalIP",
+            f"--kubelet-certificate-authority={FILES}/ca.crt",
+            f"--kubelet-client-certificate={FILES}/client.crt",
+            f"--kubelet-client-key={FILES}/client.key",
+            # A pod leaves a node that is gone after so many seconds, in place of five minutes.
+            f"--default-not-ready-toleration-seconds={TOLERATION_SECONDS}",
+            f"--default-unreachable-toleration-seconds={TOLERATION_SECONDS}",
         )
         self._until(MASTER, f"{self.programs.directory}/kubectl get --raw=/readyz")
+
+    def _start_managers(self) -> None:
+        common = (f"--kubeconfig={KUBECONFIG}", "--leader-elect=false")
+        self._spawn(
+            MASTER,
+            "kube-controller-manager",
+            *common,
+            "--use-service-account-credentials=false",
+            f"--service-account-private-key-file={FILES}/accounts.key",
+            f"--root-ca-file={FILES}/ca.crt",
+            f"--node-monitor-grace-period={GRACE_SECONDS}s",
+        )
+        self._spawn(MASTER, "kube-scheduler", *common)
 
     def _start_controller(self, name: str) -> None:
         """As its chart says, but for the pods: nobody runs any yet."""
@@ -178,8 +213,13 @@ class ControlPlane:
 
     def _spawn(self, pod: int, program: str, *words: str) -> None:
         """Start it, again and again, as the kubelet does with what ends."""
-        again = 'log=$1; shift; while :; do "$@" >>"$log" 2>&1 </dev/null; done'
-        argv = ["sh", "-c", again, "sh", _log(program), str(self.programs.directory / program), *words]
+        again = """\
+            log=$1 pause=$2; shift 2
+            while :; do
+                "$@" >>"$log" 2>&1 </dev/null
+                [ ! -e "$pause" ] || { sleep "$(cat "$pause")"; rm "$pause"; }
+            done"""
+        argv = ["sh", "-c", again, "sh", _log(program), _pause(program), str(self.programs.directory / program), *words]
         self._stack.enter_context(self.cluster.popen(pod, argv, env={"KUBECONFIG": KUBECONFIG}))
 
     def _until(self, pod: int, command: str) -> None:
@@ -212,11 +252,16 @@ def _files() -> dict[str, bytes]:
     server = authority.server(
         "kube-apiserver", [address(MASTER), FIRST_SERVICE], ["kubernetes.default.svc", "kubernetes.default"]
     )
-    accounts = signing_pair()
+    client, accounts = authority.client("kube-apiserver", "system:masters"), signing_pair()
+    nodes = authority.server("nodes", [KUBELET_ADDRESS])
     return {
         f"{FILES}/ca.crt": authority.certificate,
         f"{FILES}/server.crt": server.certificate,
         f"{FILES}/server.key": server.key,
+        f"{FILES}/nodes.crt": nodes.certificate,
+        f"{FILES}/nodes.key": nodes.key,
+        f"{FILES}/client.crt": client.certificate,
+        f"{FILES}/client.key": client.key,
         f"{FILES}/accounts.pub": accounts.certificate,
         f"{FILES}/accounts.key": accounts.key,
         KUBECONFIG: _kubeconfig(authority, authority.client("administrator", "system:masters")),
@@ -285,3 +330,8 @@ def _endpoints(service: Object, where: str) -> Object:
 
 def _log(program: str) -> str:
     return f"/run/{program}.log"
+
+
+def _pause(program: str) -> str:
+    """A file with the seconds for which the program shall not be started again."""
+    return f"/run/{program}.pause"

@@ -21,6 +21,8 @@ class Leaving:
         self._pod = pod
         self._machine = pod.machine
         self._preparing = preparing
+        self._recorded: tuple[JobEnd, str] | None = None
+        """The job's end and the run that it is of."""
         self._leave_by: float | None = None
         """When the pod has to be gone, on the machine's clock; None while nobody has told it to end."""
         self._store: Callable[[], None] | None = None
@@ -29,11 +31,17 @@ class Leaving:
     def record_end(self, end: JobEnd, run_id: str = "", code: int | None = None) -> None:
         """Leave the job's end where Kubernetes and people look; `code` is this pod's own if it differs."""
         pod = self._pod
+        self._recorded = (end, run_id)
         end = masked(end, pod.log.masked)
         message = termination_message(end, epoch=pod.settings.epoch, pod=pod.settings.index, run=run_id, code=code)
         pod.state.attempt(TERMINATION_LOG, lambda: self._machine.overwrite(TERMINATION_LOG, message))
         pod.state.update(end=RecordedEnd(**end._asdict(), run=run_id))
         pod.state.event("result-known", detail=f"{end.code} {end.what}")
+
+    def _correct_record(self, code: int) -> None:
+        """A cluster that was told to end in its sleep has recorded another code than this pod ends with."""
+        if self._recorded and self._recorded[0].code == Exit.OK != code:
+            self.record_end(*self._recorded, code)
 
     def report_end(self, end: JobEnd, *, brief: bool = False) -> None:
         """Say it in the log; when `brief`, without what a program printed, which the log of pod 0 has."""
@@ -72,6 +80,7 @@ class Leaving:
         if self._store is not None:
             return
         pod = self._pod
+        self._correct_record(code)
         pod.state.phase("ended", code=code)
         self._preparing.stop_sshd()
         pod.run_logs.begin_without_run()

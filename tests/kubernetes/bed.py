@@ -1,0 +1,210 @@
+"""The control plane with nodes: releases of the chart become pods that run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from agent.wire import to_json
+from tests.chart.helm import CHART, HELM, ROOT
+from tests.kubernetes.control_plane import ASK_SECONDS, FILES, KUBECONFIG, MASTER, ControlPlane, Object, Refused
+from tests.kubernetes.kubelet.orders import Config
+from tests.kubernetes.nodes import IMAGE, images, node, places
+
+SMALL = {
+    "workload.image": IMAGE,
+    "workload.gpusPerNode": "2",
+    "network.gibVersion": "",
+    "network.profile": "none",
+    "workload.resources.requests.cpu": "1",
+    "volumes.sharedMemory": "1Gi",
+}
+"""Two GPUs that are not there in each pod, and no fabric."""
+LONG_SECONDS = 300.0
+"""Until something must have come about, on a machine that may be busy."""
+LOOK_SECONDS = 0.3
+
+
+class Bed:
+    """Made by `with_nodes`."""
+
+    def __init__(self, plane: ControlPlane, process: subprocess.Popen[str], errors: Path) -> None:
+        self.plane = plane
+        self._process = process
+        self._errors = errors
+
+    def order(self, what: str, node: str) -> Object:
+        """`die` or `reboot`."""
+        assert self._process.stdin
+        self._process.stdin.write(json.dumps({"what": what, "node": node}) + "\n")
+        self._process.stdin.flush()
+        return self.answer()
+
+    def answer(self) -> Object:
+        assert self._process.stdout
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the kubelet has ended: {self._errors.read_text()[-4000:]}")
+        found: Object = json.loads(line)
+        return found
+
+    def helm(self, *words: str) -> str:
+        """What it prints. Raises Refused with what it says."""
+        env = {"KUBECONFIG": KUBECONFIG}
+        argv = [str(HELM), *words]
+        done = self.plane.cluster.exec(MASTER, argv, env=env, timeout=LONG_SECONDS)
+        if done.returncode:
+            raise Refused(f"{done.stderr}{done.stdout}")
+        return done.stdout
+
+    def install(self, name: str, namespace: str, settings: Mapping[str, str], *words: str) -> str:
+        sets = [word for key, value in {**SMALL, **settings}.items() for word in ("--set-string", f"{key}={value}")]
+        return self.helm("install", name, str(CHART), "--namespace", namespace, *sets, *words)
+
+    def get(self, kind: str, namespace: str, *words: str) -> list[Object]:
+        text = self.plane.kubectl("get", kind, "--namespace", namespace, "--output=json", *words)
+        found: list[Object] = json.loads(text)["items"]
+        return found
+
+    def until(self, what: str, look: Callable[[], Any], seconds: float = LONG_SECONDS) -> Any:
+        """What `look` returns as soon as it is something. Raises TimeoutError with what the bed was doing."""
+        deadline = time.monotonic() + seconds
+        while not (found := look()):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"after {seconds:g} s still not: {what}\n{self.told()}")
+            time.sleep(LOOK_SECONDS)
+        return found
+
+    def ended(self, name: str, namespace: str) -> str:
+        """The condition in which a JobSet ends: Completed or Failed."""
+
+        def look() -> str:
+            (found,) = self.get("jobset", namespace, f"--field-selector=metadata.name={name}")
+            conditions = (found.get("status") or {}).get("conditions") or []
+            true = [each["type"] for each in conditions if each["status"] == "True"]
+            return next((each for each in true if each in ("Completed", "Failed")), "")
+
+        return str(self.until(f"the end of {name}", look))
+
+    def pods(self, name: str, namespace: str) -> list[Object]:
+        """Of a JobSet, in the order of their indices."""
+        found = self.get("pods", namespace, f"--selector=jobset.sigs.k8s.io/jobset-name={name}")
+        return sorted(found, key=lambda pod: pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"])
+
+    def ready(self, name: str, namespace: str, count: int) -> list[Object]:
+        """Its pods, as soon as so many are ready."""
+
+        def look() -> list[Object]:
+            found = [pod for pod in self.pods(name, namespace) if _is_ready(pod)]
+            return found if len(found) == count else []
+
+        found: list[Object] = self.until(f"{count} pods of {name} are ready", look)
+        return found
+
+    def formed(self, name: str, namespace: str, count: int) -> list[Object]:
+        """Its pods, as soon as each has the plan of its cluster."""
+        pods = self.ready(name, namespace, count)
+        there = ("test", "-e", "/run/a4-agent/plan.json")
+        names = [pod["metadata"]["name"] for pod in pods]
+        self.until(
+            f"{name} is formed",
+            lambda: all(self.execute(namespace, each, *there).returncode == 0 for each in names),
+        )
+        return pods
+
+    def execute(self, namespace: str, pod: str, *words: str) -> subprocess.CompletedProcess[str]:
+        return self.plane.run(MASTER, "kubectl", "exec", "--namespace", namespace, pod, "--", *words)
+
+    def clear(self, namespace: str) -> None:
+        """Delete all jobs, and their pods without grace."""
+        for kind in ("jobsets", "jobs", "pods"):
+            self.plane.kubectl("delete", kind, "--all", "--namespace", namespace, "--wait=false")
+        everything = ("delete", "pods", "--all", "--namespace", namespace, "--force", "--grace-period=0")
+
+        def gone() -> bool:
+            self.plane.kubectl(*everything)
+            return not self.get("pods", namespace)
+
+        self.until("its pods are gone", gone)
+
+    def told(self) -> str:
+        """For a test that has failed."""
+        pods = self.plane.kubectl("get", "jobsets,jobs,pods,nodes", "--all-namespaces", "--output=wide")
+        events = self.plane.kubectl("get", "events", "--all-namespaces")
+        return f"{pods}\n{events[-6000:]}\nkubelet:\n{self._errors.read_text()[-6000:]}"
+
+
+def terminated(pod: Object, container: str = "workload") -> Object:
+    """How a container of a pod has ended."""
+    shown = pod["status"].get("containerStatuses") or ()
+    ends: list[Object] = [each["state"].get("terminated") or {} for each in shown if each["name"] == container]
+    return ends[0] if ends else {}
+
+
+def _is_ready(pod: Object) -> bool:
+    conditions = pod["status"].get("conditions") or ()
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+@contextmanager
+def with_nodes(plane: ControlPlane) -> Iterator[Bed]:
+    """Nodes join the control plane; they and their pods are gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="a4-test-bed-") as directory:
+        errors = Path(directory, "errors")
+        with errors.open("wb") as stderr:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tests.kubernetes.kubelet", _configured(plane, Path(directory))],
+                cwd=ROOT,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+                start_new_session=True,
+            )
+        bed = Bed(plane, process, errors)
+        try:
+            bed.answer()
+            yield bed
+        finally:
+            _end(process)
+
+
+def _configured(plane: ControlPlane, directory: Path) -> str:
+    """A file that tells the kubelet what it needs."""
+    paths = dict[str, str]()
+    for name, path in (
+        ("kubeconfig", KUBECONFIG),
+        ("certificate", f"{FILES}/nodes.crt"),
+        ("key", f"{FILES}/nodes.key"),
+        ("authority", f"{FILES}/ca.crt"),
+    ):
+        (directory / name).write_text(plane.cluster.read(MASTER, path))
+        paths[name] = str(directory / name)
+    stand = places()
+    config = Config(
+        cluster=plane.cluster.name,
+        version=plane.programs.versions["k8s.io/kubernetes"],
+        nodes=[node(name, place) for name, place in stand.items()],
+        images=images(str(ROOT / ".venv-torch/bin/python")),
+        places=stand,
+        **paths,
+    )
+    (directory / "config").write_text(json.dumps(to_json(config)))
+    return str(directory / "config")
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    with process:
+        assert process.stdin
+        process.stdin.close()
+        try:
+            process.wait(ASK_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()

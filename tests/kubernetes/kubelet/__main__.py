@@ -1,0 +1,120 @@
+"""The kubelet of all nodes, as one process: what it is to do stands in a file, and its orders come on stdin.
+
+It lives in the network of the control plane's local cluster, and ends, with every pod, when stdin does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from agent.local.client import LocalCluster
+from agent.local.host_survey import find_program
+from agent.local.netlink import Netlink
+from agent.local.syscalls import (
+    CLONE_NEWNET,
+    CLONE_NEWNS,
+    MS_NODEV,
+    MS_NOSUID,
+    MS_PRIVATE,
+    MS_REC,
+    die_with_parent,
+    mount,
+    pid_outside,
+    setns,
+    unshare,
+)
+from agent.wire import from_json
+from tests.kubernetes.kubelet.api import Api
+from tests.kubernetes.kubelet.machine import Host, Machine
+from tests.kubernetes.kubelet.metadata import serve_places
+from tests.kubernetes.kubelet.names import Names, dns_argv
+from tests.kubernetes.kubelet.nodes import Beats
+from tests.kubernetes.kubelet.orders import Config, Kubelet
+from tests.kubernetes.kubelet.reports import Reports
+from tests.kubernetes.kubelet.server import Keys, NodeServer
+from tests.kubernetes.runtime import Runtime
+
+ADDRESS = "198.18.0.2"
+"""On the bridge: names are asked there, metadata and logs."""
+METADATA = "metadata.google.internal"
+STATE = Path("/mnt")
+"""A file system in memory, which this process and its pods see alone."""
+FIRST_PORT = 10250
+"""Of the nodes' servers."""
+
+
+def main(path: str) -> None:
+    config = from_json(Config, json.loads(Path(path).read_text()))
+    _make_state()
+    cluster = LocalCluster.attach(config.cluster)
+    with Runtime(cluster) as runtime:
+        _enter_network(cluster.supervisor_pid())
+        serve(config, runtime)
+
+
+def serve(config: Config, runtime: Runtime) -> None:
+    """Until stdin ends."""
+    api = Api(json.loads(Path(config.kubeconfig).read_text()))
+    host, _, port = api.host.partition(":")
+    machine = Machine(api, Reports(api), runtime, config.images, _directory("pods"), ADDRESS, (host, int(port)))
+    hosts = {
+        spec.name: Host(runtime.node(spec.name), spec.capacity, _directory("nodes", spec.name)) for spec in config.nodes
+    }
+    servers = {spec.name: (ADDRESS, FIRST_PORT + at) for at, spec in enumerate(config.nodes)}
+    known = {spec.name: (spec, hosts[spec.name].node.address, servers[spec.name]) for spec in config.nodes}
+    beats = Beats(api, known, config.version)
+    kubelet = Kubelet(machine, hosts, beats)
+    _serve_names(api)
+    serve_places((ADDRESS, 80), {hosts[name].node.address: place for name, place in config.places.items()})
+    keys = Keys(Path(config.certificate), Path(config.key), Path(config.authority))
+    for name, address in servers.items():
+        NodeServer(address, keys, kubelet.finder(name)).start()
+    for name in known:
+        beats.register(name)
+    beats.start()
+    kubelet.start()
+    print("{}", flush=True)
+    for line in sys.stdin:
+        print(json.dumps(kubelet.obey(json.loads(line))), flush=True)
+    kubelet.close()
+
+
+def _make_state() -> None:
+    unshare(CLONE_NEWNS)
+    mount("none", "/", flags=MS_REC | MS_PRIVATE)
+    mount("test-bed", str(STATE), "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755")
+
+
+def _enter_network(process: int) -> None:
+    """That of the bridge, before there are threads."""
+    with open(f"/proc/{process}/ns/net") as namespace:
+        setns(namespace.fileno(), CLONE_NEWNET)
+    netlink = Netlink()
+    netlink.add_address(socket.if_nametoindex("pods"), ADDRESS, 32)
+    netlink.close()
+
+
+def _directory(*names: str) -> Path:
+    path = STATE.joinpath(*names)
+    path.mkdir(parents=True)
+    return path
+
+
+def _serve_names(api: Api) -> None:
+    hosts = STATE / "hosts"
+    hosts.touch()
+    own = pid_outside()
+    server = subprocess.Popen(
+        dns_argv(find_program("dnsmasq"), ADDRESS, hosts), preexec_fn=lambda: die_with_parent(own), stdout=sys.stderr
+    )
+    Names(api, hosts, server, [f"{ADDRESS} {METADATA}"]).start()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
+    os._exit(0)

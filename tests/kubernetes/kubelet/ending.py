@@ -1,0 +1,66 @@
+"""How a container is told to end: preStop, SIGTERM, and SIGKILL when its time is over."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from agent.errors import AgentError
+from tests.kubernetes.command import Command
+from tests.kubernetes.kubelet.fields import Object
+from tests.kubernetes.kubelet.probes import Prober
+from tests.kubernetes.runtime import Container, RuntimeLost
+
+LEAST_SECONDS = 1.0
+"""Between SIGTERM and SIGKILL, however long preStop has taken."""
+
+
+@dataclass
+class Running:
+    """A container that runs, and what watches it."""
+
+    spec: Object
+    container: Container
+    attempt: int
+    over: threading.Event
+    probers: list[Prober] = field(default_factory=list)
+    asked: threading.Event = field(default_factory=threading.Event)
+    """It was told to end."""
+
+    def execute(self, argv: list[str]) -> Command:
+        return self.container.exec(argv)
+
+    def end(self, grace: float) -> None:
+        """On a thread of its own, once."""
+        if not self.asked.is_set():
+            self.asked.set()
+            for prober in self.probers:
+                prober.over.set()
+            threading.Thread(target=self._end, args=(grace,), name="end", daemon=True).start()
+
+    def _end(self, grace: float) -> None:
+        deadline = time.monotonic() + grace
+        hook = ((self.spec.get("lifecycle") or {}).get("preStop")) or {}
+        if grace > 0:
+            with suppress(OSError, AgentError, RuntimeLost):  # TimeoutError among them
+                _run_hook(hook, self.execute, grace)
+            self._kill(signal.SIGTERM)
+            self.over.wait(max(deadline - time.monotonic(), LEAST_SECONDS))
+        if not self.over.is_set():
+            self._kill(signal.SIGKILL)
+
+    def _kill(self, number: int) -> None:
+        with suppress(OSError):
+            self.container.kill(number)
+
+
+def _run_hook(hook: Object, execute: Callable[[list[str]], Command], limit: float) -> None:
+    if "exec" in hook:
+        with execute(hook["exec"]["command"]) as command:
+            command.wait(limit)
+    elif "sleep" in hook:
+        time.sleep(min(float(hook["sleep"]["seconds"]), limit))

@@ -1,0 +1,127 @@
+"""Pods that are bound to our nodes, each with its worker; and what a test may do to a node."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tests.kubernetes.kubelet.api import Change
+from tests.kubernetes.kubelet.fields import Object
+from tests.kubernetes.kubelet.images import Image
+from tests.kubernetes.kubelet.machine import Host, Machine
+from tests.kubernetes.kubelet.nodes import Beats, NodeSpec
+from tests.kubernetes.kubelet.pod import Changed, Died, Gone, PodWorker, Rebooted, Refreshed
+from tests.kubernetes.kubelet.server import Find
+from tests.kubernetes.kubelet.volumes import KINDS
+
+REFRESH_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class Config:
+    """What the kubelet's process is told when it starts."""
+
+    cluster: str
+    """Name of the local cluster on whose bridge the nodes are."""
+    kubeconfig: str
+    certificate: str
+    key: str
+    authority: str
+    version: str
+    nodes: Sequence[NodeSpec]
+    images: Mapping[str, Image]
+    places: Mapping[str, tuple[str, str, str, str]]
+    """Where nodes stand, by name."""
+
+
+class Kubelet:
+    def __init__(self, machine: Machine, hosts: Mapping[str, Host], beats: Beats) -> None:
+        self._machine = machine
+        self._hosts = hosts
+        self._beats = beats
+        self._workers = dict[str, PodWorker]()
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        for work in (self._follow, self._refresh):
+            threading.Thread(target=work, name=work.__name__, daemon=True).start()
+
+    def finder(self, node: str) -> Find:
+        """How the server of a node finds its pods."""
+
+        def find(namespace: str, name: str) -> PodWorker | None:
+            with self._lock:
+                for worker in self._workers.values():
+                    about = worker.pod["metadata"]
+                    if (about["namespace"], about["name"]) == (namespace, name) and not worker.silent:
+                        return worker if worker.pod["spec"]["nodeName"] == node else None
+            return None
+
+        return find
+
+    def obey(self, order: Object) -> Object:
+        """`die`: the node's processes are gone and nothing is said any more. `reboot`: the node is there again."""
+        node, what = order["node"], order["what"]
+        if node not in self._hosts:
+            return {"error": f"there is no node {node}"}
+        with self._lock:
+            of_node = [worker for worker in self._workers.values() if worker.pod["spec"]["nodeName"] == node]
+        if what == "die":
+            self._beats.silent.add(node)
+        else:
+            self._beats.silent.discard(node)
+        for worker in of_node:
+            worker.inbox.put(Died() if what == "die" else Rebooted())
+        return {"pods": [worker.pod["metadata"]["name"] for worker in of_node]}
+
+    def close(self) -> None:
+        """Every pod of every node ends now."""
+        with self._lock:
+            workers = list(self._workers.values())
+        for worker in workers:
+            worker.inbox.put(Gone())
+        for worker in workers:
+            worker.join(10)
+
+    def _follow(self) -> None:
+        for change in self._machine.api.watch("/api/v1/pods"):
+            ours = {pod["metadata"]["uid"]: pod for pod in change.objects if self._is_ours(pod)}
+            with self._lock:
+                self._heard(change, ours)
+
+    def _is_ours(self, pod: Object) -> bool:
+        return pod["spec"].get("nodeName") in self._hosts
+
+    def _heard(self, change: Change, ours: Mapping[str, Object]) -> None:
+        gone = set(ours) if change.kind == "DELETED" else set[str]()
+        if change.kind == "LISTED":
+            gone = self._workers.keys() - ours.keys()
+        for uid in gone & self._workers.keys():
+            self._workers.pop(uid).inbox.put(Gone())
+        for uid, pod in ours.items():
+            if uid not in gone:
+                self._see(uid, pod)
+
+    def _see(self, uid: str, pod: Object) -> None:
+        over = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+        if uid in self._workers:
+            self._workers[uid].inbox.put(Changed(pod))
+        elif not over:
+            host = self._hosts[pod["spec"]["nodeName"]]
+            worker = self._workers[uid] = PodWorker(self._machine, host, pod)
+            worker.silent = pod["spec"]["nodeName"] in self._beats.silent
+            worker.start()
+        elif "deletionTimestamp" in pod["metadata"]:
+            self._machine.reports.gone(pod)
+
+    def _refresh(self) -> None:
+        while True:
+            time.sleep(REFRESH_SECONDS)
+            with self._lock:
+                workers = list(self._workers.values())
+            for worker in workers:
+                volumes = worker.pod["spec"].get("volumes") or ()
+                if worker.running and any(KINDS & set(volume) for volume in volumes):
+                    worker.inbox.put(Refreshed())

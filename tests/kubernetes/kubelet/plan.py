@@ -1,0 +1,93 @@
+"""A pod's containers as the runtime takes them. Pure: paths and values in, specs out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.kubernetes.kubelet import images
+from tests.kubernetes.kubelet.environment import command, environment, expand
+from tests.kubernetes.kubelet.fields import Object
+from tests.kubernetes.kubelet.images import Image
+from tests.kubernetes.kubelet.quantity import number
+from tests.kubernetes.kubelet.sources import Sources
+from tests.kubernetes.runtime import Bind, ContainerSpec
+
+SYSTEM_FILES = ("hosts", "hostname", "resolv.conf")
+"""In /etc of every container, from the kubelet."""
+TOKEN_MOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+
+def host_name(pod: Object) -> str:
+    """What `hostname` prints: with hostNetwork the node's name."""
+    spec = pod["spec"]
+    return str(spec["nodeName"] if spec.get("hostNetwork") else spec.get("hostname") or pod["metadata"]["name"])[:63]
+
+
+def hosts(pod: Object, address: str) -> str:
+    name = host_name(pod)
+    where = pod["spec"].get("subdomain")
+    whole = f"{name}.{where}.{pod['metadata']['namespace']}.svc.cluster.local\t" if where else ""
+    own = "" if pod["spec"].get("hostNetwork") else f"{address}\t{whole}{name}\n"
+    return f"127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost\n{own}"
+
+
+def container_spec(
+    pod: Object,
+    container: Object,
+    image: Image,
+    sources: Sources,
+    allocatable: Mapping[str, str],
+    directory: Path,
+    log: Path,
+    server: tuple[str, int],
+) -> ContainerSpec:
+    """`directory` is the pod's, with `volumes` and `etc`; `server` is the API server. Raises Missing."""
+    standard = {
+        "HOSTNAME": host_name(pod),
+        "KUBERNETES_SERVICE_HOST": server[0],
+        "KUBERNETES_SERVICE_PORT": str(server[1]),
+        "HOME": "/root",
+        **image.env,
+    }
+    env = environment(pod, container, standard, sources, allocatable)
+    limit = ((container.get("resources") or {}).get("limits") or {}).get("memory")
+    return ContainerSpec(
+        name=container["name"],
+        root=images.root(image),
+        argv=command(container, image.command, env),
+        env=env,
+        cwd=container.get("workingDir") or "/",
+        binds=(*_image_files(image), *_system_files(directory), *_volume_mounts(pod, container, env, directory)),
+        privileged=bool((container.get("securityContext") or {}).get("privileged")),
+        memory=int(number(limit)) if limit else None,
+        termination_path=container.get("terminationMessagePath") or "/dev/termination-log",
+        log=log,
+    )
+
+
+def _image_files(image: Image) -> list[Bind]:
+    return [Bind(Path(source), target, True) for target, source in image.files.items()]
+
+
+def _system_files(directory: Path) -> list[Bind]:
+    return [Bind(directory / "etc" / name, f"/etc/{name}") for name in SYSTEM_FILES]
+
+
+def _volume_mounts(pod: Object, container: Object, env: Mapping[str, str], directory: Path) -> list[Bind]:
+    volumes = {volume["name"]: volume for volume in pod["spec"].get("volumes") or ()}
+    found = list[Bind]()
+    for mount in container.get("volumeMounts") or ():
+        below = mount.get("subPath") or expand(mount.get("subPathExpr", ""), env)
+        source = directory / "volumes" / mount["name"] / below
+        made_of_objects = {"secret", "configMap", "downwardAPI", "projected"} & set(volumes[mount["name"]])
+        found.append(Bind(source, mount["mountPath"], bool(mount.get("readOnly") or made_of_objects)))
+    # A directory before those in it.
+    return sorted(found, key=lambda bind: bind.target)
+
+
+def volume_problem(volume: Object) -> str:
+    """Why a volume cannot be had on a node here; empty: it can."""
+    kinds = {"emptyDir", "hostPath", "secret", "configMap", "downwardAPI", "projected"}
+    (kind,) = set(volume) - {"name"}
+    return "" if kind in kinds else f"no driver for volumes of kind {kind} on this node"

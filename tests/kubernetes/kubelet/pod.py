@@ -1,0 +1,341 @@
+"""One pod on its node, from its binding until the API server may forget it: one thread, which acts on what it hears."""
+
+from __future__ import annotations
+
+import queue
+import shutil
+import sys
+import threading
+import time
+import traceback
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.kubernetes.kubelet import storage
+from tests.kubernetes.kubelet.ending import Running
+from tests.kubernetes.kubelet.fields import Object
+from tests.kubernetes.kubelet.images import NotPulled, pulled
+from tests.kubernetes.kubelet.machine import Host, Machine
+from tests.kubernetes.kubelet.plan import container_spec
+from tests.kubernetes.kubelet.probes import KINDS, Prober, Target
+from tests.kubernetes.kubelet.sources import Missing
+from tests.kubernetes.kubelet.states import (
+    End,
+    Kind,
+    Start,
+    State,
+    Stop,
+    Wait,
+    containers,
+    ended,
+    held,
+    next_steps,
+    pausing,
+)
+from tests.kubernetes.kubelet.status import pod_status, undated
+from tests.kubernetes.runtime import Ended, Sandbox, StartFailed
+
+SYNC_SECONDS = 2.0
+"""Between tries of what may come about without a word."""
+NO_PROGRAM = 128
+LOST = End(137, "ContainerStatusUnknown", "The container could not be located when the pod was terminated")
+
+
+class HasEnded(NamedTuple):
+    name: str
+    attempt: int
+    how: Ended
+
+
+class Probed(NamedTuple):
+    name: str
+    attempt: int
+    kind: str
+    well: bool
+
+
+class Changed(NamedTuple):
+    pod: Object
+
+
+class Gone(NamedTuple):
+    """The API server has forgotten the pod."""
+
+
+class Died(NamedTuple):
+    """The node has: nobody is told anything any more."""
+
+
+class Rebooted(NamedTuple):
+    """The node is there again, without its containers."""
+
+
+class Refreshed(NamedTuple):
+    """What the pod names may have changed."""
+
+
+Heard = HasEnded | Probed | Changed | Gone | Died | Rebooted | Refreshed
+
+
+class PodWorker(threading.Thread):
+    def __init__(self, machine: Machine, host: Host, pod: Object) -> None:
+        super().__init__(name=f"pod {pod['metadata']['name']}", daemon=True)
+        self.machine = machine
+        self.host = host
+        self.pod = pod
+        self.inbox = queue.SimpleQueue[Heard]()
+        self.running = dict[str, Running]()
+        self.silent = False
+        self.phase = ""
+        names = list(containers(pod))
+        reason = "PodInitializing" if pod["spec"].get("initContainers") else "ContainerCreating"
+        self.states = {name: State(reason=reason) for name in names}
+        self._sandbox: Sandbox | None = None
+        self._began = time.time()
+        self._told = ""
+        self._problem = ""
+        self._over = False
+
+    def run(self) -> None:
+        try:
+            while not self._over:
+                wake = self._advance()
+                self._report()
+                self._hear(wake)
+        except Exception:
+            traceback.print_exc(file=sys.stderr)
+        finally:
+            self._stop_sandbox()
+
+    def log_of(self, container: str, previous: bool) -> Path:
+        attempt = self.states[container].restarts - previous
+        return storage.log_of(self.machine, self.pod, container, attempt)
+
+    @property
+    def deleting(self) -> bool:
+        return "deletionTimestamp" in self.pod["metadata"]
+
+    def _advance(self) -> float:
+        """Do all that can be done now; returns when something may be done next."""
+        if self.silent:
+            return SYNC_SECONDS
+        if self.phase:
+            self._finish(self.phase)
+            return SYNC_SECONDS
+        if not self._sandbox and not self.deleting and not self._prepare():
+            return SYNC_SECONDS
+        while True:
+            now = time.time()
+            steps = next_steps(self.pod, self.states, now, self.deleting)
+            acts = [step for step in steps if not isinstance(step, Wait)]
+            if not acts:
+                return min([step.until - now for step in steps if isinstance(step, Wait)] + [SYNC_SECONDS])
+            if isinstance(acts[0], Start):
+                self._start(acts[0].name)
+            elif isinstance(acts[0], Stop):
+                self._stop(acts[0].names)
+            else:
+                self._finish(acts[0].phase)
+                return SYNC_SECONDS
+
+    def _hear(self, wake: float) -> None:
+        """Everything that has come, and at least one thing unless it is time to wake."""
+        try:
+            heard = self.inbox.get(timeout=max(wake, 0.01))
+            while True:
+                self._apply(heard)
+                heard = self.inbox.get_nowait()
+        except queue.Empty:
+            pass
+
+    def _apply(self, heard: Heard) -> None:
+        if isinstance(heard, Changed):
+            self.pod = heard.pod
+        elif isinstance(heard, HasEnded):
+            self._ended(heard)
+        elif isinstance(heard, Probed):
+            self._probed(heard)
+        elif isinstance(heard, Refreshed):
+            if self._sandbox and not self.phase:
+                storage.refresh(self.machine, self.host, self.pod, self.machine.sources(self.pod, tokens=False))
+        elif isinstance(heard, Rebooted):
+            self.silent = False
+            for name, state in self.states.items():
+                if state.condition != "terminated":
+                    self.states[name] = ended(state, LOST._replace(started=state.began, finished=time.time()))
+        else:
+            self.silent = True
+            self._over = isinstance(heard, Gone)
+            self._stop_sandbox()
+
+    def _prepare(self) -> bool:
+        """Volumes, then the sandbox. False: something is not there yet."""
+        try:
+            storage.mount(self.machine, self.host, self.pod, self.machine.sources(self.pod, tokens=True))
+        except Missing as missing:
+            self._warn("FailedMount", str(missing))
+            return False
+        spec = self.pod["spec"]
+        name = spec.get("hostname") or self.pod["metadata"]["name"]
+        self._sandbox = self.machine.runtime.sandbox(
+            self.pod["metadata"]["uid"],
+            hostname=name,
+            node=self.host.node,
+            host_network=bool(spec.get("hostNetwork")),
+        )
+        storage.mount_memory(self.machine, self.pod, self._sandbox)
+        storage.write_system_files(self.machine, self.pod, self._sandbox.address)
+        return True
+
+    def _start(self, name: str) -> None:
+        kind, container = containers(self.pod)[name]
+        before, now = self.states[name], time.time()
+        attempt = before.restarts + (before.end is not None or before.last is not None)
+        log = storage.log_of(self.machine, self.pod, name, attempt)
+        over = threading.Event()
+
+        def has_ended(how: Ended) -> None:
+            over.set()
+            self.inbox.put(HasEnded(name, attempt, how))
+
+        assert self._sandbox
+        try:
+            image = pulled(self.machine.images, container["image"])
+            sources = self.machine.sources(self.pod, tokens=False)
+            known = {**self.pod, "status": self._status(now)}
+            home = storage.home(self.machine, self.pod)
+            allocatable, server = self.host.allocatable, self.machine.server
+            spec = container_spec(known, container, image, sources, allocatable, home, log, server)
+            if not self.machine.runtime.limits_memory:
+                spec = replace(spec, memory=None)
+            started = self._sandbox.start(spec, has_ended)
+        except NotPulled as error:
+            self.states[name] = held(before, "ErrImagePull", str(error), now)
+            self._warn("Failed", f'Failed to pull image "{container["image"]}": {error}')
+            return
+        except Missing as error:
+            self.states[name] = held(before, "CreateContainerConfigError", str(error), now, SYNC_SECONDS)
+            return
+        except StartFailed as error:
+            end = End(NO_PROGRAM, "StartError", str(error), 0.0, now)
+            self.states[name] = replace(ended(before, end), restarts=attempt, last=before.end or before.last)
+            self._warn("Failed", f"Error: {error}")
+            return
+        probes = [each for each in KINDS if each in container]
+        self.states[name] = replace(
+            before,
+            condition="running",
+            last=before.end or before.last,
+            end=None,
+            began=now,
+            restarts=attempt,
+            started="startupProbe" not in probes,
+            ready="readinessProbe" not in probes and "startupProbe" not in probes and kind is not Kind.INIT,
+        )
+        self.running[name] = Running(container, started, attempt, over)
+        self._probe(name)
+
+    def _probe(self, name: str) -> None:
+        """Start the startup probe, or after it the others."""
+        running, state = self.running[name], self.states[name]
+        if "startupProbe" in running.spec and not state.started:
+            wanted = ["startupProbe"]
+        else:
+            wanted = [kind for kind in KINDS[1:] if kind in running.spec]
+        assert self._sandbox
+        target = Target(running.spec, self._sandbox.address, running.execute)
+
+        def tell(kind: str, well: bool) -> None:
+            self.inbox.put(Probed(name, running.attempt, kind, well))
+
+        for kind in wanted:
+            prober = Prober(kind, running.spec[kind], target, tell)
+            running.probers.append(prober)
+            prober.start()
+
+    def _probed(self, heard: Probed) -> None:
+        running, state = self.running.get(heard.name), self.states[heard.name]
+        if not running or running.attempt != heard.attempt or running.asked.is_set():
+            return
+        if heard.kind == "readinessProbe":
+            self.states[heard.name] = replace(state, ready=heard.well)
+        elif not heard.well:
+            words = heard.kind.removesuffix("Probe").capitalize()
+            self._warn("Unhealthy", f"{words} probe failed, container {heard.name} will be killed")
+            own = running.spec[heard.kind].get("terminationGracePeriodSeconds")
+            running.end(float(self._grace() if own is None else own))
+        elif heard.kind == "startupProbe":
+            self.states[heard.name] = replace(state, started=True, ready="readinessProbe" not in running.spec)
+            self._probe(heard.name)
+
+    def _stop(self, names: tuple[str, ...]) -> None:
+        for name in names:
+            self.states[name] = replace(self.states[name], ending=True)
+            self.running[name].end(self._grace())
+
+    def _grace(self) -> float:
+        given = self.pod["metadata"].get("deletionGracePeriodSeconds") if self.deleting else None
+        return float(self.pod["spec"].get("terminationGracePeriodSeconds", 30) if given is None else given)
+
+    def _ended(self, heard: HasEnded) -> None:
+        running = self.running.get(heard.name)
+        if not running or running.attempt != heard.attempt:
+            return
+        for prober in running.probers:
+            prober.over.set()
+        del self.running[heard.name]
+        how, state = heard.how, self.states[heard.name]
+        reason = "OOMKilled" if how.oom_killed else "Completed" if how.code == 0 else "Error"
+        end = End(how.code, reason, how.message, state.began, time.time(), how.signal or 0)
+        self.states[heard.name] = ended(state, end)
+
+    def _finish(self, phase: str) -> None:
+        """The end is told first, and then that nothing is left: controllers count in this order."""
+        self._stop_sandbox()
+        if self.deleting and not self.phase:
+            for name, state in self.states.items():
+                if state.condition == "waiting":
+                    self.states[name] = ended(state, LOST._replace(finished=time.time()))
+        self.phase = phase
+        self._report()
+        if self.deleting:
+            self.machine.reports.gone(self.pod)
+            self._over = True
+            shutil.rmtree(storage.home(self.machine, self.pod), ignore_errors=True)
+
+    def _stop_sandbox(self) -> None:
+        for running in self.running.values():
+            for prober in running.probers:
+                prober.over.set()
+        if self._sandbox:
+            self._sandbox.stop()
+            self._sandbox = None
+
+    def _status(self, now: float) -> Object:
+        address = self._sandbox.address if self._sandbox else (self.pod.get("status") or {}).get("podIP", "")
+        return pod_status(
+            self.pod,
+            pausing(self.pod, self.states, now),
+            phase=self.phase,
+            addresses=(self.host.node.address, address),
+            began=self._began,
+            now=now,
+            sandboxed=self._sandbox is not None,
+        )
+
+    def _report(self) -> None:
+        if self.silent:
+            return
+        status = self._status(time.time())
+        if undated(status) != self._told:
+            self._told = undated(status)
+            # The last conditions are kept, so that they tell since when they hold.
+            self.pod = {**self.pod, "status": {**(self.pod.get("status") or {}), **status}}
+            self.machine.reports.status(self.pod, status)
+
+    def _warn(self, reason: str, message: str) -> None:
+        """Once, until something else is to be said."""
+        if message != self._problem:
+            self._problem = message
+            self.machine.reports.event(self.pod, reason, message, time.time())

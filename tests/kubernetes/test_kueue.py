@@ -1,0 +1,118 @@
+"""Jobs that Kueue admits: when there is quota, where the nodes are close, and until another one goes first."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.kubernetes.bed import Bed, terminated
+from tests.kubernetes.control_plane import Object
+from tests.kubernetes.nodes import TOPOLOGY, places
+
+API = "kueue.x-k8s.io/v1beta2"
+WAITS = "#!/bin/bash\nexec sleep 1000\n"
+FOUR = {
+    "workload.gpus": "32",
+    "workload.gpusPerNode": "8",
+    "workload.terminationGracePeriodSeconds": "30",
+    "task_script": WAITS,
+    "tasSettings.mode": "required",
+    "tasSettings.level": "block",
+}
+"""Pods that take whole nodes, all in one block. Kueue counts no ports: it would put smaller ones onto one node."""
+
+
+def objects(namespace: str) -> list[Object]:
+    """A queue with quota for four nodes, whose places are known."""
+    levels = [f"{TOPOLOGY}-{level}" for level in ("block", "subblock", "host")]
+    flavor = {
+        "nodeLabels": {"cloud.google.com/gke-nodepool": "a4"},
+        "topologyName": namespace,
+        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
+    }
+    quota = [{"name": "nvidia.com/gpu", "nominalQuota": 32}, {"name": "cpu", "nominalQuota": 1000}]
+    group = {
+        "coveredResources": ["nvidia.com/gpu", "cpu"],
+        "flavors": [{"name": namespace, "resources": quota}],
+    }
+    queue = {
+        "namespaceSelector": {},
+        "resourceGroups": [group],
+        "preemption": {"withinClusterQueue": "LowerPriority"},
+    }
+    return [
+        named("Topology", namespace, {"levels": [{"nodeLabel": level} for level in levels]}),
+        named("ResourceFlavor", namespace, flavor),
+        named("ClusterQueue", namespace, queue),
+        {
+            **named("LocalQueue", "team", {"clusterQueue": namespace}),
+            "metadata": {"name": "team", "namespace": namespace},
+        },
+        {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": f"urgent-{namespace}"},
+            "value": 1000,
+        },
+    ]
+
+
+def named(kind: str, name: str, spec: Object) -> Object:
+    return {"apiVersion": API, "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+@pytest.fixture
+def queue(bed: Bed, namespace: str) -> Iterator[str]:
+    bed.plane.create(objects(namespace), namespace)
+    yield "team"
+    bed.clear(namespace)
+    for kind in ("clusterqueue", "resourceflavor", "topology"):
+        bed.plane.kubectl("delete", f"{kind}.kueue.x-k8s.io", namespace, "--wait=false")
+    bed.plane.kubectl("delete", "priorityclass", f"urgent-{namespace}")
+
+
+def test_quota_places_preemption_and_the_way_back(bed: Bed, namespace: str, queue: str) -> None:
+    """The first job is placed in one block, gives way to an urgent one, and is admitted again when that is gone."""
+    bed.install("low", namespace, {**FOUR, "queue": queue})
+    pods = bed.formed("low", namespace, 4)
+    stand = places()
+    assert len({stand[pod["spec"]["nodeName"]][1] for pod in pods}) == 1
+    told = json.loads(bed.execute(namespace, pods[0]["metadata"]["name"], "a4-agent", "topology", "--json").stdout)
+    assert {peer["index"]: tuple(peer["place"]) for peer in told["peers"]} == {
+        index: stand[pod["spec"]["nodeName"]] for index, pod in enumerate(pods)
+    }
+
+    bed.install("high", namespace, {**FOUR, "queue": queue, "priorityClassName": f"urgent-{namespace}"})
+    codes = dict[str, int]()
+
+    def preempted() -> bool:
+        for pod in bed.pods("low", namespace):
+            if end := terminated(pod):
+                codes[pod["metadata"]["uid"]] = end["exitCode"]
+        (jobset,) = bed.get("jobsets", namespace, "--field-selector=metadata.name=low")
+        return bool(jobset["spec"]["suspend"]) and not bed.pods("low", namespace)
+
+    bed.until("low is preempted", preempted)
+    assert set(codes.values()) <= {143, 75}
+    bed.formed("high", namespace, 4)
+    bed.helm("uninstall", "high", "--namespace", namespace)
+    back = bed.formed("low", namespace, 4)
+    assert not {pod["metadata"]["uid"] for pod in back} & {pod["metadata"]["uid"] for pod in pods}
+    (jobset,) = bed.get("jobsets", namespace, "--field-selector=metadata.name=low")
+    assert jobset["status"]["restarts"] == 0
+
+
+def test_a_job_waits_in_words_while_there_is_no_quota(bed: Bed, namespace: str, queue: str) -> None:
+    bed.install("big", namespace, {**FOUR, "workload.gpus": "40", "queue": queue})
+
+    def words() -> str:
+        for each in bed.get("workloads.kueue.x-k8s.io", namespace):
+            for one in (each.get("status") or {}).get("conditions") or ():
+                if one["type"] == "QuotaReserved" and one["status"] == "False":
+                    return str(one["message"])
+        return ""
+
+    assert "insufficient quota for nvidia.com/gpu" in bed.until("Kueue says why", words)
+    assert not bed.pods("big", namespace)

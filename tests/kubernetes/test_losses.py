@@ -1,0 +1,106 @@
+"""Pods that are lost, never come or cannot start, and a node that dies: who says so, how it ends, what starts again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from tests.kubernetes.bed import Bed, terminated
+from tests.kubernetes.control_plane import Object
+
+WAITS = "#!/bin/bash\nexec sleep 1000\n"
+EVICTION = {"apiVersion": "policy/v1", "kind": "Eviction"}
+
+
+def delete(bed: Bed, namespace: str, pod: str) -> None:
+    bed.plane.kubectl("delete", "pod", pod, "--namespace", namespace, "--wait=false")
+
+
+def evict(bed: Bed, namespace: str, pod: str) -> None:
+    body = json.dumps({**EVICTION, "metadata": {"name": pod, "namespace": namespace}})
+    path = f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction"
+    bed.plane.kubectl("create", "--raw", path, "--filename=-", input=body)
+
+
+@pytest.mark.parametrize(
+    ("lose", "index", "task"),
+    [(delete, 1, WAITS), (evict, 0, WAITS), (evict, 1, ""), (delete, 0, "")],
+    ids=["deleted worker", "evicted coordinator", "evicted worker asleep", "deleted coordinator asleep"],
+)
+def test_a_lost_pod_restarts_the_job_once(
+    bed: Bed, namespace: str, lose: Callable[[Bed, str, str], None], index: int, task: str
+) -> None:
+    """All pods are new, of one epoch, and none of the attempt before is among them."""
+    bed.install("job", namespace, {"workload.gpus": "4", "workload.max_workload_restarts": "1", "task_script": task})
+    old = bed.formed("job", namespace, 2)
+    lose(bed, namespace, old[index]["metadata"]["name"])
+    bed.until("attempt 1", lambda: attempts(bed.pods("job", namespace)) == {"1"})
+    new = bed.formed("job", namespace, 2)
+    assert attempts(new) == {"1"} and not uids(old) & uids(new)
+    epochs = [epoch(bed, namespace, pod) for pod in new]
+    assert len(set(epochs)) == 1 and epochs[0].split(".")[1] == "1"
+    (jobset,) = bed.get("jobsets", namespace)
+    assert jobset["status"]["restarts"] == 1
+
+
+def test_a_dead_node_holds_the_job_until_its_pod_is_deleted_by_force(bed: Bed, namespace: str) -> None:
+    """As docs/troubleshooting.md says: the other pods end, and nothing starts while the pod object is there."""
+    settings = {"workload.gpus": "4", "workload.max_workload_restarts": "1", "task_script": WAITS}
+    bed.install("job", namespace, {**settings, "workload.terminationGracePeriodSeconds": "20"})
+    _, second = bed.formed("job", namespace, 2)
+    node = second["spec"]["nodeName"]
+    bed.order("die", node)
+    try:
+        bed.until("pod 0 has ended", lambda: terminated(bed.pods("job", namespace)[0]))
+        assert terminated(bed.pods("job", namespace)[0])["exitCode"] == 75
+        bed.until("the dead pod is to be deleted", lambda: "deletionTimestamp" in dead(bed, namespace)["metadata"])
+        marked = {each["type"] for each in dead(bed, namespace)["status"]["conditions"] if each["status"] == "True"}
+        assert "DisruptionTarget" in marked
+        (job,) = bed.get("jobs", namespace)
+        assert [each["type"] for each in job["status"]["conditions"]] == ["FailureTarget"]
+        assert attempts(bed.pods("job", namespace)) == {"0"}
+        name = second["metadata"]["name"]
+        bed.plane.kubectl("delete", "pod", name, "--namespace", namespace, "--force", "--grace-period=0")
+        bed.until("attempt 1", lambda: attempts(bed.pods("job", namespace)) == {"1"})
+        assert node not in {pod["spec"]["nodeName"] for pod in bed.formed("job", namespace, 2)}
+    finally:
+        bed.order("reboot", node)
+
+
+def dead(bed: Bed, namespace: str) -> Object:
+    return bed.pods("job", namespace)[1]
+
+
+def test_an_image_that_never_comes_is_shown_by_both_sides(bed: Bed, namespace: str) -> None:
+    """Kubernetes tries for ever, on all pods: the words are in the pods' status."""
+    bed.install("job", namespace, {"workload.gpus": "4", "workload.image": "registry.example/none:1"})
+
+    def reasons() -> list[str]:
+        found = [pod["status"].get("containerStatuses") or [{}] for pod in bed.pods("job", namespace)]
+        return [each[0].get("state", {}).get("waiting", {}).get("reason", "") for each in found]
+
+    bed.until("back-off", lambda: reasons() == ["ImagePullBackOff"] * 2)
+
+
+def test_a_pod_without_a_node_is_named_by_the_others(bed: Bed, namespace: str) -> None:
+    """Nine nodes are asked for, and there are eight."""
+    settings = {"workload.gpus": "18", "workload.env.A4_PEER_TIMEOUT_SECONDS": "20"}
+    bed.install("job", namespace, settings)
+    assert bed.ended("job", namespace) == "Failed"
+    (job,) = bed.get("jobs", namespace)
+    assert "failed with exit code 69 matching FailJob rule" in str(job["status"]["conditions"])
+
+
+def attempts(pods: list[Object]) -> set[str]:
+    return {pod["metadata"]["labels"]["jobset.sigs.k8s.io/restart-attempt"] for pod in pods}
+
+
+def uids(pods: list[Object]) -> set[str]:
+    return {pod["metadata"]["uid"] for pod in pods}
+
+
+def epoch(bed: Bed, namespace: str, pod: Object) -> str:
+    plan = bed.execute(namespace, pod["metadata"]["name"], "cat", "/run/a4-agent/plan.json")
+    return str(json.loads(plan.stdout)["epoch"])

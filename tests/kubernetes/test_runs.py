@@ -1,0 +1,100 @@
+"""Releases of the chart, from `helm install` to their ends, as pods that JobSet's and Kubernetes' controllers make."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from tests.chart.helm import ROOT
+from tests.kubernetes.bed import Bed, terminated
+from tests.kubernetes.control_plane import MASTER, Refused
+from tests.kubernetes.nodes import TORCH
+
+TWO = {"workload.gpus": "4"}
+"""Pods, with two GPUs each."""
+SLEEPS = "the cluster stays"
+FAILS = """\
+#!/bin/bash
+echo "this is node $A4_NODE_RANK of $NNODES"
+[ "$A4_NODE_RANK" = 0 ] || exit 3
+exec sleep 1000
+"""
+
+
+def log_of(bed: Bed, namespace: str, pod: str) -> str:
+    return bed.plane.kubectl("logs", "--namespace", namespace, pod, "--container=workload")
+
+
+def test_connectivity_completes_on_four_pods(bed: Bed, namespace: str) -> None:
+    """The ports, names, secrets and places that each pod gets are those by which all find each other."""
+    bed.install("job", namespace, {"workload.gpus": "8", "workload.run": "connectivity"})
+    assert bed.ended("job", namespace) == "Completed"
+    pods = bed.pods("job", namespace)
+    assert [terminated(pod)["exitCode"] for pod in pods] == [0, 0, 0, 0]
+    assert len({pod["spec"]["nodeName"] for pod in pods}) == 4
+    message = json.loads(terminated(pods[0])["message"])
+    assert message["code"] == 0 and "connectivity is good" in log_of(bed, namespace, pods[0]["metadata"]["name"])
+
+
+def test_a_script_that_fails_ends_the_job_with_its_code_and_no_restart(bed: Bed, namespace: str) -> None:
+    bed.plane.cluster.write(MASTER, "/run/fails.sh", FAILS)
+    settings = {**TWO, "workload.max_workload_restarts": "2"}
+    bed.install("job", namespace, settings, "--set-file", "task_script=/run/fails.sh")
+    assert bed.ended("job", namespace) == "Failed"
+    (jobset,) = bed.get("jobsets", namespace)
+    (failed,) = [each for each in jobset["status"]["conditions"] if each["type"] == "Failed"]
+    assert failed["reason"] == "FailJobSetFailurePolicyAction" and jobset["status"]["restarts"] == 0
+    (job,) = bed.get("jobs", namespace)
+    (told,) = [each for each in job["status"]["conditions"] if each["type"] == "Failed"]
+    assert told["reason"] == "PodFailurePolicy" and "failed with exit code 3 matching FailJob rule" in told["message"]
+    # Kubernetes deletes the pods that still ran when the first one had failed.
+    ends = [terminated(pod) for pod in bed.pods("job", namespace)]
+    assert ends and {end["exitCode"] for end in ends if end} == {3}
+    message = json.loads(ends[0]["message"])
+    assert (message["code"], message["origin"]) == (3, "workload")
+    assert "pod 1, job-workload-0-1" in message["where"]
+
+
+def test_a_cluster_that_sleeps_can_be_used_tested_and_given_back(bed: Bed, namespace: str) -> None:
+    bed.install("job", namespace, {**TWO, "workload.terminationGracePeriodSeconds": "30"})
+    pods = bed.ready("job", namespace, 2)
+    first = pods[0]["metadata"]["name"]
+    bed.until("the end of forming", lambda: SLEEPS in log_of(bed, namespace, first))
+    spoken = bed.execute(namespace, first, "a4-agent", "status")
+    assert spoken.returncode == 0 and "pods: 2 x 2 slots" in spoken.stdout
+    assert bed.execute(namespace, first, "sh", "-c", "exit 7").returncode == 7
+    # Nothing of Kubernetes' API is in the pod.
+    assert bed.execute(namespace, first, "ls", "/var/run/secrets").returncode == 2
+    bed.helm("test", "job", "--namespace", namespace, "--timeout=5m")
+    began = time.monotonic()
+    bed.helm("uninstall", "job", "--namespace", namespace)
+    bed.until("all pods are gone", lambda: not bed.pods("job", namespace), 30 - (time.monotonic() - began))
+
+
+def test_a_release_cannot_be_changed_in_our_words(bed: Bed, namespace: str) -> None:
+    bed.install("job", namespace, {**TWO, "workload.run": "connectivity"})
+    with pytest.raises(Refused, match="immutable"):
+        bed.helm(
+            "upgrade", "job", str(ROOT / "chart"), "--namespace", namespace, "--reuse-values", "--set=workload.gpus=2"
+        )
+
+
+def test_a_token_is_mounted_only_if_it_was_asked_for(bed: Bed, namespace: str) -> None:
+    bed.install("job", namespace, {"workload.gpus": "2", "automountServiceAccountToken": "true"})
+    (pod,) = bed.ready("job", namespace, 1)
+    where = "/var/run/secrets/kubernetes.io/serviceaccount"
+    found = bed.execute(
+        namespace, pod["metadata"]["name"], "sh", "-c", f"cut -d. -f2 {where}/token; cat {where}/namespace"
+    )
+    assert found.returncode == 0 and found.stdout.endswith(namespace)
+
+
+def test_ddp_trains_over_gloo(bed: Bed, namespace: str) -> None:
+    settings = {**TWO, "workload.image": TORCH, "workload.run": "ddp"}
+    words = ("--set", "workload.arguments={--backend,gloo,--steps,2}")
+    bed.install("job", namespace, settings, *words)
+    assert bed.ended("job", namespace) == "Completed"
+    first = bed.pods("job", namespace)[0]
+    assert "ddp is good" in log_of(bed, namespace, first["metadata"]["name"])
