@@ -326,7 +326,7 @@ def test_a_checkout_at_another_commit_is_kept_under_another_name(place: Place) -
     git = ["git", "-c", "safe.directory=*", "-c", "user.name=x", "-c", "user.email=x@y", "-C", str(place.store / "Pai")]
     subprocess.run([*git, "commit", "--quiet", "--allow-empty", "-m", "mine"], check=True)
     code, said = place.run(place.stages(0, only=["clone"]))
-    assert code == 0 and "is at commit" in said and "kept as" in said
+    assert code == 0 and "is at commit" in said and "moved to" in said
     assert len(list(place.store.glob("Pai.before-*"))) == 1
 
 
@@ -361,7 +361,7 @@ def test_a_checkout_of_which_git_cannot_tell_is_made_anew(lost: str, why: str, p
     assert place.run(place.stages(0, only=["clone"]))[0] == 0
     (place.store / "Pai/.git" / lost).unlink()
     code, said = place.run(place.stages(0, only=["clone"]))
-    assert code == 0 and why in said and "kept as" in said
+    assert code == 0 and why in said and "moved to" in said
     assert (place.store / "Pai/backends/part/README").exists()
 
 
