@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 
-class Mount(NamedTuple):
+class MountPoint(NamedTuple):
     """One mount; of two at the same place, the later line lies on top."""
 
     root: str
@@ -20,14 +20,14 @@ class Mount(NamedTuple):
     """Options of the file system; for cgroup v1 the controllers are among them."""
 
 
-def parse_mounts(mountinfo: str) -> Iterator[Mount]:
+def parse_mounts(mountinfo: str) -> Iterator[MountPoint]:
     """The mounts in the order of the file. A line that is none is left out."""
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
         ours, theirs = before.split(), after.split()
         if len(ours) > 5 and theirs:
             root, point = (_unescape(field) for field in ours[3:5])
-            yield Mount(root, point, "rw" in ours[5].split(","), theirs[0], tuple(theirs[-1].split(",")))
+            yield MountPoint(root, point, "rw" in ours[5].split(","), theirs[0], tuple(theirs[-1].split(",")))
 
 
 def escaped(path: str) -> str:

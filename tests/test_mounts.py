@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.mounts import Mount, escaped, parse_mounts
+from agent.mounts import MountPoint, escaped, parse_mounts
 
 ROW = "32 31 0:29 {root} {point} {ours} - {theirs}\n"
 
@@ -16,22 +16,22 @@ ROW = "32 31 0:29 {root} {point} {ours} - {theirs}\n"
     [
         (
             ROW.format(root="/", point="/sys/fs/cgroup/cpu", ours="rw,relatime master:11", theirs="cgroup c rw,cpu"),
-            [Mount("/", "/sys/fs/cgroup/cpu", True, "cgroup", ("rw", "cpu"))],
+            [MountPoint("/", "/sys/fs/cgroup/cpu", True, "cgroup", ("rw", "cpu"))],
         ),
         (
             ROW.format(root="/a\\040b", point="/mnt\\134x", ours="ro", theirs="nfs4 server:/my\\040dir rw,hard"),
-            [Mount("/a b", "/mnt\\x", False, "nfs4", ("rw", "hard"))],
+            [MountPoint("/a b", "/mnt\\x", False, "nfs4", ("rw", "hard"))],
         ),
         (
             ROW.format(root="/", point="/x", ours="ro,rw_not", theirs="tmpfs none ro"),
-            [Mount("/", "/x", False, "tmpfs", ("ro",))],
+            [MountPoint("/", "/x", False, "tmpfs", ("ro",))],
         ),
         ("strange - x\n", []),
         ("32 31 0:29 / /x rw\n", []),
         ("\n", []),
     ],
 )
-def test_a_line(line: str, expected: list[Mount]) -> None:
+def test_a_line(line: str, expected: list[MountPoint]) -> None:
     assert list(parse_mounts(line)) == expected
 
 

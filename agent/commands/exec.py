@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     with Client() as client, RunFollower(client) as follower:
         run = follower.begin(of_caller(spec))
         alone = len(run.outputs) == 1
-        collected = Collected(run) if args.json or not (args.no_fold or alone) else None
+        collected = FoldedOutput(run) if args.json or not (args.no_fold or alone) else None
         sink: Sink = collected or Lines(label=args.no_fold, whole=not alone)
         try:
             ended = follower.follow(run, sink)
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
         return follower.code(ended)
 
 
-class Collected(Sink):
+class FoldedOutput(Sink):
     """Keeps each pod's output until all have ended; says meanwhile whom it waits for."""
 
     def __init__(self, run: RunInfo, now: Callable[[], float] = time.monotonic) -> None:

@@ -8,7 +8,7 @@ from agent.commands.dry_run import answer, environment_before, launches
 from agent.decide.facts import Facts
 from agent.decide.order import make_plan
 from agent.decide.runspec import RunSpec
-from agent.local.podenv import Job, pod_environment
+from agent.local.podenv import ClusterBuild, pod_environment
 from agent.local.spec import ClusterSpec, address, check
 from agent.machine.api import Interface
 from agent.settings import BUCKET, TASK_SCRIPTS, Found, read_settings
@@ -19,7 +19,7 @@ INTERFACE = "eth0"
 def show(spec: ClusterSpec, workload: str, args: list[str], *, as_json: bool) -> int:
     """Print it. Raises AgentError as the run itself would."""
     check(spec)
-    job = Job(uid="JOBSET-UID", stamp="TIME", path=os.environ.get("PATH", os.defpath))
+    job = ClusterBuild(uid="JOBSET-UID", stamp="TIME", path=os.environ.get("PATH", os.defpath))
     environ = pod_environment(spec, job, 0)
     script = next((path for path in TASK_SCRIPTS if path in spec.files), "")
     settings, _ = read_settings(environ, Found(script, bucket=BUCKET in spec.directories), workload)

@@ -95,7 +95,7 @@ class Conversation:
         _close(self.descriptors)
 
 
-class Channel:
+class MessageChannel:
     """The supervisor's end: never blocks, keeps what a slow client has not taken yet.
 
     A connection carries one request and its answers. A client that does not keep to that, or cannot be understood, is
@@ -103,7 +103,7 @@ class Channel:
     """
 
     def __init__(
-        self, loop: Loop, connection: socket.socket, on_request: Callable[[Channel, Message, list[int]], None]
+        self, loop: Loop, connection: socket.socket, on_request: Callable[[MessageChannel, Message, list[int]], None]
     ) -> None:
         self.on_close: Callable[[], None] = _nothing
         self.on_drained: Callable[[], None] = _nothing

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from agent.local.channel import Channel, Message
+from agent.local.channel import Message, MessageChannel
 from agent.local.container import shell_code
 from agent.local.namespaced_process import Forker, Program, further_process
 from agent.machine.loop import Loop
@@ -16,7 +16,7 @@ from agent.machine.loop import Loop
 class Given(NamedTuple):
     """Where a command runs, and for whom."""
 
-    channel: Channel
+    channel: MessageChannel
     pidfd: int
     """The container's first process."""
     streams: Sequence[int]

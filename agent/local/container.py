@@ -14,7 +14,7 @@ from agent.local.namespaced_process import Forker, Program, first_process
 from agent.machine.loop import READ, Loop
 
 
-class Plan(NamedTuple):
+class ContainerPlan(NamedTuple):
     """What a container's first process does before its program, and the program."""
 
     enter: Callable[[], None]
@@ -38,7 +38,7 @@ class Events(NamedTuple):
 class Container:
     """Starts with its making. `out` and `err` are the pipes that bring what it prints; the caller closes them."""
 
-    def __init__(self, loop: Loop, forker: Forker, plan: Plan, events: Events) -> None:
+    def __init__(self, loop: Loop, forker: Forker, plan: ContainerPlan, events: Events) -> None:
         self._loop = loop
         self._events = events
         self._status, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -8,7 +8,7 @@ import sys
 
 from agent.errors import AgentError, SystemFault
 from agent.local.cgroups import cluster_cgroup, enter_cluster_cgroup, remove_cluster_cgroup
-from agent.local.channel import Channel, Conversation, Message, peer_is_root
+from agent.local.channel import Conversation, Message, MessageChannel, peer_is_root
 from agent.local.namespaced_process import fork_holder
 from agent.local.podenv import Surroundings
 from agent.local.sockets import listen, running_clusters
@@ -49,7 +49,7 @@ def main(owner_descriptor: int) -> None:
 
     def opened(connection: socket.socket) -> None:
         if peer_is_root(connection):
-            Channel(supervisor.loop, connection, requests.handle)
+            MessageChannel(supervisor.loop, connection, requests.handle)
         else:
             connection.close()
 
@@ -58,7 +58,7 @@ def main(owner_descriptor: int) -> None:
         first.send({"ready": True})
         owner.close()
     else:
-        channel = Channel(supervisor.loop, owner, requests.handle)
+        channel = MessageChannel(supervisor.loop, owner, requests.handle)
         channel.on_close = supervisor.close_and_exit
         channel.send({"ready": True})
     supervisor.loop.run()

@@ -15,7 +15,7 @@ from pathlib import Path
 from agent import paths
 from agent.errors import MissingProgram, SystemFault
 from agent.local.dealt_gpus import check_room, driver_mounts, find_gpus, gpu_variables
-from agent.local.podenv import Job, Surroundings
+from agent.local.podenv import ClusterBuild, Surroundings
 from agent.local.spec import ClusterSpec
 from agent.mounts import parse_mounts
 from agent.paths import agent_command, package_home
@@ -110,7 +110,7 @@ def survey(spec: ClusterSpec) -> Surroundings:
         file_systems=overlaid,
         installation=[*installation(), *driver],
         command=f'#!/bin/sh\nexec {shlex.join(agent_command(sys.executable))} "$@"\n',
-        job=Job(
+        job=ClusterBuild(
             uid=str(uuid.uuid4()),
             stamp=time.strftime("%Y%m%d-%H%M%S"),
             path=os.environ.get("PATH", os.defpath),

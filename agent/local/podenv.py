@@ -11,7 +11,7 @@ from agent.local.spec import METADATA_NAME, ClusterSpec
 from agent.paths import SECRET_FILE
 
 
-class Job(NamedTuple):
+class ClusterBuild(NamedTuple):
     """What distinguishes one building of a cluster from the next."""
 
     uid: str
@@ -32,17 +32,17 @@ class Surroundings(NamedTuple):
     installation: Sequence[str]
     command: str
     """Text of the program `a4-agent` in pods."""
-    job: Job
+    job: ClusterBuild
     gpus: Gpus
 
 
-def pod_environment(spec: ClusterSpec, job: Job, index: int) -> dict[str, str]:
+def pod_environment(spec: ClusterSpec, job: ClusterBuild, index: int) -> dict[str, str]:
     """The whole environment of pod `index`: built anew, nothing of this machine's but PATH, and what concerns GPUs."""
     given = contract(spec, job, index) if spec.contract else {}
     return {**_container_environment(spec, job, index), **given, **spec.env, **spec.pod_env.get(index, {})}
 
 
-def contract(spec: ClusterSpec, job: Job, index: int) -> dict[str, str]:
+def contract(spec: ClusterSpec, job: ClusterBuild, index: int) -> dict[str, str]:
     """What a chart gives to pod `index`."""
     coordinator = spec.pod_name(0)
     return {
@@ -67,7 +67,7 @@ def contract(spec: ClusterSpec, job: Job, index: int) -> dict[str, str]:
     }
 
 
-def _container_environment(spec: ClusterSpec, job: Job, index: int) -> dict[str, str]:
+def _container_environment(spec: ClusterSpec, job: ClusterBuild, index: int) -> dict[str, str]:
     """What an image and a container runtime give, and what this machine needs."""
     env = {
         "PATH": job.path or os.defpath,

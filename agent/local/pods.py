@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from agent.local.channel import Channel
+from agent.local.channel import MessageChannel
 from agent.local.container import Container
 from agent.machine.loop import READ, Loop
 
@@ -42,7 +42,7 @@ class PodInfo:
 
 
 @dataclass
-class Pod:
+class LocalPod:
     """A pod and the supervisor's hold on it."""
 
     info: PodInfo
@@ -79,7 +79,7 @@ class Pod:
 class Follower:
     """A client that reads output; it gets more only when it has taken what it got."""
 
-    channel: Channel
+    channel: MessageChannel
     pod: int | None
     follow: bool
     at: int = 0

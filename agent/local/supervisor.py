@@ -21,18 +21,18 @@ from agent.errors import AgentError, SystemFault
 from agent.local import dns_server as dns
 from agent.local.cgroups import enter_cgroup
 from agent.local.channel import Message
-from agent.local.container import Container, Events, Plan, shell_code
+from agent.local.container import Container, ContainerPlan, Events, shell_code
 from agent.local.metadata_server import MetadataServer
 from agent.local.namespaced_process import Forker, Program
 from agent.local.network import Network
 from agent.local.pod_plan import SHARED, pod_root, pod_sandbox
 from agent.local.podenv import Surroundings, pod_environment
-from agent.local.pods import ABSENT, ENDED, RUNNING, STARTING, WAITING, LogBook, Pod, PodInfo
+from agent.local.pods import ABSENT, ENDED, RUNNING, STARTING, WAITING, LocalPod, LogBook, PodInfo
 from agent.local.root import STATE, enter_root, make_state
 from agent.local.sandbox import make_sandbox
 from agent.local.spec import BRIDGE_ADDRESS, ClusterSpec, address
 from agent.local.syscalls import CLONE_NEWNET, MS_NODEV, MS_NOSUID, mount, unshare
-from agent.local.waiting import Waiting
+from agent.local.waiting import Conditions
 from agent.machine.loop import Loop
 
 _HOSTS_FILE = f"{STATE}/dns.hosts"
@@ -57,8 +57,8 @@ class Supervisor:
         """Further names, with their addresses."""
         self.metadata = dict(spec.pod_metadata)
         """How the metadata server answers a pod, if not as all."""
-        self.waiting = Waiting(self.loop)
-        self.pods = [Pod(self._info(index)) for index in range(spec.pods)]
+        self.waiting = Conditions(self.loop)
+        self.pods = [LocalPod(self._info(index)) for index in range(spec.pods)]
 
     def _info(self, index: int, state: str = "") -> PodInfo:
         spec = self.spec
@@ -118,7 +118,7 @@ class Supervisor:
         pod = self.pods[index]
         pod.release_mounts()
         self.network.remove_cable(index)
-        self.pods[index] = pod = Pod(self._info(index, STARTING))
+        self.pods[index] = pod = LocalPod(self._info(index, STARTING))
         pod.info.created, pod.info.created_monotonic = time.time(), time.monotonic()
         secret = (self.spec.pod_secret.get(index) or self._secret) if self.spec.contract else b""
         root = pod_root(self.spec, self.surroundings, index, secret, self.cgroup >= 0)
@@ -128,7 +128,7 @@ class Supervisor:
             make_sandbox(sandbox)
             return enter_root(root)
 
-        plan = Plan(
+        plan = ContainerPlan(
             enter=lambda: enter_cgroup(self.cgroup, f"pod-{index}"),
             build=build,
             program=Program(self.surroundings.entrypoint, self.environment(index) | dict(env or {})),
@@ -161,11 +161,11 @@ class Supervisor:
         self._write_hosts()
         os.kill(self._dnsmasq, signal.SIGHUP)
 
-    def _on_built(self, pod: Pod, message: Message, mounts: int) -> None:
+    def _on_built(self, pod: LocalPod, message: Message, mounts: int) -> None:
         pod.mounts, pod.info.pid = mounts, message["pid"]
         pod.info.started, pod.info.started_monotonic = message["started"], message["monotonic"]
 
-    def _on_begun(self, pod: Pod, message: Message) -> None:
+    def _on_begun(self, pod: LocalPod, message: Message) -> None:
         pod.has_begun = True
         if pod.info.started is not None:
             pod.info.state = RUNNING
@@ -175,15 +175,15 @@ class Supervisor:
             self.fault = SystemFault(what, hint if "overlay" in message["error"] else "")
         self._check_end(pod)
 
-    def _on_exit(self, pod: Pod, code: int) -> None:
+    def _on_exit(self, pod: LocalPod, code: int) -> None:
         pod.info.code, pod.info.ended = shell_code(code), time.time()
         self._check_end(pod)
 
-    def _on_output_end(self, pod: Pod) -> None:
+    def _on_output_end(self, pod: LocalPod) -> None:
         pod.outputs -= 1
         self._check_end(pod)
 
-    def _check_end(self, pod: Pod) -> None:
+    def _check_end(self, pod: LocalPod) -> None:
         # Ended means: its code is known and all it has printed is in the log book.
         if pod.info.code is not None and not pod.outputs and pod.has_begun:
             pod.info.state = ENDED
@@ -200,11 +200,11 @@ class Supervisor:
             if pod.info.state == WAITING:
                 pod.info.state = ABSENT
 
-    def signal_pods(self, pods: Iterable[Pod], number: int) -> None:
+    def signal_pods(self, pods: Iterable[LocalPod], number: int) -> None:
         for pod in pods:
             self.signal_pod(pod, number)
 
-    def signal_pod(self, pod: Pod, number: int) -> None:
+    def signal_pod(self, pod: LocalPod, number: int) -> None:
         """A pod that is over is left alone: its number may be another process by now."""
         if pod.container and pod.is_alive:
             pod.container.signal(number)

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 from agent import wire
 from agent.errors import SystemFault, UsageError
 from agent.local.cgroups import enter_cgroup
-from agent.local.channel import Channel, Message
+from agent.local.channel import Message, MessageChannel
 from agent.local.command_inside import Given, start_command
 from agent.local.namespaced_process import Program, further_process, read_files
 from agent.local.network import cable, limit_argv
-from agent.local.pods import ABSENT, RUNNING, STARTING, Follower, Pod
+from agent.local.pods import ABSENT, RUNNING, STARTING, Follower, LocalPod
 from agent.local.supervisor import Supervisor
 from agent.local.syscalls import open_within, parent_outside, pid_outside
 from agent.local.waiting import Condition
@@ -35,7 +35,7 @@ class Command(NamedTuple):
     terminal: bool = False
 
 
-class Wait(NamedTuple):
+class WaitRequest(NamedTuple):
     """What `wait` asks for."""
 
     timeout: float | None
@@ -50,19 +50,19 @@ class Requests:
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
 
-    def handle(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+    def handle(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
         """Serve one request. What goes wrong before anything has been done is raised, and told to the client."""
         getattr(self, f"do_{message['op']}")(channel, message, descriptors)
 
-    def _pod(self, message: Message) -> Pod:
+    def _pod(self, message: Message) -> LocalPod:
         return self._numbered(int(message["index"]))
 
-    def _numbered(self, index: int) -> Pod:
+    def _numbered(self, index: int) -> LocalPod:
         if not 0 <= index < len(self._supervisor.pods):
             raise UsageError(f"there is no pod {index}, only 0 to {len(self._supervisor.pods) - 1}")
         return self._supervisor.pods[index]
 
-    def _live_pod(self, message: Message) -> Pod:
+    def _live_pod(self, message: Message) -> LocalPod:
         """Raises UsageError for a pod in which nothing can be done now."""
         pod = self._pod(message)
         if pod.info.state != RUNNING or pod.pidfd < 0:
@@ -70,16 +70,16 @@ class Requests:
             raise UsageError(f"pod {pod.info.index} is not running: {pod.info.state}{code}")
         return pod
 
-    def _answer(self, channel: Channel, **extra: Any) -> None:
+    def _answer(self, channel: MessageChannel, **extra: Any) -> None:
         """Every answer tells of all pods, so that no client need ask again."""
         channel.send({"pods": [asdict(pod.info) for pod in self._supervisor.pods], **extra})
 
-    def do_status(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+    def do_status(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
         """`holder` is the process that clients wait for when they end the cluster."""
         spec = self._supervisor.spec
         self._answer(channel, name=spec.name, spec=spec.to_json(), pid=pid_outside(), holder=parent_outside())
 
-    def do_start(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+    def do_start(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
         """Answers when every pod that is due runs, or with why a sandbox could not be built."""
         supervisor = self._supervisor
         supervisor.start()
@@ -96,13 +96,13 @@ class Requests:
 
         self._await(channel, Condition(is_met, then), None)
 
-    def _await(self, channel: Channel, condition: Condition, timeout: float | None) -> None:
+    def _await(self, channel: MessageChannel, condition: Condition, timeout: float | None) -> None:
         """Until it is met, the time is over or the client has gone."""
         timeout = None if timeout is None else _seconds(timeout)
         channel.on_close = lambda: self._supervisor.waiting.drop(condition)
         self._supervisor.waiting.add(condition, timeout)
 
-    def do_start_pod(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+    def do_start_pod(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
         """Raises UsageError for a pod that runs already."""
         pod, env = self._pod(message), wire.from_json(Command, message).env
         if pod.is_alive:
@@ -111,10 +111,10 @@ class Requests:
         self._supervisor.set_name(pod.info.index, True)
         self._answer(channel)
 
-    def do_wait(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+    def do_wait(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
         """Wait until pods have ended, or have a file; a pod that ends without it ends the wait, too. Those of which it
         did not come true, before the time was over, are `left` in the answer."""
-        pods, asked = self._supervisor.pods, wire.from_json(Wait, message)
+        pods, asked = self._supervisor.pods, wire.from_json(WaitRequest, message)
         if asked.path:
             _try_to_look()
         coming = [pod.info.index for pod in pods if not asked.path or pod.info.state != ABSENT]
@@ -132,13 +132,13 @@ class Requests:
         condition = Condition(is_met, lambda met: self._answer(channel, left=sorted(left)), poll=asked.path != "")
         self._await(channel, condition, asked.timeout)
 
-    def do_logs(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+    def do_logs(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
         """The client gets output as fast as it takes it, and no faster."""
         if message["index"] is not None:
             self._pod(message)
         self._supervisor.logs.serve(Follower(channel, message["index"], message["follow"]))
 
-    def do_exec(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+    def do_exec(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
         """Start a command in a pod, pass signals on to it, and answer with its exit code."""
         pod, supervisor, asked = self._live_pod(message), self._supervisor, wire.from_json(Command, message)
         if not asked.argv:
@@ -153,7 +153,7 @@ class Requests:
         except ProcessLookupError as error:  # the loop will hear of it in a moment
             raise UsageError(f"pod {pod.info.index} is not running: it has just ended") from error
 
-    def do_read(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+    def do_read(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
         """In a process of its own: only one that has entered the mount namespace of the pod sees its files."""
         pod, loop = self._pod(message), self._supervisor.loop
         if pod.mounts < 0:
@@ -176,15 +176,15 @@ class Requests:
 
         loop.watch(output, READ, read)
 
-    def do_signal(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+    def do_signal(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
         self._supervisor.signal_pod(self._live_pod(message), int(message["signal"]))
         self._answer(channel)
 
-    def do_link(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+    def do_link(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
         self._supervisor.network.set_link(self._live_pod(message).info.index, message["up"])
         self._answer(channel)
 
-    def do_slow_link(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+    def do_slow_link(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
         """Both directions: at the bridge what goes to the pod, in the pod what comes from it."""
         pod, supervisor = self._live_pod(message), self._supervisor
         rate, tc, limit = message["rate"], supervisor.surroundings.tc, supervisor.forker.files_limit
@@ -200,11 +200,11 @@ class Requests:
             raise UsageError(f"tc refuses the rate {rate!r}")
         self._answer(channel)
 
-    def do_name(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+    def do_name(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
         self._supervisor.set_name(self._pod(message).info.index, message["visible"])
         self._answer(channel)
 
-    def do_names(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+    def do_names(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
         """Raises UsageError for what would be more than one word in the file of names."""
         names = message["names"]
         words = [word for name, addresses in names.items() for word in (name, *addresses)]
@@ -213,11 +213,11 @@ class Requests:
         self._supervisor.set_names(names)
         self._answer(channel)
 
-    def do_metadata(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+    def do_metadata(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
         self._supervisor.metadata[self._pod(message).info.index] = message["mode"]
         self._answer(channel)
 
-    def do_terminate(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+    def do_terminate(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
         """SIGTERM to every pod, after the grace SIGKILL; answers when all have ended."""
         supervisor, grace = self._supervisor, _seconds(float(message["grace"]))
         supervisor.cancel_late()
@@ -228,7 +228,7 @@ class Requests:
         self._await(channel, condition, None)
         supervisor.notify()
 
-    def do_quit(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+    def do_quit(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
         """Kill all that is in the cluster. Nobody gets the answer before that."""
         self._supervisor.close()
         self._answer(channel)
@@ -247,7 +247,7 @@ def _try_to_look() -> None:
         os.close(root)
 
 
-def _has_file(pod: Pod, path: str) -> bool:
+def _has_file(pod: LocalPod, path: str) -> bool:
     """Through /proc, without a process: good enough while the pod runs."""
     if pod.info.state != RUNNING:
         return False

@@ -20,7 +20,7 @@ class Condition:
     done: bool = False
 
 
-class Waiting:
+class Conditions:
     """The conditions that have not come true yet."""
 
     def __init__(self, loop: Loop) -> None:

@@ -25,7 +25,7 @@ SILENT_SECONDS = 120
 """How long a server may send nothing, until git gives up."""
 
 
-class GitCheckout(NamedTuple):
+class StoredCheckout(NamedTuple):
     """What git says of a directory: agent.decide.completeness.SeenCheckout."""
 
     head: str = ""
@@ -60,16 +60,16 @@ class StoredFiles:
         except (FileNotFoundError, NotADirectoryError):
             return b""
 
-    def checkout(self, path: str) -> GitCheckout:
+    def checkout(self, path: str) -> StoredCheckout:
         """Raises ValueError where git cannot say it all: what it does say of half a repository looks whole."""
         if not os.path.exists(f"{path}/.git"):
-            return GitCheckout()  # git would look above it
+            return StoredCheckout()  # git would look above it
         index = self._git(path, "rev-parse", "--git-path", "index").strip()
         if not os.path.exists(os.path.join(path, index)):
             raise ValueError(f"it has no {index}")  # git would take it for a commit without files and submodules
         submodules = self._git(path, "submodule", "status", "--recursive").splitlines()
         there = [line[1:].split()[1] for line in submodules if not line.startswith("-")]
-        return GitCheckout(
+        return StoredCheckout(
             head=self._git(path, "rev-parse", "HEAD").strip(),
             submodules=submodules,
             locks=[

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from agent.fabrics.a3_tcpx import MARK as TCPX
-from agent.local.podenv import Job, contract
+from agent.local.podenv import ClusterBuild, contract
 from agent.local.running_command import Running
 from agent.local.spec import ClusterSpec
 from agent.paths import SECRET_FILE
@@ -109,7 +109,7 @@ def test_the_chart_gives_the_whole_pod_contract(chart: Chart) -> None:
     spec = ClusterSpec(pods=3, name=name)
     by_default = {setting.name: setting.default for setting in SETTINGS}
     for index in range(3):
-        wanted = contract(spec, Job(UID, "now", ""), index)
+        wanted = contract(spec, ClusterBuild(UID, "now", ""), index)
         # Those that say what the agent does anyway.
         assert wanted.pop("A4_METADATA_HOST") == by_default["A4_METADATA_HOST"]
         assert wanted.pop("A4_SECRET_FILE") == by_default["A4_SECRET_FILE"] == SECRET_FILE

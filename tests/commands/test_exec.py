@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agent.client import RunEnd, RunInfo
-from agent.commands.exec import FIRST_WORD_SECONDS, MOST_KEPT, MOST_KEPT_OF_ALL, NEXT_WORD_SECONDS, Collected
+from agent.commands.exec import FIRST_WORD_SECONDS, MOST_KEPT, MOST_KEPT_OF_ALL, NEXT_WORD_SECONDS, FoldedOutput
 from agent.decide.ending import JobEnd
 from tests.commands.conftest import Type
 from tests.commands.server import FakeAgent, FakeRun
@@ -138,7 +138,7 @@ ENDED = RunEnd(JobEnd(0, "done"))
 
 
 def test_much_output_is_not_kept(capfd: Shown) -> None:
-    kept = Collected(RUN)
+    kept = FoldedOutput(RUN)
     for _ in range(64):
         for pod in (0, 1):
             kept.output(pod, 1 + pod, b"x" * (MOST_KEPT // 64))
@@ -160,7 +160,7 @@ def test_what_many_pods_print_takes_no_more_than_what_few_do(capfd: Shown, as_js
     piece = b"0123456789abcdef" * (MOST_KEPT_OF_ALL // 512)
     tracemalloc.start()
     try:
-        kept = Collected(RunInfo("exec-0", pods, 0, pods))
+        kept = FoldedOutput(RunInfo("exec-0", pods, 0, pods))
         for pod in pods:
             kept.output(pod, 1, piece[pod:])
         kept.show(ENDED, as_json=as_json)
@@ -173,7 +173,7 @@ def test_what_many_pods_print_takes_no_more_than_what_few_do(capfd: Shown, as_js
 
 def test_whom_it_waits_for(capfd: Shown) -> None:
     clock = Clock()
-    kept = Collected(RUN, clock)
+    kept = FoldedOutput(RUN, clock)
     assert kept.idle() == FIRST_WORD_SECONDS
     kept.over(1)
     clock.now += FIRST_WORD_SECONDS
@@ -190,7 +190,7 @@ def test_whom_it_waits_for(capfd: Shown) -> None:
 
 def test_it_waits_for_nobody_when_all_have_ended(capfd: Shown) -> None:
     clock = Clock()
-    kept = Collected(RUN, clock)
+    kept = FoldedOutput(RUN, clock)
     for pod in RUN.outputs:
         kept.over(pod)
     clock.now += 100

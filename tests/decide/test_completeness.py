@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from agent.decide.completeness import NEWEST, TRACKER, newest_checkpoint, problem
 from agent.decide.pipeline import StageOutput
-from agent.machine.stored import GitCheckout
+from agent.machine.stored import StoredCheckout
 
 COMMIT = "a" * 40
 
@@ -25,9 +25,9 @@ COMMIT = "a" * 40
 class Tree:
     """A Reader of files in memory."""
 
-    def __init__(self, files: Mapping[str, bytes], checkout: GitCheckout | None = None) -> None:
+    def __init__(self, files: Mapping[str, bytes], checkout: StoredCheckout | None = None) -> None:
         self.files = {f"/mnt/{path}": data for path, data in files.items()}
-        self._checkout = checkout or GitCheckout()
+        self._checkout = checkout or StoredCheckout()
 
     def names(self, path: str) -> Sequence[str]:
         return sorted({name[len(path) + 1 :].split("/")[0] for name in self.files if name.startswith(f"{path}/")})
@@ -39,7 +39,7 @@ class Tree:
         data = self.files.get(path, b"")[offset:]
         return data if length < 0 else data[:length]
 
-    def checkout(self, path: str) -> GitCheckout:
+    def checkout(self, path: str) -> StoredCheckout:
         return self._checkout
 
 
@@ -179,33 +179,33 @@ def test_cases(output: StageOutput, files: Mapping[str, bytes], said: str) -> No
 @pytest.mark.parametrize(
     ("seen", "expected", "said"),
     [
-        (GitCheckout(COMMIT, [f" {COMMIT} Megatron (v1)"]), COMMIT, ""),
-        (GitCheckout("b" * 40), COMMIT, "at commit bbbb"),
-        (GitCheckout(COMMIT, locks=["x/.git/index.lock"]), COMMIT, "index.lock"),
+        (StoredCheckout(COMMIT, [f" {COMMIT} Megatron (v1)"]), COMMIT, ""),
+        (StoredCheckout("b" * 40), COMMIT, "at commit bbbb"),
+        (StoredCheckout(COMMIT, locks=["x/.git/index.lock"]), COMMIT, "index.lock"),
         (
-            GitCheckout(COMMIT, changed=[("", "a", None, b"x"), ("one", "b", b"", b"x")]),
+            StoredCheckout(COMMIT, changed=[("", "a", None, b"x"), ("one", "b", b"", b"x")]),
             COMMIT,
             "2 files missing or cut off, such as a",
         ),
         (
-            GitCheckout(COMMIT, changed=[("one", "b", b"ab", b"abc")]),
+            StoredCheckout(COMMIT, changed=[("one", "b", b"ab", b"abc")]),
             COMMIT,
             "1 file missing or cut off, such as one/b",
         ),
         (
-            GitCheckout(
+            StoredCheckout(
                 COMMIT, changed=[("", "a", b"b", b"abc"), ("", "b", b"abcd", b"abc"), ("", "c", b"abx", b"abc")]
             ),
             COMMIT,
             "",
         ),
-        (GitCheckout(COMMIT, [f"-{COMMIT} one", f" {COMMIT} two"]), COMMIT, "submodule one is not there"),
-        (GitCheckout(COMMIT, [f"-{COMMIT} one", f" {COMMIT} two"]), f"{COMMIT} two", ""),
-        (GitCheckout(COMMIT, [f" {COMMIT} one", f"+{COMMIT} two (x)"]), f"{COMMIT} two", "two is at another commit"),
-        (GitCheckout(), COMMIT, "not a git repository"),
+        (StoredCheckout(COMMIT, [f"-{COMMIT} one", f" {COMMIT} two"]), COMMIT, "submodule one is not there"),
+        (StoredCheckout(COMMIT, [f"-{COMMIT} one", f" {COMMIT} two"]), f"{COMMIT} two", ""),
+        (StoredCheckout(COMMIT, [f" {COMMIT} one", f"+{COMMIT} two (x)"]), f"{COMMIT} two", "two is at another commit"),
+        (StoredCheckout(), COMMIT, "not a git repository"),
     ],
 )
-def test_checkouts(seen: GitCheckout, expected: str, said: str) -> None:
+def test_checkouts(seen: StoredCheckout, expected: str, said: str) -> None:
     found = problem(StageOutput("checkout", "/mnt/p", expected), Tree({"p/README": b"x"}, seen))
     assert (said in found) if said else not found, found
 

@@ -11,9 +11,9 @@ from typing import NamedTuple, Protocol
 
 from agent.errors import UsageError
 from agent.local.cgroups import enter_cgroup
-from agent.local.channel import Channel, Message
+from agent.local.channel import Message, MessageChannel
 from agent.local.command_inside import Given, start_command
-from agent.local.container import Container, Events, Plan, shell_code
+from agent.local.container import Container, ContainerPlan, Events, shell_code
 from agent.local.dns_server import resolv_conf
 from agent.local.namespaced_process import Forker, Program
 from agent.local.pod_plan import host_files
@@ -64,7 +64,7 @@ class RunningContainer:
         number: int,
         asked: NewContainer,
         pod: Surrounding,
-        channel: Channel,
+        channel: MessageChannel,
         over: Callable[[], None],
     ) -> None:
         self._machine = machine
@@ -107,7 +107,7 @@ class RunningContainer:
             pod.namespaces.join()
             return enter_root(root)
 
-        plan = Plan(self._enter, build, self._program(asked.argv, asked.env))
+        plan = ContainerPlan(self._enter, build, self._program(asked.argv, asked.env))
         events = Events(self._on_built, self._on_begun, self._on_exit)
         return Container(self._machine.loop, self._machine.forker, plan, events)
 
@@ -117,7 +117,7 @@ class RunningContainer:
     def kill(self) -> None:
         self._container.signal(signal.SIGKILL)
 
-    def run(self, channel: Channel, asked: NewCommand, descriptors: list[int]) -> None:
+    def run(self, channel: MessageChannel, asked: NewCommand, descriptors: list[int]) -> None:
         """Run a command beside its first process."""
         given = Given(channel, self._container.pidfd, descriptors, asked.terminal, self._enter)
         program = self._program(asked.argv, {**self._asked.env, **asked.env})

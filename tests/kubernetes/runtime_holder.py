@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from agent.errors import UsageError
 from agent.local.cgroups import enter_cluster_cgroup, remove_cluster_cgroup
-from agent.local.channel import Channel, Conversation, Message, encode
+from agent.local.channel import Conversation, Message, MessageChannel, encode
 from agent.local.namespaced_process import Forker, fork_holder
 from agent.local.network import Network
 from agent.local.root import STATE, make_state
@@ -91,11 +91,11 @@ class Holder:
         self._pods: dict[int, Pod] = {}
         self._count = 0
 
-    def handle(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+    def handle(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
         """Serve one request. What goes wrong before anything has been done is raised, and told to the client."""
         getattr(self, f"do_{message['op']}")(channel, message, descriptors)
 
-    def do_node(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+    def do_node(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
         """The answer has a descriptor of the node's network with it."""
         plan = self._next_sandbox(message["name"])
         node = Node(plan, self._new_namespaces(partial(make_sandbox, plan)))
@@ -103,11 +103,11 @@ class Holder:
         answer = encode({"node": plan.cable, "address": plan.address})
         socket.send_fds(channel.socket, [answer], [node.namespaces.net])
 
-    def do_plug(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+    def do_plug(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
         self._network.set_link(self._node(message["node"]).plan.cable, message["up"])
         channel.send({})
 
-    def do_sandbox(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+    def do_sandbox(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
         asked = from_json(NewSandbox, message)
         node = self._node(asked.node)
         plan = node.plan if asked.host_network else self._next_sandbox(asked.hostname)
@@ -127,13 +127,13 @@ class Holder:
         _mount_memory(f"{directory}/shm", asked.shm_size)
         channel.send({"sandbox": self._count, "address": plan.address})
 
-    def do_volume(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+    def do_volume(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
         asked = from_json(NewVolume, message)
         path = f"{self._pod(asked.sandbox).directory}/volume-{asked.name}"
         _mount_memory(path, asked.size)
         channel.send({"path": path})
 
-    def do_container(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+    def do_container(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
         """Answers when its program has been started and, on the same connection, when it has ended."""
         asked = from_json(NewContainer, message)
         pod = self._pod(asked.sandbox)
@@ -148,7 +148,7 @@ class Holder:
 
         pod.containers[number] = RunningContainer(self._machine, number, asked, pod, channel, over)
 
-    def do_exec(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+    def do_exec(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
         asked = from_json(NewCommand, message)
         for pod in self._pods.values():
             if container := pod.containers.get(asked.container):
@@ -156,7 +156,7 @@ class Holder:
                 return
         raise UsageError("the container has ended")
 
-    def do_stop(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+    def do_stop(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
         """Answers when nothing of the sandbox is left, also when there was nothing."""
         number = message["sandbox"]
         pod = self._pods.get(number)
@@ -175,7 +175,7 @@ class Holder:
         if not pod.containers:
             remove()
 
-    def do_stop_node(self, channel: Channel, message: Message, descriptors: list[int]) -> None:
+    def do_stop_node(self, channel: MessageChannel, message: Message, descriptors: list[int]) -> None:
         """Raises UsageError while there are sandboxes of it."""
         number = message["node"]
         left = [pod.asked.hostname for pod in self._pods.values() if pod.asked.node == number]
@@ -283,7 +283,7 @@ def main(descriptor: int) -> None:
             os._exit(0)  # the kernel ends all else
         for connection in found:
             connection.setblocking(False)
-            Channel(loop, connection, holder.handle)
+            MessageChannel(loop, connection, holder.handle)
 
     loop.watch(door.fileno(), READ, opened)
     conversation.send({"memory": memory.directory >= 0})

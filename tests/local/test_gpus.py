@@ -19,7 +19,7 @@ from agent.local.dealt_gpus import (
     gpu_variables,
     guarded_parameters,
 )
-from agent.local.podenv import Job, pod_environment
+from agent.local.podenv import ClusterBuild, pod_environment
 from agent.local.spec import ClusterSpec
 from tests.local.helpers import cluster_of, needs_root
 
@@ -55,7 +55,7 @@ def test_what_this_machine_says_to_programs_on_gpus_goes_with_them() -> None:
     environ = {"NCCL_NVLS_ENABLE": "0", "LD_LIBRARY_PATH": "/driver", "NCCLX": "1", "HOME": "/home/me"}
     given = gpu_variables(environ)
     assert given == {"NCCL_NVLS_ENABLE": "0", "LD_LIBRARY_PATH": "/driver"}
-    job = Job("uid", "stamp", "/bin", gpu_variables=given)
+    job = ClusterBuild("uid", "stamp", "/bin", gpu_variables=given)
     assert pod_environment(spec(2, 2), job, 0).items() >= given.items()
     assert not pod_environment(spec(2, 2, real=False), job, 0).keys() & given.keys()
 

@@ -21,10 +21,10 @@ import pytest
 from agent.errors import SystemFault, UsageError
 from agent.local import sockets
 from agent.local.access import ask
-from agent.local.channel import Channel
+from agent.local.channel import MessageChannel
 from agent.local.client import LocalCluster
 from agent.local.sockets import DIRECTORY, running_clusters
-from agent.local.waiting import Condition, Waiting
+from agent.local.waiting import Condition, Conditions
 from agent.machine.loop import Loop
 from agent.machine.stream import MOST_BYTES
 from tests.local.helpers import CHECKOUT, DEADLINE, cgroups_of, cluster_of, eventually, needs_root
@@ -236,7 +236,7 @@ class Calls:
 def test_a_wait_whose_client_has_gone_costs_nothing() -> None:
     """It looked for the file fifty times a second, for as long as the cluster lived."""
     loop, looked = Calls(), 0
-    waiting = Waiting(cast(Loop, loop))
+    waiting = Conditions(cast(Loop, loop))
 
     def is_met() -> bool:
         nonlocal looked
@@ -280,14 +280,14 @@ def test_a_connection_that_was_closed_is_forgotten() -> None:
     """A supervisor collects no cycles."""
     loop, (own, theirs) = Loop(), socket.socketpair()
 
-    def handle(channel: Channel, message: object, descriptors: list[int]) -> None:
+    def handle(channel: MessageChannel, message: object, descriptors: list[int]) -> None:
         def closed() -> None:
             assert channel.is_open is False
             loop.stop()
 
         channel.on_close = closed
 
-    seen = weakref.ref(Channel(loop, own, handle))
+    seen = weakref.ref(MessageChannel(loop, own, handle))
     theirs.sendall(b"{}\n")
     theirs.close()
     gc.disable()

@@ -10,7 +10,7 @@ from agent.decide.location import parse_location, parse_topology
 from agent.errors import UsageError
 from agent.local.dns_server import hosts_text, resolv_conf
 from agent.local.metadata_server import answer, attributes
-from agent.local.podenv import Job, pod_environment
+from agent.local.podenv import ClusterBuild, pod_environment
 from agent.local.pods import PodInfo
 from agent.local.run_report import PodReport, Report, job_code
 from agent.local.spec import MAX_PODS, ClusterSpec, Mount, address, check, check_rate, default_place
@@ -70,16 +70,16 @@ def test_default_places_do_not_follow_the_index() -> None:
 
 def test_names_follow_the_pod_contract() -> None:
     assert FULL.pod_name(2) == "job-workload-0-2.job.default.svc.cluster.local"
-    env = pod_environment(FULL, Job("uid", "stamp", "/bin"), 1)
+    env = pod_environment(FULL, ClusterBuild("uid", "stamp", "/bin"), 1)
     assert f"{env['HOSTNAME_PREFIX']}0-2.{env['DOMAIN_NAME']}" == FULL.pod_name(2)
     assert (env["A"], env["B"], env["JOB_IDENTIFIER"]) == ("1", "2", "job-stamp")
     assert env["HOSTNAME"] == FULL.node_name(1)
-    assert "B" not in pod_environment(FULL, Job("uid", "stamp", "/bin"), 0)
+    assert "B" not in pod_environment(FULL, ClusterBuild("uid", "stamp", "/bin"), 0)
 
 
 def test_without_the_contract_a_pod_has_what_it_is_given() -> None:
     assert CHARTED.pod_name(1) == "job-test-0-1.job-test.default.svc.cluster.local"
-    env = pod_environment(CHARTED, Job("uid", "stamp", "/bin"), 1)
+    env = pod_environment(CHARTED, ClusterBuild("uid", "stamp", "/bin"), 1)
     assert env == {
         "PATH": "/bin",
         "HOME": "/root",
