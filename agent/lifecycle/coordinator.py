@@ -65,15 +65,10 @@ class Coordinator:
         self._leaving = Leaving(pod, self._preparing)
         self._preparations = Preparations(pod, self._forming.facts)
         self._settling = Settling(pod.machine)
-        settled = self._settling.when_over
-        self._bookings = Bookings(
-            pod, self._preparations, self.roster, lambda run: settled(lambda: self._close_run(run))
-        )
+        self._bookings = Bookings(pod, self._preparations, self.roster, self._run_judged)
         self._requests = CoordinatorRequests(pod, self.roster, self.parts, self._bookings, self._submit, self._release)
         self._commands = CommandSocket(pod, self._requests.handle)
-        self._idling = Idling(
-            pod, lambda: self._phase is JobPhase.SLEEPING and self._bookings.idle, self._leave_orderly
-        )
+        self._idling = Idling(pod, self._is_idle, self._leave_orderly)
         self._announcement = Announcement(pod, self.roster, self._told)
         self._only_forms = find_workload(pod.job.spec.workload).starts_nothing
         self._first_run_told = Once()
@@ -84,6 +79,8 @@ class Coordinator:
         """Why it was told to end from outside: by a signal, or a release before there was a result."""
         self._stays = False
         """The cluster sleeps when its first run has ended."""
+        self._woken: JobEnd | None = None
+        """The signal that has ended it in its sleep."""
 
     def start(self) -> None:
         """Raises AgentError; `fail` then tells the other pods, so the way to them is opened first."""
@@ -293,6 +290,7 @@ class Coordinator:
             self._settling.end()
             self._job_fails(self._signal)
         elif self._phase in (JobPhase.SLEEPING, JobPhase.ENDING):
+            self._woken = self._signal if self._stays else None
             self._leave_orderly(self._signal)
 
     def _job_fails(self, end: JobEnd) -> None:
@@ -334,7 +332,7 @@ class Coordinator:
         self._idling.start()
 
     def _say_end(self) -> None:
-        self.roster.say(messages.End(self._signal))
+        self.roster.say(messages.End(self._woken))
         self._leave()
 
     def _leave(self) -> None:
@@ -346,5 +344,4 @@ class Coordinator:
     def _finish(self) -> None:
         assert self._end is not None
         self.roster.close()
-        code = code_of_sleeper(self._end, self._signal if self._stays else None)
-        self._leaving.finish(code, self._commands.when_left)
+        self._leaving.finish(code_of_sleeper(self._end, self._woken), self._commands.when_left)

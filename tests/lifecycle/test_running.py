@@ -156,6 +156,15 @@ def test_a_run_that_ends_during_a_silence() -> None:
     assert world.run() == all_are(3), world.dump()
 
 
+def test_a_run_that_ends_while_its_silence_is_looked_at_is_not_called_silent() -> None:
+    world = FakeWorld(2, "script", {"A4_WHY_SECONDS": "60", "SLEEP_INFINITY": "true"})
+    for pod in world.pods:
+        pod.life, pod.evidence_seconds = Life(seconds=62), 8
+    world.wait(200)
+    assert world.asleep(), world.dump()
+    assert "has printed nothing" not in world.pod(0).log.getvalue()
+
+
 def test_a_first_run_that_fits_into_no_message_is_refused() -> None:
     """An entrypoint's arguments come through no request, which has a limit of its own."""
     world = FakeWorld(3, "script")

@@ -115,3 +115,23 @@ def test_one_pod_alone_sleeps_too() -> None:
     world = asleep(7, 1)
     world.pod(0).signal()
     assert world.run() == {0: 7}
+
+
+def test_a_signal_after_the_result_of_a_job_that_does_not_sleep_changes_no_code() -> None:
+    world = FakeWorld(3, "script")
+    world.until_event("result-known", 0, 1)
+    world.net.isolate(2)  # pod 0 waits for its word that it knows the result
+    world.pod(0).signal()
+    world.run()
+    assert (world.pod(0).code, world.pod(1).code) == (0, 0), world.dump()
+
+
+def test_a_signal_after_a_release_changes_no_code() -> None:
+    world = asleep(0)
+    for pod in world.pods:
+        pod.life = Life(seconds=None, term_seconds=1.0)
+    world.submit(0, "script")
+    world.wait(10)
+    assert world.ask(0, "release", force=True)["ok"] == {"code": 0}
+    world.pod(0).signal()
+    assert set(world.run().values()) == {0}, world.dump()

@@ -54,17 +54,19 @@ class Why:
         self._records: dict[int, PodRecords] = {}
         self._empty: set[int] = set()
         """Pods that have answered that nothing goes on there."""
-        self._late: Timer | None = None
+        self._finishes: Timer | None = None
         self._began: float | None = None
         """When its pods were told to begin, on this pod's clock."""
+        self._ends = False
         self.summaries: dict[int, str] = {}
         """What pods said for people, in the last look."""
         self.found: Diagnosis | None = None
         """The last that was decided by itself, for those who ask when the run is over."""
 
     def stop(self) -> None:
-        """The run ends: it is looked at no more."""
+        """The run ends: it is not looked at by itself any more."""
         self._timers.cancel()
+        self._ends = True
 
     def is_quiet(self) -> bool:
         """Has it printed nothing for so long that it may hang?"""
@@ -84,7 +86,7 @@ class Why:
             return
         self._records, self._empty, self.summaries = {}, set(), {}
         self._roster.say(AskEvidence(self._context.run_id, seconds), sorted(self._waiting()))
-        self._late = self._machine.later(seconds + ANSWER_SECONDS, self._finish)
+        self._finish_after(seconds + ANSWER_SECONDS)
         self._finish_if_all()
 
     def heard(self, index: int, said: Evidence | None) -> None:
@@ -100,12 +102,15 @@ class Why:
 
     def _finish_if_all(self) -> None:
         if self._waiting() <= {*self._records, *self._empty}:
-            self._machine.later(0, self._finish)
+            self._finish_after(0)
+
+    def _finish_after(self, seconds: float) -> None:
+        if self._finishes is not None:
+            self._finishes.cancel()
+        self._finishes = self._machine.later(seconds, self._finish)
 
     def _finish(self) -> None:
         asked, self._asked = self._asked, []
-        if self._late is not None:
-            self._late.cancel()
         for done, trigger in asked:
             done(self._collected(trigger))
 
@@ -147,6 +152,8 @@ class Why:
             self.ask("silence", LOOK_SECONDS, lambda first: self._look_again(first, limit))
 
     def _look_again(self, first: Collected, limit: float) -> None:
+        if self._ends:
+            return
         apart = min(AGAIN_SECONDS, limit / 2)
         began = self._machine.now()
 
@@ -157,6 +164,8 @@ class Why:
 
     def _judge_silence(self, first: Collected, second: Collected, began: float, limit: float) -> None:
         """Say it once; a run whose numbers move is asked again after the next silence."""
+        if self._ends:
+            return
         both = since(second, first, self._machine.now() - began)
         found = decided(self._pod, both)
         if moves(both) or (found is not None and found.status == "moves"):
