@@ -37,8 +37,8 @@ SERVING_CERTIFICATES = "/tmp/k8s-webhook-server/serving-certs"
 WEBHOOK_PORT = 9443
 KUBELET_ADDRESS = "198.18.0.2"
 """Of the nodes' servers, on the cluster's bridge."""
-GRACE_SECONDS = 20
-"""A node is not ready when its lease is older."""
+GRACE_SECONDS = 40
+"""A node is not ready when its lease is older. Longer than an API server is away here, and than busy cores delay one."""
 TOLERATION_SECONDS = 10
 READY_SECONDS = 180.0
 """Until a program of the control plane must be ready."""
