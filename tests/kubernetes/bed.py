@@ -27,6 +27,8 @@ SMALL = {
     "volumes.sharedMemory": "1Gi",
 }
 """Two GPUs that are not there in each pod, and no fabric."""
+SLEEPS = "the cluster stays"
+"""What pod 0 logs when its job is over and the pods stay."""
 LONG_SECONDS = 300.0
 """Until something must have come about, on a machine that may be busy."""
 LOOK_SECONDS = 0.3
@@ -119,6 +121,25 @@ class Bed:
             lambda: all(self.execute(namespace, each, *there).returncode == 0 for each in names),
         )
         return pods
+
+    def log_of(self, namespace: str, pod: str) -> str:
+        return self.plane.kubectl("logs", "--namespace", namespace, pod, "--container=workload")
+
+    @contextmanager
+    def codes(self, namespace: str) -> Iterator[Callable[[], dict[str, int]]]:
+        """With what the pods of a namespace end, by uid: also those whose objects go at once."""
+        seen = f"/run/codes-{namespace}"
+        columns = "{.metadata.uid} {.status.containerStatuses[0].state.terminated.exitCode}"
+        watch = f"exec {self.plane.programs.directory}/kubectl get pods --watch --namespace {namespace} --output"
+        argv = ["sh", "-c", f"""{watch} 'jsonpath={columns}{{"\\n"}}' >{seen}"""]
+
+        def ended() -> dict[str, int]:
+            lines = [line.split() for line in self.plane.cluster.read(MASTER, seen).splitlines(keepends=True)[:-1]]
+            return {words[0]: int(words[1]) for words in lines if len(words) == 2}
+
+        with self.plane.cluster.popen(MASTER, argv, env={"KUBECONFIG": KUBECONFIG}):
+            self.until("the pods are watched", lambda: self.plane.cluster.read_bytes(MASTER, [seen])[seen])
+            yield ended
 
     def execute(self, namespace: str, pod: str, *words: str) -> subprocess.CompletedProcess[str]:
         return self.plane.run(MASTER, "kubectl", "exec", "--namespace", namespace, pod, "--", *words)
