@@ -5,7 +5,7 @@
 #   scripts/setup.sh lint    the agent and the test tools in .venv
 #   scripts/setup.sh bench   as demo, and what the agent is measured beside
 #   scripts/setup.sh image   programs that build and run images, the agent and the test tools in .venv, Helm 3 in .helm
-#   scripts/setup.sh kubernetes  programs of a local cluster, the agent and the test tools in .venv, Helm 3 in .helm
+#   scripts/setup.sh kubernetes  programs of a local cluster, the agent and the test tools in .venv, torch, Helm 3
 #   scripts/setup.sh test    all but podman and its like, Open MPI 5 with the agent in .venv-ompi5, torch in .venv-torch, Helm 3
 #
 # PYTHON names the interpreter for the environments (default python3). An environment is built beside the one that is
@@ -267,6 +267,9 @@ finish() {
     rm -rf "$1.old"
 }
 
+# The workload's Python. A build for CPUs does, where pip can have one; without numpy torch complains at each start.
+torch() { environment .venv-torch torch==2.13.0 numpy; }
+
 # Helm 3, of which Debian has no package; Helm 4 is a package of the tests' environment.
 helm() {
     case $(.helm/helm version --short 2>/dev/null) in v"$HELM"*) return 0 ;; esac
@@ -311,15 +314,19 @@ case $1 in
 demo) environment .venv 'agent[report]' ;;
 bench) environment .venv agent ;;
 lint) environment .venv 'agent[test]' ;;
-image | kubernetes)
+image)
     environment .venv 'agent[report]' 'agent[test]' 'agent[chart]'
+    helm
+    ;;
+kubernetes)
+    environment .venv 'agent[report]' 'agent[test]' 'agent[chart]'
+    torch
     helm
     ;;
 test)
     environment .venv 'agent[report]' 'agent[test]' 'agent[chart]'
     environment .venv-ompi5 'agent[ompi5]'
-    # The workload's Python. A build for CPUs does, where pip can have one; without numpy torch complains at each start.
-    environment .venv-torch torch==2.13.0 numpy
+    torch
     helm
     ;;
 esac

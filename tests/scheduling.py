@@ -21,7 +21,7 @@ REAL = (
     "tests/cluster/",
     "tests/gpu/",
     "tests/local/",
-    "tests/kubernetes/test_runtime.py",
+    "tests/kubernetes/",
 )
 """Where tests start real clusters, MPI jobs or torchrun: what takes long first, so that all workers end together."""
 WHOLE = (

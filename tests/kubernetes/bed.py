@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from contextlib import contextmanager, suppress
+from typing import IO, Any
 
 from agent.wire import to_json
 from tests.chart.helm import CHART, HELM, ROOT
@@ -27,6 +27,8 @@ SMALL = {
     "volumes.sharedMemory": "1Gi",
 }
 """Two GPUs that are not there in each pod, and no fabric."""
+SLEEPS = "the cluster stays"
+"""What pod 0 logs when its job is over and the pods stay."""
 LONG_SECONDS = 300.0
 """Until something must have come about, on a machine that may be busy."""
 LOOK_SECONDS = 0.3
@@ -35,23 +37,24 @@ LOOK_SECONDS = 0.3
 class Bed:
     """Made by `with_nodes`."""
 
-    def __init__(self, plane: ControlPlane, process: subprocess.Popen[str], errors: Path) -> None:
+    def __init__(self, plane: ControlPlane, process: subprocess.Popen[str], errors: IO[bytes]) -> None:
         self.plane = plane
         self._process = process
         self._errors = errors
 
     def order(self, what: str, node: str) -> Object:
         """`die` or `reboot`."""
-        assert self._process.stdin
-        self._process.stdin.write(json.dumps({"what": what, "node": node}) + "\n")
-        self._process.stdin.flush()
-        return self.answer()
+        return self.ask({"what": what, "node": node})
 
-    def answer(self) -> Object:
-        assert self._process.stdout
+    def ask(self, question: Object) -> Object:
+        """What the kubelet answers. Raises RuntimeError if it has ended."""
+        assert self._process.stdin and self._process.stdout
+        with suppress(BrokenPipeError):
+            self._process.stdin.write(json.dumps(question) + "\n")
+            self._process.stdin.flush()
         line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError(f"the kubelet has ended: {self._errors.read_text()[-4000:]}")
+            raise RuntimeError(f"the kubelet has ended: {self._said()[-4000:]}")
         found: Object = json.loads(line)
         return found
 
@@ -119,6 +122,25 @@ class Bed:
         )
         return pods
 
+    def log_of(self, namespace: str, pod: str) -> str:
+        return self.plane.kubectl("logs", "--namespace", namespace, pod, "--container=workload")
+
+    @contextmanager
+    def codes(self, namespace: str) -> Iterator[Callable[[], dict[str, int]]]:
+        """With what the pods of a namespace end, by uid: also those whose objects go at once."""
+        seen = f"/run/codes-{namespace}"
+        columns = "{.metadata.uid} {.status.containerStatuses[0].state.terminated.exitCode}"
+        watch = f"exec {self.plane.programs.directory}/kubectl get pods --watch --namespace {namespace} --output"
+        argv = ["sh", "-c", f"""{watch} 'jsonpath={columns}{{"\\n"}}' >{seen}"""]
+
+        def ended() -> dict[str, int]:
+            lines = [line.split() for line in self.plane.cluster.read(MASTER, seen).splitlines(keepends=True)[:-1]]
+            return {words[0]: int(words[1]) for words in lines if len(words) == 2}
+
+        with self.plane.cluster.popen(MASTER, argv, env={"KUBECONFIG": KUBECONFIG}):
+            self.until("the pods are watched", lambda: self.plane.cluster.read_bytes(MASTER, [seen])[seen])
+            yield ended
+
     def execute(self, namespace: str, pod: str, *words: str) -> subprocess.CompletedProcess[str]:
         return self.plane.run(MASTER, "kubectl", "exec", "--namespace", namespace, pod, "--", *words)
 
@@ -138,7 +160,12 @@ class Bed:
         """For a test that has failed."""
         pods = self.plane.kubectl("get", "jobsets,jobs,pods,nodes", "--all-namespaces", "--output=wide")
         events = self.plane.kubectl("get", "events", "--all-namespaces")
-        return f"{pods}\n{events[-6000:]}\nkubelet:\n{self._errors.read_text()[-6000:]}"
+        return f"{pods}\n{events[-6000:]}\nkubelet:\n{self._said()[-6000:]}"
+
+    def _said(self) -> str:
+        """What the kubelet has complained about."""
+        size = os.fstat(self._errors.fileno()).st_size
+        return os.pread(self._errors.fileno(), size, 0).decode(errors="replace")
 
 
 def terminated(pod: Object, container: str = "workload") -> Object:
@@ -156,48 +183,43 @@ def _is_ready(pod: Object) -> bool:
 @contextmanager
 def with_nodes(plane: ControlPlane) -> Iterator[Bed]:
     """Nodes join the control plane; they and their pods are gone afterwards."""
-    with tempfile.TemporaryDirectory(prefix="a4-test-bed-") as directory:
-        errors = Path(directory, "errors")
-        with errors.open("wb") as stderr:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "tests.kubernetes.kubelet", _configured(plane, Path(directory))],
-                cwd=ROOT,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                text=True,
-                start_new_session=True,
-            )
+    # A file without a name: nothing of it is left, however this process ends.
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.kubernetes.kubelet"],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            start_new_session=True,
+        )
         bed = Bed(plane, process, errors)
         try:
-            bed.answer()
+            bed.ask(to_json(_configured(plane)))
             yield bed
         finally:
             _end(process)
 
 
-def _configured(plane: ControlPlane, directory: Path) -> str:
-    """A file that tells the kubelet what it needs."""
-    paths = dict[str, str]()
-    for name, path in (
-        ("kubeconfig", KUBECONFIG),
-        ("certificate", f"{FILES}/nodes.crt"),
-        ("key", f"{FILES}/nodes.key"),
-        ("authority", f"{FILES}/ca.crt"),
-    ):
-        (directory / name).write_text(plane.cluster.read(MASTER, path))
-        paths[name] = str(directory / name)
+def _configured(plane: ControlPlane) -> Config:
+    """What the kubelet needs."""
+    kubeconfig, certificate, key, authority = (
+        plane.cluster.read(MASTER, path)
+        for path in (KUBECONFIG, f"{FILES}/nodes.crt", f"{FILES}/nodes.key", f"{FILES}/ca.crt")
+    )
     stand = places()
-    config = Config(
+    return Config(
         cluster=plane.cluster.name,
+        kubeconfig=kubeconfig,
+        certificate=certificate,
+        key=key,
+        authority=authority,
         version=plane.programs.versions["k8s.io/kubernetes"],
         nodes=[node(name, place) for name, place in stand.items()],
         images=images(str(ROOT / ".venv-torch/bin/python")),
         places=stand,
-        **paths,
     )
-    (directory / "config").write_text(json.dumps(to_json(config)))
-    return str(directory / "config")
 
 
 def _end(process: subprocess.Popen[str]) -> None:

@@ -37,8 +37,6 @@ SERVING_CERTIFICATES = "/tmp/k8s-webhook-server/serving-certs"
 WEBHOOK_PORT = 9443
 KUBELET_ADDRESS = "198.18.0.2"
 """Of the nodes' servers, on the cluster's bridge."""
-GRACE_SECONDS = 20
-"""A node is not ready when its lease is older."""
 TOLERATION_SECONDS = 10
 READY_SECONDS = 180.0
 """Until a program of the control plane must be ready."""
@@ -167,7 +165,6 @@ class ControlPlane:
             "--use-service-account-credentials=false",
             f"--service-account-private-key-file={FILES}/accounts.key",
             f"--root-ca-file={FILES}/ca.crt",
-            f"--node-monitor-grace-period={GRACE_SECONDS}s",
         )
         self._spawn(MASTER, "kube-scheduler", *common)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.kubernetes.bed import Bed, terminated
+from tests.kubernetes.bed import SLEEPS, Bed
 from tests.kubernetes.control_plane import Object
 from tests.kubernetes.nodes import TOPOLOGY, places
 
@@ -74,8 +74,9 @@ def queue(bed: Bed, namespace: str) -> Iterator[str]:
 
 
 def test_quota_places_preemption_and_the_way_back(bed: Bed, namespace: str, queue: str) -> None:
-    """The first job is placed in one block, gives way to an urgent one, and is admitted again when that is gone."""
-    bed.install("low", namespace, {**FOUR, "queue": queue})
+    """The first job is placed in one block, gives way to an urgent one, and is admitted again when that is gone: as all
+    its pods have ended with 143, also those that slept after a run that was good, the Job makes each of them again."""
+    bed.install("low", namespace, {**FOUR, "task_script": "", "queue": queue})
     pods = bed.formed("low", namespace, 4)
     stand = places()
     assert len({stand[pod["spec"]["nodeName"]][1] for pod in pods}) == 1
@@ -84,22 +85,19 @@ def test_quota_places_preemption_and_the_way_back(bed: Bed, namespace: str, queu
         index: stand[pod["spec"]["nodeName"]] for index, pod in enumerate(pods)
     }
 
-    bed.install("high", namespace, {**FOUR, "queue": queue, "priorityClassName": f"urgent-{namespace}"})
-    codes = dict[str, int]()
-
-    def preempted() -> bool:
-        for pod in bed.pods("low", namespace):
-            if end := terminated(pod):
-                codes[pod["metadata"]["uid"]] = end["exitCode"]
-        (jobset,) = bed.get("jobsets", namespace, "--field-selector=metadata.name=low")
-        return bool(jobset["spec"]["suspend"]) and not bed.pods("low", namespace)
-
-    bed.until("low is preempted", preempted)
-    assert set(codes.values()) <= {143, 75}
+    first = pods[0]["metadata"]["name"]
+    bed.until("low sleeps", lambda: SLEEPS in bed.log_of(namespace, first))
+    with bed.codes(namespace) as codes:
+        bed.install("high", namespace, {**FOUR, "queue": queue, "priorityClassName": f"urgent-{namespace}"})
+        old = {pod["metadata"]["uid"]: 143 for pod in pods}
+        bed.until("low is preempted", lambda: old.keys() <= codes().keys())
+        assert codes() == old
+    (jobset,) = bed.get("jobsets", namespace, "--field-selector=metadata.name=low")
+    assert jobset["spec"]["suspend"] is True
     bed.formed("high", namespace, 4)
     bed.helm("uninstall", "high", "--namespace", namespace)
     back = bed.formed("low", namespace, 4)
-    assert not {pod["metadata"]["uid"] for pod in back} & {pod["metadata"]["uid"] for pod in pods}
+    assert not {pod["metadata"]["uid"] for pod in back} & old.keys()
     (jobset,) = bed.get("jobsets", namespace, "--field-selector=metadata.name=low")
     assert jobset["status"]["restarts"] == 0
 

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
 
 from tests.chart.helm import ROOT
-from tests.kubernetes.bed import Bed, terminated
+from tests.kubernetes.bed import SLEEPS, Bed, terminated
 from tests.kubernetes.control_plane import MASTER, Refused
 from tests.kubernetes.nodes import TORCH
 
 TWO = {"workload.gpus": "4"}
 """Pods, with two GPUs each."""
-SLEEPS = "the cluster stays"
 FAILS = """\
 #!/bin/bash
 echo "this is node $A4_NODE_RANK of $NNODES"
 [ "$A4_NODE_RANK" = 0 ] || exit 3
 exec sleep 1000
 """
-
-
-def log_of(bed: Bed, namespace: str, pod: str) -> str:
-    return bed.plane.kubectl("logs", "--namespace", namespace, pod, "--container=workload")
 
 
 def test_connectivity_completes_on_four_pods(bed: Bed, namespace: str) -> None:
@@ -35,7 +29,7 @@ def test_connectivity_completes_on_four_pods(bed: Bed, namespace: str) -> None:
     assert [terminated(pod)["exitCode"] for pod in pods] == [0, 0, 0, 0]
     assert len({pod["spec"]["nodeName"] for pod in pods}) == 4
     message = json.loads(terminated(pods[0])["message"])
-    assert message["code"] == 0 and "connectivity is good" in log_of(bed, namespace, pods[0]["metadata"]["name"])
+    assert message["code"] == 0 and "connectivity is good" in bed.log_of(namespace, pods[0]["metadata"]["name"])
 
 
 def test_a_script_that_fails_ends_the_job_with_its_code_and_no_restart(bed: Bed, namespace: str) -> None:
@@ -61,16 +55,19 @@ def test_a_cluster_that_sleeps_can_be_used_tested_and_given_back(bed: Bed, names
     bed.install("job", namespace, {**TWO, "workload.terminationGracePeriodSeconds": "30"})
     pods = bed.ready("job", namespace, 2)
     first = pods[0]["metadata"]["name"]
-    bed.until("the end of forming", lambda: SLEEPS in log_of(bed, namespace, first))
+    bed.until("the end of forming", lambda: SLEEPS in bed.log_of(namespace, first))
     spoken = bed.execute(namespace, first, "a4-agent", "status")
     assert spoken.returncode == 0 and "pods: 2 x 2 slots" in spoken.stdout
     assert bed.execute(namespace, first, "sh", "-c", "exit 7").returncode == 7
     # Nothing of Kubernetes' API is in the pod.
     assert bed.execute(namespace, first, "ls", "/var/run/secrets").returncode == 2
     bed.helm("test", "job", "--namespace", namespace, "--timeout=5m")
-    began = time.monotonic()
-    bed.helm("uninstall", "job", "--namespace", namespace)
-    bed.until("all pods are gone", lambda: not bed.pods("job", namespace), 30 - (time.monotonic() - began))
+    # Within its grace: a pod that was killed at the end of it would have 137.
+    gracefully = {pod["metadata"]["uid"]: 143 for pod in pods}
+    with bed.codes(namespace) as codes:
+        bed.helm("uninstall", "job", "--namespace", namespace)
+        bed.until("all pods have ended", lambda: gracefully.keys() <= codes().keys())
+        assert gracefully.items() <= codes().items()
 
 
 def test_a_release_cannot_be_changed_in_our_words(bed: Bed, namespace: str) -> None:
@@ -97,4 +94,4 @@ def test_ddp_trains_over_gloo(bed: Bed, namespace: str) -> None:
     bed.install("job", namespace, settings, *words)
     assert bed.ended("job", namespace) == "Completed"
     first = bed.pods("job", namespace)[0]
-    assert "ddp is good" in log_of(bed, namespace, first["metadata"]["name"])
+    assert "ddp is good" in bed.log_of(namespace, first["metadata"]["name"])

@@ -1,6 +1,7 @@
-"""The kubelet of all nodes, as one process: what it is to do stands in a file, and its orders come on stdin.
+"""The kubelet of all nodes, as one process: the first line of stdin says what it is to do, the others are orders.
 
-It lives in the network of the control plane's local cluster, and ends, with every pod, when stdin does.
+It lives in the network of the control plane's local cluster, and ends, with every pod, when stdin does, or with its
+parent.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from agent.local.syscalls import (
     MS_REC,
     die_with_parent,
     mount,
+    parent_outside,
     pid_outside,
     setns,
     unshare,
@@ -48,8 +50,9 @@ FIRST_PORT = 10250
 """Of the nodes' servers."""
 
 
-def main(path: str) -> None:
-    config = from_json(Config, json.loads(Path(path).read_text()))
+def main() -> None:
+    die_with_parent(parent_outside())
+    config = from_json(Config, json.loads(sys.stdin.readline()))
     _make_state()
     cluster = LocalCluster.attach(config.cluster)
     with Runtime(cluster) as runtime:
@@ -59,7 +62,7 @@ def main(path: str) -> None:
 
 def serve(config: Config, runtime: Runtime) -> None:
     """Until stdin ends."""
-    api = Api(json.loads(Path(config.kubeconfig).read_text()))
+    api = Api(json.loads(config.kubeconfig))
     host, _, port = api.host.partition(":")
     machine = Machine(api, Reports(api), runtime, config.images, _directory("pods"), ADDRESS, (host, int(port)))
     hosts = {
@@ -71,7 +74,7 @@ def serve(config: Config, runtime: Runtime) -> None:
     kubelet = Kubelet(machine, hosts, beats)
     _serve_names(api)
     serve_places((ADDRESS, 80), {hosts[name].node.address: place for name, place in config.places.items()})
-    keys = Keys(Path(config.certificate), Path(config.key), Path(config.authority))
+    keys = Keys(*(_file(name, getattr(config, name)) for name in ("certificate", "key", "authority")))
     for name, address in servers.items():
         NodeServer(address, keys, kubelet.finder(name)).start()
     for name in known:
@@ -105,6 +108,12 @@ def _directory(*names: str) -> Path:
     return path
 
 
+def _file(name: str, text: str) -> Path:
+    path = STATE / name
+    path.write_text(text)
+    return path
+
+
 def _serve_names(api: Api) -> None:
     hosts = STATE / "hosts"
     hosts.touch()
@@ -116,5 +125,5 @@ def _serve_names(api: Api) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()
     os._exit(0)

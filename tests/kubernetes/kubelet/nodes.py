@@ -13,7 +13,7 @@ from tests.kubernetes.kubelet.fields import Object
 from tests.kubernetes.kubelet.status import rfc3339
 
 LEASE_SECONDS = 8
-"""Less than `--node-monitor-grace-period`."""
+"""Less than the 50 s of `--node-monitor-grace-period`, for which an API server may be away and cores busy."""
 BEAT_SECONDS = 2.0
 CAPACITY = {"cpu": "192", "memory": "2000Gi", "pods": "110", "nvidia.com/gpu": "8", "ephemeral-storage": "1000Gi"}
 """That of a machine with eight GPUs."""

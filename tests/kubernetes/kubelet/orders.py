@@ -26,6 +26,7 @@ class Config:
     cluster: str
     """Name of the local cluster on whose bridge the nodes are."""
     kubeconfig: str
+    """What stands in it, as in the files that are named next."""
     certificate: str
     key: str
     authority: str
