@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Callable
 
 from agent import wire
+from agent.decide.masking import Masker
 from agent.decide.messages import Evidence
 from agent.decide.tail import last_words
 from agent.health.why.fitting import compact, fit
@@ -64,8 +65,16 @@ def _kept(pod: Pod, part: RunPart, question: Question, answer: str) -> Evidence:
     path = f"{directory}/evidence.txt"
     pod.state.attempt(path, lambda: pod.machine.write(path, text, 0o600))
     pod.run_logs.keep(f"evidence/{pod.run_logs.log_name}.txt", text)
-    records = fit(wire.from_json(PodRecords, masker.value(wire.to_json(seen.records))))
-    return Evidence(part.run_id, masker.text(seen.summary), compact(records))
+    return Evidence(part.run_id, masker.text(seen.summary), compact(fit(_masked(masker, seen.records))))
+
+
+def _masked(masker: Masker, records: PodRecords) -> PodRecords:
+    """A secret that is one of our own words cannot be taken out of them: then nothing is told."""
+    try:
+        return wire.from_json(PodRecords, masker.value(wire.to_json(records)))
+    except ValueError as error:
+        sources = (Source("processes", "unavailable", f"what was found cannot be masked: {error}"),)
+        return PodRecords(records.pod, records.name, records.node, records.hosts, sources=sources)
 
 
 def _read(question: Question, answer: str) -> Seen:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from agent.decide.course import Course, Phase
+from agent.decide.diagnosis import Diagnosis
 from agent.decide.ending import JobEnd, exit_code, from_bug, is_told
 from agent.decide.messages import Go, Prepare, Stop
 from agent.decide.part_end import PartEnd, not_ready, refusal
@@ -307,6 +308,11 @@ class Run:
     def results(self) -> str:
         """Directory on the coordinator; a run beside others keeps none."""
         return self._pod.run_logs.directory(self.run_id, first=self.first) if self.workload.exclusive else ""
+
+    @property
+    def diagnosis(self) -> Diagnosis | None:
+        """Why it stood still when it was last looked at; of one that ended well, that is over."""
+        return self.why.found if self.end.code else None
 
     def ended(self) -> RunEnd:
         """The answer to `wait`."""
