@@ -83,7 +83,7 @@ def test_ranks_of_mpi_and_one_that_does_not_enter_the_barrier(trial: Trial) -> N
         ("stopped", "stopped", "stopped"),
         ("gil", "behind", "GIL"),
         ("fifo", "behind", "/tmp/data"),
-        ("dead", "dead", ""),
+        ("dead", "dead", "7 ranks wait for it"),
         ("operation", "other operation", "broadcast"),
         ("left-out", "other operation", "barrier"),
     ],

@@ -192,4 +192,4 @@ def test_a_pod_that_is_lost_during_a_look_and_one_of_another_release() -> None:
     world.until(lambda: number in client.answers)
     found = client.answers[number]["ok"]
     assert [pod["pod"] for pod in found["pods"]] == [0, 1]
-    assert "cannot be read (pod is not a whole number)" in found["silent"]["3"] and "2" in found["silent"], found
+    assert "cannot be read (name is missing)" in found["silent"]["3"] and "2" in found["silent"], found

@@ -27,6 +27,8 @@ LOOK_SECONDS = 9.0
 """How long each pod may look."""
 CANCEL_SECONDS = 2.5
 """The same before a run is ended that somebody waits for."""
+DUMP_SECONDS = 5.0
+"""The same for what torch's watchdog left, when ranks are gone."""
 ANSWER_SECONDS = 2.0
 """How much later than that nobody waits for answers of pods any more."""
 AGAIN_SECONDS = 30.0
@@ -59,6 +61,8 @@ class Why:
         self._waiting = waiting
         self._roster = roster
         self._timers = Timers(pod.machine)
+        self._with_dumps: frozenset[int] | None = None
+        """Once all parts are over: the pods that are still asked."""
         self._asked: list[Asker] = []
         """Who waits for the look that goes on."""
         self._records: dict[int, PodRecords] = {}
@@ -91,11 +95,20 @@ class Why:
 
     # One look
 
+    def read_dumps(self, pods: Set[int], done: Callable[[Collected], None]) -> None:
+        """All parts are over: have these pods say what torch's watchdog has left there."""
+        self._answer(list(self._asked))
+        self._with_dumps = frozenset(pods)
+        self.ask("watchdog", DUMP_SECONDS, done)
+
+    def _awaited(self) -> Set[int]:
+        return self._waiting() if self._with_dumps is None else self._with_dumps
+
     def ask(self, trigger: Trigger, seconds: float, done: Callable[[Collected], None]) -> None:
         """Have every pod look for at most so long; `done` gets what came in time. A look that goes on is joined."""
         if not self._asked:
             self._records, self._empty, self._unread, self.summaries = {}, set(), {}, {}
-            self._roster.say(AskEvidence(self._context.run_id, seconds), sorted(self._waiting()))
+            self._roster.say(AskEvidence(self._context.run_id, seconds), sorted(self._awaited()))
         asker = Asker(trigger, done, self._machine.later(seconds + ANSWER_SECONDS, lambda: self._answer([asker])))
         self._asked.append(asker)
         self._answer_if_all()
@@ -121,7 +134,7 @@ class Why:
             self._unread[index] = f"its answer cannot be read ({error}): does it run the same release?"
 
     def _answer_if_all(self) -> None:
-        if self._waiting() <= {*self._records, *self._empty, *self._unread}:
+        if self._awaited() <= {*self._records, *self._empty, *self._unread}:
             asked = list(self._asked)
             self._machine.later(0, lambda: self._answer(asked))
 
@@ -136,7 +149,7 @@ class Why:
     def _collected(self, trigger: Trigger) -> Collected:
         context = self._context
         spec, pods = context.spec, len(context.indices)
-        silent = dict.fromkeys(self._waiting() - set(self._records) - self._empty, "it did not answer in time")
+        silent = dict.fromkeys(self._awaited() - set(self._records) - self._empty, "it did not answer in time")
         silent |= self._unread
         silent |= {index: why for index, why in self._roster.lost.reasons().items() if index in context.indices}
         told = self._workload.kind == "mpi" or self._workload.name != "script"
