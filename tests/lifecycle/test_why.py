@@ -187,9 +187,61 @@ def test_a_pod_that_is_lost_during_a_look_and_one_of_another_release() -> None:
     number = client.ask("why", run=run)
     link = world.pod(3).agent.role.coordinator.link  # type: ignore[attr-defined]
     odd = message(Evidence(run, "", {"pod": "three"}))
-    world.at(world.seconds + 2, lambda: world.pod(3).agent.post(0, lambda: link.say(odd)))
+
+    def say() -> None:
+        world.pod(3).agent.post(0, lambda: link.say(odd))
+
+    world.at(world.seconds + 2, say)
     world.at(world.seconds + 1, world.pod(2).kill)
     world.until(lambda: number in client.answers)
     found = client.answers[number]["ok"]
     assert [pod["pod"] for pod in found["pods"]] == [0, 1]
     assert "cannot be read (name is missing)" in found["silent"]["3"] and "2" in found["silent"], found
+
+
+# What torch's watchdog left
+
+
+def ended_by_the_watchdog(world: FakeWorld) -> str:
+    """A run whose ranks have written dumps and were killed; its id."""
+    run = standing_still(world)
+    world.wait(20)
+    for pod in world.pods:
+        (seen,) = pod.processes
+        (group,) = seen.groups
+        left = group._replace(backend="nccl", completed=4)
+        pod.processes = (seen._replace(state="gone", threads=(), groups=(left,)),)
+        pod.agent.files[f"/run/a4-agent/runs/{run}/why/dump-{pod.index}"] = ""
+    world.pod(LATE - 1).agent.children[-1].die(-6)
+    return run
+
+
+def test_dumps_say_who_held_up_the_ranks_that_the_watchdog_ended() -> None:
+    world = sleeping()
+    run = ended_by_the_watchdog(world)
+    end = ends(world, 1, run)["end"]
+    assert end["code"] == 134 and end["why"].startswith(SENTENCE), world.dump()
+    found = world.ask(3, "why", run=run)["ok"]["diagnosis"]
+    assert (found["trigger"], [one["fault"] for one in found["culprits"]]) == ("watchdog", ["behind"])
+
+
+def test_a_pod_that_cannot_read_its_dump_holds_the_end_up_for_seconds_only() -> None:
+    world = sleeping()
+    for pod in world.pods:
+        pod.evidence_seconds = None
+    before = world.seconds
+    run = ended_by_the_watchdog(world)
+    end = ends(world, 1, run)["end"]
+    assert end["code"] == 134 and "killed by SIGABRT" in end["what"] and world.seconds - before < 20 + 10
+
+
+def test_dumps_are_not_waited_for_when_somebody_ends_the_run() -> None:
+    world = sleeping()
+    for pod in world.pods:
+        pod.evidence_seconds = None
+    run = ended_by_the_watchdog(world)
+    world.wait(1)
+    before = world.seconds
+    world.ask(1, "cancel", run=run)
+    ends(world, 1, run)
+    assert world.seconds - before < MOST_SECONDS

@@ -22,21 +22,27 @@ class Dumps:
         self._why = why
         self._read = read
         self._asked = False
-        self._known = False
+        self._over = False
         self._sentence = ""
 
     def waits(self, course: Course, ends: Mapping[int, PartEnd]) -> bool:
-        """Must they be waited for? Not in a run that somebody or something else has ended."""
+        """Must they be waited for?"""
         pods = {index for index, end in ends.items() if end.dumps and index not in course.lost}
-        if self._known or course.told or course.cause is not None or not pods:
+        if self._over or not pods:
             return False
         if not self._asked:
             self._asked = True
             self._why.read_dumps(pods, self._collected)
-        return not self._known
+        return not self._over
+
+    def stop(self) -> None:
+        """Something else ends the run: nobody waits for them."""
+        self._over = True
 
     def _collected(self, seen: Collected) -> None:
-        self._known = True
+        if self._over:
+            return
+        self._over = True
         found = decided(self._pod, seen)
         if found is not None:
             self._why.found, self._sentence = found, found.sentence

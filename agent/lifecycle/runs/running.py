@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from agent.decide.course import Course, Phase
-from agent.decide.diagnosis import Diagnosis
 from agent.decide.ending import JobEnd, exit_code, from_bug, is_told
 from agent.decide.messages import Go, Prepare, Stop
 from agent.decide.part_end import PartEnd, not_ready, refusal
@@ -261,13 +260,12 @@ class Run:
     # Ending it
 
     def cancel(self, end: JobEnd, *, told: bool = False) -> None:
-        """End the run for this reason, unless one stands already. `told`: it comes from outside, as that of some ends
-        always does: the run has the grace time."""
+        """End the run for this reason, unless one stands already. `told`: from outside, with the grace time."""
+        self._dumps.stop()
         ends_already = self.course.phase >= Phase.SAVING
         self._follow(self.course.cancelled(end, told=told))
-        if not ends_already:
-            self._judge_if_over()
-        elif told or is_told(end):
+        self._judge_if_over()
+        if ends_already and (told or is_told(end)):
             self._machine.later(self._shares.answer, self._roll_call.end)
 
     def hurry(self) -> None:
@@ -310,11 +308,6 @@ class Run:
     def results(self) -> str:
         """Directory on the coordinator; a run beside others keeps none."""
         return self._pod.run_logs.directory(self.run_id, first=self.first) if self.workload.exclusive else ""
-
-    @property
-    def diagnosis(self) -> Diagnosis | None:
-        """Why it stood still when it was last looked at; of one that ended well, that is over."""
-        return self.why.found if self.end.code else None
 
     def ended(self) -> RunEnd:
         """The answer to `wait`."""

@@ -13,6 +13,7 @@ from typing import Literal
 
 from agent import wire
 from agent.decide.diagnosis import Diagnosis
+from agent.decide.ending import JobEnd
 from agent.decide.messages import AskEvidence, Evidence
 from agent.health.why.records import Collected, PodRecords, Progress
 from agent.lifecycle.channel.roster import Roster
@@ -92,6 +93,10 @@ class Why:
             and self._began is not None
             and (self._machine.now() - max(self._began, printed) >= QUIET_SECONDS)
         )
+
+    def stored(self, end: JobEnd) -> Diagnosis | None:
+        """What was found of a run that ended so: what one that ended well was silent for is over."""
+        return self.found if end.code else None
 
     # One look
 
