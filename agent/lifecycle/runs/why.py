@@ -211,7 +211,6 @@ class Why:
         quiet = f"{self._context.run_id} has printed nothing for {second.quiet or limit:.0f} s"
         self._pod.log.warning(f"{quiet}, and goes on: {found.sentence}" if found is not None else quiet)
 
-
     def _await_words(self, limit: float, before: float) -> None:
         """Once it has printed again, the next silence counts."""
         printed = self._roster.printed(self._context.indices)
