@@ -1,8 +1,9 @@
-"""What it costs to have ranks prepared for `why`: all_reduce over gloo with the hook and without, in pairs.
+"""What it costs to have ranks prepared for `why`: all_reduce over gloo without and with each part of it, in turns.
 
-    python -m bench.why_cost --torch .venv-torch/bin/python [--pairs 10] [--operations 2000]
+    python -m bench.why_cost --torch .venv-torch/bin/python [--rounds 10] [--operations 2000]
 
-Each process pair is two ranks on loopback. Printed are the medians of both, of their difference, and the spread.
+Each measurement is two ranks on loopback. Printed are microseconds of one operation on rank 0, on the clock and of the
+processor: medians, and the quartiles of the differences to what was measured without, right before.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from agent.paths import shipped
 
@@ -26,20 +27,21 @@ one = torch.ones(2)
 count = int(sys.argv[1])
 for _ in range(200):
     dist.all_reduce(one)
-times = []
+clock, processor = [], []
 for _ in range(7):
-    began = time.perf_counter()
+    began, used = time.perf_counter(), time.process_time()
     for _ in range(count):
         dist.all_reduce(one)
-    times.append((time.perf_counter() - began) / count * 1e6)
+    clock.append((time.perf_counter() - began) / count * 1e6)
+    processor.append((time.process_time() - used) / count * 1e6)
 if dist.get_rank() == 0:
-    print(sorted(times)[len(times) // 2])
+    print(sorted(clock)[3], sorted(processor)[3])
 dist.destroy_process_group()
 """
 
 
-def measured(python: str, count: int, env: Mapping[str, str]) -> float:
-    """Microseconds of one all_reduce, the median of seven rounds on rank 0."""
+def measured(python: str, count: int, env: Mapping[str, str]) -> tuple[float, ...]:
+    """Microseconds of one all_reduce, on the clock and of the processor: medians of seven on rank 0."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
@@ -54,33 +56,39 @@ def measured(python: str, count: int, env: Mapping[str, str]) -> float:
         for rank in range(2)
     ]
     said = [rank.communicate(timeout=300)[0] for rank in ranks]
-    return float(said[0])
+    return tuple(map(float, said[0].split()))
+
+
+def parts(directory: str) -> Mapping[str, Mapping[str, str]]:
+    """Variables of each part, and of all."""
+    hook = {"PYTHONPATH": shipped("entrypoints", "hook"), "A4_WHY_DIR": directory}
+    recorder = {"TORCH_FR_BUFFER_SIZE": "2000"}
+    return {"hook and socket": hook, "recorder": recorder, "all": {**hook, **recorder, "NCCL_RAS_ADDR": "localhost:1"}}
+
+
+def told(name: str, bare: Sequence[float], found: Sequence[float]) -> str:
+    differences = [one - before for one, before in zip(found, bare, strict=True)]
+    low, middle, high = statistics.quantiles(differences, n=4) if len(differences) > 1 else differences * 3
+    medians = f"{statistics.median(bare):.1f} -> {statistics.median(found):.1f} us"
+    return f"{name}: {medians}; difference {middle:+.1f} ({low:+.1f} to {high:+.1f})"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--torch", default=sys.executable, help="a Python with torch")
-    parser.add_argument("--pairs", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--operations", type=int, default=2000)
     options = parser.parse_args()
-    differences, bare, prepared = [], [], []
-    for _ in range(options.pairs):
+    found: dict[str, list[tuple[tuple[float, ...], tuple[float, ...]]]] = {}
+    for _ in range(options.rounds):
         with tempfile.TemporaryDirectory() as directory:
-            why = {
-                "PYTHONPATH": shipped("entrypoints", "hook"),
-                "A4_WHY_DIR": directory,
-                "TORCH_FR_BUFFER_SIZE": "2000",
-                "NCCL_RAS_ADDR": "localhost:20000",
-            }
-            bare.append(measured(options.torch, options.operations, {}))
-            prepared.append(measured(options.torch, options.operations, why))
-        differences.append(prepared[-1] - bare[-1])
-        print(f"without {bare[-1]:.1f} us, with {prepared[-1]:.1f} us", flush=True)
-    spread = statistics.quantiles(differences, n=4) if len(differences) > 1 else differences * 3
-    print(
-        f"medians: without {statistics.median(bare):.1f} us, with {statistics.median(prepared):.1f} us; difference "
-        f"{statistics.median(differences):+.1f} us (quartiles {spread[0]:+.1f} to {spread[2]:+.1f})"
-    )
+            for name, env in parts(directory).items():
+                bare = measured(options.torch, options.operations, {})
+                found.setdefault(name, []).append((bare, measured(options.torch, options.operations, env)))
+                print(f"{name}: without {bare}, with {found[name][-1][1]}", flush=True)
+    for name, pairs in found.items():
+        for at, which in enumerate(("clock", "processor")):
+            print(told(f"{name}, {which}", [bare[at] for bare, _ in pairs], [one[at] for _, one in pairs]))
 
 
 if __name__ == "__main__":

@@ -45,6 +45,8 @@ class PartEnd(NamedTuple):
     stuck: bool = False
     out_of_memory: bool = False
     """Whether the kernel killed processes of this pod meanwhile because memory had run out."""
+    dumps: int = 0
+    """Files that torch's watchdog left here before it ended ranks, of a part that failed."""
 
 
 def bounded(end: PartEnd, most: int = MOST_BYTES) -> PartEnd:

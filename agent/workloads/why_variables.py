@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from agent.health.why.dump import PREFIX
 from agent.paths import shipped
 from agent.workloads.base import RunContext
 
@@ -26,7 +27,7 @@ def why_variables(context: RunContext) -> dict[str, str]:
     users = context.environ.get("PYTHONPATH")
     wanted = {
         BUFFER: str(RECORDED),
-        DUMP: f"{context.why_dir}/dump-",
+        DUMP: f"{context.why_dir}/{PREFIX}",
         **({RAS: f"localhost:{context.ras_port}"} if context.ras_port else {}),
         **({TIMING: "1"} if context.why_timing else {}),
     }

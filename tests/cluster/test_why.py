@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,11 +51,7 @@ def diagnosed(trial: Trial, case: str, *, mpi: bool = False) -> Diagnosis:
         finally:
             agent(trial, 0, "cancel", run)
             client.wait(END_SECONDS)
-        found = diagnose(collected)
-        if os.environ.get("SHOW"):
-            sys.stderr.write(f"\n{case}: {json.dumps(wire.to_json(found), indent=1)}\n")
-            Path(f"/tmp/whyprep/{case}.json").write_text(json.dumps(wire.to_json(collected)))
-    return found
+    return diagnose(collected)
 
 
 def blamed(found: Diagnosis) -> dict[int | None, str]:
@@ -83,7 +78,7 @@ def test_ranks_of_mpi_and_one_that_does_not_enter_the_barrier(trial: Trial) -> N
         ("stopped", "stopped", "stopped"),
         ("gil", "behind", "GIL"),
         ("fifo", "behind", "/tmp/data"),
-        ("dead", "dead", ""),
+        ("dead", "dead", "7 ranks wait for it"),
         ("operation", "other operation", "broadcast"),
         ("left-out", "other operation", "barrier"),
     ],

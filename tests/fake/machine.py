@@ -343,7 +343,7 @@ class FakeMachine:
     def list_dir(self, path: str) -> list[str]:
         if self.pod.out_of_descriptors:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
-        return [os.path.basename(name) for name in self.directories if os.path.dirname(name) == path]
+        return [os.path.basename(name) for name in [*self.directories, *self.files] if os.path.dirname(name) == path]
 
     def remove_dir(self, path: str) -> None:
         self.directories = {name for name in self.directories if not f"{name}/".startswith(f"{path}/")}

@@ -75,6 +75,8 @@ def _no_ranks(collected: Collected) -> str:
 
 
 def _unmoved(collected: Collected) -> tuple[str, ...]:
+    if collected.trigger == "watchdog":
+        return ("torch's watchdog wrote that down before it ended the ranks",)
     if collected.apart is None:
         return ("it was looked at once: whether a number moves is not known",)
     return (f"no number that counts here moved within {collected.apart:.1f} s",)

@@ -13,6 +13,8 @@ from typing import Any, ClassVar
 
 from agent.health.why.recorder import Recorded, from_dump
 
+PREFIX = "dump-"
+"""Names of dumps begin so; torch adds the rank."""
 MOST_DUMP = 64 * 1024 * 1024
 ALLOWED = [
     "PROTO",
@@ -46,6 +48,11 @@ ALLOWED = [
     "SETITEM",
     "SETITEMS",
 ]
+
+
+def is_dump(name: str) -> bool:
+    """Is that the name of a whole dump, in the directory that torch was told?"""
+    return name.startswith(PREFIX) and name.removeprefix(PREFIX).isdigit()
 
 
 def read_dump(data: bytes) -> Recorded:

@@ -71,6 +71,7 @@ def members(collected: Collected) -> tuple[Member, ...]:
     for pod in collected.pods:
         for process in pod.processes:
             if process.role == "rank":
+                process = _before_its_end(process) if collected.trigger == "watchdog" else process
                 children = tuple(one for one in pod.processes if one.parent == process.pid and one.role != "rank")
                 found.append(Member(len(found), process.rank, process.world, process, pod, children))
     return tuple(_unique(found) + _absent(collected, found))
@@ -102,9 +103,15 @@ def _absent(collected: Collected, found: list[Member]) -> list[Member]:
     missing = sorted((named | set(range(collected.ranks or 0))) - seen)
     reasons = [f"pod {pod} gave no records: {why}" for pod, why in sorted(collected.silent.items())]
     reasons += [f"pod {pod.pod} could not tell of all: left out {pod.left_out}" for pod in collected.pods if _cut(pod)]
+    reasons += ["it left no dump"] if collected.trigger == "watchdog" and not reasons else []
     unseen = "; ".join(reasons)
     start = len(_unique(found))
     return [Member(start + at, rank, world, unseen=unseen) for at, rank in enumerate(missing)]
+
+
+def _before_its_end(process: Process) -> Process:
+    """When torch's watchdog has ended all ranks, their end says nothing."""
+    return process._replace(state="?")
 
 
 def _cut(pod: PodRecords) -> bool:

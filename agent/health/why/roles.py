@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 Role = Literal["rank", "launcher", "child", "other"]
@@ -24,8 +24,8 @@ class Seen(NamedTuple):
     """The agent's own, before a rank's program."""
 
 
-def roles(processes: Sequence[Seen], noted: Collection[int]) -> dict[int, Role]:
-    """Role by process. `noted`: those that the hook has seen as ranks.
+def roles(processes: Sequence[Seen], noted: Mapping[int, int]) -> dict[int, Role]:
+    """Role by process. `noted`: process → rank of those that the hook has seen as ranks, also when they are gone.
 
     Of the processes with one rank's number the rank is the one that was noted, else the outermost that is not ours.
     """
@@ -41,7 +41,7 @@ def roles(processes: Sequence[Seen], noted: Collection[int]) -> dict[int, Role]:
     return found
 
 
-def _of_rank(process: Seen, by_pid: Mapping[int, Seen], noted: Collection[int]) -> Role:
+def _of_rank(process: Seen, by_pid: Mapping[int, Seen], noted: Mapping[int, int]) -> Role:
     if process.pid in noted:
         return "rank"
     above = list(_above(process, by_pid))
@@ -49,6 +49,8 @@ def _of_rank(process: Seen, by_pid: Mapping[int, Seen], noted: Collection[int]) 
         return "child"
     if any(other in noted and by_pid[other].rank == process.rank for other in by_pid):
         return "other"  # a shell that started the noted one
+    if process.rank in noted.values() and process.parent not in by_pid and not above:
+        return "child"  # of a rank that is gone: a worker of its data loader may outlive it
     return "child" if above else "rank"
 
 

@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from agent.decide.diagnosis import SourceName
 from agent.health.why import ras as ras_of
 from agent.health.why import recorder
-from agent.health.why.dump import read_dump
 from agent.health.why.ras import read_ras
 from agent.health.why.records import PodRecords, Process, Progress, Ras, Source, Thread, Waiting
 from agent.health.why.roles import Role, Seen, roles
 from agent.health.why.stacks import read_py_spy, read_traceback
+from agent.lifecycle.looking.left import dumps_in, noted_ranks, read_dump_of, started_ranks
 from agent.lifecycle.looking.question import APART_SECONDS, Question
 from agent.lifecycle.looking.question import Seen as Found
 from agent.machine.api import RunMarks
@@ -58,6 +58,8 @@ class Answers:
         self.missing: dict[tuple[SourceName, str], list[int]] = {}
         """(source, why) → processes."""
         self.ras: Ras | None = None
+        self.dumps: dict[int, tuple[Progress, ...]] = {}
+        """By rank: what torch's watchdog wrote before it ended it."""
         self._lock = threading.Lock()
 
     def lacks(self, source: SourceName, why: str, pid: int) -> None:
@@ -112,17 +114,6 @@ def _lines(thread: Thread) -> Iterable[str]:
         yield f"    {frame.function} ({place}{arguments})"
 
 
-def noted_ranks(directory: str) -> dict[int, int]:
-    """Process → rank, as the hook noted it."""
-    found: dict[int, int] = {}
-    with suppress(OSError):
-        for name in os.listdir(directory):
-            if name.isdigit():
-                with suppress(OSError, ValueError), open(f"{directory}/{name}") as file:
-                    found[int(name)] = int(file.read())
-    return found
-
-
 def _jobs(
     question: Question,
     processes: Iterable[ProcessSeen],
@@ -136,6 +127,8 @@ def _jobs(
     dumps = threading.Semaphore(MOST_DUMPS)
     ranks = [one for one in processes if role[one.pid] == "rank"]
     addresses = sorted({one.ras or DEFAULT_ADDRESS for one in ranks}) if question.prepared else []
+    for name in dumps_in(question.why_dir):
+        yield partial(_read_dump, question.why_dir, name, answers)
     if addresses:
         yield partial(_ask_ras, addresses[0], answers, times)
     for one in ranks:
@@ -153,6 +146,14 @@ def _jobs(
                 yield partial(_dump, spy, one, path if os.path.exists(path) else "", answers, times, dumps)
             else:
                 answers.lacks("stacks", NO_PY_SPY, one.pid)
+
+
+def _read_dump(directory: str, name: str, answers: Answers) -> None:
+    rank, found = read_dump_of(directory, name)
+    if found.groups:
+        answers.dumps[rank] = found.groups
+    else:
+        answers.lacks("dump", f"{name}: {found.why}", 0)
 
 
 def _ask_recorder(pid: int, path: str, directory: str, answers: Answers, times: Times) -> None:
@@ -273,9 +274,8 @@ def _records(
     found = [_process(one, role[one.pid], answers) for one in processes]
     alive = {one.rank for one in found if one.role == "rank"}
     gone = {pid: rank for pid, rank in {**noted, **started_ranks(question.ranks_dir)}.items() if rank not in alive}
-    dumps = dict(_dumps(question.why_dir))
     lost = [
-        Process(pid, 0, "gone", "rank", rank, groups=dumps.get(rank, ()))
+        Process(pid, 0, "gone", "rank", rank, groups=answers.dumps.get(rank, ()))
         for pid, rank in sorted(gone.items())
         if not os.path.exists(f"/proc/{pid}")
     ]
@@ -286,30 +286,8 @@ def _records(
         question.hosts,
         processes=(*found, *lost),
         ras=answers.ras,
-        sources=tuple(_sources(found, answers, dumps)),
+        sources=tuple(_sources(found, answers)),
     )
-
-
-def started_ranks(directory: str) -> dict[int, int]:
-    """Process → rank of those that entrypoints/rank.sh has started, and whose end it has not recorded."""
-    found: dict[int, int] = {}
-    with suppress(OSError):
-        for name in filter(str.isdigit, os.listdir(directory)):
-            with suppress(OSError, ValueError), open(f"{directory}/{name}") as file:
-                words = file.read().split()
-                if words[0] == "started" and "ended" not in words:
-                    found[int(words[1])] = int(name)
-    return found
-
-
-def _dumps(directory: str) -> Iterable[tuple[int, tuple[Progress, ...]]]:
-    """What torch's watchdog wrote before it ended a rank."""
-    with suppress(OSError):
-        for name in os.listdir(directory):
-            _, is_dump, rank = name.partition("dump-")
-            if is_dump and rank.isdigit():
-                with suppress(OSError), open(f"{directory}/{name}", "rb") as file:
-                    yield int(rank), read_dump(file.read()).groups
 
 
 def _process(process: ProcessSeen, role: Role, answers: Answers) -> Process:
@@ -333,7 +311,7 @@ def _process(process: ProcessSeen, role: Role, answers: Answers) -> Process:
     )
 
 
-def _sources(processes: Iterable[Process], answers: Answers, dumps: Mapping[int, Any]) -> Iterable[Source]:
+def _sources(processes: Iterable[Process], answers: Answers) -> Iterable[Source]:
     yield Source("processes", "found")
     if pids := tuple(answers.groups):
         yield Source("recorder", "found", pids=pids)
@@ -341,7 +319,7 @@ def _sources(processes: Iterable[Process], answers: Answers, dumps: Mapping[int,
         yield Source("stacks", "found", pids=pids)
     if answers.ras is not None:
         yield Source("ras", "found")
-    if dumps:
+    if answers.dumps:
         yield Source("dump", "found")
     for (name, why), lacking in answers.missing.items():
         yield Source(name, "unavailable", why, tuple(sorted(filter(None, lacking))))

@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Callable
 
 from agent import wire
+from agent.decide.masking import Masker
 from agent.decide.messages import Evidence
 from agent.decide.tail import last_words
 from agent.health.why.fitting import compact, fit
@@ -34,7 +35,8 @@ def ras_port(machine: Machine, run_id: str) -> int:
 
 
 def look_at(pod: Pod, part: RunPart, seconds: float, say: Callable[[Evidence], None]) -> None:
-    """Look for at most so long, write evidence.txt, and say what was found."""
+    """Look for at most so long, write evidence.txt, and say what was found. When the part is over, evidence.txt stays
+    as it is."""
     context = part.context
     question = Question(
         run=part.run_id,
@@ -57,6 +59,13 @@ def look_at(pod: Pod, part: RunPart, seconds: float, say: Callable[[Evidence], N
 
 def _kept(pod: Pod, part: RunPart, question: Question, answer: str) -> Evidence:
     seen = _read(question, answer)
+    if not part.over:
+        _write(pod, part, seen)
+    masker = pod.log.masker
+    return Evidence(part.run_id, masker.text(seen.summary), compact(fit(_masked(masker, seen.records))))
+
+
+def _write(pod: Pod, part: RunPart, seen: Seen) -> None:
     masker, directory = pod.log.masker, part.context.run_dir
     # Masked before lines are cut: the beginning of a secret must not stay.
     words = last_words(masker.value(pod.machine.read_tails(part.context.ranks_output, MOST_LAST_WORDS)))
@@ -64,8 +73,15 @@ def _kept(pod: Pod, part: RunPart, question: Question, answer: str) -> Evidence:
     path = f"{directory}/evidence.txt"
     pod.state.attempt(path, lambda: pod.machine.write(path, text, 0o600))
     pod.run_logs.keep(f"evidence/{pod.run_logs.log_name}.txt", text)
-    records = fit(wire.from_json(PodRecords, masker.value(wire.to_json(seen.records))))
-    return Evidence(part.run_id, masker.text(seen.summary), compact(records))
+
+
+def _masked(masker: Masker, records: PodRecords) -> PodRecords:
+    """A secret that is one of our own words cannot be taken out of them: then nothing is told."""
+    try:
+        return wire.from_json(PodRecords, masker.value(wire.to_json(records)))
+    except ValueError as error:
+        sources = (Source("processes", "unavailable", f"what was found cannot be masked: {error}"),)
+        return PodRecords(records.pod, records.name, records.node, records.hosts, sources=sources)
 
 
 def _read(question: Question, answer: str) -> Seen:

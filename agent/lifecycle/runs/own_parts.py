@@ -158,9 +158,10 @@ class Parts:
     # Evidence of what hangs
 
     def gather_evidence(self, run_id: str, seconds: float) -> None:
-        """Where the run's processes are and what their ranks said last."""
+        """Where the run's processes are and what their ranks said last; when they are gone, what torch's watchdog has
+        left of them."""
         part = self._parts.get(run_id)
-        if part is None or part.over:
+        if part is None or (part.over and not part.dumps):
             self._say(Evidence(run_id, ""))
         else:
             look_at(self._pod, part, seconds, self._say)

@@ -95,6 +95,8 @@ class RunPart:
         """Of this pod, before it began; until then there is none of its own."""
         self._phase = PartPhase.PREPARING
         self._ready = Once()
+        self.dumps = 0
+        """Files of torch's watchdog, when it is over."""
         self._stuck = False
         """It was at its end, hung, and was ended here: its status says nothing then."""
         self.hanging = Hanging(
@@ -291,6 +293,8 @@ class RunPart:
         end = PartEnd(None) if self._began is None else self._part_end(status)
         starved = self._machine.memory_kills() > self._memory_kills
         end = end._replace(ranks=self._files.ranks(), out_of_memory=starved)
+        self.dumps = self._files.dumps() if end.code else 0
+        end = end._replace(dumps=self.dumps)
         read = self._files.notes
 
         def without_thread(why: OSError | None = None) -> None:

@@ -9,6 +9,7 @@ from agent import wire
 from agent.cutting import cut_at_word
 from agent.decide.plan import hostfile
 from agent.decide.ranks import RankEnd, parse_rank
+from agent.health.why.dump import is_dump
 from agent.lifecycle.pod.pod import Pod
 from agent.machine.api import RunMarks
 from agent.workloads.base import RunContext, Workload
@@ -61,6 +62,10 @@ class PartFiles:
     def error(self) -> str:
         """What torch wrote of the first exception of a rank."""
         return cut_at_word(self._machine.read(self._context.torch_error) or "", MOST_ERROR)
+
+    def dumps(self) -> int:
+        """How many files torch's watchdog has left."""
+        return sum(is_dump(name) for name in self._machine.list_dir(self._context.why_dir))
 
     def has_notes(self) -> bool:
         return bool(self._machine.list_dir(self._context.notes_dir))

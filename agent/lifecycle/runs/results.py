@@ -87,7 +87,7 @@ def run_result(pod: Pod, run: Run, judgement: Judgement) -> result.Result:
         record=findings.record,
         trainings=tuple(findings.trainings),
         warnings=tuple(findings.warnings),
-        diagnosis=run.why.found,
+        diagnosis=run.why.stored(judgement.end),
     )
 
 

@@ -20,6 +20,7 @@ from agent.errors import Exit
 from agent.lifecycle.channel.roster import Roster
 from agent.lifecycle.once import Once
 from agent.lifecycle.pod.pod import Pod
+from agent.lifecycle.runs.dumps import Dumps
 from agent.lifecycle.runs.judging import explained, judge
 from agent.lifecycle.runs.limits import RunLimits
 from agent.lifecycle.runs.meetings import Meetings
@@ -79,6 +80,7 @@ class Run:
         self._roll_call = RollCall(pod, context, roster, lambda: self.course.silent, self.worker_lost)
         """Begins when a process fails: that may be because a pod is lost."""
         self.why = Why(pod, workload, context, lambda: self.course.open, roster)
+        self._dumps = Dumps(pod, self.why, self._judge_if_over)
         self._limits = RunLimits(pod, context, lambda: self.course.open, roster, self.why, self.cancel)
 
     @property
@@ -258,13 +260,12 @@ class Run:
     # Ending it
 
     def cancel(self, end: JobEnd, *, told: bool = False) -> None:
-        """End the run for this reason, unless one stands already. `told`: it comes from outside, as that of some ends
-        always does: the run has the grace time."""
+        """End the run for this reason, unless one stands already. `told`: from outside, with the grace time."""
+        self._dumps.stop()
         ends_already = self.course.phase >= Phase.SAVING
         self._follow(self.course.cancelled(end, told=told))
-        if not ends_already:
-            self._judge_if_over()
-        elif told or is_told(end):
+        self._judge_if_over()
+        if ends_already and (told or is_told(end)):
             self._machine.later(self._shares.answer, self._roll_call.end)
 
     def hurry(self) -> None:
@@ -272,7 +273,7 @@ class Run:
         self._tell_open(Stop(self.run_id, hurry=True))
 
     def _judge_if_over(self) -> None:
-        if not self.course.waits:
+        if not self.course.waits and not self._dumps.waits(self.course, self.ends):
             self._follow(self.course.to(Phase.OVER))
 
     def _judge(self) -> None:
@@ -283,7 +284,7 @@ class Run:
             # Whoever waits for this run must hear of its end, whatever is broken.
             judgement = Judgement(from_bug(traceback.format_exc(), self._pod.where(0)))
             self._pod.log.error(str(judgement.end))
-        self.judgement = explained(judgement, self.workload, self.ends, self._pod.log.masked)
+        self.judgement = explained(self._dumps.explained(judgement), self.workload, self.ends, self._pod.log.masked)
         self._tell_over(self)
         self.told_to_begin.happen()
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Set
+from dataclasses import dataclass
 from typing import Literal
 
 from agent import wire
 from agent.decide.diagnosis import Diagnosis
+from agent.decide.ending import JobEnd
 from agent.decide.messages import AskEvidence, Evidence
 from agent.health.why.records import Collected, PodRecords, Progress
 from agent.lifecycle.channel.roster import Roster
@@ -24,16 +26,27 @@ from agent.workloads.base import RunContext, Workload
 Trigger = Literal["asked", "stall", "timeout", "silence", "watchdog", "cancel"]
 LOOK_SECONDS = 9.0
 """How long each pod may look."""
-CANCEL_SECONDS = 3.0
+CANCEL_SECONDS = 2.5
 """The same before a run is ended that somebody waits for."""
-ANSWER_SECONDS = 3.0
-"""How much later than that the answers of all pods are there."""
+DUMP_SECONDS = 5.0
+"""The same for what torch's watchdog left, when ranks are gone."""
+ANSWER_SECONDS = 2.0
+"""How much later than that nobody waits for answers of pods any more."""
 AGAIN_SECONDS = 30.0
 """Between the two looks at a silent run: its numbers may stand still for a while in a healthy one."""
+NEWS_SECONDS = 1.0
+"""Pods say how long ago they printed: that comes a little sooner or later each time."""
 QUIET_SECONDS = 60.0
 """A run that has been silent for this long is looked at before somebody's wish ends it."""
 
-Done = Callable[[Collected], None]
+
+@dataclass(eq=False)
+class Asker:
+    """Who waits for a look, at most until `late`."""
+
+    trigger: Trigger
+    done: Callable[[Collected], None]
+    late: Timer
 
 
 class Why:
@@ -49,24 +62,28 @@ class Why:
         self._waiting = waiting
         self._roster = roster
         self._timers = Timers(pod.machine)
-        self._asked: list[tuple[Done, Trigger]] = []
+        self._with_dumps: frozenset[int] | None = None
+        """Once all parts are over: the pods that are still asked."""
+        self._asked: list[Asker] = []
         """Who waits for the look that goes on."""
         self._records: dict[int, PodRecords] = {}
         self._empty: set[int] = set()
         """Pods that have answered that nothing goes on there."""
-        self._finishes: Timer | None = None
+        self._unread: dict[int, str] = {}
+        """Pods whose answer cannot be read, and why."""
         self._began: float | None = None
         """When its pods were told to begin, on this pod's clock."""
-        self._ends = False
         self.summaries: dict[int, str] = {}
         """What pods said for people, in the last look."""
         self.found: Diagnosis | None = None
         """The last that was decided by itself, for those who ask when the run is over."""
 
     def stop(self) -> None:
-        """The run ends: it is not looked at by itself any more."""
+        """The run ends: it is looked at no more, but for those who wait for an answer."""
         self._timers.cancel()
-        self._ends = True
+        for one in [one for one in self._asked if one.trigger == "silence"]:
+            self._asked.remove(one)
+            one.late.cancel()
 
     def is_quiet(self) -> bool:
         """Has it printed nothing for so long that it may hang?"""
@@ -77,17 +94,29 @@ class Why:
             and (self._machine.now() - max(self._began, printed) >= QUIET_SECONDS)
         )
 
+    def stored(self, end: JobEnd) -> Diagnosis | None:
+        """What was found of a run that ended so: what one that ended well was silent for is over."""
+        return self.found if end.code else None
+
     # One look
 
-    def ask(self, trigger: Trigger, seconds: float, done: Done) -> None:
+    def read_dumps(self, pods: Set[int], done: Callable[[Collected], None]) -> None:
+        """All parts are over: have these pods say what torch's watchdog has left there."""
+        self._answer(list(self._asked))
+        self._with_dumps = frozenset(pods)
+        self.ask("watchdog", DUMP_SECONDS, done)
+
+    def _awaited(self) -> Set[int]:
+        return self._waiting() if self._with_dumps is None else self._with_dumps
+
+    def ask(self, trigger: Trigger, seconds: float, done: Callable[[Collected], None]) -> None:
         """Have every pod look for at most so long; `done` gets what came in time. A look that goes on is joined."""
-        self._asked.append((done, trigger))
-        if len(self._asked) > 1:
-            return
-        self._records, self._empty, self.summaries = {}, set(), {}
-        self._roster.say(AskEvidence(self._context.run_id, seconds), sorted(self._waiting()))
-        self._finish_after(seconds + ANSWER_SECONDS)
-        self._finish_if_all()
+        if not self._asked:
+            self._records, self._empty, self._unread, self.summaries = {}, set(), {}, {}
+            self._roster.say(AskEvidence(self._context.run_id, seconds), sorted(self._awaited()))
+        asker = Asker(trigger, done, self._machine.later(seconds + ANSWER_SECONDS, lambda: self._answer([asker])))
+        self._asked.append(asker)
+        self._answer_if_all()
 
     def heard(self, index: int, said: Evidence | None) -> None:
         """A pod has looked; None: it has no part in the run any more."""
@@ -96,28 +125,37 @@ class Why:
         if said is None or not said.records:
             self._empty.add(index)
         else:
-            self._records[index] = wire.from_json(PodRecords, said.records)
+            self._read(index, said)
         self.summaries[index] = said.summary if said is not None else ""
-        self._finish_if_all()
+        self._answer_if_all()
 
-    def _finish_if_all(self) -> None:
-        if self._waiting() <= {*self._records, *self._empty}:
-            self._finish_after(0)
+    def _read(self, index: int, said: Evidence) -> None:
+        """The last word of a pod counts."""
+        self._records.pop(index, None)
+        self._unread.pop(index, None)
+        try:
+            self._records[index] = wire.from_json(PodRecords, said.records)
+        except ValueError as error:
+            self._unread[index] = f"its answer cannot be read ({error}): does it run the same release?"
 
-    def _finish_after(self, seconds: float) -> None:
-        if self._finishes is not None:
-            self._finishes.cancel()
-        self._finishes = self._machine.later(seconds, self._finish)
+    def _answer_if_all(self) -> None:
+        if self._awaited() <= {*self._records, *self._empty, *self._unread}:
+            asked = list(self._asked)
+            self._machine.later(0, lambda: self._answer(asked))
 
-    def _finish(self) -> None:
-        asked, self._asked = self._asked, []
-        for done, trigger in asked:
-            done(self._collected(trigger))
+    def _answer(self, askers: list[Asker]) -> None:
+        """Tell those who still wait what is known by now."""
+        for one in askers:
+            if one in self._asked:
+                self._asked.remove(one)
+                one.late.cancel()
+                one.done(self._collected(one.trigger))
 
     def _collected(self, trigger: Trigger) -> Collected:
         context = self._context
         spec, pods = context.spec, len(context.indices)
-        silent = dict.fromkeys(self._waiting() - set(self._records), "it did not answer in time")
+        silent = dict.fromkeys(self._awaited() - set(self._records) - self._empty, "it did not answer in time")
+        silent |= self._unread
         silent |= {index: why for index, why in self._roster.lost.reasons().items() if index in context.indices}
         told = self._workload.kind == "mpi" or self._workload.name != "script"
         printed = self._roster.printed(context.indices)
@@ -152,8 +190,6 @@ class Why:
             self.ask("silence", LOOK_SECONDS, lambda first: self._look_again(first, limit))
 
     def _look_again(self, first: Collected, limit: float) -> None:
-        if self._ends:
-            return
         apart = min(AGAIN_SECONDS, limit / 2)
         began = self._machine.now()
 
@@ -163,17 +199,25 @@ class Why:
         self._timers.later(apart, again)
 
     def _judge_silence(self, first: Collected, second: Collected, began: float, limit: float) -> None:
-        """Say it once; a run whose numbers move is asked again after the next silence."""
-        if self._ends:
-            return
+        """Say it once in a silence; a run whose numbers move is looked at again when it is still silent later."""
         both = since(second, first, self._machine.now() - began)
         found = decided(self._pod, both)
         if moves(both) or (found is not None and found.status == "moves"):
             self._timers.later(limit, lambda: self._look_for_silence(limit, self._machine.now()))
             return
+        printed = self._roster.printed(self._context.indices)
+        self._timers.later(limit, lambda: self._await_words(limit, printed))
         self.found = found
         quiet = f"{self._context.run_id} has printed nothing for {second.quiet or limit:.0f} s"
         self._pod.log.warning(f"{quiet}, and goes on: {found.sentence}" if found is not None else quiet)
+
+    def _await_words(self, limit: float, before: float) -> None:
+        """Once it has printed again, the next silence counts."""
+        printed = self._roster.printed(self._context.indices)
+        if printed - before > NEWS_SECONDS:
+            self._look_for_silence(limit, printed)
+        else:
+            self._timers.later(limit, lambda: self._await_words(limit, before))
 
 
 def kind_of(workload: Workload) -> Literal["torchrun", "mpi", "script", "pipeline", ""]:

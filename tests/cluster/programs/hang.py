@@ -47,8 +47,10 @@ def stop() -> None:
 
 
 def die_unnoticed() -> None:
-    """Its launcher cannot notice: it is stopped."""
+    """Its launcher cannot notice: it is stopped. Nor can other ranks: a worker of it keeps its connections."""
     here()
+    if os.fork() == 0:
+        time.sleep(100_000)
     os.kill(os.getppid(), signal.SIGSTOP)
     os._exit(1)
 

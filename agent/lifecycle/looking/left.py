@@ -1,0 +1,49 @@
+"""What ranks left in files: who they were, and what torch's watchdog wrote before it ended them."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+from agent.health.why.dump import MOST_DUMP, PREFIX, is_dump, read_dump
+from agent.health.why.recorder import Recorded
+
+
+def noted_ranks(directory: str) -> dict[int, int]:
+    """Process → rank, as the hook noted it."""
+    found: dict[int, int] = {}
+    with suppress(OSError):
+        for name in os.listdir(directory):
+            if name.isdigit():
+                with suppress(OSError, ValueError), open(f"{directory}/{name}") as file:
+                    found[int(name)] = int(file.read())
+    return found
+
+
+def started_ranks(directory: str) -> dict[int, int]:
+    """Process → rank of those that entrypoints/rank.sh has started, and whose end it has not recorded."""
+    found: dict[int, int] = {}
+    with suppress(OSError):
+        for name in filter(str.isdigit, os.listdir(directory)):
+            with suppress(OSError, ValueError), open(f"{directory}/{name}") as file:
+                words = file.read().split()
+                if words[0] == "started" and "ended" not in words:
+                    found[int(words[1])] = int(name)
+    return found
+
+
+def dumps_in(directory: str) -> list[str]:
+    """Names of the dumps in it."""
+    with suppress(OSError):
+        return sorted(filter(is_dump, os.listdir(directory)))
+    return []
+
+
+def read_dump_of(directory: str, name: str) -> tuple[int, Recorded]:
+    """The rank that left it, and how far that came."""
+    rank = int(name.removeprefix(PREFIX))
+    try:
+        with open(f"{directory}/{name}", "rb") as file:
+            return rank, read_dump(file.read(MOST_DUMP + 1))
+    except OSError as error:
+        return rank, Recorded((), f"it cannot be read: {error.strerror}")

@@ -1,0 +1,247 @@
+"""When a run that stands still is looked at: by itself, before somebody ends it, never when it is told to end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agent.decide.messages import Evidence, message
+from agent.health.why.records import Frame, Operation, Process, Progress, Thread
+from tests.fake.process import FOREVER, Life
+from tests.fake.world import FakeWorld
+from tests.lifecycle.test_submitted import ends, sleeping
+
+LATE, LIMIT = 2, 300.0
+SENTENCE = f"rank {LATE} (pod {LATE}, pid 102) has not entered all_reduce #5, which 3 ranks wait in"
+MOST_SECONDS = 5.0
+
+
+def stack(late: bool) -> tuple[Thread, ...]:
+    reduces = Frame("all_reduce", "/usr/lib/python3/site-packages/torch/distributed/distributed_c10d.py", 2800)
+    loads = Frame("load_batch", "/workload/train.py", 15)
+    return (Thread("MainThread", (*(() if late else (reduces,)), loads)),)
+
+
+def process(index: int, step: int = 4) -> Process:
+    """All ranks but LATE have come to one operation after the step."""
+    entered = step if index == LATE else step + 1
+    progress = Progress("0", "gloo", entered, recent=(Operation(entered, "all_reduce"),), ranks=(0, 1, 2, 3))
+    threads = stack(index == LATE)
+    return Process(100 + index, 1, "S", "rank", index, groups=(progress,), threads=threads, is_python=True)
+
+
+def standing_still(world: FakeWorld) -> str:
+    """A run whose ranks wait for one of them; its id."""
+    for pod in world.pods:
+        pod.life = FOREVER
+        pod.processes = (process(pod.index),)
+    return world.submit(1, "script")
+
+
+def said(world: FakeWorld, words: str) -> int:
+    return world.pod(0).log.getvalue().count(words)
+
+
+def looked(world: FakeWorld, run: str) -> bool:
+    return any(f"/run/a4-agent/runs/{run}/evidence.txt" in pod.files_now for pod in world.pods)
+
+
+def cancelled(world: FakeWorld, run: str, **fields: Any) -> float:
+    """How long it took from the wish to end it until its processes were told."""
+    before = world.seconds
+    world.ask(1, "cancel", run=run, **fields)
+    children = [pod.agent.children[-1] for pod in world.pods]
+    world.until(lambda: all(child.signals for child in children))
+    return world.seconds - before
+
+
+# Silence
+
+
+def test_silence_is_looked_into_once_and_ends_nothing() -> None:
+    world = sleeping()
+    run = standing_still(world)
+    world.wait(LIMIT)
+    assert not looked(world, run)
+    world.wait(LIMIT * 4)
+    goes_on = f"{run} has printed nothing for"
+    assert said(world, goes_on) == said(world, SENTENCE) == 1, world.dump()
+    world.pod(3).agent.children[-1].output(1, b"step 5\n")
+    world.wait(LIMIT * 3)
+    assert said(world, goes_on) == 2, "another silence is news"
+    for pod in world.pods:
+        pod.agent.children[-1].die(0)
+    assert ends(world, 1, run)["end"]["code"] == 0
+    assert world.ask(1, "why", run=run)["ok"]["diagnosis"] is None, "what it was silent for is over"
+
+
+def test_what_was_found_in_silence_is_kept_for_a_run_that_fails_later() -> None:
+    world = sleeping()
+    run = standing_still(world)
+    world.wait(LIMIT * 2)
+    world.pod(1).agent.children[-1].die(1)
+    ends(world, 1, run)
+    found = world.ask(3, "why", run=run)["ok"]["diagnosis"]
+    assert SENTENCE in found["sentence"] and found["trigger"] == "silence"
+
+
+def test_a_silent_run_whose_numbers_move_is_healthy() -> None:
+    world = sleeping()
+    run = standing_still(world)
+
+    def step(number: int) -> None:
+        for pod in world.pods:
+            pod.processes = (process(pod.index, number),)
+
+    for second in range(0, 1200, 20):
+        world.at(world.seconds + second, lambda number=second: step(number))  # type: ignore[misc]
+    world.wait(1100)
+    assert looked(world, run) and not said(world, "printed nothing"), world.dump()
+
+
+@pytest.mark.parametrize("env", [{"A4_WHY": "false"}, {"A4_WHY_SECONDS": "0"}])
+def test_silence_is_left_alone_where_that_is_wished(env: dict[str, str]) -> None:
+    world = sleeping(env=env)
+    run = standing_still(world)
+    world.wait(LIMIT * 3)
+    assert not looked(world, run)
+
+
+def test_a_look_that_comes_after_the_end_changes_nothing() -> None:
+    world = sleeping()
+    run = standing_still(world)
+    world.pod(3).evidence_seconds = 8.0
+    world.until(lambda: looked(world, run))
+    world.pod(1).agent.children[-1].die(1)
+    ends(world, 1, run)
+    world.wait(LIMIT * 2)
+    assert not said(world, "printed nothing"), world.dump()
+    assert world.ask(1, "why", run=run)["ok"]["diagnosis"] is None
+
+
+# Before somebody ends it
+
+
+@pytest.mark.parametrize("evidence_seconds", [1.0, 4.0, None])
+@pytest.mark.parametrize("is_asked_for", [False, True])
+def test_a_silent_run_is_looked_at_before_it_is_ended(evidence_seconds: float | None, is_asked_for: bool) -> None:
+    """However slow pods are, and also when a longer look goes on."""
+    world = sleeping()
+    run = standing_still(world)
+    world.pod(1).evidence_seconds = evidence_seconds
+    world.wait(70)
+    client = world.pod(3).agent.client()
+    asked = client.ask("why", run=run) if is_asked_for else None
+    world.wait(0.1)
+    assert cancelled(world, run) < MOST_SECONDS, world.dump()
+    end = ends(world, 1, run)["end"]
+    assert end["code"] == 130
+    if evidence_seconds == 1.0:
+        assert SENTENCE in end["why"], end
+        assert world.ask(1, "why", run=run)["ok"]["diagnosis"]["trigger"] == "cancel"
+    if asked is not None:
+        world.until(lambda: asked in client.answers)
+        assert "ok" in client.answers[asked]
+
+
+def test_a_run_that_prints_and_one_in_a_hurry_are_ended_at_once() -> None:
+    world = sleeping()
+    run = standing_still(world)
+    world.wait(70)
+    world.pod(2).agent.children[-1].output(1, b"step\n")
+    world.wait(10)
+    assert cancelled(world, run) < 1 and not looked(world, run)
+    ends(world, 1, run)
+    again = standing_still(world)
+    world.wait(70)
+    assert cancelled(world, again, hurry=True) < 1 and not looked(world, again)
+
+
+def test_a_job_that_is_told_to_end_is_not_looked_at() -> None:
+    world = FakeWorld(4, "script")
+    for pod in world.pods:
+        pod.life = Life(seconds=None, term_seconds=5)
+        pod.processes = (process(pod.index),)
+    world.until_event("run-started")
+    world.wait(70)
+    before = world.seconds
+    world.pod(0).signal()
+    world.until(lambda: bool(world.pod(1).agent.children[-1].signals))
+    assert world.seconds - before < 1
+    world.run()
+    assert not any(name.endswith("evidence.txt") for pod in world.pods for name in pod.files_now)
+
+
+# Answers
+
+
+def test_a_pod_that_is_lost_during_a_look_and_one_of_another_release() -> None:
+    world = sleeping()
+    for pod in world.pods:
+        pod.life = FOREVER
+    run = world.submit(1, "exec", args=["x"])
+    world.wait(1)
+    world.pod(2).evidence_seconds = None
+    client = world.pod(1).agent.client()
+    number = client.ask("why", run=run)
+    link = world.pod(3).agent.role.coordinator.link  # type: ignore[attr-defined]
+    odd = message(Evidence(run, "", {"pod": "three"}))
+
+    def say() -> None:
+        world.pod(3).agent.post(0, lambda: link.say(odd))
+
+    world.at(world.seconds + 2, say)
+    world.at(world.seconds + 1, world.pod(2).kill)
+    world.until(lambda: number in client.answers)
+    found = client.answers[number]["ok"]
+    assert [pod["pod"] for pod in found["pods"]] == [0, 1]
+    assert "cannot be read (name is missing)" in found["silent"]["3"] and "2" in found["silent"], found
+
+
+# What torch's watchdog left
+
+
+def ended_by_the_watchdog(world: FakeWorld) -> str:
+    """A run whose ranks have written dumps and were killed; its id."""
+    run = standing_still(world)
+    world.wait(20)
+    for pod in world.pods:
+        (seen,) = pod.processes
+        (group,) = seen.groups
+        left = group._replace(backend="nccl", completed=4)
+        pod.processes = (seen._replace(state="gone", threads=(), groups=(left,)),)
+        pod.agent.files[f"/run/a4-agent/runs/{run}/why/dump-{pod.index}"] = ""
+    world.pod(LATE - 1).agent.children[-1].die(-6)
+    return run
+
+
+def test_dumps_say_who_held_up_the_ranks_that_the_watchdog_ended() -> None:
+    world = sleeping()
+    run = ended_by_the_watchdog(world)
+    end = ends(world, 1, run)["end"]
+    assert end["code"] == 134 and end["why"].startswith(SENTENCE), world.dump()
+    found = world.ask(3, "why", run=run)["ok"]["diagnosis"]
+    assert (found["trigger"], [one["fault"] for one in found["culprits"]]) == ("watchdog", ["behind"])
+
+
+def test_a_pod_that_cannot_read_its_dump_holds_the_end_up_for_seconds_only() -> None:
+    world = sleeping()
+    for pod in world.pods:
+        pod.evidence_seconds = None
+    before = world.seconds
+    run = ended_by_the_watchdog(world)
+    end = ends(world, 1, run)["end"]
+    assert end["code"] == 134 and "killed by SIGABRT" in end["what"] and world.seconds - before < 20 + 10
+
+
+def test_dumps_are_not_waited_for_when_somebody_ends_the_run() -> None:
+    world = sleeping()
+    for pod in world.pods:
+        pod.evidence_seconds = None
+    run = ended_by_the_watchdog(world)
+    world.wait(1)
+    before = world.seconds
+    world.ask(1, "cancel", run=run)
+    ends(world, 1, run)
+    assert world.seconds - before < MOST_SECONDS
