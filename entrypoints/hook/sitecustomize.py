@@ -66,15 +66,12 @@ class AfterTorch:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name != "torch":
-            return None
-        if self in sys.meta_path:
-            sys.meta_path.remove(self)
-        if os.getpid() != self.pid:
+        # It stays when it was only asked whether there is a torch, as libraries do before they import it.
+        if name != "torch" or os.getpid() != self.pid:
             return None
         spec = None
         for finder in list(sys.meta_path):
-            spec = finder.find_spec(name, path, target)
+            spec = finder.find_spec(name, path, target) if finder is not self else None
             if spec is not None:
                 break
         if spec is not None and spec.loader is not None:
@@ -87,6 +84,8 @@ class AfterTorch:
 
         def run_and_act(module: ModuleType) -> None:
             loader.__dict__.pop("exec_module", None)
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
             run(module)
             quietly(lambda: use_old_names(module))
             quietly(lambda: start_server(self.directory, module))

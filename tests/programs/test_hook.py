@@ -156,11 +156,14 @@ def test_an_old_or_broken_torch_is_imported_as_ever(tmp_path: Path, torch: str) 
     assert (found.returncode, found.stdout, found.stderr) == (expected.returncode, expected.stdout, expected.stderr)
 
 
-def test_an_old_torch_gets_the_old_names(tmp_path: Path) -> None:
+@pytest.mark.parametrize("before", ["", "import importlib.util as asked; asked.find_spec('torch')"])
+def test_an_old_torch_gets_the_old_names(tmp_path: Path, before: str) -> None:
+    """Also where a library has looked first whether there is a torch."""
     (tmp_path / "torch.py").write_text("__version__ = '2.7.1+cu128'")
-    code = "import os, torch; print(os.environ.get('TORCH_NCCL_TRACE_BUFFER_SIZE'))"
+    code = f"{before}\nimport os, sys, torch; print(os.environ['TORCH_NCCL_TRACE_BUFFER_SIZE'], sys.meta_path)"
     env = {**RANK, "PYTHONPATH": f"{HOOK}:{tmp_path}", "TORCH_FR_BUFFER_SIZE": "2000"}
-    assert run(code, tmp_path, env=env).stdout == "2000\n"
+    done = run(code, tmp_path, env=env)
+    assert done.stdout.startswith("2000 ") and "AfterTorch" not in done.stdout, done
 
 
 def test_what_is_no_rank_hands_the_directory_on(tmp_path: Path) -> None:

@@ -176,9 +176,11 @@ def _devices(waits: Sequence[Wait]) -> list[Blame]:
     """With torch's timing on: ranks whose device has not begun what that of another has."""
     found: list[Blame] = []
     for wait in waits:
+        if wait.started is not False or not _is_full(wait):
+            continue
         same = [one for one in waits if (one.group, one.number) == (wait.group, wait.number)]
         begun = [one for one in same if one.started]
-        if _is_full(wait) and wait.started is False and begun:
+        if begun:
             found.append(Blame(wait.waiter, "device", begun[0], len(begun)))
     return found
 

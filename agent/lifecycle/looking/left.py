@@ -33,9 +33,11 @@ def started_ranks(directory: str) -> dict[int, int]:
 
 
 def dumps_in(directory: str) -> list[str]:
-    """Names of the dumps in it."""
+    """Names of the dumps in it, but for those of ranks that torchrun has started anew since."""
     with suppress(OSError):
-        return sorted(filter(is_dump, os.listdir(directory)))
+        written = {entry.name: entry.stat().st_mtime for entry in os.scandir(directory)}
+        newest = max((at for name, at in written.items() if name.isdigit()), default=0.0)
+        return sorted(name for name, at in written.items() if is_dump(name) and at >= newest)
     return []
 
 

@@ -43,7 +43,8 @@ class Dumps:
         if self._over:
             return
         self._over = True
-        found = decided(self._pod, seen)
+        has_some = any(process.groups for pod in seen.pods for process in pod.processes)
+        found = decided(self._pod, seen) if has_some else None
         if found is not None:
             self._why.found, self._sentence = found, found.sentence
         self._read()
