@@ -15,7 +15,7 @@ from agent import wire
 from agent.fabrics.profiles import PROFILES
 from agent.health.why.records import PodRecords
 from agent.launch import Launch
-from agent.lifecycle.looking.question import Seen
+from agent.lifecycle.looking.question import LookAnswer
 from agent.lifecycle.serve import Role, guarded
 from agent.machine.api import (
     Channel,
@@ -273,7 +273,7 @@ class FakeMachine:
     def ask_process(self, argv: Sequence[str], cwd: str, seconds: float, done: Callable[[str], None]) -> None:
         """The only one that is asked so looks at the processes of a run."""
         records = PodRecords(self.pod.index, f"pod-{self.pod.index}", "", processes=self.pod.processes)
-        found = Seen(records, f"stacks of pod {self.pod.index}\n", self.pod.hangs)
+        found = LookAnswer(records, f"stacks of pod {self.pod.index}\n", self.pod.hangs)
         needed = self.pod.evidence_seconds
         if needed is not None and needed <= seconds:
             self.post(needed, lambda: done(json.dumps(wire.to_json(found))))

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from agent import wire
 from agent.lifecycle.looking.look import look as look_at_run
-from agent.lifecycle.looking.question import Question, Seen
+from agent.lifecycle.looking.question import LookAnswer, Question
 from agent.machine.api import RunMarks
 from agent.machine.evidence import look
 from agent.machine.evidence_text import (
@@ -112,7 +112,7 @@ def hanging() -> Iterator[Run]:
         child.stdout.close()
 
 
-def gather(marks: RunMarks, path: str = PATH) -> Seen:
+def gather(marks: RunMarks, path: str = PATH) -> LookAnswer:
     return look_at_run(Question(marks.run, 0, "pod-0", path=path, seconds=DEADLINE_SECONDS))
 
 
@@ -251,7 +251,7 @@ def test_the_loop_goes_on_meanwhile(hanging: Run) -> None:
     Host(loop).ask_process(argv, package_home(), DEADLINE_SECONDS, done)
     assert found == []
     run(loop)
-    assert hanging.id in wire.from_json(Seen, json.loads(found[0])).text
+    assert hanging.id in wire.from_json(LookAnswer, json.loads(found[0])).text
 
 
 # What is made of it

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from agent.decide.diagnosis import Fault
-from agent.health.why.waits import SAME_SIZES, UNKNOWN, GroupName, Picture, Wait
+from agent.health.why.waits import SAME_SIZES, UNKNOWN, GroupName, Wait, WaitGraph
 
 
 class Blame(NamedTuple):
@@ -25,7 +25,7 @@ class Blame(NamedTuple):
     """Ranks from one that waits through others to the one that waits for it directly."""
 
 
-class Judgement(NamedTuple):
+class Blames(NamedTuple):
     """What follows from all waits."""
 
     blames: tuple[Blame, ...] = ()
@@ -43,7 +43,7 @@ class Judgement(NamedTuple):
     """Ranks that others wait for go on."""
 
 
-def judge(picture: Picture) -> Judgement:
+def judge(picture: WaitGraph) -> Blames:
     """Who holds whom up."""
     waits = picture.waits
     mismatches, differ = _mismatches(waits)
@@ -58,7 +58,7 @@ def judge(picture: Picture) -> Judgement:
     sure = {one.key for one in blames}
     unknown = unseen | (frozenset[int]().union(*(wait.doubtful for wait in waits)) if not blames else set())
     unknown, eliminated = _by_elimination(picture, waits, set(unknown) - sure, bool(blames))
-    return Judgement(
+    return Blames(
         blames=tuple(sorted([*blames, *eliminated], key=lambda one: (_WEIGHT[one.fault], -one.waiting, one.key))),
         circle=() if roots or blames or eliminated else _circle(picture, waits, edges),
         full=tuple(one for one in waits if _is_full(one)) if not mismatches and not devices else (),
@@ -89,13 +89,13 @@ def _edges(waits: Iterable[Wait]) -> Mapping[int, frozenset[int]]:
     return found
 
 
-def _roots(picture: Picture, edges: Mapping[int, frozenset[int]]) -> set[int]:
+def _roots(picture: WaitGraph, edges: Mapping[int, frozenset[int]]) -> set[int]:
     """Ranks that others wait for and that wait for nobody."""
     waited_for = frozenset[int]().union(*edges.values()) if edges else frozenset()
     return {key for key in waited_for if key not in edges}
 
 
-def _blame(picture: Picture, key: int, waits: Sequence[Wait], edges: Mapping[int, frozenset[int]]) -> Blame:
+def _blame(picture: WaitGraph, key: int, waits: Sequence[Wait], edges: Mapping[int, frozenset[int]]) -> Blame:
     member = picture.members[key]
     direct = [wait for wait in waits if key in wait.blockers]
     chosen = max(direct, key=lambda wait: (wait.kind == "collective", -(wait.number or 0)))
@@ -185,14 +185,14 @@ def _devices(waits: Sequence[Wait]) -> list[Blame]:
     return found
 
 
-def _stopped(picture: Picture, blames: Sequence[Blame]) -> list[Blame]:
+def _stopped(picture: WaitGraph, blames: Sequence[Blame]) -> list[Blame]:
     """Ranks that are stopped, even if nobody is seen to wait for them."""
     known = {one.key for one in blames}
     return [Blame(one.key, "stopped", None, 0) for one in picture.members if one.is_stopped and one.key not in known]
 
 
 def _by_elimination(
-    picture: Picture, waits: Sequence[Wait], unknown: set[int], blamed: bool
+    picture: WaitGraph, waits: Sequence[Wait], unknown: set[int], blamed: bool
 ) -> tuple[set[int], list[Blame]]:
     """Of ranks whose numbers are not known: the one that is left over, or those that certainly do something else."""
     seen = {key for key in unknown if not picture.members[key].unseen}
@@ -209,7 +209,7 @@ def _by_elimination(
     return (unknown - chosen if chosen else unknown), blames
 
 
-def _circle(picture: Picture, waits: Sequence[Wait], edges: Mapping[int, frozenset[int]]) -> tuple[Wait, ...]:
+def _circle(picture: WaitGraph, waits: Sequence[Wait], edges: Mapping[int, frozenset[int]]) -> tuple[Wait, ...]:
     """The waits of ranks that wait for each other, directly or through others. Where groups do not tell their ranks:
     all waits, if no rank is outside of one and they are of several groups."""
     inside = {key for key in edges if _reaches_itself(key, edges)}

@@ -9,14 +9,14 @@ from typing import Literal
 from agent.decide.diagnosis import Diagnosis
 from agent.decide.words import count_text
 from agent.health.why import telling
-from agent.health.why.culprits import Blame, Judgement, judge
-from agent.health.why.members import Member, members
+from agent.health.why.culprits import Blame, Blames, judge
+from agent.health.why.members import GroupMember, members
 from agent.health.why.places import main_frames
 from agent.health.why.ras_view import RasView, view
 from agent.health.why.records import Collected
 from agent.health.why.sources import sources
 from agent.health.why.stacks import frame_text, user_frame
-from agent.health.why.waits import Picture, Wait
+from agent.health.why.waits import Wait, WaitGraph
 
 MOST_CULPRITS = 32
 ODD_SHARE = 0.25
@@ -29,7 +29,7 @@ def diagnose(collected: Collected) -> Diagnosis:
     """Who holds the others up and where it is, or that nobody does, or that it cannot be told."""
     if collected.diagnosis is not None:
         return collected.diagnosis
-    picture = Picture(members(collected))
+    picture = WaitGraph(members(collected))
     ras = _ras(collected, picture.members)
     judgement = judge(picture)
     blames = judgement.blames or _by_ras(picture, ras, judgement)
@@ -48,7 +48,7 @@ def diagnose(collected: Collected) -> Diagnosis:
 
 
 def _answer(
-    collected: Collected, picture: Picture, judgement: Judgement, blames: Sequence[Blame], ras: RasView | None
+    collected: Collected, picture: WaitGraph, judgement: Blames, blames: Sequence[Blame], ras: RasView | None
 ) -> tuple[Status, str, tuple[str, ...]]:
     ranks = picture.members
     if not ranks:
@@ -82,13 +82,13 @@ def _unmoved(collected: Collected) -> tuple[str, ...]:
     return (f"no number that counts here moved within {collected.apart:.1f} s",)
 
 
-def _ras(collected: Collected, ranks: Sequence[Member]) -> RasView | None:
+def _ras(collected: Collected, ranks: Sequence[GroupMember]) -> RasView | None:
     """Of several answers the one that names the run's processes, and something wrong before one that says OK."""
     views = [view(pod.ras, ranks) for pod in collected.pods if pod.ras is not None]
     return max(views, key=lambda one: (one.is_ours, bool(one.behind or one.silent), not one.moves), default=None)
 
 
-def _by_ras(picture: Picture, ras: RasView | None, judgement: Judgement) -> tuple[Blame, ...]:
+def _by_ras(picture: WaitGraph, ras: RasView | None, judgement: Blames) -> tuple[Blame, ...]:
     """Where torch's recorder tells nothing, NCCL's counts do."""
     if ras is None or ras.moves or not ras.is_ours or picture.waits or judgement.moves:
         return ()
@@ -101,7 +101,7 @@ def _by_ras(picture: Picture, ras: RasView | None, judgement: Judgement) -> tupl
     return (*(Blame(key, "waits", None, 0) for key in sorted(ras.silent)), *found)
 
 
-def _by_stacks(ranks: Sequence[Member], waits: Sequence[Wait]) -> tuple[Status, str, tuple[str, ...]]:
+def _by_stacks(ranks: Sequence[GroupMember], waits: Sequence[Wait]) -> tuple[Status, str, tuple[str, ...]]:
     """Nothing says who waits for whom: the most common stack, and the odd ones."""
     lines, odd = common_and_odd(ranks)
     if odd:
@@ -113,7 +113,7 @@ def _by_stacks(ranks: Sequence[Member], waits: Sequence[Wait]) -> tuple[Status, 
     return "unclear", "cannot tell: no rank is known to wait for another, and no stack is odd", lines
 
 
-def common_and_odd(ranks: Sequence[Member]) -> tuple[tuple[str, ...], tuple[Member, ...]]:
+def common_and_odd(ranks: Sequence[GroupMember]) -> tuple[tuple[str, ...], tuple[GroupMember, ...]]:
     """Lines with how many ranks are where, the most common first; and the few that are elsewhere than most."""
     places = {one.key: _signature(one) for one in ranks}
     counts = Counter(text for text in places.values() if text)
@@ -126,7 +126,7 @@ def common_and_odd(ranks: Sequence[Member]) -> tuple[tuple[str, ...], tuple[Memb
     return lines, odd if few else ()
 
 
-def _signature(member: Member) -> str:
+def _signature(member: GroupMember) -> str:
     """Where it is in the user's code; without a Python stack, its call of the system."""
     if member.process is None or member.is_dead:
         return "its end" if member.is_dead else ""

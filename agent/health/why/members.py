@@ -11,7 +11,7 @@ STOPPED = frozenset("Tt")
 DEAD = frozenset({"Z", "X", "gone"})
 
 
-class Member(NamedTuple):
+class GroupMember(NamedTuple):
     """One rank."""
 
     key: int
@@ -65,32 +65,32 @@ def has_moved(group: Progress) -> bool:
     return entered or (before is not None and now is not None and now > before)
 
 
-def members(collected: Collected) -> tuple[Member, ...]:
+def members(collected: Collected) -> tuple[GroupMember, ...]:
     """Every rank, those that no pod showed at the end."""
-    found: list[Member] = []
+    found: list[GroupMember] = []
     for pod in collected.pods:
         for process in pod.processes:
             if process.role == "rank":
                 process = _before_its_end(process) if collected.trigger == "watchdog" else process
                 children = tuple(one for one in pod.processes if one.parent == process.pid and one.role != "rank")
-                found.append(Member(len(found), process.rank, process.world, process, pod, children))
+                found.append(GroupMember(len(found), process.rank, process.world, process, pod, children))
     return tuple(_unique(found) + _absent(collected, found))
 
 
-def by_rank(ranks: tuple[Member, ...]) -> Mapping[tuple[str, int], Member]:
+def by_rank(ranks: tuple[GroupMember, ...]) -> Mapping[tuple[str, int], GroupMember]:
     """The members by world and rank; a process that lives before one that is gone."""
     ordered = sorted(ranks, key=lambda one: not one.is_dead)
     return {(one.world, one.rank): one for one in ordered if one.rank is not None}
 
 
-def _unique(found: list[Member]) -> list[Member]:
+def _unique(found: list[GroupMember]) -> list[GroupMember]:
     """A rank that was started again lives: what is left of its first process is not the rank."""
     living = {(one.world, one.rank) for one in found if not one.is_dead and one.rank is not None}
     kept = [one for one in found if not one.is_dead or (one.world, one.rank) not in living]
     return [one._replace(key=key) for key, one in enumerate(kept)]
 
 
-def _absent(collected: Collected, found: list[Member]) -> list[Member]:
+def _absent(collected: Collected, found: list[GroupMember]) -> list[GroupMember]:
     """Ranks that are known by their number alone: the launcher's, and those that groups name."""
     worlds = {one.world for one in found} or {""}
     if len(worlds) > 1:
@@ -106,7 +106,7 @@ def _absent(collected: Collected, found: list[Member]) -> list[Member]:
     reasons += ["it left no dump"] if collected.trigger == "watchdog" and not reasons else []
     unseen = "; ".join(reasons)
     start = len(_unique(found))
-    return [Member(start + at, rank, world, unseen=unseen) for at, rank in enumerate(missing)]
+    return [GroupMember(start + at, rank, world, unseen=unseen) for at, rank in enumerate(missing)]
 
 
 def _before_its_end(process: Process) -> Process:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from agent.health.why.members import Member
+from agent.health.why.members import GroupMember
 from agent.health.why.ras import least, numbers
 from agent.health.why.records import Ras, RasCommunicator, RasRank
 
@@ -28,7 +28,7 @@ class RasView(NamedTuple):
     """The processes that it names are the run's."""
 
 
-def view(ras: Ras, members: Sequence[Member]) -> RasView:
+def view(ras: Ras, members: Sequence[GroupMember]) -> RasView:
     """Which members the answer is about. Counts that differ in several communicators blame nobody: a rank may be
     behind in one because it waits in another."""
     named = [rank for one in ras.communicators for rank in (*one.odd, *one.missing)] + list(ras.dead)
@@ -48,7 +48,7 @@ def view(ras: Ras, members: Sequence[Member]) -> RasView:
     )
 
 
-def _behind(communicator: RasCommunicator, members: Sequence[Member]) -> frozenset[int]:
+def _behind(communicator: RasCommunicator, members: Sequence[GroupMember]) -> frozenset[int]:
     fewest = least(communicator.counts)
     ranks = set(numbers(fewest.ranks)) if fewest else set()
     return _keys([one for one in communicator.odd if one.rank in ranks], members)
@@ -58,7 +58,7 @@ def _moved(communicator: RasCommunicator) -> bool:
     return any(one.count_before is not None and one.count > one.count_before for one in communicator.counts)
 
 
-def _keys(ranks: Iterable[RasRank], members: Sequence[Member]) -> frozenset[int]:
+def _keys(ranks: Iterable[RasRank], members: Sequence[GroupMember]) -> frozenset[int]:
     """The members with those pids on pods with those addresses."""
     processes = {(rank.pid, rank.host) for rank in ranks}
     return frozenset(

@@ -12,7 +12,7 @@ LAUNCHERS = re.compile(
 )
 
 
-class Seen(NamedTuple):
+class SeenProcess(NamedTuple):
     """What tells the role of one process."""
 
     pid: int
@@ -24,7 +24,7 @@ class Seen(NamedTuple):
     """The agent's own, before a rank's program."""
 
 
-def roles(processes: Sequence[Seen], noted: Mapping[int, int]) -> dict[int, Role]:
+def roles(processes: Sequence[SeenProcess], noted: Mapping[int, int]) -> dict[int, Role]:
     """Role by process. `noted`: process → rank of those that the hook has seen as ranks, also when they are gone.
 
     Of the processes with one rank's number the rank is the one that was noted, else the outermost that is not ours.
@@ -41,7 +41,7 @@ def roles(processes: Sequence[Seen], noted: Mapping[int, int]) -> dict[int, Role
     return found
 
 
-def _of_rank(process: Seen, by_pid: Mapping[int, Seen], noted: Mapping[int, int]) -> Role:
+def _of_rank(process: SeenProcess, by_pid: Mapping[int, SeenProcess], noted: Mapping[int, int]) -> Role:
     if process.pid in noted:
         return "rank"
     above = list(_above(process, by_pid))
@@ -54,9 +54,9 @@ def _of_rank(process: Seen, by_pid: Mapping[int, Seen], noted: Mapping[int, int]
     return "child" if above else "rank"
 
 
-def _above(process: Seen, by_pid: Mapping[int, Seen]) -> list[Seen]:
+def _above(process: SeenProcess, by_pid: Mapping[int, SeenProcess]) -> list[SeenProcess]:
     """Processes of the same rank that it comes from."""
-    found: list[Seen] = []
+    found: list[SeenProcess] = []
     parent = by_pid.get(process.parent)
     while parent is not None and parent.rank == process.rank and not parent.is_ours and parent not in found:
         found.append(parent)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from agent.decide.diagnosis import SourceName, SourceSaid
 from agent.decide.subset import pods_text, ranges
 from agent.decide.words import count_text
-from agent.health.why.members import Member
+from agent.health.why.members import GroupMember
 from agent.health.why.ras_view import RasView
 from agent.health.why.records import Collected, PodRecords, Source
 
@@ -15,7 +15,7 @@ NAMES: tuple[SourceName, ...] = ("processes", "recorder", "dump", "ras", "stacks
 
 
 def sources(
-    collected: Collected, members: Sequence[Member], ras: RasView | None, blamed: frozenset[int]
+    collected: Collected, members: Sequence[GroupMember], ras: RasView | None, blamed: frozenset[int]
 ) -> tuple[SourceSaid, ...]:
     """In the order of NAMES; one line for each state and reason."""
     found: list[SourceSaid] = []
@@ -34,13 +34,13 @@ def sources(
     return tuple(found)
 
 
-def _one(collected: Collected, members: Sequence[Member], name: SourceName) -> list[SourceSaid]:
+def _one(collected: Collected, members: Sequence[GroupMember], name: SourceName) -> list[SourceSaid]:
     count = sum(_has(member, name) for member in members)
     found = [SourceSaid(name, "found", f"{count} of {count_text(len(members), 'rank')}")] if count else []
     return found + _unavailable(collected, members, name)
 
 
-def _has(member: Member, name: SourceName) -> bool:
+def _has(member: GroupMember, name: SourceName) -> bool:
     process = member.process
     if process is None:
         return False
@@ -52,14 +52,14 @@ def _has(member: Member, name: SourceName) -> bool:
     return bool(process.groups) and (any(one.state == "found" for one in told) or name == "recorder")
 
 
-def _told(member: Member, name: SourceName) -> list[Source]:
+def _told(member: GroupMember, name: SourceName) -> list[Source]:
     if member.pod is None or member.process is None:
         return []
     pid = member.process.pid
     return [one for one in member.pod.sources if one.name == name and (not one.pids or pid in one.pids)]
 
 
-def _unavailable(collected: Collected, members: Sequence[Member], name: SourceName) -> list[SourceSaid]:
+def _unavailable(collected: Collected, members: Sequence[GroupMember], name: SourceName) -> list[SourceSaid]:
     """Each reason once, with the ranks or the pods that have it."""
     by_reason: dict[str, list[tuple[PodRecords, Source]]] = {}
     for pod in collected.pods:
@@ -72,7 +72,7 @@ def _unavailable(collected: Collected, members: Sequence[Member], name: SourceNa
     ]
 
 
-def _whose(where: Sequence[tuple[PodRecords, Source]], members: Sequence[Member]) -> str:
+def _whose(where: Sequence[tuple[PodRecords, Source]], members: Sequence[GroupMember]) -> str:
     pods = {pod.pod for pod, _ in where}
     if any(not source.pids for _, source in where):
         return pods_text(pods)
@@ -88,7 +88,7 @@ def _whose(where: Sequence[tuple[PodRecords, Source]], members: Sequence[Member]
 
 
 def _ras(
-    collected: Collected, members: Sequence[Member], ras: RasView | None, blamed: frozenset[int]
+    collected: Collected, members: Sequence[GroupMember], ras: RasView | None, blamed: frozenset[int]
 ) -> list[SourceSaid]:
     unavailable = _unavailable(collected, members, "ras")
     if ras is None:

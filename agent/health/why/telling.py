@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from agent.decide.diagnosis import Culprit, Place
 from agent.decide.subset import ranges
 from agent.decide.words import at_most, count_text, listed
-from agent.health.why.culprits import Blame, Judgement
-from agent.health.why.members import Member
+from agent.health.why.culprits import Blame, Blames
+from agent.health.why.members import GroupMember
 from agent.health.why.places import place
 from agent.health.why.waits import Wait
 
@@ -20,7 +20,7 @@ MOST_NAMED = 3
 NOWHERE = Place("unknown", "")
 
 
-def culprit(blame: Blame, members: Sequence[Member]) -> Culprit:
+def culprit(blame: Blame, members: Sequence[GroupMember]) -> Culprit:
     """One rank, with its own sentence."""
     member = members[blame.key]
     wait = blame.wait
@@ -40,11 +40,11 @@ def culprit(blame: Blame, members: Sequence[Member]) -> Culprit:
     )
 
 
-def where(member: Member) -> Place:
+def where(member: GroupMember) -> Place:
     return place(member.process, member.children) if member.process and not member.is_dead else NOWHERE
 
 
-def told(blame: Blame, members: Sequence[Member]) -> str:
+def told(blame: Blame, members: Sequence[GroupMember]) -> str:
     """One sentence about one rank, without a full stop."""
     member = members[blame.key]
     what = _SENTENCES[blame.fault](blame, members)
@@ -56,7 +56,7 @@ def told(blame: Blame, members: Sequence[Member]) -> str:
     return f"{member.label} {what}; it {verb} in {text}"
 
 
-def sentence(blames: Sequence[Blame], members: Sequence[Member]) -> str:
+def sentence(blames: Sequence[Blame], members: Sequence[GroupMember]) -> str:
     """All of them: those that are behind in the same operation together."""
     groups: dict[tuple[object, ...], list[Blame]] = {}
     for blame in blames:
@@ -66,7 +66,7 @@ def sentence(blames: Sequence[Blame], members: Sequence[Member]) -> str:
     return "; and ".join(at_most(texts, MOST_NAMED, "{} more groups of ranks hold others up"))
 
 
-def _together(group: Sequence[Blame], members: Sequence[Member]) -> str:
+def _together(group: Sequence[Blame], members: Sequence[GroupMember]) -> str:
     first, member = group[0], members[group[0].key]
     who = _ranks((blame.key for blame in group), members)
     at = where(member)
@@ -76,7 +76,7 @@ def _together(group: Sequence[Blame], members: Sequence[Member]) -> str:
     return text + (f"; {member.label} is in {at.text}" if at.text and first.fault != "stopped" else "")
 
 
-def _behind(blame: Blame, members: Sequence[Member]) -> str:
+def _behind(blame: Blame, members: Sequence[GroupMember]) -> str:
     wait = blame.wait
     if wait is None:
         return "holds the others up"
@@ -87,7 +87,7 @@ def _behind(blame: Blame, members: Sequence[Member]) -> str:
     return f"has not entered {_operation(wait)}, {_wait_in(blame.waiting)}"
 
 
-def _silent(blame: Blame, wait: Wait, members: Sequence[Member]) -> str:
+def _silent(blame: Blame, wait: Wait, members: Sequence[GroupMember]) -> str:
     line = " → ".join(str(members[key].rank) for key in (*blame.chain, blame.key)) if blame.chain else ""
     waiters = f"{count_text(blame.waiting, 'rank')} {_waits(blame.waiting)} for it" + (f" ({line})" if line else "")
     word = wait.operation.partition(" ")[0]
@@ -95,11 +95,11 @@ def _silent(blame: Blame, wait: Wait, members: Sequence[Member]) -> str:
     return f"{verb} {members[wait.waiter].name}, which waits in {word}: {waiters}"
 
 
-def _dead(blame: Blame, members: Sequence[Member]) -> str:
+def _dead(blame: Blame, members: Sequence[GroupMember]) -> str:
     return f"has ended{_needed(blame)}"
 
 
-def _stopped(blame: Blame, members: Sequence[Member]) -> str:
+def _stopped(blame: Blame, members: Sequence[GroupMember]) -> str:
     member = members[blame.key]
     pid = member.process.pid if member.process else 0
     return f"is {where(member).text} (kill -CONT {pid} lets it go on){_needed(blame)}"
@@ -112,14 +112,14 @@ def _needed(blame: Blame) -> str:
     return f": {ranks} for it in {_operation(blame.wait)}"
 
 
-def _other(blame: Blame, members: Sequence[Member]) -> str:
+def _other(blame: Blame, members: Sequence[GroupMember]) -> str:
     wait = blame.wait
     assert wait is not None
     what = "" if wait.number is None else f" as operation {wait.number}{_of(wait)}"
     return f"entered {blame.instead}{what}, where {_others(blame)} in {wait.operation}"
 
 
-def _size(blame: Blame, members: Sequence[Member]) -> str:
+def _size(blame: Blame, members: Sequence[GroupMember]) -> str:
     wait = blame.wait
     assert wait is not None
     return f"entered {_operation(wait)} with {blame.instead}, where {_others(blame)} in it with {wait.size}"
@@ -129,7 +129,7 @@ def _others(blame: Blame) -> str:
     return f"{count_text(blame.waiting, 'rank')} {'is' if blame.waiting == 1 else 'are'}"
 
 
-def _device(blame: Blame, members: Sequence[Member]) -> str:
+def _device(blame: Blame, members: Sequence[GroupMember]) -> str:
     assert blame.wait is not None
     return (
         f"entered {_operation(blame.wait)}, and its GPU has not begun it, as {count_text(blame.waiting, 'other')} "
@@ -137,15 +137,15 @@ def _device(blame: Blame, members: Sequence[Member]) -> str:
     )
 
 
-def _deaf(blame: Blame, members: Sequence[Member]) -> str:
+def _deaf(blame: Blame, members: Sequence[GroupMember]) -> str:
     return "does not answer NCCL's RAS"
 
 
-def _odd(blame: Blame, members: Sequence[Member]) -> str:
+def _odd(blame: Blame, members: Sequence[GroupMember]) -> str:
     return f"is elsewhere than {count_text(blame.waiting, 'other rank')}"
 
 
-_SENTENCES: Mapping[str, Callable[[Blame, Sequence[Member]], str]] = {
+_SENTENCES: Mapping[str, Callable[[Blame, Sequence[GroupMember]], str]] = {
     "dead": _dead,
     "stopped": _stopped,
     "behind": _behind,
@@ -157,7 +157,7 @@ _SENTENCES: Mapping[str, Callable[[Blame, Sequence[Member]], str]] = {
 }
 
 
-def circle(judgement: Judgement, members: Sequence[Member]) -> tuple[str, tuple[str, ...]]:
+def circle(judgement: Blames, members: Sequence[GroupMember]) -> tuple[str, tuple[str, ...]]:
     """The sentence, and a line for each operation in it."""
     waits = judgement.circle
     places: dict[str, set[int]] = {}
@@ -170,7 +170,7 @@ def circle(judgement: Judgement, members: Sequence[Member]) -> tuple[str, tuple[
     return f"{count} ranks wait for each other in a circle: {why}; no single one of them is to blame", tuple(lines)
 
 
-def differ(judgement: Judgement, members: Sequence[Member]) -> str:
+def differ(judgement: Blames, members: Sequence[GroupMember]) -> str:
     """Nobody is in a minority: no rank is blamed."""
     first = judgement.differ[0]
     same = [one for one in judgement.differ if (one.group, one.number) == (first.group, first.number)]
@@ -184,7 +184,7 @@ def differ(judgement: Judgement, members: Sequence[Member]) -> str:
     )
 
 
-def full(judgement: Judgement, members: Sequence[Member]) -> str:
+def full(judgement: Blames, members: Sequence[GroupMember]) -> str:
     """All are in the same operation, and it does not end."""
     wait = judgement.full[0]
     keys = {one.waiter for one in judgement.full if (one.group, one.number) == (wait.group, wait.number)}
@@ -194,7 +194,7 @@ def full(judgement: Judgement, members: Sequence[Member]) -> str:
     return f"{text}: a network that lost a message, or a device, would look so"
 
 
-def waiting(judgement: Judgement, members: Sequence[Member], waits: Sequence[Wait]) -> str:
+def waiting(judgement: Blames, members: Sequence[GroupMember], waits: Sequence[Wait]) -> str:
     """Cannot tell for whom they wait."""
     by_place: dict[str, set[int]] = {}
     for wait in waits:
@@ -227,7 +227,7 @@ def _waits(count: int) -> str:
     return "waits" if count == 1 else "wait"
 
 
-def _ranks(keys: Iterable[int], members: Sequence[Member]) -> str:
+def _ranks(keys: Iterable[int], members: Sequence[GroupMember]) -> str:
     """ranks 2-3 (pod 1)"""
     chosen = [members[key] for key in sorted(keys)]
     numbers = [one.rank for one in chosen if one.rank is not None]

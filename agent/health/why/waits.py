@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Literal, NamedTuple
 
-from agent.health.why.members import Member, by_rank
+from agent.health.why.members import GroupMember, by_rank
 from agent.health.why.places import Activity, activity
 from agent.health.why.recorder import NO_ENTRIES
 from agent.health.why.records import Operation, Progress
@@ -55,10 +55,10 @@ class Wait(NamedTuple):
     """Its device has begun it; None: torch's timing is off."""
 
 
-class Picture:
+class WaitGraph:
     """All members and what each of them waits for."""
 
-    def __init__(self, members: Sequence[Member]) -> None:
+    def __init__(self, members: Sequence[GroupMember]) -> None:
         self.members = members
         self._by_rank = by_rank(tuple(members))
         self.activities: Mapping[int, Activity] = {
@@ -139,7 +139,7 @@ class Picture:
                 doubtful.add(key)
         return frozenset(blockers), frozenset(doubtful)
 
-    def _has_recorder(self, member: Member) -> bool:
+    def _has_recorder(self, member: GroupMember) -> bool:
         """Its recorder answered, if only that there is nothing in it."""
         if member.groups or member.process is None or member.pod is None:
             return bool(member.groups)
@@ -180,18 +180,18 @@ class Picture:
             for progress in member.groups:
                 yield from self._sends(member, progress)
 
-    def _in_subgroup(self, member: Member) -> bool:
+    def _in_subgroup(self, member: GroupMember) -> bool:
         """A rank of a group is the rank among all only in the group of all."""
         return any(group.group != DEFAULT_GROUP for group in member.groups)
 
-    def _unanswered(self, member: Member, peer: Member) -> frozenset[int]:
+    def _unanswered(self, member: GroupMember, peer: GroupMember) -> frozenset[int]:
         """The peer, unless it sends to the waiter, or receives from it, at this moment."""
         at = self.activities.get(peer.key)
         mine = self.activities[member.key]
         meets = at is not None and at.peer == member.rank and at.receives != mine.receives
         return frozenset() if meets else frozenset({peer.key})
 
-    def _sends(self, member: Member, progress: Progress) -> Iterator[Wait]:
+    def _sends(self, member: GroupMember, progress: Progress) -> Iterator[Wait]:
         """NCCL numbers the sends and receives of each pair of ranks: "recv 1<-0"."""
         group = GroupName(member.world, progress.group, progress.backend, progress.description)
         for operation in progress.sends:
@@ -210,7 +210,7 @@ class Picture:
             yield Wait(member.key, "point to point", operation.name, operation.number, group, blockers)
             return  # the first that is open holds up those after it
 
-    def _peer(self, world: str, progress: Progress, rank: int) -> Member | None:
+    def _peer(self, world: str, progress: Progress, rank: int) -> GroupMember | None:
         if progress.ranks:
             return self._by_rank.get((world, progress.ranks[rank])) if rank < len(progress.ranks) else None
         return self._by_rank.get((world, rank)) if progress.group == DEFAULT_GROUP else None

@@ -18,11 +18,11 @@ from agent.health.why import ras as ras_of
 from agent.health.why import recorder
 from agent.health.why.ras import read_ras
 from agent.health.why.records import PodRecords, Process, Progress, Ras, Source, Thread, Waiting
-from agent.health.why.roles import Role, Seen, roles
+from agent.health.why.roles import Role, SeenProcess, roles
 from agent.health.why.stacks import read_py_spy, read_traceback
 from agent.lifecycle.looking.left import dumps_in, noted_ranks, read_dump_of, started_ranks
 from agent.lifecycle.looking.question import APART_SECONDS, Question
-from agent.lifecycle.looking.question import Seen as Found
+from agent.lifecycle.looking.question import SeenProcess as Found
 from agent.machine.api import RunMarks
 from agent.machine.evidence import processes_of
 from agent.machine.evidence_text import ProcessSeen, render
@@ -86,7 +86,7 @@ def look(question: Question) -> Found:
     marks = RunMarks(question.run, question.group, question.cgroup)
     processes, notes = processes_of(marks, times.until(PROCESSES_SHARE))
     noted = noted_ranks(question.why_dir)
-    facts = [Seen(one.pid, one.ppid, one.rank, one.program, one.is_ours) for one in processes]
+    facts = [SeenProcess(one.pid, one.ppid, one.rank, one.program, one.is_ours) for one in processes]
     role = roles(facts, noted)
     answers = Answers()
     jobs = list(_jobs(question, processes, role, noted, answers, times))

@@ -31,7 +31,7 @@ class Question(NamedTuple):
     """A4_WHY: ranks have sockets."""
 
 
-class Seen(NamedTuple):
+class LookAnswer(NamedTuple):
     """What was found in time."""
 
     records: PodRecords

@@ -12,7 +12,7 @@ from agent.decide.messages import Evidence
 from agent.decide.tail import last_words
 from agent.health.why.fitting import compact, fit
 from agent.health.why.records import PodRecords, Source
-from agent.lifecycle.looking.question import Question, Seen
+from agent.lifecycle.looking.question import LookAnswer, Question
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.part import RunPart
 from agent.machine.api import Machine
@@ -65,7 +65,7 @@ def _kept(pod: Pod, part: RunPart, question: Question, answer: str) -> Evidence:
     return Evidence(part.run_id, masker.text(seen.summary), compact(fit(_masked(masker, seen.records))))
 
 
-def _write(pod: Pod, part: RunPart, seen: Seen) -> None:
+def _write(pod: Pod, part: RunPart, seen: LookAnswer) -> None:
     masker, directory = pod.log.masker, part.context.run_dir
     # Masked before lines are cut: the beginning of a secret must not stay.
     words = last_words(masker.value(pod.machine.read_tails(part.context.ranks_output, MOST_LAST_WORDS)))
@@ -84,12 +84,12 @@ def _masked(masker: Masker, records: PodRecords) -> PodRecords:
         return PodRecords(records.pod, records.name, records.node, records.hosts, sources=sources)
 
 
-def _read(question: Question, answer: str) -> Seen:
+def _read(question: Question, answer: str) -> LookAnswer:
     """What the process printed; that it printed nothing is a thing to say."""
     try:
-        return wire.from_json(Seen, json.loads(answer))
+        return wire.from_json(LookAnswer, json.loads(answer))
     except ValueError:
         why = "the look at the processes did not come to its end in time"
         sources = (Source("processes", "unavailable", why),)
         records = PodRecords(question.pod, question.name, question.node, question.hosts, sources=sources)
-        return Seen(records, f"{why}\n", f"{why}\n")
+        return LookAnswer(records, f"{why}\n", f"{why}\n")
