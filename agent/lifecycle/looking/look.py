@@ -21,8 +21,7 @@ from agent.health.why.records import PodRecords, Process, Progress, Ras, Source,
 from agent.health.why.roles import Role, SeenProcess, roles
 from agent.health.why.stacks import read_py_spy, read_traceback
 from agent.lifecycle.looking.left import dumps_in, noted_ranks, read_dump_of, started_ranks
-from agent.lifecycle.looking.question import APART_SECONDS, Question
-from agent.lifecycle.looking.question import SeenProcess as Found
+from agent.lifecycle.looking.question import APART_SECONDS, LookAnswer, Question
 from agent.machine.api import RunMarks
 from agent.machine.evidence import processes_of
 from agent.machine.evidence_text import ProcessSeen, render
@@ -80,7 +79,7 @@ class Times(NamedTuple):
         return max(0.1, self.until(share) - time.monotonic())
 
 
-def look(question: Question) -> Found:
+def look(question: Question) -> LookAnswer:
     """Never takes much longer than `question.seconds`."""
     times = Times(time.monotonic(), question.seconds)
     marks = RunMarks(question.run, question.group, question.cgroup)
@@ -95,7 +94,7 @@ def look(question: Question) -> Found:
     records = records._replace(seconds=round(time.monotonic() - times.began, 3))
     title = f"processes of {question.run}" if processes else f"{question.run} has no processes"
     text, summary = render(title, [_described(one, answers) for one in processes], notes)
-    return Found(records, text, summary)
+    return LookAnswer(records, text, summary)
 
 
 def _described(process: ProcessSeen, answers: Answers) -> ProcessSeen:
