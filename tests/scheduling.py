@@ -15,6 +15,7 @@ from xdist.scheduler import LoadScopeScheduling
 REAL = (
     "tests/test_package.py",
     "tests/cluster/test_pai_megatron.py",
+    "tests/cluster/test_why.py",
     "tests/golden/test_cluster.py",
     "tests/mpi/",
     "tests/programs/",

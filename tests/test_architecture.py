@@ -21,7 +21,7 @@ ALLOWED = {
     "decide": {"decide"},
     "health": {"health", "decide"},
     "fabrics": {"fabrics", "decide"},
-    "workloads": {"workloads", "fabrics", "decide"},
+    "workloads": {"workloads", "health", "fabrics", "decide"},
     "report": {"report", "decide"},
     "machine": {"machine"},
     "lifecycle": {"lifecycle", "health", "workloads", "fabrics", "machine", "decide"},

@@ -271,5 +271,9 @@ class FakeAgent:
         self._run(request["run"])
         return {}
 
+    def _why(self, request: dict[str, Any]) -> dict[str, Any]:
+        run = self._run(request["run"])
+        return {"run": run.id, "workload": "none"}
+
     def _release(self, request: dict[str, Any]) -> dict[str, Any]:
         return {"code": self.code}

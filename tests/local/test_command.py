@@ -239,7 +239,7 @@ def test_up_leaves_a_cluster_behind_and_down_ends_it() -> None:
         until_asleep(name)
     finally:
         down = local("down", "--name", name)
-    assert down.stdout.splitlines() == ["pod 0: exit code 0", "pod 1: exit code 0"], down.stderr
+    assert down.stdout.splitlines() == ["pod 0: exit code 143", "pod 1: exit code 143"], down.stderr
     assert name not in running_clusters()
 
 
