@@ -15,7 +15,6 @@ from xdist.scheduler import LoadScopeScheduling
 REAL = (
     "tests/test_package.py",
     "tests/cluster/test_pai_megatron.py",
-    "tests/cluster/test_why.py",
     "tests/golden/test_cluster.py",
     "tests/mpi/",
     "tests/programs/",
@@ -31,6 +30,7 @@ WHOLE = (
     "tests/cluster/test_pid_1.py",
     "tests/cluster/test_silence.py",
     "tests/cluster/test_torch_workloads.py",
+    "tests/cluster/test_why.py",
     "tests/golden/test_cluster.py",
     "tests/gpu/",
     "tests/local/test_pods.py",
