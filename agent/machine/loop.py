@@ -55,6 +55,7 @@ class Loop:
         self._posted: deque[Action] = deque()
         """What other threads, signals and callbacks want to be done soon."""
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._closing, self._closed = threading.RLock(), False  # a signal handler may post while its thread does
         self.watch(self._wake_read, READ, self._drain)
         self._running = True
 
@@ -100,8 +101,10 @@ class Loop:
     def post(self, action: Action) -> None:
         """Run `action` soon; the one method that other threads and signal handlers may call."""
         self._posted.append(action)
-        with suppress(BlockingIOError):  # the pipe is full: the loop is awake anyway
-            os.write(self._wake_write, b"!")
+        # A thread may outlive the loop, and the number of a closed descriptor may belong to another file by then.
+        with self._closing, suppress(BlockingIOError):  # the pipe is full: the loop is awake anyway
+            if not self._closed:
+                os.write(self._wake_write, b"!")
 
     def on_signal(self, number: int, action: Callable[[int], None]) -> None:
         def handle(number: int, frame: FrameType | None) -> None:
@@ -143,9 +146,11 @@ class Loop:
 
     def close(self) -> None:
         """Give its descriptors back. It cannot be used any more."""
-        self._selector.close()
-        os.close(self._wake_read)
-        os.close(self._wake_write)
+        with self._closing:
+            self._closed = True
+            self._selector.close()
+            os.close(self._wake_read)
+            os.close(self._wake_write)
 
     def _drain(self) -> None:
         with suppress(BlockingIOError):

@@ -134,6 +134,19 @@ def test_the_two_watches_of_a_descriptor_come_and_go_apart() -> None:
     assert seen == ["writable", "x"]
 
 
+def test_what_is_posted_to_a_closed_loop_goes_to_no_other_file() -> None:
+    loop = Loop()
+    loop.close()
+    read, write = os.pipe2(os.O_NONBLOCK)  # they have the numbers of the loop's own
+    try:
+        loop.post(loop.stop)
+        with pytest.raises(BlockingIOError):
+            os.read(read, 1)
+    finally:
+        os.close(read)
+        os.close(write)
+
+
 def test_a_descriptor_closed_by_an_earlier_callback_is_not_called_for_the_one_that_took_its_number() -> None:
     """Both are ready in the same round; whoever comes first closes the other and opens a new one."""
     loop, seen = Loop(), list[str]()
