@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO, Any
 
@@ -29,7 +29,7 @@ SMALL = {
 """Two GPUs that are not there in each pod, and no fabric."""
 SLEEPS = "the cluster stays"
 """What pod 0 logs when its job is over and the pods stay."""
-LONG_SECONDS = 300.0
+LONG_SECONDS = 600.0
 """Until something must have come about, on a machine that may be busy."""
 LOOK_SECONDS = 0.3
 
@@ -122,6 +122,11 @@ class Bed:
         )
         return pods
 
+    def until_asleep(self, namespace: str, pods: Sequence[Object]) -> None:
+        """Until the first run of pods that stay is over."""
+        first = pods[0]["metadata"]["name"]
+        self.until(f"{first} sleeps", lambda: SLEEPS in self.log_of(namespace, first))
+
     def log_of(self, namespace: str, pod: str) -> str:
         return self.plane.kubectl("logs", "--namespace", namespace, pod, "--container=workload")
 
@@ -168,9 +173,9 @@ class Bed:
         return os.pread(self._errors.fileno(), size, 0).decode(errors="replace")
 
 
-def terminated(pod: Object, container: str = "workload") -> Object:
+def terminated(pod: Object, container: str = "workload", kind: str = "containerStatuses") -> Object:
     """How a container of a pod has ended."""
-    shown = pod["status"].get("containerStatuses") or ()
+    shown = pod["status"].get(kind) or ()
     ends: list[Object] = [each["state"].get("terminated") or {} for each in shown if each["name"] == container]
     return ends[0] if ends else {}
 
