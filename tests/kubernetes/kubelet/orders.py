@@ -43,6 +43,8 @@ class Kubelet:
         self._hosts = hosts
         self._beats = beats
         self._workers = dict[str, PodWorker]()
+        self._leaving = list[PodWorker]()
+        """Of pods that the API server has forgotten: they may still hold ports of their node."""
         self._lock = threading.Lock()
 
     def start(self) -> None:
@@ -100,7 +102,9 @@ class Kubelet:
         if change.kind == "LISTED":
             gone = self._workers.keys() - ours.keys()
         for uid in gone & self._workers.keys():
-            self._workers.pop(uid).inbox.put(Gone())
+            worker = self._workers.pop(uid)
+            worker.inbox.put(Gone())
+            self._leaving.append(worker)
         for uid, pod in ours.items():
             if uid not in gone:
                 self._see(uid, pod)
@@ -111,7 +115,8 @@ class Kubelet:
             self._workers[uid].inbox.put(Changed(pod))
         elif not over:
             host = self._hosts[pod["spec"]["nodeName"]]
-            worker = self._workers[uid] = PodWorker(self._machine, host, pod)
+            self._leaving = [each for each in self._leaving if each.is_alive()]
+            worker = self._workers[uid] = PodWorker(self._machine, host, pod, [*self._leaving])
             worker.silent = pod["spec"]["nodeName"] in self._beats.silent
             worker.start()
         elif "deletionTimestamp" in pod["metadata"]:
