@@ -141,7 +141,7 @@ class PodWorker(threading.Thread):
             if isinstance(acts[0], Start):
                 self._start(acts[0].name)
             elif isinstance(acts[0], Stop):
-                self._stop(acts[0].names)
+                self._end_containers(acts[0].names)
             else:
                 self._finish(acts[0].phase)
                 return SYNC_SECONDS
@@ -276,7 +276,7 @@ class PodWorker(threading.Thread):
             self.states[heard.name] = replace(state, started=True, ready="readinessProbe" not in running.spec)
             self._probe(heard.name)
 
-    def _stop(self, names: tuple[str, ...]) -> None:
+    def _end_containers(self, names: tuple[str, ...]) -> None:
         for name in names:
             self.states[name] = replace(self.states[name], ending=True)
             self.running[name].end(self._grace())
