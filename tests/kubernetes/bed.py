@@ -54,7 +54,7 @@ class Bed:
             self._process.stdin.flush()
         line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError(f"the kubelet has ended: {self._said()[-4000:]}")
+            raise self._lost()
         found: Object = json.loads(line)
         return found
 
@@ -80,6 +80,8 @@ class Bed:
         """What `look` returns as soon as it is something. Raises TimeoutError with what the bed was doing."""
         deadline = time.monotonic() + seconds
         while not (found := look()):
+            if self._process.poll() is not None:
+                raise self._lost()
             if time.monotonic() > deadline:
                 raise TimeoutError(f"after {seconds:g} s still not: {what}\n{self.told()}")
             time.sleep(LOOK_SECONDS)
@@ -166,6 +168,9 @@ class Bed:
         pods = self.plane.kubectl("get", "jobsets,jobs,pods,nodes", "--all-namespaces", "--output=wide")
         events = self.plane.kubectl("get", "events", "--all-namespaces")
         return f"{pods}\n{events[-6000:]}\nkubelet:\n{self._said()[-6000:]}"
+
+    def _lost(self) -> RuntimeError:
+        return RuntimeError(f"the kubelet has ended: {self._said()[-4000:]}")
 
     def _said(self) -> str:
         """What the kubelet has complained about."""

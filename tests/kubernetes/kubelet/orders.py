@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tests.kubernetes.kubelet.api import Change
@@ -49,7 +52,7 @@ class Kubelet:
 
     def start(self) -> None:
         for work in (self._follow, self._refresh):
-            threading.Thread(target=work, name=work.__name__, daemon=True).start()
+            threading.Thread(target=_work_or_exit, args=(work,), name=work.__name__, daemon=True).start()
 
     def finder(self, node: str) -> Find:
         """How the server of a node finds its pods."""
@@ -131,3 +134,12 @@ class Kubelet:
                 volumes = worker.pod["spec"].get("volumes") or ()
                 if worker.running and any(KINDS & set(volume) for volume in volumes):
                     worker.inbox.put(Refreshed())
+
+
+def _work_or_exit(work: Callable[[], None]) -> None:
+    """Without this thread no pod would ever start again: the tests shall see that at once."""
+    try:
+        work()
+    except Exception:
+        traceback.print_exc(file=sys.stderr)
+        os._exit(1)
