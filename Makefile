@@ -57,7 +57,7 @@ test-image: ## the CPU image, really built and run: root, podman, seven minutes
 test-kubernetes: ## the chart before a real API server, JobSet and Kueue: root, Go; the first time 10 minutes and 5 GB of caches
 	@scripts/setup.sh kubernetes
 	@$(bin)/python -m tests.kubernetes.programs >/dev/null
-	@$(bin)/pytest -o faulthandler_timeout=900 --durations=10 tests/kubernetes $(ARGS)
+	@$(bin)/pytest -o faulthandler_timeout=1800 --durations=10 tests/kubernetes $(ARGS)
 
 demo: ## four pods with two fake GPUs each on this machine: they form a cluster and run over MPI
 	@scripts/setup.sh demo

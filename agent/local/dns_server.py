@@ -22,13 +22,13 @@ def hosts_text(spec: ClusterSpec, visible: Iterable[int], names: Mapping[str, Se
     return "\n".join(lines) + "\n"
 
 
-def resolv_conf(namespace: str = NAMESPACE) -> str:
+def resolv_conf(namespace: str = NAMESPACE, server: str = BRIDGE_ADDRESS) -> str:
     """What the kubelet writes into a pod."""
     search = f"{namespace}.svc.cluster.local svc.cluster.local cluster.local"
-    return f"search {search}\nnameserver {BRIDGE_ADDRESS}\noptions ndots:5\n"
+    return f"search {search}\nnameserver {server}\noptions ndots:5\n"
 
 
-def dnsmasq_argv(program: str, spec: ClusterSpec, hosts_file: str) -> list[str]:
+def dnsmasq_argv(program: str, spec: ClusterSpec, hosts_file: str, listen: str = BRIDGE_ADDRESS) -> list[str]:
     """dnsmasq that knows `hosts_file` and nothing else, and writes no file."""
     return [
         program,
@@ -42,7 +42,7 @@ def dnsmasq_argv(program: str, spec: ClusterSpec, hosts_file: str) -> list[str]:
         "--no-hosts",
         f"--addn-hosts={hosts_file}",
         "--local=/#/",
-        f"--listen-address={BRIDGE_ADDRESS}",
+        f"--listen-address={listen}",
         "--bind-interfaces",
         "--cache-size=10000",
         f"--local-ttl={spec.local_ttl}",

@@ -2,6 +2,8 @@
 
 JobSet's, Job's and the kubelet's part is played here: labels and annotations, variables, volumes, names. What this
 module does not know it refuses, so that nothing in the chart is passed over.
+
+tests/kubernetes has the real controllers. This is for `make test`, which needs no Go and no control plane.
 """
 
 from __future__ import annotations

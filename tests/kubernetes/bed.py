@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO, Any
 
@@ -29,7 +29,7 @@ SMALL = {
 """Two GPUs that are not there in each pod, and no fabric."""
 SLEEPS = "the cluster stays"
 """What pod 0 logs when its job is over and the pods stay."""
-LONG_SECONDS = 300.0
+LONG_SECONDS = 600.0
 """Until something must have come about, on a machine that may be busy."""
 LOOK_SECONDS = 0.3
 
@@ -54,7 +54,7 @@ class Bed:
             self._process.stdin.flush()
         line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError(f"the kubelet has ended: {self._said()[-4000:]}")
+            raise self._lost()
         found: Object = json.loads(line)
         return found
 
@@ -80,6 +80,8 @@ class Bed:
         """What `look` returns as soon as it is something. Raises TimeoutError with what the bed was doing."""
         deadline = time.monotonic() + seconds
         while not (found := look()):
+            if self._process.poll() is not None:
+                raise self._lost()
             if time.monotonic() > deadline:
                 raise TimeoutError(f"after {seconds:g} s still not: {what}\n{self.told()}")
             time.sleep(LOOK_SECONDS)
@@ -122,6 +124,11 @@ class Bed:
         )
         return pods
 
+    def until_asleep(self, namespace: str, pods: Sequence[Object]) -> None:
+        """Until the first run of pods that stay is over."""
+        first = pods[0]["metadata"]["name"]
+        self.until(f"{first} sleeps", lambda: SLEEPS in self.log_of(namespace, first))
+
     def log_of(self, namespace: str, pod: str) -> str:
         return self.plane.kubectl("logs", "--namespace", namespace, pod, "--container=workload")
 
@@ -162,15 +169,18 @@ class Bed:
         events = self.plane.kubectl("get", "events", "--all-namespaces")
         return f"{pods}\n{events[-6000:]}\nkubelet:\n{self._said()[-6000:]}"
 
+    def _lost(self) -> RuntimeError:
+        return RuntimeError(f"the kubelet has ended: {self._said()[-4000:]}")
+
     def _said(self) -> str:
         """What the kubelet has complained about."""
         size = os.fstat(self._errors.fileno()).st_size
         return os.pread(self._errors.fileno(), size, 0).decode(errors="replace")
 
 
-def terminated(pod: Object, container: str = "workload") -> Object:
+def terminated(pod: Object, container: str = "workload", kind: str = "containerStatuses") -> Object:
     """How a container of a pod has ended."""
-    shown = pod["status"].get("containerStatuses") or ()
+    shown = pod["status"].get(kind) or ()
     ends: list[Object] = [each["state"].get("terminated") or {} for each in shown if each["name"] == container]
     return ends[0] if ends else {}
 

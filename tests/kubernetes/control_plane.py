@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import groupby
@@ -38,9 +39,11 @@ WEBHOOK_PORT = 9443
 KUBELET_ADDRESS = "198.18.0.2"
 """Of the nodes' servers, on the cluster's bridge."""
 TOLERATION_SECONDS = 10
-READY_SECONDS = 180.0
-"""Until a program of the control plane must be ready."""
-ASK_SECONDS = 120.0
+NODE_SECONDS = 50.0
+"""Without a word of a node, until it is given up. Kubernetes' default."""
+READY_SECONDS = 600.0
+"""Until a program of the control plane must be ready, on a machine that may be busy."""
+ASK_SECONDS = 300.0
 """Until a command must have ended."""
 FRAMEWORKS = ["batch/job", "jobset.x-k8s.io/jobset"]
 """Kueue's default list has a dozen whose kinds no chart of ours brings."""
@@ -88,12 +91,14 @@ class ControlPlane:
         argv = [str(self.programs.directory / program), *words]
         return self.cluster.exec(pod, argv, env={"KUBECONFIG": KUBECONFIG}, input=input, timeout=ASK_SECONDS)
 
-    def stop_server(self, seconds: float) -> None:
-        """Kill the API server, which is started again after so long."""
+    def stop_server(self, seconds: float) -> float:
+        """Kill the API server, which is started again after so long; returns for how long it was away."""
+        began = time.monotonic()
         self.cluster.write(MASTER, _pause("kube-apiserver"), f"{seconds}")
         self.cluster.exec(MASTER, ["pkill", "-KILL", "-x", "kube-apiserver"], timeout=ASK_SECONDS)
         self._until(MASTER, f"[ ! -e {_pause('kube-apiserver')} ]")
         self._until(MASTER, f"{self.programs.directory}/kubectl get --raw=/readyz")
+        return time.monotonic() - began
 
     def logs(self) -> str:
         """The end of what each program has said."""
@@ -165,6 +170,7 @@ class ControlPlane:
             "--use-service-account-credentials=false",
             f"--service-account-private-key-file={FILES}/accounts.key",
             f"--root-ca-file={FILES}/ca.crt",
+            f"--node-monitor-grace-period={NODE_SECONDS:g}s",
         )
         self._spawn(MASTER, "kube-scheduler", *common)
 
@@ -215,6 +221,7 @@ class ControlPlane:
             while :; do
                 "$@" >>"$log" 2>&1 </dev/null
                 [ ! -e "$pause" ] || { sleep "$(cat "$pause")"; rm "$pause"; }
+                sleep 0.5
             done"""
         argv = ["sh", "-c", again, "sh", _log(program), _pause(program), str(self.programs.directory / program), *words]
         self._stack.enter_context(self.cluster.popen(pod, argv, env={"KUBECONFIG": KUBECONFIG}))

@@ -6,7 +6,9 @@ what they share is compiled once.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -55,14 +57,19 @@ def programs() -> Programs:
     """Build what is missing; a build with everything in Go's caches takes seconds. Raises Unavailable."""
     check_go()
     directory, found = cache(), versions()
-    if not all((directory / name).exists() for name in (*NAMES, *CONTROLLERS)):
-        _build(directory, found["k8s.io/kubernetes"])
-    homes = {name: _go("list", "-m", "-f", "{{.Dir}}", module) for name, module in CHARTS.items()}
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with open(directory.parent / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one build at a time, of all checkouts
+        if not all((directory / name).exists() for name in (*NAMES, *CONTROLLERS)):
+            _build(directory, found["k8s.io/kubernetes"])
+    # They are downloaded if the programs are there and Go's caches are not.
+    homes = {name: json.loads(_go("mod", "download", "-json", module))["Dir"] for name, module in CHARTS.items()}
     return Programs(directory, {name: Path(home, "charts", name) for name, home in homes.items()}, found)
 
 
 def _build(directory: Path, version: str) -> None:
-    directory.parent.mkdir(parents=True, exist_ok=True)
+    for left in directory.parent.glob("tmp*"):  # of a build that was killed
+        shutil.rmtree(left)
     major, minor = re.findall(r"\d+", version)[:2]
     # Kueue reads the server's version when it starts, and a server that was built without these has none.
     flags = {

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.kubernetes.bed import SLEEPS, Bed
+from tests.kubernetes.bed import Bed
 from tests.kubernetes.control_plane import Object
 from tests.kubernetes.nodes import TOPOLOGY, places
 
@@ -16,7 +16,7 @@ WAITS = "#!/bin/bash\nexec sleep 1000\n"
 FOUR = {
     "workload.gpus": "32",
     "workload.gpusPerNode": "8",
-    "workload.terminationGracePeriodSeconds": "30",
+    "workload.terminationGracePeriodSeconds": "60",
     "task_script": WAITS,
     "tasSettings.mode": "required",
     "tasSettings.level": "block",
@@ -85,8 +85,7 @@ def test_quota_places_preemption_and_the_way_back(bed: Bed, namespace: str, queu
         index: stand[pod["spec"]["nodeName"]] for index, pod in enumerate(pods)
     }
 
-    first = pods[0]["metadata"]["name"]
-    bed.until("low sleeps", lambda: SLEEPS in bed.log_of(namespace, first))
+    bed.until_asleep(namespace, pods)
     with bed.codes(namespace) as codes:
         bed.install("high", namespace, {**FOUR, "queue": queue, "priorityClassName": f"urgent-{namespace}"})
         old = {pod["metadata"]["uid"]: 143 for pod in pods}
@@ -105,12 +104,11 @@ def test_quota_places_preemption_and_the_way_back(bed: Bed, namespace: str, queu
 def test_a_job_waits_in_words_while_there_is_no_quota(bed: Bed, namespace: str, queue: str) -> None:
     bed.install("big", namespace, {**FOUR, "workload.gpus": "40", "queue": queue})
 
-    def words() -> str:
-        for each in bed.get("workloads.kueue.x-k8s.io", namespace):
-            for one in (each.get("status") or {}).get("conditions") or ():
-                if one["type"] == "QuotaReserved" and one["status"] == "False":
-                    return str(one["message"])
-        return ""
+    def words() -> list[str]:
+        workloads = bed.get("workloads.kueue.x-k8s.io", namespace)
+        found = [one for each in workloads for one in (each.get("status") or {}).get("conditions") or ()]
+        return [one["message"] for one in found if (one["type"], one["status"]) == ("QuotaReserved", "False")]
 
-    assert "insufficient quota for nvidia.com/gpu" in bed.until("Kueue says why", words)
+    # Before, it may say that the queue is not active yet.
+    bed.until("Kueue says why", lambda: any("insufficient quota for nvidia.com/gpu" in each for each in words()))
     assert not bed.pods("big", namespace)

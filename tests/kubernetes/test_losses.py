@@ -9,8 +9,10 @@ import pytest
 
 from tests.kubernetes.bed import Bed, terminated
 from tests.kubernetes.control_plane import Object
+from tests.kubernetes.nodes import IMAGE
 
 WAITS = "#!/bin/bash\nexec sleep 1000\n"
+INSTALLER = "nccl-plugin-installer"
 EVICTION = {"apiVersion": "policy/v1", "kind": "Eviction"}
 
 
@@ -35,6 +37,8 @@ def test_a_lost_pod_restarts_the_job_once(
     """All pods are new, of one epoch, and none of the attempt before is among them."""
     bed.install("job", namespace, {"workload.gpus": "4", "workload.max_workload_restarts": "1", "task_script": task})
     old = bed.formed("job", namespace, 2)
+    if not task:
+        bed.until_asleep(namespace, old)
     lose(bed, namespace, old[index]["metadata"]["name"])
     bed.until("attempt 1", lambda: attempts(bed.pods("job", namespace)) == {"1"})
     new = bed.formed("job", namespace, 2)
@@ -55,9 +59,10 @@ def test_a_dead_node_holds_the_job_until_its_pod_is_deleted_by_force(bed: Bed, n
     try:
         bed.until("pod 0 has ended", lambda: terminated(bed.pods("job", namespace)[0]))
         assert terminated(bed.pods("job", namespace)[0])["exitCode"] == 75
+        # The Job's controller does both, in an order of its own.
+        bed.until("the job is to fail", lambda: conditions(bed, namespace))
         bed.until("the dead pod is to be deleted", lambda: "deletionTimestamp" in dead(bed, namespace)["metadata"])
-        (job,) = bed.get("jobs", namespace)
-        assert [each["type"] for each in job["status"]["conditions"]] == ["FailureTarget"]
+        assert conditions(bed, namespace) == ["FailureTarget"]
         assert attempts(bed.pods("job", namespace)) == {"0"}
         # Else a pod of attempt 1 may be put there.
         bed.until("its node is given up", lambda: "unreachable" in bed.plane.kubectl("get", "node", node, taints))
@@ -73,6 +78,12 @@ def dead(bed: Bed, namespace: str) -> Object:
     return bed.pods("job", namespace)[1]
 
 
+def conditions(bed: Bed, namespace: str) -> list[str]:
+    """Of the only Job."""
+    (job,) = bed.get("jobs", namespace)
+    return [each["type"] for each in job["status"].get("conditions") or ()]
+
+
 def test_an_image_that_never_comes_is_shown_by_both_sides(bed: Bed, namespace: str) -> None:
     """Kubernetes tries for ever, on all pods: the words are in the pods' status."""
     bed.install("job", namespace, {"workload.gpus": "4", "workload.image": "registry.example/none:1"})
@@ -82,6 +93,20 @@ def test_an_image_that_never_comes_is_shown_by_both_sides(bed: Bed, namespace: s
         return [each[0].get("state", {}).get("waiting", {}).get("reason", "") for each in found]
 
     bed.until("back-off", lambda: reasons() == ["ImagePullBackOff"] * 2)
+
+
+def test_an_init_container_that_fails_starts_the_job_again_and_then_ends_it(bed: Bed, namespace: str) -> None:
+    """The image that is to bring gIB is another one. No rule of the chart knows the code of an init container."""
+    settings = {"workload.gpus": "4", "workload.max_workload_restarts": "1", "network.gibVersion": IMAGE}
+    bed.install("job", namespace, settings)
+    assert bed.ended("job", namespace) == "Failed"
+    (jobset,) = bed.get("jobsets", namespace)
+    assert jobset["status"]["restarts"] == 1
+    pods = bed.pods("job", namespace)
+    ends = {pod["metadata"]["name"]: terminated(pod, INSTALLER, "initContainerStatuses") for pod in pods}
+    failed = [name for name, end in ends.items() if end.get("exitCode") == 1]
+    said = bed.plane.kubectl("logs", "--namespace", namespace, failed[0], f"--container={INSTALLER}")
+    assert "gIB installer: container_entry.sh has ended with 127" in said
 
 
 def test_a_pod_without_a_node_is_named_by_the_others(bed: Bed, namespace: str) -> None:

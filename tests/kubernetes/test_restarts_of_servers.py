@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from agent.local.spec import address
 from tests.kubernetes.bed import Bed, terminated
-from tests.kubernetes.control_plane import MASTER
+from tests.kubernetes.control_plane import MASTER, NODE_SECONDS
 
 AWAY_SECONDS = 20.0
+BETWEEN_SECONDS = 10.0
+"""Between two words of a node, at most, and two looks of the controller for them."""
 SCRIPT = f"""\
 #!/bin/bash
 while (: </dev/tcp/{address(MASTER)}/6443) 2>/dev/null; do sleep 0.2; done
@@ -15,17 +17,17 @@ echo the server is away
 
 
 def test_a_job_ends_while_the_api_server_is_away(bed: Bed, namespace: str) -> None:
-    """It is told afterwards, and no node was given up meanwhile."""
+    """It is told afterwards, and no node was given up meanwhile, unless the server needed that long to come back."""
     bed.install("job", namespace, {"workload.gpus": "4", "task_script": SCRIPT})
     names = [pod["metadata"]["name"] for pod in bed.formed("job", namespace, 2)]
     before = given_up(bed)
-    bed.plane.stop_server(AWAY_SECONDS)
+    away = bed.plane.stop_server(AWAY_SECONDS)
     assert bed.ended("job", namespace) == "Completed"
     ends = bed.pods("job", namespace)
     assert [pod["metadata"]["name"] for pod in ends] == names
     assert [terminated(pod)["exitCode"] for pod in ends] == [0, 0]
     assert "the server is away" in bed.log_of(namespace, names[0])
-    assert given_up(bed) == before
+    assert given_up(bed) == before or away > NODE_SECONDS - BETWEEN_SECONDS
 
 
 def given_up(bed: Bed) -> int:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.chart.helm import ROOT
-from tests.kubernetes.bed import SLEEPS, Bed, terminated
+from tests.kubernetes.bed import Bed, terminated
 from tests.kubernetes.control_plane import MASTER, Refused
 from tests.kubernetes.nodes import TORCH
 
@@ -52,16 +52,16 @@ def test_a_script_that_fails_ends_the_job_with_its_code_and_no_restart(bed: Bed,
 
 
 def test_a_cluster_that_sleeps_can_be_used_tested_and_given_back(bed: Bed, namespace: str) -> None:
-    bed.install("job", namespace, {**TWO, "workload.terminationGracePeriodSeconds": "30"})
+    bed.install("job", namespace, {**TWO, "workload.terminationGracePeriodSeconds": "60"})
     pods = bed.ready("job", namespace, 2)
     first = pods[0]["metadata"]["name"]
-    bed.until("the end of forming", lambda: SLEEPS in bed.log_of(namespace, first))
+    bed.until_asleep(namespace, pods)
     spoken = bed.execute(namespace, first, "a4-agent", "status")
     assert spoken.returncode == 0 and "pods: 2 x 2 slots" in spoken.stdout
     assert bed.execute(namespace, first, "sh", "-c", "exit 7").returncode == 7
     # Nothing of Kubernetes' API is in the pod.
     assert bed.execute(namespace, first, "ls", "/var/run/secrets").returncode == 2
-    bed.helm("test", "job", "--namespace", namespace, "--timeout=5m")
+    bed.helm("test", "job", "--namespace", namespace, "--timeout=9m")
     # Within its grace: a pod that was killed at the end of it would have 137.
     gracefully = {pod["metadata"]["uid"]: 143 for pod in pods}
     with bed.codes(namespace) as codes:

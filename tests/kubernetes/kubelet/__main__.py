@@ -14,8 +14,10 @@ import sys
 from pathlib import Path
 
 from agent.local.client import LocalCluster
+from agent.local.dns_server import dnsmasq_argv
 from agent.local.host_survey import find_program
 from agent.local.netlink import Netlink
+from agent.local.spec import METADATA_NAME, ClusterSpec
 from agent.local.syscalls import (
     CLONE_NEWNET,
     CLONE_NEWNS,
@@ -34,7 +36,7 @@ from agent.wire import from_json
 from tests.kubernetes.kubelet.api import Api
 from tests.kubernetes.kubelet.machine import Host, Machine
 from tests.kubernetes.kubelet.metadata import serve_places
-from tests.kubernetes.kubelet.names import Names, dns_argv
+from tests.kubernetes.kubelet.names import Names
 from tests.kubernetes.kubelet.nodes import Beats
 from tests.kubernetes.kubelet.orders import Config, Kubelet
 from tests.kubernetes.kubelet.reports import Reports
@@ -43,7 +45,6 @@ from tests.kubernetes.runtime import Runtime
 
 ADDRESS = "198.18.0.2"
 """On the bridge: names are asked there, metadata and logs."""
-METADATA = "metadata.google.internal"
 STATE = Path("/mnt")
 """A file system in memory, which this process and its pods see alone."""
 FIRST_PORT = 10250
@@ -72,7 +73,7 @@ def serve(config: Config, runtime: Runtime) -> None:
     known = {spec.name: (spec, hosts[spec.name].node.address, servers[spec.name]) for spec in config.nodes}
     beats = Beats(api, known, config.version)
     kubelet = Kubelet(machine, hosts, beats)
-    _serve_names(api)
+    _serve_names(api, runtime.cluster.spec)
     serve_places((ADDRESS, 80), {hosts[name].node.address: place for name, place in config.places.items()})
     keys = Keys(*(_file(name, getattr(config, name)) for name in ("certificate", "key", "authority")))
     for name, address in servers.items():
@@ -114,14 +115,13 @@ def _file(name: str, text: str) -> Path:
     return path
 
 
-def _serve_names(api: Api) -> None:
+def _serve_names(api: Api, spec: ClusterSpec) -> None:
     hosts = STATE / "hosts"
     hosts.touch()
     own = pid_outside()
-    server = subprocess.Popen(
-        dns_argv(find_program("dnsmasq"), ADDRESS, hosts), preexec_fn=lambda: die_with_parent(own), stdout=sys.stderr
-    )
-    Names(api, hosts, server, [f"{ADDRESS} {METADATA}"]).start()
+    argv = dnsmasq_argv(find_program("dnsmasq"), spec, str(hosts), ADDRESS)
+    server = subprocess.Popen(argv, preexec_fn=lambda: die_with_parent(own), stdout=sys.stderr)
+    Names(api, hosts, server, [f"{ADDRESS} {METADATA_NAME}"]).start()
 
 
 if __name__ == "__main__":

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
+from agent.local.dns_server import write_hosts
 from tests.kubernetes.kubelet.api import Api
 from tests.kubernetes.kubelet.fields import Object
 
-DOMAIN = "cluster.local"
 
-
-def records(slices: Iterable[Object], headless: Iterable[tuple[str, str]], domain: str = DOMAIN) -> list[str]:
+def records(slices: Iterable[Object], headless: Iterable[tuple[str, str]]) -> list[str]:
     """Lines of a hosts file: the Service's name for each address, and `hostname.service` for those with one. An
     endpoint that is not ready has none; controllers call it ready where `publishNotReadyAddresses` asks for that."""
     known = set(headless)
@@ -25,7 +23,7 @@ def records(slices: Iterable[Object], headless: Iterable[tuple[str, str]], domai
         service = (each["metadata"].get("labels") or {}).get("kubernetes.io/service-name", "")
         if (namespace, service) not in known:
             continue
-        whole = f"{service}.{namespace}.svc.{domain}"
+        whole = f"{service}.{namespace}.svc.cluster.local"
         for endpoint in each.get("endpoints") or ():
             if (endpoint.get("conditions") or {}).get("ready") is False:
                 continue
@@ -36,10 +34,6 @@ def records(slices: Iterable[Object], headless: Iterable[tuple[str, str]], domai
 
 def is_headless(service: Object) -> bool:
     return bool(service["spec"].get("clusterIP") == "None")
-
-
-def resolv_conf(namespace: str, server: str, domain: str = DOMAIN) -> str:
-    return f"search {namespace}.svc.{domain} svc.{domain} {domain}\nnameserver {server}\noptions ndots:5\n"
 
 
 class Names:
@@ -80,27 +74,6 @@ class Names:
             if is_headless(each)
         ]
         text = "\n".join([*self._fixed, *records(self._slices.values(), headless)]) + "\n"
-        if not self._hosts.exists() or self._hosts.read_text() != text:
-            new = self._hosts.with_suffix(".new")
-            new.write_text(text)
-            os.replace(new, self._hosts)
+        if self._hosts.read_text() != text:
+            write_hosts(str(self._hosts), text)
             self._server.send_signal(signal.SIGHUP)
-
-
-def dns_argv(program: str, address: str, hosts: Path) -> list[str]:
-    """dnsmasq that knows the hosts file and nothing else, and answers with how CoreDNS lets answers be kept."""
-    options: Mapping[str, str] = {
-        "conf-file": "/dev/null",
-        "log-facility": "/dev/null",
-        "pid-file": "",
-        "user": "root",
-        "group": "root",
-        "addn-hosts": str(hosts),
-        "local": "/#/",
-        "listen-address": address,
-        "cache-size": "10000",
-        "local-ttl": "30",
-        "neg-ttl": "5",
-    }
-    flags = ["--keep-in-foreground", "--no-resolv", "--no-hosts", "--bind-interfaces"]
-    return [program, *flags, *(f"--{name}={value}" for name, value in options.items())]

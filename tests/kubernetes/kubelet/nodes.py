@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -111,9 +112,10 @@ class Beats(threading.Thread):
             self._api.ask("PATCH", f"{leases}/{name}", {"spec": renewed["spec"]}, MERGE)
             self._api.ask("PATCH", f"/api/v1/nodes/{name}/status", status, STRATEGIC)
         except Refusal as refusal:
-            if refusal.code != 404:
-                raise
-            self.register(name)
+            if refusal.code == 404:
+                self.register(name)
+            else:  # the next beat may be taken: without any, all nodes are given up
+                print(f"node {name}: {refusal}", file=sys.stderr)
 
     def register(self, name: str) -> None:
         """Also a node that was deleted comes again, as a kubelet that is restarted brings it."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tests.kubernetes.kubelet.api import Change
@@ -43,11 +46,13 @@ class Kubelet:
         self._hosts = hosts
         self._beats = beats
         self._workers = dict[str, PodWorker]()
+        self._leaving = list[PodWorker]()
+        """Of pods that the API server has forgotten: they may still hold ports of their node."""
         self._lock = threading.Lock()
 
     def start(self) -> None:
         for work in (self._follow, self._refresh):
-            threading.Thread(target=work, name=work.__name__, daemon=True).start()
+            threading.Thread(target=_work_or_exit, args=(work,), name=work.__name__, daemon=True).start()
 
     def finder(self, node: str) -> Find:
         """How the server of a node finds its pods."""
@@ -100,7 +105,9 @@ class Kubelet:
         if change.kind == "LISTED":
             gone = self._workers.keys() - ours.keys()
         for uid in gone & self._workers.keys():
-            self._workers.pop(uid).inbox.put(Gone())
+            worker = self._workers.pop(uid)
+            worker.inbox.put(Gone())
+            self._leaving.append(worker)
         for uid, pod in ours.items():
             if uid not in gone:
                 self._see(uid, pod)
@@ -111,7 +118,8 @@ class Kubelet:
             self._workers[uid].inbox.put(Changed(pod))
         elif not over:
             host = self._hosts[pod["spec"]["nodeName"]]
-            worker = self._workers[uid] = PodWorker(self._machine, host, pod)
+            self._leaving = [each for each in self._leaving if each.is_alive()]
+            worker = self._workers[uid] = PodWorker(self._machine, host, pod, [*self._leaving])
             worker.silent = pod["spec"]["nodeName"] in self._beats.silent
             worker.start()
         elif "deletionTimestamp" in pod["metadata"]:
@@ -126,3 +134,12 @@ class Kubelet:
                 volumes = worker.pod["spec"].get("volumes") or ()
                 if worker.running and any(KINDS & set(volume) for volume in volumes):
                     worker.inbox.put(Refreshed())
+
+
+def _work_or_exit(work: Callable[[], None]) -> None:
+    """Without this thread no pod would ever start again: the tests shall see that at once."""
+    try:
+        work()
+    except Exception:
+        traceback.print_exc(file=sys.stderr)
+        os._exit(1)

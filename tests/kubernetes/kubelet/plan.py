@@ -15,7 +15,6 @@ from tests.kubernetes.runtime import Bind, ContainerSpec
 
 SYSTEM_FILES = ("hosts", "hostname", "resolv.conf")
 """In /etc of every container, from the kubelet."""
-TOKEN_MOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
 def host_name(pod: Object) -> str:

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -38,6 +39,8 @@ from tests.kubernetes.runtime import Ended, Sandbox, StartFailed
 
 SYNC_SECONDS = 2.0
 """Between tries of what may come about without a word."""
+LEAVE_SECONDS = 60.0
+"""For a pod that is killed to be gone."""
 NO_PROGRAM = 128
 LOST = End(137, "ContainerStatusUnknown", "The container could not be located when the pod was terminated")
 
@@ -79,11 +82,12 @@ Heard = HasEnded | Probed | Changed | Gone | Died | Rebooted | Refreshed
 
 
 class PodWorker(threading.Thread):
-    def __init__(self, machine: Machine, host: Host, pod: Object) -> None:
+    def __init__(self, machine: Machine, host: Host, pod: Object, before: Sequence[PodWorker]) -> None:
         super().__init__(name=f"pod {pod['metadata']['name']}", daemon=True)
         self.machine = machine
         self.host = host
         self.pod = pod
+        self._before = [each for each in before if each.host is host]
         self.inbox = queue.SimpleQueue[Heard]()
         self.running = dict[str, Running]()
         self.silent = False
@@ -98,6 +102,9 @@ class PodWorker(threading.Thread):
         self._over = False
 
     def run(self) -> None:
+        """Begins when pods that were deleted by force have left the node."""
+        for each in self._before:
+            each.join(LEAVE_SECONDS)
         try:
             while not self._over:
                 wake = self._advance()
@@ -134,7 +141,7 @@ class PodWorker(threading.Thread):
             if isinstance(acts[0], Start):
                 self._start(acts[0].name)
             elif isinstance(acts[0], Stop):
-                self._stop(acts[0].names)
+                self._end_containers(acts[0].names)
             else:
                 self._finish(acts[0].phase)
                 return SYNC_SECONDS
@@ -269,7 +276,7 @@ class PodWorker(threading.Thread):
             self.states[heard.name] = replace(state, started=True, ready="readinessProbe" not in running.spec)
             self._probe(heard.name)
 
-    def _stop(self, names: tuple[str, ...]) -> None:
+    def _end_containers(self, names: tuple[str, ...]) -> None:
         for name in names:
             self.states[name] = replace(self.states[name], ending=True)
             self.running[name].end(self._grace())

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from agent.local.dns_server import resolv_conf
 from tests.kubernetes.kubelet.fields import Object
 from tests.kubernetes.kubelet.files_of_volumes import replace
 from tests.kubernetes.kubelet.machine import Host, Machine
-from tests.kubernetes.kubelet.names import resolv_conf
 from tests.kubernetes.kubelet.plan import host_name, hosts, volume_problem
 from tests.kubernetes.kubelet.quantity import number
 from tests.kubernetes.kubelet.sources import Missing, Sources
