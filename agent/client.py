@@ -33,13 +33,6 @@ MOST_READ, LEAST_READ = 65536, 4096
 """How many bytes one answer of `read` may have."""
 MOST_OPEN = 16 * 1024 * 1024
 """How many bytes of answers may be under way to a reader that does not take them."""
-MADE_SECONDS = 90.0
-"""How long `file` waits for a page that is being made."""
-WHY_SECONDS = 30.0
-"""How long `why` waits: pods may look for 9 s, and one look is made at a time."""
-MOMENT_SECONDS = 0.5
-LAST_SECONDS = 10.0
-"""How long `follow` waits in silence for the rest of the output once the run is over: a lost pod sends none."""
 
 
 class Client:
@@ -92,7 +85,7 @@ class Client:
         if run is not None and going_on:
             self._connection.send("wait", {"run": run.id})
         left = max(0.0, until - time.monotonic())
-        self._connection.next(left if going_on else min(left, MOMENT_SECONDS))
+        self._connection.next(left if going_on else min(left, 0.5))
 
     def find(self, run: str = "") -> RunInfo:
         """A run that goes on or was; by default the newest that had the cluster for itself. Raises AgentError 66."""
@@ -111,7 +104,8 @@ class Client:
         piece = Output((), 0, 0, over=False)
         while not piece.over:
             fields = _reading(run, pod, piece.next, MOST_READ, False) | {"file": name}
-            piece = Output.from_json(self._ask("read", fields, MADE_SECONDS))
+            # Asking for the page may have begun to make it.
+            piece = Output.from_json(self._ask("read", fields, 90.0))
             yield from (data for _, data in piece.frames)
 
     def wait(self, run: str) -> RunEnd:
@@ -125,7 +119,8 @@ class Client:
         """
         from agent.health.why.records import Collected
 
-        return wire.from_json(Collected, self._ask("why", {"run": run or ""}, WHY_SECONDS))
+        # Pods may look for 9 s, and one look is made at a time.
+        return wire.from_json(Collected, self._ask("why", {"run": run or ""}, 30.0))
 
     def cancel(self, run: str, *, hurry: bool = False, why: str = "", answered: bool = True) -> None:
         """End a run on every pod within the grace time, or at once (`hurry`). Does not wait for its end.
@@ -147,14 +142,14 @@ class Client:
         run: RunInfo,
         sink: Sink,
         *,
-        last_seconds: float = LAST_SECONDS,
+        last_seconds: float = 10.0,
         offsets: Mapping[int, int] | None = None,
     ) -> RunEnd:
         """Hand everything that `run.outputs` print to `sink` until the run is over; from the beginning, or from the
         offset of the pod on, as `catch_up` returns them.
 
         Reads no further than the sink has come: slow is fine, nothing is lost and nothing piles up. When the run is
-        over, output that does not come within `last_seconds` is given up, and said.
+        over, output that does not come within `last_seconds` is given up, and said: a lost pod sends none.
         """
         self._connection.run = run.id
         try:

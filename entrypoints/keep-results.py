@@ -48,9 +48,6 @@ HEADER = 9
 PIECE_SECONDS = 30.0
 PIECE_BYTES = 8 * 1024 * 1024
 TICK_SECONDS = 2.0
-LASTING_SECONDS = 3.0
-AGAIN_SECONDS = 10.0
-"""The most between two tries; it is a quarter of the time for which they have failed."""
 LASTING = {
     *(errno.EACCES, errno.EDQUOT, errno.EEXIST, errno.EFBIG, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG),
     *(errno.ENODEV, errno.ENOSPC, errno.ENOTCONN, errno.ENOTDIR, errno.EPERM, errno.EROFS),
@@ -218,8 +215,9 @@ class Storing:
             now = self._now()
             self._failing_since = self._failing_since or now
             failing = now - self._failing_since
-            self._again = now + min(AGAIN_SECONDS, max(TICK_SECONDS, failing / 4))
-            lasting = error.errno in LASTING and failing >= LASTING_SECONDS
+            # The next try comes after a quarter of the time for which tries have failed, and 10 s later at the most.
+            self._again = now + min(10.0, max(TICK_SECONDS, failing / 4))
+            lasting = error.errno in LASTING and failing >= 3.0
             return error.strerror or str(error), "lasting" if lasting else ""
         except Exception as error:  # a bug, or a text that is none: nothing else must suffer
             return f"{type(error).__name__}: {error}", "lasting"

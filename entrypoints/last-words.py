@@ -23,8 +23,6 @@ import tty
 LIMIT = 64 * 1024
 LINE_LIMIT = 4096
 """A longer line may be cut by one of the other stream."""
-AFTERWARDS_SECONDS = 0.5
-"""For what was printed to arrive when PROGRAM has ended; a process that it left behind may hold the streams open."""
 SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -107,7 +105,8 @@ def pass_on(pid: int, streams: dict[int, int], words: LastWords) -> None:
             fd = int(key.fd)
             if fd == ended:
                 selector.unregister(ended)
-                deadline = time.monotonic() + AFTERWARDS_SECONDS
+                # What was printed may still arrive; a process that PROGRAM left behind may hold the streams open.
+                deadline = time.monotonic() + 0.5
             elif data := read(fd):
                 words.add(streams[fd], data)
                 write(streams[fd], data)

@@ -40,7 +40,6 @@ from typing import Any
 
 from record import RecordFile
 
-LOOK_SECONDS = 1.0
 ENDING_SECONDS = 10.0
 MOST_LINE = 4096
 """Bytes of a line that are looked at."""
@@ -71,7 +70,7 @@ class RunningStep:
         assert self.process.stdout is not None
         stream = self.process.stdout.fileno()
         while True:
-            ready, _, _ = select.select([stream], [], [], LOOK_SECONDS)
+            ready, _, _ = select.select([stream], [], [], 1.0)
             if ready:
                 data = os.read(stream, 65536)
                 if not data:

@@ -35,9 +35,6 @@ WORKLOAD is one of
 and by default what A4_WORKLOAD says. ARGUMENTS go to the workload: a4-agent run WORKLOAD --help lists them.
 While a run is followed, Ctrl-C ends it on every pod; a lost terminal does not.
 """
-SOCKET_SECONDS = 5.0
-"""How long an agent that has just taken the pod may take to open its socket."""
-LOOK_SECONDS = 0.05
 Found = TypeVar("Found")
 
 
@@ -80,7 +77,8 @@ def run(args: argparse.Namespace) -> int:
             return _be_the_agent(args, directory, started)
         except ClusterBusy as busy:  # the lock decides: one has taken this pod, and its door opens in a moment
             _hear_signals()
-            client = patiently(lambda: living(directory), SOCKET_SECONDS)
+            # An agent that has just taken the pod may not have opened its socket yet.
+            client = patiently(lambda: living(directory), 5.0)
             if client is None:
                 raise busy
     return _submit(args, client)
@@ -104,7 +102,7 @@ def patiently(find: Callable[[], Found | None], seconds: float) -> Found | None:
         if found is not None or time.monotonic() > until:
             loop.stop()
         else:
-            loop.later(LOOK_SECONDS, look)
+            loop.later(0.05, look)
 
     loop.post(look)
     loop.run()

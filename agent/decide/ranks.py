@@ -12,8 +12,6 @@ from agent.decide.words import plural
 
 MPI_RANK, TORCHRUN_RANK = "OMPI_COMM_WORLD_RANK", "TORCHELASTIC_RUN_ID"
 """Variables that ranks and what they start have, and mpirun, its daemons and torchrun have not."""
-CLOCKS_SECONDS = 1.0
-"""Clocks of pods differ by up to this much: the order of closer failures is not known."""
 FOLLOWED = (143, 14)
 """Codes of ranks that only followed another: mpirun's SIGTERM, and what Open MPI ends with when a peer is gone.
 mpirun's SIGKILL is not among them: it takes rank.sh as well, so that a recorded 137 had another cause."""
@@ -119,7 +117,8 @@ def _first(failed: Mapping[int, RankEnd]) -> int | None:
         return None
     earliest = min((end.when for end in failed.values() if end.when), default=0.0)
     times = {rank: end.when or earliest for rank, end in failed.items()}  # one without a time may be the first
-    close = [rank for rank in failed if times[rank] <= earliest + CLOCKS_SECONDS]
+    # Clocks of pods differ by up to 1 s: the order of closer failures is not known.
+    close = [rank for rank in failed if times[rank] <= earliest + 1.0]
     return min(close, key=lambda rank: (failed[rank].code in FOLLOWED, times[rank], rank))
 
 

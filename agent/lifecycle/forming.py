@@ -23,8 +23,6 @@ STATE_SECONDS = 1.0
 """How often the pod's state says who is missing. People look at it while they wait."""
 TELL_EVERY = 5
 """Of these times, how often the workers that are here are told as well."""
-FIRST_REPORT_SECONDS = 10.0
-"""Pods of one job start within seconds of each other; who is missing after this long is worth a line in the log."""
 SHOWN_MISSING = 12
 """Lines of one report. `a4-agent peers` shows all."""
 TOLD_MISSING = 64
@@ -63,7 +61,8 @@ class Forming:
         self._pod.state.phase("forming")
         self._gather_facts(self.take)
         self._machine.later(self._settings.peer_timeout, self._deadline_passed)
-        self._machine.later(FIRST_REPORT_SECONDS, self._report)
+        # Pods of one job start within seconds of each other: who is missing after 10 s is worth a line in the log.
+        self._machine.later(10.0, self._report)
         self._machine.later(STATE_SECONDS, self._keep_state)
 
     def take(self, facts: Facts) -> None:

@@ -13,7 +13,6 @@ from agent.cutting import cut_at_word
 from agent.paths import own_program
 
 MOST_REASON = 300
-KILLED_SECONDS = 1.0
 PROGRAM_SECONDS = 20.0
 """How long one may take that says what it is: seconds, where its libraries lie on a slow disk."""
 
@@ -103,7 +102,7 @@ def _give_up(child: subprocess.Popen[bytes]) -> None:
         if pipe is not None:
             pipe.close()
     with suppress(subprocess.TimeoutExpired):
-        child.wait(KILLED_SECONDS)
+        child.wait(1.0)
 
 
 def _text(data: bytes) -> str:

@@ -7,14 +7,14 @@ from dns.exception import DNSException
 
 from agent.machine.api import Problem
 
-SECONDS = 5.0
-"""How long one look-up may take, over all servers. It is repeated by who asked."""
-
 
 class Resolver:
-    """Asks the servers that `configuration` names; without one, each look-up says so."""
+    """Asks the servers that `configuration` names; without one, each look-up says so.
 
-    def __init__(self, configuration: str = "/etc/resolv.conf", seconds: float = SECONDS) -> None:
+    A look-up takes at most `seconds` over all servers; who asked repeats it.
+    """
+
+    def __init__(self, configuration: str = "/etc/resolv.conf", seconds: float = 5.0) -> None:
         self._configuration = configuration
         self._seconds = seconds
         try:

@@ -24,8 +24,6 @@ from agent.machine.patience import retrying
 from agent.machine.stored import free_bytes, remove
 
 TRIES = 6
-SILENT_SECONDS = 60.0
-"""After this long without a byte a connection counts as broken."""
 PIECE = 1 << 20
 FINAL = (400, 401, 403, 404, 405, 410)
 """Answers that do not change when it is asked again."""
@@ -113,7 +111,8 @@ def asked(url: str, headers: dict[str, str], method: str = "GET") -> Any:
     # Not compressed: sizes are those of the file.
     request = urllib.request.Request(url, headers={"Accept-Encoding": "identity", **headers}, method=method)
     try:
-        return urllib.request.urlopen(request, timeout=SILENT_SECONDS)
+        # The timeout is for each read: a connection that is silent for so long counts as broken.
+        return urllib.request.urlopen(request, timeout=60.0)
     except urllib.error.HTTPError as error:
         if error.code == 416:
             return error  # nothing comes after what is there

@@ -12,12 +12,12 @@ from agent.machine.asking import ask_own
 from agent.machine.files import read
 from agent.machine.resources import gpu_count
 
-NVML_SECONDS = 25.0
-"""Without persistence mode NVML wakes every GPU, a second or so for each."""
 
+def gpus(environ: Mapping[str, str], root: str = "/", seconds: float = 25.0) -> dict[str, Any]:
+    """`files`, `driver`, `cuda` (the newest that the driver can), `devices`; `problem`: why NVML does not say more.
 
-def gpus(environ: Mapping[str, str], root: str = "/", seconds: float = NVML_SECONDS) -> dict[str, Any]:
-    """`files`, `driver`, `cuda` (the newest that the driver can), `devices`; `problem`: why NVML does not say more."""
+    Without persistence mode NVML wakes every GPU, which takes a second or so for each.
+    """
     found = {"files": gpu_count(root), "driver": module_version(root), "cuda": "", "devices": []}
     # It has no use for the workload's libraries.
     own = {name: value for name, value in environ.items() if name != "LD_PRELOAD"}

@@ -22,8 +22,6 @@ from agent.machine.resources import resources
 from agent.machine.versions import mpi
 
 SOCKET_SECONDS = 60.0
-TOLD_SECONDS = 10.0
-POLL_SECONDS = 0.5
 _SIOCGIFADDR = 0x8915
 
 
@@ -129,7 +127,7 @@ def gathered(parts: Mapping[str, InventoryPart]) -> dict[str, Any]:
 
 
 def wait_for_socket(
-    directory: str, say: Callable[[str], None], seconds: float = SOCKET_SECONDS, told: float = TOLD_SECONDS
+    directory: str, say: Callable[[str], None], seconds: float = SOCKET_SECONDS, told: float = 10.0
 ) -> dict[str, Any]:
     """Is there a Unix socket in `directory`? A sidecar that starts beside this container may make it yet."""
     started = time.monotonic()
@@ -138,7 +136,7 @@ def wait_for_socket(
         if age >= told and not said:
             said = True
             say(f"waiting for a socket in {directory}, {seconds:g} s at the most")
-        time.sleep(min(POLL_SECONDS, seconds - age))
+        time.sleep(min(0.5, seconds - age))
     return {"directory": directory, "there": there, "waited": round(time.monotonic() - started, 1)}
 
 

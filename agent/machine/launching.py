@@ -17,8 +17,6 @@ from agent.standard_streams import write_fully
 KEPT_BYTES = 65536
 """At the end of what a script's process printed, for whoever judges it."""
 MOST_LINE = 1 << 16
-TERM_SECONDS = 10.0
-"""How long a process has after SIGTERM when the wait for it is interrupted."""
 Line = Callable[[str], None]
 
 
@@ -82,7 +80,7 @@ class Piped:
                 again()
             self._loop.run()
         except BaseException:
-            self.child.end(TERM_SECONDS)
+            self.child.end(10.0)  # seconds from SIGTERM to SIGKILL
             raise
         finally:
             self._loop.close()

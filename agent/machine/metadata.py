@@ -14,8 +14,6 @@ from agent.machine.workers import in_time
 
 ATTRIBUTES = ("physical_host_topology", "physical_host")
 TRIES = 5
-TRY_SECONDS = 2.0
-"""The server is on the node itself and answers within milliseconds, or not at all."""
 MOST_BYTES = 4096
 _PATH = "/computeMetadata/v1/instance/attributes/"
 _FLAVOR = "Metadata-Flavor"
@@ -29,8 +27,11 @@ class Attribute(NamedTuple):
     final: bool = True
 
 
-def locate(host: str, tries: int = TRIES, seconds: float = TRY_SECONDS) -> Whereabouts:
-    """Both attributes at once, each asked at most `tries` times for `seconds`. Blocks, never raises."""
+def locate(host: str, tries: int = TRIES, seconds: float = 2.0) -> Whereabouts:
+    """Both attributes at once, each asked at most `tries` times for `seconds`. Blocks, never raises.
+
+    The server is on the node itself: it answers within milliseconds, or not at all.
+    """
     answers = _ask_both(host, ATTRIBUTES, seconds)
     if tries > 1 and not all(answer.final for answer in answers.values()):
         answers |= _ask_again(host, answers, tries - 1, seconds)

@@ -28,8 +28,6 @@ PIPE_BYTES = 1 << 20
 once its pipe is full for a moment (openpmix/openpmix#4105), and ends with 0."""
 LAST_OUTPUT_SECONDS = 0.5
 """How long those who hold the pipes of a child that has ended may still write."""
-GROUP_SECONDS = 0.25
-"""Between two looks at the processes that outlive the first one of their group."""
 
 
 class RunningChild:
@@ -163,7 +161,7 @@ class RunningChild:
 
         def judge() -> None:
             if runs:
-                self._loop.later(GROUP_SECONDS, lambda: self._end(status))
+                self._loop.later(0.25, lambda: self._end(status))
             else:
                 self._over(status)
 

@@ -12,7 +12,6 @@ from agent.cutting import visible
 from agent.output import STDERR, STDOUT, print_inside
 from agent.standard_streams import write_fully
 
-EVERY_SECONDS = 1.0
 CLEAR_REST = "\x1b[K"
 
 
@@ -58,7 +57,7 @@ class ProgressLine:
             self._draw(shown)
 
     def _go_on(self) -> None:
-        while not self._over.wait(EVERY_SECONDS):
+        while not self._over.wait(1.0):
             text = visible(self._text())
             with self._lock:
                 self._draw(text)

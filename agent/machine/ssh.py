@@ -25,12 +25,7 @@ HANDSHAKE_SECONDS = 20.0
 """For everything from the first byte to the command's start: hundreds of handshakes share the coordinator's cores."""
 LAST_WORDS_BYTES = 4096
 """How much is kept of the remote command's stderr, which says why it ended."""
-IDLE_SOCKET_SECONDS = 3600.0  # paramiko wakes ten times a second otherwise
-UNACKNOWLEDGED_MILLISECONDS = 30_000
-"""A peer whose machine confirms nothing for so long is cut off, so that no writer waits longer."""
 PIECE = 32768
-AGAIN_SECONDS = 0.01
-"""Until the next try to send: paramiko has no descriptor that says when it takes more."""
 # Cheap ones that every supported OpenSSH has: with a thousand peers the choice is seconds of CPU.
 KEX = ("curve25519-sha256@libssh.org", "curve25519-sha256")
 CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr")
@@ -102,8 +97,9 @@ def handshake(
             transport.auth_publickey("root", key)
             channel = transport.open_session(timeout=seconds)
             channel.exec_command(target.command.encode())
-            sock.settimeout(IDLE_SOCKET_SECONDS)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNACKNOWLEDGED_MILLISECONDS)
+            sock.settimeout(3600.0)  # paramiko wakes ten times a second otherwise
+            # A peer whose machine confirms nothing for 30 s is cut off, so that no writer waits longer.
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000)
             return transport, channel
     except Exception as error:  # whatever answers there may send anything, and paramiko trips over it in many ways
         problem = Problem("ssh", f"SSH to {target.address}:{target.port} broke: {error or 'connection closed'}")
@@ -211,8 +207,7 @@ class _Connection:
 
 
 def _stream(loop: Loop, connection: _Connection) -> LineStream:
-    stream = LineStream(
-        loop, connection, connection, read=connection.read, write=connection.write, again_seconds=AGAIN_SECONDS
-    )
+    # Paramiko has no descriptor that says when it takes more.
+    stream = LineStream(loop, connection, connection, read=connection.read, write=connection.write, again_seconds=0.01)
     os.set_blocking(connection.fileno(), True)  # a pipe of paramiko's own, which it reads itself
     return stream

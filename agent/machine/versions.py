@@ -14,7 +14,6 @@ from agent.machine.files import read
 from agent.machine.process import find_program
 from agent.paths import shipped
 
-LIBRARY_SECONDS = 25.0
 CUDA = "usr/local/cuda/version.json"
 
 
@@ -47,7 +46,7 @@ def cuda_toolkit(root: str = "/") -> str:
 
 
 def libraries(
-    names: Sequence[str], files: Sequence[str], environ: Mapping[str, str], seconds: float = LIBRARY_SECONDS
+    names: Sequence[str], files: Sequence[str], environ: Mapping[str, str], seconds: float = 25.0
 ) -> dict[str, Any]:
     """What a program with this environment gets for these names, and which files are there.
 

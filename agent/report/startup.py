@@ -13,8 +13,6 @@ from agent.report.number_words import duration_text
 FIRST = "agent-started"
 OF_THE_RUN = ("process-started", "ranks-ready")
 """Phases of a run that was submitted to a cluster, which had formed long before."""
-SUBMITTED_SECONDS = 5.0
-"""A run that begins so much later than the plan was there, more than clocks differ, was submitted."""
 PHASES = {
     "sshd-listening": "sshd listens",
     "facts-ready": "facts known",
@@ -80,8 +78,9 @@ class Startup(NamedTuple):
 def startup(result: Result) -> Startup | None:
     """None when no pod said when it reached two phases."""
     formed = max((pod.phases["plan-ready"] for pod in result.pods if "plan-ready" in pod.phases), default=None)
-    # Of a run that was submitted to a cluster which had formed before; None for the first run of the cluster.
-    submitted = result.since if formed is not None and result.since > formed + SUBMITTED_SECONDS else None
+    # A run that begins so much later than the plan was there, more than clocks differ, was submitted to a cluster that
+    # had formed before; None for the first run of a cluster.
+    submitted = result.since if formed is not None and result.since > formed + 5.0 else None
     marks = {pod.index: _marks(pod, submitted) for pod in result.pods}
     times = [time for reached in marks.values() for _, time in reached]
     if not times or max(times) <= min(times):

@@ -9,8 +9,6 @@ from agent.decide.pod_state import Loss
 from agent.errors import PeerLost
 from agent.lifecycle.pod.pod import Pod
 
-GATHER_SECONDS = 0.1
-"""Pods are often lost together: those lost within this time are told together."""
 SHOWN = 12
 """Lost pods that the log names one by one. A lost rack would be hundreds of lines."""
 
@@ -30,7 +28,8 @@ class LostPods:
         if index in self._lost or self._pod.known.plan is None:
             return
         if not self._untold:
-            self._pod.machine.later(GATHER_SECONDS, self._tell)
+            # Pods are often lost together: those lost within this time are told together.
+            self._pod.machine.later(0.1, self._tell)
         self._lost[index] = self._untold[index] = Loss(reason, self._pod.machine.wall())
 
     def _tell(self) -> None:

@@ -24,13 +24,9 @@ from agent.lifecycle.channel.questions import refusal
 from agent.lifecycle.pod.pod import Pod
 from agent.machine.api import IDENTITY_PROBLEMS, Channel, Problem
 
-GREETING_SECONDS = 15.0
-"""How long an agent may take to answer after the login. One that has just started may still be importing."""
 FIRST_SECONDS, MOST_SECONDS = 0.05, 1.0
 """Between two tries at one peer: quick at first, since pods start together, then once a second."""
 GROWTH, MOST_GROWTHS = 1.5, 8
-ADDRESS_SECONDS = 5.0
-"""An address older than this is looked up again before the next try: the pod may have moved."""
 SILENT = Problem("agent", "logged in, but no a4-agent answers there")
 
 
@@ -174,7 +170,8 @@ class Roster:
         result.receive(lambda line: self._line(peer, result, line), ended)
         peer.problem, peer.problem_since = SILENT, self._machine.now()
         peer.link.mention(message(self._hello._replace(index=peer.index, knows=peer.nonce)))
-        self._machine.later(GREETING_SECONDS, look)
+        # After the login an agent that has just started may still be importing.
+        self._machine.later(15.0, look)
 
     def _failed(self, peer: Peer, problem: Problem) -> None:
         """Note why and try again a little later; the address anew if it may be a wrong one."""
@@ -189,7 +186,8 @@ class Roster:
     def _try_again(self, peer: Peer) -> None:
         if self._closed or peer.lost:
             return
-        stale = self._machine.now() - peer.address_since > ADDRESS_SECONDS
+        # The pod may have moved since its address was looked up.
+        stale = self._machine.now() - peer.address_since > 5.0
         if not peer.target.address or stale or peer.problem.kind in IDENTITY_PROBLEMS:
             self._look_up([peer])
         else:

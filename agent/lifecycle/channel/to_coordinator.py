@@ -16,9 +16,6 @@ from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.waits import EARLY_SECONDS, LAST_WORDS_SECONDS, REPORT_SECONDS
 from agent.machine.api import Channel
 
-TOLD_EARLY_SECONDS = 3.0
-"""EARLY_SECONDS of a pod that was told to end: a coordinator that is there tries once a second."""
-
 
 class CoordinatorEvents(NamedTuple):
     """What the worker wants to hear."""
@@ -65,7 +62,8 @@ class ToCoordinator:
         if self.met or code == Exit.PEERS_MISSING:
             return 0.0
         if code in (Exit.TERMINATED, Exit.INTERRUPTED):
-            return min(TOLD_EARLY_SECONDS, self._pod.shares.leave)
+            # A coordinator that is there tries once a second: a pod that was told to end waits no longer.
+            return min(3.0, self._pod.shares.leave)
         return EARLY_SECONDS if listens else 0.0
 
     def silent_seconds(self) -> float:

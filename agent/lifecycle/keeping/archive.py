@@ -12,12 +12,8 @@ from typing import NamedTuple
 from agent.log import Log
 from agent.machine.api import KeeperProcess, Machine, Spool
 
-PATIENCE_SECONDS = 10.0
-"""A process that is silent for so long hangs."""
 FLUSHED_PER_SECOND = 16 * 1024 * 1024
 """A file gets a second more for so many bytes: a bucket takes them when the file is closed."""
-START_SECONDS = 2.0
-"""How long a run may have the pod for itself before its log is stored."""
 REST = 3
 """So many times its patience lie between the start of a process that hung and that of the next."""
 MOST_HANGING = 3
@@ -52,9 +48,9 @@ class Archive:
         pod_log: PodLog | None = None,
         *,
         base: str = "",
-        patience: float = PATIENCE_SECONDS,
+        patience: float = 10.0,
     ) -> None:
-        """base: see Machine.start_keeper."""
+        """base: see Machine.start_keeper. patience: a process that is silent for so many seconds hangs."""
         self.directory = directory
         self._base = base
         self.over = False
@@ -70,7 +66,8 @@ class Archive:
         """Processes started, and those that ended by themselves since something was last stored."""
         self._started = self._silent_at = 0.0
         """When the last process was started, and when the present one counts as hanging unless it says something."""
-        self._start_at = machine.now() + START_SECONDS
+        # A run may have the pod for itself at first.
+        self._start_at = machine.now() + 2.0
         self._pieces = self._stored = self._gone = 0
         """Pieces of the log, how far they go, and bytes of that which the spool no longer had."""
         self._is_whole = pod_log is None

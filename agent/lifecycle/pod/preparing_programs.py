@@ -10,8 +10,6 @@ from agent.launch import Launch
 from agent.lifecycle.pod.pod import Pod
 from agent.machine.api import Child
 
-SAY_SECONDS = 3.0
-"""After this long the log says what the pod waits for. Most programs have ended by then."""
 MOST_WORDS = 4000
 """How many bytes of a program's stderr are kept."""
 
@@ -76,7 +74,8 @@ def start_tool(
         tool.child = machine.start(Launch([program, *argv[1:]], env, "/"), over, tool.output)
     except (OSError, ValueError) as error:
         raise SystemFault(f"{tool.title}: {argv[0]} cannot be started: {error}") from error
-    machine.later(SAY_SECONDS, say)
+    # The log says what the pod waits for. Most programs have ended by then.
+    machine.later(3.0, say)
     machine.later(tool.seconds, give_up)
 
 

@@ -23,8 +23,6 @@ from agent.settings import Settings
 
 FILES_SECONDS = 30.0
 """For ldconfig, and to copy or move what the container that installs gIB has left; it lies in memory, in /dev/shm."""
-PERSISTENCE_SECONDS = 60.0
-"""nvidia-smi wakes the GPUs one by one, which takes a second or so for each."""
 MOST_SCRIPTS = 3
 """Vendors' scripts that one pod can have: those of its fabric, and NCCL_INIT_SCRIPT."""
 SCRIPT_HINT = "A4_PROFILE=none goes without vendors' scripts"
@@ -167,7 +165,8 @@ class PodSurroundings:
         def stuck(tool: Tool) -> None:
             warn(f"nvidia-smi has not ended in {tool.seconds:.0f} s")
 
-        tool, argv = Tool("GPU persistence mode", PERSISTENCE_SECONDS), ["nvidia-smi", "-pm", "1"]
+        # nvidia-smi wakes the GPUs one by one, which takes a second or so for each.
+        tool, argv = Tool("GPU persistence mode", 60.0), ["nvidia-smi", "-pm", "1"]
         try:
             start_tool(self._pod, tool, argv, self._pod.known.environ, ended, stuck)
         except SystemFault as error:

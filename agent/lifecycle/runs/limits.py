@@ -22,8 +22,6 @@ from agent.workloads.base import RunContext
 
 MOST_WHY = 6000
 """Characters of what all pods say in the reason of the end; the rest is in their files."""
-LEAST_SECONDS = 0.01
-"""Less than this is a rounding error, not a time to wait."""
 
 
 class RunLimits:
@@ -70,7 +68,8 @@ class RunLimits:
         late = 0.0 if self._context.indices == [0] else beat_seconds(self._pod.settings.lease)
         printed = max(began, self._roster.printed(self._context.indices))
         left = limit + late - (self._machine.now() - printed)
-        if left < LEAST_SECONDS:
+        # Less is a rounding error, not a time to wait.
+        if left < 0.01:
             self._ask("stall", f"the limit of {limit:g} s without a line of output")
         else:
             self._timers.later(left, lambda: self._look_for_silence(limit, began))

@@ -19,8 +19,6 @@ from agent.machine.api import Machine
 from agent.paths import package_home
 from agent.workloads.why_variables import RAS_PORTS
 
-LATE_SECONDS = 1.0
-"""How much longer than it was told the process that looks may take."""
 MOST_LAST_WORDS = 65536
 """Bytes at the end of what each rank has printed that are looked at."""
 MOST_TRIES = 50
@@ -52,9 +50,8 @@ def look_at(pod: Pod, part: RunPart, seconds: float, say: Callable[[Evidence], N
         prepared=context.why,
     )
     argv = [pod.job.python, "-Es", "-m", "agent.lifecycle.looking", json.dumps(wire.to_json(question))]
-    pod.machine.ask_process(
-        argv, package_home(), seconds + LATE_SECONDS, lambda answer: say(_kept(pod, part, question, answer))
-    )
+    deadline = seconds + 1.0  # the process keeps to `seconds` itself, and may be a little late
+    pod.machine.ask_process(argv, package_home(), deadline, lambda answer: say(_kept(pod, part, question, answer)))
 
 
 def _kept(pod: Pod, part: RunPart, question: Question, answer: str) -> Evidence:

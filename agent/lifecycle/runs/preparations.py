@@ -20,8 +20,6 @@ from agent.paths import shipped
 from agent.workloads import find_workload
 from agent.workloads.base import Mpi, RunContext, Workload
 
-BASELINES_SECONDS = 5.0
-"""How long the user's file of baselines may take: it may lie on a server that is gone."""
 INVENTORY_SECONDS = 90.0
 """How long a run waits for the inventory of prepared pods, longer than any takes; then it starts without."""
 
@@ -103,7 +101,8 @@ class Preparations:
                 return ""
 
         machine.aside(read, have, lambda why: have(""))
-        machine.later(BASELINES_SECONDS, lambda: have(""))
+        # The user's file of baselines may lie on a server that is gone.
+        machine.later(5.0, lambda: have(""))
 
     def _go_on(self) -> None:
         if (self._results_check and not self._results_check.over.happened) or self._reading is not None:

@@ -11,8 +11,6 @@ from agent.machine.api import Child
 from agent.paths import agent_command
 
 REPORT = "report.html"
-MAKE_SECONDS = 60.0
-"""How long it may take; importing matplotlib takes some seconds on a busy node."""
 MOST_SAID = 2000
 """Bytes at the end of what the process says that are kept for the log."""
 
@@ -39,7 +37,8 @@ class Reporting:
         except OSError as error:
             self._failed(str(error))
             return
-        pod.machine.later(MAKE_SECONDS, self._kill)
+        # Importing matplotlib alone takes some seconds on a busy node.
+        pod.machine.later(60.0, self._kill)
 
     def _ended(self, status: int) -> None:
         self._child = None

@@ -15,9 +15,6 @@ from agent.lifecycle.channel.roster import Roster
 from agent.lifecycle.pod.pod import Pod
 from agent.workloads.base import RunContext
 
-REPORT_SECONDS = 2.0
-"""After this long the log says which pods have not answered."""
-
 
 class RollCall:
     """Asks every pod of a run once; `lost` gets those that are gone or did not answer in time, and why.
@@ -45,7 +42,7 @@ class RollCall:
         self._roster.say(AskAlive(self._context.run_id), self._context.indices)
         beats = SILENT_BEATS * beat_seconds(settings.lease)
         later(settings.lease + beats, self.end)  # for agents that are heard and never answer
-        later(REPORT_SECONDS, lambda: self._report(failed))
+        later(2.0, lambda: self._report(failed))
         later(0, self._tell_losses)
 
     def _tell_losses(self) -> None:

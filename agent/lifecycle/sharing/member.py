@@ -32,9 +32,6 @@ from agent.machine.beating import BeatPlan, first_of_run, keep_beating
 from agent.machine.loop import Loop
 from agent.settings import Settings
 
-LIST_SECONDS = 5.0
-"""The leader has beaten several times by then."""
-
 
 class Listed(NamedTuple):
     """The facts that count now."""
@@ -142,7 +139,8 @@ class Member(SharedDirectory):
 
     def list(self) -> Listed:
         """The facts that count; none when the leader is not heard now."""
-        outcome = self.wait("", (), LIST_SECONDS)
+        # The leader has beaten several times by then.
+        outcome = self.wait("", (), 5.0)
         if outcome.code == Exit.PEERS_MISSING:
             return Listed("")
         if outcome.code:

@@ -36,8 +36,6 @@ from agent.settings import Settings
 MARKS = f"{TOP}/seen"
 MOST_NAMED = 10
 """Files of a checkout in one message."""
-FIND_SECONDS = 40.0
-"""More than any client of NFS or Lustre keeps what it has read, unless it was told to."""
 
 
 @dataclass
@@ -219,7 +217,8 @@ class PodSite:
         self.background.put(MARKS, self._job, f"{self.pipeline.run}\n")
 
     def find_mark(self) -> None:
-        if not self.background.find(MARKS, self._job, f"{self.pipeline.run}\n", FIND_SECONDS):
+        # No client of NFS or Lustre keeps what it has read for so long, unless it was told to.
+        if not self.background.find(MARKS, self._job, f"{self.pipeline.run}\n", 40.0):
             what = f"this pod does not see in {self.settings.shared_dir} what pod {self.pipeline.pods[0]} has written"
             raise DirectoryUnusable(what, "every pod must mount the same directory of the same file server there")
 
