@@ -74,7 +74,7 @@ class ClustersAnswer(NamedTuple):
 
 
 class WhyAnswer(NamedTuple):
-    """Of why."""
+    """`a4-agent why --json`."""
 
     version: int
     run: str

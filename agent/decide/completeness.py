@@ -18,7 +18,7 @@ NEWEST = "newest"
 """Expected of a user's own checkpoint: one that was converted, or the newest of a training."""
 MAGIC = b"MMIDIDX\x00\x00"
 HEADER = struct.Struct("<9sQBQQ")
-"""Of an .idx: magic, version, type of the tokens, sequences, boundaries of documents."""
+"""The header of an .idx file: magic, version, type of the tokens, sequences, boundaries of documents."""
 TOKEN_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 8, 7: 4, 8: 2}
 MOST_HEADER = 100 << 20
 """safetensors itself takes no longer one."""
@@ -40,7 +40,7 @@ class Reader(Protocol):
         """What is in a directory."""
 
     def size(self, path: str) -> int | None:
-        """Of a file."""
+        """The size of a file in bytes."""
 
     def read(self, path: str, offset: int = 0, length: int = -1) -> bytes:
         """A stretch of a file; -1: all the rest."""
@@ -175,7 +175,7 @@ def _mmap(output: StageOutput, reader: Reader) -> str:
         return f".idx: {_wrong_size(size, HEADER.size)}"
     magic, version, kind, sequences, boundaries = HEADER.unpack(reader.read(index, 0, HEADER.size))
     if magic != MAGIC or version != 1 or kind not in TOKEN_BYTES or not sequences:
-        return ".idx: it is no index of a dataset"
+        return ".idx: it is not the index of a dataset"
     needed = HEADER.size + 12 * sequences + 8 * boundaries
     if size not in (needed, needed + sequences):  # with a mode for each sequence
         return f".idx: {_wrong_size(size, needed)}"
@@ -198,7 +198,7 @@ def _json(output: StageOutput, reader: Reader) -> str:
     text = reader.read(output.path).strip()
     found = json.loads(text) if text.startswith(b"[") else [json.loads(line) for line in text.splitlines()]
     if not found or not all(isinstance(one, dict) for one in found):
-        return "it is no list of JSON objects"
+        return "it is not a list of JSON objects"
     return ""
 
 

@@ -141,7 +141,7 @@ def is_named(name: str, patterns: Sequence[str]) -> bool:
 def effect(source: str, answer: bytes) -> Layer:
     """What a script has done to its environment, by what entrypoints/vendor-script.sh prints.
 
-    Raises ValueError for what is no whole answer.
+    Raises ValueError for anything but a whole answer.
     """
     first, found, second = answer.partition(b"\0\0")
     if not found or not second.endswith(b"\0"):

@@ -19,7 +19,7 @@ def levels(depth: int) -> tuple[str, ...]:
 
 
 def parse_location(text: str) -> Place | None:
-    """The place that a path such as `/cluster/block/sub-block/host` names; None when it is no such path.
+    """The place that a path such as `/cluster/block/sub-block/host` names; None for any other path.
 
     GCE's `physical_host` has three parts (cluster, rack, host); one to four are taken.
     """
@@ -53,7 +53,7 @@ def parse_topology(text: str) -> Place | None:
 
 
 def short_part(part: str) -> str:
-    """Of a hash the first eight digits."""
+    """The first eight digits of a hash; anything else as it is."""
     return part[:8] if re.fullmatch(r"[0-9a-f]{16,}", part) else part
 
 

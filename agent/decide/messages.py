@@ -222,7 +222,7 @@ _TYPES = {kind: name for names in (COORDINATOR_SAYS, WORKER_SAYS) for name, kind
 
 
 class BadMessage(ValueError):
-    """A line that is no message of this version of the channel."""
+    """A line that is not a message of this version of the channel."""
 
 
 def message(said: Said) -> Message:

@@ -19,7 +19,7 @@ NO_PROGRAM = frozenset(
         errno.ENAMETOOLONG,
     }
 )
-"""Of a program that is started: it, its interpreter or the working directory is not there, or is none."""
+"""Why a program cannot be started: it, its interpreter or the working directory is missing or of the wrong kind."""
 _ROOM = "make room there, or mount a larger volume"
 HINTS = {
     errno.EROFS: "mount a volume (emptyDir) there, or set readOnlyRootFilesystem: false for the container",

@@ -77,7 +77,7 @@ def from_wire(text: str) -> Plan:
     except zlib.error as error:
         raise ValueError(f"the plan is damaged: {error}") from error
     if not isinstance(data, dict):
-        raise ValueError("the plan is damaged: it is no object")
+        raise ValueError("the plan is damaged: it is not an object")
     return Plan.from_json(data)
 
 

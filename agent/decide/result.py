@@ -182,7 +182,7 @@ class Iteration:
 
     iteration: Count
     loss: float | None
-    """null: the iteration was skipped, or its loss is no number"""
+    """null: the iteration was skipped, or its loss is not a number"""
     milliseconds: float | None
     tflops: float | None
     """TFLOP/s of each GPU"""

@@ -9,7 +9,7 @@ from agent import wire
 
 
 class RunSpec(NamedTuple):
-    """One wish for a run. JSON-able; `from_json` refuses what is no such wish with ValueError."""
+    """One wish for a run. JSON-able; `from_json` refuses anything else with ValueError."""
 
     workload: str
     """A name of `agent.catalogue`; `exec`, `mpirun` and `torchrun` are among them."""
@@ -50,7 +50,7 @@ class RunSpec(NamedTuple):
                 raise ValueError(f"{name} is not a whole number from 0 on")
         for name, seconds in (("timeout", spec.timeout), ("stall", spec.stall)):
             if seconds is not None and not 0 <= seconds < 1e9:
-                raise ValueError(f"{name} is no number of seconds")
+                raise ValueError(f"{name} is not a number of seconds")
         texts = [*spec.args, spec.cwd, *spec.env, *spec.env.values()]
         if any("\0" in text for text in texts) or any(not name or "=" in name for name in spec.env):
             raise ValueError("no process can be given a NUL, nor a variable without a name or with '=' in it")

@@ -27,7 +27,7 @@ class StageRecord(NamedTuple):
     began_at: int = -1
     """The iteration of the checkpoint with which its newest attempt began; -1: none of its own."""
     wrong: str = ""
-    """Why what was trained is no good, though the program ended with 0: nobody may go on with it."""
+    """Why what was trained cannot be used, though the program ended with 0: nobody may go on with it."""
 
 
 class StageVerdict(NamedTuple):
@@ -65,12 +65,12 @@ def judge(stage: Stage, problem: str, record: StageRecord | None, epoch: str) ->
         return StageVerdict(True, problem, aside=trains)
     if record is None:
         if trains:
-            return StageVerdict(True, "there is no record of its inputs", aside=True)
+            return StageVerdict(True, "it is not known what it was trained on", aside=True)
         return StageVerdict(False, "complete, by its content")
     if changed := differences(record.inputs, stage.inputs):
         return StageVerdict(True, f"made from other inputs: {changed}", aside=True)
     if record.wrong:
-        return StageVerdict(True, f"what was made is no good: {record.wrong}", aside=True)
+        return StageVerdict(True, f"what was made cannot be used: {record.wrong}", aside=True)
     if problem:
         return StageVerdict(True, problem)
     again = f" ({stage.again} makes it anew)" if stage.again else ""

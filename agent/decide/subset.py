@@ -64,7 +64,7 @@ def ranges(indices: Iterable[int]) -> str:
 
 
 def index_range(word: str) -> range | None:
-    """The numbers that a word such as 3 or 0-3 names; None: it is no such word."""
+    """The numbers that a word such as 3 or 0-3 names; None for any other word."""
     found = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", word, re.ASCII)
     return range(int(found[1]), int(found[2] or found[1]) + 1) if found else None
 

@@ -112,7 +112,7 @@ def _block(name: str, text: str, lines: int, most: int) -> str:
 
 
 MARK = re.compile(rb"\[(?:\S*?\b1,|rank ?)(\d+)\](?:<std(?:out|err)>)?:|\[default(\d+)\]:")
-"""Of `mpirun --tag-output`, of a traceback of torch; of `torchrun --tee`, which counts the ranks of its pod."""
+"""What `mpirun --tag-output` and torch's tracebacks put before a line, or `torchrun --tee`, which counts per pod."""
 
 
 def rank_of(line: bytes, first: int) -> int | None:

@@ -22,7 +22,7 @@ from agent.lifecycle.waits import REPORT_SECONDS
 STATE_SECONDS = 1.0
 """How often the pod's state says who is missing. People look at it while they wait."""
 TELL_EVERY = 5
-"""Of these times, how often the workers that are here are told as well."""
+"""The workers that are here are told every so many times as well."""
 SHOWN_MISSING = 12
 """Lines of one report. `a4-agent peers` shows all."""
 TOLD_MISSING = 64
@@ -51,7 +51,7 @@ class Forming:
         self._unconfirmed: set[int] = set()
         """Workers that were sent the plan and have not said that they have it."""
         self.facts: dict[int, Facts] = {}
-        """Of every pod that has told them, by index."""
+        """The facts of every pod that has told them, by index."""
         self._kept = 0
         """How often the state was kept; workers are told every TELL_EVERY times."""
         self.over = False

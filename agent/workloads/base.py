@@ -248,7 +248,7 @@ class Workload(ABC):
     output_bytes = 64 << 10
     """The end of the output that is kept for `judge`."""
     options: Sequence[Option] = ()
-    """Of its own, for help and completion."""
+    """Its own options, for help, completion and its parser."""
     passes_on = ""
     """Who gets all other arguments; empty: there can be none."""
 

@@ -22,9 +22,9 @@ class PlannedRanks(NamedTuple):
 
     slots: int
     names: Sequence[str]
-    """Of the pods, in the order of the plan."""
+    """Names of the pods, in the order of the plan."""
     tokens: Sequence[str] = ()
-    """Of the same pods."""
+    """Tokens of the pods, in the same order."""
 
     def pod(self, rank: int) -> str:
         """The name of a rank's pod."""

@@ -11,7 +11,7 @@
 {{- if not $workload.image -}}
   {{- $problems = append $problems "workload.image is not set: name an image with a4-agent in it, such as REGISTRY/unified-testbed-pytorch:25.12-a4.1" -}}
 {{- else if regexMatch "[\\s<>$\"]" $workload.image -}}
-  {{- $problems = append $problems (printf "workload.image=%s is no image: name one with a4-agent in it, such as REGISTRY/unified-testbed-pytorch:25.12-a4.1" $workload.image) -}}
+  {{- $problems = append $problems (printf "workload.image=%s is not an image: name one with a4-agent in it, such as REGISTRY/unified-testbed-pytorch:25.12-a4.1" $workload.image) -}}
 {{- end -}}
 {{- $old := "(^|/)(unified-testbed-pytorch:25\\.(06-py3|12)|testbed:nemo25\\.04-gib1\\.0\\.6-A4|nemo-deepep:25\\.11|pai_megatron_patch_a4:25\\.04|pai-megatron-patch:25\\.04)$" -}}
 {{- if and (regexMatch $old ($workload.image | default "")) (not $workload.agentImage) -}}

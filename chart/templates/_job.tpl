@@ -7,7 +7,7 @@
 {{- $each := include "a4.text" $workload.gpusPerNode | default "8" | atoi -}}
 {{- $nodes := max 1 (div $gpus $each) | int -}}
 {{- if lt $gpus 1 -}}
-  {{- $problems = append $problems (printf "workload.gpus is no number above 0: write 1 to %d for one pod, or a multiple of %d" $each $each) -}}
+  {{- $problems = append $problems (printf "workload.gpus is not a number above 0: write 1 to %d for one pod, or a multiple of %d" $each $each) -}}
 {{- else if and (gt $gpus $each) (ne (mod $gpus $each | int) 0) -}}
   {{- $less := mul $each (div $gpus $each) -}}
   {{- $problems = append $problems (printf "workload.gpus=%d: write up to %d for one pod, or a multiple of %d (each pod has the %d GPUs of its node), such as %d or %d" $gpus $each $each $each $less (add $less $each)) -}}

@@ -9,7 +9,7 @@
   {{- $notes = append $notes "queue is empty: the job starts without Kueue. If it came from a variable of your shell, that one is not set" -}}
 {{- end -}}
 {{- if not (regexMatch "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$" $queue) -}}
-  {{- $problems = append $problems (printf "queue=%s is no name of a LocalQueue: write one that `kubectl get localqueue` shows, or leave it out to start without Kueue" $queue) -}}
+  {{- $problems = append $problems (printf "queue=%s is not the name of a LocalQueue: write one that `kubectl get localqueue` shows, or leave it out to start without Kueue" $queue) -}}
 {{- end -}}
 {{- $tas := .Values.tasSettings | default dict -}}
 {{- $mode := $tas.mode | default "preferred" -}}

@@ -133,7 +133,7 @@
   {{- else if contains "/" $bucket -}}
     {{- $problems = append $problems (printf "%s.bucketName=%s: write the bucket's name alone; for a directory in it add mountOptions: implicit-dirs,only-dir=…" $key $bucket) -}}
   {{- else if regexMatch "[^A-Za-z0-9._-]" $bucket -}}
-    {{- $problems = append $problems (printf "%s.bucketName=%s is no bucket's name: write one that `gcloud storage ls` shows, without gs://" $key $bucket) -}}
+    {{- $problems = append $problems (printf "%s.bucketName=%s is not the name of a bucket: write one that `gcloud storage ls` shows, without gs://" $key $bucket) -}}
   {{- else if not $path -}}
     {{- $problems = append $problems (printf "%s has no mountPath: say where bucket %s belongs" $key $bucket) -}}
   {{- else -}}

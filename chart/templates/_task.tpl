@@ -73,7 +73,7 @@ script
   {{- $port := regexReplaceAll "^2222$" (include "a4.oldPort" .) "" -}}
   {{- dict "note" (printf "workload_launcher starts sshd and writes the hostfile: the agent does this now; drop the flag%s" (regexReplaceAll "^.+" $port ", and set network.sshPort=${0}")) | toJson -}}
 {{- else if and (eq $kind "bootstrap") (ne ((.Values.workload | default dict).run | default "") "script") -}}
-  {{- dict "problem" "workload_launcher starts sshd and writes the hostfile, which the agent does now, but the chart does not know it: it is no old launcher, or one with other changes than lines at its end. Drop it, and give what else it does as task_script; to run it as it is, add workload.run=script" | toJson -}}
+  {{- dict "problem" "workload_launcher starts sshd and writes the hostfile, which the agent does now, but the chart does not know it: it is not an old launcher, or one with other changes than lines at its end. Drop it, and give what else it does as task_script; to run it as it is, add workload.run=script" | toJson -}}
 {{- else -}}
   {{- dict "script" (not (kindIs "invalid" $content)) "content" $content | toJson -}}
 {{- end -}}
@@ -199,7 +199,7 @@ script
       {{- $words = append $words (include "a4.text" .item) -}}
     {{- end -}}
   {{- else -}}
-    {{- $problem = printf "workload.%s is no list: write --set 'workload.%s={-b,1G,-e,8G}'" $key $key -}}
+    {{- $problem = printf "workload.%s is not a list: write --set 'workload.%s={-b,1G,-e,8G}'" $key $key -}}
   {{- end -}}
 {{- end -}}
 {{- dict "words" $words "problem" $problem | toJson -}}

@@ -334,7 +334,11 @@ def test_what_cannot_work_says_why(asleep: tuple[Workplace, Trial], tmp_path: Pa
     assert PASSWORD not in done.stderr + trial.log()
 
 
-HABITS = {"nan": (65, "is no number"), "skips weights": (65, "Never visit"), "dies at convert-tracker": (1, "convert")}
+HABITS = {
+    "nan": (65, "is not a number"),
+    "skips weights": (65, "Never visit"),
+    "dies at convert-tracker": (1, "convert"),
+}
 
 
 @pytest.mark.parametrize("habit", HABITS)
@@ -351,7 +355,7 @@ def test_scripts_that_fail_in_their_own_way(
     assert (done.returncode, why in done.stderr) == (code, True), done.stderr
     steering.better()
     again = agent(trial, 0, "run", QWEN3, env=env if habit == "nan" else {**env, "SKIP_TRAINING": "true"})
-    said = "what was made is no good" if habit == "nan" else "convert begins"
+    said = "what was made cannot be used" if habit == "nan" else "convert begins"
     assert (again.returncode, said in again.stderr) == (0, True), again.stderr
 
 

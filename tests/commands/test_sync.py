@@ -244,7 +244,7 @@ def test_a_damaged_fact_is_no_fact_and_soon_an_error(shared: SharedMounts) -> No
         damage(shared.facts() / f"done.{how}.0", how)
     for how, one in {how: shared.start(1, "wait", how) for how in JUNK}.items():
         code, _, err = ended(one)
-        assert (code, f"done.{how}.0 is no fact: " in err) == (73, True), err
+        assert (code, f"done.{how}.0 is not a fact: " in err) == (73, True), err
     assert shared.sync(1, "clean", "a_directory")[0] == 0
     assert not (shared.facts() / "done.a_directory.0").exists()
     assert shared.sync(0, "set", "1_MiB")[0] == 0  # a new one takes its place

@@ -162,8 +162,8 @@ def test_the_batch_is_what_the_gpus_can_do(number: int, micro: str, batch: str) 
 
 
 REFUSED: list[tuple[Family, int, int, Mapping[str, str], list[str]]] = [
-    (QWEN3_NEXT, 2, 8, {"MP_GLOBAL_BATCH_SIZE": "8"}, ["GLOBAL_BATCH_SIZE 8 is no multiple", "to 16,"]),
-    (QWEN3_NEXT, 4, 8, {"MP_GLOBAL_BATCH_SIZE": "40"}, ["is no multiple", "to 32 or 64,"]),
+    (QWEN3_NEXT, 2, 8, {"MP_GLOBAL_BATCH_SIZE": "8"}, ["GLOBAL_BATCH_SIZE 8 is not a multiple", "to 16,"]),
+    (QWEN3_NEXT, 4, 8, {"MP_GLOBAL_BATCH_SIZE": "40"}, ["is not a multiple", "to 32 or 64,"]),
     (QWEN3, 2, 8, {"A4_PAI_REPOSITORY": "https://me:word@host/x.git"}, ["A4_PAI_REPOSITORY holds", "/root/.netrc"]),
     (QWEN3, 2, 8, {"A4_DATASET_URL": f"https://{'t' * 20}@host/x"}, ["A4_DATASET_URL holds a password or a token"]),
     (QWEN3, 1, 4, {}, ["TP 4 × PP 2 × CP 1 = 8 does not divide 4 GPUs", "1, 2, 4", "the convertor of"]),
@@ -178,7 +178,7 @@ REFUSED: list[tuple[Family, int, int, Mapping[str, str], list[str]]] = [
     (QWEN3, 1, 8, {"MP_MODEL_SIZE": "A22B"}, ["needs a multiple of 16 GPUs and has 8 on one pod"]),
     (QWEN3, 2, 8, {"MP_MODEL_SIZE": "A22B"}, ["set A4_CONVERT_ON=all"]),
     (QWEN3_NEXT, 2, 8, {"MP_NUM_LAYERS": "48"}, ["MP_NUM_LAYERS=48 contradicts the 96 layers", "leave it out"]),
-    (QWEN3_NEXT, 128, 8, {}, ["MP_TRAIN_TOKENS=100000 is no whole iteration", "1048576 or more"]),
+    (QWEN3_NEXT, 128, 8, {}, ["MP_TRAIN_TOKENS=100000 is less than one iteration", "1048576 or more"]),
     (QWEN3, 2, 8, {"USE_JSON_SFT": "true"}, ["is for pai-megatron-qwen3-next", "MP_DATASET_TYPE=raw"]),
     (QWEN3_NEXT, 2, 8, {"USE_JSON_SFT": "true", "MP_SFT": "false"}, ["needs a training with SFT=true"]),
     (QWEN3_NEXT, 2, 8, {"MP_DATASET_TYPE": "raw"}, ["for fine-tuning alone"]),
@@ -237,7 +237,7 @@ def test_what_is_left_out_is_not_refused() -> None:
 
 def test_a_mistyped_variable_is_a_note() -> None:
     assert read_options(pods(QWEN3, MP_SEQLEN="1", SKIP_TRAININ="true"), QWEN3).notes == [
-        "MP_SEQLEN is no argument of the training; did you mean MP_SEQ_LEN?",
+        "MP_SEQLEN is not an argument of the training; did you mean MP_SEQ_LEN?",
         "SKIP_TRAININ leaves no stage out; did you mean SKIP_TRAINING?",
     ]
 

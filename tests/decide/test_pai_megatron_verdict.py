@@ -162,7 +162,7 @@ def test_a_training_without_an_iteration_is_65() -> None:
 
 def test_a_loss_that_is_no_number_is_65() -> None:
     found = judged(done("train"), lines(3, **{"lm loss": "nan"}))
-    assert (found.end.code, found.end.what) == (65, "train: the loss of 3 of 3 iterations is no number")
+    assert (found.end.code, found.end.what) == (65, "train: the loss of 3 of 3 iterations is not a number")
     assert list(found.findings.reasons) == [found.end.what]
 
 
@@ -201,7 +201,7 @@ def test_torch_says_which_rank_it_was() -> None:
 @pytest.mark.parametrize("words", ["found NaN in local forward loss calculation", "found Inf in local grad norm"])
 def test_megatrons_own_end_at_a_nan_is_65(words: str) -> None:
     found = failed(1, TRAIN | {"code": 1}, f"RuntimeError: {words}")
-    assert (found.code, found.origin) == (65, "workload") and "the loss is no number" in found.what
+    assert (found.code, found.origin) == (65, "workload") and "the loss is not a number" in found.what
 
 
 @pytest.mark.parametrize("code", [66, 73, 75, 78])

@@ -57,7 +57,7 @@ RECORD = StageRecord({"model": "A"}, 0.0, "run", "u.0.0")
         (MADE, "", RECORD._replace(inputs={"model": "B"}), True, "made from other inputs: model B, now A"),
         (TRAIN, "", RECORD._replace(inputs={}), False, "nothing to do (A4_AGAIN makes it anew)"),
         (TRAIN, "", RECORD._replace(inputs={}, done=False), False, "its last iteration is saved, nothing to do"),
-        (TRAIN, "", None, True, "there is no record of its inputs"),
+        (TRAIN, "", None, True, "it is not known what it was trained on"),
         (TRAIN, "its newest is 3", RECORD._replace(inputs={}, done=False), True, "its newest is 3"),
         (TRAIN, "its newest is 3", RECORD, True, "made from other inputs: model A, now (none)"),
     ],

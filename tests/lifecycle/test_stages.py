@@ -58,7 +58,7 @@ class Fake:
         self.saves = ITERATIONS
         """Iterations that a training saves before it ends; fewer than ITERATIONS: it fails."""
         self.says = ""
-        """Why what a training has made is no good, though it ends with 0."""
+        """Why what a training has made cannot be used, though it ends with 0."""
         self.met: Callable[[str, str], Mapping[int, str]] = lambda name, says: {0: says}
         self._killed_at = killed_at
         self._lost_at = lost_at
@@ -488,8 +488,8 @@ def test_a_training_that_is_no_good_is_never_complete() -> None:
     assert (failed.value.code, failed.value.what) == (65, "lm loss: NaN")
     second = Fake(storage, epoch="other.0.0")
     run(second, [TRAIN])
-    assert "what was made is no good: lm loss: NaN" in second.said[0]
-    assert second.began["train"] == Begin(True), "it goes on with a checkpoint that is no good"
+    assert "what was made cannot be used: lm loss: NaN" in second.said[0]
+    assert second.began["train"] == Begin(True), "it goes on with a checkpoint that cannot be used"
     assert [path for path in storage.things if path.startswith("/mnt/train.")], "that one is gone"
 
 

@@ -31,7 +31,7 @@ class Seen(NamedTuple):
     free: bool = True
     """The newest holder has given it back, or there was none."""
     beats: int = -1
-    """Of the newest holder; -1: none yet."""
+    """Beats of the newest holder; -1: none yet."""
 
 
 def claim_directory(name: str) -> str:

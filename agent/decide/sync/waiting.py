@@ -124,7 +124,7 @@ class FactWait:
             if times >= MOST_INVALID:
                 return WaitOutcome(
                     Exit.DIRECTORY,
-                    f"{self.job}/{self.start}/{file} is no fact: {self.problems[file]}",
+                    f"{self.job}/{self.start}/{file} is not a fact: {self.problems[file]}",
                     f"a4-agent sync clean {self.name} takes it away",
                 )
         return None

@@ -220,7 +220,7 @@ class Roster:
         try:
             found = messages.decode(line)
         except messages.BadMessage as error:
-            self._drop_channel(peer, f"it sent what is no message ({error})")
+            self._drop_channel(peer, f"it sent what is not a message ({error})")
             return
         if found["type"] == "hello":
             self._greeted(peer, found)

@@ -108,7 +108,7 @@ class ToCoordinator:
         try:
             found = messages.decode(line)
         except messages.BadMessage as error:
-            self._pod.log.warning(f"the coordinator sent what is no message: {error}")
+            self._pod.log.warning(f"the coordinator sent what is not a message: {error}")
             channel.close()
             return
         if found["type"] == "hello":

@@ -110,7 +110,7 @@ class Preparing:
                 if place:
                     places[source] = place
                 else:
-                    warnings.append(f"the metadata server's {source} is no place: {text[:80]!r}")
+                    warnings.append(f"the metadata server's {source} is not a place: {text[:80]!r}")
             self._have_facts(places, tuple(warnings), ready)
 
         self._machine.locate(settings.metadata_host, located)

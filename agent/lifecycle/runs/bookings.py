@@ -26,7 +26,7 @@ from agent.workloads.base import RunContext
 KEPT_RUNS = 50
 """Runs that `a4-agent logs` and `wait` still know when they are over, of either sort."""
 ID_CHARACTERS = 8
-"""Of a run's id behind the workload's name: enough for the runs of one cluster, and short enough to be typed."""
+"""How many random characters follow the workload's name in a run's id: enough for one cluster, and few to type."""
 
 
 class Bookings:

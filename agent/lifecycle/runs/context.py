@@ -31,7 +31,7 @@ def run_context(
     those of this pod. Raises UsageError."""
     port = spec.env.get("MASTER_PORT", str(settings.master_port))
     if not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-        raise UsageError(f"MASTER_PORT={port} (of the shell) is no port")
+        raise UsageError(f"MASTER_PORT={port} (of the shell) is not a port")
     directory = RunDir(settings.run_dir)
     return RunContext(
         run_id=run_id,

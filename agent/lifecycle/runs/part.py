@@ -92,7 +92,7 @@ class RunPart:
         self._begun_at = 0.0
         """The same on the clock that never jumps, for how long it takes."""
         self._memory_kills = math.inf
-        """Of this pod, before it began; until then there is none of its own."""
+        """Kills for memory on this pod before the part began; until then none counts as its own."""
         self._phase = PartPhase.PREPARING
         self._ready = Once()
         self.dumps = 0

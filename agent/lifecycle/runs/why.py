@@ -50,7 +50,7 @@ class Asker:
 
 
 class Why:
-    """Of one run. `waiting` has the pods whose part is not over."""
+    """Looks at one run for who holds it up. `waiting` has the pods whose part is not over."""
 
     def __init__(
         self, pod: Pod, workload: Workload, context: RunContext, waiting: Callable[[], Set[int]], roster: Roster

@@ -81,7 +81,7 @@ class SharedWaiting:
         for file, why in self.wait.problems.items():
             if file not in self._warned:
                 self._warned.add(file)
-                self.say(f"warning: {file} is no fact: {why}")
+                self.say(f"warning: {file} is not a fact: {why}")
         now = self.clock.now()
         if now >= self._report_at:
             self._report_at = now + REPORT_SECONDS

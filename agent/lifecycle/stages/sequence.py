@@ -33,7 +33,7 @@ class Site(Protocol):
     """What the stages find and do on this pod."""
 
     epoch: str
-    """Of this attempt of the job."""
+    """The epoch of this attempt of the job."""
 
     def problem(self, output: StageOutput) -> str:
         """Why it is not complete; empty when it is."""
@@ -77,8 +77,10 @@ class Site(Protocol):
         """Take away what is left of the place in which it was made."""
 
     def work(self, stage: Stage, begin: Begin) -> str:
-        """Why what was made is no good although the program ended with 0; empty: nothing says so. Raises AgentError,
-        Failed."""
+        """Why what was made cannot be used although the program ended with 0; empty: nothing says so.
+
+        Raises AgentError and Failed.
+        """
 
     def check_room(self, stages: Sequence[Stage]) -> None:
         """Raises DirectoryUnusable where not all that these stages make has room: before the first one is begun."""
@@ -314,7 +316,7 @@ class _Turn:
         return newest
 
     def _refuse(self, wrong: str, claimed: Claimed) -> None:
-        """What was trained has its name already: say in its record that it is no good. Raises Failed."""
+        """What was trained has its name already: say in its record that it cannot be used. Raises Failed."""
         if is_training(self._stage):
             record = self._site.new_record(self._stage)._replace(done=False, wrong=wrong)
             self._site.keep(self._stage, record, claimed)

@@ -48,8 +48,10 @@ class Work:
         self._downloaders = downloaders
 
     def do(self, stage: Stage, begin: Begin) -> str:
-        """Why what was made is no good although the program ended with 0; empty: nothing says so. Raises AgentError and
-        Failed."""
+        """Why what was made cannot be used although the program ended with 0; empty: nothing says so.
+
+        Raises AgentError and Failed.
+        """
         work = stage.work
         if isinstance(work, StageCommand):
             return self._command(stage, work, begin)

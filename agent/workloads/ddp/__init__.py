@@ -10,7 +10,7 @@ from agent.workloads.rank_record import read_record
 from agent.workloads.torch_program import COMMON, TorchProgram, start_program
 
 OUTPUTS = 16
-"""Of the model: it can be no narrower."""
+"""How many outputs the model has: it cannot be narrower."""
 OPTIONS = (
     Option(("--steps",), "N", "training steps that are checked", "5", type=at_least(1)),
     Option(("--batch",), "N", "samples per rank and step", "256", "32", type=at_least(1)),

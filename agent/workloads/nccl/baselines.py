@@ -15,7 +15,7 @@ from agent.workloads.sweeps import MeasuredSweep
 LEAST_ITERATIONS = 5
 """Timed ones. What fewer say is chance, on either side of a comparison."""
 SAVED_SHARE = 0.8
-"""Of the best bandwidth: smaller sizes, which only show latency, vary too much from run to run to be a baseline."""
+"""Sizes below this share of the best bandwidth only show latency: they vary too much between runs to be a baseline."""
 FILE_VERSION = 1
 
 Status = Literal["passed", "failed", "not judged"]

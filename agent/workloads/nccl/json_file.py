@@ -26,7 +26,7 @@ def parse_json(text: str) -> tuple[MeasuredSweep, ...] | None:
 
 
 def version_text(code: object) -> str:
-    """22907 → 2.29.7; empty for what is no such number."""
+    """22907 → 2.29.7; empty for any other number."""
     if not isinstance(code, int) or code < 1000:
         return ""
     large, middle = (10000, 100) if code >= 10000 else (1000, 100)

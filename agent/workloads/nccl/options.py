@@ -132,7 +132,7 @@ class NcclOptions:
     width: int = 1
     """NCCL ranks of one process: threads times GPUs per thread."""
     iterations: int | None = None
-    """Timed ones; None: what was given is no number."""
+    """Timed ones; None: what was given is not a number."""
     json_elsewhere: bool = False
     """-J was given: that file is the user's."""
 
@@ -165,7 +165,7 @@ def parse_options(words: Sequence[str], profile: str = "") -> NcclOptions:
 
 
 def _refuse_strays(parser: OptionParser, unknown: Sequence[str]) -> None:
-    """Of what nccl-tests 2.19 does not know, options of another release may pass, each with a value."""
+    """Let options of other releases than nccl-tests 2.19 pass, each with a value; refuse every other word."""
     for before, word in zip(["", *unknown], unknown, strict=False):
         if word in ("-", "--") or not (word.startswith("-") or before.startswith("-")):
             tests = " (a test is named so: --tests all_reduce)" if word.removesuffix("_perf") in TESTS else ""

@@ -47,7 +47,7 @@ class Argument(NamedTuple):
     name: str
     parse: Parse
     default: str = ""
-    """Of both models; empty: the family's, or derived."""
+    """The default of both models; empty: the family's, or derived."""
 
 
 TRAINING = (
@@ -79,7 +79,7 @@ TRAINING = (
     Argument("WARMUP_TOKENS", number(0)),
     Argument("OUTPUT_BASEPATH", path),
 )
-"""Of run_mcore_qwen3.sh, in its order. TRAIN_TOKENS and WARMUP_TOKENS are iterations where SFT is true."""
+"""Arguments of run_mcore_qwen3.sh, in its order. TRAIN_TOKENS and WARMUP_TOKENS are iterations where SFT is true."""
 LENGTHS = {
     "false": {"TRAIN_TOKENS": "MP_TRAIN_TOKENS", "WARMUP_TOKENS": "MP_WARMUP_TOKENS"},
     "true": {"TRAIN_TOKENS": "MP_TRAIN_ITERS", "WARMUP_TOKENS": "MP_WARMUP_ITERS"},

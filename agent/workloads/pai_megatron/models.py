@@ -12,12 +12,12 @@ class Size(NamedTuple):
     model: str
     """Its name at Hugging Face and ModelScope."""
     gigabytes: float
-    """Of its weights in bf16; a converted copy, or a checkpoint without optimizer, takes as much."""
+    """The size of its weights in bf16; a converted copy, or a checkpoint without optimizer, takes as much."""
     layers: int
     """--num-layers of the scripts; for Qwen3-Next attention and MLP are layers of their own."""
     heads: int
     groups: int
-    """Of key and value heads."""
+    """Groups of key and value heads."""
     experts: int = 0
     """0: a dense model."""
     convertor: str = "run_8xH20.sh"

@@ -46,7 +46,7 @@ class Sources(NamedTuple):
     commit: str
     model_source: Literal["huggingface", "modelscope"]
     revision: str
-    """Of the model; empty: the newest."""
+    """The revision of the model; empty: the newest."""
     dataset_url: str
 
     @property
@@ -279,6 +279,6 @@ def unknown(environ: Mapping[str, str]) -> Iterator[str]:
     switches = {name for names in SKIPS.values() for name in names}
     for name in sorted(environ):
         if name.startswith("MP_") and name not in known:
-            yield f"{name} is no argument of the training{did_you_mean(name, known)}"
+            yield f"{name} is not an argument of the training{did_you_mean(name, known)}"
         elif name.startswith("SKIP_") and name not in switches:
             yield f"{name} leaves no stage out{did_you_mean(name, switches)}"

@@ -73,7 +73,7 @@ class Paths(NamedTuple):
         return f"{self.datasets}/alpaca_zh-valid-general.json"
 
     def sft_prefix(self, seq_len: str, packing: str) -> str:
-        """Of the data for fine-tuning, which the script adds "_text_document" to: other lengths lie beside."""
+        """Prefix of the data for fine-tuning, to which the script adds "_text_document": other lengths lie beside."""
         usual = seq_len == self.family.defaults["SEQ_LEN"] and packing == "false"
         own = "" if usual else f"_seq{seq_len}" + ("_packed" if packing == "true" else "")
         return f"{self.datasets}/mmap_qwen3_datasets_sft{own}"

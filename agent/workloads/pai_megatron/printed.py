@@ -67,7 +67,7 @@ def read_trainings(lines: Iterable[str]) -> tuple[Training, ...]:
 
 
 def _training(stage: str, planned: int, made: list[Iteration]) -> Training:
-    """Of very many iterations those that are kept are evenly chosen, with the first and the last."""
+    """Keeps at most MOST_KEPT iterations, evenly chosen, with the first and the last."""
     count, kept = len(made), made
     if count > MOST_KEPT:
         kept = [made[round(at * (count - 1) / (MOST_KEPT - 1))] for at in range(MOST_KEPT)]

@@ -92,7 +92,7 @@ def _wrong_batch(values: Mapping[str, str], gpus: RunGpus) -> Iterator[str]:
         below, above = batch // step * step, -(-batch // step) * step
         near = f"{below} or {above}" if below else str(above)
         yield (
-            f"GLOBAL_BATCH_SIZE {batch} is no multiple of BATCH_SIZE {values['BATCH_SIZE']} × data parallel size "
+            f"GLOBAL_BATCH_SIZE {batch} is not a multiple of BATCH_SIZE {values['BATCH_SIZE']} × data parallel size "
             f"{parallel} = {step} on {gpus}: set MP_GLOBAL_BATCH_SIZE to {near}, or another multiple of {step}"
         )
 
@@ -106,7 +106,7 @@ def _wrong_length(values: Mapping[str, str]) -> Iterator[str]:
     )
     if not sft and not length:
         yield (
-            f"MP_TRAIN_TOKENS={values['TRAIN_TOKENS']} is no whole iteration, which has GLOBAL_BATCH_SIZE × SEQ_LEN = "
+            f"MP_TRAIN_TOKENS={values['TRAIN_TOKENS']} is less than one iteration of GLOBAL_BATCH_SIZE × SEQ_LEN = "
             f"{unit} tokens: set it to {unit} or more"
         )
     elif sft and 2 * warmup >= length:

@@ -69,7 +69,7 @@ def _code(options: Options, script: str) -> StageOutput:
 
 
 def _submodules(options: Options) -> Sequence[str]:
-    """Of another commit all of them: who knows what it needs."""
+    """All of them (nothing named) for another commit: what it needs is not known."""
     return versions.SUBMODULES if options.sources.commit == versions.COMMIT else ()
 
 

@@ -22,7 +22,7 @@ from agent.workloads.torch_failures import torchrun_failure
 LOG = "pai-megatron.log"
 BY_TORCHRUN = ("convert", *TRAININGS)
 NAN = re.compile(r"found (NaN|Inf) in ", re.IGNORECASE)
-"""In the error with which Megatron ends at a loss that is no number."""
+"""In the error with which Megatron ends at a loss that is not a number."""
 
 
 def judge(context: RunContext, outcome: Outcome) -> Judgement:
@@ -81,7 +81,7 @@ def _failed(context: RunContext, outcome: Outcome, index: int, failure: StageFai
         return JobEnd(failure.code, failure.what, where, failure.hint)
     output = "\n".join(part.output for part in outcome.failures.values())
     if NAN.search(output):
-        what = f"{failure.stage}: the loss is no number, and Megatron has ended"
+        what = f"{failure.stage}: the loss is not a number, and Megatron has ended"
         return JobEnd(Exit.WRONG_RESULT, what, where, lines(failure.what, failure.hint), "workload")
     torch = torchrun_failure(context, outcome, own=failure.stage) if failure.stage in BY_TORCHRUN else None
     why = lines(failure.hint, torch.what, torch.why) if torch is not None else failure.hint
@@ -91,7 +91,9 @@ def _failed(context: RunContext, outcome: Outcome, index: int, failure: StageFai
 def _wrong(ends: Sequence[StepEnd], trainings: Sequence[Training]) -> list[str]:
     """What speaks against trainings that ended with 0."""
     found = [
-        f"{one.stage}: the loss of {one.nans} of {one.count} iterations is no number" for one in trainings if one.nans
+        f"{one.stage}: the loss of {one.nans} of {one.count} iterations is not a number"
+        for one in trainings
+        if one.nans
     ]
     trained = {one.stage for one in trainings}
     silent = [one.name for one in ends if one.name in TRAININGS and one.done and one.name not in trained]
