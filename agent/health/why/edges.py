@@ -92,7 +92,7 @@ class Edges:
         found: dict[int, list[int]] = {}
         for waiter, sets in self._awaited.items():
             if len(sets) == 1 and len(others := next(iter(sets))) == 1:
-                found.setdefault(*others, []).append(waiter)
+                found.setdefault(next(iter(others)), []).append(waiter)
         return found
 
 

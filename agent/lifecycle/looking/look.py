@@ -285,7 +285,7 @@ def _records(
         question.hosts,
         processes=(*found, *lost),
         ras=answers.ras,
-        sources=tuple(_sources(found, answers)),
+        sources=tuple(_sources(answers, tuple(one.pid for one in lost if one.groups))),
     )
 
 
@@ -310,7 +310,7 @@ def _process(process: ProcessSeen, role: Role, answers: Answers) -> Process:
     )
 
 
-def _sources(processes: Iterable[Process], answers: Answers) -> Iterable[Source]:
+def _sources(answers: Answers, with_dump: tuple[int, ...]) -> Iterable[Source]:
     yield Source("processes", "found")
     if pids := tuple(answers.groups):
         yield Source("recorder", "found", pids=pids)
@@ -318,7 +318,7 @@ def _sources(processes: Iterable[Process], answers: Answers) -> Iterable[Source]
         yield Source("stacks", "found", pids=pids)
     if answers.ras is not None:
         yield Source("ras", "found")
-    if answers.dumps:
-        yield Source("dump", "found")
+    if with_dump:
+        yield Source("dump", "found", pids=with_dump)
     for (name, why), lacking in answers.missing.items():
         yield Source(name, "unavailable", why, tuple(sorted(filter(None, lacking))))
