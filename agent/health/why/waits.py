@@ -86,7 +86,7 @@ class WaitGraph:
 
     @cached_property
     def waits(self) -> tuple[Wait, ...]:
-        """Of ranks that can go on by themselves, none."""
+        """The waits of all ranks but those that can go on by themselves."""
         found = [*self._collectives(), *self._points()]
         numbered = {wait.waiter for wait in found}
         found += self._by_stack(numbered)

@@ -14,7 +14,7 @@ from agent.workloads.base import Judgement
 
 
 class Dumps:
-    """Of one run. Pods that have some are asked once, when all parts are over; then, or when pods have not answered in
+    """The dumps of one run. Pods that have some are asked once, when all parts are over; then, or when pods have not answered in
     time, `read` is called."""
 
     def __init__(self, pod: Pod, why: Why, read: Callable[[], None]) -> None:

@@ -50,7 +50,7 @@ class Asker:
 
 
 class Why:
-    """Of one run. `waiting` has the pods whose part is not over."""
+    """The looks at one run. `waiting` has the pods whose part is not over."""
 
     def __init__(
         self, pod: Pod, workload: Workload, context: RunContext, waiting: Callable[[], Set[int]], roster: Roster
