@@ -14,8 +14,8 @@ from agent.workloads.base import Judgement
 
 
 class Dumps:
-    """The dumps of one run. Pods that have some are asked once, when all parts are over; then, or when pods have not answered in
-    time, `read` is called."""
+    """The dumps of one run. Pods that have some are asked once, when all parts are over; then, or when pods have not
+    answered in time, `read` is called."""
 
     def __init__(self, pod: Pod, why: Why, read: Callable[[], None]) -> None:
         self._pod = pod
