@@ -264,14 +264,10 @@ def stat_of(path: str) -> tuple[str, list[str]]:
 
 
 def group_runs(group: int) -> bool:
-    """Whether a process of this group is left that is not a zombie."""
-    import psutil  # only mpirun's groups are waited for
-
-    for pid in psutil.pids():
-        with suppress(ProcessLookupError, psutil.NoSuchProcess):  # it has ended
-            if os.getpgid(pid) == group and psutil.Process(pid).status() not in (
-                psutil.STATUS_ZOMBIE,
-                psutil.STATUS_DEAD,
-            ):
+    """Whether a process of this group is left that is not a zombie. One that may not be read does not count."""
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError):  # it has ended
+            state, _, its_group, *_ = stat_of(f"/proc/{pid}")[1]
+            if int(its_group) == group and state not in ("Z", "X"):
                 return True
     return False

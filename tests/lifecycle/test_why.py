@@ -56,6 +56,17 @@ def cancelled(world: FakeWorld, run: str, **fields: Any) -> float:
     return world.seconds - before
 
 
+def test_of_a_command_nobody_counts_ranks() -> None:
+    """What it starts is not known: ranks that are not seen have not ended."""
+    world = sleeping()
+    for pod in world.pods:
+        pod.life = FOREVER
+        pod.processes = (process(pod.index)._replace(role="other", rank=None, groups=()),)
+    run = world.submit(1, "exec", args=["sleep", "100"])
+    found = world.ask(3, "why", run=run)["ok"]
+    assert (found["kind"], found["ranks"], len(found["pods"])) == ("", None, len(world.pods))
+
+
 # Silence
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from agent.decide.diagnosis import Fault
+from agent.health.why.edges import Edges
+from agent.health.why.members import GroupMember
 from agent.health.why.waits import SAME_SIZES, UNKNOWN, GroupName, Wait, WaitGraph
 
 
@@ -46,17 +48,18 @@ class Blames(NamedTuple):
 def judge(picture: WaitGraph) -> Blames:
     """Who holds whom up."""
     waits = picture.waits
-    mismatches, differ = _mismatches(waits)
+    edges = Edges((wait.waiter, wait.blockers) for wait in waits)
+    mismatches, differ = _mismatches(waits, edges)
     devices = _devices(waits)
-    edges = _edges(waits)
-    roots = _roots(picture, edges)
+    roots = edges.roots()
     moving = {key for key in roots if picture.members[key].has_moved}
     unseen = {key for key in roots if not picture.is_free(key)}
-    blames = [_blame(picture, key, waits, edges) for key in sorted(roots - moving - unseen)]
+    nearest = _nearest(waits)
+    blames = [_blame(picture.members[key], nearest[key], edges) for key in sorted(roots - moving - unseen)]
     blames += [*mismatches, *devices]
     blames += _stopped(picture, blames)
     sure = {one.key for one in blames}
-    unknown = unseen | (frozenset[int]().union(*(wait.doubtful for wait in waits)) if not blames else set())
+    unknown = unseen | (frozenset[int]().union(*{wait.doubtful for wait in waits}) if not blames else set())
     unknown, eliminated = _by_elimination(picture, waits, set(unknown) - sure, bool(blames))
     return Blames(
         blames=tuple(sorted([*blames, *eliminated], key=lambda one: (_WEIGHT[one.fault], -one.waiting, one.key))),
@@ -81,56 +84,27 @@ _WEIGHT: Mapping[Fault, int] = {
 }
 
 
-def _edges(waits: Iterable[Wait]) -> Mapping[int, frozenset[int]]:
-    """Rank → the ranks that it waits for."""
-    found: dict[int, frozenset[int]] = {}
-    for wait in waits:
-        found[wait.waiter] = found.get(wait.waiter, frozenset()) | wait.blockers
+def _nearest(waits: Sequence[Wait]) -> Mapping[int, Wait]:
+    """Rank → the wait for it that is told: in a collective operation, and in the earliest one."""
+    ordered = sorted(waits, key=lambda wait: (wait.kind != "collective", wait.number or 0))
+    firsts = {wait.blockers: wait for wait in reversed(ordered)}
+    found: dict[int, Wait] = {}
+    for wait in ordered:
+        if firsts[wait.blockers] is wait:
+            found |= {key: wait for key in wait.blockers if key not in found}
     return found
 
 
-def _roots(picture: WaitGraph, edges: Mapping[int, frozenset[int]]) -> set[int]:
-    """Ranks that others wait for and that wait for nobody."""
-    waited_for = frozenset[int]().union(*edges.values()) if edges else frozenset()
-    return {key for key in waited_for if key not in edges}
-
-
-def _blame(picture: WaitGraph, key: int, waits: Sequence[Wait], edges: Mapping[int, frozenset[int]]) -> Blame:
-    member = picture.members[key]
-    direct = [wait for wait in waits if key in wait.blockers]
-    chosen = max(direct, key=lambda wait: (wait.kind == "collective", -(wait.number or 0)))
+def _blame(member: GroupMember, wait: Wait, edges: Edges) -> Blame:
     fault: Fault = "dead" if member.is_dead else "stopped" if member.is_stopped else "behind"
-    behind = _reach(key, edges)
-    return Blame(key, fault, chosen, len(behind), chain=_chain(key, edges))
-
-
-def _reach(key: int, edges: Mapping[int, frozenset[int]]) -> set[int]:
-    """Ranks that wait for this one, directly or through others."""
-    found: set[int] = set()
-    new = {key}
-    while new:
-        new = {waiter for waiter, others in edges.items() if others & new} - found - {key}
-        found |= new
-    return found
-
-
-def _chain(key: int, edges: Mapping[int, frozenset[int]]) -> tuple[int, ...]:
-    """The longest line of ranks that each wait for one alone, ending at those that wait for `key`."""
-    line: list[int] = []
-    at = key
-    while True:
-        before = [waiter for waiter, others in edges.items() if others == {at} and waiter not in line]
-        if len(before) != 1 or before[0] == key:
-            return tuple(reversed(line)) if len(line) > 1 else ()
-        at = before[0]
-        line.append(at)
+    return Blame(member.key, fault, wait, edges.count(member.key), chain=edges.chain(member.key))
 
 
 def _is_full(wait: Wait) -> bool:
     return not wait.blockers and not wait.doubtful and not wait.is_open
 
 
-def _mismatches(waits: Sequence[Wait]) -> tuple[list[Blame], tuple[Wait, ...]]:
+def _mismatches(waits: Sequence[Wait], edges: Edges) -> tuple[list[Blame], tuple[Wait, ...]]:
     """Where all have entered an operation of one number: those for whom it is another than for most, and those of whom
     none is in a minority."""
     found: list[Blame] = []
@@ -139,7 +113,6 @@ def _mismatches(waits: Sequence[Wait]) -> tuple[list[Blame], tuple[Wait, ...]]:
     for wait in waits:
         if wait.kind == "collective" and not wait.blockers:
             by_group.setdefault((wait.group, wait.number), []).append(wait)
-    edges = _edges(waits)
     for together in by_group.values():
         fault, values = _difference(together)
         blames = _minority(together, fault, values, edges)
@@ -157,9 +130,7 @@ def _difference(together: Sequence[Wait]) -> tuple[Fault, Mapping[int, str]]:
     return "other size", {wait.waiter: wait.size for wait in together if wait.size} if known else {}
 
 
-def _minority(
-    together: Sequence[Wait], fault: Fault, values: Mapping[int, str], edges: Mapping[int, frozenset[int]]
-) -> list[Blame]:
+def _minority(together: Sequence[Wait], fault: Fault, values: Mapping[int, str], edges: Edges) -> list[Blame]:
     """Those that differ from more than half."""
     counts = Counter(values.values()).most_common()
     if len(counts) < 2 or counts[0][1] * 2 <= len(together):
@@ -167,22 +138,19 @@ def _minority(
     common = counts[0][0]
     like = next(wait for wait in together if values.get(wait.waiter) == common)
     everybody = {wait.waiter for wait in together}
-    reached = everybody.union(*(_reach(key, edges) for key in everybody))
+    reached = everybody | edges.reach(everybody)
     odd = [key for key, value in values.items() if value != common]
     return [Blame(key, fault, like, len(reached) - len(odd), values[key]) for key in odd]
 
 
 def _devices(waits: Sequence[Wait]) -> list[Blame]:
     """With torch's timing on: ranks whose device has not begun what that of another has."""
-    found: list[Blame] = []
+    begun: dict[tuple[GroupName, int | None], list[Wait]] = {}
     for wait in waits:
-        if wait.started is not False or not _is_full(wait):
-            continue
-        same = [one for one in waits if (one.group, one.number) == (wait.group, wait.number)]
-        begun = [one for one in same if one.started]
-        if begun:
-            found.append(Blame(wait.waiter, "device", begun[0], len(begun)))
-    return found
+        if wait.started:
+            begun.setdefault((wait.group, wait.number), []).append(wait)
+    late = [(one, begun.get((one.group, one.number))) for one in waits if one.started is False and _is_full(one)]
+    return [Blame(one.waiter, "device", others[0], len(others)) for one, others in late if others]
 
 
 def _stopped(picture: WaitGraph, blames: Sequence[Blame]) -> list[Blame]:
@@ -194,35 +162,28 @@ def _stopped(picture: WaitGraph, blames: Sequence[Blame]) -> list[Blame]:
 def _by_elimination(
     picture: WaitGraph, waits: Sequence[Wait], unknown: set[int], blamed: bool
 ) -> tuple[set[int], list[Blame]]:
-    """Of ranks whose numbers are not known: the one that is left over, or those that certainly do something else."""
+    """Looks among ranks whose numbers are not known: the only one left must be it, or those that certainly do something
+    else. What stays unknown, and these."""
     seen = {key for key in unknown if not picture.members[key].unseen}
     if blamed or not seen or any(wait.blockers for wait in waits):
         return unknown, []
     sure = {key for key in seen if key in picture.activities and picture.activities[key].kind == "elsewhere"}
     chosen = sure or {key for key in seen if len(unknown) == 1 and picture.is_free(key)}
-    edges = {wait.waiter: wait.doubtful & chosen for wait in waits if wait.doubtful & chosen}
+    parts = {doubtful: doubtful & chosen for doubtful in {wait.doubtful for wait in waits}}
+    edges = Edges((wait.waiter, parts[wait.doubtful]) for wait in waits if parts[wait.doubtful])
     blames = [
-        Blame(key, "behind", next(wait for wait in waits if key in wait.doubtful), len(_reach(key, edges)))
+        Blame(key, "behind", next(wait for wait in waits if key in wait.doubtful), edges.count(key))
         for key in sorted(chosen)
         if not picture.members[key].has_moved
     ]
     return (unknown - chosen if chosen else unknown), blames
 
 
-def _circle(picture: WaitGraph, waits: Sequence[Wait], edges: Mapping[int, frozenset[int]]) -> tuple[Wait, ...]:
+def _circle(picture: WaitGraph, waits: Sequence[Wait], edges: Edges) -> tuple[Wait, ...]:
     """The waits of ranks that wait for each other, directly or through others. Where groups do not tell their ranks:
     all waits, if no rank is outside of one and they are of several groups."""
-    inside = {key for key in edges if _reaches_itself(key, edges)}
+    inside = edges.circles()
     if not inside and len({wait.waiter for wait in waits}) == len(picture.members):
         groups = {wait.group for wait in waits}
         return tuple(waits) if len(groups) > 1 and all(wait.is_open or wait.blockers for wait in waits) else ()
     return tuple(wait for wait in waits if wait.waiter in inside and wait.blockers)
-
-
-def _reaches_itself(key: int, edges: Mapping[int, frozenset[int]]) -> bool:
-    found: set[int] = set()
-    new = set(edges.get(key, ()))
-    while new - found:
-        found |= new
-        new = {other for one in new for other in edges.get(one, ())}
-    return key in found

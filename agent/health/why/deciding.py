@@ -16,7 +16,7 @@ from agent.health.why.ras_view import RasView, view
 from agent.health.why.records import Collected
 from agent.health.why.sources import sources
 from agent.health.why.stacks import frame_text, user_frame
-from agent.health.why.waits import Wait, WaitGraph
+from agent.health.why.waits import GroupName, Wait, WaitGraph
 
 MOST_CULPRITS = 32
 ODD_SHARE = 0.25
@@ -83,7 +83,7 @@ def _unmoved(collected: Collected) -> tuple[str, ...]:
 
 
 def _ras(collected: Collected, ranks: Sequence[GroupMember]) -> RasView | None:
-    """Of several answers the one that names the run's processes, and something wrong before one that says OK."""
+    """The answer that names the run's processes; if several do, one that says something is wrong."""
     views = [view(pod.ras, ranks) for pod in collected.pods if pod.ras is not None]
     return max(views, key=lambda one: (one.is_ours, bool(one.behind or one.silent), not one.moves), default=None)
 
@@ -92,8 +92,6 @@ def _by_ras(picture: WaitGraph, ras: RasView | None, judgement: Blames) -> tuple
     """Where torch's recorder tells nothing, NCCL's counts do."""
     if ras is None or ras.moves or not ras.is_ours or picture.waits or judgement.moves:
         return ()
-    from agent.health.why.waits import GroupName
-
     group = GroupName("", "0", "nccl")
     operation = ras.operation or "an operation"
     wait = Wait(-1, "stack", f"{operation} over NCCL", None, group, ras.behind)

@@ -65,7 +65,7 @@ def _briefly(group: Progress) -> Progress:
 
 
 def _old_operations(process: Process) -> Process:
-    """Of each group the first that is not over and the newest."""
+    """Keeps the first operation of each group that is not over, and the newest."""
     return process._replace(
         groups=tuple(
             one._replace(recent=tuple(dict.fromkeys((*one.recent[:1], *one.recent[-1:]))), sends=one.sends[:2])

@@ -112,7 +112,7 @@ def _counts(rank: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _grouped(counts: Mapping[int, Mapping[str, int]]) -> tuple[RasCount, ...]:
-    """Of each operation that any rank launched, and of all together: which ranks have which count."""
+    """Which ranks launched how many of each operation, and of all operations together."""
     operations = [
         name
         for name in {name: 0 for one in counts.values() for name in one}

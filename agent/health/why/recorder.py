@@ -16,7 +16,7 @@ from agent.wire import json_object
 
 NO_ENTRIES = "the recorder is empty: torch records gloo's operations only with TORCH_FR_BUFFER_SIZE > 0"
 NEWEST = 2
-"""Of the operations that are kept, how many are the newest; the others are the first that are not over."""
+"""How many of the operations that are kept are the newest; the others are the first that are not over."""
 
 
 class Recorded(NamedTuple):

@@ -13,7 +13,7 @@ from agent.decide.diagnosis import Diagnosis, SourceName, SourceState
 
 MOST_BYTES = 32 * 1024
 MOST_FRAMES = 12
-"""Of each thread, the innermost."""
+"""The innermost ones of each thread."""
 MOST_RECENT = 6
 """Operations of each rank in each group, the last ones."""
 

@@ -48,8 +48,8 @@ def _has(member: GroupMember, name: SourceName) -> bool:
         return bool(process.threads)
     if name == "processes":
         return process.state not in ("?", "gone")
-    told = _told(member, name)
-    return bool(process.groups) and (any(one.state == "found" for one in told) or name == "recorder")
+    by_dump = any(one.state == "found" for one in _told(member, "dump"))
+    return bool(process.groups) and by_dump == (name == "dump")
 
 
 def _told(member: GroupMember, name: SourceName) -> list[Source]:

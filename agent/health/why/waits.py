@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Literal, NamedTuple
@@ -55,6 +56,24 @@ class Wait(NamedTuple):
     """Its device has begun it; None: torch's timing is off."""
 
 
+class Entries:
+    """How far the ranks of one group came in it. Those that wait for the same number get the same set."""
+
+    def __init__(self, never: frozenset[int], doubtful: frozenset[int], counts: Sequence[tuple[int, int]]) -> None:
+        """`counts`: pairs of a number of entries and a rank, in order."""
+        self.doubtful = doubtful
+        self._never = never
+        self._numbers = [number for number, _ in counts]
+        self._keys = [key for _, key in counts]
+        self._missing: dict[int, frozenset[int]] = {}
+
+    def missing(self, number: int) -> frozenset[int]:
+        """Ranks that have not entered the operation of that number, or never will."""
+        if number not in self._missing:
+            self._missing[number] = self._never.union(self._keys[: bisect_left(self._numbers, number)])
+        return self._missing[number]
+
+
 class WaitGraph:
     """All members and what each of them waits for."""
 
@@ -67,7 +86,7 @@ class WaitGraph:
 
     @cached_property
     def waits(self) -> tuple[Wait, ...]:
-        """Of ranks that can go on by themselves, none."""
+        """The waits of all ranks but those that can go on by themselves."""
         found = [*self._collectives(), *self._points()]
         numbered = {wait.waiter for wait in found}
         found += self._by_stack(numbered)
@@ -106,38 +125,38 @@ class WaitGraph:
         for group, entered in self.groups.items():
             everybody, is_whole = self.ranks_of(group)
             lowest = min(one.entered for one in entered.values())
+            entries = self._entries(everybody, entered)
             for key, progress in entered.items():
                 number = _open_number(progress, lowest)
                 if number is None or (progress.entered_before is not None and progress.entered_before < number):
                     continue  # it is in none, or has come to it only now
                 operation = _operation(progress, number)
-                blockers, doubtful = self._blockers(everybody - {key}, entered, number)
                 yield Wait(
                     key,
                     "collective",
                     operation.name,
                     number,
                     group,
-                    blockers,
-                    doubtful,
+                    entries.missing(number),
+                    entries.doubtful,
                     is_open=not is_whole,
                     size=operation.size,
                     started=None if progress.started is None else progress.started >= number,
                 )
 
-    def _blockers(
-        self, others: Iterable[int], entered: Mapping[int, Progress], number: int
-    ) -> tuple[frozenset[int], frozenset[int]]:
-        blockers, doubtful = set(), set()
-        for key in others:
+    def _entries(self, everybody: Iterable[int], entered: Mapping[int, Progress]) -> Entries:
+        never, doubtful, counts = set(), set(), []
+        for key in everybody:
             member = self.members[key]
             if member.is_dead or member.is_stopped:
-                blockers.add(key)
-            elif key in entered or self._has_recorder(member):
-                blockers |= {key} if key not in entered or entered[key].entered < number else set()
+                never.add(key)
+            elif key in entered:
+                counts.append((entered[key].entered, key))
+            elif self._has_recorder(member):
+                never.add(key)
             elif self._is_outside(key):
                 doubtful.add(key)
-        return frozenset(blockers), frozenset(doubtful)
+        return Entries(frozenset(never), frozenset(doubtful), sorted(counts))
 
     def _has_recorder(self, member: GroupMember) -> bool:
         """Its recorder answered, if only that there is nothing in it."""
@@ -218,23 +237,32 @@ class WaitGraph:
     def _by_stack(self, numbered: set[int]) -> Iterator[Wait]:
         """Ranks without a recorder whose stack is in an operation: they wait for those of their world that are in
         none."""
+        outside_of: dict[str, tuple[frozenset[int], frozenset[int]]] = {}
         for member in self.members:
             at = self.activities.get(member.key)
             if member.key in numbered or at is None or at.kind not in ("collective", "point to point"):
                 continue
             if all(group.completed is not None for group in member.groups) and member.groups:
                 continue  # its numbers say that it waits for nobody
-            others = [one for one in self.members if one.world == member.world and one.key != member.key]
-            outside = frozenset(one.key for one in others if self._is_outside(one.key) or one.is_dead or one.is_stopped)
-            sure = frozenset(
-                key for key in outside if self._is_certain(key) or (len(outside) == 1 and self.is_free(key))
-            )
             group = GroupName(member.world, DEFAULT_GROUP, "")
             operation = at.operation or "a collective operation"
             if member.groups:  # in which of its groups is not known
                 yield Wait(member.key, "stack", operation, None, group, frozenset(), is_open=True)
                 continue
-            yield Wait(member.key, "stack", operation, None, group, sure, outside - sure, is_open=at.peer is None)
+            if member.world not in outside_of:
+                outside_of[member.world] = self._outside(member.world)
+            sure, doubtful = outside_of[member.world]
+            yield Wait(member.key, "stack", operation, None, group, sure, doubtful, is_open=at.peer is None)
+
+    def _outside(self, world: str) -> tuple[frozenset[int], frozenset[int]]:
+        """Ranks whose stack is in no operation: those that certainly hold the others up, and those that may."""
+        found = [
+            one.key
+            for one in self.members
+            if one.world == world and (self._is_outside(one.key) or one.is_dead or one.is_stopped)
+        ]
+        sure = frozenset(key for key in found if self._is_certain(key) or (len(found) == 1 and self.is_free(key)))
+        return sure, frozenset(found) - sure
 
     def _is_certain(self, key: int) -> bool:
         """A rank that has ended may have been done."""

@@ -157,7 +157,7 @@ class Why:
         silent = dict.fromkeys(self._awaited() - set(self._records) - self._empty, "it did not answer in time")
         silent |= self._unread
         silent |= {index: why for index, why in self._roster.lost.reasons().items() if index in context.indices}
-        told = self._workload.kind == "mpi" or self._workload.name != "script"
+        kind = kind_of(self._workload)
         printed = self._roster.printed(context.indices)
         return Collected(
             run=context.run_id,
@@ -165,8 +165,8 @@ class Why:
             pods=tuple(self._records[index] for index in context.indices if index in self._records),
             silent=silent,
             names={peer.index: peer.name for peer in context.plan.peers},
-            ranks=(spec.ranks or context.per_pod * pods) if told else None,
-            kind=kind_of(self._workload),
+            ranks=(spec.ranks or context.per_pod * pods) if kind not in ("", "script") else None,
+            kind=kind,
             apart=APART_SECONDS if any(moved_known(pod) for pod in self._records.values()) else None,
             quiet=max(0.0, self._machine.now() - printed) if printed > float("-inf") else None,
             trigger=trigger,
@@ -225,6 +225,8 @@ def kind_of(workload: Workload) -> Literal["torchrun", "mpi", "script", "pipelin
         return "mpi"
     if workload.name.startswith("pai-"):
         return "pipeline"
+    if not workload.exclusive:  # a command of the user's own
+        return ""
     return "script" if workload.name == "script" else "torchrun" if workload.kind == "everywhere" else ""
 
 
