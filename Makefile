@@ -10,7 +10,7 @@ bin := .venv/bin
 PYTEST := -n $(WORKERS) --dist loadscope
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-faults test-long test-steady test-gpu test-image test-kubernetes demo bench man lint format clean
+.PHONY: help setup test test-faults test-long test-steady test-gpu test-image test-kubernetes kube-up kube-down demo demo-torch bench man lint format clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,8 @@ test-long: ## the rest of long matrices, every test of docs/faults.md N=10 times
 	@scripts/setup.sh test
 	@status=0; \
 	$(bin)/pytest $(PYTEST) -m long || status=1; \
+	$(bin)/python -m tests.kubernetes.programs >/dev/null \
+		&& $(bin)/pytest -o faulthandler_timeout=7200 -m long tests/kubernetes || status=1; \
 	$(bin)/python scripts/steady.py --runs $(or $(N),10) --limit 14400 $(if $(SEED),--seed $(SEED)) -- $(PYTEST) \
 		$$(grep -o 'tests/[^`]*::[^`]*' docs/faults.md | sort -u) || status=1; \
 	$(bin)/python -m tests.cluster.soak $(if $(FAULTS),--faults $(FAULTS)) $(if $(SEED),--seed $(SEED)) || status=1; \
@@ -54,10 +56,17 @@ test-image: ## the CPU image, really built and run: root, podman, seven minutes
 	@scripts/setup.sh image
 	@scripts/test-image.sh $(bin)/pytest -o faulthandler_timeout=1200 tests/image $(ARGS)
 
-test-kubernetes: ## the chart before a real API server, JobSet and Kueue: root, Go; the first time 10 minutes and 5 GB of caches
+test-kubernetes: ## the chart before a real API server, JobSet and Kueue: root, Go; the first time 13 minutes and 5 GB of caches
 	@scripts/setup.sh kubernetes
 	@$(bin)/python -m tests.kubernetes.programs >/dev/null
-	@$(bin)/pytest -o faulthandler_timeout=1800 --durations=10 tests/kubernetes $(ARGS)
+	@$(bin)/pytest -o faulthandler_timeout=1800 -m "not long" --durations=10 tests/kubernetes $(ARGS)
+
+kube-up: ## the same control plane with eight pretended nodes, to stay: prints how to use it; ARGS="--image NAME" for your images
+	@scripts/setup.sh kubernetes
+	@$(bin)/python -m tests.kubernetes.up up $(ARGS)
+
+kube-down: ## end it
+	@$(bin)/python -m tests.kubernetes.up down
 
 demo: ## four pods with two fake GPUs each on this machine: they form a cluster and run over MPI
 	@scripts/setup.sh demo
@@ -66,6 +75,15 @@ demo: ## four pods with two fake GPUs each on this machine: they form a cluster 
 		'  a4-agent local run --pods 4 --missing 2 --env A4_PEER_TIMEOUT_SECONDS=15 none    # a pod that never comes' \
 		'  a4-agent local up --pods 4 --wait; a4-agent local exec 1                         # a shell in a pod that stays' \
 		'  a4-agent local down                                                              # end it'
+
+demo-torch: ## the same pods train a small model with PyTorch's DDP; loads torch, and says first how much that is
+	@scripts/setup.sh demo-torch
+	@$(bin)/a4-agent local run --pods 4 --gpus-per-pod 2 --results a4-results --env A4_PYTHON=$(CURDIR)/.venv-torch/bin/python \
+		ddp $(ARGS)
+	@printf '%s\n' '' 'Next, after `. .venv/bin/activate`, a script on pods that stay:' \
+		'  a4-agent local up --pods 4 --gpus-per-pod 2 --env A4_PYTHON=$$PWD/.venv-torch/bin/python --wait' \
+		'  a4-agent local exec 0 -- a4-agent torchrun -- $$PWD/examples/train.py' \
+		'  a4-agent local down'
 
 bench: ## what docs/performance.md says: starts of clusters, commands on all pods, releases; ARGS=--json, --curve
 	@scripts/setup.sh bench

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from agent.decide.ranks import RanksVerdict as RanksVerdict
     from agent.decide.ranks import parse_rank as parse_rank
     from agent.decide.ranks import ranks_verdict as ranks_verdict
+    from agent.decide.runspec import MpirunOptions as MpirunOptions
     from agent.decide.runspec import RunSpec as RunSpec
     from agent.decide.subset import subset as subset
     from agent.decide.torchrun import TorchrunEnd as TorchrunEnd
@@ -70,7 +71,7 @@ else:
         "agent.decide.mpirun_end": ("MpirunEnd", "mpirun_end"),
         "agent.decide.plan": ("Plan", "PlannedPeer", "hostfile"),
         "agent.decide.ranks": ("RankEnd", "RanksVerdict", "parse_rank", "ranks_verdict"),
-        "agent.decide.runspec": ("RunSpec",),
+        "agent.decide.runspec": ("MpirunOptions", "RunSpec"),
         "agent.decide.subset": ("subset",),
         "agent.decide.torchrun": ("TorchrunEnd", "torchrun_end", "torchrun_launch"),
         "agent.environment": ("find_mpi", "job_from_environment", "read_facts", "read_plan", "serve"),
@@ -109,4 +110,4 @@ else:
         return value
 
     def __dir__():
-        return sorted({*globals(), *__all__})
+        return sorted({*(name for name in globals() if name.startswith("__")), *__all__})

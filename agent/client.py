@@ -22,7 +22,7 @@ from agent.decide.run_info import Output as Output
 from agent.decide.run_info import RunEnd as RunEnd
 from agent.decide.run_info import RunInfo as RunInfo
 from agent.decide.runspec import RunSpec
-from agent.errors import AgentError, ClusterBusy
+from agent.errors import AgentError, ClusterBusy, UsageError
 from agent.output import Sink
 from agent.paths import RunDir
 
@@ -65,9 +65,10 @@ class Client:
         that there are not, 78 when pods differ where they must not.
         """
         until = time.monotonic() + wait
+        asked = _checked(spec)
         while True:
             try:
-                return RunInfo.from_json(self._ask("submit", {"spec": spec.to_json()}))
+                return RunInfo.from_json(self._ask("submit", {"spec": asked}))
             except ClusterBusy:
                 if time.monotonic() >= until:
                     raise
@@ -91,28 +92,30 @@ class Client:
         """A run that goes on or was; by default the newest that had the cluster for itself. Raises AgentError 66."""
         return RunInfo.from_json(self._ask("find", {"run": run}))
 
-    def read(self, run: str, pod: int, offset: int = 0, *, most: int = MOST_READ, wait: bool = False) -> Output:
+    def read(
+        self, run: str | RunInfo, pod: int, offset: int = 0, *, most: int = MOST_READ, wait: bool = False
+    ) -> Output:
         """What a pod printed from `offset` on, about `most` bytes; with `wait` not before there is something."""
-        answer = self._ask("read", _reading(run, pod, offset, most, wait), None if wait else ANSWER_SECONDS)
+        answer = self._ask("read", _reading(_id(run), pod, offset, most, wait), None if wait else ANSWER_SECONDS)
         return Output.from_json(answer)
 
-    def file(self, run: str, name: str, pod: int = 0) -> Iterator[bytes]:
+    def file(self, run: str | RunInfo, name: str, pod: int = 0) -> Iterator[bytes]:
         """What a run has left, piece by piece: result.json or report.html of pod 0, evidence.txt of any pod.
 
         Nothing where there is no such file. Waits for a report that is being made.
         """
         piece = Output((), 0, 0, over=False)
         while not piece.over:
-            fields = _reading(run, pod, piece.next, MOST_READ, False) | {"file": name}
+            fields = _reading(_id(run), pod, piece.next, MOST_READ, False) | {"file": name}
             # Asking for the page may have begun to make it.
             piece = Output.from_json(self._ask("read", fields, 90.0))
             yield from (data for _, data in piece.frames)
 
-    def wait(self, run: str) -> RunEnd:
+    def wait(self, run: str | RunInfo) -> RunEnd:
         """Wait until the run is over."""
-        return RunEnd.from_json(self._ask("wait", {"run": run}, None))
+        return RunEnd.from_json(self._ask("wait", {"run": _id(run)}, None))
 
-    def why(self, run: str | None = None) -> Collected:
+    def why(self, run: str | RunInfo | None = None) -> Collected:
         """What the processes of a run do, on all its pods; by default of the newest that has the cluster for itself.
 
         Of a run that is over, what was said of it while it stood still. Raises AgentError 66.
@@ -120,14 +123,14 @@ class Client:
         from agent.health.why.records import Collected
 
         # Pods may look for 9 s, and one look is made at a time.
-        return wire.from_json(Collected, self._ask("why", {"run": run or ""}, 30.0))
+        return wire.from_json(Collected, self._ask("why", {"run": _id(run or "")}, 30.0))
 
-    def cancel(self, run: str, *, hurry: bool = False, why: str = "", answered: bool = True) -> None:
+    def cancel(self, run: str | RunInfo, *, hurry: bool = False, why: str = "", answered: bool = True) -> None:
         """End a run on every pod within the grace time, or at once (`hurry`). Does not wait for its end.
 
         `answered=False` does not even wait until the agent has heard it: a signal handler may call that.
         """
-        fields = {"run": run, "hurry": hurry, "why": why}
+        fields = {"run": _id(run), "hurry": hurry, "why": why}
         if answered:
             self._ask("cancel", fields)
         else:
@@ -210,6 +213,24 @@ class Client:
 
     def _ask(self, op: str, fields: Mapping[str, Any], patience: float | None = ANSWER_SECONDS) -> dict[str, Any]:
         return content(self._connection.answer(self._connection.send(op, fields), patience))
+
+
+def _checked(spec: RunSpec) -> dict[str, Any]:
+    """As JSON. Raises UsageError for what only Python without types could give."""
+    if not isinstance(spec, RunSpec):
+        raise UsageError(f"submit takes a RunSpec, not {type(spec).__name__}")
+    data = spec.to_json()
+    try:
+        RunSpec.from_json(data)
+    except ValueError as error:
+        raise UsageError(
+            f"this RunSpec cannot be run: {error}", "args, hosts and exclude are tuples of texts"
+        ) from None
+    return data
+
+
+def _id(run: str | RunInfo) -> str:
+    return run.id if isinstance(run, RunInfo) else run
 
 
 def _reading(run: str, pod: int, offset: int, most: int, wait: bool) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from itertools import count
 from typing import Any
 
-from agent.errors import AgentError, ClusterBusy, Exit, PeerLost, PeersMissing, SystemFault
+from agent.errors import AgentError, ClusterBusy, Exit, PeerLost, PeersMissing, SystemFault, UsageError
 from agent.machine.stream import NO_LIMIT, LineBuffer
 from agent.machine.unix_socket import MOST_REQUEST, NOBODYS, connect, too_large
 
@@ -58,6 +58,8 @@ class Connection:
 
     def send(self, op: str, fields: Mapping[str, Any]) -> int:
         """Ask; returns the number that the answer will bear. Raises PeerLost, UsageError when it is too much."""
+        if self._socket.fileno() < 0:
+            raise UsageError("this client is closed", "make another one")
         number = next(self._numbers)
         line = json.dumps({"id": number, "op": op, **fields}, separators=(",", ":")).encode()
         if len(line) > MOST_REQUEST:

@@ -46,7 +46,7 @@ def job_from_environment(
         environ=environ,
         secret=secret,
         python=sys.executable,
-        spec=RunSpec(settings.workload, tuple(args), by="ENTRYPOINT"),
+        spec=RunSpec(settings.workload, tuple(args), by="ENTRYPOINT", name=settings.run_name),
         started=time.monotonic(),
         warnings=warnings,
     )

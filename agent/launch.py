@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import zlib
-from binascii import b2a_base64
+from binascii import a2b_base64, b2a_base64
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from agent import wire
+
+Kind = TypeVar("Kind")
 
 
 class Launch(NamedTuple):
@@ -56,6 +59,11 @@ def packed(value: Any) -> str:
     return b2a_base64(zlib.compress(data, 9), newline=False).decode()
 
 
+def unpacked(kind: type[Kind], word: str) -> Kind:
+    """The value that `packed` made the word of. Raises ValueError."""
+    return wire.from_json(kind, json.loads(zlib.decompress(a2b_base64(word))))
+
+
 def _times(names: Sequence[str]) -> str:
     return f"# {len(names)} times: {names[0]} to {names[-1]}\n" if len(names) > 1 else ""
 
@@ -69,3 +77,8 @@ class Started(NamedTuple):
     """what a4-agent set, and of the rest what holds no secrets by its name, such as NCCL_*"""
     added: tuple[str, ...]
     """names that a4-agent set"""
+
+
+def is_python(program: str) -> bool:
+    """Whether a command that begins with this word starts Python: python3, /opt/conda/bin/python3.12."""
+    return re.fullmatch(r"(?:.*/)?python[\d.]*", program) is not None

@@ -17,6 +17,11 @@ from agent.decide.masking import Masker
 LEVELS = ("debug", "info", "warning", "error")
 
 
+def utc(when: float | None = None) -> str:
+    """A time in seconds since 1970, or now, as it is written wherever it may be read on another day or elsewhere."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when))
+
+
 class Log:
     """Writes lines to `stream`. One per agent; made first, given its pod's place when that is known."""
 
@@ -82,10 +87,9 @@ class Log:
     def _lines(self, level: str, text: str) -> list[str]:
         labels = {name: label for name, label in self.labels.items() if label}
         if self.form == "json":
-            stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-            entry = {"severity": level.upper(), "message": text, "time": stamp, **labels}
+            entry = {"severity": level.upper(), "message": text, "time": utc(), **labels}
             return [json.dumps(self.masker.value(entry))]
-        clock = time.strftime("%H:%M:%S")
+        stamp = utc()
         where = f" [{labels['pod']}]" if "pod" in labels else ""
         mark = "" if level in ("info", "debug") else f"{level}: "
-        return [f"{clock} a4-agent{where} {mark}{line}" for line in visible(text).splitlines()]
+        return [f"{stamp} a4-agent{where} {mark}{line}" for line in visible(text).splitlines()]

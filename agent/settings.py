@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from agent.catalogue import RUNNABLE
 from agent.decide.grace import LEAST_TERM_SECONDS, RESERVED_SECONDS, USUAL, most_warn_seconds
 from agent.decide.masking import MARK
+from agent.decide.run_names import run_name
 from agent.decide.secret_variables import SECRET_ENV, listed, without_secrets
 from agent.decide.setting_values import (
     DNS_LABEL,
@@ -56,6 +57,7 @@ GIVEN_BY_AGENT = (
     "A4_WORKLOAD_PYTHON",
     "A4_LAST_WORDS",
     "A4_NOTES_DIR",
+    "A4_SERIES_FILE",
     "A4_WHY_DIR",
     "A4_DEEPEP_PRELOAD",
     "A4_NCCL_TESTS_PATH",
@@ -73,6 +75,7 @@ TASK_SCRIPTS = (
     "/workload/scripts/pai-training-script.sh",
 )
 BUCKET = "/gcs"
+_NAME_TEXT = matching(r"([A-Za-z0-9][!-~]{0,252})?", "a name without spaces")
 _SERVER = r"([^\s/?#]+@)?([\w.-]+|\[[\w.:]+\])(:\d{1,5})?"
 NOT_A_POD = (
     "NNODES is not set: this does not look like a pod of a JobSet. "
@@ -102,6 +105,7 @@ class Settings(NamedTuple):
     master_port: int
     job_identifier: str
     workload: str
+    run_name: str
     sleep_infinity: bool
     sleep_on: str
     sleep_max_hours: float
@@ -110,6 +114,8 @@ class Settings(NamedTuple):
     secret_file: str
     epoch: str
     location: str
+    pod_name: str
+    node_name: str
     metadata_host: str
     interface: str
     run_dir: str
@@ -208,6 +214,7 @@ SETTINGS = (
     Setting("MASTER_PORT", whole(1, 65535), "6002", "rendezvous port of torchrun"),
     Setting("JOB_IDENTIFIER", str, "", "name of the job, for results"),
     Setting("A4_WORKLOAD", choice(*RUNNABLE), None, "what to run: " + ", ".join(RUNNABLE)),
+    Setting("A4_RUN_NAME", lambda text: text and run_name(text), "", "name of the job's first run"),
     Setting("SLEEP_INFINITY", flag, "false", "keep the formed cluster after the run"),
     Setting(
         "A4_SLEEP_ON",
@@ -221,6 +228,8 @@ SETTINGS = (
     Setting("A4_SECRET_FILE", path, SECRET_FILE, "the job's secret; every SSH key derives from it"),
     Setting("A4_EPOCH", matching(r"[!-~]{1,200}", "text without spaces"), None, "one attempt of a job"),
     Setting("A4_LOCATION", place, "", "the node's place; wins over the metadata server"),
+    Setting("POD_NAME", _NAME_TEXT, "", "the pod's name in Kubernetes, for messages"),
+    Setting("NODE_NAME", _NAME_TEXT, "", "its node's, for messages and the plan (default: the host name)"),
     Setting(
         "A4_METADATA_HOST",
         matching(r"[A-Za-z0-9.-]+(:[0-9]{1,5})?", "a host name or address, with a port if not 80"),

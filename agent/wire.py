@@ -13,7 +13,7 @@ import binascii
 import json
 import math
 import types
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from functools import cache
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -88,8 +88,8 @@ def _container(kind: Any, origin: Any, arguments: Any) -> Read:
         return _mapping(*arguments)
     if origin is tuple and arguments[-1] is not Ellipsis:
         return _fixed(arguments)
-    if isinstance(origin, type) and issubclass(origin, (Sequence, Set)):
-        return _sequence(arguments[0], frozenset if issubclass(origin, Set) else tuple)
+    if isinstance(origin, type) and issubclass(origin, Collection):
+        return _sequence(arguments[0], tuple if issubclass(origin, Sequence) else frozenset)
     raise TypeError(f"{kind} cannot be read from JSON")
 
 

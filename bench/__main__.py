@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import exec as commands
-from bench import figures, single, startup, sync
+from bench import figures, single, startup, sync, why
 from bench.curve import svg
 
 CURVE = Path(__file__).resolve().parent.parent / "docs" / "performance.json"
@@ -22,6 +22,7 @@ def main() -> int:
     rows = [startup.measure(pods, args.repeats) for pods in args.pods]
     found += startup.figures(rows, args.repeats)
     found += [one for pods in args.exec_pods for one in commands.figures(pods, args.repeats)]
+    found += [one for pods in args.exec_pods for one in why.figures(pods, args.repeats)]
     found += sync.figures(args.repeats)
     machine = figures.machine()
     if args.curve:

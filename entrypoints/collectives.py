@@ -19,7 +19,7 @@ torch_ranks.py tells the environment, the exit status and the record. This progr
 
   {"step": "left-out", "collective": "…", "why": "…"}      the backend does not have it
   {"step": "sweep", "collective": "all_reduce", "type": "float", "redop": "sum", "root": -1, "iterations": 20,
-   "warmup": 5}
+   "warmup": 5, "time": s}      after its first call
   {"step": "wrong", "collective": "…", "size": bytes, "placement": "in-place", "ranks": {"3": 17}}
       rank → wrong elements; every element is compared
 
@@ -32,6 +32,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -129,7 +130,7 @@ class Bench:
         redop, root = self.options.op if collective.reduces else "none", self.options.root if collective.rooted else -1
         kind = {"type": self.options.datatype, "redop": redop, "root": root}
         times = {"iterations": self.options.iters, "warmup": self.options.warmup_iters}
-        self.world.record.write("sweep", collective=collective.name, **kind, **times)
+        self.world.record.write("sweep", collective=collective.name, time=time.time(), **kind, **times)
         for line in header(collective.name, self.world.backend, self.devices, self.options):
             self.world.say(line)
         self.tables += 1

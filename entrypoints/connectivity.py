@@ -14,7 +14,7 @@ Version 1 has these lines, in this order:
       ranks: as mpirun counts them; world: as libmpi does; they differ when the two do not fit
   {"step": "ranks", "ranks": [{"rank": 0, "token": "…", "node": "…", "pid": 12, "library": "4.1.4", "error": ""}, …]}
       token: "" when it could not be read, then "error" says why; library: all of libmpi's text when it is not Open MPI
-  {"step": "sum", "wrong": [{"rank": 3, "index": 0, "expected": 1, "found": 2}, …]}
+  {"step": "sum", "wrong": [{"rank": 3, "index": 0, "expected": 1, "found": 2}, …], "time": s}
       all-reduce of a vector of 64-bit integers, checked exactly by every rank; empty is right
   {"step": "pair", "ranks": [0, 2], "latency_us": 31.5, "bandwidth_gb_s": 2.4, "bytes": 8388608}
       once per pair of neighbours: median half round trip of one byte in µs; the slower direction in
@@ -110,7 +110,7 @@ def run(comm: Any, library: str, record: RecordFile, options: argparse.Namespace
     ranks = comm.allgather(identity(comm.rank, library=found[1] if found else library))
     record.write("ranks", ranks=ranks)
     wrong = [found for found in comm.gather(check_sum(comm)) or [] if found]
-    record.write("sum", wrong=wrong)
+    record.write("sum", wrong=wrong, time=time.time())
     measure_rounds(comm, record, rounds(neighbours(ranks)), options)
     record.write("end", finished=comm.gather(comm.rank))
 

@@ -22,7 +22,7 @@ What is measured, with fp32 (no TF32), after warm-up steps, by each rank for its
 torch_ranks.py tells the environment, the exit status and the record. This program's own lines of the record, in this
 order:
 
-  {"step": "sum", "wrong": [{"rank": 3, "expected": 28.0, "found": 27.0, "elements": 1}, …]}
+  {"step": "sum", "wrong": [{"rank": 3, "expected": 28.0, "found": 27.0, "elements": 1}, …], "time": s}
       found: the first wrong element; elements: how many are wrong
   {"step": "parameters", "different": [ranks whose parameters are not those of rank 0]}
   {"step": "reference", "difference": 1.2e-7, "tolerance": 1e-5, "within": true, "steps": 5}
@@ -40,6 +40,7 @@ import math
 import os
 import statistics
 import sys
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -106,7 +107,7 @@ def sums(world: World) -> list[int]:
     """Ranks whose all-reduce of the rank numbers is wrong."""
     world.record.doing("all-reduce of the rank numbers")
     wrong = [found for found in world.gather(check_sum(world)) if found]
-    world.record.write("sum", wrong=wrong)
+    world.record.write("sum", wrong=wrong, time=time.time())
     return [found["rank"] for found in wrong]
 
 
@@ -281,7 +282,7 @@ def conclusions(wrong_sums: list[int], different: list[int], reference: dict[str
         f"all-reduce of {SIDE}×{SIDE} floats: {f'WRONG on ranks {wrong_sums}' if wrong_sums else 'right'}",
         f"parameters: {odd if different else 'the same on all ranks'}",
         f"beside a single process: {'right' if reference['within'] else 'WRONG'}, the largest difference is "
-        f"{reference['difference']}, {TOLERANCE} is allowed",
+        f"{reference['difference']:.1e}; up to {TOLERANCE:.0e} is allowed",
     ]
 
 

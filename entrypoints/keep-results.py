@@ -4,7 +4,7 @@
 
 The agent writes commands to stdin, one a line, each a JSON array of texts:
 
-  ["probe", NAME]                            write a file and remove it, once
+  ["probe", NAME, EARLIER]                   write a file and remove it, once; look whether there is EARLIER
   ["write", ID, NAME, TEXT, NEW]             store a file; with NEW, not over one that has another text
   ["log", SPOOL, NAME, COUNT, STORED, LOST]  store the log that this spool holds, after COUNT pieces, which go up to
                                              STORED; LOST bytes of that were gone from the spool when their turn came
@@ -13,7 +13,7 @@ The agent writes commands to stdin, one a line, each a JSON array of texts:
 What fails is tried again. It says on stdout, in the same form:
 
   ["alive", BYTES]                           every 2 s, with the size so far of a file that is being written
-  ["probe", WHY]                             WHY: why it failed, empty when it did not
+  ["probe", WHY, EARLIER]                    WHY: why it failed, empty when it did not; EARLIER: empty if not there
   ["write", ID, WHY, LASTING]                LASTING is not empty when waiting will not help
   ["piece", COUNT, STORED, LOST, WHY, LASTING]
   ["whole", LACKS, LOST, WHY, LASTING]       the log is one file; if it lacks bytes, the pieces stay
@@ -174,7 +174,9 @@ class Storing:
     def obey(self, verb: str, *args: str) -> None:
         """Take a command."""
         if verb == "probe":
-            self._say("probe", self._attempt(lambda: self._directory.probe(args[0]))[0])
+            found = [""]
+            why, _ = self._attempt(lambda: found.append(self._directory.probe(*args)))
+            self._say("probe", why, found[-1])
         elif verb == "write":
             number, name, text, new = args
             self._files[name] = (number, text, bool(new))

@@ -31,7 +31,8 @@ class Directory:
         self._number = number
         self._got_on = got_on
 
-    def probe(self, name: str) -> None:
+    def probe(self, name: str, earlier: str) -> str:
+        """Try a file; returns `earlier` if something of that name is there, else nothing."""
         self._check_mount()
         folder, name = self._reach(name)
         with folder:
@@ -40,6 +41,7 @@ class Directory:
                 folder.unlink(name)
             except FileNotFoundError:
                 pass  # a process that hung has done it late
+            return earlier if earlier in folder.names() else ""
 
     def store(self, name: str, chunks: Callable[[], Iterable[bytes]], *, new: bool = False) -> None:
         """Make a file of what `chunks` gives: readers see nothing of it, or all."""

@@ -1,5 +1,5 @@
-"""The chart's lists of workloads and fabric profiles are the agent's: this writes them into chart/values.yaml and its
-schema.
+"""The chart's lists of workloads and fabric profiles are the agent's: this writes them into chart/values.yaml and
+values.strict.schema.json, and makes of that values.schema.json, which Helm reads.
 
 .venv/bin/python -m scripts.chart_names
 """
@@ -10,6 +10,7 @@ import json
 import re
 import textwrap
 from pathlib import Path
+from typing import Any
 
 from agent.catalogue import RUNNABLE
 from agent.fabrics.profiles import CHOICES
@@ -17,7 +18,7 @@ from agent.fabrics.profiles import CHOICES
 CHART = Path(__file__).resolve().parent.parent / "chart"
 COMMAND = ".venv/bin/python -m scripts.chart_names"
 ENUMS = {"run": RUNNABLE, "profile": CHOICES}
-"""Property of values.schema.json → what it may be, beside empty."""
+"""Property of values.strict.schema.json → what it may be, beside empty."""
 LISTS = {
     "What runs on the formed cluster": (RUNNABLE, ". Not set"),
     "Fabric profile": (CHOICES, ".\n"),
@@ -27,12 +28,31 @@ WIDTH = 120
 
 
 def schema(text: str) -> str:
-    """values.schema.json, with these names."""
+    """values.strict.schema.json, with these names."""
     for name, known in ENUMS.items():
         listed = json.dumps([*known, "", None])
         before = rf'"{name}": \{{\s+"description": "[^\n]*\n[^\n]*\n\s+"enum": '
         text = _replaced(rf"({before})\[[^]]*\]", rf"\g<1>{listed}", text)
     return text
+
+
+def of_helm(_: str) -> str:
+    """values.schema.json: the strict one with open maps, whose unknown keys the templates refuse, without the prose."""
+    opened = _opened(json.loads(STRICT.read_text()))
+    # Where templates remember what they have found out.
+    return json.dumps({**opened, "patternProperties": {"^a4[A-Z]": False}}) + "\n"
+
+
+def _opened(schema: dict[str, Any]) -> dict[str, Any]:
+    opened = {}
+    for keyword, value in schema.items():
+        if keyword == "description" or (keyword == "additionalProperties" and "properties" in schema):
+            continue
+        if keyword in ("properties", "patternProperties"):
+            opened[keyword] = {name: _opened(inner) for name, inner in value.items()}
+        else:
+            opened[keyword] = _opened(value) if isinstance(value, dict) else value
+    return opened
 
 
 def values(text: str) -> str:
@@ -59,8 +79,9 @@ def _wrapped(comment: re.Match[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-FILES = {CHART / "values.schema.json": schema, CHART / "values.yaml": values}
+STRICT = CHART / "values.strict.schema.json"
+FILES = {STRICT: schema, CHART / "values.schema.json": of_helm, CHART / "values.yaml": values}
 
 if __name__ == "__main__":
     for path, renew in FILES.items():
-        path.write_text(renew(path.read_text()))
+        path.write_text(renew(path.read_text() if path.exists() else ""))

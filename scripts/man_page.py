@@ -49,7 +49,7 @@ def _section(name: str, parser: Parser, text: str = "") -> Iterator[str]:
         if line.startswith("  ") or listed:
             yield ".br"
         listed = line.startswith("  ")
-        yield _text(line) or ".br"
+        yield _text(re.sub(r"(?<=\S) {2,}", ": ", line)) or ".br"
     yield from _options(parser)
 
 

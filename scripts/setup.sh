@@ -2,6 +2,7 @@
 # Set up this machine for the checkout; done in a moment when nothing is missing.
 #
 #   scripts/setup.sh demo    programs, and the agent in .venv with what report pages need
+#   scripts/setup.sh demo-torch  as demo, and torch in .venv-torch
 #   scripts/setup.sh lint    the agent and the test tools in .venv
 #   scripts/setup.sh bench   as demo, and what the agent is measured beside
 #   scripts/setup.sh image   programs that build and run images, the agent and the test tools in .venv, Helm 3 in .helm
@@ -21,9 +22,12 @@ POLICY_MARK="# written by a4-agent's scripts/setup.sh"
 PROGRAMS="ssh:openssh-client sshd:openssh-server ip:iproute2 tc:iproute2 dnsmasq:dnsmasq-base tini:tini
     mpirun:openmpi-bin ps:procps unshare:util-linux nsenter:util-linux mount:mount"
 BENCH_PROGRAMS="bindfs:bindfs clush:clustershell"
-TEST_PROGRAMS="bindfs:bindfs chromium:chromium dumb-init:dumb-init fish:fish git:git npm:npm shellcheck:shellcheck zsh:zsh"
+TEST_PROGRAMS="bindfs:bindfs chromium:chromium dumb-init:dumb-init fish:fish g++:g++ git:git jq:jq npm:npm
+    shellcheck:shellcheck zsh:zsh"
 # crun, which podman would bring, does not start containers where its limits may not be raised.
 IMAGE_PROGRAMS="podman:podman buildah:buildah runc:runc debootstrap:debootstrap git:git"
+TORCH=2.13.0
+TORCH_MEGABYTES=4700 # with CUDA's libraries, installed
 HELM=3.6.2
 HELM_SHA256=3e4dd2807e8e00779312343aff59185fbf32971562434920de1ccaf4bae2b746 # of x86_64's
 ENVIRONMENTS=".venv .venv-ompi5 .venv-torch"
@@ -267,8 +271,27 @@ finish() {
     rm -rf "$1.old"
 }
 
-# The workload's Python. A build for CPUs does, where pip can have one; without numpy torch complains at each start.
-torch() { environment .venv-torch torch==2.13.0 numpy; }
+# The workload's Python: a build of torch for CPUs, where pip's index has one; without numpy torch complains at each start.
+torch() {
+    for build in "$TORCH+cpu" "$TORCH"; do
+        if has .venv-torch "torch==$build"; then
+            environment .venv-torch "torch==$build" numpy
+            return
+        fi
+    done
+    if .venv/bin/python -m pip install --quiet --dry-run --no-deps --no-input --disable-pip-version-check \
+        "torch==$TORCH+cpu" 2>/dev/null; then
+        say "loading a build of torch $TORCH for CPUs, 200 MB"
+        environment .venv-torch "torch==$TORCH+cpu" numpy
+        return
+    fi
+    free=$(df -Pm . | awk 'NR == 2 { print $4 }')
+    [ "$free" -ge "$TORCH_MEGABYTES" ] ||
+        fail "torch $TORCH with CUDA's libraries takes $TORCH_MEGABYTES MB, and $free MB are free in $PWD"
+    say "loading torch $TORCH with CUDA's libraries, 2.8 GB, which take 4.7 GB: pip's index has no build for CPUs" \
+        "(PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu has)"
+    environment .venv-torch "torch==$TORCH" numpy
+}
 
 # Helm 3, of which Debian has no package; Helm 4 is a package of the tests' environment.
 helm() {
@@ -286,13 +309,13 @@ helm() {
 }
 
 case "${1:-}" in
-demo) programs=$PROGRAMS ;;
+demo | demo-torch) programs=$PROGRAMS ;;
 bench) programs="$PROGRAMS $BENCH_PROGRAMS" ;;
 lint) programs='' ;;
 test) programs="$PROGRAMS $TEST_PROGRAMS" ;;
 image) programs="$PROGRAMS $IMAGE_PROGRAMS npm:npm" ;;
-kubernetes) programs="$PROGRAMS npm:npm" ;;
-*) fail "usage: scripts/setup.sh demo|bench|lint|test|image|kubernetes" ;;
+kubernetes) programs="$PROGRAMS jq:jq npm:npm" ;;
+*) fail "usage: scripts/setup.sh demo|demo-torch|bench|lint|test|image|kubernetes" ;;
 esac
 trap clean_up EXIT
 trap 'interrupted 129' HUP
@@ -312,6 +335,10 @@ need_packages $needed
 [ -n "$base" ] || base=$(base_python)
 case $1 in
 demo) environment .venv 'agent[report]' ;;
+demo-torch)
+    environment .venv 'agent[report]'
+    torch
+    ;;
 bench) environment .venv agent ;;
 lint) environment .venv 'agent[test]' ;;
 image)

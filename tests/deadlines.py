@@ -77,7 +77,7 @@ def events(limits: Limits) -> set[str]:
 
 
 def limits_of_spec(spec: ClusterSpec) -> Limits:
-    """Of all pods of a local cluster."""
+    """The limits of all pods of a local cluster."""
     of_pods = [limit for env in (spec.env, *spec.pod_env.values()) for limit in limits_of_env(env)]
     return [*of_pods, *limits_of_words((*spec.entrypoint, *spec.arguments))]
 
@@ -87,7 +87,7 @@ def limits_of_env(env: Mapping[str, str]) -> Limits:
 
 
 def limits_of_words(words: Sequence[str]) -> Limits:
-    """Of a command line: options with their values, and `--env NAME=SECONDS`."""
+    """The limits in a command line: options with their values, and `--env NAME=SECONDS`."""
     pairs = list(pairwise(words))
     settings = [value.partition("=") for name, value in pairs if name == "--env"]
     return [

@@ -31,6 +31,7 @@ WHOLE = (
     "tests/cluster/test_silence.py",
     "tests/cluster/test_torch_workloads.py",
     "tests/cluster/test_why.py",
+    "tests/cluster/test_why_schedules.py",
     "tests/golden/test_cluster.py",
     "tests/gpu/",
     "tests/local/test_pods.py",

@@ -260,7 +260,11 @@ def test_pythons_of_ours_take_no_module_from_the_user() -> None:
     """With -E the agent names the directory itself in which they are started. The workload's Python has the user's."""
     found = {(name, *started) for name, tree in trees().items() for started in pythons(tree)}
     open_to_users = {(module, program) for module, program, first in found if not re.match("-[IE]", first)}
-    assert open_to_users == {("agent.decide.torchrun", "python"), ("agent.lifecycle.stages.work", "work.python")}
+    assert open_to_users == {
+        ("agent.decide.torchrun", "python"),
+        ("agent.lifecycle.stages.work", "work.python"),
+        ("agent.machine.health.gpu_probe", "python"),
+    }
     assert {"agent.paths", "agent.machine.process", "agent.local.client"} <= {module for module, *_ in found}
 
 

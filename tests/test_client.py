@@ -15,7 +15,7 @@ import pytest
 from agent.client import MOST_READ, Client, RunInfo
 from agent.connection import Connection
 from agent.decide.runspec import RunSpec
-from agent.errors import AgentError, Exit
+from agent.errors import AgentError, Exit, UsageError
 from agent.output import Lines
 from tests.commands.server import FakeAgent, FakeRun, Refused
 
@@ -108,6 +108,7 @@ def test_submit_and_find(client: Client, agent: FakeAgent) -> None:
     assert run == RunInfo("exec-0", (0, 1, 2, 3), 0, (0, 1, 2, 3), {i: f"job-{i}.local" for i in range(4)}, slots=2)
     assert RunSpec.from_json(agent.runs[0].spec) == SPEC
     assert client.find() == client.find("exec-0") == run
+    assert "id" not in run.to_json(), "the id has one name in an answer: run"
     agent.runs[0].end()
     assert client.find("exec-0").over
 
@@ -120,9 +121,32 @@ def test_a_request_that_is_too_long_is_refused_and_the_next_is_not(client: Clien
     assert client.submit(SPEC).id == "exec-0"
 
 
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        (RunSpec("exec", args="hostname"), "this RunSpec cannot be run: args is not a list"),  # type: ignore[arg-type]
+        (RunSpec("exec", args=("seq", 3)), "args[1] is not a text"),  # type: ignore[arg-type]
+        (RunSpec("exec", ("ls",), nodes=-1), "nodes is not a whole number from 0 on"),
+        (RunSpec("exec", ("ls",), env={"A": 1}), "env.A is not a text"),  # type: ignore[dict-item]
+        ("exec", "submit takes a RunSpec, not str"),
+    ],
+)
+def test_a_wish_of_a_wrong_type_is_refused(spec: RunSpec, words: str, client: Client, agent: FakeAgent) -> None:
+    with pytest.raises(UsageError) as caught:
+        client.submit(spec)
+    assert words in str(caught.value)
+    assert not agent.requests
+
+
+def test_a_closed_client_says_so(client: Client) -> None:
+    client.close()
+    with pytest.raises(UsageError, match="this client is closed"):
+        client.find()
+
+
 def test_read_and_wait(client: Client, agent: FakeAgent) -> None:
     run = client.submit(SPEC)
-    assert client.read(run.id, 2).frames == ()
+    assert client.read(run, 2).frames == ()
     agent.runs[0].say(2, b"one\n")
     agent.runs[0].say(2, b"two\n", stream=2)
     first = client.read(run.id, 2, most=1, wait=True)
@@ -131,17 +155,18 @@ def test_read_and_wait(client: Client, agent: FakeAgent) -> None:
     assert (second.frames, second.over) == (((2, b"two\n"),), False)
     agent.runs[0].end(7, "it failed", "a table\n", where="pod 2", lost={3: "gone"}, codes={2: 7}, results="/results")
     assert client.read(run.id, 2, second.next, wait=True).over
-    ended = client.wait(run.id)
+    ended = client.wait(run)
+    assert ended == client.wait(run.id)
     assert (ended.end.code, ended.end.what, ended.end.where, ended.text) == (7, "it failed", "pod 2", "a table\n")
     assert (ended.codes, ended.lost, ended.results) == ({2: 7}, {3: "gone"}, "/results")
     agent.runs[0].files[0, "report.html"] = b"page" * MOST_READ
     assert b"".join(client.file(run.id, "report.html")) == b"page" * MOST_READ
-    assert list(client.file(run.id, "evidence.txt", 2)) == []
+    assert list(client.file(run, "evidence.txt", 2)) == []
 
 
 def test_cancel_and_release(client: Client, agent: FakeAgent) -> None:
     run = client.submit(SPEC)
-    client.cancel(run.id, why="Ctrl-C")
+    client.cancel(run, why="Ctrl-C")
     client.cancel(run.id, hurry=True, answered=False)
     agent.code = 7
     assert client.release(force=True) == 7

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.cutting import cut_at_word, visible
+from agent.cutting import cut_at_word, first_of, json_size, visible
 from agent.decide.ending import JobEnd, masked
 from agent.decide.masking import MARK, Masker
 from agent.log import Log
@@ -23,6 +23,12 @@ def test_no_word_is_shown_in_part(text: str, expected: str) -> None:
 @given(st.text(), st.integers(2, 200))
 def test_it_is_short_enough(text: str, most: int) -> None:
     assert len(cut_at_word(text, most)) <= most
+
+
+@given(st.text(), st.integers(20, 200))
+def test_a_beginning_with_its_mark_is_short_enough_as_json(text: str, most: int) -> None:
+    cut = first_of(text, most, "…")
+    assert cut == text if json_size(text) <= most else cut.endswith("…") and json_size(cut) <= most
 
 
 WORDS = "\x1b[31mred\x07\x1b]0;title\x07\ttab\nline\x7f\x9b2J"

@@ -24,7 +24,7 @@ PLAN = Plan("try", 8, (PlannedPeer(0, "p0", "10.0.0.0", "node-0"), PlannedPeer(1
 
 @pytest.fixture
 def environ(tmp_path: Path) -> dict[str, str]:
-    """Of pod 1 of two."""
+    """The environment of pod 1 of two."""
     (tmp_path / "secret").write_bytes(SECRET)
     return {
         "NNODES": "2",

@@ -19,7 +19,7 @@ from agent.decide.mpirun import Mpi
 from agent.decide.plan import Plan
 from agent.decide.ranks import RankEnd
 from agent.decide.runspec import RunSpec
-from agent.errors import MissingProgram, SettingsError, UsageError
+from agent.errors import Exit, MissingProgram, SettingsError, UsageError
 from agent.paths import shipped
 from agent.workloads.base import Judgement, Outcome, RunContext
 from agent.workloads.nccl import Nccl
@@ -84,7 +84,7 @@ def outcome(
     stuck: tuple[str, ...] = (),
     **changes: Any,
 ) -> Outcome:
-    """Of a run that went well but for what is given: step → output, step → status (None: it had not ended)."""
+    """A run that went well but for what is given: step → output, step → status (None: it had not ended)."""
     steps = {"programs": "", "connectivity": "", **({t: table(t) for t in TESTS} if outputs is None else outputs)}
     record = []
     for step in steps:
@@ -296,6 +296,15 @@ def test_connectivity_is_not_judged_by_what_came_later() -> None:
         assert found.files["connectivity-test.log"].startswith("connectivity of 6 ranks")
 
 
+@pytest.mark.parametrize(
+    "late", [{"cause": JobEnd(Exit.TIME_LIMIT, "nccl hit its limit")}, {"lost": {1: "it is gone"}}]
+)
+def test_what_came_after_connectivity_does_not_make_it_bad(late: dict[str, Any]) -> None:
+    found = judged(outcome({TESTS[0]: table(TESTS[0])}, statuses={TESTS[0]: None}, **late))
+    assert found.end.code in (75, 124)
+    assert "Open MPI 4.1.4): every rank is where the plan puts it" in found.text.partition("\n")[0]
+
+
 def test_sockets_where_the_profile_means_gib() -> None:
     found = judged(outcome(networks=("gIB", "Socket", "gIB")), profile="a4-gib")
     assert (found.end.code, found.end.what) == (65, "NCCL did not use the network of the profile")
@@ -333,13 +342,13 @@ def test_pods_of_which_nobody_knows_the_network(networks: tuple[str, str, str], 
 def test_programs_that_are_missing() -> None:
     said = "alltoall_perf of nccl-tests is in none of /a, PATH\n"
     end = judged(Outcome(66, *steps("programs", 66, said), tokens=TOKENS)).end
-    assert (end.code, end.origin, end.where) == (66, "agent", "pod 2, job-workload-0-2.job")
+    assert (end.code, end.origin, end.where) == (66, "agent", "pod 2, job-workload-0-2-x7k2p, node node-2")
     assert end.what == said.strip() and "run collectives" in end.why and "/third_party/nccl-tests/build" in end.why
     only_there = outcome(
         {"all_reduce": ""}, statuses={"all_reduce": 66}, ranks={**WELL, 3: RankEnd(66, 1.0)}, networks=("", "", "")
     )
     end = judged(only_there).end
-    assert (end.code, end.origin, end.where) == (66, "agent", "pod 0, job-workload-0-0.job")
+    assert (end.code, end.origin, end.where) == (66, "agent", "pod 0, job-workload-0-0-x7k2p, node node-0")
     assert "rank 3 failed" in end.what and "run collectives" in end.why
 
 
@@ -356,7 +365,7 @@ def test_without_connectivity_nothing_else_counts() -> None:
     found = judged(told)
     assert found.end.code == 1 and list(found.files) == ["connectivity-test.log"]
     found = judged(replace(told, lost={0: "not heard for 30 s"}))
-    assert found.end.code == 75 and "pod 0: not heard for 30 s" in found.end.why
+    assert found.end.code == 75 and "node node-0: not heard for 30 s" in found.end.why
 
 
 STATUS = {"all_gather": 1}
@@ -375,7 +384,7 @@ HALF = {"all_reduce": table("all_reduce"), "all_gather": "h: Test NCCL failure x
         (outcome(HALF, statuses=STATUS, ranks={**WELL, 3: RankEnd(3, 1.0)}), 3, "workload", "pod 0: said on gIB"),
         (outcome(HALF, statuses={"all_gather": -9}, ranks={**WELL, 3: RankEnd(None)}), 137, "agent", "SIGKILL"),
         (outcome(HALF, statuses={"all_gather": None}, cause=TIMED_OUT), 124, "agent", "hit the time limit"),
-        (outcome(HALF, statuses=STATUS, lost={1: "gone"}), 75, "agent", "pod 1: gone"),
+        (outcome(HALF, statuses=STATUS, lost={1: "gone"}), 75, "agent", "node node-1: gone"),
         # Printed words alone are no lost daemon: mpirun ended 0, and so did every rank.
         (outcome({**HALF, "all_gather": LOST}), 65, "workload", "all_gather measured nothing"),
         (outcome({**HALF, "all_gather": LOST}, statuses=STATUS), 1, "workload", "a rank ended 1"),
@@ -394,7 +403,7 @@ HALF = {"all_reduce": table("all_reduce"), "all_gather": "h: Test NCCL failure x
         (outcome(TOLD_LAST, stuck=("all_gather",)), 0, "workload", "nccl is good"),  # rank 3 has recorded another end
         (outcome(TOLD_LAST, stuck=("all_gather",), ranks={**WELL, 3: RankEnd(None)}), 139, "workload", "rank 3 on h"),
         (outcome(ENDED, stuck=("all_reduce",)), 0, "workload", "nccl is good"),
-        (outcome(lost={1: "gone"}), 75, "agent", "pod 1: gone"),
+        (outcome(lost={1: "gone"}), 75, "agent", "node node-1: gone"),
     ],
 )  # fmt: skip
 def test_ends_of_ranks(found: Outcome, code: int, origin: str, text: str) -> None:
@@ -426,7 +435,7 @@ def test_a_good_run_can_be_saved_as_a_baseline() -> None:
 
 
 def test_each_operation_and_root_is_saved_for_itself() -> None:
-    """Of `-o all`, and of `-r -1`, which measures every root."""
+    """As with `-o all`, and with `-r -1`, which measures every root."""
     tables = {"all_reduce": ["sum   -1", "prod   -1", "mulsum  -1"], "broadcast": ["none    0", "none    1"]}
     outputs = {
         test: "\n".join(

@@ -132,7 +132,7 @@ def files(name: str, network: str | None) -> dict[str, str]:
 
 
 def record(name: str, backend: str) -> str:
-    """Of a run of ours in which all is right."""
+    """The record of a run of ours in which all is right."""
     begun: Line = {"step": "sweep", "collective": "all_reduce"}
     lines = test_ddp.lines() if name == "ddp" else [*common(name), begun, end()]
     lines[0]["backend"] = backend

@@ -19,13 +19,17 @@ from agent.decide.runspec import RunSpec
 from agent.decide.subset import subset
 from agent.errors import AgentError, Exit, MissingProgram, UsageError
 from agent.launch import Launch
-from agent.settings import Found, read_settings
+from agent.settings import GIVEN_BY_AGENT, Found, read_settings
 from agent.workloads import find_workload
 from agent.workloads.base import FailedPart, Judgement, Outcome, RunContext, Workload
+from agent.workloads.held_rank import invitation
 from tests.cluster.programs.internode import NEWEST, RELEASES, measured
 
 NAMES = [*RUNNABLE, "exec", "mpirun", "torchrun"]
-PEERS = tuple(PlannedPeer(i, f"job-workload-0-{i}.job", f"10.0.0.{i}", f"node-{i}") for i in (2, 0, 1))
+PEERS = tuple(
+    PlannedPeer(i, f"job-workload-0-{i}.job", f"10.0.0.{i}", f"node-{i}", (), f"job-workload-0-{i}-x7k2p")
+    for i in (2, 0, 1)
+)
 FOUR, FIVE = MpiVersion(4, 1, 4), MpiVersion(5, 0, 11)
 TIMED_OUT = JobEnd(Exit.TIME_LIMIT, "hit the time limit", why="pod 0: in the all-reduce")
 
@@ -68,6 +72,14 @@ def judged(some: RunContext, outcome: Outcome) -> Judgement:
 
 def options(made: Launch, name: str) -> list[str]:
     return [after for word, after in zip(made.argv, made.argv[1:], strict=False) if word == name]
+
+
+@pytest.mark.parametrize("name", ["torchrun", "mpirun", "script"])
+def test_what_users_programs_are_given_is_no_unknown_setting_where_they_call_the_agent(name: str) -> None:
+    made = launched(context(name, "program", why=True, keep_ranks=True))
+    given = {one for one in made.added if one.startswith("A4_")}
+    assert made.env["A4_SERIES_FILE"].endswith("/series.jsonl")
+    assert given <= {*GIVEN_BY_AGENT}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -235,7 +247,7 @@ SIGNALLED = "mpirun noticed that process rank 2 with PID 34 on node node-1 exite
         (Outcome(0, ranks=WELL, output=SIGNALLED), 0, "workload", "a.out done"),
         (Outcome(14, ranks={**WELL, 5: RankEnd(7, 1.0)}, output=LOST), 7, "workload", "rank 5 failed (pod 1, "),
         (Outcome(0, ranks={**WELL, 5: RankEnd(14, 1.0)}, output=LOST), 75, "agent", "daemon was lost"),
-        (Outcome(0, ranks={}, lost={0: "not heard for 30 s"}), 75, "agent", "pod 0: not heard for 30 s"),
+        (Outcome(0, ranks={}, lost={0: "not heard for 30 s"}), 75, "agent", "node node-0: not heard for 30 s"),
         # A rank's own end.
         (Outcome(7, ranks={**WELL, 3: RankEnd(7, 1.0)}), 7, "workload", "a.out: rank 3 failed (pod 0, "),
         (Outcome(1, ranks={**WELL, 3: RankEnd(205, 1.0)}), 205, "workload", "rank 3 failed (pod 0, "),
@@ -330,11 +342,11 @@ def test_a_lost_daemon_is_named_with_its_pod() -> None:
         some = context("mpirun", "a.out", mpi=Mpi("/usr/bin/mpirun", version))
         status = 205 if version == FOUR else 0
         end = judged(some, Outcome(status, ranks={**WELL, 2: OPEN}, output=text)).end
-        assert (end.code, end.where) == (75, "pod 0, job-workload-0-0.job")
+        assert (end.code, end.where) == (75, "pod 0, job-workload-0-0-x7k2p, node node-0")
         assert judged(some, Outcome(205, ranks={**WELL, 2: OPEN})).end.where == ""
     failed = "A daemon failed to report back after being spawned.\n\n  Local host:    node-2\n  Remote host:   node-0\n"
     end = judged(some, Outcome(255, ranks={**WELL, 2: OPEN}, output=failed)).end
-    assert (end.code, end.where) == (75, "pod 0, job-workload-0-0.job")
+    assert (end.code, end.where) == (75, "pod 0, job-workload-0-0-x7k2p, node node-0")
 
 
 def test_a_limit_tells_what_ranks_did_as_well() -> None:
@@ -345,7 +357,7 @@ def test_a_limit_tells_what_ranks_did_as_well() -> None:
 
 def test_the_pod_of_the_first_rank_that_failed_is_named() -> None:
     judgement = judged(context("mpirun", "a.out"), Outcome(7, ranks={**WELL, 2: RankEnd(7, 1.0)}))
-    assert judgement.end.where == "pod 0, job-workload-0-0.job"
+    assert judgement.end.where == "pod 0, job-workload-0-0-x7k2p, node node-0"
     assert judgement.findings.record == {"ranks": 6, "ended": {"0": "0-1,3-5", "7": "2"}}
 
 
@@ -376,7 +388,7 @@ def test_an_mpirun_that_tells_of_an_end_is_ending(name: str) -> None:
 
 def test_connectivity_says_why_it_ended_not_that_no_rank_reported() -> None:
     said = judged(context("connectivity"), Outcome(0, cause=TIMED_OUT)).text
-    assert said == "connectivity of 6 ranks on 3 pods (Open MPI 4.1.4): NOT GOOD: hit the time limit\n"
+    assert said == "connectivity of 6 ranks on 3 pods (Open MPI 4.1.4): failed: hit the time limit\n"
 
 
 def test_connectivity_is_judged_on_every_slot_and_so_has_a_rank_there_whatever_was_wished() -> None:
@@ -420,7 +432,7 @@ def test_a_python_without_torch() -> None:
     output = "Error while finding module specification for 'torch.distributed.run' (ModuleNotFoundError: …)"
     outcome = Outcome(0, statuses={1: 1}, first=1, failures={1: FailedPart(output)})
     end = judged(context("torchrun", "train.py"), outcome).end
-    assert (end.code, end.origin, end.where) == (66, "agent", "pod 1, job-workload-0-1.job")
+    assert (end.code, end.origin, end.where) == (66, "agent", "pod 1, job-workload-0-1-x7k2p, node node-1")
 
 
 OF_TORCHRUN = """\
@@ -441,10 +453,100 @@ Root Cause (first observed failure):
 def test_a_rank_of_torchrun_without_an_error_file_is_told_with_its_last_lines() -> None:
     outcome = Outcome(0, statuses={0: -15, 1: 1}, first=1, failures={1: FailedPart(OF_TORCHRUN)})
     end = judged(context("torchrun", "train.py"), outcome).end
-    assert (end.code, end.what, end.where) == (1, "rank 4 was killed by SIGKILL", "pod 1, job-workload-0-1.job")
+    assert (end.code, end.what, end.where) == (
+        1,
+        "rank 4 was killed by SIGKILL",
+        "pod 1, job-workload-0-1-x7k2p, node node-1",
+    )
     assert (
         end.why.splitlines()[:2] == ["last lines of its output:", "  [rank4]: no space left"] and "rank5" not in end.why
     )
+
+
+# Without a rank, which somebody starts in a terminal
+
+
+@pytest.mark.parametrize(
+    ("name", "wish", "have"),
+    [
+        ("torchrun", {"without": 6}, "ranks 0 to 5"),
+        ("torchrun", {"without": 3, "per_node": 1}, "ranks 0 to 2"),
+        ("mpirun", {"without": 6}, "ranks 0 to 5"),
+        ("mpirun", {"without": 1, "ranks": 1}, "rank 0 alone"),
+    ],
+)
+def test_a_run_without_a_rank_that_it_has_not(name: str, wish: dict[str, int], have: str) -> None:
+    with pytest.raises(UsageError, match=f"--without {wish['without']}: this run has {have}"):
+        find_workload(name).check(context(name, "a.out", wish=wish))
+    find_workload(name).check(context(name, "a.out", wish={**wish, "without": 0}))
+
+
+@pytest.mark.parametrize("args", [("--run-path", "train.py"), ("--of-a-later-release", "train.py")])
+def test_a_rank_whose_command_is_not_known_cannot_be_held(args: tuple[str, ...]) -> None:
+    find_workload("torchrun").check(context("torchrun", *args))
+    with pytest.raises(UsageError, match="with --without, torchrun takes a script"):
+        find_workload("torchrun").check(context("torchrun", *args, wish={"without": 1}))
+
+
+def test_only_the_pod_of_the_rank_holds_one() -> None:
+    """Rank 3 is the second of pod 0, which has the second place in the plan."""
+    start = "/run/a4-agent/runs/x/start-rank-3"
+    for index in (2, 0, 1):
+        made = launched(context("torchrun", "train.py", "x", index=index, wish={"without": 3}))
+        assert made.env == launched(context("torchrun", "train.py", "x", index=index)).env
+        assert (start in made.argv) == (index == 0)
+    held = launched(context("torchrun", "train.py", "x", index=0, wish={"without": 3}))
+    assert list(held.argv[-6:]) == [start, "600", "python3", "-u", "train.py", "x"]
+    users = context("torchrun", "train.py", index=0, wish={"without": 3}, environ={"PYTHON_EXEC": "/my/python"})
+    assert list(launched(users).argv[-3:]) == ["/my/python", "-u", "train.py"]
+    ranks = launched(context("mpirun", "./a.out", "x", wish={"without": 3}))
+    assert list(ranks.argv[-4:]) == [start, "600", "./a.out", "x"]
+    assert ranks.env == launched(context("mpirun", "./a.out", "x")).env
+
+
+@pytest.mark.parametrize(
+    ("environ", "shell"),
+    [
+        (
+            {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "POD_NAME": "job-0-0-x7k2p"},
+            "kubectl exec -it job-0-0-x7k2p -- bash",
+        ),
+        ({"JOB_ID": "local"}, "a4-agent local exec 0 -- bash"),
+        ({"JOB_ID": "other"}, "a4-agent local exec 0 --name other -- bash"),
+    ],
+)
+def test_who_starts_a_rank_is_told_where(environ: dict[str, str], shell: str) -> None:
+    said = invitation(context("torchrun", "train.py", index=0, wish={"without": 3}, environ=environ))
+    assert "rank 3 waits for you to start it on pod 0, job-workload-0-0-x7k2p, node node-0\n" in said
+    assert f" {shell}\n" in said and " /run/a4-agent/runs/x/start-rank-3\n" in said
+
+
+@pytest.mark.parametrize("name", ["torchrun", "mpirun"])
+def test_nobody_starts_the_rank(name: str) -> None:
+    some = context(name, "a.out", wish={"without": 3})
+    outcome = Outcome(1, statuses={0: 1}, ranks={3: RankEnd(69, 1.0, unclaimed=True)}, first=0)
+    end = judged(some, outcome).end
+    told = (69, "nobody has started rank 3 within 600 s", "pod 0, job-workload-0-0-x7k2p, node node-0")
+    assert (end.code, end.what, end.where) == told
+    assert end.why.endswith(" /run/a4-agent/runs/x/start-rank-3")
+    assert judged(some, replace(outcome, cause=TIMED_OUT, first=None)).end.code == 124
+    assert judged(some, replace(outcome, ranks={3: RankEnd(69, 1.0)})).end.what.endswith(
+        ("rank 3 failed", "torchrun failed")
+    )
+
+
+QUIT = "Traceback (most recent call last):\n    if self.quitting: raise BdbQuit\nbdb.BdbQuit\n"
+
+
+@pytest.mark.parametrize(("without", "said"), [(None, "run again with --without 3"), (3, "is in the terminal")])
+def test_a_debugger_without_a_terminal(without: int | None, said: str) -> None:
+    marked = "".join(f"[rank3]: {line}\n" for line in QUIT.splitlines())
+    listed = OF_TORCHRUN.replace("rank      : 4", "rank      : 3").replace("exitcode  : -9", "exitcode  : 1")
+    outcome = Outcome(0, statuses={0: 1}, first=0, failures={0: FailedPart(marked + listed)})
+    assert said in judged(context("torchrun", "train.py", wish={"without": without}), outcome).end.why.splitlines()[0]
+    tagged = "".join(f"[1,3]<stderr>: {line}\n" for line in QUIT.splitlines())
+    outcome = Outcome(1, output=tagged, ranks={**WELL, 3: RankEnd(1, 1.0)})
+    assert said in judged(context("mpirun", "a.out", wish={"without": without}), outcome).end.why.splitlines()[0]
 
 
 # On every pod
@@ -459,7 +561,7 @@ def test_all_pods_ended_well(name: str) -> None:
 @pytest.mark.parametrize("name", ["script", "torchrun", "exec"])
 def test_a_lost_pod_is_75(name: str) -> None:
     end = judged(context(name, "hostname"), Outcome(0, statuses={0: 0, 2: 0}, lost={1: "not heard for 30 s"})).end
-    assert end.code == 75 and "pod 1: not heard for 30 s" in end.why
+    assert end.code == 75 and "node node-1: not heard for 30 s" in end.why
 
 
 @pytest.mark.parametrize("name", ["script", "torchrun", "exec"])
@@ -472,7 +574,7 @@ def test_why_it_was_ended(name: str) -> None:
 def test_the_pod_that_failed_first_is_the_cause_and_not_those_that_were_ended_for_it(name: str) -> None:
     outcome = Outcome(0, statuses={0: -15, 1: -11, 2: 0}, first=1, lost={0: "not heard for 30 s"})
     end = judged(context(name, "train.py"), outcome).end
-    assert (end.code, end.origin, end.where) == (139, "workload", "pod 1, job-workload-0-1.job")
+    assert (end.code, end.origin, end.where) == (139, "workload", "pod 1, job-workload-0-1-x7k2p, node node-1")
 
 
 @pytest.mark.parametrize("name", RUNNABLE)
@@ -543,7 +645,10 @@ def test_the_code_of_exec(statuses: dict[int, int], code: int, what: str) -> Non
 
 def test_exec_with_a_lost_pod_and_a_failure() -> None:
     end = judged(context("exec", "df"), Outcome(0, statuses={0: 7, 2: 0}, lost={1: "gone"})).end
-    assert end.code == 75 and end.why == "pod 1: gone\ndf ended with exit code 7 on pod 0"
+    assert (
+        end.code == 75
+        and end.why == "pod 1, job-workload-0-1-x7k2p, node node-1: gone\ndf ended with exit code 7 on pod 0"
+    )
 
 
 # deepep
@@ -658,7 +763,7 @@ def test_the_endless_test_is_warned_of(args: list[str], warned: int) -> None:
             ),
             65,
             "workload",
-            "a check failed in case 1 (FP8, with top-k (async=True, previous=False)) (pod 1, job-workload-0-1.job)",
+            "a check failed in case 1 (FP8, with top-k (async=True, previous=False)) (pod 1, job-workload-0-1-x7k2p, ",
         ),
         (
             Outcome(66, ranks={**THREE, 2: RankEnd(66, 1.0)}, notes=noted(pod1={"about": "missing no script in /d\n"})),

@@ -9,8 +9,11 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib import import_module
+from itertools import groupby
 from typing import Any, NoReturn
 
 from agent import __version__
@@ -24,6 +27,7 @@ VERBS = {
     "mpirun": "run a program of one's own as MPI ranks on all pods",
     "torchrun": "run a program of one's own under torchrun on all pods",
     "why": "why a run stands still: which rank holds the others up, and where it is",
+    "doctor": "are the pods healthy: GPUs, network devices, limits, disks, names",
     "logs": "what a run has printed",
     "get": "the results and logs of a run, from all its pods",
     "cancel": "end a run on every pod",
@@ -41,7 +45,7 @@ VERBS = {
     "version": "versions of the agent and of what it calls",
 }
 EPILOG = """\
-In a pod:        a4-agent run            (as ENTRYPOINT; the chart sets everything it needs)
+In a pod:        a4-agent run            (as ENTRYPOINT; the chart sets the rest)
 In kubectl exec: a4-agent status         a4-agent exec -- nvidia-smi -L
 On your machine: a4-agent local run --pods 4 connectivity
 """
@@ -82,7 +86,6 @@ def build_parser(*verbs: str, alone: bool = False) -> Parser:
         prog="a4-agent",
         description="Brings the pods of a GPU JobSet together and runs workloads on all of them.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"a4-agent {__version__}")
     text = "colour in messages: auto (on a terminal, unless NO_COLOR is set; FORCE_COLOR elsewhere, too), always, never"
@@ -121,12 +124,25 @@ def _add_color_to_all(parser: Parser) -> None:
             _add_color_to_all(inner)
 
 
+class _Help(argparse.HelpFormatter):
+    """Breaks texts where the terminal ends. Lines with several spaces, as in lists and examples, stay lines; what is
+    too long of one goes on under its last column."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        wrap = partial(textwrap.wrap, width=width, initial_indent=indent, break_on_hyphens=False)
+        filled: list[str] = []
+        for is_row, lines in groupby(text.rstrip().splitlines(), lambda line: "  " in line or not line):
+            for line in lines if is_row else [" ".join(lines)]:
+                column = max((found.end() for found in re.finditer(" {2,}", line)), default=0)
+                filled += wrap(line, subsequent_indent=indent + " " * column) or [""]
+        return "\n".join(filled)
+
+
 class Parser(argparse.ArgumentParser):
     """Says of a mistyped word what may have been meant. Options have to be written in full.
 
     A command, or arguments for a workload, are kept apart, where argparse would look for our options among them. Both
     are found as `args.rest`.
-    Help shows a description of several lines as it is written, and breaks one line where the terminal ends.
     """
 
     takes_command = ""
@@ -136,9 +152,7 @@ class Parser(argparse.ArgumentParser):
     """Arguments begin after `--`; this says so to who leaves it out. Empty: there are none."""
 
     def __init__(self, **options: Any) -> None:
-        if "\n" in (options.get("description") or ""):
-            options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
-        super().__init__(**options, allow_abbrev=False)
+        super().__init__(formatter_class=_Help, **options, allow_abbrev=False)
         self.verbs: Mapping[str, Parser] = {}
         """The parsers of its verbs."""
 
@@ -146,6 +160,11 @@ class Parser(argparse.ArgumentParser):
         added = super().add_subparsers(**options)
         self.verbs = added.choices
         return added
+
+    def _get_option_tuples(self, option_string: str) -> list[Any]:
+        """Without beginnings of options of one dash, which argparse takes for them also without `allow_abbrev`."""
+        found: list[Any] = super()._get_option_tuples(option_string)
+        return [one for one in found if option_string.startswith(one[1])]
 
     @property
     def actions(self) -> list[argparse.Action]:
@@ -157,8 +176,14 @@ class Parser(argparse.ArgumentParser):
         return next((one for one in self.actions if word in one.option_strings), None)
 
     def error(self, message: str) -> NoReturn:
-        """Print usage and the message, then exit with 2."""
-        super().error(message + self._meant(message))
+        """Say in a line what is wrong and where help is, and what may have been meant; exit with 2."""
+        if found := re.fullmatch(r"argument VERB: invalid choice: '?(.*?)'? \(choose from .*\)", message):
+            message, meant = f"there is no verb {found[1]!r}", self._verb_meant(found[1])
+        else:
+            meant = self._meant(message)
+        what, newline, hint = f"{message}{meant}".partition("\n")
+        see = f"{' ' if what.endswith('?') else '; '}see {self.prog} --help"
+        self.exit(int(Exit.USAGE), toned(f"{self.prog}: error: {what}{see}", BAD) + f"{newline}{hint}\n")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         words = list(args if args is not None else sys.argv[1:])
@@ -183,29 +208,38 @@ class Parser(argparse.ArgumentParser):
     def _with_value(self, words: Sequence[str], at: int) -> str:
         """The word there; an option whose value is optional would take what comes next for it, whatever that is."""
         option = self.option(words[at])
-        alone = option is not None and option.nargs == "?" and not self._takes_next(words, at)
+        alone = option is not None and option.nargs == "?" and not self._values(words, at)
         return f"{words[at]}={option.const}" if option is not None and alone else words[at]
 
-    def _takes_next(self, words: Sequence[str], at: int) -> bool:
-        """Is the next word the value of the option there? One whose value is optional takes a number alone."""
+    def _values(self, words: Sequence[str], at: int) -> int:
+        """How many words are values of the option there. One whose value is optional takes a number alone."""
         option = self.option(words[at])
+        if option is None or isinstance(option.nargs, int):
+            return 0 if option is None else int(option.nargs or 0)
         following = "".join(words[at + 1 : at + 2])
-        if option is None or following == "--":
-            return False
-        return option.nargs is None or (option.nargs == "?" and following.isdecimal())
+        if following == "--":
+            return 0
+        return int(option.nargs is None or (option.nargs == "?" and following.isdecimal()))
 
     def begin(self, words: Sequence[str]) -> int:
         """Where the command begins, or its "--"; the number of words when there is none."""
         at = 0
         while at < len(words) and words[at] not in ("-", "--") and words[at].startswith("-"):
-            at += 2 if self._takes_next(words, at) else 1
+            at += 1 + self._values(words, at)
         return at
+
+    def _verb_meant(self, word: str) -> str:
+        """Workloads are easily typed as verbs."""
+        from agent.catalogue import RUNNABLE  # here: only mistakes need it
+
+        verbs = {name: name for name in self.verbs}
+        if "run" in verbs:
+            verbs = {**{name: f"{self.prog} run {name}" for name in RUNNABLE}, **verbs}
+        return f"; type {verbs[word]}" if word in verbs else did_you_mean(word, verbs, verbs)
 
     def _meant(self, message: str) -> str:
         if found := re.fullmatch(r".*invalid choice: '?(.*?)'? \(choose from (.*)\)", message):
             return did_you_mean(found[1], re.findall(r"[\w.-]+", found[2]))
-        if message.endswith(" required: VERB"):
-            return f"\n  {self.prog} --help lists them"
         if not message.startswith("unrecognized arguments"):
             return ""
         meant = ""

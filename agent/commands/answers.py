@@ -10,6 +10,7 @@ from agent import wire
 from agent.client import RunEnd, RunInfo
 from agent.decide.diagnosis import Diagnosis
 from agent.decide.ending import JobEnd
+from agent.decide.finding import Finding
 from agent.output import AGENT, STDERR, STDOUT, Sink, write_all
 
 VERSION = 1
@@ -34,6 +35,8 @@ class RunAnswer(NamedTuple):
     """directory on pod 0 with result.json, or empty"""
     missing: str
     """which results could not be stored there, and why"""
+    name: str = ""
+    """name of the run; empty: it has none"""
 
 
 class ReleaseAnswer(NamedTuple):
@@ -73,6 +76,28 @@ class ClustersAnswer(NamedTuple):
     """name of each cluster, and how many of its pods are in which state"""
 
 
+class PodAnswer(NamedTuple):
+    """A pod of a local cluster."""
+
+    name: str
+    """in DNS"""
+    node: str
+    state: str
+    """absent (missing or dead), waiting (still to come), starting, running or ended"""
+    code: int | None
+    """exit code, once it has ended"""
+
+
+class ClusterAnswer(NamedTuple):
+    """What `local status --json` prints; `a4-agent status --json` in a pod says what its agent does."""
+
+    version: int
+    cluster: str
+    """its name"""
+    pods: Mapping[int, PodAnswer]
+    """by completion index"""
+
+
 class WhyAnswer(NamedTuple):
     """`a4-agent why --json`."""
 
@@ -85,14 +110,25 @@ class WhyAnswer(NamedTuple):
     """null: it is over, and nothing was seen to hang"""
 
 
-ANSWERS = (RunAnswer, ReleaseAnswer, LogLine, DryRunAnswer, ClustersAnswer, WhyAnswer)
+class DoctorAnswer(NamedTuple):
+    """What `doctor --json` prints."""
+
+    version: int
+    findings: tuple[Finding, ...]
+    """of every check that applies, on every pod and device"""
+    silent: Mapping[int, str]
+    """why pods did not answer"""
+
+
+ANSWERS = (RunAnswer, ReleaseAnswer, LogLine, DryRunAnswer, ClustersAnswer, ClusterAnswer, WhyAnswer, DoctorAnswer)
 
 
 def run_answer(run: RunInfo, ended: RunEnd | None = None) -> RunAnswer:
     """The answer for a run that goes on (`ended`: None), or for one that is over."""
     if ended is None:
-        return RunAnswer(VERSION, run.id, run.pods, None, {}, {}, "", "")
-    return RunAnswer(VERSION, run.id, run.pods, ended.end, ended.codes, ended.lost, ended.results, ended.missing)
+        return RunAnswer(VERSION, run.id, run.pods, None, {}, {}, "", "", run.name)
+    found = (ended.end, ended.codes, ended.lost, ended.results, ended.missing)
+    return RunAnswer(VERSION, run.id, run.pods, *found, run.name)
 
 
 def write(answer: Any) -> None:

@@ -7,6 +7,7 @@ import socket
 
 from agent.client import Client
 from agent.commands.answers import run_answer, write
+from agent.commands.options import add_which_run
 from agent.decide.words import count_text
 from agent.output import say
 
@@ -17,7 +18,7 @@ DESCRIPTION = (
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", nargs="?", default="", metavar="RUN", help="the run's id, as a4-agent status shows it")
+    add_which_run(parser)
     parser.add_argument("--hurry", action="store_true", help="SIGKILL at once, without the time to end well")
     parser.add_argument("--json", action="store_true", help="the run's end as JSON")
 
@@ -27,14 +28,14 @@ def run(args: argparse.Namespace) -> int:
     with Client() as client:
         found = client.find(args.run)
         if found.over:
-            say(f"{found.id} is over already")
+            say(f"{found.title} is over already")
             if args.json:
                 write(run_answer(found, client.wait(found.id)))
             return 0
         client.cancel(found.id, hurry=args.hurry, why=f"a4-agent cancel on {socket.gethostname()}")
-        say(f"ending {found.id} on {count_text(len(found.pods), 'pod')}")
+        say(f"ending {found.title} on {count_text(len(found.pods), 'pod')}")
         ended = client.wait(found.id)
-    say(f"{found.id} ended with exit code {ended.end.code}: {ended.end.what}")
+    say(f"{found.title} ended with exit code {ended.end.code}: {ended.end.what}")
     if args.json:
         write(run_answer(found, ended))
     return 0

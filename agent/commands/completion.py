@@ -6,9 +6,11 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 
 from agent.catalogue import RUNNABLE, WORKLOADS
 from agent.commands import VERBS, Parser, build_parser
+from agent.errors import AgentError
 from agent.paths import RunDir
 from agent.workloads import find_workload
 
@@ -165,9 +167,17 @@ def _listed(current: str, words: Iterable[tuple[str, str]], *, several: bool) ->
 def _runs() -> Words:
     """Runs that this pod has files of, without asking the agent: completion must not wait for it."""
 
-    runs = RunDir().runs
-    names = os.listdir(runs) if os.path.isdir(runs) else []
-    return [(name, "run") for name in sorted(names) if os.path.isdir(f"{runs}/{name}")]
+    from agent.commands.pod import read_state
+
+    directory = RunDir()
+    runs = directory.runs
+    found = os.listdir(runs) if os.path.isdir(runs) else []
+    ids = [name for name in sorted(found) if os.path.isdir(f"{runs}/{name}")]
+    state = None
+    with suppress(AgentError):
+        state = read_state(directory)
+    named = [(run.name, run.command) for run in state.known_runs if run.name and run.id in ids] if state else []
+    return [*named, *((name, "run") for name in ids)]
 
 
 def _pods() -> Words:
@@ -198,6 +208,6 @@ VALUES: dict[str, Callable[[], Words]] = {
     "exclude": _pods,
     "workload": lambda: [(name, WORKLOADS[name].help) for name in RUNNABLE],
     "settings names": _settings,
-    **{f"local {verb} name": _clusters for verb in ("exec", "logs", "down", "status")},
+    **{f"local {verb} name": _clusters for verb in ("exec", "cp", "logs", "down", "status")},
 }
 """What the value of an option or argument may be, by its name, that of its verb in front where others differ."""

@@ -9,13 +9,14 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from agent.commands.pod import agent_environment
-from agent.commands.printing import print_json
+from agent.commands.printing import fitted_table, print_json
 from agent.decide.env_sh import exports
 from agent.decide.environment import USER, Layer, changed, of_pod
 from agent.decide.masking import Masker
 from agent.decide.secret_variables import hidden, listed, secret_values
-from agent.decide.tables import render
+from agent.decide.words import did_you_mean
 from agent.environment import load
+from agent.errors import UsageError
 from agent.fabrics.profiles import CHOICES, MARKS, NONE, choose, parse
 from agent.paths import RunDir, shipped
 from agent.settings import Found, read_setting
@@ -41,6 +42,7 @@ class Shown(NamedTuple):
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("names", nargs="*", metavar="NAME", help="only these variables")
     parser.add_argument("--profile", choices=CHOICES, help="what this profile sets and unsets")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--shell", action="store_true", help="as lines that a shell can source")
@@ -49,6 +51,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     shown = _without_secrets(_of_profile(args.profile) if args.profile else _of_pod())
+    if args.names:
+        shown = _of_these(args.names, shown)
     if args.json:
         print_json(shown._asdict())
         return 0
@@ -89,6 +93,21 @@ def _of_profile(wanted: str) -> Shown:
     return Shown(profile.name, profile.why, values, gone, made.sources, [str(one) for one in made.overruled])
 
 
+def _of_these(names: Sequence[str], found: Shown) -> Shown:
+    """What was found of these variables. Raises UsageError for one that is not there."""
+    known = {*found.variables, *found.unset}
+    for name in names:
+        if name not in known:
+            hint = "a4-agent env lists them"
+            raise UsageError(f"there is no variable {name!r} for workloads{did_you_mean(name, known)}", hint)
+    variables = {name: value for name, value in found.variables.items() if name in names}
+    return found._replace(
+        variables=variables,
+        unset=[name for name in found.unset if name in names],
+        sources={name: source for name, source in found.sources.items() if name in names},
+    )
+
+
 def _without_secrets(found: Shown) -> Shown:
     """The same with secrets replaced. What was replaced is named: --shell must leave it out."""
     names = listed({**os.environ, **found.variables})
@@ -104,4 +123,4 @@ def _table(shown: Shown) -> str:
     lines = {name: value if value.isprintable() else repr(value) for name, value in sorted(shown.variables.items())}
     rows = [[name, line, shown.sources.get(name, "the pod")] for name, line in lines.items()]
     rows += [[name, "(unset)", shown.sources.get(name, f"profile {shown.profile}")] for name in sorted(shown.unset)]
-    return render(["variable", "value", "from"], rows)
+    return fitted_table(["variable", "value", "from"], rows)

@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
             say(line)
         # What the pods' own codes do not tell: a limit, a program that is not there, Ctrl-C.
         if ended.end.code and ended.end.origin == "agent":
-            tell_end(run.id, ended)
+            tell_end(run, ended)
         return follower.code(ended)
 
 

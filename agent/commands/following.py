@@ -13,7 +13,8 @@ from typing import Any
 from agent.client import Client, RunEnd, RunInfo
 from agent.commands.answers import run_answer, write
 from agent.commands.pod import of_caller
-from agent.decide.ending import signal_name
+from agent.decide.ending import JobEnd, signal_name
+from agent.decide.noise import Noise, tells_enough, without_peers
 from agent.decide.progress import Doing, run_words
 from agent.decide.runspec import RunSpec
 from agent.decide.words import count_text
@@ -102,7 +103,7 @@ class RunFollower:
 
     def _cancel(self) -> None:
         """Ask for the end, without waiting for an answer: this may run inside a signal handler."""
-        why = f"{self._by} was told to by {signal_name(self._signal)}"
+        why = f"{self._by} got {signal_name(self._signal)}"
         try:
             self._client.cancel(self._run, hurry=self._told > 1, why=why, answered=False)
         except AgentError:
@@ -115,30 +116,53 @@ class RunFollower:
 
 
 class RunLines(Lines):
-    """What a run prints. A terminal shows in its last line what the agent says there of its progress."""
+    """What a run prints. A terminal shows in its last line what the agent says there of its progress. Lines that wait
+    for the run's end (see Noise) can be told apart only where lines are whole."""
 
     def __init__(self, run: RunInfo, **options: Any) -> None:
         super().__init__(**options)
         self._run = run
+        self._noise = Noise(self._now)
         self._began = time.monotonic()
         self._doing = Doing(shown=not on_terminal())
 
     def output(self, pod: int, stream: int, data: bytes) -> None:
         super().output(pod, stream, self._doing.printed(pod, data, to_stderr=stream == STDERR))
 
+    def idle(self) -> float | None:
+        for held in self._noise.due():
+            super()._write((held.pod, STDERR), held.text)
+        return min((seconds for seconds in (super().idle(), self._noise.next()) if seconds is not None), default=None)
+
+    def _write(self, source: tuple[int, int], text: bytes) -> None:
+        pod, stream = source
+        super()._write(source, self._noise.passed(pod, text) if self._whole and stream == STDERR else text)
+
+    def finish(self, end: JobEnd | None) -> int:
+        """Show the lines that have waited for this end, unless it tells enough; returns how many are not shown."""
+        rest = self._noise.rest()
+        if end is not None and tells_enough(end):
+            return len(rest)
+        for held in without_peers(rest) if end is not None and not end.code else rest:
+            super()._write((held.pod, STDERR), held.text)
+        return 0
+
     def progress(self) -> str:
-        return run_words(self._run.id, len(self._run.pods), time.monotonic() - self._began, self._doing.words)
+        return run_words(self._run.called, len(self._run.pods), time.monotonic() - self._began, self._doing.words)
 
 
 def begin(client: Client, spec: RunSpec, wait: float) -> RunInfo:
     """Have a run started, within `wait` seconds when another goes on. Raises AgentError."""
     try:
-        return client.submit(spec)
+        run = client.submit(spec)
     except ClusterBusy as busy:
         if not wait:
             raise
         say(f"{busy.what}; waiting for its end, {wait:g} s at most")
-        return client.submit(spec, wait=wait)
+        run = client.submit(spec, wait=wait)
+    if run.name not in ("", spec.name):
+        say(f"another run is called {spec.name}: this one is {run.name}")
+    return run
 
 
 def run_to_end(client: Client, spec: RunSpec, *, label: bool, wait: float, as_json: bool = False) -> int:
@@ -146,17 +170,25 @@ def run_to_end(client: Client, spec: RunSpec, *, label: bool, wait: float, as_js
     shown = STDERR if as_json else STDOUT
     with RunFollower(client) as follower:
         run = follower.begin(spec, wait)
-        say(f"{run.id} runs on {count_text(len(run.pods), 'pod')}")
+        say(f"{run.title} runs on {count_text(len(run.pods), 'pod')}")
         try:
-            lines = RunLines(run, label=label, whole=len(run.outputs) > 1, stdout=shown)
+            whole = len(run.outputs) > 1 or spec.workload == "torchrun"
+            lines = RunLines(run, label=label, whole=whole, stdout=shown)
             with ProgressLine(lines.progress):
-                ended = follower.follow(run, lines)
+                try:
+                    ended = follower.follow(run, lines)
+                except BrokenPipeError:
+                    raise
+                except BaseException:  # a third Ctrl-C among them
+                    lines.finish(None)
+                    raise
+                unseen = lines.finish(ended.end)
             write_all(shown, ended.text.encode(errors="surrogateescape"))
             if as_json:
                 write(run_answer(run, ended))
         except BrokenPipeError:
-            return reader_gone(run.id)
-        tell_end(run.id, ended)
+            return reader_gone(run.called)
+        tell_end(run, ended, unseen)
         return follower.code(ended)
 
 
@@ -187,22 +219,24 @@ def reader_gone(run: str) -> int:
     return READER_GONE
 
 
-def tell_end(run: str, ended: RunEnd) -> None:
-    """On stderr: what failed, where, why, and where to read on; of a success, where its results are."""
+def tell_end(run: RunInfo, ended: RunEnd, unseen: int = 0) -> None:
+    """On stderr: what failed, where, why, and where to read on; of a success, where its results are. `unseen`: lines of
+    its output that were not shown."""
     end = ended.end
     results = f"; results on pod 0: {ended.results}" if ended.results else ""
     if ended.missing:
         results += f", without {ended.missing}"
     if end.code == 0:
         if results:
-            say(f"{run} is done{results}", GOOD)
+            say(f"{run.title} is done{results}", GOOD)
         return
     where = f" ({end.where})" if end.where else ""
     reasons = [line for line in end.why.splitlines() if line.strip()]
-    lines = [f"{run} ended with exit code {end.code}: {end.what}{where}", *reasons[:MOST_REASONS]]
+    lines = [f"{run.title} ended with exit code {end.code}: {end.what}{where}", *reasons[:MOST_REASONS]]
     if len(reasons) > MOST_REASONS:
         lines.append(f"… {len(reasons) - MOST_REASONS} more lines: a4-agent status")
-    lines.append(f"logs: a4-agent logs {run}{results}")
+    more = f" ({count_text(unseen, 'more line')} of errors)" if unseen else ""
+    lines.append(f"logs: a4-agent logs {run.called}{more}{results}")
     say("\n  ".join(lines), BAD)
 
 

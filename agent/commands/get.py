@@ -6,23 +6,28 @@ import argparse
 import os
 import queue
 import re
+import secrets
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from agent.client import Client, RunInfo
+from agent.commands.options import add_which_run, working_directory
 from agent.decide.words import count_text, listed
+from agent.environment import find_plan
 from agent.errors import AgentError, DirectoryUnusable, Exit, MissingProgram, PeerLost, UsageError
 from agent.output import STDOUT, Sink, say, write_all
+from agent.paths import RunDir
 
 DESCRIPTION = """\
 Fetches result.json, report.html and the log of each pod of RUN, by default the newest run that had the cluster
 for itself, and after a time limit the evidence.txt of each pod; the log of a lost pod as far as the results
-directory has it, where this pod has that, too. Other files in the results directory, such as
-checkpoints, are not fetched. Works in every pod, and for a run that goes on, of which there are only logs.
+directory has it, where this pod has that, too. Works in every pod, and for a run that goes on, of which there
+are only logs and what --files names: files that the workload wrote in its pods.
+
 To have it on your machine:
   kubectl exec POD -- a4-agent get RUN -o - | tar x
 """
@@ -30,19 +35,28 @@ MOST_IN_MEMORY = 8 * 1024 * 1024
 """Bytes of a file for an archive; larger ones wait in a temporary file, since an archive has their size first."""
 STORED_SECONDS = 10.0
 """How long the results directory may be silent: a server that is gone never answers."""
-Open = Callable[[str], AbstractContextManager[BinaryIO]]
-"""Opens a file of that name to be written. It is kept when the block ends in order and something is in it."""
+
+
+class Open(Protocol):
+    """Opens a file of that name to be written. It is kept when the block ends in order and, without `empty`,
+    something is in it."""
+
+    def __call__(self, name: str, *, empty: bool = False) -> AbstractContextManager[BinaryIO]: ...
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", nargs="?", default="", metavar="RUN", help="the run's id, as a4-agent status shows it")
+    add_which_run(parser)
     text = "put the files there, - for a tar archive on stdout (default: a4-results/RUN)"
     parser.add_argument("-o", "--output", metavar="DIR", help=text)
+    text = "also these files or directories of each pod; PATTERN is a path there, from this directory on, with * and ?"
+    parser.add_argument("--files", action="append", default=[], metavar="PATTERN", help=text)
 
 
 def run(args: argparse.Namespace) -> int:
     """0 when something was fetched, or a run that goes on has printed nothing yet. Raises MissingProgram when nothing
     is left of a run that is over, DirectoryUnusable for a file that cannot be written."""
+    if "" in args.files:
+        raise UsageError("--files needs a path", "is a variable of this shell empty?")
     if args.output == "":
         raise UsageError("-o needs the name of a directory", "is a variable of this shell empty?")
     if args.output == "-" and os.isatty(STDOUT):
@@ -56,13 +70,17 @@ def run(args: argparse.Namespace) -> int:
             where = os.path.abspath(args.output or f"a4-results/{info.id}")
             opened = _files_in(where)
         got = _fetch(client, info, opened)
+        found = _fetch_files(info, args.files, opened) if args.files else 0
+        got += [count_text(found, "file") + " of the workload"] if found else []
     if got:
-        say(f"{info.id}: {listed(got)} in {where}")
-    elif info.over:
-        what = f"{info.id} has left nothing, or it is kept no more"
+        say(f"{info.title}: {listed(got)} in {where}")
+    if args.files and not found:
+        raise MissingProgram(f"no pod of {info.title} has a file {' or '.join(args.files)}")
+    if not got and info.over:
+        what = f"{info.title} has left nothing, or it is kept no more"
         raise MissingProgram(what, "a4-agent status has its end and directory")
-    else:
-        say(f"{info.id}: it has printed nothing yet")
+    if not got:
+        say(f"{info.title}: it has printed nothing yet")
     return 0
 
 
@@ -70,7 +88,7 @@ def _fetch(client: Client, run: RunInfo, opened: Open) -> list[str]:
     """Returns what there was, in words."""
     ended = client.wait(run.id) if run.over else None
     if ended is None:
-        say(f"{run.id} goes on: this is what there is by now")
+        say(f"{run.title} goes on: this is what there is by now")
     got = [name for name in ("result.json", "report.html") if ended and _copy(client, run.id, 0, name, opened, name)]
     stored = ended.results if ended else ""
     logs = sum(_log(client, run, pod, opened, stored) for pod in run.pods)
@@ -80,6 +98,22 @@ def _fetch(client: Client, run: RunInfo, opened: Open) -> list[str]:
         found = [pod for pod in pods if _evidence(client, run.id, pod, opened)]
         got += [f"evidence of {count_text(len(found), 'pod')}"] if found else []
     return got
+
+
+def _fetch_files(run: RunInfo, patterns: Sequence[str], opened: Open) -> int:
+    """How many there were."""
+    from agent.commands.get_files import Wish, fetch
+
+    directory, here = RunDir(), working_directory()
+    plan = find_plan(directory)
+    alone = plan is not None and len(plan.peers) == 1  # then there is no sshd
+    found = 0
+    for pod in run.pods:
+        ssh = [] if alone else ["ssh", "-F", directory.ssh_config, run.names[pod]]
+        wish = Wish(pod, ssh, patterns, here)
+        into = f"files/{_of(pod)}"
+        found += fetch(wish, lambda name, into=into: opened(f"{into}/{name}", empty=True))  # type: ignore[misc]
+    return found
 
 
 def _of(pod: int) -> str:
@@ -173,15 +207,16 @@ class _Unchanged(Sink):
 
 def _files_in(directory: str) -> Open:
     @contextmanager
-    def opened(name: str) -> Iterator[BinaryIO]:
+    def opened(name: str, *, empty: bool = False) -> Iterator[BinaryIO]:
         path = f"{directory}/{name}"
-        aside = f"{path}.partial"
+        folder = os.path.dirname(path)
+        aside = f"{folder}/.a4-get-{secrets.token_hex(8)}"
         try:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
+            os.makedirs(folder, exist_ok=True)
             try:
-                with open(aside, "wb") as file:
+                with open(aside, "xb") as file:
                     yield file
-                if os.path.getsize(aside):
+                if empty or os.path.getsize(aside):
                     os.replace(aside, path)
             finally:
                 with suppress(FileNotFoundError):
@@ -206,14 +241,14 @@ def _archive(run: str) -> Iterator[Open]:
     with tarfile.open(mode="w|", fileobj=_ArchiveOutput()) as archive:  # type: ignore[call-overload]
 
         @contextmanager
-        def opened(name: str) -> Iterator[BinaryIO]:
+        def opened(name: str, *, empty: bool = False) -> Iterator[BinaryIO]:
             try:
                 with tempfile.SpooledTemporaryFile(MOST_IN_MEMORY) as file:
                     yield file  # type: ignore[misc]
                     member = tarfile.TarInfo(f"{run}/{name}")
                     member.size, member.mtime = file.tell(), int(time.time())
                     file.seek(0)
-                    if member.size:
+                    if empty or member.size:
                         archive.addfile(member, file)
             except BrokenPipeError:
                 raise  # of stdout

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from agent.commands import Parser
-from agent.commands.options import WORKLOAD_ARGUMENTS, checked
+from agent.commands.options import WORKLOAD_ARGUMENTS, add_labels, checked
 from agent.decide.setting_values import none_or
 from agent.local import DEFAULT_NAME
 
@@ -18,15 +18,20 @@ DESCRIPTION = "try the agent in pod-like sandboxes on this machine (needs root)"
 _RUN_EPILOG = """\
 examples:
   a4-agent local run --pods 4 connectivity
-  a4-agent local run --pods 4 --late 2:5 --missing 3 --env A4_PEER_TIMEOUT_SECONDS=10 connectivity
+  a4-agent local run --pods 4 --late 2:5 --missing 3 connectivity
   a4-agent local run --pods 2 --gpus-per-pod 2 --metadata stall none
+"""
+_COPY_EPILOG = """\
+examples:
+  a4-agent local cp train.py 0:/tmp
+  a4-agent local cp 1:/tmp/dump ./dump-of-1
 """
 
 
 def add_options(parser: Parser) -> None:
     verbs = parser.add_subparsers(dest="local_verb", metavar="VERB", required=True)
     run = _add_verb(verbs, "run", "run a workload on a new cluster, end with its exit code")
-    run.epilog, run.formatter_class = _RUN_EPILOG, argparse.RawDescriptionHelpFormatter
+    run.epilog = _RUN_EPILOG
     _add_cluster_options(run)
     run.add_argument(
         "--timeout", type=checked(none_or("600", 0)), default=0, metavar="SECONDS", help="end the run (124) after this"
@@ -36,6 +41,8 @@ def add_options(parser: Parser) -> None:
     run.add_argument("--results", metavar="DIR", help=text)
     text = "show the output of all pods, with their index in front (default: pod 0's stdout and all pods' stderr)"
     run.add_argument("--all-pods", action="store_true", help=text)
+    text = "also show in the end how the cluster was formed: times of the start-up, order, hostfile"
+    run.add_argument("--details", action="store_true", help=text)
     run.add_argument("--json", action="store_true", help="one JSON object on stdout; pods' output on stderr")
     text = "print what would be started in the pods, and make no cluster"
     run.add_argument("--dry-run", action="store_true", help=text)
@@ -47,19 +54,28 @@ def add_options(parser: Parser) -> None:
     )
     inside = _add_verb(verbs, "exec", "run a command in a pod: exec POD -- COMMAND …")
     inside.takes_rest = "options of the command go after `--`: {} POD -- COMMAND --option"
-    inside.add_argument("pod", type=int)
+    _add_pod(inside)
     # Also without `--`, as kubectl exec takes it.
     inside.add_argument("command", nargs="*", help="default: bash")
     inside.add_argument("--tty", choices=("auto", "yes", "no"), default="auto", help="give it a terminal")
     _add_name(inside)
+    copy = _add_verb(verbs, "cp", "copy a file or directory into a pod or out of it")
+    copy.epilog = _COPY_EPILOG
+    copy.add_argument("source", metavar="SOURCE", help="PATH, or POD:PATH in a pod")
+    copy.add_argument(
+        "target", metavar="TARGET", help="POD:PATH, or PATH; in a directory that is there, its name stays"
+    )
+    _add_name(copy)
     logs = _add_verb(verbs, "logs", "print what pods have printed")
-    logs.add_argument("pod", nargs="?", type=int, help="only this pod; else all, with their index in front")
+    _add_pod(logs, nargs="?", help="only this pod, by index or name; else all, with their index in front")
     logs.add_argument("-f", "--follow", action="store_true", help="go on until the pods have ended")
     _add_name(logs)
     down = _add_verb(verbs, "down", "end a cluster: SIGTERM, after the grace time SIGKILL")
     _add_grace(down)
     _add_name(down)
-    _add_name(_add_verb(verbs, "status", "print which pods run, and what the agent of pod 0 says"))
+    status = _add_verb(verbs, "status", "print which pods run, and what the agent of pod 0 says")
+    status.add_argument("--json", action="store_true", help="which pods run as JSON")
+    _add_name(status)
     listing = _add_verb(verbs, "list", "print the clusters that run")
     listing.add_argument("--json", action="store_true", help="the same as JSON")
 
@@ -67,6 +83,11 @@ def add_options(parser: Parser) -> None:
 def _add_verb(verbs: Any, name: str, text: str) -> Parser:
     added: Parser = verbs.add_parser(name, help=text, description=text)
     return added
+
+
+def _add_pod(parser: argparse.ArgumentParser, **options: Any) -> None:
+    text = "index or name of the pod, or name of its node"
+    parser.add_argument("pod", **{"metavar": "POD", "help": text, **options})
 
 
 def _add_name(parser: argparse.ArgumentParser) -> None:
@@ -84,13 +105,14 @@ def _add_cluster_options(parser: Parser) -> None:
     parser.takes_rest = WORKLOAD_ARGUMENTS
     add = parser.add_argument
     add("workload", nargs="?", default="", help="as in: a4-agent run WORKLOAD [-- ARGS]")
-    add("--pods", type=int, required=True, metavar="N", help="number of pods")
+    add_labels(parser, "--run-name")
+    add("--pods", type=int, default=2, metavar="N", help="number of pods (2)")
     add("--gpus-per-pod", type=int, default=8, metavar="G", help="GPUs of each pod, real or simulated (8)")
     text = "share out this machine's GPUs: pod 0 has the first G, pod 1 the next G; without it, GPUs are simulated"
     add("--real-gpus", action="store_true", help=text)
     add("--name", type=cluster_name, default=DEFAULT_NAME, help=f"name of the cluster ({DEFAULT_NAME})")
     add("--port", type=int, default=2222, help="port of the pods' SSH daemon (2222)")
-    add("--env", action="append", default=[], metavar="NAME=VALUE", type=variable)
+    add("--env", action="append", default=[], metavar="NAME=VALUE", type=variable, help="a variable of all pods")
     text = "for pod I alone"
     add("--pod-env", action="append", default=[], metavar="I:NAME=VALUE", type=by_pod(variable), help=text)
     text = "a task script that every pod finds mounted, for the workload `script`"
@@ -112,7 +134,7 @@ def _add_cluster_options(parser: Parser) -> None:
     fault("--other-secret", action="append", default=[], metavar="I", type=int, help=text)
     text = "how the metadata server behaves: ok, 404, 503, html, stall (never answers), no-header"
     fault("--metadata", action="append", default=[], metavar="[I:]MODE", type=metadata, help=text)
-    text = "root's .bashrc takes so long, and prints"
+    text = "root's .bashrc sleeps for so long and prints a line"
     fault("--slow-bashrc", type=float, default=0, metavar="SECONDS", help=text)
 
 

@@ -12,7 +12,8 @@ from contextlib import suppress
 from dataclasses import replace
 
 from agent.catalogue import RUNNABLE
-from agent.commands.answers import VERSION, ClustersAnswer, write
+from agent.commands import VERBS
+from agent.commands.answers import VERSION, ClusterAnswer, ClustersAnswer, PodAnswer, write
 from agent.commands.local_dry_run import show
 from agent.commands.state_text import describe
 from agent.decide.plan import Plan
@@ -23,6 +24,7 @@ from agent.errors import AgentError, PeersMissing, UsageError
 from agent.local import DEFAULT_NAME
 from agent.local.access import read_output
 from agent.local.client import LocalCluster
+from agent.local.copying import copy
 from agent.local.foreground import run_in_foreground
 from agent.local.host_survey import check_machine
 from agent.local.pods import ABSENT, ENDED, PodInfo
@@ -39,19 +41,24 @@ from agent.wire import from_json
 
 PRIVATE = ("/tmp/", "/run/", "/mnt/")
 """Where pods have directories of their own."""
-RESULTS = "/results"
-"""Where pods see the directory of --results."""
 
 
 def read_spec(args: argparse.Namespace, env: dict[str, str]) -> ClusterSpec:
     """The cluster that the command line describes."""
     if args.workload and args.workload not in RUNNABLE:  # said once here, instead of by every pod
-        what = f"there is no workload {args.workload!r}{did_you_mean(args.workload, RUNNABLE)}"
-        raise UsageError(what, f"there are: {', '.join(RUNNABLE)}")
+        meant = did_you_mean(args.workload, RUNNABLE)
+        if not meant and args.local_verb == "up":
+            meant = f"; for a cluster of that name type --name {args.workload}"
+        hint = f"there are: {', '.join(RUNNABLE)}"
+        if args.workload in VERBS:
+            hint = f"a4-agent local up --wait, and then: a4-agent local exec 0 -- a4-agent {args.workload} …"
+        raise UsageError(f"there is no workload {args.workload!r}{meant}", hint)
     pod_env: dict[int, dict[str, str]] = {}
     for index, (name, value) in args.pod_env:
         pod_env.setdefault(index, {})[name] = value
-    words = [args.workload] if args.workload else []
+    labels = {"--name": args.run_name, "--note": args.note}
+    words = [f"{option}={text}" for option, text in labels.items() if text]
+    words += [args.workload] if args.workload else []
     return ClusterSpec(
         pods=args.pods,
         gpus_per_pod=args.gpus_per_pod,
@@ -93,12 +100,12 @@ def _run(args: argparse.Namespace) -> int:
         return show(spec, args.workload, args.rest, as_json=args.json)
     results = "" if args.results is None else _new_directory(args.results, args.name)
     if results:
-        given = {"A4_RESULTS_DIR": RESULTS}
-        spec = replace(spec, env={**given, **spec.env}, directories={**spec.directories, RESULTS: results})
+        # At the same path: what the pods say of it is true here.
+        given = {"A4_RESULTS_DIR": results}
+        spec = replace(spec, env={**given, **spec.env}, directories={**spec.directories, results: results})
     _end_what_has_ended(args.name)
-    return run_in_foreground(
-        spec, timeout=args.timeout, grace=args.grace, as_json=args.json, all_pods=args.all_pods, results=results
-    )
+    shown = {"as_json": args.json, "all_pods": args.all_pods, "details": args.details}
+    return run_in_foreground(spec, timeout=args.timeout, grace=args.grace, **shown, results=results)
 
 
 def _new_directory(parent: str, name: str) -> str:
@@ -154,9 +161,10 @@ def _exec(args: argparse.Namespace) -> int:
     argv: Sequence[str] = [*args.command, *args.rest] or ["bash"]
     is_terminal = os.isatty(0) and os.isatty(1)
     on_terminal = args.tty == "yes" or (args.tty == "auto" and is_terminal)
-    code = (run_on_terminal if on_terminal else run_plain)(cluster, args.pod, argv)
+    pod = cluster.spec.index_of(args.pod)
+    code = (run_on_terminal if on_terminal else run_plain)(cluster, pod, argv)
     if code:
-        _tell_what_is_only_here(cluster, args.pod, argv)
+        _tell_what_is_only_here(cluster, pod, argv)
     return code
 
 
@@ -170,9 +178,16 @@ def _tell_what_is_only_here(cluster: LocalCluster, pod: int, argv: Sequence[str]
                     print(f"a4-agent: {what}\n  local up --mount DIR shares a directory", file=sys.stderr)
 
 
+def _copy(args: argparse.Namespace) -> int:
+    copy(_attach(args.name), args.source, args.target)
+    return 0
+
+
 def _logs(args: argparse.Namespace) -> int:
     lines = Lines(label=args.pod is None, whole=False, stderr=STDOUT)
-    for output in read_output(_attach(args.name).name, args.pod, follow=args.follow, idle=lines.idle):
+    cluster = _attach(args.name)
+    pod = None if args.pod is None else cluster.spec.index_of(args.pod)
+    for output in read_output(cluster.name, pod, follow=args.follow, idle=lines.idle):
         lines.output(output.pod, STDERR if output.stream == "err" else STDOUT, output.data)
     lines.close()
     return 0
@@ -192,6 +207,10 @@ def _status(args: argparse.Namespace) -> int:
     """Print which pods run, how the others ended, and what the agent of pod 0 says of the cluster."""
     cluster = _attach(args.name)
     pods = cluster.pods()
+    if args.json:
+        said = {pod.index: PodAnswer(pod.name, pod.node, pod.state, pod.code) for pod in pods}
+        write(ClusterAnswer(VERSION, cluster.name, said))
+        return 0
     print(f"local cluster {cluster.name}: {_in_words(_count_states(pods))}")
     for code, alike in grouped({pod.index: pod.code for pod in pods if pod.code is not None}).items():
         print(f"  {pods_text(alike)}: exit code {code}")
@@ -239,8 +258,16 @@ def _of_agent(cluster: LocalCluster) -> str:
         Plan.from_json(json.loads(plan)) if plan else None,
         0.0,
         time.time(),
-        directory,
     )
 
 
-ACTS = {"run": _run, "up": _up, "exec": _exec, "logs": _logs, "down": _down, "status": _status, "list": _list}
+ACTS = {
+    "run": _run,
+    "up": _up,
+    "exec": _exec,
+    "cp": _copy,
+    "logs": _logs,
+    "down": _down,
+    "status": _status,
+    "list": _list,
+}

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
+import shutil
 import time
 from datetime import datetime
 
 from agent.client import MOST_READ, Client, RunInfo, skipped_words
 from agent.commands.answers import JsonLines
 from agent.commands.log_lines import Selected
-from agent.commands.options import checked, pods
+from agent.commands.options import add_which_run, checked, pods
 from agent.commands.pod import living, read_state
 from agent.decide.pod_state import PodState
 from agent.decide.setting_values import whole
@@ -31,7 +33,7 @@ RUN_ID = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", nargs="?", default="", metavar="RUN", help="the run's id, as a4-agent status shows it")
+    add_which_run(parser)
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
         "--pod", type=pods, action="extend", default=[], metavar="LIST", help="only these, such as 3 or 0,2-5"
@@ -68,19 +70,28 @@ def run(args: argparse.Namespace) -> int:
 def _from_agent(args: argparse.Namespace, client: Client) -> int:
     run = client.find(args.run)
     wanted = _wanted(args, run)
+    if run.command:  # an agent of an older release does not say
+        say(_headline(run, shutil.get_terminal_size().columns if os.isatty(STDERR) else 0))
     sink = _sink(args, run, several=len(wanted) > 1)
     chosen = run._replace(outputs=wanted)
     offsets = {}
     if args.no_follow or args.since or args.tail is not None:
         offsets = client.catch_up(chosen, sink, since=args.since)
     if args.no_follow and not run.over:
-        say(f"{run.id} goes on")
+        say(f"{run.title} goes on")
         return 0
     ended = client.wait(run.id) if args.no_follow else client.follow(chosen, sink, offsets=offsets)
     write_all(STDERR if args.json else STDOUT, ended.text.encode(errors="surrogateescape"))
     where = f" ({ended.end.where})" if ended.end.where else ""
-    say(f"{run.id} ended with exit code {ended.end.code}: {ended.end.what}{where}", BAD if ended.end.code else GOOD)
+    say(f"{run.title} ended with exit code {ended.end.code}: {ended.end.what}{where}", BAD if ended.end.code else GOOD)
     return 0
+
+
+def _headline(run: RunInfo, columns: int) -> str:
+    """Which run it is, in lines that fit so many `columns` (0: any)."""
+    room = columns - len("a4-agent: ")
+    lines = [f"{run.title}: {run.command}", *([f"  {run.note}"] if run.note else [])]
+    return "\n".join(line if len(line) <= room or not columns else line[: room - 1] + "…" for line in lines)
 
 
 def moment(text: str) -> float:
@@ -150,7 +161,7 @@ def _from_disk(args: argparse.Namespace, directory: RunDir) -> int:
         raise PeersMissing(what, "leave out --pod, or ask in another pod")
     if args.rank is not None:
         raise PeersMissing("no a4-agent runs in this pod: nobody knows where the ranks were", "leave out --rank")
-    run = args.run or _newest(state)
+    run = _newest(state) if not args.run else state.run_id(args.run) if state else args.run
     path = directory.spool(run)
     piece = read_spool(path, 0, MOST_READ, args.since) if re.fullmatch(RUN_ID, run) else None
     if piece is None:
@@ -169,7 +180,4 @@ def _from_disk(args: argparse.Namespace, directory: RunDir) -> int:
 
 def _newest(state: PodState | None) -> str:
     """The run that went on last; empty when there has been none."""
-    if state is None:
-        return ""
-    summaries = [*(state.runs or ()), *([state.run] if state.run else [])]
-    return summaries[-1].id if summaries else ""
+    return state.known_runs[-1].id if state and state.known_runs else ""

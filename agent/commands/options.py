@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from agent.catalogue import WORKLOADS
 from agent.commands import Parser
+from agent.decide.run_names import run_name, run_note
 from agent.decide.runspec import RunSpec
 from agent.decide.setting_values import none_or, whole
 from agent.errors import UsageError
@@ -61,7 +62,7 @@ def take_command(parser: Parser, what: str, epilog: str, example: str) -> None:
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
-    """What every run can have: a subset of pods, limits, --dry-run."""
+    """What every run can have: a subset of pods, limits, a name, --dry-run."""
     add_subset(parser)
     seconds = checked(none_or("3600"))
     limits = parser.add_argument_group("limits (default: what the pod's settings say; 0: none)")
@@ -69,16 +70,49 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     limits.add_argument(
         "--stall-timeout", type=seconds, metavar="SECONDS", help="end it when it is silent for this long"
     )
+    add_labels(parser)
     parser.add_argument("--dry-run", action="store_true", help="print what would be started and touch nothing")
 
 
-def add_following(parser: argparse.ArgumentParser) -> None:
-    """How its output is shown, or that it is not."""
-    parser.add_argument(
-        "--label",
-        action="store_true",
-        help="prefix each line with its pod (for mpirun: the first pod)",
-    )
+def add_labels(parser: argparse.ArgumentParser, name: str = "--name") -> None:
+    """By what people know the run again."""
+    text = "what to call it in place of its id; -2 or the like is added if a run has that name"
+    parser.add_argument(name, dest="run_name", type=checked(run_name), metavar="NAME", help=text)
+    text = "a line about it that status and its results show"
+    parser.add_argument("--note", type=checked(run_note), default="", metavar="TEXT", help=text)
+
+
+def add_without(parser: argparse.ArgumentParser) -> None:
+    """The rank that is debugged."""
+    text = "start all ranks but this one, and say how to start it in a terminal: to debug it"
+    parser.add_argument("--without", type=checked(whole(0, MOST_PODS)), action="append", metavar="RANK", help=text)
+
+
+def without(args: argparse.Namespace) -> int | None:
+    """The rank of --without. Raises UsageError for several."""
+    if args.without and args.without[1:]:
+        raise UsageError(f"--without names one rank, not {' and '.join(map(str, args.without))}")
+    return args.without[0] if args.without else None
+
+
+def add_which_run(parser: argparse.ArgumentParser) -> None:
+    """The run that a verb is about."""
+    text = "the run's name or id, as a4-agent status shows them"
+    parser.add_argument("run", nargs="?", default="", metavar="RUN", help=text)
+
+
+def instead(what: str) -> Callable[[str], str]:
+    """A type for an option that a launcher has and the agent does not: says what to type instead."""
+
+    def refuse(text: str) -> str:
+        raise argparse.ArgumentTypeError(what)
+
+    return refuse
+
+
+def add_following(parser: argparse.ArgumentParser, label: str = "its pod", *also: str) -> None:
+    """How its output is shown, or that it is not; `label`: what stands before each line with --label, or `also`."""
+    parser.add_argument("--label", *also, action="store_true", help=f"prefix each line with {label}")
     parser.add_argument("--detach", action="store_true", help="print the run's id and return at once")
     parser.add_argument(
         "--wait",
@@ -106,6 +140,8 @@ def read_spec(args: argparse.Namespace, workload: str, *, ranks: int = 0, per_no
         cwd=working_directory(),
         timeout=args.timeout,
         stall=args.stall_timeout,
+        name=args.run_name or "",
+        note=args.note,
     )
 
 

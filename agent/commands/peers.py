@@ -7,10 +7,9 @@ import sys
 from collections.abc import Mapping
 
 from agent.commands.pod import read_state
-from agent.commands.printing import print_json
+from agent.commands.printing import fitted_table, print_json
 from agent.decide.location import location_text, short_part
 from agent.decide.plan import Plan
-from agent.decide.tables import render
 from agent.environment import find_plan, read_plan
 from agent.paths import RunDir
 
@@ -32,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
         print_json({"missing": state.missing})
     else:
         rows = [[str(index), why] for index, why in state.missing.items()]
-        sys.stdout.write("the cluster is not formed yet; missing:\n" + render(["pod", "why"], rows, right=(0,)))
+        sys.stdout.write("the cluster is not formed yet; missing:\n" + fitted_table(["pod", "why"], rows, right=(0,)))
     return 0
 
 
@@ -52,6 +51,7 @@ def _print(plan: Plan, lost: Mapping[int, str], as_json: bool) -> None:
         ]
         for rank, peer in enumerate(plan.peers)
     ]
-    sys.stdout.write(render(["rank", "pod", "name", "address", "place"], rows, right=(0, 1)))
-    for index, why in lost.items():
-        sys.stdout.write(f"lost: pod {index}: {why}\n")
+    sys.stdout.write(fitted_table(["rank", "pod", "name", "address", "place"], rows, right=(0, 1)))
+    for peer in plan.peers:
+        if peer.index in lost:
+            sys.stdout.write(f"lost: {peer.where}: {lost[peer.index]}\n")

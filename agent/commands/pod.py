@@ -62,14 +62,14 @@ def process_environment(pid: int) -> dict[str, str]:
 
 
 def of_caller(spec: RunSpec) -> RunSpec:
-    """`spec` with whose wish it is, and with the variables that were set in this shell."""
+    """`spec` with whose wish it is, and with the variables that were set in this shell under its own."""
     directory = RunDir()
     agent = agent_environment(directory)
     env = travelling(os.environ, agent, process_environment(1), OF_RUNS) if agent else {}
     for sentence in unheard_settings(agent):
         print(f"a4-agent: warning: {sentence}", file=sys.stderr)
     state = read_state(directory)
-    return spec._replace(env=env, by=f"pod {state.index if state else '?'} (pid {os.getpid()})")
+    return spec._replace(env={**env, **spec.env}, by=f"pod {state.index if state else '?'} (pid {os.getpid()})")
 
 
 def unheard_settings(agent: Mapping[str, str]) -> list[str]:

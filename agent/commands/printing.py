@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
+from collections.abc import Collection, Sequence
 from typing import Any
 
+from agent.decide.tables import Cell, render
 from agent.errors import DirectoryUnusable
 from agent.machine import files
 
@@ -19,6 +22,17 @@ def json_text(data: Any) -> str:
 def print_json(data: Any) -> None:
     """On stdout."""
     sys.stdout.write(json_text(data))
+
+
+def terminal_columns() -> int:
+    """How wide the terminal is; 0 when stdout is none: then nothing is cut."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+
+
+def fitted_table(header: Sequence[str], rows: Sequence[Sequence[Cell]], right: Collection[int] = ()) -> str:
+    """A table that fits the terminal, if it is shown on one, and says how to see what was cut."""
+    whole, fitted = (render(header, rows, right, columns=columns) for columns in (0, terminal_columns()))
+    return fitted if fitted == whole else f"{fitted}cut to fit the terminal; add | cat or --json to see all\n"
 
 
 def write_file(path: str, text: str, hint: str = "") -> None:

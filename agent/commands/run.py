@@ -25,7 +25,7 @@ from agent.settings import NOT_A_POD, read_setting
 if TYPE_CHECKING:
     from agent.client import Client
 
-_LIST = "\n".join(f"  {name:<23} {WORKLOADS[name].help}" for name in RUNNABLE)
+_LIST = "\n".join(f"  {name:<24} {WORKLOADS[name].help}" for name in RUNNABLE)
 DESCRIPTION = f"""\
 Forms the cluster with the other pods of the job, runs WORKLOAD on it, and ends with the job's exit
 code. Started in every pod, usually as its ENTRYPOINT; pod 0 coordinates. Where an agent runs already, as in
@@ -54,7 +54,8 @@ def add_options(parser: Parser) -> None:
     parser.usage = f"{parser.prog} [-h] [options] [WORKLOAD] [-- ARGUMENT ...]"
     parser.takes_rest = WORKLOAD_ARGUMENTS
     parser.add_argument("-h", "--help", action=Help)
-    parser.add_argument("workload", nargs="?", default="", metavar="WORKLOAD", help=", ".join(RUNNABLE))
+    kinds = ", ".join(RUNNABLE)
+    parser.add_argument("workload", type=no_verb, nargs="?", default="", metavar="WORKLOAD", help=kinds)
     parser.add_argument(
         "--order",
         choices=("topology", "index"),
@@ -62,6 +63,13 @@ def add_options(parser: Parser) -> None:
     )
     add_run(parser)
     add_following(parser)
+
+
+def no_verb(name: str) -> str:
+    """The name of a workload that this verb may run."""
+    if name in ("mpirun", "torchrun"):
+        raise argparse.ArgumentTypeError(f"{name} is a verb of its own: a4-agent {name}")
+    return name
 
 
 def run(args: argparse.Namespace) -> int:
@@ -140,7 +148,8 @@ def _be_the_agent(args: argparse.Namespace, directory: RunDir, started: float) -
             if read_state(directory) is None:  # else an agent has lived here, and said of itself what there was to say
                 _leave_message(error)
         raise
-    spec = read_spec(args, job.settings.workload)._replace(by="ENTRYPOINT")
+    name = args.run_name or job.settings.run_name
+    spec = read_spec(args, job.settings.workload)._replace(by="ENTRYPOINT", name=name)
     try:
         return serve(job._replace(spec=spec, topology=args.order != "index", started=started))
     except SystemFault as error:
@@ -153,7 +162,9 @@ def _leave_message(error: AgentError) -> None:
 
     index = os.environ.get("JOB_COMPLETION_INDEX", "")
     pod = int(index) if index.isdecimal() else 0
+    pod_name, node = os.environ.get("POD_NAME", ""), os.environ.get("NODE_NAME", "")
+    message = termination_message(from_error(error), epoch="", pod=pod, pod_name=pod_name[:253], node=node[:253])
     try:
-        overwrite(TERMINATION_LOG, termination_message(from_error(error), epoch="", pod=pod))
+        overwrite(TERMINATION_LOG, message)
     except OSError:
         pass  # the error itself is what matters

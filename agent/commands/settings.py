@@ -6,9 +6,10 @@ import argparse
 import os
 import re
 import sys
+import textwrap
 
 from agent.commands.pod import agent_start, unheard_settings
-from agent.commands.printing import print_json
+from agent.commands.printing import fitted_table, print_json, terminal_columns
 from agent.decide.masking import Masker
 from agent.decide.secret_variables import listed, secret_values
 from agent.decide.tables import render
@@ -47,12 +48,22 @@ def run(args: argparse.Namespace) -> int:
         print_json(masker.value({"settings": values, "problems": seen.problems, "warnings": seen.warnings}))
     else:
         rows = [[value.name, _shown(value, masker), value.source, value.help] for value in seen.values]
-        sys.stdout.write(render(["setting", "value", "source", "meaning"], rows))
+        sys.stdout.write(_table(rows, terminal_columns(), few=bool(args.names)))
     for problem in seen.problems:
         print(f"a4-agent: {masker.text(problem)}", file=sys.stderr)
     for warning in [*seen.warnings, *unheard_settings(agent)]:
         print(f"a4-agent: warning: {warning}", file=sys.stderr)
     return int(Exit.SETTINGS) if seen.problems else 0
+
+
+def _table(rows: list[list[str]], columns: int, *, few: bool) -> str:
+    """The meanings stand below the table where the terminal is too narrow; of many settings they are left out."""
+    whole = render(["setting", "value", "source", "meaning"], rows)
+    if not columns or max(map(len, whole.splitlines())) <= columns:
+        return whole
+    meanings = [f"{name}: {meaning}" for name, _, _, meaning in rows] if few else ["a4-agent settings NAME says more"]
+    below = "".join(f"{textwrap.fill(text, columns)}\n" for text in meanings)
+    return fitted_table(["setting", "value", "source"], [row[:3] for row in rows]) + below
 
 
 def _named(name: str, seen: Examination) -> Value:
@@ -75,11 +86,10 @@ def _of_these(values: tuple[Value, ...], seen: Examination) -> Examination:
 
 
 def _shown(value: Value, masker: Masker) -> str:
-    """A value in a cell of the table, cut at 60 characters."""
+    """A value in a cell of the table."""
     if value.value is None:
         return "(missing)"
     if isinstance(value.value, bool):
         return str(value.value).lower()
     text = f"{value.value:g}" if isinstance(value.value, float) else masker.text(str(value.value))
-    text = text if len(text) <= 60 else text[:57] + "…"
     return text or "(empty)"

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from agent.decide.location import location_text, short_part
 from agent.decide.plan import Plan
-from agent.decide.pod_state import PodState
+from agent.decide.pod_state import PodState, RunSummary
+from agent.decide.run_names import titled
 from agent.decide.subset import grouped, pods_text, ranges
 from agent.decide.tables import render
-from agent.decide.words import plural
-from agent.paths import RunDir
+from agent.decide.words import at_most, plural
+from agent.log import utc
 
 FRESH_SECONDS = 30.0
 MOST_RUNS = 10
 """Past runs in the text; --json has them all."""
-MOST_COLUMNS = 160
 WIDE_COLUMNS = 100
 """On fewer the text leaves out who began a run."""
 MOST_REASONS = 6
 """Lines of a failure's reason on a screen that shows the rest, too."""
-PAST_LINES = 6
+PAST_LINES = 3
 """Lines of a screen that the table of past runs needs beside its rows."""
+LEAST_PAST = PAST_LINES + 3
+"""Lines of a screen that pods leave to past runs: then pods of a place share one."""
+LEAST_COMMAND = 8
+INDENT = "  "
+LOGS = "a4-agent logs RUN prints its output, a4-agent get RUN fetches results and logs"
+OLDER = "Output: a4-agent logs RUN"
 PHASES = {
     "preparing": "is starting",
     "waiting": "waits for the coordinator to connect",
@@ -39,7 +45,6 @@ def describe(
     plan: Plan | None,
     alive: float | None,
     now: float,
-    directory: RunDir,
     *,
     columns: int = 0,
     lines: int = 0,
@@ -48,13 +53,15 @@ def describe(
 
     `alive` is the age of the agent's last sign of life, in seconds.
     """
-    found = [*_head(state, alive, now), *_pods(state, plan, now), *_current(state, now), *_idle(state, now)]
-    found += _end(state, MOST_REASONS if lines else None)
-    if lines:
-        found += _past(state, now, directory, columns, lines - len(found) - PAST_LINES)
-    else:
-        found += [*_past(state, now, directory, columns, MOST_RUNS), *_table(state, plan)]
-    return "".join(f"{line[:columns] if lines else line}\n" for line in found)
+    most = MOST_REASONS if lines else None
+    found = [*_head(state, alive, now), *_pods(state, plan, now, most), *_current(state, now), *_idle(state, now)]
+    found += _end(state, most)
+    if not lines:
+        found += [*_table(state, plan, None), *_past(state, now, columns, MOST_RUNS), *_newest_results(state)]
+        return "".join(f"{line}\n" for line in found)
+    found += _table(state, plan, lines - len(found) - (LEAST_PAST if state.runs else 0))
+    found += _past(state, now, columns, lines - len(found) - PAST_LINES)
+    return "".join(f"{_cut(line, columns)}\n" for line in found)
 
 
 def _head(state: PodState, alive: float | None, now: float) -> list[str]:
@@ -75,8 +82,8 @@ def _current(state: PodState, now: float) -> list[str]:
     if run is None:
         return []
     since, pods = now - run.since, ranges(run.pods)
-    lines = [f"run {run.id} ({run.workload}) by {run.by} on pods {pods}, since {ago(since)}"]
-    lines.append(f"  what it prints: a4-agent logs {run.id}")
+    lines = [f"run {titled(run.id, run.name)} by {run.by} on pods {pods}, since {ago(since)}", f"  {_command(run)}"]
+    lines.append(f"  what it prints: a4-agent logs {run.name or run.id}")
     return lines + ([f"  results on pod 0: {run.results}"] if run.results else [])
 
 
@@ -86,7 +93,7 @@ def _idle(state: PodState, now: float) -> list[str]:
         return []
     since = state.idle or max([state.since, *(run.until or 0.0 for run in state.runs or ())])
     gpus = state.pods * state.gpus
-    return [f"idle for {ago(now - since)}: {gpus} GPUs; a4-agent release ends the cluster"]
+    return [f"idle for {ago(now - since)}: {gpus} GPU slots; a4-agent release ends the cluster"]
 
 
 def _end(state: PodState, most: int | None) -> list[str]:
@@ -100,75 +107,129 @@ def _end(state: PodState, most: int | None) -> list[str]:
     return [f"the job's end: exit code {end.code}, {end.what}{where}", *why[:most], *more]
 
 
-def _pods(state: PodState, plan: Plan | None, now: float) -> list[str]:
-    """How many pods are ready, and which are not."""
+def _pods(state: PodState, plan: Plan | None, now: float, most: int | None) -> list[str]:
+    """How many pods are ready, and which are not, in `most` lines of reasons (None: any)."""
     lost, missing = state.lost or {}, state.missing or {}
     if plan is None and not missing:
         return []
     count, slots = (len(plan.peers), plan.slots) if plan else (state.pods, state.gpus)
     counts = {"ready": count - len(lost) - len(missing), "lost": len(lost), "missing": len(missing)}
-    words = ", ".join(f"{number} {name}" for name, number in counts.items() if number)
+    counted = ", ".join(f"{number} {name}" for name, number in counts.items() if number)
     formed = f", formed {ago(now - state.formed)} ago" if state.formed is not None else ""
-    losses = grouped({index: f"{ago(now - loss.since)} ago: {loss.why}" for index, loss in lost.items()})
-    named = [f"lost: {pods_text(pods)}, {when}" for when, pods in losses.items()]
+    words = {peer.index: peer.where for peer in plan.peers} if plan else {}
+    losses = grouped({index: (ago(now - loss.since), loss.why) for index, loss in lost.items()})
+    named = [f"lost {when} ago: {_named(pods, words)}: {why}" for (when, why), pods in losses.items()]
     named += [f"missing: {pods_text(pods)}: {why}" for why, pods in grouped(missing).items()]
-    return [f"{plural('pod', range(count))}: {count} x {slots} slots{formed}: {words}", *_indented(named)]
+    return [
+        f"{plural('pod', range(count))}: {count} x {slots} slots{formed}: {counted}",
+        *_indented(at_most(named, most or len(named), "and {} more: a4-agent status")),
+    ]
 
 
-def _past(state: PodState, now: float, directory: RunDir, columns: int, most: int) -> list[str]:
-    """The newest runs as a table, and where their logs are."""
+def _named(pods: Sequence[int], words: Mapping[int, str]) -> str:
+    return words.get(pods[0], pods_text(pods)) if len(pods) == 1 else pods_text(pods)
+
+
+def _past(state: PodState, now: float, columns: int, most: int) -> list[str]:
+    """The newest runs as a table that fits so many `columns` (0: any), and how to see more of them."""
     runs = state.runs
     if not runs or most < 1:
         return []
+    shown = runs[-most:]
+    header = ["past run", "name", "by", "start", "took", "code", "command", "end"]
     rows = [
         [
-            run.id,
+            run.name or run.id if columns else run.id,
+            run.name,
             run.by.partition(" (")[0],
-            clock(run.since, now),
+            clock(run.since, now) if columns else utc(run.since),
             ago((run.until or now) - run.since),
             str(run.code),
-            f"{run.what} ({run.where.partition(',')[0]})" if run.where else f"{run.what}",
+            _command(run),
+            _failure(run),
         ]
-        for run in runs[-most:]
+        for run in shown
     ]
-    header = ["run", "by", "start", "took", "code", "what"]
-    if 0 < columns < WIDE_COLUMNS:
-        header, *rows = ([row[0], *row[2:]] for row in (header, *rows))
-    older = len(runs) - len(rows)
-    note = [f"and {older} older: a4-agent status --json"] if older else []
-    results = runs[-1].results
-    width = columns - 2 if columns else MOST_COLUMNS
-    table = render(header, rows, right=(len(header) - 3, len(header) - 2)).splitlines()
-    return [
-        "",
-        "past runs:",
-        *_indented(line if len(line) <= width else line[: width - 1] + "…" for line in table),
-        *_indented(note),
-        f"a4-agent logs RUN prints its output (this pod's is in {directory.runs}/RUN/spool); "
-        "a4-agent get RUN fetches results and logs",
-        *([f"results of {runs[-1].id} on pod 0: {results}"] if results else []),
-    ]
+    out = {"name"} if columns or not any(run.name for run in shown) else set()
+    out |= {"by"} if 0 < columns < WIDE_COLUMNS else set()
+    out |= {"end"} if not any(map(_failure, shown)) else set()
+    keep = [at for at, name in enumerate(header) if name not in out]
+    header, *rows = ([row[at] for at in keep] for row in (header, *rows))
+    lines = _indented(_table_lines(header, rows, columns - len(INDENT)))
+    older = len(runs) - len(shown)
+    more = f"and {older} older: a4-agent status --json. " if older else ""
+    return ["", *lines, f"{more}{OLDER if older else LOGS}"]
 
 
-def _table(state: PodState, plan: Plan | None) -> list[str]:
-    """The pods one by one. Their names are in a4-agent peers."""
+def _table_lines(header: Sequence[str], rows: Sequence[Sequence[str]], columns: int) -> list[str]:
+    """On a terminal a command has the rest of the line, or half of it where the end stands behind it."""
+    at = header.index("command")
+    right = [header.index("took"), header.index("code")]
+    if columns > 0:
+        before = max(map(len, render(header[:at], [row[:at] for row in rows], right).splitlines()))
+        room = max(LEAST_COMMAND, (columns - before - 2) // 2)
+        texts = [f"{_cut(row[at], room)}  {row[-1]}" if row[at + 1 :] and row[-1] else row[at] for row in rows]
+        header, rows = header[: at + 1], [[*row[:at], text] for row, text in zip(rows, texts, strict=True)]
+    lines = render(header, rows, right).splitlines()
+    return [_cut(line, columns) for line in lines] if columns > 0 else lines
+
+
+def _command(run: RunSummary) -> str:
+    """What it runs, with its note as a comment of a shell."""
+    command = run.command or run.workload
+    return f"{command}  # {run.note}" if run.note else command
+
+
+def _failure(run: RunSummary) -> str:
+    """How it ended, unless that was well."""
+    if run.code == 0:
+        return ""
+    return f"{run.what} ({run.where.partition(',')[0]})" if run.where else f"{run.what}"
+
+
+def _newest_results(state: PodState) -> list[str]:
+    """Where they are."""
+    newest = state.runs[-1] if state.runs else None
+    return [f"results of {newest.name or newest.id} on pod 0: {newest.results}"] if newest and newest.results else []
+
+
+def _table(state: PodState, plan: Plan | None, most: int | None) -> list[str]:
+    """The pods one by one or, where that takes more than `most` lines, those of a place together; nothing where that
+    does, too. Their names are in a4-agent peers."""
     if plan is None:
         return []
     lost = state.lost or {}
+    states = ["lost" if peer.index in lost else "ready" for peer in plan.peers]
+    places = [tuple(map(short_part, peer.place)) for peer in plan.peers]
     rows = [
-        [
-            str(rank),
-            str(peer.index),
-            "lost" if peer.index in lost else "ready",
-            location_text(tuple(map(short_part, peer.place))),
-        ]
-        for rank, peer in enumerate(plan.peers)
+        [str(rank), str(peer.index), states[rank], location_text(places[rank])] for rank, peer in enumerate(plan.peers)
     ]
-    return ["", *_indented(render(["rank", "pod", "state", "place"], rows, right=(0, 1)).splitlines())]
+    lines = ["", *_indented(render(["rank", "pod", "state", "place"], rows, right=(0, 1)).splitlines())]
+    for parts in range(max(map(len, places), default=0), 0, -1):
+        if most is None or len(lines) <= most:
+            return lines
+        groups = grouped({rank: (states[rank], place[:parts]) for rank, place in enumerate(places)})
+        rows = [
+            [
+                ranges(ranks),
+                str(len(ranks)),
+                word,
+                location_text(place),
+                ranges(plan.peers[rank].index for rank in ranks),
+            ]
+            for (word, place), ranks in groups.items()
+        ]
+        header = ["ranks", "count", "state", "place", "pods"]
+        lines = ["", *_indented(render(header, rows, right=(1,)).splitlines())]
+    return lines if most is None or len(lines) <= most else []
+
+
+def _cut(line: str, columns: int) -> str:
+    return line if len(line) <= columns else f"{line[: columns - 1]}…"
 
 
 def _indented(lines: Iterable[str]) -> list[str]:
-    return [f"  {line}" for line in lines]
+    return [INDENT + line for line in lines]
 
 
 def ago(seconds: float) -> str:
@@ -179,5 +240,5 @@ def ago(seconds: float) -> str:
 
 
 def clock(when: float, now: float) -> str:
-    """A time of day, with its date unless that is less than a day ago."""
+    """For a terminal: a time of day, with its date unless that is less than a day ago."""
     return time.strftime("%H:%M:%S" if 0 <= now - when < 86400 else "%Y-%m-%d %H:%M", time.localtime(when))

@@ -15,10 +15,14 @@ from agent.commands.pod import read_state
 from agent.commands.state_text import describe
 from agent.decide.setting_values import seconds
 from agent.environment import find_plan, load
+from agent.errors import Exit
 from agent.machine.loop import Loop
 from agent.paths import RunDir
 
-DESCRIPTION = "Shows what the agent of this pod is doing: phase, runs, pods, the job's end."
+DESCRIPTION = (
+    "Shows what the agent of this pod is doing: phase, runs, pods, the job's end. "
+    "Exit code 69 when no agent has been started in this pod."
+)
 CLEAR = "\x1b[H\x1b[J"
 """From the upper left corner on: unlike a whole clear it does not flicker."""
 
@@ -40,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     if args.watch is None:
         columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
         sys.stdout.write(_shown(directory, as_json=args.json, indent=1, columns=columns))
-        return 0
+        return 0 if load(directory.state) else int(Exit.PEERS_MISSING)
     return _watch(directory, args.watch, as_json=args.json)
 
 
@@ -53,7 +57,7 @@ def _shown(directory: RunDir, *, as_json: bool, indent: int | None, columns: int
     if state is None:
         where = f"no a4-agent has been started in this pod ({directory.path} holds no state)"
         return f"{where}; the pods of a local cluster: a4-agent local status\n"
-    return describe(state, plan, alive, time.time(), directory, columns=columns, lines=lines)
+    return describe(state, plan, alive, time.time(), columns=columns, lines=lines)
 
 
 def _watch(directory: RunDir, every: float, *, as_json: bool) -> int:

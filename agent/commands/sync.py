@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ from agent.decide.sync.facts import Fact, fact_name
 from agent.decide.sync.waiting import WaitOutcome
 from agent.decide.tables import render
 from agent.errors import UsageError
+from agent.log import utc
 from agent.output import say
 from agent.settings import Found, read_settings
 from agent.wire import to_json
@@ -170,7 +170,7 @@ def _list(args: argparse.Namespace, member: Member) -> int:
         say(f"pod {member.lead} is not heard: nothing counts (it is heard from its first a4-agent sync on)")
     rows = []
     for fact in listed.facts:
-        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(fact.time))
+        since = utc(fact.time)
         state = f"failed ({fact.code})" if fact.failed else "done"
         rows.append([fact.name, str(fact.pod), state, since, fact.message])
     if rows:

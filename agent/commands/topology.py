@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 
-from agent.commands.printing import print_json
+from agent.commands.printing import fitted_table, print_json
 from agent.decide.location import levels, short_part
 from agent.decide.plan import Plan
-from agent.decide.tables import render
 from agent.environment import read_plan
 
 DESCRIPTION = "Shows where each pod stands, in rank order; on a terminal hashes are short."
@@ -38,4 +37,4 @@ def describe(plan: Plan, *, short: bool) -> str:
     ]
     source = f"places from {plan.source}" if plan.source else "no places known: ranks follow the pod index"
     notes = "".join(f"note: {warning}\n" for warning in plan.warnings)
-    return f"{render(header, rows, right=(0, 1))}\n{source}\n{notes}"
+    return f"{fitted_table(header, rows, right=(0, 1))}\n{source}\n{notes}"

@@ -6,7 +6,7 @@ import argparse
 
 from agent.commands import Parser
 from agent.commands.following import submit
-from agent.commands.options import add_following, add_run, count, read_spec, take_command
+from agent.commands.options import add_following, add_run, add_without, count, instead, read_spec, take_command, without
 
 DESCRIPTION = """\
 Runs PROGRAM under torchrun on all pods: static rendezvous, node ranks and MASTER_ADDR from the plan, one
@@ -20,15 +20,28 @@ examples:
 """
 
 
+INSTEAD = {
+    ("--nnodes",): "a4-agent sets it; --nodes N takes the first N pods",
+    ("--node-rank", "--node_rank"): "a4-agent sets it on each pod",
+    ("--master-addr", "--master_addr"): "a4-agent sets it: the first pod",
+    ("--master-port", "--master_port"): "set MASTER_PORT in the shell",
+    ("-m", "--module"): "it goes after --, as all that torchrun is to start: -- -m MODULE",
+}
+"""Options of torchrun that the agent sets itself, or takes elsewhere."""
+
+
 def add_options(parser: Parser) -> None:
     take_command(parser, "PROGRAM", EPILOG, example="train.py")
-    parser.add_argument(
-        "--nproc-per-node", type=count, default=0, metavar="N", help="processes per pod (default: its GPUs)"
-    )
+    add, per_node = parser.add_argument, ("--nproc-per-node", "--nproc_per_node")
+    add(*per_node, type=count, default=0, metavar="N", help="processes per pod (default: its GPUs)")
+    for names, what in INSTEAD.items():
+        add(*names, type=instead(what), help=argparse.SUPPRESS)
+    add_without(parser)
     add_run(parser)
     add_following(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """The exit code is that of the first pod that failed. Raises AgentError."""
-    return submit(args, read_spec(args, "torchrun", per_node=args.nproc_per_node))
+    spec = read_spec(args, "torchrun", per_node=args.nproc_per_node)
+    return submit(args, spec._replace(without=without(args)))

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from agent.client import Client
 from agent.commands.answers import VERSION, WhyAnswer, write
+from agent.commands.options import add_which_run
 from agent.decide.diagnosis import Diagnosis
 from agent.health.why.deciding import diagnose
 from agent.health.why.records import Collected
@@ -29,7 +30,7 @@ TITLES = {
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", nargs="?", default="", metavar="RUN", help="the run's id, as a4-agent status shows it")
+    add_which_run(parser)
     parser.add_argument("--json", action="store_true", help="the same as JSON")
 
 

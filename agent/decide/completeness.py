@@ -249,7 +249,7 @@ class _Anything:
         """An OrderedDict is filled so."""
 
 
-class _Unpickler(pickle.Unpickler):
+class _MetadataUnpickler(pickle.Unpickler):
     """Imports and calls nothing that a pickle names."""
 
     def find_class(self, module: str, name: str) -> type[_Anything]:
@@ -261,7 +261,7 @@ def _least_sizes(metadata: bytes) -> dict[str, int]:
     another way."""
     sizes: dict[str, int] = {}
     try:
-        for stored in _Unpickler(io.BytesIO(metadata)).load().state["storage_data"].values():
+        for stored in _MetadataUnpickler(io.BytesIO(metadata)).load().state["storage_data"].values():
             name, end = stored.state["relative_path"], stored.state["offset"] + stored.state["length"]
             sizes[name] = max(end, sizes.get(name, 1))
     except Exception:  # whatever another version of torch may write there

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from signal import Signals
 from typing import Any, Literal, NamedTuple
 
 from agent import wire
 from agent.cutting import first_of, json_size, visible
 from agent.decide.subset import pods_text
-from agent.decide.words import lines
+from agent.decide.words import count_text, lines
 from agent.errors import AgentError, Exit
 
 Origin = Literal["agent", "workload"]
@@ -90,12 +90,22 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def termination_message(end: JobEnd, *, epoch: str, pod: int, run: str = "", code: int | None = None) -> str:
+def termination_message(
+    end: JobEnd,
+    *,
+    epoch: str,
+    pod: int,
+    pod_name: str = "",
+    node: str = "",
+    run: str = "",
+    code: int | None = None,
+) -> str:
     """At most 4096 bytes of JSON for /dev/termination-log; the longest text is cut, never the JSON.
 
-    `code` is this pod's own when it differs from the job's.
+    `pod`, `pod_name` and `node` are the pod's that writes it; `where` says which pod the end is about. `code` is this
+    pod's own when it differs from the job's.
     """
-    data = {**end.to_json(), "epoch": epoch, "pod": pod, "run": run}
+    data = {**end.to_json(), "epoch": epoch, "pod": pod, "run": run, "pod_name": pod_name, "node": node}
     if code is not None and code != end.code:
         data |= {"code": code, "job_code": end.code}
     texts = ("why", "what", "where")
@@ -111,18 +121,29 @@ def pod_of(where: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def with_followers(end: JobEnd, failed: Iterable[int]) -> JobEnd:
-    """The end, with those of the `failed` pods named that ended because of the one that it is about."""
+def with_followers(end: JobEnd, failed: Collection[int], ranks: int = 0) -> JobEnd:
+    """The end, with those of the `failed` pods named that ended because of the one that it is about; of a rank that
+    failed, how many other `ranks` of each of these pods did."""
     first = pod_of(end.where)
     others = sorted(set(failed) - {first})
-    if first is None or not others or is_told(end):
+    if first is None or is_told(end):
+        return end
+    if ranks and end.origin == "workload" and re.search(r"\brank \d", end.what):
+        followed = len({first, *others}) * ranks - 1
+        pods = {first, *others} if ranks > 1 else others
+        where = f"{count_text(followed, 'rank')} on {count_text(len(pods), 'pod')}"
+        because = f"{where} ended because of it: a4-agent logs RUN --rank N"
+        return end._replace(why=lines(end.why, because)) if followed else end
+    if not others:
         return end
     return end._replace(why=lines(end.why, f"{pods_text(others)} ended because of it"))
 
 
-def with_losses(end: JobEnd, lost: Mapping[int, str]) -> JobEnd:
+def with_losses(end: JobEnd, lost: Mapping[int, str], where: Callable[[int], str]) -> JobEnd:
     """The end, with the lost pods named that it is not about."""
-    others = [f"pod {index} was lost too: {why}" for index, why in sorted(lost.items()) if index != pod_of(end.where)]
+    others = [
+        f"{where(index)}, was lost too: {why}" for index, why in sorted(lost.items()) if index != pod_of(end.where)
+    ]
     return end._replace(why=lines(end.why, *others))
 
 
@@ -132,11 +153,12 @@ def with_failure(end: JobEnd, failure: JobEnd) -> JobEnd:
     return end._replace(why=lines(end.why, failed, failure.why))
 
 
-def with_out_of_memory(end: JobEnd, pods: Collection[int]) -> JobEnd:
+def with_out_of_memory(end: JobEnd, pods: Collection[int], where: Callable[[int], str]) -> JobEnd:
     """The end, with the pods named in which the kernel killed processes because memory had run out."""
     if not pods or end.code == Exit.OK:
         return end
-    what = f"memory ran out in {pods_text(pods)}, and the kernel killed processes there"
+    named = where(min(pods)) if len(pods) == 1 else pods_text(pods)
+    what = f"memory ran out in {named}, and the kernel killed processes there"
     return end._replace(why=lines(f"{what}: raise the memory limit, or start fewer ranks on a pod", end.why))
 
 

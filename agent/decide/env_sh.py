@@ -39,7 +39,16 @@ def env_sh(env: Mapping[str, str], unset: Iterable[str], is_secret: Callable[[st
 # The environment of workloads in this pod, for shells; a4-agent writes it at each start.
 {left_out}if [ -z "${{{MARK}-}}" ]; then
 {exports(shown, unset)}export {MARK}=1
+# mpirun by hand, as root:
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1
 fi
+command -v torchrun >/dev/null 2>&1 || torchrun() {{
+    # PATH may have changed since.
+    if (unset -f torchrun; command -v torchrun) >/dev/null 2>&1; then command torchrun "$@"; return; fi
+    echo 'a4-agent: there is no torchrun on PATH; on all pods: a4-agent torchrun -- PROGRAM' >&2
+    return 127
+}}
 """
 
 

@@ -28,6 +28,8 @@ class Facts(NamedTuple):
     addresses: Mapping[str, str] = {}
     """IPv4 address by interface."""
     warnings: tuple[str, ...] = ()
+    pod_name: str = ""
+    """Its name in Kubernetes; empty: not known."""
 
     def to_json(self) -> dict[str, Any]:
         return dict(wire.to_json(self))

@@ -120,13 +120,9 @@ def _forms(secret: str) -> frozenset[str]:
     forms = plain | {form.replace("'", "'\"'\"'") for form in plain}
     forms |= {visible(form) for form in forms}
     for form in filter(_is_long, plain):
-        forms.update(_in_json(form), _in_url(_encoded(form)))
+        forms.update(json.dumps(form, ensure_ascii=ascii_alone)[1:-1] for ascii_alone in (True, False))
+        forms.update(_in_url(_encoded(form)))
     return frozenset(forms).union(_in_base64(_encoded(whole)) if _is_long(whole) else ())
-
-
-def _in_json(text: str) -> Iterator[str]:
-    for ascii_alone in (True, False):
-        yield json.dumps(text, ensure_ascii=ascii_alone)[1:-1]
 
 
 def _in_url(data: bytes) -> Iterator[str]:

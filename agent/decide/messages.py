@@ -13,9 +13,10 @@ from agent.decide.facts import Facts
 from agent.decide.part_end import PartEnd
 from agent.decide.pod_state import Loss, RunSummary
 from agent.decide.runspec import RunSpec
+from agent.decide.series import PodSeries
 from agent.errors import AgentError
 
-CHANNEL_VERSION = 5
+CHANNEL_VERSION = 6
 Message = dict[str, Any]
 """A line as JSON: the fields of one of the classes below, `type`, and what a Link adds."""
 
@@ -185,6 +186,13 @@ class Evidence(NamedTuple):
     """A PodRecords of agent.health.why.records, 32 KiB at most; empty: this pod has no part that goes on."""
 
 
+class TellSeries(NamedTuple):
+    """What my part has written into A4_SERIES_FILE so far."""
+
+    run: str
+    series: PodSeries
+
+
 class Alive(NamedTuple):
     """The answer to AskAlive."""
 
@@ -204,9 +212,9 @@ class Bye(NamedTuple):
 Said = (
     Hello | Beat | Ask | Answer | SendPlan | Prepare | Go | Stop | AskEvidence | AskAlive | RunNoted | Cluster
     | SendResult | End | TellFacts | Planned | Inventory | Prepared | Done | RanksOver | Evidence | Alive | Stopping
-    | Bye
+    | Bye | TellSeries
 )  # fmt: skip
-SaidOfPart = Prepared | RanksOver | Evidence | Alive | Done
+SaidOfPart = Prepared | RanksOver | Evidence | Alive | TellSeries | Done
 """What a pod says of its part of a run."""
 COORDINATOR_SAYS: Mapping[str, type[Any]] = {
     "hello": Hello, "plan": SendPlan, "prepare": Prepare, "go": Go, "stop": Stop, "evidence": AskEvidence,
@@ -216,7 +224,7 @@ COORDINATOR_SAYS: Mapping[str, type[Any]] = {
 WORKER_SAYS: Mapping[str, type[Any]] = {
     "hello": Hello, "facts": TellFacts, "planned": Planned, "inventory": Inventory, "prepared": Prepared, "done": Done,
     "ranks_over": RanksOver, "evidence": Evidence, "alive": Alive, "ask": Ask, "answer": Answer,
-    "stopping": Stopping, "bye": Bye, "beat": Beat,
+    "series": TellSeries, "stopping": Stopping, "bye": Bye, "beat": Beat,
 }  # fmt: skip
 _TYPES = {kind: name for names in (COORDINATOR_SAYS, WORKER_SAYS) for name, kind in names.items()}
 

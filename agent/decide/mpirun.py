@@ -6,7 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from agent.decide.mpi_environment import rank_environment
+from agent.decide.mpi_environment import LAUNCHER_FRAMEWORKS, rank_environment
+from agent.decide.runspec import MpirunOptions
+from agent.errors import UsageError
 from agent.launch import Launch
 
 PORTS = range(32768, 61000)
@@ -30,6 +32,22 @@ def parse_version(text: str) -> MpiVersion | None:
     """Read the output of `mpirun --version`; None when it is not Open MPI's (MPICH, Intel MPI, none)."""
     found = re.search(r"^mpirun \(Open MPI\) (\d+)\.(\d+)(?:\.(\d+))?", text, re.MULTILINE)
     return MpiVersion(int(found[1]), int(found[2]), int(found[3] or 0)) if found else None
+
+
+WITHIN_A_POD = re.compile(
+    r"(?:slot|core|hwthread|l[123]cache|numa|socket|package)(?::(?:pe=\d+|(?:no)?oversubscribe)(?:,pe=\d+)?)?", re.I
+)
+
+
+def check_options(options: MpirunOptions) -> None:
+    """Raises UsageError for what the agent cannot pass on."""
+    if options.map_by and not WITHIN_A_POD.fullmatch(options.map_by):
+        what = f"--map-by {options.map_by}: ranks are on the pods in the order of the plan, slot by slot"
+        raise UsageError(what, "-N N has N on each pod; core, numa, slot:PE=4 and the like are passed on")
+    taken = [name for name, _ in options.mca if name.split("_")[0] in LAUNCHER_FRAMEWORKS]
+    if taken:
+        what = f"--mca {taken[0]}: how mpirun reaches the pods is up to a4-agent"
+        raise UsageError(what, "parameters of MPI itself, such as btl, are passed on")
 
 
 @dataclass(frozen=True)
@@ -76,35 +94,43 @@ def mpirun_launch(
     env: Mapping[str, str],
     cwd: str,
     oversubscribed: bool,
+    options: MpirunOptions | None = None,
 ) -> Launch:
     """The launch that starts `ranks` ranks of `program`, slot by slot in the order of `hostfile`.
 
     `mpirun` should be an absolute path: the remote daemon is then found beside it, whatever PATH the remote
     session has. `hostfile=None` means this pod alone, without SSH. `env` is what every rank gets, less what
     `rank_environment` leaves out. `daemon_starter`: the command that starts mpirun's daemon on other pods, whose
-    words follow. `oversubscribed`: some pod has more ranks than cores. ValueError for a version before 4 and for words
-    of commands that mpirun would split.
+    words follow. `oversubscribed`: some pod has more ranks than cores. `options` go before the agent's own. ValueError
+    for a version before 4 and for words of commands that mpirun would split.
     """
     if version.major < 4:
         raise ValueError(f"Open MPI {version} is too old: 4 and 5 are supported")
-    kept = rank_environment(env)
+    kept, own = rank_environment(env), options or MpirunOptions()
     where = ["--host", f"localhost:{ranks}"] if hostfile is None else ["--hostfile", hostfile]
+    transport = {**_transport(version, hostfile is None, interface, oversubscribed), **dict(own.mca)}
     runtime = {} if hostfile is None else _runtime(version, hosts, interface, ssh_command, daemon_starter)
     argv = [
         mpirun,
         "--allow-run-as-root",
         *where,
         *("-np", str(ranks)),
-        *("--map-by", "slot"),
-        *("--bind-to", "none"),  # the default binds two ranks to one core each, and NCCL's threads with them
+        *("--map-by", own.map_by or "slot"),
+        # The default binds two ranks to one core each, and NCCL's threads with them.
+        *("--bind-to", own.bind_to or "none"),
+        *(_TAGGED[version.major >= 5] if own.tag else ()),
         *("--wdir", cwd),
         *_parameters("--mca" if version.major == 4 else "--prtemca", runtime),
-        *_parameters("--mca", _transport(version, hostfile is None, interface, oversubscribed)),
+        *_parameters("--mca", transport),
         *(word for name in kept.names for word in ("-x", name)),
         *program,
     ]
     # Open MPI 5 does not start without a home directory.
     return Launch(argv, {"HOME": "/root", **kept.env}, cwd, notes=_notes(kept.refused))
+
+
+_TAGGED = (("--tag-output",), ("--output", "tag"))
+"""With Open MPI 4, and with 5."""
 
 
 def _notes(refused: Mapping[str, str]) -> list[str]:

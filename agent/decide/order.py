@@ -105,6 +105,7 @@ def make_plan(
             address=known[index].address,
             node=known[index].node,
             place=ordering.places[index],
+            pod_name=known[index].pod_name,
         )
         for index in ordering.indices
     )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from agent import wire
 from agent.cutting import first_of, last_of
 from agent.decide.ending import JobEnd
 from agent.decide.ranks import RankEnd
+from agent.decide.series import PodSeries
 from agent.decide.subset import grouped, ranges
 from agent.decide.words import lines
 from agent.errors import Exit
@@ -47,17 +48,34 @@ class PartEnd(NamedTuple):
     """Whether the kernel killed processes of this pod meanwhile because memory had run out."""
     dumps: int = 0
     """Files that torch's watchdog left here before it ended ranks, of a part that failed."""
+    series: PodSeries | None = None
+    """What was written into A4_SERIES_FILE; None: there is none."""
+    versions: Mapping[str, str] = {}
+    """What a rank here had loaded: python, torch, cuda, nccl, cudnn."""
+    collective: float | None = None
+    """When the first collective was complete here, in seconds since 1970; None: not known."""
+
+
+def loaded_versions(ends: Iterable[PartEnd]) -> dict[str, str]:
+    """Name → version, of what ranks had loaded; all of them where pods differ."""
+    found: dict[str, dict[str, None]] = {}
+    for end in ends:
+        for name, version in end.versions.items():
+            found.setdefault(name, {})[version] = None
+    return {name: ", ".join(versions) for name, versions in found.items()}
 
 
 def bounded(end: PartEnd, most: int = MOST_BYTES) -> PartEnd:
     """A part's end, cut until its JSON has at most `most` bytes: the output first, of which the end stays, then torch's
-    error, the notes and the record, of which the beginning stays."""
+    error, the series, the notes and the record, of which the beginning stays."""
     if _size(end) > most:
         kept = last_of(end.output, _left(end._replace(output=""), most))
         whole_lines = end.output[-len(kept) - 1 :].partition("\n")[2]  # a secret that is cut would not be masked
         end = end._replace(output=whole_lines or kept)
     if _size(end) > most:
         end = end._replace(error=first_of(end.error, _left(end._replace(error=""), most)))
+    if _size(end) > most:
+        end = end._replace(series=None)
     if _size(end) > most:
         end = end._replace(notes={})
     if _size(end) > most:

@@ -6,14 +6,11 @@ A workload says which stages there are; entrypoints of the agent on each pod car
 
 from __future__ import annotations
 
-import json
 import shlex
-import zlib
-from binascii import a2b_base64
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from agent import wire
+from agent.launch import unpacked
 
 Where = Literal["each pod", "lead", "together"]
 """On every pod for itself; on the pod with rank 0, for all; on all pods at the same time, as one job."""
@@ -133,7 +130,7 @@ class Pipeline(NamedTuple):
 
 def unpack(word: str) -> Pipeline:
     """The pipeline that `agent.launch.packed` made the word of. Raises ValueError."""
-    return wire.from_json(Pipeline, json.loads(zlib.decompress(a2b_base64(word))))
+    return unpacked(Pipeline, word)
 
 
 WHERE = {"each pod": "on every pod", "lead": "on the first pod", "together": "on all pods together"}

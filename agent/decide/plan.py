@@ -26,6 +26,18 @@ class PlannedPeer(NamedTuple):
     node: str
     """Host name of the machine that the pod runs on."""
     place: Place = ()
+    pod_name: str = ""
+    """Its name in Kubernetes; empty: not known."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names that people and programs use for it."""
+        return self.name, _label(self.name), *([self.pod_name] if self.pod_name else [])
+
+    @property
+    def where(self) -> str:
+        """This pod in words."""
+        return pod_text(self.index, self.name, self.pod_name, self.node)
 
 
 class Plan(NamedTuple):
@@ -63,9 +75,18 @@ class Plan(NamedTuple):
         return wire.from_json(cls, data)
 
 
+# On the wire each field of the peers is a column, since what is alike packs best side by side. A name in Kubernetes is
+# what it has beyond the DNS name; a place, how many parts it shares with the one before it, and the others.
+
+
 def to_wire(plan: Plan) -> str:
     """The plan as it is sent to every pod: compressed, base64."""
-    data = {"version": PLAN_VERSION, **wire.to_json(plan)}
+    columns = {name: [getattr(peer, name) for peer in plan.peers] for name in PlannedPeer._fields}
+    places = columns["place"]
+    shared = [_alike(one, other) for one, other in zip([(), *places], places, strict=False)]
+    columns["place"] = [[count, *place[count:]] for count, place in zip(shared, places, strict=True)]
+    columns["pod_name"] = [_beyond(_label(peer.name), peer.pod_name) for peer in plan.peers]
+    data = {"version": PLAN_VERSION, **wire.to_json(plan), "peers": columns}
     packed = zlib.compress(json.dumps(data, separators=(",", ":")).encode(), 6)
     return base64.b64encode(packed).decode()
 
@@ -74,16 +95,46 @@ def from_wire(text: str) -> Plan:
     """Inverse of `to_wire`; raises ValueError when it is damaged or of another version."""
     try:
         data = json.loads(zlib.decompress(base64.b64decode(text)))
-    except zlib.error as error:
+        columns = data["peers"]
+        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        before: list[str] = []
+        for row in rows:
+            count, *rest = row["place"]
+            before = row["place"] = [*before[:count], *rest]
+            row["pod_name"] = (_label(row["name"]) if row["pod_name"].startswith("-") else "") + row["pod_name"]
+    except (zlib.error, KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(f"the plan is damaged: {error}") from error
-    if not isinstance(data, dict):
-        raise ValueError("the plan is damaged: it is not an object")
-    return Plan.from_json(data)
+    return Plan.from_json({**data, "peers": rows})
+
+
+def _alike(one: Place, other: Place) -> int:
+    """How many parts two places share, from the first one on."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((number for number, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def _beyond(label: str, pod_name: str) -> str:
+    """What JobSet puts behind the label, with its "-"; any other name stays whole."""
+    return pod_name[len(label) :] if pod_name.startswith(f"{label}-") else pod_name
+
+
+def _label(name: str) -> str:
+    """The first part of a DNS name."""
+    return name.partition(".")[0]
 
 
 def peer_name(prefix: str, index: int, domain: str) -> str:
     """DNS name of pod `index`, without the trailing dot: `<prefix>0-<index>.<domain>`."""
     return f"{prefix}0-{index}.{domain}"
+
+
+def pod_text(index: int, name: str, pod_name: str, node: str) -> str:
+    """A pod in the words of messages: number, name in Kubernetes, node, with the DNS `name` for a name that is not
+    known. A pod that is not on the host network has a host name of its own, which is not the name of a node."""
+    known = node if node != _label(name) else ""
+    if not (pod_name or known):
+        return f"pod {index}, {name}, pod name and node not known"
+    return f"pod {index}, {pod_name or f'{name}, pod name not known'}, node {known or 'not known'}"
 
 
 def hostfile(names: Iterable[str], slots: int) -> str:

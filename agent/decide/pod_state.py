@@ -32,6 +32,12 @@ class RunSummary(NamedTuple):
     what: str | None = None
     where: str | None = None
     origin: Origin | None = None
+    beside: bool = False
+    """It is the first, and results of an earlier start are where its own would be: they are below `runs`."""
+    name: str = ""
+    note: str = ""
+    command: str = ""
+    """Its workload and arguments in one line, cut where it is long."""
 
     def ended(self, until: float, end: JobEnd) -> "RunSummary":
         """The same once it is over. The reasons are not in it: every pod keeps 50 of these."""
@@ -83,6 +89,15 @@ class PodState(NamedTuple):
     """Since when nothing has the cluster for itself."""
     code: int | None = None
     """Exit code of a cluster that sleeps, or of a pod that has ended."""
+
+    @property
+    def known_runs(self) -> tuple[RunSummary, ...]:
+        """Those that are over and the one that goes on, the newest last."""
+        return (*(self.runs or ()), *((self.run,) if self.run else ()))
+
+    def run_id(self, called: str) -> str:
+        """The id of the run of that name; what was given if no run has it."""
+        return next((run.id for run in self.known_runs if run.name and run.name == called), called)
 
     def lost_why(self) -> dict[int, str]:
         """Completion index → why that pod is lost."""

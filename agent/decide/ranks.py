@@ -28,6 +28,8 @@ class RankEnd(NamedTuple):
     """Its program could not be started; `code` is the shell's, 126 or 127."""
     step: str = ""
     """Which of several commands of the run it was a rank of; empty for a run of one."""
+    unclaimed: bool = False
+    """It waited for somebody to start it, and nobody came (entrypoints/hold-rank.py)."""
 
 
 class RanksVerdict(NamedTuple):
@@ -56,14 +58,14 @@ class RanksVerdict(NamedTuple):
 def parse_rank(text: str) -> RankEnd:
     """Read one rank's file. Lines that are not whole yet say nothing, nor does the late end of an earlier step."""
     lines = text.split("\n")[:-1]
-    refused = "refused" in lines
+    refused, unclaimed = "refused" in lines, "nobody" in lines
     started = re.match(r"started(?: \d+)?(?: of (\S+))?$", lines[0], re.ASCII) if lines else None
     step = (started[1] or "") if started else ""
     for line in lines:
         found = re.fullmatch(r"ended (\d{1,3}) ?(\d+(?:\.\d+)?)?(?: of (\S+))?", line, re.ASCII)
         if found and (found[3] or "") == step:
-            return RankEnd(int(found[1]), float(found[2] or 0), refused, step)
-    return RankEnd(None, refused=refused, step=step)
+            return RankEnd(int(found[1]), float(found[2] or 0), refused, step, unclaimed)
+    return RankEnd(None, refused=refused, step=step, unclaimed=unclaimed)
 
 
 def ranks_verdict(

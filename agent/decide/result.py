@@ -12,12 +12,14 @@ from typing import Annotated, Any, Literal
 from agent.decide.diagnosis import Diagnosis
 from agent.decide.differences import Difference
 from agent.decide.ending import JobEnd, is_told
+from agent.decide.finding import Finding
 from agent.errors import Exit
 from agent.launch import Started
 
 VERSION = 2
 Count = Annotated[int, ("minimum", 0)]
 Cell = str | float | bool | None
+CurveOf = Literal["rank", "median", "least", "greatest"]
 
 
 @dataclass(frozen=True)
@@ -66,9 +68,11 @@ class Pod:
     """why the coordinator does not hear it any more; empty: it does"""
     phases: Mapping[str, float]
     """when the pod reached each phase: agent-started, sshd-listening, facts-ready, coordinator-connected, peers-ready,
-    plan-ready, process-started, process-ended and, for programs of a4-agent, ranks-ready (all ranks have found each
-    other)"""
+    plan-ready, process-started, process-ended, for programs of a4-agent ranks-ready (all ranks have found each other)
+    and, where it is known, first-collective (it was complete)"""
     inventory: Mapping[str, str]
+    pod_name: str = ""
+    """its name in Kubernetes; empty: not known"""
 
 
 @dataclass(frozen=True)
@@ -206,6 +210,55 @@ class Training:
     nans: Count
     iterations: tuple[Iteration, ...]
     """the first, the last, and evenly chosen ones between them, 1000 at most"""
+    model: str = ""
+    """what is trained, by its name at Hugging Face; empty: not known"""
+    sequence: int | None = None
+    """tokens of each sequence, padding included; null: not known"""
+    batch: int | None = None
+    """sequences of each iteration, all ranks together; null: not known"""
+
+
+@dataclass(frozen=True)
+class SeriesCurve:
+    """How one of the `series` went."""
+
+    of: CurveOf
+    """rank: of one rank, or of a pod whose ranks did not say which they are; the others: of all ranks, which are more
+    than 8"""
+    steps: tuple[Count, ...]
+    """the first, the last, those of the least and the greatest value, and evenly chosen ones; 1000 at most in all
+    curves of a series"""
+    values: tuple[float | None, ...]
+    """at these steps; null: it is not a number, or not finite"""
+    pod: int | None = None
+    """completion index; null: of all ranks"""
+    rank: int | None = None
+    """as the program named it; null: it did not"""
+
+
+@dataclass(frozen=True)
+class Series:
+    """What the program itself wrote under one name into A4_SERIES_FILE."""
+
+    name: str
+    unit: str
+    ranks: Count
+    """how many wrote it; the ranks of a pod count as one where they do not say which they are"""
+    pods: Count
+    records: Count
+    first_step: Count
+    last_step: Count
+    first: float | None
+    """of several ranks the median"""
+    last: float | None
+    """of several ranks the median"""
+    least: float | None
+    greatest: float | None
+    nans: Count
+    """records whose value is not a number, or not finite"""
+    nan_at: int | None
+    """step of the first of them"""
+    curves: tuple[SeriesCurve, ...]
 
 
 @dataclass(frozen=True)
@@ -256,7 +309,7 @@ class Result:
     launch: Started | None
     """what was started on the lead, the pod with rank 0; null: nothing"""
     versions: Mapping[str, str]
-    """name → version, of what was really used: a4-agent, python, torch, cuda, nccl, Open MPI, …"""
+    """name → version, of what was really used: a4-agent, python, torch, cuda, nccl, cudnn, Open MPI, …"""
     limits: Limits
     tables: tuple[Table, ...]
     """what was measured besides the sweeps, for people and programs"""
@@ -275,6 +328,14 @@ class Result:
     diagnosis: Diagnosis | None = None
     """why it stood still when it was looked at, at a limit, in silence or before somebody ended it; null or missing: it
     was not"""
+    name: str = ""
+    """name of the run; empty or missing: it has none"""
+    note: str = ""
+    """a line of the user's about the run; empty or missing: none"""
+    series: tuple[Series, ...] = ()
+    """what the program wrote into A4_SERIES_FILE, by name, 64 names at most; missing: nothing"""
+    findings: tuple[Finding, ...] = ()
+    """what was found out about the health of the pods; empty or missing: nothing"""
 
 
 def verdict(end: JobEnd, reasons: Sequence[str]) -> Verdict:

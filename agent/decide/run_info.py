@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from agent import wire
 from agent.decide.ending import JobEnd
+from agent.decide.run_names import titled
 
 
 class RunInfo(NamedTuple):
@@ -27,6 +28,22 @@ class RunInfo(NamedTuple):
     over: bool = False
     slots: int = 1
     """Ranks on each pod."""
+    name: str = ""
+    """What it can be called in place of its id; empty: it has no name."""
+    note: str = ""
+    """What people noted about it."""
+    command: str = ""
+    """Its workload and arguments in one line, secrets masked, cut where it is long."""
+
+    @property
+    def title(self) -> str:
+        """How messages speak of it."""
+        return titled(self.id, self.name)
+
+    @property
+    def called(self) -> str:
+        """What to type for it: its name, or its id."""
+        return self.name or self.id
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RunInfo:

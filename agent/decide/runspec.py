@@ -8,6 +8,20 @@ from typing import Any, NamedTuple
 from agent import wire
 
 
+class MpirunOptions(NamedTuple):
+    """What users of mpirun set by its own options."""
+
+    bind_to: str = ""
+    map_by: str = ""
+    """Within a pod, such as `core` or `slot:PE=4`; which pod a rank is on says the plan."""
+    mca: tuple[tuple[str, str], ...] = ()
+    """Parameters of MPI: name and value."""
+    tag: bool = False
+    """mpirun puts the rank before each line."""
+    oversubscribe: bool = False
+    """A pod may have more ranks than slots."""
+
+
 class RunSpec(NamedTuple):
     """One wish for a run. JSON-able; `from_json` refuses anything else with ValueError."""
 
@@ -34,6 +48,16 @@ class RunSpec(NamedTuple):
     """Limit of silence in seconds, 0 for none; None: the setting."""
     by: str = ""
     """Who asked for the run, in words."""
+    name: str = ""
+    """What people type in place of the run's id: a-z, 0-9, `.` and `-`, 40 at most; empty: none. If another run has it,
+    `-2` or the like is added."""
+    note: str = ""
+    """A line for people about the run, 200 characters at most."""
+    mpi: MpirunOptions | None = None
+    """mpirun's own options."""
+    without: int | None = None
+    """The rank that the launcher does not start: somebody does, in a terminal of its pod; None: none (`mpirun` and
+    `torchrun` only)."""
 
     def __repr__(self) -> str:
         return wire.shown(self, "env")
@@ -45,8 +69,8 @@ class RunSpec(NamedTuple):
     def from_json(cls, data: Any) -> RunSpec:
         """Inverse of `to_json`; fields that are not known are ignored."""
         spec = wire.from_json(cls, data)
-        for name in ("nodes", "ranks", "per_node"):
-            if getattr(spec, name) < 0:
+        for name in ("nodes", "ranks", "per_node", "without"):
+            if (getattr(spec, name) or 0) < 0:
                 raise ValueError(f"{name} is not a whole number from 0 on")
         for name, seconds in (("timeout", spec.timeout), ("stall", spec.stall)):
             if seconds is not None and not 0 <= seconds < 1e9:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from agent.decide.plan import Plan
+from agent.decide.plan import Plan, PlannedPeer
 from agent.decide.words import count_text, is_are, plural
 from agent.errors import PeerLost, UsageError
 
@@ -40,7 +40,7 @@ def subset(
         what = f"--nodes {nodes}: only {count_text(len(peers), 'pod')} to choose from{of_choice}: {known}"
         raise UsageError(what, HINT)
     peers = peers[: nodes or len(peers)]
-    _check_lost([peer.index for peer in peers], lost, left_out)
+    _check_lost(peers, lost, left_out)
     return plan._replace(peers=tuple(peers))
 
 
@@ -88,17 +88,18 @@ def _named(plan: Plan, word: str, option: str) -> set[int]:
             return known.intersection(numbers)
     elif word:
         name = word.rstrip(".")
-        for fits in (lambda peer: name in (peer.name, peer.name.split(".")[0]), lambda peer: name == peer.node):
+        for fits in (lambda peer: name in peer.names, lambda peer: name == peer.node):
             if indices := {peer.index for peer in plan.peers if fits(peer)}:
                 return indices
     raise UsageError(f"{option} {word!r} names no pod: {_existing(plan)}", HINT)
 
 
-def _check_lost(chosen: Sequence[int], lost: Mapping[int, str], left_out: set[int]) -> None:
-    missing = sorted(index for index in chosen if index in lost)
-    if not missing:
+def _check_lost(chosen: Sequence[PlannedPeer], lost: Mapping[int, str], left_out: set[int]) -> None:
+    gone = sorted(peer for peer in chosen if peer.index in lost)
+    if not gone:
         return
-    reasons = "; ".join(f"pod {index}: {lost[index]}" for index in missing)
+    missing = [peer.index for peer in gone]
+    reasons = "; ".join(f"{peer.where}: {lost[peer.index]}" for peer in gone)
     hint = f"go on without: --exclude {ranges([*missing, *left_out])}"
     raise PeerLost(f"{pods_text(missing)} {is_are(missing)} needed and lost ({reasons})", hint)
 

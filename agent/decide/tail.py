@@ -7,14 +7,16 @@ from collections.abc import Mapping
 
 from agent.cutting import cut_at_word
 
-_OF_LAUNCHERS = re.compile(
+_NOT_OF_PROGRAMS = re.compile(
     # mpirun: how often it left one of its notices out
     r"^\[\S+:\d+\] (?:\d+ more process(?:es)? ha(?:s|ve) sent help message|Set MCA parameter).*\n"
     # torchrun: a notice of each start, its log, the traceback of its own process, its list of failures
     r"|^\*{41}\n|^Setting OMP_NUM_THREADS environment variable .*\n"
     r"|^[IWEF]\d{4} [\d:.]+ \d+ \S*torch/distributed/\S+\] .*\n"
     r"|^Traceback \(most recent call last\):\n(?:  .*\n)+torch\.distributed\.elastic\..*\n"
-    r"|^={20,}\n.* FAILED\n-{20,}\n(?:.*\n)*?={20,}\n",
+    r"|^={20,}\n.* FAILED\n-{20,}\n(?:.*\n)*?={20,}\n"
+    # torch: frames of C++ below an exception that its watchdog raises
+    r"|^(?:\[rank\d+\]: ?)?frame #\d+: .*\n",
     re.MULTILINE,
 )
 
@@ -59,8 +61,8 @@ def _end(data: bytes | bytearray, most: int) -> bytes:
 def last_lines(text: str, most: int = 20, width: int = 160) -> str:
     """The last lines that are not empty, under a heading; empty when there are none. Where others have printed more
     since the first traceback, its end comes before them: it may be the cause, but it may also have been handled. What
-    launchers say themselves is left out, unless it is all there is."""
-    own = _OF_LAUNCHERS.sub("", f"{text}\n")
+    launchers say themselves, and frames of C++, are left out, unless they are all there is."""
+    own = _NOT_OF_PROGRAMS.sub("", f"{text}\n")
     found = [line.rstrip() for line in (own if own.strip() else text).splitlines() if line.strip()]
     end = len(found)
     begin = next((at for at, line in enumerate(found) if line.endswith(_TRACEBACK)), end)

@@ -11,6 +11,15 @@ from agent.errors import Exit
 from agent.launch import Launch
 
 MODULE = "torch.distributed.run"
+_FLAGS = ("--standalone", "--virtual-local-rank", "--use-agent-store")
+_WITH_VALUE = (
+    "--nnodes", "--nproc-per-node", "--rdzv-backend", "--rdzv-endpoint", "--rdzv-id", "--rdzv-conf", "--max-restarts",
+    "--monitor-interval", "--start-method", "--event-log-handler", "--role", "--log-dir", "--redirects", "--tee", "-r",
+    "-t", "--local-ranks-filter", "--duplicate-stdout-filters", "--duplicate-stderr-filters", "--node-rank",
+    "--master-addr", "--master-port", "--local-addr", "--logs-specs", "--numa-binding", "--signals-to-handle",
+    "--shutdown-timeout",
+)  # fmt: skip
+_KINDS = {"-m": "module", "--module": "module", "--no-python": "program", "--run-path": "path"}
 
 
 def torchrun_launch(
@@ -40,13 +49,13 @@ def torchrun_launch(
     }
     if log_dir:
         options["--log-dir"] = log_dir
+    given = {**socket_variables(interface, env), **thread_variables(per_node, env)}
     words = [str(word) for pair in options.items() for word in pair]
-    sockets = socket_variables(interface, env)
     return Launch(
         [python, "-m", MODULE, *words, *args],
-        {**env, **sockets},
+        {**env, **given},
         cwd,
-        added=list(sockets),
+        added=list(given),
         port=0 if node_rank else port,
     )
 
@@ -55,6 +64,46 @@ def socket_variables(interface: str, env: Mapping[str, str]) -> dict[str, str]:
     """gloo and TensorPipe would take the address of the host name, which is the node's, or loopback: they get the
     `interface`, unless `env` has one already."""
     return {name: interface for name in ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME") if interface and not env.get(name)}
+
+
+def thread_variables(per_node: int, env: Mapping[str, str]) -> dict[str, str]:
+    """What torchrun would set itself, with a banner of four lines on every pod."""
+    return {"OMP_NUM_THREADS": "1"} if per_node > 1 and "OMP_NUM_THREADS" not in env else {}
+
+
+class Target(NamedTuple):
+    """What torchrun is to start: a "script", which Python reads, a "path", which torchrun's own does, a "module" or a
+    "program"; empty: nobody knows."""
+
+    kind: str = ""
+    word: str = ""
+    rest: tuple[str, ...] = ()
+
+
+def torchrun_target(words: Sequence[str], env: Mapping[str, str]) -> Target:
+    """What torchrun takes of these words, its own options first, to be started. Options that are not known here, and
+    those in variables, leave it open."""
+    kind, at = "script", 0
+    if any(env.get(f"PET_{name}") for name in ("MODULE", "NO_PYTHON", "RUN_PATH")):
+        return Target()
+    while at < len(words) and words[at].startswith("-"):
+        name, equals, _ = words[at].partition("=")
+        name = "--" + name[2:].replace("_", "-") if name.startswith("--") else name
+        if name in _WITH_VALUE:
+            at += 1 if equals else 2
+        elif words[at] in _FLAGS or name in _KINDS:
+            kind = _KINDS.get(name, kind)
+            at += 1
+        else:
+            return Target()
+    return Target(kind, words[at], tuple(words[at + 1 :])) if at < len(words) else Target()
+
+
+def with_command(words: Sequence[str], target: Target, python: str, before: Sequence[str]) -> list[str]:
+    """The same words for torchrun, but with `before` in front of the command that it would make of the target."""
+    options = [word for word in words[: -1 - len(target.rest)] if word.replace("_", "-") not in _KINDS]
+    command = {"program": [], "script": [python, "-u"], "module": [python, "-u", "-m"]}[target.kind]
+    return [*options, "--no-python", *before, *command, target.word, *target.rest]
 
 
 class TorchrunEnd(NamedTuple):

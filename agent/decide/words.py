@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sequence, Sized
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -38,17 +38,17 @@ def at_most(found: Sequence[str], most: int = 8, rest: str = "and {} more like t
     return [*found[:most], *([rest.format(more)] if more > 0 else [])]
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """ "; did you mean …?" with the known word that is nearest; empty when none is near."""
+def did_you_mean(word: str, known: Iterable[str], written: Mapping[str, str] | None = None) -> str:
+    """ "; did you mean …?" with the known word that is nearest, as it is `written`; empty when none is near."""
     from difflib import get_close_matches  # here: only mistakes need it
 
     close = get_close_matches(word, sorted(known), n=1, cutoff=0.6)
-    return f"; did you mean {close[0]}?" if close else ""
+    return f"; did you mean {(written or {}).get(close[0], close[0])}?" if close else ""
 
 
 def size_text(size: int, units: Sequence[str] = UNITS, space: str = " ") -> str:
     """Bytes: 8 B, 1.5 KiB, 256 MiB."""
     value, power = float(min(size, 2**60)), 0
-    while value >= 1024 and power < len(units) - 1:
-        value, power = value / 1024, power + 1
+    while float(f"{value:.4g}") >= 1024 and power < len(units) - 1:
+        value, power = max(1.0, value / 1024), power + 1  # 1023.99 KiB is 1 MiB, not 1024 KiB
     return f"{value:.4g}{space}{units[power]}"

@@ -29,6 +29,7 @@ from agent.lifecycle.runs.idling import Idling
 from agent.lifecycle.runs.own_parts import Parts
 from agent.lifecycle.runs.preparations import Preparations
 from agent.lifecycle.runs.requests import CoordinatorRequests
+from agent.lifecycle.runs.run_values import run_info
 from agent.lifecycle.runs.running import Run
 from agent.lifecycle.settling import Settling
 from agent.workloads import find_workload
@@ -63,7 +64,7 @@ class Coordinator:
         self.roster = Roster(pod, events)
         self._forming = Forming(pod, self.roster, self._preparing.gather_facts, self._formed)
         self._leaving = Leaving(pod, self._preparing)
-        self._preparations = Preparations(pod, self._forming.facts)
+        self._preparations = Preparations(pod)
         self._settling = Settling(pod.machine)
         self._bookings = Bookings(pod, self._preparations, self.roster, self._run_judged)
         self._requests = CoordinatorRequests(pod, self.roster, self.parts, self._bookings, self._submit, self._release)
@@ -75,6 +76,8 @@ class Coordinator:
         """Every pod knows how the first run ended: the cluster sleeps, or the job ends."""
         self._end: JobEnd | None = None
         """The job's end, fixed once."""
+        self._fails = False
+        """The job ends for a reason, which is announced in a moment."""
         self._signal: JobEnd | None = None
         """Why it was told to end from outside: by a signal, or a release before there was a result."""
         self._stays = False
@@ -109,6 +112,8 @@ class Coordinator:
                 self._preparations.inventory(index, inventory, phases)
             case messages.Prepared() | messages.Done() | messages.Evidence() | messages.RanksOver() | messages.Alive():
                 self._heard_of_part(index, said)
+            case messages.TellSeries():
+                self._heard_of_part(index, said)
             case messages.Ask():
                 self._requests.asked(peer, said)
             case messages.Answer():
@@ -132,11 +137,12 @@ class Coordinator:
 
         Its part of a run is waited for, as its processes may have state to save; only then it is let go.
         """
-        self._pod.log.warning(f"peer {index}: {end.what}")
+        where = end.where or self._pod.where(index)
+        self._pod.log.warning(f"{where}: {end.what}")
         told = is_told(end)
         if told:
             self._settling.begin()
-            end = JobEnd(Exit.TRY_AGAIN, f"a worker pod was {end.what}", self._pod.where(index))
+            end = JobEnd(Exit.TRY_AGAIN, f"a worker pod was {end.what}", where)
         self.roster.lost.note(index, end.what)
         if self._bookings.waits_for(index):
             self._bookings.cancel_those_with(index, end, told=told)
@@ -180,7 +186,7 @@ class Coordinator:
         if workload.exclusive and (self._bookings.current or self._phase is not JobPhase.SLEEPING):
             raise self._bookings.busy()
         run = self._bookings.book(context, first=False)
-        answer({"ok": run.info().to_json()})
+        answer({"ok": run_info(self._pod, run).to_json()})
         if workload.exclusive:
             self._idling.stop()
         self._bookings.begin(run)
@@ -239,7 +245,16 @@ class Coordinator:
             return
         self._pod.state.update(formed=self._pod.machine.wall())
         self._phase = JobPhase.FIRST_RUN
-        self._bookings.begin(self._bookings.book(self._bookings.checked(self._pod.job.spec), first=True))
+        self._preparations.when_checked(self._begin_first_run)
+
+    def _begin_first_run(self) -> None:
+        """Where its results go is known now; that they can go nowhere ends the job."""
+        if self._end is not None or self._signal is not None or self._fails:
+            return
+        try:
+            self._bookings.begin(self._bookings.book(self._bookings.checked(self._pod.job.spec), first=True))
+        except AgentError as error:  # as a pod that was lost just now
+            self.fail(error)
 
     def _run_judged(self, run: Run) -> None:
         self._settling.when_over(lambda: self._close_run(run))
@@ -253,7 +268,7 @@ class Coordinator:
         if run.first:
             self._announce(run.end, run.run_id)
         else:
-            self._pod.log.info(f"{run.run_id} ended with exit code {run.end.code}: {run.end.what}")
+            self._pod.log.info(f"{run.run_id} ended with exit code {run.end.code}: {run.end}")
             self._pod.run_logs.end()
             if self._phase is JobPhase.SLEEPING:
                 self._pod.state.sleep()
@@ -301,7 +316,7 @@ class Coordinator:
         self._bookings.cancel_all(end)
         if self._bookings.current:
             return
-        self._forming.over = True
+        self._forming.over = self._fails = True
         self._settling.when_over(lambda: self._announce(merged(end, self._signal) if self._signal else end))
 
     def _announce(self, end: JobEnd, run_id: str = "") -> None:

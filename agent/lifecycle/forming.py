@@ -25,6 +25,8 @@ TELL_EVERY = 5
 """The workers that are here are told every so many times as well."""
 SHOWN_MISSING = 12
 """Lines of one report. `a4-agent peers` shows all."""
+NAMED_MISSING = 8
+"""With more, equal reasons share a line, and names would make each another one."""
 TOLD_MISSING = 64
 """How many missing pods the workers are told of: with 512 of 1,024 missing, all of them would be 17 MB each time."""
 
@@ -50,8 +52,6 @@ class Forming:
         self._formed = formed
         self._unconfirmed: set[int] = set()
         """Workers that were sent the plan and have not said that they have it."""
-        self.facts: dict[int, Facts] = {}
-        """The facts of every pod that has told them, by index."""
         self._kept = 0
         """How often the state was kept; workers are told every TELL_EVERY times."""
         self.over = False
@@ -68,7 +68,7 @@ class Forming:
     def take(self, facts: Facts) -> None:
         """Take the facts of this pod or of a worker."""
         if not self.over:
-            self.facts[facts.index] = facts
+            self._pod.heard[facts.index] = facts
             self._plan_if_all_are_here()
 
     def told(self, peer: Peer, facts: Facts) -> None:
@@ -87,20 +87,20 @@ class Forming:
     def greeted(self, index: int, anew: bool) -> None:
         """A worker is connected; started `anew`, it has its facts to tell again."""
         if anew:
-            self.facts.pop(index, None)
+            self._pod.heard.pop(index, None)
         self._plan_if_all_are_here()
 
     def _plan_if_all_are_here(self) -> None:
         """Make the plan once all facts are known and nobody is absent: after it, an absent pod is a lost one."""
         is_new = self._pod.known.plan is None and not self.over
-        if is_new and len(self.facts) == self._settings.nnodes and not self._roster.absent():
+        if is_new and len(self._pod.heard) == self._settings.nnodes and not self._roster.absent():
             self._pod.state.event("peers-ready")
             self._plan()
 
     def _plan(self) -> None:
         settings = self._settings
         plan = make_plan(
-            self.facts.values(),
+            self._pod.heard.values(),
             epoch=settings.epoch,
             prefix=settings.hostname_prefix,
             domain=settings.domain_name,
@@ -131,11 +131,11 @@ class Forming:
         """Pods without which the cluster is not formed, and why they are missing."""
         absent = self._roster.absent()
         for index in self._roster.peers:
-            if index not in absent and index not in self.facts:
+            if index not in absent and index not in self._pod.heard:
                 absent[index] = "connected, still finding its place"
             elif index not in absent and index in self._unconfirmed:
                 absent[index] = "connected, has not confirmed the plan"
-        if 0 not in self.facts:
+        if 0 not in self._pod.heard:
             absent[0] = "this pod itself is still finding its place"
         return dict(sorted(absent.items()))
 
@@ -143,7 +143,7 @@ class Forming:
         if self.over:
             return
         absent = self.waiting_for()
-        lines = [f"peer {index}: {why}" for index, why in list(absent.items())[:SHOWN_MISSING]]
+        lines = [f"{self._pod.where(index)}: {why}" for index, why in list(absent.items())[:SHOWN_MISSING]]
         if len(absent) > SHOWN_MISSING:
             lines.append(f"and {len(absent) - SHOWN_MISSING} more: a4-agent peers lists them")
         self._pod.log.info(f"waiting for {len(absent)} of {self._settings.nnodes} pods:")
@@ -156,11 +156,16 @@ class Forming:
         if self.over:
             return
         missing = self.waiting_for()
-        self._pod.state.update(missing=missing)
+        named = {index: self._named(index, why) for index, why in missing.items()}
+        self._pod.state.update(missing=named if len(missing) <= NAMED_MISSING else missing)
         self._kept += 1
         if self._kept % TELL_EVERY == 0:
             self._roster.mention(Cluster(missing=dict(list(missing.items())[:TOLD_MISSING])))
         self._machine.later(STATE_SECONDS, self._keep_state)
+
+    def _named(self, index: int, why: str) -> str:
+        """The reason, with the name and the node of a pod that was here before."""
+        return f"{self._pod.where(index).partition(', ')[2]}: {why}" if index in self._pod.heard else why
 
     def _deadline_passed(self) -> None:
         """Raises PeersMissing (69), or IdentityRefused (77) where somebody else answered in a pod's place: the first

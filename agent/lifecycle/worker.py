@@ -286,13 +286,16 @@ class Worker:
         silent = self.coordinator.silent_seconds()
         if self._awaiting.over and self._life is Life.LIVING and silent > self._settings.lease:
             if self._end is None:
-                self.fail(PeerLost(f"the coordinator has not been heard for {silent:.0f} s"))
+                self.fail(PeerLost(self._silence()))
             else:
                 self._pod.log.info("the coordinator is gone and the result is known: this pod ends too")
-                lost = f"the coordinator, pod 0, has not been heard for {silent:.0f} s"
-                self._requests.questions.give_up(refusal(PeerLost(f"{lost}: the cluster is over, this pod ends")))
+                lost = f"{self._silence()}: the cluster is over, this pod ends"
+                self._requests.questions.give_up(refusal(PeerLost(lost)))
                 self._leave()
         self._machine.later(self._beat, self._beats)
+
+    def _silence(self) -> str:
+        return f"the coordinator has been {self.coordinator.silence()} ({self._pod.where(0)})"
 
     def _say_beat(self) -> None:
         """A beat also tells how long ago a program printed: seconds, not a time, as clocks of pods differ."""

@@ -1,4 +1,4 @@
 """A cluster of pod-like sandboxes on this machine, for trials and tests."""
 
 DEFAULT_NAME = "local"
-"""Of the cluster that the command line makes and finds where nobody names another."""
+"""Name of the cluster that the command line makes and finds where nobody names another."""

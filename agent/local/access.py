@@ -137,6 +137,8 @@ class ClusterAccess:
         self, index: int, argv: Sequence[str], streams: Sequence[int], env: Mapping[str, str] | None = None
     ) -> Conversation:
         """The same on three given descriptors; the conversation brings `code`, `signal` can be sent on it."""
+        if isinstance(argv, str):
+            raise errors.UsageError("a command is a list of words, not a text", f"such as {['sh', '-c', argv]}")
         conversation = connect(self.name)
         request = {"op": "exec", "index": index, "argv": list(argv), "env": dict(env or {})}
         try:

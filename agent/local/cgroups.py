@@ -12,7 +12,6 @@ from agent.machine.files import read
 from agent.machine.run_processes import make_cgroup, remove_cgroup
 
 _PREFIX = "a4-cluster-"
-_REMOVE_SECONDS = 5.0
 
 
 def cluster_cgroup(name: str) -> str:
@@ -66,7 +65,7 @@ def enter_cgroup(cluster: int, name: str) -> None:
 
 
 def remove_cluster_cgroup(path: str) -> None:
-    """All of it, once its last process has ended."""
-    deadline = time.monotonic() + _REMOVE_SECONDS
+    """All of it, once its last process has ended: the kernel may take a moment more."""
+    deadline = time.monotonic() + 5.0
     while path and not remove_cgroup(path) and time.monotonic() < deadline:
         time.sleep(0.01)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -14,7 +15,9 @@ from functools import partial
 from types import FrameType
 
 from agent import output
+from agent.decide.noise import SaidOnce
 from agent.decide.progress import Doing
+from agent.decide.subset import pods_text
 from agent.errors import AgentError, Exit
 from agent.local.access import read_output
 from agent.local.client import LocalCluster
@@ -91,7 +94,14 @@ def _handlers(stopper: _Stopper) -> Iterator[None]:
 
 
 def run_in_foreground(
-    spec: ClusterSpec, *, timeout: float, grace: float, as_json: bool, all_pods: bool, results: str = ""
+    spec: ClusterSpec,
+    *,
+    timeout: float,
+    grace: float,
+    as_json: bool,
+    all_pods: bool = False,
+    details: bool = False,
+    results: str = "",
 ) -> int:
     """Run the job to its end, show its output and the report; returns the job's exit code. `results`: where its
     results are kept, on this machine; `timeout`: 0 for none."""
@@ -112,17 +122,34 @@ def run_in_foreground(
         if not report.code and not report.plan:
             output.say("no pod made a plan: what ended with 0 was not the agent at work")
             report = replace(report, code=int(Exit.WRONG_RESULT))
-    text = (
-        json.dumps(report.to_dict(), indent=2) if as_json else f"\n{report.text(partial(output.toned, stream=STDOUT))}"
-    )
+    columns = shutil.get_terminal_size().columns if os.isatty(STDOUT) else 0
+    text = f"\n{report.text(partial(output.toned, stream=STDOUT), columns, details=details)}"
+    if as_json:
+        text = json.dumps(report.to_dict(), indent=2)
     write_all(STDOUT, f"{text}\n".encode())
     return report.code
+
+
+class _Errors(Lines):
+    """Every pod's stderr; what agents say alike is shown once, unless each line has its pod in front."""
+
+    def __init__(self, *, label: bool) -> None:
+        super().__init__(label=label)
+        self.once = SaidOnce()
+
+    def _write(self, source: tuple[int, int], text: bytes) -> None:
+        super()._write(source, text if self._label else self.once.passed(source[0], text))
+
+    def close(self) -> None:
+        super().close()
+        if others := self.once.others:
+            output.say(f"{pods_text(others)} have the same errors; --all-pods shows them all")
 
 
 def _show_output(cluster: LocalCluster, doing: Doing, stdout: int, all_pods: bool) -> None:
     """Pod 0's stdout as it comes, and every pod's stderr in whole lines, so that those of different pods do not mix;
     with `all_pods` everything in whole lines, each behind its pod."""
-    lines, errors = Lines(label=all_pods, whole=all_pods, stdout=stdout), Lines(label=all_pods)
+    lines, errors = Lines(label=all_pods, whole=all_pods, stdout=stdout), _Errors(label=all_pods)
     both = ((lines, stdout), (errors, STDERR))
 
     def idle() -> float | None:

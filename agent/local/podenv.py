@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -58,6 +59,8 @@ def contract(spec: ClusterSpec, job: ClusterBuild, index: int) -> dict[str, str]
         "JOB_ID": spec.name,
         "JOB_IDENTIFIER": f"{spec.name}-{job.stamp}",
         "JOB_ORCHESTRATOR": "gke",
+        "POD_NAME": kubernetes_name(spec, job, index),
+        "NODE_NAME": spec.node_name(index),
         "A4_JOBSET_UID": job.uid,
         "A4_RESTART_ATTEMPT": "0",
         "A4_JOB_RESTART_ATTEMPT": "0",
@@ -65,6 +68,12 @@ def contract(spec: ClusterSpec, job: ClusterBuild, index: int) -> dict[str, str]
         "A4_METADATA_HOST": METADATA_NAME,
         "A4_SECRET_FILE": SECRET_FILE,
     }
+
+
+def kubernetes_name(spec: ClusterSpec, job: ClusterBuild, index: int) -> str:
+    """The name of the pod's object: that of its DNS record, and five characters that are others at each start."""
+    suffix = hashlib.sha256(f"{job.uid}/{index}".encode()).hexdigest()[:5]
+    return f"{spec.prefix()}0-{index}-{suffix}"
 
 
 def _container_environment(spec: ClusterSpec, job: ClusterBuild, index: int) -> dict[str, str]:

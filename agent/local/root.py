@@ -26,6 +26,7 @@ from agent.local.syscalls import (
     MS_REMOUNT,
     change_root,
     mount,
+    setns,
     unshare,
 )
 
@@ -87,7 +88,10 @@ def enter_root(root: Root) -> int:
     unshare(CLONE_NEWNS)
     mounts = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
     _build(root)
-    change_root(_ROOT)
+    inside = os.open(_ROOT, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    # In a chroot, "/" is not the root of the namespace, which is where setns leads whoever joins it later.
+    setns(mounts, CLONE_NEWNS)
+    change_root(inside)
     return mounts
 
 

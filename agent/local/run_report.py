@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from agent.decide.location import LEVELS
+from agent.decide.location import LEVELS, short_part
 from agent.decide.subset import ranges
 from agent.decide.tables import render
 from agent.local.client import LocalCluster
@@ -19,10 +19,11 @@ from agent.paths import DEFAULT_RUN_DIR, HOSTFILE, TERMINATION_LOG
 from agent.wire import json_object
 
 RESULTS = ("report.html", "result.json", "pod-logs")
-_MANY = 8
+_MANY = 6
+"""For more pods than these, the times of the first, the median and the last stand for all: lines fit 80 columns."""
+_INDENT = 2
 _DETAILS = {"peers-ready", "cluster-formed", "result-known"}
 """Events of one pod, or within a millisecond of another: in the JSON, but no columns of the table."""
-_SHORT = 12
 
 
 @dataclass(frozen=True)
@@ -53,10 +54,13 @@ class Report:
         found = {"name": self.name, "code": self.code, "pods": pods, **order, "hostfile": self.hostfile}
         return found | ({"results": list(self.results)} if self.results else {})
 
-    def text(self, tone: Callable[[str, str], str]) -> str:
-        """`tone` gives a line a colour."""
+    def text(self, tone: Callable[[str, str], str], columns: int = 0, *, details: bool = False) -> str:
+        """How pods ended and where results are; with `details`, also how the cluster was formed. `tone` gives a line a
+        colour; `columns`: how many the terminal has, 0 for a pipe."""
+        room = max(0, columns - _INDENT)
         hostfile = f"Hostfile {HOSTFILE}:\n{_indent(self.hostfile)}" if self.hostfile else ""
-        parts = [timeline(self.pods), order_table(self.plan), hostfile, ends_table(self.pods, tone)]
+        parts = [timeline(self.pods), order_table(self.plan, room), hostfile] if details else []
+        parts.append(ends_table(self.pods, tone, room))
         parts.append("\n".join(["Results:", *(f"  {path}" for path in self.results)]) if self.results else "")
         return "\n\n".join(part for part in parts if part)
 
@@ -118,24 +122,26 @@ def timeline(pods: Sequence[PodReport]) -> str:
         return ""
     times = {pod.info.index: _milestones(pod, min(begins)) for pod in pods if pod.info.created_monotonic}
     names = {name for row in times.values() for name in row}
-    columns = {name: [row[name] for row in times.values() if name in row] for name in names - _DETAILS}
-    events = sorted(columns, key=lambda name: statistics.median(columns[name]))
-    rows = [[f"pod {index}", *(_seconds(row.get(name)) for name in events)] for index, row in times.items()]
+    known = {name: [row[name] for row in times.values() if name in row] for name in names - _DETAILS}
     if len(times) > _MANY:
-        rows = [
-            [label, *(_seconds(choose(columns[name])) for name in events)]
-            for label, choose in (("min", min), ("median", statistics.median), ("max", max))
-        ]
-        rows.append(["pods", *(str(len(columns[name])) for name in events)])
-    head = "Start-up, seconds after the first container was begun:"
-    return f"{head}\n{_indent(render(['', *events], rows))}"
+        head = ["min", "median", "max", "pods"]
+        cells = {
+            name: [*map(_seconds, (min(all), statistics.median(all), max(all))), str(len(all))]
+            for name, all in known.items()
+        }
+    else:
+        head = [f"pod {index}" for index in times]
+        cells = {name: [_seconds(row.get(name)) for row in times.values()] for name in known}
+    rows = [[name, *cells[name]] for name in sorted(known, key=lambda name: statistics.median(known[name]))]
+    table = render(["", *head], rows, right=range(1, 1 + len(head)))
+    return f"Start-up, seconds after the first container was begun:\n{_indent(table)}"
 
 
 def _seconds(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
-def order_table(plan: dict[str, Any]) -> str:
+def order_table(plan: dict[str, Any], columns: int) -> str:
     """The ranks with their pods and places."""
     peers = plan.get("peers")
     if not isinstance(peers, list) or not peers:
@@ -143,23 +149,23 @@ def order_table(plan: dict[str, Any]) -> str:
     rows = []
     for rank, peer in enumerate(peers):
         place = [*map(str, peer.get("place") or []), *[""] * len(LEVELS)][: len(LEVELS)]
-        short = [part if len(part) <= 2 * _SHORT else part[:_SHORT] + "…" for part in place]
-        rows.append([str(peer.get("rank", rank)), str(peer.get("index", "?")), str(peer.get("node", "")), *short])
+        named = [str(peer.get("rank", rank)), str(peer.get("index", "?")), str(peer.get("node", ""))]
+        rows.append([*named, *map(short_part, place)])
     source = plan.get("source") or "no places known, order of the indices"
-    return f"Order ({source}):\n{_indent(render(['rank', 'pod', 'node', *LEVELS], rows))}"
+    return f"Order ({source}):\n{_indent(render(['rank', 'pod', 'node', *LEVELS], rows, columns=columns))}"
 
 
-def ends_table(pods: Sequence[PodReport], tone: Callable[[str, str], str]) -> str:
+def ends_table(pods: Sequence[PodReport], tone: Callable[[str, str], str], columns: int) -> str:
     """How every pod ended; pods that ended alike stand in one line."""
     groups: dict[tuple[str, str], list[int]] = {}
     for pod in pods:
         end = pod.info.state if pod.info.code is None else str(pod.info.code)
         groups.setdefault((end, pod.cause), []).append(pod.info.index)
     rows = [[ranges(indices), end, cause] for (end, cause), indices in groups.items()]
-    head, *lines = render(["pods", "exit code", "cause"], rows).splitlines()
+    head, *lines = render(["pods", "exit code", "cause"], rows, columns=columns).splitlines()
     found = [tone(f"  {line}", GOOD if end == "0" else BAD) for line, (_, end, _) in zip(lines, rows, strict=True)]
     return "\n".join(["Ends:", f"  {head}", *found])
 
 
 def _indent(text: str) -> str:
-    return "\n".join(f"  {line}".rstrip() for line in text.splitlines())
+    return "\n".join(f"{' ' * _INDENT}{line}".rstrip() for line in text.splitlines())

@@ -6,7 +6,7 @@ import hashlib
 import ipaddress
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 
 from agent import wire
@@ -67,9 +67,9 @@ class ClusterSpec:
     """Where nodes stand, for the metadata server; others: `default_place`."""
     late: Mapping[int, float] = field(default_factory=dict)
     """Pods whose container (and name) comes so many seconds later."""
-    missing: frozenset[int] = frozenset()
+    missing: Collection[int] = frozenset()
     """Pods that never come and have no name."""
-    dead: frozenset[int] = frozenset()
+    dead: Collection[int] = frozenset()
     """Pods that never come but have a name: their address answers nothing."""
     late_names: Mapping[int, float] = field(default_factory=dict)
     """Pods whose name appears so many seconds later than their container."""
@@ -116,6 +116,17 @@ class ClusterSpec:
     def pod_name(self, index: int) -> str:
         """DNS name of a pod."""
         return f"{self.prefix()}0-{index}.{self.domain()}"
+
+    def index_of(self, word: str) -> int:
+        """The pod that a word names: its index, its name in DNS or in Kubernetes, or its node. Raises UsageError."""
+        host, _, domain = word.rstrip(".").partition(".")
+        for index in range(self.pods) if domain in ("", self.domain()) else ():
+            # A name in Kubernetes ends in five characters that are others at each start.
+            named = re.fullmatch(re.escape(f"{self.prefix()}0-{index}") + "(-[a-z0-9]{5})?", host)
+            if named or host in (str(index), self.node_name(index)):
+                return index
+        hint = f"pods are named by index (0), by name ({self.prefix()}0-0) or by node ({self.node_name(0)})"
+        raise UsageError(f"there is no pod {word} in the local cluster {self.name}, only 0 to {self.pods - 1}", hint)
 
     def node_name(self, index: int) -> str:
         """Host name of the machine that the pod would run on: with hostNetwork, that is its `hostname`."""
@@ -212,7 +223,7 @@ def _index_problems(spec: ClusterSpec) -> list[str]:
     found = []
     for item in fields(spec):
         value = getattr(spec, item.name)
-        is_by_pod = isinstance(value, frozenset) or (isinstance(value, Mapping) and item.name not in _NOT_BY_POD)
+        is_by_pod = item.type == "Collection[int]" or (isinstance(value, Mapping) and item.name not in _NOT_BY_POD)
         indices = sorted(value) if is_by_pod else []
         words = item.name.replace("_", " ")
         found += [
@@ -229,7 +240,11 @@ def _index_problems(spec: ClusterSpec) -> list[str]:
 
 
 def check(spec: ClusterSpec) -> None:
-    """Raise UsageError that lists all problems of the spec."""
+    """Raise UsageError that lists all problems of the spec, after the first that is of a wrong type."""
+    try:
+        ClusterSpec.from_json(spec.to_json())
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"this local cluster cannot be built: {error}") from None
     found = problems(spec)
     if found:
         raise UsageError("\n  ".join(["this local cluster cannot be built:", *found]))

@@ -63,11 +63,11 @@ def unmount(target: str) -> None:
     _check(_libc.umount2(os.fsencode(target), ctypes.c_int(_MNT_DETACH)), f"umount of {target}")
 
 
-def change_root(new_root: str) -> None:
-    """Make `new_root`, a mount point, the root of this mount namespace and drop the old one."""
-    os.chdir(new_root)
+def change_root(new_root: int) -> None:
+    """Make the open directory `new_root`, a mount point, the root of this mount namespace and drop the old one."""
+    os.fchdir(new_root)
     # With "." twice the old root is stacked over the new one, so no directory is needed to put it in.
-    _check(_libc.pivot_root(b".", b"."), f"pivot_root to {new_root}")
+    _check(_libc.pivot_root(b".", b"."), "pivot_root")
     _check(_libc.umount2(b".", ctypes.c_int(_MNT_DETACH)), "umount of the old root")
     os.chdir("/")
 

@@ -29,7 +29,7 @@ IDENTITY_PROBLEMS = ("host-key", "key-refused")
 
 
 class Problem(NamedTuple):
-    """Why a peer could not be reached; `text` reads after "peer 5: "."""
+    """Why a peer could not be reached; `text` reads after a pod's name."""
 
     kind: ProblemKind
     text: str
@@ -212,8 +212,11 @@ class Machine(Protocol):
     def find_program(self, name: str, path: str) -> str | None:
         """Absolute path of a program on the search path `path`."""
 
-    def why_unstartable(self, programs: Sequence[str], path: str, cwd: str) -> OSError | None:
-        """Why starting one of these programs in `cwd` would fail; None when nothing speaks against it.
+    def why_unstartable(
+        self, programs: Sequence[str], path: str, cwd: str, files: Sequence[str] = ()
+    ) -> OSError | None:
+        """Why starting one of these programs in `cwd` would fail, or which of the `files` is missing there; None when
+        nothing speaks against it.
 
         It may hang with the server that has them: for `aside`.
         """

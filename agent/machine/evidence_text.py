@@ -14,7 +14,7 @@ MOST_SUMMARY = 2048
 MOST_SUMMARY_LINE = 240
 SUMMARY_FRAMES = 3
 SUMMARY_PROGRAM = 60
-OURS = re.compile(r"/(last-words\.py|rank\.sh) ")
+OURS = re.compile(r"/(last-words\.py|hold-rank\.py|rank\.sh) ")
 """Programs of the agent that stand before a rank's own and wait for its end."""
 STATES = {
     "R": "running",
@@ -31,7 +31,7 @@ STUCK = frozenset("TtZD")
 _STUCK_LINE = re.compile(rf"pid \d+ .*: [{''.join(sorted(STUCK))}]( |$)")
 
 
-class Evidence(NamedTuple):
+class EvidenceText(NamedTuple):
     """Where the processes of a run were found."""
 
     text: str
@@ -90,7 +90,7 @@ class ProcessSeen:
         return OURS.search(self.program) is not None
 
 
-def render(title: str, processes: Sequence[ProcessSeen], notes: Sequence[str]) -> Evidence:
+def render(title: str, processes: Sequence[ProcessSeen], notes: Sequence[str]) -> EvidenceText:
     """Each process has its share of the space."""
     processes = in_order(processes)
     blocks = [_process(process) for process in processes]
@@ -100,7 +100,7 @@ def render(title: str, processes: Sequence[ProcessSeen], notes: Sequence[str]) -
         text += shortened(f"\n{block}\n", share)
     asked_for = [process for process in processes if process.state in STUCK or not process.is_ours]
     lines = [shortened(_summary(process), MOST_SUMMARY_LINE) for process in asked_for]
-    return Evidence(text, shortened("".join(f"{line}\n" for line in lines or notes), MOST_SUMMARY))
+    return EvidenceText(text, shortened("".join(f"{line}\n" for line in lines or notes), MOST_SUMMARY))
 
 
 def in_order(processes: Sequence[ProcessSeen]) -> list[ProcessSeen]:

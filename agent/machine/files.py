@@ -242,7 +242,7 @@ def take_lock(path: str) -> str:
             with open(fd, encoding="utf-8", errors="replace") as file:
                 return file.read().strip() or "it has just started"
         os.ftruncate(fd, 0)
-        os.write(fd, f"pid {os.getpid()} since {time.strftime('%Y-%m-%d %H:%M:%S')}\n".encode())
+        os.write(fd, f"pid {os.getpid()} since {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())}\n".encode())
     except OSError as error:
         raise unusable(path, error) from error
     _held.append(fd)

@@ -112,7 +112,7 @@ def gathered(parts: Mapping[str, InventoryPart]) -> dict[str, Any]:
         try:
             seen[name] = part.look(), ""
         except Exception as error:  # a machine has more ways to be strange than can be foreseen
-            seen[name] = {}, f"{type(error).__name__}: {error}"
+            seen[name] = {}, _in_words(error)
 
     threads = {name: threading.Thread(target=look, args=(name, part), daemon=True) for name, part in parts.items()}
     for thread in threads.values():
@@ -124,6 +124,12 @@ def gathered(parts: Mapping[str, InventoryPart]) -> dict[str, Any]:
     found = {key: value for values, _ in at_deadline.values() for key, value in values.items()}
     problems = {name: why for name, (_, why) in at_deadline.items() if why}
     return {**found, **({"problems": problems} if problems else {})}
+
+
+def _in_words(error: Exception) -> str:
+    if not isinstance(error, OSError):
+        return f"{type(error).__name__}: {error}"
+    return ": ".join(filter(None, (error.filename, error.strerror))) or str(error)
 
 
 def wait_for_socket(

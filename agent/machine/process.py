@@ -238,15 +238,17 @@ def _which(name: str, path: str) -> str | None:
     return shutil.which(name, path=os.pathsep.join(filter(None, path.split(os.pathsep))))
 
 
-def why_unstartable(programs: Sequence[str], path: str, cwd: str) -> OSError | None:
-    """The error of starting one of these in `cwd`, if that is certain to fail; `path` is the search path."""
+def why_unstartable(programs: Sequence[str], path: str, cwd: str, files: Sequence[str] = ()) -> OSError | None:
+    """The error of starting one of these in `cwd`, if that is certain to fail; `path` is the search path. `files`:
+    what they must find there."""
     if not os.path.isdir(cwd):
         return _os_error(errno.ENOENT, cwd)
     for program in programs:
         place = os.path.join(cwd, program) if "/" in program else program
         if _which(place, path) is None:
             return _os_error(errno.EACCES if os.path.exists(place) else errno.ENOENT, program)
-    return None
+    places = (os.path.join(cwd, file) for file in files)
+    return next((_os_error(errno.ENOENT, place) for place in places if not os.path.exists(place)), None)
 
 
 def _os_error(number: int, name: str) -> OSError:

@@ -12,7 +12,7 @@ from agent.machine.loop import READ, WRITE, Loop
 if TYPE_CHECKING:
     from typing import Protocol
 
-    class End(Protocol):
+    class StreamEnd(Protocol):
         """What a stream reads or writes, not buffered; a socket is both ends."""
 
         def fileno(self) -> int: ...
@@ -65,8 +65,8 @@ class LineStream:
     def __init__(
         self,
         loop: Loop,
-        source: End,
-        target: End,
+        source: StreamEnd,
+        target: StreamEnd,
         *,
         most_line: int = MOST_BYTES,
         most_unsent: int = NO_LIMIT,

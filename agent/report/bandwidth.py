@@ -1,12 +1,12 @@
-"""The sweeps of one run: a curve, a line in the overview and a table each."""
+"""The sweeps of one run: curves of bandwidth and time, a line in the overview and a table each."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from agent.decide.result import Measured, Row, Sweep
-from agent.report.charts import Line, Picture
+from agent.report.charts import LATENCY, Line, Picture
 from agent.report.grid import Cell, Grid, GridColumn, View, grid, number
 from agent.report.number_words import NONE, count_text, number_text, percent_text, size_text, speed_text
 
@@ -15,9 +15,12 @@ def sweep_views(sweeps: Sequence[Sweep]) -> tuple[View, ...]:
     """A view for each sweep, in their order. Their ids are the same whenever the page is made of the same results."""
     views = []
     for count, (name, sweep) in enumerate(zip(names(sweeps), sweeps, strict=True), 1):
-        sizes = f"Bus bandwidth of {name} over message size, {_sizes(sweep.rows)}; the numbers are in the table below"
-        picture = Picture(_lines(sweep), f"sweep-{count}", sizes)
-        views.append(View(name, (_about(sweep),), (picture,), _rows(name, sweep)))
+        over = f"of {name} over message size, {_sizes(sweep.rows)}; the numbers are in the table below"
+        pictures = (
+            Picture(_speeds(sweep), f"sweep-{count}", f"Bus bandwidth {over}"),
+            Picture(_times(sweep), f"sweep-{count}-time", f"Time per operation {over}", LATENCY),
+        )
+        views.append(View(name, (_about(sweep),), pictures, _rows(name, sweep)))
     return tuple(views)
 
 
@@ -104,20 +107,31 @@ def _about(sweep: Sweep) -> str:
     return " · ".join(filter(None, [ranks, sweep.backend, kind, *iterations, baseline]))
 
 
-def _lines(sweep: Sweep) -> tuple[Line, ...]:
-    """Its curves: the baseline behind, then each placement that was measured."""
-    curves = [
-        Line("baseline", sorted(sweep.baseline.busbw.items()) if sweep.baseline else [], -1),
-        _curve("out-of-place", 0, [(row.size, row.out_of_place) for row in sweep.rows]),
-        _curve("in-place", 1, [(row.size, row.in_place) for row in sweep.rows]),
+def _speeds(sweep: Sweep) -> tuple[Line, ...]:
+    """Its curves of bandwidth: the baseline behind, then each placement that was measured."""
+    baseline = Line("baseline", sorted(sweep.baseline.busbw.items()) if sweep.baseline else [], -1)
+    return tuple(curve for curve in (baseline, *_curves(sweep, lambda one: one.busbw)) if curve.points)
+
+
+def _times(sweep: Sweep) -> tuple[Line, ...]:
+    return tuple(curve for curve in _curves(sweep, lambda one: one.time) if curve.points)
+
+
+def _curves(sweep: Sweep, value: Callable[[Measured], float]) -> list[Line]:
+    """A curve for each placement. Points whose results were wrong are marked, however fast they came."""
+    placements = (
+        ("out-of-place", [(row.size, row.out_of_place) for row in sweep.rows]),
+        ("in-place", [(row.size, row.in_place) for row in sweep.rows]),
+    )
+    return [
+        Line(
+            label,
+            [(size, value(one)) for size, one in cells if one],
+            style,
+            frozenset(size for size, one in cells if one and one.wrong),
+        )
+        for style, (label, cells) in enumerate(placements)
     ]
-    return tuple(curve for curve in curves if curve.points)
-
-
-def _curve(label: str, style: int, placement: Sequence[tuple[int, Measured | None]]) -> Line:
-    """Points whose results were wrong are marked, however fast they came."""
-    wrong = frozenset(size for size, one in placement if one and one.wrong)
-    return Line(label, [(size, one.busbw) for size, one in placement if one], style, wrong)
 
 
 def _rows(name: str, sweep: Sweep) -> Grid:
@@ -133,14 +147,14 @@ def _rows(name: str, sweep: Sweep) -> Grid:
     rows = (
         [
             size_text(row.size),
-            str(row.count),
             *_placement(row.out_of_place),
             *_placement(row.in_place),
             *([speed_text(baseline.get(row.size)), percent_text(ratios.get(row.size))] if compared else []),
+            str(row.count),
         ]
         for row in sweep.rows
     )
-    return grid(f"{name}: time and bandwidth by size", [number("size"), number("count"), *placements, *compared], rows)
+    return grid(f"{name}: time and bandwidth by size", [number("size"), *placements, *compared, number("count")], rows)
 
 
 def _placement(one: Measured | None) -> list[Cell | str]:

@@ -1,4 +1,4 @@
-"""Curves as SVG: bandwidth over size, and how a training went.
+"""Curves as SVG: bandwidth and time over size, how a training went, and what many runs measured over time.
 
 Only fixed words get into a picture: names from a result are in the page around it.
 
@@ -13,10 +13,10 @@ import math
 import re
 from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from agent.report.number_words import size_text
 from agent.report.palette import SERIES
+from agent.report.ticks import Ticks, duration_ticks, moment_ticks, size_ticks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,35 +32,54 @@ DRAWN = [*SERIES, "reference", "bad", "grid", "line", "soft", "ink", "paper"]
 PLACEHOLDERS = {name: f"#a4{number:04x}" for number, name in enumerate(DRAWN)}
 MARKERS = "osD^vPX*"
 GLYPHS = "●□◆▲▽✚✖★"
+MANY_STEPS = 1_000_000
+"""From here on the axis says 2M in place of a factor that stands apart."""
 MOST_MARKERS = 64
 """A curve with more points has none on them."""
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.6)), (0, (7, 2, 1.5, 2)), (0, (1.5, 1.3)))
 
 
+Point = tuple[float, float]
+
+
 class Scale(NamedTuple):
-    """What stands at the axes. Sizes are drawn by their logarithm, iterations are not."""
+    """What stands at the axes. Sizes are drawn by their logarithm; moments are seconds since 1970."""
 
     up: str
     along: str
-    sizes: bool = False
+    kind: Literal["sizes", "iterations", "moments"] = "iterations"
+    durations: bool = False
+    """The curves are microseconds and drawn by their logarithm, too."""
+
+    def drawn(self, points: Sequence[Point]) -> list[Point]:
+        """What the axes can show: 0 has no logarithm."""
+        finite = [(at, value) for at, value in points if math.isfinite(value)]
+        return [
+            (at, value)
+            for at, value in finite
+            if (at > 0 or self.kind != "sizes") and (value > 0 or not self.durations)
+        ]
 
 
-BANDWIDTH = Scale("bus bandwidth, GB/s", "message size", sizes=True)
+BANDWIDTH = Scale("bus bandwidth, GB/s", "message size", "sizes")
+LATENCY = Scale("time per operation", "message size", "sizes", durations=True)
 
 
 class Line(NamedTuple):
     """One curve: (bytes, GB/s), or (iteration, value) each. `wrong`: where results were wrong."""
 
     label: str
-    points: Sequence[tuple[int, float]]
+    points: Sequence[Point]
     style: int = 0
     """Number of the colour, marker and dashes; below 0 for a reference."""
     wrong: frozenset[int] = frozenset()
+    apart: Sequence[Point] = ()
+    """Points that do not count: a cross each, and no curve through them."""
 
     @property
-    def drawn(self) -> list[tuple[int, float]]:
-        """What a logarithmic axis can show."""
-        return [(size, speed) for size, speed in self.points if size > 0 and math.isfinite(speed)]
+    def shown(self) -> list[Point]:
+        """All that takes room."""
+        return [*self.points, *self.apart]
 
 
 class Picture(NamedTuple):
@@ -78,7 +97,9 @@ class Picture(NamedTuple):
 
 def chart(picture: Picture) -> str:
     """An <svg> with curves that are labelled at their ends; empty when there is nothing to draw."""
-    lines = [line for line in picture.lines if line.drawn]
+    drawn = picture.scale.drawn
+    every = [line._replace(points=drawn(line.points), apart=drawn(line.apart)) for line in picture.lines]
+    lines = [line for line in every if line.shown]
     if not lines:
         return ""
     from matplotlib import rc_context
@@ -95,7 +116,7 @@ def chart(picture: Picture) -> str:
         figure = Figure(figsize=(WIDTH / 96, HEIGHT / 96), dpi=96, facecolor="none")
         FigureCanvasSVG(figure)
         labels = 20 + 7.4 * max(len(line.label) for line in lines)
-        left, bottom = 46 / WIDTH, 42 / HEIGHT
+        left, bottom = 54 / WIDTH, 42 / HEIGHT
         axes = figure.add_axes((left, bottom, 1 - left - labels / WIDTH, 1 - bottom - 24 / HEIGHT), facecolor="none")
         _scales(axes, lines, picture.scale)
         for line in lines:
@@ -107,17 +128,11 @@ def chart(picture: Picture) -> str:
 
 
 def _scales(axes: Axes, lines: Sequence[Line], scale: Scale) -> None:
-    """Axes, grid and what stands beside them. The vertical axis begins at 0: a cut one would exaggerate differences."""
-    along = [size for line in lines for size, _ in line.drawn]
-    if scale.sizes:
-        _by_size(axes, math.log2(min(along)), math.log2(max(along)))
-    else:
-        room = max(0.5, (max(along) - min(along)) * 0.03)
-        axes.set_xlim(min(along) - room, max(along) + room)
-        axes.locator_params(axis="x", nbins=6, integer=True)
-    axes.set_ylim(0, 1.06 * max((speed for line in lines for _, speed in line.drawn), default=0) or 1)
+    """Axes, grid and what stands beside them."""
+    along, up = zip(*(point for line in lines for point in line.shown), strict=True)
+    _across(axes, min(along), max(along), scale)
+    _upward(axes, min(up), max(up), scale)
     axes.minorticks_off()
-    axes.locator_params(axis="y", nbins=5)
     axes.tick_params(
         length=0, pad=5, labelsize=TEXT * PX, labelcolor=PLACEHOLDERS["soft"], grid_color=PLACEHOLDERS["grid"]
     )
@@ -131,22 +146,41 @@ def _scales(axes: Axes, lines: Sequence[Line], scale: Scale) -> None:
     axes.text(1, -0.135, scale.along, ha="right", va="top", **words)
 
 
-def _by_size(axes: Axes, low: float, high: float) -> None:
-    """The axis for sizes between two powers of two, given as exponents."""
+def _across(axes: Axes, low: float, high: float, scale: Scale) -> None:
+    """The axis from left to right."""
+    if scale.kind == "sizes":
+        first, last = math.log2(low), math.log2(high)
+        room = max(0.5, (last - first) * 0.03)
+        axes.set_xscale("log", base=2)
+        axes.set_xlim(2 ** (first - room), 2 ** (last + room))
+        axes.set_xticks(*_split(size_ticks(first, last)))
+        return
     room = max(0.5, (high - low) * 0.03)
-    axes.set_xscale("log", base=2)
-    axes.set_xlim(2 ** (low - room), 2 ** (high + room))
-    ticks = _ticks(low, high)
-    axes.set_xticks(ticks, [size_text(round(tick), ("B", "K", "M", "G", "T", "P"), "") for tick in ticks])
+    axes.set_xlim(low - room, high + room)
+    if scale.kind == "moments":
+        axes.set_xticks(*_split(moment_ticks(low, high)))
+    else:
+        axes.locator_params(axis="x", nbins=6, integer=True)
+        if high >= MANY_STEPS:
+            from matplotlib.ticker import EngFormatter
+
+            axes.xaxis.set_major_formatter(EngFormatter(sep=""))
 
 
-def _ticks(low: float, high: float) -> list[float]:
-    """At most six powers of two between two of them (given as exponents), evenly apart."""
-    first, last = math.ceil(low - 1e-9), math.floor(high + 1e-9)
-    if last < first:
-        return [2**low]
-    step = next(step for step in (1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 60) if (last - first) / step < 6 or step == 60)
-    return [2.0**power for power in range(last, first - 1, -step)][::-1]
+def _upward(axes: Axes, low: float, high: float, scale: Scale) -> None:
+    """The vertical axis. It has 0, as a cut one would exaggerate differences; a logarithmic one whole powers of ten."""
+    if not scale.durations:
+        axes.set_ylim(1.06 * min(0, low), 1.06 * max(0, high) or (0 if low < 0 else 1))
+        axes.locator_params(axis="y", nbins=5)
+        return
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    axes.set_yscale("log")
+    axes.set_ylim(10.0**first, 10.0 ** max(last, first + 1))
+    axes.set_yticks(*_split(duration_ticks(first, max(last, first + 1))))
+
+
+def _split(ticks: Ticks) -> tuple[list[float], list[str]]:
+    return [at for at, _ in ticks], [words for _, words in ticks]
 
 
 def _look(line: Line) -> dict[str, Any]:
@@ -166,24 +200,27 @@ def _look(line: Line) -> dict[str, Any]:
 
 
 def _curve(axes: Axes, line: Line) -> None:
-    """Draw one curve and, over it, a cross at each size with wrong results."""
-    points = sorted(line.drawn)
+    """Draw one curve and, over it, a cross at each size with wrong results; as high as the point before where there is
+    none of its own, as of a loss that is not a number."""
+    points = sorted(line.points)
     look = _look(line)
     if len(points) > MOST_MARKERS:
         look["marker"] = ""
     axes.plot([size for size, _ in points], [speed for _, speed in points], **look, clip_on=False)
-    wrong = [(size, speed) for size, speed in points if size in line.wrong]
-    if wrong:
+    before = {at: [speed for size, speed in points if size <= at] for at in sorted(line.wrong)}
+    wrong = [(at, speeds[-1]) for at, speeds in before.items() if speeds]
+    if crosses := [*wrong, *line.apart]:
         marks: dict[str, Any] = {"linestyle": "none", "marker": "x", "markersize": 9, "markeredgewidth": 2.4}
-        xs, ys = zip(*wrong, strict=True)
+        xs, ys = zip(*crosses, strict=True)
         axes.plot(xs, ys, color=PLACEHOLDERS["bad"], **marks, clip_on=False, zorder=5)
 
 
 def _labels(axes: Axes, lines: Sequence[Line]) -> None:
-    """Each at the height of its curve's last point, or as near as the others allow."""
-    top = axes.get_ylim()[1]
+    """Each near its curve's last point; from the top in the order of the lines where several are near each other."""
     height = axes.get_position().height * HEIGHT
-    wanted = [sorted(line.drawn)[-1][1] / top * height for line in lines]
+    lines = [line for line in lines[::-1] if line.label and line.points]
+    place = axes.transData + axes.transAxes.inverted()
+    wanted = [round(place.transform(sorted(line.points)[-1])[1] * height / GAP) * GAP for line in lines]
     for line, y in zip(lines, spread(wanted, GAP, height), strict=True):
         glyph = "┅" if line.style < 0 else GLYPHS[line.style % len(GLYPHS)]
         axes.annotate(

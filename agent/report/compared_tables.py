@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from statistics import median
 
-from agent.decide.result import Result, Table
+from agent.decide.result import Column, Result, Table
 from agent.report.grid import Cell, Grid, GridColumn, grid, number
-from agent.report.model import numbers_of
-from agent.report.number_words import NONE, decimals, number_text, ratio_text
+from agent.report.model import BYTES, numbers_of, shown_unit
+from agent.report.number_words import NONE, decimals, number_text, ratio_text, size_text
 
 Key = tuple[object, ...]
 
@@ -25,7 +25,11 @@ def compared_tables(labels: Sequence[str], results: Sequence[Result]) -> Iterabl
         if len(having) < 2:
             continue
         keys = _keys(tables)
-        measured = [at for at in range(keys, len(tables[0].columns)) if any(_numbers(table, at) for table in tables)]
+        measured = [
+            at
+            for at, column in enumerate(tables[0].columns)
+            if at >= keys and column.unit != BYTES and any(_numbers(table, at) for table in tables)
+        ]
         if measured:
             those = [label for label, _ in having]
             yield _short(tables[0].title, those, tables, measured)
@@ -69,7 +73,7 @@ def _short(title: str, labels: Sequence[str], tables: Sequence[Table], measured:
 def _row_by_row(labels: Sequence[str], tables: Sequence[Table], keys: int, measured: Sequence[int]) -> Grid:
     """The measured columns of all runs side by side, for tables whose rows are the same in all."""
     names = tables[0].columns
-    columns = [GridColumn(column.name, column.unit) for column in names[:keys]]
+    columns = [GridColumn(column.name, shown_unit(column)) for column in names[:keys]]
     columns += [number(f"{names[at].name} {label}", names[at].unit) for at in measured for label in labels]
     rows = [{row[:keys]: row for row in table.rows} for table in tables]
     places = {at: decimals(value for table in tables for value in _numbers(table, at)) for at in measured}
@@ -77,14 +81,16 @@ def _row_by_row(labels: Sequence[str], tables: Sequence[Table], keys: int, measu
         f"{tables[0].title}, row by row",
         columns,
         (
-            [*(_text(part) for part in key), *(_text(one[key][at], places[at]) for at in measured for one in rows)]
+            [*map(_text, key, names), *(_text(one[key][at], names[at], places[at]) for at in measured for one in rows)]
             for key in rows[0]
         ),
     )
 
 
-def _text(value: str | float | bool | None, places: int | None = None) -> str:
+def _text(value: str | float | bool | None, column: Column, places: int | None = None) -> str:
     """As the page of one run shows it, with the decimals of its column."""
+    if column.unit == BYTES and isinstance(value, int):
+        return size_text(value)
     if isinstance(value, bool) or value is None:
         return NONE if value is None else "yes" if value else "no"
     return value if isinstance(value, str) else number_text(value, places)

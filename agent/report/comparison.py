@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
-from statistics import median
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from string import ascii_uppercase
 from typing import Any, NamedTuple
 
 from agent.decide.result import Result
-from agent.report.bandwidth import names
-from agent.report.charts import Line, Picture
+from agent.report.compared_series import compared_series
+from agent.report.compared_sweeps import compared_sweeps, curves_of, ratios, sizes_of
 from agent.report.compared_tables import compared_tables
-from agent.report.grid import Cell, Grid, GridColumn, View, grid, number
+from agent.report.compared_trainings import compared_trainings
+from agent.report.grid import Cell, Grid, GridColumn, View, grid
 from agent.report.model import HEADINGS, Heading, Pairs, facts
-from agent.report.number_words import duration_text, ratio_text, size_text, speed_text
+from agent.report.number_words import duration_text
 
+MOST_COMPARED = 4
+"""Runs that are read side by side; of more, `series` shows the trend."""
 MOST_NODES = 8
 """Nodes that a cell lists; the others are counted."""
-SHOWN_FACTS = ("workload", "job", "pods × slots", "began", "took")
+SHOWN_FACTS = ("name", "note", "workload", "job", "pods × slots", "began", "took")
 
 
 class ComparedRun(NamedTuple):
@@ -39,33 +43,37 @@ class ComparisonPage(NamedTuple):
     given: Grid | None
     """What a4-agent itself gave the programs differently, as it does in every run."""
     sweeps: tuple[View, ...]
+    trainings: tuple[View, ...]
+    series: tuple[View, ...]
     tables: tuple[Grid, ...]
 
 
 def comparison_page(results: Sequence[Result]) -> ComparisonPage:
     """The page for these results, the first of which is what the others are measured by."""
-    labels = labels_of(len(results))
+    labels = ascii_uppercase[: len(results)]
     runs = [
         ComparedRun(
             label, result, HEADINGS[result.verdict.status], [pair for pair in facts(result) if pair[0] in SHOWN_FACTS]
         )
         for label, result in zip(labels, results, strict=True)
     ]
-    counts = {word: sum(run.heading.word == word for run in runs) for word in ("failed", "ended", "passed")}
-    verdicts = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
     return ComparisonPage(
-        title=f"{len(runs)} runs: {verdicts}",
+        title=title_of(results),
         runs=tuple(runs),
         settings=_settings_grid("What was set differently", labels, differing([settings(one) for one in results])),
         given=_settings_grid("What a4-agent set differently", labels, differing([given(one) for one in results])),
-        sweeps=tuple(_sweeps(labels, results)),
+        sweeps=tuple(compared_sweeps(labels, results)),
+        trainings=tuple(compared_trainings(labels, results)),
+        series=tuple(compared_series(labels, results)),
         tables=tuple(compared_tables(labels, results)),
     )
 
 
-def labels_of(count: int) -> list[str]:
-    """A, B, …, Z, then numbers."""
-    return [chr(65 + at) if at < 26 else str(at + 1) for at in range(count)]
+def title_of(results: Sequence[Result]) -> str:
+    """How many runs there are, and how they ended."""
+    counts = Counter(one.verdict.status for one in results)
+    verdicts = ", ".join(f"{counts[status]} {status}" for status in ("failed", "ended", "passed") if counts[status])
+    return f"{len(results)} runs: {verdicts}"
 
 
 def settings(result: Result) -> dict[str, str]:
@@ -133,87 +141,27 @@ def _value(value: str | None, first: str | None) -> Cell:
     return Cell(value, "" if value == first else "odd")
 
 
-def _speeds(results: Sequence[Result]) -> dict[str, list[dict[int, float]]]:
-    """Collective → what each run measured of it, GB/s by size in bytes; nothing where it has not run it."""
-    found = [dict(zip(names(result.sweeps), result.sweeps, strict=True)) for result in results]
-    return {
-        name: [
-            {row.size: row.busbw for row in one[name].rows if row.busbw is not None} if name in one else {}
-            for one in found
-        ]
-        for name in dict.fromkeys(name for one in found for name in one)
-    }
-
-
-def _sweeps(labels: Sequence[str], results: Sequence[Result]) -> Iterable[View]:
-    """A view for each collective that any of the runs has measured: GB/s out of place, where that was measured, and the
-    ratio over all sizes."""
-    for at, (name, speeds) in enumerate(_speeds(results).items(), 1):
-        runs = f"Bus bandwidth of {name} over size in runs {', '.join(labels)}; the numbers are in the table below"
-        lines = [Line(labels[run], sorted(of_run.items()), run) for run, of_run in enumerate(speeds)]
-        picture = Picture(lines, f"compared-{at}", runs)
-        yield View(name, _summary(labels, speeds), (picture,), _speeds_grid(name, labels, speeds))
-
-
-def ratios(speeds: Sequence[Mapping[int, float]], at: int) -> dict[int, float]:
-    """Size → the run's speed by that of the first run, where both were measured."""
-    first = speeds[0]
-    return {size: speed / first[size] for size, speed in sorted(speeds[at].items()) if first.get(size)}
-
-
-def _summary(labels: Sequence[str], speeds: Sequence[Mapping[int, float]]) -> tuple[str, ...]:
-    """One line for each run after the first."""
-    lines = []
-    for at in range(1, len(labels)):
-        found = ratios(speeds, at)
-        if not found:
-            lines.append(f"{labels[at]} / {labels[0]}: no size in common")
-            continue
-        worst, largest = min(found, key=lambda size: found[size]), max(found)
-        lines.append(
-            f"{labels[at]} / {labels[0]}: median {ratio_text(median(found.values()))}, "
-            f"least {ratio_text(found[worst])} at {size_text(worst)}, "
-            f"{ratio_text(found[largest])} at {size_text(largest)}"
-        )
-    return tuple(lines)
-
-
-def _speeds_grid(name: str, labels: Sequence[str], speeds: Sequence[Mapping[int, float]]) -> Grid:
-    """GB/s of each run at each size, then the ratio to the first run."""
-    columns = [number("size"), *(number(label, "GB/s") for label in labels)]
-    columns += [number(f"{label} / {labels[0]}") for label in labels[1:]]
-    compared = [ratios(speeds, at) for at in range(1, len(labels))]
-    rows: list[list[Cell | str]] = [
-        [
-            size_text(size),
-            *(speed_text(one.get(size)) for one in speeds),
-            *(_ratio(one.get(size)) for one in compared),
-        ]
-        for size in sorted({size for one in speeds for size in one})
-    ]
-    return grid(f"{name}: bus bandwidth by size", columns, rows)
-
-
-def _ratio(ratio: float | None) -> Cell:
-    """Marked from 5 % on: less is what runs differ by anyway."""
-    tone = "soft" if ratio is None else "bad" if ratio <= 0.95 else "good" if ratio >= 1.05 else ""
-    return Cell(ratio_text(ratio), tone)
-
-
 def comparison_json(results: Sequence[Result]) -> dict[str, Any]:
     """The same for programs. Lists by run follow the order of `runs`; null: not set, not measured."""
     busbw = {}
-    for name, speeds in _speeds(results).items():
-        compared = [ratios(speeds, at) for at in range(len(speeds))]
+    for name, curves in curves_of(results).items():
+        compared = [ratios(curves, at) for at in range(len(curves))]
         busbw[name] = [
-            {"size": size, "busbw": [one.get(size) for one in speeds], "ratio": [one.get(size) for one in compared]}
-            for size in sorted({size for one in speeds for size in one})
+            {
+                "size": size,
+                "busbw": [one.busbw.get(size) for one in curves],
+                "ratio": [one.get(size) for one in compared],
+                "wrong": [True if size in one.wrong else False if size in one.right else None for one in curves],
+            }
+            for size in sizes_of(curves)
         ]
     return {
         "version": 1,
         "runs": [
             {
                 "run": one.run,
+                "name": one.name,
+                "note": one.note,
                 "job": one.job,
                 "workload": one.workload,
                 "status": one.verdict.status,

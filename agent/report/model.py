@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import median
 from typing import NamedTuple
 
 from agent.decide.diagnosis import Diagnosis
-from agent.decide.result import Result, Table, Verdict
+from agent.decide.result import Column, Result, Table, Verdict
+from agent.decide.run_names import titled
 from agent.launch import Started
 from agent.report.bandwidth import overview, sweep_views
 from agent.report.grid import Cell, Grid, GridColumn, View, grid
-from agent.report.number_words import NONE, count_text, decimals, duration_text, moment_text, number_text
+from agent.report.heat import HeatMap, heat_maps
+from agent.report.number_words import (
+    NONE,
+    count_text,
+    decimals,
+    duration_text,
+    moment_text,
+    number_text,
+    size_text,
+)
 from agent.report.places import differences_grid, order_grid, order_words, pods_grid, shared_inventory
+from agent.report.series import series_view
 from agent.report.startup import Startup, startup
 from agent.report.training import overview as trained
 from agent.report.training import training_views
@@ -21,6 +33,8 @@ from agent.report.training import training_views
 GATES = {"passed": "good", "failed": "bad", "not judged": "warn"}
 FEWEST_SUMMED = 4
 """Rows from which on a table gets its least, median and greatest values."""
+BYTES = "bytes"
+"""The unit of columns that hold sizes of messages."""
 Pairs = list[tuple[str, str]]
 
 
@@ -56,6 +70,8 @@ class RunPage(NamedTuple):
     overview: Grid | None
     trainings: tuple[View, ...]
     trained: Grid | None
+    heat: tuple[HeatMap, ...]
+    series: View | None
     tables: tuple[Grid, ...]
     order: Grid
     order_words: list[str]
@@ -82,7 +98,9 @@ def run_page(result: Result) -> RunPage:
         sweeps=sweep_views(result.sweeps),
         overview=overview(result.sweeps),
         trainings=training_views(result.trainings),
-        trained=trained(result.trainings),
+        trained=trained(result),
+        heat=heat_maps(result),
+        series=series_view(result.series),
         tables=tuple(map(table_grid, result.tables)),
         order=order_grid(result),
         order_words=order_words(result),
@@ -122,7 +140,7 @@ def title(result: Result) -> str:
     verdict = result.verdict
     code = f" ({verdict.code})" if verdict.code else ""
     job = f" · {result.job}" if result.job else ""
-    return f"{HEADINGS[verdict.status].symbol} {verdict.status}{code}: {result.run}{job}"
+    return f"{HEADINGS[verdict.status].symbol} {verdict.status}{code}: {titled(result.run, result.name)}{job}"
 
 
 def facts(result: Result) -> Pairs:
@@ -130,6 +148,8 @@ def facts(result: Result) -> Pairs:
     ranks = len(result.pods) * result.slots
     limits = [(result.limits.timeout, "time"), (result.limits.stall, "silence")]
     pairs = [
+        ("name", result.name),
+        ("note", result.note),
         ("workload", result.workload),
         ("arguments", shlex.join(result.args)),
         ("job", result.job),
@@ -140,7 +160,7 @@ def facts(result: Result) -> Pairs:
         ("asked for by", result.by),
         ("fabric profile", f"{result.profile.name} ({result.profile.why})" if result.profile else ""),
         ("limits", ", ".join(f"{words} {duration_text(limit)}" for limit, words in limits if limit)),
-        ("GPUs of each pod", _everywhere(result, "GPUs")),
+        ("GPUs of each pod", _everywhere(result, "gpus")),
         ("software", _software(result)),
         ("epoch", result.epoch),
         ("a4-agent", "" if "a4-agent" in result.versions else result.agent),
@@ -150,10 +170,11 @@ def facts(result: Result) -> Pairs:
 
 def _software(result: Result) -> str:
     """The versions on which results depend most."""
-    names = {"torch": "torch", "cuda": "CUDA", "nccl": "NCCL", "Open MPI": "Open MPI"}
+    names = {"torch": "torch", "cuda": "CUDA", "nccl": "NCCL", "cudnn": "cuDNN", "Open MPI": "Open MPI"}
+    unknown = ["torch not known"] if result.workload == "torchrun" and "torch" not in result.versions else []
     found = [f"{words} {result.versions[name]}" for name, words in names.items() if result.versions.get(name)]
     driver = _everywhere(result, "driver")
-    return ", ".join([*found, f"driver {driver}"] if driver else found)
+    return ", ".join([*unknown, *found, *([f"driver {driver}"] if driver else [])])
 
 
 def _everywhere(result: Result, name: str) -> str:
@@ -162,22 +183,34 @@ def _everywhere(result: Result, name: str) -> str:
 
 
 def table_grid(table: Table) -> Grid:
-    """A table of result.json; numbers flushed right, with least, median and greatest below."""
+    """A table of result.json; numbers flushed right, with least, median and greatest below. What was measured stands
+    right beside the first column: a phone shows few columns."""
+    order = sorted(range(len(table.columns)), key=lambda at: at > 0 and not table.columns[at].unit)
+    table = replace(
+        table,
+        columns=tuple(table.columns[at] for at in order),
+        rows=tuple(tuple(row[at] for at in order) for row in table.rows),
+    )
     given = [[row[at] for row in table.rows if row[at] is not None] for at in range(len(table.columns))]
     numeric = [bool(values) and len(numbers_of(values)) == len(values) for values in given]
     columns = [
-        GridColumn(column.name, column.unit, "number" if right else "text")
+        GridColumn(column.name, shown_unit(column), "number" if right else "text")
         for column, right in zip(table.columns, numeric, strict=True)
     ]
     places = [decimals(numbers_of(values)) for values in given]
-    rows = ([_cell(value, places[at]) for at, value in enumerate(row)] for row in table.rows)
+    rows = ([_cell(value, places[at], table.columns[at].unit) for at, value in enumerate(row)] for row in table.rows)
     return grid(table.title, columns, rows, _sums(table, numeric, places))
+
+
+def shown_unit(column: Column) -> str:
+    """What stands below the name of a column; a size has its unit in its cell."""
+    return "" if column.unit == BYTES else column.unit
 
 
 def _sums(table: Table, numeric: Sequence[bool], places: Sequence[int | None]) -> list[list[Cell | str]]:
     """Lines with the least, median and greatest of each column that was measured. The first is what they are called."""
     columns = [numbers_of([row[at] for row in table.rows]) if numeric[at] else [] for at in range(len(numeric))]
-    measured = [bool(table.columns[at].unit) and bool(columns[at]) for at in range(len(columns))]
+    measured = [table.columns[at].unit not in ("", BYTES) and bool(columns[at]) for at in range(len(columns))]
     if len(table.rows) < FEWEST_SUMMED or not any(measured) or measured[0]:
         return []
     kinds = (("least", min), ("median", median), ("greatest", max))
@@ -192,8 +225,10 @@ def numbers_of(values: Sequence[object]) -> list[float]:
     return [value for value in values if isinstance(value, (int, float)) and not isinstance(value, bool)]
 
 
-def _cell(value: str | float | bool | None, places: int | None) -> Cell:
+def _cell(value: str | float | bool | None, places: int | None, unit: str) -> Cell:
     """A value as the page shows it, with so many decimals."""
+    if unit == BYTES and isinstance(value, int) and value >= 0:
+        return Cell(size_text(value))
     if value is None:
         return Cell(NONE, "soft")
     if isinstance(value, bool):

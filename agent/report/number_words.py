@@ -43,8 +43,8 @@ def speed_text(value: float | None) -> str:
 
 
 def percent_text(ratio: float | None) -> str:
-    """A ratio in words: 0.96 is 96 %."""
-    return NONE if ratio is None or not math.isfinite(ratio) else f"{100 * ratio:.0f} %"
+    """A ratio in words: 0.96 is 96 %. Never more than it is: 89.96 % is not the 90 % that a gate asks for."""
+    return NONE if ratio is None or not math.isfinite(ratio) else f"{math.floor(100 * ratio + 1e-9)} %"
 
 
 def ratio_text(ratio: float | None) -> str:

@@ -10,6 +10,7 @@ from agent.decide.result import Result
 from agent.report import charts, palette
 from agent.report.comparison import comparison_page
 from agent.report.model import run_page
+from agent.report.trends import series_page
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -26,6 +27,11 @@ def render_run(result: Result) -> str:
 def render_comparison(results: Sequence[Result]) -> str:
     """The page that compares these runs, the first of which is the measure. Raises ImportError as `render_run`."""
     return _render("comparison.html.j2", page=comparison_page(results))
+
+
+def render_series(results: Sequence[Result], unread: Sequence[str]) -> str:
+    """The page of many runs, and of what could not be read. Raises ImportError as `render_run`."""
+    return _render("series.html.j2", page=series_page(results, unread))
 
 
 def _render(template: str, **values: object) -> str:
@@ -49,5 +55,5 @@ def _environment() -> Environment:
     )
     environment.globals["light"] = palette.variables(palette.LIGHT)
     environment.globals["dark"] = palette.variables(palette.DARK)
-    environment.globals["chart"] = lambda picture: Markup(charts.chart(picture))  # of our own words, or escaped there
+    environment.filters["chart"] = lambda picture: Markup(charts.chart(picture))  # of our own words, or escaped there
     return environment

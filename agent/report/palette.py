@@ -35,6 +35,7 @@ COLOURS = {
     "phase-5": ("#5c6f2a", "#a9bd67"),
     "phase-6": ("#a8436f", "#e68bb0"),
     "phase-7": ("#3f7391", "#7fbcd8"),
+    "phase-8": ("#7a5a3c", "#d3ac86"),
     "on-phase": ("#ffffff", "#11151b"),
 }
 """Name → (for light, for dark)."""

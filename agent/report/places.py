@@ -15,6 +15,24 @@ from agent.report.number_words import NONE, count_text
 MOST_COLUMNS = 6
 """How many columns show what differs from pod to pod, beside those that every report has."""
 
+WORDS = {
+    "gpus": "GPUs",
+    "gpu_memory": "memory of each GPU",
+    "driver_cuda": "CUDA of the driver",
+    "cpus": "CPUs",
+    "cpu": "CPU",
+    "shm": "shared memory (/dev/shm)",
+    "memlock": "memory that may be locked",
+    "mpirun_version_text": "Open MPI",
+    "nics": "RDMA devices",
+    "mtu": "MTU",
+    "nccl": "NCCL",
+    "nccl_plugin": "network plugin of NCCL",
+    "nccl_torch": "NCCL that torch loads",
+    "profile": "fabric profile",
+}
+"""What the page calls a name of the inventory; the others are words already."""
+
 
 def order_grid(result: Result) -> Grid:
     """Ranks by place, a group per block."""
@@ -91,7 +109,7 @@ def pods_grid(result: Result) -> Grid:
     """The pods in rank order, with the inventory that is not the same on all."""
     names = [name for name in _inventory(result) if not _same(result, name)]
     columns = [number("pod"), GridColumn("status"), number("ranks"), code("name"), code("node"), code("address")]
-    columns += map(code, names[:MOST_COLUMNS])
+    columns += [code(WORDS.get(name, name)) for name in names[:MOST_COLUMNS]]
     left = len(names) - MOST_COLUMNS
     rows = (_pod_row(result, rank, names[:MOST_COLUMNS]) for rank in range(len(result.pods)))
     note = f"{count_text(left, 'more value')} differ from pod to pod: see result.json." if left > 0 else ""
@@ -101,9 +119,26 @@ def pods_grid(result: Result) -> Grid:
 def _pod_row(result: Result, rank: int, names: Sequence[str]) -> list[Cell | str]:
     """One pod. Its name goes without the domain, which is the same for all."""
     pod = result.pods[rank]
-    found = (pod.inventory.get(name, NONE) for name in names)
+    found = (_first_line(pod.inventory.get(name, NONE)) for name in names)
     status = _status(pod, pod_of(result.verdict.where) if result.verdict.status == "failed" else None)
+    if pod.status is None and not pod.lost:
+        status = _under_mpirun(result) or status
     return [str(pod.index), status, ranks(rank, result.slots), pod.name.split(".")[0], pod.node, pod.address, *found]
+
+
+def _under_mpirun(result: Result) -> Cell | None:
+    """The status of a pod without a process of a4-agent, where the lead's mpirun has ended well. With fewer ranks than
+    slots, some of these pods may have had none."""
+    argv = result.launch.argv if result.launch is not None else [""]
+    if result.pods[0].status != 0 or argv[0].rpartition("/")[2] != "mpirun":
+        return None
+    every = "-np" in argv and argv[argv.index("-np") + 1] == str(len(result.pods) * result.slots)
+    return Cell("✓ ranks of mpirun" if every else "ranks of mpirun, if any")
+
+
+def _first_line(text: str) -> str:
+    """What programs say of themselves may go on for lines."""
+    return text.partition("\n")[0]
 
 
 def _status(pod: Pod, cause: int | None) -> Cell:
@@ -132,7 +167,8 @@ def shared_inventory(result: Result) -> list[tuple[str, str]]:
     domains = {pod.name.partition(".")[2] for pod in result.pods}
     domain = [("domain", *domains)] if len(domains) == 1 and domains != {""} else []
     same = [name for name in _inventory(result) if _same(result, name)]
-    return domain + [(name, result.pods[0].inventory[name]) for name in same]  # type: ignore[return-value]
+    told = [(WORDS.get(name, name), _first_line(result.pods[0].inventory[name])) for name in same]
+    return domain + told  # type: ignore[return-value]
 
 
 def _inventory(result: Result) -> list[str]:

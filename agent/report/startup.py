@@ -11,7 +11,8 @@ from agent.decide.result import Pod, Result
 from agent.report.number_words import duration_text
 
 FIRST = "agent-started"
-OF_THE_RUN = ("process-started", "ranks-ready")
+COLLECTIVE = "first-collective"
+OF_THE_RUN = ("process-started", "ranks-ready", COLLECTIVE)
 """Phases of a run that was submitted to a cluster, which had formed long before."""
 PHASES = {
     "sshd-listening": "sshd listens",
@@ -21,6 +22,7 @@ PHASES = {
     "plan-ready": "plan there",
     "process-started": "process started",
     "ranks-ready": "all ranks found",
+    COLLECTIVE: "first collective done",
 }
 """What ends each stretch of a bar, in the order of the numbers that the bars bear."""
 OWN = (FIRST, "sshd-listening", "facts-ready", "coordinator-connected")
@@ -71,8 +73,10 @@ class Startup(NamedTuple):
     """There are too many pods for a bar each: `bars` are of the slowest."""
     since: str
     """What the times are counted from."""
+    until: str
+    """What `total` ends with."""
     ran: str
-    """How long the processes ran, in words; empty when that is not known."""
+    """How long the processes ran after `total`, in words: the two add up; and what is not known."""
 
 
 def startup(result: Result) -> Startup | None:
@@ -94,10 +98,12 @@ def startup(result: Result) -> Startup | None:
     bars = [_bar(pod, marks[pod.index], zero, whole) for pod in pods]
     found = tuple(spread for spread in spreads if spread)
     since = "the first pod’s start" if submitted is None else "the run’s submission"
-    begun, ended = "process-started", "process-ended"
-    spans = [pod.phases[ended] - pod.phases[begun] for pod in result.pods if {ended, begun} <= pod.phases.keys()]
-    ran = f"The processes then ran for {duration_text(max(spans))}." if spans else ""
-    return Startup(duration_text(whole), found, tuple(bars), aggregated, since, ran)
+    ended = max((pod.phases["process-ended"] for pod in result.pods if "process-ended" in pod.phases), default=0.0)
+    ran = [f"From then on, the processes ran for {duration_text(ended - max(times))}."] if ended > max(times) else []
+    if ended and not any(COLLECTIVE in pod.phases for pod in result.pods):
+        ran.append("When a first collective was done is not known.")
+    until = "the first collective was done" if found[-1].words == PHASES[COLLECTIVE] else "the last pod was ready"
+    return Startup(duration_text(whole), found, tuple(bars), aggregated, since, until, " ".join(ran))
 
 
 Marks = list[tuple[str, float]]
@@ -127,7 +133,7 @@ def _bar(pod: Pod, marks: Marks, zero: float, whole: float) -> Bar:
 def _ready(marks: Marks) -> float:
     """When the pod itself was ready; all later phases wait for others."""
     own = [time for name, time in marks if name in OWN]
-    return max(own if len(own) > 1 else [time for _, time in marks])
+    return max(own if len(own) > 1 else [time for name, time in marks if name != COLLECTIVE])
 
 
 def _spread(number: int, name: str, marks: Mapping[int, Marks], zero: float, whole: float) -> Spread | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from agent.decide.ending import JobEnd
+from agent.decide.finding import Finding
 from agent.decide.mpirun import Mpi as Mpi
 from agent.decide.plan import Plan
 from agent.decide.ranks import RankEnd
@@ -36,9 +38,11 @@ class Findings(NamedTuple):
     versions: Mapping[str, str] = {}
     """Name → version, of what was really used."""
     phases: Mapping[str, float] = {}
-    """Moments of the whole run, such as `ranks-ready`, in seconds since 1970."""
+    """Moments of the whole run: `ranks-ready`, `first-collective`, in seconds since 1970."""
     record: Mapping[str, Any] = {}
     """What the workload's programs said of themselves."""
+    found: Sequence[Finding] = ()
+    """What it found out about the health of pods."""
     gate: Mapping[str, Any] | None = None
     """How the speed was judged: `status`, `reason` and what was compared; None: it was not."""
 
@@ -125,6 +129,11 @@ class RunContext:
         return f"{self.run_dir}/notes"
 
     @property
+    def series_file(self) -> str:
+        """What the user's program writes of itself, on each pod (A4_SERIES_FILE)."""
+        return f"{self.run_dir}/series.jsonl"
+
+    @property
     def torch_error(self) -> str:
         """File to which torchrun copies the error file of the rank that failed first, on each pod."""
         return f"{self.run_dir}/torch-error.json"
@@ -160,6 +169,16 @@ class RunContext:
         return f"{self.run_dir}/why"
 
     @property
+    def holder(self) -> int | None:
+        """Completion index of the pod with the rank that somebody starts in a terminal; None: all are started."""
+        return None if self.spec.without is None else self.indices[self.spec.without // self.per_pod]
+
+    @property
+    def start_rank(self) -> str:
+        """The file that starts that rank, on its pod."""
+        return f"{self.run_dir}/start-rank-{self.spec.without}"
+
+    @property
     def hostfile(self) -> str:
         return f"{self.run_dir}/hostfile"
 
@@ -169,7 +188,11 @@ class RunContext:
 
     def where(self, index: int) -> str:
         """The pod with this completion index, in words."""
-        return f"pod {index}, {self.plan.peers[self.plan.node_rank(index)].name}"
+        return self.plan.peers[self.plan.node_rank(index)].where
+
+    def losses(self, lost: Mapping[int, str]) -> str:
+        """The pods that were lost and why, in words."""
+        return "\n".join(f"{self.where(index)}: {why}" for index, why in sorted(lost.items()))
 
 
 class FailedPart(NamedTuple):
@@ -212,11 +235,6 @@ class Outcome:
     stuck: bool = False
     """The process had reported its end and did not come to it: `status` is from our ending it."""
 
-    @property
-    def losses(self) -> str:
-        """The pods that were lost and why, in words."""
-        return "; ".join(f"pod {index}: {why}" for index, why in sorted(self.lost.items()))
-
 
 class Judgement(NamedTuple):
     """How a run ended, the text for people and what result.json gets."""
@@ -239,12 +257,18 @@ class Workload(ABC):
     """Has the cluster for itself. What has not (`exec`) runs beside, unrecorded and out of the pods' logs."""
     fail_fast = True
     """The first part that fails ends the others."""
+    starts_ranks = False
+    """The process of each pod starts that pod's ranks."""
+    takes_without = False
+    """Somebody may start one of its ranks in a terminal (`RunSpec.without`)."""
     uses_fabric = False
     """Refused where the fabric that its pods' profile promises cannot be used."""
     imports_torch = False
     """Refused where the workload's torch cannot be imported with the NCCL that is loaded."""
     uses_baselines = False
     """Needs `RunContext.baselines`."""
+    shows_collective: re.Pattern[bytes] | None = None
+    """What its output has as soon as a collective is complete; None: nothing says so."""
     output_bytes = 64 << 10
     """The end of the output that is kept for `judge`."""
     options: Sequence[Option] = ()
@@ -285,6 +309,10 @@ class Workload(ABC):
 
     def programs(self, context: RunContext) -> Sequence[str]:
         """Programs that this pod must be able to start in the run's working directory before any pod begins."""
+        return ()
+
+    def files(self, context: RunContext) -> Sequence[str]:
+        """Files that this pod must have, likewise."""
         return ()
 
     def is_ending(self, output: str, record: str, ranks: Mapping[int, RankEnd]) -> bool:

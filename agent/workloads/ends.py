@@ -13,22 +13,22 @@ def judged(workload: Workload, context: RunContext, outcome: Outcome, *, only_vi
     """The verdict. What ended the run before goes before the failures of its processes, and has them below it; so do
     lost pods, where all failures are `only_victims` of others."""
     if outcome.cause is not None:
-        cause: JobEnd | None = with_losses(outcome.cause, outcome.lost)
+        cause: JobEnd | None = with_losses(outcome.cause, outcome.lost, context.where)
     else:
-        cause = broken_off(outcome) if only_victims else None
+        cause = broken_off(context, outcome) if only_victims else None
     if outcome.first is not None and cause is not None:
         failure = workload.judge(context, replace(outcome, cause=None)).end
         outcome = replace(outcome, first=None, cause=with_failure(cause, failure))
     return workload.judge(context, outcome)
 
 
-def broken_off(outcome: Outcome) -> JobEnd | None:
+def broken_off(context: RunContext, outcome: Outcome) -> JobEnd | None:
     """Why the run did not come to its own end: it was ended, or pods were lost."""
     if outcome.cause is None and outcome.lost:
-        return JobEnd(Exit.TRY_AGAIN, "pods were lost during the run", why=outcome.losses)
+        return JobEnd(Exit.TRY_AGAIN, "pods were lost during the run", why=context.losses(outcome.lost))
     return outcome.cause
 
 
-def end_without_failure(outcome: Outcome, what: str) -> JobEnd:
+def end_without_failure(context: RunContext, outcome: Outcome, what: str) -> JobEnd:
     """The end of a run none of whose processes failed by itself."""
-    return broken_off(outcome) or JobEnd(0, f"{what} done", origin="workload")
+    return broken_off(context, outcome) or JobEnd(0, f"{what} done", origin="workload")

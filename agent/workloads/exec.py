@@ -31,10 +31,10 @@ class Exec(Workload):
         pods_of = grouped({index: exit_code(status) for index, status in statuses.items() if status})
         command = context.args[0]
         if outcome.cause is not None or not (pods_of or outcome.lost):
-            return Judgement(end_without_failure(outcome, command))
+            return Judgement(end_without_failure(context, outcome, command))
         codes = "; ".join(f"{code} on {pods_text(pods_of[code])}" for code in sorted(pods_of))
         failures = f"{command} ended with exit code {codes}" if codes else ""
         if outcome.lost:
             what = f"pods were lost during {command}"
-            return Judgement(JobEnd(Exit.TRY_AGAIN, what, why=lines(outcome.losses, failures)))
+            return Judgement(JobEnd(Exit.TRY_AGAIN, what, why=lines(context.losses(outcome.lost), failures)))
         return Judgement(JobEnd(max(pods_of), failures, origin="workload"))

@@ -68,13 +68,15 @@ class Layout(NamedTuple):
 def layout(context: RunContext) -> Layout:
     """How many ranks are wanted, and where. Raises UsageError when the pods have no room for them."""
     spec, slots = context.spec, context.plan.slots
-    if spec.per_node > slots:
-        raise UsageError(f"-N {spec.per_node}: a pod has {slots} slots (GPUS_PER_NODE)")
+    if spec.per_node > slots and not (spec.mpi and spec.mpi.oversubscribe):
+        what = f"-N {spec.per_node}: a pod has {slots} slots (GPUS_PER_NODE)"
+        raise UsageError(what, "with --oversubscribe it may have more ranks")
     per_pod = context.per_pod
     room = per_pod * len(context.plan.peers)
     if spec.ranks > room:
         pods = f"{len(context.plan.peers)} pods of {per_pod}"
-        raise UsageError(f"-np {spec.ranks}: there are {room} slots ({pods})", "take more pods, or fewer ranks")
+        hint = "take more pods or fewer ranks, or give -N and --oversubscribe"
+        raise UsageError(f"-np {spec.ranks}: there are {room} slots ({pods})", hint)
     return Layout(spec.ranks or room, per_pod)
 
 
@@ -110,6 +112,7 @@ def start(context: RunContext, program: Sequence[str], ranks: Layout, *, given: 
         env={**context.environ, **given},
         cwd=cwd,
         oversubscribed=min(ranks.per_pod, ranks.ranks) > context.cores,
+        options=context.spec.mpi,
     )
     return launch._replace(added=tuple(given))
 
@@ -157,7 +160,7 @@ def place_of_lost(context: RunContext, output: str) -> str:
     """The pod whose daemon mpirun says it has lost; empty when it does not say."""
     place, host = lost_daemon(output)
     peers = context.plan.peers[place : place + 1] if place else ()
-    found = peers or [peer for peer in context.plan.peers if host and host in (peer.name, peer.node)]
+    found = peers or [peer for peer in context.plan.peers if host and host in (*peer.names, peer.node)]
     return context.where(found[0].index) if len(found) == 1 else ""
 
 
@@ -172,7 +175,8 @@ def end_of_ranks(context: RunContext, program: str, outcome: Outcome, ranks: Ran
     if outcome.cause is not None:
         return outcome.cause._replace(why=lines(outcome.cause.why, ranks.text if ranks.started else ""))
     if outcome.lost:
-        return JobEnd(Exit.TRY_AGAIN, "pods were lost during the run", why=lines(outcome.losses, ranks.text))
+        why = lines(context.losses(outcome.lost), ranks.text)
+        return JobEnd(Exit.TRY_AGAIN, "pods were lost during the run", why=why)
     if outcome.status < 0 and not outcome.stuck and ranks.code in (0, *FOLLOWED):
         what = f"mpirun was killed by {signal_name(-outcome.status)}"  # its ranks went with it
         return JobEnd(exit_code(outcome.status), what, why=ranks.text)

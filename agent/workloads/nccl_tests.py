@@ -30,6 +30,8 @@ BOUNDS = re.compile(r"# Out of bounds values *: *([0-9]{1,18})")
 AVERAGE = re.compile(r"# Avg bus bandwidth *: *(\S+)")
 
 TYPE = r"u?int(?:8|32|64)|half|float|double|bfloat16|f8e4m3|f8e5m2"
+FIRST_ROW = re.compile(rf"^ *[0-9]+ +[0-9]+ +(?:{TYPE}) .*\n".encode(), re.MULTILINE)
+"""A whole row of a table, as far as one need know to wait for it."""
 NUMBER = r"-?(?:[0-9]+(?:\.[0-9]*)?(?:e[+-]?[0-9]+)?|inf|nan)"
 # A host's name may follow without a blank, as in "0" and "10-0-0-1:77 [0] NCCL INFO": no zero before other digits.
 COUNT = r"N/A|(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?"

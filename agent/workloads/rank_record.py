@@ -94,6 +94,8 @@ class RankRecord:
     first: DoingLine | None = None
     """The first in a row with the same words as `doing`."""
     finished: Sequence[int] | None = None
+    collective: float | None = None
+    """When all ranks had done the first collective that is under test, in seconds since 1970."""
     damaged: list[int] = field(default_factory=list)
     """Numbers (from 1) of lines that could not be read; a last line without its end is none of them."""
 
@@ -107,6 +109,15 @@ class RankRecord:
 
     def read_end(self, values: Mapping[str, Any]) -> None:
         self.finished = wire.from_json(tuple[int, ...], values["finished"])
+
+    def note_collective(self, values: Mapping[str, Any]) -> None:
+        """This line is written when a collective under test is done."""
+        if self.collective is None and "time" in values:
+            self.collective = float(values["time"])
+
+    def phases(self) -> dict[str, float]:
+        """Moments of the run for result.json."""
+        return {} if self.collective is None else {"first-collective": self.collective}
 
     def wrong(self, planned: PlannedRanks) -> list[str]:
         """What is wrong, however far the record goes, a sentence each."""

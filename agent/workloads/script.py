@@ -29,6 +29,7 @@ class Script(Workload):
         given = {
             **run_variables(context),
             **why_variables(context),
+            "A4_SERIES_FILE": context.series_file,
             "A4_NODE_RANK": rank,
             "NODE_RANK": rank,
             "MASTER_ADDR": context.plan.peers[0].name,
@@ -41,7 +42,7 @@ class Script(Workload):
 
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
         if outcome.first is None:
-            return Judgement(end_without_failure(outcome, context.script))
+            return Judgement(end_without_failure(context, outcome, context.script))
         end = from_status(outcome.statuses[outcome.first], context.script, context.where(outcome.first))
         said = outcome.failures.get(outcome.first, FailedPart()).output
         return Judgement(end._replace(why=last_lines(said)))

@@ -23,6 +23,7 @@ from agent.decide.torchrun import torchrun_end
 from agent.decide.words import lines
 from agent.wire import finite
 from agent.workloads.base import FailedPart, Outcome, RunContext
+from agent.workloads.held_rank import last_words
 
 MOST = 300
 """Characters of an error that a sentence shows."""
@@ -105,7 +106,7 @@ def torchrun_failure(context: RunContext, outcome: Outcome, *, own: str = "") ->
     cause = root_cause(failures)
     code = exit_code(cause.exit_code if own and cause.exit_code else status)
     what = f"{own}: {sentence(cause)}" if own else sentence(cause)
-    why = _why(failures, cause, outcome)
+    why = _why(context, failures, cause, outcome)
     return JobEnd(code, what, context.where(cause.index), why, origin="workload")
 
 
@@ -119,11 +120,11 @@ def _failures(outcome: Outcome) -> list[Failure]:
     return found
 
 
-def _why(failures: list[Failure], cause: Failure, outcome: Outcome) -> str:
+def _why(context: RunContext, failures: list[Failure], cause: Failure, outcome: Outcome) -> str:
     """The traceback of the cause, or the last that its pod printed; where there is none but that of a rank that missed
     another, who that is."""
     output = outcome.failures.get(cause.index, FailedPart()).output
-    said = cause.trace or last_lines(of_rank(output, cause.rank))
+    said = cause.trace or last_words(context, cause.rank, last_lines(of_rank(output, cause.rank)), cause.message)
     if outcome.lost or not all_victims(failures):
         return said
     hint = "every rank that failed only missed another one: look at the network, and at ranks that hung"
@@ -220,7 +221,15 @@ def _from_entry(index: int, entry: re.Match[str], output: str) -> Failure:
     said = _end_of_trace(text) if has_file else _printed(output, rank, code)
     found = Failure(index, rank, code, _first_line(said), text if has_file else "", _moment(entry["time"]))
     ended_hard = f"Unable to shutdown process {entry['pid']} via" in output
-    return _judged(found, said, ended=not said and (code == -Signals.SIGTERM or ended_hard))
+    ended = not said and (code == -Signals.SIGTERM or ended_hard)
+    return _judged(found, said, ended=ended or _told_first(output, entry["pid"], rank))
+
+
+def _told_first(output: str, pid: str, rank: int) -> bool:
+    """Whether torchrun told the rank to end before it had said anything of an error."""
+    told = output.find(f"Sending process {pid} closing signal")
+    said = re.search(rf"^\[rank{rank}\]: ", output, re.MULTILINE)
+    return told >= 0 and (said is None or told < said.start())
 
 
 def _judged(failure: Failure, said: str = "", ended: bool = False) -> Failure:
@@ -274,7 +283,7 @@ def of_rank(output: str, rank: int | None) -> str:
 
 
 def _is_error(line: str) -> bool:
-    return re.match(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)\b(?::|$)", line) is not None
+    return re.match(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|BdbQuit)\b(?::|$)", line) is not None
 
 
 def _end_of_trace(trace: str) -> str:

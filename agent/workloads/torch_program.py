@@ -90,8 +90,8 @@ class TorchRecord(RankRecord):
         }
 
     def phases(self) -> dict[str, float]:
-        """Moments of the run for result.json."""
-        return {} if self.ready is None else {"ranks-ready": self.ready}
+        found = super().phases()
+        return found if self.ready is None else {"ranks-ready": self.ready, **found}
 
     def summary(self) -> str:
         """What was found, in one line."""
@@ -110,6 +110,7 @@ class TorchProgram(Workload):
     """One of these programs."""
 
     kind: Kind = "everywhere"
+    starts_ranks = True
     uses_fabric = True
     imports_torch = True
     good: str
@@ -161,7 +162,7 @@ class TorchProgram(Workload):
         end = outcome.cause or torchrun_failure(context, outcome, own=self.name)
         if end is not None:
             return end._replace(why=lines(end.why, why))
-        if early := broken_off(outcome):
+        if early := broken_off(context, outcome):
             return early
         if verdict.code is None:
             what = "every process ended with 0, but the record of the ranks ends early"

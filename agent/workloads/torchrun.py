@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 
-from agent.decide.torchrun import torchrun_launch
+from agent.decide.torchrun import Target, torchrun_launch, torchrun_target, with_command
 from agent.errors import UsageError
-from agent.launch import Launch
+from agent.launch import Launch, is_python
 from agent.paths import shipped
 from agent.workloads.base import FailedPart, Findings, Judgement, Kind, Outcome, RunContext, Workload, run_variables
 from agent.workloads.ends import end_without_failure
+from agent.workloads.held_rank import check_held, hold, nobody_came
 from agent.workloads.nccl_logs import Logged, read_logs
 from agent.workloads.network import users_logs, users_network
 from agent.workloads.torch_failures import is_victim, torchrun_failure
@@ -19,14 +21,38 @@ from agent.workloads.why_variables import why_variables
 class Torchrun(Workload):
     name = "torchrun"
     kind: Kind = "everywhere"
+    starts_ranks = True
+    takes_without = True
 
     def check(self, context: RunContext) -> None:
         if not context.args:
             raise UsageError("torchrun needs a program", "a4-agent torchrun -- train.py --epochs 3")
+        target = _target(context)
+        if target.kind == "script" and is_python(target.word):
+            script = next((word for word in target.rest if word.endswith(".py")), "train.py")
+            what = f"torchrun starts Python itself: it would read {target.word} as a script"
+            raise UsageError(what, f"leave it out: a4-agent torchrun -- {script}")
+        check_held(context, context.per_pod * len(context.plan.peers))
+        if context.spec.without is not None and target.kind in ("", "path"):
+            what = "with --without, torchrun takes a script, -m MODULE or --no-python PROGRAM"
+            raise UsageError(what, f"a4-agent does not know how these words start a rank: {shlex.join(context.args)}")
 
     def launch(self, context: RunContext) -> Launch:
         """Raises SettingsError."""
-        return start_torchrun(context, context.args, given=users_logs(context), cwd=context.spec.cwd)
+        words = context.args
+        if context.index == context.holder:
+            python = context.environ.get("PYTHON_EXEC") or context.workload_python
+            words = with_command(words, _target(context), python, hold(context))
+        given = {"A4_SERIES_FILE": context.series_file, **users_logs(context)}
+        return start_torchrun(context, words, given=given, cwd=context.spec.cwd)
+
+    def programs(self, context: RunContext) -> Sequence[str]:
+        target = _target(context)
+        return [context.workload_python, *([target.word] if target.kind == "program" else [])]
+
+    def files(self, context: RunContext) -> Sequence[str]:
+        target = _target(context)
+        return [target.word] if target.kind in ("script", "path") else []
 
     def inspect(self, context: RunContext, files: Mapping[str, str]) -> Logged:
         return read_logs(files)
@@ -36,8 +62,13 @@ class Torchrun(Workload):
 
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
         network = users_network(context, outcome)
-        end = network.end(torchrun_failure(context, outcome) or end_without_failure(outcome, "torchrun"))
+        failure = nobody_came(context, outcome) or torchrun_failure(context, outcome)
+        end = network.end(failure or end_without_failure(context, outcome, "torchrun"))
         return Judgement(end, network.text(), network.findings(Findings()))
+
+
+def _target(context: RunContext) -> Target:
+    return torchrun_target(context.args, context.environ)
 
 
 def start_torchrun(

@@ -4,13 +4,13 @@
 {{- if not (hasKey .Values "a4Checked") }}{{ $_ := include "a4.checkAll" . | set .Values "a4Checked" }}{{ end -}}
 {{- end -}}
 {{- define "a4.checkAll" -}}
+{{- /* The first: what others remember among the values is unknown, too. */}}
+{{- $problems := (include "a4.unknown" . | fromJson).problems -}}
 {{- $workload := .Values.workload | default dict -}}
 {{- $task := include "a4.task" . | fromJson -}}
 {{- $storage := include "a4.storage" . | fromJson -}}
-{{- $problems := list -}}
-{{- if not $workload.image -}}
-  {{- $problems = append $problems "workload.image is not set: name an image with a4-agent in it, such as REGISTRY/unified-testbed-pytorch:25.12-a4.1" -}}
-{{- else if regexMatch "[\\s<>$\"]" $workload.image -}}
+{{- $unset := "workload.image is not set: name an image with a4-agent in it, such as REGISTRY/unified-testbed-pytorch:25.12-a4.1" -}}
+{{- if regexMatch "[\\s<>$\"]" ($workload.image | default "") -}}
   {{- $problems = append $problems (printf "workload.image=%s is not an image: name one with a4-agent in it, such as REGISTRY/unified-testbed-pytorch:25.12-a4.1" $workload.image) -}}
 {{- end -}}
 {{- $old := "(^|/)(unified-testbed-pytorch:25\\.(06-py3|12)|testbed:nemo25\\.04-gib1\\.0\\.6-A4|nemo-deepep:25\\.11|pai_megatron_patch_a4:25\\.04|pai-megatron-patch:25\\.04)$" -}}
@@ -26,8 +26,11 @@
 {{- with (include "a4.givenArguments" . | fromJson).problem }}{{ $problems = append $problems . }}{{ end -}}
 {{- $problems = concat $problems (include "a4.job" . | fromJson).problems $task.problems (include "a4.variables" . | fromJson).problems $storage.problems (include "a4.network" . | fromJson).problems (include "a4.scheduling" . | fromJson).problems -}}
 {{- if $problems -}}
+  {{- if not $workload.image }}{{ $problems = prepend $problems $unset }}{{ end -}}
   {{- fail (printf "a4-agent: these values cannot be used:\n- %s" (join "\n- " $problems)) -}}
 {{- end -}}
+{{- /* `helm lint` lets what is required be missing, and nothing else is wrong with the chart's own values. */}}
+{{- $_ := required (printf "a4-agent: %s" $unset) $workload.image -}}
 {{- end -}}
 
 {{- /* What of the values was ignored or understood in another way: {notes}, each a sentence without its full stop. */}}

@@ -25,6 +25,11 @@
 - {name: JOB_ORCHESTRATOR, value: gke}
 - name: JOB_COMPLETION_INDEX
   valueFrom: {fieldRef: {fieldPath: "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}
+# For messages: whoever reads them looks for the pod with kubectl, and cordons the node.
+- name: POD_NAME
+  valueFrom: {fieldRef: {fieldPath: metadata.name}}
+- name: NODE_NAME
+  valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
 # Another one in each attempt: it names the epoch where JobSet, before 0.9, does not tell its own uid.
 - name: JOB_UUID
   valueFrom: {fieldRef: {fieldPath: "metadata.labels['batch.kubernetes.io/controller-uid']"}}
@@ -82,6 +87,9 @@
 {{- with (include "a4.task" . | fromJson).run }}
 - {name: A4_WORKLOAD, value: {{ . | quote }}}
 {{- end }}
+{{- with .Values.workload.runName }}
+- {name: A4_RUN_NAME, value: {{ . | quote }}}
+{{- end }}
 {{- if ne $network.profile "auto" }}
 - {name: A4_PROFILE, value: {{ $network.profile | quote }}}
 {{- end }}
@@ -101,6 +109,9 @@
 - {name: {{ $key }}, value: {{ $value }}}
 {{- end }}
 {{- end }}
+{{- end }}
+{{- if not (hasKey $variables.values "A4_LOG_FORMAT") }}
+- {name: A4_LOG_FORMAT, value: json}
 {{- end }}
 {{- range $variables.entries }}
 {{- if has .name (list "SLEEP_INFINITY" "PAI_WORKSPACE_ROOT") }}

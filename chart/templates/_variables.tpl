@@ -34,6 +34,8 @@ NNODES: workload.gpus
 GPUS_PER_NODE: workload.gpus
 WORLD_SIZE: workload.gpus
 JOB_COMPLETION_INDEX: nothing, it follows from the pod
+POD_NAME: nothing, it follows from the pod
+NODE_NAME: nothing, it follows from the pod
 JOB_ID: the release's name
 JOB_IDENTIFIER: the release's name
 JOB_UUID: nothing, it follows from the Job
@@ -48,6 +50,7 @@ A4_RESTART_ATTEMPT: nothing, it follows from the JobSet
 A4_JOB_RESTART_ATTEMPT: nothing, it follows from the JobSet
 A4_GRACE_SECONDS: workload.terminationGracePeriodSeconds
 A4_PROFILE: network.profile
+A4_RUN_NAME: workload.runName
 A4_SECRET_ENV: nothing, every variable from a Secret is in it
 A4_SECRET_FILE: secret.name
 A4_SSH_PORT: network.sshPort

@@ -5,6 +5,9 @@ runs: the rank, and what it starts, has the PYTHONPATH that it would have had, a
 the rank has imported torch, torch's own server answers on the Unix socket A4_WHY_DIR/<pid>.sock. In other processes,
 torchrun's for one, the directory stays in os.environ, so that ranks get it.
 
+For the result of the run, ranks leave two files in A4_WHY_DIR: versions.json, name → version of what they have loaded,
+and first-collective, the time at which the first rank of the pod had completed one.
+
 Nothing of this is printed, and whatever fails is passed over: a run is worth more than a look at it.
 """
 
@@ -29,6 +32,8 @@ OLD_NAMES = {
     "TORCH_FR_BUFFER_SIZE": "TORCH_NCCL_TRACE_BUFFER_SIZE",
     "TORCH_FR_DUMP_TEMP_FILE": "TORCH_NCCL_DEBUG_INFO_TEMP_FILE",
 }
+RECORDERS = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
+"""Of gloo and of NCCL."""
 PTRACE_CAPABILITY = 19
 PR_SET_PTRACER = 0x59616D61
 ANY_PROCESS = -1
@@ -88,7 +93,9 @@ class AfterTorch:
                 sys.meta_path.remove(self)
             run(module)
             quietly(lambda: use_old_names(module))
+            quietly(lambda: leave(self.directory, "versions.json", versions(module)))
             quietly(lambda: start_server(self.directory, module))
+            quietly(lambda: watch_for_collective(self.directory, module))
 
         # Python leaves frames of this file out when it shows where an import failed.
         run_and_act.__code__ = run_and_act.__code__.replace(co_filename="<frozen importlib._bootstrap>")
@@ -100,6 +107,67 @@ def quietly(action: Any) -> None:
         action()
     except Exception:
         pass
+
+
+def leave(directory: str, name: str, text: str) -> None:
+    """A file for the agent. Of several ranks any will do."""
+    path = f"{directory}/{os.getpid()}.new"
+    with open(path, "w", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+        file.write(text)
+    os.replace(path, f"{directory}/{name}")
+
+
+def versions(torch: Any) -> str:
+    """What has been loaded, as JSON: NCCL need not be the one that torch was built with."""
+    import json
+
+    found = {"python": sys.version.split()[0], "torch": str(torch.__version__)}
+    if torch.version.cuda:
+        found["cuda"] = torch.version.cuda
+        quietly(lambda: found.update(nccl=loaded_nccl()))
+        quietly(lambda: found.update(cudnn=dotted(torch.backends.cudnn.version())))
+    return json.dumps(found)
+
+
+def loaded_nccl() -> str:
+    """Raises OSError when torch has not loaded it."""
+    import ctypes
+
+    code = ctypes.c_int()
+    ctypes.CDLL("libnccl.so.2", mode=os.RTLD_NOLOAD).ncclGetVersion(ctypes.byref(code))
+    return dotted(code.value)
+
+
+def dotted(code: int) -> str:
+    """22809 is 2.28.9, and so is 2809; of cuDNN 91002 is 9.10.2, and 8902 is 8.9.2."""
+    major, rest = divmod(code, 10_000 if code >= 10_000 else 1000)
+    return f"{major}.{rest // 100}.{rest % 100}"
+
+
+def watch_for_collective(directory: str, torch: Any) -> None:
+    """Look ten times a second, on one rank of the pod, until torch's recorder has seen the end of one; not again when
+    ranks are started anew."""
+    local_ranks = os.environ.get("LOCAL_RANK"), os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK")
+    if "0" not in local_ranks or os.path.exists(f"{directory}/first-collective"):
+        return
+    import json
+    from threading import Thread
+    from time import sleep, time
+
+    native, pid = torch._C._distributed_c10d, os.getpid()
+    dumps = [getattr(native, name) for name in RECORDERS if hasattr(native, name)]
+
+    def is_done() -> bool:
+        groups = (json.loads(dump(False, False))["pg_status"] for dump in dumps)
+        return any(int(one["last_completed_collective"]) > 0 for status in groups for one in status.values())
+
+    def watch() -> None:
+        while not (torch.distributed.is_initialized() and is_done()):
+            sleep(0.1)
+        if os.getpid() == pid:
+            leave(directory, "first-collective", str(time()))
+
+    Thread(target=quietly, args=(watch,), name="a4-first-collective", daemon=True).start()
 
 
 def use_old_names(torch: Any) -> None:
@@ -178,6 +246,8 @@ def begin() -> None:
     quietly(let_agent_look)
     if directory:
         quietly(lambda: note(directory))
+        if not os.path.exists(f"{directory}/versions.json"):
+            quietly(lambda: leave(directory, "versions.json", f'{{"python": "{sys.version.split()[0]}"}}'))
         sys.meta_path.insert(0, AfterTorch(directory))
 
 

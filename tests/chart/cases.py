@@ -32,6 +32,7 @@ ALL_STORAGE = (
     "workload.env.HF_TOKEN=1",
 )
 SETTABLE = {
+    "A4_LOG_FORMAT": "text",
     "A4_RUN_DIR": "/run/mine",
     "NCCL_INIT_SCRIPT": "/own/nccl.sh",
     "NCCL_PLUGIN_PATH": "/own/lib",

@@ -22,12 +22,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "chart"
 HELM = ROOT / ".helm" / "helm"
 ENGINES = ("helm3", "helm4")
+ENGINE = pytest.mark.parametrize("engine", [pytest.param("helm3", marks=pytest.mark.faults), "helm4"])
+"""For what does not depend on the engine: `test_both_engines_make_the_same` compares whole releases in `make test`."""
 KUBERNETES = ("--kube-version", "1.32.0")
 """For `helm template`, which otherwise takes what was new when that Helm was."""
 # Its garbage collector would take a fifth of a short life.

@@ -20,7 +20,7 @@ class Failed:
     """A pod that has failed."""
 
     codes: Mapping[str, int]
-    """Of its containers, by their names; one that has never run has none."""
+    """Its containers' codes, by their names; one that has never run has none."""
     conditions: tuple[Object, ...] = ()
 
 

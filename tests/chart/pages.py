@@ -25,7 +25,7 @@ RUN_ELSEWHERE = {
     "ssh": "",
     "exec": "",
 }
-"""Of README.md."""
+"""Commands in README.md, and which test runs them."""
 RELEASES = {"install", "upgrade"}
 OTHER_VERBS = {"test", "uninstall"}
 VALUED_FLAGS = {"-f", "--values", "--set", "--set-file", "--set-string", "-n", "--namespace"}

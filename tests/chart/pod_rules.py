@@ -37,6 +37,7 @@ def the_pods_are_told_what_they_are(rendered: Rendered) -> Iterator[str]:
     domain = (rendered.values.get("network") or {}).get("clusterDomain", "cluster.local")
     first = f"{name}-workload-0-0.{subdomain}.{rendered.words.namespace}.svc.{domain}"
     limits = rendered.workload["resources"]["limits"]
+    fields = {one["name"]: one["valueFrom"].get("fieldRef") for one in rendered.workload["env"] if "valueFrom" in one}
     told = {
         f"{env['HOSTNAME_PREFIX']}0-0.{env['DOMAIN_NAME']}": first,
         env["RANK_0_FQDN"]: first,
@@ -46,6 +47,8 @@ def the_pods_are_told_what_they_are(rendered: Rendered) -> Iterator[str]:
         "GPUS_PER_NODE " + env["GPUS_PER_NODE"]: f"GPUS_PER_NODE {limits['nvidia.com/gpu']}",
         "WORLD_SIZE " + env["WORLD_SIZE"]: f"WORLD_SIZE {int(env['NNODES']) * int(env['GPUS_PER_NODE'])}",
         "grace " + env["A4_GRACE_SECONDS"]: f"grace {rendered.pod['terminationGracePeriodSeconds']}",
+        f"POD_NAME {fields.get('POD_NAME')}": f"POD_NAME { ({'fieldPath': 'metadata.name'}) }",
+        f"NODE_NAME {fields.get('NODE_NAME')}": f"NODE_NAME { ({'fieldPath': 'spec.nodeName'}) }",
         "SLEEP_INFINITY " + str(env["SLEEP_INFINITY"] in ("true", "false")): "SLEEP_INFINITY True",
     }
     yield from (f"{said}, but it is {true}" for said, true in told.items() if said != true)

@@ -28,7 +28,7 @@ def config(kubeconfig: str, namespace: str) -> Config:
 
 
 def file_values(place: str, names: list[str]) -> Any:
-    """Of one file: how several are put together is Helm's matter."""
+    """The values of one file: how several are put together is Helm's matter."""
     (name,) = names
     with open(os.path.join(place, name), encoding="utf-8") as file:
         return helm_python.values_from_yaml(file.read())

@@ -35,7 +35,7 @@ def rendered(engines: Engines, *settings: str) -> Rendered:
 
 
 def specs(found: Rendered, kind: str) -> dict[str, Object]:
-    """Of all objects of a kind, by name."""
+    """The specs of all objects of a kind, by name."""
     return {one["metadata"]["name"]: one["spec"] for one in found.kind(kind)}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.chart.helm import ENGINES, Engines, Rendered, sets
+from tests.chart.helm import ENGINE, Engines, Rendered, sets
 from tests.chart.rules import pods
 
 TAS = "kueue.x-k8s.io/podset-preferred-topology"
@@ -15,7 +15,7 @@ DWS = "provreq.kueue.x-k8s.io/maxRunDurationSeconds"
 
 
 def annotations_of(rendered: Rendered) -> tuple[dict[str, str], dict[str, str]]:
-    """Of the JobSet itself, and of its pods; those of its Job are none."""
+    """The annotations of the JobSet itself and of its pods; its Job has none."""
     job: dict[str, Any] = rendered.jobset["spec"]["replicatedJobs"][0]["template"]
     assert "metadata" not in job
     own = rendered.jobset["metadata"].get("annotations") or {}
@@ -98,7 +98,7 @@ def test_buckets_are_opened_as_the_pods_account(
         ),
     ],
 )
-@pytest.mark.parametrize("engine", ENGINES)
+@ENGINE
 def test_images_of_sidecars_are_for_their_storage_alone(
     engines: Engines, value: str, storage: tuple[str, ...], sidecars: list[str], engine: str
 ) -> None:
@@ -154,7 +154,7 @@ OWN_LABEL = "nodeSelector.cloud\\.google\\.com/gke-accelerator"
         (("targetNodes={a,b,c,d}", "accelerator=nvidia-b200"), "nvidia-b200"),
     ],
 )
-@pytest.mark.parametrize("engine", ENGINES)
+@ENGINE
 def test_a_job_lands_on_the_nodes_that_it_is_for(
     engines: Engines, settings: tuple[str, ...], accelerator: str | None, engine: str
 ) -> None:

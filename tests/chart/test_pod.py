@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.chart.helm import ENGINES, Engines, Rendered, sets
+from tests.chart.helm import ENGINE, ENGINES, Engines, Rendered, sets
 from tests.chart.rules import containers, pods
 
 
@@ -30,7 +30,7 @@ def test_pods_and_gpus(engines: Engines, gpus: int, pods: int, each: int) -> Non
 
 
 @pytest.mark.parametrize(("gpus", "pods", "each"), [(2, 1, 2), (4, 1, 4), (8, 2, 4), (72, 18, 4)])
-@pytest.mark.parametrize("engine", ENGINES)
+@ENGINE
 def test_pods_of_nodes_with_four_gpus(engines: Engines, gpus: int, pods: int, each: int, engine: str) -> None:
     rendered = engines.with_values(*sets("workload.gpusPerNode=4", f"workload.gpus={gpus}"), engine=engine)
     told = [rendered.env[name] for name in ("NNODES", "GPUS_PER_NODE", "WORLD_SIZE")]
@@ -69,6 +69,11 @@ def test_arguments_of_the_workload_are_those_of_the_values(engines: Engines) -> 
     container = engines.with_values(*sets(*settings)).workload
     given = [*container["command"], *container.get("args", [])]
     assert given == ["tini", "--", "a4-agent", "run", "--", "--begin", "1M", "--end", "8G"]
+
+
+def test_the_first_run_has_the_name_of_the_values(engines: Engines) -> None:
+    assert engines.with_values(*sets("workload.runName=lr-0.1")).env["A4_RUN_NAME"] == "lr-0.1"
+    assert "A4_RUN_NAME" not in engines.with_values().env
 
 
 def test_the_secret_is_for_root_alone(engines: Engines) -> None:
@@ -171,7 +176,7 @@ def test_gpus_are_those_of_workload_gpus(engines: Engines) -> None:
         (("queue=a4",), None),
     ],
 )
-@pytest.mark.parametrize("engine", ENGINES)
+@ENGINE
 def test_a_pod_asks_for_a_share_of_its_node(
     engines: Engines, settings: tuple[str, ...], requests: dict[str, str] | None, engine: str
 ) -> None:
@@ -194,7 +199,7 @@ def test_pods_of_helm_test_ask_for_something(engines: Engines) -> None:
         (("volumes.gcsMounts[0].bucketName=b", "automountServiceAccountToken=false"), False),
     ],
 )
-@pytest.mark.parametrize("engine", ENGINES)
+@ENGINE
 def test_who_gets_a_token_for_kubernetes(engines: Engines, settings: tuple[str, ...], token: bool, engine: str) -> None:
     job, test = pods(engines.with_values(*sets(*settings), engine=engine))
     assert (job["automountServiceAccountToken"], test["automountServiceAccountToken"]) == (token, False)
@@ -224,7 +229,7 @@ def beyond_baseline(pod: dict[str, Any]) -> set[str]:
         (("network.hostNetwork=false", "workload.securityContext.allowPrivilegeEscalation=false"), set()),
     ],
 )
-@pytest.mark.parametrize("engine", ENGINES)
+@ENGINE
 def test_what_pods_need_of_a_namespace_s_pod_security(
     engines: Engines, settings: tuple[str, ...], beyond: set[str], engine: str
 ) -> None:

@@ -18,7 +18,7 @@ JOB_SECRET = re.compile(r'(job-secret: )"?[A-Za-z0-9+/=]{40,}"?')
 
 @pytest.fixture(scope="module", params=CASES)
 def case(request: pytest.FixtureRequest, words: Callable[[str], Words]) -> Words:
-    """Of the module, so that the tests of one case come together, and it is rendered once."""
+    """Scoped to the module, so that the tests of one case come together, and it is rendered once."""
     return words(request.param)
 
 
@@ -81,3 +81,12 @@ def test_helm_4_lints_it(engines: Engines) -> None:
 def test_helm_3_lints_it(engines: Engines) -> None:
     said = engines.helm3.run("lint", "--strict", str(CHART), "-f", str(CI_FILES[0]))
     assert said.returncode == 0, said.stdout + said.stderr
+
+
+def test_lint_of_the_defaults_misses_the_image_alone(engines: Engines) -> None:
+    """Which has no default; whatever else is wrong is an error."""
+    assert not engines.helm4.ask("lint", str(CHART), {})["errors"]
+    said = engines.helm3.run("lint", "--strict", str(CHART))
+    assert (said.returncode, "Missing required value: a4-agent: workload.image" in said.stderr) == (0, True)
+    said = engines.helm3.run("lint", str(CHART), "--set", "workload.gpu=8")
+    assert (said.returncode, "did you mean workload.gpus?" in said.stdout) == (1, True)

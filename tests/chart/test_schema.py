@@ -1,7 +1,8 @@
-"""values.schema.json says what values.yaml says, and refuses in words that help, in Helm 3 and in Helm 4.
+"""values.strict.schema.json says what values.yaml says; values.schema.json refuses in words that help, in Helm 3 and
+in Helm 4; of unknown keys, which only the strict one has closed out, the templates do.
 
-The schema is tried on a chart of its own, without templates. What it leaves to those, because they can say what to
-write, is tried on both.
+Both are tried on a chart of its own, without other templates. What is left to those, because they can say what to
+write, is tried on both charts.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Values = dict[str, Any]
 # What an engine says about values; nothing if it takes them.
 Judge = Callable[[Values], str]
 
-SCHEMA: Schema = json.loads((CHART / "values.schema.json").read_text())
+SCHEMA: Schema = json.loads((CHART / "values.strict.schema.json").read_text())
 DEFAULTS: Values = yaml.safe_load((CHART / "values.yaml").read_text())
 
 # Keys of old values files that nothing uses, and the one that every chart has.
@@ -131,9 +132,16 @@ KNOWN_MAPS = {path for path, node in NODES.items() if "properties" in node}
 def bare_chart(tmp_path_factory: pytest.TempPathFactory) -> Path:
     bare = tmp_path_factory.mktemp("schema") / "chart"
     (bare / "templates").mkdir(parents=True)
-    (bare / "templates" / "NOTES.txt").write_text("nothing\n")
-    for name in ("Chart.yaml", "values.yaml", "values.schema.json"):
-        shutil.copy(CHART / name, bare)
+    said = '{{ with (include "a4.unknown" . | fromJson).problems }}{{ join "\\n" . | fail }}{{ end }}'
+    (bare / "templates" / "NOTES.txt").write_text(f"{said}nothing\n")
+    for name in (
+        "Chart.yaml",
+        "values.yaml",
+        "values.schema.json",
+        "values.strict.schema.json",
+        "templates/_unknown.tpl",
+    ):
+        shutil.copy(CHART / name, bare / name)
     return bare
 
 
@@ -164,8 +172,9 @@ on_both = pytest.mark.parametrize("judge", ENGINES, indirect=True)
 
 
 def place(message: str) -> str:
-    """A message with its paths in one way: Helm 3 writes workload.envs.1, Helm 4 '/workload/envs/1'."""
-    return re.sub(r"'/([^' ]*)'", lambda found: found.group(1).replace("/", "."), message)
+    """A message with its paths in one way: Helm 3 writes workload.envs.1, Helm 4 '/workload/envs/1', the templates
+    workload.envs[1]."""
+    return re.sub(r"\[(\d+)\]", r".\1", re.sub(r"'/([^' ]*)'", lambda found: found[1].replace("/", "."), message))
 
 
 # -- schema and values.yaml --------------------------------------------------------------------------------------------
@@ -311,8 +320,36 @@ def test_helm_3_refuses_it_with_its_path_too(case: str, judge: Judge) -> None:
 
 @on_both
 def test_everything_that_is_wrong_is_said_at_once(judge: Judge) -> None:
-    said = place(judge({"queu": "a4", "workload": {"run": "ncl", "gpus": [8]}, "network": {"profile": "a4"}}))
-    assert all(what in said for what in ("queu", "workload.run", "workload.gpus", "network.profile"))
+    said = place(judge({"queue": ["a4"], "workload": {"run": "ncl", "gpus": [8]}, "network": {"profile": "a4"}}))
+    assert all(what in said for what in ("queue", "workload.run", "workload.gpus", "network.profile"))
+
+
+MEANT = {
+    "workload.gpu": "workload.gpus",
+    "gpus": "workload.gpus",  # elsewhere
+    "serviceAccount": "serviceAccountName",
+    "workload.Image": "workload.image",
+    "volumes.nsf": "volumes.nfs",  # no two letters in the same order
+    "volumes.gcsMounts.[].bucket": "volumes.gcsMounts.0.bucketName",
+    "workload.envFromSecrets.*.name": "",
+    "affinity": "",
+    "x": "",
+    "größe": "",
+}
+"""Unknown keys, and what may have been meant."""
+
+
+@on_both
+def test_an_unknown_key_names_the_nearest(judge: Judge) -> None:
+    said = place(judge(reduce(merged, (at(path, 1) for path in MEANT))))
+    for path, meant in MEANT.items():
+        hint = f"did you mean {meant}?" if meant else "chart/values.yaml lists all"
+        assert f"{path.replace('[]', '0').replace('*', 'NAME')}: there is no such value; {hint}" in said
+
+
+def test_what_templates_remember_among_the_values_cannot_be_given(judge: Judge) -> None:
+    """A user could else have them skip the check."""
+    assert "a4Checked" in judge({"a4Checked": ""})
 
 
 TEMPLATES_SAY: dict[str, tuple[Values, str]] = {

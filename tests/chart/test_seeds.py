@@ -10,7 +10,7 @@ import pytest
 
 from tests.chart import seeds
 from tests.chart.cases import REFUSED
-from tests.chart.helm import ENGINES, Engines, HelmRefused, Rendered, Words
+from tests.chart.helm import ENGINE, Engines, HelmRefused, Rendered, Words
 
 DROP_THE_FLAG = "the agent does this now; drop the flag"
 IN_ITS_PLACE = "runs in its place"
@@ -32,7 +32,7 @@ class Meant:
     workspace: str = ""
     training: str = ""
     driver: str = ""
-    """Of the file system: nfs for plain NFS, or a CSI driver."""
+    """The file system's: nfs for plain NFS, or a CSI driver."""
     bucket: str = "my.bucket_1"
     image: str = "registry.example/testbed:1"
 
@@ -150,7 +150,7 @@ def test_the_recipe_of_pai_megatron_is_refused_without_its_storage(engines: Engi
         engines.render(seeds.words("s003-pai", "our values", tmp_path))
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@ENGINE
 def test_an_old_values_file_that_mounts_an_nfs_without_address_is_refused(
     engines: Engines, tmp_path: Path, engine: str
 ) -> None:

@@ -18,7 +18,7 @@ from agent.decide.secret_variables import NOT_SECRET, SAY_NOTHING, is_secret_nam
 from agent.decide.secret_variables import SECRET as SECRET_ENDINGS
 from agent.settings import EPOCH_PARTS, SETTINGS
 from scripts import secret_names
-from tests.chart.helm import CHART, ENGINES, ROOT, Engines, Rendered, Words, sets
+from tests.chart.helm import CHART, ENGINE, ENGINES, ROOT, Engines, Rendered, Words, sets
 from tests.variable_names import PLAIN, SECRET
 
 by_engine = pytest.mark.parametrize("engine", ENGINES)
@@ -38,7 +38,7 @@ def secrets(rendered: Rendered) -> dict[str, str]:
     return {key: base64.b64decode(text).decode() for key, text in pairs}
 
 
-@by_engine
+@ENGINE
 def test_variables_with_names_of_secrets_are_in_the_secret(engines: Engines, engine: str) -> None:
     rendered = engines.with_values(*sets(*(f"workload.env.{name}=canary" for name in NAMES)), engine=engine)
     assert secrets(rendered).keys() & set(NAMES) == set(NAMES) & set(SECRET)
@@ -84,7 +84,7 @@ def test_any_name_is_judged_as_the_agent_does(engines: Engines, engine: str, tmp
     assert 1000 < len(found) < len(names) - 1000
 
 
-@by_engine
+@ENGINE
 def test_the_agent_is_told_which_variables_come_from_secrets(engines: Engines, engine: str) -> None:
     from_secret = "valueFrom.secretKeyRef.name=s,workload.envs[9].valueFrom.secretKeyRef.key=k"
     settings = sets(
@@ -202,7 +202,7 @@ def listed(path: Path) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("path", OLD_FILES, ids=lambda path: path.stem)
-@by_engine
+@ENGINE
 def test_what_is_set_beside_an_old_values_file_counts(engines: Engines, path: Path, engine: str) -> None:
     """By its name, for every variable that the file has."""
     flags = ("-f", str(path), *sets("volumes.nfs.ip=10.0.0.2,volumes.nfs.instance="))
@@ -267,7 +267,7 @@ def test_who_decides_whether_the_cluster_stays(engines: Engines, settings: tuple
     assert engines.with_values(*sets(*settings)).env["SLEEP_INFINITY"] == sleeps
 
 
-@by_engine
+@ENGINE
 @pytest.mark.parametrize("name", ["", "my.yaml"])
 def test_a_configuration_is_in_every_pod(engines: Engines, tmp_path: Path, engine: str, name: str) -> None:
     (tmp_path / "config").write_text("a: 1\n")
@@ -280,7 +280,7 @@ def test_a_configuration_is_in_every_pod(engines: Engines, tmp_path: Path, engin
     assert source["items"] == [{"key": "workload-configuration", "path": name or "workload-configuration"}]
 
 
-@by_engine
+@ENGINE
 def test_names_of_the_lustre_are_those_of_the_values(engines: Engines, engine: str) -> None:
     lustre = {"ip": "10.0.0.3", "filesystem": "f", "instanceName": "i", "projectId": "p", "location": "l"}
     names = {"pvName": "my-volume", "pvcName": "my-claim"}
@@ -310,7 +310,7 @@ NFS = "volumes.nfs.ip=10.0.0.2,volumes.nfs.region=us-central1-a,volumes.nfs.inst
         ),
     ],
 )
-@by_engine
+@ENGINE
 def test_who_mounts_the_nfs_and_how(
     engines: Engines, settings: tuple[str, ...], driver: str, options: list[str] | None, engine: str
 ) -> None:

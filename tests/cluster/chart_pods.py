@@ -24,7 +24,7 @@ SHM = "/dev/shm"
 SHARED = "/mnt"
 """Where pods of a local cluster have one directory in common: it stands in for a claim that is mounted there."""
 UID = "0f8e1c5a-6f0b-4a0e-9d55-1c3f5f0a7b21"
-"""Of the JobSet,"""
+"""The JobSet's,"""
 JOB_UID = "5b0c2f0e-93d1-4f7e-8a34-6d1c1d0f2a90"
 """and of the Job."""
 _JOBSET = "jobset.sigs.k8s.io"
@@ -95,7 +95,7 @@ class ChartPods:
 
     def environment(self, name: str, index: int = 0, attempt: Attempt | None = None) -> dict[str, str]:
         """Environment of a container, as the kubelet makes it: nothing but what the chart says."""
-        pod = {"metadata": self.metadata(index, attempt or Attempt())}
+        pod = {"metadata": self.metadata(index, attempt or Attempt()), "spec": {"nodeName": f"gke-node-{index}"}}
         env: dict[str, str] = {}
         container = self.container(name)
         assert not container.get("envFrom"), "envFrom"
@@ -228,8 +228,8 @@ def field_of(pod: Object, path: str) -> str:
     if found := re.fullmatch(r"metadata\.(labels|annotations)\['([^']+)'\]", path):
         return str(pod["metadata"][found[1]].get(found[2], ""))
     parent, _, name = path.rpartition(".")
-    assert parent == "metadata", path
-    return str(pod["metadata"][name])
+    assert parent in ("metadata", "spec"), path
+    return str(pod[parent][name])
 
 
 _CONTAINER = r"""

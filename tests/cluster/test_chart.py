@@ -44,6 +44,8 @@ IDLE = ("tini", "--", "sleep", "infinity")
 INSTALLER = "nccl-plugin-installer"
 DAEMON = "tcpx-daemon"
 WATCHED = "/run/workload/alive"
+ON_KUBERNETES = pytest.mark.faults
+"""What `make test-kubernetes` also shows, with a real control plane."""
 
 
 def release() -> str:
@@ -75,7 +77,7 @@ def chart(tmp_path: Path) -> Chart:
 
 
 def values(**workload: Any) -> Object:
-    """Of a job without gIB, but for what is said."""
+    """The values of a job without gIB, but for what is said."""
     return {"workload": {"image": IMAGE, **workload}, "network": {"gibVersion": ""}}
 
 
@@ -114,6 +116,7 @@ def test_the_chart_gives_the_whole_pod_contract(chart: Chart) -> None:
         assert wanted.pop("A4_METADATA_HOST") == by_default["A4_METADATA_HOST"]
         assert wanted.pop("A4_SECRET_FILE") == by_default["A4_SECRET_FILE"] == SECRET_FILE
         wanted["JOB_IDENTIFIER"] = name  # a chart has no clock
+        wanted |= {"POD_NAME": f"{name}-workload-0-{index}-x7k2p", "NODE_NAME": f"gke-node-{index}"}
         given = pods.environment("workload", index, Attempt(0, 0))
         assert {key: given.get(key) for key in wanted} == wanted
     (secret,) = (mount for mount in pods.mounts("workload") if SECRET_FILE.startswith(f"{mount.path}/"))
@@ -123,6 +126,7 @@ def test_the_chart_gives_the_whole_pod_contract(chart: Chart) -> None:
 # Clusters
 
 
+@ON_KUBERNETES
 def test_connectivity(start: Start, chart: Chart) -> None:
     name = release()
     pods = pods_of_release(chart(CI / "connectivity-values.yaml", name=name))
@@ -193,6 +197,7 @@ def test_a_script_with_arguments_and_tokens(start: Start, chart: Chart) -> None:
     assert "canary" not in trial.log()
 
 
+@ON_KUBERNETES
 def test_an_evicted_coordinator_is_worth_a_restart(start: Start, chart: Chart) -> None:
     """Pod 0 alone is told to end, and all end with it. What Kubernetes would make of their codes, the model says.
 
@@ -209,6 +214,7 @@ def test_an_evicted_coordinator_is_worth_a_restart(start: Start, chart: Chart) -
     assert what_follows(find(objects, "JobSet"), failed) == STARTED_ANEW
 
 
+@ON_KUBERNETES
 def test_helm_test(start: Start, chart: Chart) -> None:
     name = release()
     objects = chart(values(gpus=16), name=name)

@@ -50,7 +50,7 @@ def test_an_agent_that_is_stopped_for_longer_than_a_lease_is_lost_to_all(start: 
     trial.cluster.signal(stopped, signal.SIGSTOP, pid)
     others = {index: 75 for index in range(3) if index != stopped}
     assert ends(trial.cluster.wait(END_SECONDS, others)) == others | {stopped: None}, trial.log()
-    why = "a pod was lost during the run" if stopped else "the coordinator has not been heard"
+    why = "a pod was lost during the run" if stopped else "the coordinator has been silent for"
     assert all(why in trial.said(index)["what"] for index in others), trial.log()
     trial.cluster.signal(stopped, signal.SIGCONT, pid)
     all_codes(trial, 75)

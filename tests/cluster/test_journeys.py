@@ -27,8 +27,8 @@ def steps() -> list[tuple[str, str]]:
 
 def under_names(command: str, name: str) -> str:
     """The same with clusters that no other test and no user of this machine has."""
-    if "--name " in command:
-        return command.replace("--name ", f"--name {name}-")
+    if re.search(r"\ba4-agent local \w+ --name ", command):
+        return re.sub(r"\b(a4-agent local \w+ --name )", rf"\1{name}-", command)
     return re.sub(r"\ba4-agent local (\w+)", rf"a4-agent local \1 --name {name}", command)
 
 

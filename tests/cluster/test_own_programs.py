@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from agent.decide.tail import rank_of
 from tests.cluster.conftest import RUN_DIR, Start, all_codes
 from tests.cluster.work import (
     AGENT,
@@ -26,6 +27,7 @@ from tests.cluster.work import (
 from tests.golden.golden import expect_result
 
 PROGRAMS = Path(__file__).with_name("programs")
+EXAMPLES = Path(__file__).parents[2] / "examples"
 ALL = range(3)
 HOSTILE = 'it\'s a "value"; $HOME `x` \\ = é'
 RANK = "$OMPI_COMM_WORLD_RANK"
@@ -62,10 +64,19 @@ def test_mpirun(start: Start, ompi5: Path, kind: str) -> None:
     nodes = hostnames(trial, 0, 0, 2)
     wanted = [f"{rank} of 3 on {node} in /job: {HOSTILE}" for rank, node in enumerate(nodes)]
     assert (few.returncode, sorted(few.stdout.splitlines())) == (0, wanted), few
+    given = ["--label", "-x", "TOLD=1", "-N", "3", "--oversubscribe", "--map-by", "slot", "--mca", "btl", "self,tcp"]
+    tagged = agent(trial, 2, "mpirun", *given, "--", "sh", "-c", "echo $TOLD").stdout.encode().splitlines()
+    assert sorted(rank_of(line, 0) or 0 for line in tagged) == [*range(9)], tagged
+    assert all(line.endswith(b"1") for line in tagged)
     if kind == "5":  # its libraries are not the system's
         given = ["bash", "-c", "echo ${LD_LIBRARY_PATH%%:*}"]
         first = agent(trial, 1, "mpirun", "-N", "1", "--", *given, env={"LD_LIBRARY_PATH": "/opt/nccl/lib"})
         assert first.stdout.split() == [f"{ompi5}/lib"] * 3, first
+    left = agent(trial, 1, "mpirun", "-N", "1", "--", "sh", "-c", "mkdir out; hostname >out/name", cwd="/tmp")
+    got = agent(trial, 1, "get", "-o", "/tmp/got", "--files", "out/*", cwd="/tmp")
+    assert (left.returncode, got.returncode, "3 files of the workload" in got.stderr) == (0, 0, True), got
+    told = trial.cluster.exec(1, ["sh", "-c", "cat $(ls /tmp/got/files/*/out/name)"])
+    assert told.stdout.split() == hostnames(trial, 0, 1, 2)
     many = agent(trial, 0, "mpirun", "-N", "1", "--", "head", "-c", "300000", "/dev/zero")
     assert (many.returncode, len(many.stdout)) == (0, 900_000), "Open MPI 5 drops what a full pipe does not take"
 
@@ -158,7 +169,7 @@ def test_torchrun(start: Start, torch: Path) -> None:
     said = failed.stderr.partition(" ended with exit code 1: rank 2 failed")[2]
     assert "(pod 2, " in said.partition("\n")[0], failed
     assert "  last lines of its output:\n" in said and "rank 2 has had enough" in said, failed
-    assert said.splitlines()[-2] == "  pod 0 ended because of it"
+    assert said.splitlines()[-2] == "  3 ranks on 2 pods ended because of it: a4-agent logs RUN --rank N"
     assert marked(trial, 0, 1, 2) == {}
 
     with trial.cluster.popen(0, [sys.executable, "-c", HOLDER]) as holder:
@@ -183,3 +194,26 @@ def test_torchrun(start: Start, torch: Path) -> None:
     trial.cluster.exec(1, ["touch", "/tmp/without-torch"])
     without = agent(trial, 2, "torchrun", "--hosts", "1", "--", "/job/place.py")
     assert (without.returncode, "has no torch: set A4_PYTHON" in without.stderr) == (66, True), without
+
+
+def test_what_a_program_writes_of_itself(start: Start) -> None:
+    """Whatever stands in the place of the file, the run ends as it ends."""
+    trial = sleeping(start, 4, files={"/job/series.py": (EXAMPLES / "series.py").read_bytes()})
+    instead = {1: "mkfifo $file", 2: "ln -s /etc/passwd $file", 3: "printf '\\377\\n' >$file; truncate -s 1G $file"}
+    cases = " ".join(f"{rank}) {act};;" for rank, act in instead.items())
+    script = f"file=$A4_SERIES_FILE; case {RANK} in 0) exec {sys.executable} series.py;; {cases} esac"
+    done = agent(trial, 1, "mpirun", "--", "sh", "-c", script, cwd="/job")
+    assert done.returncode == 0, done
+    found = result_of(trial, done)
+    assert [(one["name"], one["records"], one["last_step"]) for one in found["series"]] == [
+        ("loss", 200, 200),
+        ("samples", 200, 200),
+    ]
+    no_record, too_long, empty = found["warnings"]
+    assert no_record.startswith(
+        "2 lines of A4_SERIES_FILE on pod 3 cannot be read as a record, the first on pod 3: \\xff"
+    )
+    assert (too_long, empty) == (
+        "A4_SERIES_FILE on pod 3 has more than 64 MiB: the rest was not read",
+        "A4_SERIES_FILE on pods 1-2 is empty, or no regular file",
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +44,6 @@ def test_connectivity(start: Start, ompi5: Path, kind: str) -> None:
     log = trial.cluster.read(0, f"{RUN_DIR}/results/connectivity-test.log")
     assert f"8 ranks on 4 pods (Open MPI {kind}." in log
     assert "8 ranks on 4 pods" in trial.cluster.logs(0, "out")
-
-
-@pytest.mark.parametrize("kind", ["4", pytest.param("5", marks=FAULTS)])
-def test_connectivity_on_one_pod(start: Start, ompi5: Path, kind: str) -> None:
-    trial = start(1, gpus_per_pod=2, **launch_of(kind, ompi5, "connectivity"))
-    all_codes(trial, 0)
-    assert results(trial)["record"]["finished"] == [0, 1]
 
 
 SCRIPT = """\
@@ -98,26 +90,10 @@ test -s "$A4_HOSTFILE" && test -s "$A4_HOSTFILE_1PERNODE"
             assert trial.cluster.read(index, path) == trial.cluster.read(index, whole)
 
 
-def test_the_others_are_ended_when_one_fails(start: Start) -> None:
-    trial = start(3, script=f'[ "$JOB_COMPLETION_INDEX" = 1 ] && exit 9\n{MARK}')
-    all_codes(trial, 9)
-
-
 def test_no_script_is_said_on_every_pod(start: Start) -> None:
     trial = start(2, arguments=("script",))
     all_codes(trial, 66)
     assert "no task script is mounted" in trial.said(1)["what"]
-
-
-def test_sleeping_pods_end_with_the_recorded_code(start: Start) -> None:
-    trial = start(3, script="exit 7", env={"SLEEP_INFINITY": "true"})
-    for index in range(3):
-        trial.until_event(index, "result-known")
-        assert trial.said(index)["code"] == 7
-    status = trial.cluster.exec(1, [sys.executable, "-m", "agent", "status"])
-    assert "exit code 7" in status.stdout, status
-    trial.cluster.signal(0, 15)
-    all_codes(trial, 7)
 
 
 def test_sigterm_to_the_coordinator_during_discovery(start: Start) -> None:
@@ -133,13 +109,6 @@ def test_sigterm_to_a_waiting_worker(start: Start) -> None:
     trial.until_event(1, "coordinator-connected")
     trial.cluster.signal(1, 15)
     assert trial.codes() == {0: 75, 1: 143}
-
-
-def test_sigterm_to_all_is_143_everywhere(start: Start) -> None:
-    trial = start(4, script=MARK)
-    trial.until_event(0, "run-started")
-    trial.cluster.terminate()
-    all_codes(trial, 143)
 
 
 def test_every_pod_has_time_to_save_when_all_are_told_to_end(start: Start) -> None:
@@ -241,15 +210,3 @@ def test_a_killed_sshd_comes_back(start: Start) -> None:
     trial.cluster.exec(0, ["touch", "/tmp/go"])
     all_codes(trial, 0)
     assert "is started again" in trial.log()
-
-
-def test_nothing_of_a_run_is_left_in_the_pods(start: Start) -> None:
-    """A script that leaves daemons behind; the pods sleep, so what is left would show."""
-    script = "(setsid bash -c 'trap \"\" TERM; while :; do sleep 1; done' &)\nexit 0"
-    trial = start(2, script=script, env={"SLEEP_INFINITY": "true"})
-    for index in range(2):
-        trial.until_event(index, "result-known")
-        left = trial.cluster.exec(index, ["bash", "-c", "grep -lz ^A4_RUN= /proc/[0-9]*/environ 2>/dev/null"])
-        assert left.stdout == "", left.stdout
-    trial.cluster.terminate()
-    all_codes(trial, 143)

@@ -19,7 +19,7 @@ class Silent(NamedTuple):
     """Clusters in which nothing happens any more before their ends."""
 
     stubborn: Trial
-    """Of a script that ignores SIGTERM, after it has failed on pod 1."""
+    """It ran a script that ignores SIGTERM, which has failed on pod 1."""
     cut: Trial
     """Pod 1 is behind a dead link, and pod 2 was killed, during a run whose processes fail at once without them."""
     unmet: Trial
@@ -49,10 +49,18 @@ def test_a_pod_behind_a_cut_link_and_one_that_is_killed_end_every_pod(silent: Si
     coordinator."""
     trial = silent.cut
     assert trial.codes() == {0: 75, 1: 75, 2: 137, 3: 75}, trial.log()
-    assert "the coordinator has not been heard for" in trial.said(1)["what"]
+    stamp = r"last heard \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
+    named = r"pod {}, \S+-workload-0-{}-[0-9a-f]{{5}}, node gke-local-gpu-\w+-{}"
+    silent_coordinator = rf"the coordinator has been silent for \d+ s, {stamp} \({named.format(0, 0, 0)}\)"
+    assert re.fullmatch(silent_coordinator, trial.said(1)["what"]), trial.said(1)
     end = trial.said(3)
     assert end["what"] == "a pod was lost during the run" and end["origin"] == "agent"
-    assert {end["where"][:5], re.findall(r"^(pod \d) was lost too", end["why"], re.MULTILINE)[0]} == {"pod 1", "pod 2"}
+    first = end["where"][:5][-1]
+    assert re.fullmatch(named.format(first, first, first), end["where"])
+    other = named.format(r"(\d)", r"\1", r"\1")
+    too = re.search(rf"^{other}, was lost too: silent for \d+ s, {stamp}: ", end["why"], re.MULTILINE)
+    assert too and {first, too[1]} == {"1", "2"}, end
+    assert re.fullmatch(named.format(3, 3, 3), f"pod 3, {end['pod_name']}, node {end['node']}")
     assert "task-script.sh failed" in end["why"], end
 
 

@@ -49,7 +49,7 @@ FILES = {
 }
 PAGE = (ROOT / "docs/deployments/script.md").read_text()
 TWO = ("--nodes", "2")
-"""Of three pods the first two of the plan, which are pods 0 and 2: a rank's number is not its pod's."""
+"""The first two of three pods in the plan, which are pods 0 and 2: a rank's number is not its pod's."""
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +159,8 @@ def test_a_killed_rank_is_named_though_its_torchrun_stands_still_meanwhile(aslee
         pid = asleep.cluster.exec(2, ["pgrep", "-o", "-f", "torch.distributed.run"]).stdout.strip()
         asleep.cluster.exec(2, ["kill", "-STOP", pid])
         assert asleep.cluster.exec(2, ["pkill", "-KILL", "-P", pid]).returncode == 0
-        eventually(lambda: f"{run_id} failed on pod 0, where a rank missed another" in asleep.log())
+        missed = re.compile(rf"{run_id} failed on pod 0, [^\n]*, where a rank missed another")
+        eventually(lambda: missed.search(asleep.log()), "a word on the pod that failed first")
         asleep.cluster.exec(2, ["kill", "-CONT", pid])
         assert run.wait() == 137, run.stderr.read()
     end = result(asleep, f"{RUN_DIR}/runs/{run_id}")["verdict"]

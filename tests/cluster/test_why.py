@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +18,9 @@ from agent.health.why.records import Collected
 from tests.cluster.conftest import END_SECONDS, Trial, starting
 from tests.cluster.work import agent, following, sleeping
 
-TORCH = Path(__file__).parents[2] / ".venv-torch" / "bin" / "python"
+CHECKOUT = Path(__file__).parents[2]
+TORCH = CHECKOUT / ".venv-torch" / "bin" / "python"
+LIBRARIES = f"/usr/lib/{os.uname().machine}-linux-gnu"
 FILES = {"/workload/hang.py": Path(__file__).with_name("programs").joinpath("hang.py").read_bytes()}
 RANKS, CULPRIT = 8, 5
 ASK = """
@@ -41,12 +45,13 @@ def trial() -> Iterator[Trial]:
         yield sleeping(start, 4, gpus_per_pod=2, files=FILES, env=env)
 
 
-def diagnosed(trial: Trial, case: str, *, mpi: bool = False) -> Diagnosis:
+def diagnosed(trial: Trial, case: str, *command: str) -> Diagnosis:
     """What is said of a run that has come to its hang; the run is ended."""
-    program = ["mpirun", "--", sys.executable] if mpi else ["torchrun", "--"]
-    with following(trial, 1, *program, "/workload/hang.py", case) as (client, run):
+    ranks = 2 * trial.cluster.spec.pods
+    command = command or ("torchrun", "--", "/workload/hang.py", case)
+    with following(trial, 1, *command) as (client, run):
         try:
-            trial.until(0, " && ".join(f"test -e /mnt/{case}-{rank}" for rank in range(RANKS)))
+            trial.until(0, " && ".join(f"test -e /mnt/{case}-{rank}" for rank in range(ranks)))
             collected = why(trial, run)
         finally:
             agent(trial, 0, "cancel", run)
@@ -66,9 +71,25 @@ def test_a_rank_that_sleeps(trial: Trial) -> None:
 
 
 def test_ranks_of_mpi_and_one_that_does_not_enter_the_barrier(trial: Trial) -> None:
-    found = diagnosed(trial, "mpi", mpi=True)
+    found = diagnosed(trial, "mpi", "mpirun", "--", sys.executable, "/workload/hang.py", "mpi")
     assert (found.status, [one.rank for one in found.culprits]) == ("hangs", [CULPRIT])
     assert "sleep_in_python" in found.sentence
+
+
+@pytest.mark.faults
+def test_a_program_of_mpi_without_python_shows_its_system_call(trial: Trial, tmp_path: Path) -> None:
+    """It is built with the header of Open MPI 5 and the library of 4.1, whose interfaces are the same."""
+    source = Path(__file__).with_name("programs") / "barrier.cpp"
+    program = tmp_path / "barrier"
+    parts = [f"-I{CHECKOUT}/.venv-ompi5/include", str(source), f"-L{LIBRARIES}", "-l:libmpi.so.40"]
+    subprocess.run(["g++", "-o", str(program), *parts], check=True, timeout=END_SECONDS)
+    for index in range(trial.cluster.spec.pods):
+        store = "cat >/workload/barrier && chmod +x /workload/barrier"
+        trial.cluster.exec(index, ["bash", "-c", store], input=program.read_bytes())
+    found = diagnosed(trial, "barrier", "mpirun", "--", "/workload/barrier")
+    assert (found.status, found.culprits) == ("unclear", ()), found
+    assert f"rank {CULPRIT} (pod " in found.sentence and "is elsewhere than 7 other ranks" in found.sentence
+    assert "it is in the system call pause" in found.sentence
 
 
 @pytest.mark.faults
@@ -78,6 +99,7 @@ def test_ranks_of_mpi_and_one_that_does_not_enter_the_barrier(trial: Trial) -> N
         ("stopped", "stopped", "stopped"),
         ("gil", "behind", "GIL"),
         ("fifo", "behind", "/tmp/data"),
+        ("loader", "behind", "its worker"),
         ("dead", "dead", "7 ranks wait for it"),
         ("operation", "other operation", "broadcast"),
         ("left-out", "other operation", "barrier"),
@@ -111,3 +133,12 @@ def test_two_hangs_at_once_are_both_named(trial: Trial) -> None:
 def test_a_slow_run_does_not_hang(trial: Trial) -> None:
     found = diagnosed(trial, "healthy")
     assert (found.status, found.culprits) == ("moves", ()), found
+
+
+@pytest.mark.long
+def test_sixteen_pods_with_real_ranks() -> None:
+    with starting() as start:
+        env = {"A4_PYTHON": str(TORCH), "OMP_NUM_THREADS": "1"}
+        found = diagnosed(sleeping(start, 16, gpus_per_pod=2, files=FILES, env=env), "sleeps")
+    assert (found.status, blamed(found)) == ("hangs", {CULPRIT: "behind"}), found
+    assert "all_reduce #4, which 31 ranks wait in" in found.sentence

@@ -27,7 +27,7 @@ from tests.cluster.work import (
 
 ALL = range(4)
 GONE = 128 + signal.SIGKILL
-"""Of a command whose own pod has ended before it could."""
+"""The code of a command whose own pod has ended before it could."""
 
 
 def peak_rss(trial: Trial, index: int) -> int:
@@ -107,19 +107,6 @@ def test_one_run_after_another(start: Start) -> None:
         assert (result["run"], result["verdict"]["code"]) == (run["id"], run["code"])
     trial.cluster.terminate()
     all_codes(trial, 143)
-
-
-def test_two_runs_at_once(start: Start) -> None:
-    trial = sleeping(start)
-    for first, second in ((2, 0), (0, 3)):
-        with following(trial, first, "run", *SHELL, f"{GATE}; rm /tmp/go") as (run, run_id):
-            refused = agent(trial, second, "run", "script", "--", "true")
-            assert refused.returncode == 75
-            assert f"the cluster is busy: pod {first} (pid " in refused.stderr
-            assert f"runs {run_id} since " in refused.stderr
-            open_gate(trial)
-            assert run.wait() == 0
-        assert agent(trial, second, "run", "script", "--", "true").returncode == 0
 
 
 EVERY_BYTE = "".join(f"\\{byte:03o}" for byte in range(256))
@@ -208,7 +195,7 @@ def test_a_killed_worker_agent(start: Start) -> None:
         assert list(state(trial, index)["lost"]) == ["3"]
         refused = agent(trial, index, "run", "script", "--", "true")
         assert refused.returncode == 75
-        assert "pod 3 is needed and lost (pod 3: " in refused.stderr
+        assert "pod 3 is needed and lost (pod 3, " in refused.stderr
         assert "--exclude 3" in refused.stderr
         without = agent(trial, index, "run", "--exclude", "3", "script", "--", "hostname")
         assert (without.returncode, sorted(without.stdout.split())) == (0, sorted(hostnames(trial, 0, 1, 2))), without
@@ -228,7 +215,8 @@ def test_a_killed_coordinator_agent(start: Start) -> None:
         _, said = run.communicate()
     assert run.code in (75, GONE), said
     if run.code == 75:
-        assert re.fullmatch(r"a4-agent: the coordinator, pod 0, has not been heard for \d+ s: .*\n", said), said
+        silent = r"the coordinator has been silent for \d+ s, last heard \S+Z \(pod 0, .*\)"
+        assert re.fullmatch(rf"a4-agent: {silent}: .*\n", said), said
     # The job's end was known before: with the coordinator only the cluster is gone.
     assert trial.codes() == {0: 137, 1: 0, 2: 0, 3: 0}, trial.log()
 
@@ -255,33 +243,23 @@ def test_some_pods_only(start: Start) -> None:
         assert (ranks.returncode, sorted(ranks.stdout.splitlines())) == (0, sorted(leads)), ranks
 
 
-def test_connectivity_without_the_coordinator(start: Start) -> None:
-    trial = sleeping(start, 3, gpus_per_pod=2)
-    done = agent(trial, 1, "run", "--exclude", "0", "connectivity")
-    assert (done.returncode, "connectivity of 4 ranks on 2 pods" in done.stdout) == (0, True), done
-    wrong = agent(trial, 1, "run", "--exclude", "3", "connectivity")
-    assert (wrong.returncode, "'3' names no pod: the plan has pods 0-2" in wrong.stderr) == (2, True), wrong
-
-
 def test_release_ends_with_the_recorded_code(start: Start) -> None:
     trial = sleeping(start, script='[ $# = 0 ] && exit 7; exec "$@"', arguments=("script",))
     with following(trial, 3, "run", *SHELL, GATE) as (run, run_id):
         refused = agent(trial, 2, "release")
-        assert (refused.returncode, f"runs {run_id} since" in refused.stderr) == (75, True), refused
+        assert (refused.returncode, f"has been running {run_id} for" in refused.stderr) == (75, True), refused
         open_gate(trial)
         assert run.wait() == 0
     assert agent(trial, 2, "release").returncode in (0, GONE)
     all_codes(trial, 7)
 
 
-@pytest.mark.parametrize("differ", ["refuse", "warn"])
-def test_pods_that_differ(start: Start, differ: str) -> None:
-    trial = sleeping(start, env={"A4_PODS_DIFFER": differ}, pod_env={2: {"GPUS_PER_NODE": "3"}})
+def test_pods_that_differ(start: Start) -> None:
+    trial = sleeping(start, env={"A4_PODS_DIFFER": "refuse"}, pod_env={2: {"GPUS_PER_NODE": "3"}})
     done = agent(trial, 1, "run", "script", "--", "true")
-    shown = done.stderr if differ == "refuse" else trial.cluster.logs(0)
-    assert done.returncode == (78 if differ == "refuse" else 0), done
-    assert "pods differ where they must not: pod 2 in GPUS_PER_NODE" in shown
-    assert re.search(r"GPUS_PER_NODE +1 +3 on pod 2\n", shown), shown
+    assert done.returncode == 78, done
+    assert "pods differ where they must not: pod 2 in GPUS_PER_NODE" in done.stderr
+    assert re.search(r"GPUS_PER_NODE +1 +3 on pod 2\n", done.stderr), done
     assert agent(trial, 1, "run", "--exclude", "2", "script", "--", "true").returncode == 0
 
 
@@ -293,7 +271,7 @@ def test_status_answers_while_the_coordinator_hangs(start: Start) -> None:
         trial.cluster.signal(0, signal.SIGSTOP, pid)
         for index in ALL:
             shown = agent(trial, index, "status")
-            assert (shown.returncode, f"run {run_id} (script) by pod 1 (pid " in shown.stdout) == (0, True), shown
+            assert (shown.returncode, f"run {run_id} by pod 1 (pid " in shown.stdout) == (0, True), shown
             data = state(trial, index)
             assert (data["phase"], data["index"], data["pods"], data["gpus"]) == ("running", index, 4, 1)
             assert {"version", "since", "epoch", "agent", "formed", "runs", "end"} <= set(data)

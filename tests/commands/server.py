@@ -92,6 +92,7 @@ class FakeRun:
             "outputs": self.outputs,
             "names": names,
             "slots": 2,
+            **{name: self.spec.get(name, "") for name in ("name", "note", "command")},
         }
 
     def piece(self, pod: int, offset: int, most: int, since: float) -> dict[str, Any]:
@@ -129,7 +130,7 @@ class FakeAgent:
         self.refuse: dict[str, Refused] = {}
         """Op → why it is refused."""
         self.code = 0
-        """Of the job, for `release`."""
+        """The job's code, for `release`."""
         self._pods = pods
         self._connections: list[socket.socket] = []
         self._threads: list[threading.Thread] = []

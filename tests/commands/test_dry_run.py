@@ -106,7 +106,11 @@ def test_exec(planned: dict[str, str], type_command: Type) -> None:
 @pytest.mark.parametrize(
     ("argv", "code", "words"),
     [
-        ("exec --dry-run hostname", 75, "pod 2 is needed and lost (pod 2: not heard for 30 s)"),
+        (
+            "exec --dry-run hostname",
+            75,
+            "pod name not known, node node-2: not heard for 30 s)",
+        ),
         ("exec --dry-run --hosts 7 hostname", 2, "--hosts '7' names no pod"),
         ("run --dry-run script", 66, "no task script is mounted"),
         ("run --dry-run pai-megatron", 78, "A4_WORKLOAD='pai-megatron' (command line) should be one of none, "),

@@ -57,6 +57,14 @@ def test_a_profile_upon_this_environment(monkeypatch: pytest.MonkeyPatch, capsys
     assert capsys.readouterr().out.startswith("# profile none: asked for with --profile\n")
 
 
+def test_some_variables_alone(monkeypatch: pytest.MonkeyPatch, capsys: Shown) -> None:
+    monkeypatch.setenv("GREETING", "hello")
+    assert main(["env", "GREETING", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["variables"] == {"GREETING": "hello"}
+    assert main(["env", "GREETINGS", "--shell"]) == 2
+    assert "there is no variable 'GREETINGS' for workloads; did you mean GREETING?" in capsys.readouterr().err
+
+
 def test_a_wrong_list_of_names(monkeypatch: pytest.MonkeyPatch, capsys: Shown) -> None:
     monkeypatch.setenv("A4_USER_ENV", "NCCL_NET=Socket")
     assert main(["env", "--profile", "a4-gib"]) == 78

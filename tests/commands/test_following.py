@@ -5,11 +5,12 @@ from __future__ import annotations
 import signal
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agent.decide.progress import progress_text
-from agent.decide.runspec import RunSpec
+from agent.decide.runspec import MpirunOptions, RunSpec
 from tests.commands.conftest import Type
 from tests.commands.server import FakeAgent, FakeRun, Refused
 from tests.terminal import Terminal, screen
@@ -72,6 +73,32 @@ def test_a_bad_run(agent: FakeAgent, type_command: Type) -> None:
         "  … 6 more lines: a4-agent status",
         "  logs: a4-agent logs mpirun-0",
     ]
+
+
+TRACE = b"[rank%d]: Traceback (most recent call last):\n[rank%d]: RuntimeError: Connection closed by peer\n"
+
+
+@pytest.mark.parametrize(
+    ("end", "shown"),
+    [
+        ({"code": 1, "what": "rank 3 failed", "why": "Traceback …\n" + "line\n" * 100}, 28),
+        ({"code": 0}, 1 + 128),
+    ],
+)
+def test_errors_of_64_pods(end: dict[str, Any], shown: int, agent: FakeAgent, type_command: Type) -> None:
+    """What all ranks print when one has failed waits for the end, and is shown only if that tells nothing."""
+
+    def life(run: FakeRun) -> None:
+        run.pods = run.outputs = list(range(64))
+        run.frames = {pod: [] for pod in run.pods}
+        for pod in run.pods:
+            run.say(pod, TRACE % (pod, pod), stream=2)
+        run.end(**end)
+
+    agent.submitted = life
+    _, _, err = type_command("torchrun", "--", "train.py").end()
+    assert len(err.splitlines()) == shown
+    assert ("(128 more lines of errors)" in err) == bool(end["code"])
 
 
 @pytest.mark.parametrize(
@@ -183,6 +210,17 @@ def test_what_travels(agent: FakeAgent, type_command: Type, tmp_path: Path) -> N
     assert not {"TERM", "PS1", "A4_WORKLOAD", "A4_RUN_DIR", "HOME", "PATH"} & set(spec.env)
 
 
+def test_options_of_mpirun(agent: FakeAgent, type_command: Type) -> None:
+    agent.submitted = lambda run: run.end()
+    argv = "mpirun -x A=b=c -x MINE -npernode 4 -bind-to core --mca btl tcp -mca pml ob1 --tag-output --oversubscribe"
+    typed = type_command(*argv.split(), "--map-by", "numa", "./a.out", "-x", env={"MINE": "1", "PATH": "/bin"})
+    assert typed.end()[0] == 0
+    spec = RunSpec.from_json(agent.runs[0].spec)
+    assert (spec.args, spec.per_node) == (("./a.out", "-x"), 4)
+    assert {"A": "b=c", "MINE": "1"}.items() <= spec.env.items()
+    assert spec.mpi == MpirunOptions("core", "numa", (("btl", "tcp"), ("pml", "ob1")), tag=True, oversubscribe=True)
+
+
 @pytest.mark.parametrize(
     ("argv", "command"),
     [
@@ -199,6 +237,7 @@ def test_what_travels(agent: FakeAgent, type_command: Type, tmp_path: Path) -> N
         ("mpirun -n4 ./a.out", "./a.out"),
         ("mpirun --np 4 --per-node 1 ./a.out", "./a.out"),
         ("torchrun --nproc-per-node 2 -- -m package", "-m package"),
+        ("torchrun --nproc_per_node 2 train.py", "train.py"),
         ("torchrun train.py --nodes 3", "train.py --nodes 3"),
         ("run script -- --nodes 3 --", "--nodes 3 --"),
         ("run --nodes 1 script", ""),
@@ -217,7 +256,10 @@ def test_where_the_command_begins(argv: str, command: str, agent: FakeAgent, typ
         ("exec", "exec needs a command"),
         ("mpirun -np 4", "mpirun needs a command"),
         ("torchrun --", "torchrun needs a command"),
-        ("exec --odd hostname", "unrecognized arguments: --odd\n  options of the command itself go after it"),
+        (
+            "exec --odd hostname",
+            "unrecognized arguments: --odd; see a4-agent exec --help\n  options of the command itself go after it",
+        ),
         ("exec --node 2 hostname", "exec -- COMMAND --option"),
         ("exec --nodes -- hostname", "argument --nodes: expected one argument"),
         ("exec --nodes 0 hostname", "argument --nodes: '0' is not a whole number from 1 to"),
@@ -230,9 +272,20 @@ def test_where_the_command_begins(argv: str, command: str, agent: FakeAgent, typ
         ("exec --detach hostname", "unrecognized arguments: --detach"),
         ("mpirun -np x ./a.out", "argument -np/-n/--np: 'x' is not a whole number"),
         ("torchrun --nproc-per-node 0 a.py", "'0' is not a whole number from 1 to"),
+        ("mpirun -H a,b ./a.out", "name pods with --hosts LIST"),
+        ("mpirun --hostfile h -np 2 ./a.out", "name pods with --hosts LIST"),
+        ("mpirun -x NOT_SET ./a.out", "NOT_SET is not set in this shell"),
+        ("mpirun -x RANK=1 ./a.out", "ranks do not get RANK from a shell"),
+        ("mpirun -o ./a.out", "unrecognized arguments: -o"),
+        ("torchrun --nnodes 2 train.py", "--nodes N takes the first N pods"),
+        ("torchrun -m package.train", "it goes after --"),
+        ("run mpirun -x A=1 ./a.out", "mpirun is a verb of its own: a4-agent mpirun"),
         ("run script argument", "arguments of the workload go after `--`"),
         ("run --odd script", "arguments of the workload go after `--`"),
-        ("run --nods=2 script", "unrecognized arguments: --nods=2; did you mean --nodes?\n  arguments of the workload"),
+        (
+            "run --nods=2 script",
+            "unrecognized arguments: --nods=2; did you mean --nodes? see a4-agent run --help\n  arguments of",
+        ),
         ("run --order index none", "--order is for forming the cluster"),
         ("logs --pod", "expected one argument"),
         ("status --watch 0", "'0' is not a number of seconds from 0.01 on"),
@@ -248,13 +301,12 @@ def test_bad_usage_is_told(argv: str, words: str, agent: FakeAgent, type_command
 
 @pytest.mark.parametrize("argv", [*VERBS, ("exec", "hostname"), ("release",)], ids=lambda argv: argv[0])
 def test_a_refusal(argv: tuple[str, ...], agent: FakeAgent, type_command: Type) -> None:
-    busy = Refused(75, "the cluster is busy: pod 3 (pid 12) runs ddp-1 since 12 min", "follow it: a4-agent logs ddp-1")
+    what = "the cluster is busy: pod 3 (pid 12) has been running ddp-1 for 12 min"
+    busy = Refused(75, what, "follow it: a4-agent logs ddp-1")
     agent.refuse = {"submit": busy, "release": busy}
     code, out, err = type_command(*argv).end()
     assert (code, out) == (75, "")
-    assert err == (
-        "a4-agent: the cluster is busy: pod 3 (pid 12) runs ddp-1 since 12 min\n  follow it: a4-agent logs ddp-1\n"
-    )
+    assert err == f"a4-agent: {what}\n  follow it: a4-agent logs ddp-1\n"
 
 
 BUSY = Refused(75, "the cluster is busy: somebody runs ddp-1", "follow it", busy=True)
@@ -337,7 +389,7 @@ def test_told_to_end(number: int, code: int, agent: FakeAgent, type_command: Typ
     (request,) = agent.asked("cancel")
     assert (request["run"], request["hurry"]) == ("mpirun-0", False)
     name = signal.Signals(number).name
-    assert request["why"] == f"pod 1 (pid {typed.process.pid}) was told to by {name}"
+    assert request["why"] == f"pod 1 (pid {typed.process.pid}) got {name}"
 
 
 def test_told_again_and_again(agent: FakeAgent, type_command: Type) -> None:

@@ -75,6 +75,52 @@ def test_into_another_directory(run: FakeRun, tmp_path: Path, type_command: Type
     assert files_in(tmp_path / "a" / "b") == ALL
 
 
+SSH = """\
+#!/bin/sh
+test $3 != job-3.local || exit 255
+shift 3
+exec sh -c "$*"
+"""
+"""Four pods share one file system, and one of them cannot be reached."""
+
+
+@pytest.fixture
+def with_ssh(tmp_path: Path) -> dict[str, str]:
+    """A shell whose ssh is that."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "ssh").write_text(SSH)
+    (tmp_path / "bin" / "ssh").chmod(0o755)
+    return {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+
+
+def test_files_of_the_workload(run: FakeRun, tmp_path: Path, type_command: Type, with_ssh: dict[str, str]) -> None:
+    over(run)
+    here = tmp_path / "it's $HOME"
+    (here / "out" / "deep").mkdir(parents=True)
+    (here / "out" / "[1] $(touch ran).csv").write_bytes(EVERY_BYTE)
+    (here / "out" / "deep" / "empty").touch()
+    (here / "out" / "deep" / "b").write_text("b")
+    (here / "out" / "deep" / "b.partial").write_text("partial")
+    (here / "out" / "link").symlink_to("deep/b")
+    os.mkfifo(here / "out" / "deep" / "fifo")
+    wanted = ["--files", "out/[1] $(*).csv", "--files", "o?t/deep", "--files", f"{here}/out/link", "--files", "none*"]
+    code, _, err = type_command("get", *wanted, "-o", "got", cwd=here, env=with_ssh).end()
+    assert "a4-agent: files of pod 3: ssh cannot reach it\n" in err
+    assert (code, "4 logs and 15 files of the workload in" in err) == (0, True), err
+    got = {"out/[1] $(touch ran).csv": EVERY_BYTE, f"{str(here)[1:]}/out/link": b"b"}
+    got |= {"out/deep/b": b"b", "out/deep/b.partial": b"partial", "out/deep/empty": b""}
+    found = {f"files/{pod}/{name}": content for pod in NAMES[:3] for name, content in got.items()}
+    assert files_in(here / "got") == {**ALL, **found}
+    assert not (here / "ran").exists()
+
+
+def test_files_that_no_pod_has(run: FakeRun, tmp_path: Path, type_command: Type, with_ssh: dict[str, str]) -> None:
+    over(run)
+    code, _, err = type_command("get", "--files", "no/such", "--files", "x*", cwd=tmp_path, env=with_ssh).end()
+    assert (code, "no pod of nccl-7 has a file no/such or x*" in err) == (66, True), err
+    assert files_in(tmp_path / "a4-results" / "nccl-7") == ALL, "the rest was fetched"
+
+
 def test_an_archive_on_stdout(run: FakeRun, tmp_path: Path, type_command: Type) -> None:
     over(run)
     with open(tmp_path / "tar", "w+b") as file:

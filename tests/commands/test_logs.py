@@ -95,7 +95,7 @@ def test_what_was_printed_since_then(run: FakeRun, agent: FakeAgent, type_comman
 
 
 def test_one_rank(run: FakeRun, type_command: Type) -> None:
-    """Of two on each of the pods 0 to 3."""
+    """One of two ranks on each of the pods 0 to 3."""
     for line in (b"no mark\n", b"[rank4]: other\n[rank5]: own\n[default0]: other\n", b"[defau", b"lt1]: own"):
         run.say(2, line)
     command = ("logs", "--no-follow", "--rank", "5")

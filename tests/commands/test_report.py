@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands.test_verbs import Shown, verb
-from tests.report.examples import collectives, compared, ddp, write
+from tests.report.examples import NOON, collectives, compared, ddp, write
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -94,10 +95,50 @@ def test_a_comparison_as_json(here: Path, capfd: pytest.CaptureFixture[str]) -> 
     assert verb("report", "--json", paths[0]) == 2
 
 
+def rows(page: Path) -> list[str]:
+    """The runs on a page of many, from the top."""
+    return re.findall(r'<th scope="row" class="number">\d+</th><td>([^<]+)</td>', page.read_text())
+
+
+def test_a_directory_of_many_is_shown_by_time(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """What cannot be read is named, there and on stderr."""
+    for number in (4, 1, 5, 2, 3):
+        data = ddp() | {"run": f"ddp-{number}", "since": NOON + number}
+        write(here / "kept" / f"at-{9 - number}" / "result.json", data)
+    write(here / "kept" / "at-0" / "deep" / "result.json", {"version": 1, "run": "x"})
+    (here / "kept" / "at-0" / "result.json").write_bytes(b"\xff\x00{")
+    assert verb("report", "kept") == 0
+    page = (here / "trend.html").read_text()
+    assert rows(here / "trend.html") == [f"ddp-{number}" for number in range(1, 6)]
+    assert "2 of 7 could not be read" in page
+    shown = capfd.readouterr().err
+    for name in ("kept/at-0/result.json is not JSON", "kept/at-0/deep/result.json cannot be reported on"):
+        assert name in page and f"passed over: {name}" in shown
+
+
+def test_many_keep_the_order_in_which_they_are_named(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    names = [
+        str(write(here / f"{number}.json", ddp() | {"run": f"ddp-{number}", "since": NOON - number}))
+        for number in range(5)
+    ]
+    (here / "no-result").mkdir()
+    assert verb("report", *names, "no-result", "-o", "page.html") == 0
+    assert rows(here / "page.html") == [f"ddp-{number}" for number in range(5)]
+    assert "passed over: no-result has no result.json" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(("count", "name"), [(1, "kept/report.html"), (4, "comparison.html"), (5, "trend.html")])
+def test_how_many_a_directory_has_says_which_page_is_made(count: int, name: str, here: Path, capsys: Shown) -> None:
+    for number in range(count):
+        write(here / "kept" / f"{number}.json", ddp() | {"run": f"ddp-{number}"})
+    assert verb("report", "kept") == 0
+    assert (here / name).exists()
+
+
 @pytest.mark.parametrize(
     ("argv", "code", "words"),
     [
-        ([], 2, "for example: a4-agent report results/result.json"),
+        ([], 2, "a4-agent get fetches one; then a4-agent report a4-results/RUN"),
         (["no-such"], 66, "no-such is not a file, a directory or a run"),
         (["../etc"], 66, "../etc is not a file"),
         ([""], 66, "is not a file"),
@@ -110,6 +151,9 @@ def test_a_comparison_as_json(here: Path, capfd: pytest.CaptureFixture[str]) -> 
         (["old"], 2, "old cannot be reported on: it has version 1"),
         (["wrong"], 2, "wrong cannot be reported on: job is not a text"),
         (["good", "old"], 2, "old cannot be reported on"),
+        (["good"] * 5 + ["no-such"], 66, "no-such is not a file, a directory or a run"),
+        (["old"] * 5, 2, "none of the 5 results can be read"),
+        (["nothing"], 66, "nothing has no result.json"),
         (["good", "-o", "no/such/report.html"], 73, "write it elsewhere with -o FILE"),
         (["good", "-o", "/proc/report.html"], 73, "/proc/report.html cannot be written"),
         (["good", "-o", "/etc"], 73, "/etc cannot be written"),
@@ -122,6 +166,7 @@ def test_errors(argv: list[str], code: int, words: str, here: Path, capsys: Show
     write(here / "wrong", ddp() | {"job": 7})
     (here / "text").write_text("hello")
     (here / "empty").write_text("")
+    (here / "nothing").mkdir()
     (here / "deep").write_text("[" * 100_000)
     before = sorted(os.listdir(here))
     assert verb("report", *argv) == code
@@ -146,7 +191,7 @@ def test_without_its_libraries(
     assert verb("report", ".") == 66
     shown = capsys.readouterr().err
     assert words in shown
-    assert f"{sys.executable} -m pip install {words.split()[1]}" in shown
+    assert f"{sys.executable} -m pip install Jinja2 matplotlib" in shown
     assert os.listdir(here) == ["result.json"]
 
 

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from agent.cli import main
-from agent.commands.state_text import FRESH_SECONDS, MOST_COLUMNS, MOST_RUNS, clock, describe
+from agent.commands.state_text import FRESH_SECONDS, MOST_RUNS, clock, describe
 from agent.decide.plan import Plan, PlannedPeer
 from agent.decide.pod_state import PodState
-from agent.paths import RunDir
 from agent.wire import from_json
 from tests.commands.conftest import Type
 from tests.terminal import Terminal
@@ -41,12 +40,11 @@ RUN: dict[str, Any] = {
 PAST = RUN | {"until": 1090.0, "code": 7, "what": "script ended with exit code 7", "where": "pod 2, job-2.local"}
 END = {"code": 75, "what": "pod 2 was lost", "where": "pod 2", "why": "line 1\nline 2", "origin": "agent"}
 PLAN = Plan("uid.0.0", 8, tuple(PlannedPeer(i, f"job-{i}.local", "", "", ("c", f"b{i % 2}")) for i in (0, 2, 1)))
-DIRECTORY = RunDir("/run/a4-agent")
 Shown = pytest.CaptureFixture[str]
 
 
 def described(state: dict[str, Any], now: float = 1010.0, plan: Plan | None = None, alive: float | None = 0.0) -> str:
-    return describe(from_json(PodState, state), plan, alive, now, DIRECTORY)
+    return describe(from_json(PodState, state), plan, alive, now)
 
 
 @pytest.fixture
@@ -58,10 +56,10 @@ def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_no_agent_was_started(run_dir: Path, capsys: Shown) -> None:
-    assert main(["status"]) == 0
+    assert main(["status"]) == 69
     told = f"no a4-agent has been started in this pod ({run_dir} holds no state)"
     assert capsys.readouterr().out == f"{told}; the pods of a local cluster: a4-agent local status\n"
-    assert main(["status", "--json"]) == 0
+    assert main(["status", "--json"]) == 69
     assert json.loads(capsys.readouterr().out) == {"state": None, "alive_seconds_ago": None, "plan": None}
 
 
@@ -73,7 +71,7 @@ def test_a_running_agent(run_dir: Path, capsys: Shown) -> None:
     assert main(["status"]) == 0
     shown = capsys.readouterr().out
     assert "pod 1 of 3 takes part in a run, since " in shown
-    assert "run script-7 (script) by pod 2 (pid 31) on pods 0-2, since " in shown
+    assert "run script-7 by pod 2 (pid 31) on pods 0-2, since " in shown
     assert "pods: 3 x 8 slots: 3 ready" in shown
     assert "no sign of life" not in shown
     assert main(["status", "--json"]) == 0
@@ -138,38 +136,51 @@ def test_who_is_missing() -> None:
 
 def test_the_current_run() -> None:
     assert described(STATE | {"run": RUN}, 1600.0).splitlines()[2:] == [
-        "run script-7 (script) by pod 2 (pid 31) on pods 0-2, since 10 min",
+        "run script-7 by pod 2 (pid 31) on pods 0-2, since 10 min",
+        "  script",
         "  what it prints: a4-agent logs script-7",
         "  results on pod 0: /results/runs/script-7",
     ]
 
 
-def test_past_runs() -> None:
-    later = PAST | {"id": "ddp-8", "code": 0, "what": "x" * 200, "where": ""}
-    lines = described(STATE | {"runs": [PAST, later]}, 5000.0).splitlines()
-    at = lines.index("past runs:")
-    assert lines[at + 1].split() == ["run", "by", "start", "took", "code", "what"]
-    cells = re.split(r" {2,}", lines[at + 2].strip())
-    assert cells[:2] + cells[3:] == ["script-7", "pod 2", "90 s", "7", "script ended with exit code 7 (pod 2)"]
-    assert re.search(r" 0  x+…$", lines[at + 3]) and len(lines[at + 3]) == 2 + MOST_COLUMNS
-    assert lines[at + 4 :] == [
-        "a4-agent logs RUN prints its output (this pod's is in /run/a4-agent/runs/RUN/spool); "
-        "a4-agent get RUN fetches results and logs",
-        "results of ddp-8 on pod 0: /results/runs/script-7",
+def test_a_run_with_a_name() -> None:
+    run = RUN | {"name": "lr-0.1", "note": "warm-up", "command": "torchrun train.py --lr 0.1"}
+    assert described(STATE | {"run": run}).splitlines()[2:5] == [
+        "run script-7 (lr-0.1) by pod 2 (pid 31) on pods 0-2, since 10 s",
+        "  torchrun train.py --lr 0.1  # warm-up",
+        "  what it prints: a4-agent logs lr-0.1",
     ]
+
+
+def test_past_runs() -> None:
+    long = "torchrun " + "x" * 200
+    later = PAST | {"id": "ddp-8", "code": 0, "what": "good", "where": "", "command": long, "name": "lr-0.1"}
+    state = STATE | {"runs": [PAST, later]}
+    lines = described(state, 5000.0).splitlines()
+    cells = [re.split(r" {2,}", line.strip()) for line in lines[-5:-2]]
+    assert cells[0] == ["past run", "name", "by", "start", "took", "code", "command", "end"]
+    assert cells[1][:2] + cells[1][3:] == ["script-7", "pod 2", "90 s", "7", "script", PAST["what"] + " (pod 2)"]
+    assert cells[2][:2] == ["ddp-8", "lr-0.1"] and cells[2][-1] == long
+    assert lines[-2:] == [
+        "a4-agent logs RUN prints its output, a4-agent get RUN fetches results and logs",
+        "results of lr-0.1 on pod 0: /results/runs/script-7",
+    ]
+    shown = describe(from_json(PodState, state), None, 0.0, 5000.0, columns=80).splitlines()
+    assert all(len(line) <= 80 for line in shown)
+    assert shown[-3].startswith("  lr-0.1 ") and re.search(r" 0  torchrun x+…$", shown[-3])
 
 
 def test_many_past_runs() -> None:
     text = described(STATE | {"runs": [PAST | {"id": f"script-{i}"} for i in range(50)]})
     shown = re.findall(r"^  (script-\d+)", text, re.MULTILINE)
     assert shown == [f"script-{i}" for i in range(50 - MOST_RUNS, 50)]
-    assert f"  and {50 - MOST_RUNS} older: a4-agent status --json\n" in text
+    assert f"and {50 - MOST_RUNS} older: a4-agent status --json. Output: a4-agent logs RUN\n" in text
 
 
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({}, "idle for 60 min: 24 GPUs; a4-agent release ends the cluster\n"),
+        ({}, "idle for 60 min: 24 GPU slots; a4-agent release ends the cluster\n"),
         ({"runs": [PAST | {"until": 4000.0}]}, "idle for 600 s"),
         ({"idle": 4300.0}, "idle for 5 min"),
     ],
@@ -183,7 +194,7 @@ def test_pods() -> None:
     lines = described(STATE | {"formed": 1000.0, "lost": lost}, 8200.0, PLAN).splitlines()
     assert lines[2:4] == [
         "pods: 3 x 8 slots, formed 2.0 h ago: 2 ready, 1 lost",
-        "  lost: pod 2, 115 min ago: not heard for 30 s",
+        f"  lost 115 min ago: {PLAN.peers[1].where}: not heard for 30 s",
     ]
     assert [re.split(r" {2,}", line.strip()) for line in lines[5:]] == [
         ["rank", "pod", "state", "place"],
@@ -200,20 +211,30 @@ def test_a_screen_shows_the_pods_first_and_past_runs_in_what_is_left() -> None:
     runs = [PAST | {"id": f"collectives-{i:08x}", "by": "ENTRYPOINT of pod 0 (pid 1)"} for i in range(50)]
     end = END | {"why": "\n".join(f"line {i}" for i in range(30))}
     state = STATE | {"phase": "sleeping", "lost": lost, "runs": runs, "end": end, "run": RUN}
-    shown = describe(from_json(PodState, state), plan, 0.0, 1060.0, DIRECTORY, columns=80, lines=24).splitlines()
+    shown = describe(from_json(PodState, state), plan, 0.0, 1060.0, columns=80, lines=24).splitlines()
     assert len(shown) == 24 and all(len(line) <= 80 for line in shown)
-    assert shown[2:4] == [
-        "pods: 32 x 8 slots: 31 ready, 1 lost",
-        "  lost: pod 7, 60 s ago: not heard for 30 s",
-    ]
-    assert [line.split()[0] for line in shown if line.startswith("  collectives")] == [
-        "collectives-00000030",
-        "collectives-00000031",
-    ]
-    assert "  run                   start" in "\n".join(shown) and " by " not in "\n".join(shown[10:])
-    whole = describe(from_json(PodState, state), plan, 0.0, 1060.0, DIRECTORY, columns=80)
+    assert shown[3] == "  lost 60 s ago: pod 7, job-7.local, pod name and node not known: not heard for…"
+    whole = describe(from_json(PodState, state), plan, 0.0, 1060.0, columns=80)
     assert "    31   31  ready  /us-central1-ai4/4e524478/00000000/fe850000\n" in whole
     assert "line 29\n" in whole
+
+
+@pytest.mark.parametrize(
+    ("count", "lines", "rows"),
+    [
+        (8, 24, [f"{i} {i} ready /c/b0/s0/h{i}" for i in range(8)]),
+        (64, 20, [f"{16 * i}-{16 * i + 15} 16 ready /c/b{i} {16 * i}-{16 * i + 15}" for i in range(4)]),
+        (64, 24, [f"{8 * i}-{8 * i + 7} 8 ready /c/b{i // 2}/s{i} {8 * i}-{8 * i + 7}" for i in range(8)]),
+        (64, 17, ["0-63 64 ready /c 0-63"]),
+        (64, 14, []),
+    ],
+)
+def test_a_screen_folds_the_pods_before_it_leaves_out_past_runs(count: int, lines: int, rows: list[str]) -> None:
+    peers = (PlannedPeer(i, f"job-{i}", "", "", ("c", f"b{i // 16}", f"s{i // 8}", f"h{i}")) for i in range(count))
+    state = from_json(PodState, STATE | {"phase": "sleeping", "runs": [PAST] * 50, "run": RUN})
+    shown = describe(state, Plan("uid.0.0", 8, tuple(peers)), 0.0, 1060.0, columns=80, lines=lines).splitlines()
+    assert len(shown) <= lines and sum(line.startswith("  script-7") for line in shown) >= 3
+    assert [" ".join(line.split()) for line in shown if " ready " in line] == rows
 
 
 def test_the_time_of_day() -> None:
@@ -255,12 +276,12 @@ def test_watching_on_a_terminal_redraws_what_it_has_room_for(run_dir: Path, type
     with Terminal(12, 40) as terminal:
         typed = type_command("status", "--watch", "0.01", **terminal.streams)
         for lines, columns, last in (
-            (12, 40, "results of script-9 on pod 0: /results/r"),
-            (3, 40, "the agent itself gives no sign of life: "),
+            (12, 40, "and 4 older: a4-agent status --json. Ou…"),
+            (3, 40, "the agent itself gives no sign of life:…"),
             (2, 20, "… 2 more lines: a4-a"),
-            (1, 20, "pod 1 of 3 takes par"),
-            (1, 1, "p"),
-            (24, 80, "results of script-9 on pod 0: /results/runs/script-7"),
+            (1, 20, "pod 1 of 3 takes pa…"),
+            (1, 1, "…"),
+            (24, 80, "a4-agent logs RUN prints its output, a4-agent get RUN fetches results and logs"),
         ):
             terminal.resize(lines, columns)
             shown = [""]

@@ -43,6 +43,7 @@ def typed(verb: str) -> list[str]:
         "exec": "exec hostname",
         "mpirun": "mpirun ./a.out",
         "torchrun": "torchrun train.py",
+        "doctor": "doctor --here",
         "logs": f"logs {RUN} --no-follow",
         "get": f"get {RUN} -o -",
         "env": "env --profile a4-gib",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.decide.sync.facts import Fact, Place, write_fact
+from agent.decide.sync.facts import Fact, FactPlace, write_fact
 from tests.shared_mounts import PATIENCE_SECONDS, SharedMounts, command, ended, until
 
 SHORT_LEASE = "8"
@@ -143,7 +143,7 @@ def test_facts_of_an_earlier_start_attempt_or_run_do_not_count(shared: SharedMou
             folder.mkdir(parents=True)
             for pod in range(3):
                 fact = Fact("download", pod)
-                (folder / fact.file).write_text(write_fact(fact, Place(f".a4-agent/jobs/{epoch}", start)))
+                (folder / fact.file).write_text(write_fact(fact, FactPlace(f".a4-agent/jobs/{epoch}", start)))
             (shared.job(epoch) / f"pod.0.{start}.99").touch()
     code, _, err = shared.sync(1, "wait", "download", "--timeout", "3")
     assert (code, "pod 0 has not come: not heard in the shared directory" in err) == (69, True)
@@ -375,7 +375,7 @@ def run_through_caches(shared: SharedMounts, epoch: str, draw: int) -> None:
     (shared.job(epoch) / f"pod.0.{old}.{draw}").touch()
     for pod in range(shared.pods):
         fact = Fact("x", pod)
-        text = write_fact(fact, Place(f".a4-agent/jobs/{epoch}", old))
+        text = write_fact(fact, FactPlace(f".a4-agent/jobs/{epoch}", old))
         (folder / fact.file).write_text(text[: len(text) - draw % 2])
     for index in range(shared.pods):
         # What a script would do: look for names that are not there yet, and at what is.

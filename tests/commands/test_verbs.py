@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from agent import __version__
+from agent.catalogue import RUNNABLE
 from agent.cli import main
 from agent.commands import VERBS
 from agent.decide.plan import PLAN_VERSION, Plan, PlannedPeer, peer_name
@@ -215,7 +216,7 @@ def test_tables_on_a_terminal_are_short(name: str, words: set[str], run_dir: Pat
 def test_peers_that_are_lost(formed: Path, capsys: Shown) -> None:
     write_state(formed, lost={"2": {"why": "not heard for 30 s", "since": 0.0}})
     assert verb("peers") == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "lost: pod 2: not heard for 30 s"
+    assert capsys.readouterr().out.splitlines()[-1] == f"lost: {PLAN.peers[1].where}: not heard for 30 s"
     assert verb("peers", "--json") == 0
     lost = {peer["index"]: peer["lost"] for peer in json.loads(capsys.readouterr().out)}
     assert lost == {0: "", 1: "", 2: "not heard for 30 s"}
@@ -387,6 +388,8 @@ def test_help(name: str, capsys: Shown) -> None:
         (["run", "--order", "topologi"], "topology"),
         (["local", "run", "--pods", "2", "conectivity"], "connectivity"),
         (["local", "run", "--pods", "2", "--missng", "1"], "--missing"),
+        (["conectivity"], "a4-agent run connectivity"),
+        (["local", "conectivity"], "a4-agent local run connectivity"),
         (["qqqqqq"], ""),
     ],
 )
@@ -410,7 +413,16 @@ def test_options_of_the_command_of_local_exec_are_not_taken(capsys: Shown) -> No
 @pytest.mark.parametrize("name", ["local", "sync"])
 def test_a_verb_that_needs_another(name: str, capsys: Shown) -> None:
     assert verb(name) == 2
-    assert f"required: VERB\n  a4-agent {name} --help lists them\n" in capsys.readouterr().err
+    assert f"required: VERB; see a4-agent {name} --help\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("before", ["", "local "])
+@pytest.mark.parametrize("name", RUNNABLE)
+def test_a_workload_typed_as_a_verb(before: str, name: str, capsys: Shown) -> None:
+    prog = f"a4-agent {before}".strip()
+    assert verb(*before.split(), name, "--", "-b", "8") == 2
+    expected = f"{prog}: error: there is no verb '{name}'; type {prog} run {name}; see {prog} --help\n"
+    assert capsys.readouterr().err == expected
 
 
 @pytest.mark.parametrize("name", ["run", "local"])

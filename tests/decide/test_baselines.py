@@ -156,7 +156,7 @@ def test_what_is_saved_is_found_again() -> None:
 
 
 def test_each_operation_is_saved_under_its_own_key() -> None:
-    """Of `-o all`: what is healthy for mulsum is no baseline for sum."""
+    """As with `-o all`: what is healthy for mulsum says nothing about sum."""
     keys = {operation: KEY._replace(operation=operation) for operation in ("sum", "prod", "mulsum")}
     entries = saved([run(680.0, key=keys["sum"]), run(400.0, key=keys["mulsum"])], "mine", "own run x")
     assert parse_file(file_text(merged(entries, entries))) == entries

@@ -153,15 +153,16 @@ def test_any_text_can_be_parsed(garbage: str) -> None:
     assert parsed(garbage).judge(PLANNED).code is None
 
 
-def test_the_table_is_in_plan_order_and_marks_the_slowest() -> None:
+def test_the_table_is_in_plan_order_and_marks_what_is_far_from_the_median() -> None:
     record = lines()
     record[3:6] = [record[5], record[3], record[4]]
+    record[3] |= {"latency_us": 22.5, "bandwidth_gb_s": 0.0041}
     assert parsed(text(record)).table(PLANNED) == (
         "ranks  pods                                 latency (µs)  bandwidth (GB/s)\n"
         "0 - 2  job-workload-0-0 - job-workload-0-2          10.0              2.00\n"
         "2 - 4  job-workload-0-2 - job-workload-0-1          11.0              1.90\n"
-        "4 - 0  job-workload-0-1 - job-workload-0-0          12.0              1.80"
-        "  lowest bandwidth, highest latency\n"
+        "4 - 0  job-workload-0-1 - job-workload-0-0          22.5            0.0041"
+        "  low bandwidth, high latency\n"
     )
 
 

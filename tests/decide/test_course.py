@@ -88,6 +88,12 @@ def test_mpirun_is_told_when_the_ranks_are_over_on_all_pods_that_save() -> None:
     assert course.ranks_over(0).phase is Phase.LEAD_ENDS
 
 
+def test_who_may_not_have_heard_that_it_ends_has_not_had_its_time() -> None:
+    asked = at(TORCHRUN, Phase.RUNNING).failed(0, victim=False).answered(0).answered(1)
+    course = asked.given_up()
+    assert (set(course.open), set(course.lost)) == ({2, 3}, {0, 1})
+
+
 def test_exec_waits_for_nobody() -> None:
     assert EXEC.prepare({2: "dead"}).may_go and not EXEC.needs_all
     assert EXEC.prepare({2: "dead"}).open == PODS - {2}

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from agent import wire
 from agent.errors import UsageError
+from agent.workloads.deepep import DeepEp
 from agent.workloads.deepep.printed import (
     CASES,
     OPERATIONS,
@@ -72,6 +73,12 @@ def test_every_release_is_read(name: str, count: int, times: tuple[float | None,
     assert [found.best[operation] for operation in OPERATIONS] == best
     few = node(printed(RELEASES[name]).replace(" passed", "", 1))
     assert incomplete(few, "pod 1")[0].startswith(f"pod 1: {count - 1} of {count} cases passed")
+
+
+def test_a_case_that_passed_shows_that_a_collective_was_done() -> None:
+    awaited = DeepEp.shows_collective
+    begun, *rest = GOOD.partition(" passed")
+    assert not awaited.search(begun.encode()) and awaited.search("".join([begun, *rest]).encode())
 
 
 @given(st.lists(st.tuples(st.integers(0, len(GOOD.split(" passed")) - 2), st.sampled_from([NCCL, CUT])), max_size=8))

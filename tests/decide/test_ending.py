@@ -48,9 +48,9 @@ def test_the_termination_log_is_small_and_json_whatever_the_text(end: JobEnd, po
 
 @given(ends)
 def test_what_fits_is_not_cut(end: JobEnd) -> None:
-    whole = json.dumps({**end.to_json(), "epoch": "e", "pod": 0, "run": ""})
+    whole = json.dumps({**end.to_json(), "epoch": "e", "pod": 0, "run": "", "pod_name": "", "node": "n"})
     if len(whole) <= TERMINATION_BYTES:
-        assert json.loads(termination_message(end, epoch="e", pod=0)) == json.loads(whole)
+        assert json.loads(termination_message(end, epoch="e", pod=0, node="n")) == json.loads(whole)
 
 
 def test_the_longest_text_is_cut_and_as_little_as_possible() -> None:
@@ -147,7 +147,29 @@ def test_pods_that_followed_the_first(end: JobEnd, failed: list[int], why: str) 
     assert with_followers(end, failed) == end._replace(why=why)
 
 
+RANK = JobEnd(1, "rank 3 failed: ValueError: no", "pod 1, a.b", "reason", "workload")
+
+
+@pytest.mark.parametrize(
+    ("end", "failed", "ranks", "because"),
+    [
+        (RANK, [0, 1, 2], 2, "5 ranks on 3 pods"),
+        (RANK, [1], 8, "7 ranks on 1 pod"),
+        (RANK, [0, 1], 1, "1 rank on 1 pod"),
+        (RANK, [1], 1, ""),
+    ],
+)
+def test_ranks_that_followed_the_first(end: JobEnd, failed: list[int], ranks: int, because: str) -> None:
+    more = f"\n{because} ended because of it: a4-agent logs RUN --rank N" if because else ""
+    assert with_followers(end, failed, ranks) == end._replace(why=f"reason{more}")
+
+
+def test_no_rank_followed_a_torchrun_that_failed_itself() -> None:
+    end = JobEnd(66, "no torch", "pod 1, a.b")
+    assert with_followers(end, [0, 1], 8).why == "pod 0 ended because of it"
+
+
 def test_pods_whose_memory_ran_out() -> None:
-    assert "memory ran out in pods 1,3, " in with_out_of_memory(FAILED, [3, 1]).why
-    assert with_out_of_memory(FAILED, []) == FAILED
-    assert with_out_of_memory(JobEnd(0, "done"), [1]) == JobEnd(0, "done")
+    assert "memory ran out in pods 1,3, " in with_out_of_memory(FAILED, [3, 1], str).why
+    assert with_out_of_memory(FAILED, [], str) == FAILED
+    assert with_out_of_memory(JobEnd(0, "done"), [1], str) == JobEnd(0, "done")

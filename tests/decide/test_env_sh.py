@@ -66,6 +66,20 @@ def test_a_shell_inside_keeps_what_its_user_has_changed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "sh"])
+def test_torchrun_by_hand(tmp_path: Path, shell: str) -> None:
+    path, there = write(tmp_path / "env.sh", env_sh({}, [], lambda name, value: False)), tmp_path / "bin"
+    for has_one, code in ((False, 127), (True, 0)):
+        typed = [shell, "-c", '. "$0" && torchrun x.py', str(path)]
+        done = subprocess.run(typed, env={"PATH": f"{there}:/usr/bin:/bin"}, capture_output=True, text=True)
+        assert done.returncode == code
+        assert ("a4-agent torchrun -- PROGRAM" in done.stderr) == (not has_one)
+        there.mkdir(exist_ok=True)
+        write(there / "torchrun", "#!/bin/sh\n").chmod(0o755)
+    later = [shell, "-c", f'. "$0" && PATH={there}:$PATH && torchrun x.py', str(path)]
+    assert subprocess.run(later, env={"PATH": "/usr/bin:/bin"}).returncode == 0
+
+
+@pytest.mark.parametrize("shell", ["bash", "sh"])
 def test_nothing_to_lead_to(tmp_path: Path, shell: str) -> None:
     assert "A" not in sourced(shell, write(tmp_path / "hook", hook(f"{tmp_path}/it's not there")))
     path = write(tmp_path / "by hand", forwarder(f"{tmp_path}/it's not there"))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from agent.decide.mpirun import (
     Mpi,
     MpiVersion,
+    check_options,
     mpi_of,
     mpirun_launch,
     one_text,
@@ -18,6 +19,8 @@ from agent.decide.mpirun import (
     read_mpi,
 )
 from agent.decide.mpirun_end import mpirun_end, reported_end
+from agent.decide.runspec import MpirunOptions
+from agent.errors import UsageError
 from agent.launch import Launch
 
 FOUR = MpiVersion(4, 1, 4)
@@ -326,3 +329,38 @@ thus causing the job to be terminated. The first process to do so was:
 )
 def test_what_mpirun_reports_of_a_rank(output: str, end: tuple[int, str] | None) -> None:
     assert reported_end(f"before\n{output}after\n") == end
+
+
+@pytest.mark.parametrize(("version", "tag"), [(FOUR, ["--tag-output"]), (FIVE, ["--output", "tag"])], ids=str)
+def test_options_of_the_user(version: MpiVersion, tag: list[str]) -> None:
+    own = MpirunOptions("core", "slot:PE=4", (("btl", "self,tcp"), ("pml", "ucx")), tag=True)
+    made = launch(version, options=own)
+    assert options(made, "--bind-to") == ["core"]
+    assert options(made, "--map-by") == ["slot:PE=4"]
+    assert parameters(made, "--mca")["btl"] == "self,tcp"
+    assert options(made, "--mca").count("btl") == options(made, "--mca").count("pml") == 1
+    words = list(made.argv)
+    assert words[words.index(tag[0]) :][: len(tag)] == tag
+    assert tag[0] not in launch(version).argv
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (MpirunOptions(map_by="core"), ""),
+        (MpirunOptions(map_by="slot:PE=4"), ""),
+        (MpirunOptions(map_by="numa:oversubscribe,PE=2"), ""),
+        (MpirunOptions(mca=(("btl_tcp_if_include", "eth1"),)), ""),
+        (MpirunOptions(map_by="node"), "-N N has N on each pod"),
+        (MpirunOptions(map_by="ppr:2:node"), "-N N has N on each pod"),
+        (MpirunOptions(map_by="socket:span"), "in the order of the plan"),
+        (MpirunOptions(mca=(("plm_rsh_agent", "rsh"),)), "how mpirun reaches the pods"),
+    ],
+)
+def test_options_that_are_not_passed_on(given: MpirunOptions, words: str) -> None:
+    said = ""
+    try:
+        check_options(given)
+    except UsageError as error:
+        said = str(error)
+    assert words in said and bool(words) == bool(said)

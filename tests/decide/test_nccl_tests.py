@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent import wire
-from agent.workloads.nccl_tests import parse
+from agent.workloads.nccl_tests import FIRST_ROW, parse
 from agent.workloads.sweeps import Measured, MeasuredSweep, Row
 from tests.laws import examples
 
@@ -52,6 +52,12 @@ def test_sample_of_the_b200_guide() -> None:
     assert sweep.redop == "sum"
     assert sweep.rows[1].in_place == Measured(234.5, 17.89, 33.54, 0)
     assert (sweep.average_busbw, sweep.out_of_bounds) == (None, None)
+
+
+@pytest.mark.parametrize("path", sorted(TEXTS.iterdir()), ids=lambda path: path.stem)
+def test_the_first_row_can_be_waited_for(path: Path) -> None:
+    found = FIRST_ROW.search(path.read_bytes())
+    assert found and int(found[0].split()[0]) == parse(path.read_text())[0].rows[0].size
 
 
 # Releases
@@ -243,7 +249,7 @@ def test_a_row_after_other_text() -> None:
 
 @pytest.mark.parametrize("cut", [len(BANNER), len(BANNER) + ROW.index("       0  2861")])
 def test_a_text_whose_beginning_is_cut_off(cut: int) -> None:
-    """Of a very long output only the end is kept."""
+    """Only the end of a very long output is kept."""
     whole = BANNER + ROW + ROW + FOOTER
     assert parse(whole[cut:])[0].rows[-1] == row_of(BANNER + ROW)
 

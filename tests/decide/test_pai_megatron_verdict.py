@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -142,6 +143,30 @@ def test_a_training_that_went_well() -> None:
     assert [one.count for one in found.findings.trainings] == [9]
     (stages,) = found.findings.tables
     assert stages.rows == (("train", 2.5, "done"), ("clone", 2.5, "complete, by its content"))
+
+
+SMALL = {"MP_TP": "1", "MP_PP": "1", "MP_EP": "1", "SKIP_CHECKPOINT_CONVERSION": "true"}
+LARGER = {"MP_SEQ_LEN": "4096", "MP_GLOBAL_BATCH_SIZE": "60", "MP_TRAIN_TOKENS": "245760"}
+
+
+@pytest.mark.parametrize(
+    ("variables", "sizes"),
+    [
+        (SMALL, ("Qwen/Qwen3-30B-A3B", 128, 12)),
+        (
+            SMALL | {"MP_SEQ_LEN": "4096", "MP_GLOBAL_BATCH_SIZE": "60", "MP_TRAIN_TOKENS": "245760"},
+            ("Qwen/Qwen3-30B-A3B", 4096, 60),
+        ),
+        (SMALL | {"MP_SEQ_LEN": "many"}, ("", None, None)),  # no launch came of these
+    ],
+)
+def test_what_was_trained(variables: dict[str, str], sizes: tuple[str, int | None, int | None]) -> None:
+    told = {LAST: notes({"iterations": lines(2)})}
+    outcome = Outcome(0, record=done("train"), statuses={2: 0, 0: 0, 1: 0}, notes=told)
+    plain = context(NAME)
+    own = replace(plain, environ={**plain.environ, **variables})
+    (training,) = find_workload(NAME).judge(own, outcome).findings.trainings
+    assert (training.model, training.sequence, training.batch) == sizes
 
 
 def test_nothing_to_do() -> None:

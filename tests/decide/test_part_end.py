@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from agent.decide.messages import Done, encode, message
 from agent.decide.part_end import MOST_BYTES, PartEnd, bounded, refusal
 from agent.decide.ranks import RankEnd
+from agent.decide.series import PodSeries
 from agent.machine import stream
 from agent.wire import to_json
 
@@ -25,6 +26,8 @@ ends = st.builds(
     output=texts,
     error=texts,
     notes=st.dictionaries(st.text(max_size=3), texts, max_size=2),
+    versions=st.just({"torch": "2.8.0"}),
+    series=st.none() | texts.map(lambda text: PodSeries(quote=text)),
     ranks=st.dictionaries(st.integers(0, 9), st.builds(RankEnd, st.integers(0, 255)), max_size=3),
 )
 
@@ -33,7 +36,7 @@ def size(end: PartEnd) -> int:
     return len(json.dumps(to_json(end)))
 
 
-@given(ends, st.integers(700, 3000))
+@given(ends, st.integers(800, 3000))
 def test_it_fits_and_says_as_much_as_fits(end: PartEnd, most: int) -> None:
     found = bounded(end, most)
     assert size(found) <= most

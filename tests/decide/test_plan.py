@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from agent.decide.facts import Facts
 from agent.decide.order import by_topology, make_plan
-from agent.decide.plan import PLAN_VERSION, Plan, PlannedPeer, from_wire, peer_name, to_wire
+from agent.decide.plan import PLAN_VERSION, Plan, PlannedPeer, from_wire, peer_name, pod_text, to_wire
 
 PREFIX, DOMAIN = "job-workload-", "job.default.svc.cluster.local"
 text = st.text(max_size=20)
@@ -29,9 +29,15 @@ def plan_for(some: list[Facts], topology: bool = True, slots: int = 8) -> Plan:
     return make_plan(some, epoch="e", prefix=PREFIX, domain=DOMAIN, slots=slots, topology=topology)
 
 
+pod_names = st.sampled_from(["", "pod-7", "LABEL-x7k2p", "LABEL", "LABEL1", "LABEL.x"])
 peers = st.lists(
-    st.tuples(st.integers(0, 99_999), text, text, places), unique_by=lambda peer: peer[0], max_size=20
-).map(lambda some: tuple(PlannedPeer(i, peer_name(PREFIX, i, DOMAIN), a, n, p) for i, a, n, p in some))
+    st.tuples(st.integers(0, 99_999), text, text, places, pod_names), unique_by=lambda peer: peer[0], max_size=20
+).map(
+    lambda some: tuple(
+        PlannedPeer(i, peer_name(PREFIX, i, DOMAIN), a, n, p, k.replace("LABEL", f"{PREFIX}0-{i}"))
+        for i, a, n, p, k in some
+    )
+)
 plans = st.builds(
     Plan,
     epoch=text,
@@ -63,14 +69,30 @@ def some_hex(words: object) -> str:
     return hashlib.md5(str(words).encode(), usedforsecurity=False).hexdigest()
 
 
+@pytest.mark.parametrize(
+    ("pod_name", "node", "words"),
+    [
+        ("job-0-3-x7k2p", "gke-7", "pod 3, job-0-3-x7k2p, node gke-7"),
+        ("", "gke-7", "pod 3, job-0-3.job, pod name not known, node gke-7"),
+        ("", "", "pod 3, job-0-3.job, pod name and node not known"),
+        ("job-0-3-x7k2p", "job-0-3", "pod 3, job-0-3-x7k2p, node not known"),
+    ],
+)
+def test_a_pod_in_words(pod_name: str, node: str, words: str) -> None:
+    """The last one's host name is its own: it is not on the host network, and nothing has named the node."""
+    assert pod_text(3, "job-0-3.job", pod_name, node) == words
+
+
 def test_a_thousand_pods_fit_on_the_wire() -> None:
     """Hex that does not compress, as Google's place names are."""
     some = []
     for i in range(1000):
         place = (some_hex("c"), some_hex(("b", i // 64)), some_hex(("s", i // 8)), some_hex(("h", i)))
         node = f"gke-cluster-a4-pool-{some_hex(('n', i))[:8]}-{some_hex(i)[:4]}"
+        suffix = some_hex(("p", i))[:5]
         address = f"10.{i % 7}.{i // 256}.{i % 256}"
-        some.append(Facts(i, "n", "1", node, address, "eth0", 8, places={"physical_host_topology": place}))
+        found = Facts(i, "n", "1", node, address, "eth0", 8, places={"physical_host_topology": place})
+        some.append(found._replace(pod_name=f"{PREFIX}0-{i}-{suffix}"))
     plan = plan_for(some)
     wire = to_wire(plan)
     assert len(wire) < 64 * 1024
@@ -91,7 +113,10 @@ def packed(data: bytes) -> str:
         base64.b64encode(b"not compressed").decode(),
         to_wire(plan_for([facts(0)]))[:-8],
         packed(b"no json"),
-        packed(json.dumps({"version": PLAN_VERSION + 1}).encode()),
+        packed(json.dumps({"version": PLAN_VERSION + 1, "peers": {}}).encode()),
+        packed(json.dumps({"version": PLAN_VERSION, "peers": {"index": [0], "name": []}}).encode()),
+        packed(json.dumps({"version": PLAN_VERSION, "peers": {"index": [0]}}).encode()),
+        packed(b"[]"),
     ],
 )
 def test_a_damaged_wire_is_a_value_error(wire: str) -> None:

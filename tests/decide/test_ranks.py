@@ -18,6 +18,7 @@ WELL = RankEnd(0)
         ("started 12\nended 7 1795262432.074325327\n", RankEnd(7, 1795262432.074325327)),
         ("started 12\nended 7 1795262432\n", RankEnd(7, 1795262432.0)),
         ("started 12\nended 7 1795262432.%N\n", RankEnd(None)),
+        ("started 12\nnobody\nended 69 1795262432.5\n", RankEnd(69, 1795262432.5, unclaimed=True)),
         ("started 12\nrefused\nended 127 1795262432.5\n", RankEnd(127, 1795262432.5, refused=True)),
         ("started 12\n", RankEnd(None)),
         ("started 12 of a\nended 0  of a\n", RankEnd(0, step="a")),

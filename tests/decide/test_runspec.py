@@ -29,6 +29,7 @@ specs = st.builds(
     timeout=limits,
     stall=limits,
     by=text,
+    without=st.none() | st.integers(0, 10**6),
 )
 
 
@@ -63,6 +64,8 @@ def test_variables_do_not_show() -> None:
         {"workload": "exec", "hosts": {"a": 1}},
         {"workload": "exec", "nodes": -1},
         {"workload": "exec", "nodes": True},
+        {"workload": "torchrun", "without": -1},
+        {"workload": "torchrun", "without": "3"},
         {"workload": "exec", "ranks": "4"},
         {"workload": "exec", "per_node": 1.5},
         {"workload": "exec", "timeout": "60"},

@@ -98,7 +98,9 @@ def test_lost_pods_of_the_choice_are_named() -> None:
     with pytest.raises(PeerLost) as caught:
         subset(PLAN, exclude=["2"], lost=lost)
     assert caught.value.code == Exit.TRY_AGAIN
-    assert caught.value.what == "pods 1,3 are needed and lost (pod 1: its agent ended; pod 3: not heard for 30 s)"
+    one, three = (next(peer.where for peer in PLAN.peers if peer.index == index) for index in (1, 3))
+    why = f"{one}: its agent ended; {three}: not heard for 30 s"
+    assert caught.value.what == f"pods 1,3 are needed and lost ({why})"
     assert caught.value.hint.endswith("--exclude 1-3"), "with what was left out already"
     with pytest.raises(PeerLost, match="pod 3 is needed and lost"):
         subset(PLAN, nodes=2, lost=lost)

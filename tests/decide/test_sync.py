@@ -22,7 +22,7 @@ from agent.decide.sync.claims import (
 from agent.decide.sync.facts import (
     MOST_MESSAGE,
     Fact,
-    Place,
+    FactPlace,
     fact_name,
     folder,
     job_directory,
@@ -36,7 +36,7 @@ from agent.decide.sync.facts import (
 from agent.decide.sync.mounts import BUCKETS, DirectoryMount, refusal
 
 NONCE = "0123456789abcdef" * 2
-PLACE = Place("jobs/e", NONCE)
+PLACE = FactPlace("jobs/e", NONCE)
 NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,30}", fullmatch=True)
 FACTS = st.builds(
     Fact,
@@ -82,7 +82,7 @@ def test_a_long_message_is_cut() -> None:
 
 @given(fact=FACTS, other=FACTS, start=st.sampled_from([NONCE, "f" * 32]), job=st.sampled_from(["jobs/e", "jobs/f"]))
 def test_a_fact_counts_only_where_it_belongs(fact: Fact, other: Fact, start: str, job: str) -> None:
-    place = Place(job, start)
+    place = FactPlace(job, start)
     if (other.file, place) != (fact.file, PLACE):
         with pytest.raises(ValueError, match="it belongs to"):
             read_fact(other.file, write_fact(fact, PLACE), place)

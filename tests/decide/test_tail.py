@@ -124,6 +124,16 @@ def test_what_launchers_say_is_no_cause() -> None:
     assert last_lines(alone).endswith("\n  " + "=" * 60), "they are all there is"
 
 
+def test_frames_of_c_are_left_out_of_what_torchs_watchdog_says() -> None:
+    """As torch 2.11 printed it."""
+    text = (
+        "Exception raised from checkTimeout at /pytorch/torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:692\n"
+        "frame #3: c10d::ProcessGroupNCCL::Watchdog::run() + 0x157 (0x7f2662aa63b7 in lib/libtorch_cuda.so)\n"
+        "[rank0]: frame #4: <unknown function> + 0xecdb4 (0x7f26e6e6edb4 in /lib/x86_64-linux-gnu/libstdc++.so.6)\n"
+    )
+    assert last_lines(text).splitlines()[1:] == [f"  {text.splitlines()[0]}"]
+
+
 def test_a_traceback_that_others_have_pushed_out_of_the_last_lines() -> None:
     trace = ["[rank4]: Traceback (most recent call last):", *(f"[rank4]:   line {i}" for i in range(30))]
     raised = "[rank4]: torch.OutOfMemoryError: tried to allocate 2 GiB"

@@ -65,6 +65,22 @@ def test_all_ranks_of_a_pod_are_read_torchruns_root_first() -> None:
 
 
 @pytest.mark.parametrize(
+    ("printed", "cause"),
+    [
+        # rank 0 saves its state when it is told to end, and ends with a code of its own
+        ("[rank1]: ValueError: no\n{told}", 1),
+        ("[rank1]: ValueError: no\n{told}[rank0]: RuntimeError: interrupted\n", 1),
+        # it had failed, too, and was told while it was ending
+        ("[rank0]: ValueError: no\n{told}", 0),
+    ],
+)
+def test_a_rank_that_was_told_to_end_is_no_cause(printed: str, cause: int) -> None:
+    told = "W1125 22:16:23.743000 86 torch/distributed/elastic/x.py:1028] Sending process 100 closing signal SIGTERM\n"
+    output = printed.format(told=told) + summary(entry(0, 0, 143), entry(1, 1, 1))
+    assert root_cause(pod_failures(0, 1, output)).rank == cause
+
+
+@pytest.mark.parametrize(
     ("output", "error", "said"),
     [
         # SIGKILL: torchrun has no error file to copy

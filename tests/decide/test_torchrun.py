@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.decide.torchrun import torchrun_end, torchrun_launch
+from agent.decide.torchrun import Target, torchrun_end, torchrun_launch, torchrun_target, with_command
 from agent.launch import Launch
 
 
@@ -52,8 +52,61 @@ def test_only_node_0_listens() -> None:
 def test_the_interface_is_named_unless_the_user_has_named_one() -> None:
     made = launch(env={"TP_SOCKET_IFNAME": "ib0"})
     assert made.env["GLOO_SOCKET_IFNAME"] == "eth0" and made.env["TP_SOCKET_IFNAME"] == "ib0"
-    assert made.added == ["GLOO_SOCKET_IFNAME"]
+    assert made.added == ["GLOO_SOCKET_IFNAME", "OMP_NUM_THREADS"]
     assert "GLOO_SOCKET_IFNAME" not in launch(interface="").env
+
+
+@pytest.mark.parametrize(
+    ("per_node", "env", "threads"),
+    [
+        (8, {}, "1"),
+        (1, {}, None),
+        (8, {"OMP_NUM_THREADS": "4"}, "4"),
+        (8, {"OMP_NUM_THREADS": ""}, ""),
+    ],
+)
+def test_threads_by_torchruns_own_rule(per_node: int, env: dict[str, str], threads: str | None) -> None:
+    made = launch(per_node=per_node, env=env)
+    assert made.env.get("OMP_NUM_THREADS") == threads
+    assert ("OMP_NUM_THREADS" in made.added) == (threads == "1")
+
+
+@pytest.mark.parametrize(
+    ("typed", "kind", "word", "rest"),
+    [
+        ("train.py --epochs 3", "script", "train.py", ["--epochs", "3"]),
+        ("--max-restarts 3 --tee=3 -r 1 sub/train.py", "script", "sub/train.py", []),
+        ("--max_restarts=3 --standalone train.py -m x", "script", "train.py", ["-m", "x"]),
+        ("--run-path train.py", "path", "train.py", []),
+        ("-m package.train 1", "module", "package.train", ["1"]),
+        ("--module --nproc_per_node 2 package.train", "module", "package.train", []),
+        ("--no-python bash -c date", "program", "bash", ["-c", "date"]),
+        ("--of-a-later-release x train.py", "", "", []),
+        ("-r3 train.py", "", "", []),
+        ("--max-restarts 3", "", "", []),
+        ("--max-restarts", "", "", []),
+    ],
+)
+def test_what_torchrun_is_to_start(typed: str, kind: str, word: str, rest: list[str]) -> None:
+    assert torchrun_target(typed.split(), {}) == Target(kind, word, tuple(rest))
+
+
+@pytest.mark.parametrize(
+    ("typed", "command"),
+    [
+        ("--max-restarts 3 train.py -m x", "--max-restarts 3 --no-python hold python -u train.py -m x"),
+        ("-m --max_restarts=3 package.train 1", "--max_restarts=3 --no-python hold python -u -m package.train 1"),
+        ("--no_python bash -c date", "--no-python hold bash -c date"),
+        ("--module package.train", "--no-python hold python -u -m package.train"),
+    ],
+)
+def test_a_program_before_that_of_the_ranks(typed: str, command: str) -> None:
+    words = typed.split()
+    assert with_command(words, torchrun_target(words, {}), "python", ["hold"]) == command.split()
+
+
+def test_what_variables_tell_torchrun_is_left_to_it() -> None:
+    assert torchrun_target(["package.train"], {"PET_MODULE": "1"}) == Target()
 
 
 NO_TORCH = (

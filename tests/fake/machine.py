@@ -198,10 +198,12 @@ class FakeMachine:
     def find_program(self, name: str, path: str) -> str | None:
         return self.pod.programs.get(name)
 
-    def why_unstartable(self, programs: Sequence[str], path: str, cwd: str) -> OSError | None:
+    def why_unstartable(
+        self, programs: Sequence[str], path: str, cwd: str, files: Sequence[str] = ()
+    ) -> OSError | None:
         if cwd in self.pod.hanging:
             raise Hangs
-        for program in programs:
+        for program in (*programs, *files):
             if os.path.basename(program) in self.pod.unstartable:
                 return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), program)
         return None

@@ -42,9 +42,9 @@ class FakePod(FakeStorage):
         self.starts: float | None = 0.0
         """Second of its start; None: it never comes."""
         self.life = Life()
-        """Of the workload's process."""
+        """How long the workload's process lives."""
         self.ranks_life: Life | None = None
-        """Of the ranks here, apart from what started them: after SIGTERM and after a warning. None: there are none."""
+        """How long the ranks here live, apart from what started them; None: there are none."""
         self.told: list[tuple[float, int, str]] = []
         """Second, signal and variable each time that processes of a run were told something."""
         self.sshd_life = FOREVER
@@ -74,6 +74,8 @@ class FakePod(FakeStorage):
         """Paths of files whose reader waits for ever."""
         self.files: dict[str, str] = {}
         self.directories: set[str] = set()
+        self.bucket = False
+        """One is mounted where results go by default."""
         self.tools: dict[str, Life] = {}
         """How the programs go with which it is prepared, by name, and vendors' scripts, by path."""
         self.scripts: dict[str, Mapping[str, str | None]] = {}
@@ -115,8 +117,17 @@ class FakePod(FakeStorage):
         machine.post(0, machine.role.start)
 
     @property
+    def pod_name(self) -> str:
+        return f"{PREFIX}0-{self.index}-x7k2p"
+
+    @property
+    def where(self) -> str:
+        """As messages name it."""
+        return f"pod {self.index}, {self.pod_name}, node node-{self.index}"
+
+    @property
     def settings(self) -> Settings:
-        return read_settings(self._environ(), Found(SCRIPT), self.world.workload)[0]
+        return read_settings(self._environ(), Found(SCRIPT, bucket=self.bucket), self.world.workload)[0]
 
     def _environ(self) -> Mapping[str, str]:
         return {
@@ -126,6 +137,8 @@ class FakePod(FakeStorage):
             "HOSTNAME_PREFIX": PREFIX,
             "DOMAIN_NAME": DOMAIN,
             "JOB_IDENTIFIER": "job",
+            "POD_NAME": self.pod_name,
+            "NODE_NAME": f"node-{self.index}",
             "A4_EPOCH": "uid.0.0",
             "A4_REPORT": "false",
             **self.world.env,
@@ -210,4 +223,4 @@ class _Lines(io.StringIO):
         self._world = world
 
     def write(self, text: str) -> int:
-        return super().write(f"{self._world.clock.seconds:9.3f} {text[9:]}")
+        return super().write(f"{self._world.clock.seconds:9.3f} {text[21:]}")

@@ -127,8 +127,10 @@ class FakeDirectory:
         self._storage = storage
         self._path = path
 
-    def probe(self, name: str) -> None:
+    def probe(self, name: str, earlier: str) -> str:
         self._storage.do(lambda: None)
+        found = any(path.startswith(f"{self._path}/{earlier}/") for path in self._storage.stored)
+        return earlier if found else ""
 
     def store(self, name: str, chunks: Callable[[], Iterable[bytes]], *, new: bool = False) -> None:
         path, text = f"{self._path}/{name}", b"".join(chunks()).decode(errors="surrogateescape")

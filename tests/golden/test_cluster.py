@@ -135,6 +135,7 @@ def plain(trial: Trial, text: str) -> str:
         text = text.replace(value, name)
     text = re.sub(r'"PATH=[^"]*"', '"PATH=…"', text)
     text = re.sub(r"(?m)^channels/\d+\.", "channels/PID.", text)
+    text = re.sub(r"(?<=-workload-0-)(\d)-[0-9a-f]{5}\b", r"\1-x7k2p", text)
     return re.sub(r"\bscript-[0-9a-f]{8}\b", "script-RUN", text)
 
 

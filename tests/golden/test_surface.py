@@ -38,7 +38,7 @@ ADDED = {
 }
 """Installed data that came later: what was there stays."""
 ROOT = Path(__file__).parents[2]
-LOCAL_VERBS = ("up", "run", "exec", "logs", "down", "list", "status")
+LOCAL_VERBS = ("up", "run", "exec", "cp", "logs", "down", "list", "status")
 SYNC_VERBS = ("set", "wait", "fail", "list", "clean")
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from agent import wire
 from agent.health.why.recorder import both, read_recorder, since
 from agent.health.why.records import Collected, PodRecords, Process, Source, Waiting
 from agent.health.why.stacks import read_py_spy, read_traceback
@@ -81,3 +82,9 @@ def _process(answers: Mapping[str, Any], rank: int) -> Process:
 
 def _text(answer: Any) -> str:
     return answer if isinstance(answer, str) else json.dumps(answer)
+
+
+def pods_said(name: str) -> Collected:
+    """What the pods of a run on two H100 had found: torch 2.11 with NCCL 2.28.9 and nccl-tests 2.19, a rank on each."""
+    found: dict[str, Any] = json.loads((DIRECTORY.with_name("collected") / f"{name}.json").read_text())
+    return wire.from_json(Collected, found)

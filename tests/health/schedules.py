@@ -7,6 +7,7 @@ blocks in every operation; NCCL enters several ahead and waits at the next synch
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal, NamedTuple
@@ -14,11 +15,11 @@ from typing import Literal, NamedTuple
 from agent.health.why.records import (
     Collected,
     Frame,
+    GroupProgress,
     Operation,
     PodRecords,
     Process,
     ProcessState,
-    Progress,
     Source,
     Thread,
     Waiting,
@@ -56,6 +57,16 @@ class Rank:
         return self.steps[self.at] if self.at < len(self.steps) else None
 
 
+def tree_neighbours(at: int, size: int) -> list[int]:
+    """Whom gloo's broadcast needs at a place of its binomial tree, with root 0: all above, and those it sends to."""
+    below = [at + (1 << bit) for bit in range(at.bit_length(), size.bit_length()) if at + (1 << bit) < size]
+    above = []
+    while at:
+        at -= 1 << (at.bit_length() - 1)
+        above.append(at)
+    return above + below
+
+
 @dataclass
 class World:
     """All of them, and what is wrong with them."""
@@ -68,15 +79,25 @@ class World:
     guilty: set[int]
 
     def completed(self, rank: int, group: int) -> int:
-        """Operations of the group that are over for this rank: all have entered them, and they were alike."""
+        """Operations of the group that are over for this rank: those it needs have entered the same."""
         mine = self.ranks[rank].entered.get(group, [])
-        theirs = [self.ranks[one].entered.get(group, []) for one in self.groups[group]]
         done = 0
         for number, step in enumerate(mine):
+            theirs = [self.ranks[one].entered.get(group, []) for one in self._needs(rank, group, step)]
             if any(len(other) <= number or other[number] != step for other in theirs):
                 break
             done += 1
         return done
+
+    def _needs(self, rank: int, group: int, step: Step) -> Sequence[int]:
+        """Who has to enter an operation before it can be over for this rank: but for a broadcast, all."""
+        members = self.groups[group]
+        at = members.index(rank)
+        if step.name != "broadcast":
+            return members
+        if self.backend == "nccl":  # along a ring: those behind may come later
+            return members[:at]
+        return [members[one] for one in tree_neighbours(at, len(members))]
 
     def advance(self, rank: int) -> bool:
         """Let a rank take its next step; False when it cannot."""
@@ -135,8 +156,8 @@ def make(seed: int) -> World:
     ranks = [Rank([]) for _ in range(size)]
     for _ in range(chance.randint(8, 30)):
         _common(chance, ranks, groups, backend)
-    for rank in ranks:
-        rank.steps.append(Step("sync"))
+    for rank in ranks:  # as programs end: who is through waits for the others
+        rank.steps += [Step("collective", 0, "all_reduce"), Step("sync")]
     world = World(chance, ranks, groups, backend, fault, set())
     _spoil(world)
     return world
@@ -264,7 +285,7 @@ def _process(world: World, rank: int, sees: Sight, before: Process | None) -> Pr
     )
 
 
-def _groups(world: World, rank: int, sees: Sight, before: Process | None) -> tuple[Progress, ...]:
+def _groups(world: World, rank: int, sees: Sight, before: Process | None) -> tuple[GroupProgress, ...]:
     old = {one.group: one for one in before.groups} if before else {}
     found = []
     for group, entered in world.ranks[rank].entered.items():
@@ -273,7 +294,7 @@ def _groups(world: World, rank: int, sees: Sight, before: Process | None) -> tup
         recent = [Operation(n, step.name, step.size) for n, step in enumerate(entered, 1)]
         first = old.get(name)
         found.append(
-            Progress(
+            GroupProgress(
                 name,
                 world.backend,
                 len(entered),
@@ -302,3 +323,13 @@ def _thread(world: World, own: Rank) -> Thread:
     if step.kind == "sync" and world.backend == "gloo":
         return Thread("MainThread", (Frame(step.name or "barrier", TORCH, 2), own_frame))
     return Thread("MainThread", (own_frame,), own.holds_gil)
+
+
+REAL_SIZE = 8
+REAL_FAULTS = ("asleep", "stopped", "gil", "left out", "other order", "two")
+"""What real ranks of gloo can do: where sizes or operations differ it may end the ranks, and it does when one dies."""
+
+
+def suits_real_ranks(world: World) -> bool:
+    """Can so many real ranks do the same?"""
+    return (world.backend, len(world.ranks)) == ("gloo", REAL_SIZE) and world.fault in REAL_FAULTS

@@ -8,17 +8,17 @@ from agent.decide.diagnosis import Diagnosis, Fault
 from agent.health.why.deciding import MOVES, diagnose
 from agent.health.why.records import (
     Collected,
+    GroupProgress,
     Operation,
     PodRecords,
     Process,
-    Progress,
     Ras,
     RasCommunicator,
     RasCount,
     RasRank,
     Source,
 )
-from tests.health.recordings import collected
+from tests.health.recordings import collected, pods_said
 
 
 def blamed(found: Diagnosis) -> dict[int | None, Fault]:
@@ -45,6 +45,33 @@ def test_the_one_that_others_wait_for_is_named(name: str, fault: Fault, words: s
     assert found.sentence.startswith("rank 2 (pod 1, node gke-1, pid ")
     assert words in found.sentence
     assert found.culprits[0].waiting == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "fault", "words"),
+    [
+        (
+            "nccl-late",
+            "behind",
+            "has not entered all_reduce #21, which 1 rank waits in; it is in hang.py:43 (load_batch)",
+        ),
+        ("nccl-left-out", "behind", "has not entered all_reduce #22, which 1 rank waits in"),
+        ("nccl-stopped", "stopped", "is stopped by a signal in hang.py:48 (stop) (kill -CONT 211 lets it go on)"),
+        ("nccl-receive", "behind", "has sent nothing to rank 0, which waits in irecv: 1 rank waits for it"),
+        ("nccl-kernel-timed", "device", "entered all_reduce #21, and its GPU has not begun it, as 1 other has"),
+        ("nccl-tests", "stopped", "is stopped by a signal (kill -CONT 159 lets it go on)"),
+    ],
+)
+def test_the_rank_of_nccl_that_the_other_waits_for_is_named(name: str, fault: Fault, words: str) -> None:
+    found = diagnose(pods_said(name))
+    assert (found.status, blamed(found)) == ("hangs", {1: fault})
+    assert words in found.sentence
+
+
+def test_a_kernel_that_never_ends_looks_like_all_others_without_torchs_timing() -> None:
+    found = diagnose(pods_said("nccl-kernel"))
+    assert (found.status, found.culprits) == ("unclear", ())
+    assert "all 2 ranks entered all_reduce #21 alike" in found.sentence
 
 
 def test_a_pipeline_leads_to_its_end() -> None:
@@ -120,7 +147,7 @@ def nccl(*numbers: tuple[int, int, int | None], ras: Ras | None = None, recorder
 
     def rank(number: int, entered: int, completed: int, started: int | None) -> Process:
         recent = (Operation(entered, "all_reduce", "[2] float"),)
-        group = Progress("0", "nccl", entered, completed, started, recent, ranks=tuple(range(len(numbers))))
+        group = GroupProgress("0", "nccl", entered, completed, started, recent, ranks=tuple(range(len(numbers))))
         return Process(100 + number, 1, "S", "rank", number, groups=(group,) if recorder else ())
 
     processes = [rank(number, *of_rank) for number, of_rank in enumerate(numbers)]
@@ -135,7 +162,7 @@ def test_a_kernel_that_never_ends_looks_like_all_others_without_timing() -> None
     found = diagnose(nccl((56, 55, None), (56, 55, None)))
     assert (found.status, found.culprits) == ("unclear", ())
     assert "all 2 ranks entered all_reduce #56 alike" in found.sentence
-    assert "TORCH_NCCL_ENABLE_TIMING=1" in found.sentence
+    assert "A4_WHY_TIMING=true" in found.sentence
 
 
 def test_with_timing_the_rank_whose_gpu_has_not_begun_is_named() -> None:

@@ -17,10 +17,10 @@ from agent.health.why.records import (
     MOST_BYTES,
     Collected,
     Frame,
+    GroupProgress,
     Operation,
     PodRecords,
     Process,
-    Progress,
     RasCount,
     RasRank,
     Thread,
@@ -124,6 +124,13 @@ def test_py_spy_as_text_and_as_json() -> None:
     assert frame_text(thread.frames[0]) == "torch/distributed/distributed_c10d.py:2799 (recv)"
 
 
+def test_sends_and_receives_of_gloo_count_for_no_collective() -> None:
+    """Recorded of a rank that sent once before four collectives, of which it waits in the last: torch counts five."""
+    (group,) = read_recorder(json.dumps(recorded("after-a-send"))).groups
+    assert (group.entered, group.completed) == (4, 3)
+    assert [operation.number for operation in group.recent] == [4]
+
+
 def test_the_ranks_own_traceback() -> None:
     (main,) = read_traceback(recorded("sleep")["2"]["traceback"])
     own = user_frame(main.frames)
@@ -162,6 +169,19 @@ def test_ras_in_json_names_who_does_not_answer() -> None:
     ras = read_ras(ras_json(56, missing=True)).ras
     assert ras is not None
     assert ras.status == "INCOMPLETE"
+    assert ras.communicators[0].missing == (RasRank(1, 109, "198.18.0.9", "unresponsive", "0"),)
+
+
+def test_ras_of_nccl_2_28_leaves_a_comma_out_where_a_rank_is_missing() -> None:
+    """As jsonWriteMissingRank of NCCL 2.28.7 to 2.28.9 prints it; two H100 gave such an answer."""
+    ras = read_ras(
+        'OK\n{\n  "nccl_version": "2.28.9",\n  "communicators": [\n    {\n      "hash": "0x1",\n      "size": 2,\n'
+        '      "ranks": [\n\n      ],\n      "missing_ranks": [\n        {\n          "rank": 1,\n'
+        '          "host": "198.18.0.9",\n          "pid": 109,\n          "cuda_dev": 0,\n          "nvml_dev": 0\n'
+        '          "status": {\n            "unresponsive": true,\n            "considered_dead": false\n'
+        "          }\n        }\n      ]\n    }\n  ]\n}\n"
+    ).ras
+    assert ras is not None
     assert ras.communicators[0].missing == (RasRank(1, 109, "198.18.0.9", "unresponsive", "0"),)
 
 
@@ -208,7 +228,7 @@ def test_a_pod_of_eight_ranks_in_many_groups_fits() -> None:
     frames = tuple(Frame(f"function_{n}", f"/workspace/a_long_directory/module_{n}.py", n) for n in range(12))
     operations = tuple(Operation(n, "all_gather_into_tensor", "[4096, 8192] bfloat16") for n in range(6))
     groups = tuple(
-        Progress(str(n), "nccl", 10**6, 10**6 - n % 2, recent=operations, ranks=tuple(range(0, 1024, 16)))
+        GroupProgress(str(n), "nccl", 10**6, 10**6 - n % 2, recent=operations, ranks=tuple(range(0, 1024, 16)))
         for n in range(20)
     )
     process = Process(1, 0, "S", "rank", 0, threads=(Thread("MainThread", frames),) * 8, groups=groups)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agent.health.why.deciding import diagnose
-from agent.health.why.records import Collected, Frame, Operation, PodRecords, Process, Progress, Thread, Waiting
+from agent.health.why.records import Collected, Frame, GroupProgress, Operation, PodRecords, Process, Thread, Waiting
 from tests.health.schedules import TORCH, TRAIN
 
 FEW, TIMES = 64, 4
@@ -19,28 +19,30 @@ Rank = Callable[[int, int], Process]
 """A rank of so many."""
 
 
-def rank(number: int, *frames: Frame, groups: tuple[Progress, ...] = (), syscall: str = "futex") -> Process:
+def rank(number: int, *frames: Frame, groups: tuple[GroupProgress, ...] = (), syscall: str = "futex") -> Process:
     thread = Thread("MainThread", (*frames, Frame("main", TRAIN, 10)))
     waiting = Waiting(1, "S", syscall=syscall)
     return Process(100 + number, 1, "S", "rank", number, waiting=(waiting,), threads=(thread,), groups=groups)
 
 
-def world(entered: int, completed: int | None = 4, name: str = "all_reduce", started: int | None = None) -> Progress:
-    return Progress("0", "nccl", entered, completed, started, (Operation(entered, name),))
+def world(
+    entered: int, completed: int | None = 4, name: str = "all_reduce", started: int | None = None
+) -> GroupProgress:
+    return GroupProgress("0", "nccl", entered, completed, started, (Operation(entered, name),))
 
 
 def receiving(number: int, source: int) -> Process:
     return rank(number, Frame("recv", TORCH, 1, {"src": str(source)}))
 
 
-def in_pairs(number: int, size: int) -> tuple[Progress, ...]:
+def in_pairs(number: int, size: int) -> tuple[GroupProgress, ...]:
     """Groups of eight beside each other, groups across these, and that of all."""
     row, column = number - number % 8, number % 8
     across = tuple(range(column, size, 8))
     return (
         world(4),
-        Progress(f"row{row}", "nccl", 9 - (number == 5), 8, ranks=tuple(range(row, row + 8))),
-        Progress(f"column{column}", "nccl", 3 + (number >= 8), 3, ranks=across),
+        GroupProgress(f"row{row}", "nccl", 9 - (number == 5), 8, ranks=tuple(range(row, row + 8))),
+        GroupProgress(f"column{column}", "nccl", 3 + (number >= 8), 3, ranks=across),
     )
 
 

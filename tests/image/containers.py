@@ -47,7 +47,7 @@ class Host(NamedTuple):
 
     @property
     def options(self) -> list[str]:
-        """Of `podman build`: files that are there in the base are hidden by this machine's while it is built."""
+        """For `podman build`: while it builds, files of this machine hide those of the base."""
         mounts = {CERTIFICATES: CERTIFICATES, str(self.files / "sources.list"): SITES, str(self.files / "pip"): "/mnt"}
         volumes = [word for source, target in mounts.items() for word in ("--volume", f"{source}:{target}:ro")]
         return ["--network", "host", *volumes]
@@ -180,7 +180,12 @@ FIELDS = {
 
 
 def environment(rendered: Rendered, index: int) -> dict[str, str]:
-    own = {**FIELDS, "metadata.annotations['batch.kubernetes.io/job-completion-index']": str(index)}
+    own = {
+        **FIELDS,
+        "metadata.annotations['batch.kubernetes.io/job-completion-index']": str(index),
+        "metadata.name": f"{rendered.env['HOSTNAME_PREFIX']}0-{index}-x7k2p",
+        "spec.nodeName": f"gke-node-{index}",
+    }
     return {
         entry["name"]: entry["value"] if "value" in entry else own[entry["valueFrom"]["fieldRef"]["fieldPath"]]
         for entry in rendered.workload["env"]

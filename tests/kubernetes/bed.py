@@ -14,7 +14,8 @@ from typing import IO, Any
 
 from agent.wire import to_json
 from tests.chart.helm import CHART, HELM, ROOT
-from tests.kubernetes.control_plane import ASK_SECONDS, FILES, KUBECONFIG, MASTER, ControlPlane, Object, Refused
+from tests.kubernetes.control_plane import ASK_SECONDS, FILES, KUBECONFIG, MASTER, ControlPlane, Refused
+from tests.kubernetes.controllers import Object
 from tests.kubernetes.kubelet.orders import Config
 from tests.kubernetes.nodes import IMAGE, images, node, places
 
@@ -39,11 +40,13 @@ class Bed:
 
     def __init__(self, plane: ControlPlane, process: subprocess.Popen[str], errors: IO[bytes]) -> None:
         self.plane = plane
+        self.limits_memory = False
+        """As containers ask for it: where a memory controller of cgroups can be written."""
         self._process = process
         self._errors = errors
 
     def order(self, what: str, node: str) -> Object:
-        """`die` or `reboot`."""
+        """`die`, `freeze`, `thaw`, `reboot` or `look`; see the kubelet's `obey`."""
         return self.ask({"what": what, "node": node})
 
     def ask(self, question: Object) -> Object:
@@ -80,12 +83,16 @@ class Bed:
         """What `look` returns as soon as it is something. Raises TimeoutError with what the bed was doing."""
         deadline = time.monotonic() + seconds
         while not (found := look()):
-            if self._process.poll() is not None:
-                raise self._lost()
+            self.check()
             if time.monotonic() > deadline:
                 raise TimeoutError(f"after {seconds:g} s still not: {what}\n{self.told()}")
             time.sleep(LOOK_SECONDS)
         return found
+
+    def check(self) -> None:
+        """Raises RuntimeError if the kubelet has ended."""
+        if self._process.poll() is not None:
+            raise self._lost()
 
     def ended(self, name: str, namespace: str) -> str:
         """The condition in which a JobSet ends: Completed or Failed."""
@@ -99,9 +106,9 @@ class Bed:
         return str(self.until(f"the end of {name}", look))
 
     def pods(self, name: str, namespace: str) -> list[Object]:
-        """Of a JobSet, in the order of their indices."""
+        """A JobSet's pods, in the order of their indices."""
         found = self.get("pods", namespace, f"--selector=jobset.sigs.k8s.io/jobset-name={name}")
-        return sorted(found, key=lambda pod: pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"])
+        return sorted(found, key=lambda pod: int(pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]))
 
     def ready(self, name: str, namespace: str, count: int) -> list[Object]:
         """Its pods, as soon as so many are ready."""
@@ -135,18 +142,36 @@ class Bed:
     @contextmanager
     def codes(self, namespace: str) -> Iterator[Callable[[], dict[str, int]]]:
         """With what the pods of a namespace end, by uid: also those whose objects go at once."""
-        seen = f"/run/codes-{namespace}"
         columns = "{.metadata.uid} {.status.containerStatuses[0].state.terminated.exitCode}"
+        with self._watched(namespace, columns) as seen:
+            self.until("the pods are watched", seen)
+            yield lambda: {words[0]: int(words[1]) for words in seen() if len(words) == 2}
+
+    @contextmanager
+    def addresses(self, namespace: str) -> Iterator[Callable[[], dict[int, set[str]]]]:
+        """The addresses that pods of each attempt of a namespace's jobs have had."""
+        label = r"{.metadata.labels.jobset\.sigs\.k8s\.io/restart-attempt}"
+        with self._watched(namespace, f"{label} {{.status.podIP}}") as seen:
+
+            def found() -> dict[int, set[str]]:
+                pairs = [words for words in seen() if len(words) == 2]
+                return {int(one): {ip for attempt, ip in pairs if attempt == one} for one, _ in pairs}
+
+            yield found
+
+    @contextmanager
+    def _watched(self, namespace: str, columns: str) -> Iterator[Callable[[], list[list[str]]]]:
+        """The words of these columns, for each time that a pod was new or has changed."""
+        seen = f"/run/watched-{namespace}"
         watch = f"exec {self.plane.programs.directory}/kubectl get pods --watch --namespace {namespace} --output"
         argv = ["sh", "-c", f"""{watch} 'jsonpath={columns}{{"\\n"}}' >{seen}"""]
 
-        def ended() -> dict[str, int]:
-            lines = [line.split() for line in self.plane.cluster.read(MASTER, seen).splitlines(keepends=True)[:-1]]
-            return {words[0]: int(words[1]) for words in lines if len(words) == 2}
+        def lines() -> list[list[str]]:
+            found = (self.plane.cluster.read_bytes(MASTER, [seen])[seen] or b"").decode()
+            return [line.split() for line in found.splitlines(keepends=True)[:-1]]
 
         with self.plane.cluster.popen(MASTER, argv, env={"KUBECONFIG": KUBECONFIG}):
-            self.until("the pods are watched", lambda: self.plane.cluster.read_bytes(MASTER, [seen])[seen])
-            yield ended
+            yield lines
 
     def execute(self, namespace: str, pod: str, *words: str) -> subprocess.CompletedProcess[str]:
         return self.plane.run(MASTER, "kubectl", "exec", "--namespace", namespace, pod, "--", *words)
@@ -191,8 +216,9 @@ def _is_ready(pod: Object) -> bool:
 
 
 @contextmanager
-def with_nodes(plane: ControlPlane) -> Iterator[Bed]:
-    """Nodes join the control plane; they and their pods are gone afterwards."""
+def with_nodes(plane: ControlPlane, names: Sequence[str] = ()) -> Iterator[Bed]:
+    """Nodes join the control plane; they and their pods are gone afterwards. `names`: of images, besides those of the
+    tests."""
     # A file without a name: nothing of it is left, however this process ends.
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
@@ -206,13 +232,13 @@ def with_nodes(plane: ControlPlane) -> Iterator[Bed]:
         )
         bed = Bed(plane, process, errors)
         try:
-            bed.ask(to_json(_configured(plane)))
+            bed.limits_memory = bed.ask(to_json(_configured(plane, names)))["memory"]
             yield bed
         finally:
             _end(process)
 
 
-def _configured(plane: ControlPlane) -> Config:
+def _configured(plane: ControlPlane, names: Sequence[str]) -> Config:
     """What the kubelet needs."""
     kubeconfig, certificate, key, authority = (
         plane.cluster.read(MASTER, path)
@@ -227,7 +253,7 @@ def _configured(plane: ControlPlane) -> Config:
         authority=authority,
         version=plane.programs.versions["k8s.io/kubernetes"],
         nodes=[node(name, place) for name, place in stand.items()],
-        images=images(str(ROOT / ".venv-torch/bin/python")),
+        images=images(str(ROOT / ".venv-torch/bin/python"), names),
         places=stand,
     )
 

@@ -9,11 +9,9 @@ from __future__ import annotations
 import base64
 import json
 import subprocess
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import groupby
-from typing import Any
 
 import yaml
 
@@ -21,9 +19,8 @@ from agent.local.client import LocalCluster
 from agent.local.spec import ClusterSpec, address
 from tests.chart.helm import HELM, LOADER
 from tests.kubernetes.certificates import Authority, Pair, signing_pair
+from tests.kubernetes.controllers import Object, configuration, endpoints, of
 from tests.kubernetes.programs import Programs
-
-Object = dict[str, Any]
 
 MASTER, JOBSET, KUEUE = range(3)
 """Pods by what runs in them."""
@@ -35,9 +32,8 @@ FIRST_SERVICE = "198.19.0.1"
 FILES = "/etc/test-bed"
 KUBECONFIG = f"{FILES}/kubeconfig"
 SERVING_CERTIFICATES = "/tmp/k8s-webhook-server/serving-certs"
-WEBHOOK_PORT = 9443
 KUBELET_ADDRESS = "198.18.0.2"
-"""Of the nodes' servers, on the cluster's bridge."""
+"""Where the nodes' servers listen, on the cluster's bridge."""
 TOLERATION_SECONDS = 10
 NODE_SECONDS = 50.0
 """Without a word of a node, until it is given up. Kubernetes' default."""
@@ -45,10 +41,10 @@ READY_SECONDS = 600.0
 """Until a program of the control plane must be ready, on a machine that may be busy."""
 ASK_SECONDS = 300.0
 """Until a command must have ended."""
-FRAMEWORKS = ["batch/job", "jobset.x-k8s.io/jobset"]
-"""Kueue's default list has a dozen whose kinds no chart of ours brings."""
 NOT_APPLIED = ("Deployment", "APIService")
-"""Of the controllers' charts: the programs run without pods, and nobody serves Kueue's visibility API."""
+"""Left out of the controllers' charts: the programs run without pods, and nobody serves Kueue's visibility API."""
+
+_HEALTH = "import sys, urllib.request as u; u.urlopen(f'http://127.0.0.1:8081/{sys.argv[1]}', timeout=5)"
 
 
 class Refused(Exception):
@@ -62,7 +58,7 @@ class ControlPlane:
         self.cluster = cluster
         self.programs = programs
         self._stack = ExitStack()
-        self._namespaces = {"default", "kube-system"}
+        self.namespaces = {"default", "kube-system"}
 
     def kubectl(self, *words: str, input: str = "") -> str:
         """What it prints. Raises Refused with what it says when it does not end with 0."""
@@ -78,27 +74,18 @@ class ControlPlane:
         # One namespace a call: kubectl refuses objects that name another.
         for where, some in groupby(objects, lambda each: each["metadata"].get("namespace", namespace)):
             text = "".join(f"---\n{json.dumps(each)}\n" for each in some)
-            stored += _values(self.kubectl(*words, "--namespace", where, input=text))
+            stored += values(self.kubectl(*words, "--namespace", where, input=text))
         return stored
 
     def make_namespace(self, name: str) -> None:
         """Nothing if it was made before."""
-        if name not in self._namespaces:
+        if name not in self.namespaces:
             self.create([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}])
-            self._namespaces.add(name)
+            self.namespaces.add(name)
 
     def run(self, pod: int, program: str, *words: str, input: str = "") -> subprocess.CompletedProcess[str]:
         argv = [str(self.programs.directory / program), *words]
         return self.cluster.exec(pod, argv, env={"KUBECONFIG": KUBECONFIG}, input=input, timeout=ASK_SECONDS)
-
-    def stop_server(self, seconds: float) -> float:
-        """Kill the API server, which is started again after so long; returns for how long it was away."""
-        began = time.monotonic()
-        self.cluster.write(MASTER, _pause("kube-apiserver"), f"{seconds}")
-        self.cluster.exec(MASTER, ["pkill", "-KILL", "-x", "kube-apiserver"], timeout=ASK_SECONDS)
-        self._until(MASTER, f"[ ! -e {_pause('kube-apiserver')} ]")
-        self._until(MASTER, f"{self.programs.directory}/kubectl get --raw=/readyz")
-        return time.monotonic() - began
 
     def logs(self) -> str:
         """The end of what each program has said."""
@@ -159,7 +146,7 @@ class ControlPlane:
             f"--default-not-ready-toleration-seconds={TOLERATION_SECONDS}",
             f"--default-unreachable-toleration-seconds={TOLERATION_SECONDS}",
         )
-        self._until(MASTER, f"{self.programs.directory}/kubectl get --raw=/readyz")
+        self.until(MASTER, f"{self.programs.directory}/kubectl get --raw=/readyz")
 
     def _start_managers(self) -> None:
         common = (f"--kubeconfig={KUBECONFIG}", "--leader-elect=false")
@@ -181,12 +168,12 @@ class ControlPlane:
         self.make_namespace(namespace)
         self.create([each for each in objects if each["kind"] not in NOT_APPLIED], namespace)
         webhook = f"{name}-webhook-service"
-        self.create([_endpoints(_of(objects, "Service", webhook), address(pod))], namespace)
-        self.cluster.write(pod, "/run/config.yaml", _configuration(name, objects))
+        self.create([endpoints(of(objects, "Service", webhook), address(pod))], namespace)
+        self.cluster.write(pod, "/run/config.yaml", configuration(name, objects))
         self._spawn(pod, name, "--config=/run/config.yaml", "--zap-log-level=2")
         self._mount_certificates(pod, namespace, f"{name}-webhook-server-cert")
-        ready = "import urllib.request as u; u.urlopen('http://127.0.0.1:8081/readyz', timeout=5)"
-        self._until(pod, f'python3 -c "{ready}"')
+        self.until(pod, f'python3 -c "{_HEALTH}" readyz')
+        self._watch(pod, name)
 
     def _chart(self, name: str, namespace: str) -> list[Object]:
         """The objects of a controller's own chart."""
@@ -207,12 +194,12 @@ class ControlPlane:
     def _mount_certificates(self, pod: int, namespace: str, secret: str) -> None:
         """The controller fills its Secret and waits for the files, which a kubelet would bring."""
         kubectl = f"{self.programs.directory}/kubectl --namespace {namespace} get secret {secret} --output"
-        self._until(pod, f"{kubectl} 'jsonpath={{.data.tls\\.crt}}' | grep -q .")
+        self.until(pod, f"{kubectl} 'jsonpath={{.data.tls\\.crt}}' | grep -q .")
         files = " && ".join(
             f"{kubectl} 'go-template={{{{index .data \"{file}\" | base64decode}}}}' >{SERVING_CERTIFICATES}/{file}"
             for file in ("ca.crt", "ca.key", "tls.key", "tls.crt")
         )
-        self._until(pod, f"mkdir -p {SERVING_CERTIFICATES} && {files}")
+        self.until(pod, f"mkdir -p {SERVING_CERTIFICATES} && {files}")
 
     def _spawn(self, pod: int, program: str, *words: str) -> None:
         """Start it, again and again, as the kubelet does with what ends."""
@@ -223,10 +210,30 @@ class ControlPlane:
                 [ ! -e "$pause" ] || { sleep "$(cat "$pause")"; rm "$pause"; }
                 sleep 0.5
             done"""
-        argv = ["sh", "-c", again, "sh", _log(program), _pause(program), str(self.programs.directory / program), *words]
+        argv = [
+            "sh",
+            "-c",
+            again,
+            "sh",
+            _log(program),
+            pause_file(program),
+            str(self.programs.directory / program),
+            *words,
+        ]
         self._stack.enter_context(self.cluster.popen(pod, argv, env={"KUBECONFIG": KUBECONFIG}))
 
-    def _until(self, pod: int, command: str) -> None:
+    def _watch(self, pod: int, program: str) -> None:
+        """Kill it when it does not answer, as the liveness probe of its Deployment does."""
+        probe = """\
+            failures=0
+            while sleep 20; do
+                if python3 -c "$1" healthz 2>/dev/null; then failures=0; else failures=$((failures + 1)); fi
+                [ "$failures" -lt 3 ] || { pkill -KILL -x "$2"; failures=0; }
+            done"""
+        self._stack.enter_context(self.cluster.popen(pod, ["sh", "-c", probe, "sh", _HEALTH, program]))
+
+    def until(self, pod: int, command: str) -> None:
+        """Until a command in a pod ends with 0. Raises TimeoutError with what it says."""
         loop = f"until {{ {command}; }} >/run/waited 2>&1; do sleep 0.1; done"
         try:
             self.cluster.exec(pod, ["sh", "-c", loop], env={"KUBECONFIG": KUBECONFIG}, timeout=READY_SECONDS)
@@ -254,7 +261,9 @@ def _files() -> dict[str, bytes]:
     """Keys and certificates for every pod, by path."""
     authority = Authority()
     server = authority.server(
-        "kube-apiserver", [address(MASTER), FIRST_SERVICE], ["kubernetes.default.svc", "kubernetes.default"]
+        "kube-apiserver",
+        [address(MASTER), FIRST_SERVICE, "127.0.0.1"],
+        ["kubernetes.default.svc", "kubernetes.default"],
     )
     client, accounts = authority.client("kube-apiserver", "system:masters"), signing_pair()
     nodes = authority.server("nodes", [KUBELET_ADDRESS])
@@ -292,7 +301,7 @@ def _kubeconfig(authority: Authority, user: Pair) -> bytes:
     return json.dumps(config).encode()
 
 
-def _values(text: str) -> Iterator[Object]:
+def values(text: str) -> Iterator[Object]:
     """JSON values that stand one after the other."""
     decoder = json.JSONDecoder()
     while text := text.lstrip():
@@ -301,41 +310,10 @@ def _values(text: str) -> Iterator[Object]:
         text = text[end:]
 
 
-def _of(objects: Sequence[Object], kind: str, name: str) -> Object:
-    (found,) = [each for each in objects if each["kind"] == kind and each["metadata"]["name"] == name]
-    return found
-
-
-def _configuration(name: str, objects: Sequence[Object]) -> str:
-    """What the controller's ConfigMap has, without what needs a pod around it."""
-    maps = [each["data"] for each in objects if each["kind"] == "ConfigMap"]
-    (text,) = [data["controller_manager_config.yaml"] for data in maps if "controller_manager_config.yaml" in data]
-    config = yaml.safe_load(text)
-    config["leaderElection"]["leaderElect"] = False
-    if name == "kueue":
-        config["integrations"]["frameworks"] = FRAMEWORKS
-        config["featureGates"] = {"VisibilityOnDemand": False}
-    return json.dumps(config)
-
-
-def _endpoints(service: Object, where: str) -> Object:
-    """The EndpointSlice that a controller of Kubernetes would make of the webhook's pods."""
-    name = service["metadata"]["name"]
-    (port,) = service["spec"]["ports"]
-    return {
-        "apiVersion": "discovery.k8s.io/v1",
-        "kind": "EndpointSlice",
-        "metadata": {"name": name, "labels": {"kubernetes.io/service-name": name}},
-        "addressType": "IPv4",
-        "ports": [{"name": port.get("name", ""), "port": WEBHOOK_PORT, "protocol": "TCP"}],
-        "endpoints": [{"addresses": [where], "conditions": {"ready": True}}],
-    }
-
-
 def _log(program: str) -> str:
     return f"/run/{program}.log"
 
 
-def _pause(program: str) -> str:
+def pause_file(program: str) -> str:
     """A file with the seconds for which the program shall not be started again."""
     return f"/run/{program}.pause"

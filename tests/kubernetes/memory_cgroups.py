@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from agent.local.syscalls import MS_NODEV, MS_NOEXEC, MS_NOSUID, mount
 from agent.machine.run_processes import make_cgroup, remove_cgroup
 from agent.mounts import parse_mounts
 
@@ -33,6 +34,10 @@ class MemoryCgroups(NamedTuple):
     directory: int
     """A descriptor; -1: nowhere."""
     files: Files
+    shown: str = ""
+    """A path by which the directory can be mounted elsewhere; empty: there is none."""
+    unified: str = ""
+    """Version 2 beside it."""
 
     def make(self, name: str, limit: int) -> None:
         """Raises OSError."""
@@ -65,13 +70,13 @@ def remove_in(directory: int, name: str) -> None:
 
 def version_1_directory() -> str:
     """Where this process can make cgroups with the memory controller of version 1; empty where it cannot."""
-    own = next((line.split(":", 2)[2] for line in _lines("/proc/self/cgroup") if ":memory:" in line), "")
-    for mount in parse_mounts(Path("/proc/self/mountinfo").read_text()):
-        if mount.kind == "cgroup" and mount.writable and "memory" in mount.options and own:
-            below = os.path.relpath(own, mount.root)
+    own = _own_version_1()
+    for one in parse_mounts(Path("/proc/self/mountinfo").read_text()):
+        if one.kind == "cgroup" and one.writable and "memory" in one.options and own:
+            below = os.path.relpath(own, one.root)
             # A container often sees its own cgroup as the root of what is mounted.
-            path = mount.point if below.startswith("..") else os.path.normpath(f"{mount.point}/{below}")
-            return path if os.path.isdir(path) else mount.point
+            path = one.point if below.startswith("..") else os.path.normpath(f"{one.point}/{below}")
+            return path if os.path.isdir(path) else one.point
     return ""
 
 
@@ -97,6 +102,24 @@ def opened(cluster: int, version_1: str) -> MemoryCgroups:
         return MemoryCgroups(cluster, VERSION_2)
     descriptor = os.open(version_1, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) if version_1 else -1
     return MemoryCgroups(descriptor, VERSION_1)
+
+
+def shown_at(point: str, memory: MemoryCgroups) -> MemoryCgroups:
+    """Mount both versions there, as nodes with version 1 do, so that containers can be shown their own cgroups. Where
+    version 2 limits memory nothing is shown."""
+    if memory.files is not VERSION_1 or memory.directory < 0:
+        return memory
+    flags = MS_NOSUID | MS_NODEV | MS_NOEXEC
+    for name, kind, options in (("memory", "cgroup", "memory"), ("unified", "cgroup2", "")):
+        os.makedirs(f"{point}/{name}")
+        mount(kind, f"{point}/{name}", kind, flags, options)
+    inode = os.fstat(memory.directory).st_ino
+    ours = (path for path, _, _ in os.walk(f"{point}/memory{_own_version_1()}") if os.stat(path).st_ino == inode)
+    return memory._replace(shown=next(ours, ""), unified=f"{point}/unified")
+
+
+def _own_version_1() -> str:
+    return next((line.split(":", 2)[2] for line in _lines("/proc/self/cgroup") if ":memory:" in line), "")
 
 
 def _delegates(cluster: int) -> bool:

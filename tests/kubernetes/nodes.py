@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterable
 from itertools import product
 
 from agent.local.spec import Place
@@ -44,12 +45,13 @@ def node(name: str, place: Place) -> NodeSpec:
     return NodeSpec(name, labels)
 
 
-def images(torch: str) -> dict[str, Image]:
-    """By name. `torch` is the interpreter that has it."""
+def images(torch: str, names: Iterable[str] = ()) -> dict[str, Image]:
+    """By name. `torch` is the interpreter that has it; `names` are further ones of such an image."""
     env = {
         "PATH": os.environ.get("PATH", os.defpath),
         "LANG": "C.UTF-8",
         # Pods cannot see that all of them share the cores of this machine: idle ranks must not spin.
         "OMPI_MCA_mpi_yield_when_idle": "1",
     }
-    return {IMAGE: Image(env=env), TORCH: Image(env={**env, "A4_PYTHON": torch})}
+    with_torch = Image(env={**env, "A4_PYTHON": torch})
+    return {IMAGE: Image(env=env), TORCH: with_torch, **dict.fromkeys(names, with_torch)}

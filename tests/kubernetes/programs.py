@@ -96,10 +96,10 @@ def check_go() -> None:
     """Raises Unavailable without a Go that is new enough."""
     (wanted,) = re.findall(r"^go (\S+)$", (CONTROL / "go.mod").read_text(), re.MULTILINE)
     if not shutil.which("go"):
-        raise Unavailable(f"make test-kubernetes needs Go {wanted} or later; there is no program go")
+        raise Unavailable(f"the control plane is built with Go {wanted} or later, and go is not in PATH")
     found = _go("env", "GOVERSION").removeprefix("go")
     if _number(found) < _number(wanted):
-        raise Unavailable(f"make test-kubernetes needs Go {wanted} or later, and this is {found}")
+        raise Unavailable(f"the control plane is built with Go {wanted} or later, and this is {found}")
 
 
 def _number(version: str) -> tuple[int, ...]:

@@ -19,6 +19,7 @@ from agent.local.namespaced_process import Forker, Program
 from agent.local.pod_plan import host_files
 from agent.local.root import Bind, Root, enter_root
 from agent.local.sandbox import Sandbox
+from agent.local.spec import Mount
 from agent.machine.loop import READ, Loop
 from tests.kubernetes.cri_log import CriLog
 from tests.kubernetes.identity import take_identity
@@ -102,6 +103,8 @@ class RunningContainer:
 
     def _started(self, asked: NewContainer, pod: Surrounding) -> Container:
         root = container_root(self._machine.begin, asked, pod, self._termination)
+        if asked.memory is not None and self._machine.memory.shown:
+            root = _with_cgroups(root, self._machine.memory, self._cgroup)
 
         def build() -> int:
             pod.namespaces.join()
@@ -213,6 +216,17 @@ def container_root(begin: Begin, asked: NewContainer, pod: Surrounding, terminat
         mounts=tuple(_binds(begin if is_machine else None, asked, pod, termination)),
         cgroups=asked.privileged and bool(begin.cgroup),
     )
+
+
+def _with_cgroups(root: Root, memory: MemoryCgroups, name: str) -> Root:
+    """As nodes with version 1 show it: a container sees its own cgroup, and a privileged one version 2 beside it."""
+    mounts: list[Bind | Mount] = [
+        Mount("/sys/fs/cgroup"),
+        Bind(f"{memory.shown}/{name}", "/sys/fs/cgroup/memory", read_only=True),
+    ]
+    if root.cgroups:
+        mounts.append(Bind(memory.unified, "/sys/fs/cgroup/unified"))
+    return root._replace(mounts=(*mounts, *root.mounts), cgroups=False)
 
 
 def _binds(begin: Begin | None, asked: NewContainer, pod: Surrounding, termination: str) -> Iterator[Bind]:

@@ -63,7 +63,7 @@ class Runtime:
     def __init__(self, cluster: LocalCluster) -> None:
         self.cluster = cluster
         self.cgroup = cluster_cgroup(f"{cluster.name}-runtime")
-        """Of version 2; empty where none can be made."""
+        """Path of its cgroup of version 2; empty where none can be made."""
         found = host_survey.survey(cluster.spec)
         self._threads: list[threading.Thread] = []
         self._nodes: list[Node] = []

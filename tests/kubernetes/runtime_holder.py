@@ -273,6 +273,7 @@ def main(descriptor: int) -> None:
     memory = memory_cgroups.opened(cluster, version_1)
     setns(os.open(f"/proc/{begin.network}/ns/net", os.O_RDONLY | os.O_CLOEXEC), CLONE_NEWNET)
     make_state()
+    memory = memory_cgroups.shown_at(f"{STATE}/cgroup", memory)
     loop = Loop()
     machine = Machine(loop, Forker(), begin, cluster, memory)
     holder = Holder(loop, begin, machine)

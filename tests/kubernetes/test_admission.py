@@ -18,7 +18,8 @@ from tests.chart.cases import CASES, CI_FILES
 from tests.chart.helm import Engines, Words
 from tests.chart.pages import Command, words_of
 from tests.chart.test_docs import OF_CLUSTERS, RENDERED
-from tests.kubernetes.control_plane import ControlPlane, Object, Refused
+from tests.kubernetes.control_plane import ControlPlane, Refused
+from tests.kubernetes.controllers import Object
 
 TEMPLATE = ("spec", "replicatedJobs", 0, "template")
 POD = (*TEMPLATE, "spec", "template")

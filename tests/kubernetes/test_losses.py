@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from tests.kubernetes.bed import Bed, terminated
-from tests.kubernetes.control_plane import Object
-from tests.kubernetes.nodes import IMAGE
+from tests.kubernetes.control_plane import MASTER
+from tests.kubernetes.controllers import Object
+from tests.kubernetes.nodes import IMAGE, places
 
 WAITS = "#!/bin/bash\nexec sleep 1000\n"
+GREEDY = """\
+#!/bin/bash
+[ "$A4_NODE_RANK" = 0 ] && exec sleep 1000
+exec python3 -c 'print(len(bytearray(2 << 30)))'
+"""
 INSTALLER = "nccl-plugin-installer"
 EVICTION = {"apiVersion": "policy/v1", "kind": "Eviction"}
 
@@ -26,10 +33,24 @@ def evict(bed: Bed, namespace: str, pod: str) -> None:
     bed.plane.kubectl("create", "--raw", path, "--filename=-", input=body)
 
 
+def drain(bed: Bed, namespace: str, pod: str) -> None:
+    """Its node, as before an upgrade of that."""
+    node = ("get", "pod", pod, "--namespace", namespace, "--output=jsonpath={.spec.nodeName}")
+    flags = ("--ignore-daemonsets", "--delete-emptydir-data", "--pod-selector=app.kubernetes.io/instance=job")
+    bed.plane.kubectl("drain", bed.plane.kubectl(*node), *flags, "--timeout=250s")
+
+
+@pytest.fixture
+def nodes_come_back(bed: Bed) -> Iterator[None]:
+    yield
+    bed.plane.kubectl("uncordon", *places())
+
+
+@pytest.mark.usefixtures("nodes_come_back")
 @pytest.mark.parametrize(
     ("lose", "index", "task"),
-    [(delete, 1, WAITS), (evict, 0, WAITS), (evict, 1, ""), (delete, 0, "")],
-    ids=["deleted worker", "evicted coordinator", "evicted worker asleep", "deleted coordinator asleep"],
+    [(delete, 1, WAITS), (evict, 0, WAITS), (drain, 1, ""), (delete, 0, "")],
+    ids=["deleted worker", "evicted coordinator", "drained worker asleep", "deleted coordinator asleep"],
 )
 def test_a_lost_pod_restarts_the_job_once(
     bed: Bed, namespace: str, lose: Callable[[Bed, str, str], None], index: int, task: str
@@ -74,12 +95,37 @@ def test_a_dead_node_holds_the_job_until_its_pod_is_deleted_by_force(bed: Bed, n
         bed.order("reboot", node)
 
 
+def test_memory_that_runs_out_ends_the_job_with_137(bed: Bed, namespace: str) -> None:
+    """The kernel kills a script by the limit of its container: that is final, also where restarts are allowed."""
+    if not bed.limits_memory:
+        assert "CI" not in os.environ, "memory limits must be tried in CI: no cgroup with a memory controller is here"
+        pytest.skip("no cgroup with a memory controller can be written here: memory cannot be limited")
+    bed.plane.cluster.write(MASTER, "/run/greedy.sh", GREEDY)
+    settings = {
+        "workload.gpus": "4",
+        "workload.max_workload_restarts": "2",
+        "workload.resources.limits.memory": "500Mi",
+    }
+    smaller = {"workload.resources.requests.memory": "100Mi", "volumes.sharedMemory": "64Mi"}
+    bed.install("job", namespace, {**settings, **smaller}, "--set-file", "task_script=/run/greedy.sh")
+    assert bed.ended("job", namespace) == "Failed"
+    (jobset,) = bed.get("jobsets", namespace)
+    assert jobset["status"]["restarts"] == 0
+    (job,) = bed.get("jobs", namespace)
+    assert "failed with exit code 137 matching FailJob rule" in str(job["status"]["conditions"])
+    ends = [end for end in map(terminated, bed.pods("job", namespace)) if end]
+    assert ends and {end["exitCode"] for end in ends} == {137}
+    messages = [json.loads(end["message"]) for end in ends]
+    assert any("pod 1, job-workload-0-1" in message["where"] for message in messages)
+    assert any("raise the memory limit" in message["why"] for message in messages), messages
+
+
 def dead(bed: Bed, namespace: str) -> Object:
     return bed.pods("job", namespace)[1]
 
 
 def conditions(bed: Bed, namespace: str) -> list[str]:
-    """Of the only Job."""
+    """The types of the only Job's conditions."""
     (job,) = bed.get("jobs", namespace)
     return [each["type"] for each in job["status"].get("conditions") or ()]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from agent.local.spec import address
 from tests.kubernetes.bed import Bed, terminated
 from tests.kubernetes.control_plane import MASTER, NODE_SECONDS
+from tests.kubernetes.server_faults import slow_storage, stop_servers
 
 AWAY_SECONDS = 20.0
 BETWEEN_SECONDS = 10.0
@@ -16,12 +17,14 @@ echo the server is away
 """
 
 
-def test_a_job_ends_while_the_api_server_is_away(bed: Bed, namespace: str) -> None:
-    """It is told afterwards, and no node was given up meanwhile, unless the server needed that long to come back."""
-    bed.install("job", namespace, {"workload.gpus": "4", "task_script": SCRIPT})
-    names = [pod["metadata"]["name"] for pod in bed.formed("job", namespace, 2)]
+def test_a_job_ends_while_the_api_server_and_all_controllers_are_away(bed: Bed, namespace: str) -> None:
+    """It was made while etcd was slow, too. Its end is told afterwards, and no node was given up meanwhile, unless the
+    server needed that long to come back."""
+    with slow_storage(bed.plane):
+        bed.install("job", namespace, {"workload.gpus": "4", "task_script": SCRIPT})
+        names = [pod["metadata"]["name"] for pod in bed.formed("job", namespace, 2)]
     before = given_up(bed)
-    away = bed.plane.stop_server(AWAY_SECONDS)
+    away = stop_servers(bed.plane, AWAY_SECONDS)
     assert bed.ended("job", namespace) == "Completed"
     ends = bed.pods("job", namespace)
     assert [pod["metadata"]["name"] for pod in ends] == names

@@ -307,6 +307,8 @@ def test_the_kernel_ends_what_takes_more_memory_than_its_limit(pods: Pods) -> No
     if pods.runtime.limits_memory:
         assert pods.run(sandbox, *greedy, memory=60 << 20).end() == Ended(137, signal.SIGKILL, True, "")
         assert pods.run(sandbox, "sh", "-c", "exit 1", memory=60 << 20).end() == Ended(1, None, False, "")
+        limit = "from agent.machine.cgroup_limits import memory_limit; print(memory_limit())"
+        assert pods.said(sandbox, sys.executable, "-c", limit, memory=60 << 20) == str(60 << 20)
         return
     with pytest.raises(StartFailed, match="no cgroup with a memory controller can be written here"):
         pods.run(sandbox, *greedy, memory=60 << 20)

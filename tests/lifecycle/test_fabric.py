@@ -38,8 +38,8 @@ def test_a_fabric_that_cannot_be_used() -> None:
         end = pod.said()
         assert end["what"] == "the fabric profile a3-tcpx cannot be used on 1 of 4 pods"
         first, second, hint = end["why"].splitlines()
-        assert first.startswith(f"pod 3, {world.pod(3).name}: interface eth4 is not there")
-        assert second.startswith(f"pod 3, {world.pod(3).name}: no socket of the TCPX daemon in /run/tcpx, after 60 s")
+        assert first.startswith(f"{world.pod(3).where}: interface eth4 is not there")
+        assert second.startswith(f"{world.pod(3).where}: no socket of the TCPX daemon in /run/tcpx, after 60 s")
         assert "--exclude" in hint and "A4_PROFILE=none" in hint
         assert not pod.workloads()
 
@@ -71,7 +71,7 @@ def test_a_torch_that_cannot_be_imported(pods: int, workload: str) -> None:
         end = pod.said()
         assert (end["code"], end["what"]) == (78, f"torch and the NCCL that it loads do not fit on 1 of {pods} pods")
         first, hint = end["why"].splitlines()
-        assert first.startswith(f"pod {pods - 1}, {world.pod(pods - 1).name}: torch 2.8.0a0 needs NCCL 2.27 or later")
+        assert first.startswith(f"{world.pod(pods - 1).where}: torch 2.8.0a0 needs NCCL 2.27 or later")
         assert "docs/images.md" in hint
         assert not pod.workloads()
 

@@ -79,7 +79,7 @@ def test_a_lost_pod_is_75_however_fast_the_others_fail(workload: str, said: str,
         fail(world, index, said=said)
     told = ends(world, 1, run_id)
     end = told["end"]
-    assert (end["code"], end["origin"], end["where"]) == (75, "agent", f"pod 2, {world.pod(2).name}"), world.dump()
+    assert (end["code"], end["origin"], end["where"]) == (75, "agent", world.pod(2).where), world.dump()
     assert world.seconds < lost + LEASE + BEATS
     assert "pod 0, " in end["why"] and "failed" in end["why"] and told["lost"].keys() == {"2"}
     assert "pods 0-1,3 ended because of it" in end["why"]
@@ -97,7 +97,8 @@ def test_two_lost_pods_are_both_named_and_the_others_are_ended_meanwhile(fails: 
     world.until(lambda: world.pod(5).workloads()[-1][1] == [15])
     assert world.seconds < lost + 2
     end = ends(world, 1, run_id)["end"]
-    assert end["code"] == 75 and "pod 2" in end["where"] and "pod 4 was lost too" in end["why"], world.dump()
+    assert (end["code"], end["where"]) == (75, world.pod(2).where), world.dump()
+    assert f"{world.pod(4).where}, was lost too: silent for " in end["why"]
 
 
 def test_a_pod_that_is_lost_after_its_part_was_done_is_asked_too() -> None:
@@ -109,6 +110,19 @@ def test_a_pod_that_is_lost_after_its_part_was_done_is_asked_too() -> None:
     assert ends(world, 1, run_id)["end"]["where"].startswith("pod 3, "), world.dump()
 
 
+def test_a_pod_that_left_after_its_part_was_done_is_not_waited_for() -> None:
+    world, run_id = running()
+    fail(world, 3, 0)
+    world.wait(5)
+    world.pod(3).signal()
+    world.wait(5)
+    fail(world, 1)
+    failed = world.seconds
+    end = ends(world, 1, run_id)["end"]
+    assert (end["code"], world.seconds < failed + 5) == (75, True), world.dump()
+    assert end["where"].startswith("pod 3, ")
+
+
 def test_the_pod_that_fails_may_itself_be_lost() -> None:
     """As when memory runs out: the kernel kills the workload, then the agent."""
     world, run_id = running()
@@ -117,7 +131,7 @@ def test_the_pod_that_fails_may_itself_be_lost() -> None:
     world.wait(2)
     lose(world, "killed", 2)
     end = ends(world, 1, run_id)["end"]
-    assert (end["code"], end["where"]) == (75, f"pod 2, {world.pod(2).name}"), world.dump()
+    assert (end["code"], end["where"]) == (75, world.pod(2).where), world.dump()
     assert "was killed by SIGKILL" in end["why"]
 
 
@@ -163,7 +177,7 @@ def test_a_rank_is_named_whose_torchrun_was_slower_than_those_that_missed_it() -
     fail(world, 3, said=MISSED, seconds=3)
     fail(world, 2, said=KILLED, seconds=FAILING_SECONDS - 1)
     end = ends(world, 1, run_id)["end"]
-    assert (end["what"], end["where"]) == ("rank 2 was killed by SIGKILL", f"pod 2, {world.pod(2).name}"), world.dump()
+    assert (end["what"], end["where"]) == ("rank 2 was killed by SIGKILL", world.pod(2).where), world.dump()
     assert [pod.workloads()[-1][1] for pod in world.pods] == [[], [15], [], []]
 
 
@@ -173,7 +187,7 @@ def test_a_pod_that_was_told_to_end_after_ranks_of_others_have_missed_its() -> N
     world.wait(2)
     world.pod(2).signal()
     end = ends(world, 1, run_id)["end"]
-    assert (end["code"], end["where"]) == (75, f"pod 2, {world.pod(2).name}"), world.dump()
+    assert (end["code"], end["where"]) == (75, world.pod(2).where), world.dump()
     assert "rank 0 failed" in end["why"]
 
 
@@ -182,7 +196,7 @@ def test_ranks_that_only_missed_another_are_not_waited_for_longer_than_that() ->
     fail(world, 3, said=MISSED, seconds=0)
     before = world.seconds
     end = ends(world, 1, run_id)["end"]
-    assert (end["code"], end["where"]) == (1, f"pod 3, {world.pod(3).name}"), world.dump()
+    assert (end["code"], end["where"]) == (1, world.pod(3).where), world.dump()
     assert "every rank that failed only missed another one" in end["why"]
     assert FAILING_SECONDS < world.seconds - before < FAILING_SECONDS + 1
 

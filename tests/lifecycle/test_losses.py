@@ -28,7 +28,7 @@ def test_a_killed_worker_ends_the_job() -> None:
     assert world.run() == {0: 75, 1: 75, 2: KILLED, 3: 75}, world.dump()
     assert world.last() < 5 + LEASE + BEATS
     for pod in world.others(2):
-        assert pod.said()["where"] == f"pod 2, {world.pod(2).name}"
+        assert pod.said()["where"] == world.pod(2).where
 
 
 @pytest.mark.parametrize("lease", [4.0, 30.0, 300.0])
@@ -77,7 +77,7 @@ def test_a_worker_killed_before_the_plan_is_waited_for() -> None:
     world.at(20, world.pod(2).kill)
     assert world.run() == {0: 69, 1: 69, 2: KILLED}, world.dump()
     for pod in (world.pod(0), world.pod(1)):
-        assert world.pod(2).name in pod.said()["why"]
+        assert f"{world.pod(2).where}: silent for " in pod.said()["why"]
         assert "10.0.0.3" in pod.said()["why"]
 
 
@@ -121,7 +121,7 @@ def test_many_pods_lost_at_once_are_told_once(lost: int) -> None:
         pod.kill()
     world.until(lambda: all(len(pod.state().get("lost", {})) == lost for pod in world.pods[:-lost]))
     assert world.net.carried - before < 200 * lost * (40 - lost) + 100 * 40 * LEASE
-    assert world.pod(0).log.getvalue().count(" is lost (") == min(lost, 12)
+    assert world.pod(0).log.getvalue().count(", is lost: silent for ") == min(lost, 12)
     assert f"{40 - lost} pods are left" in world.pod(0).log.getvalue()
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.decide.sync.facts import Fact, Place, write_fact
+from agent.decide.sync.facts import Fact, FactPlace, write_fact
 from agent.errors import DirectoryUnusable
 from agent.lifecycle.sharing.member import Member
 from agent.machine.shared_files import Done, ProcessFiles
@@ -15,7 +15,7 @@ from agent.settings import Found, read_settings
 from tests.machine.waiting import run
 
 START = "0" * 32
-PLACE = Place(".a4-agent/jobs/e", START)
+PLACE = FactPlace(".a4-agent/jobs/e", START)
 
 
 class Interrupted(ProcessFiles):
@@ -57,7 +57,7 @@ def test_a_fact_that_another_process_has_set_meanwhile_is_set(member: Member) ->
 
 
 @pytest.mark.parametrize(
-    "others", ["", "torn", write_fact(Fact("x", 1), PLACE), write_fact(Fact("x", 0), Place("j", "s"))]
+    "others", ["", "torn", write_fact(Fact("x", 1), PLACE), write_fact(Fact("x", 0), FactPlace("j", "s"))]
 )
 def test_what_is_no_fact_of_this_pod_is_not_set(member: Member, others: str) -> None:
     assert isinstance(member._files, Interrupted)

@@ -56,7 +56,7 @@ def test_an_sshd_that_dies_six_times_in_a_minute_ends_the_job(index: int) -> Non
     assert world.run() == all_are(71), world.dump()
     for pod in world.others(index):
         assert "sshd ended" in pod.said()["what"]
-        assert pod.said()["where"] == f"pod {index}, {world.pod(index).name}"
+        assert pod.said()["where"] == world.pod(index).where
 
 
 def test_a_busy_port_on_the_coordinator_is_told_to_all() -> None:
@@ -75,7 +75,10 @@ def test_a_busy_port_on_a_worker() -> None:
     pod.busy = {pod.address: "pid 7 (nc)", "127.0.0.1": "pid 7 (nc)"}
     assert world.run() == {0: 69, 1: 69, 2: 71, 3: 69}, world.dump()
     assert "in use by pid 7 (nc)" in pod.said()["what"]
-    assert f"{pod.name}: DNS ok, port 2222 at {pod.address}" in world.pod(1).said()["why"]
+    assert (
+        f"pod 2, {pod.name}, pod name and node not known: DNS ok, port 2222 at {pod.address}"
+        in world.pod(1).said()["why"]
+    )
 
 
 def test_a_busy_loopback_of_a_worker_is_told_to_all() -> None:
@@ -326,5 +329,5 @@ def test_a_bug_ends_every_pod_and_says_where(method: str, second: float, index: 
     assert world.run() == all_are(70), world.dump()
     assert world.last() < 60
     for pod in world.pods:
-        assert pod.said()["where"] == f"pod {index}, {world.pod(index).name}"
+        assert pod.said()["where"] == world.pod(index).where
         assert f"RuntimeError: {method} is broken" in pod.said()["why"]

@@ -6,6 +6,7 @@ import base64
 import errno
 import io
 import json
+import re
 from typing import Any
 
 import jsonschema
@@ -101,6 +102,37 @@ def test_pods_that_differ_stand_in_it() -> None:
     world.pod(2).env = {"GPUS_PER_NODE": "4"}
     world.run()
     assert {"what": "GPUS_PER_NODE", "usual": "8", "odd": {"4": [2]}} in result(world)["differences"]
+
+
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_results_of_an_earlier_start_of_the_same_attempt_stay_as_they_are(is_slow: bool) -> None:
+    """As Kueue admits a job again that it has preempted: results and logs of every pod lie beside the first ones. Of a
+    bucket that answers too late nobody knows whether there are some."""
+    world, earlier = FakeWorld(2, "script"), f"{RESULTS}/pod-logs/coordinator.log"
+    for pod in world.pods:
+        pod.bucket, pod.life = True, Life(seconds=40)
+    world.pod(0).stored[earlier] = "of before"
+    if is_slow:
+        world.pod(0).storage = "stuck"
+        world.at(20, lambda: setattr(world.pod(0), "storage", ""))
+    assert set(world.run().values()) == {0}, world.dump()
+    run = f"{RESULTS}/runs/{world.pod(0).said()['run']}"
+    assert world.pod(0).stored[earlier] == "of before" and f"{RESULTS}/result.json" not in world.pod(0).stored
+    assert result(world, run)["verdict"]["code"] == 0
+    assert [*world.pod(1).stored] == [f"{run}/pod-logs/worker-1.log"]
+    assert f"results and logs of this attempt: {run}" in world.pod(0).log.getvalue()
+
+
+def test_a_start_that_comes_to_no_run_keeps_the_log_of_an_earlier_one() -> None:
+    world, earlier = FakeWorld(2, "script", {"A4_PEER_TIMEOUT_SECONDS": "20"}), f"{RESULTS}/pod-logs/coordinator.log"
+    world.pod(0).bucket = True
+    world.pod(0).stored[earlier] = "of before"
+    world.pod(1).starts = None
+    assert world.run()[0] == 69
+    stored = dict(world.pod(0).stored)
+    assert stored.pop(earlier) == "of before"
+    ((path, log),) = stored.items()
+    assert re.fullmatch(f"{RESULTS}/pod-logs/coordinator-[0-9a-f]{{8}}.log", path) and "pods did not come" in log
 
 
 # When they are announced
@@ -307,6 +339,8 @@ def test_nothing_else_is_read(run: str, name: str) -> None:
     world = sleeping(2)
     answer = world.ask(0, "read", run=run, pod=0, file=name, offset=0, most=300)
     assert answer.get("error") or answer["ok"]["frames"] == [], answer
+    if run == "no-such" and name != "result.json":
+        assert answer["error"]["what"] == f"no run has a file {name!r} to read"
 
 
 # Progress

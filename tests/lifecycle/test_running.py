@@ -33,7 +33,7 @@ def test_one_script_fails(index: int, status: int, code: int) -> None:
     for pod in world.pods:
         pod.life = Life(status, 20) if pod.index == index else FOREVER
     assert world.run() == all_are(code), world.dump()
-    where = f"pod {index}, {world.pod(index).name}"
+    where = world.pod(index).where
     assert world.ends() == dict.fromkeys(range(4), (code, "workload", where))
     for pod in world.others(index):
         assert pod.workloads() == [("bash", [TERM])]
@@ -51,7 +51,11 @@ def test_a_script_that_the_kernel_kills_because_memory_ran_out() -> None:
     victim.life = Life(-KILL, 20)
     world.at(15, lambda: setattr(victim, "memory_kills", 5))
     assert world.run() == all_are(137, 3), world.dump()
-    assert world.pod(0).said()["why"].startswith("memory ran out in pod 2, and the kernel killed processes there")
+    assert (
+        world.pod(0)
+        .said()["why"]
+        .startswith(f"memory ran out in {victim.where}, and the kernel killed processes there")
+    )
 
 
 def test_memory_that_ran_out_earlier_is_no_cause_of_a_run_that_never_began() -> None:
@@ -70,7 +74,7 @@ def test_the_failure_that_arrives_first_decides() -> None:
     world.pod(3).life = Life(5, 20)
     world.pod(1).life = Life(6, 20.5)
     assert world.run() == all_are(5), world.dump()
-    assert {end[2] for end in world.ends().values()} == {f"pod 3, {world.pod(3).name}"}
+    assert {end[2] for end in world.ends().values()} == {world.pod(3).where}
 
 
 def test_a_failure_after_others_have_done_their_part() -> None:
@@ -105,7 +109,7 @@ def test_a_script_that_cannot_be_started(index: int) -> None:
         pod.life = FOREVER
     world.pod(index).unstartable.add("bash")
     assert world.run() == all_are(66), world.dump()
-    assert set(world.ends().values()) == {(66, "agent", f"pod {index}, {world.pod(index).name}")}
+    assert set(world.ends().values()) == {(66, "agent", world.pod(index).where)}
 
 
 def test_what_a_script_leaves_behind_is_swept() -> None:

@@ -40,7 +40,7 @@ def test_the_coordinator_during_the_run(number: int, code: int) -> None:
     world.until_event("run-started")
     world.pod(0).signal(number)
     assert world.run() == all_are(code), world.dump()
-    assert set(world.ends().values()) == {(code, "agent", f"pod 0, {world.pod(0).name}")}
+    assert set(world.ends().values()) == {(code, "agent", world.pod(0).where)}
     assert world.last() < 5
 
 
@@ -80,7 +80,7 @@ def test_one_worker_during_the_run(life: Life) -> None:
     assert world.run() == {0: 75, 1: 75, 2: 143, 3: 75}, world.dump()
     assert world.last() < GRACE
     for pod in world.others(2):
-        assert pod.said()["where"] == f"pod 2, {world.pod(2).name}"
+        assert pod.said()["where"] == world.pod(2).where
         assert "SIGTERM" in pod.said()["what"]
     assert world.pod(2).said()["code"] == 143
 
@@ -102,7 +102,7 @@ def test_one_worker_that_the_coordinator_has_not_met(second: float) -> None:
         pod.starts = 1.5
     world.at(second, world.pod(2).signal)
     assert world.run() == {0: 75, 1: 75, 2: 143, 3: 75}, world.dump()
-    assert world.pod(0).said()["where"] == f"pod 2, {world.pod(2).name}"
+    assert world.pod(0).said()["where"] == world.pod(2).where
     assert world.last() < 10
 
 

@@ -9,7 +9,7 @@ from tests.fake.process import Life
 from tests.fake.world import FakeWorld
 
 TERMINATED = 143
-"""Of a pod that is told to end while it sleeps after a 0, with which Kubernetes would count it as complete."""
+"""The code of a pod that is told to end while it sleeps after a 0, with which Kubernetes would count it as complete."""
 
 
 def asleep(code: int, pods: int = 4) -> FakeWorld:
@@ -60,7 +60,7 @@ def test_a_lost_worker_keeps_the_rest(code: int) -> None:
     world.pod(2).kill()
     world.wait(200)
     assert [pod.living for pod in world.pods] == [True, True, False, True], world.dump()
-    assert "peer 2 is lost" in world.pod(0).log.getvalue()
+    assert f"{world.pod(2).where}, is lost: " in world.pod(0).log.getvalue()
     world.pod(0).signal()
     told = code or TERMINATED
     assert world.run() == {0: told, 1: told, 2: KILLED, 3: told}, world.dump()

@@ -425,7 +425,7 @@ def test_storage_that_hangs_ends_it(place: Place) -> None:
     first = place.start(place.stages(0), lease=LEASE)
     first.until("convert begins")
     place.mounts.servers[0].send_signal(signal.SIGSTOP)
-    first.until("no sign of life", "the storage hangs")
+    first.until("could not be renewed", "the storage hangs")
     place.mounts.servers[0].kill()  # what waits for it inside the kernel cannot be ended before
     code, said = first.end()
     assert code in (73, 75), said

@@ -18,9 +18,10 @@ from tests.fake.world import FakeWorld
 TERM, KILL = 15, 9
 
 
-def sleeping(pods: int = 4, env: dict[str, str] | None = None) -> FakeWorld:
-    """A cluster that sleeps after a first run of `none`."""
+def sleeping(pods: int = 4, env: dict[str, str] | None = None, *, last: dict[str, str] | None = None) -> FakeWorld:
+    """A cluster that sleeps after a first run of `none`. `last`: what the last pod alone has in its environment."""
     world = FakeWorld(pods, "none", {"SLEEP_INFINITY": "true", **(env or {})})
+    world.pods[-1].env = last or world.pods[-1].env
     world.until(lambda: all(pod.living and pod.has("result-known") for pod in world.pods) and world.asleep())
     return world
 
@@ -85,6 +86,13 @@ def test_a_reader_may_come_before_the_run_begins(index: int, workload: str) -> N
         assert printed == [f"hello from {of}\n".encode()]
 
 
+def test_a_reader_of_a_run_that_never_begins_is_answered() -> None:
+    world = sleeping(3, last={"GPUS_PER_NODE": "4"})
+    run_id = world.submit(1, "script")
+    assert ends(world, 1, run_id)["end"]["code"] == 78, world.dump()
+    assert printed(world, 1, run_id, 2) == b""
+
+
 @pytest.mark.parametrize("index", [0, 2])
 @pytest.mark.parametrize("workload", ["script", "exec"])
 def test_a_pod_that_cannot_prepare_its_part(index: int, workload: str) -> None:
@@ -101,7 +109,7 @@ def test_a_pod_that_cannot_prepare_its_part(index: int, workload: str) -> None:
         return
     assert told["codes"] == {str(i): 71 if i == index else 0 for i in range(4)}, world.dump()
     assert told["end"]["what"] == f"hostname ended with exit code 71 on pod {index}"
-    assert f"pod {index}: {why}" in told["end"]["why"] and "ulimit -n" in told["end"]["why"]
+    assert f"{world.pod(index).where}: {why}" in told["end"]["why"] and "ulimit -n" in told["end"]["why"]
     assert printed(world, 1, run_id, 3) == b"hello from 3\n"
 
 
@@ -155,7 +163,7 @@ def test_a_second_one_meanwhile_is_refused() -> None:
     for index in (0, 1, 3):
         error = world.ask(index, "submit", spec={"workload": "script"})["error"]
         assert error["code"] == 75
-        assert run_id in error["what"] and "pod 1 runs" in error["what"] and "10 min" in error["what"]
+        assert run_id in error["what"] and "pod 1 has been running" in error["what"] and "10 min" in error["what"]
     world.ask(3, "cancel", run=run_id)
     assert ends(world, 0, run_id)["end"]["code"] == 130
 
@@ -175,7 +183,7 @@ def test_a_run_before_the_first_one_is_over_is_refused() -> None:
         pod.life = Life(seconds=100)
     world.until_event("run-started")
     error = world.ask(2, "submit", spec={"workload": "script"})["error"]
-    assert error["code"] == 75 and "ENTRYPOINT runs script-" in error["what"]
+    assert error["code"] == 75 and "ENTRYPOINT has been running script-" in error["what"]
 
 
 def test_before_the_cluster_is_formed_there_are_no_runs() -> None:
@@ -731,12 +739,13 @@ def test_a_results_directory_that_comes_back_gets_everything() -> None:
     assert all(any("words" in text for text in pod.stored.values()) for pod in world.pods)
 
 
+@pytest.mark.parametrize("pods", [1, 3])
 @pytest.mark.parametrize("storage", ["stuck", "Read-only file system"])
-def test_an_unusable_results_directory_is_found_before_the_run(storage: str) -> None:
-    world = FakeWorld(3, "script", {"A4_RESULTS_DIR": "/gcs/results"})
+def test_an_unusable_results_directory_is_found_before_the_run(storage: str, pods: int) -> None:
+    world = FakeWorld(pods, "script", {"A4_RESULTS_DIR": "/gcs/results"})
     world.pod(0).storage = storage
     assert set(world.run().values()) == {73}, world.dump()
-    assert not any(pod.workloads() for pod in world.pods)
+    assert not any(pod.workloads() or "run" in pod.state() for pod in world.pods)
 
 
 def test_a_master_port_that_is_taken_is_found_before_the_start() -> None:
@@ -800,8 +809,11 @@ def test_many_commands_beside_push_out_no_run() -> None:
         pod.storage = "stuck"
     run_id = world.submit(0, "script")
     ends(world, 0, run_id)
+    beside = [world.submit(1, "exec", args=["x"])]
     for _ in range(70):
-        ends(world, 1, world.submit(1, "exec", args=["x"]))
+        ends(world, 1, beside[-1])
+        beside.append(world.submit(1, "exec", args=["x"]))
+    assert world.ask(0, "find", run=beside[0])["error"]["code"] == 66, "the oldest of them are forgotten"
     assert world.ask(1, "find", run="")["ok"]["run"] == run_id
     assert printed(world, 0, run_id, 1) == b"of the run\n", "it is not stored yet"
     for pod in world.pods:
@@ -949,3 +961,26 @@ def test_a_coordinator_that_talks_nonsense_is_a_lost_peer_and_no_bug(message: di
     world.run()
     assert world.codes() == {0: 75, 1: 75}, world.dump()
     assert "does not understand" in world.pod(1).state()["end"]["what"]
+
+
+def test_runs_have_names() -> None:
+    world = sleeping(2)
+    secret = "s3cret-of-the-user"
+    wish = {"args": ["--api-key", secret], "name": "lr-0.1", "note": f"with {secret}"}
+    first = world.submit(1, "script", **wish)
+    busy = world.ask(0, "submit", spec={"workload": "script", "name": "lr-0.2"})
+    assert f"pod 1 has been running {first} (lr-0.1)" in busy["error"]["what"]
+    ends(world, 0, "lr-0.1")
+    second = world.submit(0, "script", name="lr-0.1")
+    ends(world, 1, second)
+    third = world.submit(0, "script", name="lr-0.2")  # the refused one has not taken it
+    ends(world, 1, "lr-0.2")
+    found = {name: world.ask(1, "find", run=name)["ok"] for name in ("lr-0.1", "lr-0.1-2", "lr-0.2")}
+    assert [found[name]["run"] for name in found] == [first, second, third]
+    assert (found["lr-0.1"]["command"], found["lr-0.1"]["note"]) == ("script --api-key ***", "with ***")
+    assert printed(world, 1, "lr-0.1-2", 0) == printed(world, 1, second, 0)
+    assert world.ask(0, "submit", spec={"workload": "script", "name": "a/b"})["error"]["code"] == 2
+    for pod in world.pods:
+        past = pod.state()["runs"][1:3]
+        assert [(run["id"], run["name"]) for run in past] == [(first, "lr-0.1"), (second, "lr-0.1-2")]
+        assert past[0]["note"] == "with ***" and secret not in str(past)

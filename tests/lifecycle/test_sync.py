@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from agent.decide.sync.beats import LEADER_SECONDS, STALLED_SECONDS, beat_seconds
-from agent.decide.sync.facts import Fact, Place, job_directory, write_fact
+from agent.decide.sync.facts import Fact, FactPlace, job_directory, write_fact
 from agent.decide.sync.waiting import FactWait, WaitDeadlines, WaitOutcome
 from agent.lifecycle.sharing.waiting import SharedWaiting
 from agent.lifecycle.waits import REPORT_SECONDS
@@ -83,7 +83,7 @@ class World:
 
     def sets(self, pod: FakePod, nonce: str, at: float, fact: Fact) -> None:
         files = FakeFiles(self.clock, pod, self.server, self.draw)
-        place = Place(JOB, nonce)
+        place = FactPlace(JOB, nonce)
 
         def put() -> None:
             if not pod.dead:
@@ -123,7 +123,7 @@ class World:
             self.server[JOB][f"pod.0.{start}.{self.draw.randint(0, 10**6)}"] = ""
             facts = [Fact("x", pod, failed) for pod in range(3) for failed in (False, True) if self.draw.random() < 0.5]
             for fact in facts:
-                texts.append(write_fact(fact, Place(JOB, start)))
+                texts.append(write_fact(fact, FactPlace(JOB, start)))
                 self.server.setdefault(f"{JOB}/{start}", {})[fact.file] = self.draw.choice([texts[-1], *texts])
         self.texts = texts
 
@@ -146,7 +146,7 @@ def test_a_full_set_of_old_facts_is_no_pass() -> None:
     old = world.nonce()
     world.server[JOB][f"pod.0.{old}.77"] = ""
     world.server[f"{JOB}/{old}"] = {
-        fact.file: write_fact(fact, Place(JOB, old)) for fact in (Fact("x", pod) for pod in range(4))
+        fact.file: write_fact(fact, FactPlace(JOB, old)) for fact in (Fact("x", pod) for pod in range(4))
     }
     _, alone = world.waits({0})
     world.run()

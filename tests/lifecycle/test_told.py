@@ -169,6 +169,12 @@ def test_ranks_and_what_has_started_them_share_the_time(tell: Tell) -> None:
     assert TERM_SECONDS <= ended(world, code) < TERM_SECONDS + 10, world.dump()
 
 
+def test_what_has_started_ranks_that_take_all_the_time_has_a_moment_more() -> None:
+    world = running("torchrun", Life(seconds=None, term_seconds=2), STUBBORN)
+    ended(world, by_cancel(world))
+    assert signals(world) == [[SIGTERM]] * 4, world.dump()
+
+
 @pytest.mark.parametrize("workload", ["script", "mpirun", "torchrun"])
 def test_a_worker_that_is_told_alone_takes_nobodys_time(workload: str) -> None:
     """All save their state: they may have to do it together."""
@@ -258,6 +264,7 @@ def test_what_is_told_before_it_has_begun_is_over_at_once() -> None:
     world = sleeping(4, ENV)
     for pod in world.pods:
         pod.life = SAVES
-    run_id = world.submit(1, "script")
+    run_id, began = world.submit(1, "script"), world.seconds
     by_cancel(world)
     assert ends(world, 2, run_id)["end"]["code"] == 130, world.dump()
+    assert world.seconds < began + 5, world.dump()

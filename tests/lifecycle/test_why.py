@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agent.decide.messages import Evidence, message
-from agent.health.why.records import Frame, Operation, Process, Progress, Thread
+from agent.health.why.records import Frame, GroupProgress, Operation, Process, Thread
 from tests.fake.process import FOREVER, Life
 from tests.fake.world import FakeWorld
 from tests.lifecycle.test_submitted import ends, sleeping
@@ -26,7 +26,7 @@ def stack(late: bool) -> tuple[Thread, ...]:
 def process(index: int, step: int = 4) -> Process:
     """All ranks but LATE have come to one operation after the step."""
     entered = step if index == LATE else step + 1
-    progress = Progress("0", "gloo", entered, recent=(Operation(entered, "all_reduce"),), ranks=(0, 1, 2, 3))
+    progress = GroupProgress("0", "gloo", entered, recent=(Operation(entered, "all_reduce"),), ranks=(0, 1, 2, 3))
     threads = stack(index == LATE)
     return Process(100 + index, 1, "S", "rank", index, groups=(progress,), threads=threads, is_python=True)
 

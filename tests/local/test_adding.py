@@ -36,7 +36,7 @@ class Hello(Workload):
         return Launch(["echo", f"hello from rank {rank}"], {**context.environ})
 
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
-        return Judgement(end_without_failure(outcome, "hello"))
+        return Judgement(end_without_failure(context, outcome, "hello"))
 '''
 WORKLOAD_ROW = '    "hello": Entry("every pod prints its rank"),\n'
 FABRIC = '''\

@@ -7,6 +7,7 @@ import os
 import platform
 import pty
 import select
+import shlex
 import shutil
 import signal
 import subprocess
@@ -17,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from agent.errors import MissingProgram, SystemFault
+from agent.errors import MissingProgram, SystemFault, UsageError
 from agent.local import host_survey
 from agent.local.client import LocalCluster, default_cluster
 from agent.local.foreground import run_in_foreground
@@ -51,7 +52,8 @@ def cluster() -> Iterator[LocalCluster]:
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["run"], "--pods"),
+        (["up", "users1"], "there is no workload 'users1'; for a cluster of that name type --name users1"),
+        (["run", "torchrun"], "local up --wait, and then: a4-agent local exec 0 -- a4-agent torchrun …"),
         (["run", "--pods", "2", "--late", "1"], "index of a pod, a colon and a value"),
         (["run", "--pods", "2", "--late", "1:soon"], "'soon' is not a number"),
         (["run", "--pods", "2", "--timeout", "-5", "none"], "'-5' is not 0 or a number"),
@@ -67,6 +69,7 @@ def cluster() -> Iterator[LocalCluster]:
         (["run", "--pods", "2", "--metadata", "tea"], "metadata: one of ok"),
         (["run", "--pods", "1000", "--real-gpus"], "1000 x 8 real GPUs (pods x per pod) are 8000, this"),
         (["exec", "0", "--name", "nobody", "--", "true"], "no local cluster"),
+        (["cp", "--name", "nobody", "/etc/hosts", "0:/tmp"], "no local cluster"),
         (["down", "--name", "nobody"], "no local cluster"),
         (["status", "--name", ""], "the name is empty; is a variable of this shell empty?"),
         (["run", "--pods", "2", "--dry-run", "--name=", "none"], "the name is empty"),
@@ -107,7 +110,7 @@ def test_a_terminal_tells_who_is_missing_and_what_goes_on(tmp_path: Path) -> Non
             terminal.until("\rscript-")
             terminal.until(" on 2 pods, ")
             (tmp_path / "over").touch()
-            assert terminal.until("Start-up, seconds").endswith("\r\x1b[K\r\n")
+            assert terminal.until("Ends:").endswith("\r\x1b[K\r\n")
             assert running.wait(DEADLINE) == 0
 
 
@@ -139,8 +142,57 @@ def test_output_of_all_pods(tmp_path: Path) -> None:
                 running.kill()
         errors.seek(0)
         assert (running.returncode, "[1] " in errors.read()) == (0, True)
-    shown = shown.partition("\nStart-up")[0]
+    shown = shown.partition("\nEnds:")[0]
     assert sorted(shown.splitlines()) == sorted(f"[{pod}] {word}" for pod in (0, 1) for word in ("begun", "more? "))
+
+
+@needs_root
+def test_a_command_that_is_one_text_is_refused(cluster: LocalCluster) -> None:
+    with pytest.raises(UsageError, match="a command is a list of words"):
+        cluster.exec(0, "ls /")
+
+
+@needs_root
+def test_files_are_copied_into_a_pod_and_out_of_it(cluster: LocalCluster, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a:b c").write_text("text")
+    (tmp_path / "in" / "link").symlink_to("a:b c")
+    for source, target in (
+        (f"{tmp_path}/in", f"{cluster.spec.node_name(1)}:/tmp"),  # a directory that is there
+        (f"{tmp_path}/in/a:b c", "1:tmp/in/new"),
+        (f"{tmp_path}/in/link", "1:/tmp/in/new"),  # in its place
+        (f"{tmp_path}/in/.", "1:/tmp/in"),  # the contents, into a directory that is there
+        ("1:/tmp/in/.", f"{tmp_path}/contents"),  # and as a new one
+        ("1:/tmp/in", f"{tmp_path}/out"),
+    ):
+        done = local("cp", "--name", cluster.name, source, target)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    for copied in ("out", "contents"):
+        assert sorted(os.listdir(tmp_path / copied)) == ["a:b c", "link", "new"]
+    assert os.readlink(tmp_path / "out" / "new") == "a:b c"
+    assert (tmp_path / "out" / "new").read_text() == "text"
+    assert ".a4-cp" not in cluster.exec(1, ["ls", "-A", "/tmp", "/tmp/in"]).stdout
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "code", "text"),
+    [
+        ("/etc/hosts", "1:/no/such/x", 73, "there is no directory /no/such\na4-agent: /etc/hosts was not copied to 1:"),
+        ("/etc/hosts", "1:/no/", 73, "there is no directory /no/\n"),
+        ("/no/such", "1:/tmp", 2, "there is no /no/such on this machine"),
+        ("1:/no/such", "/tmp", 2, "there is no /no/such in pod 1"),
+        ("1:/etc/hosts/.", "/tmp", 2, "there is no /etc/hosts/. in pod 1"),
+        ("1:/", "/tmp", 2, "1:/ is a whole file system"),
+        ("0:/etc/hosts", "1:/tmp", 2, "cp copies between this machine and a pod, not from 0:/etc/hosts to 1:/tmp"),
+        ("/etc/hosts", "/tmp/0:x", 2, "cp copies between this machine and a pod"),
+        ("/etc/hosts", "7:/tmp", 2, "there is no pod 7"),
+        ("/etc/hosts", "1:", 2, "a path is empty"),
+    ],
+)
+@needs_root
+def test_what_cannot_be_copied(source: str, target: str, code: int, text: str, cluster: LocalCluster) -> None:
+    done = local("cp", "--name", cluster.name, source, target)
+    assert (done.returncode, text in done.stderr) == (code, True), done.stderr
 
 
 @needs_root
@@ -211,7 +263,7 @@ def test_logs_end_when_nobody_reads_them() -> None:
 @needs_root
 def test_logs_of_one_and_of_all(cluster: LocalCluster) -> None:
     eventually(lambda: cluster.logs(0) and cluster.logs(1))
-    assert local("logs", "1", "--name", cluster.name).stdout == "hello\n"
+    assert local("logs", cluster.spec.pod_name(1), "--name", cluster.name).stdout == "hello\n"
     assert sorted(local("logs", "--name", cluster.name).stdout.splitlines()) == ["[0] hello", "[1] hello"]
 
 
@@ -220,6 +272,10 @@ def test_list_and_down(cluster: LocalCluster) -> None:
     assert f"{cluster.name}: 2 running" in local("list").stdout.splitlines()
     listed = json.loads(local("list", "--json").stdout)
     assert (listed["version"], listed["clusters"][cluster.name]) == (1, {"running": 2})
+    status = json.loads(local("status", "--json", "--name", cluster.name).stdout)
+    assert (status["version"], status["cluster"], sorted(status["pods"])) == (1, cluster.name, ["0", "1"])
+    pod = {"name": cluster.spec.pod_name(1), "node": cluster.spec.node_name(1), "state": "running", "code": None}
+    assert status["pods"]["1"] == pod
     result = local("down", "--name", cluster.name, "--grace", "0")
     assert result.stdout.splitlines() == ["pod 0: exit code 137", "pod 1: exit code 137"]
     assert cluster.name not in running_clusters()
@@ -273,10 +329,23 @@ def test_which_cluster_is_meant(running: list[str], found: str) -> None:
 
 @needs_root
 def test_run_shows_what_happened() -> None:
-    result = local("run", "--pods", "2", "--gpus-per-pod", "1", "--name", fresh_name("run"), "none")
+    words = ["run", "--gpus-per-pod", "1", "--name", fresh_name("run")]
+    short = local(*words, "none")
+    assert (short.returncode, short.stdout) == (0, "\nEnds:\n  pods  exit code  cause\n  0-1   0\n"), short.stderr
+    result = local(*words, "--details", "none")
     assert result.returncode == 0, result.stderr
     for text in ("plan-ready", "Order (physical_host_topology)", "slots=1", "exit code"):
         assert text in result.stdout
+
+
+@needs_root
+def test_run_in_a_chroot(tmp_path: Path) -> None:
+    """Files of pods that have ended are read by who joins their mount namespace, whose root is another than "/"."""
+    argv = shlex.join([*AGENT, "run", "--gpus-per-pod", "1", "--name", fresh_name("chroot"), "--details", "none"])
+    inside = shlex.join(["chroot", str(tmp_path), "sh", "-c", f"cd {CHECKOUT} && {argv}"])
+    script = f"mount --rbind / {tmp_path} && {inside}"
+    done = subprocess.run(["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, timeout=DEADLINE)
+    assert (done.returncode, "\nOrder (physical_host_topology):\n" in done.stdout) == (0, True), done
 
 
 @needs_root

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 import uuid
@@ -58,6 +59,10 @@ def test_pod_contract_is_in_the_environment(cluster: LocalCluster) -> None:
     }
     assert found.items() >= wanted.items()
     assert found["JOB_IDENTIFIER"].startswith(f"{name}-")
+    assert (
+        re.fullmatch(f"{name}-workload-0-2-[0-9a-f]{{5}}", found["POD_NAME"])
+        and found["NODE_NAME"] == found["HOSTNAME"]
+    )
     assert uuid.UUID(found["A4_JOBSET_UID"])
     assert environment(cluster, 1)["EXTRA"] == "own"
 

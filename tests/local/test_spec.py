@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -77,6 +79,26 @@ def test_names_follow_the_pod_contract() -> None:
     assert "B" not in pod_environment(FULL, ClusterBuild("uid", "stamp", "/bin"), 0)
 
 
+def test_pods_are_found_by_every_name_they_have() -> None:
+    spec = ClusterSpec(pods=11, name="job")
+    environ = pod_environment(spec, ClusterBuild("uid", "stamp", "/bin"), 1)
+    node = environ["NODE_NAME"]
+    for word in ("1", environ["POD_NAME"], "job-workload-0-1", spec.pod_name(1), f"{spec.pod_name(1)}.", node):
+        assert spec.index_of(word) == 1
+    for word in (
+        "",
+        "-1",
+        "11",
+        "01",
+        "job-workload-0-11",
+        "job-workload-0-1.other.svc",
+        "other-workload-0-1",
+        node[:-1],
+    ):
+        with pytest.raises(UsageError, match="only 0 to 10"):
+            spec.index_of(word)
+
+
 def test_without_the_contract_a_pod_has_what_it_is_given() -> None:
     assert CHARTED.pod_name(1) == "job-test-0-1.job-test.default.svc.cluster.local"
     env = pod_environment(CHARTED, ClusterBuild("uid", "stamp", "/bin"), 1)
@@ -100,6 +122,7 @@ def test_without_the_contract_a_pod_has_what_it_is_given() -> None:
         (ClusterSpec(pods=2, late={2: 1}), "late: there is no pod 2, only 0 to 1"),
         (ClusterSpec(pods=2, late={1: -1}), "seconds: 0 or more, not -1"),
         (ClusterSpec(pods=2, dead=frozenset({7})), "dead: there is no pod 7"),
+        (ClusterSpec(pods=2, missing=[7]), "missing: there is no pod 7"),
         (
             ClusterSpec(pods=2, metadata="tea"),
             "metadata: one of ok, 404, 503, html, stall, no-header, not tea",
@@ -123,6 +146,23 @@ def test_without_the_contract_a_pod_has_what_it_is_given() -> None:
 def test_problems_are_named(spec: ClusterSpec, text: str) -> None:
     with pytest.raises(UsageError, match=text):
         check(spec)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"pods": "2"}, "pods is not a whole number"),
+        ({"env": {"A": 1}}, "env.A is not a text"),
+        ({"arguments": "none"}, "arguments is not a list"),
+        ({"late": {0: "soon"}}, "late.0 is not a number"),
+        ({"late": {"a": 1}}, "late has a name that is not a whole number"),
+        ({"files": {"/x": object()}}, "object"),
+    ],
+)
+def test_a_value_of_a_wrong_type_is_named(values: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match="this local cluster cannot be built: ") as caught:
+        check(ClusterSpec(**{"pods": 2, **values}))
+    assert words in str(caught.value)
 
 
 def test_all_problems_are_named_at_once() -> None:
@@ -167,12 +207,12 @@ def test_metadata_of_odd_requests(request_line: str, code: int) -> None:
     assert head.startswith(f"HTTP/1.1 {code} ".encode())
 
 
-def report_of(*codes: int | None, events: list[dict[str, object]] | None = None) -> Report:
+def report_of(*codes: int | None, events: list[dict[str, object]] | None = None, cause: str = "the cause") -> Report:
     pods = [
         PodReport(
             PodInfo(index, f"pod-{index}", f"node-{index}", address(index), "ended", code, created_monotonic=10.0),
             list(events or []),
-            "the cause" if code else "",
+            cause if code else "",
         )
         for index, code in enumerate(codes)
     ]
@@ -183,8 +223,8 @@ def report_of(*codes: int | None, events: list[dict[str, object]] | None = None)
     return Report("job", job_code([pod.info for pod in pods]), pods, plan, "a slots=8\n")
 
 
-def plain(report: Report) -> str:
-    return report.text(lambda line, color: line)
+def plain(report: Report, columns: int = 0) -> str:
+    return report.text(lambda line, color: line, columns, details=True)
 
 
 @pytest.mark.parametrize(("codes", "code"), [((0, 0), 0), ((3, 4), 3), ((0, 4), 4), ((None, 5), 5), ((None,), 0)])
@@ -194,8 +234,8 @@ def test_code_of_the_job(codes: tuple[int | None, ...], code: int) -> None:
 
 def test_report_names_times_order_hostfile_and_ends() -> None:
     text = plain(report_of(0, 0, 75, events=[{"event": "plan-ready", "monotonic": 10.25}]))
-    assert "plan-ready" in text and "0.250" in text
-    assert "Order (somewhere)" in text and "bbbbbbbbbbbb…" in text
+    assert "plan-ready  0.250  0.250  0.250\n" in text
+    assert "Order (somewhere)" in text and "bbbbbbbb" in text
     assert "a slots=8" in text
     assert "0-1   0" in text and "2     75         the cause" in text
 
@@ -209,6 +249,19 @@ def test_report_of_many_pods_is_short() -> None:
     text = plain(report_of(*[0] * 64, events=[{"event": "plan-ready", "monotonic": 10.25}]))
     assert "median" in text and "pod 9" not in text
     assert "0-63" in text
+
+
+@pytest.mark.parametrize("pods", [6, 64])
+def test_report_fits_a_terminal(pods: int) -> None:
+    names = ("coordinator-connected", "environment-ready")
+    report = report_of(
+        *[0] * (pods - 1), 1, events=[{"event": name, "monotonic": 123.5} for name in names], cause="word " * 30
+    )
+    nodes = [f"node-{'n' * 60}-{i}" for i in range(pods)]
+    peers = [{"index": i, "node": node, "place": ["c" * 30, *["0" * 32] * 3]} for i, node in enumerate(nodes)]
+    report = replace(report, plan={"source": "somewhere", "peers": peers})
+    assert max(map(len, plain(report, 80).splitlines())) <= 80
+    assert nodes[-1] in plain(report)  # in a pipe
 
 
 def test_report_without_anything() -> None:

@@ -27,7 +27,7 @@ from agent.machine.evidence import look
 from agent.machine.evidence_text import (
     MOST_SUMMARY,
     MOST_TEXT,
-    Evidence,
+    EvidenceText,
     ProcessSeen,
     ThreadSeen,
     in_order,
@@ -298,7 +298,7 @@ def test_a_process_with_all_that_can_be_known_of_it() -> None:
     process = seen(
         7, 1, program=program, local_rank=0, threads=(ThreadSeen(7, "prog", "S"), thread), more_threads=3, dump=dump
     )
-    assert render("title", [process], ["a note"]) == Evidence(
+    assert render("title", [process], ["a note"]) == EvidenceText(
         "title\na note\n\nrank 1 (0 here): pid 7, parent 1, state S (sleeping), for 1.0 s, 0.5 s of CPU\n"
         "  /usr/bin/prog -x\n"
         '  Python v3.11.7 (/usr/bin/python3)\n  Thread 7 (idle): "MainThread"\n      f (a.py:1)\n'
@@ -321,7 +321,9 @@ def test_many_large_processes_share_the_space() -> None:
 
 
 def test_notes_are_the_summary_when_there_is_nothing_else() -> None:
-    assert render("title", [], ["nothing was found"]) == Evidence("title\nnothing was found\n", "nothing was found\n")
+    assert render("title", [], ["nothing was found"]) == EvidenceText(
+        "title\nnothing was found\n", "nothing was found\n"
+    )
 
 
 @given(st.text(), st.integers(40, 200))

@@ -288,7 +288,7 @@ def test_a_link_among_the_folders_of_results(share: Path, victim: Path, level: s
     with pytest.raises(OSError, match=refused):
         directory.remove("pod-logs/a.log.")
     with pytest.raises(OSError, match=refused):
-        directory.probe("pod-logs/.probe")
+        directory.probe("pod-logs/.probe", "a.log")
 
 
 @pytest.mark.parametrize("laid", LAID)
@@ -297,7 +297,7 @@ def test_what_is_laid_under_the_name_of_a_result(share: Path, victim: Path, laid
     directory = results(share)
     LAID[laid](share / name, victim)
     directory.store("a", lambda: [b"text"])
-    directory.probe(".probe")
+    assert directory.probe(".probe", "a") == "a"
     assert (share / "a").read_text() == "text" and not (share / "a").is_symlink()
     LAID[laid](share / "b", victim)
     with pytest.raises(FileExistsError, match="it is there already"):

@@ -172,9 +172,12 @@ class Talk:
         return self.hear("write", str(self._count))[0]
 
     def probe(self) -> str:
+        return self.probe_and_look("earlier")[0]
+
+    def probe_and_look(self, earlier: str) -> list[str]:
         self.heard.clear()
-        self.process.send("probe", ".worker-1-probe")
-        return self.hear("probe")[0]
+        self.process.send("probe", ".worker-1-probe", earlier)
+        return self.hear("probe")
 
     def whole(self, spool: str, name: str, end: int) -> list[str]:
         """Have a spool stored as one file."""
@@ -243,6 +246,12 @@ def test_a_probe_leaves_nothing(storage: Storage, tmp_path: Path) -> None:
     assert (tmp_path / "out").is_dir() and files(tmp_path / "out") == []
 
 
+def test_a_probe_says_what_was_there_before(storage: Storage, tmp_path: Path) -> None:
+    (tmp_path / "out" / "earlier").mkdir(parents=True)
+    talk = storage.start(tmp_path / "out")
+    assert talk.probe_and_look("earlier") == ["", "earlier"] and talk.probe_and_look("later") == ["", ""]
+
+
 @pytest.mark.parametrize("name", ["", "/etc/x", "../x", "a/../../x", ".."])
 def test_names_do_not_leave_the_directory(storage: Storage, tmp_path: Path, name: str) -> None:
     talk = storage.start(tmp_path / "out")
@@ -291,7 +300,7 @@ def show(words):
     loop.stop()
 
 loop = Loop()
-start_keeper(loop, sys.argv[1], 1, show, lambda *end: None).send("probe", "x")
+start_keeper(loop, sys.argv[1], 1, show, lambda *end: None).send("probe", "x", "y")
 loop.run()
 """
 
@@ -482,6 +491,7 @@ def test_what_a_killed_agent_has_asked_for_is_still_done(storage: Storage, tmp_p
 # File systems
 
 
+@pytest.mark.faults  # tests/cluster/test_storage.py has it in real pods
 def test_the_log_of_a_pod_over_a_server_that_stops(storage: Storage, tmp_path: Path) -> None:
     """Nothing is lost, what is said is said once, and the loop does not stand still."""
     out = storage.fuse()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent.decide.ranks import RankEnd, parse_rank
-from tests.mpi.conftest import ONE_VERSION, Mpi
+from tests.mpi.conftest import ONE_VERSION, Mpi, open_mpi_4, open_mpi_5
 from tests.mpi.pods import Pods
 from tests.mpi.runs import GROUP, Run
 
@@ -51,6 +51,11 @@ def test_all_is_well(mpi: Mpi, pods: Pods) -> None:
     assert [line for line in run.end.stderr.splitlines() if "setpgid" not in line] == []
 
 
+@pytest.mark.parametrize(
+    "mpi",
+    [pytest.param(open_mpi_4, id="ompi4", marks=pytest.mark.faults), pytest.param(open_mpi_5, id="ompi5")],
+    indirect=True,
+)
 @pytest.mark.parametrize("code", [0, pytest.param(3, marks=pytest.mark.faults)])
 def test_a_rank_that_leaves_a_process_with_its_output(mpi: Mpi, pods: Pods, code: int) -> None:
     """mpirun waits for that process, unless it ends all for a rank that failed: it has to be ended."""
@@ -104,7 +109,7 @@ def test_a_ranks_own_code(mpi: Mpi, pods: Pods, code: int) -> None:
     end = run.whole().end
     assert (end.code, end.origin) == (code, "workload"), end
     assert end.what.endswith("rank 3 failed")
-    assert end.where == f"pod 1, {pods.names[1]}"
+    assert end.where == f"pod 1, {pods.names[1]}, pod name not known, node {pods.pods[1].node}"
 
 
 @pytest.mark.parametrize(
@@ -127,7 +132,11 @@ def test_a_killed_daemon_is_a_lost_pod(mpi: Mpi, pods: Pods) -> None:
         started(run)
         pods.pods[1].run("pkill -KILL '^(orted|prted)$'")
         end = run.finish(process).end
-    assert (end.code, end.origin, end.where) == (75, "agent", f"pod 1, {pods.names[1]}"), end
+    assert (end.code, end.origin, end.where) == (
+        75,
+        "agent",
+        f"pod 1, {pods.names[1]}, pod name not known, node {pods.pods[1].node}",
+    ), end
     assert "started and never ended" in end.why, "the orphans of the daemon, until they are swept"
 
 

@@ -110,7 +110,7 @@ def test_a_process_that_fails_is_named(pods: Pods, python: str) -> None:
     end = judgement.end
     assert (end.code, end.origin) == (1, "workload")
     assert end.what == "rank 1 ended with exit code 7"
-    assert end.where == f"pod 1, {pods.names[1]}"
+    assert end.where == f"pod 1, {pods.names[1]}, pod name not known, node {pods.pods[1].node}"
 
 
 def test_a_busy_port_is_named(pods: Pods, python: str) -> None:

@@ -30,7 +30,7 @@ class Done:
     """How a torchrun ended."""
 
     code: int
-    """Of torchrun; of `ranks`, that of the rank that failed first."""
+    """torchrun's; for `ranks`, that of the rank that failed first."""
     out: str
     err: str
     record: list[dict[str, Any]] = field(default_factory=list)
@@ -118,7 +118,7 @@ def with_torch(name: str) -> Path:
 
 
 def new_home(directory: Path) -> Path:
-    """Of one run."""
+    """A home for one run."""
     home = directory / f"run-{len(list(directory.glob('run-*')))}"
     home.mkdir()
     return home

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import socket
 import subprocess
 import sys
@@ -70,7 +71,7 @@ def without_hook(code: str, directory: Path, *, env: Mapping[str, str]) -> subpr
 
 def test_a_rank_is_served_and_says_nothing_of_it(tmp_path: Path) -> None:
     done = run(SERVED, tmp_path, python=str(TORCH), env=RANK)
-    assert (done.stdout.splitlines(), done.stderr) == (["HTTP/1.1 200 OK 0o600", "3", "None", "2"], "")
+    assert (done.stdout.splitlines(), done.stderr) == (["HTTP/1.1 200 OK 0o600", "3", "None", "3"], "")
 
 
 def test_a_socket_that_an_earlier_process_of_this_pid_left_is_in_nobodys_way(tmp_path: Path) -> None:
@@ -92,8 +93,35 @@ def test_the_ranks_of_torchrun_are_served_and_torchrun_is_not(tmp_path: Path) ->
     done = subprocess.run(
         [*argv, str(program), str(sockets)], env=environ, capture_output=True, text=True, timeout=300, check=False
     )
-    assert (done.returncode, done.stdout.split(), len(os.listdir(sockets))) == (0, ["True", "True"], 4), done
+    assert (done.returncode, done.stdout.split(), len(os.listdir(sockets))) == (0, ["True", "True"], 5), done
     assert {noted.read_text() for noted in sockets.iterdir() if noted.suffix == ""} == {"0\n", "1\n"}
+
+
+COLLECTIVE = """
+import os, sys, time, torch
+import torch.distributed as dist
+dist.init_process_group("gloo", init_method=f"file://{sys.argv[1]}/meeting", rank=0, world_size=1)
+before = time.time()
+dist.all_reduce(torch.ones(4))
+while not os.path.exists(f"{sys.argv[1]}/first-collective"):
+    dist.barrier()
+print(before, time.time(), torch.__version__)
+"""
+
+
+def test_what_ranks_leave_for_the_result(tmp_path: Path) -> None:
+    env = {**RANK, "OMPI_COMM_WORLD_LOCAL_RANK": "0", "TORCH_FR_BUFFER_SIZE": "2000"}
+    done = run(COLLECTIVE, tmp_path, python=str(TORCH), env=env)
+    before, after, torch = done.stdout.split()
+    assert float(before) <= float((tmp_path / "first-collective").read_text()) <= float(after)
+    found = json.loads((tmp_path / "versions.json").read_text())
+    assert found["torch"] == torch and found["python"].startswith("3.")
+    assert ("cuda" in found) == ("nccl" in found) == ("+cu" in torch)
+
+
+def test_a_rank_without_torch_leaves_the_version_of_python(tmp_path: Path) -> None:
+    run("print('ran')", tmp_path, env=RANK)
+    assert json.loads((tmp_path / "versions.json").read_text()) == {"python": platform.python_version()}
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,8 @@ def pod(index: int, rank: int | None = None, **changes: Any) -> Json:
     late = 0.04 * (index * 7 % 5) + 0.002 * index
     steps = ("agent-started", "sshd-listening", "facts-ready", "coordinator-connected", "peers-ready", "plan-ready")
     seconds = dict(zip(steps, (0.0, 0.17, 0.21, 0.35 + late, 1.2, 1.22), strict=True))
-    seconds |= {"process-started": 1.25 + late / 4, "ranks-ready": 9.4, "process-ended": 312.0 + late}
+    seconds |= {"process-started": 1.25 + late / 4, "ranks-ready": 9.4, "first-collective": 9.9}
+    seconds["process-ended"] = 312.0 + late
     start = NOON + late * 3
     phases = {
         name: round(max(start, NOON + after) if after > 0.5 else start + after, 3) for name, after in seconds.items()
@@ -46,7 +47,7 @@ def pod(index: int, rank: int | None = None, **changes: Any) -> Json:
         "status": 0,
         "lost": "",
         "phases": phases,
-        "inventory": {"GPUs": "8 × NVIDIA B200", "driver": "580.95.05", "kernel": "6.12.55+", "mpirun": "5.0.8"},
+        "inventory": {"gpus": "8 × NVIDIA B200", "driver": "580.95.05", "kernel": "6.12.55+", "mpirun": "5.0.8"},
     }
     return found | changes
 
@@ -121,16 +122,67 @@ def result(workload: str, pods: Sequence[Json], **changes: Any) -> Json:
 
 
 def training(stage: str = "train", count: int = 97, **changes: Any) -> Json:
-    """A loss that falls, a first iteration that is slow, and another that was skipped."""
+    """A loss that falls, a first iteration that is slow, one that was skipped, and, in the middle, another slow one."""
     numbers = {"loss": 11.9, "milliseconds": 1840.0, "tflops": 92.5, "grad_norm": 1.4}
     iterations: list[Json] = [
-        numbers | {"iteration": at, "loss": round(2 + 9.9 / at, 4), "tflops": 92.5 + at % 3, "skipped": 0, "nans": 0}
+        numbers
+        | {"iteration": at, "loss": round(2 + 9.9 / at, 4), "milliseconds": 1840.0 + 5 * (at % 4)}
+        | {"tflops": 92.5 + at % 3, "skipped": 0, "nans": 0}
         for at in range(1, count + 1)
     ]
     iterations[0] |= {"milliseconds": 31_500.0, "tflops": 5.4}
+    if count > 50:
+        iterations[49] |= {"milliseconds": 2610.0}
     iterations[4] |= {"loss": None, "grad_norm": None, "skipped": 1}
     found = {"stage": stage, "planned": count, "count": count, "skipped": 1, "nans": 0, "iterations": iterations}
     return found | changes
+
+
+def curve(values: Sequence[float | None], **changes: Any) -> Json:
+    found = {"of": "rank", "steps": list(range(0, 10 * len(values), 10)), "values": list(values), "pod": 0, "rank": 0}
+    return found | changes
+
+
+def series(name: str, *curves: Json, **changes: Any) -> Json:
+    values = [value for one in curves for value in one["values"] if value is not None]
+    steps = [step for one in curves for step in one["steps"]]
+    found = {
+        "name": name,
+        "unit": "",
+        "ranks": len(curves),
+        "pods": len({one["pod"] for one in curves}),
+        "records": len(steps),
+        "first_step": min(steps),
+        "last_step": max(steps),
+        "first": values[0] if values else None,
+        "last": values[-1] if values else None,
+        "least": min(values, default=None),
+        "greatest": max(values, default=None),
+        "nans": len(steps) - len(values),
+        "nan_at": None if len(values) == len(steps) else 0,
+        "curves": list(curves),
+    }
+    return found | changes
+
+
+def logged() -> Json:
+    """Series of one rank, of a few with a value that is no number, of each pod, of many ranks."""
+    few = [curve([-3.0, None, -1.0 - rank, rank / 4], rank=rank) for rank in range(4)]
+    pods = [curve([7e9 + index, 7.5e9], pod=index, rank=None) for index in range(2)]
+    spread = [curve([middle + more for middle in (4.0, 2.0, 1.0)], of=name, pod=None, rank=None)
+              for name, more in (("median", 0.0), ("least", -0.5), ("greatest", 0.5))]  # fmt: skip
+    return result(
+        "torchrun",
+        [pod(index) for index in range(2)],
+        series=[
+            series("loss", curve([10 / (step + 1) for step in range(100)])),
+            series("reward", *few),
+            series("tokens", *pods, unit="1/s"),
+            series("grad norm", *spread, ranks=64, pods=8),
+            series("constant", curve([0.0])),
+            series("lost", curve([None, None])),
+        ],
+    )
 
 
 def table(name: str, title: str, columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[Any]]) -> Json:
@@ -235,14 +287,48 @@ def lost() -> Json:
     return result("ddp", pods, verdict=found)
 
 
+def connectivity(pods: int = 4, **changes: Any) -> Json:
+    """A ring of pods, whose second pair is slow and whose last is late."""
+    columns = [("ranks", ""), ("pods", ""), ("latency", "µs"), ("bandwidth", "GB/s"), ("message", "bytes")]
+    pairs = [
+        [
+            f"{8 * at} - {8 * (at + 1) % (8 * pods)}",
+            f"a4-train-workload-0-{at} - a4-train-workload-0-{(at + 1) % pods}",
+            14.25 + at,
+            46.5 - at,
+            2**23,
+        ]
+        for at in range(pods)
+    ]
+    pairs[1][3], pairs[-1][2] = 12.0, 61.5
+    found = result("connectivity", [pod(index) for index in range(pods)])
+    return found | {"tables": [table("pairs", "Neighbours", columns, pairs)]} | changes
+
+
+SIZES: Json = {"model": "Qwen/Qwen3-30B-A3B", "sequence": 4096, "batch": 64}
+
+
 def trained() -> Json:
-    """A pipeline with two trainings, the second of which has losses that are no numbers."""
-    second = training("json-sft", 9, nans=2)
-    second["iterations"][8] |= {"nans": 2}
+    """A pipeline with two trainings; of the second the sizes are not known."""
+    second = training("json-sft", 9)
     stages = [["clone", 0.4, "complete, by its content"], ["train", 1840.25, ""], ["json-sft", 20.5, ""]]
     tables = [table("stages", "Stages", [("stage", ""), ("time", "s"), ("what was done", "")], stages)]
     pods = [pod(index) for index in range(2)]
-    return result("pai-megatron-qwen3", pods, trainings=[training(), second], tables=tables)
+    return result("pai-megatron-qwen3", pods, trainings=[training(**SIZES), second], tables=tables)
+
+
+def diverged() -> Json:
+    """As `trained`, of a later hour, slower, and with losses that are no numbers."""
+    other = training(**SIZES, nans=2)
+    for one in other["iterations"]:
+        one["milliseconds"] *= 1.1
+    for at in (60, 61):
+        other["iterations"][at] |= {"nans": 1, "loss": None}
+    reason = "train: the loss of 2 of 97 iterations is not a number"
+    later = {"run": "pai-megatron-qwen3-9aa0c1", "since": NOON + 3600, "until": NOON + 5800}
+    return (
+        trained() | later | {"trainings": [other], "verdict": verdict(reason, 65, origin="workload", reasons=[reason])}
+    )
 
 
 def none() -> Json:
@@ -280,7 +366,7 @@ def many(count: int = 64) -> Json:
     pods = [pod(index, place=place(index, per_block=16)) for index in range(count)]
     pods[-3]["phases"]["coordinator-connected"] += 4.2
     for one in pods:
-        for name in ("peers-ready", "plan-ready", "process-started", "ranks-ready", "process-ended"):
+        for name in list(one["phases"])[4:]:
             one["phases"][name] += 5
     ranks = [[rank, rank // 8, 790.0 + rank % 13, 19.7 + 0.01 * (rank % 17)] for rank in range(8 * count)]
     pairs = [
@@ -315,6 +401,10 @@ def hostile() -> Json:
         tables=[table("t", HOSTILE, [(HOSTILE, "<s>"), ("n", "B")], [[HOSTILE, 1.5], [None, 2.5], [True, None]])],
         sweeps=[bad],
         trainings=[training(HOSTILE), training(long, iterations=[])],
+        series=[
+            series(HOSTILE, curve([1e300, -1e300, 5e-324], steps=[0, 1, 1 << 53]), unit="$\\frac</svg>"),
+            series(long, curve([5e-324]), curves=[]),
+        ],
         profile={"name": HOSTILE, "why": "<p>"},
         gate={"status": "not judged", "reason": HOSTILE},
         warnings=[HOSTILE],
@@ -326,7 +416,10 @@ EXAMPLES: dict[str, Callable[[], Json]] = {
     "collectives": collectives,
     "wrong": wrong_collectives,
     "lost": lost,
+    "connectivity": connectivity,
     "trained": trained,
+    "diverged": diverged,
+    "logged": logged,
     "none": none,
     "ended": ended,
     "gated": gated,
@@ -347,6 +440,7 @@ def compared() -> list[Json]:
     speed = [("rank", ""), ("busy", "%")]
     runs = [collectives(), second, third]
     for number, one in enumerate(runs):
+        one["series"] = [series("loss", *[curve([4.0, 2.0 + number / 4], rank=rank) for rank in range(number + 1)])]
         one["tables"] = [table("load", "Load of the ranks", speed, [[rank, 91.5 + rank - number] for rank in range(4)])]
     return runs
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from functools import cache
 
-from agent.report.page import render_comparison, render_run
+from agent.report.page import render_comparison, render_run, render_series
 from agent.report.reading import read_result
-from tests.report.examples import EXAMPLES, compared, hostile
+from tests.report.examples import EXAMPLES, HOSTILE, compared, hostile
 
 COMPARISON, HOSTILE_COMPARISON = "comparison", "hostile-comparison"
-PAGES = (*EXAMPLES, COMPARISON, HOSTILE_COMPARISON)
+SERIES, HOSTILE_SERIES = "series", "hostile-series"
+PAGES = (*EXAMPLES, COMPARISON, HOSTILE_COMPARISON, SERIES, HOSTILE_SERIES)
 
 
 @cache
@@ -18,4 +19,8 @@ def rendered(name: str) -> str:
         return render_comparison([read_result(data) for data in compared()])
     if name == HOSTILE_COMPARISON:
         return render_comparison([read_result(data) for data in (hostile(), compared()[0])])
+    if name == SERIES:
+        return render_series([read_result(make()) for make in EXAMPLES.values() if make is not hostile], [])
+    if name == HOSTILE_SERIES:
+        return render_series([read_result(hostile())] * 2, [HOSTILE])
     return render_run(read_result(EXAMPLES[name]()))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, Route, sync_playwright
 
+from agent.report.page import render_run
+from agent.report.reading import read_result
+from tests.report.examples import Json, connectivity, many
 from tests.report.pages import PAGES, rendered
 
 FLAGS = (
@@ -184,6 +188,21 @@ def test_print_is_light_and_whole(tab: Tab) -> None:
     assert tab.page.evaluate(
         "[...document.querySelectorAll('.sheet')].every(sheet => sheet.scrollHeight <= sheet.clientHeight + 1)"
     )
+
+
+@pytest.mark.parametrize("pods", [many, lambda: connectivity(64)], ids=["ranks", "neighbours"])
+def test_64_pods_print_on_six_sheets_of_a4(pods: Callable[[], Json], tab: Tab) -> None:
+    tab.show(render_run(read_result(pods())))
+    printed = tab.page.pdf(format="A4", prefer_css_page_size=True)
+    assert len(re.findall(rb"/Type\s*/Page\b", printed)) <= 6
+
+
+def test_a_phone_shows_what_was_measured_without_scrolling(tab: Tab) -> None:
+    tab.show(rendered("connectivity"))
+    tab.page.set_viewport_size({"width": 390, "height": 844})
+    units = tab.page.get_by_role("region", name="Neighbours").locator("thead span")
+    edges = [box["x"] + box["width"] for one in units.all() if (box := one.bounding_box())]
+    assert len(edges) == 2 and max(edges) <= 390
 
 
 def test_details_open_without_scripts(tab: Tab) -> None:

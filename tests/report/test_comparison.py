@@ -6,8 +6,9 @@ import json
 
 import pytest
 
+from agent.report.compared_sweeps import Curve, ratios, summary
 from agent.report.compared_tables import compared_tables
-from agent.report.comparison import comparison_json, comparison_page, labels_of
+from agent.report.comparison import comparison_json, comparison_page
 from agent.report.reading import read_result
 from tests.report.examples import EXAMPLES, collectives, compared, ddp, none, pod, result, sweep, table
 from tests.report.test_model import texts
@@ -35,14 +36,16 @@ def test_bandwidth_to_the_first_run() -> None:
     first = comparison_page(RESULTS).sweeps[0]
     assert first.name == "all_reduce"
     assert first.about[0] == "B / A: median 0.93× ▼, least 0.80× ▼ at 4 KiB, 0.93× ▼ at 8 GiB"
-    assert [line.label for line in first.pictures[0].lines] == ["A", "B", "C"]
+    assert [[line.label for line in picture.lines] for picture in first.pictures] == [["A", "B", "C"]] * 2
+    first_row = RESULTS[0].sweeps[0].rows[0]
+    assert first.pictures[1].lines[0].points[0][1] == first_row.placements()[0].time
     assert texts(first.grid)[-1][0] == "8 GiB"
     assert texts(first.grid)[-1][-2:] == ["0.93× ▼", "1.00×"]
 
 
 def test_a_collective_that_one_run_has_not() -> None:
     found = {sweep.name: sweep for sweep in comparison_page(RESULTS).sweeps}
-    assert found["alltoall"].about[1] == "C / A: no size in common"
+    assert found["alltoall"].about[1] == "C: not measured"
     assert texts(found["alltoall"].grid)[0][3] == "–"
 
 
@@ -82,11 +85,49 @@ def test_runs_that_have_nothing_in_common() -> None:
 def test_a_first_run_without_bandwidth() -> None:
     data = [ddp(), ddp() | {"sweeps": [sweep("all_reduce", rows=[])]}, collectives()]
     found = comparison_page([read_result(one) for one in data]).sweeps
-    assert found[0].about == ("B / A: no size in common", "C / A: no size in common")
+    assert found[0].about == ("B: not measured", "C / A: not measured in A")
 
 
-def test_labels() -> None:
-    assert labels_of(28)[24:] == ["Y", "Z", "27", "28"]
+def test_wrong_results_are_crossed_and_get_no_ratio() -> None:
+    first = comparison_page(RESULTS).sweeps[0]
+    assert first.about[1] == "C: ✗ wrong results at 2 of 24 sizes: 16 MiB, 128 MiB"
+    assert [line.wrong for line in first.pictures[0].lines] == [frozenset(), frozenset(), {2**24, 2**27}]
+    row = {row[0]: row for row in texts(first.grid)}["16 MiB"]
+    assert (row[3][:2], row[5]) == ("✗ ", "–")
+
+
+GOOD = {8: 1.0, 16: 2.0}
+A_TO_C = [
+    (
+        Curve(True, GOOD),
+        Curve(True, {8: 1.0, 16: 1.0}),
+        "B / A: median 0.75× ▼, least 0.50× ▼ at 16 B, 0.50× ▼ at 16 B",
+    ),
+    (Curve(True, GOOD), Curve(True, {32: 1.0}), "B / A: no size in common"),
+    (Curve(True, GOOD), Curve(), "B: not measured"),
+    (Curve(), Curve(True, GOOD), "B / A: not measured in A"),
+    (Curve(True, GOOD), Curve(True, GOOD, frozenset([8])), "B: ✗ wrong results at 1 of 2 sizes: 8 B"),
+    (Curve(True, GOOD, frozenset([8])), Curve(True, GOOD), "B / A: no ratio, A gave wrong results"),
+]
+
+
+@pytest.mark.parametrize(("first", "other", "line"), A_TO_C)
+def test_what_is_said_of_a_run_beside_the_first(first: Curve, other: Curve, line: str) -> None:
+    assert summary(["A", "B"], [first, other])[-1] == line
+
+
+def test_no_ratio_where_either_is_wrong() -> None:
+    assert ratios([Curve(True, GOOD, frozenset([8])), Curve(True, GOOD)], 1) == {16: 1.0}
+    assert ratios([Curve(True, GOOD), Curve(True, GOOD, frozenset([16]))], 1) == {8: 1.0}
+
+
+def test_names_and_notes() -> None:
+    results = [read_result(ddp() | {"name": "nightly", "note": "new driver"}), read_result(ddp())]
+    assert comparison_page(results).runs[0].facts[:2] == [("name", "nightly"), ("note", "new driver")]
+    assert [(run["name"], run["note"]) for run in comparison_json(results)["runs"]] == [
+        ("nightly", "new driver"),
+        ("", ""),
+    ]
 
 
 def test_json() -> None:
@@ -98,6 +139,9 @@ def test_json() -> None:
     assert last["ratio"][0] == 1.0
     assert last["ratio"][1] == pytest.approx(352 / 380, rel=0.01)
     assert found["busbw"]["alltoall"][0]["busbw"][2] is None
+    crossed = next(row for row in found["busbw"]["all_reduce"] if row["size"] == 2**24)
+    assert (crossed["wrong"], crossed["ratio"][2]) == ([False, False, True], None)
+    assert found["busbw"]["alltoall"][0]["wrong"] == [False, False, None]
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

@@ -7,18 +7,20 @@ import re
 import pytest
 
 from agent.report.bandwidth import names
-from agent.report.charts import Line, Picture, _ticks, chart, spread
+from agent.report.charts import LATENCY, Line, Picture, Scale, chart, spread
 from agent.report.grid import MOST_ROWS, Grid, cells, grid, number
 from agent.report.model import RunPage, run_page, table_grid
 from agent.report.places import order_words
 from agent.report.reading import read_result
 from agent.report.startup import MOST_BARS, SLOWEST
+from agent.report.ticks import Ticks, duration_ticks, moment_ticks, size_ticks
 from tests.report.examples import (
     EXAMPLES,
     NOON,
     Json,
     collectives,
     ddp,
+    launch,
     many,
     pod,
     result,
@@ -101,29 +103,30 @@ def test_names_of_sweeps_are_different() -> None:
 def test_trainings_have_a_line_and_three_curves_each() -> None:
     found = page(EXAMPLES["trained"]())
     assert texts(found.trained) == [
-        ["train", "97", "11.90", "2.102", "1.840", "93.50", "1", "0"],
-        ["json-sft", "9", "11.90", "3.100", "1.840", "93.50", "1", "✗ 2"],
+        ["train", "0", "11.90", "2.102", "1.845", "1.855", "2.610 at 50", "142\u202f083", "9.1 %", "93.50", "97", "1"],
+        ["json-sft", "0", "11.90", "3.100", "1.845", "1.855", "1.855 at 3", *["not known"] * 2, "93.50", "9", "1"],
     ]
-    first, second = found.trainings
+    first, _ = found.trainings
     assert [picture.title for picture in first.pictures] == ["loss", "step time", "speed"]
-    assert [len(picture.lines[0].points) for picture in first.pictures] == [96, 97, 97]
-    assert (first.about, second.about) == (("97 iterations, to 97 of 97",), ("9 iterations, to 9 of 9",))
-    assert second.pictures[0].lines[0].wrong == {9}
+    assert [len(picture.lines[0].points) for picture in first.pictures] == [96, 96, 97]
+    said = "to 97 of 97; the first took 31.5 s and is not among the step times"
+    assert first.about == (f"97 iterations, {said}",)
+    assert page(EXAMPLES["diverged"]()).trainings[0].pictures[0].lines[0].wrong == {61, 62}
     assert first.grid.length == 97
     assert page(ddp()).trained is None
 
 
 def test_a_training_that_was_thinned_says_so() -> None:
     data = result("pai-megatron-qwen3", [pod(0)], trainings=[training(count=50) | {"count": 5000, "planned": 10000}])
-    assert page(data).trainings[0].about == ("5000 iterations, of which 50 are shown, to 50 of 10000",)
+    assert page(data).trainings[0].about[0].startswith("5000 iterations, of which 50 are shown, to 50 of 10000;")
 
 
 def test_tables_are_summed_up() -> None:
     found = page(ddp()).tables[0]
     assert [[cell.text for cell in row] for row in found.foot] == [
-        ["least", "", "800.5", "19.71", "1.210"],
-        ["median", "", "806.3", "19.87", "1.210"],
-        ["greatest", "", "812.0", "20.02", "1.210"],
+        ["least", "800.5", "19.71", "1.210", ""],
+        ["median", "806.3", "19.87", "1.210", ""],
+        ["greatest", "812.0", "20.02", "1.210", ""],
     ]
     assert [column.kind for column in found.columns] == ["number"] * 5
 
@@ -134,6 +137,19 @@ def test_cells_of_every_kind() -> None:
     assert texts(found) == [["x", "1.500", "✓ yes"], ["–", "–", "✗ no"]]
     assert [column.kind for column in found.columns] == ["text", "number", "text"]
     assert found.foot == ()
+
+
+def test_what_was_measured_comes_first_and_sizes_have_their_unit() -> None:
+    (found,) = page(EXAMPLES["connectivity"]()).tables
+    assert [(column.name, column.unit) for column in found.columns] == [
+        ("ranks", ""),
+        ("latency", "µs"),
+        ("bandwidth", "GB/s"),
+        ("message", ""),
+        ("pods", ""),
+    ]
+    assert texts(found)[0] == ["0 - 8", "14.25", "46.50", "8 MiB", "a4-train-workload-0-0 - a4-train-workload-0-1"]
+    assert [cell.text for cell in found.foot[0]] == ["least", "14.25", "12.00", "", ""]
 
 
 def test_long_tables_are_cut_and_say_so() -> None:
@@ -189,28 +205,40 @@ def test_a_place_that_is_shorter_than_others() -> None:
 def test_startup() -> None:
     found = page(collectives()).startup
     assert found is not None
-    assert [phase.phase for phase in found.phases] == [1, 2, 3, 4, 5, 6, 7]
-    assert found.phases[-1].last == "9.40 s"
+    assert [phase.phase for phase in found.phases] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert (found.total, found.phases[-1].last, found.until) == ("9.90 s", "9.90 s", "the first collective was done")
     assert (len(found.bars), found.aggregated) == (4, False)
     for bar in found.bars:
         ends = [one.left + one.width for one in bar.stretches]
         assert ends == sorted(ends) and ends[-1] <= 100.01
-    assert found.ran == "The processes then ran for 5 min 11 s."
+    assert found.ran == "From then on, the processes ran for 5 min 02 s."  # 9.90 s + 5 min 02 s = 312.2 s
+
+
+def test_startup_without_a_collective_ends_when_the_pods_are_ready() -> None:
+    pods = [pod(index) for index in range(2)]
+    for each in pods:
+        del each["phases"]["first-collective"]
+    found = page(result("script", pods)).startup
+    assert found is not None
+    assert (found.total, found.until) == ("9.40 s", "the last pod was ready")
+    assert found.ran.endswith("the processes ran for 5 min 03 s. When a first collective was done is not known.")
 
 
 def test_a_run_that_was_submitted_later_is_drawn_from_its_submission() -> None:
     pods = [pod(index) for index in range(2)]
     for index, each in enumerate(pods):
         started = {"process-started": NOON + 600.2, "ranks-ready": NOON + 601 + index, "process-ended": NOON + 700}
-        each["phases"] |= started
+        each["phases"] |= started | {"first-collective": NOON + 603}
     found = page(result("ddp", pods, since=NOON + 600, until=NOON + 701)).startup
     assert found is not None
-    assert (found.since, found.total) == ("the run’s submission", "2.00 s")
+    assert (found.since, found.total) == ("the run’s submission", "3.00 s")
+    assert found.ran == "From then on, the processes ran for 1 min 37 s."
     assert [(phase.words, phase.first, phase.last) for phase in found.phases] == [
         ("process started", "0.20 s", "0.20 s"),
         ("all ranks found", "1.00 s", "2.00 s"),
+        ("first collective done", "3.00 s", "3.00 s"),
     ]
-    assert [[one.phase for one in bar.stretches] for bar in found.bars] == [[6, 7], [6, 7]]
+    assert [[one.phase for one in bar.stretches] for bar in found.bars] == [[6, 7, 8], [6, 7, 8]]
     assert [bar.ready for bar in found.bars] == ["1.00 s", "2.00 s"]
 
 
@@ -261,6 +289,33 @@ def test_the_pod_that_is_the_cause(where: str, code: int, shown: list[str]) -> N
     assert [row[1] for row in texts(found.pods)] == shown
 
 
+@pytest.mark.parametrize(
+    ("program", "lead", "free", "shown"),
+    [
+        ("/usr/bin/mpirun", 0, 0, ["✓ exit 0", "✓ ranks of mpirun", "✗ lost: silent"]),
+        ("/usr/bin/mpirun", 0, 1, ["✓ exit 0", "ranks of mpirun, if any", "✗ lost: silent"]),
+        ("/usr/bin/mpirun", 1, 0, ["✗ exit 1", "no process", "✗ lost: silent"]),
+        ("torchrun", 0, 0, ["✓ exit 0", "no process", "✗ lost: silent"]),
+    ],
+)
+def test_ranks_that_mpirun_started_on_other_pods(program: str, lead: int, free: int, shown: list[str]) -> None:
+    """`free` slots have no rank."""
+    pods = [pod(0, status=lead), pod(1, status=None), pod(2, status=None, lost="silent")]
+    given = result("mpirun", pods)
+    ranks = str(given["slots"] * len(pods) - free)
+    found = page({**given, "launch": launch("x") | {"argv": [program, "-np", ranks, "hostname"]}})
+    assert [row[1] for row in texts(found.pods)] == shown
+
+
+def test_the_inventory_has_plain_words() -> None:
+    told = {"mpirun_version_text": "mpirun (Open MPI) 4.1.4\n\nReport bugs", "memlock": "8 MiB", "shm": "64 MiB"}
+    other = pod(1, inventory=told | {"shm": "32 MiB"})
+    found = page(result("none", [pod(0, inventory=told), other]))
+    assert dict(found.shared)["Open MPI"] == "mpirun (Open MPI) 4.1.4"
+    assert dict(found.shared)["memory that may be locked"] == "8 MiB"
+    assert found.pods.columns[-1].name == "shared memory (/dev/shm)"
+
+
 def test_what_differs_is_a_column() -> None:
     found = page(EXAMPLES["wrong"]())
     assert [column.name for column in found.pods.columns][-2:] == ["driver", "kernel"]
@@ -296,8 +351,44 @@ def test_labels_keep_apart_and_inside() -> None:
     assert spread([], 10, 100) == []
 
 
-@pytest.mark.parametrize(("low", "high"), [(3, 33), (10, 10), (3.2, 3.9), (0, 1), (10, 13), (0, 60)])
-def test_ticks(low: float, high: float) -> None:
-    found = _ticks(low, high)
-    assert 1 <= len(found) <= 6
-    assert all(2 ** (low - 0.01) <= tick <= 2 ** (high + 0.01) for tick in found)
+MINUTES, HOURS, DAYS = 60.0, 3600.0, 86400.0
+SIZES = [
+    (3, 33, ["8 B", "8 KiB", "8 MiB", "8 GiB"]),
+    (10, 13, ["1 KiB", "2 KiB", "4 KiB", "8 KiB"]),
+    (16, 26, ["256 KiB", "4 MiB", "64 MiB"]),
+    (10, 10, ["1 KiB"]),
+    (3.2, 3.9, ["9 B"]),
+    (0, 60, ["1 B", "1 MiB", "1 TiB", "1024 PiB"]),
+]
+MOMENTS = [
+    (0, ["12:00"]),
+    (10 * MINUTES, ["12:05", "12:10"]),
+    (36 * HOURS, ["5 Mar", "12:00", "6 Mar"]),
+    (25 * DAYS, ["5 Mar", "12 Mar", "19 Mar", "26 Mar"]),
+    (4 * 365 * DAYS, ["Dec 2026", "Dec 2027", "Dec 2028", "Dec 2029"]),
+]
+DURATIONS = [
+    (1, 5, ["10 µs", "100 µs", "1 ms", "10 ms", "100 ms"]),
+    (-2, 0, ["10 ns", "100 ns", "1 µs"]),
+    (0, 9, ["1 µs", "100 µs", "10 ms", "1 s", "100 s"]),
+]
+TICKS = [
+    *((size_ticks(low, high), words) for low, high, words in SIZES),
+    *((moment_ticks(NOON + 7, NOON + 7 + span), words) for span, words in MOMENTS),
+    *((duration_ticks(low, high), words) for low, high, words in DURATIONS),
+]
+
+
+@pytest.mark.parametrize(("found", "words"), TICKS, ids=[words[-1] for _, words in TICKS])
+def test_ticks(found: Ticks, words: list[str]) -> None:
+    assert [text for _, text in found] == words
+    assert [at for at, _ in found] == sorted(at for at, _ in found)
+
+
+def test_what_does_not_count_has_a_cross_and_room_but_no_curve() -> None:
+    """And what takes no time has no place on a logarithmic axis."""
+    moments = Scale("GB/s", "UTC", "moments")
+    svg = chart(Picture([Line("", [(NOON, 90.0)], apart=[(NOON + 60, 180.0)])], "a", "b", moments))
+    shown = re.findall(r"<text[^>]*>([^<]*)</text>", svg)
+    assert "150" in shown and "--bad" in svg
+    assert chart(Picture([Line("A", [(8, 0.0)])], "a", "b", LATENCY)) == ""

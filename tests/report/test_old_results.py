@@ -1,7 +1,7 @@
 """Results that were stored by earlier versions are read by this one, and made into a page.
 
 tests/report/old has results of real runs, as they were stored; the names of the files begin with the commit that ran
-them. A file is never changed; one is added when result.json has something new. first_fields.json has the fields that
+them. A file is never changed; CONTRIBUTING.md says when and how one is added. first_fields.json has the fields that
 have been there from the beginning.
 """
 
@@ -14,12 +14,25 @@ from typing import Any
 
 import pytest
 
+from agent.report.key_figures import key_figures
 from agent.report.page import render_run
 from agent.report.reading import read_result
 from scripts.result_schema import result_schema
 
 OLD = Path(__file__).with_name("old")
 RESULTS = sorted(OLD.glob("*-*.json"))
+MEASURED = {
+    "07f7a89-ddp": "44.14",  # ms, the median step
+    "07f7a89-pai-megatron-qwen3": "640\u202f000",  # tokens/s
+    "07f7a89-pai-megatron-qwen3-next": "6\u202f826\u202f667",
+    "f547943-collectives": "0.13",  # GB/s of all_reduce
+    "f547943-deepep": "70.50",  # GB/s of the dispatch over RDMA
+    "f547943-nccl": "344.0",
+    "f8e3d16-connectivity": "0.2717",  # GB/s of the slowest neighbours
+    "f8e3d16-ddp": "73.56",
+}
+"""What people look for on the page of a result; the others measured nothing."""
+GOLDEN = Path(__file__).parents[1] / "golden/files/results"
 FIRST = json.loads((OLD / "first_fields.json").read_text())
 
 
@@ -32,7 +45,17 @@ def test_an_old_result_becomes_a_page(path: Path) -> None:
         len(data["pods"]),
         data["verdict"]["what"],
     )
-    assert f"{result.run}</" in render_run(result)
+    page = render_run(result)
+    assert f"{result.run}</" in page
+    assert (path.stem in MEASURED) == bool(key_figures(result))
+    assert f">{MEASURED.get(path.stem, result.run)}<" in page
+
+
+def test_each_workload_has_a_stored_result() -> None:
+    """Of those whose result.json has a golden file."""
+    of_today = {path.stem.removesuffix("-fails") for path in GOLDEN.glob("*.json")} - {"first-run"}
+    stored = {json.loads(path.read_text())["workload"] for path in RESULTS}
+    assert of_today and of_today <= stored, "CONTRIBUTING.md says how to keep one"
 
 
 def fields(schema: dict[str, Any], path: str = "result") -> Iterator[tuple[str, dict[str, Any], list[str]]]:

@@ -11,7 +11,15 @@ from agent.report import number_words
 
 @pytest.mark.parametrize(
     ("size", "text"),
-    [(0, "0 B"), (8, "8 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (2**33, "8 GiB"), (2**99, "1024 PiB")],
+    [
+        (0, "0 B"),
+        (8, "8 B"),
+        (1023, "1023 B"),
+        (1536, "1.5 KiB"),
+        (2**33, "8 GiB"),
+        (2**20 - 64, "1 MiB"),
+        (2**99, "1024 PiB"),
+    ],
 )
 def test_sizes(size: int, text: str) -> None:
     assert number_words.size_text(size) == text

@@ -47,7 +47,7 @@ class Fact(NamedTuple):
         return f"{FAILED if self.failed else DONE}.{self.name}.{self.pod}"
 
 
-class Place(NamedTuple):
+class FactPlace(NamedTuple):
     """Where facts are that count together: a job, or a run of it, and one start of its pod 0."""
 
     job: str
@@ -121,16 +121,16 @@ def unseal(text: str) -> Any:
     return json.loads(line)
 
 
-def write_fact(fact: Fact, place: Place) -> str:
+def write_fact(fact: Fact, place: FactPlace) -> str:
     """The content of its file."""
     return seal({**to_json(fact._replace(message=fact.message[:MOST_MESSAGE])), **place._asdict()})
 
 
-def read_fact(file: str, text: str, place: Place) -> Fact:
+def read_fact(file: str, text: str, place: FactPlace) -> Fact:
     """The fact in a file found in `place`. Raises ValueError with why it is none."""
     data = unseal(text)
     try:
-        fact, of = from_json(Fact, data), from_json(Place, data)
+        fact, of = from_json(Fact, data), from_json(FactPlace, data)
     except WireError as error:
         raise ValueError(str(error)) from None
     if of != place or fact.file != file:

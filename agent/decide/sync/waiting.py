@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from agent.decide.subset import pods_text
 from agent.decide.sync.beats import Beats
-from agent.decide.sync.facts import Fact, Place, name_of, pods_of, read_fact
+from agent.decide.sync.facts import Fact, FactPlace, name_of, pods_of, read_fact
 from agent.decide.words import is_are, listed
 from agent.errors import Exit
 
@@ -72,9 +72,9 @@ class FactWait:
         """What is wrong with files that should be facts."""
 
     @property
-    def place(self) -> Place | None:
+    def place(self) -> FactPlace | None:
         """Where the facts are that count; None before the leader has been seen to go on."""
-        return Place(self.job, self.start) if self.start else None
+        return FactPlace(self.job, self.start) if self.start else None
 
     def look(self, now: float, names: Iterable[str]) -> WaitOutcome | None:
         """Take in the names in the job's directory; an outcome ends the wait."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from agent import wire
-from agent.health.why.records import MOST_BYTES, PodRecords, Process, Progress
+from agent.health.why.records import MOST_BYTES, GroupProgress, PodRecords, Process
 
 MOST_PROGRAM = 120
 
@@ -56,11 +56,11 @@ def _idle_groups(process: Process) -> Process:
     return process._replace(groups=tuple(_briefly(one) if _is_idle(one) else one for one in process.groups))
 
 
-def _is_idle(group: Progress) -> bool:
+def _is_idle(group: GroupProgress) -> bool:
     return group.completed is not None and group.completed >= group.entered and not group.sends
 
 
-def _briefly(group: Progress) -> Progress:
+def _briefly(group: GroupProgress) -> GroupProgress:
     return group._replace(recent=(), ranks=() if group.group == "0" else group.ranks)
 
 

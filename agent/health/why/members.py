@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from agent.health.why.records import Collected, PodRecords, Process, Progress
+from agent.health.why.records import Collected, GroupProgress, PodRecords, Process
 
 STOPPED = frozenset("Tt")
 DEAD = frozenset({"Z", "X", "gone"})
@@ -34,7 +34,7 @@ class GroupMember(NamedTuple):
         return self.process is not None and self.process.state in STOPPED
 
     @property
-    def groups(self) -> tuple[Progress, ...]:
+    def groups(self) -> tuple[GroupProgress, ...]:
         return self.process.groups if self.process else ()
 
     @property
@@ -58,7 +58,7 @@ class GroupMember(NamedTuple):
         return f"{self.name} ({', '.join(where)})" if where else self.name
 
 
-def has_moved(group: Progress) -> bool:
+def has_moved(group: GroupProgress) -> bool:
     """A number of it was lower at the first look."""
     entered = group.entered_before is not None and group.entered > group.entered_before
     before, now = group.completed_before, group.completed

@@ -1,6 +1,6 @@
 """What NCCL's RAS answers: JSON since NCCL 2.28.7, text since 2.24.
 
-The JSON's shape and the text's words are those of NCCL's sources; answers seen: INCOMPLETE and MISMATCH of 2.28.9.
+The JSON's shape and the text's words are those of NCCL's sources; answers seen: OK, INCOMPLETE and MISMATCH of 2.28.9.
 RAS lists the ranks that are in a minority, which are often the innocent: here those with the fewest operations count.
 """
 
@@ -19,6 +19,8 @@ ALL = ""
 """Stands for all operations together."""
 _IN_PROGRESS = 7
 """ncclInProgress"""
+_NO_COMMA = re.compile(r'("nvml_dev": -?\d+)(\s+"status")')
+"""NCCL 2.28.7 to 2.28.9 leave the comma out in what they say of a missing rank."""
 _COMMUNICATOR = re.compile(r"\s*#(\d+-\d+) \(([0-9a-f]+)\) (.*\S)\s*")
 _DIFFERENT = re.compile(r"\s*Communicator ranks have different (\w+) operation counts\s*")
 _COUNT = r"launched (?:up to operation (?P<count>\d+)|any operations)"
@@ -40,7 +42,7 @@ def read_ras(text: str) -> RasRead:
     if not text.strip():
         return RasRead(None, "RAS accepted the question and answered nothing")
     start = text.find("{")
-    if start >= 0 and (data := json_object(text[start:])):
+    if start >= 0 and (data := json_object(_NO_COMMA.sub(r"\1,\2", text[start:]))):
         return RasRead(_from_json(data))
     if "Communicators..." in text or "NCCL version" in text:
         return RasRead(_from_text(text))

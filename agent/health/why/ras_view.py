@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from agent.decide.words import plural
 from agent.health.why.members import GroupMember
 from agent.health.why.ras import least, numbers
 from agent.health.why.records import Ras, RasCommunicator, RasRank
@@ -69,15 +70,14 @@ def _keys(ranks: Iterable[RasRank], members: Sequence[GroupMember]) -> frozenset
 
 
 def _text(ras: Ras, differing: Sequence[RasCommunicator]) -> str:
-    """ "MISMATCH: of communicator 0x1234, rank 1 launched 55 operations, ranks 0,2 more" """
+    """ "MISMATCH; in communicator 0x1234 rank 1 launched 55 operations, the others more" """
     lines = [ras.status]
     for one in differing[:2]:
         fewest = least(one.counts)
         if fewest:
             operations = f"{fewest.operation} operations" if fewest.operation else "operations"
-            lines.append(
-                f"in communicator {one.name} ranks {fewest.ranks} launched {fewest.count} {operations}, the others more"
-            )
+            ranks = f"{plural('rank', numbers(fewest.ranks))} {fewest.ranks}"
+            lines.append(f"in communicator {one.name} {ranks} launched {fewest.count} {operations}, the others more")
     missing = [rank for one in ras.communicators for rank in one.missing] + list(ras.dead)
     lines += [f"no answer from process {rank.pid} on {rank.host}" for rank in missing[:2] if rank.pid > 0]
     if ras.status == "OK":

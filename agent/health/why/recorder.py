@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from agent.health.why.records import MOST_RECENT, Operation, Progress
+from agent.health.why.records import MOST_RECENT, GroupProgress, Operation
 from agent.health.why.stacks import place_of
 from agent.wire import json_object
 
@@ -22,7 +22,7 @@ NEWEST = 2
 class Recorded(NamedTuple):
     """How far a process came in each of its groups."""
 
-    groups: tuple[Progress, ...]
+    groups: tuple[GroupProgress, ...]
     why: str = ""
     """Why there are none; empty: there are."""
 
@@ -51,10 +51,10 @@ def both(first: Recorded, second: Recorded) -> Recorded:
     return Recorded(groups, "" if groups else first.why or second.why)
 
 
-def since(groups: Sequence[Progress], before: Sequence[Progress]) -> tuple[Progress, ...]:
+def since(groups: Sequence[GroupProgress], before: Sequence[GroupProgress]) -> tuple[GroupProgress, ...]:
     """The groups with the numbers that they had at a first look."""
     numbers = {(one.group, one.backend): one for one in before}
-    none = Progress("", "other", 0)
+    none = GroupProgress("", "other", 0)
     return tuple(
         one._replace(
             entered_before=numbers.get((one.group, one.backend), none).entered,
@@ -64,18 +64,18 @@ def since(groups: Sequence[Progress], before: Sequence[Progress]) -> tuple[Progr
     )
 
 
-def _progress(data: Mapping[str, Any], name: str, entries: Sequence[Mapping[str, Any]]) -> Progress:
+def _progress(data: Mapping[str, Any], name: str, entries: Sequence[Mapping[str, Any]]) -> GroupProgress:
     status = _status(data, entries[-1])
     collectives = [entry for entry in entries if not entry.get("is_p2p") and _number(entry.get("collective_seq_id"))]
     timed = any(entry.get("time_discovered_started_ns") or entry.get("state") == "started" for entry in entries)
     started = _number(status.get("last_started_collective"))
-    completed = (_number(status.get("last_completed_collective")) or 0) if status else None
-    newest = max((_number(entry.get("collective_seq_id")) or 0 for entry in collectives), default=0)
+    entered, over = _entered_and_completed(status, collectives)
+    completed = over if status else None
     config = _mapping(_mapping(data.get("pg_config")).get(name))
-    return Progress(
+    return GroupProgress(
         group=name,
         backend=_backend(entries[-1]),
-        entered=max(newest, _number(status.get("last_enqueued_collective")) or 0),
+        entered=entered,
         completed=completed,
         started=started if started is not None else 0 if timed else None,
         recent=_recent([_operation(entry, "collective_seq_id", timed) for entry in collectives], completed),
@@ -83,6 +83,18 @@ def _progress(data: Mapping[str, Any], name: str, entries: Sequence[Mapping[str,
         ranks=tuple(int(number) for number in re.findall(r"\d+", str(config.get("ranks", "")))),
         description=str(config.get("desc") or _group(entries[-1])[1]).replace("undefined", ""),
     )
+
+
+def _entered_and_completed(status: Mapping[str, Any], collectives: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
+    """How many collectives a process entered, and how many are over, by `pg_status` and the entries."""
+    enqueued, over = (_number(status.get(f"last_{name}_collective")) or 0 for name in ("enqueued", "completed"))
+    numbers = [_number(entry.get("collective_seq_id")) or 0 for entry in collectives]
+    if not collectives or _backend(collectives[-1]) != "gloo":
+        return max([enqueued, *numbers]), over
+    # Of gloo, `pg_status` counts sends and receives, too, which have no entries; `op_id` of an entry has that count.
+    counted = [_number(entry.get("op_id")) or number for entry, number in zip(collectives, numbers, strict=True)]
+    ended = [number for number, count in zip(numbers, counted, strict=True) if count <= over]
+    return max(numbers), max(ended, default=min(numbers) - 1)
 
 
 def _recent(operations: Sequence[Operation], completed: int | None) -> tuple[Operation, ...]:

@@ -82,7 +82,7 @@ class Operation(NamedTuple):
     """Where the rank's code entered it: "train.py:39 (main)". Only a dump file tells; the socket does not."""
 
 
-class Progress(NamedTuple):
+class GroupProgress(NamedTuple):
     """How far one process came in one group of ranks, by torch's recorder."""
 
     group: str
@@ -130,7 +130,7 @@ class Process(NamedTuple):
     """Python stacks, the main thread first; empty: none could be taken (`PodRecords.sources` says why)."""
     holds_gil: bool | None = None
     """A thread holds the GIL and none lets it go: its Python code does not answer. None: not known."""
-    groups: tuple[Progress, ...] = ()
+    groups: tuple[GroupProgress, ...] = ()
     is_python: bool = False
     moved: bool | None = None
     """Its stack was another at the first look; None: it was looked at once."""

@@ -14,7 +14,7 @@ from agent.health.why.waits import Wait
 
 TIMING = (
     "a GPU that does not end its work looks like all others unless torch's timing is on: "
-    "run it with TORCH_NCCL_ENABLE_TIMING=1 (it costs about 20 µs per operation)"
+    "set A4_WHY_TIMING=true for the pods, or TORCH_NCCL_ENABLE_TIMING=1 for one command (about 20 µs per operation)"
 )
 MOST_NAMED = 3
 NOWHERE = Place("unknown", "")

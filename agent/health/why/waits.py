@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from agent.health.why.members import GroupMember, by_rank
 from agent.health.why.places import Activity, activity
 from agent.health.why.recorder import NO_ENTRIES
-from agent.health.why.records import Operation, Progress
+from agent.health.why.records import GroupProgress, Operation
 
 DEFAULT_GROUP = "0"
 UNKNOWN = "operation"
@@ -99,9 +99,9 @@ class WaitGraph:
         return not (member.is_dead or member.is_stopped or (at is not None and at.kind == "elsewhere"))
 
     @cached_property
-    def groups(self) -> Mapping[GroupName, Mapping[int, Progress]]:
+    def groups(self) -> Mapping[GroupName, Mapping[int, GroupProgress]]:
         """The ranks that entered each group, with how far they came."""
-        found: dict[GroupName, dict[int, Progress]] = {}
+        found: dict[GroupName, dict[int, GroupProgress]] = {}
         for member in self.members:
             for group in member.groups:
                 name = GroupName(member.world, group.group, group.backend)
@@ -144,7 +144,7 @@ class WaitGraph:
                     started=None if progress.started is None else progress.started >= number,
                 )
 
-    def _entries(self, everybody: Iterable[int], entered: Mapping[int, Progress]) -> Entries:
+    def _entries(self, everybody: Iterable[int], entered: Mapping[int, GroupProgress]) -> Entries:
         never, doubtful, counts = set(), set(), []
         for key in everybody:
             member = self.members[key]
@@ -210,7 +210,7 @@ class WaitGraph:
         meets = at is not None and at.peer == member.rank and at.receives != mine.receives
         return frozenset() if meets else frozenset({peer.key})
 
-    def _sends(self, member: GroupMember, progress: Progress) -> Iterator[Wait]:
+    def _sends(self, member: GroupMember, progress: GroupProgress) -> Iterator[Wait]:
         """NCCL numbers the sends and receives of each pair of ranks: "recv 1<-0"."""
         group = GroupName(member.world, progress.group, progress.backend, progress.description)
         for operation in progress.sends:
@@ -229,7 +229,7 @@ class WaitGraph:
             yield Wait(member.key, "point to point", operation.name, operation.number, group, blockers)
             return  # the first that is open holds up those after it
 
-    def _peer(self, world: str, progress: Progress, rank: int) -> GroupMember | None:
+    def _peer(self, world: str, progress: GroupProgress, rank: int) -> GroupMember | None:
         if progress.ranks:
             return self._by_rank.get((world, progress.ranks[rank])) if rank < len(progress.ranks) else None
         return self._by_rank.get((world, rank)) if progress.group == DEFAULT_GROUP else None
@@ -270,17 +270,17 @@ class WaitGraph:
         return self.members[key].is_stopped or (at is not None and at.kind == "elsewhere")
 
 
-def _open_number(progress: Progress, lowest: int) -> int | None:
+def _open_number(progress: GroupProgress, lowest: int) -> int | None:
     """The operation that it is in: the first that is not over. Without that, the first that not all have entered."""
     if progress.completed is not None:
         return progress.completed + 1 if progress.entered > progress.completed else None
     return lowest + 1 if progress.entered > lowest else None
 
 
-def _operation(progress: Progress, number: int) -> Operation:
+def _operation(progress: GroupProgress, number: int) -> Operation:
     """The operation of that number; without a name where it is not kept."""
     return next((one for one in progress.recent if one.number == number), Operation(number, UNKNOWN))
 
 
-def _described(name: GroupName, ranks: Mapping[int, Progress]) -> GroupName:
+def _described(name: GroupName, ranks: Mapping[int, GroupProgress]) -> GroupName:
     return name._replace(description=next((one.description for one in ranks.values() if one.description), ""))

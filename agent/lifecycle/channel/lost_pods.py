@@ -36,8 +36,8 @@ class LostPods:
         """Tell this pod's log, its state and all other pods what is new."""
         new, self._untold = self._untold, {}
         for index, loss in list(new.items())[:SHOWN]:
-            self._pod.log.warning(f"peer {index} is lost ({loss.why})")
-        more = f"{len(new) - SHOWN} more peers are lost; " if len(new) > SHOWN else ""
+            self._pod.log.warning(f"{self._pod.where(index)}, is lost: {loss.why}")
+        more = f"{len(new) - SHOWN} more pods are lost; " if len(new) > SHOWN else ""
         left = self._pod.settings.nnodes - len(self._lost)
         are_left = "1 pod is left" if left == 1 else f"{left} pods are left"
         self._pod.log.warning(f"{more}{are_left}: a4-agent peers lists them")
@@ -51,4 +51,4 @@ class LostPods:
     def error(self, index: int) -> PeerLost:
         """The error for a request that concerns a pod that cannot be reached."""
         why = self.reasons().get(index)
-        return PeerLost(f"pod {index} is lost: {why}" if why else f"there is no pod {index}")
+        return PeerLost(f"{self._pod.where(index)}, is lost: {why}" if why else f"there is no pod {index}")

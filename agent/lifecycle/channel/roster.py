@@ -22,6 +22,7 @@ from agent.lifecycle.channel.lost_pods import LostPods
 from agent.lifecycle.channel.peer import Peer, workers_of
 from agent.lifecycle.channel.questions import refusal
 from agent.lifecycle.pod.pod import Pod
+from agent.log import utc
 from agent.machine.api import IDENTITY_PROBLEMS, Channel, Problem
 
 FIRST_SECONDS, MOST_SECONDS = 0.05, 1.0
@@ -123,7 +124,7 @@ class Roster:
         peer.connected = False
         peer.link.detach()
         self._note(peer, Problem("agent", reason))
-        peer.questions.give_up(refusal(PeerLost(f"pod {index} is lost: {reason}")))
+        peer.questions.give_up(refusal(PeerLost(f"{self._pod.where(index)}, is lost: {reason}")))
 
     # Finding and connecting
 
@@ -198,14 +199,20 @@ class Roster:
         if problem.kind != peer.problem.kind:
             peer.problem_since = self._machine.now()
         if problem != peer.problem:
-            self._log.debug(f"peer {peer.index}: {problem.text}")
+            self._log.debug(f"pod {peer.index}: {problem.text}")
         peer.problem = problem
         if problem.kind in IDENTITY_PROBLEMS:
             peer.identity = problem
 
     def _reason(self, peer: Peer) -> str:
-        seconds = self._machine.now() - peer.problem_since
-        text = f"{peer.problem.text} (for {seconds:.0f} s)" if peer.problem_since else peer.problem.text
+        """Why it is not here: first, of one that was, for how long nothing has come from it."""
+        now = self._machine.now()
+        if peer.nonce:
+            silent = now - peer.link.heard
+            text = f"silent for {silent:.0f} s, last heard {utc(self._machine.wall() - silent)}: {peer.problem.text}"
+        else:
+            since = f" (for {now - peer.problem_since:.0f} s)" if peer.problem_since else ""
+            text = f"{peer.problem.text}{since}"
         if peer.identity and peer.identity is not peer.problem:
             text += f"; before that: {peer.identity.text}"
         return text
@@ -282,7 +289,7 @@ class Roster:
         now = self._machine.now()
         for peer in self.peers.values():
             if peer.connected and now - peer.link.heard > SILENT_BEATS * self._beat:
-                self._drop_channel(peer, f"silent for {now - peer.link.heard:.0f} s")
+                self._drop_channel(peer, "its beats stopped")
             if peer.connected:
                 peer.link.mention(message(messages.Beat()))
             if self.committed and not peer.lost and now - peer.link.heard > self._lease:

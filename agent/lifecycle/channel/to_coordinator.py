@@ -14,6 +14,7 @@ from agent.errors import AgentError, Exit, PeerLost, PeersMissing
 from agent.lifecycle.channel.link import Link, beat_seconds
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.waits import EARLY_SECONDS, LAST_WORDS_SECONDS, REPORT_SECONDS
+from agent.log import utc
 from agent.machine.api import Channel
 
 
@@ -69,6 +70,11 @@ class ToCoordinator:
     def silent_seconds(self) -> float:
         """How long the coordinator has not been heard."""
         return self._machine.now() - self.link.heard
+
+    def silence(self) -> str:
+        """The same in words."""
+        silent = self.silent_seconds()
+        return f"silent for {silent:.0f} s, last heard {utc(self._machine.wall() - silent)}"
 
     def say(self, said: Said) -> None:
         """Send what must arrive, of the end of a part what a message can hold: a verbose workload can exceed that.
@@ -173,7 +179,7 @@ class Awaiting:
         if self.over:
             return
         if self._coordinator.link.channel is None:
-            silent = f"; not heard for {self._coordinator.silent_seconds():.0f} s" if self._coordinator.met else ""
+            silent = f"; {self._coordinator.silence()}" if self._coordinator.met else ""
             self._pod.log.info(f"waiting for the coordinator to connect{silent}")
         self._machine.later(REPORT_SECONDS, self._report)
 
@@ -187,7 +193,7 @@ class Awaiting:
             return
         pod, limit = self._pod, f"{self._pod.settings.peer_timeout:.0f} s"
         if self._coordinator.met:
-            what = f"the coordinator has not been heard for {silent:.0f} s, and there is no plan after {limit}"
+            what = f"the coordinator has been {self._coordinator.silence()}, and there is no plan after {limit}"
             self._fail(PeersMissing(what, f"look at {pod.where(0)}: it was lost while the cluster formed"))
             return
         address = f"{pod.known.interface.address}:{pod.settings.ssh_port}"

@@ -9,17 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from agent.lifecycle.keeping.storing import Storing
 from agent.log import Log
 from agent.machine.api import KeeperProcess, Machine, Spool
 
-FLUSHED_PER_SECOND = 16 * 1024 * 1024
-"""A file gets a second more for so many bytes: a bucket takes them when the file is closed."""
-REST = 3
-"""So many times its patience lie between the start of a process that hung and that of the next."""
-MOST_HANGING = 3
-"""Processes that may hang at a time, of all archives. Not even SIGKILL ends them, so they must not pile up."""
-MOST_ENDS = 3
-"""If so many processes end by themselves and have stored nothing, the next one will not do better."""
 SKIPPED = 100
 """A process begins with the next multiple of it: the one before may have begun pieces of which nobody heard."""
 
@@ -33,11 +26,7 @@ class PodLog(NamedTuple):
 
 
 class Archive:
-    """Starts the process, judges it by its silence, replaces it, and knows what is stored.
-
-    `hanging` has the processes of all archives that were given up and have not ended: none is started while there are
-    MOST_HANGING.
-    """
+    """Knows what is stored and what is not, and who waits for it."""
 
     def __init__(
         self,
@@ -50,24 +39,14 @@ class Archive:
         base: str = "",
         patience: float = 10.0,
     ) -> None:
-        """base: see Machine.start_keeper. patience: a process that is silent for so many seconds hangs."""
+        """See Storing for `hanging`, `base` and `patience`."""
         self.directory = directory
-        self._base = base
         self.over = False
         self.log_ends = False
         """What is said from here on is no part of the stored log."""
         self._machine = machine
         self._log = log
-        self._hanging = hanging
         self._pod_log = pod_log
-        self._patience = patience
-        self._process: KeeperProcess | None = None
-        self._starts = self._ends = 0
-        """Processes started, and those that ended by themselves since something was last stored."""
-        self._started = self._silent_at = 0.0
-        """When the last process was started, and when the present one counts as hanging unless it says something."""
-        # A run may have the pod for itself at first.
-        self._start_at = machine.now() + 2.0
         self._pieces = self._stored = self._gone = 0
         """Pieces of the log, how far they go, and bytes of that which the spool no longer had."""
         self._is_whole = pod_log is None
@@ -89,7 +68,7 @@ class Archive:
         self._has_limit = False
         """It was closed with a limit: nobody waits longer for what will not get better."""
         self._closed: Callable[[], None] = lambda: None
-        self._look()
+        self._process = Storing(machine, self, directory, hanging, base=base, patience=patience)
 
     # What is to be stored
 
@@ -97,7 +76,7 @@ class Archive:
         """Store a file, now or as soon as that is possible; `new`: not over one that has another text."""
         self._count += 1
         self._files[name] = ("write", str(self._count), name, text, "new" if new else "")
-        self._send(*self._files[name])
+        self._process.send(*self._files[name])
 
     def expect(self, name: str, give_up: Callable[[], None]) -> Callable[[str | None], None]:
         """A file that is still being made; `close` waits for it, or calls `give_up` when its time is up.
@@ -180,7 +159,7 @@ class Archive:
 
     def _end_log(self, missing: str) -> None:
         self.log_ends, self._lasting = True, False
-        self._send("end", str(self._log_end()))
+        self._process.send("end", str(self._log_end()))
         self._settle()
 
     def _log_end(self) -> int:
@@ -192,8 +171,7 @@ class Archive:
         self._what_is_missing({*self._files, *self._expected})
         self._tell_waiting()
         self.over = True
-        if self._process is not None:
-            self._let_go(kill=bool(self._files) or not self._is_whole)
+        self._process.close(kill=self.left())
         for give_up in list(self._expected.values()):
             give_up()
         if self._pod_log is not None:
@@ -210,85 +188,27 @@ class Archive:
         if lost:
             self._log.warning(f"{lost} bytes of this pod's log could not be stored in {self.directory}: {why}")
 
-    # The process
+    # The process (see Orders)
 
-    def _send(self, *words: str) -> None:
-        """Give a command; a process that is started only now gets all that is not done."""
-        if self._process is not None:
-            self._process.send(*words)
-            return
-        if not self._starts:
-            self._start_at = self._machine.now()
-        self._start_if_due()
+    def left(self) -> bool:
+        return bool(self._files) or not self._is_whole
 
-    def _look(self) -> None:
-        if self.over:
-            return
-        now = self._machine.now()
-        if self._process is None:
-            self._start_if_due()
-        elif now > self._silent_at:
-            self._let_go(kill=True)
-            self._start_at = max(now, self._started + REST * self._patience)
-            self._went(f"no answer for {self._patience:g} s", of_log=True)
-        self._machine.later(1.0, self._look)
-
-    def _start_if_due(self) -> None:
-        """Start a process, if one is needed, and tell it all that is not done."""
-        is_needed = (self._files or not self._is_whole) and self._process is None and not self.over
-        if not is_needed or self._machine.now() < self._start_at:
-            return
-        if len(self._hanging) >= MOST_HANGING:
-            self._went(f"{len(self._hanging)} processes hang there", of_log=True)
-            return
-        self._starts += 1
-        self._started = self._machine.now()
-        self._silent_at = self._started + self._patience
-        try:
-            process = self._machine.start_keeper(self.directory, self._starts, self._heard, self._ended, self._base)
-        except OSError as error:
-            self._unable(f"the process that stores files cannot be started: {error.strerror}")
-            return
-        self._process = process
+    def give(self, process: KeeperProcess, number: int) -> None:
         if self._pod_log is not None and not self._is_whole:
-            if self._starts > 1:
+            if number > 1:
                 self._pieces += SKIPPED - self._pieces % SKIPPED
-            known = (str(number) for number in (self._pieces, self._stored, self._gone))
+            known = (str(value) for value in (self._pieces, self._stored, self._gone))
             process.send("log", self._pod_log.path, self._pod_log.name, *known)
         for command in self._files.values():
             process.send(*command)
         if self.log_ends:
             process.send("end", str(self._log_end()))
 
-    def _let_go(self, *, kill: bool) -> None:
-        """Hear no more of the process. One that is killed may hang all the same."""
-        process, self._process = self._process, None
-        assert process is not None
-        if kill:
-            self._hanging.add(process)
-        process.close(kill=kill)
+    def failed(self, why: str, *, lasting: bool) -> None:
+        self._went(why, lasting=lasting, of_log=True)
 
-    def _ended(self, process: KeeperProcess, status: int) -> None:
-        self._hanging.discard(process)
-        if process is self._process:
-            self._process = None
-            how = f"by signal {-status}" if status < 0 else f"with status {status}"
-            self._unable(f"the process that stores files was ended {how}")
-
-    def _unable(self, why: str) -> None:
-        """It could not be started, or ended by itself: the first time that may be somebody's mistake."""
-        self._ends += 1
-        self._start_at = self._machine.now() + self._ends - 1
-        if self._ends >= MOST_ENDS:
-            self._went(why, lasting=True, of_log=True)
-        else:
-            self._start_if_due()
-
-    def _heard(self, words: Sequence[str]) -> None:
-        self._silent_at = self._machine.now() + self._patience
+    def heard(self, words: Sequence[str]) -> None:
         match words:
-            case ["alive", size]:
-                self._silent_at += int(size) / FLUSHED_PER_SECOND
             case ["write", number, why, lasting]:
                 if not why:
                     self._files = {name: command for name, command in self._files.items() if command[1] != number}
@@ -307,7 +227,8 @@ class Archive:
     def _went(self, why: str, *, lasting: bool = False, of_log: bool = False) -> None:
         """Something was stored, or why not. Of the log, what changes is said."""
         self._why, self._lasting = why, lasting
-        self._ends = self._ends if why else 0
+        if not why:
+            self._process.stored()
         if of_log and self._pod_log is not None and bool(why) != self._log_fails:
             self._log_fails = bool(why)
             if why:

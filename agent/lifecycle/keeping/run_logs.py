@@ -10,13 +10,15 @@ from agent.errors import SystemFault
 from agent.lifecycle.keeping.archive import Archive, PodLog
 from agent.log import Log
 from agent.machine.api import AGENT, KeeperProcess, Machine, Spool
-from agent.paths import RunDir
+from agent.paths import POD_LOGS, RunDir
 from agent.settings import BUCKET, Settings
 
 EARLY_LINES = 2000
 """Lines of the agent's log that are kept for the log of the next run."""
 FORMING = "forming"
 """Name of the spool of a job that came to no run."""
+NONCE_CHARACTERS = 8
+"""In the name of a log beside an earlier one."""
 MOST_UNSTORED = 10
 """Runs that may wait for a results directory that takes nothing; then the oldest is given up."""
 
@@ -36,6 +38,10 @@ class RunLogs:
         """That of the exclusive run that goes on, or was the last."""
         self.spool: Spool | None = None
         """Where the output of that run goes."""
+        self.place = settings.results_dir
+        """Where results of the job's first run are."""
+        self.has_earlier = False
+        """Logs are there, or may be: this attempt was started before, as when Kueue admits a job again."""
         self._begun = False
         """Some run has been there, so what was said has a place."""
         self._early: deque[bytes] = deque(maxlen=EARLY_LINES)
@@ -46,9 +52,9 @@ class RunLogs:
         """Name of this pod's log among the results."""
         return "coordinator" if self._settings.is_coordinator else f"worker-{self._settings.index}"
 
-    def directory(self, run_id: str, *, first: bool) -> str:
-        """The directory of a run's results: the job's for its first run, one of its own for each later run."""
-        return self._settings.results_dir if first else f"{self._settings.results_dir}/runs/{run_id}"
+    def directory(self, run_id: str, *, top: bool) -> str:
+        """The directory of a run's results: the job's own (`top`), or one below it."""
+        return self._settings.results_dir if top else f"{self._settings.results_dir}/runs/{run_id}"
 
     @property
     def base(self) -> str:
@@ -69,17 +75,18 @@ class RunLogs:
 
     # The one that goes on
 
-    def begin(self, run_id: str, *, first: bool) -> None:
+    def begin(self, run_id: str, *, top: bool, log_name: str = "") -> None:
         """From now on the agent's lines, and what an exclusive run prints here, are kept for its results."""
         self.end()
-        self._begun = True
+        directory = self.directory(run_id, top=top)
+        if not self._begun:
+            self.place, self._begun = directory, True
         self.spool = self.open_spool(run_id)
         pod_log = None
         if self.spool is not None:
-            pod_log = PodLog(self.spool, self._dir.spool(run_id), f"pod-logs/{self.log_name}.log")
+            pod_log = PodLog(self.spool, self._dir.spool(run_id), f"{POD_LOGS}/{log_name or self.log_name}.log")
             while self._early:
                 self.spool.append(AGENT, self._early.popleft())
-        directory = self.directory(run_id, first=first)
         self._current = self._archive(run_id, directory, self.base, pod_log)
         unstored = [archive for archive in self._open.values() if not archive.over]
         for archive in unstored[:-MOST_UNSTORED]:
@@ -93,7 +100,8 @@ class RunLogs:
     def begin_without_run(self) -> None:
         """A results directory that outlives the pod gets the log even of a job that came to no run."""
         if not self._begun and self.outlive_the_pod:
-            self.begin(FORMING, first=True)
+            again = f"{self.log_name}-{self._machine.draw_nonce()[:NONCE_CHARACTERS]}" if self.has_earlier else ""
+            self.begin(FORMING, top=True, log_name=again)
 
     def open_spool(self, run_id: str) -> Spool | None:
         """None when the disk refuses: a run does not fail for that."""

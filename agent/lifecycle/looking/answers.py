@@ -7,7 +7,7 @@ import time
 from typing import NamedTuple
 
 from agent.decide.diagnosis import SourceName
-from agent.health.why.records import Progress, Ras, Thread
+from agent.health.why.records import GroupProgress, Ras, Thread
 
 ALL_SHARE = 0.9
 """Part of the time after which everything must have been read."""
@@ -17,13 +17,13 @@ class Answers:
     """What came, by process; filled by threads."""
 
     def __init__(self) -> None:
-        self.groups: dict[int, tuple[Progress, ...]] = {}
+        self.groups: dict[int, tuple[GroupProgress, ...]] = {}
         self.threads: dict[int, tuple[Thread, ...]] = {}
         self.gil: dict[int, bool] = {}
         self.missing: dict[tuple[SourceName, str], list[int]] = {}
         """(source, why) → processes."""
         self.ras: Ras | None = None
-        self.dumps: dict[int, tuple[Progress, ...]] = {}
+        self.dumps: dict[int, tuple[GroupProgress, ...]] = {}
         """By rank: what torch's watchdog wrote before it ended it."""
         self._lock = threading.Lock()
 

@@ -121,18 +121,20 @@ def _ask_traceback(pid: int, path: str, answers: Answers, times: Times) -> None:
     answers.threads.setdefault(pid, read_traceback(raw.decode(errors="replace")))
 
 
-def ask_ras_twice(address: str, answers: Answers, times: Times) -> None:
+def ask_ras_twice(address: str, directory: str, answers: Answers, times: Times) -> None:
     """Twice: with a stopped process the first question gets no answer, and one answer says not what moves."""
     found: list[Ras] = []
     why = ""
     for _ in range(2):
         try:
-            read = read_ras(ask_ras(address, min(times.seconds * DUMP_SHARE, times.left(ALL_SHARE))))
+            text = ask_ras(address, min(times.seconds * DUMP_SHARE, times.left(ALL_SHARE)))
         except NoAnswer as error:
             why = why or str(error)
             if "refused" in why:
                 break
             continue
+        _keep(f"{directory}/ras.txt", text.encode())
+        read = read_ras(text)
         if read.ras is None:
             why = why or read.why
         else:

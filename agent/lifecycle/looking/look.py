@@ -84,7 +84,7 @@ def _jobs(
     for name in dumps_in(question.why_dir):
         yield partial(take_dump, question.why_dir, name, answers)
     if addresses:
-        yield partial(ask_ras_twice, addresses[0], answers, times)
+        yield partial(ask_ras_twice, addresses[0], question.why_dir, answers, times)
     for one in ranks:
         path = f"{question.why_dir}/{one.pid}.sock"
         if os.path.exists(path):

@@ -33,7 +33,16 @@ class Leaving:
         pod = self._pod
         self._recorded = (end, run_id)
         end = masked(end, pod.log.masked)
-        message = termination_message(end, epoch=pod.settings.epoch, pod=pod.settings.index, run=run_id, code=code)
+        settings, facts = pod.settings, pod.known.facts
+        message = termination_message(
+            end,
+            epoch=settings.epoch,
+            pod=settings.index,
+            pod_name=settings.pod_name,
+            node=facts.node if facts else settings.node_name,
+            run=run_id,
+            code=code,
+        )
         pod.state.attempt(TERMINATION_LOG, lambda: self._machine.overwrite(TERMINATION_LOG, message))
         pod.state.update(end=RecordedEnd(**end._asdict(), run=run_id))
         pod.state.event("result-known", detail=f"{end.code} {end.what}")
@@ -48,7 +57,7 @@ class Leaving:
         if brief and end.origin == "workload":
             end = end._replace(why="")
         if self._pod.settings.is_coordinator and self._pod.run_logs.outlive_the_pod:
-            self._pod.log.info(f"results and logs of this attempt: {self._pod.settings.results_dir}")
+            self._pod.log.info(f"results and logs of this attempt: {self._pod.run_logs.place}")
         if end.code == Exit.OK:
             self._pod.log.info(f"done: {end}")
         else:

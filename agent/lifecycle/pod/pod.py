@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from agent import wire
+from agent.decide.facts import Facts
 from agent.decide.grace import divided
 from agent.decide.os_refusals import refused
-from agent.decide.plan import peer_name
+from agent.decide.plan import peer_name, pod_text
 from agent.decide.pod_state import RunSummary
 from agent.decide.runspec import RunSpec
 from agent.decide.secret_variables import secret_values
@@ -55,6 +56,8 @@ class Pod:
         self.dir = RunDir(job.settings.run_dir)
         self.nonce = machine.draw_nonce()
         self.known = Known(job.environ)
+        self.heard: dict[int, Facts] = {}
+        """On the coordinator: the facts of every pod that has told them, by index."""
         self.state = State(machine, log, job.settings)
         self.run_logs = RunLogs(machine, log, job.settings)
 
@@ -69,7 +72,7 @@ class Pod:
         meanwhile is stored with that run.
         """
         if summary.until is None:
-            self.run_logs.begin(summary.id, first=summary.first)
+            self.run_logs.begin(summary.id, top=summary.first and not summary.beside)
             self.log.labels["run"] = summary.id
             self.state.run_begun(summary)
         else:
@@ -92,7 +95,13 @@ class Pod:
 
     def where(self, index: int) -> str:
         """A pod in words."""
-        return f"pod {index}, {peer_name(self.settings.hostname_prefix, index, self.settings.domain_name)}"
+        plan, facts = self.known.plan, self.heard.get(index)
+        if plan is not None:
+            return plan.peers[plan.node_rank(index)].where
+        name = peer_name(self.settings.hostname_prefix, index, self.settings.domain_name)
+        own = index == self.settings.index
+        pod_name, node = (self.settings.pod_name, self.settings.node_name) if own else ("", "")
+        return pod_text(index, name, facts.pod_name if facts else pod_name, facts.node if facts else node)
 
     def ssh_addresses(self) -> list[str]:
         """Where sshd listens; on loopback for `kubectl port-forward`."""

@@ -125,7 +125,7 @@ class Preparing:
             index=pod.settings.index,
             nonce=pod.nonce,
             version=__version__,
-            node=machine.hostname(),
+            node=pod.settings.node_name or machine.hostname(),
             address=pod.known.interface.address,
             interface=pod.known.interface.name,
             slots=pod.settings.gpus_per_node,
@@ -133,6 +133,7 @@ class Preparing:
             places=places,
             addresses={i.name: i.address for i in machine.interfaces()},
             warnings=warnings,
+            pod_name=pod.settings.pod_name,
         )
         pod.learn(facts=facts)
         self._keep_facts()

@@ -9,6 +9,7 @@ from agent.lifecycle.once import Once
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.waits import PROBE_SECONDS
 from agent.machine.api import SERVER_SECONDS, KeeperProcess
+from agent.paths import POD_LOGS
 
 
 class ResultsCheck:
@@ -34,9 +35,9 @@ class ResultsCheck:
         machine, logs = self._pod.machine, self._pod.run_logs
         number = self._tries = self._tries + 1
 
-        def told(problem: str) -> None:
+        def told(problem: str, earlier: str = "") -> None:
             if number == self._tries and not self.over.happened:
-                self._checked(problem)
+                self._checked(problem, earlier)
 
         def late() -> None:
             if number == self._tries and not self.over.happened:
@@ -46,7 +47,7 @@ class ResultsCheck:
             self._process = machine.start_keeper(
                 self._pod.settings.results_dir,
                 number,
-                lambda words: told(words[1]) if words[0] == "probe" else None,
+                lambda words: told(*words[1:]) if words[0] == "probe" else None,
                 lambda process, status: told(f"the process that looks at it ended with {status}"),
                 logs.base,
             )
@@ -54,7 +55,7 @@ class ResultsCheck:
             problem = f"no process can look at it: {error.strerror}"
             machine.later(0, lambda: told(problem))
             return
-        self._process.send("probe", f".{logs.log_name}-probe")
+        self._process.send("probe", f".{logs.log_name}-probe", POD_LOGS)
         machine.later(seconds, late)
 
     def _late(self, seconds: float) -> None:
@@ -68,13 +69,16 @@ class ResultsCheck:
             self._process.close(kill=True)
         self._try(SERVER_SECONDS)
 
-    def _checked(self, problem: str) -> None:
+    def _checked(self, problem: str, earlier: str = "") -> None:
         settings = self._pod.settings
+        self._pod.run_logs.has_earlier = bool(earlier or problem) and not settings.results_explicit
         if self._process is not None:
             self._process.close(kill=bool(problem))
         if problem and settings.results_explicit:
             what = f"A4_RESULTS_DIR={settings.results_dir} cannot be used: {problem}"
             self._fail(DirectoryUnusable(what, "mount it, or set another one"))
         elif problem:
-            self._pod.log.warning(f"results directory {settings.results_dir}: {problem}; results stay in the pod")
+            self._pod.log.warning(
+                f"results directory {settings.results_dir}: {problem}; results stay in the pod until it can be used"
+            )
         self.over.happen()

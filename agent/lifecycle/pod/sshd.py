@@ -19,8 +19,7 @@ PRIVILEGE_DIR = "/run/sshd"
 START_SECONDS = 15.0
 """How long it may take until it listens; it takes some ten milliseconds."""
 MOST_RESTARTS = 5
-RESTART_WINDOW_SECONDS = 60.0
-"""An sshd that dies more often than MOST_RESTARTS times within this ends the pod."""
+"""An sshd that dies more often than this within a minute ends the pod."""
 LAST_LINES = 8
 """What it said last, for the error when it ends."""
 
@@ -120,7 +119,7 @@ class Sshd:
         if self._closed:
             return
         now = self._machine.now()
-        self._restarts = [t for t in self._restarts if now - t < RESTART_WINDOW_SECONDS] + [now]
+        self._restarts = [t for t in self._restarts if now - t < 60.0] + [now]
         if not self._announced or len(self._restarts) > MOST_RESTARTS:
             too_old = any(line.startswith(f"{self._config}") and "Bad " in line for line in self._last)
             hint = f"OpenSSH {OLDEST_OPENSSH} or later is needed" if too_old else ""

@@ -8,7 +8,18 @@ from dataclasses import replace
 
 from agent.decide import messages
 from agent.decide.ending import JobEnd
-from agent.decide.messages import Alive, Done, Evidence, Prepare, Prepared, RanksOver, RunNoted, SaidOfPart
+from agent.decide.messages import (
+    Alive,
+    Done,
+    Evidence,
+    Prepare,
+    Prepared,
+    RanksOver,
+    RunNoted,
+    SaidOfPart,
+    TellSeries,
+)
+from agent.decide.run_names import check_labels, free_name
 from agent.decide.runspec import RunSpec
 from agent.decide.secret_variables import argument_secrets
 from agent.decide.subset import subset
@@ -19,6 +30,7 @@ from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.context import run_context
 from agent.lifecycle.runs.preparations import Preparations
 from agent.lifecycle.runs.results import keep_results
+from agent.lifecycle.runs.run_values import run_summary
 from agent.lifecycle.runs.running import Run
 from agent.workloads import find_workload
 from agent.workloads.base import RunContext
@@ -45,6 +57,8 @@ class Bookings:
         self._roster = roster
         self._over = over
         self._runs: dict[str, Run] = {}
+        self._names: dict[str, str] = {}
+        """Name → id, of all runs there have been: a name never comes to mean another run."""
         self.current: Run | None = None
         """The run that has the cluster for itself."""
         self._when_idle: Callable[[], object] | None = None
@@ -58,6 +72,9 @@ class Bookings:
         """The run that is wished for, on the lead of those pods of the plan that `spec` chooses. Raises PeerLost when
         it needs one that is lost, and UsageError for all that is wrong with the wish itself."""
         workload, pod, whole = find_workload(spec.workload), self._pod, self._pod.known.plan
+        check_labels(spec)
+        if spec.without is not None and not workload.takes_without:
+            raise UsageError(f"{workload.name} starts all its ranks", "torchrun and mpirun can leave one to you")
         assert whole is not None
         lost = self._roster.lost.reasons()
         plan = subset(whole, nodes=spec.nodes, hosts=spec.hosts, exclude=spec.exclude, lost=lost)
@@ -76,12 +93,16 @@ class Bookings:
     def book(self, context: RunContext, *, first: bool) -> Run:
         """A run that has been `checked`."""
         pod, spec, workload = self._pod, context.spec, find_workload(context.spec.workload)
-        pod.log.add_secrets(pod.secrets(spec.env).union(argument_secrets(spec.args)))
+        pod.log.add_secrets(pod.secrets(spec.env).union(argument_secrets(spec.args), argument_secrets([spec.note])))
+        if spec.name:
+            context = replace(context, spec=spec._replace(name=free_name(spec.name, self._names)))
+            self._names[context.spec.name] = context.run_id
         run = self._runs[context.run_id] = Run(
             pod,
             workload,
             context,
             first=first,
+            beside=first and pod.run_logs.has_earlier,
             preparations=self._preparations,
             roster=self._roster,
             over=self._judged,
@@ -100,7 +121,7 @@ class Bookings:
         if run.workload.exclusive:
             self._note(run)
             if not run.first:
-                self._pod.log.info(f"{run.context.spec.by} runs {run.run_id}")
+                self._pod.log.info(f"{run.context.spec.by} runs {run.title}")
         self._preparations.when_ready(run.context.indices, run.start, baselines=run.workload.uses_baselines)
 
     def close(self, run: Run, seconds: float) -> None:
@@ -115,34 +136,37 @@ class Bookings:
         run.forget_output()
 
     def _note(self, run: Run) -> None:
-        self._pod.note_run(run.summary())
-        self._roster.say(RunNoted(run.summary()))
+        summary = run_summary(self._pod, run)
+        self._pod.note_run(summary)
+        self._roster.say(RunNoted(summary))
 
-    def knows(self, run_id: str) -> bool:
-        return run_id in self._runs
+    def known(self, called: str) -> Run | None:
+        """The run of that name or id."""
+        return self._runs.get(self._names.get(called, called))
 
-    def find(self, run_id: str) -> Run:
-        """That run, or the newest exclusive one. Raises MissingProgram (66)."""
-        if run_id in self._runs:
-            return self._runs[run_id]
-        if run_id:
-            meant, known = did_you_mean(run_id, self._runs), ", ".join([*self._runs][-5:]) or "none"
-            hint = f"the newest: {known}; a4-agent status lists the runs of this cluster"
-            raise MissingProgram(f"there is no run {run_id!r}{meant}", hint)
+    def find(self, called: str) -> Run:
+        """The run of that name or id, or the newest exclusive one. Raises MissingProgram (66)."""
+        run = self.known(called)
+        if run is not None:
+            return run
+        if called:
+            known = [run.context.spec.name or run_id for run_id, run in self._runs.items()]
+            hint = f"the newest: {', '.join(known[-5:]) or 'none'}; a4-agent status lists the runs of this cluster"
+            raise MissingProgram(f"there is no run {called!r}{did_you_mean(called, [*self._runs, *known])}", hint)
         newest = [run for run in self._runs.values() if run.workload.exclusive]
         if not newest:
             raise MissingProgram("there has been no run yet")
         return newest[-1]
 
     def busy(self) -> ClusterBusy:
-        """The error that says who runs what since when."""
+        """The error that says who has been running what, and for how long."""
         run = self.current
         if run is None:
             return ClusterBusy("the job's first run has not begun yet", "a4-agent status shows what it waits for")
         seconds = self._pod.machine.wall() - run.since
-        since = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+        so_long = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
         return ClusterBusy(
-            f"the cluster is busy: {run.context.spec.by} runs {run.run_id} since {since}",
+            f"the cluster is busy: {run.context.spec.by} has been running {run.title} for {so_long}",
             f"follow it: a4-agent logs {run.run_id}; end it: a4-agent cancel; a4-agent exec works beside it",
         )
 
@@ -162,6 +186,8 @@ class Bookings:
                 run.why.heard(index, said)
             case Alive():
                 run.alive(index)
+            case TellSeries(_, series):
+                run.series[index] = series
             case Done(_, end):
                 run.part_done(index, end)
 

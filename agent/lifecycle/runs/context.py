@@ -52,7 +52,7 @@ def run_context(
         script=settings.task_script,
         bucket=settings.bucket,
         mpi=mpi_of(known.inventory),
-        keep_ranks=bool(spec.timeout or spec.stall),
+        keep_ranks=bool(spec.timeout or spec.stall) and spec.without is None,
         profile=known.profile.name,
         baselines=known.baselines,
         job_pods=settings.nnodes,

@@ -19,10 +19,7 @@ def judge(
     """What the workload makes of it all. Without any part's end there is nothing to judge but why it was ended."""
     if course.cause is not None and not ends:
         return Judgement(course.cause)
-    judgement = judged(workload, context, outcome(course, ends, tokens), only_victims=course.only_victims)
-    if course.cause is not None and workload.led and context.lead not in ends:
-        judgement = judgement._replace(end=course.cause)
-    return judgement
+    return judged(workload, context, outcome(course, ends, tokens), only_victims=course.only_victims)
 
 
 def outcome(course: Course, ends: Mapping[int, PartEnd], tokens: Sequence[str]) -> Outcome:
@@ -48,15 +45,26 @@ def outcome(course: Course, ends: Mapping[int, PartEnd], tokens: Sequence[str]) 
     )
 
 
+def warned(judgement: Judgement, warnings: Sequence[str]) -> Judgement:
+    """The judgement with more that does not count against the run, for people and for result.json."""
+    findings = judgement.findings._replace(warnings=[*judgement.findings.warnings, *warnings])
+    return judgement._replace(findings=findings, text=judgement.text + "".join(f"{line}\n" for line in warnings))
+
+
 def explained(
-    judgement: Judgement, workload: Workload, ends: Mapping[int, PartEnd], mask: Callable[[str], str]
+    judgement: Judgement,
+    context: RunContext,
+    workload: Workload,
+    ends: Mapping[int, PartEnd],
+    mask: Callable[[str], str],
 ) -> Judgement:
     """The judgement with what its end does not say of other pods, and as it may be shown."""
     end = judgement.end
     if not (workload.fail_fast or workload.led):
-        cannot = [f"pod {index}: {part.what}" for index, part in sorted(ends.items()) if part.what]
+        cannot = [f"{context.where(index)}: {part.what}" for index, part in sorted(ends.items()) if part.what]
         end = end._replace(why=lines(end.why, *cannot))
     if workload.fail_fast and not workload.led:
-        end = with_followers(end, [index for index, part in ends.items() if part.status])
-    end = with_out_of_memory(end, [index for index, part in ends.items() if part.out_of_memory])
+        failed = [index for index, part in ends.items() if part.status]
+        end = with_followers(end, failed, context.per_pod if workload.starts_ranks else 0)
+    end = with_out_of_memory(end, [index for index, part in ends.items() if part.out_of_memory], context.where)
     return judgement._replace(end=masked(end, mask))

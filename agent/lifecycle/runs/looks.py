@@ -36,10 +36,11 @@ def look_at(pod: Pod, part: RunPart, seconds: float, say: Callable[[Evidence], N
     """Look for at most so long, write evidence.txt, and say what was found. When the part is over, evidence.txt stays
     as it is."""
     context = part.context
+    own = context.plan.peers[context.plan.node_rank(context.index)]
     question = Question(
         run=part.run_id,
         pod=context.index,
-        name=pod.where(context.index).partition(", ")[2],
+        name=own.pod_name or own.name,
         hosts=(pod.known.interface.address, pod.machine.hostname()),
         group=part.marks.group,
         cgroup=part.marks.cgroup,

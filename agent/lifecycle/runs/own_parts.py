@@ -20,13 +20,14 @@ from agent.decide.messages import (
     Said,
     SaidOfPart,
     Stop,
+    TellSeries,
 )
 from agent.decide.os_refusals import refused
 from agent.decide.part_end import PartEnd
 from agent.decide.plan import Plan
 from agent.decide.run_info import Output
 from agent.decide.runspec import RunSpec
-from agent.errors import AgentError, MissingProgram, PeerLost
+from agent.errors import AgentError, MissingProgram, PeerLost, UsageError
 from agent.lifecycle.channel.questions import Answer, refusal
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.context import run_context
@@ -96,6 +97,7 @@ class Parts:
             lambda: self._say(Prepared(run_id)),
             lambda end: self._ended(run_id, end),
             lambda: self._say(RanksOver(run_id)),
+            lambda series: self._say(TellSeries(run_id, series)),
         )
         part.prepare()
 
@@ -192,6 +194,9 @@ class Parts:
 
     def _read_file(self, run_id: str, name: str, offset: int, most: int, answer: Answer) -> None:
         """Answers with no frame where there is no such file; later, when it is still being made."""
+        if name not in FILES:
+            answer(refusal(UsageError(f"no run has a file {name!r} to read", f"there are: {', '.join(FILES)}")))
+            return
         path = f"{self._pod.dir.run(run_id)}/{FILES[name]}"
 
         def read() -> None:

@@ -17,6 +17,7 @@ from agent.decide.os_refusals import not_started
 from agent.decide.part_end import PartEnd
 from agent.decide.progress import progress_text
 from agent.decide.secret_variables import argument_secrets, storable
+from agent.decide.series import PodSeries
 from agent.errors import AgentError, SystemFault
 from agent.launch import Launch, Started
 from agent.lifecycle.once import Once, Timers
@@ -68,6 +69,7 @@ class RunPart:
         prepared: Callable[[], None],
         ended: Callable[[PartEnd], None],
         ranks_over: Callable[[], None],
+        series: Callable[[PodSeries], None],
     ) -> None:
         self._pod = pod
         self._machine = pod.machine
@@ -77,13 +79,13 @@ class RunPart:
         self._ended = ended
         self.marks = make_marks(pod, context.run_id)
         self._shares = pod.shares
-        self.output = PartOutput(pod, context.run_id, emitted=workload.exclusive, kept_bytes=workload.output_bytes)
+        self.output = PartOutput(pod, context, workload)
         self.process: Child | None = None
         """At most one, while it runs."""
         self._terminated = False
         """It got SIGTERM. It gets one: at a second one mpirun gives up its own clean-up."""
         self._timers = Timers(pod.machine)
-        self._files = PartFiles(pod, workload, context)
+        self._files = PartFiles(pod, workload, context, series)
         self._reports = workload.exclusive and context.index == context.lead
         """What it prints and records counts for the verdict, and for people."""
         self._launch: Launch | None = None
@@ -130,20 +132,22 @@ class RunPart:
         return self._phase is PartPhase.OVER
 
     def prepare(self) -> None:
-        """Make directories and files of the run, and look for the programs that this pod is to start."""
+        """Make directories and files of the run, and look for the programs and files that this pod is to start."""
         try:
             self._launch = self._make_ready()
         except (AgentError, OSError, ValueError) as error:
             self._fail(error)
             return
         programs = self._workload.programs(self.context) or (self._launch.argv[:1] if self._launch else ())
+        files = self._workload.files(self.context)
         if not programs:
             self._looked(None)
             return
         cwd = self._launch.cwd if self._launch else self.context.spec.cwd
         path = self.context.environ.get("PATH", "")
         # Aside: what is asked for may lie on a server that does not answer, and starting it would wait for that.
-        self._machine.aside(lambda: self._machine.why_unstartable(programs, path, cwd), self._looked, self._looked)
+        look = self._machine.why_unstartable
+        self._machine.aside(lambda: look(programs, path, cwd, files), self._looked, self._looked)
 
     def _looked(self, missing: OSError | None) -> None:
         if self._phase is not PartPhase.PREPARING:
@@ -167,6 +171,7 @@ class RunPart:
         launch = self._launch
         if self._workload.led:
             self.hanging.start(is_lead=launch is not None)
+        self._files.series.begin()
         if launch is not None:
             self._start(launch)
 
@@ -214,6 +219,7 @@ class RunPart:
             self.output.say(what)
             end = PartEnd(code, code)
         self._phase = PartPhase.ENDED
+        self._files.series.stop()
         self._machine.sweep(self.marks, USUAL.kill, lambda count, left: self._finish(end))
 
     # Ending it
@@ -292,18 +298,13 @@ class RunPart:
         self.output.finish()
         end = PartEnd(None) if self._began is None else self._part_end(status)
         starved = self._machine.memory_kills() > self._memory_kills
-        end = end._replace(ranks=self._files.ranks(), out_of_memory=starved)
         self.dumps = self._files.dumps() if end.code else 0
-        end = end._replace(dumps=self.dumps)
-        read = self._files.notes
-
-        def without_thread(why: OSError | None = None) -> None:
-            self._finish(end._replace(notes=read()))
-
-        if self._files.has_notes():
-            self._machine.aside(read, lambda notes: self._finish(end._replace(notes=notes)), without_thread)
+        end = end._replace(out_of_memory=starved, dumps=self.dumps, collective=self.output.collective)
+        end, read_rest = self._files.told(end)
+        if read_rest is None:
+            self._finish(end)
         else:
-            without_thread()
+            self._machine.aside(read_rest, self._finish, lambda why: self._finish(read_rest()))
 
     def _part_end(self, status: int) -> PartEnd:
         code = exit_code(status)

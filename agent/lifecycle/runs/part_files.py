@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from agent import wire
 from agent.cutting import cut_at_word
+from agent.decide.part_end import PartEnd
 from agent.decide.plan import hostfile
 from agent.decide.ranks import RankEnd, parse_rank
+from agent.decide.series import PodSeries
 from agent.health.why.dump import is_dump
 from agent.lifecycle.pod.pod import Pod
+from agent.lifecycle.runs.part_series import PartSeries
 from agent.machine.api import RunMarks
+from agent.wire import finite, json_object
 from agent.workloads.base import RunContext, Workload
+from agent.workloads.held_rank import invitation, start_script
 
 MOST_ERROR = 64 << 10
+MOST_LEFT = 1000
 MOST_NOTES = 1 << 20
 """How many bytes at both ends of each file the workload inspects."""
 
@@ -22,11 +28,12 @@ MOST_NOTES = 1 << 20
 class PartFiles:
     """Made before a part begins, read when it is over, or while it runs to see how far it is."""
 
-    def __init__(self, pod: Pod, workload: Workload, context: RunContext) -> None:
+    def __init__(self, pod: Pod, workload: Workload, context: RunContext, series: Callable[[PodSeries], None]) -> None:
         self._pod = pod
         self._machine = pod.machine
         self._workload = workload
         self._context = context
+        self.series = PartSeries(pod.machine, context, series)
 
     def make(self, marks: RunMarks) -> None:
         """Directories, hostfiles, and for ranks under mpirun the marks that they take on. Raises SystemFault."""
@@ -36,6 +43,9 @@ class PartFiles:
         pod.make_dir(context.ranks_dir, 0o700)
         pod.make_dir(context.notes_dir, 0o700)
         pod.make_dir(context.why_dir, 0o700)
+        if context.index == context.holder:
+            pod.write(context.start_rank, start_script(context), 0o700)
+            pod.write(f"{context.start_rank}.txt", invitation(context), 0o600)
         if self._workload.led:
             pod.write(context.marks_file, f"{marks.group} {marks.cgroup}\n", 0o600)
 
@@ -67,11 +77,29 @@ class PartFiles:
         """How many files torch's watchdog has left."""
         return sum(is_dump(name) for name in self._machine.list_dir(self._context.why_dir))
 
-    def has_notes(self) -> bool:
-        return bool(self._machine.list_dir(self._context.notes_dir))
+    def told(self, end: PartEnd) -> tuple[PartEnd, Callable[[], PartEnd] | None]:
+        """The end with what ranks have left here, and what reads the rest into it; None: there is none. It is for a
+        thread: a thousand logs of NCCL take their time, and so do long series."""
+        versions = json_object(self._left_by_hook("versions.json"))
+        end = end._replace(
+            ranks=self.ranks(),
+            versions={name: one for name, one in versions.items() if isinstance(one, str)},
+            collective=end.collective or finite(self._left_by_hook("first-collective").decode(errors="replace")),
+        )
+        has_notes, has_series = bool(self._machine.list_dir(self._context.notes_dir)), self.series.stop()
 
-    def notes(self) -> Mapping[str, Any]:
-        """What the workload finds in this pod's files. For a thread: a thousand logs of NCCL take their time."""
+        def read_rest() -> PartEnd:
+            whole = end._replace(notes=self._notes()) if has_notes else end
+            return whole._replace(series=self.series.finish()) if has_series else whole
+
+        return end, read_rest if has_notes or has_series else None
+
+    def _left_by_hook(self, name: str) -> bytes:
+        """What a rank has left for the result (entrypoints/hook)."""
+        return self._machine.read_part(f"{self._context.why_dir}/{name}", 0, MOST_LEFT)
+
+    def _notes(self) -> Mapping[str, Any]:
+        """What the workload finds in this pod's files."""
         files = self._machine.read_ends(self._context.notes_dir, MOST_NOTES)
         found: Mapping[str, Any] = wire.to_json(self._workload.inspect(self._context, files)) or {}
         return found

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from agent.decide.masking import MaskedStream
+from agent.decide.tagged_lines import TaggedLines
 from agent.decide.tail import Tail
 from agent.lifecycle.pod.pod import Pod
 from agent.machine.api import Spool, Timer
+from agent.workloads.base import RunContext, Workload
 
+MOST_RECENT = 1000
+"""Bytes in which the beginning of an awaited line is looked for."""
 PATIENCE_SECONDS = 60.0
 """How long a reader waits for new output, at most."""
 
@@ -16,16 +20,18 @@ PATIENCE_SECONDS = 60.0
 class PartOutput:
     """The output of this pod's part of a run. Nothing is kept before `open`.
 
-    `emitted`: it also goes to the pod's own log, and its spool is that of all exclusive runs, which gets the agent's
-    lines as well and so is not closed with the part. `kept_bytes` of its end stay for the verdict.
+    That of an exclusive run also goes to the pod's own log, and its spool is that of all exclusive runs, which gets the
+    agent's lines as well and so is not closed with the part.
     """
 
-    def __init__(self, pod: Pod, run_id: str, *, emitted: bool, kept_bytes: int) -> None:
+    def __init__(self, pod: Pod, context: RunContext, workload: Workload) -> None:
         self._pod = pod
         self._machine = pod.machine
-        self._run_id = run_id
-        self._emitted = emitted
-        self._tail = Tail(kept_bytes)
+        self._run_id = context.run_id
+        self._emitted = workload.exclusive
+        self._tail = Tail(workload.output_bytes)
+        tagged = context.spec.mpi is not None and context.spec.mpi.tag
+        self._lines = {stream: TaggedLines() for stream in (1, 2)} if tagged else {}
         self._streams: dict[int, MaskedStream] = {}
         self._waiting: list[Callable[[], None]] = []
         """Readers that want to hear when there is more to read."""
@@ -33,6 +39,10 @@ class PartOutput:
         self._spool: Spool | None = None
         self.printed = pod.machine.now()
         """When the process last printed something."""
+        self.collective: float | None = None
+        """When it printed that a collective was complete, in seconds since 1970."""
+        self._awaited = workload.shows_collective
+        self._recent = b""
 
     def open(self) -> None:
         """Raises OSError when there is no place to keep it."""
@@ -43,13 +53,22 @@ class PartOutput:
     def take(self, stream: int, data: bytes) -> None:
         """The process has printed this."""
         self.printed = self._machine.now()
+        if self._awaited is not None:
+            self._recent = self._recent[-MOST_RECENT:] + data
+            if self._awaited.search(self._recent):
+                self.collective, self._awaited, self._recent = self._machine.wall(), None, b""
+        self._take(stream, self._lines[stream].feed(data) if self._lines else data)
+
+    def _take(self, stream: int, data: bytes) -> None:
         self._tail.add(stream, data)
         self._show(stream, self._streams[stream].feed(data))
 
     def finish(self) -> None:
-        """The process prints nothing more: show what the masks held back, for it could still have become a secret."""
-        for stream in self._streams:
-            self._show(stream, self._streams[stream].finish())
+        """The process prints nothing more: show what was held back, for it could still have become a secret."""
+        for stream, masked in self._streams.items():
+            if self._lines:
+                self._take(stream, self._lines[stream].finish())
+            self._show(stream, masked.finish())
 
     def close(self) -> None:
         """Nothing more is coming."""

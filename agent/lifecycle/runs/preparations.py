@@ -9,7 +9,6 @@ from typing import NamedTuple
 from agent.catalogue import WORKLOADS
 from agent.decide.differences import Differences, compare
 from agent.decide.ending import JobEnd
-from agent.decide.facts import Facts
 from agent.decide.mpirun import mpi_of
 from agent.decide.runspec import RunSpec
 from agent.errors import AgentError, Exit, MissingProgram
@@ -33,11 +32,9 @@ class _Wait(NamedTuple):
 
 @dataclass
 class Preparations:
-    """What the coordinator knows of all pods. `facts` and `inventories` are by completion index."""
+    """What the coordinator knows of all pods. `inventories` are by completion index."""
 
     pod: Pod
-    facts: Mapping[int, Facts]
-    """Those that the plan is made of; complete when the cluster is formed."""
     inventories: dict[int, Mapping[str, str]] = field(default_factory=dict)
     phases: dict[int, Mapping[str, float]] = field(default_factory=dict)
     """When each worker reached the phases of its start-up, by its own clock."""
@@ -51,6 +48,11 @@ class Preparations:
         self._results_check = ResultsCheck(self.pod, fail)
         self._results_check.start()
         self._results_check.over.when(self._go_on)
+
+    def when_checked(self, action: Callable[[], None]) -> None:
+        """Call it when it is known whether the results directory can be used."""
+        assert self._results_check is not None
+        self._results_check.over.when(action)
 
     def own_inventory(self, found: Mapping[str, str], fail: Callable[[AgentError], None]) -> None:
         """This pod's; without an mpirun that serves, a first run that needs one ends the job (66)."""
@@ -123,6 +125,7 @@ class Preparations:
         settings = self.pod.settings
         timeout = settings.workload_timeout if workload.exclusive else 0.0
         stall = settings.stall_seconds(WORKLOADS[spec.workload].stall_seconds) if workload.exclusive else 0.0
+        stall = stall if spec.without is None else 0.0  # somebody at a prompt is silent
         return spec._replace(
             by=spec.by or "somebody",
             timeout=timeout if spec.timeout is None else spec.timeout,
@@ -141,7 +144,7 @@ class Preparations:
         if len(peers) == 1:  # nothing goes between pods
             return None
         # Without GPUs torch's programs run over gloo, which needs no fabric.
-        of_gpus = [peer for peer in peers if workload.led or self.facts[peer.index].gpus]
+        of_gpus = [peer for peer in peers if workload.led or self.pod.heard[peer.index].gpus]
         told = {peer.index: self.inventories.get(peer.index, {}) for peer in of_gpus}
         bad = {index: told[index]["profile_problems"] for index in told if "profile_problems" in told[index]}
         if not bad:
@@ -167,7 +170,7 @@ class Preparations:
 
     def compared(self, context: RunContext, workload: Workload) -> Differences:
         """The pods of a run, in what must be alike for its workload."""
-        facts = {index: self.facts[index] for index in context.indices if index in self.facts}
+        facts = {index: self.pod.heard[index] for index in context.indices if index in self.pod.heard}
         return compare(facts, {index: self.inventories.get(index, {}) for index in context.indices}, workload.kind)
 
     def differences(self, context: RunContext, workload: Workload) -> JobEnd | None:
@@ -196,4 +199,4 @@ class Preparations:
 
     def tokens(self, context: RunContext) -> list[str]:
         """Each pod's token, in rank order."""
-        return [self.facts[peer.index].nonce for peer in context.plan.peers]
+        return [self.pod.heard[peer.index].nonce for peer in context.plan.peers]

@@ -20,6 +20,7 @@ from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.bookings import Bookings
 from agent.lifecycle.runs.meetings import MOST_SAID
 from agent.lifecycle.runs.own_parts import Parts
+from agent.lifecycle.runs.run_values import run_end, run_info
 from agent.lifecycle.runs.running import Run
 from agent.lifecycle.runs.why import CANCEL_SECONDS, LOOK_SECONDS, decided
 
@@ -62,10 +63,10 @@ class CoordinatorRequests:
         elif op == "submit":
             self._submit(RunSpec.from_json(fields.get("spec")), answer)
         elif op == "find":
-            answer({"ok": self._bookings.find(str(fields.get("run", ""))).info().to_json()})
+            answer({"ok": run_info(self._pod, self._bookings.find(str(fields.get("run", "")))).to_json()})
         elif op == "wait":
             waited = self._bookings.find(str(fields["run"]))
-            waited.answerable.when(lambda: answer({"ok": wire.to_json(waited.ended())}))
+            waited.answerable.when(lambda: answer({"ok": wire.to_json(run_end(self._pod, waited))}))
         elif op == "why":
             self._why(self._bookings.find(str(fields.get("run", ""))), answer)
         elif op == "arrive":
@@ -85,7 +86,9 @@ class CoordinatorRequests:
 
     def _read(self, fields: dict[str, Any], answer: Answer) -> None:
         """Asked of the pod concerned, not before it has been told to begin: else it would know nothing of the run."""
-        run_id, index = str(fields["run"]), int(fields["pod"])
+        run, index = self._bookings.known(str(fields["run"])), int(fields["pod"])
+        if run is not None:
+            fields = {**fields, "run": run.run_id}
 
         def read(op: str, fields: dict[str, Any], answer: Answer) -> None:
             if index == 0:
@@ -98,8 +101,8 @@ class CoordinatorRequests:
             # Later: what this pod tells itself to begin comes first.
             self._pod.machine.later(0, lambda: handled(read, "read", fields, answer))
 
-        if self._bookings.knows(run_id):
-            self._bookings.find(run_id).told_to_begin.when(begun)
+        if run is not None:
+            run.told_to_begin.when(begun)
         else:
             begun()
 

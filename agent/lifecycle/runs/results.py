@@ -6,7 +6,8 @@ import json
 
 from agent import __version__, wire
 from agent.decide import result
-from agent.decide.part_end import PartEnd
+from agent.decide.merged_series import merged
+from agent.decide.part_end import PartEnd, loaded_versions
 from agent.decide.plan import PlannedPeer
 from agent.fabrics.profiles import NONE
 from agent.lifecycle.pod.pod import Pod
@@ -36,7 +37,7 @@ def keep_results(pod: Pod, run: Run, seconds: float) -> None:
         pod.run_logs.print(judgement.text)
     data = wire.to_json(run_result(pod, run, judgement))
     data["gate"] = judgement.findings.gate  # with all that the workload adds to it
-    for name in ("trainings", "warnings"):
+    for name in ("trainings", "warnings", "series", "findings"):
         if not data[name]:
             del data[name]
     text = json.dumps(pod.log.masker.value(data), indent=1) + "\n"
@@ -61,6 +62,8 @@ def keep_results(pod: Pod, run: Run, seconds: float) -> None:
 def run_result(pod: Pod, run: Run, judgement: Judgement) -> result.Result:
     """The result of a run that is over."""
     spec, plan, findings, profile = run.context.spec, run.context.plan, judgement.findings, pod.known.profile
+    # What a program says itself is better: of what it has loaded it may not use all.
+    loaded = {} if "torch" in findings.versions else loaded_versions(run.ends.values())
     return result.Result(
         version=result.VERSION,
         agent=__version__,
@@ -78,7 +81,7 @@ def run_result(pod: Pod, run: Run, judgement: Judgement) -> result.Result:
         pods=tuple(_pod_result(pod, run, peer, findings) for peer in plan.peers),
         differences=tuple(run.preparations.compared(run.context, run.workload).found),
         launch=run.ends.get(run.context.lead, PartEnd(None)).launch,
-        versions={"a4-agent": __version__, **findings.versions},
+        versions={"a4-agent": __version__, **loaded, **findings.versions},
         limits=result.Limits(spec.timeout or 0.0, spec.stall or 0.0),
         tables=tuple(findings.tables),
         sweeps=tuple(findings.sweeps),
@@ -88,13 +91,20 @@ def run_result(pod: Pod, run: Run, judgement: Judgement) -> result.Result:
         trainings=tuple(findings.trainings),
         warnings=tuple(findings.warnings),
         diagnosis=run.why.stored(judgement.end),
+        name=spec.name,
+        note=spec.note,
+        series=merged(run.series),
+        findings=tuple(findings.found),
     )
 
 
 def _pod_result(pod: Pod, run: Run, peer: PlannedPeer, findings: Findings) -> result.Pod:
     end = run.ends.get(peer.index, PartEnd(None))
     known = pod.state.phases if peer.index == 0 else run.preparations.phases.get(peer.index, {})
-    own = {"process-started": end.began, "process-ended": end.ended}
+    collective = end.collective
+    if collective is None and run.workload.shows_collective:  # then only the lead prints
+        collective = run.ends.get(run.context.lead, end).collective
+    own = {"process-started": end.began, "first-collective": collective, "process-ended": end.ended}
     phases = {name: known[name] for name in STARTUP if name in known}
     return result.Pod(
         index=peer.index,
@@ -106,4 +116,5 @@ def _pod_result(pod: Pod, run: Run, peer: PlannedPeer, findings: Findings) -> re
         lost=run.course.lost.get(peer.index, ""),
         phases={**phases, **{name: when for name, when in own.items() if when is not None}, **findings.phases},
         inventory=run.preparations.inventories.get(peer.index, {}),
+        pod_name=peer.pod_name,
     )

@@ -43,6 +43,7 @@ class RollCall:
         beats = SILENT_BEATS * beat_seconds(settings.lease)
         later(settings.lease + beats, self.end)  # for agents that are heard and never answer
         later(2.0, lambda: self._report(failed))
+        # A pod that left when its part was done cannot be asked, and would be waited for.
         later(0, self._tell_losses)
 
     def _tell_losses(self) -> None:
@@ -57,6 +58,6 @@ class RollCall:
     def _report(self, failed: int) -> None:
         silent = self._silent()
         if silent:
-            failure = f"{self._context.run_id} failed on pod {failed}"
+            failure = f"{self._context.run_id} failed on {self._pod.where(failed)}"
             until = f"no answer since from {pods_text(silent)}, for which the verdict waits, at most for a lease"
             self._pod.log.warning(f"{failure}; {until}")

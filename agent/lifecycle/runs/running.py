@@ -11,17 +11,18 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from agent.decide.course import Course, Phase
-from agent.decide.ending import JobEnd, exit_code, from_bug, is_told
+from agent.decide.ending import JobEnd, from_bug, is_told
+from agent.decide.merged_series import series_notes
 from agent.decide.messages import Go, Prepare, Stop
 from agent.decide.part_end import PartEnd, not_ready, refusal
-from agent.decide.pod_state import RunSummary
-from agent.decide.run_info import RunEnd, RunInfo
+from agent.decide.run_names import titled
+from agent.decide.series import PodSeries
 from agent.errors import Exit
 from agent.lifecycle.channel.roster import Roster
 from agent.lifecycle.once import Once
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.dumps import Dumps
-from agent.lifecycle.runs.judging import explained, judge
+from agent.lifecycle.runs.judging import explained, judge, warned
 from agent.lifecycle.runs.limits import RunLimits
 from agent.lifecycle.runs.meetings import Meetings
 from agent.lifecycle.runs.preparations import Preparations
@@ -47,6 +48,7 @@ class Run:
         context: RunContext,
         *,
         first: bool,
+        beside: bool,
         preparations: Preparations,
         roster: Roster,
         over: Callable[[Run], None],
@@ -60,14 +62,16 @@ class Run:
         self.context = context
         self.preparations = preparations
         self.first = first
+        self.beside = beside
         self.since = pod.machine.wall()
         """When it was booked, in seconds since 1970."""
         self.until: float | None = None
         """When it was over, and what came out was stored; None before."""
-        pods = frozenset(context.indices)
-        self.course = Course(pods, context.lead, led=workload.led, fail_fast=workload.fail_fast)
+        self.course = Course(frozenset(context.indices), context.lead, led=workload.led, fail_fast=workload.fail_fast)
         self.ends: dict[int, PartEnd] = {}
         """How parts ended, by pod."""
+        self.series: dict[int, PodSeries] = {}
+        """What their programs wrote of themselves, by pod, as far as it is known."""
         self.judgement: Judgement | None = None
         """None while it goes on."""
         self.missing = ""
@@ -86,6 +90,11 @@ class Run:
     @property
     def run_id(self) -> str:
         return self.context.run_id
+
+    @property
+    def title(self) -> str:
+        """How messages speak of it."""
+        return titled(self.run_id, self.context.spec.name)
 
     @property
     def over(self) -> bool:
@@ -163,7 +172,8 @@ class Run:
         later, shares = self._machine.later, self._shares
         match phase:
             case Phase.FAILING:
-                missed = f"{self.run_id} failed on pod {self.course.first}, where a rank missed another"
+                assert self.course.first is not None
+                missed = f"{self.run_id} failed on {self._pod.where(self.course.first)}, where a rank missed another"
                 self._pod.log.info(f"{missed}; other pods have {FAILING_SECONDS:.0f} s to fail by themselves")
                 later(FAILING_SECONDS, self._end_failing)
             case Phase.SAVING:
@@ -209,7 +219,9 @@ class Run:
             return
         self.course = self.course.part_over(index)
         self.ranks_over(index)
-        self.ends[index] = end
+        if end.series is not None:
+            self.series[index] = end.series
+        self.ends[index] = end._replace(series=None)
         if self.course.phase is Phase.PREPARING:
             self._go_if_prepared()
             self._judge_if_over()
@@ -277,18 +289,19 @@ class Run:
             self._follow(self.course.to(Phase.OVER))
 
     def _judge(self) -> None:
-        tokens = self.preparations.tokens(self.context)
+        context = self.context
         try:
-            judgement = judge(self.workload, self.context, self.course, self.ends, tokens)
+            judgement = judge(self.workload, context, self.course, self.ends, self.preparations.tokens(context))
         except Exception:
             # Whoever waits for this run must hear of its end, whatever is broken.
             judgement = Judgement(from_bug(traceback.format_exc(), self._pod.where(0)))
             self._pod.log.error(str(judgement.end))
-        self.judgement = explained(self._dumps.explained(judgement), self.workload, self.ends, self._pod.log.masked)
+        judgement = warned(self._dumps.explained(judgement), series_notes(self.series))
+        self.judgement = explained(judgement, context, self.workload, self.ends, self._pod.log.masked)
         self._tell_over(self)
-        self.told_to_begin.happen()
+        self.told_to_begin.happen()  # who reads a run waits for this, even if it has ended before it began
 
-    # What it leaves, and what is told of it
+    # What it leaves
 
     def end_as(self, end: JobEnd) -> None:
         """Another end than the verdict's, as when the whole job was told to end meanwhile."""
@@ -296,8 +309,9 @@ class Run:
         self.judgement = self.judgement._replace(end=end)
 
     def forget_output(self) -> None:
-        """What was printed is in the spools. Kept here it would be a few MiB for each of 50 runs."""
+        """It is in the spools and in result.json. Kept here it would be a few MiB for each of 50 runs."""
         self.ends = {index: end._replace(output="", record="") for index, end in self.ends.items()}
+        self.series = {}
 
     def kept(self, missing: str) -> None:
         """Its results are stored, but for those that are `missing`: who waits for it is answered."""
@@ -307,44 +321,5 @@ class Run:
     @property
     def results(self) -> str:
         """Directory on the coordinator; a run beside others keeps none."""
-        return self._pod.run_logs.directory(self.run_id, first=self.first) if self.workload.exclusive else ""
-
-    def ended(self) -> RunEnd:
-        """The answer to `wait`."""
-        assert self.judgement is not None
-        mask = self._pod.log.masked
-        return RunEnd(
-            end=self.end,
-            text=mask(self.judgement.text),
-            codes={index: exit_code(end.status) for index, end in self.ends.items() if end.status is not None},
-            lost={index: mask(why) for index, why in self.course.lost.items()},
-            results=self.results,
-            missing=mask(self.missing),
-        )
-
-    def info(self) -> RunInfo:
-        """The answer to `submit` and `find`."""
-        indices = self.context.indices
-        return RunInfo(
-            id=self.run_id,
-            pods=tuple(indices),
-            lead=self.context.lead,
-            outputs=tuple(self.workload.printing(indices)),
-            names={peer.index: peer.name for peer in self.context.plan.peers},
-            over=self.judgement is not None,
-            slots=self.context.per_pod,
-        )
-
-    def summary(self) -> RunSummary:
-        """The run for `status` on every pod, with `until` once it is over."""
-        summary = RunSummary(
-            id=self.run_id,
-            workload=self.workload.name,
-            by=self.context.spec.by,
-            first=self.first,
-            since=self.since,
-            pods=tuple(self.context.indices),
-            lead=self.context.lead,
-            results=self.results,
-        )
-        return summary if self.until is None else summary.ended(self.until, self.end)
+        top = self.first and not self.beside
+        return self._pod.run_logs.directory(self.run_id, top=top) if self.workload.exclusive else ""

@@ -15,7 +15,7 @@ from agent import wire
 from agent.decide.diagnosis import Diagnosis
 from agent.decide.ending import JobEnd
 from agent.decide.messages import AskEvidence, Evidence
-from agent.health.why.records import Collected, PodRecords, Progress
+from agent.health.why.records import Collected, GroupProgress, PodRecords
 from agent.lifecycle.channel.roster import Roster
 from agent.lifecycle.looking.question import APART_SECONDS
 from agent.lifecycle.once import Timers
@@ -78,6 +78,11 @@ class Why:
         self.found: Diagnosis | None = None
         """The last that was decided by itself, for those who ask when the run is over."""
 
+    @property
+    def _watched(self) -> bool:
+        """Does its silence mean something? Somebody at a debugger's prompt is silent."""
+        return self._pod.settings.why and self._context.spec.without is None
+
     def stop(self) -> None:
         """The run ends: it is looked at no more, but for those who wait for an answer."""
         self._timers.cancel()
@@ -89,7 +94,7 @@ class Why:
         """Has it printed nothing for so long that it may hang?"""
         printed = self._roster.printed(self._context.indices)
         return (
-            self._pod.settings.why
+            self._watched
             and self._began is not None
             and (self._machine.now() - max(self._began, printed) >= QUIET_SECONDS)
         )
@@ -178,7 +183,7 @@ class Why:
         """The run has begun."""
         self._began = self._machine.now()
         limit = self._pod.settings.why_seconds
-        if self._pod.settings.why and limit and self._workload.exclusive:
+        if self._watched and limit and self._workload.exclusive:
             self._look_for_silence(limit, self._began)
 
     def _look_for_silence(self, limit: float, began: float) -> None:
@@ -254,7 +259,7 @@ def since(second: Collected, first: Collected, apart: float) -> Collected:
         for group in process.groups
     }
 
-    def with_before(pod: int, pid: int, group: Progress) -> Progress:
+    def with_before(pod: int, pid: int, group: GroupProgress) -> GroupProgress:
         old = before.get((pod, pid, group.group, group.backend))
         if old is None:
             return group

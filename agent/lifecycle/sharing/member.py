@@ -14,7 +14,7 @@ from agent.decide.sync.facts import (
     FAILED,
     OLD_FLAGS,
     Fact,
-    Place,
+    FactPlace,
     folder,
     job_directory,
     name_of,
@@ -120,7 +120,7 @@ class Member(SharedDirectory):
         found = self.wait("", (), self._settings.peer_timeout)
         if found.code:
             return found
-        place = Place(self.job, self._start)
+        place = FactPlace(self.job, self._start)
         fact = fact._replace(host=os.uname().nodename, time=time.time())
         until = self.now() + SERVER_SECONDS
         there = self._ask(self._files.put, place.directory, fact.file, write_fact(fact, place), until)
@@ -145,7 +145,7 @@ class Member(SharedDirectory):
             return Listed("")
         if outcome.code:
             raise PeerLost(outcome.what, outcome.hint)
-        place = Place(self.job, self._start)
+        place = FactPlace(self.job, self._start)
         found = self._ask(self._files.look, place.directory, (DONE, FAILED), ())
         facts, problems = [], dict(found["problems"])
         for file, text in found["texts"].items():
@@ -160,7 +160,7 @@ class Member(SharedDirectory):
         listed = self.list()
         files = [file for file in (*(fact.file for fact in listed.facts), *listed.problems) if name_of(file) == name]
         if files:
-            self._ask(self._files.remove, Place(self.job, self._start).directory, files)
+            self._ask(self._files.remove, FactPlace(self.job, self._start).directory, files)
         self._remove_old_flags(name)
         return len(files)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -13,8 +14,6 @@ from agent.decide.subset import pods_text
 from agent.errors import AgentError, PeerLost
 from agent.lifecycle.waits import REPORT_SECONDS
 
-TELL_SECONDS = 1.0
-
 
 class Meeting:
     """Where this pod's process arrives again and again, each time under another name."""
@@ -24,7 +23,7 @@ class Meeting:
         self._socket = socket
         self._say = say
         self._connection: Connection | None = None
-        self._told = -TELL_SECONDS
+        self._told = -math.inf
 
     def arrive(self, name: str, says: str = "") -> Mapping[int, str]:
         """Wait for all pods of the run; what each of them says here. Raises AgentError: PeerLost when one has ended
@@ -48,7 +47,7 @@ class Meeting:
     def tell(self, line: str) -> None:
         """Have the coordinator show a line, where this pod is another; at most one a second."""
         now = time.monotonic()
-        if self._pipeline.leads or now < self._told + TELL_SECONDS:
+        if self._pipeline.leads or now < self._told + 1.0:
             return
         self._told = now
         with suppress(AgentError):  # who waits next hears of an agent that is gone

@@ -67,10 +67,11 @@ class Connectivity(MpiWorkload):
             reasons=verdict.reasons,
             tables=record.tables(planned),
             versions={"Open MPI": str(mpi.version)},
+            phases=record.phases(),
             record=record.as_json(planned),
         )
         # Ranks that did not report are no finding where the end has a cause.
-        good = "every rank is where the plan puts it, the sum is right" if end.code == 0 else f"NOT GOOD: {end.what}"
+        good = "every rank is where the plan puts it, the sum is right" if end.code == 0 else f"failed: {end.what}"
         ranks, pods = context.plan.ranks, len(planned.names)
         lines = [f"connectivity of {ranks} ranks on {pods} pods (Open MPI {mpi.version}): {good}"]
         lines += [f"  {reason}" for reason in verdict.reasons if verdict.code]
@@ -87,7 +88,7 @@ def _end(context: RunContext, mpi: Mpi, outcome: Outcome, record: ConnectivityRe
         return outcome.cause
     if verdict.code is None and outcome.lost:
         what = "pods were lost during the connectivity test"
-        return JobEnd(Exit.TRY_AGAIN, what, why=f"{outcome.losses}\n{reasons}")
+        return JobEnd(Exit.TRY_AGAIN, what, why=f"{context.losses(outcome.lost)}\n{reasons}")
     started = record.ranks is not None
     code, sentence, of_rank = told_by_mpirun(mpi, outcome, started=started, finished="every rank finished")
     if code:

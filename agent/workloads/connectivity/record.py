@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any, NamedTuple
 
 from agent import wire
@@ -53,6 +54,7 @@ class ConnectivityRecord(RankRecord):
 
     def read_sum(self, values: Mapping[str, Any]) -> None:
         self.sums = wire.from_json(tuple[WrongElement, ...], values["wrong"])
+        self.note_collective(values)
 
     def read_pair(self, values: Mapping[str, Any]) -> None:
         self.pairs.append(wire.from_json(Pair, values))
@@ -99,16 +101,15 @@ class ConnectivityRecord(RankRecord):
         return f"the ranks stopped while latency and bandwidth were measured ({len(self.pairs)} pairs done)"
 
     def table(self, planned: PlannedRanks) -> str:
-        """The measured pairs in plan order for people; the slowest are marked when there are several."""
-        slowest = min((pair.bandwidth_gb_s for pair in self.pairs), default=0.0)
-        latest = max((pair.latency_us for pair in self.pairs), default=0.0)
+        """The measured pairs in plan order for people; a pair is marked that is twice as bad as the median."""
+        slow = median(pair.bandwidth_gb_s for pair in self.pairs) / 2
+        late = median(pair.latency_us for pair in self.pairs) * 2
         rows: list[list[Cell]] = []
         for ranks, pods, latency, bandwidth, _ in self._rows(planned):
-            marks = ["lowest bandwidth"] if bandwidth == slowest else []
-            marks += ["highest latency"] if latency == latest else []
-            remark = ", ".join(marks) if len(self.pairs) > 1 else ""
-            rows.append([ranks, pods, f"{latency:.1f}", bandwidth, remark])
-        return render(["ranks", "pods", "latency (µs)", "bandwidth (GB/s)", ""], rows, right={2})
+            marks = [*(["low bandwidth"] if bandwidth < slow else []), *(["high latency"] if latency > late else [])]
+            speed = f"{bandwidth:.2f}" if bandwidth >= 0.1 else f"{bandwidth:.2g}"
+            rows.append([ranks, pods, f"{latency:.1f}", speed, ", ".join(marks)])
+        return render(["ranks", "pods", "latency (µs)", "bandwidth (GB/s)", ""], rows, right={2, 3})
 
     def tables(self, planned: PlannedRanks) -> list[Table]:
         columns = {"ranks": "", "pods": "", "latency": "µs", "bandwidth": "GB/s", "message": "bytes"}

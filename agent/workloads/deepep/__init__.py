@@ -36,6 +36,7 @@ class DeepEp(MpiWorkload):
     passes_on = "DeepEP's test"
     uses_fabric = True
     imports_torch = True
+    shows_collective = re.compile(rb" passed\b")
     output_bytes = 1 << 20
     """Some 250 lines of every node."""
 

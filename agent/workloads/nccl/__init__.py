@@ -12,6 +12,7 @@ from agent.workloads.nccl.notes import Noted, noted
 from agent.workloads.nccl.options import OPTIONS, parse_options
 from agent.workloads.nccl.steps import first_steps, known_baselines, notes, processes, test_steps
 from agent.workloads.nccl.verdict import judgement
+from agent.workloads.nccl_tests import FIRST_ROW
 from agent.workloads.step_launch import start_steps
 from agent.workloads.step_record import open_step
 
@@ -22,6 +23,7 @@ class Nccl(MpiWorkload):
     passes_on = "every program of nccl-tests"
     uses_fabric = True
     uses_baselines = True
+    shows_collective = FIRST_ROW
     output_bytes = 1 << 20
 
     def check(self, context: RunContext) -> None:

@@ -110,7 +110,7 @@ def _failed(run: Ended) -> JobEnd | None:
     told = _failed_though_stuck(run) or (None if last is None else _end_of_step(run, last))
     if told is not None:
         return told
-    return broken_off(run.outcome)
+    return broken_off(run.context, run.outcome)
 
 
 def _failed_though_stuck(run: Ended) -> JobEnd | None:
@@ -158,7 +158,7 @@ def _reasons(run: Ended, connected: Judgement | None) -> list[str]:
 
 def _text(run: Ended, end: JobEnd, found: Sequence[Sequence[Any]], reasons: Sequence[str]) -> str:
     """What people read in the log: the verdict first, then the network, the speed and the table."""
-    lines = [end.what if end.code == 0 else f"nccl {run.where()}: NOT GOOD: {end.what}"]
+    lines = [end.what if end.code == 0 else f"nccl {run.where()}: failed: {end.what}"]
     known = str(run.network)
     lines += [f"network: {known}"] if known else []
     lines += [f"speed: {run.gate.status} ({run.gate.reason})"] if run.tests else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from agent.errors import UsageError
+from agent.errors import SettingsError, UsageError
 from agent.launch import Launch
 from agent.workloads.base import FailedPart, Judgement, Kind, Outcome, RunContext, Workload
 from agent.workloads.network import users_logs
@@ -52,7 +52,11 @@ class PaiMegatron(Workload):
         return is_victim(status, left)
 
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
-        return judge(context, outcome)
+        try:
+            options = read_options(context, self.family)
+        except SettingsError:  # nothing was launched with these
+            options = None
+        return judge(context, outcome, options)
 
 
 class Qwen3(PaiMegatron):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from agent import wire
@@ -15,7 +16,8 @@ from agent.errors import Exit
 from agent.workloads.base import Findings, Judgement, Outcome, RunContext
 from agent.workloads.ends import broken_off
 from agent.workloads.network import users_network
-from agent.workloads.pai_megatron.printed import TRAININGS, StageFailure, StageNotes
+from agent.workloads.pai_megatron.options import Options
+from agent.workloads.pai_megatron.printed import JSON_SFT, TRAININGS, StageFailure, StageNotes
 from agent.workloads.step_record import StepEnd, read_steps
 from agent.workloads.torch_failures import torchrun_failure
 
@@ -25,11 +27,12 @@ NAN = re.compile(r"found (NaN|Inf) in ", re.IGNORECASE)
 """In the error with which Megatron ends at a loss that is not a number."""
 
 
-def judge(context: RunContext, outcome: Outcome) -> Judgement:
+def judge(context: RunContext, outcome: Outcome, options: Options | None = None) -> Judgement:
     """Its own failures first, then why it was ended, then what the trainings show."""
     notes = {index: wire.from_json(StageNotes, found) for index, found in outcome.notes.items() if found}
     order = context.indices
-    trainings = next((notes[i].trainings for i in reversed(order) if i in notes and notes[i].trainings), ())
+    printed = next((notes[i].trainings for i in reversed(order) if i in notes and notes[i].trainings), ())
+    trainings = [_with_sizes(one, options) for one in printed]
     ends = read_steps(outcome.record)
     reasons = _wrong(ends, trainings)
     end = _end(context, outcome, {i: one.failure for i, one in notes.items() if one.failure}, ends, trainings, reasons)
@@ -40,7 +43,7 @@ def judge(context: RunContext, outcome: Outcome) -> Judgement:
     findings = Findings(
         reasons=reasons,
         tables=[stages] if ends else [],
-        trainings=trainings,
+        trainings=tuple(trainings),
         record={"stages": [_as_json(one) for one in ends]},
     )
     return Judgement(end, _text(end, reasons, trainings, ends) + network.text(), network.findings(findings), LOG)
@@ -60,7 +63,7 @@ def _end(
         if end.code == Exit.WRONG_RESULT and reasons:  # what all iterations show says more than a line of one
             return end._replace(what=reasons[0], why=lines(*reasons[1:], end.what, end.why))
         return end
-    if early := broken_off(outcome):
+    if early := broken_off(context, outcome):
         return early
     if reasons:
         return JobEnd(Exit.WRONG_RESULT, reasons[0], why="\n".join(reasons[1:]), origin="workload")
@@ -86,6 +89,15 @@ def _failed(context: RunContext, outcome: Outcome, index: int, failure: StageFai
     torch = torchrun_failure(context, outcome, own=failure.stage) if failure.stage in BY_TORCHRUN else None
     why = lines(failure.hint, torch.what, torch.why) if torch is not None else failure.hint
     return JobEnd(failure.code, failure.what, where, why, "workload")
+
+
+def _with_sizes(one: Training, options: Options | None) -> Training:
+    """Megatron's lines do not say what it trains; the arguments that it was started with do."""
+    arguments = options and (options.json_sft if one.stage == JSON_SFT else options.training)
+    if not options or not arguments:
+        return one
+    sequence, batch = int(arguments["SEQ_LEN"]), int(arguments["GLOBAL_BATCH_SIZE"])
+    return replace(one, model=options.size.model, sequence=sequence, batch=batch)
 
 
 def _wrong(ends: Sequence[StepEnd], trainings: Sequence[Training]) -> list[str]:

@@ -41,6 +41,24 @@ def read_a_fifo() -> None:
     os.read(file, 1)
 
 
+class Batches:
+    """A data set whose only item never comes."""
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, index: int) -> int:
+        os.mkfifo("/tmp/batches")
+        here()
+        return len(open("/tmp/batches").read())
+
+
+def wait_for_a_worker() -> None:
+    from torch.utils.data import DataLoader
+
+    next(iter(DataLoader(Batches(), num_workers=1)))
+
+
 def stop() -> None:
     here()
     os.kill(os.getpid(), signal.SIGSTOP)
@@ -63,9 +81,9 @@ def torch_case() -> None:
     one = torch.ones(64)
     for _ in range(3):
         dist.all_reduce(one)
-    print(f"rank {RANK} is at step 3", flush=True)
+    os.write(1, f"rank {RANK} is at step 3\n".encode())  # in one piece, unlike print under -u
     CASES[CASE](dist, torch)
-    print(f"rank {RANK} is through", flush=True)
+    os.write(1, f"rank {RANK} is through\n".encode())
 
 
 def culprit(action: Any) -> Any:
@@ -145,6 +163,7 @@ CASES = {
     "stopped": culprit(stop),
     "gil": culprit(hold_the_gil),
     "fifo": culprit(read_a_fifo),
+    "loader": culprit(wait_for_a_worker),
     "dead": culprit(die_unnoticed),
     "operation": other_operation,
     "left-out": left_out,

@@ -48,7 +48,7 @@ ADDRESS = "198.18.0.2"
 STATE = Path("/mnt")
 """A file system in memory, which this process and its pods see alone."""
 FIRST_PORT = 10250
-"""Of the nodes' servers."""
+"""The first node's server listens here, each further one on the next."""
 
 
 def main() -> None:
@@ -74,7 +74,7 @@ def serve(config: Config, runtime: Runtime) -> None:
     beats = Beats(api, known, config.version)
     kubelet = Kubelet(machine, hosts, beats)
     _serve_names(api, runtime.cluster.spec)
-    serve_places((ADDRESS, 80), {hosts[name].node.address: place for name, place in config.places.items()})
+    serve_places((ADDRESS, 80), lambda address: config.places.get(kubelet.node_at(address)))
     keys = Keys(*(_file(name, getattr(config, name)) for name in ("certificate", "key", "authority")))
     for name, address in servers.items():
         NodeServer(address, keys, kubelet.finder(name)).start()
@@ -82,7 +82,7 @@ def serve(config: Config, runtime: Runtime) -> None:
         beats.register(name)
     beats.start()
     kubelet.start()
-    print("{}", flush=True)
+    print(json.dumps({"memory": runtime.limits_memory}), flush=True)
     for line in sys.stdin:
         print(json.dumps(kubelet.obey(json.loads(line))), flush=True)
     kubelet.close()

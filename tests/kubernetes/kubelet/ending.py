@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -34,12 +35,27 @@ class Running:
     def execute(self, argv: list[str]) -> Command:
         return self.container.exec(argv)
 
+    def signal_all(self, number: signal.Signals) -> None:
+        """To every process in it, also to those that others start meanwhile."""
+        space = os.stat(f"/proc/{self.container.pid}/ns/pid").st_ino
+        told = set[int]()
+        while (
+            pids := {pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _space(pid) == space} - told
+        ):
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, number)
+            told |= pids
+
+    def stop_probing(self) -> None:
+        for prober in self.probers:
+            prober.over.set()
+
     def end(self, grace: float) -> None:
         """On a thread of its own, once."""
         if not self.asked.is_set():
             self.asked.set()
-            for prober in self.probers:
-                prober.over.set()
+            self.stop_probing()
             threading.Thread(target=self._end, args=(grace,), name="end", daemon=True).start()
 
     def _end(self, grace: float) -> None:
@@ -64,3 +80,15 @@ def _run_hook(hook: Object, execute: Callable[[list[str]], Command], limit: floa
             command.wait(limit)
     elif "sleep" in hook:
         time.sleep(min(float(hook["sleep"]["seconds"]), limit))
+
+
+def _processes(space: int) -> set[int]:
+    return {pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _space(pid) == space}
+
+
+def _space(pid: int) -> int:
+    """The namespace of its processes; 0: it has just ended."""
+    try:
+        return os.stat(f"/proc/{pid}/ns/pid").st_ino
+    except OSError:
+        return 0

@@ -44,7 +44,7 @@ def shown(line: bytes, wanted: Wanted) -> bytes:
 
 
 def _seconds(moment: bytes) -> float:
-    """Of a time with up to nine digits behind the second."""
+    """The seconds of a time with up to nine digits behind the second."""
     whole, _, rest = moment.decode().rstrip("Z").partition(".")
     start = datetime.datetime.fromisoformat(f"{whole}+00:00").timestamp()
     return start + float(f"0.{rest.partition('+')[0] or 0}")

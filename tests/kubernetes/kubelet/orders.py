@@ -12,14 +12,16 @@ from dataclasses import dataclass
 
 from tests.kubernetes.kubelet.api import Change
 from tests.kubernetes.kubelet.fields import Object
+from tests.kubernetes.kubelet.heard import Changed, Died, Frozen, Gone, Heard, Rebooted, Refreshed, Thawed
 from tests.kubernetes.kubelet.images import Image
 from tests.kubernetes.kubelet.machine import Host, Machine
 from tests.kubernetes.kubelet.nodes import Beats, NodeSpec
-from tests.kubernetes.kubelet.pod import Changed, Died, Gone, PodWorker, Rebooted, Refreshed
+from tests.kubernetes.kubelet.pod import PodWorker
 from tests.kubernetes.kubelet.server import Find
 from tests.kubernetes.kubelet.volumes import KINDS
 
 REFRESH_SECONDS = 2.0
+ORDERS: dict[str, Heard] = {"die": Died(), "reboot": Rebooted(), "freeze": Frozen(), "thaw": Thawed()}
 
 
 @dataclass(frozen=True)
@@ -47,12 +49,18 @@ class Kubelet:
         self._beats = beats
         self._workers = dict[str, PodWorker]()
         self._leaving = list[PodWorker]()
-        """Of pods that the API server has forgotten: they may still hold ports of their node."""
+        """Workers of pods that the API server has forgotten: they may still hold ports of their node."""
         self._lock = threading.Lock()
 
     def start(self) -> None:
         for work in (self._follow, self._refresh):
             threading.Thread(target=_work_or_exit, args=(work,), name=work.__name__, daemon=True).start()
+
+    def node_at(self, address: str) -> str:
+        """The node that has this address, itself or by a pod; empty: none."""
+        with self._lock:
+            pods = {worker.address: worker.pod["spec"]["nodeName"] for worker in self._workers.values()}
+        return str({**pods, **{host.node.address: name for name, host in self._hosts.items()}}.get(address, ""))
 
     def finder(self, node: str) -> Find:
         """How the server of a node finds its pods."""
@@ -68,19 +76,23 @@ class Kubelet:
         return find
 
     def obey(self, order: Object) -> Object:
-        """`die`: the node's processes are gone and nothing is said any more. `reboot`: the node is there again."""
+        """`die`: the node's processes are gone and nothing is said any more. `reboot`: the node is there again.
+        `freeze`: all of it stands still. `thaw`: the containers go on, and the kubelet does not yet. `look`: nothing is
+        done. Returns the names of its pods, and how many of their containers run."""
         node, what = order["node"], order["what"]
         if node not in self._hosts:
             return {"error": f"there is no node {node}"}
         with self._lock:
-            of_node = [worker for worker in self._workers.values() if worker.pod["spec"]["nodeName"] == node]
-        if what == "die":
-            self._beats.silent.add(node)
-        else:
+            workers = [*self._workers.values(), *self._leaving]
+        of_node = [worker for worker in workers if worker.pod["spec"]["nodeName"] == node]
+        if what == "reboot":
             self._beats.silent.discard(node)
-        for worker in of_node:
-            worker.inbox.put(Died() if what == "die" else Rebooted())
-        return {"pods": [worker.pod["metadata"]["name"] for worker in of_node]}
+        elif what != "look":
+            self._beats.silent.add(node)
+        for worker in of_node if what in ORDERS else ():
+            worker.inbox.put(ORDERS[what])
+        running = [one for worker in of_node for one in [*worker.running.values()] if not one.over.is_set()]
+        return {"pods": [worker.pod["metadata"]["name"] for worker in of_node], "running": len(running)}
 
     def close(self) -> None:
         """Every pod of every node ends now."""

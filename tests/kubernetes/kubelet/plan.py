@@ -13,6 +13,8 @@ from tests.kubernetes.kubelet.quantity import number
 from tests.kubernetes.kubelet.sources import Sources
 from tests.kubernetes.runtime import Bind, ContainerSpec
 
+BUCKETS = "gcsfuse.csi.storage.gke.io"
+"""GKE's driver. Here a bucket is a directory that all nodes share, and there without being made."""
 SYSTEM_FILES = ("hosts", "hostname", "resolv.conf")
 """In /etc of every container, from the kubelet."""
 
@@ -89,4 +91,10 @@ def volume_problem(volume: Object) -> str:
     """Why a volume cannot be had on a node here; empty: it can."""
     kinds = {"emptyDir", "hostPath", "secret", "configMap", "downwardAPI", "projected"}
     (kind,) = set(volume) - {"name"}
-    return "" if kind in kinds else f"no driver for volumes of kind {kind} on this node"
+    return "" if kind in kinds or bucket_of(volume) else f"no driver for volumes of kind {kind} on this node"
+
+
+def bucket_of(volume: Object) -> str:
+    """The bucket that a volume is; empty for any other."""
+    given = volume.get("csi") or {}
+    return str(given["volumeAttributes"]["bucketName"]) if given.get("driver") == BUCKETS else ""

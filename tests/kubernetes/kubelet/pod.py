@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import shutil
+import signal
 import sys
 import threading
 import time
@@ -11,11 +12,21 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 from tests.kubernetes.kubelet import storage
 from tests.kubernetes.kubelet.ending import Running
 from tests.kubernetes.kubelet.fields import Object
+from tests.kubernetes.kubelet.heard import (
+    Changed,
+    Frozen,
+    Gone,
+    HasEnded,
+    Heard,
+    Probed,
+    Rebooted,
+    Refreshed,
+    Thawed,
+)
 from tests.kubernetes.kubelet.images import NotPulled, pulled
 from tests.kubernetes.kubelet.machine import Host, Machine
 from tests.kubernetes.kubelet.plan import container_spec
@@ -45,42 +56,6 @@ NO_PROGRAM = 128
 LOST = End(137, "ContainerStatusUnknown", "The container could not be located when the pod was terminated")
 
 
-class HasEnded(NamedTuple):
-    name: str
-    attempt: int
-    how: Ended
-
-
-class Probed(NamedTuple):
-    name: str
-    attempt: int
-    kind: str
-    well: bool
-
-
-class Changed(NamedTuple):
-    pod: Object
-
-
-class Gone(NamedTuple):
-    """The API server has forgotten the pod."""
-
-
-class Died(NamedTuple):
-    """The node has: nobody is told anything any more."""
-
-
-class Rebooted(NamedTuple):
-    """The node is there again, without its containers."""
-
-
-class Refreshed(NamedTuple):
-    """What the pod names may have changed."""
-
-
-Heard = HasEnded | Probed | Changed | Gone | Died | Rebooted | Refreshed
-
-
 class PodWorker(threading.Thread):
     def __init__(self, machine: Machine, host: Host, pod: Object, before: Sequence[PodWorker]) -> None:
         super().__init__(name=f"pod {pod['metadata']['name']}", daemon=True)
@@ -91,6 +66,8 @@ class PodWorker(threading.Thread):
         self.inbox = queue.SimpleQueue[Heard]()
         self.running = dict[str, Running]()
         self.silent = False
+        self._missed: list[Heard] | None = None
+        """What a node that stands still will hear when it is there again."""
         self.phase = ""
         names = list(containers(pod))
         reason = "PodInitializing" if pod["spec"].get("initContainers") else "ContainerCreating"
@@ -118,6 +95,10 @@ class PodWorker(threading.Thread):
     def log_of(self, container: str, previous: bool) -> Path:
         attempt = self.states[container].restarts - previous
         return storage.log_of(self.machine, self.pod, container, attempt)
+
+    @property
+    def address(self) -> str:
+        return getattr(self._sandbox, "address", "")
 
     @property
     def deleting(self) -> bool:
@@ -157,24 +138,44 @@ class PodWorker(threading.Thread):
             pass
 
     def _apply(self, heard: Heard) -> None:
-        if isinstance(heard, Changed):
-            self.pod = heard.pod
-        elif isinstance(heard, HasEnded):
-            self._ended(heard)
-        elif isinstance(heard, Probed):
-            self._probed(heard)
-        elif isinstance(heard, Refreshed):
-            if self._sandbox and not self.phase:
-                storage.refresh(self.machine, self.host, self.pod, self.machine.sources(self.pod, tokens=False))
-        elif isinstance(heard, Rebooted):
-            self.silent = False
-            for name, state in self.states.items():
-                if state.condition != "terminated":
-                    self.states[name] = ended(state, LOST._replace(started=state.began, finished=time.time()))
-        else:
-            self.silent = True
-            self._over = isinstance(heard, Gone)
-            self._stop_sandbox()
+        match heard:
+            case Rebooted():
+                self._come_back()
+            case Frozen() | Thawed():
+                self._stand_still(signal.SIGSTOP if isinstance(heard, Frozen) else signal.SIGCONT)
+            case _ if self._missed is not None:
+                self._missed.append(heard)
+            case Changed(pod):
+                self.pod = pod
+            case HasEnded():
+                self._ended(heard)
+            case Probed():
+                self._probed(heard)
+            case Refreshed():
+                self._refresh()
+            case _:
+                self.silent = True
+                self._over = isinstance(heard, Gone)
+                self._stop_sandbox()
+
+    def _stand_still(self, number: signal.Signals) -> None:
+        self._missed, self.silent = self._missed or [], True
+        for running in self.running.values():
+            running.signal_all(number)
+
+    def _come_back(self) -> None:
+        """Without containers; then hear what was said meanwhile."""
+        self._stop_sandbox()
+        self.silent, missed, self._missed = False, self._missed or (), None
+        for heard in missed:
+            self._apply(heard)
+        for name, state in self.states.items():
+            if state.condition != "terminated":
+                self.states[name] = ended(state, LOST._replace(started=state.began, finished=time.time()))
+
+    def _refresh(self) -> None:
+        if self._sandbox and not self.phase:
+            storage.refresh(self.machine, self.host, self.pod, self.machine.sources(self.pod, tokens=False))
 
     def _prepare(self) -> bool:
         """Volumes, then the sandbox. False: something is not there yet."""
@@ -289,8 +290,7 @@ class PodWorker(threading.Thread):
         running = self.running.get(heard.name)
         if not running or running.attempt != heard.attempt:
             return
-        for prober in running.probers:
-            prober.over.set()
+        running.stop_probing()
         del self.running[heard.name]
         how, state = heard.how, self.states[heard.name]
         reason = "OOMKilled" if how.oom_killed else "Completed" if how.code == 0 else "Error"
@@ -313,8 +313,7 @@ class PodWorker(threading.Thread):
 
     def _stop_sandbox(self) -> None:
         for running in self.running.values():
-            for prober in running.probers:
-                prober.over.set()
+            running.stop_probing()
         if self._sandbox:
             self._sandbox.stop()
             self._sandbox = None

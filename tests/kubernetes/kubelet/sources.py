@@ -13,7 +13,7 @@ class Source(NamedTuple):
     kind: str
     """`secret`, `configMap` or `token`."""
     name: str
-    """Of the object; of a token: its audience."""
+    """The object's name; for a token, its audience."""
 
 
 Sources = Mapping[Source, Mapping[str, bytes] | None]

@@ -9,7 +9,7 @@ from agent.local.dns_server import resolv_conf
 from tests.kubernetes.kubelet.fields import Object
 from tests.kubernetes.kubelet.files_of_volumes import replace
 from tests.kubernetes.kubelet.machine import Host, Machine
-from tests.kubernetes.kubelet.plan import host_name, hosts, volume_problem
+from tests.kubernetes.kubelet.plan import bucket_of, host_name, hosts, volume_problem
 from tests.kubernetes.kubelet.quantity import number
 from tests.kubernetes.kubelet.sources import Missing, Sources
 from tests.kubernetes.kubelet.volumes import KINDS, files
@@ -37,7 +37,7 @@ def mount(machine: Machine, host: Host, pod: Object, sources: Sources) -> None:
     (home(machine, pod) / "logs").mkdir(parents=True, exist_ok=True)
     for volume in pod["spec"].get("volumes") or ():
         try:
-            _mount(home(machine, pod) / "volumes" / volume["name"], host, pod, volume, sources)
+            _mount(machine, home(machine, pod) / "volumes" / volume["name"], host, pod, volume, sources)
         except Missing as missing:
             raise Missing(f'MountVolume.SetUp failed for volume "{volume["name"]}" : {missing}') from missing
     _make_sub_paths(home(machine, pod) / "volumes", pod)
@@ -69,20 +69,22 @@ def refresh(machine: Machine, host: Host, pod: Object, sources: Sources) -> None
                 continue
 
 
-def _mount(directory: Path, host: Host, pod: Object, volume: Object, sources: Sources) -> None:
+def _mount(machine: Machine, directory: Path, host: Host, pod: Object, volume: Object, sources: Sources) -> None:
     if problem := volume_problem(volume):
         raise Missing(problem)
     if KINDS & set(volume):
         replace(directory, files(volume, pod, sources, host.allocatable))
     elif "hostPath" in volume:
-        _link_host_path(directory, host, volume["hostPath"])
+        _link(directory, _host_path(host, volume["hostPath"]))
+    elif bucket := bucket_of(volume):
+        _link(directory, _made(machine.pods.with_name("buckets") / bucket))
     elif not _in_memory(volume) and not directory.exists():
         directory.mkdir(parents=True)
         directory.chmod(0o777)
 
 
-def _link_host_path(directory: Path, host: Host, given: Object) -> None:
-    there = host.directory / given["path"].lstrip("/")
+def _host_path(host: Host, given: Object) -> Path:
+    there: Path = host.directory / given["path"].lstrip("/")
     kind = given.get("type") or ""
     if kind in ("", "DirectoryOrCreate"):
         there.mkdir(parents=True, exist_ok=True)
@@ -91,6 +93,15 @@ def _link_host_path(directory: Path, host: Host, given: Object) -> None:
         there.touch()
     elif not there.exists() or (kind == "Directory" and not there.is_dir()):
         raise Missing(f"hostPath type check failed: {given['path']} is not a {kind.lower()}")
+    return there
+
+
+def _made(directory: Path) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
+
+
+def _link(directory: Path, there: Path) -> None:
     directory.parent.mkdir(parents=True, exist_ok=True)
     if not directory.is_symlink():
         os.symlink(there, directory)

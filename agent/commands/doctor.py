@@ -1,0 +1,151 @@
+"""`a4-agent doctor`: is each pod healthy?"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from agent.client import Client, RunEnd
+from agent.commands.answers import VERSION, DoctorAnswer, write
+from agent.commands.following import RunFollower
+from agent.commands.options import working_directory
+from agent.commands.pod import agent_environment, of_caller, read_state
+from agent.commands.printing import print_json, terminal_columns
+from agent.decide.finding import Finding
+from agent.decide.plan import Plan
+from agent.decide.runspec import RunSpec
+from agent.environment import find_plan
+from agent.errors import Exit
+from agent.health.doctor import fleet
+from agent.health.doctor.checks import examine
+from agent.health.doctor.reading import reduced
+from agent.health.doctor.telling import report
+from agent.machine.health.pod_readings import Question, read_pod
+from agent.output import STDOUT, Sink, say
+from agent.paths import RunDir
+
+DESCRIPTION = (
+    "Looks at GPUs, network devices, memory and limits, disks and names of all pods of the cluster, or of this pod "
+    "where none is formed, and says what is wrong and what to do about it. Changes nothing, and computes on GPUs only "
+    "while no run has the cluster. Exit code 65 with a fatal finding, 69 when a pod did not answer."
+)
+MOST_ANSWER = 4 << 20
+MOST_NAMES = 8
+SLOTS = 8
+"""As GPUS_PER_NODE has by default."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    whom = parser.add_mutually_exclusive_group()
+    whom.add_argument("--here", action="store_true", help="this pod alone")
+    whom.add_argument("--hosts", action="append", default=[], metavar="HOST", help="these pods, such as 0,4-7")
+    parser.add_argument("--strict", action="store_true", help="exit code 65 also where a check could not look")
+    parser.add_argument("--readings", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--json", action="store_true", help="all findings as JSON, those that are ok as well")
+
+
+def run(args: argparse.Namespace) -> int:
+    """65 with a fatal finding, 69 when a pod did not answer. Raises AgentError."""
+    directory = RunDir()
+    plan = find_plan(directory)
+    if args.readings:
+        print_json(_read_here(directory, plan))
+        return 0
+    state = read_state(directory)
+    silent: dict[int, str] = {}
+    if args.here or plan is None or state is None or state.phase == "ended":
+        if not args.here:
+            say("no cluster is formed: this looks at this pod alone")
+        readings = {state.index if state else 0: _read_here(directory, plan)}
+    else:
+        lost = {} if args.hosts else state.lost_why()
+        readings, silent = _read_all(args.hosts, lost)
+    pods, nodes = _names([*readings, *silent], plan)
+    findings = [one for pod, found in sorted(readings.items()) for one in examine(found, pod, nodes.get(pod, ""))]
+    findings += fleet.compare(readings, nodes)
+    if args.json:
+        write(DoctorAnswer(VERSION, tuple(findings), silent))
+    else:
+        sys.stdout.write(report(findings, silent, pods, terminal_columns()))
+    return exit_code(findings, silent, strict=args.strict)
+
+
+def exit_code(findings: list[Finding], silent: Mapping[int, str], *, strict: bool) -> int:
+    """A fatal finding counts for more than a pod that did not answer."""
+    if any(one.state == "bad" and one.severity == "fatal" for one in findings):
+        return Exit.WRONG_RESULT
+    if silent:
+        return Exit.PEERS_MISSING
+    return Exit.WRONG_RESULT if strict and any(one.state == "unknown" for one in findings) else 0
+
+
+def _read_here(directory: RunDir, plan: Plan | None) -> dict[str, Any]:
+    environ = agent_environment(directory) or dict(os.environ)
+    state = read_state(directory)
+    run = state.run.id if state and state.run else ""
+    slots = environ.get("GPUS_PER_NODE", "")
+    paths = dict.fromkeys(["/", directory.path, *filter(None, [environ.get("A4_RESULTS_DIR", "")])])
+    question = Question(
+        environ,
+        list(paths),
+        _next_peers(plan, state.index) if plan and state else [],
+        run,
+    )
+    return reduced(read_pod(question), environ, int(slots) if slots.isdecimal() else SLOTS, run)
+
+
+def _next_peers(plan: Plan, index: int) -> list[str]:
+    """Those after this pod, in a circle: each name is looked up by some pods, however many there are."""
+    names = [peer.name for peer in sorted(plan.peers, key=lambda peer: (peer.index <= index, peer.index))]
+    return names[:MOST_NAMES]
+
+
+class _Answers(Sink):
+    """Keeps what each pod prints on stdout."""
+
+    def __init__(self) -> None:
+        self.kept: dict[int, bytearray] = {}
+
+    def output(self, pod: int, stream: int, data: bytes) -> None:
+        kept = self.kept.setdefault(pod, bytearray())
+        if stream == STDOUT and len(kept) < MOST_ANSWER:
+            kept.extend(data)
+
+
+def _read_all(hosts: list[str], lost: dict[int, str]) -> tuple[dict[int, Any], dict[int, str]]:
+    """What each pod read, and why others gave no answer; nobody asks those that are `lost`."""
+    program = str(Path(__file__).parents[1] / "__main__.py")
+    argv = (sys.executable, "-I", program, "doctor", "--readings")
+    whom = RunSpec("exec", argv, hosts=tuple(hosts), exclude=tuple(map(str, lost)))
+    spec = whom._replace(cwd=working_directory(), timeout=60.0)
+    answers = _Answers()
+    with Client() as client, RunFollower(client) as follower:
+        run = follower.begin(of_caller(spec))
+        ended = follower.follow(run, answers)
+    found: dict[int, Any] = {}
+    silent = dict(lost)
+    for pod in run.pods:
+        try:
+            found[pod] = json.loads(answers.kept.get(pod, b""))
+        except ValueError:
+            silent[pod] = _why(pod, ended)
+    return found, silent
+
+
+def _why(pod: int, ended: RunEnd) -> str:
+    if pod in ended.lost:
+        return ended.lost[pod]
+    code = ended.codes.get(pod)
+    return ended.end.what if code is None else f"its look ended with exit code {code}; a4-agent doctor --here says more"
+
+
+def _names(indices: list[int], plan: Plan | None) -> tuple[dict[int, str], dict[int, str]]:
+    """Pods in words, and their nodes."""
+    peers = {peer.index: peer for peer in plan.peers} if plan else {}
+    words = {index: peers[index].where if index in peers else "this pod" for index in sorted(indices)}
+    return words, {index: peers[index].node for index in indices if index in peers}

@@ -1,0 +1,1 @@
+"""Whether a pod is healthy: decisions about what was read there (agent/machine/health/pod_readings.py)."""

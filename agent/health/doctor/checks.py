@@ -1,0 +1,236 @@
+"""What is looked at in one pod: each check is a function and a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from agent.decide.finding import Finding, Severity
+from agent.decide.words import size_text
+from agent.health.doctor import xids
+
+Readings = Mapping[str, Any]
+"""What was read in one pod (agent/health/doctor/reading.py). `problems`: part → why it could not be read."""
+SHARED_MEMORY = 8 << 30
+LOCKED_MEMORY = 32 << 30
+FULL_PERCENT = 95
+SLOW_NAME_SECONDS = 1.0
+UNCORRECTED_EVER = 4
+RESET = "drain the node and reset the GPU or restart the node"
+REPORT_XID = f"{RESET}; on GKE: kubectl label node {{node}} cloud.google.com/fault-behavior=XID"
+REPORT_SLOW = "on GKE: kubectl label node {node} cloud.google.com/fault-behavior=PERFORMANCE"
+
+
+class Observation(NamedTuple):
+    """What a check saw of a pod, or of one of its devices."""
+
+    value: str
+    good: bool | None
+    """None: it could not be seen; `value` says why."""
+    device: str = ""
+    severity: Severity | None = None
+    """Where it is not that of the check."""
+
+
+class HealthCheck(NamedTuple):
+    """A row of docs/doctor.md."""
+
+    name: str
+    part: str
+    """of the readings; where it could not be read, neither can this be seen"""
+    applies: Callable[[Readings], bool]
+    look: Callable[[Readings], Iterator[Observation]]
+    limit: str
+    severity: Severity
+    source: str
+    action: str
+    """`{node}` is the pod's node"""
+
+
+def examine(readings: Readings, pod: int, node: str) -> list[Finding]:
+    """What all checks that apply to this pod see."""
+    return [finding for check in CHECKS if check.applies(readings) for finding in _findings(check, readings, pod, node)]
+
+
+def _findings(check: HealthCheck, readings: Readings, pod: int, node: str) -> Iterator[Finding]:
+    problem = readings.get("problems", {}).get(check.part)
+    seen = [Observation(problem, None)] if problem else list(check.look(readings))
+    for one in seen or [Observation("nothing says it", None)]:
+        yield Finding(
+            check.name,
+            "unknown" if one.good is None else "ok" if one.good else "bad",
+            one.severity or check.severity,
+            pod,
+            node,
+            one.device,
+            one.value,
+            check.limit,
+            check.source,
+            check.action.format(node=node or "NODE"),
+        )
+
+
+def has_gpus(readings: Readings) -> bool:
+    """Device files, or a driver that should have made some."""
+    return bool(readings.get("gpu_files") or readings.get("driver"))
+
+
+def has_rdma(readings: Readings) -> bool:
+    return bool(readings.get("rdma"))
+
+
+def _count(readings: Readings) -> Iterator[Observation]:
+    there, wanted = readings["gpu_files"], readings["slots"]
+    yield Observation(f"{there} of {wanted}", there >= wanted)
+
+
+def _gpu_value(key: str, is_good: Callable[[Any], bool]) -> Callable[[Readings], Iterator[Observation]]:
+    """A check of one value of each GPU; where nvidia-smi does not give it, it could not be seen."""
+
+    def look(readings: Readings) -> Iterator[Observation]:
+        for gpu in readings["gpus"]:
+            value = gpu[key]
+            text = ", ".join(value) if isinstance(value, list) else str(value)
+            if value is None:
+                yield Observation("nvidia-smi does not say it", None, f"GPU {gpu['index']}")
+            else:
+                yield Observation(text or "none", is_good(value), f"GPU {gpu['index']}")
+
+    return look
+
+
+def _link_width(readings: Readings) -> Iterator[Observation]:
+    for gpu in readings["gpus"]:
+        width, most, device = gpu["width"], gpu["width_most"], f"GPU {gpu['index']}"
+        if width is None or most is None:
+            yield Observation("nvidia-smi does not say it", None, device)
+        else:
+            yield Observation(f"{width} of {most} lanes", width >= most, device)
+
+
+def _fabric(readings: Readings) -> Iterator[Observation]:
+    """GPUs without NVSwitch have none."""
+    for gpu in readings["gpus"]:
+        state, status = gpu["fabric"], gpu["fabric_status"]
+        if state is not None:
+            good = state == "Completed" and status in (None, "Success")
+            yield Observation(f"{state}, {status}" if status else state, good, f"GPU {gpu['index']}")
+
+
+def _has_fabric(readings: Readings) -> bool:
+    gpus = readings.get("gpus")
+    return has_gpus(readings) if gpus is None else any(gpu["fabric"] is not None for gpu in gpus)
+
+
+def _processes(readings: Readings) -> Iterator[Observation]:
+    for gpu in readings["gpus"]:
+        yield Observation(str(gpu["processes"]), not gpu["processes"], f"GPU {gpu['index']}")
+
+
+def _is_idle(readings: Readings) -> bool:
+    return has_gpus(readings) and not readings.get("run")
+
+
+def _xids(readings: Readings) -> Iterator[Observation]:
+    found = [xids.Xid(*one) for one in readings["xids"]]
+    if not found:
+        yield Observation("none", True)
+    for one in found:
+        words = f"XID {one.number} {one.seconds_ago:.0f} s ago: {one.text}"
+        yield Observation(words, one.number in xids.PROGRAMS, one.device, xids.severity(one.number))
+
+
+def _computes(readings: Readings) -> Iterator[Observation]:
+    for probe in readings["probes"]:
+        device = f"GPU {probe['index']}"
+        if probe["unknown"]:
+            yield Observation(probe["unknown"], None, device)
+        else:
+            yield Observation(probe["problem"] or "a right product", not probe["problem"], device)
+
+
+def _ports(readings: Readings) -> Iterator[Observation]:
+    for device in readings["rdma"]:
+        for port in device["ports"]:
+            yield Observation(port["state"] or "unknown", port["state"] == "ACTIVE", f"{device['name']}/{port['port']}")
+
+
+def _shared_memory(readings: Readings) -> Iterator[Observation]:
+    shm = readings["shm"]
+    size = shm["size"] if shm else 0
+    yield Observation(size_text(size) if shm else "it is not there", size >= SHARED_MEMORY)
+
+
+def _locked_memory(readings: Readings) -> Iterator[Observation]:
+    soft = readings["limits"]["memlock"][0]
+    if isinstance(soft, str):
+        yield Observation(soft, True)
+    else:
+        yield Observation(size_text(soft), soft >= LOCKED_MEMORY)
+
+
+def _disks(readings: Readings) -> Iterator[Observation]:
+    for disk in readings["disks"]:
+        if disk["problem"]:
+            yield Observation(disk["problem"], None, disk["path"])
+            continue
+        for what in ("bytes", "files"):
+            if disk[what]:
+                percent = 100 * (1 - disk[f"{what}_free"] / disk[what])
+                # Floored: 94.9 % is not shown as 95 %.
+                yield Observation(f"{int(percent)} % of its {what} used", percent < FULL_PERCENT, disk["path"])
+
+
+def _names(readings: Readings) -> Iterator[Observation]:
+    for name in readings["names"]:
+        seconds, problem = name["seconds"], name["problem"]
+        slow = seconds >= SLOW_NAME_SECONDS
+        if problem or slow:
+            yield Observation(problem or f"{seconds:.1f} s", False, name["name"])
+    if not any(name["problem"] or name["seconds"] >= SLOW_NAME_SECONDS for name in readings["names"]):
+        slowest = max((name["seconds"] for name in readings["names"]), default=0.0)
+        yield Observation(f"{len(readings['names'])} names, the slowest in {slowest * 1000:.0f} ms", True)
+
+
+def _always(readings: Readings) -> bool:
+    return True
+
+
+CHECKS = (
+    HealthCheck("GPUs", "resources", has_gpus, _count, "as many as GPUS_PER_NODE", "fatal", "Google's aicr#1858",
+                f"nvidia-smi -L names those that are left; {REPORT_XID}"),
+    HealthCheck("GPU recovery action", "gpus", has_gpus, _gpu_value("recovery", lambda value: value == "None"),
+                "None", "fatal", "NVIDIA NVRx", REPORT_XID),
+    HealthCheck("GPU memory errors", "gpus", has_gpus, _gpu_value("uncorrected", lambda value: value == 0),
+                "no uncorrected one since the driver was loaded", "degraded", "sichek", RESET),
+    HealthCheck("GPU memory errors ever", "gpus", has_gpus,
+                _gpu_value("uncorrected_ever", lambda value: value <= UNCORRECTED_EVER),
+                f"{UNCORRECTED_EVER} uncorrected ones at most", "degraded", "sichek", REPORT_XID),
+    HealthCheck("GPU memory rows to be replaced", "gpus", has_gpus,
+                _gpu_value("remap_pending", lambda value: value == "No"), "none", "degraded", "sichek", RESET),
+    HealthCheck("GPU memory rows that cannot be replaced", "gpus", has_gpus,
+                _gpu_value("remap_failure", lambda value: value == "No"), "none", "fatal", "sichek", REPORT_XID),
+    HealthCheck("GPU clock", "gpus", has_gpus, _gpu_value("slow", lambda value: not value),
+                "not held down by the hardware", "degraded", "NVIDIA", REPORT_SLOW),
+    HealthCheck("GPU PCIe link", "gpus", has_gpus, _link_width, "all its lanes", "degraded", "IBM autopilot, sichek",
+                REPORT_SLOW),
+    HealthCheck("NVLink fabric", "gpus", _has_fabric, _fabric, "Completed, Success", "fatal", "NVIDIA",
+                f"look for the fabric manager in the node's log; {REPORT_XID}"),
+    HealthCheck("GPU processes", "gpus", _is_idle, _processes, "none while no run has the cluster", "information",
+                "AMD Primus", "nvidia-smi names them on the node; another pod there, or what an earlier run has left"),
+    HealthCheck("XIDs", "xids", has_gpus, _xids, f"none in {xids.MINUTES} minutes", "fatal", xids.SOURCE, REPORT_XID),
+    HealthCheck("GPU computes", "probes", has_gpus, _computes, "a right product within 15 s", "fatal", "AMD Primus",
+                REPORT_XID),
+    HealthCheck("RDMA ports", "nics", has_rdma, _ports, "ACTIVE", "fatal", "NVIDIA NVSentinel",
+                f"look at the port with ibstat on the node; {REPORT_SLOW}"),
+    HealthCheck("/dev/shm", "resources", has_gpus, _shared_memory, f"{size_text(SHARED_MEMORY)} or more", "degraded",
+                "AMD Primus", "set the chart's volumes.sharedMemory, or mount an emptyDir of medium Memory there"),
+    HealthCheck("memory that can be locked", "resources", has_rdma, _locked_memory,
+                f"{size_text(LOCKED_MEMORY)} or more", "degraded", "imbue", "run the container privileged or with "
+                "IPC_LOCK, and raise the container runtime's LimitMEMLOCK on the node"),
+    HealthCheck("disk space", "disks", _always, _disks, f"less than {FULL_PERCENT} % used", "degraded", "AMD Primus",
+                "remove what is not needed, or set A4_RESULTS_DIR to another directory"),
+    HealthCheck("names of peers", "names", lambda readings: bool(readings.get("names")), _names,
+                f"found within {SLOW_NAME_SECONDS:g} s", "degraded", "a4-agent",
+                "look at the cluster's DNS: kubectl get pods --namespace kube-system"),
+)  # fmt: skip

@@ -1,0 +1,78 @@
+"""What `nvidia-smi -q -x` says of each GPU. Names of elements as drivers 535 to 580 write them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+from xml.etree import ElementTree
+
+NOTHING = ("", "N/A", "[N/A]", "Not Supported", "Unknown Error", "Requested functionality has been deprecated")
+"""What nvidia-smi prints in place of a value that it does not have."""
+SLOWDOWNS = {
+    "hw_slowdown": "hardware slowdown",
+    "hw_thermal_slowdown": "hardware thermal slowdown",
+    "hw_power_brake_slowdown": "power brake",
+}
+"""Reasons for a low clock that come from the hardware."""
+UNCORRECTED = re.compile(r"(sram|dram)_uncorrectable(_parity|_secded)?$")
+
+
+def parse(text: str) -> list[dict[str, Any]]:
+    """GPUs in the order of nvidia-smi. A value that it does not give is None. Raises ValueError for other text."""
+    try:
+        root = ElementTree.fromstring(text)
+    except ElementTree.ParseError as error:
+        raise ValueError(f"nvidia-smi -q -x printed no XML: {error}") from None
+    return [_gpu(index, gpu) for index, gpu in enumerate(root.findall("gpu"))]
+
+
+def _gpu(index: int, gpu: ElementTree.Element) -> dict[str, Any]:
+    width = "pci/pci_gpu_link_info/link_widths/{}_link_width"
+    return {
+        "index": index,
+        "name": _text(gpu, "product_name"),
+        "memory": _text(gpu, "fb_memory_usage/total"),
+        "recovery": _text(gpu, "gpu_recovery_action"),
+        "uncorrected": _sum(gpu, "ecc_errors/volatile"),
+        "uncorrected_ever": _sum(gpu, "ecc_errors/aggregate"),
+        "remap_pending": _text(gpu, "remapped_rows/remapped_row_pending"),
+        "remap_failure": _text(gpu, "remapped_rows/remapped_row_failure"),
+        "slow": _slow(gpu),
+        "width": _number(_text(gpu, width.format("current"))),
+        "width_most": _number(_text(gpu, width.format("max"))),
+        "fabric": _text(gpu, "fabric/state"),
+        "fabric_status": _text(gpu, "fabric/status"),
+        "processes": len(gpu.findall("processes/process_info")),
+    }
+
+
+def _text(gpu: ElementTree.Element, path: str) -> str | None:
+    found = (gpu.findtext(path) or "").strip()
+    return None if found in NOTHING else found
+
+
+def _number(text: str | None) -> int | None:
+    found = re.match(r"\d+", text or "")
+    return int(found[0]) if found else None
+
+
+def _sum(gpu: ElementTree.Element, path: str) -> int | None:
+    """Errors that were not corrected, of all memories; older drivers know fewer kinds of them."""
+    counters = (each for each in gpu.iterfind(f"{path}/*") if UNCORRECTED.match(each.tag))
+    counts = [number for each in counters if (number := _number(each.text)) is not None]
+    return sum(counts) if counts else None
+
+
+def _slow(gpu: ElementTree.Element) -> list[str] | None:
+    """Which slowdowns are active; None where none is reported."""
+    seen = dict(_reasons(gpu))
+    return [SLOWDOWNS[name] for name, state in seen.items() if state == "Active"] if seen else None
+
+
+def _reasons(gpu: ElementTree.Element) -> Iterator[tuple[str, str]]:
+    """Drivers before 535 call them throttle reasons."""
+    for kind in ("event", "throttle"):
+        for name in SLOWDOWNS:
+            if (state := _text(gpu, f"clocks_{kind}_reasons/clocks_{kind}_reason_{name}")) is not None:
+                yield name, state

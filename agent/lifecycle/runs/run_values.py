@@ -1,0 +1,68 @@
+"""What commands and `a4-agent status` are told of a run, as values; secrets are masked."""
+
+from __future__ import annotations
+
+from agent.decide.ending import exit_code
+from agent.decide.pod_state import RunSummary
+from agent.decide.run_info import RunEnd, RunInfo
+from agent.decide.run_names import command_line, one_line
+from agent.lifecycle.pod.pod import Pod
+from agent.lifecycle.runs.running import Run
+
+
+def run_info(pod: Pod, run: Run) -> RunInfo:
+    """The answer to `submit` and `find`."""
+    context = run.context
+    name, note, command = _labels(pod, run)
+    return RunInfo(
+        id=run.run_id,
+        pods=tuple(context.indices),
+        lead=context.lead,
+        outputs=tuple(run.workload.printing(context.indices)),
+        names={peer.index: peer.name for peer in context.plan.peers},
+        over=run.judgement is not None,
+        slots=context.per_pod,
+        name=name,
+        note=note,
+        command=command,
+    )
+
+
+def run_summary(pod: Pod, run: Run) -> RunSummary:
+    """The run for `status` on every pod, with `until` once it is over."""
+    name, note, command = _labels(pod, run)
+    summary = RunSummary(
+        id=run.run_id,
+        workload=run.workload.name,
+        by=run.context.spec.by,
+        first=run.first,
+        since=run.since,
+        pods=tuple(run.context.indices),
+        lead=run.context.lead,
+        results=run.results,
+        beside=run.beside,
+        name=name,
+        note=note,
+        command=command,
+    )
+    return summary if run.until is None else summary.ended(run.until, run.end)
+
+
+def run_end(pod: Pod, run: Run) -> RunEnd:
+    """The answer to `wait`, of a run that is judged."""
+    assert run.judgement is not None
+    mask = pod.log.masked
+    return RunEnd(
+        end=run.end,
+        text=mask(run.judgement.text),
+        codes={index: exit_code(end.status) for index, end in run.ends.items() if end.status is not None},
+        lost={index: mask(why) for index, why in run.course.lost.items()},
+        results=run.results,
+        missing=mask(run.missing),
+    )
+
+
+def _labels(pod: Pod, run: Run) -> tuple[str, str, str]:
+    """By what people know it again."""
+    spec, mask = run.context.spec, pod.log.masked
+    return spec.name, mask(spec.note), one_line(mask(command_line(spec)))

@@ -1,0 +1,182 @@
+"""The numbers of a result that are compared over many runs, each with all that makes it comparable."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from statistics import median
+from typing import NamedTuple
+
+from agent.decide.result import Result, Sweep, Table, Training
+from agent.report.model import numbers_of
+from agent.report.number_words import count_text, number_text, size_text, speed_text
+from agent.report.training_speed import gpu_models, speed
+
+SMALL = 64 * 1024
+"""Bytes from which on the smallest size of a sweep stands for small messages: below, times hardly differ."""
+OPERATIONS = ("dispatch FP8", "dispatch BF16", "combine")
+
+
+class Subject(NamedTuple):
+    """What was measured. Numbers are compared only where all of this is the same."""
+
+    workload: str
+    name: str
+    """all_reduce, 8 GiB"""
+    unit: str
+    pods: str
+    """4 pods × 8 NVIDIA B200"""
+    details: str
+    """What else makes it another measurement: type, backend, batch, …"""
+    lower: bool = False
+    """Less is better."""
+
+    @property
+    def where(self) -> str:
+        """All but the name: what a group of measurements has in common."""
+        return _joined([self.workload, self.pods, self.details])
+
+    def number(self, value: float) -> str:
+        """A value of it, without its unit."""
+        return speed_text(value) if self.unit == "GB/s" else number_text(value)
+
+
+class KeyFigure(NamedTuple):
+    """One number of one run."""
+
+    subject: Subject
+    value: float
+    wrong: bool
+    """It does not count: the run did not pass, or what it computed was wrong."""
+
+    @property
+    def text(self) -> str:
+        """As tables show it."""
+        return f"{'✗ ' if self.wrong else ''}{self.subject.number(self.value)} {self.subject.unit}"
+
+
+class _Found(NamedTuple):
+    name: str
+    unit: str
+    value: float | None
+    details: str = ""
+    lower: bool = False
+    wrong: bool = False
+
+
+def key_figures(result: Result) -> list[KeyFigure]:
+    """The most telling first; empty when nothing was measured."""
+    failed = result.verdict.status != "passed"
+    pods = _pods(result)
+    found = [*_of_sweeps(result), *_of_trainings(result), *_of_tables(result)]
+    return [
+        KeyFigure(
+            Subject(result.workload, one.name, one.unit, pods, one.details, one.lower), one.value, failed or one.wrong
+        )
+        for one in found
+        if one.value is not None
+    ]
+
+
+def _pods(result: Result) -> str:
+    """How many pods with which GPUs."""
+    gpus = " or ".join(sorted(gpu_models(result) - {""}))
+    each = f"{result.slots} {gpus}" if gpus else count_text(result.slots, "slot")
+    return f"{count_text(len(result.pods), 'pod')} × {each}"
+
+
+def _of_sweeps(result: Result) -> Iterator[_Found]:
+    """Bandwidth at the largest size and at a small one. A collective that was measured several times counts once."""
+    alike: dict[tuple[str, str], list[Sweep]] = {}
+    for sweep in result.sweeps:
+        alike.setdefault((sweep.collective, _sweep_details(sweep, result)), []).append(sweep)
+    for (collective, details), sweeps in alike.items():
+        sizes = sorted({row.size for sweep in sweeps for row in sweep.rows if row.busbw is not None})
+        small = [size for size in sizes if size >= SMALL][:1]
+        for size in dict.fromkeys([*sizes[-1:], *small]):
+            rows = [row for sweep in sweeps for row in sweep.rows if row.size == size]
+            value = median(row.busbw for row in rows if row.busbw is not None)
+            wrong = any(one.wrong for row in rows for one in row.placements())
+            yield _Found(f"{collective}, {size_text(size)}", "GB/s", value, details, wrong=wrong)
+
+
+def _sweep_details(sweep: Sweep, result: Result) -> str:
+    ranks = "" if sweep.ranks in (0, len(result.pods) * result.slots) else count_text(sweep.ranks, "rank")
+    operation = "" if sweep.redop in ("none", "sum") else sweep.redop
+    return _joined([ranks, sweep.backend, f"{sweep.type} {operation}".strip()])
+
+
+def _of_trainings(result: Result) -> Iterator[_Found]:
+    for one in result.trainings:
+        measured = speed(result, one)
+        details = _training_details(one)
+        step = measured.steps.middle if measured.steps else None
+        wrong = bool(one.nans)
+        yield _Found(f"{one.stage}, step time", "s", step, details, lower=True, wrong=wrong)
+        yield _Found(f"{one.stage}, speed", "TFLOP/s per GPU", measured.tflops, details, wrong=wrong)
+        yield _Found(f"{one.stage}, throughput", "tokens/s", measured.tokens, details, wrong=wrong)
+
+
+def _training_details(one: Training) -> str:
+    batch = f"{one.batch} × {one.sequence} tokens" if one.batch and one.sequence else ""
+    return _joined([one.model.rpartition("/")[2], batch])
+
+
+def _of_tables(result: Result) -> Iterable[_Found]:
+    return [found for table in result.tables if table.name in TABLES for found in TABLES[table.name](result, table)]
+
+
+def _of_ddp(result: Result, table: Table) -> Iterator[_Found]:
+    """A step, which all ranks take together, and the samples of all of them."""
+    batch, parameters = result.record.get("batch"), result.record.get("parameters")
+    details = _joined(
+        [
+            str(result.record.get("backend", "")),
+            f"{batch} samples per rank" if batch else "",
+            f"{parameters / 1e6:.4g} million parameters" if isinstance(parameters, int) else "",
+        ]
+    )
+    steps, rates = column(table, "step"), column(table, "rate")
+    yield _Found("step time", "ms", median(steps) if steps else None, details, lower=True)
+    yield _Found("throughput", "samples/s", sum(rates) if rates else None, details)
+
+
+def _of_pairs(_: Result, table: Table) -> Iterator[_Found]:
+    """The slowest pair, which sets the pace of collectives, and the usual latency."""
+    sizes = sorted(set(column(table, "message")))
+    details = " and ".join(size_text(round(size)) for size in sizes)
+    slowest, times = column(table, "bandwidth"), column(table, "latency")
+    yield _Found("slowest neighbours", "GB/s", min(slowest, default=None), details)
+    yield _Found("latency, median", "µs", median(times) if times else None, lower=True)
+
+
+def _of_deepep(result: Result, table: Table) -> Iterator[_Found]:
+    """The slowest pod."""
+    details = _deepep_details(result.record.get("nodes"))
+    for name in OPERATIONS:
+        yield _Found(f"{name} over RDMA", "GB/s", min(column(table, f"{name} RDMA"), default=None), details)
+
+
+def _deepep_details(nodes: object) -> str:
+    """What the test was asked for, by the first node that says it."""
+    said = [one.get("config") for one in nodes.values() if isinstance(one, dict)] if isinstance(nodes, dict) else []
+    config = next((one for one in said if isinstance(one, dict) and one), {})
+    return ", ".join(f"{name} {value}" for name, value in config.items())
+
+
+TABLES: dict[str, Callable[[Result, Table], Iterator[_Found]]] = {
+    "ddp-ranks": _of_ddp,
+    "pairs": _of_pairs,
+    "deepep": _of_deepep,
+}
+"""By the name of a table."""
+
+
+def column(table: Table, name: str) -> list[float]:
+    """The numbers below that head."""
+    found = numbers_of([row[at] for at, one in enumerate(table.columns) if one.name == name for row in table.rows])
+    return [value for value in found if math.isfinite(value)]
+
+
+def _joined(parts: Sequence[str]) -> str:
+    return " · ".join(filter(None, parts))

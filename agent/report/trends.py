@@ -1,0 +1,232 @@
+"""Many runs on one page: a line for each, and how what they measured went over time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from statistics import median
+from typing import NamedTuple
+
+from agent.decide.result import Result
+from agent.report.charts import Line, Picture, Scale
+from agent.report.comparison import title_of
+from agent.report.grid import Cell, Grid, GridColumn, RowGroup, View, cells, code, grid, number
+from agent.report.key_figures import KeyFigure, Subject, key_figures
+from agent.report.model import HEADINGS
+from agent.report.number_words import NONE, count_text, moment_text
+from agent.report.ticks import LATEST, span_text
+
+MOST_TRENDS = 60
+"""Charts of one page; the table has a line for each trend."""
+
+
+class Trend(NamedTuple):
+    """What some of the runs measured of the same subject."""
+
+    subject: Subject
+    points: Sequence[tuple[int, KeyFigure]]
+    """(number of the run, figure), in the order of the runs"""
+
+    @property
+    def good(self) -> list[float]:
+        """Values that count."""
+        return [one.value for _, one in self.points if not one.wrong]
+
+
+class SeriesPage(NamedTuple):
+    """All that the page of many runs shows."""
+
+    title: str
+    span: str
+    """The days between which the runs began."""
+    runs: Grid
+    overview: Grid | None
+    """A line for each trend; None: nothing was measured."""
+    trends: tuple[View, ...]
+    cut: str
+    """Which trends have no chart; empty: none that could have one."""
+    unread: Sequence[str]
+    """What could not be shown, and why."""
+
+
+def series_page(results: Sequence[Result], unread: Sequence[str]) -> SeriesPage:
+    """The page for these results, which keep their order."""
+    figures = [key_figures(one) for one in results]
+    trends = trends_of(figures)
+    drawn = _drawn(trends)
+    return SeriesPage(
+        title=title_of(results),
+        span=_span([one.since for one in results]),
+        runs=_runs(results, figures),
+        overview=_overview(results, trends) if trends else None,
+        trends=tuple(_view(at, one, results) for at, one in enumerate(drawn, 1)),
+        cut=_cut(trends, drawn),
+        unread=unread,
+    )
+
+
+def trends_of(figures: Sequence[Sequence[KeyFigure]]) -> list[Trend]:
+    """What was measured, by subject: numbers that differ in anything but the run stand in different trends."""
+    found: dict[Subject, list[tuple[int, KeyFigure]]] = {}
+    for run, measured in enumerate(figures):
+        for one in measured:
+            found.setdefault(one.subject, []).append((run, one))
+    return [Trend(subject, points) for subject, points in found.items()]
+
+
+def _drawn(trends: Sequence[Trend]) -> list[Trend]:
+    """Those that get a chart, in their order. One run has no trend; of very many, those with the most runs."""
+    several = sorted((-len(one.points), at) for at, one in enumerate(trends) if len(one.points) > 1)
+    return [trends[at] for at in sorted(at for _, at in several[:MOST_TRENDS])]
+
+
+def _cut(trends: Sequence[Trend], drawn: Sequence[Trend]) -> str:
+    several = sum(len(one.points) > 1 for one in trends)
+    if several == len(drawn):
+        return ""
+    return f"The {len(drawn)} of {several} measurements that most runs have; the table above has all."
+
+
+def _span(moments: Iterable[float]) -> str:
+    known = [moment for moment in moments if _can_be_drawn(moment)]
+    return span_text(min(known), max(known)) if known else ""
+
+
+def _can_be_drawn(moment: float) -> bool:
+    return 0 < moment < LATEST
+
+
+def _runs(results: Sequence[Result], figures: Sequence[Sequence[KeyFigure]]) -> Grid:
+    """A line for each run, what people look for first on the left."""
+    names = ("run", "measured", "verdict", "began", "workload", "pods × slots", "note", "why")
+    columns = [number("no."), *map(GridColumn, names), code("id")]
+    rows: list[list[Cell | str]] = [
+        [
+            str(at),
+            one.name or one.run,
+            _measured(figures[at - 1]),
+            _verdict(one),
+            moment_text(one.since),
+            one.workload,
+            f"{len(one.pods)} × {one.slots}",
+            one.note or NONE,
+            one.verdict.what if one.verdict.code else NONE,
+            one.run,
+        ]
+        for at, one in enumerate(results, 1)
+    ]
+    return grid("Every run in one line", columns, rows)
+
+
+def _verdict(result: Result) -> Cell:
+    heading, code = HEADINGS[result.verdict.status], result.verdict.code
+    words = f"{heading.symbol} {heading.word} ({code})" if code else f"{heading.symbol} {heading.word}"
+    return Cell(words, "" if heading.tone == "good" else heading.tone)
+
+
+def _measured(figures: Sequence[KeyFigure]) -> Cell:
+    """The most telling number."""
+    if not figures:
+        return Cell(NONE, "soft")
+    first = figures[0]
+    return Cell(f"{first.text} {first.subject.name}", "bad" if first.wrong else "")
+
+
+def _overview(results: Sequence[Result], trends: Sequence[Trend]) -> Grid:
+    """A line for each trend, below what it was measured on."""
+    columns = [GridColumn("measured"), number("median"), number("last"), number("last to median"), number("least")]
+    columns += [number("greatest"), GridColumn("unit"), number("runs"), number("crossed")]
+    groups: dict[str, list[list[Cell | str]]] = {}
+    for one in trends:
+        groups.setdefault(one.subject.where, []).append(_line(results, one))
+    note = "Crossed runs, which did not pass or computed something wrong, do not count in the other columns."
+    found = tuple(RowGroup(where, cells(rows)) for where, rows in groups.items())
+    return Grid("Each measurement in one line", tuple(columns), found, note=note)
+
+
+def _line(results: Sequence[Result], one: Trend) -> list[Cell | str]:
+    crossed = len(one.points) - len(one.good)
+    return [
+        one.subject.name,
+        *_numbers(results, one),
+        one.subject.unit,
+        str(len(one.good)),
+        Cell(f"✗ {crossed}", "bad") if crossed else Cell("0"),
+    ]
+
+
+def _numbers(results: Sequence[Result], one: Trend) -> list[Cell | str]:
+    """Median, last, its ratio, least and greatest."""
+    if not one.good:
+        return [Cell(NONE, "soft")] * 5
+    middle, last = median(one.good), _last(results, one)
+    shown = [one.subject.number(value) for value in (middle, last, min(one.good), max(one.good))]
+    change = _to_median(last, middle, one.subject) if len(one.good) > 1 else Cell(NONE, "soft")
+    return [*shown[:2], change, *shown[2:]]
+
+
+def _last(results: Sequence[Result], one: Trend) -> float:
+    """What the latest run that counts measured."""
+    return max((results[run].since, run, figure.value) for run, figure in one.points if not figure.wrong)[2]
+
+
+def _to_median(value: float, middle: float, subject: Subject) -> Cell:
+    """3 % less; marked as better or worse from 5 % on."""
+    change = value / middle - 1 if middle else math.nan
+    if not math.isfinite(change):
+        return Cell(NONE, "soft")
+    percent = round(100 * abs(change))
+    text = f"{percent} % {'more' if change > 0 else 'less'}" if percent else "the same"
+    if percent < 5:
+        return Cell(text)
+    worse = (change > 0) == subject.lower
+    return Cell(f"{text}, {'worse ▼' if worse else 'better ▲'}", "bad" if worse else "good")
+
+
+def _view(at: int, one: Trend, results: Sequence[Result]) -> View:
+    """One trend: its chart, a sentence, and its numbers."""
+    about = (one.subject.where, _sentence(results, one))
+    return View(one.subject.name, about, (_picture(at, one, results),), _points(one, results))
+
+
+def _sentence(results: Sequence[Result], one: Trend) -> str:
+    crossed = len(one.points) - len(one.good)
+    crosses = f"{count_text(crossed, 'run')} crossed" if crossed else ""
+    if not one.good:
+        return crosses
+    median_, _, change, *_ = (cell.text if isinstance(cell, Cell) else cell for cell in _numbers(results, one))
+    found = f"median {median_} {one.subject.unit} of {count_text(len(one.good), 'run')}"
+    found += f", the last {change}" if len(one.good) > 1 else ""
+    return "; ".join(filter(None, [found, crosses]))
+
+
+def _picture(at: int, one: Trend, results: Sequence[Result]) -> Picture:
+    """Runs that count are joined by a curve, with their median; the others are crosses at what they measured."""
+    placed = [(results[run].since, figure) for run, figure in one.points if _can_be_drawn(results[run].since)]
+    good = [(moment, figure.value) for moment, figure in placed if not figure.wrong]
+    crossed = [(moment, figure.value) for moment, figure in placed if figure.wrong]
+    moments = [moment for moment, _ in placed]
+    lines = [Line("", good, 0, apart=crossed)]
+    if good:
+        middle = median(value for _, value in good)
+        lines.insert(0, Line("median", [(min(moments), middle), (max(moments), middle)], -1))
+    subject = one.subject
+    described = f"{subject.name} on {subject.pods} over time; the numbers are in the table below"
+    return Picture(lines, f"trend-{at}", described, Scale(subject.unit, _span(moments), "moments"))
+
+
+def _points(one: Trend, results: Sequence[Result]) -> Grid:
+    """Every number of a trend."""
+    middle = median(one.good) if one.good else math.nan
+    columns = [number("no."), number("value", one.subject.unit), number("to the median"), GridColumn("run")]
+    rows = [
+        [
+            str(run + 1),
+            Cell(f"✗ {one.subject.number(figure.value)}", "bad") if figure.wrong else one.subject.number(figure.value),
+            Cell(NONE, "soft") if figure.wrong else _to_median(figure.value, middle, one.subject),
+            results[run].name or results[run].run,
+            moment_text(results[run].since),
+        ]
+        for run, figure in one.points
+    ]
+    return grid(f"{one.subject.name}: each run", [*columns, GridColumn("began")], rows)

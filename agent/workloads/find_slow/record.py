@@ -1,0 +1,32 @@
+"""The record of entrypoints/find-slow.py, which describes its lines."""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+from agent.workloads.find_slow.fitting import PairSpeed
+
+
+class PairRecord(NamedTuple):
+    measured: tuple[PairSpeed, ...] = ()
+    rounds: int = 0
+    ended: bool = False
+    """All rounds were measured."""
+
+
+def read_pairs(text: str) -> PairRecord:
+    """As far as it can be read: its last line may be cut."""
+    measured: list[PairSpeed] = []
+    rounds, ended = 0, False
+    for line in text.splitlines():
+        try:
+            values = json.loads(line)
+            if values["step"] == "round":
+                number = int(values["number"])
+                measured += [PairSpeed(number, (int(a), int(b)), float(speed)) for a, b, speed in values["pairs"]]
+                rounds = number + 1
+            ended = values["step"] == "end"
+        except (ValueError, KeyError, TypeError):
+            break
+    return PairRecord(tuple(measured), rounds, ended)

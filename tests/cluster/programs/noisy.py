@@ -1,0 +1,26 @@
+"""A rank of torch that meets the others, and then does what its first argument says."""
+
+import os
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+RANK = dist.get_rank()
+
+
+def step(loss: float) -> None:
+    if RANK == 3 and sys.argv[1] == "raises":
+        raise ValueError("the loss is nan")
+    if RANK == 3 and sys.argv[1] == "hangs":
+        time.sleep(1000)
+    dist.all_reduce(torch.tensor([loss]))
+
+
+step(1.0)
+if sys.argv[1] == "stays":
+    os.write(1, b"here\n")  # in one piece: under -u print writes the end of the line for itself
+    time.sleep(1000)
+dist.destroy_process_group()

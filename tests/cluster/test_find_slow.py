@@ -1,0 +1,78 @@
+"""`find-slow` on real pods: slow links, probes that are stopped, a link that is down."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.cluster.conftest import Start, Trial
+from tests.cluster.work import agent, following, read_until, result_of, sleeping
+
+RATE = "40mbit"
+"""Slow enough for the links, and not the machine, to be the limit."""
+
+
+def shaped(start: Start, pods: int) -> Trial:
+    """Pods with equal links, two in a sub-block."""
+    places = {pod: ("c", f"b{pod // 4}", f"s{pod // 2}", f"h{pod}") for pod in range(pods)}
+    trial = sleeping(start, pods, places=places, env={"A4_REPORT": "false"})
+    for pod in range(pods):
+        trial.cluster.slow_link(pod, RATE)
+    return trial
+
+
+def states(found: dict[str, Any]) -> dict[str, set[int]]:
+    """State → pods."""
+    told: dict[str, set[int]] = {}
+    for one in found["findings"]:
+        told.setdefault(one["state"], set()).add(one["pod"])
+    return told
+
+
+def test_a_link_at_half_rate(start: Start) -> None:
+    trial = shaped(start, 8)
+    healthy = agent(trial, 0, "run", "find-slow")
+    assert (healthy.returncode, states(result_of(trial, healthy))) == (0, {"ok": set(range(8))}), healthy.stdout
+
+    trial.cluster.slow_link(3, "20mbit")
+    done = agent(trial, 0, "run", "find-slow")
+    found = result_of(trial, done)
+    assert done.returncode == 65 and states(found) == {"bad": {3}, "ok": {0, 1, 2, 4, 5, 6, 7}}, done.stdout
+    assert "a4-agent run --exclude 3 " in done.stdout
+
+    without = agent(trial, 0, "run", "--exclude", "3", "find-slow")
+    assert without.returncode == 0, without.stdout
+
+
+@pytest.mark.faults
+def test_a_probe_that_is_stopped(start: Start) -> None:
+    """Each pair takes long enough for three rounds to be left."""
+    trial = shaped(start, 6)
+    with following(trial, 0, "run", "find-slow", "--", "--seconds", "5") as (run, _):
+        read_until(run.stdout, b"round 1: 3 pairs\n")
+        trial.cluster.exec(2, ["pkill", "-STOP", "-f", "find-slow.py"])
+        printed = run.stdout.read().decode()
+        assert run.wait() == 65, printed
+    assert "find-slow: pod 2 of 6 hangs\n" in printed and "--exclude 2 " in printed
+
+
+@pytest.mark.faults
+def test_a_link_that_is_down(start: Start) -> None:
+    """It is measured to its end, unless the agent gives the pod up before."""
+    trial = shaped(start, 6)
+    with following(trial, 0, "run", "find-slow") as (run, _):
+        read_until(run.stdout, b"round 1: 3 pairs\n")
+        trial.cluster.link(2, up=False)
+        printed, said = run.stdout.read().decode(), run.stderr.read().decode()
+        code = run.wait()
+    assert (code == 65 and "find-slow: pod 2 of 6 hangs\n" in printed) or (code == 75 and "pod 2, " in said), printed
+
+
+@pytest.mark.faults
+def test_healthy_pods_are_not_blamed(start: Start) -> None:
+    """Links are not slowed: the machine is the limit, and speeds scatter."""
+    trial = sleeping(start, 8, env={"A4_REPORT": "false"})
+    for _ in range(3):
+        done = agent(trial, 0, "run", "find-slow")
+        assert done.returncode == 0, done.stdout

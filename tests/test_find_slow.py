@@ -1,0 +1,237 @@
+"""find-slow: who is paired with whom, and what the speeds say."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.decide.location import Place
+from agent.decide.plan import Plan, PlannedPeer
+from agent.errors import UsageError
+from agent.launch import unpacked
+from agent.workloads import find_workload
+from agent.workloads.base import Outcome
+from agent.workloads.find_slow.fitting import PairSpeed
+from agent.workloads.find_slow.matching import Pair, confirming_rounds, first_rounds, least_pairs, stratum
+from agent.workloads.find_slow.record import read_pairs
+from agent.workloads.find_slow.telling import Told, tell
+from agent.workloads.find_slow.verdict import judge, next_rounds
+from scripts.find_slow_simulation import least_share, trial
+from tests.test_workloads import context, judged, launched, options
+
+
+def tree(nodes: int, small: int, wide: int) -> list[Place]:
+    return [("c", f"b{at // small // wide}", f"s{at // small}", f"h{at}") for at in range(nodes)]
+
+
+@st.composite
+def clusters(draw_: st.DrawFn) -> list[Place]:
+    nodes = draw_(st.one_of(st.integers(2, 200), st.integers(200, 1024)))
+    seed, kind = draw_(st.integers(0, 1 << 30)), draw_(st.integers(0, 2))
+    rng = random.Random(seed)
+    some = [
+        ("c", f"b{(at := rng.randrange(nodes)) // 8}", f"s{at // 3}", "h")[: rng.choice([0, 4, 4])]
+        for _ in range(nodes)
+    ]
+    kinds: list[list[Place]] = [[()] * nodes, tree(nodes, 1 + seed % 20, 1 + seed % 5), some]
+    return kinds[kind]
+
+
+def disjoint(pairs: Sequence[Pair]) -> bool:
+    return len({node for pair in pairs for node in pair}) == 2 * len(pairs)
+
+
+@given(clusters())
+def test_rounds_are_disjoint_new_and_enough(places: list[Place]) -> None:
+    rounds = first_rounds(places)
+    pairs = [pair for one in rounds for pair in one]
+    assert len(rounds) <= 4 and all(disjoint(one) for one in rounds)
+    assert len(set(pairs)) == len(pairs)
+    assert least_pairs(rounds, len(places)) >= min(3, len(places) - 1)
+    if len(places) <= 4:
+        assert len(pairs) == len(places) * (len(places) - 1) // 2
+
+
+@given(clusters(), st.data())
+def test_suspects_meet_good_nodes(places: list[Place], data: st.DataObject) -> None:
+    nodes = range(len(places))
+    suspects = data.draw(st.lists(st.sampled_from(nodes), unique=True, max_size=len(places) // 5))
+    good = [node for node in nodes if node not in suspects]
+    first = first_rounds(places)
+    rounds = confirming_rounds(places, first, suspects, set(good), [first[0][0]])
+    assert len(first) + len(rounds) <= 6 and all(disjoint(one) for one in rounds)
+    for suspect in suspects:
+        partners = [sum(pair) - suspect for one in rounds for pair in one if suspect in pair]
+        assert len(partners) == 2 and set(partners) <= set(good)
+        assert len(places) < 8 or len(set(partners)) == 2
+
+
+def test_neighbours_first_and_borders_last() -> None:
+    places = tree(64, 8, 4)
+    counts = [[stratum(places, pair) for pair in one].count(3) for one in first_rounds(places)]
+    assert counts == [32, 32, 32, 0]
+
+
+SPEEDS = {3: 100.0, 2: 80.0, 1: 60.0, 0: 50.0}
+
+
+def play(
+    places: Sequence[Place], sick: dict[int, float], slow: Sequence[Pair] = (), hangs: int = -1, since: int = 0
+) -> list[PairSpeed]:
+    """What would be measured without any noise; the node `hangs` does so from the round `since`."""
+    found: list[PairSpeed] = []
+    while rounds := next_rounds(places, found):
+        for number, pairs in enumerate(rounds, len({one.round for one in found})):
+            for pair in pairs:
+                share = min(sick.get(node, 1.0) for node in pair) * (0.5 if pair in slow else 1)
+                share *= hangs not in pair or number < since
+                found.append(PairSpeed(number, pair, SPEEDS[stratum(places, pair)] * share))
+    return found
+
+
+PLACES = tree(16, 4, 2)
+CROSSING = [(a, b) for a in range(4) for b in range(4, 16)]
+
+
+@pytest.mark.parametrize(
+    ("sick", "slow", "named", "ways"),
+    [
+        ({}, [], {}, []),
+        ({5: 0.75}, [], {5: 0.75}, []),
+        ({5: 0.0}, [], {5: 0.0}, []),
+        ({0: 0.5, 1: 0.0, 9: 0.7}, [], {0: 0.5, 1: 0.0, 9: 0.7}, []),
+        ({}, [(0, 1)], {}, [(0, 1)]),
+        ({}, CROSSING, {}, [("c", "b0", "s0")]),
+        ({5: 0.9}, [], {}, []),
+    ],
+)
+def test_verdicts(sick: dict[int, float], slow: list[Pair], named: dict[int, float], ways: list[object]) -> None:
+    found = judge(PLACES, play(PLACES, sick, slow))
+    assert {one.node: round(one.share, 2) for one in found.slow} == named
+    assert [*found.ways.links, *found.ways.borders] == ways and not found.ways.fabric
+    assert not found.unclear
+
+
+def test_simulated_clusters() -> None:
+    """No healthy node is blamed; noise, transients, a slow round, places and faults are drawn."""
+    rng = random.Random(1)
+    drawn = [(nodes := rng.choice([8, 13, 16, 31, 64]), rng.randint(0, nodes // 5), seed) for seed in range(50)]
+    scores = [trial(*one) for one in drawn]
+    assert sum(one.blamed for one in scores) == 0
+    assert sum(one.found for one in scores) >= 0.97 * sum(one.sick for one in scores)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(("nodes", "faults"), [(5, 1), (8, 1), (16, 3), (33, 6), (64, 12), (129, 25)])
+def test_the_rate_of_what_is_found(nodes: int, faults: int) -> None:
+    scores = [trial(nodes, faults, seed) for seed in range(200)]
+    assert sum(one.blamed for one in scores) == 0
+    found, sick = sum(one.found for one in scores), sum(one.sick for one in scores)
+    assert nodes < 8 or least_share(found, sick) > 0.94
+
+
+def test_who_has_only_met_slow_nodes_is_not_blamed() -> None:
+    """Nobody has cleared its partners, nor it."""
+    pairs = [(0, 1), (0, 2), (0, 3), (0, 4)]
+    found = [one for one in play([()] * 16, dict.fromkeys(range(1, 5), 0.5)) if 0 not in one.pair]
+    verdict = judge([()] * 16, [*found, *(PairSpeed(number, pair, 25.0) for number, pair in enumerate(pairs))])
+    assert [one.node for one in verdict.slow] == [1, 2, 3, 4] and verdict.unclear == [0]
+
+
+def test_two_low_pairs_are_too_few() -> None:
+    found = [one for one in play(PLACES, {5: 0.5}) if 5 not in one.pair or one.round < 2]
+    verdict = judge(PLACES, found)
+    assert (list(verdict.slow), list(verdict.unclear)) == ([], [5])
+
+
+def test_who_has_no_partner_in_one_round_has_in_the_next() -> None:
+    """The odd one of 65 is alone in its place, and the others stay among themselves all the same."""
+    rounds = first_rounds(tree(65, 8, 4))
+    assert [len(one) for one in rounds] == [32] * 4 and least_pairs(rounds, 65) == 3
+    assert all([stratum(tree(65, 8, 4), pair) for pair in one].count(3) >= 28 for one in rounds[:3])
+
+
+@pytest.mark.parametrize("since", [0, 1, 2, 3])
+@pytest.mark.parametrize("places", [PLACES, tree(9, 4, 2), tree(6, 2, 2), [()] * 5])
+def test_a_node_that_begins_to_hang(places: list[Place], since: int) -> None:
+    """What it did before does not clear it, and the pair that waited for it is not blamed."""
+    verdict = judge(places, play(places, {}, hangs=2, since=since))
+    assert [(one.node, one.share) for one in verdict.slow] == [(2, 0.0)] and not verdict.ways.links
+
+
+def told(nodes: int, sick: dict[int, float]) -> Told:
+    peers = [PlannedPeer(at, f"job-0-{at}.job", f"10.0.0.{at}", f"gke-{at}") for at in range(nodes)]
+    found = play([()] * nodes, sick)
+    return tell(peers, found, judge([()] * nodes, found))
+
+
+def test_what_is_said_of_a_slow_and_a_hanging_node() -> None:
+    said = told(16, {3: 0.5, 7: 0.0})
+    assert said.end.code == 65 and said.end.what == "pods 3,7 of 16 are slow or hang"
+    assert "a4-agent run --exclude 3,7 " in said.text and "avoidNodes={gke-3,gke-7}" in said.text
+    assert said.files["failing_nodes.txt"] == "gke-3\ngke-7\n"
+    assert said.files["passing_nodes.txt"].count("\n") == 14
+    assert [one.pod for one in said.found if one.state == "bad"] == [3, 7]
+    assert max(map(len, said.table.splitlines())) <= 80 and said.table.count("\n") <= 14
+
+
+def test_too_many_are_not_excluded() -> None:
+    said = told(16, dict.fromkeys(range(4), 0.5))
+    assert said.end.code == 65 and "--exclude" not in said.text and "look at the cluster" in said.text
+
+
+def test_two_pods() -> None:
+    healthy, dead = told(2, {}), told(2, {1: 0.0})
+    assert healthy.end.code == 0 and "two pods cannot be compared" in healthy.text
+    assert dead.end.code == 65 and "one of the two hangs" in dead.text and "--exclude" not in dead.text
+
+
+@pytest.mark.parametrize("end", ['{"step": "rou', '{"step": "round", "number": 1}', "\N{SNOWMAN}", "[]"])
+def test_a_record_that_is_cut(end: str) -> None:
+    line = json.dumps({"step": "round", "number": 0, "pairs": [[0, 1, 12.5]]})
+    assert read_pairs(f"{line}\n{end}") == ((PairSpeed(0, (0, 1), 12.5),), 1, False)
+
+
+def test_only_the_first_pod_decides_whom_to_pair() -> None:
+    """With a thousand places, whose hosts are hashes, its command still fits into an argument."""
+    rng = random.Random(1)
+    hosts = [rng.randbytes(16).hex() for _ in range(1024)]
+    peers = tuple(
+        PlannedPeer(
+            at, f"job-0-{at}.job", "10.0.0.1", f"gke-{at}", (hosts[0], hosts[at // 64], hosts[at // 8], hosts[at])
+        )
+        for at in range(1024)
+    )
+    lead = launched(context("find-slow", "--seconds", "0.5", index=0, plan=Plan("epoch", 8, peers)))
+    other = launched(context("find-slow", index=1023, plan=Plan("epoch", 8, peers)))
+    (decides,) = options(lead, "--next")
+    assert lead.port == 6002 and not other.port and not options(other, "--next") and len(decides) < 1 << 17
+    assert options(lead, "--seconds") == ["0.5"] and options(other, "--rank") == ["1023"]
+    word = json.loads(decides)[-1]
+    assert first_rounds(unpacked(tuple[Place, ...], word)) == first_rounds([peer.place for peer in peers])
+
+
+@pytest.mark.parametrize(("name", "interface"), [("", "eth0"), ("=eth1,eth2", "eth1"), ("^lo", "eth0")])
+def test_the_interface_is_that_of_nccl(name: str, interface: str) -> None:
+    made = launched(context("find-slow", environ={"NCCL_SOCKET_IFNAME": name}))
+    assert options(made, "--interface") == [interface]
+
+
+@pytest.mark.parametrize("seconds", ["0", "61", "nan", "x"])
+def test_seconds_that_are_none(seconds: str) -> None:
+    some = context("find-slow", "--seconds", seconds)
+    with pytest.raises(UsageError, match="is not a number of seconds from"):
+        find_workload("find-slow").check(some)
+
+
+def test_a_run_that_was_broken_off_says_nothing_of_pods() -> None:
+    line = json.dumps({"step": "round", "number": 0, "pairs": [[0, 1, 12.5]]})
+    lost = judged(context("find-slow"), Outcome(0, f"{line}\n", lost={1: "silent for 30 s"}))
+    assert lost.end.code == 75 and not lost.findings.found and "12.5" in lost.text and not lost.files
+    killed = judged(context("find-slow"), Outcome(-9, statuses={2: -9}, first=2))
+    assert killed.end.code == 137 and "pod 2" in killed.end.where
