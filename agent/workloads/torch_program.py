@@ -11,7 +11,7 @@ from typing import Any
 from agent import wire
 from agent.decide.ending import JobEnd
 from agent.decide.result import Table
-from agent.decide.words import at_most, lines
+from agent.decide.words import at_most, count_text, lines
 from agent.errors import Exit
 from agent.launch import Launch
 from agent.paths import shipped
@@ -167,7 +167,8 @@ class TorchProgram(Workload):
         if verdict.code is None:
             what = "every process ended with 0, but the record of the ranks ends early"
             return JobEnd(Exit.WRONG_RESULT, what, why=why)
-        good = f"{self.good}: {record.launched} ranks on {len(context.names)} pods over {record.backend}"
+        where = f"{count_text(record.launched, 'rank')} on {count_text(len(context.names), 'pod')}"
+        good = f"{self.good}: {where} over {record.backend}"
         return JobEnd(0, good, origin="workload")
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from agent.decide.ending import JobEnd
 from agent.decide.mpirun import Mpi
 from agent.decide.ranks import RankEnd
+from agent.decide.words import count_text
 from agent.errors import Exit
 from agent.launch import Launch
 from agent.paths import package_home, shipped
@@ -72,8 +73,8 @@ class Connectivity(MpiWorkload):
         )
         # Ranks that did not report are no finding where the end has a cause.
         good = "every rank is where the plan puts it, the sum is right" if end.code == 0 else f"failed: {end.what}"
-        ranks, pods = context.plan.ranks, len(planned.names)
-        lines = [f"connectivity of {ranks} ranks on {pods} pods (Open MPI {mpi.version}): {good}"]
+        where = f"{count_text(context.plan.ranks, 'rank')} on {count_text(len(planned.names), 'pod')}"
+        lines = [f"connectivity of {where} (Open MPI {mpi.version}): {good}"]
         lines += [f"  {reason}" for reason in verdict.reasons if verdict.code]
         table = record.table(planned) if record.pairs else ""
         return Judgement(end, "\n".join(lines) + f"\n{table}", findings, LOG)
@@ -97,5 +98,5 @@ def _end(context: RunContext, mpi: Mpi, outcome: Outcome, record: ConnectivityRe
     if verdict.code is None:
         what = "ranks of the connectivity test are missing, and nothing else explains it"
         return JobEnd(Exit.WRONG_RESULT, what, why=f"{sentence}\n{reasons}")
-    what = f"connectivity is good: {context.plan.ranks} ranks on {len(context.names)} pods"
+    what = f"connectivity is good: {count_text(context.plan.ranks, 'rank')} on {count_text(len(context.names), 'pod')}"
     return JobEnd(0, what, origin="workload")
