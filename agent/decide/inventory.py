@@ -15,6 +15,8 @@ NODES_OWN = (
 """Beginnings of names of interfaces that a node makes for the pods on it: seen with hostNetwork, and never alike."""
 FABRIC_VARIABLES = ("NCCL_", "NVSHMEM_", "DEEP_EP_", "LD_LIBRARY_PATH", "LD_PRELOAD")
 """Beginnings of names of variables that decide which fabric is used."""
+PROFILER = ("NCCL_PROFILER_PLUGIN", "NCCL_TELEMETRY_MODE")
+"""Which profiler NCCL loads, and what Google's, CoMMA, does: 0 nothing, 1 files, 3 upload, 4 both."""
 NCCL = "libnccl.so.2"
 SINCE = {
     "2.18": ("ncclCommSplit",),
@@ -88,6 +90,8 @@ def _nccl(inventory: Inventory) -> Iterator[tuple[str, str]]:
             yield "nccl_problem", "" if problem.startswith(f"{NCCL}: cannot open") else problem  # there is none
         elif "libnccl-net" in name:
             yield "nccl_plugin", found.get("path", "")
+    environ = inventory.get("environ", {})
+    yield "nccl_profiler", " ".join(f"{name}={environ[name]}" for name in PROFILER if environ.get(name))
 
 
 def _torch(inventory: Inventory) -> Iterator[tuple[str, str]]:

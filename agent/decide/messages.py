@@ -42,6 +42,10 @@ class Beat(NamedTuple):
 
     quiet: float | None = None
     """From a worker: seconds since its part of a run last printed something."""
+    clock: float | None = None
+    """What time it is, in seconds since 1970."""
+    echo: float | None = None
+    """From a worker: what time it is by the coordinator, as its last beat said, and the time that has passed since."""
 
 
 class Ask(NamedTuple):

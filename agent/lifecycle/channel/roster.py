@@ -19,7 +19,7 @@ from agent.decide.messages import Said, line_of, message
 from agent.errors import Exit, PeerLost
 from agent.lifecycle.channel.link import SILENT_BEATS, Link, beat_seconds
 from agent.lifecycle.channel.lost_pods import LostPods
-from agent.lifecycle.channel.peer import Peer, workers_of
+from agent.lifecycle.channel.peer import Peer, PeerClock, workers_of
 from agent.lifecycle.channel.questions import refusal
 from agent.lifecycle.pod.pod import Pod
 from agent.log import utc
@@ -105,6 +105,10 @@ class Roster:
         own = self._tell.printed() if 0 in indices else None
         heard = [self.peers[index].printed for index in indices if index in self.peers]
         return max(heard if own is None else [own, *heard], default=-math.inf)
+
+    def clocks(self) -> dict[int, PeerClock]:
+        """Of each worker that has told it, by the beats that were quickest."""
+        return {index: min(peer.clocks) for index, peer in self.peers.items() if peer.clocks}
 
     def reachable(self, index: int) -> Peer:
         """A worker that can be talked to. Raises PeerLost."""
@@ -242,6 +246,8 @@ class Roster:
         if isinstance(said, messages.Beat):
             if said.quiet is not None:
                 peer.printed = self._machine.now() - said.quiet
+            if said.clock is not None and said.echo is not None:
+                peer.compare_clock(said.clock, self._machine.wall(), said.echo)
         elif said is not None:
             self._tell.message(peer, said)
 
@@ -291,7 +297,7 @@ class Roster:
             if peer.connected and now - peer.link.heard > SILENT_BEATS * self._beat:
                 self._drop_channel(peer, "its beats stopped")
             if peer.connected:
-                peer.link.mention(message(messages.Beat()))
+                peer.link.mention(message(messages.Beat(clock=self._machine.wall())))
             if self.committed and not peer.lost and now - peer.link.heard > self._lease:
                 self.lose(peer, self._reason(peer))
 
