@@ -135,9 +135,9 @@ def _read_all(hosts: list[str], lost: dict[int, str]) -> tuple[dict[int, Any], d
     spec = whom._replace(cwd=working_directory(), timeout=60.0)
     answers = _Answers()
     with Client() as client, RunFollower(client) as follower:
+        clocks = client.clocks()
         run = follower.begin(of_caller(spec))
         ended = follower.follow(run, answers)
-        clocks = client.clocks()
     found: dict[int, Any] = {}
     silent = dict(lost)
     for pod in run.pods:

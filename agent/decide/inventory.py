@@ -28,12 +28,28 @@ SINCE = {
     "2.29": ("ncclCommGrow", "ncclCommMemStats", "ncclCommSuspend", "ncclPutSignal", "ncclSignal", "ncclWaitSignal"),
 }
 """Release of NCCL → functions that it was the first to have, of those that torch calls (nccl.h of each release)."""
+INSPECTOR, OFF = "NCCL_INSPECTOR_ENABLE", ("", "0")
 Inventory = Mapping[str, Any]
 """As agent.machine.inventory gives it, with `environ`: the variables above."""
 
 
 def fabric_variables(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: environ[name] for name in sorted(environ) if name.startswith(FABRIC_VARIABLES)}
+
+
+def profiler_problem(environ: Mapping[str, str]) -> str:
+    """Why NCCL Inspector, which somebody asks for here, would not run; empty: nobody asks, or it would."""
+    plugin, mode = (environ.get(name, "") for name in PROFILER)
+    named = "inspector" in plugin
+    if not named and environ.get(INSPECTOR, "") in OFF:
+        return ""
+    comma = f"NCCL_TELEMETRY_MODE={mode}" if mode not in OFF else ""
+    other = comma or (f"NCCL_PROFILER_PLUGIN={plugin}" if plugin and not named else "")
+    asked = plugin if named else f"{INSPECTOR}={environ[INSPECTOR]}"
+    return other and (
+        f"NCCL Inspector is asked for ({asked}), and NCCL has another profiler ({other}): it loads one alone. Set "
+        f"NCCL_TELEMETRY_MODE=0 and NCCL_PROFILER_PLUGIN to Inspector's library, or unset {INSPECTOR}"
+    )
 
 
 def flat(inventory: Inventory) -> dict[str, str]:
@@ -91,7 +107,7 @@ def _nccl(inventory: Inventory) -> Iterator[tuple[str, str]]:
         elif "libnccl-net" in name:
             yield "nccl_plugin", found.get("path", "")
     environ = inventory.get("environ", {})
-    yield "nccl_profiler", " ".join(f"{name}={environ[name]}" for name in PROFILER if environ.get(name))
+    yield "nccl_profiler", " ".join(f"{name}={environ[name]}" for name in (*PROFILER, INSPECTOR) if environ.get(name))
 
 
 def _torch(inventory: Inventory) -> Iterator[tuple[str, str]]:

@@ -43,9 +43,9 @@ class Beat(NamedTuple):
     quiet: float | None = None
     """From a worker: seconds since its part of a run last printed something."""
     clock: float | None = None
-    """What time it is, in seconds since 1970."""
+    """What time it is here, in seconds since 1970. A worker answers one that says it, at once, with a beat."""
     echo: float | None = None
-    """From a worker: what time it is by the coordinator, as its last beat said, and the time that has passed since."""
+    """In that answer: the `clock` that is answered."""
 
 
 class Ask(NamedTuple):

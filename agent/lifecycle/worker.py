@@ -301,4 +301,4 @@ class Worker:
         """A beat also tells how long ago a program printed: seconds, not a time, as clocks of pods differ."""
         printed = self.parts.printed()
         quiet = None if printed is None else round(self._machine.now() - printed, 3)
-        self.coordinator.beat(quiet)
+        self.coordinator.mention(messages.Beat(quiet))

@@ -190,7 +190,7 @@ def _clock(readings: Readings) -> Iterator[Observation]:
     """The answer was on its way for a time, half of which is the least that is not known of the offset."""
     clock = readings["clock"]
     if not clock:
-        yield Observation("no beat has told it yet", None)
+        yield Observation("the pod did not say within 0.5 s what time it is", None)
         return
     offset, unsure = abs(clock["offset"]), clock["trip"] / 2
     words = f"{clock['offset']:+.3f} s from that of pod 0, ± {unsure:.3f} s"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -47,8 +46,8 @@ class Peer:
     printed: float = -math.inf
     """When its part of a run last printed, by our clock, as far as its beats have told."""
 
-    clocks: deque[PeerClock] = field(default_factory=lambda: deque(maxlen=8))
-    """As the last beats have told."""
+    clocks: list[PeerClock] = field(default_factory=list)
+    """As it has answered since it was last asked."""
 
     def __post_init__(self) -> None:
         self.questions = Questions(self.say)

@@ -106,9 +106,17 @@ class Roster:
         heard = [self.peers[index].printed for index in indices if index in self.peers]
         return max(heard if own is None else [own, *heard], default=-math.inf)
 
-    def clocks(self) -> dict[int, PeerClock]:
-        """Of each worker that has told it, by the beats that were quickest."""
-        return {index: min(peer.clocks) for index, peer in self.peers.items() if peer.clocks}
+    def compare_clocks(self, done: Callable[[dict[int, PeerClock]], None]) -> None:
+        """Ask all workers what time it is, and again; `done` gets of each the answer that was the quickest."""
+
+        def ask() -> None:
+            self.mention(messages.Beat(clock=self._machine.wall()))
+
+        for peer in self.peers.values():
+            peer.clocks.clear()
+        for after in (0.0, 0.1, 0.2):
+            self._machine.later(after, ask)
+        self._machine.later(0.5, lambda: done({i: min(peer.clocks) for i, peer in self.peers.items() if peer.clocks}))
 
     def reachable(self, index: int) -> Peer:
         """A worker that can be talked to. Raises PeerLost."""
@@ -297,7 +305,7 @@ class Roster:
             if peer.connected and now - peer.link.heard > SILENT_BEATS * self._beat:
                 self._drop_channel(peer, "its beats stopped")
             if peer.connected:
-                peer.link.mention(message(messages.Beat(clock=self._machine.wall())))
+                peer.link.mention(message(messages.Beat()))
             if self.committed and not peer.lost and now - peer.link.heard > self._lease:
                 self.lose(peer, self._reason(peer))
 

@@ -49,8 +49,6 @@ class ToCoordinator:
         self.link = Link()
         self._nonce = ""
         """The coordinator's; empty until one has come."""
-        self._ahead: float | None = None
-        """How far its clock is ahead of this pod's steady one, and how long its last beat was on the way."""
 
     @property
     def met(self) -> bool:
@@ -85,11 +83,6 @@ class ToCoordinator:
             self._pod.log.warning(f"what {said.run} left is too long for a message: the coordinator gets a part of it")
             said = messages.Done(said.run, end)
         self.link.say(message(said))
-
-    def beat(self, quiet: float | None) -> None:
-        """Say that this pod lives, and what time it is here and there."""
-        echo = None if self._ahead is None else self._ahead + self._machine.now()
-        self.mention(messages.Beat(quiet, self._machine.wall(), echo))
 
     def mention(self, said: Said) -> None:
         """Send what is worth nothing later."""
@@ -133,7 +126,7 @@ class ToCoordinator:
                 self.not_understood(found["type"], error)
             else:
                 if isinstance(said, messages.Beat) and said.clock is not None:
-                    self._ahead = said.clock - self._machine.now()
+                    self.mention(messages.Beat(clock=self._machine.wall(), echo=said.clock))
                 self._tell.said(said)
 
     def _hello(self, channel: Channel, found: messages.Message) -> None:
@@ -151,7 +144,7 @@ class ToCoordinator:
                 channel.close()
                 self._tell.failed(PeerLost("another coordinator took over: the one of this run is gone"))
                 return
-            self._nonce, self._ahead = nonce, None
+            self._nonce = nonce
             self.link.detach()
             self.link = Link()
             self._tell.met()

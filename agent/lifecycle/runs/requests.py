@@ -70,7 +70,7 @@ class CoordinatorRequests:
         elif op == "why":
             self._why(self._bookings.find(str(fields.get("run", ""))), answer)
         elif op == "clocks":
-            answer({"ok": {str(index): wire.to_json(best) for index, best in self._roster.clocks().items()}})
+            self._roster.compare_clocks(lambda found: answer({"ok": {str(i): wire.to_json(found[i]) for i in found}}))
         elif op in ("arrive", "tell"):
             self._said(op, self._bookings.find(str(fields["run"])), fields, answer)
         elif op == "cancel":

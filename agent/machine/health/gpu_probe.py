@@ -34,7 +34,8 @@ def probe_nccl(environ: Mapping[str, str], run: str, seconds: float) -> dict[str
 
 
 def _argv(environ: Mapping[str, str], program: str, *arguments: str) -> list[str]:
-    return [environ.get("A4_PYTHON") or "python3", shipped("entrypoints", program), *arguments]
+    python = environ.get("A4_PYTHON") or "python3"
+    return [python, shipped("entrypoints", program), *arguments]
 
 
 def _probe_one(environ: Mapping[str, str], device: str, seconds: float) -> dict[str, Any]:
