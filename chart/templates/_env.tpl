@@ -92,9 +92,9 @@
 {{- end }}
 {{- if ne $network.profile "auto" }}
 - {name: A4_PROFILE, value: {{ $network.profile | quote }}}
+{{- end }}
 {{- with include "a4.gpus" . }}
 - {name: A4_ACCELERATOR, value: {{ . | quote }}}
-{{- end }}
 {{- end }}
 - {name: SLEEP_INFINITY, value: {{ (include "a4.task" . | fromJson).sleep | quote }}}
 {{- with $workspace }}
