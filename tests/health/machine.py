@@ -1,13 +1,13 @@
 """A pod with GPUs and RDMA devices, as files and programs that the readers of `doctor` find.
 
-recorded/h200-idle.xml, -load.xml and -nvlink.txt: two NVIDIA H200 with driver 580.159.04, `nvidia-smi -q -x` and
-`nvidia-smi nvlink -s` on 2026-11-26, without serial numbers and tables of clocks. The other machines are made from
-them, with published values in place of an H200's:
+recorded/h200-idle.xml, -load.xml, -nvlink.txt and h100-idle.xml: two NVIDIA H200 and two H100 with driver 580.159.04,
+`nvidia-smi -q -x` and `nvidia-smi nvlink -s` on 2026-11-26, without serial numbers and tables of clocks. The other
+machines are made from them, with published values in place of recorded ones:
 
 - A4 (B200): memory and driver as people quote `nvidia-smi` (NVIDIA/GPUStressTest#13: 570.133.20 and CUDA 12.8; 183359
   MiB), links of 53.125 GB/s (NVIDIA/k8s-test-infra#371), the text of ports with mlx5's RoCE (nccl#1866: ibstatus;
   Mooncake#1999: ibstat), GIDs by docs/environment.md.
-- A3 High (H100): 80GB HBM3 with 81559 MiB, links of 26.562 GB/s as an H200 has them; no RDMA devices.
+- A3 High: eight of the H100, links of 26.562 GB/s as an H200 has them; no RDMA devices.
 """
 
 from __future__ import annotations
@@ -44,11 +44,15 @@ class Node(NamedTuple):
 
 
 H200 = Node("NVIDIA H200", "143771 MiB", "Hopper", "580.159.04", "13.0", "26.562", 2, "nvidia-h200-141gb")
+H100 = H200._replace(
+    gpu="NVIDIA H100 80GB HBM3", memory="81559 MiB", accelerator="nvidia-h100-80gb", recording="h100-idle"
+)
 NODES = {
     "H200": H200,
     "H200 with a run": H200._replace(recording="h200-load", run="ddp-1"),
     "A4": Node("NVIDIA B200", "183359 MiB", "Blackwell", "570.133.20", "12.8", "53.125", 8, "nvidia-b200", 8),
-    "A3": Node("NVIDIA H100 80GB HBM3", "81559 MiB", "Hopper", "580.159.04", "13.0", "26.562", 8, "nvidia-h100-80gb"),
+    "H100": H100,
+    "A3": H100._replace(gpus=8),
 }
 GID = "0000:0000:0000:0000:0000:ffff:c0a8:0a0"
 

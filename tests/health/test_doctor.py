@@ -120,6 +120,15 @@ def test_a_fault_is_found_by_its_check_alone(check: str, machine: PodMachine) ->
     assert all(value in ("*", one.value) and one.action and "{" not in one.action for one in found)
 
 
+def test_what_another_container_holds_is_seen_by_its_memory(tmp_path: Path) -> None:
+    """With PIDs of its own, a container is told of no process: on two H100 nothing was listed beside a busy program."""
+    machine = PodMachine(tmp_path, NODES["H200 with a run"]._replace(run=""))
+    machine.smi(machine.xml.replace(PROCESS, ""), machine.links)
+    (one, other) = bad(examine(machine.readings(), 0, NODE))
+    assert (one.check, other.check) == ("GPU processes", "GPU processes")
+    assert one.value == "none is listed, and 883 MiB are in use"
+
+
 def test_a_process_of_another_container_is_found_on_a_recorded_machine(tmp_path: Path) -> None:
     found = bad(examine(PodMachine(tmp_path, NODES["H200 with a run"]._replace(run="")).readings(), 0, NODE))
     assert [(one.check, one.device, one.severity) for one in found] == [

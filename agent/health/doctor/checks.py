@@ -18,6 +18,8 @@ FULL_PERCENT = 95
 SLOW_NAME_SECONDS = 1.0
 UNCORRECTED_EVER = 4
 CLOCK_SECONDS = 0.1
+IDLE_MIB = 100
+"""Memory in use on a GPU that is idle: 0 to some MiB. A process that computes takes hundreds."""
 NVLINKS = {"NVIDIA B200": 18, "NVIDIA H200": 18, "NVIDIA H100 80GB HBM3": 18}
 """Links of each GPU to the NVSwitches; other forms of these GPUs have other names."""
 ACCELERATORS = {
@@ -198,8 +200,15 @@ def _clock(readings: Readings) -> Iterator[Observation]:
 
 
 def _processes(readings: Readings) -> Iterator[Observation]:
+    """A container with PIDs of its own is not told of other containers' processes, but of the memory that they have."""
     for gpu in readings["gpus"]:
-        yield Observation(str(gpu["processes"]), not gpu["processes"], f"GPU {gpu['index']}")
+        listed, used, device = gpu["processes"], gpu["used"], f"GPU {gpu['index']}"
+        if listed:
+            yield Observation(str(listed), False, device)
+        elif used is None:
+            yield Observation("nvidia-smi does not say what memory is in use", None, device)
+        else:
+            yield Observation(f"none is listed, and {used} MiB are in use", used < IDLE_MIB, device)
 
 
 def _is_idle(readings: Readings) -> bool:
@@ -299,8 +308,9 @@ CHECKS = (
     HealthCheck("NVLink fabric", "gpus", _if_any(lambda gpu: gpu["fabric"] is not None), _fabric,
                 "Completed, Success", "fatal", "NVIDIA",
                 f"look for the fabric manager in the node's log; {REPORT_XID}"),
-    HealthCheck("GPU processes", "gpus", _is_idle, _processes, "none while no run has the cluster", "information",
-                "AMD Primus", "nvidia-smi names them on the node; another pod there, or what an earlier run has left"),
+    HealthCheck("GPU processes", "gpus", _is_idle, _processes,
+                f"none, and less than {IDLE_MIB} MiB in use, while no run has the cluster", "information", "AMD Primus",
+                "nvidia-smi names them on the node; another pod there, or what an earlier run has left"),
     HealthCheck("XIDs", "xids", has_gpus, _xids, f"none in {xids.MINUTES} minutes", "fatal", xids.SOURCE, REPORT_XID),
     HealthCheck("GPU computes", "probes", has_gpus, _computes, "a right product within 15 s", "fatal", "AMD Primus",
                 REPORT_XID),

@@ -45,6 +45,7 @@ def _gpu(index: int, gpu: ElementTree.Element) -> dict[str, Any]:
         "index": index,
         "name": _text(gpu, "product_name"),
         "memory": _text(gpu, "fb_memory_usage/total"),
+        "used": _number(_text(gpu, "fb_memory_usage/used")),
         "recovery": _text(gpu, "gpu_recovery_action"),
         "uncorrected": _sum(gpu, "ecc_errors/volatile"),
         "uncorrected_ever": _sum(gpu, "ecc_errors/aggregate"),

@@ -18,7 +18,7 @@ def probe(environ: Mapping[str, str], count: int, run: str, seconds: float) -> l
     if run:
         return [{"index": index, "problem": "", "unknown": f"{run} has the cluster"} for index in range(count)]
     with ThreadPoolExecutor(max(1, count)) as pool:
-        return list(pool.map(lambda index: _probe_one(environ, str(index), seconds), range(count)))
+        return list(pool.map(lambda index: probe_one(environ, str(index), seconds), range(count)))
 
 
 def probe_nccl(environ: Mapping[str, str], run: str, seconds: float) -> dict[str, str]:
@@ -38,7 +38,7 @@ def _argv(environ: Mapping[str, str], program: str, *arguments: str) -> list[str
     return [python, shipped("entrypoints", program), *arguments]
 
 
-def _probe_one(environ: Mapping[str, str], device: str, seconds: float) -> dict[str, Any]:
+def probe_one(environ: Mapping[str, str], device: str, seconds: float) -> dict[str, Any]:
     answer = ask("the probe", _argv(environ, PROGRAM, device), environ, seconds)
     found = {"index": device, "problem": "", "unknown": ""}
     try:
