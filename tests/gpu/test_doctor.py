@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -74,6 +75,19 @@ def test_nothing_is_found_where_nothing_is_wrong(trial: Trial, torch_python: Pat
         run.wait()
     blind = {(name, "unknown") for name in (*MAY_BE_BLIND, *COMPUTING)}
     assert code == 0 and {(one["check"], one["state"]) for one in load} <= blind
+
+
+def test_this_machine_itself_has_a_kernel_log(torch_python: Path) -> None:
+    """Outside of pods: XIDs are looked for in what the driver has really written."""
+    environ = {**os.environ, "GPUS_PER_NODE": str(len(find_gpus().numbered)), "A4_PYTHON": str(torch_python)}
+    done = subprocess.run(
+        [sys.executable, "-m", "agent", "doctor", "--here", "--json"],
+        capture_output=True, text=True, timeout=RUN_SECONDS, env=environ, cwd=Path(shipped("entrypoints", "")).parent,
+    )  # fmt: skip
+    if KEPT:
+        Path(KEPT, "doctor-here.json").write_text(done.stdout)
+    found = {one["check"]: one["state"] for one in json.loads(done.stdout)["findings"] if one["state"] != "ok"}
+    assert found in ({}, {"NCCL's diagnostics": "unknown"}) and done.returncode == 0, done
 
 
 def test_what_is_wrong_is_found(trial: Trial, torch_python: Path) -> None:
