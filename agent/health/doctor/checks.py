@@ -194,9 +194,12 @@ def _clock(readings: Readings) -> Iterator[Observation]:
     if not clock:
         yield Observation("the pod did not say within 0.5 s what time it is", None)
         return
-    offset, unsure = abs(clock["offset"]), clock["trip"] / 2
-    words = f"{clock['offset']:+.3f} s from that of pod 0, ± {unsure:.3f} s"
-    yield Observation(words, False if offset - unsure > CLOCK_SECONDS else None if unsure > CLOCK_SECONDS else True)
+    offset, unsure = clock["offset"], clock["trip"] / 2
+    if unsure > CLOCK_SECONDS and abs(offset) - unsure <= CLOCK_SECONDS:
+        yield Observation(f"the quickest of its answers took {clock['trip']:.1f} s", None)
+    else:
+        words = f"{offset:+.3f} s from that of pod 0, ± {unsure:.3f} s"
+        yield Observation(words, abs(offset) - unsure <= CLOCK_SECONDS)
 
 
 def _processes(readings: Readings) -> Iterator[Observation]:
