@@ -125,6 +125,11 @@ class Client:
         # Pods may look for 9 s, and one look is made at a time.
         return wire.from_json(Collected, self._ask("why", {"run": _id(run or "")}, 30.0))
 
+    def clocks(self) -> dict[int, dict[str, float]]:
+        """Of each worker that answers: by how many seconds its clock is ahead of pod 0's (`offset`), give or take half
+        the time that question and answer took (`trip`). Takes half a second."""
+        return {int(index): clock for index, clock in self._ask("clocks", {}).items()}
+
     def cancel(self, run: str | RunInfo, *, hurry: bool = False, why: str = "", answered: bool = True) -> None:
         """End a run on every pod within the grace time, or at once (`hurry`). Does not wait for its end.
 

@@ -127,6 +127,7 @@ class Settings(NamedTuple):
     nccl_tests_dir: str
     baselines: str
     profile: str
+    accelerator: str
     user_env: str
     """Names, a space between them."""
     gpu_persistence: bool
@@ -259,6 +260,12 @@ SETTINGS = (
         of_run=True,
     ),
     Setting("A4_PROFILE", choice(*PROFILE_CHOICES), AUTO, "fabric profile: " + ", ".join(PROFILE_CHOICES)),
+    Setting(
+        "A4_ACCELERATOR",
+        matching(r"[A-Za-z0-9._-]*", "GKE's name of an accelerator, such as nvidia-b200"),
+        "",
+        "what GPUs the pod should have, by GKE's name, such as nvidia-b200; doctor compares",
+    ),
     Setting("A4_USER_ENV", names, "", "variables whose values come before those of profile and scripts"),
     Setting(SECRET_ENV, names, "", "variables that hold secrets, whatever they are called"),
     Setting("A4_GPU_PERSISTENCE", flag, "true", "set the GPUs' persistence mode at start"),

@@ -17,14 +17,18 @@ from agent.commands.options import working_directory
 from agent.commands.pod import agent_environment, of_caller, read_state
 from agent.commands.printing import print_json, terminal_columns
 from agent.decide.finding import Finding
+from agent.decide.inventory import fabric_variables
 from agent.decide.plan import Plan
 from agent.decide.runspec import RunSpec
-from agent.environment import find_plan
+from agent.environment import find_plan, load
 from agent.errors import Exit
+from agent.fabrics import needs, problems
+from agent.fabrics.profiles import NONE
 from agent.health.doctor import fleet
 from agent.health.doctor.checks import examine
 from agent.health.doctor.reading import reduced
 from agent.health.doctor.telling import report
+from agent.machine.api import Search
 from agent.machine.health.pod_readings import Question, read_pod
 from agent.output import STDOUT, Sink, say
 from agent.paths import RunDir
@@ -90,13 +94,19 @@ def _read_here(directory: RunDir, plan: Plan | None) -> dict[str, Any]:
     run = state.run.id if state and state.run else ""
     slots = environ.get("GPUS_PER_NODE", "")
     paths = dict.fromkeys(["/", directory.path, *filter(None, [environ.get("A4_RESULTS_DIR", "")])])
-    question = Question(
-        environ,
-        list(paths),
-        _next_peers(plan, state.index) if plan and state else [],
-        run,
+    profile = (load(directory.environment) or {}).get("profile", NONE)
+    fabric = needs(profile, environ) if profile != NONE and plan and len(plan.peers) > 1 else None
+    peers = _next_peers(plan, state.index) if plan and state else []
+    search = fabric and Search(
+        "", environ, libraries=fabric.libraries, files=fabric.files, socket_dir=fabric.socket_dir
     )
-    return reduced(read_pod(question), environ, int(slots) if slots.isdecimal() else SLOTS, run)
+    raw = read_pod(Question(environ, list(paths), peers, run, search))
+    if fabric:
+        gpus = {"files": raw.get("gpu_files", 0), "devices": (), "driver": raw["driver"]}
+        inventory = {**raw, "environ": fabric_variables(environ), "gpus": gpus}
+        raw["fabric"] = problems(profile, inventory, len(plan.peers) if plan else 1)
+    found = reduced(raw, environ, int(slots) if slots.isdecimal() else SLOTS, run)
+    return {**found, "accelerator": environ.get("A4_ACCELERATOR", "")}
 
 
 def _next_peers(plan: Plan, index: int) -> list[str]:
@@ -125,6 +135,7 @@ def _read_all(hosts: list[str], lost: dict[int, str]) -> tuple[dict[int, Any], d
     spec = whom._replace(cwd=working_directory(), timeout=60.0)
     answers = _Answers()
     with Client() as client, RunFollower(client) as follower:
+        clocks = client.clocks()
         run = follower.begin(of_caller(spec))
         ended = follower.follow(run, answers)
     found: dict[int, Any] = {}
@@ -134,6 +145,8 @@ def _read_all(hosts: list[str], lost: dict[int, str]) -> tuple[dict[int, Any], d
             found[pod] = json.loads(answers.kept.get(pod, b""))
         except ValueError:
             silent[pod] = _why(pod, ended)
+    for pod in found.keys() - {0}:
+        found[pod]["clock"] = clocks.get(pod, {})
     return found, silent
 
 

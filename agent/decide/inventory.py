@@ -15,6 +15,8 @@ NODES_OWN = (
 """Beginnings of names of interfaces that a node makes for the pods on it: seen with hostNetwork, and never alike."""
 FABRIC_VARIABLES = ("NCCL_", "NVSHMEM_", "DEEP_EP_", "LD_LIBRARY_PATH", "LD_PRELOAD")
 """Beginnings of names of variables that decide which fabric is used."""
+PROFILER = ("NCCL_PROFILER_PLUGIN", "NCCL_TELEMETRY_MODE")
+"""Which profiler NCCL loads, and what Google's, CoMMA, does: 0 nothing, 1 files, 3 upload, 4 both."""
 NCCL = "libnccl.so.2"
 SINCE = {
     "2.18": ("ncclCommSplit",),
@@ -26,12 +28,28 @@ SINCE = {
     "2.29": ("ncclCommGrow", "ncclCommMemStats", "ncclCommSuspend", "ncclPutSignal", "ncclSignal", "ncclWaitSignal"),
 }
 """Release of NCCL → functions that it was the first to have, of those that torch calls (nccl.h of each release)."""
+INSPECTOR, OFF = "NCCL_INSPECTOR_ENABLE", ("", "0")
 Inventory = Mapping[str, Any]
 """As agent.machine.inventory gives it, with `environ`: the variables above."""
 
 
 def fabric_variables(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: environ[name] for name in sorted(environ) if name.startswith(FABRIC_VARIABLES)}
+
+
+def profiler_problem(environ: Mapping[str, str]) -> str:
+    """Why NCCL Inspector, which somebody asks for here, would not run; empty: nobody asks, or it would."""
+    plugin, mode = (environ.get(name, "") for name in PROFILER)
+    named = "inspector" in plugin
+    if not named and environ.get(INSPECTOR, "") in OFF:
+        return ""
+    comma = f"NCCL_TELEMETRY_MODE={mode}" if mode not in OFF else ""
+    other = comma or (f"NCCL_PROFILER_PLUGIN={plugin}" if plugin and not named else "")
+    asked = plugin if named else f"{INSPECTOR}={environ[INSPECTOR]}"
+    return other and (
+        f"NCCL Inspector is asked for ({asked}), and NCCL has another profiler ({other}): it loads one alone. Set "
+        f"NCCL_TELEMETRY_MODE=0 and NCCL_PROFILER_PLUGIN to Inspector's library, or unset {INSPECTOR}"
+    )
 
 
 def flat(inventory: Inventory) -> dict[str, str]:
@@ -88,6 +106,8 @@ def _nccl(inventory: Inventory) -> Iterator[tuple[str, str]]:
             yield "nccl_problem", "" if problem.startswith(f"{NCCL}: cannot open") else problem  # there is none
         elif "libnccl-net" in name:
             yield "nccl_plugin", found.get("path", "")
+    environ = inventory.get("environ", {})
+    yield "nccl_profiler", " ".join(f"{name}={environ[name]}" for name in (*PROFILER, INSPECTOR) if environ.get(name))
 
 
 def _torch(inventory: Inventory) -> Iterator[tuple[str, str]]:

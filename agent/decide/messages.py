@@ -42,6 +42,10 @@ class Beat(NamedTuple):
 
     quiet: float | None = None
     """From a worker: seconds since its part of a run last printed something."""
+    clock: float | None = None
+    """What time it is here, in seconds since 1970. A worker answers one that says it, at once, with a beat."""
+    echo: float | None = None
+    """In that answer: the `clock` that is answered."""
 
 
 class Ask(NamedTuple):

@@ -26,10 +26,12 @@ class ProgramEnd(NamedTuple):
 
 
 class Late(TimeoutError):
-    """A program was given up; `output` is what it had written on stdout until then."""
+    """A program was given up; `output` is what it had written on stdout until then. `left`: the process that even
+    SIGKILL did not end."""
 
-    def __init__(self, seconds: float, output: str) -> None:
-        super().__init__(f"did not answer within {seconds:g} s")
+    def __init__(self, seconds: float, output: str, left: int = 0) -> None:
+        hangs = f"; its process {left} hangs in the kernel (state D) and stays" if left else ""
+        super().__init__(f"did not answer within {seconds:g} s{hangs}")
         self.output = output
 
 
@@ -62,10 +64,11 @@ def run_for_bytes(
     try:
         output, errors = child.communicate(timeout=seconds)
     except subprocess.TimeoutExpired as late:
-        raise Late(seconds, _text(late.output or b"")) from None
-    finally:
-        if child.returncode is None:
-            _give_up(child)
+        left = 0 if _give_up(child) else child.pid
+        raise Late(seconds, _text(late.output or b""), left) from None
+    except BaseException:
+        _give_up(child)
+        raise
     return child.returncode, output, errors
 
 
@@ -93,9 +96,9 @@ def ask_own(
     return ask(what, own_program(name, *arguments), environ, seconds)
 
 
-def _give_up(child: subprocess.Popen[bytes]) -> None:
-    """Kill a program with its session. Its end is not waited for longer than a moment: in a system call that hangs it
-    does not even take SIGKILL."""
+def _give_up(child: subprocess.Popen[bytes]) -> bool:
+    """Kill a program with its session; False when it is still there. Its end is not waited for longer than a moment:
+    in a system call that hangs it does not even take SIGKILL."""
     with suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
     for pipe in (child.stdout, child.stderr):
@@ -103,6 +106,7 @@ def _give_up(child: subprocess.Popen[bytes]) -> None:
             pipe.close()
     with suppress(subprocess.TimeoutExpired):
         child.wait(1.0)
+    return child.returncode is not None
 
 
 def _text(data: bytes) -> str:

@@ -14,6 +14,7 @@ from agent.report.compared_sweeps import compared_sweeps, curves_of, ratios, siz
 from agent.report.compared_tables import compared_tables
 from agent.report.compared_trainings import compared_trainings
 from agent.report.grid import Cell, Grid, GridColumn, View, grid
+from agent.report.key_figures import profiler_of
 from agent.report.model import HEADINGS, Heading, Pairs, facts
 from agent.report.number_words import duration_text
 
@@ -89,6 +90,7 @@ def settings(result: Result) -> dict[str, str]:
         "nodes in rank order": ", ".join(nodes[:MOST_NODES]) + more,
         "order from": result.order.source,
         "fabric profile": result.profile.name if result.profile else "",
+        "profiler of NCCL": profiler_of(result),
         "time limit": duration_text(result.limits.timeout) if result.limits.timeout else "",
         "limit of silence": duration_text(result.limits.stall) if result.limits.stall else "",
         "command": shlex.join(launch.argv) if launch else "",

@@ -67,15 +67,22 @@ class _Found(NamedTuple):
 def key_figures(result: Result) -> list[KeyFigure]:
     """The most telling first; empty when nothing was measured."""
     failed = result.verdict.status != "passed"
-    pods = _pods(result)
+    pods, profiler = _pods(result), profiler_of(result)
     found = [*_of_sweeps(result), *_of_trainings(result), *_of_tables(result)]
     return [
         KeyFigure(
-            Subject(result.workload, one.name, one.unit, pods, one.details, one.lower), one.value, failed or one.wrong
+            Subject(result.workload, one.name, one.unit, pods, _joined([one.details, profiler]), one.lower),
+            one.value,
+            failed or one.wrong,
         )
         for one in found
         if one.value is not None
     ]
+
+
+def profiler_of(result: Result) -> str:
+    """What NCCL's profiler was told; it costs time. Empty: none that somebody named."""
+    return " or ".join(dict.fromkeys(filter(None, (pod.inventory.get("nccl_profiler") for pod in result.pods))))
 
 
 def _pods(result: Result) -> str:

@@ -28,6 +28,7 @@ WORDS = {
     "mtu": "MTU",
     "nccl": "NCCL",
     "nccl_plugin": "network plugin of NCCL",
+    "nccl_profiler": "profiler of NCCL",
     "nccl_torch": "NCCL that torch loads",
     "profile": "fabric profile",
 }

@@ -93,6 +93,9 @@
 {{- if ne $network.profile "auto" }}
 - {name: A4_PROFILE, value: {{ $network.profile | quote }}}
 {{- end }}
+{{- with include "a4.gpus" . }}
+- {name: A4_ACCELERATOR, value: {{ . | quote }}}
+{{- end }}
 - {name: SLEEP_INFINITY, value: {{ (include "a4.task" . | fromJson).sleep | quote }}}
 {{- with $workspace }}
 - {name: PAI_WORKSPACE_ROOT, value: {{ . | quote }}}

@@ -54,7 +54,7 @@
 {{- else if and $target $job.whole (lt (len $target) (int $job.nodes)) -}}
   {{- $problems = append $problems (printf "targetNodes names %d of the %d nodes that workload.gpus=%d needs: each pod takes a whole one" (len $target) (int $job.nodes) (int $job.gpus)) -}}
 {{- end -}}
-{{- $gpus := include "a4.text" (get (merge (dict) (.Values.nodeSelector | default dict) (include "a4.accelerator" . | fromJson)) "cloud.google.com/gke-accelerator") -}}
+{{- $gpus := include "a4.gpus" . -}}
 {{- if regexMatch "^nvidia-gb[0-9]+$" $gpus -}}
   {{- $problems = append $problems (printf "nodes with %s (A4X) are not supported: they have processors of Arm, 4 GPUs and NVLink between nodes, for which images, the gIB installer and the pods' claims are not made; use A4 or A3" $gpus) -}}
 {{- end -}}
@@ -78,6 +78,11 @@
 {{- $label := dict -}}
 {{- with $named }}{{ $_ := set $label "cloud.google.com/gke-accelerator" . }}{{ end -}}
 {{- $label | toJson -}}
+{{- end -}}
+
+{{- /* GKE's name of those GPUs; empty: any. */}}
+{{- define "a4.gpus" -}}
+{{- include "a4.text" (get (merge (dict) (.Values.nodeSelector | default dict) (include "a4.accelerator" . | fromJson)) "cloud.google.com/gke-accelerator") -}}
 {{- end -}}
 
 {{- /* nodeSelector, affinity, tolerations and the like, of every pod of the release. */}}

@@ -50,6 +50,7 @@ A4_RESTART_ATTEMPT: nothing, it follows from the JobSet
 A4_JOB_RESTART_ATTEMPT: nothing, it follows from the JobSet
 A4_GRACE_SECONDS: workload.terminationGracePeriodSeconds
 A4_PROFILE: network.profile
+A4_ACCELERATOR: accelerator
 A4_RUN_NAME: workload.runName
 A4_SECRET_ENV: nothing, every variable from a Secret is in it
 A4_SECRET_FILE: secret.name

@@ -158,8 +158,10 @@ OWN_LABEL = "nodeSelector.cloud\\.google\\.com/gke-accelerator"
 def test_a_job_lands_on_the_nodes_that_it_is_for(
     engines: Engines, settings: tuple[str, ...], accelerator: str | None, engine: str
 ) -> None:
-    for pod in pods(engines.with_values(*sets(*settings), engine=engine)):
+    rendered = engines.with_values(*sets(*settings), engine=engine)
+    for pod in pods(rendered):
         assert pod.get("nodeSelector", {}).get(GKE_LABEL) == accelerator
+    assert rendered.env.get("A4_ACCELERATOR") == accelerator
 
 
 def test_empty_words_in_lists_are_left_out(engines: Engines) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.decide.inventory import fabric_variables, flat
+from agent.decide.inventory import fabric_variables, flat, profiler_problem
 
 DEVICE = {"model": "NVIDIA B200", "uuid": "GPU-1", "memory": 192265846784, "mig": False}
 TCPX = {"path": "/usr/local/nvidia/lib64/libnccl.so.2", "version": "2.19.4"}
@@ -117,3 +117,32 @@ def test_one_thing(found: dict[str, Any], name: str, text: str) -> None:
 def test_variables_that_decide_which_fabric_is_used() -> None:
     environ = {"NCCL_DEBUG": "INFO", "HF_TOKEN": "x", "LD_PRELOAD": "a", "NVSHMEM_HCA_PREFIX": "mlx5", "PATH": "/bin"}
     assert list(fabric_variables(environ)) == ["LD_PRELOAD", "NCCL_DEBUG", "NVSHMEM_HCA_PREFIX"]
+
+
+INSPECTOR = "/opt/libnccl-profiler-inspector.so"
+
+
+@pytest.mark.parametrize(
+    ("plugin", "mode", "enable", "other"),
+    [
+        ("", "", "", ""),
+        ("", "", "1", ""),
+        ("libcomma.so", "3", "", ""),
+        ("libcomma.so", "3", "0", ""),
+        (INSPECTOR, "", "1", ""),
+        (INSPECTOR, "0", "1", ""),
+        (INSPECTOR, "4", "", "NCCL_TELEMETRY_MODE=4"),
+        ("libcomma.so", "", "1", "NCCL_PROFILER_PLUGIN=libcomma.so"),
+        ("", "3", "1", "NCCL_TELEMETRY_MODE=3"),
+    ],
+)
+def test_nccl_loads_one_profiler(plugin: str, mode: str, enable: str, other: str) -> None:
+    said = profiler_problem(
+        {"NCCL_PROFILER_PLUGIN": plugin, "NCCL_TELEMETRY_MODE": mode, "NCCL_INSPECTOR_ENABLE": enable}
+    )
+    assert bool(said) == bool(other) and f"({other})" in f"{said}()"
+
+
+def test_the_profiler_is_named() -> None:
+    environ = {"NCCL_TELEMETRY_MODE": "3", "NCCL_PROFILER_PLUGIN": "comma", "NCCL_DEBUG": "INFO"}
+    assert flat({"environ": environ})["nccl_profiler"] == "NCCL_PROFILER_PLUGIN=comma NCCL_TELEMETRY_MODE=3"

@@ -80,6 +80,7 @@ GOOD = [
     ("A4_NCCL_TESTS_DIR", "/nccl", "nccl_tests_dir", "/nccl"),
     ("A4_BASELINES", "/own.json", "baselines", "/own.json"),
     ("A4_PROFILE", "A3-TCPX", "profile", "a3-tcpx"),
+    ("A4_ACCELERATOR", "nvidia-b200", "accelerator", "nvidia-b200"),
     ("A4_USER_ENV", " NCCL_DEBUG,NCCL_ALGO\n_x  ", "user_env", "NCCL_DEBUG NCCL_ALGO _x"),
     ("A4_SECRET_ENV", "HF_TOKEN,MY_KEY\n_x  ", "secret_env", "HF_TOKEN MY_KEY _x"),
     ("A4_GPU_PERSISTENCE", "false", "gpu_persistence", False),
@@ -168,6 +169,7 @@ def test_a_good_value(name: str, text: str, field: str, value: object) -> None:
 
 WRONG = [
     ("NNODES", "0", "from 1 to 100000"),
+    ("A4_ACCELERATOR", "a b", "such as nvidia-b200"),
     ("A4_PROFILE", "a4", f"one of {', '.join(CHOICES)}"),
     ("A4_USER_ENV", "NCCL_DEBUG=INFO", "names of variables"),
     ("A4_SECRET_ENV", "HF_TOKEN=hf_0", "names of variables"),

@@ -146,7 +146,7 @@ class FakeMachine:
         return self.world.clock.now
 
     def wall(self) -> float:
-        return 1_700_000_000 + self.world.clock.now
+        return 1_700_000_000 + self.world.clock.now + self.pod.clock
 
     def later(self, seconds: float, action: Callable[[], None]) -> Timer:
         return self.post(seconds, action)

@@ -39,6 +39,8 @@ class FakePod(FakeStorage):
         self.index = index
         self.name = f"{PREFIX}0-{index}.{DOMAIN}"
         self.address = f"10.0.{index // 250}.{index % 250 + 1}"
+        self.clock = 0.0
+        """How far it is ahead."""
         self.starts: float | None = 0.0
         """Second of its start; None: it never comes."""
         self.life = Life()

@@ -1,135 +1,172 @@
-"""A pod with eight GPUs and RDMA devices, as files and programs that the readers of `doctor` find.
+"""A pod with GPUs and RDMA devices, as files and programs that the readers of `doctor` find.
 
-Elements of nvidia-smi's XML as drivers 535 to 580 print them for an H100; /sys/class/infiniband as mlx5 shows RoCE
-ports (no umad). Nobody of us has run `doctor` on a B200 or an A3.
+recorded/h200-idle.xml, -load.xml, -nvlink.txt and h100-idle.xml: two NVIDIA H200 and two H100 with driver 580.159.04,
+`nvidia-smi -q -x` and `nvidia-smi nvlink -s` on 2026-11-26, without serial numbers and tables of clocks. The other
+machines are made from them, with published values in place of recorded ones:
+
+- A4 (B200): memory and driver as people quote `nvidia-smi` (NVIDIA/GPUStressTest#13: 570.133.20 and CUDA 12.8; 183359
+  MiB), links of 53.125 GB/s (NVIDIA/k8s-test-infra#371), the text of ports with mlx5's RoCE (nccl#1866: ibstatus;
+  Mooncake#1999: ibstat), GIDs by docs/environment.md.
+- A3 High: eight of the H100, links of 26.562 GB/s as an H200 has them; no RDMA devices.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from xml.etree import ElementTree
 
 from agent.health.doctor.reading import reduced
+from agent.machine.api import Search
 from agent.machine.health.pod_readings import Question, read_pod
 
-GPUS = 8
-GPU = {
-    "gpu_recovery_action": "None",
-    "dram_uncorrectable": "0",
-    "aggregate_dram_uncorrectable": "0",
-    "remapped_row_pending": "No",
-    "remapped_row_failure": "No",
-    "hw_slowdown": "Not Active",
-    "current_link_width": "16x",
-    "fabric_state": "Completed",
-    "fabric_status": "Success",
-    "processes": "",
+RECORDED = Path(__file__).parent / "recorded"
+
+
+class Node(NamedTuple):
+    """What a node has. `recording`: of nvidia-smi -q -x, of two H200."""
+
+    gpu: str
+    memory: str
+    architecture: str
+    driver: str
+    cuda: str
+    speed: str
+    gpus: int
+    accelerator: str
+    nics: int = 0
+    recording: str = "h200-idle"
+    run: str = ""
+
+
+H200 = Node("NVIDIA H200", "143771 MiB", "Hopper", "580.159.04", "13.0", "26.562", 2, "nvidia-h200-141gb")
+H100 = H200._replace(
+    gpu="NVIDIA H100 80GB HBM3", memory="81559 MiB", accelerator="nvidia-h100-80gb", recording="h100-idle"
+)
+NODES = {
+    "H200": H200,
+    "H200 with a run": H200._replace(recording="h200-load", run="ddp-1"),
+    "A4": Node("NVIDIA B200", "183359 MiB", "Blackwell", "570.133.20", "12.8", "53.125", 8, "nvidia-b200", 8),
+    "H100": H100,
+    "A3": H100._replace(gpus=8),
 }
-PROCESS = "<process_info><pid>4711</pid><type>C</type></process_info>"
-XML = """\
-<?xml version="1.0" ?>
-<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v12.dtd">
-<nvidia_smi_log>
-	<driver_version>570.133.20</driver_version>
-	<attached_gpus>{count}</attached_gpus>
-{gpus}
-</nvidia_smi_log>
-"""
-GPU_XML = """\
-	<gpu id="00000000:0{index}:00.0">
-		<product_name>NVIDIA H100 80GB HBM3</product_name>
-		<minor_number>{index}</minor_number>
-		<gpu_recovery_action>{gpu_recovery_action}</gpu_recovery_action>
-		<pci><pci_gpu_link_info>
-			<pcie_gen><max_link_gen>5</max_link_gen><current_link_gen>1</current_link_gen></pcie_gen>
-			<link_widths><max_link_width>16x</max_link_width><current_link_width>{current_link_width}</current_link_width></link_widths>
-		</pci_gpu_link_info></pci>
-		<clocks_event_reasons>
-			<clocks_event_reason_gpu_idle>Active</clocks_event_reason_gpu_idle>
-			<clocks_event_reason_hw_slowdown>{hw_slowdown}</clocks_event_reason_hw_slowdown>
-			<clocks_event_reason_hw_thermal_slowdown>Not Active</clocks_event_reason_hw_thermal_slowdown>
-			<clocks_event_reason_hw_power_brake_slowdown>Not Active</clocks_event_reason_hw_power_brake_slowdown>
-		</clocks_event_reasons>
-		<fb_memory_usage><total>81559 MiB</total></fb_memory_usage>
-		<ecc_errors>
-			<volatile>
-				<sram_correctable>3</sram_correctable>
-				<sram_uncorrectable_parity>0</sram_uncorrectable_parity>
-				<sram_uncorrectable_secded>0</sram_uncorrectable_secded>
-				<dram_correctable>7</dram_correctable>
-				<dram_uncorrectable>{dram_uncorrectable}</dram_uncorrectable>
-			</volatile>
-			<aggregate>
-				<sram_uncorrectable_parity>0</sram_uncorrectable_parity>
-				<dram_uncorrectable>{aggregate_dram_uncorrectable}</dram_uncorrectable>
-				<sram_threshold_exceeded>No</sram_threshold_exceeded>
-			</aggregate>
-		</ecc_errors>
-		<remapped_rows>
-			<remapped_row_corr>0</remapped_row_corr>
-			<remapped_row_pending>{remapped_row_pending}</remapped_row_pending>
-			<remapped_row_failure>{remapped_row_failure}</remapped_row_failure>
-		</remapped_rows>
-		<processes>{processes}</processes>
-		<fabric><state>{fabric_state}</state><status>{fabric_status}</status></fabric>
-	</gpu>
-"""
+GID = "0000:0000:0000:0000:0000:ffff:c0a8:0a0"
 
 
-def nvidia_smi_xml(faults: Mapping[str, str] = {}, gpu: int = 3, count: int = GPUS) -> str:
-    """What `nvidia-smi -q -x` prints where one GPU has these values instead."""
-    gpus = (GPU_XML.format(index=each, **{**GPU, **(faults if each == gpu else {})}) for each in range(count))
-    return XML.format(count=count, gpus="".join(gpus))
+def nvidia_smi_xml(node: Node) -> str:
+    """What `nvidia-smi -q -x` prints there."""
+    text = (RECORDED / f"{node.recording}.xml").read_text()
+    head, *gpus = re.split(r"(?=\t<gpu id=)", text.replace("</nvidia_smi_log>\n", ""))
+    for old, new in zip(H200[:5], node[:5], strict=True):
+        head, gpus = head.replace(f">{old}<", f">{new}<"), [one.replace(f">{old}<", f">{new}<") for one in gpus]
+    head = head.replace("<attached_gpus>2<", f"<attached_gpus>{node.gpus}<")
+    return "".join([head, *(gpus[index % 2] for index in range(node.gpus)), "</nvidia_smi_log>\n"])
+
+
+def nvlink_text(node: Node) -> str:
+    """What `nvidia-smi nvlink -s` prints there."""
+    _, first, *_ = re.split(r"(?=GPU \d)", (RECORDED / "h200-nvlink.txt").read_text())
+    first = first.replace(H200.gpu, node.gpu).replace(H200.speed, node.speed)
+    return "".join(first.replace("GPU 0", f"GPU {index}") for index in range(node.gpus))
 
 
 class PodMachine:
     """Its files are below a directory; each method breaks something."""
 
-    def __init__(self, directory: Path) -> None:
-        self.root, self.bin = directory / "root", directory / "bin"
-        for index in range(GPUS):
+    def __init__(self, directory: Path, node: Node = NODES["A4"]) -> None:
+        self.root, self.bin, self.node = directory / "root", directory / "bin", node
+        for index in range(node.gpus):
             self.write(f"dev/nvidia{index}", "")
+        for index in range(node.nics):
             port = f"sys/class/infiniband/mlx5_{index}/ports/1"
             self.write(f"{port}/state", "4: ACTIVE\n")
+            self.write(f"{port}/phys_state", "5: LinkUp\n")
             self.write(f"{port}/link_layer", "Ethernet\n")
             self.write(f"{port}/rate", "400 Gb/sec (4X NDR)\n")
+            self.write(f"{port}/gids/3", f"{GID}{index}\n")
+            self.write(f"{port}/gid_attrs/types/3", "RoCE v2\n")
         self.write("dev/shm/x", "")
         self.write("dev/kmsg", "6,1,1000000,-;NVRM: loading\n")
         self.write("proc/uptime", "5000.00 1.00\n")
-        self.write("proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.133.20  Sun\n")
-        self.program("nvidia-smi", nvidia_smi_xml())
-        self.program("python", '{"problem": "", "unknown": ""}')
+        self.write(
+            "proc/driver/nvidia/version", f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {node.driver}  Sun\n"
+        )
+        self.smi(nvidia_smi_xml(node), nvlink_text(node))
+        self.probe("")
         self.overrides: dict[str, Any] = {
             "shm": {"size": 16 << 30, "free": 16 << 30},
             "limits": {"memlock": ["unlimited"] * 2, "nofile": [1 << 20] * 2},
             "disks": [{"path": "/", "problem": "", "bytes": 100, "bytes_free": 50, "files": 0, "files_free": 0}],
+            "accelerator": node.accelerator,
+            "clock": {"offset": 0.003, "trip": 0.002},
+            "fabric": [],
         }
-        """What depends on the machine of the test."""
+        """What depends on the machine of the test, or is known by others."""
         self.peers = ["localhost"]
-        self.run = ""
+        self.run = node.run
 
     def write(self, path: str, text: str) -> None:
         (self.root / path).parent.mkdir(parents=True, exist_ok=True)
         (self.root / path).write_text(text)
 
-    def program(self, name: str, output: str, code: int = 0) -> None:
-        """One that prints this, and ends so."""
+    def program(self, name: str, body: str) -> None:
+        """One of Python."""
         self.bin.mkdir(exist_ok=True)
-        script = f"#!{sys.executable} -IS\nimport sys\nprint({output!r})\nsys.exit({code})\n"
-        (self.bin / name).write_text(script)
+        (self.bin / name).write_text(f"#!{sys.executable} -IS\nimport sys\n{body}\n")
         (self.bin / name).chmod(0o755)
 
-    def gpu(self, **faults: str) -> None:
-        """Values of GPU 3."""
-        self.program("nvidia-smi", nvidia_smi_xml(faults))
+    def says(self, name: str, output: str, code: int = 0) -> None:
+        self.program(name, f"print({output!r})\nsys.exit({code})")
 
-    def probe(self, text: str, **answer: str) -> None:
-        self.program("python", f"{text}{json.dumps({'problem': '', 'unknown': ''} | answer)}")
+    def smi(self, listed: str, links: str) -> None:
+        self.xml, self.links = listed, links
+        self.program("nvidia-smi", f"print({links!r} if sys.argv[1] == 'nvlink' else {listed!r})")
 
-    def readings(self) -> dict[str, Any]:
+    def element(self, path: str, value: str) -> None:
+        """Another text of that element of GPU 1; `path` may begin with the name of what is above all GPUs."""
+        root = ElementTree.fromstring(self.xml)
+        found = root.findall("gpu")[1].find(path)
+        assert found is not None, path
+        found.text = value
+        self.smi(ElementTree.tostring(root, encoding="unicode"), self.links)
+
+    def replace(self, old: str, new: str) -> None:
+        """In all that nvidia-smi prints."""
+        assert old in self.xml + self.links
+        self.smi(self.xml.replace(old, new), self.links.replace(old, new))
+
+    def probe(self, text: str, nccl: str = "", blind: str = "", **answer: str) -> None:
+        """The workload's Python computes so, and NCCL says so of two GPUs."""
+        computed = f"{text}{json.dumps({'problem': '', 'unknown': ''} | answer)}"
+        looked = f"{nccl or HEALTHY_NCCL}{json.dumps({'unknown': blind})}"
+        self.program("python", f"print({looked!r} if sys.argv[1].endswith('probe-nccl.py') else {computed!r})")
+
+    def readings(self, needs: Search | None = None) -> dict[str, Any]:
         environ = {"PATH": str(self.bin), "A4_PYTHON": str(self.bin / "python")}
-        raw = read_pod(Question(environ, ["/"], self.peers, self.run), str(self.root))
-        return reduced(raw, environ, GPUS, self.run) | self.overrides
+        raw = read_pod(Question(environ, ["/"], self.peers, self.run, needs), str(self.root))
+        return reduced(raw, environ, self.node.gpus, self.run) | self.overrides
+
+
+Break = Callable[[PodMachine], Any]
+DIAG = "node042:12345 NCCL DIAG "
+HEALTHY_NCCL = "".join(
+    f"{DIAG}{line}\n"
+    for line in (
+        "=== NCCL Diagnostics ===",
+        "[OK] net bw: skipped (single host or no network transport)",
+        "[OK]   p2p: verified P2P access in both directions between every GPU pair (2 peer accesses)",
+        "NCCL diagnostics completed in 37.1 ms across 2 ranks",
+        "=== RAS Diagnostics ===",
+        "[OK]   GPU inventory: 2x NVIDIA H200 per node consistent across 2 ranks in comm 0x1234",
+        "[OK]   CUDA driver version: 13000 consistent across 2 ranks in comm 0x1234",
+        "[OK]   ECC: no uncorrected volatile errors across 2 ranks in comm 0x1234",
+        "[OK]   NVLink: 18 links per GPU, all active at consistent speed across 2 ranks in comm 0x1234",
+        "[OK]   NCCL environment: NCCL_* env vars consistent across 2 ranks in comm 0x1234",
+        "RAS diagnostics completed in 12.3 ms across 2 ranks",
+    )
+)
+"""By the format strings of NCCL's source (agent/health/doctor/nccl_diag.py): no GPU machine of ours has NCCL 2.31."""

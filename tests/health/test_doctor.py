@@ -11,14 +11,19 @@ import pytest
 
 from agent.commands.doctor import exit_code
 from agent.decide.finding import Finding
-from agent.health.doctor import checks, fleet, nvidia_smi, xids
+from agent.health.doctor import checks, fleet, nccl_diag, nvidia_smi, xids
 from agent.health.doctor.checks import examine
 from agent.health.doctor.telling import report
-from tests.health.machine import GPUS, PROCESS, PodMachine, nvidia_smi_xml
+from agent.machine.api import Search
+from tests.health.machine import DIAG, HEALTHY_NCCL, NODES, RECORDED, Break, PodMachine
 
 NODE = "node-7"
 XID_79 = "NVRM: Xid (PCI:0000:1b:00): 79, pid=1, GPU has fallen off the bus."
-Break = Callable[[PodMachine], Any]
+INACTIVE = "[INFO] NVLink: inactive link(s) on rank(s) {1} across 2 ranks in comm 0x1234"
+EVERY_GPU = " ".join(f"GPU {index}" for index in range(8))
+_, PROCESS, *_ = re.split(
+    r"(<process_info>.*?</process_info>)", (RECORDED / "h200-load.xml").read_text(), flags=re.DOTALL
+)
 
 
 @pytest.fixture
@@ -26,21 +31,32 @@ def machine(tmp_path: Path) -> PodMachine:
     return PodMachine(tmp_path)
 
 
-def set_override(name: str, value: Any) -> Break:
+def override(name: str, value: Any) -> Break:
     return lambda m: m.overrides.update({name: value})
+
+
+def element(path: str, value: str) -> Break:
+    return lambda m: m.element(path, value)
 
 
 FAULTS: dict[str, tuple[Break, str, str]] = {
     "GPUs": (lambda m: (m.root / "dev/nvidia5").unlink(), "", "7 of 8"),
-    "GPU recovery action": (lambda m: m.gpu(gpu_recovery_action="Drain and Reset"), "GPU 3", "Drain and Reset"),
-    "GPU memory errors": (lambda m: m.gpu(dram_uncorrectable="2"), "GPU 3", "2"),
-    "GPU memory errors ever": (lambda m: m.gpu(aggregate_dram_uncorrectable="5"), "GPU 3", "5"),
-    "GPU memory rows to be replaced": (lambda m: m.gpu(remapped_row_pending="Yes"), "GPU 3", "Yes"),
-    "GPU memory rows that cannot be replaced": (lambda m: m.gpu(remapped_row_failure="Yes"), "GPU 3", "Yes"),
-    "GPU clock": (lambda m: m.gpu(hw_slowdown="Active"), "GPU 3", "hardware slowdown"),
-    "GPU PCIe link": (lambda m: m.gpu(current_link_width="8x"), "GPU 3", "8 of 16 lanes"),
-    "NVLink fabric": (lambda m: m.gpu(fabric_state="In Progress"), "GPU 3", "In Progress, Success"),
-    "GPU processes": (lambda m: m.gpu(processes=PROCESS), "GPU 3", "1"),
+    "GPU model": (override("accelerator", "nvidia-h200-141gb"), EVERY_GPU, "NVIDIA B200, 183359 MiB"),
+    "driver of B200": (lambda m: m.replace(">12.8<", ">12.4<"), "", "570.133.20 with CUDA 12.4"),
+    "GPU recovery action": (element("gpu_recovery_action", "Drain and Reset"), "GPU 1", "Drain and Reset"),
+    "GPU memory errors": (element("ecc_errors/volatile/dram_uncorrectable", "2"), "GPU 1", "2"),
+    "GPU memory errors ever": (element("ecc_errors/aggregate/sram_uncorrectable_parity", "5"), "GPU 1", "5"),
+    "GPU memory rows to be replaced": (element("remapped_rows/remapped_row_pending", "Yes"), "GPU 1", "Yes"),
+    "GPU memory rows that cannot be replaced": (element("remapped_rows/remapped_row_failure", "Yes"), "GPU 1", "Yes"),
+    "GPU clock": (
+        element("clocks_event_reasons/clocks_event_reason_hw_slowdown", "Active"), "GPU 1", "hardware slowdown"
+    ),
+    "GPU PCIe link": (
+        element("pci/pci_gpu_link_info/link_widths/current_link_width", "8x"), "GPU 1", "8 of 16 lanes"
+    ),
+    "NVLinks": (lambda m: m.replace("Link 4: 53.125 GB/s", "Link 4: <inactive>"), EVERY_GPU, "17 of 18 links"),
+    "NVLink fabric": (element("fabric/state", "In Progress"), "GPU 1", "In Progress, Success"),
+    "GPU processes": (lambda m: m.replace("<processes>", f"<processes>{PROCESS}"), EVERY_GPU, "1"),
     "XIDs": (
         lambda m: m.write("dev/kmsg", f"3,9,4900000000,-;{XID_79}\n"),
         "0000:1b:00",
@@ -48,36 +64,46 @@ FAULTS: dict[str, tuple[Break, str, str]] = {
     ),
     "GPU computes": (
         lambda m: m.probe("computing\n", problem="3 elements of a product are wrong"),
-        " ".join(f"GPU {index}" for index in range(GPUS)),
+        EVERY_GPU,
         "3 elements of a product are wrong",
+    ),
+    "NCCL's diagnostics": (
+        lambda m: m.probe("", nccl=f"{HEALTHY_NCCL}{DIAG}{INACTIVE}\n"), "NVLink", INACTIVE.partition(" ")[2]
     ),
     "RDMA ports": (
         lambda m: m.write("sys/class/infiniband/mlx5_2/ports/1/state", "1: DOWN\n"), "mlx5_2/1", "DOWN"
     ),
-    "/dev/shm": (set_override("shm", {"size": 64 << 20, "free": 0}), "", "64 MiB"),
+    "fabric": (override("fabric", ["gIB is not installed"]), "", "gIB is not installed"),
+    "/dev/shm": (override("shm", {"size": 64 << 20, "free": 0}), "", "64 MiB"),
     "memory that can be locked": (
-        set_override("limits", {"memlock": [65536, 65536], "nofile": [1, 1]}), "", "64 KiB"
+        override("limits", {"memlock": [65536, 65536], "nofile": [1, 1]}), "", "64 KiB"
     ),
     "disk space": (
-        set_override(
+        override(
             "disks",
             [{"path": "/d", "problem": "", "bytes": 1000, "bytes_free": 50, "files": 10, "files_free": 9}],
         ),
         "/d", "95 % of its bytes used",
     ),
+    "clock": (override("clock", {"offset": -0.25, "trip": 0.1}), "", "-0.250 s from that of pod 0, ± 0.050 s"),
     "names of peers": (lambda m: m.peers.append("a.invalid"), "a.invalid", "*"),
 }  # fmt: skip
-"""By check: what breaks, on which device it is found, and what is said of it."""
+"""By check: what breaks an A4 node, on which device it is found, and what is said of it."""
 
 
 def bad(found: list[Finding]) -> list[Finding]:
     return [one for one in found if one.state != "ok"]
 
 
-def test_a_healthy_pod_has_no_finding_and_every_check_has_looked(machine: PodMachine) -> None:
-    found = examine(machine.readings(), 0, NODE)
-    assert not bad(found)
-    assert {one.check for one in found} == {check.name for check in checks.CHECKS}
+@pytest.mark.parametrize("node", NODES)
+def test_a_healthy_pod_has_no_finding_and_every_check_has_looked(node: str, tmp_path: Path) -> None:
+    found = examine(PodMachine(tmp_path, NODES[node]).readings(), 0, NODE)
+    computing = {"GPU computes", "NCCL's diagnostics"} if NODES[node].run else set()
+    assert {(one.check, one.state) for one in bad(found)} == {(check, "unknown") for check in computing}
+    gone = {"driver of B200"} if node != "A4" else set()
+    gone |= {"RDMA ports", "memory that can be locked"} if not NODES[node].nics else set()
+    gone |= {"GPU processes"} if NODES[node].run else set()
+    assert {one.check for one in found} == {check.name for check in checks.CHECKS} - gone
 
 
 def test_every_check_has_a_fault() -> None:
@@ -94,12 +120,43 @@ def test_a_fault_is_found_by_its_check_alone(check: str, machine: PodMachine) ->
     assert all(value in ("*", one.value) and one.action and "{" not in one.action for one in found)
 
 
+def test_what_another_container_holds_is_seen_by_its_memory(tmp_path: Path) -> None:
+    """With PIDs of its own, a container is told of no process: on two H100 nothing was listed beside a busy program."""
+    machine = PodMachine(tmp_path, NODES["H200 with a run"]._replace(run=""))
+    machine.smi(machine.xml.replace(PROCESS, ""), machine.links)
+    (one, other) = bad(examine(machine.readings(), 0, NODE))
+    assert (one.check, other.check) == ("GPU processes", "GPU processes")
+    assert one.value == "none is listed, and 883 MiB are in use"
+
+
+def test_a_process_of_another_container_is_found_on_a_recorded_machine(tmp_path: Path) -> None:
+    found = bad(examine(PodMachine(tmp_path, NODES["H200 with a run"]._replace(run="")).readings(), 0, NODE))
+    assert [(one.check, one.device, one.severity) for one in found] == [
+        ("GPU processes", "GPU 0", "information"), ("GPU processes", "GPU 1", "information")
+    ]  # fmt: skip
+
+
 def test_a_pod_without_gpus_and_rdma_is_asked_nothing_about_them(tmp_path: Path) -> None:
     machine = PodMachine(tmp_path)
     for each in ("dev", "proc", "sys"):
         (machine.root / each).rename(machine.root / f"no-{each}")
     (machine.root / "dev").mkdir()
+    machine.overrides = {"disks": machine.overrides["disks"]}
     assert {one.check for one in examine(machine.readings(), 0, "")} == {"disk space", "names of peers"}
+
+
+def test_a_gpu_that_is_alone_has_no_links(tmp_path: Path) -> None:
+    found = examine(PodMachine(tmp_path, NODES["A3"]._replace(gpus=2)).readings(), 0, NODE)
+    alone = PodMachine(tmp_path / "alone", NODES["A3"]._replace(gpus=1)).readings()
+    assert {one.check for one in found} - {one.check for one in examine(alone, 0, NODE)} == {
+        "NVLinks", "NCCL's diagnostics"
+    }  # fmt: skip
+
+
+def test_the_libraries_of_a_fabric_are_looked_for(machine: PodMachine) -> None:
+    found = machine.readings(Search("", libraries=("libnccl-net-none.so",), files=("/nowhere",), socket_dir="/nowhere"))
+    assert "cannot open" in found["libraries"]["libnccl-net-none.so"]["problem"]
+    assert (found["files"], found["socket"]["there"]) == ({"/nowhere": False}, False)
 
 
 # Could not look: never ok, and it says why
@@ -108,14 +165,19 @@ def test_a_pod_without_gpus_and_rdma_is_asked_nothing_about_them(tmp_path: Path)
 @pytest.mark.parametrize(
     ("break_it", "checks_blind", "why"),
     [
-        (lambda m: (m.bin / "nvidia-smi").unlink(), 9, "nvidia-smi is not on PATH"),
-        (lambda m: m.program("nvidia-smi", "Failed to initialize NVML: Unknown Error", 255), 9, "ended with 255"),
-        (lambda m: m.program("nvidia-smi", "<nvidia_smi_log><gpu>"), 9, "printed no XML"),
-        (lambda m: m.gpu(gpu_recovery_action="N/A"), 1, "nvidia-smi does not say it"),
+        (lambda m: (m.bin / "nvidia-smi").unlink(), 12, "nvidia-smi is not on PATH"),
+        (lambda m: m.says("nvidia-smi", "Failed to initialize NVML: Unknown Error", 255), 12, "ended with 255"),
+        (lambda m: m.smi("<nvidia_smi_log><gpu>", m.links), 11, "printed no XML"),
+        (lambda m: m.smi(m.xml, "NVML: Unable to retrieve NVLink information"), 1, "nothing says it"),
+        (element("gpu_recovery_action", "N/A"), 1, "nvidia-smi does not say it"),
         (lambda m: (m.root / "dev/kmsg").unlink(), 1, "No such file or directory"),
         (lambda m: m.probe("", unknown="torch cannot be imported: no"), 1, "torch cannot be imported: no"),
-        (lambda m: m.program("python", "", 3), 1, "the probe ended with 3"),
-        (lambda m: setattr(m, "run", "ddp-1"), 1, "ddp-1 has the cluster"),
+        (lambda m: m.says("python", "", 3), 2, "probe ended with 3"),
+        (lambda m: setattr(m, "run", "ddp-1"), 2, "ddp-1 has the cluster"),
+        (lambda m: m.probe("", blind="NCCL 2.28.9 has no diagnostics"), 1, "NCCL 2.28.9 has no diagnostics"),
+        (lambda m: m.probe("", nccl=HEALTHY_NCCL.rpartition("node042")[0]), 1, "did not end its diagnostics in time"),
+        (override("clock", {"offset": 0.1, "trip": 0.4}), 1, "answers took 0.4 s"),
+        (override("clock", {}), 1, "did not say within 0.5 s"),
     ],
 )
 def test_what_could_not_be_seen_is_not_ok(break_it: Break, checks_blind: int, why: str, machine: PodMachine) -> None:
@@ -126,8 +188,9 @@ def test_what_could_not_be_seen_is_not_ok(break_it: Break, checks_blind: int, wh
 
 
 def test_a_probe_that_began_to_compute_and_does_not_end_is_a_fault(machine: PodMachine) -> None:
-    machine.program("python", "computing", 1)
-    assert {one.state for one in bad(examine(machine.readings(), 0, NODE))} == {"bad"}
+    machine.says("python", "computing", 1)
+    found = bad(examine(machine.readings(), 0, NODE))
+    assert {(one.check, one.state) for one in found} == {("GPU computes", "bad"), ("NCCL's diagnostics", "unknown")}
 
 
 # XIDs and nvidia-smi
@@ -136,10 +199,19 @@ def test_a_probe_that_began_to_compute_and_does_not_end_is_a_fault(machine: PodM
 @pytest.mark.parametrize(
     ("number", "severity"),
     [(79, "fatal"), (48, "fatal"), (92, "degraded"), (94, "degraded"), (63, "information"), (154, "information"),
-     (13, "information"), (999, "information")],
+     (13, "information"), (999, "information"), (145, "fatal")],
 )  # fmt: skip
 def test_severities_of_xids(number: int, severity: str) -> None:
     assert xids.severity(number) == severity
+
+
+def test_the_text_of_a_link_error_says_how_bad_it_is() -> None:
+    assert xids.severity(145, "RLW_REMAP Nonfatal XC1 i0 Link 08 (0x00000004)") == "degraded"
+    assert xids.severity(149, "NETIR_LINK_EVT Fatal XC0 i0 Link 17") == "fatal"
+
+
+def test_an_xid_has_one_meaning() -> None:
+    assert not xids.FATAL & xids.DEGRADED and not xids.PROGRAMS & (xids.FATAL | xids.DEGRADED)
 
 
 def test_only_xids_of_the_last_minutes_count() -> None:
@@ -152,11 +224,38 @@ def test_xids_of_programs_are_no_fault_of_the_gpu(machine: PodMachine) -> None:
     assert not bad(examine(machine.readings(), 0, NODE))
 
 
-def test_names_of_older_drivers() -> None:
-    text = nvidia_smi_xml({"hw_slowdown": "Active"}, gpu=0, count=1).replace("_event_reason", "_throttle_reason")
-    text = text.replace("dram_uncorrectable>0", "dram_uncorrectable>4")
-    (gpu,) = nvidia_smi.parse(text)
+def test_names_of_older_drivers(machine: PodMachine) -> None:
+    machine.element("clocks_event_reasons/clocks_event_reason_hw_slowdown", "Active")
+    machine.element("ecc_errors/volatile/dram_uncorrectable", "4")
+    _, gpu, *_ = nvidia_smi.parse(machine.xml.replace("_event_reason", "_throttle_reason"))
     assert gpu["slow"] == ["hardware slowdown"] and gpu["uncorrected"] == 4
+
+
+# NCCL's diagnostics
+
+
+@pytest.mark.parametrize(
+    ("line", "check", "good", "severity"),
+    [
+        ("[OK]   p2p: all 2 directed GPU P2P edges verified", "p2p", True, "fatal"),
+        ("[INFO] p2p: only 1/2 GPU-to-GPU peer accesses passed verification", "p2p", False, "fatal"),
+        ("[INFO] p2p: temporarily enabled context-wide CUDA peer access rank=0 cudaDev=0", "p2p", True, "fatal"),
+        ("[INFO] p2p: setup failed on rank 1 result=3", "p2p", None, "fatal"),
+        ("[INFO] p2p: active check returned 3", "p2p", None, "fatal"),
+        ("[INFO] ECC: unavailable via NVML across 2 ranks in comm 0x1", "ECC", None, "degraded"),
+        ("[INFO] ECC: uncorrected volatile errors on rank(s) {0} (worst=2) across 2 ranks in comm 0x1",
+         "ECC", False, "degraded"),
+        ("[INFO] NVLink: diagnostics incomplete, gathered 1/2 ranks in comm 0x1/0x2/0x3", "NVLink", None, "fatal"),
+        ("[INFO] NCCL environment: NCCL_DEBUG=INFO on rank(s) {0}", "NCCL environment", False, "degraded"),
+        ("[INFO] Xid/SXid: no kernel-log source was available on host n", "Xid/SXid", None, "information"),
+        ("[INFO] Paths: something new", "Paths", False, "information"),
+    ],
+)  # fmt: skip
+def test_lines_of_nccl(line: str, check: str, good: bool | None, severity: str) -> None:
+    text = f"Hello\n{DIAG}{line}\n{DIAG}RAS diagnostics completed in 12.3 ms across 2 ranks\n"
+    (found,) = nccl_diag.parse(text)
+    assert (found.check, found.good, found.severity) == (check, good, severity)
+    assert found.text == line.partition("]")[2].strip()
 
 
 # Pods that differ
@@ -170,6 +269,7 @@ FLEET: dict[str, Callable[[dict[str, Any]], Any]] = {
     "RDMA devices": lambda readings: readings.update(rdma=[]),
     "NCCL variables": lambda readings: readings["environment"].update(NCCL_ALGO="Ring"),
     "NVSHMEM variables": lambda readings: readings["environment"].pop("NVSHMEM_X"),
+    "NCCL profiler": lambda readings: readings["environment"].update(NCCL_TELEMETRY_MODE="1"),
     "nofile": lambda readings: readings["limits"].update(nofile=[1024, 1024]),
     "memlock": lambda readings: readings["limits"].update(memlock=[1024, 1024]),
 }
@@ -186,7 +286,7 @@ def three_pods(tmp_path: Path) -> dict[int, dict[str, Any]]:
 
 def test_equal_pods_differ_in_nothing(tmp_path: Path) -> None:
     found = fleet.compare(three_pods(tmp_path), {})
-    assert not bad(found) and {one.check for one in found} == {*FLEET} - {"NCCL variables"}
+    assert not bad(found) and {one.check for one in found} == {*FLEET} - {"NCCL variables", "NCCL profiler"}
 
 
 @pytest.mark.parametrize("check", FLEET)
@@ -213,7 +313,7 @@ PODS = {0: "pod 0, job-0-0, node a", 1: "pod 1, job-0-1, node b", 2: "pod 2, job
 
 def test_the_report(tmp_path: Path) -> None:
     machines = [PodMachine(tmp_path / str(pod)) for pod in range(2)]
-    machines[1].gpu(gpu_recovery_action="Reset")
+    machines[1].element("gpu_recovery_action", "Reset")
     for machine in machines:
         machine.overrides["shm"] = {"size": 64 << 20, "free": 0}
         machine.overrides["problems"] = {"xids": "/dev/kmsg: Operation not permitted"}
@@ -225,7 +325,7 @@ def test_the_report(tmp_path: Path) -> None:
 3 pods: 1 with a fatal finding, 1 degraded and 1 without an answer
 pod 2, job-0-2, node c did not answer: it ended
 
-fatal: GPU recovery action: Reset on GPU 3 of pod 1, job-0-1, node b
+fatal: GPU recovery action: Reset on GPU 1 of pod 1, job-0-1, node b
   right is: None
   drain the node and reset the GPU or restart the node; on GKE: kubectl label
     node node-1 cloud.google.com/fault-behavior=XID
@@ -238,10 +338,11 @@ degraded: /dev/shm: 64 MiB on pods 0-1
 could not look:
   XIDs: /dev/kmsg: Operation not permitted on pods 0-1
 
-ok: GPUs, GPU memory errors, GPU memory errors ever, GPU memory rows to be
-  replaced, GPU memory rows that cannot be replaced, GPU clock, GPU PCIe link,
-  NVLink fabric, GPU processes, GPU computes, RDMA ports, memory that can be
-  locked, disk space, names of peers
+ok: GPUs, GPU model, driver of B200, GPU memory errors, GPU memory errors ever,
+  GPU memory rows to be replaced, GPU memory rows that cannot be replaced, GPU
+  clock, GPU PCIe link, NVLinks, NVLink fabric, GPU processes, GPU computes,
+  NCCL's diagnostics, RDMA ports, fabric, memory that can be locked, disk space,
+  clock, names of peers
 """
     )
 

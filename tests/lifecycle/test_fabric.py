@@ -10,6 +10,7 @@ import pytest
 from tests.fabrics import of_tcpx
 from tests.fake.pod import DIR, INVENTORY
 from tests.fake.world import FakeWorld
+from tests.lifecycle.test_submitted import sleeping
 
 TCPX = {"A4_PROFILE": "a3-tcpx"}
 
@@ -96,3 +97,19 @@ def test_facts_hold_the_inventory_once_it_is_there() -> None:
         assert facts["inventory"]["profile"] == "a3-tcpx"
         assert facts["inventory"]["environ"]["NCCL_GPUDIRECTTCPX_UNIX_CLIENT_PREFIX"] == "/run/tcpx"
         assert bool(facts["inventory"]["profile_problems"]) == (pod.index == 1)
+
+
+@pytest.mark.parametrize(
+    ("pods", "submitted", "refused"),
+    [
+        ({"NCCL_PROFILER_PLUGIN": "libcomma.so"}, {}, ""),
+        ({"NCCL_PROFILER_PLUGIN": "libcomma.so", "NCCL_INSPECTOR_ENABLE": "1"}, {}, "libcomma.so"),
+        ({"NCCL_TELEMETRY_MODE": "3"}, {"NCCL_INSPECTOR_ENABLE": "1"}, "NCCL_TELEMETRY_MODE=3"),
+        ({"NCCL_TELEMETRY_MODE": "0"}, {"NCCL_PROFILER_PLUGIN": "libnccl-profiler-inspector.so"}, ""),
+    ],
+)
+def test_two_profilers_of_nccl_are_refused(pods: dict[str, str], submitted: dict[str, str], refused: str) -> None:
+    world = sleeping(2, pods)
+    number = world.submit(1, "ddp", env=submitted)
+    end = world.ask(0, "wait", run=number)["ok"]["end"]
+    assert (end["code"] == 78) == bool(refused) and refused in end["what"], end

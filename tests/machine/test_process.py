@@ -15,6 +15,7 @@ import pytest
 
 from agent.launch import Launch
 from agent.machine import process
+from agent.machine.asking import Late
 from agent.machine.loop import Loop
 from agent.machine.output_writer import HIGH_MARK, MOST_WAITING, Emitter
 from agent.machine.process import PIPE_BYTES, READ_BYTES
@@ -316,3 +317,8 @@ def test_a_group_that_outlives_its_first_process_is_waited_for_and_heard(run_id:
     child = process.RunningChild(loop, launch, ended, heard, None)
     run(loop)
     assert ends == [(-signal.SIGTERM, b"ready\nsaved\n")]
+
+
+def test_a_process_that_nothing_ends_is_named() -> None:
+    assert str(Late(2.0, "", 17)) == "did not answer within 2 s; its process 17 hangs in the kernel (state D) and stays"
+    assert str(Late(2.0, "")) == "did not answer within 2 s"

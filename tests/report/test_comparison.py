@@ -9,6 +9,7 @@ import pytest
 from agent.report.compared_sweeps import Curve, ratios, summary
 from agent.report.compared_tables import compared_tables
 from agent.report.comparison import comparison_json, comparison_page
+from agent.report.key_figures import key_figures
 from agent.report.reading import read_result
 from tests.report.examples import EXAMPLES, collectives, compared, ddp, none, pod, result, sweep, table
 from tests.report.test_model import texts
@@ -21,6 +22,17 @@ def test_what_was_set_differently() -> None:
     assert set(found) == {"arguments", "nodes in rank order", "version of nccl", "$NCCL_IB_TC"}
     assert found["version of nccl"] == ["2.28.9", "2.27.3", "2.28.9"]
     assert found["$NCCL_IB_TC"] == ["52", "52", "0"]
+
+
+def test_a_profiler_is_a_difference_and_another_measurement() -> None:
+    one, other = collectives(), collectives()
+    for each in other["pods"]:
+        each["inventory"]["nccl_profiler"] = "NCCL_TELEMETRY_MODE=3"
+    results = [read_result(one), read_result(other)]
+    assert texts(comparison_page(results).settings) == [["profiler of NCCL", "empty", "NCCL_TELEMETRY_MODE=3"]]
+    assert not {figure.subject for figure in key_figures(results[0])} & {
+        figure.subject for figure in key_figures(results[1])
+    }
 
 
 def test_ids_of_the_run_do_not_differ() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from agent.decide.finding import Finding, Severity
 from agent.decide.words import size_text
-from agent.health.doctor import xids
+from agent.health.doctor import nccl_diag, xids
 
 Readings = Mapping[str, Any]
 """What was read in one pod (agent/health/doctor/reading.py). `problems`: part → why it could not be read."""
@@ -16,6 +17,18 @@ LOCKED_MEMORY = 32 << 30
 FULL_PERCENT = 95
 SLOW_NAME_SECONDS = 1.0
 UNCORRECTED_EVER = 4
+CLOCK_SECONDS = 0.1
+IDLE_MIB = 100
+"""Memory in use on a GPU that is idle: 0 to some MiB. A process that computes takes hundreds."""
+NVLINKS = {"NVIDIA B200": 18, "NVIDIA H200": 18, "NVIDIA H100 80GB HBM3": 18}
+"""Links of each GPU to the NVSwitches; other forms of these GPUs have other names."""
+ACCELERATORS = {
+    "nvidia-b200": ("B200", 180_000), "nvidia-h200-141gb": ("H200", 140_000), "nvidia-h100-80gb": ("H100", 80_000),
+    "nvidia-h100-mega-80gb": ("H100", 80_000),
+}  # fmt: skip
+"""GKE's name of an accelerator → in the GPU's name, and MiB of memory that it has at least."""
+BLACKWELL = "B200"
+BLACKWELL_DRIVER, BLACKWELL_CUDA = "570.133.20", "12.8"
 RESET = "drain the node and reset the GPU or restart the node"
 REPORT_XID = f"{RESET}; on GKE: kubectl label node {{node}} cloud.google.com/fault-behavior=XID"
 REPORT_SLOW = "on GKE: kubectl label node {node} cloud.google.com/fault-behavior=PERFORMANCE"
@@ -117,14 +130,88 @@ def _fabric(readings: Readings) -> Iterator[Observation]:
             yield Observation(f"{state}, {status}" if status else state, good, f"GPU {gpu['index']}")
 
 
-def _has_fabric(readings: Readings) -> bool:
-    gpus = readings.get("gpus")
-    return has_gpus(readings) if gpus is None else any(gpu["fabric"] is not None for gpu in gpus)
+def _if_any(test: Callable[[Mapping[str, Any]], bool]) -> Callable[[Readings], bool]:
+    """Where some GPU is such a one, or none could be read."""
+
+    def applies(readings: Readings) -> bool:
+        gpus = readings.get("gpus")
+        return has_gpus(readings) if gpus is None else any(map(test, gpus))
+
+    return applies
+
+
+def _has_two(readings: Readings) -> bool:
+    """A GPU that is alone has nobody to be linked to."""
+    return bool(readings.get("gpu_files", 0) > 1)
+
+
+def _has_nvlinks(readings: Readings) -> bool:
+    return _has_two(readings) and _if_any(lambda gpu: gpu["name"] in NVLINKS)(readings)
+
+
+def _nvlinks(readings: Readings) -> Iterator[Observation]:
+    for gpu in readings["nvlinks"]:
+        if most := NVLINKS.get(gpu["name"]):
+            yield Observation(f"{gpu['up']} of {most} links", gpu["up"] == most, f"GPU {gpu['index']}")
+
+
+def _model(readings: Readings) -> Iterator[Observation]:
+    name, least = ACCELERATORS[readings["accelerator"]]
+    for gpu in readings["gpus"]:
+        memory = int((gpu["memory"] or "0").split()[0])
+        good = name in (gpu["name"] or "") and memory >= least
+        yield Observation(f"{gpu['name']}, {gpu['memory']}", good, f"GPU {gpu['index']}")
+
+
+def _driver(readings: Readings) -> Iterator[Observation]:
+    driver, cuda = readings["driver"], readings["gpus"][0]["cuda"] or ""
+    good = _numbers(driver) >= _numbers(BLACKWELL_DRIVER) and _numbers(cuda) >= _numbers(BLACKWELL_CUDA)
+    yield Observation(f"{driver} with CUDA {cuda or 'unknown'}", good)
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", version)]
+
+
+def _fabric_usable(readings: Readings) -> Iterator[Observation]:
+    found = readings["fabric"]
+    yield from (Observation(problem, False) for problem in found)
+    if not found:
+        yield Observation("can be used", True)
+
+
+def _nccl(readings: Readings) -> Iterator[Observation]:
+    probe = readings["nccl"]
+    if probe["unknown"]:
+        yield Observation(probe["unknown"], None)
+    for line in nccl_diag.parse(probe["output"]):
+        yield Observation(line.text, line.good, line.check, line.severity)
+
+
+def _clock(readings: Readings) -> Iterator[Observation]:
+    """The answer was on its way for a time, half of which is the least that is not known of the offset."""
+    clock = readings["clock"]
+    if not clock:
+        yield Observation("the pod did not say within 0.5 s what time it is", None)
+        return
+    offset, unsure = clock["offset"], clock["trip"] / 2
+    if unsure > CLOCK_SECONDS and abs(offset) - unsure <= CLOCK_SECONDS:
+        yield Observation(f"the quickest of its answers took {clock['trip']:.1f} s", None)
+    else:
+        words = f"{offset:+.3f} s from that of pod 0, ± {unsure:.3f} s"
+        yield Observation(words, abs(offset) - unsure <= CLOCK_SECONDS)
 
 
 def _processes(readings: Readings) -> Iterator[Observation]:
+    """A container with PIDs of its own is not told of other containers' processes, but of the memory that they have."""
     for gpu in readings["gpus"]:
-        yield Observation(str(gpu["processes"]), not gpu["processes"], f"GPU {gpu['index']}")
+        listed, used, device = gpu["processes"], gpu["used"], f"GPU {gpu['index']}"
+        if listed:
+            yield Observation(str(listed), False, device)
+        elif used is None:
+            yield Observation("nvidia-smi does not say what memory is in use", None, device)
+        else:
+            yield Observation(f"none is listed, and {used} MiB are in use", used < IDLE_MIB, device)
 
 
 def _is_idle(readings: Readings) -> bool:
@@ -137,7 +224,7 @@ def _xids(readings: Readings) -> Iterator[Observation]:
         yield Observation("none", True)
     for one in found:
         words = f"XID {one.number} {one.seconds_ago:.0f} s ago: {one.text}"
-        yield Observation(words, one.number in xids.PROGRAMS, one.device, xids.severity(one.number))
+        yield Observation(words, one.number in xids.PROGRAMS, one.device, xids.severity(one.number, one.text))
 
 
 def _computes(readings: Readings) -> Iterator[Observation]:
@@ -199,6 +286,11 @@ def _always(readings: Readings) -> bool:
 CHECKS = (
     HealthCheck("GPUs", "resources", has_gpus, _count, "as many as GPUS_PER_NODE", "fatal", "Google's aicr#1858",
                 f"nvidia-smi -L names those that are left; {REPORT_XID}"),
+    HealthCheck("GPU model", "gpus", lambda readings: readings.get("accelerator") in ACCELERATORS, _model,
+                "what A4_ACCELERATOR names", "fatal", "sichek", "give the job nodes of that accelerator"),
+    HealthCheck("driver of B200", "gpus", _if_any(lambda gpu: BLACKWELL in (gpu["name"] or BLACKWELL)), _driver,
+                f"{BLACKWELL_DRIVER} with CUDA {BLACKWELL_CUDA}, or later", "degraded", "sichek",
+                "give the job nodes with a later gpu-driver-version"),
     HealthCheck("GPU recovery action", "gpus", has_gpus, _gpu_value("recovery", lambda value: value == "None"),
                 "None", "fatal", "NVIDIA NVRx", REPORT_XID),
     HealthCheck("GPU memory errors", "gpus", has_gpus, _gpu_value("uncorrected", lambda value: value == 0),
@@ -214,15 +306,24 @@ CHECKS = (
                 "not held down by the hardware", "degraded", "NVIDIA", REPORT_SLOW),
     HealthCheck("GPU PCIe link", "gpus", has_gpus, _link_width, "all its lanes", "degraded", "IBM autopilot, sichek",
                 REPORT_SLOW),
-    HealthCheck("NVLink fabric", "gpus", _has_fabric, _fabric, "Completed, Success", "fatal", "NVIDIA",
+    HealthCheck("NVLinks", "nvlinks", _has_nvlinks, _nvlinks, "all links with a speed", "fatal", "sichek, NVIDIA NCCL",
+                REPORT_XID),
+    HealthCheck("NVLink fabric", "gpus", _if_any(lambda gpu: gpu["fabric"] is not None), _fabric,
+                "Completed, Success", "fatal", "NVIDIA",
                 f"look for the fabric manager in the node's log; {REPORT_XID}"),
-    HealthCheck("GPU processes", "gpus", _is_idle, _processes, "none while no run has the cluster", "information",
-                "AMD Primus", "nvidia-smi names them on the node; another pod there, or what an earlier run has left"),
+    HealthCheck("GPU processes", "gpus", _is_idle, _processes,
+                f"none, and less than {IDLE_MIB} MiB in use, while no run has the cluster", "information", "AMD Primus",
+                "nvidia-smi names them on the node; another pod there, or what an earlier run has left"),
     HealthCheck("XIDs", "xids", has_gpus, _xids, f"none in {xids.MINUTES} minutes", "fatal", xids.SOURCE, REPORT_XID),
     HealthCheck("GPU computes", "probes", has_gpus, _computes, "a right product within 15 s", "fatal", "AMD Primus",
                 REPORT_XID),
+    HealthCheck("NCCL's diagnostics", "nccl", _has_two, _nccl, "no [INFO] from NCCL of a fault",
+                "degraded", "NVIDIA NCCL", "read the line: it is NCCL's own"),
     HealthCheck("RDMA ports", "nics", has_rdma, _ports, "ACTIVE", "fatal", "NVIDIA NVSentinel",
                 f"look at the port with ibstat on the node; {REPORT_SLOW}"),
+    HealthCheck("fabric", "libraries", lambda readings: "fabric" in readings, _fabric_usable,
+                "the plugin of the profile loads, and its devices are there", "fatal", "a4-agent",
+                "mend the image or the node, or start the job with A4_PROFILE=none, which uses no fabric"),
     HealthCheck("/dev/shm", "resources", has_gpus, _shared_memory, f"{size_text(SHARED_MEMORY)} or more", "degraded",
                 "AMD Primus", "set the chart's volumes.sharedMemory, or mount an emptyDir of medium Memory there"),
     HealthCheck("memory that can be locked", "resources", has_rdma, _locked_memory,
@@ -230,6 +331,9 @@ CHECKS = (
                 "IPC_LOCK, and raise the container runtime's LimitMEMLOCK on the node"),
     HealthCheck("disk space", "disks", _always, _disks, f"less than {FULL_PERCENT} % used", "degraded", "AMD Primus",
                 "remove what is not needed, or set A4_RESULTS_DIR to another directory"),
+    HealthCheck("clock", "clock", lambda readings: "clock" in readings, _clock,
+                f"within {CLOCK_SECONDS:g} s of that of pod 0", "degraded", "AMD Primus",
+                "look at the node's time service: chronyc tracking"),
     HealthCheck("names of peers", "names", lambda readings: bool(readings.get("names")), _names,
                 f"found within {SLOW_NAME_SECONDS:g} s", "degraded", "a4-agent",
                 "look at the cluster's DNS: kubectl get pods --namespace kube-system"),

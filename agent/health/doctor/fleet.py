@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from agent.decide.finding import Finding, Severity, State
-from agent.decide.inventory import NODES_OWN
+from agent.decide.inventory import NODES_OWN, PROFILER
 from agent.decide.subset import grouped
 from agent.health.doctor.checks import Readings, has_gpus
 
@@ -69,10 +69,10 @@ def _ports(readings: Readings) -> str | None:
     return ", ".join(ports)
 
 
-def _variables(prefix: str) -> Callable[[Readings], str | None]:
+def _variables(wanted: Callable[[str], bool]) -> Callable[[Readings], str | None]:
     def read(readings: Readings) -> str:
         found = readings.get("environment", {})
-        return " ".join(f"{name}={value}" for name, value in sorted(found.items()) if name.startswith(prefix))
+        return " ".join(f"{name}={value}" for name, value in sorted(found.items()) if wanted(name))
 
     return read
 
@@ -89,8 +89,14 @@ CHECKS = (
     FleetCheck("kernel", lambda readings: readings.get("kernel"), "information"),
     FleetCheck("MTUs", _mtus, "degraded", "MTUs come from the node pool's networks: give all nodes the same ones"),
     FleetCheck("RDMA devices", _ports, "degraded"),
-    FleetCheck("NCCL variables", _variables("NCCL_"), "degraded", VARIABLES),
-    FleetCheck("NVSHMEM variables", _variables("NVSHMEM_"), "degraded", VARIABLES),
+    FleetCheck(
+        "NCCL variables",
+        _variables(lambda name: name.startswith("NCCL_") and name not in PROFILER),
+        "degraded",
+        VARIABLES,
+    ),
+    FleetCheck("NVSHMEM variables", _variables(lambda name: name.startswith("NVSHMEM_")), "degraded", VARIABLES),
+    FleetCheck("NCCL profiler", _variables(PROFILER.__contains__), "information", VARIABLES),
     FleetCheck("nofile", _limit("nofile"), "information", RUNTIME),
     FleetCheck("memlock", _limit("memlock"), "information", RUNTIME),
 )

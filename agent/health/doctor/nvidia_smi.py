@@ -24,7 +24,19 @@ def parse(text: str) -> list[dict[str, Any]]:
         root = ElementTree.fromstring(text)
     except ElementTree.ParseError as error:
         raise ValueError(f"nvidia-smi -q -x printed no XML: {error}") from None
-    return [_gpu(index, gpu) for index, gpu in enumerate(root.findall("gpu"))]
+    cuda = root.findtext("cuda_version")
+    return [{**_gpu(index, gpu), "cuda": cuda} for index, gpu in enumerate(root.findall("gpu"))]
+
+
+def parse_links(text: str) -> list[dict[str, Any]]:
+    """GPUs and their NVLinks by `nvidia-smi nvlink -s`: only a link with a speed is up."""
+    found: list[dict[str, Any]] = []
+    for line in text.splitlines():
+        if gpu := re.match(r"GPU (\d+): (.*?) \(UUID", line):
+            found.append({"index": int(gpu[1]), "name": gpu[2], "up": 0})
+        elif found and re.match(r"\s*Link \d+: [\d.]+ GB/s", line):
+            found[-1]["up"] += 1
+    return found
 
 
 def _gpu(index: int, gpu: ElementTree.Element) -> dict[str, Any]:
@@ -33,6 +45,7 @@ def _gpu(index: int, gpu: ElementTree.Element) -> dict[str, Any]:
         "index": index,
         "name": _text(gpu, "product_name"),
         "memory": _text(gpu, "fb_memory_usage/total"),
+        "used": _number(_text(gpu, "fb_memory_usage/used")),
         "recovery": _text(gpu, "gpu_recovery_action"),
         "uncorrected": _sum(gpu, "ecc_errors/volatile"),
         "uncorrected_ever": _sum(gpu, "ecc_errors/aggregate"),

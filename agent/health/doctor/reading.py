@@ -20,6 +20,8 @@ def reduced(raw: Mapping[str, Any], environ: Mapping[str, str], slots: int, run:
             found["gpus"] = nvidia_smi.parse(text)
         except ValueError as error:
             found["problems"] = {**found.get("problems", {}), "gpus": str(error)}
+    if (text := found.pop("nvidia_smi_nvlink", None)) is not None:
+        found["nvlinks"] = nvidia_smi.parse_links(text)
     if (log := found.pop("kernel_log", None)) is not None:
         found["xids"] = xids.parse(log["records"], log["uptime"], 60.0 * xids.MINUTES)
     return found

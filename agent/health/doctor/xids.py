@@ -10,9 +10,18 @@ from agent.decide.finding import Severity
 
 MINUTES = 15
 """How long one counts."""
-FATAL = frozenset((48, 56, 57, 58, 62, 64, 65, 68, 69, 73, 74, 79, 80, 81, 95, 119, 120, 140, *range(144, 151)))
-DEGRADED = frozenset((92, 94))
-PROGRAMS = frozenset((13, 31, 43, 45))
+FATAL = frozenset(
+    (
+        46, 48, 54, 62, 64, 74, 79, 95, 109, 110, 119, 120, 136, 140, 143, *range(144, 152), 155, 158, 167,
+        169, 171, 172, 56, 57, 58, 65, 73, 81,  # before Ampere; the catalogue has them as unused since
+    )
+)  # fmt: skip
+"""The catalogue resets the GPU, restarts the machine or sends it to its maker."""
+NVLINK5 = frozenset(range(144, 151))
+"""Their texts say whether they are fatal: `RLW_REMAP Nonfatal XC1 …`."""
+DEGRADED = frozenset((32, 92, 93, 94, 121, 156, 157, 160, 161, 163, 164, 165, 168))
+"""Something was worn or retired, and the GPU goes on."""
+PROGRAMS = frozenset((11, 13, 25, 31, 37, 43, 45, 69, 80, 137))
 """They follow from what a program did, which has then failed by itself."""
 SOURCE = "NVIDIA's XID catalogue, AzureNHC"
 _LINE = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]+)\): (\d+),?\s*(.*)")
@@ -28,8 +37,10 @@ class Xid(NamedTuple):
     seconds_ago: float
 
 
-def severity(number: int) -> Severity:
-    """How bad an XID is; one that is not in the catalogue is information."""
+def severity(number: int, text: str = "") -> Severity:
+    """How bad an XID is. One of which the catalogue says "restart the program", or that it lacks, is information."""
+    if number in NVLINK5 and re.search("non-?fatal", text, re.IGNORECASE):
+        return "degraded"
     return "fatal" if number in FATAL else "degraded" if number in DEGRADED else "information"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from agent.decide.messages import Said, message
 from agent.decide.plan import peer_name
@@ -11,6 +12,14 @@ from agent.lifecycle.channel.link import Link
 from agent.lifecycle.channel.questions import Questions
 from agent.lifecycle.pod.pod import Pod
 from agent.machine.api import Problem, Target
+
+
+class PeerClock(NamedTuple):
+    """How far a worker's clock is ahead of ours, give or take half the trip."""
+
+    trip: float
+    """Seconds that the beats to it and from it were on their way."""
+    offset: float
 
 
 @dataclass
@@ -37,12 +46,21 @@ class Peer:
     printed: float = -math.inf
     """When its part of a run last printed, by our clock, as far as its beats have told."""
 
+    clocks: list[PeerClock] = field(default_factory=list)
+    """As it has answered since it was last asked."""
+
     def __post_init__(self) -> None:
         self.questions = Questions(self.say)
 
     def say(self, said: Said) -> None:
         """Tell it, now or after the next reconnection."""
         self.link.say(message(said))
+
+    def compare_clock(self, its: float, ours: float, echo: float) -> None:
+        """Its clock, ours, and ours as it came back from there."""
+        trip = ours - echo
+        if trip >= 0:  # else our clock was set back meanwhile
+            self.clocks.append(PeerClock(trip, its - (ours - trip / 2)))
 
     @property
     def index(self) -> int:

@@ -19,7 +19,7 @@ from agent.decide.messages import Said, line_of, message
 from agent.errors import Exit, PeerLost
 from agent.lifecycle.channel.link import SILENT_BEATS, Link, beat_seconds
 from agent.lifecycle.channel.lost_pods import LostPods
-from agent.lifecycle.channel.peer import Peer, workers_of
+from agent.lifecycle.channel.peer import Peer, PeerClock, workers_of
 from agent.lifecycle.channel.questions import refusal
 from agent.lifecycle.pod.pod import Pod
 from agent.log import utc
@@ -105,6 +105,18 @@ class Roster:
         own = self._tell.printed() if 0 in indices else None
         heard = [self.peers[index].printed for index in indices if index in self.peers]
         return max(heard if own is None else [own, *heard], default=-math.inf)
+
+    def compare_clocks(self, done: Callable[[dict[int, PeerClock]], None]) -> None:
+        """Ask all workers what time it is, and again; `done` gets of each the answer that was the quickest."""
+
+        def ask() -> None:
+            self.mention(messages.Beat(clock=self._machine.wall()))
+
+        for peer in self.peers.values():
+            peer.clocks.clear()
+        for after in (0.0, 0.1, 0.2):
+            self._machine.later(after, ask)
+        self._machine.later(0.5, lambda: done({i: min(peer.clocks) for i, peer in self.peers.items() if peer.clocks}))
 
     def reachable(self, index: int) -> Peer:
         """A worker that can be talked to. Raises PeerLost."""
@@ -242,6 +254,8 @@ class Roster:
         if isinstance(said, messages.Beat):
             if said.quiet is not None:
                 peer.printed = self._machine.now() - said.quiet
+            if said.clock is not None and said.echo is not None:
+                peer.compare_clock(said.clock, self._machine.wall(), said.echo)
         elif said is not None:
             self._tell.message(peer, said)
 

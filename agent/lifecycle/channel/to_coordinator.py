@@ -125,6 +125,8 @@ class ToCoordinator:
             except ValueError as error:
                 self.not_understood(found["type"], error)
             else:
+                if isinstance(said, messages.Beat) and said.clock is not None:
+                    self.mention(messages.Beat(clock=self._machine.wall(), echo=said.clock))
                 self._tell.said(said)
 
     def _hello(self, channel: Channel, found: messages.Message) -> None:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from agent.catalogue import WORKLOADS
 from agent.decide.differences import Differences, compare
 from agent.decide.ending import JobEnd
+from agent.decide.inventory import profiler_problem
 from agent.decide.mpirun import mpi_of
 from agent.decide.runspec import RunSpec
 from agent.errors import AgentError, Exit, MissingProgram
@@ -134,7 +135,10 @@ class Preparations:
 
     def refusal(self, context: RunContext, workload: Workload) -> JobEnd | None:
         """Why these pods may not run this together; None when they may."""
-        return self.fabric(context, workload) or self.torch(context, workload) or self.differences(context, workload)
+        for asks in (self.fabric, self.torch, self.profiler, self.differences):
+            if refused := asks(context, workload):
+                return refused
+        return None
 
     def fabric(self, context: RunContext, workload: Workload) -> JobEnd | None:
         """Why the fabric of these pods cannot be used by a workload that is about it; None when it can."""
@@ -167,6 +171,17 @@ class Preparations:
             "newer NCCL first in LD_LIBRARY_PATH, if the fabric has one"
         )
         return JobEnd(Exit.SETTINGS, what, why="\n".join([*bad, hint]))
+
+    def profiler(self, context: RunContext, workload: Workload) -> JobEnd | None:
+        """Why NCCL would not load the profiler that is asked for; None when it would, or none is."""
+        if not workload.exclusive:
+            return None
+        for index in context.indices:
+            told = self.inventories.get(index, {}).get("nccl_profiler", "")
+            pods = dict(pair.split("=", 1) for pair in told.split() if "=" in pair)
+            if problem := profiler_problem({**pods, **context.spec.env}):
+                return JobEnd(Exit.SETTINGS, problem, self.pod.where(index))
+        return None
 
     def compared(self, context: RunContext, workload: Workload) -> Differences:
         """The pods of a run, in what must be alike for its workload."""

@@ -69,13 +69,10 @@ class CoordinatorRequests:
             waited.answerable.when(lambda: answer({"ok": wire.to_json(run_end(self._pod, waited))}))
         elif op == "why":
             self._why(self._bookings.find(str(fields.get("run", ""))), answer)
-        elif op == "arrive":
-            run = self._bookings.find(str(fields["run"]))
-            run.meetings.arrive(str(fields["name"]), int(fields["pod"]), str(fields.get("says", "")), answer)
-        elif op == "tell":
-            run = self._bookings.find(str(fields["run"]))
-            self._pod.log.info(f"{run.run_id}, pod {int(fields['pod'])}: {str(fields['line'])[:MOST_SAID]}")
-            answer({"ok": {}})
+        elif op == "clocks":
+            self._roster.compare_clocks(lambda found: answer({"ok": {str(i): wire.to_json(found[i]) for i in found}}))
+        elif op in ("arrive", "tell"):
+            self._said(op, self._bookings.find(str(fields["run"])), fields, answer)
         elif op == "cancel":
             self._cancel(fields)
             answer({"ok": {}})
@@ -83,6 +80,14 @@ class CoordinatorRequests:
             self._release(bool(fields.get("force")), answer)
         else:
             raise ValueError("no such request")
+
+    def _said(self, op: str, run: Run, fields: dict[str, Any], answer: Answer) -> None:
+        """A program of a run has something to say to those on other pods, or to people."""
+        if op == "arrive":
+            run.meetings.arrive(str(fields["name"]), int(fields["pod"]), str(fields.get("says", "")), answer)
+        else:
+            self._pod.log.info(f"{run.run_id}, pod {int(fields['pod'])}: {str(fields['line'])[:MOST_SAID]}")
+            answer({"ok": {}})
 
     def _read(self, fields: dict[str, Any], answer: Answer) -> None:
         """Asked of the pod concerned, not before it has been told to begin: else it would know nothing of the run."""

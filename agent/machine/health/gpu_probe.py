@@ -1,4 +1,4 @@
-"""Does each GPU compute? A child per GPU, all side by side: one that hangs holds up nothing."""
+"""Does each GPU compute, and what does NCCL say of two? Children side by side: one that hangs holds up nothing."""
 
 from __future__ import annotations
 
@@ -13,19 +13,33 @@ from agent.paths import shipped
 PROGRAM = "probe-gpu.py"
 
 
-def probe(environ: Mapping[str, str], count: int, run: str) -> list[dict[str, Any]]:
+def probe(environ: Mapping[str, str], count: int, run: str, seconds: float) -> list[dict[str, Any]]:
     """By GPU: `problem`, empty when it computes right, or `unknown`: why it could not be tried."""
     if run:
         return [{"index": index, "problem": "", "unknown": f"{run} has the cluster"} for index in range(count)]
     with ThreadPoolExecutor(max(1, count)) as pool:
-        return list(pool.map(lambda index: _probe_one(environ, str(index)), range(count)))
+        return list(pool.map(lambda index: probe_one(environ, str(index), seconds), range(count)))
 
 
-def _probe_one(environ: Mapping[str, str], device: str) -> dict[str, Any]:
+def probe_nccl(environ: Mapping[str, str], run: str, seconds: float) -> dict[str, str]:
+    """The `output` of NCCL's diagnostics on two GPUs, or `unknown`: why there is none, or not all of it."""
+    if run:
+        return {"output": "", "unknown": f"{run} has the cluster"}
+    answer = ask("NCCL's probe", _argv(environ, "probe-nccl.py"), environ, seconds)
+    output, _, last = answer.output.rstrip().rpartition("\n")
+    try:
+        return {"output": output, "unknown": str(json.loads(last)["unknown"])}
+    except (ValueError, KeyError, TypeError):
+        return {"output": answer.output, "unknown": answer.problem or "NCCL's probe said nothing"}
+
+
+def _argv(environ: Mapping[str, str], program: str, *arguments: str) -> list[str]:
     python = environ.get("A4_PYTHON") or "python3"
-    argv = [python, shipped("entrypoints", PROGRAM), device]
-    # Importing torch takes up to 10 s from a cold disk; the computing itself has 15.
-    answer = ask("the probe", argv, environ, 25.0)
+    return [python, shipped("entrypoints", program), *arguments]
+
+
+def probe_one(environ: Mapping[str, str], device: str, seconds: float) -> dict[str, Any]:
+    answer = ask("the probe", _argv(environ, PROGRAM, device), environ, seconds)
     found = {"index": device, "problem": "", "unknown": ""}
     try:
         told = json.loads(answer.output.splitlines()[-1])

@@ -8,20 +8,25 @@ import shutil
 import socket
 import time
 from collections.abc import Mapping, Sequence
+from threading import Event
 from typing import Any, NamedTuple
 
+from agent.machine.api import Search
 from agent.machine.asking import ask
 from agent.machine.files import read
 from agent.machine.gpus import module_version
-from agent.machine.health.gpu_probe import probe
-from agent.machine.inventory import InventoryPart, gathered
+from agent.machine.health.gpu_probe import probe, probe_nccl
+from agent.machine.inventory import InventoryPart, gathered, wait_for_socket
 from agent.machine.nics import nics, rdma
 from agent.machine.resources import gpu_count, resources
+from agent.machine.versions import libraries
 
 SMI_DIRECTORY = "/usr/local/nvidia/bin"
 """Where GKE puts nvidia-smi: not every image has that on its PATH."""
 AGAIN = 0.5
 """Seconds after which a name is looked up again."""
+PROBE_SECONDS = 26.0
+"""For all children on GPUs together. Importing torch takes up to 10 s from a cold disk."""
 KERNEL_RECORD_BYTES = 8192
 """The kernel hands out a record at a time, and refuses one that does not fit."""
 
@@ -37,11 +42,13 @@ class Question(NamedTuple):
     """Names that are looked up."""
     run: str = ""
     """The run that has the cluster: GPUs are not computed with meanwhile."""
+    needs: Search | None = None
+    """What the pod's fabric takes; None: it has none."""
 
 
 def read_pod(question: Question, root: str = "/") -> dict[str, Any]:
     """Everything; `problems` says of each part that could not be read why. Takes 30 s at most."""
-    environ = question.environ
+    environ, needs = question.environ, question.needs
     parts = {
         "resources": InventoryPart(lambda: {**resources(root), "gpu_files": gpu_count(root)}, 5.0),
         "nics": InventoryPart(lambda: {"nics": nics({}, root), "rdma": rdma(root)}, 10.0),
@@ -50,21 +57,50 @@ def read_pod(question: Question, root: str = "/") -> dict[str, Any]:
     }
     driver = module_version(root)
     if driver or gpu_count(root):
-        parts |= {
-            "gpus": InventoryPart(lambda: {"nvidia_smi": nvidia_smi(environ)}, 25.0),
-            "xids": InventoryPart(lambda: {"kernel_log": kernel_log(root)}, 5.0),
-            "probes": InventoryPart(lambda: {"probes": probe(environ, gpu_count(root), question.run)}, 28.0),
-        }
+        parts |= _parts_of_gpus(question, root)
+    if needs is not None:
+        parts["libraries"] = InventoryPart(lambda: libraries(needs.libraries, needs.files, environ, 20.0), 25.0)
+        if needs.socket_dir:
+            parts["socket"] = InventoryPart(lambda: {"socket": wait_for_socket(needs.socket_dir, print, 0.0)}, 5.0)
     return {**gathered(parts), "driver": driver}
 
 
-def nvidia_smi(environ: Mapping[str, str]) -> str:
-    """All that it says, as XML. Raises OSError."""
+def _parts_of_gpus(question: Question, root: str) -> dict[str, InventoryPart]:
+    environ, count = question.environ, gpu_count(root)
+    listed = Event()
+    until = time.monotonic() + PROBE_SECONDS
+
+    def list_gpus() -> dict[str, Any]:
+        try:
+            return {"nvidia_smi": nvidia_smi(environ, "-q", "-x")}
+        finally:
+            listed.set()
+
+    def seconds_to_probe() -> float:
+        """What computes on a GPU now would be in the list of its processes."""
+        listed.wait()
+        return until - time.monotonic()
+
+    return {
+        "gpus": InventoryPart(list_gpus, 20.0),
+        "nvlinks": InventoryPart(lambda: {"nvidia_smi_nvlink": nvidia_smi(environ, "nvlink", "-s")}, 20.0),
+        "xids": InventoryPart(lambda: {"kernel_log": kernel_log(root)}, 5.0),
+        "probes": InventoryPart(
+            lambda: {"probes": probe(environ, count, question.run, seconds_to_probe())}, PROBE_SECONDS + 2.0
+        ),
+        "nccl": InventoryPart(
+            lambda: {"nccl": probe_nccl(environ, question.run, seconds_to_probe())}, PROBE_SECONDS + 2.0
+        ),
+    }
+
+
+def nvidia_smi(environ: Mapping[str, str], *arguments: str) -> str:
+    """What it says. Raises OSError."""
     path = os.pathsep.join((environ.get("PATH", os.defpath), SMI_DIRECTORY))
     program = shutil.which("nvidia-smi", path=path)
     if program is None:
         raise FileNotFoundError(errno.ENOENT, f"nvidia-smi is not on PATH, nor in {SMI_DIRECTORY}")
-    answer = ask("nvidia-smi", [program, "-q", "-x"], {**environ, "LD_PRELOAD": ""}, 20.0)
+    answer = ask("nvidia-smi", [program, *arguments], {**environ, "LD_PRELOAD": ""}, 15.0)
     if answer.problem:
         raise OSError(answer.problem)
     return answer.output

@@ -1,0 +1,48 @@
+"""What NCCL's own diagnostics say, 2.31 and later: lines of `NCCL DIAG`, as its source formats them.
+
+    node042:12345 NCCL DIAG [INFO] NVLink: inactive link(s) on rank(s) {1} across 2 ranks in comm 0x1234
+
+From diagnostics_log.h, diagnostics.cc, diagnostics/p2p.cc and ras/diagnostics*.cc of 2.31.2 and the releases after it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from agent.decide.finding import Severity
+
+SEVERITIES: dict[str, Severity] = {
+    "p2p": "fatal", "NVLink": "fatal", "ECC": "degraded", "GPU inventory": "degraded", "net bw": "degraded",
+    "CUDA driver version": "degraded", "NVIDIA driver version": "degraded", "NCCL environment": "degraded",
+}  # fmt: skip
+"""Of NCCL's checks. [INFO] is all that it says of a fault; others, as that of paths, may say it of what is well."""
+NOT_LOOKED = re.compile(
+    r"unavailable|incomplete|skipped|not inspected|no kernel-log source|truncated|could not locate|returned \d+$"
+    r"|setup failed on rank"
+)
+"""NCCL has no tag for what it could not see."""
+EXPECTED = re.compile("temporarily enabled context-wide")
+_LINE = re.compile(r"^\S+:\d+ NCCL DIAG \[(OK|INFO)\]\s+(.*)$", re.MULTILINE)
+_END = re.compile(r"^\S+:\d+ NCCL DIAG RAS diagnostics completed in ", re.MULTILINE)
+
+
+class DiagLine(NamedTuple):
+    """What one line says."""
+
+    check: str
+    text: str
+    good: bool | None
+    severity: Severity
+
+
+def parse(output: str) -> Iterator[DiagLine]:
+    """Of a process's output, in which other lines may stand. What NCCL did not come to the end of is unknown."""
+    lines = _LINE.findall(output)
+    for tag, text in lines:
+        check = text.partition(":")[0]
+        good = True if tag == "OK" or EXPECTED.search(text) else None if NOT_LOOKED.search(text) else False
+        yield DiagLine(check, text, good, SEVERITIES.get(check, "information"))
+    if lines and not _END.search(output):
+        yield DiagLine("RAS", "NCCL did not end its diagnostics in time", None, "information")
