@@ -68,6 +68,7 @@ LEAST_LEASE = 3.0
 """Six beats, of half a second each."""
 LEAST_GRACE = 5.0
 """Three of them are Kubernetes' own."""
+GATES = ("off", "on", "strict")
 SLEEP_ON = ("always", "failure", "never")
 TASK_SCRIPTS = (
     "/workload/task/task-script.sh",
@@ -144,6 +145,8 @@ class Settings(NamedTuple):
     why: bool
     why_seconds: float
     why_timing: bool
+    run_health: bool
+    gate: str
     report: bool
     log_limit_mb: int
     log_level: str
@@ -291,6 +294,14 @@ SETTINGS = (
         called="why_seconds",
     ),
     Setting("A4_WHY_TIMING", flag, "false", "have torch time every NCCL operation, at 20 µs each, to see which began"),
+    Setting("A4_RUN_HEALTH", flag, "true", "compare the error counters of GPUs and NICs before and after each run"),
+    Setting(
+        "A4_GATE",
+        choice(*GATES),
+        "off",
+        "look at all pods as a4-agent doctor does before the first run, and end the job (65) with a fatal finding; "
+        "strict: also where a check could not look",
+    ),
     Setting("A4_REPORT", flag, "true", "make report.html of every run; needs Jinja2 and matplotlib"),
     Setting("A4_LOG_LEVEL", choice("debug", "info", "warning", "error"), "info", "lowest level logged"),
     Setting("A4_LOG_FORMAT", choice("text", "json"), "text", "text, or one JSON object a line"),

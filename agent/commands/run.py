@@ -150,6 +150,8 @@ def _be_the_agent(args: argparse.Namespace, directory: RunDir, started: float) -
         raise
     name = args.run_name or job.settings.run_name
     spec = read_spec(args, job.settings.workload)._replace(by="ENTRYPOINT", name=name)
+    if not spec.gate and job.settings.gate != "off":
+        spec = spec._replace(gate=job.settings.gate)
     try:
         return serve(job._replace(spec=spec, topology=args.order != "index", started=started))
     except SystemFault as error:

@@ -12,6 +12,7 @@ from agent.decide.messages import (
     Alive,
     Done,
     Evidence,
+    Health,
     Prepare,
     Prepared,
     RanksOver,
@@ -186,6 +187,8 @@ class Bookings:
                 run.why.heard(index, said)
             case Alive():
                 run.alive(index)
+            case Health(_, readings):
+                run.gate.heard(index, readings)
             case TellSeries(_, series):
                 run.series[index] = series
             case Done(_, end):

@@ -16,15 +16,16 @@ from agent.decide.grace import USUAL
 from agent.decide.os_refusals import not_started
 from agent.decide.part_end import PartEnd
 from agent.decide.progress import progress_text
-from agent.decide.secret_variables import argument_secrets, storable
+from agent.decide.secret_variables import argument_secrets
 from agent.decide.series import PodSeries
 from agent.errors import AgentError, SystemFault
-from agent.launch import Launch, Started
+from agent.launch import Launch
 from agent.lifecycle.once import Once, Timers
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.hanging import Hanging
 from agent.lifecycle.runs.marks import make_marks
-from agent.lifecycle.runs.part_files import PartFiles
+from agent.lifecycle.runs.part_files import PartFiles, described
+from agent.lifecycle.runs.part_health import PartHealth
 from agent.lifecycle.runs.part_output import PartOutput
 from agent.lifecycle.runs.saving import Saving
 from agent.machine.api import Child
@@ -86,6 +87,7 @@ class RunPart:
         """It got SIGTERM. It gets one: at a second one mpirun gives up its own clean-up."""
         self._timers = Timers(pod.machine)
         self._files = PartFiles(pod, workload, context, series)
+        self._health = PartHealth(pod, workload, context)
         self._reports = workload.exclusive and context.index == context.lead
         """What it prints and records counts for the verdict, and for people."""
         self._launch: Launch | None = None
@@ -172,6 +174,7 @@ class RunPart:
         if self._workload.led:
             self.hanging.start(is_lead=launch is not None)
         self._files.series.begin()
+        self._health.begin()
         if launch is not None:
             self._start(launch)
 
@@ -235,6 +238,7 @@ class RunPart:
 
     def tell(self) -> None:
         """It is told to end from outside, and has the grace time (see Saving)."""
+        self._health.hurried = True
         if self._phase < PartPhase.BEGUN:
             self.stop()
         if self._phase is PartPhase.BEGUN:
@@ -243,6 +247,7 @@ class RunPart:
 
     def kill(self) -> None:
         """No more patience."""
+        self._health.hurried = True
         self._stop_process(self._shares.kill)
         self._kill_process()
 
@@ -284,6 +289,7 @@ class RunPart:
         self._phase = PartPhase.ENDED
         self._timers.cancel()
         self.process = None
+        self._health.look_again()
         self._machine.sweep(self.marks, USUAL.kill, lambda count, left: self._swept(status, count, left))
 
     def _swept(self, status: int, count: int, left: Sequence[int]) -> None:
@@ -302,9 +308,12 @@ class RunPart:
         end = end._replace(out_of_memory=starved, dumps=self.dumps, collective=self.output.collective)
         end, read_rest = self._files.told(end)
         if read_rest is None:
-            self._finish(end)
+            self._checked(end)
         else:
-            self._machine.aside(read_rest, self._finish, lambda why: self._finish(read_rest()))
+            self._machine.aside(read_rest, self._checked, lambda why: self._checked(read_rest()))
+
+    def _checked(self, end: PartEnd) -> None:
+        self._health.when_over(lambda found: self._finish(end._replace(health=found)))
 
     def _part_end(self, status: int) -> PartEnd:
         code = exit_code(status)
@@ -317,16 +326,8 @@ class RunPart:
             stuck=self._stuck,
             began=self._began,
             ended=self._machine.wall(),
-            launch=self._described() if self._reports else None,
+            launch=described(self._launch, self._pod.settings.secret_env) if self._reports else None,
         )
-
-    def _described(self) -> Started | None:
-        """What was started, for result.json."""
-        launch = self._launch
-        if launch is None:
-            return None
-        env = storable(launch.env, launch.added, self._pod.settings.secret_env.split())
-        return Started(tuple(launch.argv), launch.cwd, env, tuple(launch.added))
 
     def _finish(self, end: PartEnd) -> None:
         self._phase = PartPhase.OVER

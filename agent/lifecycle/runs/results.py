@@ -94,7 +94,11 @@ def run_result(pod: Pod, run: Run, judgement: Judgement) -> result.Result:
         name=spec.name,
         note=spec.note,
         series=merged(run.series),
-        findings=tuple(measurements.found),
+        findings=(
+            *measurements.found,
+            *(run.gated or ()),
+            *(one for _, end in sorted(run.ends.items()) for one in end.health),
+        ),
     )
 
 
