@@ -20,6 +20,7 @@ from agent.decide.setting_values import (
     auto_or,
     choice,
     flag,
+    gate,
     matching,
     maybe_path,
     names,
@@ -68,7 +69,6 @@ LEAST_LEASE = 3.0
 """Six beats, of half a second each."""
 LEAST_GRACE = 5.0
 """Three of them are Kubernetes' own."""
-GATES = ("off", "on", "strict")
 SLEEP_ON = ("always", "failure", "never")
 TASK_SCRIPTS = (
     "/workload/task/task-script.sh",
@@ -297,9 +297,9 @@ SETTINGS = (
     Setting("A4_RUN_HEALTH", flag, "true", "compare the error counters of GPUs and NICs before and after each run"),
     Setting(
         "A4_GATE",
-        choice(*GATES),
-        "off",
-        "look at all pods as a4-agent doctor does before the first run, and end the job (65) with a fatal finding; "
+        gate,
+        "false",
+        "look at all pods before the first run, as a4-agent doctor does, and end the job (65) with a fatal finding; "
         "strict: also where a check could not look",
     ),
     Setting("A4_REPORT", flag, "true", "make report.html of every run; needs Jinja2 and matplotlib"),

@@ -70,12 +70,23 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     limits.add_argument(
         "--stall-timeout", type=seconds, metavar="SECONDS", help="end it when it is silent for this long"
     )
-    health = parser.add_argument_group("health")
-    text = "look at all its pods first, as a4-agent doctor does; none begins with a fatal finding (65)"
-    health.add_argument("--gate", action="store_true", help=text)
-    health.add_argument("--strict", action="store_true", help="with --gate: nor where a check could not look")
     add_labels(parser)
     parser.add_argument("--dry-run", action="store_true", help="print what would be started and touch nothing")
+
+
+def add_gate(parser: argparse.ArgumentParser) -> None:
+    """Whether the run's pods must be healthy."""
+    text = "look at its pods first, as a4-agent doctor does: with a fatal finding it does not begin (65)"
+    parser.add_argument("--gate", action="store_true", help=text)
+    text = "with --gate: nor where a check could not look"
+    parser.add_argument("--strict", action="store_true", help=text)
+
+
+def gate(args: argparse.Namespace) -> str:
+    """As a RunSpec says it. Raises UsageError."""
+    if args.strict and not args.gate:
+        raise UsageError("--strict is for --gate")
+    return ("strict" if args.strict else "on") if args.gate else ""
 
 
 def add_labels(parser: argparse.ArgumentParser, name: str = "--name") -> None:
@@ -133,8 +144,6 @@ def add_following(parser: argparse.ArgumentParser, label: str = "its pod", *also
 
 def read_spec(args: argparse.Namespace, workload: str, *, ranks: int = 0, per_node: int = 0) -> RunSpec:
     """What the command line says of a run. Raises UsageError."""
-    if args.strict and not args.gate:
-        raise UsageError("--strict is for --gate")
     return RunSpec(
         workload=workload,
         args=tuple(args.rest),
@@ -148,7 +157,7 @@ def read_spec(args: argparse.Namespace, workload: str, *, ranks: int = 0, per_no
         stall=args.stall_timeout,
         name=args.run_name or "",
         note=args.note,
-        gate=("strict" if args.strict else "on") if args.gate else "",
+        gate=gate(args) if "gate" in args else "",
     )
 
 

@@ -35,6 +35,7 @@ class Gate:
         self._done = done
         self._readings: dict[int, Mapping[str, Any]] = {}
         self._waiting = set(context.indices)
+        self._over = False
 
     def begin(self) -> None:
         self._pod.log.info(f"{self._context.run_id}: looking at {len(self._waiting)} pods before it, as the gate wants")
@@ -52,15 +53,15 @@ class Gate:
             self._judge()
 
     def _judge(self) -> None:
-        if self._done is None:
+        if self._over:
             return
-        done, self._done = self._done, None  # type: ignore[assignment]
+        self._over = True
         peers = self._context.plan.peers
         found = examine_all(self._readings, {peer.index: peer.known_node for peer in peers})
         late = f"it has not looked at itself within {LOOK_SECONDS:g} s; a4-agent doctor --here says more"
         silent = dict.fromkeys([index for index in self._context.indices if index not in self._readings], late)
         end = refusal(found, silent, peers, strict=self._context.spec.gate == "strict")
-        done(end, tuple(one for one in found if one.state != "ok"))
+        self._done(end, tuple(one for one in found if one.state != "ok"))
 
 
 def look(pod: Pod, asked: AskHealth, say: Callable[[SaidOfPart], None]) -> None:

@@ -94,11 +94,7 @@ def run_result(pod: Pod, run: Run, judgement: Judgement) -> result.Result:
         name=spec.name,
         note=spec.note,
         series=merged(run.series),
-        findings=(
-            *measurements.found,
-            *(run.gated or ()),
-            *(one for _, end in sorted(run.ends.items()) for one in end.health),
-        ),
+        findings=(*measurements.found, *(run.gated or ()), *run.health),
     )
 
 

@@ -103,6 +103,11 @@ class Run:
         return titled(self.run_id, self.context.spec.name)
 
     @property
+    def health(self) -> list[Finding]:
+        """What changed in the devices of its pods meanwhile."""
+        return [one for _, end in sorted(self.ends.items()) for one in end.health]
+
+    @property
     def over(self) -> bool:
         return self.course.phase is Phase.OVER
 
@@ -314,8 +319,7 @@ class Run:
             # Whoever waits for this run must hear of its end, whatever is broken.
             judgement = Judgement(from_bug(traceback.format_exc(), self._pod.where(0)))
             self._pod.log.error(str(judgement.end))
-        health = sentence([one for end in self.ends.values() for one in end.health])
-        notes = [*series_notes(self.series), *filter(None, [health])]
+        notes = [*series_notes(self.series), *filter(None, [sentence(self.health)])]
         judgement = warned(self._dumps.explained(judgement), notes)
         self.judgement = explained(judgement, context, self.workload, self.ends, self._pod.log.masked)
         self._tell_over(self)
