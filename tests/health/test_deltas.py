@@ -1,4 +1,4 @@
-"""What a run changed in a pod's devices: each check has a fault that it alone finds; what was before counts for none."""
+"""What a run changed in a pod's devices: each check has a fault that it alone finds."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class CountingMachine(PodMachine):
         xml, *rest = nvidia_smi_xml(faults, count=gpus).split(MEMORY)
         for index, each in enumerate(rest):
             spent = {"sw_power_cap": 11_479_366, "hw_therm_slowdown": 500, "hw_power_brake": 500}
-            counters = "".join(CLOCK.format(*one) for one in (spent | (clocks if index == 3 else {})).items())
+            counters = "".join(CLOCK.format(*one) for one in {**spent, **(clocks if index == 3 else {})}.items())
             xml += (
                 f"\t\t<clocks_event_reasons_counters>\n{counters}\t\t</clocks_event_reasons_counters>\n{MEMORY}{each}"
             )

@@ -30,6 +30,13 @@ def health(found: dict[str, Any]) -> dict[int, list[tuple[str, str]]]:
     return seen
 
 
+def told_to_end(world: FakeWorld) -> None:
+    """As when the job is deleted; nobody's devices can be read any more."""
+    for pod in world.pods:
+        pod.reading_seconds = None
+        pod.signal()
+
+
 def test_what_a_run_changed_is_in_its_result_and_its_text() -> None:
     world = FakeWorld(3, "script", REPORT)
     for pod in world.pods:
@@ -70,8 +77,7 @@ def test_a_run_that_is_told_to_end_is_not_looked_at_again() -> None:
     world = FakeWorld(3, "script", REPORT)
     for pod in world.pods:
         pod.life = FOREVER
-    world.at(30, lambda: [setattr(pod, "reading_seconds", None) for pod in world.pods])
-    world.at(31, lambda: [pod.signal() for pod in world.pods])
+    world.at(31, lambda: told_to_end(world))
     assert set(world.run().values()) == {143}, world.dump()
     assert health(result(world))[1] == [("unknown", "the run was told to end")]
 
@@ -144,5 +150,5 @@ def test_a_pod_that_is_lost_at_the_gate_ends_the_job() -> None:
 def test_a_signal_at_the_gate_ends_the_job() -> None:
     world = gated("true")
     world.pod(1).reading_seconds = 20.0
-    world.at(10, lambda: [pod.signal() for pod in world.pods])
+    world.at(10, lambda: told_to_end(world))
     assert set(world.run().values()) == {143}, world.dump()
