@@ -12,7 +12,8 @@ import pytest
 
 from agent.decide.finding import Finding
 from agent.health.doctor import deltas
-from agent.health.doctor.deltas import COUNTERS, LOOKED, STATES, compare, reduced, sentence
+from agent.health.doctor.counted import reduced
+from agent.health.doctor.deltas import COUNTERS, LOOKED, STATES, compare, sentence
 from agent.machine.health.counters import read_counters
 from tests.health.machine import GPUS, PodMachine, nvidia_smi_xml
 

@@ -6,16 +6,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
-from xml.etree import ElementTree
 
 from agent.decide.finding import Finding, Severity
 from agent.decide.subset import pods_text
 from agent.decide.words import count_text
-from agent.health.doctor import nvidia_smi, xids
+from agent.health.doctor import xids
 from agent.health.doctor.checks import REPORT_SLOW, REPORT_XID
 
 Counted = Mapping[str, Any]
-"""What `reduced` makes of one reading: `uptime`; `counters` and `states`, by device and name; `xids`; `problems`."""
+"""One reading (agent/health/doctor/counted.py): `uptime`; `counters` and `states`, by device and name; `xids`;
+`problems`."""
 CABLES = f"look at the port and its cable on the node; {REPORT_SLOW}"
 NVSENTINEL, DCGM = "NVIDIA NVSentinel", "NVIDIA DCGM"
 LOST = re.compile(r"GPU is lost|fallen off the bus")
@@ -23,9 +23,6 @@ LOST = re.compile(r"GPU is lost|fallen off the bus")
 MOST_FINDINGS = 100
 """Of one pod; a message has a limit."""
 LOOKED = "devices during the run"
-NVLINK = re.compile(r"^GPU (\d+):|^\s*Link \d+: (Replay|Recovery|CRC) Errors: (\d+)", re.MULTILINE)
-"""`nvidia-smi nvlink -e` of Hopper, and of drivers 535 to 580."""
-CLOCKS = "clocks_event_reasons_counters/clocks_event_reasons_counters_"
 
 
 class DeltaCheck(NamedTuple):
@@ -85,58 +82,6 @@ STATES = (
     StateCheck("GPU memory rows that cannot be replaced", "remap_failure", "No", "fatal", "sichek", REPORT_XID),
 )
 GONE = StateCheck("GPU gone", "", "all GPUs of the start", "fatal", "a4-agent", REPORT_XID)
-
-
-def reduced(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """A reading of agent.machine.health.counters as numbers and states; it is asked for in a child, as parsing takes
-    its time."""
-    problems = dict(raw.get("problems", {}))
-    found: dict[str, Any] = {"uptime": raw["uptime"], "counters": dict(raw.get("nics", {})), "states": {}}
-    try:
-        gpus = _gpus(raw["nvidia_smi"], raw.get("nvlink", "")) if "nvidia_smi" in raw else {}
-    except ValueError as error:
-        gpus, problems["gpus"] = {}, str(error)
-    if "Link 0:" in raw.get("nvlink", "") and not any("nvlink_crc" in counters for counters, _ in gpus.values()):
-        problems["nvlink"] = "nvidia-smi nvlink -e counts errors that are not known here"
-    for device, (counters, states) in gpus.items():
-        found["counters"][device], found["states"][device] = counters, states
-    log = raw.get("kernel_log")
-    found["xids"] = xids.parse(log["records"], log["uptime"], log["uptime"]) if log else []
-    return {**found, "problems": problems}
-
-
-def _gpus(text: str, nvlink: str) -> dict[str, tuple[dict[str, float], dict[str, str]]]:
-    """Counters and states by GPU; what nvidia-smi does not say is left out. Raises ValueError."""
-    elements = ElementTree.fromstring(text).findall("gpu") if (known := nvidia_smi.parse(text)) else []
-    links = _links(nvlink)
-    found = {}
-    for gpu, element in zip(known, elements, strict=True):
-        counters = {"uncorrected": gpu["uncorrected"], **links.get(gpu["index"], {})}
-        for name in ("hw_therm_slowdown", "hw_power_brake"):
-            spent = re.match(r"(\d+) us", element.findtext(CLOCKS + name) or "")
-            counters[name] = int(spent[1]) / 1000 if spent else None
-        states = {one.state: gpu[one.state] for one in STATES}
-        # The number in /dev: where one GPU is lost, those after it have another index.
-        minor = element.findtext("minor_number") or ""
-        found[f"GPU {minor if minor.isdecimal() else gpu['index']}"] = (_known(counters), _known(states))
-    return found
-
-
-def _known(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _links(text: str) -> dict[int, dict[str, float]]:
-    """Errors of all links together, by index of the GPU."""
-    found: dict[int, dict[str, float]] = {}
-    counters: dict[str, float] = {}
-    for gpu, kind, count in NVLINK.findall(text):
-        if gpu:
-            counters = found.setdefault(int(gpu), {})
-        else:
-            name = f"nvlink_{kind.lower()}"
-            counters[name] = counters.get(name, 0) + int(count)
-    return found
 
 
 def compare(before: Counted, after: Counted, pod: int, node: str) -> tuple[Finding, ...]:

@@ -30,7 +30,7 @@ def refusal(
     findings: Sequence[Finding], silent: Mapping[int, str], peers: Sequence[PlannedPeer], *, strict: bool
 ) -> JobEnd | None:
     """Why a run must not begin on these pods; None when it may. A fatal finding counts for more than a pod that did not
-    answer: 65 is final, 69 is tried again."""
+    answer."""
     where = {peer.index: peer.where for peer in peers}
     sick, blind = fatal_pods(findings), [one for one in findings if one.state == "unknown"]
     fatal = [one for one in findings if one.state == "bad" and one.severity == "fatal"]

@@ -9,7 +9,7 @@ import json
 import os
 import sys
 
-from agent.health.doctor.deltas import reduced
+from agent.health.doctor.counted import reduced
 from agent.machine.health.counters import read_counters
 
 
