@@ -10,6 +10,7 @@ from agent import wire
 from agent.cutting import first_of
 from agent.decide.ending import JobEnd
 from agent.decide.facts import Facts
+from agent.decide.finding import Finding
 from agent.decide.part_end import PartEnd
 from agent.decide.pod_state import Loss, RunSummary
 from agent.decide.runspec import RunSpec
@@ -208,6 +209,13 @@ class TellSeries(NamedTuple):
     series: PodSeries
 
 
+class TellHealth(NamedTuple):
+    """What changed in my devices during my part."""
+
+    run: str
+    findings: tuple[Finding, ...]
+
+
 class Alive(NamedTuple):
     """The answer to AskAlive."""
 
@@ -227,9 +235,9 @@ class Bye(NamedTuple):
 Said = (
     Hello | Beat | Ask | Answer | SendPlan | Prepare | Go | Stop | AskEvidence | AskAlive | RunNoted | Cluster
     | SendResult | End | TellFacts | Planned | Inventory | Prepared | Done | RanksOver | Evidence | Alive | Stopping
-    | Bye | TellSeries | AskHealth | Health
+    | Bye | TellSeries | AskHealth | Health | TellHealth
 )  # fmt: skip
-SaidOfPart = Prepared | RanksOver | Evidence | Alive | TellSeries | Health | Done
+SaidOfPart = Prepared | RanksOver | Evidence | Alive | TellSeries | Health | TellHealth | Done
 """What a pod says of its part of a run."""
 COORDINATOR_SAYS: Mapping[str, type[Any]] = {
     "hello": Hello, "plan": SendPlan, "prepare": Prepare, "go": Go, "stop": Stop, "evidence": AskEvidence,
@@ -239,7 +247,7 @@ COORDINATOR_SAYS: Mapping[str, type[Any]] = {
 WORKER_SAYS: Mapping[str, type[Any]] = {
     "hello": Hello, "facts": TellFacts, "planned": Planned, "inventory": Inventory, "prepared": Prepared, "done": Done,
     "ranks_over": RanksOver, "evidence": Evidence, "alive": Alive, "ask": Ask, "answer": Answer,
-    "series": TellSeries, "readings": Health, "stopping": Stopping, "bye": Bye, "beat": Beat,
+    "series": TellSeries, "readings": Health, "health": TellHealth, "stopping": Stopping, "bye": Bye, "beat": Beat,
 }  # fmt: skip
 _TYPES = {kind: name for names in (COORDINATOR_SAYS, WORKER_SAYS) for name, kind in names.items()}
 

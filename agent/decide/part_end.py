@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from agent import wire
 from agent.cutting import first_of, last_of
 from agent.decide.ending import JobEnd
-from agent.decide.finding import Finding
 from agent.decide.ranks import RankEnd
 from agent.decide.series import PodSeries
 from agent.decide.subset import grouped, ranges
@@ -55,8 +54,8 @@ class PartEnd(NamedTuple):
     """What a rank here had loaded: python, torch, cuda, nccl, cudnn."""
     collective: float | None = None
     """When the first collective was complete here, in seconds since 1970; None: not known."""
-    health: tuple[Finding, ...] = ()
-    """What changed in this pod's devices meanwhile."""
+    reading: bool = False
+    """This pod's devices are being read: what changed in them follows."""
 
 
 def loaded_versions(ends: Iterable[PartEnd]) -> dict[str, str]:
@@ -83,7 +82,7 @@ def bounded(end: PartEnd, most: int = MOST_BYTES) -> PartEnd:
         end = end._replace(notes={})
     if _size(end) > most:
         end = end._replace(record=first_of(end.record, _left(end._replace(record=""), most)))
-    return end if _size(end) <= most else end._replace(launch=None, health=())
+    return end if _size(end) <= most else end._replace(launch=None)
 
 
 def _size(end: PartEnd) -> int:

@@ -82,6 +82,18 @@ def test_a_run_that_is_told_to_end_is_not_looked_at_again() -> None:
     assert health(result(world))[1] == [("unknown", "the run was told to end")]
 
 
+def test_who_failed_first_does_not_depend_on_readings() -> None:
+    world = FakeWorld(3, "script", REPORT)
+    for pod in world.pods:
+        pod.life = Life(code=1, seconds=60 + pod.index)
+    world.pod(0).life = Life(code=3, seconds=50)
+    world.at(40, lambda: setattr(world.pod(0), "reading_seconds", 4.0))
+    assert set(world.run().values()) == {3}, world.dump()
+    found = result(world)
+    assert found["verdict"]["where"] == world.pod(0).where
+    assert {pod: state for pod, ((state, _),) in health(found).items()} == dict.fromkeys(range(3), "ok")
+
+
 def test_readings_can_be_switched_off() -> None:
     world = FakeWorld(3, "script", {**REPORT, "A4_RUN_HEALTH": "false"})
     assert set(world.run().values()) == {0}, world.dump()

@@ -18,6 +18,7 @@ from agent.decide.messages import (
     RanksOver,
     RunNoted,
     SaidOfPart,
+    TellHealth,
     TellSeries,
 )
 from agent.decide.run_names import check_labels, free_name
@@ -189,6 +190,8 @@ class Bookings:
                 run.alive(index)
             case Health(_, readings):
                 run.gate.heard(index, readings)
+            case TellHealth(_, found):
+                run.health.heard(index, found)
             case TellSeries(_, series):
                 run.series[index] = series
             case Done(_, end):

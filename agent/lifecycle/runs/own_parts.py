@@ -21,6 +21,7 @@ from agent.decide.messages import (
     Said,
     SaidOfPart,
     Stop,
+    TellHealth,
     TellSeries,
 )
 from agent.decide.os_refusals import refused
@@ -107,6 +108,7 @@ class Parts:
             lambda end: self._ended(run_id, end),
             lambda: self._say(RanksOver(run_id)),
             lambda series: self._say(TellSeries(run_id, series)),
+            lambda found: self._say(TellHealth(run_id, found)),
         )
         part.prepare()
 

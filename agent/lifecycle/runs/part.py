@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum
 
 from agent.decide.ending import exit_code
+from agent.decide.finding import Finding
 from agent.decide.grace import USUAL
 from agent.decide.os_refusals import not_started
 from agent.decide.part_end import PartEnd
@@ -71,6 +72,7 @@ class RunPart:
         ended: Callable[[PartEnd], None],
         ranks_over: Callable[[], None],
         series: Callable[[PodSeries], None],
+        health: Callable[[tuple[Finding, ...]], None],
     ) -> None:
         self._pod = pod
         self._machine = pod.machine
@@ -87,7 +89,7 @@ class RunPart:
         """It got SIGTERM. It gets one: at a second one mpirun gives up its own clean-up."""
         self._timers = Timers(pod.machine)
         self._files = PartFiles(pod, workload, context, series)
-        self._health = PartHealth(pod, workload, context)
+        self._health = PartHealth(pod, workload, context, health)
         self._reports = workload.exclusive and context.index == context.lead
         """What it prints and records counts for the verdict, and for people."""
         self._launch: Launch | None = None
@@ -308,12 +310,9 @@ class RunPart:
         end = end._replace(out_of_memory=starved, dumps=self.dumps, collective=self.output.collective)
         end, read_rest = self._files.told(end)
         if read_rest is None:
-            self._checked(end)
+            self._finish(end)
         else:
-            self._machine.aside(read_rest, self._checked, lambda why: self._checked(read_rest()))
-
-    def _checked(self, end: PartEnd) -> None:
-        self._health.when_over(lambda found: self._finish(end._replace(health=found)))
+            self._machine.aside(read_rest, self._finish, lambda why: self._finish(read_rest()))
 
     def _part_end(self, status: int) -> PartEnd:
         code = exit_code(status)
@@ -331,7 +330,7 @@ class RunPart:
 
     def _finish(self, end: PartEnd) -> None:
         self._phase = PartPhase.OVER
-        self._ended(end)
+        self._ended(end._replace(reading=self._health.reading))
         self.output.close()
 
     # What it prints

@@ -8,7 +8,6 @@ from typing import Any
 
 from agent.decide.finding import Finding
 from agent.health.doctor.deltas import compare, unseen
-from agent.lifecycle.once import Once
 from agent.lifecycle.pod.pod import Pod
 from agent.paths import package_home
 from agent.workloads.base import RunContext, Workload
@@ -20,18 +19,24 @@ PASSED = ("PATH", "LD_LIBRARY_PATH")
 
 
 class PartHealth:
-    """`begin` when the part begins, `look_again` when its process is gone, `when_over` for what came of it."""
+    """`begin` when the part begins, `look_again` when its process is gone; `told` gets what came of it.
 
-    def __init__(self, pod: Pod, workload: Workload, context: RunContext) -> None:
+    A part does not wait for it: which pod failed first is known by who says so first.
+    """
+
+    def __init__(
+        self, pod: Pod, workload: Workload, context: RunContext, told: Callable[[tuple[Finding, ...]], None]
+    ) -> None:
         self._pod = pod
         self._wanted = pod.settings.run_health and workload.exclusive
         self._environ = {name: context.environ[name] for name in PASSED if name in context.environ}
         self._begun = False
         self.hurried = False
-        """Somebody waits for the part to end: it is not looked at again."""
+        """Somebody waits for the run to end: nobody looks again."""
         self._first: dict[str, Any] | None = None
-        self._found: tuple[Finding, ...] = ()
-        self._over = Once()
+        self._told = told
+        self.reading = False
+        """It is looking again, and has told nothing yet."""
 
     def begin(self) -> None:
         """Nothing is started in a pod that has neither GPUs nor RDMA devices."""
@@ -45,29 +50,23 @@ class PartHealth:
         self._first = reading
 
     def look_again(self) -> None:
-        """The part may end later for it, by most of its time to answer and no more."""
+        """For most of the time in which a pod has to answer."""
         if not self._begun:
-            self._over.happen()
-        elif self.hurried:
-            self._have(unseen("the run was told to end", *self._here))
+            return
+        if self.hurried:
+            self._told(unseen("the run was told to end", *self._here))
         elif self._first is None:
-            self._have(unseen("the devices were not read before the run ended", *self._here))
+            self._told(unseen("the devices were not read before the run ended", *self._here))
         else:
             seconds = 0.7 * self._pod.shares.answer
+            self.reading = True
             self._read(seconds, lambda last: self._compare(last, seconds))
-
-    def when_over(self, action: Callable[[tuple[Finding, ...]], None]) -> None:
-        """At once, or when the last reading is there or given up."""
-        self._over.when(lambda: action(self._found))
 
     def _compare(self, last: dict[str, Any] | None, seconds: float) -> None:
         assert self._first is not None
         late = f"the devices were not read within {seconds:.1f} s after the run"
-        self._have(unseen(late, *self._here) if last is None else compare(self._first, last, *self._here))
-
-    def _have(self, found: tuple[Finding, ...]) -> None:
-        self._found = found
-        self._over.happen()
+        self.reading = False
+        self._told(unseen(late, *self._here) if last is None else compare(self._first, last, *self._here))
 
     @property
     def _here(self) -> tuple[int, str]:

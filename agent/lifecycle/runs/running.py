@@ -30,6 +30,7 @@ from agent.lifecycle.runs.limits import RunLimits
 from agent.lifecycle.runs.meetings import Meetings
 from agent.lifecycle.runs.preparations import Preparations
 from agent.lifecycle.runs.roll_call import RollCall
+from agent.lifecycle.runs.run_health import RunHealth
 from agent.lifecycle.runs.why import Why
 from agent.workloads.base import FailedPart, Judgement, RunContext, Workload
 
@@ -91,6 +92,7 @@ class Run:
         """Begins when a process fails: that may be because a pod is lost."""
         self.why = Why(pod, workload, context, lambda: self.course.open, roster)
         self._dumps = Dumps(pod, self.why, self._judge_if_over)
+        self.health = RunHealth(pod, self._judge_if_over)
         self._limits = RunLimits(pod, context, lambda: self.course.open, roster, self.why, self.cancel)
 
     @property
@@ -101,11 +103,6 @@ class Run:
     def title(self) -> str:
         """How messages speak of it."""
         return titled(self.run_id, self.context.spec.name)
-
-    @property
-    def health(self) -> list[Finding]:
-        """What changed in the devices of its pods meanwhile."""
-        return [one for _, end in sorted(self.ends.items()) for one in end.health]
 
     @property
     def over(self) -> bool:
@@ -297,6 +294,8 @@ class Run:
     def cancel(self, end: JobEnd, *, told: bool = False) -> None:
         """End the run for this reason, unless one stands already. `told`: from outside, with the grace time."""
         self._dumps.stop()
+        if told or is_told(end):
+            self.health.stop()
         ends_already = self.course.phase >= Phase.SAVING
         self._follow(self.course.cancelled(end, told=told))
         self._judge_if_over()
@@ -308,7 +307,9 @@ class Run:
         self._tell_open(Stop(self.run_id, hurry=True))
 
     def _judge_if_over(self) -> None:
-        if not self.course.waits and not self._dumps.waits(self.course, self.ends):
+        if self.course.waits or self._dumps.waits(self.course, self.ends):
+            return
+        if not self.health.waits(self.course, self.ends):
             self._follow(self.course.to(Phase.OVER))
 
     def _judge(self) -> None:
@@ -319,7 +320,7 @@ class Run:
             # Whoever waits for this run must hear of its end, whatever is broken.
             judgement = Judgement(from_bug(traceback.format_exc(), self._pod.where(0)))
             self._pod.log.error(str(judgement.end))
-        notes = [*series_notes(self.series), *filter(None, [sentence(self.health)])]
+        notes = [*series_notes(self.series), *filter(None, [sentence(self.health.findings)])]
         judgement = warned(self._dumps.explained(judgement), notes)
         self.judgement = explained(judgement, context, self.workload, self.ends, self._pod.log.masked)
         self._tell_over(self)
