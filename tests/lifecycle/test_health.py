@@ -85,8 +85,8 @@ def test_a_run_that_is_told_to_end_is_not_looked_at_again() -> None:
 def test_who_failed_first_does_not_depend_on_readings() -> None:
     world = FakeWorld(3, "script", REPORT)
     for pod in world.pods:
-        pod.life = Life(code=1, seconds=60 + pod.index)
-    world.pod(0).life = Life(code=3, seconds=50)
+        pod.life = Life(1, seconds=51)
+    world.pod(0).life = Life(3, seconds=50)
     world.at(40, lambda: setattr(world.pod(0), "reading_seconds", 4.0))
     assert set(world.run().values()) == {3}, world.dump()
     found = result(world)
