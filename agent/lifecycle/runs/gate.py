@@ -19,7 +19,7 @@ LOOK_SECONDS = 45.0
 """How long a pod may take to look at itself: doctor's readings keep to 30, and a Python has to start before."""
 
 
-class Gate:
+class HealthGate:
     """Asks all pods at once; `done` gets why the run must not begin, or None, and what was found."""
 
     def __init__(

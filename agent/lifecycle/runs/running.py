@@ -24,7 +24,7 @@ from agent.lifecycle.channel.roster import Roster
 from agent.lifecycle.once import Once
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.dumps import Dumps
-from agent.lifecycle.runs.gate import Gate
+from agent.lifecycle.runs.gate import HealthGate
 from agent.lifecycle.runs.judging import explained, judge, warned
 from agent.lifecycle.runs.limits import RunLimits
 from agent.lifecycle.runs.meetings import Meetings
@@ -74,7 +74,7 @@ class Run:
         self.course = Course(frozenset(context.indices), context.lead, led=workload.led, fail_fast=workload.fail_fast)
         self.ends: dict[int, PartEnd] = {}
         """How parts ended, by pod."""
-        self.gate = Gate(pod, context, roster, self._gated)
+        self.gate = HealthGate(pod, context, roster, self._gated)
         self.gated: tuple[Finding, ...] | None = None if context.spec.gate else ()
         """What was found out about its pods before it; None: nothing yet."""
         self.series: dict[int, PodSeries] = {}
