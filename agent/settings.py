@@ -20,6 +20,7 @@ from agent.decide.setting_values import (
     auto_or,
     choice,
     flag,
+    gate,
     matching,
     maybe_path,
     names,
@@ -145,6 +146,8 @@ class Settings(NamedTuple):
     why: bool
     why_seconds: float
     why_timing: bool
+    run_health: bool
+    gate: str
     report: bool
     log_limit_mb: int
     log_level: str
@@ -298,6 +301,14 @@ SETTINGS = (
         called="why_seconds",
     ),
     Setting("A4_WHY_TIMING", flag, "false", "have torch time every NCCL operation, at 20 µs each, to see which began"),
+    Setting("A4_RUN_HEALTH", flag, "true", "compare the error counters of GPUs and NICs before and after each run"),
+    Setting(
+        "A4_GATE",
+        gate,
+        "false",
+        "look at all pods before the first run, as a4-agent doctor does, and end the job (65) with a fatal finding; "
+        "strict: also where a check could not look",
+    ),
     Setting("A4_REPORT", flag, "true", "make report.html of every run; needs Jinja2 and matplotlib"),
     Setting("A4_LOG_LEVEL", choice("debug", "info", "warning", "error"), "info", "lowest level logged"),
     Setting("A4_LOG_FORMAT", choice("text", "json"), "text", "text, or one JSON object a line"),

@@ -12,15 +12,19 @@ from agent.decide.plan import hostfile, hostnames_order, rank_order
 from bench.figures import Figure, bare, beside_bare
 
 IMPORT = "import os, agent.lifecycle.worker; os._exit(0)"  # as the agent itself ends
+COUNTING = ["-Es", "-m", "agent.lifecycle.runs.counting", "{}", "10"]
+"""What a pod with devices reads before and after a run; without nvidia-smi's own time where there are no GPUs."""
 PEERS = 10_000
 
 
 def figures() -> list[Figure]:
     worker, beside_worker = beside_bare([sys.executable, "-c", IMPORT])
     shown, beside_help = beside_bare([str(Path(sys.executable).with_name("a4-agent")), "--help"])
+    counting, beside_counting = beside_bare([sys.executable, *COUNTING])
     return [
         Figure("import of a worker", worker.cpu, "s of CPU", beside_worker.cpu, 6, in_multiples=True),
         Figure("a4-agent --help", shown.cpu, "s of CPU", beside_help.cpu, 6, in_multiples=True),
+        Figure("reading of devices before a run", counting.cpu, "s of CPU", beside_counting.cpu, 12, in_multiples=True),
         Figure(f"order and hostfiles of {PEERS:,} peers", order_cpu(), "s of CPU", bare().cpu, 0.2),
     ]
 

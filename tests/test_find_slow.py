@@ -232,6 +232,6 @@ def test_seconds_that_are_none(seconds: str) -> None:
 def test_a_run_that_was_broken_off_says_nothing_of_pods() -> None:
     line = json.dumps({"step": "round", "number": 0, "pairs": [[0, 1, 12.5]]})
     lost = judged(context("find-slow"), Outcome(0, f"{line}\n", lost={1: "silent for 30 s"}))
-    assert lost.end.code == 75 and not lost.findings.found and "12.5" in lost.text and not lost.files
+    assert lost.end.code == 75 and not lost.measurements.found and "12.5" in lost.text and not lost.files
     killed = judged(context("find-slow"), Outcome(-9, statuses={2: -9}, first=2))
     assert killed.end.code == 137 and "pod 2" in killed.end.where

@@ -228,7 +228,7 @@ def test_baselines_that_cannot_be_used_are_said_before_anything_starts(text: str
     assert what in caught.value.what
     assert Nccl().launch(nccl(index=2, baselines=given)) is not None, "they are needed on pod 0"
     found = judged(outcome(), baselines=given)
-    assert found.end.code == 0 and found.findings.gate and "/own.json" in found.findings.gate["reason"]
+    assert found.end.code == 0 and found.measurements.gate and "/own.json" in found.measurements.gate["reason"]
 
 
 # What its end means
@@ -237,9 +237,9 @@ def test_baselines_that_cannot_be_used_are_said_before_anything_starts(text: str
 def test_a_good_run() -> None:
     found = judged(outcome())
     assert found.end == JobEnd(0, "nccl is good: all_reduce, all_gather on 6 ranks of 3 pods", origin="workload")
-    assert found.findings.reasons == []
-    assert found.findings.gate and found.findings.gate["status"] == "not judged"
-    assert [sweep.collective for sweep in found.findings.sweeps] == list(TESTS)
+    assert found.measurements.reasons == []
+    assert found.measurements.gate and found.measurements.gate["status"] == "not judged"
+    assert [sweep.collective for sweep in found.measurements.sweeps] == list(TESTS)
     assert "network: gIB" in found.text and "NCCL on pod 1: said on gIB (2 times)" in found.text
     assert found.log_name == "nccl-test-results.txt" and list(found.files) == ["connectivity-test.log"]
 
@@ -268,7 +268,7 @@ BESIDE = {**SHIPPED, "/own.json": json.dumps({"version": 1, "baselines": [OWN]})
 def test_ends(found: Outcome, args: list[str], code: int, what: str, reason: str) -> None:
     judgement = judged(found, *args, baselines=BESIDE)
     assert (judgement.end.code, what in judgement.end.what) == (code, True), judgement.end
-    assert any(reason in each for each in judgement.findings.reasons) or not reason, judgement.findings.reasons
+    assert any(reason in each for each in judgement.measurements.reasons) or not reason, judgement.measurements.reasons
     assert "400" not in judgement.text or "400.00" in judgement.text
 
 
@@ -277,7 +277,7 @@ def test_tables_of_the_guides() -> None:
     good = {t: (texts / "tcpx_all_gather.txt").read_text() for t in TESTS}
     assert judged(outcome(good)).end.code == 0, "nobody knows its ranks: the table does not say"
     cut = {t: (texts / "b200_sample.txt").read_text() for t in TESTS}
-    assert judged(outcome(cut)).findings.reasons == [f"the table of {t} ends early" for t in TESTS]
+    assert judged(outcome(cut)).measurements.reasons == [f"the table of {t} ends early" for t in TESTS]
 
 
 def test_output_that_was_not_kept_is_no_end_of_the_program() -> None:
@@ -308,12 +308,12 @@ def test_what_came_after_connectivity_does_not_make_it_bad(late: dict[str, Any])
 def test_sockets_where_the_profile_means_gib() -> None:
     found = judged(outcome(networks=("gIB", "Socket", "gIB")), profile="a4-gib")
     assert (found.end.code, found.end.what) == (65, "NCCL did not use the network of the profile")
-    assert "all_reduce went over Socket on pod 1" in found.findings.reasons[0]
-    assert found.findings.gate and found.findings.gate["status"] == "not judged"
+    assert "all_reduce went over Socket on pod 1" in found.measurements.reasons[0]
+    assert found.measurements.gate and found.measurements.gate["status"] == "not judged"
     assert judged(outcome(networks=("Socket",) * 3)).end.code == 0, "no profile means nothing"
     unknown = outcome(notes={2: {"connectivity": CONNECTED}})
     found = judged(unknown, profile="a4-gib")
-    assert found.end.code == 0 and found.findings.gate and "no log of NCCL" in found.findings.gate["reason"]
+    assert found.end.code == 0 and found.measurements.gate and "no log of NCCL" in found.measurements.gate["reason"]
 
 
 @pytest.mark.parametrize(
@@ -331,12 +331,12 @@ def test_pods_of_which_nobody_knows_the_network(networks: tuple[str, str, str], 
         baselines={"/own.json": json.dumps({"version": 1, "baselines": [OWN | {"profile": "a4-gib"}]})},
     )
     why = f"the network is not known on {where}: no log of NCCL there names it"
-    assert found.end.code == 0 and found.findings.warnings == [why] and why in found.text
+    assert found.end.code == 0 and found.measurements.warnings == [why] and why in found.text
     assert "/own.json" not in found.files
-    assert found.findings.reasons == [f"--save-baseline mine: nothing is saved: {why}"]
-    assert found.findings.gate and found.findings.gate["status"] == "not judged"
-    assert f"all_gather not judged: {why}" in found.findings.gate["reason"]
-    assert judged(whole).findings.warnings == [], "without a profile it could be any"
+    assert found.measurements.reasons == [f"--save-baseline mine: nothing is saved: {why}"]
+    assert found.measurements.gate and found.measurements.gate["status"] == "not judged"
+    assert f"all_gather not judged: {why}" in found.measurements.gate["reason"]
+    assert judged(whole).measurements.warnings == [], "without a profile it could be any"
 
 
 def test_programs_that_are_missing() -> None:
@@ -446,8 +446,9 @@ def test_each_operation_and_root_is_saved_for_itself() -> None:
         for test, kinds in tables.items()
     }
     found = judged(outcome(outputs), "--tests", "all_reduce,broadcast", "-o", "all", "--save-baseline", "mine")
-    assert found.end.code == 0 and found.findings.gate
-    assert "there is no baseline for all_reduce mulsum on 3 nodes of 2 × NVIDIA B200" in found.findings.gate["reason"]
+    gate = found.measurements.gate
+    assert found.end.code == 0 and gate
+    assert "there is no baseline for all_reduce mulsum on 3 nodes of 2 × NVIDIA B200" in gate["reason"]
     entries = json.loads(found.files["baselines.json"])["baselines"]
     assert [(one["collective"], one["operation"], one["root"], one["gpu_model"]) for one in entries] == [
         ("all_reduce", "sum", 0, "NVIDIA B200"),
@@ -462,7 +463,7 @@ def test_each_operation_and_root_is_saved_for_itself() -> None:
 def test_a_baseline_that_cannot_be_saved_is_a_note(wanted: str) -> None:
     found = judged(outcome(), "--save-baseline", wanted, baselines={**SHIPPED, "/own.json": "{"})
     assert found.end.code == 0 and "/own.json" not in found.files
-    (note,) = found.findings.reasons
+    (note,) = found.measurements.reasons
     assert (
         note.startswith(f"--save-baseline {wanted}: /own.json is left as it is: it is not JSON") and note in found.text
     )

@@ -147,35 +147,34 @@ SAID = "profile a4-gib expects NCCL's network gIB, but {} went over Socket on po
 @pytest.mark.parametrize("name", [*USERS, PAI])
 def test_a_fallback_in_a_program_of_the_user_is_a_warning(name: str) -> None:
     found, said = judged(name, ON_TWO), SAID.format(name)
-    assert found.end.code == 0 and found.findings.reasons == []
-    assert found.findings.warnings == [said] and said in found.text.splitlines()
-    assert (
-        found.findings.record["network"].startswith("gIB and Socket (") and found.findings.versions["nccl"] == "2.28.9"
-    )
-    assert [one.name for one in found.findings.tables if one.name == "transport"]
+    assert found.end.code == 0 and found.measurements.reasons == []
+    assert found.measurements.warnings == [said] and said in found.text.splitlines()
+    assert found.measurements.record["network"].startswith("gIB and Socket (")
+    assert found.measurements.versions["nccl"] == "2.28.9"
+    assert [one.name for one in found.measurements.tables if one.name == "transport"]
     failed = judged(name, ON_TWO, environ={"A4_WRONG_NETWORK": "Fail"})
     assert failed.end == JobEnd(65, "NCCL did not use the network of the profile", why=said, origin="workload")
-    assert failed.findings.reasons == [said] and failed.findings.warnings in ((), [])
+    assert failed.measurements.reasons == [said] and failed.measurements.warnings in ((), [])
 
 
 @pytest.mark.parametrize("name", OURS)
 def test_a_fallback_in_a_program_of_ours_is_65(name: str) -> None:
     found, said = judged(name, ON_TWO), SAID.format(name)
     assert (found.end.code, found.end.why) == (65, said)
-    assert said in found.findings.reasons and said in found.text and "is good" not in found.text
+    assert said in found.measurements.reasons and said in found.text and "is good" not in found.text
 
 
 @pytest.mark.parametrize("name", [*USERS, PAI, *OURS])
 def test_the_right_network_is_nothing_to_warn_of(name: str) -> None:
     found = judged(name, EVERYWHERE)
-    assert not found.findings.warnings and "network" not in found.text
-    assert found.findings.record["network"] == "gIB (1 NICs used, 0 channels)"
+    assert not found.measurements.warnings and "network" not in found.text
+    assert found.measurements.record["network"] == "gIB (1 NICs used, 0 channels)"
 
 
 @pytest.mark.parametrize("name", USERS)
 def test_a_failure_keeps_its_own_code(name: str) -> None:
     found = judged(name, ON_TWO, code=3, environ={"A4_WRONG_NETWORK": "fail"})
-    assert found.end.code == 3 and SAID.format(name) in found.findings.reasons
+    assert found.end.code == 3 and SAID.format(name) in found.measurements.reasons
 
 
 @pytest.mark.parametrize(
@@ -193,7 +192,7 @@ def test_pods_of_which_nobody_knows_the_network(name: str, networks: dict[int, s
     """A program of the user's need not use NCCL on every pod."""
     found = judged(name, networks)
     some = name in OURS or (networks and None not in networks.values())
-    assert list(found.findings.warnings) == (
+    assert list(found.measurements.warnings) == (
         [f"the network is not known on {where}: no log of NCCL there names it"] if some else []
     )
     assert "the network is not known" not in found.end.why
@@ -202,5 +201,5 @@ def test_pods_of_which_nobody_knows_the_network(name: str, networks: dict[int, s
 @pytest.mark.parametrize("name", OURS)
 def test_gloo_has_no_logs(name: str) -> None:
     found = judged(name, {}, backend="gloo")
-    assert not found.findings.warnings and "network" not in found.findings.record
-    assert judged(name, {}, profile="none").findings.warnings in ((), [])
+    assert not found.measurements.warnings and "network" not in found.measurements.record
+    assert judged(name, {}, profile="none").measurements.warnings in ((), [])

@@ -358,7 +358,7 @@ def test_a_limit_tells_what_ranks_did_as_well() -> None:
 def test_the_pod_of_the_first_rank_that_failed_is_named() -> None:
     judgement = judged(context("mpirun", "a.out"), Outcome(7, ranks={**WELL, 2: RankEnd(7, 1.0)}))
     assert judgement.end.where == "pod 0, job-workload-0-0-x7k2p, node node-0"
-    assert judgement.findings.record == {"ranks": 6, "ended": {"0": "0-1,3-5", "7": "2"}}
+    assert judgement.measurements.record == {"ranks": 6, "ended": {"0": "0-1,3-5", "7": "2"}}
 
 
 def test_the_last_lines_of_a_program_that_failed_are_told_without_those_of_mpirun() -> None:
@@ -790,14 +790,14 @@ def test_ends_of_deepep(outcome: Outcome, code: int, origin: str, text: str) -> 
 
 def test_what_deepep_leaves() -> None:
     judgement = judged(deepep(), Outcome(0, ranks=THREE, notes=noted()))
-    findings = judgement.findings
+    findings = judgement.measurements
     assert findings.versions == {"Open MPI": "4.1.4", "DeepEP": "1.2.1"}
     assert findings.gate is not None and findings.gate["status"] == "not judged"
     assert [row[:3] for row in findings.tables[0].rows] == [(2, 32, 70.5), (0, 32, 70.5), (1, 32, 70.5)]
     assert "speed not judged: there is no telling which GPUs these are" in judgement.text
     assert "  75.00 / 245.00" in judgement.text
     bad = judged(deepep(), Outcome(0, ranks=THREE, notes=noted(pod1={"output": CASE * 31})))
-    assert bad.findings.gate is None and len(bad.findings.reasons) == 2
+    assert bad.measurements.gate is None and len(bad.measurements.reasons) == 2
 
 
 @pytest.mark.parametrize(

@@ -15,17 +15,17 @@ from agent.commands.answers import VERSION, DoctorAnswer, write
 from agent.commands.following import RunFollower
 from agent.commands.options import working_directory
 from agent.commands.pod import agent_environment, of_caller, read_state
-from agent.commands.printing import print_json, terminal_columns
+from agent.commands.printing import terminal_columns
 from agent.decide.finding import Finding
 from agent.decide.inventory import fabric_variables
+from agent.decide.leaving_out import without_them
 from agent.decide.plan import Plan
 from agent.decide.runspec import RunSpec
 from agent.environment import find_plan, load
 from agent.errors import Exit
 from agent.fabrics import needs, problems
 from agent.fabrics.profiles import NONE
-from agent.health.doctor import fleet
-from agent.health.doctor.checks import examine
+from agent.health.doctor.gate import examine_all, fatal_pods
 from agent.health.doctor.reading import reduced
 from agent.health.doctor.telling import report
 from agent.machine.api import Search
@@ -49,16 +49,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     whom.add_argument("--here", action="store_true", help="this pod alone")
     whom.add_argument("--hosts", action="append", default=[], metavar="HOST", help="these pods, such as 0,4-7")
     parser.add_argument("--strict", action="store_true", help="exit code 65 also where a check could not look")
-    parser.add_argument("--readings", action="store_true", help=argparse.SUPPRESS)
+    # What the gate asks of each pod: the pod's directory, and the run that waits for it.
+    parser.add_argument("--readings", nargs="?", const="", metavar="DIRECTORY", help=argparse.SUPPRESS)
+    parser.add_argument("--before", default="", metavar="RUN", help=argparse.SUPPRESS)
     parser.add_argument("--json", action="store_true", help="all findings as JSON, those that are ok as well")
 
 
 def run(args: argparse.Namespace) -> int:
     """65 with a fatal finding, 69 when a pod did not answer. Raises AgentError."""
-    directory = RunDir()
+    directory = RunDir(args.readings or "")
     plan = find_plan(directory)
-    if args.readings:
-        print_json(_read_here(directory, plan))
+    if args.readings is not None:
+        print(json.dumps(_read_here(directory, plan, args.before)))
         return 0
     state = read_state(directory)
     silent: dict[int, str] = {}
@@ -70,28 +72,29 @@ def run(args: argparse.Namespace) -> int:
         lost = {} if args.hosts else state.lost_why()
         readings, silent = _read_all(args.hosts, lost)
     pods, nodes = _names([*readings, *silent], plan)
-    findings = [one for pod, found in sorted(readings.items()) for one in examine(found, pod, nodes.get(pod, ""))]
-    findings += fleet.compare(readings, nodes)
+    findings = examine_all(readings, nodes)
+    without = without_them(plan.peers if plan else (), fatal_pods(findings))
     if args.json:
         write(DoctorAnswer(VERSION, tuple(findings), silent))
     else:
-        sys.stdout.write(report(findings, silent, pods, terminal_columns()))
+        sys.stdout.write(report(findings, silent, pods, terminal_columns(), without))
     return exit_code(findings, silent, strict=args.strict)
 
 
 def exit_code(findings: list[Finding], silent: Mapping[int, str], *, strict: bool) -> int:
     """A fatal finding counts for more than a pod that did not answer."""
-    if any(one.state == "bad" and one.severity == "fatal" for one in findings):
+    if fatal_pods(findings):
         return Exit.WRONG_RESULT
     if silent:
         return Exit.PEERS_MISSING
     return Exit.WRONG_RESULT if strict and any(one.state == "unknown" for one in findings) else 0
 
 
-def _read_here(directory: RunDir, plan: Plan | None) -> dict[str, Any]:
+def _read_here(directory: RunDir, plan: Plan | None, before: str = "") -> dict[str, Any]:
+    """`before`: a run that has the cluster, and has not begun."""
     environ = agent_environment(directory) or dict(os.environ)
     state = read_state(directory)
-    run = state.run.id if state and state.run else ""
+    run = state.run.id if state and state.run and state.run.id != before else ""
     slots = environ.get("GPUS_PER_NODE", "")
     paths = dict.fromkeys(["/", directory.path, *filter(None, [environ.get("A4_RESULTS_DIR", "")])])
     profile = (load(directory.environment) or {}).get("profile", NONE)
@@ -161,4 +164,4 @@ def _names(indices: list[int], plan: Plan | None) -> tuple[dict[int, str], dict[
     """Pods in words, and their nodes."""
     peers = {peer.index: peer for peer in plan.peers} if plan else {}
     words = {index: peers[index].where if index in peers else "this pod" for index in sorted(indices)}
-    return words, {index: peers[index].node for index in indices if index in peers}
+    return words, {index: peers[index].known_node for index in indices if index in peers}

@@ -8,7 +8,17 @@ from typing import Any
 
 from agent.commands import Parser
 from agent.commands.following import submit
-from agent.commands.options import add_following, add_run, add_without, count, instead, read_spec, take_command, without
+from agent.commands.options import (
+    add_following,
+    add_gate,
+    add_run,
+    add_without,
+    count,
+    instead,
+    read_spec,
+    take_command,
+    without,
+)
 from agent.decide.mpi_environment import is_denied
 from agent.decide.runspec import MpirunOptions
 
@@ -55,6 +65,7 @@ def add_options(parser: Parser) -> None:
         add(*names, type=instead(what), help=argparse.SUPPRESS)
     add_without(parser)
     add_run(parser)
+    add_gate(parser)
     add_following(parser, "mpirun's mark of its rank", "--tag-output", "-tag-output")
 
 

@@ -74,6 +74,21 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="print what would be started and touch nothing")
 
 
+def add_gate(parser: argparse.ArgumentParser) -> None:
+    """Whether the run's pods must be healthy."""
+    text = "look at its pods first, as a4-agent doctor does: with a fatal finding it does not begin (65)"
+    parser.add_argument("--gate", action="store_true", help=text)
+    text = "with --gate: nor where a check could not look"
+    parser.add_argument("--strict", action="store_true", help=text)
+
+
+def gate(args: argparse.Namespace) -> str:
+    """As a RunSpec says it. Raises UsageError."""
+    if args.strict and not args.gate:
+        raise UsageError("--strict is for --gate")
+    return ("strict" if args.strict else "on") if args.gate else ""
+
+
 def add_labels(parser: argparse.ArgumentParser, name: str = "--name") -> None:
     """By what people know the run again."""
     text = "what to call it in place of its id; -2 or the like is added if a run has that name"
@@ -128,7 +143,7 @@ def add_following(parser: argparse.ArgumentParser, label: str = "its pod", *also
 
 
 def read_spec(args: argparse.Namespace, workload: str, *, ranks: int = 0, per_node: int = 0) -> RunSpec:
-    """What the command line says of a run."""
+    """What the command line says of a run. Raises UsageError."""
     return RunSpec(
         workload=workload,
         args=tuple(args.rest),
@@ -142,6 +157,7 @@ def read_spec(args: argparse.Namespace, workload: str, *, ranks: int = 0, per_no
         stall=args.stall_timeout,
         name=args.run_name or "",
         note=args.note,
+        gate=gate(args) if "gate" in args else "",
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from agent.catalogue import RUNNABLE, WORKLOADS
 from agent.commands import Parser
-from agent.commands.options import WORKLOAD_ARGUMENTS, add_following, add_run, read_spec, workload_parser
+from agent.commands.options import WORKLOAD_ARGUMENTS, add_following, add_gate, add_run, read_spec, workload_parser
 from agent.commands.pod import agent_environment, living, read_state
 from agent.decide.ending import from_error, termination_message
 from agent.environment import job_from_environment, look, serve
@@ -62,6 +62,7 @@ def add_options(parser: Parser) -> None:
         help="ranks by physical place (default) or by pod index, when the cluster is formed",
     )
     add_run(parser)
+    add_gate(parser)
     add_following(parser)
 
 
@@ -150,6 +151,7 @@ def _be_the_agent(args: argparse.Namespace, directory: RunDir, started: float) -
         raise
     name = args.run_name or job.settings.run_name
     spec = read_spec(args, job.settings.workload)._replace(by="ENTRYPOINT", name=name)
+    spec = spec._replace(gate=spec.gate or job.settings.gate)
     try:
         return serve(job._replace(spec=spec, topology=args.order != "index", started=started))
     except SystemFault as error:

@@ -6,7 +6,17 @@ import argparse
 
 from agent.commands import Parser
 from agent.commands.following import submit
-from agent.commands.options import add_following, add_run, add_without, count, instead, read_spec, take_command, without
+from agent.commands.options import (
+    add_following,
+    add_gate,
+    add_run,
+    add_without,
+    count,
+    instead,
+    read_spec,
+    take_command,
+    without,
+)
 
 DESCRIPTION = """\
 Runs PROGRAM under torchrun on all pods: static rendezvous, node ranks and MASTER_ADDR from the plan, one
@@ -38,6 +48,7 @@ def add_options(parser: Parser) -> None:
         add(*names, type=instead(what), help=argparse.SUPPRESS)
     add_without(parser)
     add_run(parser)
+    add_gate(parser)
     add_following(parser)
 
 

@@ -10,6 +10,7 @@ from agent import wire
 from agent.cutting import first_of
 from agent.decide.ending import JobEnd
 from agent.decide.facts import Facts
+from agent.decide.finding import Finding
 from agent.decide.part_end import PartEnd
 from agent.decide.pod_state import Loss, RunSummary
 from agent.decide.runspec import RunSpec
@@ -111,6 +112,14 @@ class AskAlive(NamedTuple):
     run: str
 
 
+class AskHealth(NamedTuple):
+    """Look at yourself as doctor does: this run is to begin."""
+
+    run: str
+    seconds: float
+    """How long that may take."""
+
+
 class RunNoted(NamedTuple):
     """A run that has the cluster for itself has begun or, with `until`, ended."""
 
@@ -190,11 +199,25 @@ class Evidence(NamedTuple):
     """A PodRecords of agent.health.why.records, 32 KiB at most; empty: this pod has no part that goes on."""
 
 
+class Health(NamedTuple):
+    """What doctor has read here; empty: it could not."""
+
+    run: str
+    readings: Mapping[str, Any]
+
+
 class TellSeries(NamedTuple):
     """What my part has written into A4_SERIES_FILE so far."""
 
     run: str
     series: PodSeries
+
+
+class TellHealth(NamedTuple):
+    """What changed in my devices during my part."""
+
+    run: str
+    findings: tuple[Finding, ...]
 
 
 class Alive(NamedTuple):
@@ -216,19 +239,19 @@ class Bye(NamedTuple):
 Said = (
     Hello | Beat | Ask | Answer | SendPlan | Prepare | Go | Stop | AskEvidence | AskAlive | RunNoted | Cluster
     | SendResult | End | TellFacts | Planned | Inventory | Prepared | Done | RanksOver | Evidence | Alive | Stopping
-    | Bye | TellSeries
+    | Bye | TellSeries | AskHealth | Health | TellHealth
 )  # fmt: skip
-SaidOfPart = Prepared | RanksOver | Evidence | Alive | TellSeries | Done
+SaidOfPart = Prepared | RanksOver | Evidence | Alive | TellSeries | Health | TellHealth | Done
 """What a pod says of its part of a run."""
 COORDINATOR_SAYS: Mapping[str, type[Any]] = {
     "hello": Hello, "plan": SendPlan, "prepare": Prepare, "go": Go, "stop": Stop, "evidence": AskEvidence,
-    "alive": AskAlive, "run": RunNoted, "cluster": Cluster, "ask": Ask, "answer": Answer,
+    "alive": AskAlive, "health": AskHealth, "run": RunNoted, "cluster": Cluster, "ask": Ask, "answer": Answer,
     "result": SendResult, "end": End, "beat": Beat,
 }  # fmt: skip
 WORKER_SAYS: Mapping[str, type[Any]] = {
     "hello": Hello, "facts": TellFacts, "planned": Planned, "inventory": Inventory, "prepared": Prepared, "done": Done,
     "ranks_over": RanksOver, "evidence": Evidence, "alive": Alive, "ask": Ask, "answer": Answer,
-    "series": TellSeries, "stopping": Stopping, "bye": Bye, "beat": Beat,
+    "series": TellSeries, "readings": Health, "health": TellHealth, "stopping": Stopping, "bye": Bye, "beat": Beat,
 }  # fmt: skip
 _TYPES = {kind: name for names in (COORDINATOR_SAYS, WORKER_SAYS) for name, kind in names.items()}
 

@@ -54,6 +54,8 @@ class PartEnd(NamedTuple):
     """What a rank here had loaded: python, torch, cuda, nccl, cudnn."""
     collective: float | None = None
     """When the first collective was complete here, in seconds since 1970; None: not known."""
+    reading: bool = False
+    """This pod's devices are being read: what changed in them follows."""
 
 
 def loaded_versions(ends: Iterable[PartEnd]) -> dict[str, str]:

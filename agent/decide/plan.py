@@ -35,6 +35,11 @@ class PlannedPeer(NamedTuple):
         return self.name, _label(self.name), *([self.pod_name] if self.pod_name else [])
 
     @property
+    def known_node(self) -> str:
+        """Its node; empty when it is not known: a pod that is not on the host network may know only its own name."""
+        return self.node if self.node not in self.names else ""
+
+    @property
     def where(self) -> str:
         """This pod in words."""
         return pod_text(self.index, self.name, self.pod_name, self.node)

@@ -58,6 +58,9 @@ class RunSpec(NamedTuple):
     without: int | None = None
     """The rank that the launcher does not start: somebody does, in a terminal of its pod; None: none (`mpirun` and
     `torchrun` only)."""
+    gate: str = ""
+    """`on`: its pods are looked at before it, and one with a fatal finding refuses it; `strict`: also one where a check
+    could not look."""
 
     def __repr__(self) -> str:
         return wire.shown(self, "env")

@@ -57,6 +57,16 @@ def flag(text: str) -> bool:
     return words[text.lower()]
 
 
+def gate(text: str) -> str:
+    """As a RunSpec says it."""
+    if text.lower() == "strict":
+        return "strict"
+    try:
+        return "on" if flag(text) else ""
+    except ValueError:
+        raise ValueError("true, false or strict") from None
+
+
 def choice(*words: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if text.lower() not in words:

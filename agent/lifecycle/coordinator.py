@@ -112,7 +112,7 @@ class Coordinator:
                 self._preparations.inventory(index, inventory, phases)
             case messages.Prepared() | messages.Done() | messages.Evidence() | messages.RanksOver() | messages.Alive():
                 self._heard_of_part(index, said)
-            case messages.TellSeries():
+            case messages.TellSeries() | messages.Health() | messages.TellHealth():
                 self._heard_of_part(index, said)
             case messages.Ask():
                 self._requests.asked(peer, said)

@@ -143,7 +143,7 @@ class Worker:
                 self._plan(said)
             case messages.Prepare():
                 self._prepare_part(said)
-            case messages.Go() | messages.Stop() | messages.AskEvidence() | messages.AskAlive():
+            case messages.Go() | messages.Stop() | messages.AskEvidence() | messages.AskAlive() | messages.AskHealth():
                 self.parts.told(said)
             case messages.RunNoted(run):
                 self._run_noted(run)

@@ -24,7 +24,7 @@ from agent.report.number_words import (
     number_text,
     size_text,
 )
-from agent.report.places import differences_grid, order_grid, order_words, pods_grid, shared_inventory
+from agent.report.places import differences_grid, health_grid, order_grid, order_words, pods_grid, shared_inventory
 from agent.report.series import series_view
 from agent.report.startup import Startup, startup
 from agent.report.training import overview as trained
@@ -66,6 +66,8 @@ class RunPage(NamedTuple):
     """(tone, status, reason)"""
     diagnosis: Grid | None
     """What each source gave when it stood still."""
+    health: Grid | None
+    """What is bad on pods, or could not be seen."""
     sweeps: tuple[View, ...]
     overview: Grid | None
     trainings: tuple[View, ...]
@@ -95,6 +97,7 @@ def run_page(result: Result) -> RunPage:
         reasons=[reason for reason in result.verdict.reasons if reason not in _said(result.verdict)],
         gate=_gate(result),
         diagnosis=_diagnosis(result.diagnosis),
+        health=health_grid(result),
         sweeps=sweep_views(result.sweeps),
         overview=overview(result.sweeps),
         trainings=training_views(result.trainings),

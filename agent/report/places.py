@@ -192,3 +192,23 @@ def differences_grid(result: Result) -> Grid | None:
         for value, pods in one.odd.items()
     ]
     return grid("What differed", [GridColumn("what"), code("most pods"), code("instead"), GridColumn("on")], rows)
+
+
+def health_grid(result: Result) -> Grid | None:
+    """What was found out about the health of the pods, the worst first; None where all is well."""
+    tones = {"fatal": "bad", "degraded": "warn", "information": "soft"}
+    found = [one for one in result.findings if one.state != "ok"]
+    found.sort(key=lambda one: (one.state != "bad", list(tones).index(one.severity)))
+    rows: list[list[Cell | str]] = [
+        [
+            Cell(one.severity, tones[one.severity]) if one.state == "bad" else Cell("could not look", "soft"),
+            one.check,
+            f"{one.value} (right is: {one.limit})" if one.limit and one.state == "bad" else one.value,
+            f"pod {one.pod}" + (f", {one.device}" if one.device else ""),
+            one.node,
+            one.action if one.state == "bad" else "",
+        ]
+        for one in found
+    ]
+    heads = ("how bad", "check", "seen", "where", "node", "what to do")
+    return grid("What was found", [GridColumn(head) for head in heads], rows) if rows else None

@@ -25,7 +25,7 @@ Kind = Literal["nothing", "everywhere", "mpi"]
 """Where it runs: nowhere; a process on every pod; mpirun on the lead, which reaches the others."""
 
 
-class Findings(NamedTuple):
+class Measurements(NamedTuple):
     """What a workload measured and found, for result.json."""
 
     reasons: Sequence[str] = ()
@@ -241,7 +241,7 @@ class Judgement(NamedTuple):
 
     end: JobEnd
     text: str = ""
-    findings: Findings = Findings()
+    measurements: Measurements = Measurements()
     log_name: str = ""
     """File in the results directory that gets `text` and the output; empty: none."""
     files: Mapping[str, str] = {}

@@ -11,7 +11,7 @@ from agent.decide.tail import last_lines
 from agent.decide.words import lines
 from agent.errors import UsageError
 from agent.launch import Launch, is_python
-from agent.workloads.base import Findings, Judgement, Outcome, RunContext
+from agent.workloads.base import Judgement, Measurements, Outcome, RunContext
 from agent.workloads.held_rank import check_held, hold, last_words, nobody_came
 from agent.workloads.mpi import (
     MpiWorkload,
@@ -69,5 +69,5 @@ class Mpirun(MpiWorkload):
             said = last_words(context, ended.first, last_lines(without_notices(outcome.output)), outcome.output)
             end = end._replace(why=lines(said, end.why))
         network = users_network(context, outcome)
-        findings = Findings(versions={"Open MPI": str(mpi.version)}, record=as_json(outcome.ranks, ranks.ranks))
-        return Judgement(network.end(end), network.text(), network.findings(findings))
+        measurements = Measurements(versions={"Open MPI": str(mpi.version)}, record=as_json(outcome.ranks, ranks.ranks))
+        return Judgement(network.end(end), network.text(), network.measurements(measurements))

@@ -13,7 +13,7 @@ from agent.decide.words import at_most
 from agent.errors import Exit, SettingsError
 from agent.fabrics import FABRICS
 from agent.workloads import nccl_logs
-from agent.workloads.base import Findings, Outcome, RunContext
+from agent.workloads.base import Measurements, Outcome, RunContext
 from agent.workloads.nccl_logs import Logged, Transport, log_variables
 
 SETTING = "A4_WRONG_NETWORK"
@@ -130,17 +130,17 @@ class NetworkVerdict(NamedTuple):
             return end
         return JobEnd(Exit.WRONG_RESULT, WRONG, why="\n".join(at_most(self.wrong)), origin="workload")
 
-    def findings(self, findings: Findings) -> Findings:
+    def measurements(self, measurements: Measurements) -> Measurements:
         """With what is known of the network."""
         if not self.network.transports and not self.unknown:
-            return findings  # nothing used NCCL, or nobody asked for its logs
+            return measurements  # nothing used NCCL, or nobody asked for its logs
         reasons, warnings = (self.wrong, self.unknown) if self.must else ((), [*self.wrong, *self.unknown])
-        return findings._replace(
-            reasons=[*findings.reasons, *reasons],
-            warnings=[*findings.warnings, *warnings],
-            tables=[*findings.tables, *self.network.tables()],
-            versions={**findings.versions, **self.network.versions},
-            record={**findings.record, "network": str(self.network), "warnings": list(self.network.warnings)},
+        return measurements._replace(
+            reasons=[*measurements.reasons, *reasons],
+            warnings=[*measurements.warnings, *warnings],
+            tables=[*measurements.tables, *self.network.tables()],
+            versions={**measurements.versions, **self.network.versions},
+            record={**measurements.record, "network": str(self.network), "warnings": list(self.network.warnings)},
         )
 
     def lines(self) -> list[str]:

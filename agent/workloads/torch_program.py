@@ -15,7 +15,7 @@ from agent.decide.words import at_most, count_text, lines
 from agent.errors import Exit
 from agent.launch import Launch
 from agent.paths import shipped
-from agent.workloads.base import FailedPart, Findings, Judgement, Kind, Outcome, RunContext, Workload
+from agent.workloads.base import FailedPart, Judgement, Kind, Measurements, Outcome, RunContext, Workload
 from agent.workloads.ends import broken_off
 from agent.workloads.nccl_logs import Logged, read_logs
 from agent.workloads.network import logs_of, not_used, own_logs, seen_network
@@ -140,7 +140,7 @@ class TorchProgram(Workload):
         used = record.backend == "nccl" and record.finished is not None
         network = seen_network(context, outcome, logs_of(outcome), step=self.name, used=used, must=True)
         end = network.end(self._end(context, outcome, record, verdict))
-        findings = Findings(
+        measurements = Measurements(
             reasons=verdict.reasons,
             tables=record.tables(planned),
             sweeps=[sweep.told() for sweep in record.sweeps],
@@ -152,7 +152,7 @@ class TorchProgram(Workload):
         told = [*verdict.reasons, *record.warnings(), *network.lines()]
         said = "\n  ".join([f"{what} {record.summary()}", *told])
         text = f"{said}\n{record.table(planned)}"
-        return Judgement(end, text, network.findings(findings), f"{self.name}-test.log")
+        return Judgement(end, text, network.measurements(measurements), f"{self.name}-test.log")
 
     def _end(self, context: RunContext, outcome: Outcome, record: TorchRecord, verdict: RecordVerdict) -> JobEnd:
         """What is wrong by the record comes first, then why the run was ended, processes that failed, lost pods."""

@@ -9,7 +9,7 @@ from agent.decide.torchrun import Target, torchrun_launch, torchrun_target, with
 from agent.errors import UsageError
 from agent.launch import Launch, is_python
 from agent.paths import shipped
-from agent.workloads.base import FailedPart, Findings, Judgement, Kind, Outcome, RunContext, Workload, run_variables
+from agent.workloads.base import FailedPart, Judgement, Kind, Measurements, Outcome, RunContext, Workload, run_variables
 from agent.workloads.ends import end_without_failure
 from agent.workloads.held_rank import check_held, hold, nobody_came
 from agent.workloads.nccl_logs import Logged, read_logs
@@ -64,7 +64,7 @@ class Torchrun(Workload):
         network = users_network(context, outcome)
         failure = nobody_came(context, outcome) or torchrun_failure(context, outcome)
         end = network.end(failure or end_without_failure(context, outcome, "torchrun"))
-        return Judgement(end, network.text(), network.findings(Findings()))
+        return Judgement(end, network.text(), network.measurements(Measurements()))
 
 
 def _target(context: RunContext) -> Target:

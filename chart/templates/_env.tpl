@@ -90,6 +90,9 @@
 {{- with .Values.workload.runName }}
 - {name: A4_RUN_NAME, value: {{ . | quote }}}
 {{- end }}
+{{- with .Values.workload.gate }}
+- {name: A4_GATE, value: {{ . | quote }}}
+{{- end }}
 {{- if ne $network.profile "auto" }}
 - {name: A4_PROFILE, value: {{ $network.profile | quote }}}
 {{- end }}

@@ -76,6 +76,12 @@ def test_the_first_run_has_the_name_of_the_values(engines: Engines) -> None:
     assert "A4_RUN_NAME" not in engines.with_values().env
 
 
+def test_the_gate_is_that_of_the_values(engines: Engines) -> None:
+    assert engines.with_values(*sets("workload.gate=strict")).env["A4_GATE"] == "strict"
+    assert engines.with_values(*sets("workload.gate=true")).env["A4_GATE"] == "true"
+    assert "A4_GATE" not in engines.with_values().env
+
+
 def test_the_secret_is_for_root_alone(engines: Engines) -> None:
     secret = volume(engines.with_values(), "/etc/a4-agent/secret")["secret"]
     assert (secret["secretName"], secret["defaultMode"]) == ("demo-job-secret", 0o400)

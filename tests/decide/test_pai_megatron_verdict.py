@@ -140,8 +140,8 @@ def test_a_training_that_went_well() -> None:
     said = "train made iterations 1 to 9 of 9, loss 11.5 to 7.5, 0.123 s each, 45.6 TFLOP/s per GPU"
     assert said in found.end.what
     assert "clone  2.5      complete, by its content" in found.text
-    assert [one.count for one in found.findings.trainings] == [9]
-    (stages,) = found.findings.tables
+    assert [one.count for one in found.measurements.trainings] == [9]
+    (stages,) = found.measurements.tables
     assert stages.rows == (("train", 2.5, "done"), ("clone", 2.5, "complete, by its content"))
 
 
@@ -165,7 +165,7 @@ def test_what_was_trained(variables: dict[str, str], sizes: tuple[str, int | Non
     outcome = Outcome(0, record=done("train"), statuses={2: 0, 0: 0, 1: 0}, notes=told)
     plain = context(NAME)
     own = replace(plain, environ={**plain.environ, **variables})
-    (training,) = find_workload(NAME).judge(own, outcome).findings.trainings
+    (training,) = find_workload(NAME).judge(own, outcome).measurements.trainings
     assert (training.model, training.sequence, training.batch) == sizes
 
 
@@ -188,7 +188,7 @@ def test_a_training_without_an_iteration_is_65() -> None:
 def test_a_loss_that_is_no_number_is_65() -> None:
     found = judged(done("train"), lines(3, **{"lm loss": "nan"}))
     assert (found.end.code, found.end.what) == (65, "train: the loss of 3 of 3 iterations is not a number")
-    assert list(found.findings.reasons) == [found.end.what]
+    assert list(found.measurements.reasons) == [found.end.what]
 
 
 def failed(status: int, end: dict[str, Any] | None, output: str = "", **changes: Any) -> JobEnd:
@@ -212,9 +212,9 @@ def test_a_stage_that_failed_is_not_shown_as_done() -> None:
     record = done("convert") + done("train").replace('"status": 0', '"status": 3')
     told = {0: notes({"end.json": json.dumps(TRAIN)})}
     found = judged(record, first=0, statuses={0: 3}, notes=told, failures={0: FailedPart("")})
-    (stages,) = found.findings.tables
+    (stages,) = found.measurements.tables
     assert stages.rows == (("convert", 2.5, "done"), ("train", 2.5, "failed with exit code 3"))
-    assert not found.findings.reasons and "ended with 0" not in found.text
+    assert not found.measurements.reasons and "ended with 0" not in found.text
 
 
 def test_torch_says_which_rank_it_was() -> None:

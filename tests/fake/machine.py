@@ -273,12 +273,25 @@ class FakeMachine:
         self.post(self.pod.inventory_seconds, lambda: done(found))
 
     def ask_process(self, argv: Sequence[str], cwd: str, seconds: float, done: Callable[[str], None]) -> None:
-        """The only one that is asked so looks at the processes of a run."""
+        """The others that are asked so look at the processes of a run."""
+        if "agent.lifecycle.runs.counting" in argv:
+            self._answer(
+                self.pod.readings.pop(0) if len(self.pod.readings) > 1 else self.pod.readings[0],
+                self.pod.reading_seconds,
+                seconds,
+                done,
+            )
+            return
+        if "doctor" in argv:
+            self._answer(self.pod.health, self.pod.reading_seconds, seconds, done)
+            return
         records = PodRecords(self.pod.index, f"pod-{self.pod.index}", "", processes=self.pod.processes)
         found = LookAnswer(records, f"stacks of pod {self.pod.index}\n", self.pod.hangs)
-        needed = self.pod.evidence_seconds
+        self._answer(wire.to_json(found), self.pod.evidence_seconds, seconds, done)
+
+    def _answer(self, said: object, needed: float | None, seconds: float, done: Callable[[str], None]) -> None:
         if needed is not None and needed <= seconds:
-            self.post(needed, lambda: done(json.dumps(wire.to_json(found))))
+            self.post(needed, lambda: done(json.dumps(said)))
         else:
             self.post(seconds, lambda: done(""))
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 PREFIX, DOMAIN = "job-workload-", "job.default.svc.cluster.local"
 SCRIPT = "/workload/task/task-script.sh"
 INVENTORY = {"mpirun": "/usr/bin/mpirun", "mpirun_version_text": "mpirun (Open MPI) 4.1.4\n"}
+COUNTED = {"uptime": 100.0, "counters": {"mlx5_0/1": {"link_downed": 1}}, "states": {}, "xids": [], "problems": {}}
+"""What the devices of a pod counted, as agent.lifecycle.runs.counting says it."""
 DIR = RunDir(DEFAULT_RUN_DIR)
 KILLED = 137
 
@@ -90,6 +92,12 @@ class FakePod(FakeStorage):
         """Those of the run, in its records."""
         self.hangs = f"rank {index} hangs"
         """What it says in short when it is asked for evidence."""
+        self.readings: list[Mapping[str, Any]] = [COUNTED]
+        """What its devices count, before and after each run; the last one stays."""
+        self.health: Mapping[str, Any] = {}
+        """What doctor reads there."""
+        self.reading_seconds: float | None = 0.05
+        """How long that takes; None: for ever."""
         self.secret = b"0123456789abcdef0123456789abcdef"
         self.env: dict[str, str] = {}
         self.wish: dict[str, Any] = {}

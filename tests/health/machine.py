@@ -64,7 +64,8 @@ def nvidia_smi_xml(node: Node) -> str:
     for old, new in zip(H200[:5], node[:5], strict=True):
         head, gpus = head.replace(f">{old}<", f">{new}<"), [one.replace(f">{old}<", f">{new}<") for one in gpus]
     head = head.replace("<attached_gpus>2<", f"<attached_gpus>{node.gpus}<")
-    return "".join([head, *(gpus[index % 2] for index in range(node.gpus)), "</nvidia_smi_log>\n"])
+    numbered = [re.sub(r"(<minor_number>)\d+", rf"\g<1>{index}", gpus[index % len(gpus)]) for index in range(node.gpus)]
+    return "".join([head, *numbered, "</nvidia_smi_log>\n"])
 
 
 def nvlink_text(node: Node) -> str:

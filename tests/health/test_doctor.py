@@ -11,7 +11,7 @@ import pytest
 
 from agent.commands.doctor import exit_code
 from agent.decide.finding import Finding
-from agent.health.doctor import checks, fleet, nccl_diag, nvidia_smi, xids
+from agent.health.doctor import checks, deltas, fleet, nccl_diag, nvidia_smi, xids
 from agent.health.doctor.checks import examine
 from agent.health.doctor.telling import report
 from agent.machine.api import Search
@@ -370,5 +370,7 @@ def test_the_page_has_every_row() -> None:
     page = (Path(__file__).parents[2] / "docs" / "doctor.md").read_text()
     rows = [f"| {check.name} | {check.limit} | {check.severity} | {check.source} |" for check in checks.CHECKS]
     rows += [f"| {check.name} | {check.severity} |" for check in fleet.CHECKS]
+    rows += [f"| {one.name} | {one.limit} | {one.severity} | {one.source} | " for one in deltas.COUNTERS]
+    rows += [f"| {one.name} | {one.good} | {one.severity} | {one.source} | " for one in (*deltas.STATES, deltas.GONE)]
     assert [row for row in rows if row not in page] == []
     assert len(re.findall(r"(?m)^\| (?!check|exit code|\d)", page)) == len(rows)

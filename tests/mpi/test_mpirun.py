@@ -46,7 +46,7 @@ def test_all_is_well(mpi: Mpi, pods: Pods) -> None:
     assert run.end and judgement.end.code == 0, judgement
     assert (judgement.end.what, judgement.end.origin) == ("sh done", "workload")
     assert sorted(run.end.stdout.split()) == sorted(["node-0", "node-1", "node-2"] * 2)
-    assert judgement.findings.record == {"ranks": 6, "ended": {"0": "0-5"}}
+    assert judgement.measurements.record == {"ranks": 6, "ended": {"0": "0-5"}}
     # Open MPI 5 sometimes says this of its own race with ssh, which harms nothing.
     assert [line for line in run.end.stderr.splitlines() if "setpgid" not in line] == []
 

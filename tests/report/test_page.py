@@ -54,6 +54,20 @@ def test_warnings_are_shown() -> None:
     assert "Socket on pod 1" in Page(render_run(read_result(result("torchrun", [], warnings=["Socket on pod 1"])))).text
 
 
+def test_findings_are_shown_the_worst_first() -> None:
+    base = {"pod": 1, "node": "<n>", "device": "GPU 3", "limit": "None", "source": "", "action": "reset it"}
+    seen = [("XIDs", "unknown"), ("NVLink replays", "bad"), ("GPU gone", "bad"), ("disk space", "ok")]
+    worse = {"NVLink replays": "degraded"}
+    found = [
+        {"check": name, "state": state, "severity": worse.get(name, "fatal"), "value": "v", **base}
+        for name, state in seen
+    ]
+    text = " ".join(Page(render_run(read_result(result("script", [], findings=found)))).text)
+    at = [text.index(words) for words in ("Health of the pods", "GPU gone", "NVLink replays", "could not look", "XIDs")]
+    assert at == sorted(at) and "pod 1, GPU 3" in text and "reset it" in text
+    assert "Health" not in render_run(read_result(result("script", [], findings=found[3:])))
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_the_page_is_whole(name: str) -> None:
     page = Page(rendered(name))

@@ -14,10 +14,17 @@ INDENT = "  "
 LEAST_COLUMNS = 40
 
 
-def report(findings: Sequence[Finding], silent: Mapping[int, str], pods: Mapping[int, str], columns: int) -> str:
+def report(
+    findings: Sequence[Finding],
+    silent: Mapping[int, str],
+    pods: Mapping[int, str],
+    columns: int,
+    without: Sequence[str] = (),
+) -> str:
     """The verdict, then what is bad, what could not be looked at, and what is well.
 
-    `silent`: pods that did not answer, and why; `pods`: the name of each, for a finding on a single one.
+    `silent`: pods that did not answer, and why; `pods`: the name of each, for a finding on a single one; `without`: how
+    to go on without the sick ones.
     """
     bad = [one for one in findings if one.state == "bad"]
     unknown = [one for one in findings if one.state == "unknown"]
@@ -28,6 +35,7 @@ def report(findings: Sequence[Finding], silent: Mapping[int, str], pods: Mapping
             found += ["", *_wrapped(f"{severity}: {_sentence(group, pods)}", columns)]
             found += _wrapped(f"right is: {group[0].limit}", columns, INDENT)
             found += [line for action in _actions(group) for line in _wrapped(action, columns, INDENT)]
+    found += ["", *without] if without else []
     if unknown:
         found += ["", "could not look:"]
         found += [line for group in _alike(unknown) for line in _wrapped(_sentence(group, pods), columns, INDENT)]
@@ -49,6 +57,11 @@ def verdict(findings: Sequence[Finding], silent: Mapping[int, str], pods: int) -
         return looked + listed(parts)
     blind = {one.check for one in findings if one.state == "unknown"}
     return f"{looked}nothing bad found" + (f", {count_text(len(blind), 'check')} could not look" if blind else "")
+
+
+def sentences(findings: Sequence[Finding], pods: Mapping[int, str]) -> list[str]:
+    """One for all that say the same; `pods`: the name of each."""
+    return [_sentence(group, pods) for group in _alike(findings)]
 
 
 def _alike(findings: Iterator[Finding] | Sequence[Finding]) -> list[list[Finding]]:

@@ -12,11 +12,13 @@ from agent.decide.messages import (
     Alive,
     Done,
     Evidence,
+    Health,
     Prepare,
     Prepared,
     RanksOver,
     RunNoted,
     SaidOfPart,
+    TellHealth,
     TellSeries,
 )
 from agent.decide.run_names import check_labels, free_name
@@ -186,6 +188,10 @@ class Bookings:
                 run.why.heard(index, said)
             case Alive():
                 run.alive(index)
+            case Health(_, readings):
+                run.gate.heard(index, readings)
+            case TellHealth(_, found):
+                run.health.heard(index, found)
             case TellSeries(_, series):
                 run.series[index] = series
             case Done(_, end):

@@ -47,8 +47,9 @@ def outcome(course: Course, ends: Mapping[int, PartEnd], tokens: Sequence[str]) 
 
 def warned(judgement: Judgement, warnings: Sequence[str]) -> Judgement:
     """The judgement with more that does not count against the run, for people and for result.json."""
-    findings = judgement.findings._replace(warnings=[*judgement.findings.warnings, *warnings])
-    return judgement._replace(findings=findings, text=judgement.text + "".join(f"{line}\n" for line in warnings))
+    measurements = judgement.measurements._replace(warnings=[*judgement.measurements.warnings, *warnings])
+    text = judgement.text + "".join(f"{line}\n" for line in warnings)
+    return judgement._replace(measurements=measurements, text=text)
 
 
 def explained(

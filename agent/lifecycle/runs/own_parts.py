@@ -11,6 +11,7 @@ from agent.decide.messages import (
     Alive,
     AskAlive,
     AskEvidence,
+    AskHealth,
     Done,
     Evidence,
     Go,
@@ -20,6 +21,7 @@ from agent.decide.messages import (
     Said,
     SaidOfPart,
     Stop,
+    TellHealth,
     TellSeries,
 )
 from agent.decide.os_refusals import refused
@@ -31,6 +33,7 @@ from agent.errors import AgentError, MissingProgram, PeerLost, UsageError
 from agent.lifecycle.channel.questions import Answer, refusal
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.context import run_context
+from agent.lifecycle.runs.gate import look
 from agent.lifecycle.runs.looks import look_at, ras_port
 from agent.lifecycle.runs.part import RunPart
 from agent.workloads import find_workload
@@ -76,8 +79,15 @@ class Parts:
                     self._parts[run].hanging.all_ranks_over()
             case Stop(run, hurry, told):
                 self.stop(run, hurry=hurry, told=told)
+            case AskEvidence() | AskHealth() | AskAlive():
+                self._asked(said)
+
+    def _asked(self, said: AskEvidence | AskHealth | AskAlive) -> None:
+        match said:
             case AskEvidence(run, seconds):
                 self.gather_evidence(run, seconds)
+            case AskHealth():
+                look(self._pod, said, self._say)
             case AskAlive(run):
                 self._say(Alive(run))
 
@@ -98,6 +108,7 @@ class Parts:
             lambda end: self._ended(run_id, end),
             lambda: self._say(RanksOver(run_id)),
             lambda series: self._say(TellSeries(run_id, series)),
+            lambda found: self._say(TellHealth(run_id, found)),
         )
         part.prepare()
 

@@ -12,19 +12,21 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum
 
 from agent.decide.ending import exit_code
+from agent.decide.finding import Finding
 from agent.decide.grace import USUAL
 from agent.decide.os_refusals import not_started
 from agent.decide.part_end import PartEnd
 from agent.decide.progress import progress_text
-from agent.decide.secret_variables import argument_secrets, storable
+from agent.decide.secret_variables import argument_secrets
 from agent.decide.series import PodSeries
 from agent.errors import AgentError, SystemFault
-from agent.launch import Launch, Started
+from agent.launch import Launch
 from agent.lifecycle.once import Once, Timers
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.hanging import Hanging
 from agent.lifecycle.runs.marks import make_marks
-from agent.lifecycle.runs.part_files import PartFiles
+from agent.lifecycle.runs.part_files import PartFiles, described
+from agent.lifecycle.runs.part_health import PartHealth
 from agent.lifecycle.runs.part_output import PartOutput
 from agent.lifecycle.runs.saving import Saving
 from agent.machine.api import Child
@@ -70,6 +72,7 @@ class RunPart:
         ended: Callable[[PartEnd], None],
         ranks_over: Callable[[], None],
         series: Callable[[PodSeries], None],
+        health: Callable[[tuple[Finding, ...]], None],
     ) -> None:
         self._pod = pod
         self._machine = pod.machine
@@ -86,6 +89,7 @@ class RunPart:
         """It got SIGTERM. It gets one: at a second one mpirun gives up its own clean-up."""
         self._timers = Timers(pod.machine)
         self._files = PartFiles(pod, workload, context, series)
+        self._health = PartHealth(pod, workload, context, health)
         self._reports = workload.exclusive and context.index == context.lead
         """What it prints and records counts for the verdict, and for people."""
         self._launch: Launch | None = None
@@ -172,6 +176,7 @@ class RunPart:
         if self._workload.led:
             self.hanging.start(is_lead=launch is not None)
         self._files.series.begin()
+        self._health.begin()
         if launch is not None:
             self._start(launch)
 
@@ -235,6 +240,7 @@ class RunPart:
 
     def tell(self) -> None:
         """It is told to end from outside, and has the grace time (see Saving)."""
+        self._health.hurried = True
         if self._phase < PartPhase.BEGUN:
             self.stop()
         if self._phase is PartPhase.BEGUN:
@@ -243,6 +249,7 @@ class RunPart:
 
     def kill(self) -> None:
         """No more patience."""
+        self._health.hurried = True
         self._stop_process(self._shares.kill)
         self._kill_process()
 
@@ -284,6 +291,7 @@ class RunPart:
         self._phase = PartPhase.ENDED
         self._timers.cancel()
         self.process = None
+        self._health.look_again()
         self._machine.sweep(self.marks, USUAL.kill, lambda count, left: self._swept(status, count, left))
 
     def _swept(self, status: int, count: int, left: Sequence[int]) -> None:
@@ -317,20 +325,12 @@ class RunPart:
             stuck=self._stuck,
             began=self._began,
             ended=self._machine.wall(),
-            launch=self._described() if self._reports else None,
+            launch=described(self._launch, self._pod.settings.secret_env) if self._reports else None,
         )
-
-    def _described(self) -> Started | None:
-        """What was started, for result.json."""
-        launch = self._launch
-        if launch is None:
-            return None
-        env = storable(launch.env, launch.added, self._pod.settings.secret_env.split())
-        return Started(tuple(launch.argv), launch.cwd, env, tuple(launch.added))
 
     def _finish(self, end: PartEnd) -> None:
         self._phase = PartPhase.OVER
-        self._ended(end)
+        self._ended(end._replace(reading=self._health.reading))
         self.output.close()
 
     # What it prints

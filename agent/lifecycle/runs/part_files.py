@@ -10,8 +10,10 @@ from agent.cutting import cut_at_word
 from agent.decide.part_end import PartEnd
 from agent.decide.plan import hostfile
 from agent.decide.ranks import RankEnd, parse_rank
+from agent.decide.secret_variables import storable
 from agent.decide.series import PodSeries
 from agent.health.why.dump import is_dump
+from agent.launch import Launch, Started
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.part_series import PartSeries
 from agent.machine.api import RunMarks
@@ -103,3 +105,11 @@ class PartFiles:
         files = self._machine.read_ends(self._context.notes_dir, MOST_NOTES)
         found: Mapping[str, Any] = wire.to_json(self._workload.inspect(self._context, files)) or {}
         return found
+
+
+def described(launch: Launch | None, secret_env: str) -> Started | None:
+    """What was started, for result.json."""
+    if launch is None:
+        return None
+    env = storable(launch.env, launch.added, secret_env.split())
+    return Started(tuple(launch.argv), launch.cwd, env, tuple(launch.added))

@@ -13,7 +13,7 @@ from agent.fabrics.profiles import NONE
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.reporting import Reporting
 from agent.lifecycle.runs.running import Run
-from agent.workloads.base import Findings, Judgement
+from agent.workloads.base import Judgement, Measurements
 
 STARTUP = (
     "agent-started",
@@ -36,7 +36,7 @@ def keep_results(pod: Pod, run: Run, seconds: float) -> None:
     if judgement.text:
         pod.run_logs.print(judgement.text)
     data = wire.to_json(run_result(pod, run, judgement))
-    data["gate"] = judgement.findings.gate  # with all that the workload adds to it
+    data["gate"] = judgement.measurements.gate  # with all that the workload adds to it
     for name in ("trainings", "warnings", "series", "findings"):
         if not data[name]:
             del data[name]
@@ -61,9 +61,9 @@ def keep_results(pod: Pod, run: Run, seconds: float) -> None:
 
 def run_result(pod: Pod, run: Run, judgement: Judgement) -> result.Result:
     """The result of a run that is over."""
-    spec, plan, findings, profile = run.context.spec, run.context.plan, judgement.findings, pod.known.profile
+    spec, plan, measurements, profile = run.context.spec, run.context.plan, judgement.measurements, pod.known.profile
     # What a program says itself is better: of what it has loaded it may not use all.
-    loaded = {} if "torch" in findings.versions else loaded_versions(run.ends.values())
+    loaded = {} if "torch" in measurements.versions else loaded_versions(run.ends.values())
     return result.Result(
         version=result.VERSION,
         agent=__version__,
@@ -75,30 +75,30 @@ def run_result(pod: Pod, run: Run, judgement: Judgement) -> result.Result:
         by=spec.by,
         since=run.since,
         until=run.until or run.since,
-        verdict=result.verdict(judgement.end, findings.reasons),
+        verdict=result.verdict(judgement.end, measurements.reasons),
         slots=plan.slots,
         order=result.Order(plan.source, plan.warnings),
-        pods=tuple(_pod_result(pod, run, peer, findings) for peer in plan.peers),
+        pods=tuple(_pod_result(pod, run, peer, measurements) for peer in plan.peers),
         differences=tuple(run.preparations.compared(run.context, run.workload).found),
         launch=run.ends.get(run.context.lead, PartEnd(None)).launch,
-        versions={"a4-agent": __version__, **loaded, **findings.versions},
+        versions={"a4-agent": __version__, **loaded, **measurements.versions},
         limits=result.Limits(spec.timeout or 0.0, spec.stall or 0.0),
-        tables=tuple(findings.tables),
-        sweeps=tuple(findings.sweeps),
+        tables=tuple(measurements.tables),
+        sweeps=tuple(measurements.sweeps),
         profile=None if profile.name == NONE else result.FabricProfile(profile.name, profile.why),
-        gate=result.Gate(findings.gate["status"], findings.gate["reason"]) if findings.gate else None,
-        record=findings.record,
-        trainings=tuple(findings.trainings),
-        warnings=tuple(findings.warnings),
+        gate=result.Gate(measurements.gate["status"], measurements.gate["reason"]) if measurements.gate else None,
+        record=measurements.record,
+        trainings=tuple(measurements.trainings),
+        warnings=tuple(measurements.warnings),
         diagnosis=run.why.stored(judgement.end),
         name=spec.name,
         note=spec.note,
         series=merged(run.series),
-        findings=tuple(findings.found),
+        findings=(*measurements.found, *(run.gated or ()), *run.health.findings),
     )
 
 
-def _pod_result(pod: Pod, run: Run, peer: PlannedPeer, findings: Findings) -> result.Pod:
+def _pod_result(pod: Pod, run: Run, peer: PlannedPeer, measurements: Measurements) -> result.Pod:
     end = run.ends.get(peer.index, PartEnd(None))
     known = pod.state.phases if peer.index == 0 else run.preparations.phases.get(peer.index, {})
     collective = end.collective
@@ -114,7 +114,7 @@ def _pod_result(pod: Pod, run: Run, peer: PlannedPeer, findings: Findings) -> re
         place=peer.place,
         status=end.status,
         lost=run.course.lost.get(peer.index, ""),
-        phases={**phases, **{name: when for name, when in own.items() if when is not None}, **findings.phases},
+        phases={**phases, **{name: when for name, when in own.items() if when is not None}, **measurements.phases},
         inventory=run.preparations.inventories.get(peer.index, {}),
         pod_name=peer.pod_name,
     )

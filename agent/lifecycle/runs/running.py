@@ -12,21 +12,25 @@ from dataclasses import replace
 
 from agent.decide.course import Course, Phase
 from agent.decide.ending import JobEnd, from_bug, is_told
+from agent.decide.finding import Finding
 from agent.decide.merged_series import series_notes
 from agent.decide.messages import Go, Prepare, Stop
 from agent.decide.part_end import PartEnd, not_ready, refusal
 from agent.decide.run_names import titled
 from agent.decide.series import PodSeries
 from agent.errors import Exit
+from agent.health.doctor.deltas import sentence
 from agent.lifecycle.channel.roster import Roster
 from agent.lifecycle.once import Once
 from agent.lifecycle.pod.pod import Pod
 from agent.lifecycle.runs.dumps import Dumps
+from agent.lifecycle.runs.gate import HealthGate
 from agent.lifecycle.runs.judging import explained, judge, warned
 from agent.lifecycle.runs.limits import RunLimits
 from agent.lifecycle.runs.meetings import Meetings
 from agent.lifecycle.runs.preparations import Preparations
 from agent.lifecycle.runs.roll_call import RollCall
+from agent.lifecycle.runs.run_health import RunHealth
 from agent.lifecycle.runs.why import Why
 from agent.workloads.base import FailedPart, Judgement, RunContext, Workload
 
@@ -70,6 +74,9 @@ class Run:
         self.course = Course(frozenset(context.indices), context.lead, led=workload.led, fail_fast=workload.fail_fast)
         self.ends: dict[int, PartEnd] = {}
         """How parts ended, by pod."""
+        self.gate = HealthGate(pod, context, roster, self._gated)
+        self.gated: tuple[Finding, ...] | None = None if context.spec.gate else ()
+        """What was found out about its pods before it; None: nothing yet."""
         self.series: dict[int, PodSeries] = {}
         """What their programs wrote of themselves, by pod, as far as it is known."""
         self.judgement: Judgement | None = None
@@ -85,6 +92,7 @@ class Run:
         """Begins when a process fails: that may be because a pod is lost."""
         self.why = Why(pod, workload, context, lambda: self.course.open, roster)
         self._dumps = Dumps(pod, self.why, self._judge_if_over)
+        self.health = RunHealth(pod, self._judge_if_over)
         self._limits = RunLimits(pod, context, lambda: self.course.open, roster, self.why, self.cancel)
 
     @property
@@ -109,6 +117,9 @@ class Run:
         """Refuses pods that may not run this together, else lets all prepare; nothing if it was ended before."""
         if self.course.phase is not Phase.BOOKED:
             return
+        if self.gated is None:
+            self.gate.begin()
+            return
         refused = self.preparations.refusal(self.context, self.workload)
         if refused is not None:
             self.cancel(refused)
@@ -127,6 +138,15 @@ class Run:
             return
         self._follow(self.course.prepare(lost))
         self._go_if_prepared()
+
+    def _gated(self, refused: JobEnd | None, found: tuple[Finding, ...]) -> None:
+        self.gated = found
+        if self.course.phase is not Phase.BOOKED:
+            return
+        if refused is not None:
+            self.cancel(refused)
+        else:
+            self.start()
 
     def _go_if_prepared(self) -> None:
         """Start every part once no pod has to be waited for."""
@@ -274,6 +294,8 @@ class Run:
     def cancel(self, end: JobEnd, *, told: bool = False) -> None:
         """End the run for this reason, unless one stands already. `told`: from outside, with the grace time."""
         self._dumps.stop()
+        if told or is_told(end):
+            self.health.stop()
         ends_already = self.course.phase >= Phase.SAVING
         self._follow(self.course.cancelled(end, told=told))
         self._judge_if_over()
@@ -285,7 +307,9 @@ class Run:
         self._tell_open(Stop(self.run_id, hurry=True))
 
     def _judge_if_over(self) -> None:
-        if not self.course.waits and not self._dumps.waits(self.course, self.ends):
+        if self.course.waits or self._dumps.waits(self.course, self.ends):
+            return
+        if not self.health.waits(self.course, self.ends):
             self._follow(self.course.to(Phase.OVER))
 
     def _judge(self) -> None:
@@ -296,7 +320,8 @@ class Run:
             # Whoever waits for this run must hear of its end, whatever is broken.
             judgement = Judgement(from_bug(traceback.format_exc(), self._pod.where(0)))
             self._pod.log.error(str(judgement.end))
-        judgement = warned(self._dumps.explained(judgement), series_notes(self.series))
+        notes = [*series_notes(self.series), *filter(None, [sentence(self.health.findings)])]
+        judgement = warned(self._dumps.explained(judgement), notes)
         self.judgement = explained(judgement, context, self.workload, self.ends, self._pod.log.masked)
         self._tell_over(self)
         self.told_to_begin.happen()  # who reads a run waits for this, even if it has ended before it began

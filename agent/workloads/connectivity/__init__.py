@@ -13,7 +13,7 @@ from agent.decide.words import count_text
 from agent.errors import Exit
 from agent.launch import Launch
 from agent.paths import package_home, shipped
-from agent.workloads.base import Findings, Judgement, Outcome, RunContext
+from agent.workloads.base import Judgement, Measurements, Outcome, RunContext
 from agent.workloads.connectivity.record import ConnectivityRecord
 from agent.workloads.mpi import Layout, MpiWorkload, place_of_lost, start, told_by_mpirun, usable_mpi
 from agent.workloads.option import Option, at_least
@@ -64,7 +64,7 @@ class Connectivity(MpiWorkload):
         planned = PlannedRanks(context.plan.slots, context.names, outcome.tokens)
         verdict = record.judge(planned)
         end = _end(context, mpi, outcome, record, verdict)
-        findings = Findings(
+        measurements = Measurements(
             reasons=verdict.reasons,
             tables=record.tables(planned),
             versions={"Open MPI": str(mpi.version)},
@@ -77,7 +77,7 @@ class Connectivity(MpiWorkload):
         lines = [f"connectivity of {where} (Open MPI {mpi.version}): {good}"]
         lines += [f"  {reason}" for reason in verdict.reasons if verdict.code]
         table = record.table(planned) if record.pairs else ""
-        return Judgement(end, "\n".join(lines) + f"\n{table}", findings, LOG)
+        return Judgement(end, "\n".join(lines) + f"\n{table}", measurements, LOG)
 
 
 def _end(context: RunContext, mpi: Mpi, outcome: Outcome, record: ConnectivityRecord, verdict: RecordVerdict) -> JobEnd:

@@ -17,7 +17,7 @@ from agent.decide.words import at_most, lines
 from agent.errors import Exit, SettingsError
 from agent.launch import Launch
 from agent.paths import DEEPEP_DIR, shipped
-from agent.workloads.base import Findings, Judgement, Outcome, RunContext
+from agent.workloads.base import Judgement, Measurements, Outcome, RunContext
 from agent.workloads.deepep.printed import Node, incomplete, read_node, tables, text_table, versions
 from agent.workloads.deepep.speed import MAPPING, OPTIONS, Speed, SpeedLimits, judge_speed, own_options
 from agent.workloads.mpi import Layout, MpiWorkload, end_of_ranks, recorded, recorded_ends, start, usable_mpi
@@ -77,7 +77,7 @@ class DeepEp(MpiWorkload):
         if nodes or ranks.started:
             reasons += [why for index in order for why in incomplete(nodes.get(index), f"pod {index}")]
         end = _end(context, outcome, ranks, nodes, reasons)
-        findings = Findings(
+        measurements = Measurements(
             reasons=reasons,
             tables=tables(nodes, order),
             versions={"Open MPI": str(mpi.version), **versions(nodes)},
@@ -85,7 +85,7 @@ class DeepEp(MpiWorkload):
             record={**as_json(outcome.ranks, len(order)), "nodes": {str(i): wire.to_json(nodes[i]) for i in nodes}},
         )
         cut = "\n" if outcome.output and not outcome.output.endswith("\n") else ""  # in the line of a case
-        return Judgement(end, cut + _text(end, nodes, order, reasons, speed), findings, LOG)
+        return Judgement(end, cut + _text(end, nodes, order, reasons, speed), measurements, LOG)
 
 
 def _layout(context: RunContext) -> Layout:

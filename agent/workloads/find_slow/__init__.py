@@ -11,7 +11,7 @@ from agent.decide.tail import last_lines
 from agent.errors import Exit, UsageError
 from agent.launch import Launch, packed
 from agent.paths import package_home, shipped
-from agent.workloads.base import FailedPart, Findings, Judgement, Kind, Outcome, RunContext, Workload, run_variables
+from agent.workloads.base import FailedPart, Judgement, Kind, Measurements, Outcome, RunContext, Workload, run_variables
 from agent.workloads.ends import broken_off
 from agent.workloads.find_slow.record import read_pairs
 from agent.workloads.find_slow.telling import pairs_json, tell
@@ -73,10 +73,10 @@ class FindSlow(Workload):
         told = tell(peers, record.measured, judge([peer.place for peer in peers], record.measured))
         pairs = {"pairs": pairs_json(peers, record.measured)}
         if record.ended and not outcome.told:
-            findings = Findings(told.reasons, tables=told.tables, found=told.found, record=pairs)
-            return Judgement(told.end, told.text, findings, "find-slow.log", told.files)
+            measurements = Measurements(told.reasons, tables=told.tables, found=told.found, record=pairs)
+            return Judgement(told.end, told.text, measurements, "find-slow.log", told.files)
         end = self._broken(context, outcome)
-        return Judgement(end, told.table, Findings(tables=told.tables, record=pairs), "find-slow.log")
+        return Judgement(end, told.table, Measurements(tables=told.tables, record=pairs), "find-slow.log")
 
     def _broken(self, context: RunContext, outcome: Outcome) -> JobEnd:
         if outcome.cause is None and outcome.first is not None:

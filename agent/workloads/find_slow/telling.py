@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 from agent.decide.ending import JobEnd
 from agent.decide.finding import Finding, State
+from agent.decide.leaving_out import nodes_of, without_them
 from agent.decide.location import location_text
 from agent.decide.plan import PlannedPeer
 from agent.decide.result import Table, table
-from agent.decide.subset import pods_text, ranges
+from agent.decide.subset import pods_text
 from agent.decide.tables import render
 from agent.decide.words import at_most, count_text, is_are, lines
 from agent.errors import Exit
@@ -131,17 +132,8 @@ def _advice(peers: Sequence[PlannedPeer], verdict: PairVerdict) -> list[str]:
     if not verdict.excludable:
         return ["more than a fifth of the pods: look at the cluster before you leave them out"]
     slow = [peers[one.node] for one in verdict.slow]
-    nodes = list(dict.fromkeys(node for peer in slow if (node := _node(peer))))
-    told = [f"go on without: a4-agent run --exclude {ranges(peer.index for peer in slow)} …"]
-    if nodes:
-        told.append(f"chart: --set 'avoidNodes={{{','.join(nodes)}}}'")
-        told += [f"GKE: kubectl label node {node} cloud.google.com/fault-behavior=PERFORMANCE" for node in nodes]
-    return told
-
-
-def _node(peer: PlannedPeer) -> str:
-    """A pod that is not on the host network may know only its own name."""
-    return peer.node if peer.node not in peer.names else ""
+    labels = [f"GKE: kubectl label node {node} cloud.google.com/fault-behavior=PERFORMANCE" for node in nodes_of(slow)]
+    return [*without_them(peers, {peer.index for peer in slow}), *labels]
 
 
 def _finding(peers: Sequence[PlannedPeer], rank: int, verdict: PairVerdict) -> Finding:
@@ -152,7 +144,7 @@ def _finding(peers: Sequence[PlannedPeer], rank: int, verdict: PairVerdict) -> F
     value = "nothing comes through" if slow and not slow.share else value
     value = "too few pairs can be compared" if state == "unknown" else value
     limit = f"more than {1 - verdict.seen:.0%} of the usual speed"
-    action = LOOK.format(_node(peer) or "NODE") if slow else ""
+    action = LOOK.format(peer.known_node or "NODE") if slow else ""
     return Finding(CHECK, state, "fatal", peer.index, peer.node, "", value, limit, SOURCE, action)
 
 
@@ -170,7 +162,7 @@ def _link_findings(peers: Sequence[PlannedPeer], verdict: PairVerdict) -> list[F
 def _files(peers: Sequence[PlannedPeer], verdict: PairVerdict) -> dict[str, str]:
     """Names of nodes, a line each, where they are known; else of pods."""
     bad = {one.node for one in verdict.slow}
-    name = {rank: _node(peer) or peer.name for rank, peer in enumerate(peers)}
+    name = {rank: peer.known_node or peer.name for rank, peer in enumerate(peers)}
     return {
         "failing_nodes.txt": "".join(f"{name[rank]}\n" for rank in sorted(bad)),
         "passing_nodes.txt": "".join(f"{name[rank]}\n" for rank in sorted(verdict.cleared - bad)),

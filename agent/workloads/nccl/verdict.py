@@ -11,7 +11,7 @@ from agent.decide.ranks import FOLLOWED, as_json
 from agent.decide.words import at_most
 from agent.errors import Exit
 from agent.paths import shipped
-from agent.workloads.base import Findings, Judgement
+from agent.workloads.base import Judgement, Measurements
 from agent.workloads.connectivity import LOG as CONNECTIVITY_LOG
 from agent.workloads.ends import broken_off
 from agent.workloads.mpi import end_of_ranks, recorded_ends
@@ -32,11 +32,11 @@ def judgement(run: Ended) -> Judgement:
     found = measured.rows(run.tests, run.gate)
     saved, not_saved = _saved(run, end)
     reasons = [*_reasons(run, connected), *not_saved]
-    findings = Findings(
+    measurements = Measurements(
         reasons=reasons,
         warnings=run.unknown,
         tables=[
-            *(connected.findings.tables if connected else ()),
+            *(connected.measurements.tables if connected else ()),
             *measured.tables(found),
             *run.network.tables(),
         ],
@@ -47,7 +47,7 @@ def judgement(run: Ended) -> Judgement:
     )
     files = {CONNECTIVITY_LOG: connected.text + run.outputs.get(CONNECTIVITY, "")} if connected else {}
     text = _text(run, end, found, reasons)
-    return Judgement(end, (connected.text if connected else "") + text, findings, LOG, {**files, **saved})
+    return Judgement(end, (connected.text if connected else "") + text, measurements, LOG, {**files, **saved})
 
 
 def _end(run: Ended, connected: Judgement | None) -> JobEnd:
@@ -148,7 +148,7 @@ def _end_of_step(run: Ended, step: StepEnd) -> JobEnd | None:
 
 
 def _reasons(run: Ended, connected: Judgement | None) -> list[str]:
-    found = [*connected.findings.reasons] if connected else []
+    found = [*connected.measurements.reasons] if connected else []
     for one in run.measurements:
         found += [f"{one.test}_perf was built without MPI"] if one.without_mpi else []
         found += one.wrong

@@ -13,7 +13,7 @@ from agent.decide.result import Training, table
 from agent.decide.tables import render
 from agent.decide.words import lines
 from agent.errors import Exit
-from agent.workloads.base import Findings, Judgement, Outcome, RunContext
+from agent.workloads.base import Judgement, Measurements, Outcome, RunContext
 from agent.workloads.ends import broken_off
 from agent.workloads.network import users_network
 from agent.workloads.pai_megatron.options import Options
@@ -40,13 +40,14 @@ def judge(context: RunContext, outcome: Outcome, options: Options | None = None)
     end = network.end(end)
     columns = {"stage": "", "time": "s", "what was done": ""}
     stages = table("stages", "Stages", columns, [[one.name, one.seconds, _what(one)] for one in ends])
-    findings = Findings(
+    measurements = Measurements(
         reasons=reasons,
         tables=[stages] if ends else [],
         trainings=tuple(trainings),
         record={"stages": [_as_json(one) for one in ends]},
     )
-    return Judgement(end, _text(end, reasons, trainings, ends) + network.text(), network.findings(findings), LOG)
+    text = _text(end, reasons, trainings, ends) + network.text()
+    return Judgement(end, text, network.measurements(measurements), LOG)
 
 
 def _end(

@@ -1,0 +1,67 @@
+"""One reading of a pod's devices as numbers and states: texts of nvidia-smi and of the kernel become values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+from xml.etree import ElementTree
+
+from agent.health.doctor import nvidia_smi, xids
+from agent.health.doctor.deltas import STATES
+
+NVLINK = re.compile(r"^GPU (\d+):|^\s*Link \d+: (Replay|Recovery|CRC) Errors: (\d+)", re.MULTILINE)
+"""`nvidia-smi nvlink -e` as driver 580 prints it for an H200."""
+CLOCKS = "clocks_event_reasons_counters/clocks_event_reasons_counters_"
+
+
+def reduced(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """A reading of agent.machine.health.counters as numbers and states; it is asked for in a child, as parsing takes
+    its time."""
+    problems = dict(raw.get("problems", {}))
+    found: dict[str, Any] = {"uptime": raw["uptime"], "counters": dict(raw.get("nics", {})), "states": {}}
+    try:
+        gpus = _gpus(raw["nvidia_smi"], raw.get("nvlink", "")) if "nvidia_smi" in raw else {}
+    except ValueError as error:
+        gpus, problems["gpus"] = {}, str(error)
+    if "Link 0:" in raw.get("nvlink", "") and not any("nvlink_crc" in counters for counters, _ in gpus.values()):
+        problems["nvlink"] = "nvidia-smi nvlink -e counts errors that are not known here"
+    for device, (counters, states) in gpus.items():
+        found["counters"][device], found["states"][device] = counters, states
+    log = raw.get("kernel_log")
+    found["xids"] = xids.parse(log["records"], log["uptime"], log["uptime"]) if log else []
+    return {**found, "problems": problems}
+
+
+def _gpus(text: str, nvlink: str) -> dict[str, tuple[dict[str, float], dict[str, str]]]:
+    """Counters and states by GPU; what nvidia-smi does not say is left out. Raises ValueError."""
+    elements = ElementTree.fromstring(text).findall("gpu") if (known := nvidia_smi.parse(text)) else []
+    links = _links(nvlink)
+    found = {}
+    for gpu, element in zip(known, elements, strict=True):
+        counters = {"uncorrected": gpu["uncorrected"], **links.get(gpu["index"], {})}
+        for name in ("hw_therm_slowdown", "hw_power_brake"):
+            spent = re.match(r"(\d+) us", element.findtext(CLOCKS + name) or "")
+            counters[name] = int(spent[1]) / 1000 if spent else None
+        states = {one.state: gpu[one.state] for one in STATES}
+        # The number in /dev: where one GPU is lost, those after it have another index.
+        minor = element.findtext("minor_number") or ""
+        found[f"GPU {minor if minor.isdecimal() else gpu['index']}"] = (_known(counters), _known(states))
+    return found
+
+
+def _known(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _links(text: str) -> dict[int, dict[str, float]]:
+    """Errors of all links together, by index of the GPU."""
+    found: dict[int, dict[str, float]] = {}
+    counters: dict[str, float] = {}
+    for gpu, kind, count in NVLINK.findall(text):
+        if gpu:
+            counters = found.setdefault(int(gpu), {})
+        else:
+            name = f"nvlink_{kind.lower()}"
+            counters[name] = counters.get(name, 0) + int(count)
+    return found

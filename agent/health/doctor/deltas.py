@@ -1,0 +1,189 @@
+"""What changed in a pod's devices during a run. Only differences are judged: what a counter has counted since the
+driver was loaded says nothing about this run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from agent.decide.finding import Finding, Severity
+from agent.decide.subset import pods_text
+from agent.decide.words import count_text
+from agent.health.doctor import xids
+from agent.health.doctor.checks import REPORT_SLOW, REPORT_XID
+
+Counted = Mapping[str, Any]
+"""One reading (agent/health/doctor/counted.py): `uptime`; `counters` and `states`, by device and name; `xids`;
+`problems`."""
+CABLES = f"look at the port and its cable on the node; {REPORT_SLOW}"
+NVSENTINEL, DCGM = "NVIDIA NVSentinel", "NVIDIA DCGM"
+LOST = re.compile(r"GPU is lost|fallen off the bus")
+"""What nvidia-smi says of a GPU that does not answer any more."""
+MOST_FINDINGS = 100
+"""Of one pod; a message has a limit."""
+LOOKED = "devices during the run"
+
+
+class DeltaCheck(NamedTuple):
+    """A row of docs/doctor.md: a counter, and how much it may grow."""
+
+    name: str
+    counter: str
+    most: float
+    """in `per` seconds, or in the whole run"""
+    per: float
+    severity: Severity
+    source: str
+    action: str
+    full: float = 0
+    """where the counter stays when it is full; 0: never"""
+    unit: str = ""
+
+    @property
+    def limit(self) -> str:
+        every = {0.0: "in a run", 1.0: "a second", 60.0: "a minute"}[self.per]
+        return f"{self.most:g}{self.unit} {every} at most" if self.most else "none"
+
+
+class StateCheck(NamedTuple):
+    """What a GPU must not say after a run."""
+
+    name: str
+    state: str
+    good: str
+    severity: Severity
+    source: str
+    action: str
+
+
+COUNTERS = (
+    DeltaCheck("RDMA link went down", "link_downed", 0, 0, "fatal", NVSENTINEL, CABLES, 255),
+    DeltaCheck("RDMA link integrity errors", "local_link_integrity_errors", 0, 0, "fatal", NVSENTINEL, CABLES, 15),
+    DeltaCheck("RDMA buffer overruns", "excessive_buffer_overrun_errors", 0, 0, "fatal", NVSENTINEL, CABLES, 15),
+    DeltaCheck("RDMA receivers never ready", "rnr_nak_retry_err", 0, 0, "fatal", NVSENTINEL, CABLES),
+    DeltaCheck("RDMA symbol errors", "symbol_error", 10, 1, "degraded", NVSENTINEL, CABLES, 65535),
+    DeltaCheck("RDMA packets discarded", "port_xmit_discards", 100, 1, "degraded", NVSENTINEL, CABLES, 65535),
+    DeltaCheck("RDMA slow restarts", "roce_slow_restart", 10, 1, "degraded", NVSENTINEL, CABLES),
+    DeltaCheck("RDMA receive errors", "port_rcv_errors", 10, 1, "degraded", NVSENTINEL, CABLES, 65535),
+    DeltaCheck("RDMA acknowledgements late", "local_ack_timeout_err", 1, 1, "degraded", NVSENTINEL, CABLES),
+    DeltaCheck("RDMA link recoveries", "link_error_recovery", 5, 60, "degraded", NVSENTINEL, CABLES, 255),
+    DeltaCheck("carrier changes", "carrier_changes", 2, 0, "degraded", NVSENTINEL, CABLES),
+    DeltaCheck("GPU memory errors", "uncorrected", 0, 0, "degraded", "sichek", REPORT_XID),
+    DeltaCheck("NVLink replays", "nvlink_replay", 0, 0, "degraded", DCGM, REPORT_XID),
+    DeltaCheck("NVLink recoveries", "nvlink_recovery", 0, 0, "degraded", DCGM, REPORT_XID),
+    DeltaCheck("NVLink CRC errors", "nvlink_crc", 100, 1, "degraded", DCGM, REPORT_XID),
+    DeltaCheck("GPU too hot", "hw_therm_slowdown", 10, 1, "degraded", "a4-agent", REPORT_SLOW, unit=" ms"),
+    DeltaCheck("GPU power brake", "hw_power_brake", 10, 1, "degraded", "a4-agent", REPORT_SLOW, unit=" ms"),
+)
+STATES = (
+    StateCheck("GPU recovery action", "recovery", "None", "fatal", "NVIDIA NVRx", REPORT_XID),
+    StateCheck("GPU memory rows to be replaced", "remap_pending", "No", "degraded", "sichek", REPORT_XID),
+    StateCheck("GPU memory rows that cannot be replaced", "remap_failure", "No", "fatal", "sichek", REPORT_XID),
+)
+GONE = StateCheck("GPU gone", "", "all GPUs of the start", "fatal", "a4-agent", REPORT_XID)
+
+
+def compare(before: Counted, after: Counted, pod: int, node: str) -> tuple[Finding, ...]:
+    """What is bad or could not be seen, the worst first; if nothing is, one finding that says what was looked at."""
+    make = _maker(pod, node)
+    seconds = max(1.0, after["uptime"] - before["uptime"])
+    found = [*_problems(before, after, make), *_new_xids(after, seconds, make), *_changed(before, after, make)]
+    for check in COUNTERS:
+        found += _grown(check, before, after, seconds, make)
+    if not found:
+        devices = count_text(len(before["counters"]), "device")
+        found = [make(LOOKED, "information", state="ok", value=f"nothing on {devices} in {seconds:.0f} s")]
+    rank = {"fatal": 0, "degraded": 1, "information": 2}
+    found.sort(key=lambda one: (one.state != "bad", rank[one.severity]))
+    return tuple(found[:MOST_FINDINGS])
+
+
+def unseen(why: str, pod: int, node: str) -> tuple[Finding, ...]:
+    """There are no two readings to compare."""
+    return (_maker(pod, node)(LOOKED, "information", state="unknown", value=why),)
+
+
+def _maker(pod: int, node: str) -> Callable[..., Finding]:
+    def make(check: str, severity: Severity, **more: str) -> Finding:
+        action = more.pop("action", "").format(node=node or "NODE")
+        return Finding(check=check, severity=severity, pod=pod, node=node, action=action, **{"state": "bad", **more})  # type: ignore[arg-type]
+
+    return make
+
+
+def _problems(before: Counted, after: Counted, make: Callable[..., Finding]) -> Iterator[Finding]:
+    names = {"gpus": "GPUs", "nvlink": "NVLink", "xids": "XIDs", "nics": "network devices"}
+    for part, why in {**before["problems"], **after["problems"]}.items():
+        if part not in before["problems"] and LOST.search(why):
+            yield make(GONE.name, GONE.severity, value=why, limit=GONE.good, source=GONE.source, action=GONE.action)
+        else:
+            yield make(names.get(part, part), "information", state="unknown", value=why)
+
+
+def _new_xids(after: Counted, seconds: float, make: Callable[..., Finding]) -> Iterator[Finding]:
+    for one in (xids.Xid(*each) for each in after["xids"]):
+        if one.seconds_ago <= seconds and one.number not in xids.PROGRAMS:
+            value, severity = f"XID {one.number}: {one.text}", xids.severity(one.number)
+            yield make(
+                "XIDs", severity, device=one.device, value=value, limit="none", source=xids.SOURCE, action=REPORT_XID
+            )
+
+
+def _changed(before: Counted, after: Counted, make: Callable[..., Finding]) -> Iterator[Finding]:
+    """States of GPUs, and GPUs that are not there any more."""
+    for device, old in before["states"].items():
+        new = after["states"].get(device)
+        if new is None:
+            if "gpus" not in after["problems"]:
+                yield make(
+                    GONE.name, GONE.severity, device=device, value="nvidia-smi shows it no longer", limit=GONE.good,
+                    source=GONE.source, action=GONE.action,
+                )  # fmt: skip
+            continue
+        for check in STATES:
+            value, was = new.get(check.state, check.good), old.get(check.state, "unknown")
+            if value != check.good:
+                words = f"{value}, before the run as well" if value == was else f"{value}, before the run {was}"
+                yield make(
+                    check.name, check.severity, device=device, value=words, limit=check.good, source=check.source,
+                    action=check.action,
+                )  # fmt: skip
+
+
+def _grown(
+    check: DeltaCheck, before: Counted, after: Counted, seconds: float, make: Callable[..., Finding]
+) -> Iterator[Finding]:
+    common = {"limit": check.limit, "source": check.source, "action": check.action}
+    for device, counters in before["counters"].items():
+        if check.counter not in counters or device not in after["counters"]:
+            continue
+        old, new = counters[check.counter], after["counters"][device].get(check.counter)
+        why = (
+            "not there any more" if new is None
+            else "set back during the run" if new < old
+            else f"full at {check.full:g} before the run" if check.full and old >= check.full
+            else ""
+        )  # fmt: skip
+        if why:
+            text = f"its counter was {why}"
+            yield make(check.name, check.severity, state="unknown", device=device, value=text, **common)
+            continue
+        grown = (new or 0) - old
+        if grown > check.most * (seconds / check.per if check.per else 1):
+            text = f"{grown:g}{check.unit} in {seconds:.0f} s"
+            yield make(check.name, check.severity, device=device, value=text, **common)
+
+
+def sentence(findings: Sequence[Finding]) -> str:
+    """What is bad in one line; empty when nothing is."""
+    bad = [one for one in findings if one.state == "bad" and one.severity != "information"]
+    if not bad:
+        return ""
+    worst = min(bad, key=lambda one: one.severity != "fatal")
+    device = f"{worst.device} of " if worst.device else ""
+    node = f", node {worst.node}" if worst.node else ""
+    more = f"; {len(bad) - 1} more on {pods_text(one.pod for one in bad)}" if len(bad) > 1 else ""
+    return (
+        f"health during the run: {worst.severity}: {worst.check}: {worst.value} on {device}pod {worst.pod}{node}{more}"
+    )

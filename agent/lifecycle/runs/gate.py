@@ -1,0 +1,70 @@
+"""Before a run: every pod of it is looked at, as `a4-agent doctor` does (A4_GATE, `run --gate`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from agent.decide.ending import JobEnd
+from agent.decide.finding import Finding
+from agent.decide.messages import AskHealth, Health, SaidOfPart
+from agent.health.doctor.gate import examine_all, refusal
+from agent.lifecycle.channel.roster import Roster
+from agent.lifecycle.pod.pod import Pod
+from agent.paths import agent_command
+from agent.wire import json_object
+from agent.workloads.base import RunContext
+
+LOOK_SECONDS = 45.0
+"""How long a pod may take to look at itself: doctor's readings keep to 30, and a Python has to start before."""
+
+
+class HealthGate:
+    """Asks all pods at once; `done` gets why the run must not begin, or None, and what was found."""
+
+    def __init__(
+        self,
+        pod: Pod,
+        context: RunContext,
+        roster: Roster,
+        done: Callable[[JobEnd | None, tuple[Finding, ...]], None],
+    ) -> None:
+        self._pod = pod
+        self._context = context
+        self._roster = roster
+        self._done = done
+        self._readings: dict[int, Mapping[str, Any]] = {}
+        self._waiting = set(context.indices)
+        self._over = False
+
+    def begin(self) -> None:
+        self._pod.log.info(f"{self._context.run_id}: looking at {len(self._waiting)} pods before it, as the gate wants")
+        self._roster.say(AskHealth(self._context.run_id, LOOK_SECONDS), sorted(self._waiting))
+        self._pod.machine.later(LOOK_SECONDS + self._pod.settings.lease, self._judge)
+
+    def heard(self, index: int, readings: Mapping[str, Any]) -> None:
+        """A pod has looked at itself, or could not: then there are no readings."""
+        if index not in self._waiting:
+            return
+        self._waiting.remove(index)
+        if readings:
+            self._readings[index] = readings
+        if not self._waiting:
+            self._judge()
+
+    def _judge(self) -> None:
+        if self._over:
+            return
+        self._over = True
+        peers = self._context.plan.peers
+        found = examine_all(self._readings, {peer.index: peer.known_node for peer in peers})
+        late = f"it has not looked at itself within {LOOK_SECONDS:g} s; a4-agent doctor --here says more"
+        silent = dict.fromkeys([index for index in self._context.indices if index not in self._readings], late)
+        end = refusal(found, silent, peers, strict=self._context.spec.gate == "strict")
+        self._done(end, tuple(one for one in found if one.state != "ok"))
+
+
+def look(pod: Pod, asked: AskHealth, say: Callable[[SaidOfPart], None]) -> None:
+    """Have doctor read this pod, in a process of its own, and tell the coordinator."""
+    argv = agent_command(pod.job.python, "doctor", "--readings", pod.settings.run_dir, "--before", asked.run)
+    pod.machine.ask_process(argv, "/", asked.seconds, lambda answer: say(Health(asked.run, json_object(answer))))

@@ -1,0 +1,86 @@
+"""What the devices of this pod counted before and after its part of a run (A4_RUN_HEALTH)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from agent.decide.finding import Finding
+from agent.health.doctor.deltas import compare, unseen
+from agent.lifecycle.pod.pod import Pod
+from agent.paths import package_home
+from agent.workloads.base import RunContext, Workload
+
+FIRST_SECONDS = 30.0
+"""How long the first reading may take: nobody waits for it. Without persistence mode nvidia-smi wakes every GPU."""
+PASSED = ("PATH", "LD_LIBRARY_PATH")
+"""Variables with which nvidia-smi finds itself and its library."""
+
+
+class PartHealth:
+    """`begin` when the part begins, `look_again` when its process is gone; `told` gets what came of it.
+
+    A part does not wait for it: which pod failed first is known by who says so first.
+    """
+
+    def __init__(
+        self, pod: Pod, workload: Workload, context: RunContext, told: Callable[[tuple[Finding, ...]], None]
+    ) -> None:
+        self._pod = pod
+        self._wanted = pod.settings.run_health and workload.exclusive
+        self._environ = {name: context.environ[name] for name in PASSED if name in context.environ}
+        self._begun = False
+        self.hurried = False
+        """Somebody waits for the run to end: nobody looks again."""
+        self._first: dict[str, Any] | None = None
+        self._told = told
+        self.reading = False
+        """It is looking again, and has told nothing yet."""
+
+    def begin(self) -> None:
+        """Nothing is started in a pod that has neither GPUs nor RDMA devices."""
+        facts = self._pod.known.facts
+        has_devices = bool(facts and facts.gpus) or "nics" in (self._pod.known.inventory or {})
+        if self._wanted and has_devices:
+            self._begun = True
+            self._read(FIRST_SECONDS, self._have_first)
+
+    def _have_first(self, reading: dict[str, Any] | None) -> None:
+        self._first = reading
+
+    def look_again(self) -> None:
+        """For most of the time in which a pod has to answer."""
+        if not self._begun:
+            return
+        if self.hurried:
+            self._told(unseen("the run was told to end", *self._here))
+        elif self._first is None:
+            self._told(unseen("the devices were not read before the run ended", *self._here))
+        else:
+            seconds = 0.7 * self._pod.shares.answer
+            self.reading = True
+            self._read(seconds, lambda last: self._compare(last, seconds))
+
+    def _compare(self, last: dict[str, Any] | None, seconds: float) -> None:
+        assert self._first is not None
+        late = f"the devices were not read within {seconds:.1f} s after the run"
+        self.reading = False
+        self._told(unseen(late, *self._here) if last is None else compare(self._first, last, *self._here))
+
+    @property
+    def _here(self) -> tuple[int, str]:
+        facts = self._pod.known.facts
+        return self._pod.settings.index, facts.node if facts else ""
+
+    def _read(self, seconds: float, have: Callable[[dict[str, Any] | None], None]) -> None:
+        argv = [self._pod.job.python, "-Es", "-m", "agent.lifecycle.runs.counting", json.dumps(self._environ)]
+
+        def read(answer: str) -> None:
+            try:
+                have(json.loads(answer))
+            except ValueError:  # it was given up
+                have(None)
+
+        # The process keeps to its time itself, and may be a little late.
+        self._pod.machine.ask_process([*argv, str(seconds - 1.0)], package_home(), seconds, read)

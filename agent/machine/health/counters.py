@@ -1,0 +1,67 @@
+"""Counters of this pod's devices, as a run reads them before and after: files of sysfs and texts of nvidia-smi."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from typing import Any
+
+from agent.machine.asking import ask
+from agent.machine.files import read, read_value
+from agent.machine.health.pod_readings import SMI_DIRECTORY, kernel_log
+from agent.machine.inventory import InventoryPart, gathered
+from agent.machine.resources import gpu_count
+
+
+def read_counters(environ: Mapping[str, str], seconds: float, root: str = "/") -> dict[str, Any]:
+    """Texts and numbers by part; `problems` says of each part that could not be read why. Takes `seconds` at most: what
+    hangs in the kernel is left behind."""
+    parts = {"nics": InventoryPart(lambda: {"nics": nic_counters(root)}, seconds)}
+    if gpu_count(root):
+        parts |= {
+            "gpus": InventoryPart(lambda: {"nvidia_smi": _smi(environ, seconds - 0.3, "-q", "-x")}, seconds),
+            "nvlink": InventoryPart(lambda: {"nvlink": _smi(environ, seconds - 0.3, "nvlink", "-e")}, seconds),
+            "xids": InventoryPart(lambda: {"kernel_log": kernel_log(root)}, seconds),
+        }
+    uptime = float((read(os.path.join(root, "proc/uptime")) or "0").split()[0])
+    return {"uptime": uptime, **gathered(parts)}
+
+
+def nic_counters(root: str = "/") -> dict[str, dict[str, int]]:
+    """Device → counter → number: of each port `mlx5_0/1`, and of each network device of hardware."""
+    found = {}
+    infiniband, net = os.path.join(root, "sys/class/infiniband"), os.path.join(root, "sys/class/net")
+    for name in _names(infiniband):
+        for port in _names(f"{infiniband}/{name}/ports"):
+            place = f"{infiniband}/{name}/ports/{port}"
+            found[f"{name}/{port}"] = {**_numbers(f"{place}/counters"), **_numbers(f"{place}/hw_counters")}
+    for name in _names(net):
+        changes = read_value(f"{net}/{name}/carrier_changes")
+        if changes.isdecimal() and os.path.exists(f"{net}/{name}/device"):
+            found[name] = {"carrier_changes": int(changes)}
+    return found
+
+
+def _names(path: str) -> list[str]:
+    try:
+        return sorted(os.listdir(path))
+    except OSError:
+        return []
+
+
+def _numbers(directory: str) -> dict[str, int]:
+    texts = {name: read_value(f"{directory}/{name}") for name in _names(directory)}
+    return {name: int(text) for name, text in texts.items() if text.isdecimal()}
+
+
+def _smi(environ: Mapping[str, str], seconds: float, *arguments: str) -> str:
+    """What nvidia-smi says. Raises OSError."""
+    program = shutil.which("nvidia-smi", path=os.pathsep.join((environ.get("PATH", os.defpath), SMI_DIRECTORY)))
+    if program is None:
+        raise FileNotFoundError(f"nvidia-smi is not on PATH, nor in {SMI_DIRECTORY}")
+    answer = ask("nvidia-smi", [program, *arguments], {**environ, "LD_PRELOAD": ""}, seconds)
+    if answer.problem:
+        # It says on stdout which GPU is lost.
+        raise OSError("; ".join(filter(None, (answer.problem, answer.output.strip()[:300]))))
+    return answer.output
