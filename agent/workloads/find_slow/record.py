@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from agent.workloads.find_slow.fitting import PairSpeed
@@ -24,9 +25,19 @@ def read_pairs(text: str) -> PairRecord:
             values = json.loads(line)
             if values["step"] == "round":
                 number = int(values["number"])
-                measured += [PairSpeed(number, (int(a), int(b)), float(speed)) for a, b, speed in values["pairs"]]
+                pairs = values["pairs"]
+                measured += slowest_rails(PairSpeed(number, (int(a), int(b)), float(mb)) for a, b, mb, *_ in pairs)
                 rounds = number + 1
             ended = values["step"] == "end"
         except (ValueError, KeyError, TypeError):
             break
     return PairRecord(tuple(measured), rounds, ended)
+
+
+def slowest_rails(measured: Iterable[PairSpeed]) -> list[PairSpeed]:
+    """One for each pair and round."""
+    found: dict[tuple[object, ...], PairSpeed] = {}
+    for one in measured:
+        known = found.get(one[:2])
+        found[one[:2]] = one if known is None or one.speed < known.speed else known
+    return list(found.values())
