@@ -62,6 +62,7 @@ class Conductor:
             return LOST
         if why := self.choose():
             say(f"{self.options.over} is not possible: {why}")
+            self.dismiss()
             return MISSING
         if self.over == "nccl":
             self.look_at_gpus()
@@ -72,10 +73,13 @@ class Conductor:
             if groups := wanted.get("groups"):
                 self.all_gather(groups)
         self.record.write("end", time=time.time(), silent=sorted(self.silent))
+        self.dismiss()
+        return WRONG if self.silent else 0
+
+    def dismiss(self) -> None:
         for lines in self.members.values():
             with suppress(OSError):
                 lines.send(end=True)
-        return WRONG if self.silent else 0
 
     def pod(self, rank: int) -> str:
         pods = os.environ.get("A4_RUN_PODS", "").split(",")
