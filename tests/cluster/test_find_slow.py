@@ -119,7 +119,7 @@ def test_a_link_at_half_rate_over_gloo(start: Start, torch: Path) -> None:
 def test_a_child_that_is_stopped_holds_up_one_round(start: Start, torch: Path) -> None:
     """Its parent kills it at its deadline; pod and partner go on to the next round."""
     trial = shaped(start, 4, A4_PYTHON=str(torch))
-    with following(trial, 0, *GLOO, "--seconds", "3") as (run, _):
+    with following(trial, 0, *GLOO) as (run, _):
         read_until(run.stdout, b"over gloo\n")
         signal_child(trial, 2, "STOP")
         printed = run.stdout.read().decode()

@@ -106,11 +106,17 @@ class FindSlow(Workload):
         more = stages.reasons(peers, not told.reasons)
         end = told.end
         if more:
-            what = told.end.what if told.end.code else more[0]
+            what = told.end.what if told.end.code else stages.sentence(peers)
             end = JobEnd(Exit.WRONG_RESULT, what, why=lines(told.end.why, *at_most(more)), origin="workload")
         findings = findings._replace(reasons=[*told.reasons, *more], found=[*told.found, *stages.findings(peers)])
-        said = [*stages.lines(peers), *(f"  {one}" for one in at_most(more)), *network.lines()]
-        text = "\n".join([*said, told.text])
+        rest = told.text.partition("\n")[2]
+        said = [
+            *stages.lines(peers),
+            f"find-slow: {end.what}",
+            *(f"  {one}" for one in at_most(more)),
+            *network.lines(),
+        ]
+        text = "\n".join([*said, rest])
         return Judgement(network.end(end), text, network.findings(findings), "find-slow.log", told.files)
 
     def _broken(self, context: RunContext, outcome: Outcome) -> JobEnd:

@@ -115,6 +115,11 @@ class Stages:
             found.append(f"all_gather over {pods} did not come to its end, though all pairs of these pods do")
         return found
 
+    def sentence(self, peers: Sequence[PlannedPeer]) -> str:
+        """What there is besides slow pods, where there is a reason."""
+        pods = sorted({peers[one.rank].index for one in self.low()})
+        return f"GPU, NVLink or NIC of {pods_text(pods)} is slow" if pods else "an all_gather does not come to its end"
+
     def findings(self, peers: Sequence[PlannedPeer]) -> list[Finding]:
         found = []
         for one in self.low():
