@@ -7,10 +7,9 @@ import sys
 
 from agent.decide.location import Place
 from agent.launch import unpacked
-from agent.workloads.find_slow.fitting import PairSpeed
+from agent.workloads.find_slow.record import pair_speed
 from agent.workloads.find_slow.verdict import next_rounds
 
 if __name__ == "__main__":
-    rows = json.load(sys.stdin)["measured"]
-    measured = [PairSpeed(number, (one, other), speed) for number, one, other, speed in rows]
+    measured = [pair_speed(*row) for row in json.load(sys.stdin)["measured"]]
     sys.stdout.write(json.dumps(next_rounds(unpacked(tuple[Place, ...], sys.argv[1]), measured)))

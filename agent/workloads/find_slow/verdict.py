@@ -75,6 +75,8 @@ class PairVerdict(NamedTuple):
     """Nothing came through anywhere."""
     seen: float
     """The loss of speed, as a share, from which on a node is found."""
+    shares: Mapping[int, float] = {}
+    """Node → what share of the usual speed it has with cleared nodes, on its slowest rail."""
 
     @property
     def excludable(self) -> bool:
@@ -125,7 +127,13 @@ def judge(places: Sequence[Place], measured: Sequence[PairSpeed]) -> PairVerdict
         ways=_ways_of_rails({rail: one.ways for rail, one in found.items()}, _slow_rails(measured)),
         dead=all(one.dead for one in found.values()),
         seen=max(one.seen for one in found.values()),
+        shares=_least([one.shares for one in found.values()]),
     )
+
+
+def _least(rails: Sequence[Mapping[int, float]]) -> dict[int, float]:
+    nodes = {node for one in rails for node in one}
+    return {node: min(one[node] for one in rails if node in one) for node in nodes}
 
 
 def _on_rails(slow: Mapping[int, SlowNode], rails: int) -> SlowNode:
@@ -167,13 +175,16 @@ def _judge_rail(places: Sequence[Place], measured: Sequence[PairSpeed]) -> PairV
     hanging = _hanging(measured)
     cleared = fitted.cleared(measured) - hanging.keys()
     confirming = first_round_count(len(places))
+    against: dict[int, list[float]] = {}
     lows: dict[int, list[float]] = {}
     confirmed = set[int]()
     for one, loss in zip(measured, fitted.losses, strict=True):
         for node, partner in (one.pair, one.pair[::-1]):
-            if loss is not None and loss < fitted.cut and node not in cleared and partner in cleared:
-                lows.setdefault(node, []).append(loss)
-                confirmed.update({node} if one.round >= confirming else ())
+            if loss is not None and partner in cleared:
+                against.setdefault(node, []).append(loss)
+                if loss < fitted.cut and node not in cleared:
+                    lows.setdefault(node, []).append(loss)
+                    confirmed.update({node} if one.round >= confirming else ())
     slow = [
         SlowNode(node, exp(median(low)), len(low), alone=node in fitted.alone)
         for node, low in lows.items()
@@ -184,7 +195,13 @@ def _judge_rail(places: Sequence[Place], measured: Sequence[PairSpeed]) -> PairV
     unclear = [node for node in range(len(places)) if node not in known]
     ways = _slow_ways(places, fitted, measured, cleared)
     return PairVerdict(
-        slow, unclear, frozenset(cleared), ways, not any(one.speed for one in measured), 1 - exp(fitted.cut)
+        slow=slow,
+        unclear=unclear,
+        cleared=frozenset(cleared),
+        ways=ways,
+        dead=not any(one.speed for one in measured),
+        seen=1 - exp(fitted.cut),
+        shares={node: exp(median(losses)) for node, losses in against.items()},
     )
 
 
