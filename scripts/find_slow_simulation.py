@@ -21,8 +21,8 @@ from agent.workloads.find_slow.verdict import PairVerdict, judge, next_rounds
 
 FIRST_SEED = 1_000_000
 REPEATS = 5
-SIZES = (5, 8, 9, 10, 16, 33, 64, 127, 256, 1024)
-MOST_PODS_OF_ALL_SEEDS = 256
+SIZES = (5, 8, 9, 10, 16, 33, 64, 127, 256)
+MOST_PODS_OF_ALL_SEEDS = 64
 
 
 class Noise(NamedTuple):
@@ -163,7 +163,7 @@ def row(nodes: int, faults: int, count: int, noise: Noise = USUAL) -> str:
 def main(seeds: int) -> None:
     for nodes in SIZES:
         for faults in sorted({0, 1, nodes // 5}):
-            count = seeds if nodes <= MOST_PODS_OF_ALL_SEEDS else seeds // 20
+            count = seeds * MOST_PODS_OF_ALL_SEEDS // max(MOST_PODS_OF_ALL_SEEDS, nodes)
             print(row(nodes, faults, count), flush=True)
     for name, noise in OTHERS.items():
         for nodes, faults in ((16, 0), (16, 3), (64, 0), (64, 12)):

@@ -25,6 +25,7 @@ MOST_LOW = 4
 LEAST_LEFT = 0.6
 """So much of the speed is left, at least, from one distance to the next: what has less is low even if nobody knows what
 is usual there."""
+FEW_ALIKE = 6
 FITS = 4
 Key = TypeVar("Key", bound=Hashable)
 
@@ -147,8 +148,8 @@ class _Pairs:
         }
 
     def _upper(self, speeds: Sequence[float]) -> float:
-        """The upper quartile, as what is unusual is slower, and may be the half; of few nodes, the fastest."""
-        return sorted(speeds)[round((1 if self._few else 0.75) * (len(speeds) - 1))]
+        """The upper quartile, as what is unusual is slower, and may be the half; of few, the fastest."""
+        return sorted(speeds)[round((1 if self._few or len(speeds) < FEW_ALIKE else 0.75) * (len(speeds) - 1))]
 
     def _expected(self, at: int) -> float:
         return self._usual[self._strata[at]] + self._extra.get(self._rounds[at], 0.0)

@@ -124,7 +124,7 @@ def _reasons(peers: Sequence[PlannedPeer], verdict: PairVerdict, parts: Mapping[
         found.append(f"{where}: {how} with {count_text(one.pairs, 'good partner')}{alone}")
     if len(peers) == 2 and verdict.dead:
         found.append(f"nothing comes through between {peers[0].where}, and {peers[1].where}: one of the two hangs")
-    rails = f", on {plural(len(verdict.ways.rails), 'rail')} {ranges(verdict.ways.rails)}" if verdict.ways.rails else ""
+    rails = f", on {plural('rail', verdict.ways.rails)} {ranges(verdict.ways.rails)}" if verdict.ways.rails else ""
     for pair in verdict.ways.links:
         found.append(f"the way between {pods_text(peers[rank].index for rank in pair)} is slow each time{rails}")
     for place in verdict.ways.borders:

@@ -12,7 +12,7 @@ from statistics import median
 from typing import NamedTuple
 
 from agent.decide.location import Place
-from agent.workloads.find_slow.fitting import LEAST_LOSS, LEAST_LOW, PairFit, PairSpeed, fit
+from agent.workloads.find_slow.fitting import LEAST_LOSS, LEAST_LOW, MOST_LOW, PairFit, PairSpeed, fit
 from agent.workloads.find_slow.matching import (
     FEW,
     FIRST_PART,
@@ -177,6 +177,7 @@ def _judge_rail(places: Sequence[Place], measured: Sequence[PairSpeed]) -> PairV
     confirming = first_round_count(len(places))
     against: dict[int, list[float]] = {}
     lows: dict[int, list[float]] = {}
+    partners: dict[int, set[int]] = {}
     confirmed = set[int]()
     for one, loss in zip(measured, fitted.losses, strict=True):
         for node, partner in (one.pair, one.pair[::-1]):
@@ -184,11 +185,13 @@ def _judge_rail(places: Sequence[Place], measured: Sequence[PairSpeed]) -> PairV
                 against.setdefault(node, []).append(loss)
                 if loss < fitted.cut and node not in cleared:
                     lows.setdefault(node, []).append(loss)
+                    partners.setdefault(node, set()).add(partner)
                     confirmed.update({node} if one.round >= confirming else ())
     slow = [
         SlowNode(node, exp(median(low)), len(low), alone=node in fitted.alone)
         for node, low in lows.items()
-        if len(low) >= LEAST_LOW and node in confirmed and node not in hanging
+        if len(low) >= max(LEAST_LOW, MOST_LOW * (len(against[node]) - len(low)))
+        if len(partners[node]) > 1 and node in confirmed and node not in hanging
     ]
     slow = sorted([*slow, *(SlowNode(node, 0.0, count) for node, count in hanging.items())])
     known = cleared.union(one.node for one in slow)
