@@ -104,6 +104,7 @@ def test_a_slow_gpu_is_named_though_all_pairs_are_good() -> None:
     assert (found.end.code, found.end.what) == (65, "GPU, NVLink or NIC of pod 0 is slow")  # rank 1 is pod 0
     assert "GPU 1, product in bf16: 350 TFLOP/s, 50% of what is usual" in found.text
     bad = [(one.pod, one.device) for one in found.findings.found if one.state == "bad"]
+    assert "GPU 1" in found.files["findings.json"] and found.files["failing_nodes.txt"] == "node-0\n"
     assert bad == [(0, "GPU 1")] and found.findings.versions == {"torch": "2.11.0", "nccl": "2.28.9"}
 
 

@@ -17,7 +17,7 @@ from agent.workloads.base import FailedPart, Findings, Judgement, Kind, Outcome,
 from agent.workloads.ends import broken_off
 from agent.workloads.find_slow.record import read_pairs
 from agent.workloads.find_slow.stages import read_stages
-from agent.workloads.find_slow.telling import pairs_json, tell
+from agent.workloads.find_slow.telling import FINDINGS, findings_json, pairs_json, tell
 from agent.workloads.find_slow.verdict import judge
 from agent.workloads.nccl_logs import Logged, read_logs
 from agent.workloads.network import logs_of, own_logs, seen_network
@@ -93,7 +93,8 @@ class FindSlow(Workload):
         """What was measured to the end counts, however the processes ended."""
         record, stages = read_pairs(outcome.record), read_stages(outcome.record)
         peers = context.plan.peers
-        told = tell(peers, record.measured, judge([peer.place for peer in peers], record.measured))
+        verdict = judge([peer.place for peer in peers], record.measured)
+        told = tell(peers, record.measured, verdict, stages.over or "tcp", stages.slow_gpus())
         network = seen_network(context, outcome, logs_of(outcome), step=self.name, used=False, must=True)
         findings = Findings(
             tables=[*told.tables, *stages.tables(peers)],
@@ -108,7 +109,9 @@ class FindSlow(Workload):
         if more:
             what = told.end.what if told.end.code else stages.sentence(peers)
             end = JobEnd(Exit.WRONG_RESULT, what, why=lines(told.end.why, *at_most(more)), origin="workload")
-        findings = findings._replace(reasons=[*told.reasons, *more], found=[*told.found, *stages.findings(peers)])
+        found = [*told.found, *stages.findings(peers)]
+        findings = findings._replace(reasons=[*told.reasons, *more], found=found)
+        files = {**told.files, FINDINGS: findings_json(found)}
         rest = told.text.partition("\n")[2]
         said = [
             *stages.lines(peers),
@@ -117,7 +120,7 @@ class FindSlow(Workload):
             *network.lines(),
         ]
         text = "\n".join([*said, rest])
-        return Judgement(network.end(end), text, network.findings(findings), "find-slow.log", told.files)
+        return Judgement(network.end(end), text, network.findings(findings), "find-slow.log", files)
 
     def _broken(self, context: RunContext, outcome: Outcome) -> JobEnd:
         if outcome.cause is None and outcome.first is not None:

@@ -8,19 +8,17 @@ from typing import Any
 
 from agent.decide.location import Place
 from agent.launch import unpacked
-from agent.workloads.find_slow.fitting import PairSpeed
 from agent.workloads.find_slow.gathering import Gathered, next_groups
-from agent.workloads.find_slow.record import slowest_rails
+from agent.workloads.find_slow.record import pair_speed
 from agent.workloads.find_slow.verdict import judge, next_rounds
 
 
 def wanted(places: tuple[Place, ...], said: dict[str, Any]) -> dict[str, Any]:
     """Rounds of pairs, or groups that gather; nothing: that was all."""
-    rows = said["measured"]
-    measured = slowest_rails(PairSpeed(number, (one, other), speed) for number, one, other, speed, _ in rows)
+    measured = [pair_speed(*row) for row in said["measured"]]
     if rounds := next_rounds(places, measured):
         return {"rounds": rounds}
-    if len(places) == 2 and len(measured) == 1 and not measured[0].speed:
+    if len(places) == 2 and not any(one.speed or one.round for one in measured):
         return {"rounds": [[(0, 1)]]}  # nobody is blamed for one time-out
     gathered = [Gathered(tuple(nodes), speed) for nodes, speed in said["gathered"]]
     groups = next_groups(places, judge(places, measured), gathered) if said["over"] != "tcp" else []

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from agent.workloads.find_slow.fitting import PairSpeed
 
@@ -25,8 +24,7 @@ def read_pairs(text: str) -> PairRecord:
             values = json.loads(line)
             if values["step"] == "round":
                 number = int(values["number"])
-                pairs = values["pairs"]
-                measured += slowest_rails(PairSpeed(number, (int(a), int(b)), float(mb)) for a, b, mb, *_ in pairs)
+                measured += [pair_speed(number, *row) for row in values["pairs"]]
                 rounds = number + 1
             ended = values["step"] == "end"
         except (ValueError, KeyError, TypeError):
@@ -34,10 +32,6 @@ def read_pairs(text: str) -> PairRecord:
     return PairRecord(tuple(measured), rounds, ended)
 
 
-def slowest_rails(measured: Iterable[PairSpeed]) -> list[PairSpeed]:
-    """One for each pair and round."""
-    found: dict[tuple[object, ...], PairSpeed] = {}
-    for one in measured:
-        known = found.get(one[:2])
-        found[one[:2]] = one if known is None or one.speed < known.speed else known
-    return list(found.values())
+def pair_speed(number: int, one: Any, other: Any, speed: Any, rail: Any = 0) -> PairSpeed:
+    """A row of JSON, with a rail or without. Raises ValueError or TypeError."""
+    return PairSpeed(number, (int(one), int(other)), float(speed), int(rail))

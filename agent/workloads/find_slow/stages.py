@@ -106,6 +106,11 @@ class Stages:
             found.append(LowSpeed(rank, device, LOOPBACK, self.loopback[rank, gpu], share))
         return found
 
+    def slow_gpus(self) -> dict[tuple[int, int], bool]:
+        """(rank, GPU) → whether it is slow by itself, of those that were measured so."""
+        low = {(one.rank, one.device) for one in self.low()}
+        return {(rank, gpu): (rank, f"GPU {gpu}") in low for rank, gpu in self.gpus}
+
     def reasons(self, peers: Sequence[PlannedPeer], pairs_are_good: bool) -> list[str]:
         """What counts against the run."""
         found = [f"{peers[one.rank].where}: {one}" for one in self.low()]
