@@ -142,7 +142,7 @@ class Conductor:
         if self.over == "nccl":
             self.rails = min(one.torch["gpus"] for one in self.known.values() if one.torch)
         self.record.write("over", over=self.over, rails=self.rails, **versions, why=why)
-        rails = f", {self.rails} GPUs on each pod" if self.over == "nccl" else ""
+        rails = f", {counted(self.rails, 'GPU')} on each pod" if self.over == "nccl" else ""
         print(f"over {self.over}{rails}" + (f": {why}" if why else ""), flush=True)
         return ""
 
@@ -161,22 +161,22 @@ class Conductor:
         return {"torch": some["torch"], "nccl": some["nccl"]}, ""
 
     def named(self, ranks: Collection[int]) -> str:
-        return f"{len(ranks)} pods" if len(ranks) > 1 else f"pod {self.pod(min(ranks))}"
+        return counted(len(ranks), "pod") if len(ranks) > 1 else f"pod {self.pod(min(ranks))}"
 
     # What is measured
 
     def look_at_gpus(self) -> None:
         found = self.ask({rank: {"kind": "gpus"} for rank in self.members})
-        speeds = [[rank, gpu, *(speed or [0.0] * 4)] for rank in found for gpu, speed in enumerate(found[rank])]
+        speeds = [[rank, gpu, *(speed or [0.0] * 4)] for rank in sorted(found) for gpu, speed in enumerate(found[rank])]
         self.record.write("gpus", speeds=speeds)
-        print(f"each GPU alone: {len(speeds)} GPUs", flush=True)
+        print(f"each GPU alone: {counted(len(speeds), 'GPU')}", flush=True)
         if self.rails > 1:
             found = self.ask({rank: {"kind": "nvlink", "over": "nccl"} for rank in self.members})
-            self.record.write("nvlink", speeds=[[rank, min(speeds)] for rank, speeds in found.items()])
+            self.record.write("nvlink", speeds=[[rank, min(found[rank])] for rank in sorted(found)])
             print("NVLink: all_reduce in each pod", flush=True)
         if self.rails > 1 and self.options.nodes == 2:
             found = self.ask({rank: {"kind": "loopback", "over": "nccl"} for rank in self.members})
-            speeds = [[rank, gpu, speed] for rank in found for gpu, speed in enumerate(found[rank])]
+            speeds = [[rank, gpu, speed] for rank in sorted(found) for gpu, speed in enumerate(found[rank])]
             self.record.write("loopback", speeds=speeds)
             print("each pod to itself over its network", flush=True)
 
@@ -198,7 +198,8 @@ class Conductor:
         self.measured += [(self.rounds, *each) for each in found]
         self.rounds += 1
         late = len({pair[:2] for pair in found if not pair[2]})
-        print(f"round {self.rounds}: {len(pairs)} pairs" + (f", {late} timed out" if late else ""), flush=True)
+        said = f", {late} timed out" if late else ""
+        print(f"round {self.rounds}: {counted(len(pairs), 'pair')}{said}", flush=True)
 
     def task_of(self, pair: Pair, rank: int) -> dict[str, Any]:
         lower, upper = pair
@@ -283,3 +284,7 @@ class Conductor:
         except (OSError, EOFError, ValueError, KeyError, TypeError):
             return []
         return found
+
+
+def counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

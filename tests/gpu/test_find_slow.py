@@ -73,7 +73,7 @@ def test_a_killed_child_and_its_partner_go_on(cluster: Cluster) -> None:
         signal_child(trial, 1, "KILL")
         printed = run.stdout.read().decode()
         assert run.wait(RUN_SECONDS) == 0, printed
-    assert "round 1: 1 pairs, 1 timed out\nround 2: 1 pairs\n" in printed, printed
+    assert "round 1: 1 pair, 1 timed out\nround 2: 1 pair\n" in printed, printed
 
 
 def test_memory_is_free_when_a_child_is_gone(torch_python: Path) -> None:
