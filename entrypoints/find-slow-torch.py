@@ -20,7 +20,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from find_slow_member import Lines, Member, Say, Work, held_port
+from find_slow_member import FollowingMember, JsonLines, Say, Work, held_port
 from find_slow_tcp import REPEATS, Exchange
 
 MIB = 1 << 20
@@ -37,7 +37,7 @@ Told = dict[str, Any]
 
 def main(argv: list[str]) -> int:
     given = json.loads(argv[0])
-    lines = Lines(socket.socket(fileno=given["connection"]))
+    lines = JsonLines(socket.socket(fileno=given["connection"]))
     server = socket.socket(fileno=given["server"])
     torch, ready = imported()
     ports: list[socket.socket] = []
@@ -45,7 +45,7 @@ def main(argv: list[str]) -> int:
         "count": lambda told: [partial(count_gpus, torch)],
         "tcp": lambda told: [Exchange(server, given, told).run],
     }
-    member = Member(lines, works)
+    member = FollowingMember(lines, works)
     if torch is not None:
         gpus = member.measure({"kind": "count", "task": given["task"], "deadline": given["deadline"]})[0]
         ports += [held_port() for _ in range(max(1, gpus))]

@@ -44,7 +44,7 @@ import time
 from contextlib import suppress
 
 from find_slow_conductor import PATIENCE_SECONDS, Conductor
-from find_slow_member import LOST, Lines, Member, say
+from find_slow_member import LOST, FollowingMember, JsonLines, say
 from find_slow_tcp import Exchange
 
 TYPE_CHECKING = False
@@ -83,7 +83,7 @@ def main(argv: list[str]) -> int:
 
 
 def member(options: argparse.Namespace) -> int:
-    lines = Lines(reach(options.lead, options.port))
+    lines = JsonLines(reach(options.lead, options.port))
     address = address_of(options.interface) or lines.connection.getsockname()[0]
     given = {name: getattr(options, name) for name in ("rank", "token", "seconds")} | {"address": address}
     with socket.create_server((address, 0)) as server:
@@ -95,10 +95,10 @@ def member(options: argparse.Namespace) -> int:
         lines.send(
             token=options.token, rank=options.rank, address=address, port=server.getsockname()[1], devices=devices
         )
-        return Member(lines, works).follow()
+        return FollowingMember(lines, works).follow()
 
 
-def become(options: argparse.Namespace, lines: Lines, server: socket.socket, given: dict[str, Any]) -> list[Any]:
+def become(options: argparse.Namespace, lines: JsonLines, server: socket.socket, given: dict[str, Any]) -> list[Any]:
     """This process is find-slow-torch.py from now on; where that cannot be started, a child says why."""
     for each in (lines.connection, server):
         os.set_inheritable(each.fileno(), True)

@@ -15,7 +15,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from find_slow_member import GRACE_SECONDS, LOST, Lines, say
+from find_slow_member import GRACE_SECONDS, LOST, JsonLines, say
 from record import RecordFile
 
 WRONG, MISSING = 65, 66
@@ -29,7 +29,7 @@ MOST_TIMEOUTS = 2
 Pair = tuple[int, int]
 
 
-class Found(NamedTuple):
+class Introduction(NamedTuple):
     """What a member said of itself."""
 
     address: str
@@ -45,8 +45,8 @@ class Conductor:
         self.options = options
         self.server = server
         self.record = RecordFile(os.environ.get("A4_RECORD", ""))
-        self.members: dict[int, Lines] = {}
-        self.known: dict[int, Found] = {}
+        self.members: dict[int, JsonLines] = {}
+        self.known: dict[int, Introduction] = {}
         self.over, self.rails = "tcp", 1
         self.task = 0
         self.rounds = 0
@@ -99,12 +99,12 @@ class Conductor:
     def gather_members(self) -> list[int]:
         """Take in the members; the ranks of those that did not come."""
         until = time.monotonic() + PATIENCE_SECONDS
-        new: dict[socket.socket, Lines] = {}
+        new: dict[socket.socket, JsonLines] = {}
         while self.missing() and (left := until - time.monotonic()) > 0:
             for ready in select.select([self.server, *new], [], [], left)[0]:
                 if ready is self.server:
                     connection = self.server.accept()[0]
-                    new[connection] = Lines(connection)
+                    new[connection] = JsonLines(connection)
                 else:
                     self.greet(new.pop(ready))
         return self.missing()
@@ -112,13 +112,15 @@ class Conductor:
     def missing(self) -> list[int]:
         return [rank for rank in range(self.options.nodes) if rank not in self.members]
 
-    def greet(self, lines: Lines) -> None:
+    def greet(self, lines: JsonLines) -> None:
         """A stranger is sent away."""
         try:
             for hello in lines.read():
                 rank = int(hello["rank"])
                 if hello["token"] == self.options.token and rank in self.missing():
-                    self.known[rank] = Found(str(hello["address"]), int(hello["port"]), int(hello["devices"]), {})
+                    self.known[rank] = Introduction(
+                        str(hello["address"]), int(hello["port"]), int(hello["devices"]), {}
+                    )
                     self.members[rank] = lines
                     lines.connection.settimeout(GRACE_SECONDS)
                     return

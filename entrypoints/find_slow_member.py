@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 LOST = 75
@@ -28,7 +29,7 @@ Work = Callable[[Say], None]
 """Runs in a child and says the value that it measured; a second one takes the place of the first."""
 
 
-class Lines:
+class JsonLines:
     """JSON lines over a socket."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -51,10 +52,10 @@ class Lines:
             yield dict(json.loads(line))
 
 
-class Member:
+class FollowingMember:
     """Measures what the conductor says. `works`: kind of task → what its children do, one for each value."""
 
-    def __init__(self, lines: Lines, works: Mapping[str, Callable[[dict[str, Any]], Sequence[Work]]]) -> None:
+    def __init__(self, lines: JsonLines, works: Mapping[str, Callable[[dict[str, Any]], Sequence[Work]]]) -> None:
         self.lines = lines
         self.works = works
         lines.connection.settimeout(SILENT_SECONDS)
@@ -74,7 +75,7 @@ class Member:
 
     def measure(self, told: dict[str, Any]) -> list[Any]:
         """What each child said; 0 for one that did not in time. Raises EOFError when the conductor is lost."""
-        children = [Child.start(work, told) for work in self.works[told["kind"]](told)]
+        children = [MeasuringChild.start(work, told) for work in self.works[told["kind"]](told)]
         said = {child.reader: b"" for child in children}
         until = time.monotonic() + told["deadline"]
         waiting, connection = set(said), self.lines.connection.fileno()
@@ -93,14 +94,14 @@ class Member:
         return [json.loads((b"0\n" + said[child.reader]).split(b"\n")[-2]) for child in children]
 
 
-class Child(NamedTuple):
+class MeasuringChild(NamedTuple):
     """A process that measures."""
 
     pid: int
     reader: int
 
     @classmethod
-    def start(cls, work: Work, told: Mapping[str, Any]) -> Child:
+    def start(cls, work: Work, told: Mapping[str, Any]) -> MeasuringChild:
         reader, writer = os.pipe()
         if child := os.fork():
             os.close(writer)
@@ -108,18 +109,18 @@ class Child(NamedTuple):
         try:
             signal.alarm(int(told["deadline"]) + 2)  # should its parent be killed
             os.close(reader)
-            work(lambda value: void(os.write(writer, json.dumps(value).encode() + b"\n")))
+            work(partial(tell, writer))
         except Exception as error:  # nothing was measured; torch raises whatever it likes
             say(f"{told['kind']}: {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}")
         finally:
             os._exit(0)
 
 
-def void(_: object) -> None:
-    """For a lambda whose value nobody wants."""
+def tell(writer: int, value: object) -> None:
+    os.write(writer, json.dumps(value).encode() + b"\n")
 
 
-def end(children: Sequence[Child]) -> None:
+def end(children: Sequence[MeasuringChild]) -> None:
     """SIGKILL, and wait until they are gone, and their memory on GPUs is free. One that hangs in a device stays."""
     for child in children:
         os.close(child.reader)

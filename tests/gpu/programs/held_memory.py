@@ -13,7 +13,7 @@ from typing import Any
 
 sys.path.insert(0, sys.argv[1])
 import torch
-from find_slow_member import Lines, Member, Say
+from find_slow_member import FollowingMember, JsonLines, Say
 
 HELD_BYTES = 8 << 30
 ours, theirs = socket.socketpair()
@@ -30,7 +30,7 @@ def hold(say: Say) -> None:
 
 def measured(kind: str) -> Any:
     works = {"hold": lambda told: [hold], "free": lambda told: [lambda say: say(torch.cuda.mem_get_info()[0])]}
-    return Member(Lines(ours), works).measure({"kind": kind, "task": 1, "deadline": 60.0})[0]
+    return FollowingMember(JsonLines(ours), works).measure({"kind": kind, "task": 1, "deadline": 60.0})[0]
 
 
 print(json.dumps([measured("free"), measured("hold"), measured("free")]))
