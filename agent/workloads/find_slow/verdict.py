@@ -6,6 +6,7 @@ pairs are low, several of them with nodes that others clear. What is low between
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from math import exp
 from statistics import median
@@ -256,14 +257,19 @@ def _alike(losses: Sequence[float], cut: float) -> bool:
 def _slow_borders(places: Sequence[Place], pairs: Collection[Pair], low: set[Pair]) -> list[Place]:
     """The widest places of which all pairs with others are low, from several of their nodes."""
     found: list[Place] = []
-    areas = {area(place)[:depth] for place in places for depth in range(1, len(place) + 1)}
-    for place in sorted(areas, key=lambda one: (len(one), one)):
+    slow = Counter(place for pair in low for place in _borders(places, pair))
+    for place in sorted((one for one in slow if slow[one] >= LEAST_LOW), key=lambda one: (len(one), one)):
         crossing = [pair for pair in pairs if _crosses(places, pair, place)]
         inside = {node for pair in crossing for node in pair if _is_in(places[node], place)}
-        slow = len(crossing) >= LEAST_LOW and len(inside) > 1 and low.issuperset(crossing)
-        if slow and not any(_is_in(place, wider) for wider in found):
+        if len(inside) > 1 and low.issuperset(crossing) and not any(_is_in(place, wider) for wider in found):
             found.append(place)
     return found
+
+
+def _borders(places: Sequence[Place], pair: Pair) -> set[Place]:
+    """Places that a pair crosses into or out of."""
+    one, other = ({area(places[node])[:depth] for depth in range(1, len(places[node]) + 1)} for node in pair)
+    return one ^ other
 
 
 def _is_in(place: Place, wider: Place) -> bool:
