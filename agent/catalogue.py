@@ -23,7 +23,7 @@ WORKLOADS = {
     "ddp": Entry("a small model trained with DistributedDataParallel on every GPU"),
     "nccl": Entry("nccl-tests under mpirun: results, the network that NCCL used, and the speed", stall_seconds=1800.0),
     "deepep": Entry("DeepEP's internode test", stall_seconds=1800.0),
-    "find-slow": Entry("TCP between pairs of pods, to name those that are slow or hang", room="find_slow"),
+    "find-slow": Entry("GPUs alone, pairs of pods and all at once, to name what is slow or hangs", room="find_slow"),
     "pai-megatron-qwen3": Entry(
         "Qwen3-30B-A3B downloaded, converted and trained; its options are variables: docs/pai-megatron.md",
         room="pai_megatron",

@@ -20,7 +20,7 @@ from agent.workloads.find_slow.fitting import PairSpeed
 from agent.workloads.find_slow.matching import Pair, confirming_rounds, first_rounds, least_pairs, stratum
 from agent.workloads.find_slow.record import read_pairs
 from agent.workloads.find_slow.telling import Told, tell
-from agent.workloads.find_slow.verdict import judge, next_rounds
+from agent.workloads.find_slow.verdict import PairVerdict, judge, next_rounds
 from scripts.find_slow_simulation import least_share, trial
 from tests.test_workloads import context, judged, launched, options
 
@@ -123,7 +123,7 @@ def test_simulated_clusters() -> None:
     drawn = [(nodes := rng.choice([8, 13, 16, 31, 64]), rng.randint(0, nodes // 5), seed) for seed in range(50)]
     scores = [trial(*one) for one in drawn]
     assert sum(one.blamed for one in scores) == 0
-    assert sum(one.found for one in scores) >= 0.97 * sum(one.sick for one in scores)
+    assert sum(one.found for one in scores) >= 0.99 * sum(one.sick for one in scores)
 
 
 @pytest.mark.faults
@@ -132,7 +132,7 @@ def test_the_rate_of_what_is_found(nodes: int, faults: int) -> None:
     scores = [trial(nodes, faults, seed) for seed in range(200)]
     assert sum(one.blamed for one in scores) == 0
     found, sick = sum(one.found for one in scores), sum(one.sick for one in scores)
-    assert nodes < 8 or least_share(found, sick) > 0.94
+    assert nodes < 8 or least_share(found, sick) > 0.96
 
 
 def test_who_has_only_met_slow_nodes_is_not_blamed() -> None:
@@ -164,6 +164,83 @@ def test_a_node_that_begins_to_hang(places: list[Place], since: int) -> None:
     assert [(one.node, one.share) for one in verdict.slow] == [(2, 0.0)] and not verdict.ways.links
 
 
+def on_rails(places: Sequence[Place], slow: dict[int, dict[int, float]]) -> list[PairSpeed]:
+    """What is measured on four rails, some of which are slow: rail → node → share of its speed."""
+    found: list[PairSpeed] = []
+    while rounds := next_rounds(places, found):
+        for number, pairs in enumerate(rounds, len({one.round for one in found})):
+            for pair in pairs:
+                for rail in range(4):
+                    share = min(slow.get(rail, {}).get(node, 1.0) for node in pair)
+                    found.append(PairSpeed(number, pair, SPEEDS[stratum(places, pair)] * share, rail))
+    return found
+
+
+EVERYWHERE = dict.fromkeys(range(16), 0.5)
+
+
+@pytest.mark.parametrize(
+    ("slow", "named", "slow_rails"),
+    [
+        ({}, [], ()),
+        ({3: {5: 0.5}}, [(5, (3,), 0.5)], ()),
+        ({1: {5: 0.5}, 3: {5: 0.6}}, [(5, (1, 3), 0.55)], ()),
+        ({rail: {5: 0.5} for rail in range(4)}, [(5, (), 0.5)], ()),
+        ({2: {5: 0.0}}, [(5, (2,), 0.0)], ()),
+        ({2: EVERYWHERE}, [], (2,)),
+    ],
+)
+def test_rails(
+    slow: dict[int, dict[int, float]], named: list[tuple[int, tuple[int, ...], float]], slow_rails: tuple[int, ...]
+) -> None:
+    """All rails low is the node, some are what is at its end of them, and one that is low everywhere is the network."""
+    verdict = judge(PLACES, on_rails(PLACES, slow))
+    assert [(one.node, one.rails, round(one.share, 2)) for one in verdict.slow] == named
+    assert verdict.ways.slow_rails == slow_rails and not verdict.ways.links and not verdict.unclear
+
+
+def test_what_is_slow_on_a_rail() -> None:
+    """A GPU that is slow alone is to blame for its rail; one that is well, its NIC."""
+    peers = [PlannedPeer(at, f"job-0-{at}.job", f"10.0.0.{at}", f"gke-{at}") for at in range(16)]
+    measured = on_rails(PLACES, {3: {5: 0.5}})
+    for gpus, part in (({}, "GPU or NIC 3"), ({(5, 3): True}, "GPU 3"), ({(5, 3): False}, "NIC 3")):
+        said = tell(peers, measured, judge(PLACES, measured), "nccl", gpus)
+        assert said.end.what == f"{part} of pod 5 of 16 is slow" and f" {part} slow" in said.table
+        (bad,) = [one for one in said.found if one.state == "bad"]
+        assert (bad.check, bad.pod, bad.device) == ("NCCL to other pods", 5, part)
+        assert [one["device"] for one in json.loads(said.files["findings.json"]) if one["state"] == "bad"] == [part]
+
+
+def alone(share: float) -> PairVerdict:
+    """Eight pods in a block, and one in another."""
+    return judge(tree(9, 8, 1), play(tree(9, 8, 1), {8: share}))
+
+
+def test_a_pod_alone_in_its_place() -> None:
+    """All its ways are longer than any other: it is slow only if it is slower than distance makes it."""
+    assert alone(1.0).unclear == [8] and alone(0.75).unclear == [8]
+    (slow,) = alone(0.4).slow
+    assert slow.node == 8 and slow.alone and alone(0.0).slow[0].share == 0.0
+
+
+def test_a_pair_that_is_slow_by_chance() -> None:
+    """Low each time, but never by as much."""
+    found = play(PLACES, {}, [(0, 1)])
+    shares = iter((0.5, 0.65, 0.8))
+    uneven = [one._replace(speed=100 * next(shares)) if one.pair == (0, 1) else one for one in found]
+    assert judge(PLACES, found).ways.links == [(0, 1)]
+    ways = judge(PLACES, uneven).ways
+    assert not ways.links and ways.once == 1
+
+
+def test_who_hangs_is_left_out_after_two_rounds() -> None:
+    """And a slow pod that met two of them first is judged by others."""
+    places: list[Place] = [()] * 16
+    assert all(7 not in one.pair for one in play(places, {7: 0.0}) if one.round > 1)
+    sick = {sum(pair) - 1: 0.0 for drawn in first_rounds(places)[:2] for pair in drawn if 1 in pair} | {1: 0.5}
+    assert {one.node: round(one.share, 2) for one in judge(places, play(places, sick)).slow} == sick
+
+
 def told(nodes: int, sick: dict[int, float]) -> Told:
     peers = [PlannedPeer(at, f"job-0-{at}.job", f"10.0.0.{at}", f"gke-{at}") for at in range(nodes)]
     found = play([()] * nodes, sick)
@@ -189,6 +266,11 @@ def test_two_pods() -> None:
     healthy, dead = told(2, {}), told(2, {1: 0.0})
     assert healthy.end.code == 0 and "two pods cannot be compared" in healthy.text
     assert dead.end.code == 65 and "one of the two hangs" in dead.text and "--exclude" not in dead.text
+
+
+def test_the_record_says_which_rail() -> None:
+    line = json.dumps({"step": "round", "number": 0, "pairs": [[0, 1, 12.5, 0], [0, 1, 6, 3]]})
+    assert read_pairs(line).measured == (PairSpeed(0, (0, 1), 12.5), PairSpeed(0, (0, 1), 6.0, 3))
 
 
 @pytest.mark.parametrize("end", ['{"step": "rou', '{"step": "round", "number": 1}', "\N{SNOWMAN}", "[]"])

@@ -27,6 +27,7 @@ VERBS = {
     "mpirun": "run a program of one's own as MPI ranks on all pods",
     "torchrun": "run a program of one's own under torchrun on all pods",
     "why": "why a run stands still: which rank holds the others up, and where it is",
+    "find-slow": "which pod, GPU or link is slow or hangs",
     "doctor": "are the pods healthy: GPUs, network devices, limits, disks, names",
     "logs": "what a run has printed",
     "get": "the results and logs of a run, from all its pods",
@@ -93,7 +94,7 @@ def build_parser(*verbs: str, alone: bool = False) -> Parser:
     subparsers = parser.add_subparsers(metavar="VERB", title="verbs")
     for name, text in VERBS.items():
         if name in verbs:
-            verb = import_module(f"agent.commands.{name}")
+            verb = import_module(f"agent.commands.{name.replace('-', '_')}")
             inner = subparsers.add_parser(
                 name, help=text, description=verb.DESCRIPTION, add_help=not hasattr(verb, "Help")
             )

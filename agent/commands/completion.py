@@ -134,8 +134,8 @@ def _of_verb(words: Sequence[str]) -> tuple[Parser, str, list[str]]:
 
 def _of_workload(verb: str, words: Sequence[str], rest: Sequence[str], current: str) -> Words:
     """What may follow `--`: options of a workload and their values."""
-    workload = next((word for word in words if word in RUNNABLE), "")
-    if verb not in ("run", "local run") or not workload:
+    workload = next((word for word in (verb, *words) if word in RUNNABLE), "")
+    if verb not in ("run", "local run", workload) or not workload:
         return []
 
     options = find_workload(workload).options

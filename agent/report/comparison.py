@@ -14,8 +14,9 @@ from agent.report.compared_sweeps import compared_sweeps, curves_of, ratios, siz
 from agent.report.compared_tables import compared_tables
 from agent.report.compared_trainings import compared_trainings
 from agent.report.grid import Cell, Grid, GridColumn, View, grid
-from agent.report.key_figures import profiler_of
+from agent.report.key_figures import key_figures, profiler_of
 from agent.report.model import HEADINGS, Heading, Pairs, facts
+from agent.report.nodes import nodes_grid
 from agent.report.number_words import duration_text
 
 MOST_COMPARED = 4
@@ -58,6 +59,7 @@ def comparison_page(results: Sequence[Result]) -> ComparisonPage:
         )
         for label, result in zip(labels, results, strict=True)
     ]
+    nodes = nodes_grid(labels, results, [key_figures(one) for one in results])
     return ComparisonPage(
         title=title_of(results),
         runs=tuple(runs),
@@ -66,7 +68,7 @@ def comparison_page(results: Sequence[Result]) -> ComparisonPage:
         sweeps=tuple(compared_sweeps(labels, results)),
         trainings=tuple(compared_trainings(labels, results)),
         series=tuple(compared_series(labels, results)),
-        tables=tuple(compared_tables(labels, results)),
+        tables=(*([nodes] if nodes else []), *compared_tables(labels, results)),
     )
 
 

@@ -1,4 +1,4 @@
-"""What `connectivity` measured between ranks, as maps: a row and a column for each rank that was measured."""
+"""What was measured between two, as maps: `connectivity` between ranks, `find-slow` between pods, rail by rail."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class HeatCell(NamedTuple):
 
 
 class HeatMap(NamedTuple):
-    """One of the two maps. Only pairs that were measured have a cell."""
+    """One map. Only pairs that were measured have a cell."""
 
     name: str
     about: tuple[str, ...]
@@ -55,7 +55,9 @@ class HeatMap(NamedTuple):
 
 
 def heat_maps(result: Result) -> tuple[HeatMap, ...]:
-    """Bandwidth and latency of neighbours; empty when they were not measured, or are too few or too many to see."""
+    """Empty when no pairs were measured, or are too few or too many to see."""
+    if result.workload == "find-slow":
+        return _of_rails(result)
     table = next((one for one in result.tables if one.name == "pairs"), None)
     if table is None:
         return ()
@@ -70,6 +72,32 @@ def heat_maps(result: Result) -> tuple[HeatMap, ...]:
     return (
         _map("bandwidth", "GB/s", axis, order, {pair: min(values) for pair, values in bandwidth.items()}),
         _map("latency", "µs", axis, order, {pair: max(values) for pair, values in latency.items()}),
+    )
+
+
+def _of_rails(result: Result) -> tuple[HeatMap, ...]:
+    """A map for each rail: of each pair the median of its rounds, of which a time-out counts as 0."""
+    places = {pod.index: at for at, pod in enumerate(result.pods)}
+    speeds: dict[int, dict[tuple[int, int], list[float]]] = {}
+    try:
+        for row in result.record.get("pairs", []):
+            one, other = sorted(row["pods"], key=places.__getitem__)
+            rail = speeds.setdefault(int(row.get("rail", 0)), {})
+            rail.setdefault((one, other), []).append(float(row["MB/s"] or 0))
+    except (KeyError, TypeError, ValueError):  # of another version
+        return ()
+    order = sorted({end for rail in speeds.values() for pair in rail for end in pair}, key=places.__getitem__)
+    if not LEAST <= len(order) <= MOST:
+        return ()
+    return tuple(
+        _map(
+            f"speed on rail {rail}" if len(speeds) > 1 else "speed",
+            "MB/s",
+            "pod",
+            order,
+            {pair: median(found) for pair, found in pairs.items()},
+        )
+        for rail, pairs in sorted(speeds.items())
     )
 
 

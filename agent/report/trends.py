@@ -13,6 +13,7 @@ from agent.report.comparison import title_of
 from agent.report.grid import Cell, Grid, GridColumn, RowGroup, View, cells, code, grid, number
 from agent.report.key_figures import KeyFigure, Subject, key_figures
 from agent.report.model import HEADINGS
+from agent.report.nodes import nodes_grid
 from agent.report.number_words import NONE, count_text, moment_text
 from agent.report.ticks import LATEST, span_text
 
@@ -42,6 +43,8 @@ class SeriesPage(NamedTuple):
     runs: Grid
     overview: Grid | None
     """A line for each trend; None: nothing was measured."""
+    nodes: Grid | None
+    """None: no run was one of find-slow."""
     trends: tuple[View, ...]
     cut: str
     """Which trends have no chart; empty: none that could have one."""
@@ -59,6 +62,7 @@ def series_page(results: Sequence[Result], unread: Sequence[str]) -> SeriesPage:
         span=_span([one.since for one in results]),
         runs=_runs(results, figures),
         overview=_overview(results, trends) if trends else None,
+        nodes=nodes_grid([f"no. {at}" for at in range(1, len(results) + 1)], results, figures),
         trends=tuple(_view(at, one, results) for at, one in enumerate(drawn, 1)),
         cut=_cut(trends, drawn),
         unread=unread,

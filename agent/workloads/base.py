@@ -257,6 +257,8 @@ class Workload(ABC):
     """Has the cluster for itself. What has not (`exec`) runs beside, unrecorded and out of the pods' logs."""
     fail_fast = True
     """The first part that fails ends the others."""
+    saves = True
+    """Its processes may have a state to save, and have time for it also where the agent ends them."""
     starts_ranks = False
     """The process of each pod starts that pod's ranks."""
     takes_without = False

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cluster.conftest import Start, Trial
+from tests.cluster.conftest import END_SECONDS, Start, Trial, torch
 from tests.cluster.work import agent, following, read_until, result_of, sleeping
+
+__all__ = ["torch"]
 
 RATE = "40mbit"
 """Slow enough for the links, and not the machine, to be the limit."""
 
 
-def shaped(start: Start, pods: int) -> Trial:
+def shaped(start: Start, pods: int, **env: str) -> Trial:
     """Pods with equal links, two in a sub-block."""
     places = {pod: ("c", f"b{pod // 4}", f"s{pod // 2}", f"h{pod}") for pod in range(pods)}
-    trial = sleeping(start, pods, places=places, env={"A4_REPORT": "false"})
+    trial = sleeping(start, pods, places=places, env={"A4_REPORT": "false", **env})
     for pod in range(pods):
         trial.cluster.slow_link(pod, RATE)
     return trial
@@ -76,3 +79,55 @@ def test_healthy_pods_are_not_blamed(start: Start) -> None:
     for _ in range(3):
         done = agent(trial, 0, "run", "find-slow")
         assert done.returncode == 0, done.stdout
+
+
+PARENT = "[f]ind-slow-torch.py"
+"""So that it does not find itself."""
+GLOO = ("run", "find-slow", "--", "--over", "gloo")
+
+
+def signal_child(trial: Trial, pod: int, name: str) -> None:
+    """To the first child that measures over torch, as soon as there is one."""
+    child = f"grep -ls {PARENT} $(printf '/proc/%s/cmdline ' $(cat /proc/$parent/task/*/children))"
+    script = f"""for i in $(seq 3000); do
+        for parent in $(grep -ls {PARENT} /proc/[0-9]*/cmdline | cut -d / -f 3); do
+            found=$({child} 2>/dev/null | head -n 1 | cut -d / -f 3)
+            [ -z "$found" ] || exec kill -{name} $found
+        done
+        sleep 0.02
+    done
+    exit 1"""
+    done = trial.cluster.exec(pod, ["bash", "-c", script], timeout=END_SECONDS)
+    assert done.returncode == 0, done
+
+
+def test_a_link_at_half_rate_over_gloo(start: Start, torch: Path) -> None:
+    """Four pods, all pairs; then all of them gather, and the rest without the slow one."""
+    trial = shaped(start, 4, A4_PYTHON=str(torch))
+    trial.cluster.slow_link(3, "20mbit")
+    done = agent(trial, 0, *GLOO)
+    found = result_of(trial, done)
+    assert done.returncode == 65 and states(found) == {"bad": {3}, "ok": {0, 1, 2}}, done
+    assert found["record"]["over"] == "gloo" and found["versions"]["torch"]
+    assert "all_gather over 4 pods: " in done.stdout and "all_gather over 3 pods: " in done.stdout, done.stdout
+
+    trial.cluster.slow_link(3, RATE)
+    healthy = agent(trial, 0, *GLOO)
+    assert (healthy.returncode, states(result_of(trial, healthy))) == (0, {"ok": {0, 1, 2, 3}}), healthy
+
+
+def test_a_child_that_is_stopped_holds_up_one_round(start: Start, torch: Path) -> None:
+    """Its parent kills it at its deadline; pod and partner go on to the next round."""
+    trial = shaped(start, 4, A4_PYTHON=str(torch))
+    with following(trial, 0, *GLOO) as (run, _):
+        read_until(run.stdout, b"over gloo\n")
+        signal_child(trial, 2, "STOP")
+        printed = run.stdout.read().decode()
+        assert run.wait() == 0, printed
+    assert "round 1: 2 pairs, 1 timed out\n" in printed and "round 2: 2 pairs\n" in printed, printed
+
+
+def test_torch_that_is_not_there_is_said(start: Start) -> None:
+    trial = sleeping(start, 2, env={"A4_REPORT": "false", "A4_PYTHON": "/usr/bin/no-python"})
+    done = agent(trial, 0, *GLOO)
+    assert done.returncode == 66 and "/usr/bin/no-python cannot be started" in done.stderr, done.stderr + done.stdout

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from signal import SIGKILL, SIGTERM
 
 import pytest
 
 from agent.lifecycle.runs.running import FAILING_SECONDS
 from tests.decide.test_torch_failures import CLOSED, OOM, entry, summary
-from tests.fake.process import FOREVER, Life
+from tests.fake.process import FOREVER, STUBBORN, Life
 from tests.fake.world import FakeWorld
 from tests.lifecycle.test_submitted import ends, sleeping
 from tests.lifecycle.test_told import ENV, SAVES, Tell, by_cancel, by_ctrl_c, by_sigterm, signals
@@ -217,3 +218,15 @@ def test_being_told_to_end_while_ranks_miss_another_leaves_the_grace_time() -> N
     world.ask(1, "cancel", run=run_id)
     assert ends(world, 1, run_id)["end"]["code"] == 1
     assert signals(world) == [[], [15], [15], [15]], world.dump()
+
+
+@pytest.mark.parametrize(("workload", "patience"), [("find-slow", 0.0), ("script", 10.0)])
+def test_who_has_nothing_to_save_is_not_waited_for(workload: str, patience: float) -> None:
+    """A process that is stopped, say, does not hold up the verdict of a run in which another has failed."""
+    world, run_id = running(workload, life=STUBBORN)
+    fail(world, 1, 65)
+    failed = world.seconds
+    end = ends(world, 1, run_id)["end"]
+    assert end["code"] == 65, world.dump()
+    assert patience <= world.seconds - failed < patience + 2, world.dump()
+    assert signals(world)[2] == [SIGTERM, SIGKILL]

@@ -236,7 +236,8 @@ class RunPart:
 
     def stop(self) -> None:
         """End it: SIGTERM, SIGKILL a little later. This also ends the wait for a part that was told to end."""
-        self._stop_process(min(self._shares.own_term, self._saving.seconds_left()))
+        most = self._shares.own_term if self._workload.saves else 0.0
+        self._stop_process(min(most, self._saving.seconds_left()))
 
     def tell(self) -> None:
         """It is told to end from outside, and has the grace time (see Saving)."""

@@ -1,23 +1,31 @@
-"""`find-slow`: TCP between pairs of pods, to name those that are slow or hang."""
+"""`find-slow`: GPUs alone, pairs of pods, all pods at once, to name those that are slow or hang."""
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping
 
 from agent.decide.ending import JobEnd, from_status
 from agent.decide.location import Place
 from agent.decide.tail import last_lines
+from agent.decide.words import at_most, lines
 from agent.errors import Exit, UsageError
 from agent.launch import Launch, packed
 from agent.paths import package_home, shipped
 from agent.workloads.base import FailedPart, Judgement, Kind, Measurements, Outcome, RunContext, Workload, run_variables
 from agent.workloads.ends import broken_off
 from agent.workloads.find_slow.record import read_pairs
-from agent.workloads.find_slow.telling import pairs_json, tell
+from agent.workloads.find_slow.stages import read_stages
+from agent.workloads.find_slow.telling import FINDINGS, findings_json, pairs_json, tell
 from agent.workloads.find_slow.verdict import judge
+from agent.workloads.nccl_logs import Logged, read_logs
+from agent.workloads.network import logs_of, own_logs, seen_network
 from agent.workloads.option import Option, OptionParser
+from agent.workloads.torch_program import PRESETS
 
+OVER = ("tcp", "gloo", "nccl")
+MOST_GLOO_PODS = 8
 CONDUCTOR_GONE = "find-slow: the process on the first pod is gone"
 """What entrypoints/find-slow.py says on other pods then."""
 
@@ -36,28 +44,40 @@ def seconds(text: str) -> float:
 class FindSlow(Workload):
     name = "find-slow"
     kind: Kind = "everywhere"
-    options = (Option(("--seconds",), "N", "how long each pair is measured", "1", type=seconds),)
+    saves = False
+    options = (
+        Option(("--seconds",), "N", "how long each pair is measured", "1", type=seconds),
+        Option(
+            ("--over",), "NAME", "tcp, gloo or nccl", "nccl where torch finds GPUs on all pods, else tcp", choices=OVER
+        ),
+    )
 
     def check(self, context: RunContext) -> None:
-        super().check(context)
-        if len(context.plan.peers) < 2:
+        options = OptionParser(self.name, self.options).parse_args(context.args)
+        pods = len(context.plan.peers)
+        if pods < 2:
             raise UsageError("find-slow compares pods: it needs two at least")
+        if options.over == "gloo" and pods > MOST_GLOO_PODS:
+            raise UsageError(f"--over gloo is for {MOST_GLOO_PODS} pods at most, and these are {pods}", "--over tcp")
 
     def launch(self, context: RunContext) -> Launch:
         options = OptionParser(self.name, self.options).parse_args(context.args)
         rank = context.plan.node_rank(context.index)
         named = context.environ.get("NCCL_SOCKET_IFNAME", "")
         interface = "" if named.startswith("^") else named.lstrip("=").partition(",")[0]
-        given = {**run_variables(context), "A4_RECORD": context.record}
+        given = {**run_variables(context), "A4_RECORD": context.record, **own_logs(context)}
+        without = [name for name in PRESETS if name in context.environ and name not in context.spec.env]
         argv = [context.python, "-ES", shipped("entrypoints", "find-slow.py")]
         argv += ["--rank", str(rank), "--nodes", str(len(context.plan.peers))]
         argv += ["--lead", context.plan.peers[0].name, "--port", str(context.master_port), "--token", context.run_id]
         argv += ["--interface", interface or context.interface, "--seconds", str(options.seconds or 1.0)]
+        argv += ["--torch", context.workload_python, *(["--over", options.over] if options.over else [])]
         if not rank:
             places = [without_host(peer.place) for peer in context.plan.peers]
             argv += ["--next", json.dumps([context.python, "-Es", "-m", __name__, packed(places)])]
         port = 0 if rank else context.master_port
-        return Launch(argv, {**context.environ, **given}, package_home(), added=tuple(given), port=port)
+        env = {name: value for name, value in {**context.environ, **given}.items() if name not in without}
+        return Launch(argv, env, package_home(), added=tuple(given), removed=tuple(without), port=port)
 
     def progress(self, record: str) -> str:
         rounds = read_pairs(record).rounds
@@ -66,17 +86,41 @@ class FindSlow(Workload):
     def is_victim(self, status: int, left: FailedPart) -> bool:
         return status == Exit.TRY_AGAIN and CONDUCTOR_GONE in left.output
 
+    def inspect(self, context: RunContext, files: Mapping[str, str]) -> Logged:
+        return read_logs(files)
+
     def judge(self, context: RunContext, outcome: Outcome) -> Judgement:
         """What was measured to the end counts, however the processes ended."""
-        record = read_pairs(outcome.record)
+        record, stages = read_pairs(outcome.record), read_stages(outcome.record)
         peers = context.plan.peers
-        told = tell(peers, record.measured, judge([peer.place for peer in peers], record.measured))
-        pairs = {"pairs": pairs_json(peers, record.measured)}
-        if record.ended and not outcome.told:
-            measurements = Measurements(told.reasons, tables=told.tables, found=told.found, record=pairs)
-            return Judgement(told.end, told.text, measurements, "find-slow.log", told.files)
-        end = self._broken(context, outcome)
-        return Judgement(end, told.table, Measurements(tables=told.tables, record=pairs), "find-slow.log")
+        verdict = judge([peer.place for peer in peers], record.measured)
+        told = tell(peers, record.measured, verdict, stages.over or "tcp", stages.slow_gpus())
+        network = seen_network(context, outcome, logs_of(outcome), step=self.name, used=False, must=True)
+        measured = Measurements(
+            tables=[*told.tables, *stages.tables(peers)],
+            record={"over": stages.over, "rails": stages.rails, "pairs": pairs_json(peers, record.measured)},
+            versions=stages.versions,
+        )
+        if not record.ended or outcome.told:
+            end = self._broken(context, outcome)
+            return Judgement(end, told.table, network.measurements(measured), "find-slow.log")
+        more = stages.reasons(peers, not told.reasons)
+        end = told.end
+        if more:
+            what = told.end.what if told.end.code else stages.sentence(peers)
+            end = JobEnd(Exit.WRONG_RESULT, what, why=lines(told.end.why, *at_most(more)), origin="workload")
+        found = [*told.found, *stages.findings(peers)]
+        measured = measured._replace(reasons=[*told.reasons, *more], found=found)
+        files = {**told.files, FINDINGS: findings_json(found)}
+        rest = told.text.partition("\n")[2]
+        said = [
+            *stages.lines(peers),
+            f"find-slow: {end.what}",
+            *(f"  {one}" for one in at_most(more)),
+            *network.lines(),
+        ]
+        text = "\n".join([*said, rest])
+        return Judgement(network.end(end), text, network.measurements(measured), "find-slow.log", files)
 
     def _broken(self, context: RunContext, outcome: Outcome) -> JobEnd:
         if outcome.cause is None and outcome.first is not None:

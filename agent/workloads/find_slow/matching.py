@@ -11,6 +11,8 @@ Pair = tuple[int, int]
 """Node ranks, the lower one first."""
 
 FIRST_ROUNDS = 4
+FIRST_PART = 2
+"""After so many of them, it is looked who hangs."""
 CONFIRMING_ROUNDS = 2
 FEW = 4
 """Up to so many nodes, all pairs are measured."""
@@ -31,6 +33,11 @@ def stratum(places: Sequence[Place], pair: Pair) -> int:
     return shared
 
 
+def first_round_count(nodes: int) -> int:
+    """How many rounds there are before what is in doubt is measured once more."""
+    return nodes - 1 + nodes % 2 if nodes <= FEW else FIRST_ROUNDS
+
+
 def first_rounds(places: Sequence[Place]) -> list[list[Pair]]:
     """Rounds in which no two nodes meet twice and every node has LEAST_PAIRS partners, or all others.
 
@@ -39,7 +46,7 @@ def first_rounds(places: Sequence[Place]) -> list[list[Pair]]:
     """
     nodes = sorted(range(len(places)), key=lambda node: (area(places[node]), node))
     if len(nodes) <= FEW:
-        return [_circle(nodes, number) for number in range(len(nodes) - 1 + len(nodes) % 2)]
+        return [_circle(nodes, number) for number in range(first_round_count(len(nodes)))]
     rounds: list[list[Pair]] = []
     for number in range(FIRST_ROUNDS - 1):
         rounds.append(_Round(places, nodes, rounds).near(number))

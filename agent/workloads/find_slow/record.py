@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from agent.workloads.find_slow.fitting import PairSpeed
 
@@ -24,9 +24,14 @@ def read_pairs(text: str) -> PairRecord:
             values = json.loads(line)
             if values["step"] == "round":
                 number = int(values["number"])
-                measured += [PairSpeed(number, (int(a), int(b)), float(speed)) for a, b, speed in values["pairs"]]
+                measured += [pair_speed(number, *row) for row in values["pairs"]]
                 rounds = number + 1
             ended = values["step"] == "end"
         except (ValueError, KeyError, TypeError):
             break
     return PairRecord(tuple(measured), rounds, ended)
+
+
+def pair_speed(number: int, one: Any, other: Any, speed: Any, rail: Any = 0) -> PairSpeed:
+    """A row of JSON, with a rail or without. Raises ValueError or TypeError."""
+    return PairSpeed(number, (int(one), int(other)), float(speed), int(rail))

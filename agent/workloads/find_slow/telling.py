@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
+from agent import wire
 from agent.decide.ending import JobEnd
 from agent.decide.finding import Finding, State
 from agent.decide.leaving_out import nodes_of, without_them
 from agent.decide.location import location_text
 from agent.decide.plan import PlannedPeer
 from agent.decide.result import Table, table
-from agent.decide.subset import pods_text
+from agent.decide.subset import pods_text, ranges
 from agent.decide.tables import render
-from agent.decide.words import at_most, count_text, is_are, lines
+from agent.decide.words import at_most, count_text, is_are, lines, plural
 from agent.errors import Exit
 from agent.workloads.find_slow.fitting import PairSpeed
 from agent.workloads.find_slow.verdict import PairVerdict, SlowNode
 
-CHECK = "TCP to other pods"
+NAMES = {"tcp": "TCP", "gloo": "gloo", "nccl": "NCCL"}
+FINDINGS = "findings.json"
 SOURCE = "the other pairs of this run that are as far apart"
 MOST_ROWS = 12
-COLUMNS = {"pod": "", "node": "", "pairs": "", "MB/s": "MB/s", "of usual": "", "state": ""}
+COLUMNS = {"pod": "", "node": "", "pairs": "", "MB/s": "MB/s", "of usual": "%", "state": ""}
 LOOK = "on the pod, a4-agent doctor; on GKE, kubectl label node {} cloud.google.com/fault-behavior=PERFORMANCE"
 
 
@@ -38,30 +41,52 @@ class Told(NamedTuple):
     files: Mapping[str, str]
 
 
-def tell(peers: Sequence[PlannedPeer], measured: Sequence[PairSpeed], verdict: PairVerdict) -> Told:
-    speeds: dict[int, list[float]] = {rank: [] for rank in range(len(peers))}
-    for one in measured:
-        for rank in one.pair:
-            speeds[rank].append(one.speed)
-    rows = [_row(peers, rank, speeds[rank], verdict) for rank in _worst_first(verdict)]
-    shown = render(tuple(COLUMNS), rows[:MOST_ROWS], right=(4,), columns=80)
+def tell(
+    peers: Sequence[PlannedPeer],
+    measured: Sequence[PairSpeed],
+    verdict: PairVerdict,
+    over: str = "tcp",
+    gpus: Mapping[tuple[int, int], bool] | None = None,
+) -> Told:
+    """`gpus`: (node rank, GPU) → whether it is slow by itself, of those that were measured so."""
+    parts = {one.node: part_text(one, gpus or {}) for one in verdict.slow}
+    rows = [_row(peers, rank, measured, verdict, parts) for rank in _worst_first(verdict)]
+    texts = [[*row[:4], "-" if row[4] is None else f"{row[4]:.0f}%", row[5] or ""] for row in rows[:MOST_ROWS]]
+    shown = render(tuple(COLUMNS), texts, right=(4,), columns=80)
     if more := len(rows) - MOST_ROWS:
         shown += f"and {count_text(more, 'more pod')}\n" if more > 0 else ""
-    reasons = _reasons(peers, verdict)
+    reasons = _reasons(peers, verdict, parts)
     doubts = _doubts(peers, verdict)
     code = Exit.WRONG_RESULT if reasons else Exit.OK
-    what = _sentence(peers, verdict, reasons, doubts)
+    what = _sentence(peers, verdict, reasons, parts)
     advice = _advice(peers, verdict)
     text = "\n".join([f"find-slow: {what}", *(f"  {one}" for one in [*at_most(reasons), *doubts]), "", shown, *advice])
+    check = f"{NAMES[over]} to other pods"
+    found = [_finding(peers, rank, verdict, parts, check) for rank in range(len(peers))]
+    found += _link_findings(peers, verdict, check)
     return Told(
         end=JobEnd(code, what, why=lines(*at_most(reasons)), origin="workload"),
         reasons=reasons,
         table=shown,
         text=text,
-        tables=[table("find-slow-pods", "TCP between pairs of pods, the slower direction", COLUMNS, rows)],
-        found=[*(_finding(peers, rank, verdict) for rank in range(len(peers))), *_link_findings(peers, verdict)],
-        files=_files(peers, verdict),
+        tables=[table("find-slow-pods", f"{NAMES[over]} between pairs of pods, the slower direction", COLUMNS, rows)],
+        found=found,
+        files={**_files(peers, verdict, gpus or {}), FINDINGS: findings_json(found)},
     )
+
+
+def findings_json(found: Sequence[Finding]) -> str:
+    """The findings of result.json in a file of their own."""
+    return json.dumps([wire.to_json(one) for one in found], indent=1) + "\n"
+
+
+def part_text(slow: SlowNode, gpus: Mapping[tuple[int, int], bool]) -> str:
+    """Which part of a node is slow; empty: all of it. What is slow on a rail is its NIC, if the GPU is well alone."""
+    named: dict[str, list[int]] = {}
+    for rail in slow.rails:
+        alone = gpus.get((slow.node, rail))
+        named.setdefault("GPU or NIC" if alone is None else "GPU" if alone else "NIC", []).append(rail)
+    return " and ".join(f"{what} {ranges(rails)}" for what, rails in named.items())
 
 
 def _worst_first(verdict: PairVerdict) -> list[int]:
@@ -69,32 +94,48 @@ def _worst_first(verdict: PairVerdict) -> list[int]:
     return [*(one.node for one in slow), *verdict.unclear, *sorted(verdict.cleared)]
 
 
-def _row(peers: Sequence[PlannedPeer], rank: int, speeds: Sequence[float], verdict: PairVerdict) -> list[str | float]:
+def _row(
+    peers: Sequence[PlannedPeer],
+    rank: int,
+    measured: Sequence[PairSpeed],
+    verdict: PairVerdict,
+    parts: Mapping[int, str],
+) -> list[str | float | None]:
     slow = next((one for one in verdict.slow if one.node == rank), None)
-    said = _state(slow) if slow else "cannot tell" if rank in verdict.unclear else "ok"
-    share = f"{slow.share:.0%}" if slow else "-"
-    node = peers[rank].node or "-"
-    return [peers[rank].index, node, len(speeds), f"{median(speeds):.1f}" if speeds else "-", share, said]
+    rails = {*slow.rails} if slow else set()
+    speeds = [one.speed for one in measured if rank in one.pair and (not rails or one.rail in rails)]
+    pairs = len({(one.round, one.pair) for one in measured if rank in one.pair})
+    said = f"{parts[rank]} {_state(slow)}".strip() if slow else "cannot tell" if rank in verdict.unclear else "ok"
+    share = slow.share if slow else verdict.shares.get(rank)
+    usual = None if share is None else round(100 * share, 1)
+    return [peers[rank].index, peers[rank].node or "-", pairs, f"{median(speeds):.1f}" if speeds else "-", usual, said]
 
 
 def _state(slow: SlowNode) -> str:
     return "slow" if slow.share else "hangs"
 
 
-def _reasons(peers: Sequence[PlannedPeer], verdict: PairVerdict) -> list[str]:
+def _reasons(peers: Sequence[PlannedPeer], verdict: PairVerdict, parts: Mapping[int, str]) -> list[str]:
     """What counts against the run."""
     found = []
     for one in verdict.slow:
         how = f"has {one.share:.0%} of the usual speed" if one.share else "hangs: nothing comes through"
-        found.append(f"{peers[one.node].where}: {how} with all of {count_text(one.pairs, 'good partner')}")
+        where = f"{peers[one.node].where}{parts[one.node] and ', '}{parts[one.node]}"
+        alone = "; it stands alone in its place, so it may be the way there" if one.alone else ""
+        found.append(f"{where}: {how} with {count_text(one.pairs, 'good partner')}{alone}")
     if len(peers) == 2 and verdict.dead:
         found.append(f"nothing comes through between {peers[0].where}, and {peers[1].where}: one of the two hangs")
+    rails = f", on {plural('rail', verdict.ways.rails)} {ranges(verdict.ways.rails)}" if verdict.ways.rails else ""
     for pair in verdict.ways.links:
-        found.append(f"the way between {pods_text(peers[rank].index for rank in pair)} is slow each time")
+        found.append(f"the way between {pods_text(peers[rank].index for rank in pair)} is slow each time{rails}")
     for place in verdict.ways.borders:
-        found.append(f"all ways into {location_text(place)} are slow; inside it, and elsewhere, they are not")
+        found.append(f"all ways into {location_text(place)} are slow{rails}; inside it, and elsewhere, they are not")
     if verdict.ways.fabric:
-        found.append("many ways between good pods are slow, and no place is common to them: look at the network")
+        found.append(
+            f"many ways between good pods are slow{rails}, and no place is common to them: look at the network"
+        )
+    if slow := verdict.ways.slow_rails:
+        found.append(f"{plural('rail', slow)} {ranges(slow)} is slow between all pods: look at its switches")
     return found
 
 
@@ -113,13 +154,16 @@ def _doubts(peers: Sequence[PlannedPeer], verdict: PairVerdict) -> list[str]:
     return found
 
 
-def _sentence(peers: Sequence[PlannedPeer], verdict: PairVerdict, reasons: Sequence[str], doubts: Sequence[str]) -> str:
+def _sentence(
+    peers: Sequence[PlannedPeer], verdict: PairVerdict, reasons: Sequence[str], parts: Mapping[int, str]
+) -> str:
     pods = count_text(len(peers), "pod")
     if verdict.slow:
         named = pods_text(peers[one.node].index for one in verdict.slow)
+        part = f"{parts[verdict.slow[0].node]} of " if len(verdict.slow) == 1 and parts[verdict.slow[0].node] else ""
         words = sorted({_state(blamed) for blamed in verdict.slow}, reverse=True)
         kinds = {"slow": f"{is_are(verdict.slow)} slow", "hangs": "hangs" if len(verdict.slow) == 1 else "hang"}
-        return f"{named} of {len(peers)} " + " or ".join(kinds[word] for word in words)
+        return f"{part}{named} of {len(peers)} " + " or ".join(kinds[word] for word in words)
     if reasons:
         return f"a way between the {pods} is slow or dead"
     return f"none of {pods} is known to be slow" if verdict.unclear else f"none of {pods} is slow"
@@ -136,7 +180,9 @@ def _advice(peers: Sequence[PlannedPeer], verdict: PairVerdict) -> list[str]:
     return [*without_them(peers, {peer.index for peer in slow}), *labels]
 
 
-def _finding(peers: Sequence[PlannedPeer], rank: int, verdict: PairVerdict) -> Finding:
+def _finding(
+    peers: Sequence[PlannedPeer], rank: int, verdict: PairVerdict, parts: Mapping[int, str], check: str
+) -> Finding:
     peer = peers[rank]
     slow = next((one for one in verdict.slow if one.node == rank), None)
     state: State = "bad" if slow else "unknown" if rank in verdict.unclear else "ok"
@@ -145,23 +191,23 @@ def _finding(peers: Sequence[PlannedPeer], rank: int, verdict: PairVerdict) -> F
     value = "too few pairs can be compared" if state == "unknown" else value
     limit = f"more than {1 - verdict.seen:.0%} of the usual speed"
     action = LOOK.format(peer.known_node or "NODE") if slow else ""
-    return Finding(CHECK, state, "fatal", peer.index, peer.node, "", value, limit, SOURCE, action)
+    return Finding(check, state, "fatal", peer.index, peer.node, parts.get(rank, ""), value, limit, SOURCE, action)
 
 
-def _link_findings(peers: Sequence[PlannedPeer], verdict: PairVerdict) -> list[Finding]:
+def _link_findings(peers: Sequence[PlannedPeer], verdict: PairVerdict, check: str) -> list[Finding]:
     found = []
     for one, other in verdict.ways.links:
         peer, to = peers[one], f"to pod {peers[other].index}"
         limit = f"more than {1 - verdict.seen:.0%} of the usual speed"
         action = "look at cables and switches on the way; other ways from both pods are good"
         value = "slow each time"
-        found.append(Finding(CHECK, "bad", "degraded", peer.index, peer.node, to, value, limit, SOURCE, action))
+        found.append(Finding(check, "bad", "degraded", peer.index, peer.node, to, value, limit, SOURCE, action))
     return found
 
 
-def _files(peers: Sequence[PlannedPeer], verdict: PairVerdict) -> dict[str, str]:
+def _files(peers: Sequence[PlannedPeer], verdict: PairVerdict, gpus: Mapping[tuple[int, int], bool]) -> dict[str, str]:
     """Names of nodes, a line each, where they are known; else of pods."""
-    bad = {one.node for one in verdict.slow}
+    bad = {one.node for one in verdict.slow} | {rank for (rank, _), slow in gpus.items() if slow}
     name = {rank: peer.known_node or peer.name for rank, peer in enumerate(peers)}
     return {
         "failing_nodes.txt": "".join(f"{name[rank]}\n" for rank in sorted(bad)),
@@ -172,6 +218,11 @@ def _files(peers: Sequence[PlannedPeer], verdict: PairVerdict) -> dict[str, str]
 def pairs_json(peers: Sequence[PlannedPeer], measured: Sequence[PairSpeed]) -> list[dict[str, object]]:
     """For the record in result.json; null: a time-out."""
     return [
-        {"round": one.round + 1, "pods": [peers[rank].index for rank in one.pair], "MB/s": one.speed or None}
+        {
+            "round": one.round + 1,
+            "pods": [peers[rank].index for rank in one.pair],
+            "rail": one.rail,
+            "MB/s": one.speed or None,
+        }
         for one in measured
     ]

@@ -1,0 +1,28 @@
+"""`a4-agent find-slow`: `a4-agent run find-slow` by another name."""
+
+from __future__ import annotations
+
+import argparse
+
+from agent.commands import Parser
+from agent.commands.options import add_following, add_run, workload_parser
+from agent.commands.run import run as run_workload
+
+NAME = "find-slow"
+DESCRIPTION = """\
+Measures each GPU alone, all pairs of pods and all pods at once, and names those that are slow or hang: 65 if
+there are any. It is a4-agent run find-slow by another name; see docs/find-slow.md.
+"""
+
+
+def add_options(parser: Parser) -> None:
+    parser.usage = f"{parser.prog} [-h] [options] [-- ARGUMENT ...]"
+    parser.takes_rest = "arguments go after `--`: {} -- --seconds 5"
+    parser.epilog = "".join(workload_parser(NAME).format_help().partition("arguments, after --")[1:])
+    parser.set_defaults(workload=NAME, order=None)
+    add_run(parser)
+    add_following(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    return run_workload(args)

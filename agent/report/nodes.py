@@ -1,0 +1,80 @@
+"""Nodes over several runs: what find-slow measured of each, and how often each was in a run that was slow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+
+from agent.decide.result import Result
+from agent.report.grid import Cell, Grid, GridColumn, grid, number
+from agent.report.key_figures import KeyFigure, Subject
+from agent.report.number_words import NONE
+
+TABLE = "find-slow-pods"
+MOST_RUNS = 8
+"""Runs of find-slow that have a column, the latest."""
+LEAST_RUNS = 3
+"""A median of fewer runs says nothing about one of them."""
+LOW = 88.0
+"""Percent of the usual speed, below which find-slow calls a pair low."""
+
+
+def nodes_grid(labels: Sequence[str], results: Sequence[Result], figures: Sequence[Sequence[KeyFigure]]) -> Grid | None:
+    """A line for each node, the slowest first; None without a run of find-slow. `figures`: of each result."""
+    shares = {at: found for at, one in enumerate(results) if (found := _shares(one))}
+    if not shares:
+        return None
+    shown = sorted(shares, key=lambda at: results[at].since)[-MOST_RUNS:]
+    slower, compared = _slower_runs(figures)
+    columns = [GridColumn("node"), *(number(labels[at], "%") for at in shown), number("in slower runs")]
+    nodes = sorted({node for at in shown for node in shares[at]}, key=lambda node: (_least(shares, shown, node), node))
+    rows: list[list[Cell | str]] = []
+    for node in nodes:
+        of_node = [at for at in compared if node in {pod.node for pod in results[at].pods}]
+        count = f"{sum(at in slower for at in of_node)} of {len(of_node)}" if of_node else NONE
+        rows.append([node, *(_cell(shares[at].get(node)) for at in shown), count])
+    note = (
+        "Per cent: a node's median speed in a run of find-slow against pairs that are as far apart, on its slowest "
+        "rail; ✗ below 88 %. In slower runs: of the other runs with this node, where at least three measured the same, "
+        "those below their median. It counts, and judges nobody."
+    )
+    return grid("Nodes", columns, rows, note=note)
+
+
+def _shares(result: Result) -> dict[str, float]:
+    """Node → per cent of the usual speed; the least of its pods."""
+    table = next((one for one in result.tables if one.name == TABLE), None)
+    names = [column.name for column in table.columns] if table else []
+    if table is None or not {"node", "of usual"} <= {*names}:
+        return {}
+    found: dict[str, float] = {}
+    for row in table.rows:
+        node, share = str(row[names.index("node")]), row[names.index("of usual")]
+        if isinstance(share, (int, float)) and not isinstance(share, bool):
+            found[node] = min(float(share), found.get(node, float(share)))
+    return found
+
+
+def _least(shares: Mapping[int, Mapping[str, float]], shown: Iterable[int], node: str) -> float:
+    return min(shares[at][node] for at in shown if node in shares[at])
+
+
+def _slower_runs(figures: Sequence[Sequence[KeyFigure]]) -> tuple[set[int], list[int]]:
+    """Runs whose most telling number is worse than the median of those that measured the same, and all of these."""
+    alike: dict[Subject, list[tuple[int, float]]] = {}
+    for at, found in enumerate(figures):
+        if found and not found[0].wrong:
+            alike.setdefault(found[0].subject, []).append((at, found[0].value))
+    slower, compared = set[int](), list[int]()
+    for subject, runs in alike.items():
+        if len(runs) >= LEAST_RUNS:
+            middle = median(value for _, value in runs)
+            compared += [at for at, _ in runs]
+            slower |= {at for at, value in runs if (value > middle if subject.lower else value < middle)}
+    return slower, compared
+
+
+def _cell(share: float | None) -> Cell:
+    if share is None:
+        return Cell(NONE, "soft")
+    return Cell(f"✗ {share:.0f}", "bad") if share < LOW else Cell(f"{share:.0f}")

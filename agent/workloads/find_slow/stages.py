@@ -1,0 +1,190 @@
+"""What find-slow measured besides pairs: each GPU alone, NVLink and network inside pods, an all_gather over all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any, NamedTuple, TypeVar
+
+from agent.decide.finding import Finding
+from agent.decide.plan import PlannedPeer
+from agent.decide.result import Table, table
+from agent.decide.subset import pods_text
+from agent.workloads.find_slow.fitting import SIGMAS
+from agent.workloads.find_slow.gathering import Gathered, smallest_failed
+
+SOURCE = "the other GPUs of this run"
+ACTION = "nvidia-smi on the pod: does another process use it, is it throttled? a4-agent doctor --hosts {}"
+
+
+class Measure(NamedTuple):
+    """One of the speeds of a GPU."""
+
+    name: str
+    unit: str
+    floor: float
+    """So much must be lost at least; what goes to the host depends on where its memory lies"""
+
+
+MEASURES = (
+    Measure("product in bf16", "TFLOP/s", 0.1),
+    Measure("copy in its memory", "GB/s", 0.1),
+    Measure("copy from the host", "GB/s", 0.3),
+    Measure("copy to the host", "GB/s", 0.3),
+)
+NVLINK = Measure("all_reduce inside the pod", "GB/s", 0.1)
+LOOPBACK = Measure("network to itself", "MB/s", 0.12)
+Key = TypeVar("Key")
+
+
+class LowSpeed(NamedTuple):
+    """Something that is slower than its like."""
+
+    rank: int
+    device: str
+    measure: Measure
+    speed: float
+    share: float
+    """of what is usual; 0: it did not come to its end"""
+
+    def __str__(self) -> str:
+        what = f"{self.device}, {self.measure.name}" if self.device else self.measure.name
+        if not self.share:
+            return f"{what}: it did not come to its end, the pod's log may say why"
+        return f"{what}: {self.speed:.4g} {self.measure.unit}, {self.share:.0%} of what is usual"
+
+
+@dataclass
+class Stages:
+    """As far as the record goes."""
+
+    over: str = ""
+    rails: int = 1
+    why: str = ""
+    """Why it is not nccl"""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    gpus: Mapping[tuple[int, int], Sequence[float]] = field(default_factory=dict)
+    """(rank, GPU) → its speeds, by MEASURES"""
+    nvlink: Mapping[int, float] = field(default_factory=dict)
+    loopback: Mapping[tuple[int, int], float] = field(default_factory=dict)
+    """(rank, first GPU of two) → MB/s"""
+    gathered: list[Gathered] = field(default_factory=list)
+
+    def take(self, values: Mapping[str, Any]) -> None:
+        """Raises ValueError, KeyError or TypeError."""
+        step = values["step"]
+        if step == "over":
+            self.over, self.rails, self.why = str(values["over"]), int(values["rails"]), str(values["why"])
+            self.versions = {name: str(values[name]) for name in ("torch", "nccl") if values.get(name)}
+        elif step == "gpus":
+            self.gpus = {(rank, gpu): tuple(map(float, speeds)) for rank, gpu, *speeds in values["speeds"]}
+        elif step == "nvlink":
+            self.nvlink = {rank: float(speed) for rank, speed in values["speeds"]}
+        elif step == "loopback":
+            ends = {(rank, gpu): float(speed) for rank, gpu, speed in values["speeds"]}
+            self.loopback = {
+                (rank, gpu): min(speed, ends[rank, gpu + 1])
+                for (rank, gpu), speed in ends.items()
+                if gpu % 2 == 0 and (rank, gpu + 1) in ends
+            }
+        elif step == "gather":
+            self.gathered += [Gathered(tuple(ranks), float(speed)) for ranks, speed in values["groups"]]
+
+    def low(self) -> list[LowSpeed]:
+        found = []
+        for at, measure in enumerate(MEASURES):
+            speeds = {key: of_gpu[at] for key, of_gpu in self.gpus.items()}
+            for (rank, gpu), share in low_shares(speeds, measure.floor).items():
+                if share or not at:  # a child that failed has failed for all of them
+                    found.append(LowSpeed(rank, f"GPU {gpu}", measure, speeds[rank, gpu], share))
+        for rank, share in low_shares(self.nvlink, NVLINK.floor).items():
+            found.append(LowSpeed(rank, "NVLink", NVLINK, self.nvlink[rank], share))
+        for (rank, gpu), share in low_shares(self.loopback, LOOPBACK.floor).items():
+            device = f"NICs of GPUs {gpu} and {gpu + 1}"
+            found.append(LowSpeed(rank, device, LOOPBACK, self.loopback[rank, gpu], share))
+        return found
+
+    def slow_gpus(self) -> dict[tuple[int, int], bool]:
+        """(rank, GPU) → whether it is slow by itself, of those that were measured so."""
+        low = {(one.rank, one.device) for one in self.low()}
+        return {(rank, gpu): (rank, f"GPU {gpu}") in low for rank, gpu in self.gpus}
+
+    def reasons(self, peers: Sequence[PlannedPeer], pairs_are_good: bool) -> list[str]:
+        """What counts against the run."""
+        found = [f"{peers[one.rank].where}: {one}" for one in self.low()]
+        failed = smallest_failed(self.gathered)
+        if failed is not None and pairs_are_good:
+            pods = pods_text(peers[node].index for node in failed.nodes)
+            found.append(f"all_gather over {pods} did not come to its end, though all pairs of these pods do")
+        return found
+
+    def sentence(self, peers: Sequence[PlannedPeer]) -> str:
+        """What there is besides slow pods, where there is a reason."""
+        pods = sorted({peers[one.rank].index for one in self.low()})
+        return f"GPU, NVLink or NIC of {pods_text(pods)} is slow" if pods else "an all_gather does not come to its end"
+
+    def findings(self, peers: Sequence[PlannedPeer]) -> list[Finding]:
+        found = []
+        for one in self.low():
+            peer, limit = peers[one.rank], f"more than {1 - one.measure.floor:.0%} of the usual speed"
+            action = ACTION.format(peer.index)
+            value = str(one).partition(": ")[2]
+            found.append(
+                Finding(
+                    one.measure.name, "bad", "fatal", peer.index, peer.node, one.device, value, limit, SOURCE, action
+                )
+            )
+        return found
+
+    def tables(self, peers: Sequence[PlannedPeer]) -> list[Table]:
+        found = []
+        if self.gpus:
+            columns = {"pod": "", "GPU": "", **{one.name: one.unit for one in MEASURES}}
+            rows = [[peers[rank].index, gpu, *speeds] for (rank, gpu), speeds in self.gpus.items()]
+            found.append(table("find-slow-gpus", "Each GPU alone", columns, rows))
+        if self.gathered:
+            groups = [[pods_text(peers[node].index for node in one.nodes), one.speed or None] for one in self.gathered]
+            found.append(table("find-slow-gathered", "all_gather, busbw", {"pods": "", "GB/s": "GB/s"}, groups))
+        return found
+
+    def lines(self, peers: Sequence[PlannedPeer]) -> list[str]:
+        """What was measured, and what was not."""
+        if self.over == "nccl":
+            rails = "one GPU of each pod" if self.rails == 1 else f"{self.rails} GPUs of each pod, each with its like"
+            return [f"measured: each GPU alone, NCCL between {rails}{''.join(self._gathers(peers))}"]
+        why = f" ({self.why})" if self.why else ""
+        if self.over == "gloo":
+            gathers = "".join(self._gathers(peers))
+            return [f"measured: gloo between pods{gathers}; not measured{why}: GPUs, NVLink, NCCL's network"]
+        return [f"measured: TCP between pods; not measured{why}: GPUs, NVLink, NCCL's network"]
+
+    def _gathers(self, peers: Sequence[PlannedPeer]) -> Iterator[str]:
+        for one in self.gathered:
+            pods = "all pods" if len(one.nodes) == len(peers) else pods_text(peers[node].index for node in one.nodes)
+            yield f", all_gather over {pods} " + (f"({one.speed:.3g} GB/s)" if one.speed else "(failed)")
+
+
+def read_stages(text: str) -> Stages:
+    """As far as it can be read: its last line may be cut."""
+    found = Stages()
+    for line in text.splitlines():
+        try:
+            found.take(json.loads(line))
+        except (ValueError, KeyError, TypeError):
+            break
+    return found
+
+
+def low_shares(speeds: Mapping[Key, float], floor: float) -> dict[Key, float]:
+    """Those that have lost `floor` or more, and more than good ones scatter → what share of the usual they have.
+
+    What is usual is the upper quartile, as of pairs: each is measured alone, so two are enough to name the slower.
+    """
+    known = sorted(speed for speed in speeds.values() if speed)
+    usual = known[round(0.75 * (len(known) - 1))] if known else 1.0
+    good = [speed / usual for speed in known if speed >= (1 - floor) * usual] or [1.0]
+    spread = 1.4826 * median(abs(share - median(good)) for share in good)
+    cut = min(1 - floor, 1 - SIGMAS * spread)
+    return {key: speed / usual for key, speed in speeds.items() if speed / usual < cut or not speed}

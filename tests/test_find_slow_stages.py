@@ -1,0 +1,154 @@
+"""find-slow besides pairs: GPUs alone, NVLink, a pod's own network, and who gathers."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.errors import UsageError
+from agent.workloads import find_workload
+from agent.workloads.base import Outcome
+from agent.workloads.find_slow.__main__ import wanted
+from agent.workloads.find_slow.gathering import Gathered, next_groups
+from agent.workloads.find_slow.stages import low_shares, read_stages
+from agent.workloads.find_slow.verdict import PairVerdict, SlowNode, SlowWays
+from tests.test_workloads import context, judged, launched, options
+
+PLACES = [("c", f"b{at // 4}", f"s{at // 2}", f"h{at}") for at in range(8)]
+
+
+def verdict(slow: dict[int, float], dead: bool = False) -> PairVerdict:
+    """Node → share."""
+    nodes = [SlowNode(node, share, 3) for node, share in slow.items()]
+    return PairVerdict(nodes, [], frozenset(range(8)) - slow.keys(), SlowWays(), dead, 0.12)
+
+
+ALL, GOOD = tuple(range(8)), (0, 1, 2, 4, 5, 6, 7)
+
+
+@pytest.mark.parametrize(
+    ("slow", "gathered", "groups"),
+    [
+        ({}, [], [ALL]),
+        ({}, [(ALL, 1.0)], []),
+        ({3: 0.5}, [], [ALL]),
+        ({3: 0.5}, [(ALL, 1.0)], [GOOD]),
+        ({3: 0.5}, [(ALL, 0.0), (GOOD, 1.0)], []),
+        ({3: 0.0}, [], [GOOD]),
+        ({3: 0.0}, [(GOOD, 1.0)], []),
+        ({}, [(ALL, 0.0)], [(0, 1, 2, 3), (4, 5, 6, 7)]),
+        ({}, [(ALL, 0.0), ((0, 1, 2, 3), 1.0), ((4, 5, 6, 7), 1.0)], [(0, 1, 4, 5), (2, 3, 6, 7)]),
+        ({}, [(ALL, 0.0), ((0, 1, 2, 3), 1.0), ((4, 5, 6, 7), 0.0)], [(4, 5), (6, 7)]),
+    ],
+)
+def test_who_gathers_next(
+    slow: dict[int, float], gathered: list[tuple[tuple[int, ...], float]], groups: list[tuple[int, ...]]
+) -> None:
+    found = next_groups(PLACES, verdict(slow), [Gathered(*one) for one in gathered])
+    assert [tuple(group) for group in found] == groups
+    assert not next_groups(PLACES, verdict(slow, dead=True), [])
+
+
+@given(st.sets(st.integers(0, 7), min_size=2, max_size=3))
+def test_groups_come_to_an_end_and_hold_the_fault(culprits: set[int]) -> None:
+    """An all_gather fails where all culprits take part, and no pair of others."""
+    gathered: list[Gathered] = []
+    while groups := next_groups(PLACES, verdict({}), gathered):
+        assert len({node for group in groups for node in group}) == sum(map(len, groups))
+        gathered += [Gathered(tuple(group), float(not culprits <= {*group})) for group in groups]
+    failed = [{*one.nodes} for one in gathered if not one.speed]
+    assert all(culprits <= group for group in failed) and len(gathered) <= 8
+
+
+@pytest.mark.parametrize(
+    ("speeds", "low"),
+    [
+        ([100.0, 98.0, 97.0, 99.0], {}),
+        ([100.0, 50.0], {1: 0.5}),
+        ([100.0, 98.0, 97.0, 85.0], {3: 0.87}),
+        ([100.0, 0.0, 99.0], {1: 0.0}),
+        ([100.0, 91.0, 96.0, 94.0, 99.0, 92.0, 88.0], {}),  # they scatter
+        ([0.0, 0.0], {0: 0.0, 1: 0.0}),
+        ([], {}),
+    ],
+)
+def test_what_is_slower_than_its_like(speeds: list[float], low: dict[int, float]) -> None:
+    assert {at: round(share, 2) for at, share in low_shares(dict(enumerate(speeds)), 0.1).items()} == low
+
+
+def record(*steps: dict[str, Any]) -> str:
+    return "".join(json.dumps(one) + "\n" for one in steps)
+
+
+OVER = {"step": "over", "over": "nccl", "rails": 2, "torch": "2.11.0", "nccl": "2.28.9", "why": ""}
+PAIRS = {
+    "step": "round",
+    "number": 0,
+    "pairs": [[a, b, 5000.0, rail] for a, b in ((0, 1), (0, 2), (1, 2)) for rail in (0, 1)],
+}
+END = {"step": "end", "time": 1.0, "silent": []}
+
+
+def test_a_slow_gpu_is_named_though_all_pairs_are_good() -> None:
+    speeds = [
+        [rank, gpu, 350.0 if (rank, gpu) == (1, 1) else 700.0, 3000.0, 50.0, 50.0]
+        for rank in range(3)
+        for gpu in (0, 1)
+    ]
+    text = record(OVER, {"step": "gpus", "speeds": speeds}, PAIRS, END)
+    found = judged(context("find-slow"), Outcome(0, text))
+    assert (found.end.code, found.end.what) == (65, "GPU, NVLink or NIC of pod 0 is slow")  # rank 1 is pod 0
+    assert "GPU 1, product in bf16: 350 TFLOP/s, 50% of what is usual" in found.text
+    bad = [(one.pod, one.device) for one in found.measurements.found if one.state == "bad"]
+    assert "GPU 1" in found.files["findings.json"] and found.files["failing_nodes.txt"] == "node-0\n"
+    assert bad == [(0, "GPU 1")] and found.measurements.versions == {"torch": "2.11.0", "nccl": "2.28.9"}
+
+
+def test_a_pod_that_is_slow_to_itself() -> None:
+    speeds = [[0, 0, 5000.0], [0, 1, 5000.0], [1, 0, 2400.0], [1, 1, 2500.0], [1, 2, 1.0]]
+    (low,) = read_stages(record({"step": "loopback", "speeds": speeds})).low()
+    assert (low.rank, low.device, round(low.share, 2)) == (1, "NICs of GPUs 0 and 1", 0.48)
+
+
+def test_an_all_gather_that_fails_alone() -> None:
+    gather = {"step": "gather", "groups": [[[0, 1, 2], 0.0]]}
+    failed = judged(context("find-slow"), Outcome(0, record(OVER, PAIRS, gather, END)))
+    assert failed.end.code == 65 and "all_gather over pods 0-2 did not come to its end" in failed.end.why
+    good = record(OVER, PAIRS, {**gather, "groups": [[[0, 1, 2], 4.5]]}, END)
+    assert judged(context("find-slow"), Outcome(0, good)).end.code == 0
+
+
+@pytest.mark.parametrize(("over", "said"), [("tcp", "measured: TCP between pods"), ("gloo", "measured: gloo between")])
+def test_what_was_not_measured_is_said(over: str, said: str) -> None:
+    text = record({**OVER, "over": over, "rails": 1, "why": "no GPU on pod 1"}, PAIRS, END)
+    told = judged(context("find-slow"), Outcome(0, text)).text
+    assert told.startswith(said) and "not measured (no GPU on pod 1): GPUs, NVLink, NCCL's network" in told
+
+
+def test_two_pods_get_a_second_look() -> None:
+    said: dict[str, Any] = {"measured": [[0, 0, 1, 0.0, 0]], "gathered": [], "over": "nccl"}
+    places = (("a",), ("b",))
+    assert wanted(places, said) == {"rounds": [[(0, 1)]]}
+    said["measured"] += [[1, 0, 1, 5.0, 0]]
+    assert wanted(places, said) == {"groups": [[0, 1]]} and wanted(places, {**said, "over": "tcp"}) == {}
+
+
+def test_over() -> None:
+    with pytest.raises(UsageError, match="invalid choice: 'ib'"):
+        find_workload("find-slow").check(context("find-slow", "--over", "ib"))
+    made = launched(context("find-slow", "--over", "nccl", workload_python="/opt/torch/bin/python"))
+    assert options(made, "--over") == ["nccl"] and options(made, "--torch") == ["/opt/torch/bin/python"]
+    preset = {"TORCH_NCCL_USE_COMM_NONBLOCKING": "1"}
+    assert launched(context("find-slow", environ=preset)).removed == tuple(preset)
+
+
+def test_gloo_is_for_few_pods() -> None:
+    some = context("find-slow", "--over", "gloo")
+    find_workload("find-slow").check(some)
+    many = some.plan._replace(peers=some.plan.peers * 3)
+    with pytest.raises(UsageError, match="for 8 pods at most, and these are 9"):
+        find_workload("find-slow").check(context("find-slow", "--over", "gloo", plan=many))
