@@ -32,32 +32,32 @@ class SharedAnswer(NamedTuple):
     why: str = ""
 
 
-class Ask(NamedTuple):
+class SharedCommand(NamedTuple):
     """A command, as share-files.py takes it, to which an answer counts only until a time of the monotonic clock."""
 
     words: tuple[Any, ...]
     by: float = inf
 
 
-Steps = Generator[Ask | float, SharedAnswer, Result]
+Steps = Generator[SharedCommand | float, SharedAnswer, Result]
 """What is done in the directory one thing after the other: commands, whose answers it gets, and seconds to wait."""
 
 
-def look(folder: str, beginnings: Iterable[str] = (), known: Iterable[str] = (), by: float = inf) -> Ask:
+def look(folder: str, beginnings: Iterable[str] = (), known: Iterable[str] = (), by: float = inf) -> SharedCommand:
     """The names in a folder, "names"; contents of those with such beginnings but not `known`, "texts"; and of those
     that have none why, "problems". A folder that is not there has no names."""
-    return Ask(("look", folder, list(beginnings), list(known)), by)
+    return SharedCommand(("look", folder, list(beginnings), list(known)), by)
 
 
 def carry_out(
-    steps: Steps[Result], ask: Callable[[Ask], SharedAnswer], wait: Callable[[float], object] = time.sleep
+    steps: Steps[Result], ask: Callable[[SharedCommand], SharedAnswer], wait: Callable[[float], object] = time.sleep
 ) -> Result:
     """Do them all; returns what they return."""
     answer = SharedAnswer()
     try:
         step = next(steps)
         while True:
-            if isinstance(step, Ask):
+            if isinstance(step, SharedCommand):
                 answer = ask(step)
             else:
                 wait(step)
@@ -77,7 +77,7 @@ class SharedFiles:
         self._asking = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
 
-    def ask(self, asked: Ask) -> SharedAnswer:
+    def ask(self, asked: SharedCommand) -> SharedAnswer:
         # Another thread is answered, or gives up, within its time.
         if not self._asking.acquire(timeout=max(0.0, min(asked.by - time.monotonic(), 2 * self.answer_seconds))):
             return SharedAnswer(why="no answer in time")
@@ -99,7 +99,7 @@ class SharedFiles:
             process.stdin.close()
         process.stdout.close()
 
-    def _ask(self, asked: Ask) -> SharedAnswer:
+    def _ask(self, asked: SharedCommand) -> SharedAnswer:
         try:
             process = self._process = self._process or start_helper(PROGRAM, self._directory)
         except OSError as error:

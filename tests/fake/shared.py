@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any, TypeVar
 
-from agent.machine.shared_files import Ask, SharedAnswer, Steps
+from agent.machine.shared_files import SharedAnswer, SharedCommand, Steps
 from tests.fake.clock import Clock, Event
 
 CACHED_SECONDS = 10.0
@@ -62,7 +62,7 @@ class FakeFiles:
         self.refuses = ""
         """Why nothing is written any more; empty: it is."""
 
-    def ask(self, asked: Ask, done: Done) -> None:
+    def ask(self, asked: SharedCommand, done: Done) -> None:
         answers: list[SharedAnswer] = []
 
         def told(answer: SharedAnswer) -> None:
@@ -135,7 +135,7 @@ def begin(steps: Steps[Result], pod: FakePod, files: FakeFiles, ended: Callable[
             ended(end.value)
             return
         begun.append(True)
-        if isinstance(step, Ask):
+        if isinstance(step, SharedCommand):
             files.ask(step, go_on)
         else:
             pod.later(step, lambda: go_on(answer))

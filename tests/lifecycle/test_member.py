@@ -10,7 +10,7 @@ import pytest
 from agent.decide.sync.facts import Fact, FactPlace, write_fact
 from agent.errors import DirectoryUnusable
 from agent.lifecycle.sharing.member import Member
-from agent.machine.shared_files import Ask, SharedAnswer, SharedFiles
+from agent.machine.shared_files import SharedAnswer, SharedCommand, SharedFiles
 from agent.settings import Found, read_settings
 
 START = "0" * 32
@@ -22,10 +22,10 @@ class Interrupted(SharedFiles):
 
     others = ""
 
-    def ask(self, asked: Ask) -> SharedAnswer:
+    def ask(self, asked: SharedCommand) -> SharedAnswer:
         answer = super().ask(asked)
         verb, *words = asked.words
-        return super().ask(Ask((verb, *words[:2], self.others, *words[3:]))) if verb == "put" else answer
+        return super().ask(SharedCommand((verb, *words[:2], self.others, *words[3:]))) if verb == "put" else answer
 
 
 @pytest.fixture

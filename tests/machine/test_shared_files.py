@@ -17,7 +17,7 @@ import pytest
 from agent.errors import SystemFault
 from agent.lifecycle.sharing.claim import Claim
 from agent.machine.beating import Beating, BeatPlan, is_beating, keep_beating
-from agent.machine.shared_files import Ask, SharedAnswer, SharedFiles, carry_out, look
+from agent.machine.shared_files import SharedAnswer, SharedCommand, SharedFiles, carry_out, look
 from tests.machine.waiting import wait_until
 
 LATE, EVER = 0.0, float("1e12")
@@ -45,7 +45,7 @@ class Asking:
 
 
 def put(files: SharedFiles, folder: str, name: str, text: str, until: float = EVER) -> SharedAnswer:
-    return files.ask(Ask(("put", folder, name, text, until)))
+    return files.ask(SharedCommand(("put", folder, name, text, until)))
 
 
 @pytest.fixture
@@ -72,14 +72,17 @@ def test_what_comes_too_late_is_not_shown(asking: Asking, tmp_path: Path) -> Non
     put(files, "a", "beat.1", "")
     late = SharedAnswer(why="it is too late: others may act instead")
     assert put(files, "a", "name", "text", LATE) == late
-    assert files.ask(Ask(("link", "a", "name", "text", LATE))) == late
-    assert files.ask(Ask(("move", "a", "beat.1", "beat.2", LATE))) == late
+    assert files.ask(SharedCommand(("link", "a", "name", "text", LATE))) == late
+    assert files.ask(SharedCommand(("move", "a", "beat.1", "beat.2", LATE))) == late
     assert tree(tmp_path) == ["a/beat.1"]
 
 
 def test_one_of_many_makes_a_link(asking: Asking, tmp_path: Path) -> None:
     files = [asking.files() for _ in range(4)]
-    answers = [each.ask(Ask(("link", "claims/x", "term.1", f"by {number}", EVER))) for number, each in enumerate(files)]
+    answers = [
+        each.ask(SharedCommand(("link", "claims/x", "term.1", f"by {number}", EVER)))
+        for number, each in enumerate(files)
+    ]
     assert answers == [SharedAnswer("by 0")] * 4
     assert tree(tmp_path) == ["claims/x/term.1"]
 
@@ -87,8 +90,8 @@ def test_one_of_many_makes_a_link(asking: Asking, tmp_path: Path) -> None:
 def test_a_rename_that_the_server_has_done_twice(asking: Asking, tmp_path: Path) -> None:
     files = asking.files()
     put(files, "a", "new", "")
-    assert files.ask(Ask(("move", "a", "old", "new", EVER))) == SharedAnswer()
-    assert files.ask(Ask(("move", "a", "old", "other", EVER))) == SharedAnswer(why="it is not there")
+    assert files.ask(SharedCommand(("move", "a", "old", "new", EVER))) == SharedAnswer()
+    assert files.ask(SharedCommand(("move", "a", "old", "other", EVER))) == SharedAnswer(why="it is not there")
 
 
 def test_looks(asking: Asking, tmp_path: Path) -> None:
@@ -109,7 +112,7 @@ def test_looks(asking: Asking, tmp_path: Path) -> None:
         "x4": "it is not a file",
         "x5": "it has more than 16384 bytes",
     }
-    assert files.ask(Ask(("remove", "a/b", "x3", "x4", "x5", "none"))) == SharedAnswer()
+    assert files.ask(SharedCommand(("remove", "a/b", "x3", "x4", "x5", "none"))) == SharedAnswer()
     assert tree(tmp_path) == ["a/b/.hidden", "a/b/x1", "a/b/x2", "a/b/y"]
     (tmp_path / "a").rename(tmp_path / "elsewhere")
     assert files.ask(look("a/b", ["x"], [])) == nothing
@@ -128,7 +131,7 @@ def test_a_process_that_was_killed_is_replaced(asking: Asking) -> None:
 def test_a_process_that_does_not_answer_is_given_up(asking: Asking) -> None:
     files = asking.files(0.5)
     files.answer_seconds = 60.0
-    files.ask(Ask(("survey",)))
+    files.ask(SharedCommand(("survey",)))
     stopped = asking.pid()
     os.kill(stopped, signal.SIGSTOP)
     files.answer_seconds = 0.5
@@ -141,7 +144,7 @@ def test_a_process_that_does_not_answer_is_given_up(asking: Asking) -> None:
 def test_a_command_that_a_signal_interrupts_leaves_no_answer_for_the_next(asking: Asking) -> None:
     files = asking.files()
     assert files._process is None, "a process for nothing"
-    files.ask(Ask(("survey",)))
+    files.ask(SharedCommand(("survey",)))
     stopped = asking.pid()
     os.kill(stopped, signal.SIGSTOP)
 
@@ -161,7 +164,7 @@ def test_a_command_that_a_signal_interrupts_leaves_no_answer_for_the_next(asking
 
 def test_a_thread_waits_for_another_s_command_only_until_its_time(asking: Asking) -> None:
     files = asking.files()
-    files.ask(Ask(("survey",)))
+    files.ask(SharedCommand(("survey",)))
     os.kill(asking.pid(), signal.SIGSTOP)
     answers: list[SharedAnswer] = []
     other = threading.Thread(target=lambda: answers.append(put(files, "a", "x", "x")))

@@ -17,7 +17,7 @@ from agent.decide.sync.beats import poll_seconds
 from agent.decide.sync.facts import seal, unseal
 from agent.errors import DirectoryUnusable, PeerLost
 from agent.lifecycle.waits import REPORT_SECONDS
-from agent.machine.shared_files import Ask, SharedAnswer, Steps, look
+from agent.machine.shared_files import SharedAnswer, SharedCommand, Steps, look
 
 MOST_HUNG = 10
 """Leases for which storage may not answer."""
@@ -90,10 +90,10 @@ class Claim:
         took = self.now()
         until = self._fence(took)
         content = seal({"nonce": self.nonce, "by": self.by})
-        answer = yield Ask(("link", self._folder, claims.term_file(term), content, until))
+        answer = yield SharedCommand(("link", self._folder, claims.term_file(term), content, until))
         if answer.why or _unsealed(answer.value).get("nonce") != self.nonce:
             return False
-        yield Ask(("put", self._folder, claims.beat_file(term, self.nonce, 0), "", until))
+        yield SharedCommand(("put", self._folder, claims.beat_file(term, self.nonce, 0), "", until))
         answer = yield look(self._folder)
         if answer.why or self.now() > until or not claims.is_mine(answer.value["names"], term):
             return False
@@ -111,7 +111,7 @@ class Claim:
             if self._held and not self._lost():
                 began, until = self.now(), self.until
                 old, new = (claims.beat_file(self._term, self.nonce, self._count + more) for more in (0, 1))
-                answer = yield Ask(("move", self._folder, old, new, until), until)
+                answer = yield SharedCommand(("move", self._folder, old, new, until), until)
                 if not answer.why and not self._lost():
                     self._count, self._heard = self._count + 1, began
                 answer = yield look(self._folder, by=self.until)
@@ -127,7 +127,7 @@ class Claim:
         old, until = claims.beat_file(self._term, self.nonce, self._count), self.until
         self._held = False
         if until:
-            yield Ask(("move", self._folder, old, claims.free_file(self._term), until))
+            yield SharedCommand(("move", self._folder, old, claims.free_file(self._term), until))
 
     def _lost(self, answer: SharedAnswer = NOT_ASKED) -> str:
         """Why it is no longer held, by the clock and by this listing; empty while it is."""

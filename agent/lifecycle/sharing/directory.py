@@ -8,7 +8,7 @@ from agent.decide.sync.mounts import DirectoryMount, refusal
 from agent.errors import DirectoryUnusable
 from agent.lifecycle.waits import PROBE_SECONDS
 from agent.machine.api import SERVER_SECONDS
-from agent.machine.shared_files import Ask, SharedFiles
+from agent.machine.shared_files import SharedCommand, SharedFiles
 
 
 class SharedDirectory:
@@ -47,7 +47,7 @@ class SharedDirectory:
 
     def _ask(self, *words: Any) -> Any:
         """The value of one command. Raises DirectoryUnusable."""
-        answer = self._files.ask(Ask(words))
+        answer = self._files.ask(SharedCommand(words))
         if answer.why:
             raise self._unusable(answer.why)
         return answer.value

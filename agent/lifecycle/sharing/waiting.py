@@ -11,7 +11,7 @@ from agent.decide.sync.facts import file_prefixes
 from agent.decide.sync.waiting import FactWait, WaitOutcome
 from agent.errors import Exit
 from agent.lifecycle.waits import REPORT_SECONDS
-from agent.machine.shared_files import Ask, SharedAnswer, Steps, look
+from agent.machine.shared_files import SharedAnswer, SharedCommand, Steps, look
 
 MOST_FAILURES = 3
 """Looks one after the other that may fail, each after 10 s when the directory hangs."""
@@ -66,7 +66,7 @@ def _look(wait: FactWait, now: Callable[[], float]) -> Steps[tuple[SharedAnswer,
 def _checked(outcome: WaitOutcome) -> Steps[WaitOutcome]:
     """Pods that seem lost may be alive, and their beats refused, in a directory that nobody can write any more."""
     if outcome.code == Exit.TRY_AGAIN:
-        tried = yield Ask(("try",))
+        tried = yield SharedCommand(("try",))
         if tried.why:
             return _unusable(f"{tried.why}; {outcome.what}")
     return outcome
